@@ -1,1 +1,67 @@
-fn main() {}
+//! Tasks of the project: `cargo xtask help` lists them.
+
+mod judges;
+mod layers;
+mod run;
+mod tidy;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+cargo xtask TASK
+
+  test [FILTER]  all checks and all tests, fast ones first (installs the outside judges as root)
+  ci             what continuous integration runs: the same as `test`
+  fmt            format every file
+  lint           clippy with warnings as errors
+  layers         check that crates depend downwards only
+  tidy [--bless] check sizes of files, functions and lines against the ratchet (--bless: shrink it)
+  judges         install or name the outside programs that judge the tests
+";
+
+fn main() -> std::process::ExitCode {
+    match task() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            // The chain of causes in one line; a backtrace would hide it.
+            eprintln!("xtask: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn task() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    std::env::set_current_dir(run::root())?;
+    match words.as_slice() {
+        ["test"] | ["ci"] => all(),
+        ["test", filter] => run::cargo(&["test", "--workspace", filter]),
+        ["fmt"] => run::cargo(&["fmt", "--all"]),
+        ["lint"] => lint(),
+        ["layers"] => layers::check(),
+        ["tidy"] => tidy::check(false),
+        ["tidy", "--bless"] => tidy::check(true),
+        ["judges"] => judges::require(),
+        [] | ["help"] | ["--help"] | ["-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => bail!("unknown task {other:?}; `cargo xtask help` lists the tasks"),
+    }
+}
+
+fn lint() -> Result<()> {
+    run::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
+}
+
+/// Fast checks first, so that a slip is told in seconds.
+fn all() -> Result<()> {
+    run::step("format", || run::cargo(&["fmt", "--all", "--check"]))?;
+    run::step("layers", layers::check)?;
+    run::step("tidy", || tidy::check(false))?;
+    run::step("judges", judges::require)?;
+    run::step("lint", lint)?;
+    run::step("build of the command", || run::cargo(&["build", "--release", "--quiet"]))?;
+    run::step("tests", || run::cargo(&["test", "--workspace", "--quiet"]))
+}

@@ -9,6 +9,8 @@
 //! back with the layout that it was allocated with. Blocks of the usual sizes are kept for reuse in
 //! a few lists. Tested below and by every layer above.
 
+#![allow(clippy::disallowed_types, reason = "the pool of free blocks cannot be seen in a run")]
+
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::Deref;

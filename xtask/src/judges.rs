@@ -1,0 +1,54 @@
+//! The outside programs that judge our tests. A missing one is installed where we may, else the
+//! run fails with the one command that installs all of them. Nothing is skipped.
+
+use crate::run;
+use anyhow::{Result, bail};
+use std::path::Path;
+
+/// Program, Debian package.
+const JUDGES: &[(&str, &str)] = &[
+    ("mke2fs", "e2fsprogs"),
+    ("e2fsck", "e2fsprogs"),
+    ("debugfs", "e2fsprogs"),
+    ("dumpe2fs", "e2fsprogs"),
+    ("tune2fs", "e2fsprogs"),
+    ("getfacl", "acl"),
+    ("setfattr", "attr"),
+    ("mount", "mount"),
+    ("losetup", "mount"),
+    ("valgrind", "valgrind"),
+    ("tar", "tar"),
+];
+
+const FOLDERS: &[&str] = &["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];
+
+fn present(program: &str) -> bool {
+    FOLDERS.iter().any(|folder| Path::new(folder).join(program).exists())
+}
+
+/// Makes sure that every judge is there.
+pub fn require() -> Result<()> {
+    let mut packages: Vec<&str> = JUDGES
+        .iter()
+        .filter(|(program, _)| !present(program))
+        .map(|&(_, package)| package)
+        .collect();
+    packages.sort_unstable();
+    packages.dedup();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let install = [&["install", "-y", "--no-install-recommends"][..], &packages].concat();
+    let command = format!("apt-get update && apt-get {}", install.join(" "));
+    if !is_root() || !present("apt-get") {
+        bail!("programs that judge the tests are missing; install them with: {command}");
+    }
+    eprintln!("    installing: {command}");
+    run::program("apt-get", &["update", "-qq"])?;
+    run::program("apt-get", &install)
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self")
+        .is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
+}

@@ -1,0 +1,60 @@
+//! The rule of the layers: a crate depends on crates below it only.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::process::Command;
+
+/// From the ground up. Crates of one row may not know each other.
+const LAYERS: &[&[&str]] = &[
+    &["iopath-base"],
+    &["iopath-rt"],
+    &["iopath-block"],
+    &["iopath-device"],
+    &["iopath-cache"],
+    &["iopath-jbd2", "iopath-vfs"],
+    &["iopath-testkit"],
+    &["iopath-ext4"],
+    &["iopath"],
+    &["xtask"],
+];
+
+/// Test code only: allowed as a development dependency of the layers above it, never otherwise.
+const TEST_ONLY: &str = "iopath-testkit";
+
+fn layer(name: &str) -> Result<usize> {
+    LAYERS.iter().position(|row| row.contains(&name)).with_context(|| {
+        format!("crate {name} has no layer; add it to LAYERS in xtask/src/layers.rs")
+    })
+}
+
+/// Reads the dependencies from `cargo metadata` and names every edge that goes up or sideways.
+pub fn check() -> Result<()> {
+    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("cannot start `cargo metadata`")?;
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).context("output of cargo metadata")?;
+    let mut wrong = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default();
+        let own = layer(name)?;
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            if dependency["path"].is_null() {
+                continue;
+            }
+            let target = dependency["name"].as_str().unwrap_or_default();
+            let development = dependency["kind"] == "dev";
+            if layer(target)? >= own {
+                wrong.push(format!("{name} -> {target}: goes up or sideways"));
+            }
+            if target == TEST_ONLY && !development {
+                wrong.push(format!("{name} -> {target}: a test crate outside of tests"));
+            }
+        }
+    }
+    if !wrong.is_empty() {
+        bail!("the layers do not hold:\n  {}", wrong.join("\n  "));
+    }
+    Ok(())
+}
