@@ -1,5 +1,6 @@
 //! Tasks of the project: `cargo xtask help` lists them.
 
+mod bench;
 mod judges;
 mod layers;
 mod run;
@@ -16,6 +17,7 @@ cargo xtask TASK
   lint           clippy with warnings as errors
   layers         check that crates depend downwards only
   tidy [--bless] check sizes of files, functions and lines against the ratchet (--bless: shrink it)
+  bench          speed beside the peers: ratios measured in one run
   judges         install or name the outside programs that judge the tests
 ";
 
@@ -37,6 +39,7 @@ fn task() -> Result<()> {
     match words.as_slice() {
         ["test"] | ["ci"] => all(),
         ["test", filter] => run::cargo(&["test", "--workspace", filter]),
+        ["bench"] => bench::run_all(),
         ["fmt"] => run::cargo(&["fmt", "--all"]),
         ["lint"] => lint(),
         ["layers"] => layers::check(),

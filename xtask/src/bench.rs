@@ -1,0 +1,115 @@
+//! Speed beside the peers, as ratios measured in one run on the machine at hand: the commands are
+//! interleaved, each round runs every one once, and medians with their ranges are printed.
+
+use crate::run;
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+const ROUNDS: usize = 7;
+const DIRECTORIES: usize = 100;
+const FILES: usize = 100;
+
+/// A way to do the work: shell text with `$I` (image), `$T` (tree), `$O` (target folder) and `$B`
+/// (our command).
+struct Way {
+    name: &'static str,
+    script: &'static str,
+}
+
+const POPULATE: &[Way] = &[
+    Way { name: "mke2fs -d", script: "rm -f $I; mke2fs -q -F -t ext4 -d $T $I 1G; sync $I" },
+    Way {
+        name: "iopath",
+        script: "rm -f $I; $B mkfs -q -t ext4 --size 1G $I; $B cp -a $T/. $I:/; sync $I",
+    },
+];
+
+const EXTRACT: &[Way] = &[
+    Way { name: "debugfs rdump", script: "debugfs -R \"rdump / $O\" $I 2>/dev/null" },
+    Way { name: "iopath", script: "$B cp -r $I:/. $O" },
+];
+
+/// Runs all comparisons and prints one table.
+pub fn run_all() -> Result<()> {
+    run::cargo(&["build", "--release", "--quiet"])?;
+    let place = scratch()?;
+    let tree = place.join("tree");
+    make_tree(&tree)?;
+    println!("| work | way | median s | range s | ratio to the first |\n|---|---|---|---|---|");
+    let compared = compare("populate 10,000 x 4 KiB", POPULATE, &place)
+        .and_then(|()| compare("extract them", EXTRACT, &place));
+    std::fs::remove_dir_all(&place).context("removing the scratch folder")?;
+    compared?;
+    run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "meta"])
+}
+
+fn scratch() -> Result<PathBuf> {
+    let shm = Path::new("/dev/shm");
+    let base = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
+    let place = base.join(format!("iopath-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
+    Ok(place)
+}
+
+fn make_tree(tree: &Path) -> Result<()> {
+    let mut state = 1u64;
+    for directory in 0..DIRECTORIES {
+        let folder = tree.join(format!("d{directory:03}"));
+        std::fs::create_dir_all(&folder)?;
+        for file in 0..FILES {
+            let mut content = Vec::with_capacity(4096);
+            while content.len() < 4096 {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                content.extend_from_slice(&state.to_le_bytes());
+            }
+            std::fs::write(folder.join(format!("file{file:05}")), content)?;
+        }
+    }
+    Ok(())
+}
+
+#[allow(clippy::disallowed_methods, reason = "a bench measures real time")]
+fn time_once(way: &Way, place: &Path) -> Result<f64> {
+    let target = place.join("out");
+    let _ = std::fs::remove_dir_all(&target);
+    std::fs::create_dir_all(&target)?;
+    let start = Instant::now();
+    let status = Command::new("sh")
+        .args(["-ec", way.script])
+        .env("I", place.join("image"))
+        .env("T", place.join("tree"))
+        .env("O", &target)
+        .env("B", run::root().join("target/release/iopath"))
+        .status()
+        .context("cannot start sh")?;
+    let seconds = start.elapsed().as_secs_f64();
+    if !status.success() {
+        bail!("`{}` failed ({status}): {}", way.name, way.script);
+    }
+    Ok(seconds)
+}
+
+fn compare(work: &str, ways: &[Way], place: &Path) -> Result<()> {
+    let mut seconds = vec![Vec::new(); ways.len()];
+    for _ in 0..ROUNDS {
+        for (way, seconds) in ways.iter().zip(&mut seconds) {
+            seconds.push(time_once(way, place)?);
+        }
+    }
+    let mut first = None;
+    for (way, seconds) in ways.iter().zip(&mut seconds) {
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds[ROUNDS / 2];
+        let base = *first.get_or_insert(median);
+        println!(
+            "| {work} | {} | {median:.3} | {:.3}..{:.3} | {:.2} |",
+            way.name,
+            seconds[0],
+            seconds[ROUNDS - 1],
+            median / base
+        );
+    }
+    Ok(())
+}
