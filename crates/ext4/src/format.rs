@@ -10,11 +10,15 @@
 
 pub mod checksum;
 pub mod corrupt;
+pub mod dir;
 pub mod extent;
 pub mod features;
 pub mod group_desc;
+pub mod hash;
+pub mod htree;
 pub mod inode;
 pub mod super_block;
+pub mod xattr;
 
 pub use checksum::Checksums;
 pub use corrupt::{At, Corrupt, CorruptKind};

@@ -1,0 +1,447 @@
+//! A block of a directory: entries one behind the other, and a checksum tail.
+//!
+//! An entry is 8 bytes (inode number, entry length, name length, file type) and the name, filled up
+//! to a multiple of four. The entry lengths cover the block without a gap: free space belongs to the
+//! entry before it, and only the first entry of a block may be unused (inode 0), except where other
+//! implementations left more. With `metadata_csum` the last 12 bytes look like an unused entry of file
+//! type 0xde and hold the checksum.
+//!
+//! All functions here take a *checked* block ([`check`]); searches end, and stay inside, on any other
+//! too. Offsets are bytes from the start of the block.
+//!
+//! Source: kernel `Documentation/filesystems/ext4/directory`.
+
+use base::crc::crc32c;
+
+use super::CorruptKind;
+
+/// Bytes before the name.
+pub const HEADER_LEN: usize = 8;
+/// Bytes of the checksum tail.
+pub const TAIL_LEN: usize = 12;
+/// File type in the tail, which no entry has.
+const TAIL_TYPE: u8 = 0xde;
+/// Longest name.
+pub const NAME_LEN_MAX: usize = 255;
+
+/// The bytes that an entry with a name of `name_len` bytes needs: 12..=264, a multiple of four.
+#[inline]
+pub const fn entry_len(name_len: usize) -> usize {
+    (HEADER_LEN + name_len + 3) & !3
+}
+
+/// What the blocks of all directories of a file system have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirLayout {
+    /// Block size in bytes, 1024..=32768.
+    pub block_size: u32,
+    /// `metadata_csum`: blocks end with a tail, index nodes too.
+    pub checksum: bool,
+    /// `filetype`: entries tell the type of their inode.
+    pub filetype: bool,
+}
+
+impl DirLayout {
+    /// Where the entries end: the block size without the tail.
+    #[inline]
+    pub fn end(&self) -> usize {
+        self.block_size as usize - if self.checksum { TAIL_LEN } else { 0 }
+    }
+
+    /// The byte that an entry stores for this file type.
+    #[inline]
+    pub fn stored_type(&self, file_type: u8) -> u8 {
+        if self.filetype { file_type } else { 0 }
+    }
+}
+
+/// The 8 bytes before a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Header {
+    ino: u32,
+    rec_len: u16,
+    name_len: u8,
+    file_type: u8,
+}
+
+impl Header {
+    #[inline(always)]
+    fn read(block: &[u8], offset: usize) -> Option<Header> {
+        let bytes = block.get(offset..offset + HEADER_LEN)?;
+        let word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        Some(Header {
+            ino: word as u32,
+            rec_len: (word >> 32) as u16,
+            name_len: (word >> 48) as u8,
+            file_type: (word >> 56) as u8,
+        })
+    }
+
+    #[inline(always)]
+    fn write(self, block: &mut [u8], offset: usize) {
+        let word = u64::from(self.ino)
+            | u64::from(self.rec_len) << 32
+            | u64::from(self.name_len) << 48
+            | u64::from(self.file_type) << 56;
+        block[offset..offset + HEADER_LEN].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// Bytes that the entry itself needs: none where it is unused.
+    #[inline(always)]
+    fn used(self) -> usize {
+        if self.ino == 0 { 0 } else { entry_len(self.name_len as usize) }
+    }
+}
+
+/// An entry of a directory block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// Where it begins.
+    pub offset: u32,
+    /// Bytes up to the next entry.
+    pub rec_len: u16,
+    /// Inode number; 0 for an unused entry.
+    pub ino: u32,
+    /// File type code 0..=7 (0: not recorded).
+    pub file_type: u8,
+    /// Name; meaningless where `ino` is 0.
+    pub name: &'a [u8],
+}
+
+/// Walks through the entries of a block, unused ones included. Ends early at a malformed one.
+pub fn entries(block: &[u8], layout: DirLayout) -> Entries<'_> {
+    Entries { block: &block[..layout.end().min(block.len())], offset: 0 }
+}
+
+/// The iterator of [`entries`].
+pub struct Entries<'a> {
+    block: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let header = Header::read(self.block, self.offset)?;
+        let start = self.offset + HEADER_LEN;
+        let name = self.block.get(start..start + header.name_len as usize)?;
+        if (header.rec_len as usize) < HEADER_LEN {
+            return None;
+        }
+        let entry = Entry {
+            offset: self.offset as u32,
+            rec_len: header.rec_len,
+            ino: header.ino,
+            file_type: header.file_type,
+            name,
+        };
+        self.offset += header.rec_len as usize;
+        Some(entry)
+    }
+}
+
+/// Checks every entry and the place of the tail (not the checksum: [`verify_checksum`]).
+///
+/// A crash cannot leave a malformed block, since blocks change in transactions; an image from
+/// elsewhere can hold anything, and a wrong length would let a search leave the block or never end.
+///
+/// # Errors
+/// The first entry that is wrong, `inodes` being the number of inodes of the file system.
+pub fn check(block: &[u8], layout: DirLayout, inodes: u32) -> Result<(), CorruptKind> {
+    if layout.checksum && !has_tail(block) {
+        return Err(CorruptKind::DirTail);
+    }
+    let end = layout.end();
+    let mut at = 0;
+    while at < end {
+        let offset = at as u32;
+        let bad_len = |rec_len: u16| CorruptKind::DirRecLen { offset, rec_len: rec_len.into() };
+        let header = Header::read(&block[..end], at).ok_or(bad_len(0))?;
+        let rec_len = header.rec_len as usize;
+        if rec_len < entry_len(1) || rec_len % 4 != 0 || rec_len > end - at {
+            return Err(bad_len(header.rec_len));
+        }
+        check_name(block, at, header)?;
+        if header.ino > inodes {
+            return Err(CorruptKind::DirInode { offset, ino: header.ino, inodes });
+        }
+        at += rec_len;
+    }
+    Ok(())
+}
+
+fn check_name(block: &[u8], at: usize, header: Header) -> Result<(), CorruptKind> {
+    let offset = at as u32;
+    let (name_len, rec_len) = (header.name_len as usize, header.rec_len as usize);
+    if entry_len(name_len) > rec_len {
+        return Err(CorruptKind::DirNameLen {
+            offset,
+            name_len: name_len as u32,
+            rec_len: rec_len as u32,
+        });
+    }
+    if header.ino == 0 {
+        return Ok(());
+    }
+    if name_len == 0 {
+        return Err(CorruptKind::DirEmptyName { offset });
+    }
+    let name = &block[at + HEADER_LEN..at + HEADER_LEN + name_len];
+    // A slash would let a crafted image write outside the place where it is unpacked.
+    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        return Err(CorruptKind::DirNameByte { offset });
+    }
+    if header.file_type > 7 {
+        return Err(CorruptKind::DirFileType { offset, file_type: header.file_type });
+    }
+    Ok(())
+}
+
+/// A name to look for, prepared so that one comparison of four bytes rejects nearly all others.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    name: &'a [u8],
+    /// The last four bytes of header and name together, as a little-endian word: names made by
+    /// programs tend to differ at their end.
+    suffix: u32,
+    /// Which bytes of `suffix` belong to the name (shorter names leave the lower ones out).
+    mask: u32,
+}
+
+impl<'a> Key<'a> {
+    /// Prepares a name of 1..=255 bytes. Another length never matches.
+    pub fn new(name: &'a [u8]) -> Key<'a> {
+        let last = &name[name.len().saturating_sub(4)..];
+        let mut bytes = [0; 4];
+        bytes[4 - last.len()..].copy_from_slice(last);
+        let mask = if last.is_empty() { 0 } else { u32::MAX << (8 * (4 - last.len())) };
+        Key { name, suffix: u32::from_le_bytes(bytes), mask }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &'a [u8] {
+        self.name
+    }
+
+    #[inline(always)]
+    fn matches(&self, block: &[u8], offset: usize) -> bool {
+        let end = offset + HEADER_LEN + self.name.len();
+        let Some(tail) = block.get(end - 4..end) else { return false };
+        let word = u32::from_le_bytes(tail.try_into().expect("four bytes"));
+        word & self.mask == self.suffix && block[offset + HEADER_LEN..end] == *self.name
+    }
+}
+
+/// A name that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Its entry.
+    pub offset: u32,
+    /// The entry before it, or `offset` itself where it is the first.
+    pub before: u32,
+    /// Inode number, not 0.
+    pub ino: u32,
+    /// File type code.
+    pub file_type: u8,
+}
+
+/// The result of [`scan`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scan {
+    /// The name.
+    pub found: Option<Found>,
+    /// The first entry with room for `need` bytes behind it (or in it, where it is unused).
+    pub room: Option<u32>,
+}
+
+/// Searches a block for a name, and on the way for room of `need` bytes.
+pub fn scan(block: &[u8], layout: DirLayout, key: &Key, need: usize) -> Scan {
+    scan_inner::<true>(block, layout, key, need)
+}
+
+/// Searches a block for a name.
+pub fn find(block: &[u8], layout: DirLayout, key: &Key) -> Option<Found> {
+    scan_inner::<false>(block, layout, key, 0).found
+}
+
+#[inline(always)]
+fn scan_inner<const ROOM: bool>(block: &[u8], layout: DirLayout, key: &Key, need: usize) -> Scan {
+    let block = &block[..layout.end().min(block.len())];
+    let name_len = key.name.len();
+    let (mut at, mut before, mut room) = (0, 0, None);
+    while let Some(header) = Header::read(block, at) {
+        if header.name_len as usize == name_len && header.ino != 0 && key.matches(block, at) {
+            let (offset, before) = (at as u32, before as u32);
+            let found = Found { offset, before, ino: header.ino, file_type: header.file_type };
+            return Scan { found: Some(found), room };
+        }
+        let rec_len = header.rec_len as usize;
+        if ROOM && room.is_none() && rec_len >= header.used() + need {
+            room = Some(at as u32);
+        }
+        if rec_len < HEADER_LEN {
+            break;
+        }
+        before = at;
+        at += rec_len;
+    }
+    Scan { found: None, room }
+}
+
+/// Puts an entry where [`scan`] found room for it.
+///
+/// # Panics
+/// If there is no room at that offset: the scan was of another block.
+pub fn insert(
+    block: &mut [u8],
+    layout: DirLayout,
+    room: u32,
+    ino: u32,
+    file_type: u8,
+    name: &[u8],
+) {
+    let at = room as usize;
+    let holder = Header::read(block, at).expect("room is an entry");
+    let used = holder.used();
+    let free = (holder.rec_len as usize).checked_sub(used).expect("lengths were checked");
+    assert!(free >= entry_len(name.len()), "the entry fits where the scan found room");
+    if used > 0 {
+        Header { rec_len: used as u16, ..holder }.write(block, at);
+    }
+    put(block, layout, at + used, free, ino, file_type, name);
+}
+
+fn put(
+    block: &mut [u8],
+    layout: DirLayout,
+    at: usize,
+    rec_len: usize,
+    ino: u32,
+    file_type: u8,
+    name: &[u8],
+) {
+    let header = Header {
+        ino,
+        rec_len: rec_len as u16,
+        name_len: name.len() as u8,
+        file_type: layout.stored_type(file_type),
+    };
+    header.write(block, at);
+    let start = at + HEADER_LEN;
+    block[start..start + name.len()].copy_from_slice(name);
+    block[start + name.len()..at + entry_len(name.len())].fill(0);
+}
+
+/// Removes the entry at `found`: its space goes to the entry before it, or it becomes unused.
+pub fn remove(block: &mut [u8], found: &Found) {
+    let at = found.offset as usize;
+    let header = Header::read(block, at).expect("found is an entry");
+    let end = (at + header.used()).min(block.len());
+    if found.before == found.offset {
+        let unused = Header { ino: 0, rec_len: header.rec_len, name_len: 0, file_type: 0 };
+        block[at..end].fill(0);
+        unused.write(block, at);
+        return;
+    }
+    let before = Header::read(block, found.before as usize).expect("the entry before is an entry");
+    let rec_len = before.rec_len.saturating_add(header.rec_len);
+    Header { rec_len, ..before }.write(block, found.before as usize);
+    block[at..end].fill(0);
+}
+
+/// Makes the entry at `offset` point at another inode.
+pub fn set_target(block: &mut [u8], layout: DirLayout, offset: u32, ino: u32, file_type: u8) {
+    let header = Header::read(block, offset as usize).expect("offset is an entry");
+    Header { ino, file_type: layout.stored_type(file_type), ..header }
+        .write(block, offset as usize);
+}
+
+/// Writes an empty block: one unused entry, and the tail (without its checksum).
+pub fn init_empty(block: &mut [u8], layout: DirLayout) {
+    block.fill(0);
+    let rec_len = layout.end() as u16;
+    Header { ino: 0, rec_len, name_len: 0, file_type: 0 }.write(block, 0);
+    init_tail(block, layout);
+}
+
+/// Writes the first block of a new directory: `.` and `..`, and the tail (without its checksum).
+pub fn init_dots(block: &mut [u8], layout: DirLayout, ino: u32, parent: u32, directory_type: u8) {
+    block.fill(0);
+    let dot = entry_len(1);
+    put(block, layout, 0, dot, ino, directory_type, b".");
+    put(block, layout, dot, layout.end() - dot, parent, directory_type, b"..");
+    init_tail(block, layout);
+}
+
+/// Writes entries one behind the other into an empty block; the last one gets the rest of the space.
+///
+/// # Panics
+/// If they do not fit.
+pub fn pack<'a>(block: &mut [u8], layout: DirLayout, list: impl Iterator<Item = Entry<'a>>) {
+    init_empty(block, layout);
+    let end = layout.end();
+    let (mut at, mut last) = (0, None);
+    for entry in list {
+        let len = entry_len(entry.name.len());
+        assert!(at + len <= end, "the packed entries fit into one block");
+        put(block, layout, at, len, entry.ino, entry.file_type, entry.name);
+        last = Some(at);
+        at += len;
+    }
+    if let Some(last) = last {
+        let header = Header::read(block, last).expect("just written");
+        Header { rec_len: (end - last) as u16, ..header }.write(block, last);
+    }
+}
+
+fn init_tail(block: &mut [u8], layout: DirLayout) {
+    if layout.checksum {
+        let at = layout.end();
+        block[at..].fill(0);
+        Header { ino: 0, rec_len: TAIL_LEN as u16, name_len: 0, file_type: TAIL_TYPE }
+            .write(block, at);
+    }
+}
+
+/// Does the block end with a checksum tail?
+pub fn has_tail(block: &[u8]) -> bool {
+    block.len() > TAIL_LEN
+        && Header::read(block, block.len() - TAIL_LEN)
+            == Some(Header { ino: 0, rec_len: TAIL_LEN as u16, name_len: 0, file_type: TAIL_TYPE })
+}
+
+/// The checksum of a block with a tail; `seed` is that of the directory's inode.
+fn checksum(seed: u32, block: &[u8]) -> u32 {
+    crc32c(seed, &block[..block.len() - TAIL_LEN])
+}
+
+/// Compares the checksum in the tail. Only for layouts with checksums.
+///
+/// # Errors
+/// `DirTail`, `DirChecksum`.
+pub fn verify_checksum(seed: u32, block: &[u8]) -> Result<(), CorruptKind> {
+    if !has_tail(block) {
+        return Err(CorruptKind::DirTail);
+    }
+    let stored = &block[block.len() - 4..];
+    let found = u32::from_le_bytes(stored.try_into().expect("four bytes"));
+    match checksum(seed, block) {
+        expected if expected == found => Ok(()),
+        expected => Err(CorruptKind::DirChecksum { found, expected }),
+    }
+}
+
+/// Sets the checksum in the tail; a block without a tail stays as it is.
+pub fn set_checksum(seed: u32, block: &mut [u8]) {
+    if has_tail(block) {
+        let sum = checksum(seed, block);
+        let at = block.len() - 4;
+        block[at..].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+#[path = "dir_tests.rs"]
+mod tests;

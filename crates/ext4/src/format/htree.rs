@@ -1,0 +1,470 @@
+//! The nodes of a directory's hash tree.
+//!
+//! The root is the directory's first block: `.`, a `..` whose length covers the rest, and behind its
+//! name eight bytes that tell hash version and depth, then the array of (hash, block) pairs. Further
+//! nodes look like one unused entry over the whole block, with the array behind its header. Readers
+//! that know no index see ordinary directory blocks.
+//!
+//! The first pair has no hash (its place holds limit and count): it stands for all hashes below the
+//! second. Bit 0 of a hash says that names of exactly this hash begin in the block before
+//! (*continuation*). With `metadata_csum` eight bytes behind the array hold the checksum.
+//!
+//! Source: kernel `Documentation/filesystems/ext4/directory`, "Hash Tree Directories".
+
+use base::crc::crc32c;
+
+use super::CorruptKind;
+use super::dir::{self, DirLayout, Entry};
+
+/// Offset of the array in the root.
+pub const ROOT_ARRAY: usize = 32;
+/// Offset of the array in all other nodes.
+pub const NODE_ARRAY: usize = 8;
+/// Offset of the eight bytes of information in the root.
+const ROOT_INFO: usize = 24;
+/// Bytes of a pair.
+const PAIR_LEN: usize = 8;
+/// Bytes behind the array: a reserved word and the checksum.
+const TAIL_LEN: usize = 8;
+/// Bits of a block number; the upper four of a word are reserved.
+const BLOCK_MASK: u32 = 0x0fff_ffff;
+
+/// What the root tells about its tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RootInfo {
+    /// Hash version: 0, 1, 2 (the superblock adds whether characters are signed).
+    pub hash_version: u8,
+    /// Levels of nodes between root and leaves: 0, 1 (2 with `large_dir`).
+    pub levels: u8,
+}
+
+/// How many pairs fit into the node whose array begins at `array`.
+pub fn limit(layout: DirLayout, array: usize) -> u16 {
+    let tail = if layout.checksum { TAIL_LEN } else { 0 };
+    ((layout.block_size as usize - array - tail) / PAIR_LEN) as u16
+}
+
+fn word(block: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn half(block: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([block[at], block[at + 1]])
+}
+
+/// Reads and checks the information of a root; `levels_max` is 1, or 2 with `large_dir`.
+///
+/// # Errors
+/// What is not as it must be, also hash versions and flags that nothing here understands.
+pub fn parse_root(block: &[u8], levels_max: u8) -> Result<RootInfo, CorruptKind> {
+    let dot = half(block, 4) == 12 && block[6] == 1 && block[8] == b'.';
+    if !dot {
+        return Err(CorruptKind::HtreeDots { entry: 0 });
+    }
+    let dot_dot = half(block, 16) as usize + 12 == block.len() && block[18] == 2;
+    if !dot_dot || block[20..22] != *b".." {
+        return Err(CorruptKind::HtreeDots { entry: 1 });
+    }
+    let reserved = word(block, ROOT_INFO);
+    if reserved != 0 {
+        return Err(CorruptKind::HtreeReserved { found: reserved });
+    }
+    let [hash_version, info_length, levels, flags] =
+        block[ROOT_INFO + 4..ROOT_INFO + 8].try_into().expect("four bytes");
+    if hash_version > 2 {
+        return Err(CorruptKind::HtreeHashVersion { found: hash_version });
+    }
+    if info_length != 8 {
+        return Err(CorruptKind::HtreeInfoLength { found: info_length });
+    }
+    if flags & 1 != 0 {
+        return Err(CorruptKind::HtreeFlags { found: flags });
+    }
+    if levels > levels_max {
+        return Err(CorruptKind::HtreeLevels { found: levels, limit: levels_max });
+    }
+    Ok(RootInfo { hash_version, levels })
+}
+
+/// Checks the array of a root (`array` = [`ROOT_ARRAY`]) or node (`NODE_ARRAY`) of a directory of
+/// `blocks` blocks: room, count, order of the hashes, and block numbers.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn check(
+    block: &[u8],
+    layout: DirLayout,
+    array: usize,
+    blocks: u64,
+) -> Result<(), CorruptKind> {
+    if array == NODE_ARRAY && !is_node(block) {
+        return Err(CorruptKind::HtreeNode);
+    }
+    let node = Node::new(block, array);
+    let expected = limit(layout, array);
+    if node.limit() != expected {
+        return Err(CorruptKind::HtreeLimit { found: node.limit(), expected });
+    }
+    if node.count() == 0 || node.count() > expected {
+        return Err(CorruptKind::HtreeCount { found: node.count(), limit: expected });
+    }
+    let mut before = 0;
+    for index in 0..node.count() {
+        let child = node.block(index);
+        // A node that points at the root would make every search endless.
+        if child == 0 || u64::from(child) >= blocks {
+            return Err(CorruptKind::HtreeBlock { index, block: child, blocks });
+        }
+        if index > 0 {
+            let hash = node.hash(index);
+            if hash < before {
+                return Err(CorruptKind::HtreeOrder { index, hash, before });
+            }
+            before = hash;
+        }
+    }
+    Ok(())
+}
+
+/// Does the block look like a node that is not a root: one unused entry over the whole block?
+pub fn is_node(block: &[u8]) -> bool {
+    word(block, 0) == 0 && half(block, 4) as usize == block.len() && block[6] == 0
+}
+
+/// A checked node.
+#[derive(Clone, Copy)]
+pub struct Node<'a> {
+    block: &'a [u8],
+    array: usize,
+}
+
+impl<'a> Node<'a> {
+    /// The node whose array begins at `array`.
+    #[inline]
+    pub fn new(block: &'a [u8], array: usize) -> Node<'a> {
+        Node { block, array }
+    }
+
+    /// How many pairs fit.
+    #[inline]
+    pub fn limit(&self) -> u16 {
+        half(self.block, self.array)
+    }
+
+    /// How many pairs there are.
+    #[inline]
+    pub fn count(&self) -> u16 {
+        half(self.block, self.array + 2)
+    }
+
+    /// The lowest hash of pair `index`, with the continuation bit; 0 for the first.
+    #[inline]
+    pub fn hash(&self, index: u16) -> u32 {
+        match index {
+            0 => 0,
+            _ => word(self.block, self.array + PAIR_LEN * index as usize),
+        }
+    }
+
+    /// The logical block of pair `index`.
+    #[inline]
+    pub fn block(&self, index: u16) -> u32 {
+        word(self.block, self.array + PAIR_LEN * index as usize + 4) & BLOCK_MASK
+    }
+
+    /// The last pair whose hash is at most `hash`.
+    #[inline]
+    pub fn search(&self, hash: u32) -> u16 {
+        let (mut low, mut high) = (1, self.count().max(1));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.hash(middle) > hash {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low - 1
+    }
+}
+
+fn set_word(block: &mut [u8], at: usize, value: u32) {
+    block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn set_count(block: &mut [u8], array: usize, count: u16) {
+    block[array + 2..array + 4].copy_from_slice(&count.to_le_bytes());
+}
+
+/// Inserts a pair before `index` (1..=count).
+///
+/// # Panics
+/// If the node is full.
+pub fn insert_pair(block: &mut [u8], array: usize, index: u16, hash: u32, child: u32) {
+    let node = Node::new(block, array);
+    let (count, limit) = (node.count(), node.limit());
+    assert!((1..=count).contains(&index) && count < limit, "room for a pair, and not before all");
+    let at = array + PAIR_LEN * index as usize;
+    let end = array + PAIR_LEN * count as usize;
+    block.copy_within(at..end, at + PAIR_LEN);
+    set_word(block, at, hash);
+    set_word(block, at + 4, child);
+    set_count(block, array, count + 1);
+}
+
+/// Turns the first block of a linear directory into a root with one leaf, `leaf`. `.` and `..` stay;
+/// everything behind them is overwritten.
+pub fn init_root(block: &mut [u8], layout: DirLayout, hash_version: u8, leaf: u32) {
+    let size = block.len();
+    block[16..18].copy_from_slice(&((size - 12) as u16).to_le_bytes());
+    block[ROOT_INFO..].fill(0);
+    block[ROOT_INFO + 4] = hash_version;
+    block[ROOT_INFO + 5] = 8;
+    init_array(block, layout, ROOT_ARRAY, leaf);
+}
+
+fn init_array(block: &mut [u8], layout: DirLayout, array: usize, child: u32) {
+    block[array..array + 2].copy_from_slice(&limit(layout, array).to_le_bytes());
+    set_count(block, array, 1);
+    set_word(block, array + 4, child);
+}
+
+/// Writes a node without pairs; the caller fills it with [`take_pairs`].
+fn init_node(block: &mut [u8], layout: DirLayout) {
+    block.fill(0);
+    block[4..6].copy_from_slice(&(layout.block_size as u16).to_le_bytes());
+    block[NODE_ARRAY..NODE_ARRAY + 2].copy_from_slice(&limit(layout, NODE_ARRAY).to_le_bytes());
+}
+
+/// Fills the new node `to` with the pairs of `from` beginning at `index`, and answers the hash of the
+/// first of them (which `to` itself does not store).
+pub fn take_pairs(to: &mut [u8], layout: DirLayout, from: Node, index: u16) -> u32 {
+    init_node(to, layout);
+    let pairs = from.count() - index;
+    let start = from.array + PAIR_LEN * index as usize;
+    let bytes = PAIR_LEN * pairs as usize;
+    // The first pair's hash lies where the new node keeps limit and count.
+    to[NODE_ARRAY + 4..NODE_ARRAY + bytes].copy_from_slice(&from.block[start + 4..start + bytes]);
+    set_count(to, NODE_ARRAY, pairs);
+    from.hash(index)
+}
+
+/// Cuts a node after its first `count` pairs.
+pub fn cut_pairs(block: &mut [u8], array: usize, count: u16) {
+    let end = array + PAIR_LEN * Node::new(block, array).count() as usize;
+    block[array + PAIR_LEN * count as usize..end].fill(0);
+    set_count(block, array, count);
+}
+
+/// Makes the root one level deeper: its only pair is `child`, which has taken all the others.
+pub fn deepen_root(block: &mut [u8], child: u32) {
+    cut_pairs(block, ROOT_ARRAY, 1);
+    set_word(block, ROOT_ARRAY + 4, child);
+    block[ROOT_INFO + 6] += 1;
+}
+
+/// The checksum of a node; `seed` is that of the directory's inode. It covers the block up to the
+/// last pair in use, the reserved word of the tail, and zeros in place of the checksum.
+fn checksum(seed: u32, block: &[u8], array: usize) -> Option<(usize, u32)> {
+    let node = Node::new(block, array);
+    let used = array + PAIR_LEN * node.count() as usize;
+    let tail = array + PAIR_LEN * node.limit() as usize;
+    let reserved = block.get(tail..tail + 4)?;
+    block.get(tail + 4..tail + 8)?;
+    let sum = crc32c(seed, block.get(..used)?);
+    Some((tail + 4, crc32c(crc32c(sum, reserved), &[0; 4])))
+}
+
+/// Compares the checksum of a node. Only for layouts with checksums.
+///
+/// # Errors
+/// `HtreeChecksum`, or `HtreeLimit` where limit and count leave no place for one.
+pub fn verify_checksum(seed: u32, block: &[u8], array: usize) -> Result<(), CorruptKind> {
+    let layout = DirLayout { block_size: block.len() as u32, checksum: true, filetype: true };
+    let Some((at, expected)) = checksum(seed, block, array) else {
+        let found = Node::new(block, array).limit();
+        return Err(CorruptKind::HtreeLimit { found, expected: limit(layout, array) });
+    };
+    let found = word(block, at);
+    if found == expected { Ok(()) } else { Err(CorruptKind::HtreeChecksum { found, expected }) }
+}
+
+/// Sets the checksum of a node; one whose limit leaves no place for it stays as it is.
+pub fn set_checksum(seed: u32, block: &mut [u8], array: usize) {
+    if let Some((at, sum)) = checksum(seed, block, array) {
+        set_word(block, at, sum);
+    }
+}
+
+/// Is this the block of a leaf (or of a linear directory) rather than a node?
+pub fn is_leaf(block: &[u8], layout: DirLayout) -> bool {
+    if layout.checksum { dir::has_tail(block) } else { !is_node(block) }
+}
+
+/// Splits the entries of a full leaf by hash into `low` and `high`, in the middle by bytes, and
+/// answers the hash with which `high` goes into the tree (with the continuation bit where names of
+/// that hash stay in `low`).
+///
+/// # Errors
+/// A leaf with fewer than two names cannot be split (and is never full).
+pub fn split_leaf(
+    leaf: &[u8],
+    layout: DirLayout,
+    low: &mut [u8],
+    high: &mut [u8],
+    mut hash: impl FnMut(&[u8]) -> u32,
+) -> Result<u32, CorruptKind> {
+    let used = dir::entries(leaf, layout).filter(|entry| entry.ino != 0);
+    let mut list: Vec<(u32, Entry)> = used.map(|entry| (hash(entry.name), entry)).collect();
+    if list.len() < 2 {
+        return Err(CorruptKind::HtreeCount { found: list.len() as u16, limit: 2 });
+    }
+    list.sort_by_key(|(hash, entry)| (*hash, entry.offset));
+    let at = middle(&list, layout.block_size as usize);
+    let continued = list[at].0 == list[at - 1].0;
+    dir::pack(low, layout, list[..at].iter().map(|(_, entry)| *entry));
+    dir::pack(high, layout, list[at..].iter().map(|(_, entry)| *entry));
+    Ok(list[at].0 | u32::from(continued))
+}
+
+/// Where to cut: 1..len, so that the upper part has about half a block.
+fn middle(list: &[(u32, Entry)], block_size: usize) -> usize {
+    let mut size = 0;
+    let mut at = list.len();
+    while at > 1 {
+        let len = dir::entry_len(list[at - 1].1.name.len());
+        if size + len / 2 > block_size / 2 {
+            break;
+        }
+        size += len;
+        at -= 1;
+    }
+    match at {
+        1 => list.len() / 2,
+        at => at.min(list.len() - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::rng::Rng;
+
+    use super::*;
+    use crate::format::hash::{HashVersion, hash_name};
+
+    const LAYOUT: DirLayout = DirLayout { block_size: 1024, checksum: true, filetype: true };
+
+    fn new_root() -> Vec<u8> {
+        let mut block = vec![0; 1024];
+        dir::init_dots(&mut block, LAYOUT, 12, 2, 2);
+        init_root(&mut block, LAYOUT, 1, 1);
+        block
+    }
+
+    #[test]
+    fn a_root_tells_what_was_put_into_it() {
+        let mut root = new_root();
+        assert_eq!(parse_root(&root, 1), Ok(RootInfo { hash_version: 1, levels: 0 }));
+        check(&root, LAYOUT, ROOT_ARRAY, 2).expect("well formed");
+        set_checksum(5, &mut root, ROOT_ARRAY);
+        verify_checksum(5, &root, ROOT_ARRAY).expect("its own checksum");
+        assert!(verify_checksum(6, &root, ROOT_ARRAY).is_err());
+    }
+
+    #[test]
+    fn pairs_stay_in_order_and_are_found() {
+        let mut root = new_root();
+        let mut rng = Rng::new(1, 1);
+        let mut model: Vec<(u32, u32)> = vec![(0, 1)];
+        for child in 2..u32::from(limit(LAYOUT, ROOT_ARRAY)) + 1 {
+            let hash = rng.next_u32() & !1;
+            let index = Node::new(&root, ROOT_ARRAY).search(hash);
+            let expected = model.iter().rposition(|pair| pair.0 <= hash).expect("the first");
+            assert_eq!(index as usize, expected);
+            insert_pair(&mut root, ROOT_ARRAY, index + 1, hash, child);
+            model.insert(expected + 1, (hash, child));
+        }
+        check(&root, LAYOUT, ROOT_ARRAY, 1000).expect("well formed");
+        let node = Node::new(&root, ROOT_ARRAY);
+        assert_eq!(node.count(), node.limit());
+
+        // One level deeper, then the node split: together they hold the same pairs.
+        let mut lower = vec![0; 1024];
+        assert_eq!(take_pairs(&mut lower, LAYOUT, node, 0), 0);
+        deepen_root(&mut root, 500);
+        assert_eq!(parse_root(&root, 1).map(|info| info.levels), Ok(1));
+        let mut upper = vec![0; 1024];
+        let hash = take_pairs(&mut upper, LAYOUT, Node::new(&lower, NODE_ARRAY), 60);
+        cut_pairs(&mut lower, NODE_ARRAY, 60);
+        insert_pair(&mut root, ROOT_ARRAY, 1, hash, 501);
+        let mut pairs = Vec::new();
+        for block in [&lower, &upper] {
+            check(block, LAYOUT, NODE_ARRAY, 1000).expect("well formed");
+            let node = Node::new(block, NODE_ARRAY);
+            pairs.extend((0..node.count()).map(|i| (node.hash(i), node.block(i))));
+        }
+        assert_eq!(pairs[60].1, model[60].1);
+        pairs[60].0 = hash;
+        assert_eq!(pairs, model);
+    }
+
+    #[test]
+    fn a_split_keeps_every_name_on_its_side() {
+        let mut rng = Rng::new(2, 2);
+        for round in 0..200 {
+            let mut leaf = vec![0; 1024];
+            dir::init_empty(&mut leaf, LAYOUT);
+            let mut count = 0;
+            loop {
+                let bound = if round % 2 == 0 { 20 } else { 255 };
+                let name = vec![b'a' + rng.below(26) as u8; 1 + rng.below(bound) as usize];
+                let need = dir::entry_len(name.len());
+                let seen = dir::scan(&leaf, LAYOUT, &dir::Key::new(&name), need);
+                let Some(room) = seen.room else { break };
+                dir::insert(&mut leaf, LAYOUT, room, 20, 1, &name);
+                count += 1;
+            }
+            let hash = |name: &[u8]| hash_name(HashVersion::HalfMd4, &[0; 4], name).major;
+            let (mut low, mut high) = (vec![0; 1024], vec![0; 1024]);
+            let bound = split_leaf(&leaf, LAYOUT, &mut low, &mut high, hash).expect("splits");
+            let names = |block: &[u8]| -> Vec<u32> {
+                dir::check(block, LAYOUT, 100).expect("well formed");
+                dir::entries(block, LAYOUT).map(|e| hash(e.name)).collect()
+            };
+            let (low, high) = (names(&low), names(&high));
+            assert_eq!(low.len() + high.len(), count);
+            assert!(low.iter().all(|h| *h < bound) && high.iter().all(|h| *h >= bound & !1));
+            assert_eq!(low.iter().any(|h| *h == bound & !1), bound & 1 == 1);
+        }
+    }
+
+    #[test]
+    fn every_malformed_node_has_its_error() {
+        use CorruptKind::*;
+        let damaged = |at: usize, byte: u8| {
+            let mut block = new_root();
+            block[at] = byte;
+            match parse_root(&block, 1) {
+                Err(kind) => kind,
+                Ok(_) => check(&block, LAYOUT, ROOT_ARRAY, 2).expect_err("a damaged root"),
+            }
+        };
+        assert_eq!(damaged(8, b'x'), HtreeDots { entry: 0 });
+        assert_eq!(damaged(17, 0), HtreeDots { entry: 1 });
+        assert_eq!(damaged(24, 1), HtreeReserved { found: 1 });
+        assert_eq!(damaged(28, 6), HtreeHashVersion { found: 6 });
+        assert_eq!(damaged(29, 9), HtreeInfoLength { found: 9 });
+        assert_eq!(damaged(30, 2), HtreeLevels { found: 2, limit: 1 });
+        assert_eq!(damaged(31, 1), HtreeFlags { found: 1 });
+        assert_eq!(damaged(32, 9), HtreeLimit { found: 9, expected: 123 });
+        assert_eq!(damaged(34, 0), HtreeCount { found: 0, limit: 123 });
+        assert_eq!(damaged(34, 124), HtreeCount { found: 124, limit: 123 });
+        assert_eq!(damaged(36, 2), HtreeBlock { index: 0, block: 2, blocks: 2 });
+        assert_eq!(check(&[0; 1024], LAYOUT, NODE_ARRAY, 2), Err(HtreeNode));
+        let mut root = new_root();
+        insert_pair(&mut root, ROOT_ARRAY, 1, 100, 1);
+        insert_pair(&mut root, ROOT_ARRAY, 2, 50, 1);
+        let order = HtreeOrder { index: 2, hash: 50, before: 100 };
+        assert_eq!(check(&root, LAYOUT, ROOT_ARRAY, 2), Err(order));
+    }
+}
