@@ -1,0 +1,204 @@
+//! The bio: one operation on one run of sectors, with the pages that it moves.
+
+use crate::DeviceError;
+use base::unit::SECTOR_SIZE;
+use base::{Page, Sector};
+use smallvec::SmallVec;
+use std::fmt;
+
+/// What is done to a run of sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Op {
+    /// Device to pages.
+    Read,
+    /// Pages to device.
+    Write,
+    /// Makes every write that completed before it durable. Has no sectors.
+    Flush,
+    /// The content is no longer needed; what a later read gives is the device's business.
+    Discard,
+    /// The range reads as zeros afterwards.
+    WriteZeroes,
+}
+
+impl Op {
+    /// True where pages travel with the operation.
+    pub const fn has_data(self) -> bool {
+        matches!(self, Op::Read | Op::Write)
+    }
+
+    /// True where the medium changes.
+    pub const fn is_write(self) -> bool {
+        matches!(self, Op::Write | Op::Discard | Op::WriteZeroes)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Flush => "flush",
+            Op::Discard => "discard",
+            Op::WriteZeroes => "write of zeroes",
+        })
+    }
+}
+
+bitflags::bitflags! {
+    /// What the issuer says about a bio beside the operation.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct BioFlags: u16 {
+        /// Somebody waits for it. Every read counts as synchronous, with or without this flag.
+        const SYNC = 1 << 0;
+        /// It carries metadata.
+        const META = 1 << 1;
+        /// The write is durable when it completes.
+        const FUA = 1 << 2;
+        /// Everything that completed before it is made durable first.
+        const PREFLUSH = 1 << 3;
+        /// Nothing follows soon: an elevator should not keep the device idle for this issuer.
+        const NOIDLE = 1 << 4;
+        /// Read ahead of need; may fail without anybody being told.
+        const RAHEAD = 1 << 5;
+    }
+}
+
+/// A run of bytes of one page.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// The memory. A page that is to be read into should have no other reference: the device
+    /// fills a private copy otherwise, which is what comes back.
+    pub page: Page,
+    /// First byte inside the page.
+    pub offset: u32,
+    /// Number of bytes, above zero; a multiple of the device's logical block.
+    pub len: u32,
+}
+
+impl Segment {
+    /// The whole page.
+    pub fn whole(page: Page) -> Segment {
+        let len = page.len() as u32;
+        Segment { page, offset: 0, len }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.page[self.offset as usize..][..self.len as usize]
+    }
+
+    /// The bytes for a device that reads into them; a private copy where the page is shared.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.page.make_mut()[self.offset as usize..][..self.len as usize]
+    }
+}
+
+/// The memory of a bio or of a request.
+pub type Segments = SmallVec<[Segment; 4]>;
+
+/// What the issuer of a bio gets back.
+#[derive(Debug)]
+pub struct BioResult {
+    /// The segments of the bio, in its order; those of a read are filled where it succeeded.
+    pub segs: Segments,
+    /// Success, or the part of the bio that failed.
+    pub result: Result<(), DeviceError>,
+}
+
+/// Called once when the bio is done, in event context: from any thread, with no lock of the queue
+/// held, maybe before `submit` returns. It may not wait and may not submit.
+pub type EndIo = Box<dyn FnOnce(BioResult) + Send>;
+
+/// One operation on one run of sectors.
+pub struct Bio {
+    /// What to do.
+    pub op: Op,
+    /// First sector of 512 bytes. Ignored by [`Op::Flush`].
+    pub sector: Sector,
+    /// The pages of a read or a write, in the order of the sectors.
+    pub segs: Segments,
+    /// Number of sectors of 512 bytes. Follows from `segs` for operations with data.
+    pub sectors: u64,
+    /// Hints and durability.
+    pub flags: BioFlags,
+    /// The I/O context that it is accounted to; 0 means that of the submitting task.
+    pub ioc: u64,
+    /// Whom to tell.
+    pub end: EndIo,
+}
+
+impl Bio {
+    /// A bio with data.
+    ///
+    /// # Panics
+    /// Where `op` carries no data.
+    pub fn new(op: Op, sector: Sector, segs: Segments, flags: BioFlags, end: EndIo) -> Bio {
+        assert!(op.has_data(), "a {op} has no pages");
+        let sectors = bytes_of(&segs) / SECTOR_SIZE;
+        Bio { op, sector, segs, sectors, flags, ioc: 0, end }
+    }
+
+    /// A read into whole pages.
+    pub fn read(sector: Sector, pages: impl IntoIterator<Item = Page>, end: EndIo) -> Bio {
+        let segs = pages.into_iter().map(Segment::whole).collect();
+        Bio::new(Op::Read, sector, segs, BioFlags::empty(), end)
+    }
+
+    /// A write of whole pages.
+    pub fn write(
+        sector: Sector,
+        pages: impl IntoIterator<Item = Page>,
+        flags: BioFlags,
+        end: EndIo,
+    ) -> Bio {
+        let segs = pages.into_iter().map(Segment::whole).collect();
+        Bio::new(Op::Write, sector, segs, flags, end)
+    }
+
+    /// A flush of the device's volatile cache.
+    pub fn flush(end: EndIo) -> Bio {
+        Bio::ranged(Op::Flush, Sector(0), 0, end)
+    }
+
+    /// A discard or a write of zeroes (or a flush) on `sectors` sectors.
+    ///
+    /// # Panics
+    /// Where `op` carries data.
+    pub fn ranged(op: Op, sector: Sector, sectors: u64, end: EndIo) -> Bio {
+        assert!(!op.has_data(), "a {op} needs pages");
+        let (segs, flags) = (Segments::new(), BioFlags::empty());
+        Bio { op, sector, segs, sectors, flags, ioc: 0, end }
+    }
+
+    /// The first sector behind it.
+    pub fn end_sector(&self) -> Sector {
+        self.sector + self.sectors
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.sectors * SECTOR_SIZE
+    }
+
+    /// True where somebody waits for it: reads, and writes that say so.
+    pub fn is_sync(&self) -> bool {
+        is_sync(self.op, self.flags)
+    }
+}
+
+impl fmt::Debug for Bio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bio({} {} + {}, {:?})", self.op, self.sector, self.sectors, self.flags)
+    }
+}
+
+/// True for reads and for what carries [`BioFlags::SYNC`].
+pub(crate) fn is_sync(op: Op, flags: BioFlags) -> bool {
+    op == Op::Read || flags.contains(BioFlags::SYNC)
+}
+
+/// Bytes in a list of segments.
+pub fn bytes_of(segs: &[Segment]) -> u64 {
+    segs.iter().map(|seg| seg.len as u64).sum()
+}

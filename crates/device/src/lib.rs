@@ -1,0 +1,2 @@
+#![deny(missing_docs)]
+//! devices
