@@ -1,0 +1,150 @@
+//! Real time: OS threads, the machine's clock, and one thread for timers, started by the first
+//! timer and stopped with the runtime.
+#![allow(unsafe_code)]
+
+use crate::Runtime;
+use crate::sync::shim::{self, AtomicU64, Ordering};
+use crate::task::{Task, TaskId};
+use crate::timers::{Action, Callback, TimerId, Timers};
+use base::{Nanos, Timespec};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) struct Real {
+    start: Instant,
+    pub cpus: usize,
+    pub seed: u64,
+    last_task: AtomicU64,
+    timers: Arc<Service>,
+}
+
+/// What the timer thread and the users of timers share.
+struct Service {
+    start: Instant,
+    state: Mutex<ServiceState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct ServiceState {
+    timers: Timers,
+    running: bool,
+    stop: bool,
+}
+
+impl Real {
+    pub fn new(cpus: usize, seed: u64) -> Real {
+        let start = Instant::now();
+        let timers = Arc::new(Service { start, state: Mutex::default(), changed: Condvar::new() });
+        Real { start, cpus, seed, last_task: AtomicU64::new(0), timers }
+    }
+
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        Nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    pub fn instant(&self, when: Nanos) -> Option<Instant> {
+        self.start.checked_add(Duration::from_nanos(when.0))
+    }
+
+    pub fn next_task(&self) -> TaskId {
+        TaskId(self.last_task.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    pub fn at(&self, when: Nanos, f: Callback) -> TimerId {
+        let mut state = self.timers.lock();
+        if !state.running {
+            state.running = true;
+            let service = self.timers.clone();
+            let spawned =
+                std::thread::Builder::new().name("rt-timers".into()).spawn(move || service.serve());
+            spawned.expect("the system gives us a thread for timers");
+        }
+        let first = state.timers.next_time().is_none_or(|next| when < next);
+        let id = state.timers.push(when, Action::Call(f));
+        if first {
+            self.timers.changed.notify_one();
+        }
+        id
+    }
+
+    pub fn cancel(&self, id: TimerId) -> bool {
+        let action = self.timers.lock().timers.cancel(id);
+        action.is_some()
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let dropped = {
+            let mut state = self.timers.lock();
+            state.stop = true;
+            std::mem::take(&mut state.timers)
+        };
+        self.timers.changed.notify_one();
+        drop(dropped);
+    }
+}
+
+impl Service {
+    fn lock(&self) -> MutexGuard<'_, ServiceState> {
+        // No callback runs under this lock, so nothing can be half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self) {
+        let mut state = self.lock();
+        while !state.stop {
+            let now = Nanos(self.start.elapsed().as_nanos() as u64);
+            if let Some(event) = state.timers.pop_due(now) {
+                drop(state);
+                match event.action {
+                    Action::Call(f) => f(now),
+                    Action::Wake(task) | Action::CpuDone(task) => task.wake(),
+                }
+                state = self.lock();
+                continue;
+            }
+            let wait = state.timers.next_time().map(|next| Duration::from_nanos(next.since(now).0));
+            state = match wait {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(wait) => {
+                    let waited = self.changed.wait_timeout(state, wait);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+/// Starts an OS thread that becomes task `id`.
+///
+/// # Panics
+/// Where the system refuses a thread.
+pub(crate) fn spawn_thread(
+    rt: &Runtime,
+    id: TaskId,
+    name: &str,
+    body: impl FnOnce(Arc<Task>) + Send + 'static,
+) {
+    let (rt, name) = (rt.clone(), name.to_owned());
+    shim::spawn(name.clone(), move || {
+        body(Task::new(rt, id, &name, 0, Some(shim::current())));
+    });
+}
+
+/// A seed that differs between processes.
+pub(crate) fn entropy() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// `CLOCK_REALTIME_COARSE`: the time of the last tick, at a few nanoseconds' cost.
+pub(crate) fn coarse_realtime() -> Timespec {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid place for one timespec.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
+    assert_eq!(failed, 0, "every Linux has CLOCK_REALTIME_COARSE");
+    Timespec { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+}
