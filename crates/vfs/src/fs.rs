@@ -1,0 +1,301 @@
+//! The trait that every file system implements.
+
+use base::{Errno, Ino};
+use rt::Cx;
+
+use crate::attr::*;
+
+/// Longest name in a directory, bytes.
+pub const NAME_MAX: usize = 255;
+/// Longest path and longest symlink target, bytes, the closing NUL of C included.
+pub const PATH_MAX: usize = 4096;
+/// Longest name of an extended attribute, bytes, prefix included.
+pub const XATTR_NAME_MAX: usize = 255;
+/// Longest value of an extended attribute, bytes.
+pub const XATTR_SIZE_MAX: usize = 65536;
+
+/// Is this a name that can be created or removed?
+///
+/// # Errors
+/// `ENOENT` for an empty name, `EINVAL` for a slash or NUL inside, `ENAMETOOLONG` above [`NAME_MAX`].
+pub fn check_name(name: &[u8]) -> Result<(), Errno> {
+    if name.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    if name.len() > NAME_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    if name.iter().any(|&b| b == b'/' || b == 0) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// A mounted file system: operations on inode numbers.
+///
+/// **Division of work.** An implementation does exactly what it is asked: it checks what concerns its
+/// own structure (types, names, existence, space) and no permission, applies no umask, no set-group-id
+/// inheritance and no default ACL, and clears no set-id bit. [`crate::Namespace`] does that above it.
+/// Two things concern the ACL of an inode itself and are the file system's: a `mode` given to
+/// [`setattr`](Self::setattr) also changes a stored access ACL ([`crate::acl::Acl::chmod`]), and setting
+/// `system.posix_acl_access` also changes the mode ([`crate::acl::Acl::mode_bits`]).
+///
+/// **Names** are bytes, 1..=255, without `/` and NUL ([`check_name`]). `lookup` knows `.` and `..` (the
+/// parent of the root is the root).
+///
+/// **Inode numbers** stay valid while the inode has a name or is open; afterwards `ESTALE`. An inode
+/// without names that is open ([`open`](Self::open)) lives until its last [`release`](Self::release).
+///
+/// **Blocking.** Every method with `cx` may park: it may read the device, wait for log space or for
+/// other tasks. Methods may be called from many tasks at once.
+///
+/// # Errors
+/// Besides those of each method: `EIO` device failed, `EUCLEAN` the image is damaged there, `EROFS` a
+/// change on a read-only mount, `ENOSPC` no block or inode is left, `ESTALE` no such inode, `ENOTDIR`
+/// where `dir` is not a directory.
+pub trait FileSystem: Send + Sync {
+    /// The kind of file system for messages: `ext2`, `ext4`, `memfs`, ..
+    fn name(&self) -> &'static str;
+
+    /// The root directory.
+    fn root(&self) -> Ino;
+
+    /// Finds a name in a directory; `.` and `..` are answered too.
+    ///
+    /// # Errors
+    /// `ENOENT` no such name; `ENOTDIR`; `ENAMETOOLONG`.
+    fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno>;
+
+    /// The attributes of an inode.
+    fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno>;
+
+    /// Changes attributes; either all that is given is applied or nothing.
+    ///
+    /// # Errors
+    /// With `size`: `EISDIR` for a directory, `EINVAL` for other non-regular files, `EFBIG` beyond the
+    /// largest file.
+    fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno>;
+
+    /// Creates a node of any type under a new name.
+    ///
+    /// # Errors
+    /// `EEXIST` the name exists (also `.` and `..`); `ENOENT` the directory itself was removed or the
+    /// target of a symlink is empty; `ENAMETOOLONG` name or target too long; `EMLINK` a further
+    /// subdirectory does not fit; `EINVAL` bad name.
+    fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno>;
+
+    /// Gives an inode a further name.
+    ///
+    /// # Errors
+    /// `EPERM` a directory; `EEXIST`; `EMLINK` too many names; `ENOENT` `ino` has no name any more or
+    /// the directory was removed; `ENAMETOOLONG`, `EINVAL` bad name.
+    fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno>;
+
+    /// Removes a name of anything but a directory. The inode goes with its last name and last release.
+    ///
+    /// # Errors
+    /// `ENOENT`; `EISDIR` a directory (also `.` and `..`); `ENAMETOOLONG`.
+    fn unlink(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOENT`; `ENOTDIR` not a directory; `ENOTEMPTY` (also for `..`); `EINVAL` for `.`;
+    /// `ENAMETOOLONG`.
+    fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno>;
+
+    /// Moves a name; the new name is replaced in one step if it exists. If both names belong to one
+    /// inode nothing happens.
+    ///
+    /// # Errors
+    /// In this order: `EINVAL` unknown flags or both; `EBUSY` `.` or `..`; `ENOENT` no old name, or
+    /// with `EXCHANGE` no new one; `EEXIST` with `NOREPLACE`; `EINVAL` a directory would move into
+    /// itself; `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) the new name is an ancestor of the old one;
+    /// then, except with `EXCHANGE`, `ENOTDIR` a directory onto another type, `EISDIR` the reverse,
+    /// `ENOTEMPTY` onto a directory with entries; `EMLINK`; `ENAMETOOLONG`.
+    fn rename(
+        &self,
+        cx: &mut Cx,
+        old_dir: Ino,
+        old_name: &[u8],
+        new_dir: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<(), Errno>;
+
+    /// The target of a symlink.
+    ///
+    /// # Errors
+    /// `EINVAL` not a symlink.
+    fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno>;
+
+    /// Lists a directory from `cookie` (0 = start) until its end or until `emit` answers false; the
+    /// entry refused that way is not counted as seen. `.` and `..` are listed, first.
+    ///
+    /// A name that exists during the whole listing comes exactly once, also when others are created
+    /// and removed meanwhile and when the listing is continued with a cookie after a remount. `emit`
+    /// is called with the directory locked: it must not call this file system.
+    fn readdir(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Errno>;
+
+    /// Counts an open: the inode stays when its last name goes.
+    fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno>;
+
+    /// Counts a close. At the last one an inode without names is freed.
+    fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno>;
+
+    /// Reads up to `buf.len()` bytes at byte `offset`; less only at the end of the file, 0 behind it.
+    ///
+    /// # Errors
+    /// `EISDIR`; `EINVAL` other non-regular files.
+    fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Writes at byte `offset`, growing the file; mtime and ctime become now. Answers less than
+    /// `data.len()` only when an error comes after the first part.
+    ///
+    /// # Errors
+    /// `EISDIR`; `EINVAL` other non-regular files; `EFBIG`; `ENOSPC`.
+    fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno>;
+
+    /// Reads past the page cache (`O_DIRECT`). Offset and length are multiples of the logical block.
+    ///
+    /// # Errors
+    /// `EINVAL` not aligned, or direct I/O is not supported (the default).
+    fn read_direct(
+        &self,
+        _cx: &mut Cx,
+        _ino: Ino,
+        _offset: u64,
+        _buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        Err(Errno::EINVAL)
+    }
+
+    /// Writes past the page cache (`O_DIRECT`). Offset and length are multiples of the logical block.
+    ///
+    /// # Errors
+    /// `EINVAL` not aligned, or direct I/O is not supported (the default).
+    fn write_direct(
+        &self,
+        _cx: &mut Cx,
+        _ino: Ino,
+        _offset: u64,
+        _data: &[u8],
+    ) -> Result<usize, Errno> {
+        Err(Errno::EINVAL)
+    }
+
+    /// Returns when the inode's content and what is needed to find it (with `datasync` no more than
+    /// that) survive a power cut. Works on directories too.
+    ///
+    /// # Errors
+    /// `EIO`, `ENOSPC`: an earlier write-back failed; told once.
+    fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno>;
+
+    /// Returns when everything done before survives a power cut.
+    fn sync(&self, cx: &mut Cx) -> Result<(), Errno>;
+
+    /// Allocates, punches or zeroes the bytes `offset..offset+len`.
+    ///
+    /// # Errors
+    /// `EINVAL` `len` is 0; `EFBIG`; `EISDIR`; `ENODEV` other non-regular files; `EOPNOTSUPP` the
+    /// format or this inode's mapping cannot do it.
+    fn fallocate(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        mode: FallocMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno>;
+
+    /// The next byte at or after `offset` that is data, or is in a hole. Whole blocks may count as
+    /// data, and unwritten extents as either.
+    ///
+    /// # Errors
+    /// `ENXIO` `offset` is not below the size, or no data follows; `EINVAL` not a regular file.
+    fn seek(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        whence: SeekWhence,
+    ) -> Result<u64, Errno>;
+
+    /// Where `offset..offset+len` lies on the device, in file order.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` not backed by a device.
+    fn fiemap(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<FileExtent>, Errno>;
+
+    /// The value of an extended attribute, `name` with its prefix (`user.x`). POSIX ACLs are the
+    /// attributes `system.posix_acl_access` and `system.posix_acl_default` in the wire form of
+    /// [`crate::acl`], whatever the disk holds.
+    ///
+    /// # Errors
+    /// `ENODATA`; `EOPNOTSUPP` unknown prefix; `EINVAL` nothing after the prefix; `ERANGE` name above
+    /// [`XATTR_NAME_MAX`].
+    fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno>;
+
+    /// Sets an extended attribute. Setting the access ACL sets the mode bits with it, and an ACL that
+    /// the mode bits alone express is not stored. ctime becomes now.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENODATA` by `flags`; `E2BIG` value above [`XATTR_SIZE_MAX`]; `ENOSPC` it does not
+    /// fit into the format; `EINVAL` a malformed ACL; `EACCES` a default ACL for a non-directory;
+    /// `EOPNOTSUPP` an ACL for a symlink; those of [`getxattr`](Self::getxattr) for the name.
+    fn setxattr(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<(), Errno>;
+
+    /// The names of all extended attributes with their prefixes, in no particular order.
+    fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno>;
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA` (except for ACLs, which may be removed twice); those of
+    /// [`getxattr`](Self::getxattr) for the name.
+    fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno>;
+
+    /// State and limits.
+    fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno>;
+
+    /// Writes everything out and leaves the file system clean; afterwards every call answers `EIO`.
+    fn unmount(&self, cx: &mut Cx) -> Result<(), Errno>;
+
+    /// Stops at once without writing, as a power cut does: background tasks end, every later call
+    /// answers `EIO`.
+    fn shutdown_hard(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        assert_eq!(check_name(b"a"), Ok(()));
+        assert_eq!(check_name(b""), Err(Errno::ENOENT));
+        assert_eq!(check_name(b"a/b"), Err(Errno::EINVAL));
+        assert_eq!(check_name(b"a\0"), Err(Errno::EINVAL));
+        assert_eq!(check_name(&[b'x'; 255]), Ok(()));
+        assert_eq!(check_name(&[b'x'; 256]), Err(Errno::ENAMETOOLONG));
+    }
+}

@@ -1,0 +1,48 @@
+//! The face of a file system, and what stands above every one of them.
+//!
+//! ```text
+//!   command, FUSE, NFS server, workloads
+//!        |  paths, credentials                      |  inode numbers
+//!   Namespace (permission, inheritance) -- File     |
+//!        |  path walk                               |
+//!        +------------- trait FileSystem -----------+
+//!                            |
+//!                     ext4, xfs, nfs, memfs
+//! ```
+//!
+//! A file system implements [`FileSystem`]: operations on inode numbers, as FUSE and NFS need them. It
+//! does exactly what it is asked and checks no permission. [`Namespace`] is the system-call layer: it
+//! resolves paths ([`path`]), checks the credentials of the task ([`permission`]), lets a new file
+//! inherit group and ACL from its directory, and clears set-id bits. [`File`] is an open file with
+//! flags and a position.
+//!
+//! A typical sequence:
+//!
+//! ```text
+//! let ns = Namespace::new(fs);
+//! let file = ns.open(cx, b"/etc/motd", OpenFlags::WRITE | OpenFlags::CREATE, 0o644)?;
+//! file.write(cx, b"hello\n")?;
+//! file.fsync(cx)?;
+//! file.close(cx)?;
+//! ```
+//!
+//! Not modelled compared with Linux: mounts below mounts, `chroot`, user namespaces, leases, `flock`
+//! and POSIX locks, `atime` updates by reading (the callers of this crate decide that).
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod acl;
+mod attr;
+mod file;
+mod fs;
+mod namespace;
+pub mod path;
+pub mod permission;
+
+pub use attr::{
+    Attr, DirEntry, ExtentState, FallocMode, FileExtent, FileType, NewNode, RenameFlags, SeekWhence,
+    SetAttr, StatFs, XattrFlags, makedev, major, minor,
+};
+pub use file::{File, OpenFlags};
+pub use fs::{FileSystem, NAME_MAX, PATH_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, check_name};
+pub use namespace::Namespace;
