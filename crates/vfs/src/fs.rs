@@ -162,6 +162,18 @@ pub trait FileSystem: Send + Sync {
     /// `EISDIR`; `EINVAL` other non-regular files; `EFBIG`; `ENOSPC`.
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno>;
 
+    /// Writes at the end of the file; answers where it began and how much was written.
+    ///
+    /// The default reads the size and writes there; two tasks that append at once may then overwrite
+    /// each other, so a file system that can hold the inode over both steps does it itself.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    fn append(&self, cx: &mut Cx, ino: Ino, data: &[u8]) -> Result<(u64, usize), Errno> {
+        let start = self.getattr(cx, ino)?.size;
+        Ok((start, self.write(cx, ino, start, data)?))
+    }
+
     /// Reads past the page cache (`O_DIRECT`). Offset and length are multiples of the logical block.
     ///
     /// # Errors
@@ -219,13 +231,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `ENXIO` `offset` is not below the size, or no data follows; `EINVAL` not a regular file.
-    fn seek(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        offset: u64,
-        whence: SeekWhence,
-    ) -> Result<u64, Errno>;
+    fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno>;
 
     /// Where `offset..offset+len` lies on the device, in file order.
     ///

@@ -40,8 +40,8 @@ pub mod path;
 pub mod permission;
 
 pub use attr::{
-    Attr, DirEntry, ExtentState, FallocMode, FileExtent, FileType, NewNode, RenameFlags, SeekWhence,
-    SetAttr, StatFs, XattrFlags, makedev, major, minor,
+    Attr, DirEntry, ExtentState, FallocMode, FileExtent, FileType, NewNode, RenameFlags,
+    SeekWhence, SetAttr, StatFs, XattrFlags, major, makedev, minor,
 };
 pub use file::{File, OpenFlags};
 pub use fs::{FileSystem, NAME_MAX, PATH_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, check_name};
