@@ -11,16 +11,11 @@
 //!
 //! Source: kernel `Documentation/filesystems/ext4/directory`.
 
-use base::crc::crc32c;
-
 use super::CorruptKind;
+use super::checksum::{DIR_TAIL_FILE_TYPE as TAIL_TYPE, DIR_TAIL_SIZE as TAIL_LEN, InodeSeed};
 
 /// Bytes before the name.
 pub const HEADER_LEN: usize = 8;
-/// Bytes of the checksum tail.
-pub const TAIL_LEN: usize = 12;
-/// File type in the tail, which no entry has.
-const TAIL_TYPE: u8 = 0xde;
 /// Longest name.
 pub const NAME_LEN_MAX: usize = 255;
 
@@ -412,33 +407,25 @@ pub fn has_tail(block: &[u8]) -> bool {
             == Some(Header { ino: 0, rec_len: TAIL_LEN as u16, name_len: 0, file_type: TAIL_TYPE })
 }
 
-/// The checksum of a block with a tail; `seed` is that of the directory's inode.
-fn checksum(seed: u32, block: &[u8]) -> u32 {
-    crc32c(seed, &block[..block.len() - TAIL_LEN])
-}
-
 /// Compares the checksum in the tail. Only for layouts with checksums.
 ///
 /// # Errors
 /// `DirTail`, `DirChecksum`.
-pub fn verify_checksum(seed: u32, block: &[u8]) -> Result<(), CorruptKind> {
+pub fn verify_checksum(seed: InodeSeed, block: &[u8]) -> Result<(), CorruptKind> {
     if !has_tail(block) {
         return Err(CorruptKind::DirTail);
     }
-    let stored = &block[block.len() - 4..];
-    let found = u32::from_le_bytes(stored.try_into().expect("four bytes"));
-    match checksum(seed, block) {
+    let found = super::checksum::u32_at(block, block.len() - 4);
+    match seed.dir_block(block) {
         expected if expected == found => Ok(()),
         expected => Err(CorruptKind::DirChecksum { found, expected }),
     }
 }
 
 /// Sets the checksum in the tail; a block without a tail stays as it is.
-pub fn set_checksum(seed: u32, block: &mut [u8]) {
+pub fn set_checksum(seed: InodeSeed, block: &mut [u8]) {
     if has_tail(block) {
-        let sum = checksum(seed, block);
-        let at = block.len() - 4;
-        block[at..].copy_from_slice(&sum.to_le_bytes());
+        seed.set_dir_block(block);
     }
 }
 

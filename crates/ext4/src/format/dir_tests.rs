@@ -77,9 +77,9 @@ fn every_malformed_entry_has_its_error() {
     let layout = DirLayout { block_size: 1024, checksum: true, filetype: true };
     let mut good = vec![0; 1024];
     init_dots(&mut good, layout, 2, 2, 2);
-    set_checksum(77, &mut good);
+    set_checksum(InodeSeed(77), &mut good);
     check(&good, layout, 100).expect("well formed");
-    verify_checksum(77, &good).expect("its own checksum");
+    verify_checksum(InodeSeed(77), &good).expect("its own checksum");
     let damaged = |at: usize, byte: u8| {
         let mut block = good.clone();
         block[at] = byte;
@@ -97,7 +97,7 @@ fn every_malformed_entry_has_its_error() {
     assert_eq!(damaged(12, 101), DirInode { offset: 12, ino: 101, inodes: 100 });
     assert_eq!(damaged(7, 8), DirFileType { offset: 0, file_type: 8 });
     assert_eq!(damaged(1024 - 5, 0), DirTail);
-    assert!(matches!(verify_checksum(78, &good), Err(DirChecksum { .. })));
+    assert!(matches!(verify_checksum(InodeSeed(78), &good), Err(DirChecksum { .. })));
 }
 
 /// Nothing panics or hangs on blocks of noise.

@@ -11,9 +11,8 @@
 //!
 //! Source: kernel `Documentation/filesystems/ext4/directory`, "Hash Tree Directories".
 
-use base::crc::crc32c;
-
 use super::CorruptKind;
+use super::checksum::{self, HTREE_TAIL_SIZE as TAIL_LEN, InodeSeed};
 use super::dir::{self, DirLayout, Entry};
 
 /// Offset of the array in the root.
@@ -24,8 +23,6 @@ pub const NODE_ARRAY: usize = 8;
 const ROOT_INFO: usize = 24;
 /// Bytes of a pair.
 const PAIR_LEN: usize = 8;
-/// Bytes behind the array: a reserved word and the checksum.
-const TAIL_LEN: usize = 8;
 /// Bits of a block number; the upper four of a word are reserved.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 
@@ -263,37 +260,23 @@ pub fn deepen_root(block: &mut [u8], child: u32) {
     block[ROOT_INFO + 6] += 1;
 }
 
-/// The checksum of a node; `seed` is that of the directory's inode. It covers the block up to the
-/// last pair in use, the reserved word of the tail, and zeros in place of the checksum.
-fn checksum(seed: u32, block: &[u8], array: usize) -> Option<(usize, u32)> {
-    let node = Node::new(block, array);
-    let used = array + PAIR_LEN * node.count() as usize;
-    let tail = array + PAIR_LEN * node.limit() as usize;
-    let reserved = block.get(tail..tail + 4)?;
-    block.get(tail + 4..tail + 8)?;
-    let sum = crc32c(seed, block.get(..used)?);
-    Some((tail + 4, crc32c(crc32c(sum, reserved), &[0; 4])))
-}
-
 /// Compares the checksum of a node. Only for layouts with checksums.
 ///
 /// # Errors
 /// `HtreeChecksum`, or `HtreeLimit` where limit and count leave no place for one.
-pub fn verify_checksum(seed: u32, block: &[u8], array: usize) -> Result<(), CorruptKind> {
-    let layout = DirLayout { block_size: block.len() as u32, checksum: true, filetype: true };
-    let Some((at, expected)) = checksum(seed, block, array) else {
+pub fn verify_checksum(seed: InodeSeed, block: &[u8], array: usize) -> Result<(), CorruptKind> {
+    let found = checksum::stored_htree_node(block, array);
+    let (Some(found), Some(expected)) = (found, seed.htree_node(block, array)) else {
+        let layout = DirLayout { block_size: block.len() as u32, checksum: true, filetype: true };
         let found = Node::new(block, array).limit();
         return Err(CorruptKind::HtreeLimit { found, expected: limit(layout, array) });
     };
-    let found = word(block, at);
     if found == expected { Ok(()) } else { Err(CorruptKind::HtreeChecksum { found, expected }) }
 }
 
 /// Sets the checksum of a node; one whose limit leaves no place for it stays as it is.
-pub fn set_checksum(seed: u32, block: &mut [u8], array: usize) {
-    if let Some((at, sum)) = checksum(seed, block, array) {
-        set_word(block, at, sum);
-    }
+pub fn set_checksum(seed: InodeSeed, block: &mut [u8], array: usize) {
+    seed.set_htree_node(block, array);
 }
 
 /// Is this the block of a leaf (or of a linear directory) rather than a node?
@@ -366,9 +349,9 @@ mod tests {
         let mut root = new_root();
         assert_eq!(parse_root(&root, 1), Ok(RootInfo { hash_version: 1, levels: 0 }));
         check(&root, LAYOUT, ROOT_ARRAY, 2).expect("well formed");
-        set_checksum(5, &mut root, ROOT_ARRAY);
-        verify_checksum(5, &root, ROOT_ARRAY).expect("its own checksum");
-        assert!(verify_checksum(6, &root, ROOT_ARRAY).is_err());
+        set_checksum(InodeSeed(5), &mut root, ROOT_ARRAY);
+        verify_checksum(InodeSeed(5), &root, ROOT_ARRAY).expect("its own checksum");
+        assert!(verify_checksum(InodeSeed(6), &root, ROOT_ARRAY).is_err());
     }
 
     #[test]
