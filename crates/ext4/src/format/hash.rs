@@ -3,39 +3,15 @@
 //! Source: kernel `Documentation/filesystems/ext4/directory`; half MD4 from RFC 1320 with the rounds
 //! that ext3 kept; TEA from Wheeler and Needham (1994); checked against `debugfs dx_hash`.
 
-/// How the names of a directory are hashed: the number in the hash tree's root, plus three where the
-/// superblock says that names are hashed as unsigned characters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum HashVersion {
-    /// The first hash of ext2, signed characters.
-    Legacy = 0,
-    /// Half MD4, signed characters.
-    HalfMd4 = 1,
-    /// TEA, signed characters.
-    Tea = 2,
-    /// The first hash of ext2, unsigned characters.
-    LegacyUnsigned = 3,
-    /// Half MD4, unsigned characters.
-    HalfMd4Unsigned = 4,
-    /// TEA, unsigned characters.
-    TeaUnsigned = 5,
-}
+pub use super::super_block::HashVersion;
 
 impl HashVersion {
     /// The version in a tree's root (0, 1 or 2), in a file system whose superblock says how
     /// characters count. `None` for a number that has no meaning here (6 is siphash of casefolded
     /// directories, which needs a feature that is refused).
     pub fn from_disk(number: u8, unsigned: bool) -> Option<HashVersion> {
-        Some(match (number, unsigned) {
-            (0, false) => HashVersion::Legacy,
-            (1, false) => HashVersion::HalfMd4,
-            (2, false) => HashVersion::Tea,
-            (0, true) | (3, _) => HashVersion::LegacyUnsigned,
-            (1, true) | (4, _) => HashVersion::HalfMd4Unsigned,
-            (2, true) | (5, _) => HashVersion::TeaUnsigned,
-            _ => return None,
-        })
+        let version = HashVersion::from_number(number)?;
+        Some(if unsigned { version.unsigned() } else { version })
     }
 
     /// The number that a tree's root holds for this version: 0, 1 or 2.
