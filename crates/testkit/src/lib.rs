@@ -1,0 +1,16 @@
+//! What the tests of iopath share.
+//!
+//! - [`memfs`]: a small file system in memory, obviously right, that others are compared with;
+//! - [`conformance`]: what POSIX and Linux ask of every operation, `errno` by `errno`;
+//! - [`model`]: random operations applied to a file system and to [`memfs`], compared step by step;
+//! - [`crash`]: the write log of a device cut at every flush and in between;
+//! - [`judge`]: the outside opinions: e2fsck, the kernel's own mount;
+//! - [`manifest`]: one line per name, for comparing trees.
+//!
+//! Nothing here is linked into the command. Every failure prints its seed.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod conformance;
+
+pub mod memfs;
