@@ -101,6 +101,7 @@ pub struct World {
     stats: WorldStats,
     live: usize,
     broken: bool,
+    report: Option<String>,
 }
 
 impl World {
@@ -114,6 +115,7 @@ impl World {
             stats: WorldStats::default(),
             live: 0,
             broken: false,
+            report: None,
         }
     }
 
@@ -198,6 +200,11 @@ impl World {
         report::waiters(self.now(), &self.fibers)
     }
 
+    /// The report of the panic or deadlock that broke this world.
+    pub fn report(&self) -> Option<&str> {
+        self.report.as_deref()
+    }
+
     fn assert_whole(&self) {
         assert!(!self.broken, "this world has panicked or deadlocked and cannot go on");
     }
@@ -241,12 +248,13 @@ impl World {
         }
         self.stats.switches += 1;
         fiber.wait = None;
+        let panicking = std::thread::panicking();
         match fiber.resume(Resume::Run) {
             Ran::Suspended => {
                 fiber.since = virt.now();
-                if std::thread::panicking() {
+                if !panicking && std::thread::panicking() {
                     self.broken = true;
-                    self.report("a task panicked, and waits while it unwinds", slot);
+                    self.tell("a task panicked, and waits while it unwinds", slot);
                     panic!("a task of the world panicked");
                 }
                 Step::Went
@@ -256,7 +264,7 @@ impl World {
                 Step::Ended(slot)
             }
             Ran::Panicked(stack, panic) => {
-                self.report("a task panicked", slot);
+                self.tell("a task panicked", slot);
                 self.end(slot, stack);
                 self.give_up(panic)
             }
@@ -279,19 +287,20 @@ impl World {
             }
             Action::Call(f) => {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(event.time))) {
-                    self.report("an event panicked", u32::MAX);
+                    self.tell("an event panicked", u32::MAX);
                     self.give_up(panic);
                 }
             }
         }
     }
 
-    fn report(&self, what: &str, slot: u32) {
+    fn tell(&mut self, what: &str, slot: u32) {
         let fiber = self.fibers.get(slot as usize).and_then(Option::as_ref);
         let task =
             fiber.map_or_else(String::new, |f| format!(": task {} `{}`", f.task.id, f.task.name));
-        eprintln!("\nworld stopped: {what}{task}");
-        eprintln!("{}", report::trailer(self.rt.virt(), &self.fibers));
+        let trailer = report::trailer(self.rt.virt(), &self.fibers);
+        self.report = Some(format!("world stopped: {what}{task}\n{trailer}"));
+        eprintln!("\n{}", self.report().expect("it was just written"));
     }
 
     fn give_up(&mut self, panic: Panic) -> ! {
@@ -303,7 +312,10 @@ impl World {
         self.broken = true;
         let waiters = self.waiters();
         let trailer = report::trailer(self.rt.virt(), &self.fibers);
-        panic!("deadlock: no task can run and no event is pending\n{waiters}{trailer}");
+        let report =
+            format!("deadlock: no task can run and no event is pending\n{waiters}{trailer}");
+        self.report = Some(report.clone());
+        panic!("{report}");
     }
 }
 
