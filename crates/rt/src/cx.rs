@@ -127,8 +127,8 @@ impl Cx {
             return std::thread::sleep(Duration::from_nanos(span.0));
         }
         let deadline = self.now() + span;
-        let wait = Wait { why: "sleep", name: "", what: deadline.0, owner: None };
         while self.now() < deadline {
+            let wait = Wait { why: "sleep", name: "", what: deadline.0, owner: None };
             self.park_until(wait, deadline);
         }
     }
@@ -138,7 +138,7 @@ impl Cx {
         match &self.fiber {
             None => crate::sync::shim::yield_now(),
             Some(fiber) => {
-                self.task.rt.make_ready(self.task.slot);
+                self.task.rt.make_ready(&self.task);
                 fiber.suspend(Wait { why: "its turn", name: "", what: 0, owner: None });
             }
         }
@@ -208,10 +208,13 @@ impl Cx {
             Some(fiber) => {
                 if self.task.must_suspend() {
                     let virt = self.task.rt.virt();
+                    self.task.clear_granted();
                     let timer = virt.wake_at(deadline, self.task.clone());
                     fiber.suspend(wait);
                     self.task.resumed();
-                    virt.cancel(timer);
+                    if !self.task.granted() {
+                        virt.cancel(timer);
+                    }
                 }
             }
         }

@@ -151,8 +151,9 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn make_ready(&self, slot: u32) {
-        self.virt().make_ready(slot);
+    #[inline]
+    pub(crate) fn make_ready(&self, task: &Task) {
+        self.virt().make_ready(task);
     }
 
     #[inline]

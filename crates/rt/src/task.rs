@@ -63,7 +63,7 @@ pub(crate) struct Task {
     /// The OS thread, in real time.
     thread: Option<Thread>,
     permit: AtomicU32,
-    /// Set by a lock that hands itself to this task.
+    /// Set by a lock that hands itself to this task, and by a timer that ends its wait.
     granted: AtomicU32,
 }
 
@@ -91,7 +91,7 @@ impl Task {
         if self.permit.swap(NOTIFIED, Ordering::AcqRel) == PARKED {
             match &self.thread {
                 Some(thread) => thread.unpark(),
-                None => self.rt.make_ready(self.slot),
+                None => self.rt.make_ready(self),
             }
         }
     }
@@ -107,6 +107,14 @@ impl Task {
     pub fn grant_and_wake(&self) {
         self.granted.store(1, Ordering::Release);
         self.wake();
+    }
+
+    /// A timer's wake, which leaves a mark so that it is not cancelled afterwards. True where the
+    /// caller must make the task runnable.
+    #[inline]
+    pub fn fire_timer(&self) -> bool {
+        self.granted.store(1, Ordering::Release);
+        self.permit.swap(NOTIFIED, Ordering::AcqRel) == PARKED
     }
 
     /// Uses up the permit, or says that the task must now suspend until [`Task::wake`].

@@ -9,7 +9,6 @@ use crate::timers::{Action, Event};
 use crate::{Cx, Runtime};
 use base::{Nanos, Timespec};
 use fiber::{Fiber, Panic, Ran, Resume};
-use report::Record;
 use stack::StackPool;
 use state::{Birth, Next, Virtual};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -135,10 +134,10 @@ impl World {
         self.assert_whole();
         let mut result = None;
         let task = self.rt.virt().new_task(&self.rt, name).expect("a world lives while it runs");
+        self.rt.make_ready(&task);
         let slot = task.slot;
         let fiber = Fiber::borrowing(task, Box::new(|cx| result = Some(f(cx))));
         self.put(slot, fiber);
-        self.rt.make_ready(slot);
         // Whatever panics from here to the end of the fiber leaves the world broken: the fiber
         // borrows from this frame, and a broken world neither resumes nor drops it.
         self.broken = true;
@@ -187,8 +186,13 @@ impl World {
 
     /// Counters up to now. Looks at every stack: not for hot paths.
     pub fn stats(&self) -> WorldStats {
+        let (switches, events) = {
+            let state = self.rt.virt().lock();
+            (state.switches, state.events)
+        };
         WorldStats {
-            events: self.rt.virt().lock().events,
+            switches,
+            events,
             stack_high_water: self.pool.high_water(),
             stack_size: self.pool.stack_size(),
             ..self.stats
@@ -238,15 +242,12 @@ impl World {
     #[inline]
     fn switch_to(&mut self, slot: u32) -> Step {
         let virt = self.rt.virt();
-        let now = virt.now();
         let fiber = self.fibers[slot as usize].as_mut().expect("a runnable task has a fiber");
-        virt.lock().record(now, Record::Run(fiber.task.id.0));
         if fiber.needs_stack() {
             fiber.start(self.pool.take());
             self.live += 1;
             self.stats.tasks_max = self.stats.tasks_max.max(self.live);
         }
-        self.stats.switches += 1;
         fiber.wait = None;
         let panicking = std::thread::panicking();
         match fiber.resume(Resume::Run) {

@@ -55,22 +55,25 @@ pub(crate) struct State {
     pub ring: Ring,
     /// The world is being dropped: nothing more shall happen.
     dead: bool,
+    pub switches: u64,
     pub events: u64,
 }
 
 struct Ready {
-    queue: VecDeque<u32>,
+    /// Slot and id of each runnable task.
+    queue: VecDeque<(u32, TaskId)>,
     order: Order,
     rng: Rng,
 }
 
 impl Ready {
-    fn push(&mut self, slot: u32) {
-        self.queue.push_back(slot);
+    #[inline]
+    fn push(&mut self, task: &Task) {
+        self.queue.push_back((task.slot, task.id));
     }
 
     #[inline]
-    fn pop(&mut self) -> Option<u32> {
+    fn pop(&mut self) -> Option<(u32, TaskId)> {
         match self.order {
             Order::Fifo => self.queue.pop_front(),
             Order::Seeded if self.queue.len() > 1 => {
@@ -110,6 +113,7 @@ impl Virtual {
             hash: EventHash::new(),
             ring: Ring::default(),
             dead: false,
+            switches: 0,
             events: 0,
         };
         Virtual {
@@ -136,10 +140,11 @@ impl Virtual {
         self.lock().record(now, Record::Note(tag, value));
     }
 
-    pub fn make_ready(&self, slot: u32) {
+    #[inline]
+    pub fn make_ready(&self, task: &Task) {
         let mut state = self.lock();
         if !state.dead {
-            state.ready.push(slot);
+            state.ready.push(task);
         }
     }
 
@@ -195,10 +200,10 @@ impl Virtual {
 
     pub fn spawn(&self, rt: &Runtime, name: &str, inherit: Inherit, body: Body) -> TaskId {
         let Some(task) = self.new_task(rt, name) else { return TaskId(0) };
-        let (id, slot) = (task.id, task.slot);
+        let id = task.id;
         let mut state = self.lock();
+        state.ready.push(&task);
         state.births.push(Birth { task, inherit, body });
-        state.ready.push(slot);
         id
     }
 
@@ -238,18 +243,26 @@ impl Virtual {
     #[inline]
     pub fn next(&self, limit: Nanos, births: &mut Vec<Birth>) -> Next {
         let mut state = self.lock();
-        births.append(&mut state.births);
-        if let Some(slot) = state.ready.pop() {
-            return Next::Run(slot);
-        }
-        match state.timers.pop_due(limit) {
-            Some(event) => {
-                state.events += 1;
-                self.now.store(event.time.0, Ordering::Relaxed);
-                state.record(event.time, Record::Event(event.seq));
-                Next::Fire(event)
+        loop {
+            births.append(&mut state.births);
+            if let Some((slot, id)) = state.ready.pop() {
+                state.switches += 1;
+                state.record(self.now(), Record::Run(id.0));
+                return Next::Run(slot);
             }
-            None => Next::Idle,
+            let Some(event) = state.timers.pop_due(limit) else { return Next::Idle };
+            state.events += 1;
+            self.now.store(event.time.0, Ordering::Relaxed);
+            state.record(event.time, Record::Event(event.seq));
+            match event.action {
+                // The commonest event needs no callback: save the way through the executor.
+                Action::Wake(task) => {
+                    if task.fire_timer() {
+                        state.ready.push(&task);
+                    }
+                }
+                _ => return Next::Fire(event),
+            }
         }
     }
 
