@@ -12,5 +12,6 @@
 #![deny(missing_docs)]
 
 pub mod conformance;
-
+pub mod judge;
+pub mod manifest;
 pub mod memfs;

@@ -1,0 +1,196 @@
+//! Outside opinions about an image: e2fsck, and the kernel's own mount.
+//!
+//! These tests need root and the tools of Debian's `e2fsprogs` and `mount`; what is missing is named
+//! with the command that installs it. Kernel mounts go through loop devices, which are taken down when
+//! the guard is dropped, also in a panic.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::manifest::{self, Manifest};
+
+/// Runs a tool of the host and answers its output, whatever its exit status.
+///
+/// # Panics
+/// If the tool cannot be started; the message says how to install it.
+pub fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
+    let mut command = Command::new(program);
+    command.args(args.iter().map(|arg| arg.as_ref())).env("LC_ALL", "C");
+    // A user's PATH may lack the directories of the tools.
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command.output().unwrap_or_else(|error| {
+        let package = match program {
+            "mount" | "umount" | "losetup" => "mount",
+            "setfacl" | "getfacl" => "acl",
+            "setfattr" | "getfattr" => "attr",
+            other if other.contains("xfs") => "xfsprogs",
+            _ => "e2fsprogs",
+        };
+        panic!("{program}: {error}; install it with: apt-get install -y {package}")
+    })
+}
+
+/// Runs a tool that must succeed; answers its standard output.
+///
+/// # Panics
+/// With all it printed, if it does not.
+pub fn run_ok(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
+    let output = run(program, args);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{program} {}: {}\n{text}{}",
+        args.iter().map(|a| a.as_ref().to_string_lossy()).collect::<Vec<_>>().join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// Asks `e2fsck -fn` about an image file; it changes nothing.
+///
+/// # Errors
+/// All that e2fsck printed, unless it exits with 0.
+pub fn e2fsck(image: &Path) -> Result<(), String> {
+    let output = run("e2fsck", &[&"-fn", &image]);
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "e2fsck -fn {}: {}\n{}{}",
+        image.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    ))
+}
+
+/// Asks `e2fsck -fn` about the bytes of an image. On refusal the image is kept and its path told.
+///
+/// # Errors
+/// As [`e2fsck`].
+pub fn e2fsck_bytes(image: &[u8]) -> Result<(), String> {
+    let file = write_sparse(image);
+    e2fsck(file.path()).map_err(|message| {
+        let kept = file.keep().map(|(_, path)| path.display().to_string());
+        format!("{message}\nthe image is kept in {}", kept.unwrap_or_else(|e| e.to_string()))
+    })
+}
+
+/// Writes bytes to a temporary file; blocks of zeros become holes.
+pub fn write_sparse(image: &[u8]) -> tempfile::NamedTempFile {
+    use std::os::unix::fs::FileExt;
+    let file = tempfile::Builder::new().prefix("iopath-").suffix(".img").tempfile();
+    let file = file.expect("a temporary file can be made");
+    file.as_file().set_len(image.len() as u64).expect("the temporary file takes the size");
+    for (index, chunk) in image.chunks(64 << 10).enumerate() {
+        if chunk.iter().any(|&b| b != 0) {
+            let offset = index as u64 * (64 << 10);
+            file.as_file().write_all_at(chunk, offset).expect("the temporary file takes the data");
+        }
+    }
+    file
+}
+
+/// Makes an image with `mke2fs` of the host: `args` go before the path, `size` is in bytes.
+///
+/// # Panics
+/// If mke2fs refuses.
+pub fn mke2fs(image: &Path, size: u64, args: &[&str]) {
+    let file = fs::File::create(image).expect("the image can be created");
+    file.set_len(size).expect("the image takes its size");
+    let mut all: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"-q", &"-F"];
+    all.extend(args.iter().map(|arg| arg as &dyn AsRef<std::ffi::OsStr>));
+    all.push(&image);
+    run_ok("mke2fs", &all);
+}
+
+/// Runs commands of `debugfs` on an image, writing if `write`; answers what it printed.
+pub fn debugfs(image: &Path, write: bool, commands: &str) -> String {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    file.write_all(commands.as_bytes()).expect("the temporary file takes the commands");
+    let path = file.path();
+    if write {
+        run_ok("debugfs", &[&"-w", &"-f", &path, &image])
+    } else {
+        run_ok("debugfs", &[&"-f", &path, &image])
+    }
+}
+
+/// A mount by the kernel through a loop device; unmounted on drop.
+pub struct LoopMount {
+    dir: Option<tempfile::TempDir>,
+}
+
+impl LoopMount {
+    /// Mounts an image with these options (`ro`, `ro,noload`, `rw`, ..).
+    ///
+    /// # Errors
+    /// What mount(8) printed.
+    ///
+    /// # Panics
+    /// Without root or mount(8).
+    pub fn new(image: &Path, kind: &str, options: &str) -> Result<LoopMount, String> {
+        let dir = tempfile::Builder::new().prefix("iopath-mnt-").tempdir();
+        let dir = dir.expect("a temporary directory can be made");
+        let options = format!("loop,{options}");
+        let output = run("mount", &[&"-t", &kind, &"-o", &options, &image, &dir.path()]);
+        if !output.status.success() {
+            return Err(format!(
+                "mount -t {kind} -o {options} {}: {}{}",
+                image.display(),
+                String::from_utf8_lossy(&output.stderr),
+                "(needs root and loop devices)"
+            ));
+        }
+        Ok(LoopMount { dir: Some(dir) })
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> PathBuf {
+        self.dir.as_ref().expect("mounted until dropped").path().to_path_buf()
+    }
+}
+
+impl Drop for LoopMount {
+    fn drop(&mut self) {
+        let Some(dir) = self.dir.take() else { return };
+        let mut output = run("umount", &[&dir.path()]);
+        if !output.status.success() {
+            output = run("umount", &[&"-l", &dir.path()]);
+        }
+        if !output.status.success() {
+            // Removing the directory would remove what is in the image.
+            let _kept = dir.keep();
+            eprintln!("umount failed: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
+/// The manifest of an image as the kernel's read-only mount shows it.
+///
+/// # Panics
+/// If the kernel does not mount it or cannot read it.
+pub fn kernel_manifest(image: &Path, kind: &str) -> Manifest {
+    let mount = LoopMount::new(image, kind, "ro").unwrap_or_else(|message| panic!("{message}"));
+    manifest::of_dir(&mount.path()).expect("the kernel reads the whole tree")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A good image passes, and one with a wrong link count does not.
+    #[test]
+    fn e2fsck_tells_good_from_bad() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("a.img");
+        mke2fs(&image, 4 << 20, &["-t", "ext4"]);
+        e2fsck(&image).unwrap();
+        debugfs(&image, true, "set_inode_field <2> links_count 9\n");
+        assert!(e2fsck(&image).unwrap_err().contains("ref count"));
+    }
+}
