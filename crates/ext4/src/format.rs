@@ -17,6 +17,7 @@ pub mod group_desc;
 pub mod hash;
 pub mod htree;
 pub mod inode;
+pub mod orphan;
 pub mod super_block;
 pub mod xattr;
 
@@ -24,7 +25,8 @@ pub use checksum::Checksums;
 pub use corrupt::{At, Corrupt, CorruptKind};
 pub use features::{Access, Features, Unsupported};
 pub use group_desc::{GroupDesc, GroupFlags};
-pub use inode::{FileKind, InodeFlags, RawInode};
+pub use hash::HashVersion;
+pub use inode::{FileKind, InodeFlags, InodeValues, RawInode};
 pub use super_block::{Geometry, RawSuper};
 
 /// Little-endian 16-bit number.

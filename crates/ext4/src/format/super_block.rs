@@ -201,7 +201,7 @@ impl RawSuper {
         self.wide(self.s_r_blocks_count_lo, self.s_r_blocks_count_hi)
     }
 
-    /// Number of free blocks (clusters with bigalloc).
+    /// Number of free blocks (blocks with bigalloc as well).
     pub fn free_blocks(&self) -> u64 {
         self.wide(self.s_free_blocks_count_lo, self.s_free_blocks_count_hi)
     }

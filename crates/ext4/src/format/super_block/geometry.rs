@@ -246,7 +246,7 @@ impl Geometry {
         check!(u64::from(found) == inodes, at, kind);
         self.itable_blocks = per_group.div_ceil(self.inodes_per_block);
         self.desc_blocks = self.groups_count.div_ceil(self.descs_per_block);
-        let (free, total) = (raw.free_blocks(), blocks / u64::from(self.cluster_ratio) + 1);
+        let (free, total) = (raw.free_blocks(), blocks);
         check!(free <= total, at, CorruptKind::FreeBlocks { blocks: free, total });
         let reserved = raw.reserved_blocks();
         check!(reserved <= blocks, at, CorruptKind::ReservedBlocks { found: reserved, total });
@@ -340,18 +340,20 @@ impl Geometry {
 
     /// Number of blocks at the start of the group for superblock, descriptors and their reserve.
     pub fn base_meta_blocks(&self, group: u32) -> u32 {
+        // With blocks of 1 KiB and clusters, block 0 lies in group 0, before the superblock.
+        let boot = u32::from(group == 0 && self.block_size == 1024 && self.first_data_block == 0);
         let own = u32::from(self.has_super(group));
         let meta_group = group / self.descs_per_block;
         if self.in_meta_bg(meta_group) {
             let place = group % self.descs_per_block;
-            return own + u32::from(place <= 1 || place == self.descs_per_block - 1);
+            return boot + own + u32::from(place <= 1 || place == self.descs_per_block - 1);
         }
         let descs = if self.features.incompat.contains(Incompat::META_BG) {
             self.first_meta_bg
         } else {
             self.desc_blocks + self.reserved_gdt_blocks
         };
-        own * (1 + descs)
+        boot + own * (1 + descs)
     }
 
     /// Block and byte offset in it of the group's (primary) descriptor.
@@ -362,7 +364,7 @@ impl Geometry {
             let first = index * self.descs_per_block;
             self.group_first_block(first) + u64::from(self.has_super(first))
         } else {
-            u64::from(self.first_data_block) + 1 + u64::from(index)
+            u64::from(self.block_size == 1024) + 1 + u64::from(index)
         };
         (FsBlock(block), offset as usize)
     }
