@@ -3,6 +3,8 @@
 
 pub mod channel;
 pub mod completion;
+#[cfg(all(test, iopath_shuttle))]
+mod explore;
 pub mod mutex;
 pub(crate) mod raw;
 pub mod rwlock;

@@ -66,6 +66,41 @@ fn a_rwlock_shares_between_readers_only() {
     });
 }
 
+/// Goal: readers that queued behind a writer get in together. Method: each stays inside until the
+/// other is there too.
+#[test]
+fn queued_readers_get_in_together() {
+    both(|cx| {
+        let lock = Arc::new(RwLock::named("shared", ()));
+        let inside = Arc::new((WaitQueue::new(), AtomicU64::new(0)));
+        for downgrade in [false, true] {
+            inside.1.store(0, Ordering::SeqCst);
+            let writer = lock.write(cx);
+            let readers: Vec<_> = (0..3)
+                .map(|_| {
+                    let (lock, inside) = (lock.clone(), inside.clone());
+                    cx.spawn("reader", move |cx| {
+                        let _guard = lock.read(cx);
+                        inside.1.fetch_add(1, Ordering::SeqCst);
+                        inside.0.wake_all();
+                        let all = || inside.1.load(Ordering::SeqCst) == 3;
+                        inside.0.wait_until(cx, "the others", all);
+                    })
+                })
+                .collect();
+            cx.sleep(Nanos::from_millis(2));
+            let shared = if downgrade { Some(writer.downgrade()) } else { drop_guard(writer) };
+            readers.into_iter().for_each(|t| t.join(cx));
+            drop(shared);
+        }
+    });
+}
+
+fn drop_guard<'a>(guard: WriteGuard<'_, ()>) -> Option<ReadGuard<'a, ()>> {
+    drop(guard);
+    None
+}
+
 /// Goal: no waiter starves behind a task that takes the lock again and again. Method: the greedy
 /// task stops only once the other has had the lock.
 #[test]

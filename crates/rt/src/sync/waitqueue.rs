@@ -74,34 +74,36 @@ impl WaitQueue {
             return Some(value);
         }
         let me = cx.task_arc().clone();
-        let mut parked = false;
+        let wait = Wait::on_queue(why, self.name);
         loop {
             self.enqueue(&me);
-            let answer = poll();
-            let expired = deadline.is_some_and(|d| cx.now() >= d);
-            if answer.is_some() || expired {
-                // Somebody's one wake may have been spent on us although we did not need it.
-                let spent = !self.dequeue(&me);
-                if spent && !parked {
+            if let Some(value) = poll() {
+                // A wake that came meanwhile was not needed here: another waiter may live on it.
+                if !self.dequeue(&me) {
                     self.wake_one();
                 }
-                return answer;
+                return Some(value);
             }
-            let wait = Wait::on_queue(why, self.name);
             match deadline {
                 Some(deadline) => cx.park_until(wait, deadline),
                 None => cx.park_on(wait),
             }
-            parked = true;
+            // Off the list before the look: a wake from here on goes to another waiter.
+            self.dequeue(&me);
+            if let Some(value) = poll() {
+                return Some(value);
+            }
+            if deadline.is_some_and(|deadline| cx.now() >= deadline) {
+                return None;
+            }
         }
     }
 
     fn enqueue(&self, me: &Arc<Task>) {
         let mut list = self.list.lock_irq();
-        if !list.iter().any(|t| Arc::ptr_eq(t, me)) {
-            list.push_back(me.clone());
-            self.waiting.store(list.len() as u32, Ordering::SeqCst);
-        }
+        list.push_back(me.clone());
+        // Before the look at the condition that follows: see `has_waiters`.
+        self.waiting.store(list.len() as u32, Ordering::SeqCst);
     }
 
     /// False where a wake has taken `me` off the list already.
@@ -110,7 +112,7 @@ impl WaitQueue {
         let found = list.iter().position(|t| Arc::ptr_eq(t, me));
         if let Some(at) = found {
             list.remove(at);
-            self.waiting.store(list.len() as u32, Ordering::SeqCst);
+            self.waiting.store(list.len() as u32, Ordering::Relaxed);
         }
         found.is_some()
     }
@@ -123,7 +125,7 @@ impl WaitQueue {
         let task = {
             let mut list = self.list.lock_irq();
             let task = list.pop_front();
-            self.waiting.store(list.len() as u32, Ordering::SeqCst);
+            self.waiting.store(list.len() as u32, Ordering::Relaxed);
             task
         };
         if let Some(task) = task {
@@ -138,7 +140,7 @@ impl WaitQueue {
         }
         let tasks = {
             let mut list = self.list.lock_irq();
-            self.waiting.store(0, Ordering::SeqCst);
+            self.waiting.store(0, Ordering::Relaxed);
             std::mem::take(&mut *list)
         };
         tasks.iter().for_each(|task| task.wake());
