@@ -15,3 +15,4 @@ pub mod conformance;
 pub mod judge;
 pub mod manifest;
 pub mod memfs;
+pub mod model;
