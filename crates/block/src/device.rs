@@ -1,6 +1,7 @@
 //! The face of every device, real, layered or modelled, and the request as it sees it.
 
 use crate::bio::bytes_of;
+use crate::queue::Flight;
 use crate::{BioFlags, Cause, DeviceError, Op, Segment, Segments};
 use base::Sector;
 use base::unit::SECTOR_SIZE;
@@ -91,6 +92,8 @@ type Done = Box<dyn FnOnce(Segments, Result<(), DeviceError>) + Send>;
 pub(crate) enum Owner {
     /// A closure.
     Call(Done),
+    /// A queue.
+    Queue(Flight),
 }
 
 /// A request as a device sees it: maybe of several bios.
@@ -223,6 +226,7 @@ impl DeviceIo {
         });
         match owner {
             Owner::Call(end) => end(segs, result),
+            Owner::Queue(flight) => flight.complete(segs, result),
         }
     }
 }

@@ -1,11 +1,42 @@
+//! The block layer: bios become requests, requests merge, wait in an elevator and go to a device.
+//!
+//! Above are the caches and file systems, which submit a [`Bio`]: one operation on one run of
+//! sectors, the pages it moves, and a closure that is called at its end. Below is a [`Device`],
+//! which takes a [`DeviceIo`]: one request of one or several bios. Between them stands the
+//! [`Queue`] with its elevator.
+//!
+//! The way of a bio: [`Queue::submit`] checks it, cuts it where it exceeds the device's limits, lets
+//! it join a waiting neighbour or makes a [`Request`] of it; the elevator ([`elevator`]) chooses what
+//! goes to the device next while that has room; completion tells every bio of the request its own
+//! part of the result. A [`Plug`] collects the bios of one task first, so that neighbours meet.
+//! FLUSH, PREFLUSH and FUA are carried out in steps where the device needs that (`queue/flush.rs`).
+//!
+//! Not promised, as in Linux: any order between bios that are in the queue together. Whoever needs
+//! an order waits for the end of the first.
+//!
+//! Compared with Linux, there is one queue per device, none per CPU; no priorities, no cgroups, no
+//! integrity data, no zones, no polling; limits on segment boundaries do not exist, because pages
+//! are copied or gathered by the host.
+
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
-//! bio, request, queue.
 
 mod bio;
 mod device;
+pub mod elevator;
 mod error;
+mod plug;
+mod queue;
+mod request;
+mod split;
+mod stats;
+mod trace;
 
 pub use bio::{Bio, BioFlags, BioResult, EndIo, Op, Segment, Segments, bytes_of};
 pub use device::{Device, DeviceInfo, DeviceIo};
 pub use error::{Cause, DeviceError};
+pub use plug::{PLUG_REQUESTS, Plug};
+pub use queue::{IoGroup, Queue, QueueConfig, QueueError};
+pub use request::{Request, RequestId, Requests};
+pub use stats::{LatencyHistogram, QueueStats};
+pub use trace::{TraceEvent, TraceKind};

@@ -1,2 +1,8 @@
+//! Devices: where the sectors really are.
+
 #![deny(missing_docs)]
-//! devices
+#![deny(unsafe_code)]
+
+mod memory;
+
+pub use memory::MemoryDevice;

@@ -1,0 +1,147 @@
+//! Elevators: which waiting request goes to the device next.
+//!
+//! An elevator is a plain state machine in event context: it sees requests and times, never waits,
+//! never sees a file system. The queue owns the requests ([`Requests`]) and finds merges; the
+//! elevator keeps [`RequestId`]s in whatever order it likes. `docs/add-an-elevator.md` shows how to
+//! add one.
+
+mod deadline;
+mod none;
+
+pub use deadline::Deadline;
+pub use none::NoneElevator;
+
+use crate::BioFlags;
+use crate::request::{Request, RequestId, Requests};
+use base::{Nanos, Sector};
+
+/// What an elevator may look at while it chooses.
+pub struct Dispatch<'a> {
+    /// The queue's clock.
+    pub now: Nanos,
+    /// Requests that the device has at the moment.
+    pub in_flight: u32,
+    /// Everything must go out: choose something, whatever the policy says.
+    pub force: bool,
+    /// The waiting requests.
+    pub requests: &'a Requests,
+}
+
+/// A tunable could not be set.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TunableError {
+    /// The elevator has no tunable of this name.
+    #[error("{elevator} has no tunable `{name}`; it has: {known}")]
+    Unknown {
+        /// Name of the elevator, or `queue`.
+        elevator: &'static str,
+        /// The name that was asked for.
+        name: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// The value cannot be used.
+    #[error("`{value}` is no value for {name} ({expected})")]
+    Value {
+        /// Name of the tunable.
+        name: String,
+        /// The value that was given.
+        value: String,
+        /// What would be accepted.
+        expected: &'static str,
+    },
+}
+
+/// The order of requests. All functions run with the queue's spin lock held, so none may wait, take
+/// a lock or call the queue.
+pub trait Elevator: Send {
+    /// Its name, as in `/sys/block/*/queue/scheduler`.
+    fn name(&self) -> &'static str;
+
+    /// May a neighbour with these flags and this I/O context join `request`? The queue has checked
+    /// operation and limits.
+    fn allow_merge(&self, _request: &Request, _flags: BioFlags, _ioc: u64) -> bool {
+        true
+    }
+
+    /// May bios join at the front of a request?
+    fn front_merges(&self) -> bool {
+        true
+    }
+
+    /// A new request waits.
+    fn insert(&mut self, id: RequestId, request: &Request, now: Nanos);
+
+    /// A neighbour joined `request`, which began at `old_start` before.
+    fn merged(&mut self, _id: RequestId, _request: &Request, _old_start: Sector) {}
+
+    /// The request `gone` no longer exists: its bios joined `into`. `absorbed` is what `gone` was.
+    fn absorbed(&mut self, gone: RequestId, absorbed: &Request, into: RequestId);
+
+    /// The next request for the device, or `None` where there is none or the device should wait
+    /// (see [`Elevator::next_timer`]). What is returned is out of the elevator's hands.
+    fn dispatch(&mut self, view: &Dispatch<'_>) -> Option<RequestId>;
+
+    /// A request that this elevator gave out is done.
+    fn completed(&mut self, _request: &Request, _now: Nanos) {}
+
+    /// When [`Elevator::timer`] wants to be called, if at all. Asked after each dispatch that
+    /// gave nothing and after each completion.
+    fn next_timer(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// The time of [`Elevator::next_timer`] has come; a dispatch follows.
+    fn timer(&mut self, _now: Nanos) {}
+
+    /// The I/O context `from` waits for the work of `to`.
+    fn yield_to(&mut self, _from: u64, _to: u64, _now: Nanos) {}
+
+    /// The I/O context will not be used again.
+    fn ioc_exit(&mut self, _ioc: u64) {}
+
+    /// Names and values of the tunables, by the kernel's names, in the kernel's units.
+    fn tunables(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    /// Sets a tunable.
+    ///
+    /// # Errors
+    /// Where there is no such tunable, or the value is none for it.
+    fn set_tunable(&mut self, name: &str, _value: &str) -> Result<(), TunableError> {
+        Err(unknown_tunable(self, name))
+    }
+}
+
+/// The error for a name that `elevator` does not have.
+pub fn unknown_tunable<E: Elevator + ?Sized>(elevator: &E, name: &str) -> TunableError {
+    let names: Vec<&str> = elevator.tunables().iter().map(|&(name, _)| name).collect();
+    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    TunableError::Unknown { elevator: elevator.name(), name: name.to_owned(), known }
+}
+
+/// How to make an elevator of a name.
+type Maker = fn() -> Box<dyn Elevator>;
+
+/// Every elevator: one line each.
+const ELEVATORS: &[(&str, Maker)] = &[
+    ("none", || Box::new(NoneElevator::default())),
+    ("deadline", || Box::new(Deadline::default())),
+];
+
+/// Names of all elevators.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ELEVATORS.iter().map(|&(name, _)| name)
+}
+
+/// A new elevator of that name with default tunables, or `None` where there is no such elevator.
+/// `mq-deadline` and `noop` are understood as today's and yesterday's names.
+pub fn by_name(name: &str) -> Option<Box<dyn Elevator>> {
+    let name = match name {
+        "mq-deadline" => "deadline",
+        "noop" => "none",
+        other => other,
+    };
+    ELEVATORS.iter().find(|&&(known, _)| known == name).map(|(_, make)| make())
+}

@@ -1,0 +1,144 @@
+//! The plug: a task collects its bios, so that neighbours merge before the device sees the first.
+
+use crate::queue::Queue;
+use crate::request::Request;
+use crate::trace::TraceKind;
+use crate::{Bio, Op};
+use rt::Cx;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Requests that one plug collects for one queue before they are handed over, as in Linux.
+pub const PLUG_REQUESTS: usize = 32;
+
+/// Requests for one queue, with what their collection has saved.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub requests: Vec<Request>,
+    pub bios: u64,
+    pub merges_back: u64,
+    pub merges_front: u64,
+}
+
+/// Bios that a task has collected and not yet handed over.
+///
+/// Give it to [`Queue::submit_plugged`], and call [`Plug::finish`] before waiting for anything that
+/// was submitted through it. A plug that is dropped hands its requests over without regard to
+/// `nr_requests`. It may serve several queues.
+#[derive(Default)]
+pub struct Plug {
+    batches: SmallVec<[(Option<Arc<Queue>>, Batch); 1]>,
+}
+
+impl Plug {
+    /// An empty plug.
+    pub fn new() -> Plug {
+        Plug::default()
+    }
+
+    /// Hands everything over, queue by queue in the order of first use. May park (`nr_requests`).
+    pub fn finish(mut self, cx: &mut Cx) {
+        self.flush(cx);
+    }
+
+    /// Hands over what is collected and stays in use. May park (`nr_requests`).
+    pub fn flush(&mut self, cx: &mut Cx) {
+        for (queue, batch) in self.batches.drain(..) {
+            if let Some(queue) = queue {
+                queue.unplug(Some(cx), batch);
+            }
+        }
+    }
+
+    /// True where nothing is collected.
+    pub fn is_empty(&self) -> bool {
+        self.batches.iter().all(|(_, batch)| batch.requests.is_empty())
+    }
+
+    fn batch(&mut self, queue: &Arc<Queue>) -> &mut Batch {
+        let known = |entry: &(Option<Arc<Queue>>, Batch)| {
+            entry.0.as_ref().is_some_and(|known| Arc::ptr_eq(known, queue))
+        };
+        let index = self.batches.iter().position(known).unwrap_or_else(|| {
+            self.batches.push((Some(queue.clone()), Batch::default()));
+            self.batches.len() - 1
+        });
+        &mut self.batches[index].1
+    }
+}
+
+impl Drop for Plug {
+    fn drop(&mut self) {
+        for (queue, batch) in self.batches.drain(..) {
+            if let Some(queue) = queue {
+                queue.unplug(None, batch);
+            }
+        }
+    }
+}
+
+impl Batch {
+    /// Lets `bio` join a collected request; gives it back where none takes it.
+    fn merge(&mut self, bio: Bio, queue: &Queue) -> Result<TraceKind, Bio> {
+        let limits = queue.limits();
+        for request in self.requests.iter_mut().rev() {
+            if request.end_sector() == bio.sector && request.takes(&bio, limits) {
+                request.push_back(bio);
+                self.merges_back += 1;
+                return Ok(TraceKind::BackMerge);
+            }
+            if bio.end_sector() == request.sector && request.takes(&bio, limits) {
+                request.push_front(bio);
+                self.merges_front += 1;
+                return Ok(TraceKind::FrontMerge);
+            }
+        }
+        Err(bio)
+    }
+}
+
+impl Queue {
+    /// Puts a bio into `plug`, where it may join neighbours; hands the plug's requests over when
+    /// [`PLUG_REQUESTS`] have come together. Flushes, and writes that need one, go on at once.
+    ///
+    /// Blocking: may park while `nr_requests` requests exist.
+    pub fn submit_plugged(self: &Arc<Self>, cx: &mut Cx, plug: &mut Plug, mut bio: Bio) {
+        if bio.ioc == 0 {
+            bio.ioc = cx.ioc();
+        }
+        let Some(bio) = self.admit(bio) else { return };
+        if bio.op == Op::Flush || self.needs_sequence(&bio) {
+            return self.submit_admitted(cx, bio);
+        }
+        if self.is_too_large(&bio) {
+            for part in self.split(bio) {
+                self.collect(cx, plug, part);
+            }
+        } else {
+            self.collect(cx, plug, bio);
+        }
+    }
+
+    fn collect(self: &Arc<Self>, cx: &mut Cx, plug: &mut Plug, bio: Bio) {
+        let batch = plug.batch(self);
+        batch.bios += 1;
+        self.trace_plug(TraceKind::Queued, &bio);
+        let event = self.tracing().then(|| (bio.op, bio.sector, bio.sectors, bio.ioc));
+        let bio = if self.merges() && Request::mergeable(bio.op, bio.flags) {
+            match batch.merge(bio, self) {
+                Ok(kind) => return self.trace_merge(kind, event),
+                Err(bio) => bio,
+            }
+        } else {
+            bio
+        };
+        if batch.requests.is_empty() {
+            self.trace_plug(TraceKind::Plugged, &bio);
+        }
+        batch.requests.push(Request::new(bio, self.now(), 0));
+        if batch.requests.len() >= PLUG_REQUESTS {
+            let batch = std::mem::take(batch);
+            self.unplug(Some(cx), batch);
+        }
+    }
+}

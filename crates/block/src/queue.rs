@@ -1,0 +1,520 @@
+//! The queue of a device: where bios become requests, wait, merge, and go to the device.
+//!
+//! One spin lock guards the state; it is never held while the device, the end of a bio or a waiter
+//! is called. A device may complete a request before `submit` returns. The request's *tag* then
+//! says that its submitter is still on the way, and the completion leaves the next dispatch to the
+//! submitter's loop, so that nothing recurses however long the queue is, and two tasks can be
+//! inside the device at once.
+
+mod complete;
+mod dispatch;
+mod flush;
+mod state;
+mod wait;
+
+pub use wait::IoGroup;
+
+use crate::elevator::{self, Elevator, TunableError};
+use crate::request::{Limits, Request};
+use crate::split::{is_too_large, split};
+use crate::trace::{TraceEvent, TraceKind};
+use crate::{Bio, BioFlags, BioResult, Cause, Device, DeviceError, DeviceInfo, Op, QueueStats};
+use base::unit::SECTOR_SIZE;
+use base::{Nanos, Page, Sector};
+use rt::{Cx, Runtime, SpinGuard, SpinLock, WaitQueue};
+pub(crate) use state::Flight;
+use state::State;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// What a queue is made with.
+#[derive(Clone, Debug)]
+pub struct QueueConfig {
+    /// Name of the elevator.
+    pub elevator: String,
+    /// Most requests that exist at once, waiting or in the device, each for synchronous and for
+    /// asynchronous ones; a task that needs one more waits. At least 1.
+    pub nr_requests: u32,
+    /// Largest request in bytes, where it is to be less than what the device takes.
+    pub max_bytes: Option<u32>,
+    /// Bios may join requests.
+    pub merge: bool,
+    /// Trace events that the ring keeps; 0 keeps none.
+    pub trace_events: usize,
+}
+
+impl Default for QueueConfig {
+    /// Elevator `none`, 128 requests, the device's sizes, merging, no trace.
+    fn default() -> Self {
+        let elevator = "none".to_owned();
+        QueueConfig { elevator, nr_requests: 128, max_bytes: None, merge: true, trace_events: 0 }
+    }
+}
+
+impl QueueConfig {
+    /// The defaults with another elevator.
+    pub fn elevator(name: &str) -> QueueConfig {
+        QueueConfig { elevator: name.to_owned(), ..QueueConfig::default() }
+    }
+}
+
+/// A queue cannot be made like this.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QueueError {
+    /// There is no such elevator.
+    #[error("there is no elevator `{0}`; there are: {1}")]
+    Elevator(String, String),
+    /// The device describes itself in a way that cannot be.
+    #[error("{device}: {what}")]
+    Device {
+        /// Name of the device.
+        device: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// The queue in front of one device.
+pub struct Queue {
+    runtime: Runtime,
+    device: Arc<dyn Device>,
+    info: DeviceInfo,
+    limits: Limits,
+    /// Events are wanted, by the ring or by the world's hash.
+    tracing: bool,
+    /// `nomerges` is off; copied out of the state for plugs.
+    merging: AtomicBool,
+    /// Guards everything below the device; no other lock is taken under it.
+    state: SpinLock<State>,
+    /// Tasks that wait for a free request: asynchronous, synchronous.
+    throttle: [WaitQueue; 2],
+    /// Ends of bios that are being called.
+    ending: AtomicU32,
+    /// Tasks that wait until nothing is left.
+    idle: WaitQueue,
+}
+
+impl Queue {
+    /// A queue for `device` on the clock of `runtime`.
+    ///
+    /// # Errors
+    /// Where there is no such elevator, or the device's description makes no sense.
+    pub fn new(
+        runtime: &Runtime,
+        device: Arc<dyn Device>,
+        config: QueueConfig,
+    ) -> Result<Arc<Queue>, QueueError> {
+        let elevator = make_elevator(&config.elevator)?;
+        let info = device.info().clone();
+        check_info(&info).map_err(|what| QueueError::Device { device: device.name(), what })?;
+        let max_bytes = config.max_bytes.unwrap_or(info.max_bytes).min(info.max_bytes);
+        let max_bytes = (max_bytes - max_bytes % info.logical_block).max(info.logical_block);
+        let limits = Limits { bytes: max_bytes as u64, segments: info.max_segments as u32 };
+        let tracing = runtime.is_virtual() || config.trace_events > 0;
+        Ok(Arc::new(Queue {
+            runtime: runtime.clone(),
+            device,
+            state: SpinLock::named("block queue", State::new(elevator, &config, info.depth)),
+            info,
+            limits,
+            tracing,
+            merging: AtomicBool::new(config.merge),
+            throttle: [(); 2].map(|()| WaitQueue::named("block: free requests")),
+            ending: AtomicU32::new(0),
+            idle: WaitQueue::named("block: drain"),
+        }))
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The clock and event source.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Submits a bio: it ends exactly once, maybe before this returns, also where it was refused
+    /// (out of range, unaligned, read-only, unknown operation). Cuts a bio larger than the limits.
+    ///
+    /// Blocking: may park while `nr_requests` requests exist.
+    pub fn submit(self: &Arc<Self>, cx: &mut Cx, mut bio: Bio) {
+        if bio.ioc == 0 {
+            bio.ioc = cx.ioc();
+        }
+        if let Some(bio) = self.admit(bio) {
+            self.submit_admitted(cx, bio);
+        }
+    }
+
+    /// Checks a bio and brings it into the form that the queue works with; ends it with an error,
+    /// or with success where nothing is left to do, and gives `None` then.
+    pub(crate) fn admit(&self, mut bio: Bio) -> Option<Bio> {
+        if bio.op == Op::Write && bio.sectors == 0 && bio.flags.contains(BioFlags::PREFLUSH) {
+            bio.op = Op::Flush; // Linux writes a lone flush as an empty write.
+        }
+        if let Some(cause) = self.refusal(&bio) {
+            let error = DeviceError { op: bio.op, sector: bio.sector, count: bio.sectors, cause };
+            (bio.end)(BioResult { segs: bio.segs, result: Err(error) });
+            return None;
+        }
+        if bio.op == Op::WriteZeroes && !self.info.write_zeroes {
+            bio = self.write_of_zero_pages(bio);
+        }
+        let wants = (bio.op == Op::Flush) as u64
+            + bio.flags.contains(BioFlags::PREFLUSH) as u64
+            + bio.flags.contains(BioFlags::FUA) as u64;
+        if wants > 0 && !self.info.volatile_cache {
+            self.state.lock_irq().stats.flushes_dropped += wants;
+            bio.flags.remove(BioFlags::PREFLUSH | BioFlags::FUA);
+            if bio.op == Op::Flush {
+                self.state.lock_irq().stats.bios += 1;
+                (bio.end)(BioResult { segs: bio.segs, result: Ok(()) });
+                return None;
+            }
+        }
+        Some(bio)
+    }
+
+    fn refusal(&self, bio: &Bio) -> Option<Cause> {
+        let info = &self.info;
+        if bio.op == Op::Flush {
+            return None;
+        }
+        if info.read_only && bio.op.is_write() {
+            return Some(Cause::ReadOnly);
+        }
+        if bio.op == Op::Discard && !info.discard {
+            return Some(Cause::Unsupported);
+        }
+        if bio.sector.0.checked_add(bio.sectors).is_none_or(|end| end > info.sectors) {
+            return Some(Cause::OutOfRange);
+        }
+        let block = info.block_sectors();
+        let aligned = bio.sectors > 0
+            && (bio.sector.0 | bio.sectors).is_multiple_of(block)
+            && bio.segs.iter().all(|seg| {
+                seg.len > 0
+                    && seg.len.is_multiple_of(info.logical_block)
+                    && seg.offset as u64 + seg.len as u64 <= seg.page.len() as u64
+            });
+        let whole = !bio.op.has_data() || crate::bytes_of(&bio.segs) == bio.bytes();
+        (!aligned || !whole).then_some(Cause::Unaligned)
+    }
+
+    /// Zeroes as ordinary data, for a device without the operation.
+    fn write_of_zero_pages(&self, bio: Bio) -> Bio {
+        let zero = Page::zeroed(64 << 10);
+        let mut left = bio.bytes();
+        let mut segs = crate::Segments::new();
+        while left > 0 {
+            let len = left.min(zero.len() as u64) as u32;
+            segs.push(crate::Segment { page: zero.clone(), offset: 0, len });
+            left -= len as u64;
+        }
+        let end = bio.end;
+        let end = Box::new(move |done: BioResult| {
+            end(BioResult { segs: crate::Segments::new(), result: done.result })
+        });
+        Bio { op: Op::Write, segs, end, ..bio }
+    }
+
+    pub(crate) fn split(&self, bio: Bio) -> Vec<Bio> {
+        let mut state = self.state.lock_irq();
+        state.stats.splits += 1;
+        self.trace_bio(&mut state, TraceKind::Split, self.now(), &bio);
+        drop(state);
+        split(bio, self.limits)
+    }
+
+    pub(crate) fn is_too_large(&self, bio: &Bio) -> bool {
+        is_too_large(bio, self.limits)
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Nanos {
+        self.runtime.now()
+    }
+
+    /// One admitted bio within the limits.
+    fn submit_one(self: &Arc<Self>, cx: &mut Cx, bio: Bio) {
+        let now = self.now();
+        let mut state = self.state.lock_irq();
+        state.stats.bios += 1;
+        self.trace_bio(&mut state, TraceKind::Queued, now, &bio);
+        if bio.op == Op::Flush || self.needs_sequence(&bio) {
+            self.start_sequence(&mut state, bio, now);
+            self.run(state, now);
+            return;
+        }
+        let Some(bio) = self.merge(&mut state, bio) else {
+            let released = state.take_released();
+            drop(state);
+            return self.wake(released);
+        };
+        let number = state.next_number();
+        let request = Request::new(bio, now, number);
+        let (state, now) = self.allocate(cx, state, &request, now);
+        self.insert_and_run(state, request, now);
+    }
+
+    /// Takes one of `nr_requests` for `request`, waiting for it where all are taken.
+    fn allocate<'a>(
+        &'a self,
+        cx: &mut Cx,
+        mut state: SpinGuard<'a, State>,
+        request: &Request,
+        now: Nanos,
+    ) -> (SpinGuard<'a, State>, Nanos) {
+        let class = request.is_sync() as usize;
+        if state.try_allocate(class) {
+            return (state, now);
+        }
+        state.stats.throttled += 1;
+        self.trace_request(&mut state, TraceKind::Sleeping, now, request);
+        drop(state);
+        self.throttle[class].wait_until(cx, "block: a free request (nr_requests)", || {
+            self.state.lock_irq().try_allocate(class)
+        });
+        (self.state.lock_irq(), self.now())
+    }
+
+    /// Gives an allocated request to the elevator and sends what can be sent.
+    fn insert_and_run(
+        self: &Arc<Self>,
+        mut state: SpinGuard<'_, State>,
+        mut request: Request,
+        now: Nanos,
+    ) {
+        request.allocated = true;
+        self.trace_request(&mut state, TraceKind::Get, now, &request);
+        self.insert(&mut state, request, now);
+        self.run(state, now);
+    }
+
+    pub(crate) fn insert(&self, state: &mut State, request: Request, now: Nanos) {
+        self.trace_request(state, TraceKind::Inserted, now, &request);
+        // A request that goes on to the device at once needs no place in the index of merges.
+        let alone = state.requests.is_empty() && state.direct.is_empty() && state.has_tag();
+        state.insert(request, now, !alone);
+    }
+
+    /// Submits a batch that a plug has collected.
+    pub(crate) fn unplug(self: &Arc<Self>, mut cx: Option<&mut Cx>, batch: crate::plug::Batch) {
+        let mut now = self.now();
+        let mut state = self.state.lock_irq();
+        state.stats.bios += batch.bios;
+        state.stats.merges_back += batch.merges_back;
+        state.stats.merges_front += batch.merges_front;
+        let ioc = batch.requests.first().map_or(0, |request| request.ioc);
+        let count = batch.requests.len() as u64;
+        self.trace(&mut state, TraceKind::Unplugged, now, (Op::Write, Sector(0), count, ioc));
+        for request in batch.requests {
+            let Some(mut request) = state.join(request, self.limits) else { continue };
+            request.number = state.next_number();
+            if let Some(cx) = cx.as_deref_mut() {
+                let class = request.is_sync() as usize;
+                if !state.try_allocate(class) {
+                    // What is collected so far must be on its way before this task waits.
+                    self.run(state, now);
+                    (state, now) = self.allocate(cx, self.state.lock_irq(), &request, now);
+                }
+            } else {
+                state.allocate_beyond(request.is_sync() as usize);
+            }
+            request.allocated = true;
+            self.trace_request(&mut state, TraceKind::Get, now, &request);
+            self.trace_request(&mut state, TraceKind::Inserted, now, &request);
+            state.insert(request, now, true);
+        }
+        self.run(state, now);
+    }
+
+    /// Tries to let `bio` join a waiting request; gives it back where none takes it.
+    fn merge(&self, state: &mut State, bio: Bio) -> Option<Bio> {
+        if state.requests.is_empty() || !state.merging {
+            return Some(bio);
+        }
+        let event = TraceEvent {
+            time: self.now(),
+            kind: TraceKind::BackMerge,
+            op: bio.op,
+            flags: bio.flags,
+            sector: bio.sector,
+            count: bio.sectors,
+            ioc: bio.ioc,
+        };
+        match state.merge(bio, self.limits) {
+            Ok(kind) => {
+                self.push_event(state, TraceEvent { kind, ..event });
+                None
+            }
+            Err(bio) => Some(bio),
+        }
+    }
+
+    /// Whether bios may join requests. A change meanwhile does no harm.
+    pub(crate) fn merges(&self) -> bool {
+        self.merging.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn trace_merge(&self, kind: TraceKind, event: Option<(Op, Sector, u64, u64)>) {
+        if let Some(event) = event {
+            self.trace(&mut self.state.lock_irq(), kind, self.now(), event);
+        }
+    }
+
+    pub(crate) fn submit_admitted(self: &Arc<Self>, cx: &mut Cx, bio: Bio) {
+        if is_too_large(&bio, self.limits) {
+            for part in self.split(bio) {
+                self.submit_one(cx, part);
+            }
+        } else {
+            self.submit_one(cx, bio);
+        }
+    }
+
+    pub(crate) fn tracing(&self) -> bool {
+        self.tracing
+    }
+
+    /// Records an event about a bio from outside of the queue's lock.
+    pub(crate) fn trace_plug(&self, kind: TraceKind, bio: &Bio) {
+        if self.tracing {
+            self.trace_bio(&mut self.state.lock_irq(), kind, self.now(), bio);
+        }
+    }
+
+    fn trace_bio(&self, state: &mut State, kind: TraceKind, time: Nanos, bio: &Bio) {
+        let (op, flags, sector, count, ioc) = (bio.op, bio.flags, bio.sector, bio.sectors, bio.ioc);
+        self.push_event(state, TraceEvent { time, kind, op, flags, sector, count, ioc });
+    }
+
+    fn trace_request(&self, state: &mut State, kind: TraceKind, time: Nanos, request: &Request) {
+        let Request { op, flags, sector, count, ioc, .. } = *request;
+        self.push_event(state, TraceEvent { time, kind, op, flags, sector, count, ioc });
+    }
+
+    fn trace(
+        &self,
+        state: &mut State,
+        kind: TraceKind,
+        time: Nanos,
+        (op, sector, count, ioc): (Op, Sector, u64, u64),
+    ) {
+        let flags = BioFlags::empty();
+        self.push_event(state, TraceEvent { time, kind, op, flags, sector, count, ioc });
+    }
+
+    #[inline]
+    fn push_event(&self, state: &mut State, event: TraceEvent) {
+        if self.tracing {
+            let (tag, value) = event.note();
+            self.runtime.note(tag, value);
+            state.trace.push(event);
+        }
+    }
+
+    /// Takes the trace events out of the ring, oldest first, with the number of lost older ones.
+    pub fn take_trace(&self) -> (Vec<TraceEvent>, u64) {
+        self.state.lock_irq().trace.take()
+    }
+
+    /// The counters as they are now.
+    pub fn stats(&self) -> QueueStats {
+        let state = self.state.lock_irq();
+        let queued = (state.requests.len() + state.direct.len()) as u32;
+        QueueStats { queued, in_flight: state.in_flight, ..state.stats.clone() }
+    }
+
+    /// Name of the elevator.
+    pub fn elevator(&self) -> &'static str {
+        self.state.lock_irq().elevator.name()
+    }
+
+    /// Changes the elevator; what waits moves over in the order of arrival.
+    ///
+    /// # Errors
+    /// Where there is no such elevator.
+    pub fn set_elevator(self: &Arc<Self>, name: &str) -> Result<(), QueueError> {
+        let elevator = make_elevator(name)?;
+        let now = self.now();
+        let mut state = self.state.lock_irq();
+        state.replace_elevator(elevator, now);
+        self.run(state, now);
+        Ok(())
+    }
+
+    /// Names and values of the queue's and the elevator's tunables.
+    pub fn tunables(&self) -> Vec<(&'static str, String)> {
+        let state = self.state.lock_irq();
+        let mut all = vec![
+            ("nr_requests", state.nr_requests.to_string()),
+            ("nomerges", (!state.merging as u8 * 2).to_string()),
+        ];
+        all.extend(state.elevator.tunables());
+        all
+    }
+
+    /// Sets a tunable of the queue (`nr_requests`, `nomerges`) or of its elevator.
+    ///
+    /// # Errors
+    /// Where there is no such tunable, or the value is none for it.
+    pub fn set_tunable(self: &Arc<Self>, name: &str, value: &str) -> Result<(), TunableError> {
+        let now = self.now();
+        let mut state = self.state.lock_irq();
+        if !state.set_tunable(name, value)? {
+            state.elevator.set_tunable(name, value)?;
+        }
+        self.merging.store(state.merging, Ordering::Relaxed);
+        self.run(state, now);
+        self.throttle.iter().for_each(WaitQueue::wake_all);
+        Ok(())
+    }
+
+    /// Tells the elevator that the I/O context `from` waits for the work of `to`.
+    pub fn yield_to(self: &Arc<Self>, from: u64, to: u64) {
+        let now = self.now();
+        let mut state = self.state.lock_irq();
+        state.elevator.yield_to(from, to, now);
+        self.run(state, now);
+    }
+
+    /// Tells the elevator that an I/O context will not be used again.
+    pub fn ioc_exit(&self, ioc: u64) {
+        self.state.lock_irq().elevator.ioc_exit(ioc);
+    }
+}
+
+fn make_elevator(name: &str) -> Result<Box<dyn Elevator>, QueueError> {
+    elevator::by_name(name).ok_or_else(|| {
+        let known: Vec<&str> = elevator::names().collect();
+        QueueError::Elevator(name.to_owned(), known.join(", "))
+    })
+}
+
+fn check_info(info: &DeviceInfo) -> Result<(), &'static str> {
+    let block = info.logical_block;
+    let checks = [
+        (block.is_power_of_two() && (512..=65536).contains(&block), "logical block size"),
+        (info.max_bytes >= block, "largest request below the logical block"),
+        (info.max_segments > 0, "no segment in a request"),
+        (info.depth > 0, "depth 0"),
+        (info.sectors.is_multiple_of(block as u64 / SECTOR_SIZE), "size is not whole blocks"),
+        (info.sectors <= u64::MAX / SECTOR_SIZE, "size beyond 2^64 bytes"),
+    ];
+    match checks.iter().find(|(holds, _)| !holds) {
+        Some(&(_, what)) => Err(what),
+        None => Ok(()),
+    }
+}

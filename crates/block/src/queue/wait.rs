@@ -1,0 +1,171 @@
+//! Bios with a task that waits for them.
+
+use super::Queue;
+use crate::{Bio, BioFlags, BioResult, DeviceError, EndIo, Op, Segment, Segments};
+use base::{Page, Sector};
+use rt::{Completion, Cx, SpinLock, WaitQueue};
+use smallvec::smallvec;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Queue {
+    /// Submits a bio with data and waits for its end. The bio counts as synchronous.
+    ///
+    /// Blocking: parks until the device is done.
+    pub fn execute(
+        self: &Arc<Self>,
+        cx: &mut Cx,
+        op: Op,
+        sector: Sector,
+        segs: Segments,
+        flags: BioFlags,
+    ) -> BioResult {
+        self.wait_for(cx, |end| Bio::new(op, sector, segs, flags | BioFlags::SYNC, end))
+    }
+
+    fn wait_for(self: &Arc<Self>, cx: &mut Cx, make: impl FnOnce(EndIo) -> Bio) -> BioResult {
+        let done = Arc::new(Completion::named("bio"));
+        let theirs = done.clone();
+        self.submit(cx, make(Box::new(move |result| theirs.complete(result))));
+        done.wait(cx)
+    }
+
+    /// Reads `len` bytes, a multiple of the logical block above zero. Parks.
+    ///
+    /// # Errors
+    /// The device's, or that of a range that the queue refuses.
+    pub fn read(
+        self: &Arc<Self>,
+        cx: &mut Cx,
+        sector: Sector,
+        len: usize,
+    ) -> Result<Page, DeviceError> {
+        let segs = smallvec![Segment::whole(Page::zeroed(len))];
+        let mut done = self.execute(cx, Op::Read, sector, segs, BioFlags::empty());
+        done.result?;
+        Ok(done.segs.pop().expect("a bio gives its segments back").page)
+    }
+
+    /// Writes a whole page. Parks. Durable afterwards only with FUA or a later flush.
+    ///
+    /// # Errors
+    /// The device's, or that of a range that the queue refuses.
+    pub fn write(
+        self: &Arc<Self>,
+        cx: &mut Cx,
+        sector: Sector,
+        page: Page,
+        flags: BioFlags,
+    ) -> Result<(), DeviceError> {
+        self.execute(cx, Op::Write, sector, smallvec![Segment::whole(page)], flags).result
+    }
+
+    /// Makes every write that has ended durable. Parks, except without a volatile cache.
+    ///
+    /// # Errors
+    /// The device's: then nothing is known about what is durable.
+    pub fn flush(self: &Arc<Self>, cx: &mut Cx) -> Result<(), DeviceError> {
+        if !self.info.volatile_cache {
+            self.state.lock_irq().stats.flushes_dropped += 1;
+            return Ok(());
+        }
+        self.wait_for(cx, Bio::flush).result
+    }
+
+    /// Tells the device that the content of a range is no longer needed. Parks.
+    ///
+    /// # Errors
+    /// As for [`Queue::write`]; [`Cause::Unsupported`](crate::Cause::Unsupported) without discard.
+    pub fn discard(
+        self: &Arc<Self>,
+        cx: &mut Cx,
+        sector: Sector,
+        sectors: u64,
+    ) -> Result<(), DeviceError> {
+        self.wait_for(cx, |end| Bio::ranged(Op::Discard, sector, sectors, end)).result
+    }
+
+    /// Makes a range read as zeros. Parks.
+    ///
+    /// # Errors
+    /// As for [`Queue::write`].
+    pub fn write_zeroes(
+        self: &Arc<Self>,
+        cx: &mut Cx,
+        sector: Sector,
+        sectors: u64,
+    ) -> Result<(), DeviceError> {
+        self.wait_for(cx, |end| Bio::ranged(Op::WriteZeroes, sector, sectors, end)).result
+    }
+
+    /// Waits until every bio that was submitted has ended. New ones may come meanwhile. Parks.
+    pub fn drain(&self, cx: &mut Cx) {
+        self.idle.wait_until(cx, "block: drain", || {
+            self.state.lock_irq().is_idle() && self.ending.load(Ordering::Acquire) == 0
+        });
+    }
+}
+
+/// Many bios that one task waits for together.
+///
+/// ```ignore
+/// let group = IoGroup::new();
+/// for (sector, page) in pages {
+///     queue.submit_plugged(cx, &mut plug, Bio::write(sector, [page], flags, group.end()));
+/// }
+/// plug.finish(cx);
+/// group.wait(cx)?;
+/// ```
+#[derive(Clone, Default)]
+pub struct IoGroup(Arc<Group>);
+
+#[derive(Default)]
+struct Group {
+    state: SpinLock<(u64, Option<DeviceError>)>,
+    waiters: WaitQueue,
+}
+
+impl IoGroup {
+    /// An empty group.
+    pub fn new() -> IoGroup {
+        IoGroup::default()
+    }
+
+    /// The end for one more bio; its segments are dropped.
+    pub fn end(&self) -> EndIo {
+        self.end_with(|_| ())
+    }
+
+    /// The end for one more bio; `then` gets its segments where it succeeded, in event context.
+    pub fn end_with(&self, then: impl FnOnce(Segments) + Send + 'static) -> EndIo {
+        self.0.state.lock_irq().0 += 1;
+        let group = self.0.clone();
+        Box::new(move |done| {
+            if done.result.is_ok() {
+                then(done.segs);
+            }
+            let mut state = group.state.lock_irq();
+            state.0 -= 1;
+            if let Err(error) = done.result {
+                state.1.get_or_insert(error);
+            }
+            let last = state.0 == 0;
+            drop(state);
+            if last {
+                group.waiters.wake_all();
+            }
+        })
+    }
+
+    /// Waits until all bios of the group have ended. Parks.
+    ///
+    /// # Errors
+    /// The first error of any of them since the last wait.
+    pub fn wait(&self, cx: &mut Cx) -> Result<(), DeviceError> {
+        self.0.waiters.wait_until(cx, "block: a group of bios", || self.0.state.lock_irq().0 == 0);
+        match self.0.state.lock_irq().1.take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
