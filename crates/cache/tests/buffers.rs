@@ -1,0 +1,314 @@
+//! Buffers: the LRU against a model, reads that share, limits, copies on write, errors.
+
+use std::sync::{Arc, Mutex};
+
+use base::Rng;
+use block::{Cause, Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
+use cache::{BufferCache, BufferConfig};
+use rt::Cx;
+use rt::testing::{both, seeds, world};
+
+/// A disk whose sectors carry their number until they are written, and which can hold its requests
+/// back.
+struct Disk {
+    info: DeviceInfo,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: Vec<u8>,
+    held: Option<Vec<DeviceIo>>,
+    bad: Option<u64>,
+    /// Operation, first sector, sectors.
+    seen: Vec<(Op, u64, u64)>,
+}
+
+impl Disk {
+    fn new(blocks: usize) -> Arc<Disk> {
+        let bytes = (0..blocks * 4096).map(|at| (at / 4096) as u8).collect();
+        let state = Mutex::new(State { bytes, ..State::default() });
+        Arc::new(Disk { info: DeviceInfo::plain(blocks as u64 * 8), state })
+    }
+
+    fn hold(&self) {
+        self.state.lock().unwrap().held = Some(Vec::new());
+    }
+
+    fn release(&self) -> usize {
+        let held = self.state.lock().unwrap().held.take().unwrap_or_default();
+        let count = held.len();
+        for io in held {
+            self.submit(io);
+        }
+        count
+    }
+
+    fn seen(&self) -> Vec<(Op, u64, u64)> {
+        std::mem::take(&mut self.state.lock().unwrap().seen)
+    }
+}
+
+impl Device for Disk {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn name(&self) -> String {
+        "held disk".into()
+    }
+
+    fn submit(&self, mut io: DeviceIo) {
+        {
+            let mut state = self.state.lock().unwrap();
+            let state = &mut *state;
+            if let Some(held) = &mut state.held {
+                held.push(io);
+                return;
+            }
+            state.seen.push((io.op, io.sector.0, io.count));
+            let bad = state.bad;
+            if bad.is_some_and(|bad| (io.sector.0..io.end_sector().0).contains(&bad)) {
+                drop(io.op);
+            } else {
+                let mut at = io.sector.0 as usize * 512;
+                for seg in &mut io.segs {
+                    let disk = &mut state.bytes[at..at + seg.len as usize];
+                    match io.op {
+                        Op::Read => seg.bytes_mut().copy_from_slice(disk),
+                        _ => disk.copy_from_slice(seg.bytes()),
+                    }
+                    at += seg.len as usize;
+                }
+            }
+        }
+        let bad = self.state.lock().unwrap().bad;
+        match bad.is_some_and(|bad| (io.sector.0..io.end_sector().0).contains(&bad)) {
+            true => io.fail(Cause::Io),
+            false => io.succeed(),
+        }
+    }
+}
+
+fn cache_on(cx: &Cx, disk: &Arc<Disk>, lru_size: usize, limit: u64) -> Arc<BufferCache> {
+    let device: Arc<dyn Device> = disk.clone();
+    let queue = Queue::new(cx.runtime(), device, QueueConfig::default()).unwrap();
+    let config = BufferConfig { block_size: 4096, lru_size, limit_bytes: limit * 4096 };
+    BufferCache::new(queue, config)
+}
+
+/// The array of Linux, told naively: most recent first.
+fn model(size: usize, trace: &[u64]) -> (Vec<u64>, u64) {
+    let mut recent: Vec<u64> = Vec::new();
+    let (mut hits, mut misses) = (vec![0; size], 0);
+    for &block in trace {
+        match recent.iter().position(|&b| b == block) {
+            Some(depth) => {
+                hits[depth] += 1;
+                recent.remove(depth);
+            }
+            None => misses += 1,
+        }
+        recent.insert(0, block);
+        recent.truncate(size);
+    }
+    (hits, misses)
+}
+
+#[test]
+fn the_lru_hits_where_a_plain_list_would() {
+    // Goal: exact hits per depth and misses, for each size, on traces with and without locality.
+    world(|cx| {
+        for size in [1, 8, 16, 64] {
+            for seed in seeds(4) {
+                let mut rng = Rng::new(seed, size as u64);
+                let width = 2 + rng.below(60);
+                let trace: Vec<u64> = (0..5000)
+                    .map(|n| if rng.chance(0.7) { n % width } else { rng.below(200) })
+                    .collect();
+                let disk = Disk::new(256);
+                let cache = cache_on(cx, &disk, size, 1000);
+                for &block in &trace {
+                    cache.get(cx, block);
+                }
+                let stats = cache.stats();
+                assert_eq!((stats.lru_hits.clone(), stats.lru_misses), model(size, &trace));
+                assert_eq!(stats.index_hits + stats.created, stats.lru_misses);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_cycle_longer_than_the_lru_never_hits() {
+    world(|cx| {
+        let disk = Disk::new(64);
+        let cache = cache_on(cx, &disk, 8, 1000);
+        for n in 0..900 {
+            cache.get(cx, n % 9);
+        }
+        assert_eq!(cache.stats().lru_hits, [0; 8]);
+        assert_eq!(cache.stats().index_hits, 891);
+    });
+}
+
+#[test]
+fn of_many_readers_of_a_block_one_reads() {
+    // Goal: eight tasks read the same block while the disk holds it back; one request is made.
+    world(|cx| {
+        let disk = Disk::new(64);
+        let cache = cache_on(cx, &disk, 16, 1000);
+        disk.hold();
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let cache = cache.clone();
+                cx.spawn("reader", move |cx| cache.read(cx, 5).unwrap().with(|bytes| bytes[4095]))
+            })
+            .collect();
+        cx.sleep(base::Nanos(1000));
+        assert_eq!(disk.release(), 1);
+        for task in tasks {
+            assert_eq!(task.join(cx), 5);
+        }
+        assert_eq!(cache.stats().device_reads, 1);
+    });
+}
+
+#[test]
+fn readahead_makes_large_requests_of_what_is_missing() {
+    both(|cx| {
+        let disk = Disk::new(256);
+        let cache = cache_on(cx, &disk, 16, 1000);
+        cache.read(cx, 20).unwrap();
+        disk.seen();
+        cache.readahead(cx, 10, 30);
+        cache.readahead(cx, 250, 1000);
+        cache.queue().drain(cx);
+        assert_eq!(disk.seen(), [(Op::Read, 80, 80), (Op::Read, 168, 152), (Op::Read, 2000, 48)]);
+        assert_eq!(cache.read(cx, 39).unwrap().with(|bytes| bytes[0]), 39);
+        assert_eq!(disk.seen(), []);
+    });
+}
+
+#[test]
+fn sync_writes_dirty_buffers_sorted_and_merged() {
+    both(|cx| {
+        let disk = Disk::new(256);
+        let cache = cache_on(cx, &disk, 16, 1000);
+        for block in [9, 3, 8, 7, 100, 4] {
+            let buffer = cache.get(cx, block);
+            buffer.with_mut(|bytes| bytes.fill(0xee));
+            buffer.set_uptodate();
+            buffer.mark_dirty();
+        }
+        cache.sync(cx).unwrap();
+        let mut seen = disk.seen();
+        seen.sort_by_key(|&(_, sector, _)| sector);
+        assert_eq!(seen, [(Op::Write, 24, 16), (Op::Write, 56, 24), (Op::Write, 800, 8)]);
+        cache.sync(cx).unwrap();
+        assert_eq!(disk.seen(), []);
+    });
+}
+
+#[test]
+fn what_is_in_flight_does_not_change() {
+    // Goal: the write holds the old bytes although the buffer is changed meanwhile; the second
+    // write of the same block waits for the first.
+    world(|cx| {
+        let disk = Disk::new(64);
+        let cache = cache_on(cx, &disk, 16, 1000);
+        let buffer = cache.read(cx, 7).unwrap();
+        buffer.set_trigger(Some(Arc::new(|block, bytes| bytes[4095] = block as u8 + 1)));
+        disk.seen();
+        let write = |cx: &mut Cx, byte: u8| {
+            buffer.with_mut(|bytes| bytes[..10].fill(byte));
+            buffer.mark_dirty();
+            let cache = cache.clone();
+            cx.spawn("writer", move |cx| cache.sync(cx).unwrap())
+        };
+        disk.hold();
+        let first = write(cx, 1);
+        cx.sleep(base::Nanos(1000));
+        let second = write(cx, 2);
+        cx.sleep(base::Nanos(1000));
+        assert_eq!(disk.release(), 1);
+        first.join(cx);
+        second.join(cx);
+        assert_eq!(disk.seen().len(), 2);
+        let state = disk.state.lock().unwrap();
+        let bytes = &state.bytes[7 * 4096..8 * 4096];
+        assert_eq!((bytes[0], bytes[10], bytes[4095]), (2, 7, 8));
+    });
+}
+
+#[test]
+fn the_memory_limit_holds_and_spares_what_is_in_use() {
+    // Goal: reading many blocks keeps about the limit; referenced and dirty buffers stay.
+    both(|cx| {
+        let disk = Disk::new(8192);
+        let cache = cache_on(cx, &disk, 16, 512);
+        let held = cache.read(cx, 1).unwrap();
+        held.with_mut(|bytes| bytes[0] = 77);
+        let dirty = cache.read(cx, 2).unwrap();
+        dirty.with_mut(|bytes| bytes[0] = 78);
+        dirty.mark_dirty();
+        drop(dirty);
+        for block in 3..8000 {
+            cache.read(cx, block).unwrap();
+        }
+        let stats = cache.stats();
+        assert!(stats.buffers <= 600 && stats.reclaimed > 7000, "{stats:?}");
+        assert!(Arc::ptr_eq(&cache.read(cx, 1).unwrap(), &held));
+        assert_eq!(cache.read(cx, 2).unwrap().with(|bytes| bytes[0]), 78);
+        cache.sync(cx).unwrap();
+        drop(held);
+        cache.drop_clean();
+        assert_eq!(cache.stats().buffers, 0);
+        assert_eq!(cache.read(cx, 2).unwrap().with(|bytes| bytes[0]), 78);
+    });
+}
+
+#[test]
+fn a_forgotten_buffer_is_never_seen_again() {
+    both(|cx| {
+        let disk = Disk::new(64);
+        let cache = cache_on(cx, &disk, 16, 1000);
+        let old = cache.read(cx, 5).unwrap();
+        old.with_mut(|bytes| bytes.fill(1));
+        old.mark_dirty();
+        cache.forget(cx, 4, 3);
+        old.mark_dirty();
+        cache.sync(cx).unwrap();
+        assert!(cache.find(cx, 5).is_none());
+        assert_eq!(cache.read(cx, 5).unwrap().with(|bytes| bytes[0]), 5);
+    });
+}
+
+#[test]
+fn errors_reach_the_reader_and_the_next_sync() {
+    both(|cx| {
+        let disk = Disk::new(64);
+        let cache = cache_on(cx, &disk, 16, 1000);
+        disk.state.lock().unwrap().bad = Some(81);
+        let error = cache.read(cx, 10).unwrap_err();
+        assert_eq!((error.op, error.sector.0), (Op::Read, 80));
+        let buffer = cache.get(cx, 10);
+        buffer.with_mut(|bytes| bytes.fill(1));
+        buffer.set_uptodate();
+        buffer.mark_dirty();
+        assert!(cache.sync(cx).is_err());
+        assert!(buffer.write_error() && !buffer.dirty());
+        cache.sync(cx).unwrap();
+        disk.state.lock().unwrap().bad = None;
+        buffer.mark_dirty();
+        cache.sync(cx).unwrap();
+        assert!(!buffer.write_error());
+        // A failed read-ahead is tried again by the reader.
+        disk.state.lock().unwrap().bad = Some(160);
+        cache.readahead(cx, 18, 5);
+        cache.queue().drain(cx);
+        disk.state.lock().unwrap().bad = None;
+        assert_eq!(cache.read(cx, 20).unwrap().with(|bytes| bytes[0]), 20);
+        assert!(cache.read(cx, 64).is_err(), "beyond the end");
+    });
+}
