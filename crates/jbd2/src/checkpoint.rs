@@ -1,0 +1,166 @@
+//! What is committed and not yet at its place, and the freeing of log space.
+//!
+//! A block waits here with the content of the last transaction that logged it; older transactions
+//! have nothing left to do for it. So a transaction may become free without a single write, when
+//! all of its blocks were logged again later. The content is a snapshot: newer changes by running
+//! transactions neither disturb it nor have to be waited for.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use base::Page;
+use block::DeviceError;
+use cache::BufferRef;
+use rt::Cx;
+
+use crate::log::Log;
+use crate::stats::Counters;
+use crate::task::Task;
+use crate::transaction::Tid;
+
+/// A block's committed content.
+struct Waiting {
+    tid: Tid,
+    buffer: BufferRef,
+    page: Page,
+}
+
+/// A transaction in the log.
+struct Logged {
+    tid: Tid,
+    /// Its first block, and its sequence number.
+    start: u32,
+    sequence: u32,
+    /// Blocks that no later transaction has taken over.
+    left: u32,
+}
+
+/// Everything that waits for its checkpoint.
+#[derive(Default)]
+pub(crate) struct Checkpoint {
+    blocks: BTreeMap<u64, Waiting>,
+    logged: VecDeque<Logged>,
+}
+
+impl Checkpoint {
+    /// Takes over a transaction that has just committed: the place of its first block, what it
+    /// logged, and what it revoked.
+    pub fn add(
+        &mut self,
+        tid: Tid,
+        (start, sequence): (u32, u32),
+        frozen: Vec<(BufferRef, Page)>,
+        revoked: impl Iterator<Item = u64>,
+    ) {
+        for block in revoked {
+            if let Some(old) = self.blocks.remove(&block) {
+                self.release(old.tid);
+            }
+        }
+        self.logged.push_back(Logged { tid, start, sequence, left: frozen.len() as u32 });
+        for (buffer, page) in frozen {
+            let waiting = Waiting { tid, page, buffer };
+            if let Some(old) = self.blocks.insert(waiting.buffer.block(), waiting) {
+                self.release(old.tid);
+            }
+        }
+        self.trim();
+    }
+
+    fn release(&mut self, tid: Tid) {
+        if let Ok(index) = self.logged.binary_search_by_key(&tid, |logged| logged.tid) {
+            self.logged[index].left -= 1;
+        }
+    }
+
+    fn trim(&mut self) {
+        while self.logged.front().is_some_and(|logged| logged.left == 0) {
+            self.logged.pop_front();
+        }
+    }
+
+    /// Where the log must begin for the sake of the oldest transaction that is still needed.
+    fn tail(&self, log: &Log) -> (u32, u32) {
+        match self.logged.front() {
+            Some(logged) => (logged.start, logged.sequence),
+            None => (log.head, log.sequence),
+        }
+    }
+
+    /// The oldest transactions that must go so that at most `used` blocks stay in use: all up to
+    /// the answer.
+    fn victims(&self, log: &Log, used: u32) -> Option<Tid> {
+        let mut last = None;
+        for logged in &self.logged {
+            if log.distance(logged.start, log.head) <= used {
+                break;
+            }
+            last = Some(logged.tid);
+        }
+        last
+    }
+
+    /// Blocks of transactions up to `tid`, in the order of their places.
+    fn up_to(&self, tid: Tid) -> Vec<(BufferRef, Page)> {
+        self.blocks
+            .values()
+            .filter(|waiting| waiting.tid <= tid)
+            .map(|waiting| (waiting.buffer.clone(), waiting.page.clone()))
+            .collect()
+    }
+
+    fn drop_up_to(&mut self, tid: Tid) {
+        self.blocks.retain(|_, waiting| waiting.tid > tid);
+        self.logged.retain(|logged| logged.tid > tid);
+        self.trim();
+    }
+}
+
+impl Task {
+    /// Makes room for `needed` blocks at the head. Where older transactions must be written to
+    /// their places, half of the log is freed at once, so that the flush is seldom paid. May park.
+    pub fn ensure_space(&mut self, cx: &mut Cx, needed: u32) -> Result<(), DeviceError> {
+        if self.log.free() >= needed {
+            return Ok(());
+        }
+        let capacity = self.log.capacity();
+        let tail = self.pending.tail(&self.log);
+        // A log whose tail has caught up with its head is empty here, not full.
+        if self.pending.logged.is_empty()
+            || capacity - 1 - self.log.distance(tail.0, self.log.head) < needed
+        {
+            let keep = (capacity / 2).min((capacity - 1).saturating_sub(needed));
+            self.write_home(cx, keep)?;
+        }
+        let tail = self.pending.tail(&self.log);
+        self.move_tail(cx, tail)
+    }
+
+    /// Writes everything to its place and marks the log empty on disk. May park.
+    pub fn checkpoint_all(&mut self, cx: &mut Cx) -> Result<(), DeviceError> {
+        self.write_home(cx, 0)?;
+        let clean = self.log.sb.start == 0 && self.log.sb.errno == 0;
+        if clean && !self.log.sb_stale {
+            return Ok(());
+        }
+        self.log.sb.errno = 0;
+        self.move_tail(cx, (0, self.log.sequence))
+    }
+
+    fn move_tail(&mut self, cx: &mut Cx, tail: (u32, u32)) -> Result<(), DeviceError> {
+        let shared = self.shared.clone();
+        Counters::add(&shared.counters.superblock_writes, 1);
+        self.log.move_tail(cx, shared.cache.queue(), tail, &shared.options)
+    }
+
+    /// Writes blocks to their places until at most `used` log blocks are needed.
+    fn write_home(&mut self, cx: &mut Cx, used: u32) -> Result<(), DeviceError> {
+        let Some(tid) = self.pending.victims(&self.log, used) else { return Ok(()) };
+        let writes = self.pending.up_to(tid);
+        let counters = &self.shared.counters;
+        Counters::add(&counters.checkpoints, 1);
+        Counters::add(&counters.checkpoint_blocks, writes.len() as u64);
+        self.shared.cache.write_snapshots(cx, writes.into_iter())?;
+        self.pending.drop_up_to(tid);
+        Ok(())
+    }
+}

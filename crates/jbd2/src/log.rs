@@ -1,0 +1,158 @@
+//! The circular log: its head, its tail, and the superblock that names the tail.
+
+use std::sync::Arc;
+
+use base::Page;
+use block::{BioFlags, DeviceError, IoGroup, Plug, Queue};
+use rt::Cx;
+
+use crate::area::LogDevice;
+use crate::error::JournalError;
+use crate::format::superblock::SUPERBLOCK_SIZE;
+use crate::format::{Layout, Superblock};
+use crate::journal::JournalOptions;
+
+/// The log on its device. Only the journal's task (or recovery, before it) has one.
+pub(crate) struct Log {
+    pub device: LogDevice,
+    pub sb: Superblock,
+    /// The superblock's whole block: what we do not own in it stays as it is.
+    sb_page: Page,
+    pub layout: Layout,
+    /// Next block to write.
+    pub head: u32,
+    /// Sequence number of the next transaction on disk.
+    pub sequence: u32,
+    /// Blocks from the tail *on disk* to the head: they must not be overwritten.
+    pub used: u32,
+    /// The superblock on disk lacks something that is set in `sb`.
+    pub sb_stale: bool,
+}
+
+impl Log {
+    /// Reads and checks the superblock. May park.
+    pub fn load(
+        cx: &mut Cx,
+        mut device: LogDevice,
+        options: &JournalOptions,
+    ) -> Result<Log, JournalError> {
+        if device.area.is_empty() {
+            return Err(JournalError::Area { maxlen: 0, mapped: 0 });
+        }
+        let sb_page = device.read(cx, 0)?;
+        let mut sb = Superblock::parse(&sb_page[..SUPERBLOCK_SIZE.min(sb_page.len())])?;
+        if sb.block_size != device.block_size {
+            let (journal, fs) = (sb.block_size, device.block_size);
+            return Err(JournalError::BlockSize { journal, fs });
+        }
+        let mapped = device.area.len();
+        if sb.maxlen > mapped {
+            return Err(JournalError::Area { maxlen: sb.maxlen, mapped: mapped.into() });
+        }
+        if device.area.is_external()
+            && let Some(uuid) = options.fs_uuid
+            && !sb.users.contains(&uuid)
+        {
+            return Err(JournalError::NotUser(uuid::Uuid::from_bytes(uuid)));
+        }
+        device.block_size = sb.block_size;
+        if sb.version == 1 {
+            sb.users.clear();
+        }
+        Ok(Log {
+            layout: Layout::new(&sb),
+            head: sb.first,
+            sequence: sb.sequence,
+            used: 0,
+            sb_stale: false,
+            device,
+            sb,
+            sb_page,
+        })
+    }
+
+    /// Blocks of the log.
+    pub fn capacity(&self) -> u32 {
+        self.sb.log_end() - self.sb.first
+    }
+
+    /// Blocks that may be written without touching what the superblock on disk protects. One block
+    /// is always kept, so that a full log and an empty one differ.
+    pub fn free(&self) -> u32 {
+        self.capacity() - 1 - self.used
+    }
+
+    /// Buffers that one transaction may hold: a quarter of the log, as Linux has it; so its
+    /// descriptors, revokes and commit block always fit as well.
+    pub fn max_transaction(&self) -> u32 {
+        (self.capacity() / 4).max(1)
+    }
+
+    /// The block that follows `log` in the circle by `n`.
+    pub fn advance(&self, log: u32, n: u32) -> u32 {
+        let (first, capacity) = (self.sb.first, self.capacity());
+        let offset = u64::from(log - first) + u64::from(n);
+        first + (offset % u64::from(capacity)) as u32
+    }
+
+    /// Blocks from `from` forward to `to`.
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        if to >= from { to - from } else { self.capacity() - (from - to) }
+    }
+
+    /// Submits `pages` at the head and moves it. The caller has made sure of the space.
+    pub fn append(
+        &mut self,
+        cx: &mut Cx,
+        pages: &[Page],
+        flags: BioFlags,
+        io: (&mut Plug, &IoGroup),
+    ) {
+        let (plug, group) = io;
+        let until_end = (self.sb.log_end() - self.head) as usize;
+        let (here, wrapped) = pages.split_at(pages.len().min(until_end));
+        self.device.write_run(cx, self.head, here, flags, (&mut *plug, group));
+        if !wrapped.is_empty() {
+            self.device.write_run(cx, self.sb.first, wrapped, flags, (plug, group));
+        }
+        self.head = self.advance(self.head, pages.len() as u32);
+        self.used += pages.len() as u32;
+    }
+
+    /// The superblock's block as it shall be on disk now.
+    pub fn superblock_page(&mut self) -> Page {
+        self.sb.emit(self.sb_page.make_mut());
+        self.sb_stale = false;
+        self.sb_page.clone()
+    }
+
+    /// Writes the superblock and waits. May park.
+    pub fn write_superblock(&mut self, cx: &mut Cx, flags: BioFlags) -> Result<(), DeviceError> {
+        let page = self.superblock_page();
+        self.device.write(cx, 0, page, flags | BioFlags::META | BioFlags::SYNC)
+    }
+
+    /// Makes `start` and `sequence` the tail on disk, after everything that was written to its
+    /// place is on the medium: only then may the blocks before the tail be overwritten. May park.
+    pub fn move_tail(
+        &mut self,
+        cx: &mut Cx,
+        fs: &Arc<Queue>,
+        (start, sequence): (u32, u32),
+        options: &JournalOptions,
+    ) -> Result<(), DeviceError> {
+        if options.barrier && self.device.area.is_external() {
+            fs.flush(cx)?;
+        }
+        self.sb.start = start;
+        self.sb.sequence = sequence;
+        self.write_superblock(cx, Log::barrier(options))?;
+        self.used = if start == 0 { 0 } else { self.distance(start, self.head) };
+        Ok(())
+    }
+
+    /// Flags of a write that must find all earlier ones on the medium, and be there itself.
+    pub fn barrier(options: &JournalOptions) -> BioFlags {
+        if options.barrier { BioFlags::PREFLUSH | BioFlags::FUA } else { BioFlags::empty() }
+    }
+}

@@ -1,0 +1,191 @@
+//! Recovery of a dirty journal, in three passes.
+//!
+//! *Scan* finds the transactions that are complete: it follows the sequence numbers from the tail
+//! to the first block that does not continue them. *Revoke* collects which blocks must not be
+//! replayed from which transactions. *Replay* writes the last valid copy of every block to its
+//! place. Nothing is written before the first two are done and, where the journal has checksums,
+//! every block that will be replayed has been verified.
+
+use std::collections::BTreeMap;
+
+use base::Page;
+use block::BioFlags;
+use cache::BufferCache;
+use rt::Cx;
+
+use crate::error::JournalError;
+use crate::format::{Incompat, Tag, fast_commit};
+use crate::log::Log;
+use crate::recovery::scan::Scan;
+
+mod scan;
+
+/// Log blocks that are read and written at a time.
+const BATCH_BLOCKS: usize = 1024;
+
+/// What a recovery found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Transactions replayed.
+    pub transactions: u32,
+    /// Sequence number of the first one.
+    pub first_sequence: u32,
+    /// Sequence number of the first one that was not there.
+    pub end_sequence: u32,
+    /// Copies of blocks in these transactions.
+    pub blocks: u64,
+    /// Blocks written to their places: each once, with its last copy.
+    pub written: u64,
+    /// Revoke records.
+    pub revokes: u64,
+    /// Copies that were not replayed because they were revoked.
+    pub revoke_hits: u64,
+    /// Log blocks that the transactions take.
+    pub log_blocks: u32,
+    /// A transaction that had a commit block with a wrong checksum: the log ends before it.
+    pub failed_commit: Option<u32>,
+}
+
+/// A copy of a block in the log.
+#[derive(Clone, Copy, Debug)]
+struct LogCopy {
+    log: u32,
+    sequence: u32,
+    tag: Tag,
+}
+
+/// Replays the log and leaves it empty, on disk and in `log`. May park.
+pub(crate) fn recover(
+    cx: &mut Cx,
+    cache: &BufferCache,
+    log: &mut Log,
+) -> Result<RecoveryReport, JournalError> {
+    let mut scan = scan::scan(cx, log)?;
+    check_fast_commits(cx, log, &scan)?;
+    let mut copies = select(&mut scan, cache)?;
+    if let Err(error) = verify(cx, log, &copies) {
+        // With asynchronous commits the commit block may be there before the blocks are; then the
+        // last transaction simply has not happened.
+        if !log.sb.incompat.contains(Incompat::ASYNC_COMMIT) || !scan.drop_last(&error) {
+            return Err(error);
+        }
+        copies = select(&mut scan, cache)?;
+        verify(cx, log, &copies)?;
+    }
+    replay(cx, cache, log, &copies)?;
+    let mut report = scan.report;
+    report.written = copies.len() as u64;
+    // One number is left out, so that nothing of an interrupted commit is ever taken for the
+    // beginning of a new one.
+    log.sequence = report.end_sequence.wrapping_add(1);
+    log.head = log.sb.first;
+    if log.device.area.is_external() {
+        cache.queue().flush(cx)?;
+    }
+    log.sb.start = 0;
+    log.sb.sequence = log.sequence;
+    log.write_superblock(cx, BioFlags::PREFLUSH | BioFlags::FUA)?;
+    log.used = 0;
+    Ok(report)
+}
+
+fn check_fast_commits(cx: &mut Cx, log: &Log, scan: &Scan) -> Result<(), JournalError> {
+    if !log.sb.incompat.contains(Incompat::FAST_COMMIT) {
+        return Ok(());
+    }
+    let first = log.device.read(cx, log.sb.log_end())?;
+    match fast_commit::head_tid(&first) {
+        Some(tid) if tid == scan.report.end_sequence => Err(JournalError::FastCommit { tid }),
+        _ => Ok(()),
+    }
+}
+
+/// The revoke pass, and the choice of the copies to replay: per block the last one that is not
+/// revoked, in the order of the blocks.
+fn select(scan: &mut Scan, cache: &BufferCache) -> Result<BTreeMap<u64, LogCopy>, JournalError> {
+    let first = scan.report.first_sequence;
+    let age = |sequence: u32| sequence.wrapping_sub(first);
+    let mut revoked: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut report = RecoveryReport { blocks: 0, revokes: 0, revoke_hits: 0, ..scan.report };
+    for transaction in &scan.transactions {
+        for &block in &transaction.revoked {
+            report.revokes += 1;
+            revoked.insert(block, age(transaction.sequence));
+        }
+    }
+    let mut copies = BTreeMap::new();
+    let end = cache.blocks();
+    for transaction in &scan.transactions {
+        let sequence = transaction.sequence;
+        for &(log, tag) in &transaction.blocks {
+            report.blocks += 1;
+            let block = tag.block;
+            if revoked.get(&block).is_some_and(|&last| last >= age(sequence)) {
+                report.revoke_hits += 1;
+                continue;
+            }
+            if block >= end {
+                return Err(JournalError::BlockRange { log, sequence, block, end });
+            }
+            copies.insert(block, LogCopy { log, sequence, tag });
+        }
+    }
+    scan.report = report;
+    Ok(copies)
+}
+
+/// The copies in the order in which they lie in the log.
+fn in_log_order(copies: &BTreeMap<u64, LogCopy>) -> Vec<LogCopy> {
+    let mut sorted: Vec<LogCopy> = copies.values().copied().collect();
+    sorted.sort_by_key(|copy| copy.log);
+    sorted
+}
+
+/// Reads the log blocks of `copies`, which are in log order: neighbours together.
+fn read_copies(cx: &mut Cx, log: &Log, copies: &[LogCopy]) -> Result<Vec<Page>, JournalError> {
+    let mut pages = Vec::with_capacity(copies.len());
+    for run in copies.chunk_by(|a, b| a.log + 1 == b.log) {
+        pages.extend(log.device.read_run(cx, run[0].log, run.len() as u32)?);
+    }
+    Ok(pages)
+}
+
+fn verify(cx: &mut Cx, log: &Log, copies: &BTreeMap<u64, LogCopy>) -> Result<(), JournalError> {
+    if !log.layout.has_tail() {
+        return Ok(());
+    }
+    for batch in in_log_order(copies).chunks(BATCH_BLOCKS) {
+        let pages = read_copies(cx, log, batch)?;
+        for (copy, page) in batch.iter().zip(&pages) {
+            if !copy.tag.verify(&log.layout, copy.sequence, page) {
+                let LogCopy { log, sequence, tag } = *copy;
+                return Err(JournalError::BlockChecksum { log, sequence, block: tag.block });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn replay(
+    cx: &mut Cx,
+    cache: &BufferCache,
+    log: &Log,
+    copies: &BTreeMap<u64, LogCopy>,
+) -> Result<(), JournalError> {
+    for batch in in_log_order(copies).chunks(BATCH_BLOCKS) {
+        let pages = read_copies(cx, log, batch)?;
+        let mut writes = Vec::with_capacity(batch.len());
+        for (copy, mut page) in batch.iter().zip(pages) {
+            if copy.tag.escaped {
+                page.make_mut()[..4].copy_from_slice(&crate::format::MAGIC.to_be_bytes());
+            }
+            // What is in memory already must not hide what is being replayed.
+            let buffer = cache.get(cx, copy.tag.block);
+            buffer.replace(page.clone());
+            writes.push((buffer, page));
+        }
+        writes.sort_by_key(|(buffer, _)| buffer.block());
+        cache.write_snapshots(cx, writes.into_iter())?;
+    }
+    Ok(())
+}

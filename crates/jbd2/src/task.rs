@@ -1,0 +1,158 @@
+//! The journal's task: waits for work, then commits, checkpoints, or ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::Errno;
+use rt::Cx;
+
+use crate::checkpoint::Checkpoint;
+use crate::journal::{Shared, State, Stop};
+use crate::log::Log;
+
+/// What there is to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Commit,
+    Flush,
+    NoteAbort,
+    Finish,
+    Die,
+}
+
+/// The task's own state: nobody else touches the log or what waits for its checkpoint.
+pub(crate) struct Task {
+    pub shared: Arc<Shared>,
+    pub log: Log,
+    pub pending: Checkpoint,
+    abort_noted: bool,
+}
+
+/// The body of the journal's task.
+pub(crate) fn run(cx: &mut Cx, shared: &Arc<Shared>, log: Log) {
+    let shared = shared.clone();
+    let mut task = Task { shared, log, pending: Checkpoint::default(), abort_noted: false };
+    loop {
+        match task.wait(cx) {
+            Work::Commit => task.commit(cx),
+            Work::Flush => task.flush(cx),
+            Work::NoteAbort => task.note_abort(cx),
+            Work::Finish => {
+                task.empty(cx);
+                return;
+            }
+            Work::Die => return,
+        }
+    }
+}
+
+impl Task {
+    fn wait(&mut self, cx: &mut Cx) -> Work {
+        let shared = self.shared.clone();
+        let interval = shared.options.commit_interval;
+        let noted = self.abort_noted;
+        let mut idle = false;
+        loop {
+            let now = cx.now();
+            let mut work = None;
+            let timeout = {
+                let mut state = shared.state.lock_irq();
+                match &state.running {
+                    Some(running) => {
+                        idle = false;
+                        let age = now.since(running.transaction.started);
+                        if age >= interval && !noted && shared.aborted().is_none() {
+                            return Work::Commit;
+                        }
+                        Some(interval.since(age)).filter(|_| shared.aborted().is_none())
+                    }
+                    None => {
+                        state.task_idle = idle;
+                        (!idle).then_some(interval)
+                    }
+                }
+            };
+            // The closure runs without the state's lock held by us.
+            let mut look = || {
+                let state = shared.state.lock_irq();
+                work = next_work(&shared, &state, noted);
+                work.is_some() || (idle && !state.task_idle)
+            };
+            match timeout {
+                Some(timeout) => {
+                    idle = !shared.wait_task.wait_until_timeout(cx, "journal work", timeout, look);
+                }
+                None => {
+                    shared.wait_task.wait_until(cx, "journal work", &mut look);
+                    idle = false;
+                }
+            }
+            if let Some(work) = work {
+                return work;
+            }
+        }
+    }
+
+    /// Commits, writes everything to its place and marks the log empty; answers who waits.
+    fn flush(&mut self, cx: &mut Cx) {
+        let ticket = self.shared.state.lock(cx).flush_request;
+        if self.empty(cx) {
+            self.shared.flushed.store(ticket, Ordering::Release);
+        }
+        self.shared.wait_commit.wake_all();
+    }
+
+    fn empty(&mut self, cx: &mut Cx) -> bool {
+        if self.shared.state.lock(cx).running.is_some() {
+            self.commit(cx);
+        }
+        if self.shared.aborted().is_some() {
+            self.note_abort(cx);
+            return false;
+        }
+        match self.checkpoint_all(cx) {
+            Ok(()) => true,
+            Err(error) => {
+                self.shared.abort(error.to_errno());
+                self.note_abort(cx);
+                false
+            }
+        }
+    }
+
+    /// Leaves the reason of an abort in the superblock, so that the next mount knows.
+    fn note_abort(&mut self, cx: &mut Cx) {
+        let errno = self.shared.aborted().unwrap_or(Errno::EIO);
+        if std::mem::replace(&mut self.abort_noted, true) {
+            return;
+        }
+        if self.shared.state.lock(cx).stop == Stop::Dead {
+            return;
+        }
+        self.log.sb.errno = errno.0 as u32;
+        // Where even this fails there is nobody left to tell: the journal is aborted already.
+        let _ = self.log.write_superblock(cx, Log::barrier(&self.shared.options));
+    }
+}
+
+fn next_work(shared: &Shared, state: &State, abort_noted: bool) -> Option<Work> {
+    if state.stop == Stop::Dead {
+        return Some(Work::Die);
+    }
+    if shared.aborted().is_some() {
+        return match (abort_noted, state.stop) {
+            (false, _) => Some(Work::NoteAbort),
+            (true, Stop::Clean) => Some(Work::Die),
+            (true, _) => None,
+        };
+    }
+    if let Some(running) = &state.running
+        && state.commit_request >= running.transaction.tid
+    {
+        return Some(Work::Commit);
+    }
+    if state.flush_request > shared.flushed.load(Ordering::Relaxed) {
+        return Some(Work::Flush);
+    }
+    (state.stop == Stop::Clean).then_some(Work::Finish)
+}
