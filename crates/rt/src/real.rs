@@ -8,6 +8,7 @@ use crate::task::{Task, TaskId};
 use crate::timers::{Action, Callback, TimerId, Timers};
 use base::{Nanos, Timespec};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -100,9 +101,9 @@ impl Service {
             let now = Nanos(self.start.elapsed().as_nanos() as u64);
             if let Some(event) = state.timers.pop_due(now) {
                 drop(state);
-                match event.action {
-                    Action::Call(f) => f(now),
-                    Action::Wake(task) | Action::CpuDone(task) => task.wake(),
+                if let Action::Call(f) = event.action {
+                    // A broken callback is reported by the panic hook; the other timers go on.
+                    let _ = catch_unwind(AssertUnwindSafe(|| f(now)));
                 }
                 state = self.lock();
                 continue;
@@ -147,4 +148,29 @@ pub(crate) fn coarse_realtime() -> Timespec {
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
     assert_eq!(failed, 0, "every Linux has CLOCK_REALTIME_COARSE");
     Timespec { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+}
+
+#[cfg(all(test, not(iopath_shuttle)))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Goal: a timer that panics does not take the others with it, and the thread ends with the
+    /// runtime, whose remaining callbacks are dropped.
+    #[test]
+    fn the_timer_thread_survives_callbacks_and_ends_with_the_runtime() {
+        let real = Real::new(1, 0);
+        let service = Arc::downgrade(&real.timers);
+        let (send, recv) = mpsc::channel();
+        real.at(Nanos(0), Box::new(|_| panic!("as intended")));
+        let sent = send.clone();
+        real.at(Nanos(1000), Box::new(move |now| sent.send(now).expect("we listen")));
+        assert!(recv.recv().expect("the timer fires") >= Nanos(1000));
+        real.at(Nanos::MAX, Box::new(move |now| send.send(now).expect("it never comes to this")));
+        drop(real);
+        assert!(recv.recv().is_err(), "the callback was dropped");
+        while service.strong_count() > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

@@ -16,6 +16,8 @@ use std::time::Instant;
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
 
+// One of each exists per runtime, and the clock is asked often: no box between.
+#[allow(clippy::large_enum_variant)]
 enum Inner {
     Real(Real),
     Virtual(Virtual),

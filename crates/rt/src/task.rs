@@ -123,7 +123,8 @@ impl Task {
         let parked =
             self.permit.compare_exchange(EMPTY, PARKED, Ordering::AcqRel, Ordering::Acquire);
         if parked.is_err() {
-            self.permit.store(EMPTY, Ordering::Release);
+            // Not a plain store: a second wake may have come since, and what it tells must be seen.
+            self.permit.swap(EMPTY, Ordering::AcqRel);
         }
         parked.is_ok()
     }

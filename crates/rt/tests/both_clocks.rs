@@ -1,5 +1,8 @@
 //! The same facts in real and in virtual time.
 
+// Several OS threads are part of the facts.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use rt::testing::both;
 use rt::*;
 use std::sync::Arc;

@@ -2,6 +2,9 @@
 //!
 //! `cargo test --release -p iopath-rt --test cost -- --nocapture`
 
+// The machine's clock is what is asked here.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use rt::*;
 use std::hint::black_box;
 use std::sync::Arc;

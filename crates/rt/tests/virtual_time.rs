@@ -1,5 +1,8 @@
 //! What only a world does: exact time, one order for one seed, reports, and being dropped.
 
+// Worlds on several threads are part of the facts.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use rt::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

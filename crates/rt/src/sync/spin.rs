@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const SPINS: u32 = 64;
 /// A spin lock that is held as long as this is held by somebody who waits, which is a bug.
 const STUCK: Duration = Duration::from_secs(30);
+/// The same in virtual time, where only another OS thread could give it back.
+const STUCK_VIRTUAL: Duration = Duration::from_secs(1);
 
 /// A lock whose waiters spin. Sections under it must be short and cannot wait: the guard of
 /// [`lock`](SpinLock::lock) borrows the task's [`Cx`].
@@ -52,11 +54,22 @@ impl<T> SpinLock<T> {
     /// be called while it lives. Spins; never parks.
     ///
     /// # Panics
-    /// Where the lock cannot be had for 30 s: its holder waits, or this task holds it already.
+    /// Where the lock cannot be had for 30 s (1 s in virtual time): its holder waits, or this task
+    /// holds it already.
+    ///
+    /// ```compile_fail
+    /// fn wait_under_a_spin_lock(lock: &rt::SpinLock<u32>, cx: &mut rt::Cx) {
+    ///     let guard = lock.lock(cx);
+    ///     cx.sleep(rt::Nanos(1)); // error: `*cx` is borrowed by `guard`
+    ///     drop(guard);
+    /// }
+    /// ```
     #[inline]
     pub fn lock<'a>(&'a self, cx: &'a Cx) -> SpinGuard<'a, T> {
-        let _ = cx;
-        self.lock_irq()
+        if !self.take() {
+            self.lock_slow(if cx.is_virtual() { STUCK_VIRTUAL } else { STUCK });
+        }
+        SpinGuard { lock: self, not_send: PhantomData }
     }
 
     /// Takes the lock in event context, or in a function that has no [`Cx`]. The caller must not
@@ -67,7 +80,7 @@ impl<T> SpinLock<T> {
     #[inline]
     pub fn lock_irq(&self) -> SpinGuard<'_, T> {
         if !self.take() {
-            self.lock_slow();
+            self.lock_slow(STUCK);
         }
         SpinGuard { lock: self, not_send: PhantomData }
     }
@@ -94,7 +107,7 @@ impl<T> SpinLock<T> {
     }
 
     #[cold]
-    fn lock_slow(&self) {
+    fn lock_slow(&self, patience: Duration) {
         let mut since = None;
         loop {
             for _ in 0..SPINS {
@@ -106,7 +119,7 @@ impl<T> SpinLock<T> {
             yield_now();
             let since = *since.get_or_insert_with(Instant::now);
             assert!(
-                since.elapsed() < STUCK,
+                since.elapsed() < patience,
                 "spin lock `{}` is not given back: its holder waits, or takes it twice",
                 self.name
             );

@@ -1,6 +1,6 @@
 //! Waiting for a condition that somebody else makes true.
 
-use super::shim::{AtomicU32, Ordering};
+use super::shim::{AtomicU32, Ordering, fence};
 use super::spin::SpinLock;
 use crate::Cx;
 use crate::task::{Task, Wait};
@@ -102,8 +102,9 @@ impl WaitQueue {
     fn enqueue(&self, me: &Arc<Task>) {
         let mut list = self.list.lock_irq();
         list.push_back(me.clone());
-        // Before the look at the condition that follows: see `has_waiters`.
-        self.waiting.store(list.len() as u32, Ordering::SeqCst);
+        self.waiting.store(list.len() as u32, Ordering::Relaxed);
+        // Before the look at the condition that follows; the other half is in `has_waiters`.
+        fence(Ordering::SeqCst);
     }
 
     /// False where a wake has taken `me` off the list already.
@@ -149,8 +150,8 @@ impl WaitQueue {
     /// True while a task waits. The fence orders the caller's change of the condition before the
     /// look, as `smp_mb()` before Linux's `waitqueue_active()`.
     pub fn has_waiters(&self) -> bool {
-        super::shim::fence(Ordering::SeqCst);
-        self.waiting.load(Ordering::SeqCst) != 0
+        fence(Ordering::SeqCst);
+        self.waiting.load(Ordering::Relaxed) != 0
     }
 }
 

@@ -19,6 +19,9 @@ use std::sync::Arc;
 
 pub(crate) type Body = Box<dyn FnOnce(&mut Cx) + Send>;
 
+/// Tasks that wait for a processor, and for how long they want it.
+type CpuQueue = VecDeque<(Arc<Task>, Nanos)>;
+
 /// Streams of the world's seed that are not a task's (those are the task ids).
 const STREAM_ORDER: u64 = u64::MAX;
 const STREAM_PREEMPT: u64 = u64::MAX - 1;
@@ -50,7 +53,7 @@ pub(crate) struct State {
     preempt_rng: Rng,
     /// Processors that nobody occupies, and tasks that wait for one.
     cpus_free: usize,
-    cpu_queue: VecDeque<(Arc<Task>, Nanos)>,
+    cpu_queue: CpuQueue,
     pub hash: EventHash,
     pub ring: Ring,
     /// The world is being dropped: nothing more shall happen.
@@ -272,7 +275,7 @@ impl Virtual {
     }
 
     /// Stops everything. What was pending is handed out to be dropped outside the lock.
-    pub fn kill(&self) -> (Timers, Vec<Birth>, VecDeque<(Arc<Task>, Nanos)>) {
+    pub fn kill(&self) -> (Timers, Vec<Birth>, CpuQueue) {
         let mut state = self.lock();
         state.dead = true;
         state.ready.queue.clear();
