@@ -174,6 +174,12 @@ pub enum CorruptKind {
     DirInode { offset: u32, ino: u32, inodes: u32 },
     #[error("entry at {offset}: file type {file_type} is not known")]
     DirFileType { offset: u32, file_type: u8 },
+    #[error("a name points at inode {ino}, which is not in use")]
+    DirUnusedInode { ino: u32 },
+    #[error("the directory is above itself: inode {ino} was met twice on the way up")]
+    DirCircle { ino: u32 },
+    #[error("the second entry is not \"..\"")]
+    DirNoParent,
     #[error("directory block has no checksum tail")]
     DirTail,
     #[error("directory block checksum {found:#010x} should be {expected:#010x}")]

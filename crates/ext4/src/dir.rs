@@ -1,0 +1,500 @@
+//! Directories: their blocks, verified once, and searching, adding and removing names in them.
+//!
+//! A directory is either *linear* (its blocks are searched one after the other) or *indexed* by a
+//! hash tree ([`crate::htree`]); the leaves of a tree are linear blocks too.
+//!
+//! Locks: a [`Dir`] is used while its inode's `rwsem` is held, for writing where names change. No
+//! handle is open during a search, except where a rename looks for its old name again.
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use cache::BufferRef;
+use rt::Cx;
+use vfs::FileType;
+
+use crate::Ext4;
+use crate::ext4_jbd2::Handle;
+use crate::format::checksum::InodeSeed;
+use crate::format::dir::{self, DirLayout, Found, Key};
+use crate::format::features::{Compat, Incompat};
+use crate::format::htree::{self, NODE_ARRAY, ROOT_ARRAY};
+use crate::format::{At, CorruptKind, FileKind, InodeFlags};
+use crate::htree::Path;
+use crate::inode::Inode;
+
+mod readdir;
+
+/// Index of a directory's trigger in [`Inode::triggers`].
+const TRIGGER: usize = 1;
+
+/// Blocks that adding a name to a block with room changes: that block. The directory's inode is
+/// counted by the caller.
+pub(crate) const ADD_CREDITS: u32 = 1;
+/// Blocks that adding a name changes at most: a new leaf beside the old one, and for each level of the
+/// tree, the new root level included, a new node beside the old one.
+pub(crate) const GROW_CREDITS: u32 = 4 * (crate::credits::APPEND + 2);
+
+/// Where a name was found.
+pub(crate) struct Place {
+    pub buffer: BufferRef,
+    pub found: Found,
+}
+
+/// Where a name can be added.
+pub(crate) enum Slot {
+    /// Behind (or in) the entry at this offset.
+    Room(BufferRef, u32),
+    /// The leaf at the end of this path is full.
+    Split(Path),
+    /// The only block of a linear directory is full and becomes a hash tree.
+    Convert,
+    /// The linear directory is full and gets a further block.
+    Append,
+}
+
+impl Slot {
+    /// Credits that [`Dir::add`] needs for this slot.
+    pub(crate) fn credits(&self) -> u32 {
+        match self {
+            Slot::Room(..) => ADD_CREDITS,
+            _ => GROW_CREDITS,
+        }
+    }
+}
+
+/// What a block of a directory is taken for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Entries.
+    Leaf,
+    /// The root of a hash tree.
+    Root,
+    /// Another node of a hash tree.
+    Node,
+}
+
+/// A directory, looked at under its lock.
+pub(crate) struct Dir<'a> {
+    pub fs: &'a Ext4,
+    pub inode: &'a Arc<Inode>,
+    pub layout: DirLayout,
+    /// Length in blocks.
+    pub blocks: u32,
+    /// It has a hash tree that this file system uses.
+    pub indexed: bool,
+    /// Number of names of the directory itself, 0 once it was removed.
+    pub links: u16,
+}
+
+impl Ext4 {
+    /// What all directories of this mount have in common.
+    pub(crate) fn dir_layout(&self) -> DirLayout {
+        DirLayout {
+            block_size: self.geometry.block_size,
+            checksum: self.geometry.checksums.metadata,
+            filetype: self.geometry.features.incompat.contains(Incompat::FILETYPE),
+        }
+    }
+
+    /// Does this file system index directories?
+    pub(crate) fn has_dir_index(&self) -> bool {
+        self.geometry.features.compat.contains(Compat::DIR_INDEX)
+    }
+}
+
+impl<'a> Dir<'a> {
+    /// Looks at a directory whose lock is held.
+    ///
+    /// # Errors
+    /// `ENOTDIR`.
+    pub(crate) fn open(fs: &'a Ext4, cx: &Cx, inode: &'a Arc<Inode>) -> Result<Dir<'a>, Errno> {
+        let (mode, size, flags, links) =
+            inode.with(cx, |core| (core.mode, core.size, core.flags, core.links));
+        if FileKind::from_mode(mode) != Some(FileKind::Directory) {
+            return Err(Errno::ENOTDIR);
+        }
+        let blocks = (size >> fs.geometry.block_bits).min(u64::from(u32::MAX)) as u32;
+        let indexed = fs.has_dir_index() && flags.contains(InodeFlags::INDEX);
+        Ok(Dir { fs, inode, layout: fs.dir_layout(), blocks, indexed, links })
+    }
+
+    /// As [`Dir::open`], to create something in it.
+    ///
+    /// # Errors
+    /// `ENOTDIR`; `ENOENT` where the directory itself was removed.
+    pub(crate) fn open_alive(
+        fs: &'a Ext4,
+        cx: &Cx,
+        inode: &'a Arc<Inode>,
+    ) -> Result<Dir<'a>, Errno> {
+        let dir = Dir::open(fs, cx, inode)?;
+        if dir.links == 0 { Err(Errno::ENOENT) } else { Ok(dir) }
+    }
+
+    fn seed(&self, cx: &Cx) -> InodeSeed {
+        let generation = self.inode.with(cx, |core| core.generation);
+        self.fs.geometry.checksums.inode_seed(self.inode.ino, generation)
+    }
+
+    /// Takes note of damage in one of the directory's blocks.
+    pub(crate) fn corrupt(&self, cx: &Cx, buffer: &BufferRef, kind: CorruptKind) -> Errno {
+        self.fs.corrupt(cx, &kind.at(At::Block(self.inode.ino, buffer.block())))
+    }
+
+    /// Logical block `lblk`, up to date; its checksum and its structure are checked when it comes
+    /// into memory.
+    ///
+    /// # Errors
+    /// `EUCLEAN` for a hole or a damaged block, `EIO`.
+    pub(crate) fn block(&self, cx: &mut Cx, lblk: u32, role: Role) -> Result<BufferRef, Errno> {
+        let Some(buffer) = self.fs.bread(cx, self.inode, lblk)? else {
+            let kind = CorruptKind::DirHole { logical: lblk.into() };
+            return Err(self.fs.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
+        };
+        if !buffer.verified() {
+            self.verify(cx, &buffer, role)?;
+        }
+        Ok(buffer)
+    }
+
+    /// A block that is looked at for its entries alone, whatever it is.
+    fn any_block(&self, cx: &mut Cx, lblk: u32) -> Result<BufferRef, Errno> {
+        let Some(buffer) = self.fs.bread(cx, self.inode, lblk)? else {
+            let kind = CorruptKind::DirHole { logical: lblk.into() };
+            return Err(self.fs.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
+        };
+        if !buffer.verified() {
+            let leaf = buffer.with(|data| htree::is_leaf(data, self.layout));
+            let role = match (self.indexed, lblk) {
+                (true, 0) => Role::Root,
+                (true, _) if !leaf => Role::Node,
+                _ => Role::Leaf,
+            };
+            self.verify(cx, &buffer, role)?;
+        }
+        Ok(buffer)
+    }
+
+    #[cold]
+    fn verify(&self, cx: &Cx, buffer: &BufferRef, role: Role) -> Result<(), Errno> {
+        let seed = self.seed(cx);
+        let (layout, blocks) = (self.layout, u64::from(self.blocks));
+        let page = buffer.page();
+        let check = || match role {
+            Role::Leaf => {
+                if layout.checksum {
+                    dir::verify_checksum(seed, &page)?;
+                }
+                dir::check(&page, layout, self.fs.geometry.inodes_count)
+            }
+            Role::Root | Role::Node => {
+                let array = if role == Role::Root { ROOT_ARRAY } else { NODE_ARRAY };
+                if layout.checksum {
+                    htree::verify_checksum(seed, &page, array)?;
+                }
+                htree::check(&page, layout, array, blocks)
+            }
+        };
+        check().map_err(|kind| self.corrupt(cx, buffer, kind))?;
+        buffer.set_verified(true);
+        Ok(())
+    }
+
+    /// Makes sure that the block's checksum is set whenever it is written.
+    pub(crate) fn arm(&self, cx: &Cx, buffer: &BufferRef) {
+        if self.layout.checksum && !buffer.has_trigger() {
+            self.set_trigger(cx, buffer);
+        }
+    }
+
+    #[cold]
+    fn set_trigger(&self, cx: &Cx, buffer: &BufferRef) {
+        let seed = self.seed(cx);
+        let trigger = self.inode.trigger(TRIGGER, || {
+            Arc::new(move |_, data: &mut [u8]| {
+                if dir::has_tail(data) {
+                    dir::set_checksum(seed, data);
+                } else if htree::is_node(data) {
+                    htree::set_checksum(seed, data, NODE_ARRAY);
+                } else {
+                    htree::set_checksum(seed, data, ROOT_ARRAY);
+                }
+            })
+        });
+        buffer.set_trigger(Some(trigger));
+    }
+
+    /// Changes a block of the directory as part of `handle`.
+    pub(crate) fn change<R>(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        buffer: &BufferRef,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, Errno> {
+        handle.write_access(cx, buffer)?;
+        let result = buffer.with_mut(change);
+        self.arm(cx, buffer);
+        handle.dirty(cx, buffer)?;
+        Ok(result)
+    }
+
+    /// Appends a block and fills it.
+    pub(crate) fn append(
+        &mut self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(u32, BufferRef), Errno> {
+        let (lblk, buffer) = self.fs.append_block(cx, handle, self.inode)?;
+        buffer.with_mut(fill);
+        buffer.set_verified(true);
+        if self.layout.checksum {
+            self.set_trigger(cx, &buffer);
+        }
+        handle.dirty(cx, &buffer)?;
+        self.blocks = lblk + 1;
+        Ok((lblk, buffer))
+    }
+
+    /// Searches for a name, which is neither `.` nor `..`.
+    ///
+    /// A damaged tree is not trusted: the blocks are then searched one after the other.
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`.
+    pub(crate) fn find(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<Place>, Errno> {
+        let key = Key::new(name);
+        if self.indexed {
+            match self.find_indexed(cx, &key) {
+                Err(Errno::EFSCORRUPTED) => self.find_anywhere(cx, &key),
+                result => result,
+            }
+        } else {
+            self.find_linear(cx, &key)
+        }
+    }
+
+    fn find_linear(&self, cx: &mut Cx, key: &Key) -> Result<Option<Place>, Errno> {
+        for lblk in 0..self.blocks {
+            let buffer = self.block(cx, lblk, Role::Leaf)?;
+            let found = buffer.with(|data| dir::find(data, self.layout, key));
+            if let Some(found) = found {
+                return Ok(Some(Place { buffer, found }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Searches all blocks that can be read, for a directory with damaged ones. That a name is not
+    /// there cannot be told.
+    #[cold]
+    fn find_anywhere(&self, cx: &mut Cx, key: &Key) -> Result<Option<Place>, Errno> {
+        for lblk in 0..self.blocks {
+            let Ok(buffer) = self.any_block(cx, lblk) else { continue };
+            let found = buffer.with(|data| dir::find(data, self.layout, key));
+            if let Some(found) = found {
+                return Ok(Some(Place { buffer, found }));
+            }
+        }
+        Err(Errno::EFSCORRUPTED)
+    }
+
+    /// Searches for a name that is to be added: answers where it is, or else where it can be put.
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`.
+    pub(crate) fn find_or_slot(
+        &self,
+        cx: &mut Cx,
+        name: &[u8],
+    ) -> Result<Result<Place, Slot>, Errno> {
+        let key = Key::new(name);
+        if self.indexed {
+            return self.find_or_slot_indexed(cx, &key);
+        }
+        let need = dir::entry_len(name.len());
+        let mut room = None;
+        for lblk in 0..self.blocks {
+            let buffer = self.block(cx, lblk, Role::Leaf)?;
+            let scan = buffer.with(|data| dir::scan(data, self.layout, &key, need));
+            if let Some(found) = scan.found {
+                return Ok(Ok(Place { buffer, found }));
+            }
+            if let (None, Some(offset)) = (&room, scan.room) {
+                room = Some(Slot::Room(buffer, offset));
+            }
+        }
+        Ok(Err(match room {
+            Some(slot) => slot,
+            None if self.blocks == 1 && self.fs.has_dir_index() => Slot::Convert,
+            None => Slot::Append,
+        }))
+    }
+
+    /// Adds a name at the slot that was found for it under the same lock.
+    ///
+    /// # Errors
+    /// `ENOSPC` (also where the tree cannot get deeper); `EUCLEAN`, `EIO`.
+    pub(crate) fn add(
+        &mut self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        slot: Slot,
+        name: &[u8],
+        target: Target,
+    ) -> Result<(), Errno> {
+        let layout = self.layout;
+        let Target { ino, dir_type } = target;
+        match slot {
+            Slot::Room(buffer, offset) => self.change(cx, handle, &buffer, |data| {
+                dir::insert(data, layout, offset, ino, dir_type, name);
+            }),
+            Slot::Append => {
+                let (_, _) = self.append(cx, handle, |data| {
+                    dir::init_empty(data, layout);
+                    dir::insert(data, layout, 0, ino, dir_type, name);
+                })?;
+                Ok(())
+            }
+            Slot::Split(path) => self.add_by_split(cx, handle, path, name, target),
+            Slot::Convert => {
+                if !self.convert(cx, handle)? {
+                    return self.add(cx, handle, Slot::Append, name, target);
+                }
+                match self.find_or_slot_indexed(cx, &Key::new(name))? {
+                    Err(slot) => self.add(cx, handle, slot, name, target),
+                    Ok(_) => Err(Errno::EEXIST),
+                }
+            }
+        }
+    }
+
+    /// Removes a name that was found under the same lock.
+    ///
+    /// # Errors
+    /// The journal's errno once it has aborted.
+    pub(crate) fn remove(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        place: &Place,
+    ) -> Result<(), Errno> {
+        self.change(cx, handle, &place.buffer, |data| dir::remove(data, &place.found))
+    }
+
+    /// Makes a name that was found under the same lock point at another inode.
+    ///
+    /// # Errors
+    /// The journal's errno once it has aborted.
+    pub(crate) fn replace(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        place: &Place,
+        target: Target,
+    ) -> Result<(), Errno> {
+        let layout = self.layout;
+        self.change(cx, handle, &place.buffer, |data| {
+            dir::set_target(data, layout, place.found.offset, target.ino, target.dir_type);
+        })
+    }
+
+    /// Writes the first block of a new directory.
+    ///
+    /// # Errors
+    /// `ENOSPC`; the journal's errno once it has aborted.
+    pub(crate) fn init(
+        &mut self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        parent: Ino,
+    ) -> Result<(), Errno> {
+        let (layout, ino) = (self.layout, self.inode.ino.0 as u32);
+        let dir_type = FileKind::Directory.dir_type();
+        self.append(cx, handle, |data| {
+            dir::init_dots(data, layout, ino, parent.0 as u32, dir_type);
+        })?;
+        Ok(())
+    }
+
+    /// The entry `..`, which is the second one.
+    fn dot_dot(&self, cx: &mut Cx) -> Result<Place, Errno> {
+        let buffer = self.any_block(cx, 0)?;
+        let found = buffer.with(|data| {
+            let entry = dir::entries(data, self.layout).nth(1)?;
+            let (offset, ino, file_type) = (entry.offset, entry.ino, entry.file_type);
+            let good = entry.name == b".." && ino != 0;
+            good.then_some(Found { offset, before: 0, ino, file_type })
+        });
+        match found {
+            Some(found) => Ok(Place { buffer, found }),
+            None => Err(self.corrupt(cx, &buffer, CorruptKind::DirNoParent)),
+        }
+    }
+
+    /// The directory above.
+    ///
+    /// # Errors
+    /// `EUCLEAN` where the second entry is not `..`; `EIO`.
+    pub(crate) fn parent(&self, cx: &mut Cx) -> Result<Ino, Errno> {
+        Ok(Ino(self.dot_dot(cx)?.found.ino.into()))
+    }
+
+    /// Makes `..` point at another directory: 1 credit.
+    ///
+    /// # Errors
+    /// As [`Dir::parent`].
+    pub(crate) fn set_parent(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        parent: Ino,
+    ) -> Result<(), Errno> {
+        let place = self.dot_dot(cx)?;
+        let target = Target { ino: parent.0 as u32, dir_type: FileKind::Directory.dir_type() };
+        self.replace(cx, handle, &place, target)
+    }
+
+    /// Does the directory hold nothing but `.` and `..`?
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`: what cannot be read might hold names.
+    pub(crate) fn is_empty(&self, cx: &mut Cx) -> Result<bool, Errno> {
+        for lblk in 0..self.blocks {
+            let buffer = self.any_block(cx, lblk)?;
+            let skip = if lblk == 0 { 2 } else { 0 };
+            let used = buffer.with(|data| {
+                dir::entries(data, self.layout).skip(skip).any(|entry| entry.ino != 0)
+            });
+            if used {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What an entry points at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub ino: u32,
+    /// The number of its type in directory entries.
+    pub dir_type: u8,
+}
+
+impl Target {
+    /// This inode.
+    pub(crate) fn of(cx: &Cx, inode: &Inode) -> Target {
+        let mode = inode.with(cx, |core| core.mode);
+        let dir_type = FileKind::from_mode(mode).map_or(0, FileKind::dir_type);
+        Target { ino: inode.ino.0 as u32, dir_type }
+    }
+}
+
+/// The type that an entry's number tells; `None` where it is not recorded.
+pub(crate) fn file_type(dir_type: u8) -> Option<FileType> {
+    let kind = FileKind::from_dir_type(dir_type)?;
+    FileType::from_mode(u32::from(kind.mode_bits()))
+}

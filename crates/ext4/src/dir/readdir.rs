@@ -1,0 +1,194 @@
+//! Listing a directory, with positions that survive changes.
+//!
+//! Where the file system indexes directories, names are listed in the order of their hashes, and the
+//! position of a name is its hash: wherever splits move it, a listing that goes on behind a position
+//! meets every remaining name once. Only in a linear directory of several blocks (whose entries never
+//! move) the position is an offset.
+
+use base::crc::crc32c;
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::DirEntry;
+
+use super::{Dir, Role, file_type};
+use crate::format::dir::{self, Entry};
+use crate::format::hash::{HashVersion, NameHash};
+
+/// Positions behind `.` and `..`; those of all other names are larger.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+/// What is added to a hash to make it a position.
+const FIRST: u64 = 3;
+/// The lower bits of a position number the names with one hash in the order of their bytes: two
+/// names of a directory with the same 55 bits above them are as good as never met.
+const RANK_MASK: u64 = 0xff;
+
+/// A name with its place in the order of the listing.
+struct Listed<'a> {
+    position: u64,
+    entry: Entry<'a>,
+}
+
+impl Dir<'_> {
+    /// Lists the names behind `cookie` until `emit` answers false.
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`.
+    pub(crate) fn list(
+        &self,
+        cx: &mut Cx,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Errno> {
+        if self.indexed || (self.blocks == 1 && self.fs.has_dir_index()) {
+            if !self.list_dots(cx, cookie, emit)? {
+                return Ok(());
+            }
+            let start = cookie.max(DOT_DOT);
+            return if self.indexed {
+                self.list_tree(cx, start, emit)
+            } else {
+                let version = self.fs.geometry.hash_version;
+                self.list_leaves(cx, &[0], 2, version, start, emit).map(|_| ())
+            };
+        }
+        self.list_linear(cx, cookie, emit)
+    }
+
+    /// Emits `.` and `..`; false where the listing ends.
+    fn list_dots(
+        &self,
+        cx: &mut Cx,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<bool, Errno> {
+        let kind = Some(vfs::FileType::Directory);
+        if cookie < DOT && !emit(DirEntry { ino: self.inode.ino, kind, name: b".", cookie: DOT }) {
+            return Ok(false);
+        }
+        if cookie >= DOT_DOT {
+            return Ok(true);
+        }
+        let ino = self.parent(cx)?;
+        Ok(emit(DirEntry { ino, kind, name: b"..", cookie: DOT_DOT }))
+    }
+
+    /// Lists a tree: leaf after leaf, each with its continuations.
+    fn list_tree(
+        &self,
+        cx: &mut Cx,
+        start: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Errno> {
+        let major = (start.saturating_sub(FIRST) >> 32 << 1) as u32;
+        let (mut path, _) = self.probe(cx, |_| major)?;
+        loop {
+            let mut leaves = vec![path.leaf];
+            let mut more = self.next_leaf(cx, &mut path, None)?;
+            while more.is_some_and(|hash| hash & 1 == 1) {
+                leaves.push(path.leaf);
+                more = self.next_leaf(cx, &mut path, None)?;
+            }
+            let go_on = self.list_leaves(cx, &leaves, 0, path.version, start, emit)?;
+            if !go_on || more.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lists the names behind `start` in a few leaves together, in order. False: `emit` has enough.
+    fn list_leaves(
+        &self,
+        cx: &mut Cx,
+        leaves: &[u32],
+        skip: usize,
+        version: HashVersion,
+        start: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<bool, Errno> {
+        let mut pages = Vec::with_capacity(leaves.len());
+        for &lblk in leaves {
+            pages.push(self.block(cx, lblk, Role::Leaf)?.page());
+        }
+        let mut list = Vec::new();
+        for page in &pages {
+            for entry in dir::entries(page, self.layout).skip(skip).filter(|e| e.ino != 0) {
+                let position = position(self.hash(version, entry.name), entry.name);
+                if position | RANK_MASK > start {
+                    list.push(Listed { position, entry });
+                }
+            }
+        }
+        rank(&mut list);
+        for Listed { position, entry } in list {
+            if position > start && !emit(dir_entry(&entry, position)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lists a linear directory in the order of its blocks.
+    fn list_linear(
+        &self,
+        cx: &mut Cx,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Errno> {
+        let bits = self.fs.geometry.block_bits;
+        for lblk in (cookie >> bits).min(u64::from(u32::MAX)) as u32..self.blocks {
+            let page = self.any_block(cx, lblk)?.page();
+            for entry in dir::entries(&page, self.layout).filter(|entry| entry.ino != 0) {
+                // One more than the offset, so that no position is 0.
+                let position = (u64::from(lblk) << bits) + u64::from(entry.offset) + 1;
+                if position > cookie && !emit(dir_entry(&entry, position)) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn dir_entry<'a>(entry: &Entry<'a>, cookie: u64) -> DirEntry<'a> {
+    let (ino, kind) = (Ino(entry.ino.into()), file_type(entry.file_type));
+    DirEntry { ino, kind, name: entry.name, cookie }
+}
+
+/// The position of a name, the number among its equals left open. The legacy hash has no minor part:
+/// a checksum takes its place.
+fn position(hash: NameHash, name: &[u8]) -> u64 {
+    let minor = if hash.minor == 0 { crc32c(!0, name) } else { hash.minor };
+    ((u64::from(hash.major >> 1) << 32 | u64::from(minor)) & !RANK_MASK) + FIRST
+}
+
+/// Puts names in order and numbers those of equal positions.
+fn rank(list: &mut [Listed]) {
+    list.sort_unstable_by(|a, b| {
+        a.position.cmp(&b.position).then_with(|| a.entry.name.cmp(b.entry.name))
+    });
+    let (mut before, mut rank) = (0, 0);
+    for listed in list {
+        rank = if listed.position == before { (rank + 1).min(RANK_MASK - FIRST) } else { 0 };
+        before = listed.position;
+        listed.position += rank;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_one_hash_have_positions_of_their_own() {
+        let entry = |name| Entry { offset: 0, rec_len: 12, ino: 1, file_type: 1, name };
+        let names: [&[u8]; 3] = [b"c", b"a", b"b"];
+        let at = position(NameHash { major: 8, minor: 0x1234 }, b"");
+        let mut list: Vec<Listed> =
+            names.iter().map(|name| Listed { position: at, entry: entry(name) }).collect();
+        rank(&mut list);
+        let ranked: Vec<_> = list.iter().map(|l| (l.position - at, l.entry.name)).collect();
+        assert_eq!(ranked, [(0, b"a".as_slice()), (1, b"b"), (2, b"c")]);
+        assert_eq!(at, (4u64 << 32 | 0x1200) + FIRST);
+    }
+}

@@ -1,0 +1,334 @@
+//! Renaming: with replacing, without, exchanging, and moving directories.
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use rt::{Cx, WriteGuard};
+use vfs::{FileType, RenameFlags};
+
+use super::*;
+use crate::dir::Place;
+
+/// The two names of a rename, with their directories locked.
+struct Pair<'a> {
+    fs: &'a Ext4,
+    old: Dir<'a>,
+    /// `None`: both names are in the same directory.
+    new: Option<Dir<'a>>,
+    old_name: &'a [u8],
+    new_name: &'a [u8],
+}
+
+/// Moves a name: see [`vfs::FileSystem::rename`].
+///
+/// Credits: the old place, the new place, four inodes, two `..` entries, and the last name of an
+/// inode that is replaced.
+pub(crate) fn rename(
+    fs: &Ext4,
+    cx: &mut Cx,
+    old_dir: Ino,
+    old_name: &[u8],
+    new_dir: Ino,
+    new_name: &[u8],
+    flags: RenameFlags,
+) -> Result<(), Errno> {
+    let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+    if flags.bits() & !both.bits() != 0 || flags == both {
+        return Err(Errno::EINVAL);
+    }
+    if is_dots(old_name) || is_dots(new_name) {
+        return Err(Errno::EBUSY);
+    }
+    vfs::check_name(old_name)?;
+    vfs::check_name(new_name)?;
+    let old_inode = fs.iget(cx, old_dir)?;
+    if old_dir == new_dir {
+        let guard = old_inode.rwsem.write(cx);
+        let old = Dir::open(fs, cx, &old_inode)?;
+        let names = Pair { fs, old, new: None, old_name, new_name };
+        return move_locked(cx, names, flags, &[], &[], guard, None);
+    }
+    let new_inode = fs.iget(cx, new_dir)?;
+    let _moving = fs.names.rename.lock(cx);
+    let above_old = ancestors(fs, cx, &old_inode)?;
+    let above_new = ancestors(fs, cx, &new_inode)?;
+    let old_first = if above_new.contains(&old_dir) {
+        true
+    } else if above_old.contains(&new_dir) {
+        false
+    } else {
+        old_dir < new_dir
+    };
+    let (old_guard, new_guard);
+    if old_first {
+        old_guard = old_inode.rwsem.write(cx);
+        new_guard = new_inode.rwsem.write(cx);
+    } else {
+        new_guard = new_inode.rwsem.write(cx);
+        old_guard = old_inode.rwsem.write(cx);
+    }
+    let old = Dir::open(fs, cx, &old_inode)?;
+    let new = Some(Dir::open_alive(fs, cx, &new_inode)?);
+    let names = Pair { fs, old, new, old_name, new_name };
+    move_locked(cx, names, flags, &above_old, &above_new, old_guard, Some(new_guard))
+}
+
+/// A directory and all above it, up to the root. Under [`Names::rename`](super::Names), so that none
+/// of them moves meanwhile.
+fn ancestors(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Result<Vec<Ino>, Errno> {
+    let mut list = vec![inode.ino];
+    let mut at = inode.clone();
+    let mut mark = (inode.ino, 1usize);
+    loop {
+        let parent = Dir::open(fs, cx, &at)?.parent(cx)?;
+        if parent == at.ino {
+            return Ok(list);
+        }
+        // In a damaged image the way up may lead in a circle.
+        if parent == mark.0 {
+            let kind = CorruptKind::DirCircle { ino: parent.0 as u32 };
+            return Err(fs.corrupt(cx, &kind.at(At::Inode(at.ino))));
+        }
+        list.push(parent);
+        if list.len() >= 2 * mark.1 {
+            mark = (parent, list.len());
+        }
+        at = fs.entry_inode(cx, &at, parent.0 as u32)?;
+    }
+}
+
+impl<'a> Pair<'a> {
+    fn new_dir(&self) -> &Dir<'a> {
+        self.new.as_ref().unwrap_or(&self.old)
+    }
+
+    fn new_dir_mut(&mut self) -> &mut Dir<'a> {
+        self.new.as_mut().unwrap_or(&mut self.old)
+    }
+}
+
+/// What a rename has found.
+struct Move {
+    /// Where the old name is.
+    place: Place,
+    source: Arc<Inode>,
+    source_is_dir: bool,
+    /// Where the new name is, with its inode, or where it can be put.
+    to: Result<(Place, Arc<Inode>, bool), Slot>,
+}
+
+fn look_up(cx: &mut Cx, names: &Pair) -> Result<Move, Errno> {
+    let fs = names.fs;
+    let place = names.old.find(cx, names.old_name)?.ok_or(Errno::ENOENT)?;
+    let source = fs.entry_inode(cx, names.old.inode, place.found.ino)?;
+    let source_is_dir = source.kind(cx) == FileType::Directory;
+    let to = match names.new_dir().find_or_slot(cx, names.new_name)? {
+        Err(slot) => Err(slot),
+        Ok(place) => {
+            let inode = fs.entry_inode(cx, names.new_dir().inode, place.found.ino)?;
+            let is_dir = inode.kind(cx) == FileType::Directory;
+            Ok((place, inode, is_dir))
+        }
+    };
+    Ok(Move { place, source, source_is_dir, to })
+}
+
+/// The checks of a rename, in the order that the trait tells.
+fn check(
+    cx: &Cx,
+    names: &Pair,
+    found: &Move,
+    flags: RenameFlags,
+    above_old: &[Ino],
+    above_new: &[Ino],
+) -> Result<(), Errno> {
+    let exchange = flags.contains(RenameFlags::EXCHANGE);
+    match &found.to {
+        Err(_) if exchange => return Err(Errno::ENOENT),
+        Ok(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST),
+        _ => {}
+    }
+    if above_new.contains(&found.source.ino) {
+        return Err(Errno::EINVAL);
+    }
+    let Ok((_, target, target_is_dir)) = &found.to else {
+        if names.new.is_some() && found.source_is_dir {
+            check_subdirectories(names.fs, cx, names.new_dir())?;
+        }
+        return Ok(());
+    };
+    if above_old.contains(&target.ino) {
+        return Err(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
+    }
+    if exchange {
+        if names.new.is_some() && found.source_is_dir != *target_is_dir {
+            let gains = if found.source_is_dir { names.new_dir() } else { &names.old };
+            check_subdirectories(names.fs, cx, gains)?;
+        }
+        return Ok(());
+    }
+    match (found.source_is_dir, target_is_dir) {
+        (true, false) => Err(Errno::ENOTDIR),
+        (false, true) => Err(Errno::EISDIR),
+        _ => Ok(()),
+    }
+}
+
+/// A rename whose directories are locked. The guards go before the rest of a replaced inode is freed.
+fn move_locked(
+    cx: &mut Cx,
+    mut names: Pair,
+    flags: RenameFlags,
+    above_old: &[Ino],
+    above_new: &[Ino],
+    old_guard: WriteGuard<()>,
+    new_guard: Option<WriteGuard<()>>,
+) -> Result<(), Errno> {
+    let fs = names.fs;
+    let found = look_up(cx, &names)?;
+    if let Ok((_, target, _)) = &found.to
+        && target.ino == found.source.ino
+        && flags != RenameFlags::NOREPLACE
+    {
+        return Ok(());
+    }
+    check(cx, &names, &found, flags, above_old, above_new)?;
+    let exchange = flags.contains(RenameFlags::EXCHANGE);
+    let Move { source, source_is_dir, .. } = &found;
+    let (source, source_is_dir) = (source.clone(), *source_is_dir);
+    let replaced = found.to.as_ref().ok().map(|(_, inode, is_dir)| (inode.clone(), *is_dir));
+
+    // Directories among the two inodes, lower number first: each of them is in a locked directory,
+    // and neither is above the other.
+    let mut children: Vec<&Arc<Inode>> = Vec::new();
+    children.extend(source_is_dir.then_some(&source));
+    children.extend(replaced.as_ref().and_then(|(inode, is_dir)| is_dir.then_some(inode)));
+    children.sort_by_key(|inode| inode.ino);
+    for child in &children {
+        check_child(fs, cx, names.old.inode, child)?;
+        check_child(fs, cx, names.new_dir().inode, child)?;
+    }
+    let child_guards: Vec<_> = children.iter().map(|inode| inode.rwsem.write(cx)).collect();
+    if let Some((inode, true)) = &replaced
+        && !exchange
+        && !Dir::open(fs, cx, inode)?.is_empty(cx)?
+    {
+        return Err(Errno::ENOTEMPTY);
+    }
+
+    let place = found.to.as_ref().map_or_else(Slot::credits, |_| 1);
+    let credits = place + 2 + 2 + 4 * credits::INODE + credits::SUPER + credits::UNLINK;
+    let mut handle = fs.journal_start(cx, credits)?;
+    let result = if exchange {
+        exchange_in(cx, &mut handle, &mut names, found).map(|()| None)
+    } else {
+        replace_in(cx, &mut handle, &mut names, found)
+    };
+    let leftover = finish(cx, handle, result)?;
+    drop((child_guards, new_guard, old_guard));
+    if let (Some(leftover), Some((inode, _))) = (leftover, replaced) {
+        fs.finish_unlink(cx, &inode, leftover);
+    }
+    Ok(())
+}
+
+/// Gives the source its new name, takes the old one away, and drops what the new name pointed at.
+fn replace_in(
+    cx: &mut Cx,
+    handle: &mut Handle,
+    names: &mut Pair,
+    found: Move,
+) -> Result<Leftover, Errno> {
+    let fs = names.fs;
+    let Move { source, source_is_dir, place, to } = found;
+    let target = Target::of(cx, &source);
+    let crossing = names.new.is_some();
+    let replaced = match to {
+        Ok((new_place, inode, is_dir)) => {
+            names.new_dir().replace(cx, handle, &new_place, target)?;
+            Some((inode, is_dir))
+        }
+        Err(slot) => {
+            let new_name = names.new_name;
+            names.new_dir_mut().add(cx, handle, slot, new_name, target)?;
+            None
+        }
+    };
+    let now = fs.now(cx);
+    source.with(cx, |core| core.ctime = now);
+    fs.mark_inode_dirty(cx, handle, &source)?;
+    let place = if crossing {
+        place
+    } else {
+        // The new name may have moved the old one, or lie before it now.
+        names.old.find(cx, names.old_name)?.ok_or(Errno::EFSCORRUPTED)?
+    };
+    names.old.remove(cx, handle, &place)?;
+    let replaced_dir = replaced.as_ref().is_some_and(|(_, is_dir)| *is_dir);
+    if source_is_dir && crossing {
+        Dir::open(fs, cx, &source)?.set_parent(cx, handle, names.new_dir().inode.ino)?;
+        drop_subdirectory(cx, names.old.inode);
+        if !replaced_dir {
+            add_subdirectory(cx, names.new_dir());
+        }
+    } else if replaced_dir {
+        drop_subdirectory(cx, names.old.inode);
+    }
+    let leftover = match replaced {
+        Some((inode, true)) => drop_directory(fs, cx, handle, &inode)?,
+        Some((inode, false)) => drop_name(fs, cx, handle, &inode)?,
+        None => None,
+    };
+    touch_both(cx, handle, names)?;
+    Ok(leftover)
+}
+
+/// Lets two names change places.
+fn exchange_in(
+    cx: &mut Cx,
+    handle: &mut Handle,
+    names: &mut Pair,
+    found: Move,
+) -> Result<(), Errno> {
+    let fs = names.fs;
+    let (new_place, other, other_is_dir) = found.to.map_err(|_| Errno::ENOENT)?;
+    let (source, source_is_dir) = (found.source, found.source_is_dir);
+    let (to_new, to_old) = (Target::of(cx, &source), Target::of(cx, &other));
+    names.new_dir().replace(cx, handle, &new_place, to_new)?;
+    names.old.replace(cx, handle, &found.place, to_old)?;
+    let now = fs.now(cx);
+    for inode in [&source, &other] {
+        inode.with(cx, |core| core.ctime = now);
+        fs.mark_inode_dirty(cx, handle, inode)?;
+    }
+    if names.new.is_some() {
+        let (old_dir, new_dir) = (&names.old, names.new_dir());
+        if source_is_dir {
+            Dir::open(fs, cx, &source)?.set_parent(cx, handle, new_dir.inode.ino)?;
+        }
+        if other_is_dir {
+            Dir::open(fs, cx, &other)?.set_parent(cx, handle, old_dir.inode.ino)?;
+        }
+        match (source_is_dir, other_is_dir) {
+            (true, false) => {
+                drop_subdirectory(cx, old_dir.inode);
+                add_subdirectory(cx, new_dir);
+            }
+            (false, true) => {
+                drop_subdirectory(cx, new_dir.inode);
+                add_subdirectory(cx, old_dir);
+            }
+            _ => {}
+        }
+    }
+    touch_both(cx, handle, names)
+}
+
+/// Sets the times of both directories and writes them.
+fn touch_both(cx: &mut Cx, handle: &mut Handle, names: &Pair) -> Result<(), Errno> {
+    names.fs.touch_dir(cx, handle, names.old.inode)?;
+    match &names.new {
+        Some(new) => names.fs.touch_dir(cx, handle, new.inode),
+        None => Ok(()),
+    }
+}
