@@ -19,6 +19,7 @@ pub struct Cx {
     fiber: Option<FiberRef>,
     cred: Cred,
     ioc: u64,
+    cpu: u32,
     rng: Option<Rng>,
     preempt: bool,
     not_send: PhantomData<*mut ()>,
@@ -36,6 +37,7 @@ impl Cx {
     pub(crate) fn new(task: Arc<Task>, fiber: Option<FiberRef>, from: Inherit) -> Cx {
         Cx {
             ioc: from.ioc.unwrap_or(task.id.0),
+            cpu: (task.id.0 % task.rt.cpus() as u64) as u32,
             preempt: task.rt.preempts(),
             task,
             fiber,
@@ -60,7 +62,7 @@ impl Cx {
     /// tasks are dealt out in turn.
     #[inline]
     pub fn cpu(&self) -> usize {
-        (self.task.id.0 % self.task.rt.cpus() as u64) as usize
+        self.cpu as usize
     }
 
     /// The I/O context that this task's bios carry, by default its own id.

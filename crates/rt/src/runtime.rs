@@ -109,7 +109,7 @@ impl Runtime {
         T: Send + 'static,
         F: FnOnce(&mut Cx) -> T + Send + 'static,
     {
-        let outcome = Arc::new(Completion::<Outcome<T>>::named("end of a task"));
+        let outcome = Arc::new(Completion::<Outcome<T>>::new());
         let theirs = outcome.clone();
         let id = match &*self.0 {
             Inner::Real(real) => {

@@ -104,9 +104,9 @@ impl Task {
         self.granted.load(Ordering::Acquire) != 0
     }
 
-    pub fn grant_and_wake(&self) {
+    /// The caller wakes the task afterwards.
+    pub fn grant(&self) {
         self.granted.store(1, Ordering::Release);
-        self.wake();
     }
 
     /// A timer's wake, which leaves a mark so that it is not cancelled afterwards. True where the
@@ -204,7 +204,8 @@ impl<T> JoinHandle<T> {
     /// Where the task panicked, with its panic. (In virtual time a panic stops the world at once and
     /// comes out of [`World::run`](crate::World::run).)
     pub fn join(self, cx: &mut Cx) -> T {
-        match self.outcome.wait(cx) {
+        let wait = Wait { why: "the end of task", name: "", what: self.id.0, owner: None };
+        match self.outcome.wait_reporting(cx, wait) {
             Ok(value) => value,
             Err(panic) => std::panic::resume_unwind(panic),
         }

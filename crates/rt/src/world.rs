@@ -284,7 +284,8 @@ impl World {
             Action::Wake(task) => task.wake(),
             Action::CpuDone(task) => {
                 self.rt.virt().cpu_done();
-                task.grant_and_wake();
+                task.grant();
+                task.wake();
             }
             Action::Call(f) => {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(event.time))) {

@@ -3,6 +3,7 @@
 use super::spin::SpinLock;
 use super::waitqueue::WaitQueue;
 use crate::Cx;
+use crate::task::Wait;
 
 enum State<T> {
     Pending,
@@ -48,7 +49,12 @@ impl<T> Completion<T> {
     /// # Panics
     /// Where the value has been taken before.
     pub fn wait(&self, cx: &mut Cx) -> T {
-        self.queue.wait_for(cx, "completion", || self.try_take())
+        self.wait_reporting(cx, Wait::on_queue("completion", self.queue.name()))
+    }
+
+    pub(crate) fn wait_reporting(&self, cx: &mut Cx, wait: Wait) -> T {
+        let value = self.queue.wait_deadline(cx, wait, None, || self.try_take());
+        value.expect("a wait without a deadline gets its value")
     }
 
     /// Takes the value if it is there. Any context.

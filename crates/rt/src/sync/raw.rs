@@ -6,7 +6,8 @@
 //! waiter that was woken and came too late sets `HANDOFF`, and then the next release gives the lock
 //! to the head of the queue directly; new readers do not pass a queue at all.
 //!
-//! Lock order: `queue` is innermost but for the run queue of the back end.
+//! Whoever is woken is woken after `queue` is free again: waking is a system call in real time, and
+//! the first thing that a woken waiter wants is the queue.
 
 use super::shim::{AtomicU32, AtomicU64, Ordering, spin_loop};
 use super::spin::{SpinGuard, SpinLock};
@@ -40,6 +41,9 @@ struct Waiter {
 
 // Boxed: most locks never see a waiter, and there is one in every inode and buffer.
 type Queue = Option<Box<VecDeque<Waiter>>>;
+
+/// Tasks that have been given the lock and must be woken.
+type Granted = Vec<Arc<Task>>;
 
 pub(crate) struct RawLock {
     state: AtomicU32,
@@ -131,7 +135,9 @@ impl RawLock {
         self.owner.store(0, Ordering::Relaxed);
         let mut queue = self.queue.lock_irq();
         self.state.fetch_add(READER - WRITER, Ordering::AcqRel);
-        self.grant_readers(&mut queue);
+        let granted = self.grant_readers(&mut queue);
+        drop(queue);
+        wake(granted);
     }
 
     pub fn is_held(&self) -> bool {
@@ -160,10 +166,13 @@ impl RawLock {
                 if queued {
                     remove(&mut queue, &me);
                 }
-                if mode == Mode::Read {
-                    self.grant_readers(&mut queue);
-                }
+                let others = match mode {
+                    Mode::Read => self.grant_readers(&mut queue),
+                    Mode::Write => Granted::new(),
+                };
                 self.settle_flags(&queue);
+                drop(queue);
+                wake(others);
                 break;
             }
             if !queued {
@@ -236,18 +245,20 @@ impl RawLock {
     }
 
     /// With the queue locked and a reader inside: lets in the readers at the head of the queue.
-    fn grant_readers(&self, queue: &mut SpinGuard<'_, Queue>) {
-        let Some(waiters) = queue.as_mut() else { return };
-        let mut granted = false;
+    /// The caller wakes them once the queue is free.
+    fn grant_readers(&self, queue: &mut SpinGuard<'_, Queue>) -> Granted {
+        let mut granted = Granted::new();
+        let Some(waiters) = queue.as_mut() else { return granted };
         while waiters.front().is_some_and(|w| w.mode == Mode::Read) {
             self.state.fetch_add(READER, Ordering::AcqRel);
             let waiter = waiters.pop_front().expect("the front was just seen");
-            waiter.task.grant_and_wake();
-            granted = true;
+            waiter.task.grant();
+            granted.push(waiter.task);
         }
-        if granted {
+        if !granted.is_empty() {
             self.settle_flags(queue);
         }
+        granted
     }
 
     /// Gives back one `unit` (a writer or a reader) of a lock that somebody waits for, or whose
@@ -263,8 +274,11 @@ impl RawLock {
         if !last || empty || state & HANDOFF == 0 {
             let before = self.state.fetch_sub(unit, Ordering::AcqRel);
             let free = (before - unit) & !(WAITERS | HANDOFF) == 0;
-            if free && let Some(waiter) = queue.as_ref().and_then(|q| q.front()) {
-                waiter.task.wake();
+            let head = queue.as_ref().and_then(|q| q.front()).filter(|_| free);
+            let head = head.map(|waiter| waiter.task.clone());
+            drop(queue);
+            if let Some(head) = head {
+                head.wake();
             }
             return;
         }
@@ -276,12 +290,20 @@ impl RawLock {
         // Both in one step: the lock is never seen free.
         self.state.fetch_add(take.wrapping_sub(unit), Ordering::AcqRel);
         self.owner.store(owner, Ordering::Relaxed);
-        head.task.grant_and_wake();
-        if head.mode == Mode::Read {
-            self.grant_readers(&mut queue);
-        }
+        head.task.grant();
+        let others = match head.mode {
+            Mode::Read => self.grant_readers(&mut queue),
+            Mode::Write => Granted::new(),
+        };
         self.settle_flags(&queue);
+        drop(queue);
+        head.task.wake();
+        wake(others);
     }
+}
+
+fn wake(granted: Granted) {
+    granted.iter().for_each(|task| task.wake());
 }
 
 fn remove(queue: &mut Queue, me: &Arc<Task>) {

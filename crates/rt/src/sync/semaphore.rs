@@ -80,13 +80,18 @@ impl Semaphore {
     /// Gives back `count` permits (or adds new ones) and wakes those who can go on. Any context;
     /// never waits.
     pub fn release(&self, count: u64) {
+        // Woken after the state is free again: waking is a system call in real time.
+        let mut granted = Vec::new();
         let mut state = self.state.lock_irq();
         state.free += count;
         while state.waiters.front().is_some_and(|w| w.count <= state.free) {
             let waiter = state.waiters.pop_front().expect("the front was just seen");
             state.free -= waiter.count;
-            waiter.task.grant_and_wake();
+            waiter.task.grant();
+            granted.push(waiter.task);
         }
+        drop(state);
+        granted.iter().for_each(|task| task.wake());
     }
 
     /// Permits that are free now.

@@ -34,6 +34,10 @@ impl WaitQueue {
         }
     }
 
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Waits until `cond` is true; returns at once where it is. `cond` may take spin locks
     /// (`lock_irq`) and must not wait; it runs in the waiter, any number of times. May park.
     pub fn wait_until(&self, cx: &mut Cx, why: &'static str, mut cond: impl FnMut() -> bool) {
@@ -48,7 +52,8 @@ impl WaitQueue {
         why: &'static str,
         poll: impl FnMut() -> Option<T>,
     ) -> T {
-        self.wait_deadline(cx, why, None, poll).expect("a wait without a deadline gets its value")
+        self.wait_deadline(cx, Wait::on_queue(why, self.name), None, poll)
+            .expect("a wait without a deadline gets its value")
     }
 
     /// Waits until `cond` is true or `timeout` has passed; answers the last look at `cond`. May park.
@@ -60,13 +65,14 @@ impl WaitQueue {
         mut cond: impl FnMut() -> bool,
     ) -> bool {
         let deadline = cx.now() + timeout;
-        self.wait_deadline(cx, why, Some(deadline), || cond().then_some(())).is_some()
+        let wait = Wait::on_queue(why, self.name);
+        self.wait_deadline(cx, wait, Some(deadline), || cond().then_some(())).is_some()
     }
 
-    fn wait_deadline<T>(
+    pub(crate) fn wait_deadline<T>(
         &self,
         cx: &mut Cx,
-        why: &'static str,
+        wait: Wait,
         deadline: Option<Nanos>,
         mut poll: impl FnMut() -> Option<T>,
     ) -> Option<T> {
@@ -74,7 +80,6 @@ impl WaitQueue {
             return Some(value);
         }
         let me = cx.task_arc().clone();
-        let wait = Wait::on_queue(why, self.name);
         loop {
             self.enqueue(&me);
             if let Some(value) = poll() {
