@@ -1,0 +1,204 @@
+//! Nobody else may use what we have open: locks, loop devices, mounts, and how to name the other.
+//!
+//! # Invariant of the unsafe code
+//!
+//! One `fcntl` on a descriptor that the caller keeps open, with a lock description on our stack.
+
+#![allow(unsafe_code)]
+
+use crate::open::OpenError;
+use std::fs::{self, File, Metadata};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The locks on an open file: an open-file-description lock, which conflicts with QEMU's and with
+/// ours, and a BSD lock, by which the host can name us. Both go when the file is closed.
+pub(crate) struct Claim;
+
+impl Claim {
+    /// Locks `file` for us alone where `write`, else shared with other readers. Never waits.
+    pub fn take(path: &Path, file: &File, write: bool) -> Result<Claim, OpenError> {
+        let held = |error: std::io::Error| match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EACCES) => {
+                let by = lock_holder(file).unwrap_or_else(|| "another process".to_owned());
+                Err(OpenError::Locked { path: path.to_owned(), by })
+            }
+            // A host file system without locks: nothing can be promised, nothing is refused.
+            Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => Ok(()),
+            _ => Err(OpenError::host(path, "lock", error)),
+        };
+        lock_description(file, write).or_else(held)?;
+        let operation = if write {
+            rustix::fs::FlockOperation::NonBlockingLockExclusive
+        } else {
+            rustix::fs::FlockOperation::NonBlockingLockShared
+        };
+        rustix::fs::flock(file, operation).map_err(std::io::Error::from).or_else(held)?;
+        Ok(Claim)
+    }
+}
+
+fn lock_description(file: &File, write: bool) -> std::io::Result<()> {
+    let kind = if write { libc::F_WRLCK } else { libc::F_RDLCK };
+    let lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the command reads one `flock` structure.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Who holds a lock on the file, as the host tells.
+fn lock_holder(file: &File) -> Option<String> {
+    let meta = file.metadata().ok()?;
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let pid =
+        lock_pid(&locks, meta.dev(), meta.ino()).or_else(|| pid_of_description(meta.ino()))?;
+    Some(process(pid))
+}
+
+/// The process of the first lock on the inode that names one. A line of /proc/locks is
+/// `1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF`, device numbers in hexadecimal.
+fn lock_pid(locks: &str, dev: u64, ino: u64) -> Option<u32> {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let exact = format!("{major:02x}:{minor:02x}:{ino}");
+    let inode = format!(":{ino}");
+    let pid_where = |matches: &dyn Fn(&str) -> bool| {
+        locks.lines().filter(|line| !line.contains("->")).find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let place = fields.get(5)?;
+            let pid = fields.get(4)?.parse::<i64>().ok().filter(|&pid| pid > 0)?;
+            matches(place).then_some(pid as u32)
+        })
+    };
+    // Stacked file systems show other device numbers there than in stat.
+    pid_where(&|place| place == exact).or_else(|| pid_where(&|place| place.ends_with(&inode)))
+}
+
+/// Looks for an open-file-description lock on the inode in the descriptors of all processes.
+fn pid_of_description(ino: u64) -> Option<u32> {
+    let inode = format!(":{ino} ");
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let Ok(descriptors) = fs::read_dir(process.path().join("fdinfo")) else { continue };
+        for info in descriptors.flatten() {
+            let text = fs::read_to_string(info.path()).unwrap_or_default();
+            if text.lines().any(|line| line.starts_with("lock:") && line.contains(&inode)) {
+                return Some(pid);
+            }
+        }
+    }
+    None
+}
+
+fn process(pid: u32) -> String {
+    if pid == std::process::id() {
+        return format!("this process (pid {pid})");
+    }
+    match fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => format!("{} (pid {pid})", name.trim()),
+        Err(_) => format!("pid {pid}"),
+    }
+}
+
+/// Refuses a file that is the backing of a loop device. One that is attached read-only may be read.
+pub(crate) fn refuse_loop(path: &Path, meta: &Metadata, write: bool) -> Result<(), OpenError> {
+    let Some((name, read_only)) = loop_of(meta) else { return Ok(()) };
+    if read_only && !write {
+        return Ok(());
+    }
+    let mounted = mounts_of(&name).map(|at| format!(", mounted on {at}")).unwrap_or_default();
+    let by = format!("it is the backing file of /dev/{name}{mounted}");
+    Err(OpenError::Busy { path: path.to_owned(), by })
+}
+
+/// The loop device whose backing file this is, and whether it is attached read-only.
+fn loop_of(meta: &Metadata) -> Option<(String, bool)> {
+    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        if !name.starts_with("loop") {
+            continue;
+        }
+        let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) else {
+            continue;
+        };
+        let backing = PathBuf::from(backing.trim_end_matches('\n'));
+        let Ok(other) = fs::metadata(&backing) else { continue };
+        if (other.dev(), other.ino()) == (meta.dev(), meta.ino()) {
+            let ro = fs::read_to_string(entry.path().join("ro")).unwrap_or_default();
+            return Some((name, ro.trim() == "1"));
+        }
+    }
+    None
+}
+
+/// Where a disk or one of its partitions is mounted.
+fn mounts_of(disk: &str) -> Option<String> {
+    let folder = PathBuf::from("/sys/block").join(disk);
+    let mut numbers: Vec<String> = fs::read_to_string(folder.join("dev")).into_iter().collect();
+    for entry in fs::read_dir(&folder).ok()?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(disk) {
+            numbers.extend(fs::read_to_string(entry.path().join("dev")));
+        }
+    }
+    numbers.iter().find_map(|number| mount_point(number.trim()))
+}
+
+/// The mount point of the device `major:minor`, from /proc/self/mountinfo.
+fn mount_point(number: &str) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(2);
+        (fields.next()? == number).then(|| fields.nth(1).map(str::to_owned))?
+    })
+}
+
+/// Who holds a block device that could not be opened exclusively.
+pub(crate) fn holder_of_device(path: &Path) -> Option<String> {
+    let dev = fs::metadata(path).ok()?.rdev();
+    let number = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    if let Some(at) = mount_point(&number) {
+        return Some(format!("mounted on {at}"));
+    }
+    let folder = fs::canonicalize(Path::new("/sys/dev/block").join(&number)).ok()?;
+    let name = folder.file_name()?.to_string_lossy().into_owned();
+    if let Some(at) = mounts_of(&name) {
+        return Some(format!("a partition of it is mounted on {at}"));
+    }
+    if let Some(holder) = fs::read_dir(folder.join("holders")).ok()?.flatten().next() {
+        return Some(format!("held by {}", holder.file_name().to_string_lossy()));
+    }
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if swaps.lines().any(|line| line.split_whitespace().next() == path.to_str()) {
+        return Some("used as swap".to_owned());
+    }
+    // Another exclusive opener, maybe one of us.
+    let file = File::open(path).ok()?;
+    lock_holder(&file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_by_inode() {
+        let locks = "\
+1: OFDLCK ADVISORY  WRITE -1 08:01:131 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 99 08:01:131 0 EOF
+2: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF
+3: POSIX  ADVISORY  READ 12 00:2f:77 0 EOF
+";
+        let dev = rustix::fs::makedev(8, 1);
+        assert_eq!(lock_pid(locks, dev, 131), Some(4711));
+        assert_eq!(lock_pid(locks, dev, 77), Some(12), "device numbers may differ");
+        assert_eq!(lock_pid(locks, dev, 31), None);
+    }
+}

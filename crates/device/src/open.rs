@@ -1,0 +1,202 @@
+//! Opening what lies behind a path: an image file or a block device.
+
+use crate::claim::{self, Claim};
+use crate::file::FileDevice;
+use crate::{blockdev, uring};
+use block::Device;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How requests reach the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Engine {
+    /// [`Engine::Uring`] with direct I/O where the host has it, else [`Engine::Psync`].
+    #[default]
+    Auto,
+    /// io_uring: requests are in flight while the caller goes on; one thread takes completions.
+    Uring,
+    /// preadv and pwritev in the calling thread: no thread is switched, which is the fastest way
+    /// into the host's page cache.
+    Psync,
+}
+
+/// How to open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpenOptions {
+    /// Also for writing. Without it the device is read-only, and may be shared with other readers.
+    pub write: bool,
+    /// Past the host's page cache (O_DIRECT).
+    pub direct: bool,
+    /// How requests reach the host.
+    pub engine: Engine,
+}
+
+impl OpenOptions {
+    /// For reading, through the page cache.
+    pub fn read_only() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    /// For reading and writing, through the page cache.
+    pub fn read_write() -> OpenOptions {
+        OpenOptions { write: true, ..OpenOptions::default() }
+    }
+}
+
+/// Why a path could not be opened as a device.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The host refused.
+    #[error("{}: {what}: {error}", path.display())]
+    Host {
+        /// The path that was given.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The host's answer.
+        error: io::Error,
+    },
+    /// Somebody else has it open through iopath or another program that locks images.
+    #[error("{}: in use by {by}", path.display())]
+    Locked {
+        /// The path that was given.
+        path: PathBuf,
+        /// Who, as well as the host tells.
+        by: String,
+    },
+    /// The kernel uses it: as backing of a loop device, mounted, as swap.
+    #[error("{}: in use by the kernel: {by}", path.display())]
+    Busy {
+        /// The path that was given.
+        path: PathBuf,
+        /// The loop device, mount point or holder.
+        by: String,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{}: is {kind}, neither an image file nor a block device", path.display())]
+    Kind {
+        /// The path that was given.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// Too short for one sector.
+    #[error("{}: {bytes} bytes are less than one block of {block}", path.display())]
+    Size {
+        /// The path that was given.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The logical block.
+        block: u32,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn host(path: &Path, what: &'static str, error: impl Into<io::Error>) -> OpenError {
+        OpenError::Host { path: path.to_owned(), what, error: error.into() }
+    }
+}
+
+/// Opens an image file or a block device, and locks it against every other opener until the last
+/// reference is dropped.
+///
+/// # Errors
+/// Where the host refuses, somebody else uses it (the error says who), or it is no storage.
+pub fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, OpenError> {
+    let meta = std::fs::metadata(path).map_err(|e| OpenError::host(path, "stat", e))?;
+    let kind = meta.file_type();
+    let other = match () {
+        () if kind.is_file() || kind.is_block_device() => None,
+        () if kind.is_dir() => Some("a directory"),
+        () if kind.is_char_device() => Some("a character device"),
+        () if kind.is_fifo() => Some("a fifo"),
+        () => Some("a socket"),
+    };
+    if let Some(kind) = other {
+        return Err(OpenError::Kind { path: path.to_owned(), kind });
+    }
+    let is_block = kind.is_block_device();
+    if !is_block {
+        claim::refuse_loop(path, &meta, options.write)?;
+    }
+    let file = open_file(path, options, is_block)?;
+    let claim = Claim::take(path, &file, options.write)?;
+    let device = if is_block {
+        blockdev::describe(path, &file, &meta, options)?
+    } else {
+        FileDevice::describe(path, &file, &meta, options)?
+    };
+    let device = FileDevice::new(path, file, claim, device, is_block);
+    let engine = match options.engine {
+        Engine::Auto if options.direct => Engine::Uring,
+        Engine::Auto => Engine::Psync,
+        chosen => chosen,
+    };
+    if engine == Engine::Psync {
+        return Ok(Arc::new(device));
+    }
+    match uring::UringDevice::new(device) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err((device, _)) if options.engine == Engine::Auto => Ok(Arc::new(*device)),
+        Err((_, error)) => Err(OpenError::host(path, "set up io_uring", error)),
+    }
+}
+
+fn open_file(path: &Path, options: OpenOptions, is_block: bool) -> Result<File, OpenError> {
+    let mut flags = libc::O_CLOEXEC;
+    if options.direct {
+        flags |= libc::O_DIRECT;
+    }
+    if is_block {
+        flags |= libc::O_EXCL; // The kernel's own claim: fails where it is mounted or held.
+    }
+    let mut open = std::fs::OpenOptions::new();
+    open.read(true).write(options.write).custom_flags(flags);
+    open.open(path).map_err(|error| {
+        if is_block && error.raw_os_error() == Some(libc::EBUSY) {
+            let by = claim::holder_of_device(path).unwrap_or_else(|| "somebody".to_owned());
+            return OpenError::Busy { path: path.to_owned(), by };
+        }
+        OpenError::host(path, "open", error)
+    })
+}
+
+/// Makes an image file of `bytes` bytes that reads as zeros (sparse), for reading and writing. An
+/// existing file loses its content, unless somebody uses it.
+///
+/// # Errors
+/// As [`open`].
+pub fn create(path: &Path, bytes: u64) -> Result<Arc<dyn Device>, OpenError> {
+    create_with(path, bytes, OpenOptions::read_write())
+}
+
+/// As [`create`], with options; `write` is taken as set.
+///
+/// # Errors
+/// As [`open`].
+pub fn create_with(
+    path: &Path,
+    bytes: u64,
+    options: OpenOptions,
+) -> Result<Arc<dyn Device>, OpenError> {
+    let meta = std::fs::metadata(path);
+    if let Ok(meta) = &meta {
+        if !meta.is_file() {
+            return open(path, OpenOptions { write: true, ..options });
+        }
+        claim::refuse_loop(path, meta, true)?;
+    }
+    {
+        let mut make = std::fs::OpenOptions::new();
+        make.read(true).write(true).create(true).truncate(false);
+        let file = make.open(path).map_err(|e| OpenError::host(path, "create", e))?;
+        let _claim = Claim::take(path, &file, true)?;
+        file.set_len(0).map_err(|e| OpenError::host(path, "truncate", e))?;
+        file.set_len(bytes).map_err(|e| OpenError::host(path, "set the size", e))?;
+    }
+    open(path, OpenOptions { write: true, ..options })
+}
