@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a task has in its hands. Every function that may wait takes `&mut Cx`; a function that takes
-/// `&Cx` may look but not wait.
+/// What a task has in its hands. Every function that may wait takes `&mut Cx`; one that takes `&Cx`
+/// may look but not wait.
 ///
 /// A `Cx` stays with its task: it is made by [`Runtime::enter`], [`World::run`](crate::World::run)
 /// or [`Cx::spawn`], and cannot move to another thread.
@@ -58,8 +58,8 @@ impl Cx {
         &self.task.name
     }
 
-    /// The processor whose caches this task uses, below [`Runtime::cpus`]. Fixed for the task's life:
-    /// tasks are dealt out in turn.
+    /// The processor whose caches this task uses, below [`Runtime::cpus`]. Fixed for the task's
+    /// life: tasks are dealt out in turn.
     #[inline]
     pub fn cpu(&self) -> usize {
         self.cpu as usize

@@ -48,8 +48,8 @@ impl Runtime {
         }
     }
 
-    /// Calendar time. In real time this is the coarse clock that Linux takes for inode times too: it
-    /// steps with the timer tick (1 to 10 ms). In virtual time it is the world's epoch plus
+    /// Calendar time. In real time this is the coarse clock that Linux takes for inode times too:
+    /// it steps with the timer tick (1 to 10 ms). In virtual time it is the world's epoch plus
     /// [`now`](Runtime::now).
     pub fn realtime(&self) -> Timespec {
         match &*self.0 {
@@ -145,8 +145,8 @@ impl Runtime {
         }
     }
 
-    /// Adds an observation to the world's event hash and to its ring of last events. Nothing in real
-    /// time. `tag` tells what `value` is; the layers choose their own.
+    /// Adds an observation to the world's event hash and to its ring of last events. Nothing in
+    /// real time. `tag` tells what `value` is; the layers choose their own.
     pub fn note(&self, tag: u64, value: u64) {
         if let Inner::Virtual(virt) = &*self.0 {
             virt.note(tag, value);

@@ -201,8 +201,8 @@ impl<T> JoinHandle<T> {
     /// The task's result. May park: waits for the end of the task.
     ///
     /// # Panics
-    /// Where the task panicked, with its panic. (In virtual time a panic stops the world at once and
-    /// comes out of [`World::run`](crate::World::run).)
+    /// Where the task panicked, with its panic. (In virtual time a panic stops the world at once
+    /// and comes out of [`World::run`](crate::World::run).)
     pub fn join(self, cx: &mut Cx) -> T {
         let wait = Wait { why: "the end of task", name: "", what: self.id.0, owner: None };
         match self.outcome.wait_reporting(cx, wait) {

@@ -88,10 +88,10 @@ pub struct WorldStats {
 ///
 /// A world may be dropped with tasks in the middle of anything; a crash test does. Every suspended
 /// task is then unwound, so that what it owns is freed: its destructors run (and find
-/// `std::thread::panicking()` true), wakes and timers do nothing any more, and nothing of the task's
-/// ordinary code runs. A destructor that waits cannot be served: that task is leaked with its
-/// stack. After a panic or a deadlock all suspended tasks are leaked, since their destructors may
-/// rest on what is broken.
+/// `std::thread::panicking()` true), wakes and timers do nothing any more, and nothing of the
+/// task's ordinary code runs. A destructor that waits cannot be served: that task is leaked with
+/// its stack. After a panic or a deadlock all suspended tasks are leaked, since their destructors
+/// may rest on what is broken.
 pub struct World {
     rt: Runtime,
     fibers: Vec<Option<Fiber>>,

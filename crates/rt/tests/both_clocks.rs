@@ -8,8 +8,8 @@ use rt::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Goal: a mutex lets one task in at a time, whatever happens inside. Method: tasks add to a counter
-/// with a wait between reading and writing it.
+/// Goal: a mutex lets one task in at a time, whatever happens inside. Method: tasks add to a
+/// counter with a wait between reading and writing it.
 #[test]
 fn a_mutex_excludes() {
     both(|cx| {
@@ -124,8 +124,8 @@ fn a_waiter_gets_the_lock_from_a_greedy_task() {
     });
 }
 
-/// Goal: a wake before the park is not lost, several wakes are one permit, and a park with a timeout
-/// ends by itself.
+/// Goal: a wake before the park is not lost, several wakes are one permit, and a park with a
+/// timeout ends by itself.
 #[test]
 fn a_wake_before_the_park_is_kept_as_one_permit() {
     both(|cx| {
@@ -170,8 +170,8 @@ fn a_wait_queue_waits_for_its_condition() {
     });
 }
 
-/// Goal: a completion delivers from event context, a semaphore counts and keeps the order, a channel
-/// is bounded and ends when it is closed.
+/// Goal: a completion delivers from event context, a semaphore counts and keeps the order, a
+/// channel is bounded and ends when it is closed.
 #[test]
 fn completions_semaphores_and_channels_deliver() {
     both(|cx| {

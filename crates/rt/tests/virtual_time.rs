@@ -209,8 +209,8 @@ fn a_deadlock_is_reported_with_its_cycle() {
     assert!(catch_unwind(AssertUnwindSafe(|| world.run("again", |_| ()))).is_err());
 }
 
-/// Goal: a panic anywhere stops the world, comes out of `run`, and is reported with seed, time, task,
-/// events and how to replay.
+/// Goal: a panic anywhere stops the world, comes out of `run`, and is reported with seed, time,
+/// task, events and how to replay.
 #[test]
 fn a_panic_stops_the_world_and_is_reported() {
     for in_event in [false, true] {
@@ -352,4 +352,18 @@ fn worlds_are_independent() {
     for thread in threads {
         assert_eq!(thread.join().expect("no panic"), nested);
     }
+}
+
+/// Goal: a `Cx` that was swapped out of its task is refused, not followed to a stack that is gone.
+#[test]
+fn a_cx_is_used_in_its_own_task_only() {
+    let mut outer = World::new(WorldConfig { stack_size: 1 << 20, ..WorldConfig::default() });
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        outer.run("outer", |cx| {
+            World::new(WorldConfig::default()).run("inner", |other| std::mem::swap(cx, other));
+            cx.yield_now();
+        })
+    }));
+    let panic = run.expect_err("the wrong Cx is refused");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"a Cx was used outside its own task"));
 }

@@ -1,6 +1,9 @@
 //! The real-time primitives under explored thread schedules.
 //!
-//! `RUSTFLAGS="--cfg iopath_shuttle" cargo test -p iopath-rt --lib explore --target-dir target/shuttle`
+//! ```text
+//! RUSTFLAGS="--cfg iopath_shuttle" \
+//!     cargo test -p iopath-rt --lib explore --target-dir target/shuttle
+//! ```
 //! (at the root of the workspace)
 //!
 //! Each test runs thousands of random schedules (`IOPATH_SCHEDULES`), and as many with few

@@ -3,7 +3,8 @@
 //! # Safety invariant
 //!
 //! The value in the cell is reached only through a [`MutexGuard`], and a guard exists only while
-//! the raw lock is held for writing. Exercised by the tests of `raw` and the schedule explorer.
+//! the raw lock is held for writing. Tested by `explore`
+//! and `tests/both_clocks.rs`.
 #![allow(unsafe_code)]
 
 use super::raw::RawLock;

@@ -2,9 +2,9 @@
 //!
 //! # Safety invariant
 //!
-//! The value in the cell is reached through a [`ReadGuard`] (shared) or a [`WriteGuard`] (alone), and
-//! those exist only while the raw lock is held in that mode. Exercised by the tests of `raw` and the
-//! schedule explorer.
+//! The value in the cell is reached through a [`ReadGuard`] (shared) or a [`WriteGuard`] (alone),
+//! and those exist only while the raw lock is held in that mode. Tested by `explore`
+//! and `tests/both_clocks.rs`.
 #![allow(unsafe_code)]
 
 use super::raw::RawLock;
@@ -16,8 +16,8 @@ use std::ops::{Deref, DerefMut};
 
 /// A reader-writer lock whose waiters sleep, as Linux's `rw_semaphore`.
 ///
-/// Once anybody waits, new readers wait behind him, so a task must not take the read side twice: with
-/// a writer between the two it would wait for itself. Guards may be held across waits.
+/// Once anybody waits, new readers wait behind him, so a task must not take the read side twice:
+/// with a writer between the two it would wait for itself. Guards may be held across waits.
 pub struct RwLock<T> {
     raw: RawLock,
     name: &'static str,

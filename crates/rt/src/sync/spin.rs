@@ -3,8 +3,8 @@
 //! # Safety invariant
 //!
 //! The value in the cell is reached only through a [`SpinGuard`], and a guard exists only between
-//! the compare-and-swap that set `locked` and the store that clears it. `raw::tests` and the
-//! schedule-exploring tests exercise it.
+//! the compare-and-swap that set `locked` and the store that clears it. Tested by `explore`
+//! and `tests/both_clocks.rs`.
 #![allow(unsafe_code)]
 
 use super::shim::{AtomicU32, Ordering, spin_loop, yield_now};

@@ -56,7 +56,8 @@ impl WaitQueue {
             .expect("a wait without a deadline gets its value")
     }
 
-    /// Waits until `cond` is true or `timeout` has passed; answers the last look at `cond`. May park.
+    /// Waits until `cond` is true or `timeout` has passed; answers the last look at `cond`. May
+    /// park.
     pub fn wait_until_timeout(
         &self,
         cx: &mut Cx,

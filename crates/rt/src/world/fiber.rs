@@ -2,10 +2,10 @@
 //!
 //! # Safety invariant
 //!
-//! A [`FiberRef`] points at the yielder of the coroutine whose body made it. It lives in the `Cx` on
-//! that coroutine's own stack, which is pinned and outlives it; a `Cx` is neither `Send` nor
-//! constructible by users, so only code that runs on that stack can call `suspend`. Every test in
-//! virtual time exercises it.
+//! A [`FiberRef`] points at the yielder of the coroutine whose body made it, and uses it only while
+//! it runs on that coroutine's own stack: `suspend` checks. (A `Cx` is neither `Send` nor made by
+//! users, but with worlds inside worlds two of them can be swapped.) Every test in virtual time
+//! exercises it.
 #![allow(unsafe_code)]
 
 use super::stack::Stack;
@@ -13,8 +13,10 @@ use crate::Cx;
 use crate::cx::Inherit;
 use crate::task::{Task, Wait};
 use base::Nanos;
+use corosensei::stack::Stack as _;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -32,14 +34,20 @@ pub(crate) enum Resume {
 struct WorldDropped;
 
 /// The way out of the running fiber.
-pub(crate) struct FiberRef(NonNull<Yielder<Resume, Wait>>);
+pub(crate) struct FiberRef {
+    yielder: NonNull<Yielder<Resume, Wait>>,
+    /// Addresses of the fiber's stack.
+    stack: Range<usize>,
+}
 
 impl FiberRef {
     /// Leaves the fiber until the executor resumes it.
     #[inline]
     pub fn suspend(&self, wait: Wait) {
-        // SAFETY: module invariant: we run on the stack of the coroutine that this yielder is of.
-        let yielder = unsafe { self.0.as_ref() };
+        let here = std::ptr::from_ref(&wait).addr();
+        assert!(self.stack.contains(&here), "a Cx was used outside its own task");
+        // SAFETY: we run on the stack of the coroutine that this yielder is of, so it is alive.
+        let yielder = unsafe { self.yielder.as_ref() };
         if let Resume::Unwind = yielder.suspend(wait) {
             resume_unwind(Box::new(WorldDropped));
         }
@@ -98,11 +106,13 @@ impl Fiber {
             unreachable!("a fiber starts once");
         };
         let task = self.task.clone();
+        let range = stack.limit().get()..stack.base().get();
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<_, _>, first| {
             if let Resume::Unwind = first {
                 return Ok(());
             }
-            let mut cx = Cx::new(task, Some(FiberRef(NonNull::from(yielder))), inherit);
+            let out = FiberRef { yielder: NonNull::from(yielder), stack: range };
+            let mut cx = Cx::new(task, Some(out), inherit);
             catch_unwind(AssertUnwindSafe(|| body(&mut cx)))
         });
         self.stage = Stage::Started(coroutine);
@@ -131,8 +141,8 @@ impl Fiber {
         }
     }
 
-    /// Ends the fiber from outside: its stack is unwound, and what lies there is dropped. True where
-    /// that worked; a destructor that waits makes the fiber leak instead, with its stack.
+    /// Ends the fiber from outside: its stack is unwound, and what lies there is dropped. True
+    /// where that worked; a destructor that waits makes the fiber leak instead, with its stack.
     ///
     /// A destructor that panics meanwhile aborts the process, as always in Rust.
     pub fn unwind(mut self) -> bool {

@@ -5,9 +5,9 @@
 //!
 //! A [`Stack`] is one slot of a mapping that lives as long as any of its slots (it holds an `Rc`),
 //! and a slot is given out once until it comes back. The lowest page of a slot is a guard where the
-//! kernel has lightweight guards (Linux 6.13) or while the pool is small; beyond that the slot below
-//! would be overrun by a stack overflow, which the pool's limit of mprotect guards makes rare.
-//! Exercised by every test in virtual time, and by the tests below.
+//! kernel has lightweight guards (Linux 6.13) or while the pool is small; beyond that the slot
+//! below would be overrun by a stack overflow, which the pool's limit of mprotect guards makes
+//! rare. Exercised by every test in virtual time, and by the tests below.
 #![allow(unsafe_code)]
 
 use corosensei::stack::{Stack as CoStack, StackPointer};
