@@ -367,3 +367,30 @@ fn a_cx_is_used_in_its_own_task_only() {
     let panic = run.expect_err("the wrong Cx is refused");
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"a Cx was used outside its own task"));
 }
+
+/// Goal: a stack overflow hits the guard page instead of the stack below. Method: this test runs
+/// itself in a child process, which recurses without end and must die of the signal.
+#[test]
+fn a_stack_overflow_hits_the_guard() {
+    use std::os::unix::process::ExitStatusExt;
+    #[inline(never)]
+    #[allow(unconditional_recursion)]
+    fn deep(level: u64) -> u64 {
+        let frame = std::hint::black_box([level; 64]);
+        deep(level + 1) + frame[7]
+    }
+    const CHILD: &str = "IOPATH_OVERFLOW_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        testing::world(|cx| {
+            // The task below has its stack right beside this one.
+            cx.spawn("neighbour", |cx| cx.park("for ever", 0));
+            cx.yield_now();
+            deep(0);
+        });
+        return;
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().expect("we are a program"));
+    child.args(["--exact", "a_stack_overflow_hits_the_guard"]).env(CHILD, "1");
+    let output = child.output().expect("the child runs");
+    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{output:?}");
+}
