@@ -108,13 +108,20 @@ impl Queue {
 
 /// Many bios that one task waits for together.
 ///
-/// ```ignore
-/// let group = IoGroup::new();
-/// for (sector, page) in pages {
-///     queue.submit_plugged(cx, &mut plug, Bio::write(sector, [page], flags, group.end()));
+/// ```
+/// # use base::{Page, Sector};
+/// # use block::{Bio, BioFlags, DeviceError, IoGroup, Plug, Queue};
+/// # use std::sync::Arc;
+/// fn write_run(cx: &mut rt::Cx, queue: &Arc<Queue>, pages: Vec<Page>) -> Result<(), DeviceError> {
+///     let (group, mut plug) = (IoGroup::new(), Plug::new());
+///     for (index, page) in pages.into_iter().enumerate() {
+///         let sector = Sector(index as u64 * 8);
+///         let bio = Bio::write(sector, [page], BioFlags::SYNC, group.end());
+///         queue.submit_plugged(cx, &mut plug, bio);
+///     }
+///     plug.finish(cx);
+///     group.wait(cx)
 /// }
-/// plug.finish(cx);
-/// group.wait(cx)?;
 /// ```
 #[derive(Clone, Default)]
 pub struct IoGroup(Arc<Group>);
