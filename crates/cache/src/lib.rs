@@ -9,6 +9,11 @@
 //! looks into it, `buffer.with_mut(|bytes| ..)` changes it, then either `buffer.mark_dirty()` and
 //! later `cache.sync(cx)?`, or the calls of the `jbd2` crate around the change.
 //!
+//! [`PageCache`] holds file data in folios of 4, 16 or 64 KiB with independent valid and dirty byte
+//! ranges: a [`Mapping`] per file, readahead, write-back with dirty limits, reclaim under a memory
+//! limit. A file system implements [`MappingOps`] and calls `mapping.read(cx, ..)`,
+//! `mapping.write(cx, ..)` and `mapping.fsync(cx, ..)`; the head of [`mapping`] tells the rules.
+//!
 //! Not modelled compared with Linux: buffers that share a page of the device's mapping, and
 //! interrupts that disturb the LRU.
 
@@ -17,8 +22,17 @@
 
 pub mod buffer;
 pub mod buffer_cache;
+mod folio;
 pub mod index;
 pub mod lru;
+pub mod mapping;
+pub mod page_cache;
+pub mod readahead;
+mod reclaim;
+pub mod writeback;
 
 pub use buffer::{Buffer, BufferRef, Trigger};
 pub use buffer_cache::{BufferCache, BufferConfig, BufferStats};
+pub use mapping::{ErrorMark, Mapping, MappingOps, Piece, Pieces};
+pub use page_cache::{PageCache, PageCacheConfig, PageCacheStats};
+pub use writeback::{Backing, WritePlug, WritebackControl};
