@@ -1,8 +1,44 @@
 //! ext2, ext3 and ext4 on their real disk formats.
 //!
 //! - [`format`] holds the structures as they lie on the disk, and is shared by everybody here.
+//! - [`Ext4`] is a mounted file system: [`Ext4::mount`], then [`vfs::FileSystem`].
+//!
+//! Inside, from below: groups and bitmaps (`balloc`, `mballoc`, `ialloc`), inodes (`inode`), the maps
+//! from file to device blocks (`map`, `extents`, `indirect`), file data (`file`, `truncate`,
+//! `fallocate`, `seek`), orphans, and the handles that make all of it atomic (`ext4_jbd2`). The lock
+//! order is told in `super_`.
+//!
+//! Compared with Linux, not supported and refused by name: bigalloc, inline data, encryption,
+//! case-insensitive directories, quota, multi-mount protection; and online resizing.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 pub mod format;
+
+mod acl;
+mod balloc;
+mod credits;
+mod dir;
+mod ext4_jbd2;
+mod extents;
+mod fallocate;
+mod file;
+mod fs;
+mod fsync;
+mod htree;
+mod ialloc;
+mod indirect;
+mod inode;
+mod map;
+mod mballoc;
+mod mount;
+mod namei;
+mod orphan;
+mod seek;
+mod super_;
+mod truncate;
+mod xattr;
+
+pub use mount::{MountError, MountOptions};
+pub use super_::Ext4;

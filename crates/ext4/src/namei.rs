@@ -402,7 +402,7 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
     let deferred = finish(cx, handle, result)?;
     drop(guard);
     if let Some(deferred) = deferred {
-        fs.finish_unlink(cx, &inode, deferred);
+        fs.finish_unlink(cx, &inode, deferred)?;
     }
     Ok(())
 }
@@ -478,7 +478,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
     drop(child_guard);
     drop(guard);
     if let Some(deferred) = deferred {
-        fs.finish_unlink(cx, &inode, deferred);
+        fs.finish_unlink(cx, &inode, deferred)?;
     }
     Ok(())
 }

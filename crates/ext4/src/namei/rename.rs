@@ -227,7 +227,7 @@ fn move_locked(
     let leftover = finish(cx, handle, result)?;
     drop((child_guards, new_guard, old_guard));
     if let (Some(leftover), Some((inode, _))) = (leftover, replaced) {
-        fs.finish_unlink(cx, &inode, leftover);
+        fs.finish_unlink(cx, &inode, leftover)?;
     }
     Ok(())
 }

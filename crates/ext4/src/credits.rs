@@ -1,0 +1,31 @@
+//! How many blocks an operation may dirty: the credits that its handle asks for.
+//!
+//! The numbers are upper bounds over all features. They matter only in that a handle may not dirty
+//! more than it asked for; what it does not use goes back when it ends.
+
+/// One inode: its block of the inode table.
+pub(crate) const INODE: u32 = 1;
+/// Taking or giving back blocks of one group: bitmap and descriptor.
+pub(crate) const GROUP: u32 = 2;
+/// The superblock.
+pub(crate) const SUPER: u32 = 1;
+/// Linking an inode into the orphan list and out of it: superblock or orphan block, and the
+/// neighbour in the list.
+pub(crate) const ORPHAN: u32 = 3;
+/// Creating an inode: bitmap, descriptor, its block of the table, and the group's block bitmap
+/// where that must be initialised.
+pub(crate) const NEW_INODE: u32 = 4;
+/// Mapping one run of new blocks in a tree of depth `depth`: a group for the data, and for every
+/// level a new block, its group, and the block that was split.
+pub(crate) const fn map(depth: u32) -> u32 {
+    GROUP + INODE + SUPER + (depth + 2) * (GROUP + 2)
+}
+/// Appending one block to a directory.
+pub(crate) const APPEND: u32 = map(2);
+/// Taking one extent out of a tree: it lies in five groups at most (1 KiB blocks), and every level
+/// of the tree may lose a block.
+pub(crate) const REMOVE: u32 = 5 * GROUP + 5 * (GROUP + 1) + INODE + SUPER;
+/// Removing the last name of an inode: orphan list, inode, and giving back a small file at once.
+pub(crate) const UNLINK: u32 = ORPHAN + INODE + NEW_INODE + 4 * GROUP;
+/// What a truncation asks for at first and again at every restart.
+pub(crate) const TRUNCATE: u32 = 2 * REMOVE + ORPHAN;

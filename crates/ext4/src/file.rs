@@ -1,0 +1,378 @@
+//! Data of regular files: buffered reads and writes, delayed allocation, write-back.
+//!
+//! A write only promises space ([`MappingOps::reserve`]); blocks are taken when the pages are
+//! written out, in runs as long as the dirty data. The bios are on their way before the handle that
+//! made the blocks known ends, and the commit waits for them ([`jbd2::OrderedData`]): so no crash
+//! shows what was on the disk before. The size on the disk grows in the same handle.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use base::Errno;
+use cache::{Mapping, MappingOps, Piece, Pieces, WritebackControl};
+use rt::Cx;
+use vfs::FileType;
+
+use crate::Ext4;
+use crate::credits;
+use crate::ext4_jbd2::Handle;
+use crate::inode::Inode;
+use crate::map::{Create, Mapped, State};
+use crate::mballoc::Purpose;
+
+/// The mapping of a regular file.
+pub(crate) fn new_mapping(fs: &Ext4, inode: Arc<Inode>) -> Arc<Mapping> {
+    let size = inode.core.lock_irq().size;
+    let ops: Arc<dyn MappingOps> = inode.clone();
+    let ops: Weak<dyn MappingOps> = Arc::downgrade(&ops);
+    Mapping::new(&fs.backing, inode.ino.0, size, ops)
+}
+
+impl Inode {
+    fn mount(&self) -> Result<Arc<Ext4>, Errno> {
+        self.fs.upgrade().ok_or(Errno::EIO)
+    }
+
+    /// The blocks of `from..to` that have neither a block nor a promise of one.
+    fn unpromised(
+        &self,
+        fs: &Ext4,
+        cx: &mut Cx,
+        from: u32,
+        to: u32,
+    ) -> Result<Vec<(u32, u32)>, Errno> {
+        let mut holes = Vec::new();
+        let gaps = self.delayed.lock(cx).gaps(from..to);
+        for gap in gaps {
+            let mut at = gap.start;
+            while at < gap.end {
+                let mapped = fs.map_lookup(cx, self, at, gap.end - at)?;
+                if mapped.state == State::Hole {
+                    holes.push((at, at + mapped.len));
+                }
+                at += mapped.len;
+            }
+        }
+        Ok(holes)
+    }
+}
+
+impl MappingOps for Inode {
+    fn map(
+        &self,
+        cx: &mut Cx,
+        _mapping: &Arc<Mapping>,
+        off: u64,
+        len: u64,
+    ) -> Result<Pieces, Errno> {
+        let fs = self.mount()?;
+        let bits = fs.geometry.block_bits;
+        let lblk = u32::try_from(off >> bits).map_err(|_| Errno::EFBIG)?;
+        let want = (len >> bits).clamp(1, u64::from(u32::MAX - lblk).max(1)) as u32;
+        let mapped = fs.map_lookup(cx, self, lblk, want)?;
+        let sector = (mapped.state == State::Written)
+            .then(|| base::FsBlock(mapped.pblk).sector(fs.geometry.block_size));
+        let mut pieces = Pieces::new();
+        pieces.push(Piece { off, len: u64::from(mapped.len) << bits, sector });
+        Ok(pieces)
+    }
+
+    fn reserve(
+        &self,
+        cx: &mut Cx,
+        _mapping: &Arc<Mapping>,
+        off: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        let fs = self.mount()?;
+        let bits = fs.geometry.block_bits;
+        let from = u32::try_from(off >> bits).map_err(|_| Errno::EFBIG)?;
+        let to = u32::try_from((off + len).div_ceil(1 << bits)).map_err(|_| Errno::EFBIG)?;
+        if self.delayed.lock(cx).covers(from..to) {
+            return Ok(());
+        }
+        let holes = self.unpromised(&fs, cx, from, to)?;
+        let count: u64 = holes.iter().map(|(from, to)| u64::from(to - from)).sum();
+        if count == 0 {
+            return Ok(());
+        }
+        fs.promise_blocks(cx, count)?;
+        let mut delayed = self.delayed.lock(cx);
+        for (from, to) in holes {
+            delayed.insert(from..to);
+        }
+        Ok(())
+    }
+
+    fn writepages(
+        &self,
+        cx: &mut Cx,
+        mapping: &Arc<Mapping>,
+        wb: &mut WritebackControl<'_>,
+    ) -> Result<(), Errno> {
+        let fs = self.mount()?;
+        let guard = self.writeback.lock(cx);
+        let mut result = fs.write_dirty_pages(cx, self, mapping, wb);
+        if result.is_ok() && self.with(cx, |core| core.times_dirty && !core.dead) {
+            result = fs.write_inode(cx, self);
+        }
+        drop(guard);
+        result
+    }
+}
+
+impl jbd2::OrderedData for Inode {
+    fn flush(&self, cx: &mut Cx) -> Result<(), Errno> {
+        match self.mapping_if_any() {
+            Some(mapping) => mapping.wait(cx),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Ext4 {
+    /// Promises `count` blocks to dirty pages.
+    fn promise_blocks(&self, cx: &mut Cx, count: u64) -> Result<(), Errno> {
+        let count = i64::try_from(count).map_err(|_| Errno::ENOSPC)?;
+        let root =
+            if cx.cred().uid == 0 { 0 } else { self.counters.root_blocks.load(Ordering::Relaxed) };
+        let kept = root + self.counters.pool.load(Ordering::Relaxed);
+        let mut retries = 0;
+        loop {
+            // First the promise, then the look: two tasks cannot both get the last block.
+            self.counters.reserved.fetch_add(count, Ordering::Relaxed);
+            if self.unpromised_blocks() >= kept {
+                return Ok(());
+            }
+            self.counters.reserved.fetch_sub(count, Ordering::Relaxed);
+            if !self.should_retry_alloc(cx, &mut retries) {
+                return Err(Errno::ENOSPC);
+            }
+        }
+    }
+
+    /// Takes back the promises of `from..to`: the pages are gone.
+    pub(crate) fn drop_promises(&self, cx: &Cx, inode: &Inode, from: u32, to: u32) {
+        let mut delayed = inode.delayed.lock(cx);
+        let before = delayed.len();
+        delayed.remove(from..to);
+        let gone = before - delayed.len();
+        self.counters.reserved.fetch_sub(gone as i64, Ordering::Relaxed);
+    }
+
+    /// Writes an inode whose times changed without a handle.
+    pub(crate) fn write_inode(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+        let mut handle = self.journal_start(cx, credits::INODE + credits::SUPER)?;
+        self.mark_inode_dirty(cx, &mut handle, inode)?;
+        handle.stop(cx)
+    }
+
+    /// The body of `writepages`, under the inode's write-back lock.
+    fn write_dirty_pages(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        mapping: &Arc<Mapping>,
+        wb: &mut WritebackControl<'_>,
+    ) -> Result<(), Errno> {
+        let bits = self.geometry.block_bits;
+        let mut retries = 0;
+        while let Some(range) = mapping.next_dirty(cx, wb)? {
+            self.check_alive()?;
+            let from = (range.start >> bits) as u32;
+            let to = range.end.div_ceil(1 << bits) as u32;
+            let mapped = self.map_lookup(cx, inode, from, to - from)?;
+            let end = range.end.min(mapping.size());
+            let on_disk = inode.with(cx, |core| core.values.size);
+            let run_end = (u64::from(from + mapped.len) << bits).min(end);
+            if mapped.state == State::Written && run_end <= on_disk {
+                self.write_run(cx, mapping, wb, &mapped);
+                continue;
+            }
+            match self.write_new_run(cx, inode, mapping, wb, &mapped) {
+                Err(Errno::ENOSPC) if self.should_retry_alloc(cx, &mut retries) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_run(
+        &self,
+        cx: &mut Cx,
+        mapping: &Arc<Mapping>,
+        wb: &mut WritebackControl<'_>,
+        mapped: &Mapped,
+    ) {
+        let bits = self.geometry.block_bits;
+        let sector = base::FsBlock(mapped.pblk).sector(self.geometry.block_size);
+        let (off, len) = (u64::from(mapped.lblk) << bits, u64::from(mapped.len) << bits);
+        mapping.write_extent(cx, wb, off, len, sector);
+    }
+
+    /// Writes a run that needs blocks, another state, or a larger size on the disk.
+    fn write_new_run(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        mapping: &Arc<Mapping>,
+        wb: &mut WritebackControl<'_>,
+        run: &Mapped,
+    ) -> Result<(), Errno> {
+        let (len, purpose) = self.run_purpose(cx, inode, run);
+        let need = self.map_credits(cx, inode);
+        let mut handle = self.journal_start(cx, need)?;
+        let create = Create { purpose, unwritten: false };
+        let created = self.map_create(cx, &mut handle, inode, run.lblk, len, create);
+        let (mapped, changed) = match created {
+            Ok(created) => created,
+            Err(errno) => {
+                // Nodes may have been split before the space ran out.
+                self.mark_inode_dirty(cx, &mut handle, inode)?;
+                handle.stop(cx)?;
+                return Err(errno);
+            }
+        };
+        if purpose == Purpose::Delayed && run.state == State::Hole {
+            inode.delayed.lock(cx).remove(mapped.lblk..mapped.lblk + mapped.len);
+        }
+        self.write_run(cx, mapping, wb, &mapped);
+        let tid = handle.tid();
+        let end = u64::from(mapped.lblk + mapped.len) << self.geometry.block_bits;
+        let end = end.min(mapping.size());
+        inode.with(cx, |core| {
+            core.values.size = core.values.size.max(end);
+            core.datasync_tid = tid;
+        });
+        self.mark_inode_dirty(cx, &mut handle, inode)?;
+        let _ = changed;
+        self.order_data(cx, &mut handle, inode);
+        handle.stop(cx)
+    }
+
+    /// How many blocks of the run to ask for at once, and whether they were promised.
+    fn run_purpose(&self, cx: &Cx, inode: &Inode, run: &Mapped) -> (u32, Purpose) {
+        if run.state != State::Hole {
+            return (run.len, Purpose::Data);
+        }
+        let delayed = inode.delayed.lock(cx);
+        let first = delayed.within(run.lblk..run.lblk + run.len).next();
+        match first {
+            Some(range) if range.start == run.lblk => (range.end - range.start, Purpose::Delayed),
+            Some(range) => (range.start - run.lblk, Purpose::Data),
+            None => (run.len, Purpose::Data),
+        }
+    }
+
+    /// Has the commit wait for the inode's data in flight.
+    fn order_data(&self, cx: &mut Cx, handle: &mut Handle, inode: &Inode) {
+        if let Handle::Journal(journal) = handle {
+            let tid = Some(journal.tid());
+            let first = inode.with(cx, |core| std::mem::replace(&mut core.ordered_tid, tid) != tid);
+            if first {
+                journal.add_ordered(cx, inode.arc());
+            }
+        }
+    }
+
+    /// Reads file data.
+    ///
+    /// # Errors
+    /// `EISDIR`, `EINVAL` not a regular file, `EIO`, `EUCLEAN`.
+    pub(crate) fn read_file(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        check_regular(inode.kind(cx))?;
+        let guard = inode.rwsem.read(cx);
+        let result = inode.mapping().read(cx, offset, buf);
+        drop(guard);
+        result
+    }
+
+    /// Writes file data into the page cache.
+    ///
+    /// # Errors
+    /// `EISDIR`, `EINVAL` not a regular file, `EFBIG`, `ENOSPC`, `EROFS`, `EIO`, `EUCLEAN`.
+    pub(crate) fn write_file(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Errno> {
+        check_regular(inode.kind(cx))?;
+        self.check_writable()?;
+        let limit = inode.with(cx, |core| core.size_limit(&self.geometry));
+        let Some(room) = limit.checked_sub(offset).filter(|&room| room > 0 || data.is_empty())
+        else {
+            return Err(Errno::EFBIG);
+        };
+        let data = &data[..data.len().min(room.min(usize::MAX as u64) as usize)];
+        let guard = inode.rwsem.write(cx);
+        if inode.with(cx, |core| core.dead) {
+            return Err(Errno::ESTALE);
+        }
+        let result = self.write_chunks(cx, inode, offset, data);
+        drop(guard);
+        result
+    }
+
+    /// Writes as much as there is space for, large writes in pieces.
+    fn write_chunks(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Errno> {
+        let mapping = inode.mapping().clone();
+        let mut done = 0;
+        let mut result = Ok(());
+        for chunk in data.chunks(1 << 20) {
+            result = mapping.write(cx, offset + done as u64, chunk);
+            if result.is_err() && chunk.len() > self.geometry.block_size as usize {
+                // The last blocks of a full disk are filled one by one.
+                result = Ok(());
+                for piece in chunk.chunks(self.geometry.block_size as usize) {
+                    result = mapping.write(cx, offset + done as u64, piece);
+                    if result.is_err() {
+                        break;
+                    }
+                    done += piece.len();
+                }
+            } else if result.is_ok() {
+                done += chunk.len();
+            }
+            if result.is_err() {
+                break;
+            }
+        }
+        if done > 0 {
+            let now = self.now(cx);
+            inode.with(cx, |core| {
+                core.size = mapping.size();
+                core.mtime = now;
+                core.ctime = now;
+                core.times_dirty = true;
+            });
+            return Ok(done);
+        }
+        result.map(|()| 0)
+    }
+}
+
+/// Whether data can be read and written.
+///
+/// # Errors
+/// `EISDIR`, `EINVAL`.
+pub(crate) fn check_regular(kind: FileType) -> Result<(), Errno> {
+    match kind {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Errno::EISDIR),
+        _ => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,237 @@
+//! The face of a mount: [`vfs::FileSystem`].
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{
+    Attr, DirEntry, FallocMode, FileExtent, FileSystem, NewNode, RenameFlags, SeekWhence, SetAttr,
+    StatFs, XattrFlags,
+};
+
+use crate::format::super_block::ROOT_INO;
+use crate::inode::Inode;
+use crate::{Ext4, acl, credits, file, namei, xattr};
+
+impl Ext4 {
+    /// Applies the attributes that live in the inode itself.
+    fn set_fields(&self, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
+        let extra = if set.mode.is_some() { xattr::CREDITS } else { 0 };
+        let mut handle = self.journal_start(cx, credits::INODE + credits::SUPER + extra)?;
+        if let Some(mode) = set.mode {
+            acl::chmod(self, cx, &mut handle, inode, mode)?;
+        }
+        let now = self.now(cx);
+        inode.with(cx, |core| {
+            if let Some(mode) = set.mode {
+                core.mode = core.mode & 0xf000 | mode & 0o7777;
+            }
+            core.uid = set.uid.unwrap_or(core.uid);
+            core.gid = set.gid.unwrap_or(core.gid);
+            core.atime = set.atime.unwrap_or(core.atime);
+            let mtime = if set.size.is_some() { now } else { core.mtime };
+            core.mtime = set.mtime.unwrap_or(mtime);
+            core.ctime = set.ctime.unwrap_or(now);
+        });
+        self.mark_inode_dirty(cx, &mut handle, inode)?;
+        handle.stop(cx)
+    }
+}
+
+impl FileSystem for Ext4 {
+    fn name(&self) -> &'static str {
+        use crate::format::features::{Compat, Incompat};
+        let features = &self.geometry.features;
+        if features.incompat.intersects(Incompat::EXTENTS | Incompat::SIXTY_FOUR_BIT) {
+            "ext4"
+        } else if features.compat.contains(Compat::HAS_JOURNAL) {
+            "ext3"
+        } else {
+            "ext2"
+        }
+    }
+
+    fn root(&self) -> Ino {
+        Ino(u64::from(ROOT_INO))
+    }
+
+    fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        namei::lookup(self, cx, dir, name)
+    }
+
+    fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {
+        let inode = self.iget(cx, ino)?;
+        Ok(inode.attr(cx, self.geometry.block_size))
+    }
+
+    fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
+        self.check_writable()?;
+        let inode = self.iget(cx, ino)?;
+        if set.size.is_some() {
+            file::check_regular(inode.kind(cx))?;
+        }
+        let guard = inode.rwsem.write(cx);
+        if inode.with(cx, |core| core.dead) {
+            return Err(Errno::ESTALE);
+        }
+        let sized = set.size.map_or(Ok(()), |size| self.set_size(cx, &inode, size));
+        let result = sized.and_then(|()| self.set_fields(cx, &inode, set));
+        drop(guard);
+        result.map(|()| inode.attr(cx, self.geometry.block_size))
+    }
+
+    fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
+        namei::create(self, cx, dir, name, node)
+    }
+
+    fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        namei::link(self, cx, ino, dir, name)
+    }
+
+    fn unlink(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+        namei::unlink(self, cx, dir, name)
+    }
+
+    fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+        namei::rmdir(self, cx, dir, name)
+    }
+
+    fn rename(
+        &self,
+        cx: &mut Cx,
+        old_dir: Ino,
+        old_name: &[u8],
+        new_dir: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        namei::rename(self, cx, old_dir, old_name, new_dir, new_name, flags)
+    }
+
+    fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
+        namei::readlink(self, cx, ino)
+    }
+
+    fn readdir(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Errno> {
+        namei::readdir(self, cx, dir, cookie, emit)
+    }
+
+    fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
+        self.check_alive()?;
+        let inode = self.iget(cx, ino)?;
+        inode.with(cx, |core| {
+            if core.dead || (core.links == 0 && core.opens == 0) {
+                return Err(Errno::ESTALE);
+            }
+            core.opens += 1;
+            Ok(())
+        })
+    }
+
+    fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
+        let inode = self.inodes.find(ino).ok_or(Errno::ESTALE)?;
+        let last = inode.with(cx, |core| {
+            core.opens = core.opens.saturating_sub(1);
+            core.opens == 0
+        });
+        if last && let Some(mut prealloc) = inode.map_lock.try_write() {
+            self.release_prealloc(&mut prealloc);
+        }
+        if last && inode.with(cx, |core| core.links == 0) && self.check_writable().is_ok() {
+            return self.delete_if_unused(cx, &inode);
+        }
+        Ok(())
+    }
+
+    fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_file(cx, &inode, offset, buf)
+    }
+
+    fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.write_file(cx, &inode, offset, data)
+    }
+
+    fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.fsync_inode(cx, &inode, datasync)
+    }
+
+    fn sync(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.sync_all(cx)
+    }
+
+    fn fallocate(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        mode: FallocMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.fallocate_file(cx, &inode, mode, offset, len)
+    }
+
+    fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.seek_file(cx, &inode, offset, whence)
+    }
+
+    fn fiemap(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<FileExtent>, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.fiemap_file(cx, &inode, offset, len)
+    }
+
+    fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        xattr::get(self, cx, ino, name)
+    }
+
+    fn setxattr(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<(), Errno> {
+        xattr::set(self, cx, ino, name, value, flags)
+    }
+
+    fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+        xattr::list(self, cx, ino)
+    }
+
+    fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+        xattr::remove(self, cx, ino, name)
+    }
+
+    fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno> {
+        self.stat_fs(cx)
+    }
+
+    fn unmount(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.check_alive()?;
+        self.unmount_clean(cx)
+    }
+
+    fn shutdown_hard(&self) {
+        self.stop();
+        if let Some(journal) = self.journal() {
+            journal.abort(Errno::EIO);
+        }
+    }
+}

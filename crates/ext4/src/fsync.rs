@@ -1,0 +1,106 @@
+//! Making things durable: fsync and sync; and what statfs tells.
+
+use std::sync::atomic::Ordering;
+
+use base::Errno;
+use rt::Cx;
+use vfs::StatFs;
+
+use crate::Ext4;
+use crate::inode::Inode;
+
+impl Ext4 {
+    /// Returns when the inode survives a power cut: its data are written, then its transaction
+    /// commits, shared with all who wait for the same. Where that has happened already only the
+    /// device's cache is flushed.
+    ///
+    /// # Errors
+    /// An earlier or present write error, the journal's errno once it has aborted.
+    pub(crate) fn fsync_inode(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        datasync: bool,
+    ) -> Result<(), Errno> {
+        self.check_alive()?;
+        if self.read_only {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        if let Some(mapping) = inode.mapping_if_any() {
+            let mapping = mapping.clone();
+            let mut mark = *inode.error_mark.lock(cx);
+            result = mapping.fsync(cx, &mut mark);
+            *inode.error_mark.lock(cx) = mark;
+        }
+        if !datasync && inode.with(cx, |core| core.times_dirty && !core.dead) {
+            self.write_inode(cx, inode)?;
+        }
+        let tid = inode.with(cx, |core| if datasync { core.datasync_tid } else { core.tid });
+        result.and(self.make_durable(cx, tid))
+    }
+
+    /// Waits for transaction `tid`, or flushes the device where that will not.
+    fn make_durable(&self, cx: &mut Cx, tid: Option<jbd2::Tid>) -> Result<(), Errno> {
+        let Some(journal) = self.journal().cloned() else {
+            let synced = self.buffers.sync(cx);
+            synced.map_err(|error| self.device_error(cx, &error))?;
+            return self.flush_device(cx);
+        };
+        let Some(tid) = tid else { return self.flush_device(cx) };
+        let barrier = journal.will_send_barrier(tid);
+        journal.commit_tid(cx, tid)?;
+        if barrier { Ok(()) } else { self.flush_device(cx) }
+    }
+
+    fn flush_device(&self, cx: &mut Cx) -> Result<(), Errno> {
+        if !self.options.barrier {
+            return Ok(());
+        }
+        let flushed = self.queue.flush(cx);
+        flushed.map_err(|error| self.device_error(cx, &error))
+    }
+
+    /// Returns when everything done before survives a power cut.
+    ///
+    /// # Errors
+    /// The first write error.
+    pub(crate) fn sync_all(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.check_alive()?;
+        if self.read_only {
+            return Ok(());
+        }
+        let result = self.backing.sync(cx);
+        let tid = self.journal().and_then(|journal| journal.running_tid());
+        let durable = match (tid, self.journal()) {
+            (None, Some(journal)) => {
+                // A commit may be under way; nothing is behind it.
+                let journal = journal.clone();
+                journal.force_commit(cx).and_then(|()| self.flush_device(cx))
+            }
+            _ => self.make_durable(cx, tid),
+        };
+        result.and(durable)
+    }
+
+    /// Sizes and free space.
+    pub(crate) fn stat_fs(&self, _cx: &Cx) -> Result<StatFs, Errno> {
+        self.check_alive()?;
+        let free = self.unpromised_blocks().max(0) as u64;
+        let reserved = self.counters.root_blocks.load(Ordering::Relaxed).max(0) as u64;
+        let uuid = &self.geometry.uuid;
+        let half = |from: usize| {
+            u64::from_le_bytes(uuid[from..from + 8].try_into().expect("eight of sixteen bytes"))
+        };
+        Ok(StatFs {
+            block_size: self.geometry.block_size,
+            blocks: self.geometry.blocks_count.saturating_sub(self.overhead_blocks()),
+            blocks_free: free,
+            blocks_available: free.saturating_sub(reserved),
+            inodes: u64::from(self.geometry.inodes_count),
+            inodes_free: self.counters.free_inodes.load(Ordering::Relaxed).max(0) as u64,
+            name_max: 255,
+            fsid: half(0) ^ half(8),
+        })
+    }
+}

@@ -1,0 +1,362 @@
+//! Inodes in memory: their values, their locks, and the cache that finds them by number.
+//!
+//! The values live once, in [`InodeCore`]; [`Ext4::mark_inode_dirty`] writes them into the block of
+//! the inode table. Attributes behind the extra fields live only in that block.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::{Errno, Ino, RangeSet};
+use cache::{BufferRef, ErrorMark, Mapping, Trigger};
+use rt::{Cx, Mutex, RwLock, SpinLock};
+use vfs::{Attr, FileType};
+
+use crate::Ext4;
+use crate::ext4_jbd2::{Handle, Tid};
+use crate::format::inode::InodeValues;
+use crate::format::{At, CorruptKind, InodeFlags, extent};
+
+mod icache;
+
+pub(crate) use icache::InodeCache;
+
+/// What may change of an inode, under its spin lock. Derefs to the values that go to the disk.
+#[derive(Debug)]
+pub(crate) struct InodeCore {
+    pub values: InodeValues,
+    /// Size in bytes as readers see it. `values.size` is the size on the disk, which follows when
+    /// the data have their blocks (regular files); for all others both are the same.
+    pub size: u64,
+    /// How many times the inode is open.
+    pub opens: u32,
+    /// Times were changed without a handle; they go to the disk with the data.
+    pub times_dirty: bool,
+    /// The inode was created and its slot never written.
+    pub fresh: bool,
+    /// Freed, or on its way: nobody may begin anything with it.
+    pub dead: bool,
+    /// In the orphan list or file.
+    pub orphan: crate::orphan::Place,
+    /// Transaction of the last change.
+    pub tid: Tid,
+    /// Transaction of the last change that is needed to find the data.
+    pub datasync_tid: Tid,
+    /// Transaction that waits for the inode's data.
+    pub ordered_tid: Tid,
+}
+
+impl Deref for InodeCore {
+    type Target = InodeValues;
+    fn deref(&self) -> &InodeValues {
+        &self.values
+    }
+}
+
+impl DerefMut for InodeCore {
+    fn deref_mut(&mut self) -> &mut InodeValues {
+        &mut self.values
+    }
+}
+
+impl InodeCore {
+    fn new(values: InodeValues) -> InodeCore {
+        InodeCore {
+            size: values.size,
+            values,
+            opens: 0,
+            times_dirty: false,
+            fresh: false,
+            dead: false,
+            orphan: Default::default(),
+            tid: None,
+            datasync_tid: None,
+            ordered_tid: None,
+        }
+    }
+}
+
+/// Blocks taken out of the allocator for this inode's next blocks; not yet on the disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Prealloc {
+    /// The logical block that the first of them is for.
+    pub lblk: u32,
+    pub pblk: u64,
+    pub len: u32,
+}
+
+/// The last extent that a lookup found: most lookups ask for its neighbourhood again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LastExtent {
+    pub lblk: u32,
+    pub len: u32,
+    pub pblk: u64,
+    pub unwritten: bool,
+}
+
+/// An inode in memory.
+pub(crate) struct Inode {
+    pub ino: Ino,
+    pub fs: Weak<Ext4>,
+    weak: Weak<Inode>,
+    /// Directories: entries. Files: size, and data against truncation. See the lock order.
+    pub rwsem: RwLock<()>,
+    /// One writer of dirty pages at a time.
+    pub writeback: Mutex<()>,
+    /// Attributes in the inode and in their block.
+    pub xattr_lock: Mutex<()>,
+    /// The tree of blocks; holds the preallocation.
+    pub map_lock: RwLock<Prealloc>,
+    pub core: SpinLock<InodeCore>,
+    /// Logical blocks with dirty pages and a promise of space, but no block yet.
+    pub delayed: SpinLock<RangeSet>,
+    pub last_extent: SpinLock<LastExtent>,
+    mapping: OnceLock<Arc<Mapping>>,
+    /// How far fsync has told of write errors.
+    pub error_mark: SpinLock<ErrorMark>,
+    /// Checksum triggers of the inode's blocks, one for each kind, made at first use.
+    pub triggers: [OnceLock<Trigger>; 4],
+    pub referenced: AtomicBool,
+}
+
+impl Inode {
+    fn new(ino: Ino, fs: Weak<Ext4>, core: InodeCore) -> Arc<Inode> {
+        Arc::new_cyclic(|weak| Inode {
+            ino,
+            fs,
+            weak: weak.clone(),
+            rwsem: RwLock::named("inode rwsem", ()),
+            writeback: Mutex::named("inode writeback", ()),
+            xattr_lock: Mutex::named("inode xattr", ()),
+            map_lock: RwLock::named("inode map", Prealloc::default()),
+            core: SpinLock::named("inode core", core),
+            delayed: SpinLock::named("inode delayed", RangeSet::new()),
+            last_extent: SpinLock::new(LastExtent::default()),
+            mapping: OnceLock::new(),
+            error_mark: SpinLock::new(ErrorMark::default()),
+            triggers: Default::default(),
+            referenced: AtomicBool::new(true),
+        })
+    }
+
+    /// Looks at or changes the values, in a short section that cannot wait.
+    #[inline]
+    pub(crate) fn with<R>(&self, cx: &Cx, f: impl FnOnce(&mut InodeCore) -> R) -> R {
+        f(&mut self.core.lock(cx))
+    }
+
+    /// This inode, counted.
+    pub(crate) fn arc(&self) -> Arc<Inode> {
+        self.weak.upgrade().expect("whoever has a reference holds the inode")
+    }
+
+    /// The type. It never changes.
+    pub(crate) fn kind(&self, cx: &Cx) -> FileType {
+        let mode = self.with(cx, |core| core.mode);
+        FileType::from_mode(u32::from(mode)).expect("checked when the inode was read")
+    }
+
+    /// Size in bytes as readers see it.
+    #[inline]
+    pub(crate) fn size(&self, cx: &Cx) -> u64 {
+        self.core.lock(cx).size
+    }
+
+    /// Mapped by extents, not by indirect blocks.
+    #[inline]
+    pub(crate) fn has_extents(&self, cx: &Cx) -> bool {
+        self.with(cx, |core| core.flags.contains(InodeFlags::EXTENTS))
+    }
+
+    /// What stat tells.
+    pub(crate) fn attr(&self, cx: &Cx, block_size: u32) -> Attr {
+        let delayed = self.delayed.lock(cx).len() * u64::from(block_size / 512);
+        self.with(cx, |core| {
+            let kind = FileType::from_mode(u32::from(core.mode)).unwrap_or(FileType::Regular);
+            Attr {
+                ino: self.ino,
+                kind,
+                mode: core.mode & 0o7777,
+                nlink: u32::from(core.links),
+                uid: core.uid,
+                gid: core.gid,
+                rdev: if kind.is_device() { core.device() } else { 0 },
+                size: core.size,
+                blocks: core.blocks + delayed,
+                atime: core.atime,
+                mtime: core.mtime,
+                ctime: core.ctime,
+                btime: core.crtime,
+                generation: core.generation,
+                flags: core.flags.bits(),
+                blksize: block_size,
+            }
+        })
+    }
+
+    /// The file's pages; made at first use.
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        self.mapping.get_or_init(|| {
+            let fs = self.fs.upgrade().expect("an inode is used only while its mount lives");
+            crate::file::new_mapping(&fs, self.arc())
+        })
+    }
+
+    /// The file's pages, if there ever were any.
+    pub(crate) fn mapping_if_any(&self) -> Option<&Arc<Mapping>> {
+        self.mapping.get()
+    }
+
+    /// The trigger of this kind, made by `make` at first use.
+    pub(crate) fn trigger(&self, kind: usize, make: impl FnOnce() -> Trigger) -> Trigger {
+        self.triggers[kind].get_or_init(make).clone()
+    }
+
+    /// Whether the cache may drop it: nothing in memory is newer than the buffers.
+    fn evictable(&self) -> bool {
+        if self.referenced.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let Some(core) = self.core.try_lock() else { return false };
+        let idle = core.opens == 0 && !core.times_dirty && !core.orphan.linked() && !core.fresh;
+        idle && self.delayed.lock_irq().is_empty()
+            && !self.mapping.get().is_some_and(|mapping| mapping.is_dirty())
+    }
+}
+
+impl std::fmt::Debug for Inode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Inode({})", self.ino)
+    }
+}
+
+impl Ext4 {
+    /// The inode with this number, from the cache or from the disk. May wait for the device.
+    ///
+    /// # Errors
+    /// `ESTALE` where the inode is not in use or the number is out of range, `EUCLEAN` where it is
+    /// damaged, `EIO`.
+    pub(crate) fn iget(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        if let Some(inode) = self.inodes.find(ino) {
+            return if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(inode) };
+        }
+        self.check_alive()?;
+        let inode = self.read_inode(cx, ino)?;
+        if inode.with(cx, |core| core.links == 0) {
+            return Err(Errno::ESTALE);
+        }
+        Ok(self.inodes.insert(inode))
+    }
+
+    /// As [`Ext4::iget`], also for an inode without names: one of the orphan list.
+    ///
+    /// # Errors
+    /// As [`Ext4::iget`].
+    pub(crate) fn iget_orphan(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        match self.inodes.find(ino) {
+            Some(inode) => Ok(inode),
+            None => {
+                let inode = self.read_inode(cx, ino)?;
+                Ok(self.inodes.insert(inode))
+            }
+        }
+    }
+
+    fn read_inode(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        let Ok((group, index)) = self.geometry.inode_group(ino) else {
+            return Err(Errno::ESTALE);
+        };
+        if self.inode_never_used(cx, group, index) {
+            return Err(Errno::ESTALE);
+        }
+        let (buffer, offset) = self.inode_slot(cx, ino)?;
+        let size = self.geometry.inode_size as usize;
+        let parsed = buffer
+            .with(|data| InodeValues::parse(&data[offset..offset + size], ino, &self.geometry));
+        let values = parsed.map_err(|corrupt| self.corrupt(cx, &corrupt))?;
+        if values.mode == 0 {
+            return Err(Errno::ESTALE);
+        }
+        if values.flags.contains(InodeFlags::EXTENTS) {
+            let at = At::Inode(ino);
+            let root = extent::Node::parse(&values.block, None, at)
+                .and_then(|node| node.check_entries(&self.geometry, at).map(|()| node.max()));
+            match root {
+                Ok(max) if max <= usize::from(extent::ROOT_MAX) => {}
+                Ok(max) => {
+                    let kind =
+                        CorruptKind::ExtentMax { found: max as u16, limit: extent::ROOT_MAX };
+                    return Err(self.corrupt_kind(cx, kind, at));
+                }
+                Err(corrupt) => return Err(self.corrupt(cx, &corrupt)),
+            }
+        }
+        Ok(Inode::new(ino, self.weak.clone(), InodeCore::new(values)))
+    }
+
+    /// Makes the inode that [`Ext4::new_inode`] has found a number for.
+    pub(crate) fn fresh_inode(&self, ino: Ino, values: InodeValues) -> Arc<Inode> {
+        let core = InodeCore { fresh: true, ..InodeCore::new(values) };
+        self.inodes.insert(Inode::new(ino, self.weak.clone(), core))
+    }
+
+    /// Where inode `ino` lies: its block of the inode table, up to date, and the offset in it.
+    ///
+    /// A block whose inodes are all free (but `ino`, perhaps) is not read but taken as zeroes.
+    ///
+    /// # Errors
+    /// `ESTALE` for a number out of range, `EIO`.
+    pub(crate) fn inode_slot(&self, cx: &mut Cx, ino: Ino) -> Result<(BufferRef, usize), Errno> {
+        let (group, index) = self.geometry.inode_group(ino).map_err(|_| Errno::ESTALE)?;
+        let (block, offset) = self.geometry.inode_offset(index);
+        let block = self.inode_table(cx, group) + block;
+        let buffer = self.buffers.get(cx, block);
+        if buffer.uptodate() {
+            return Ok((buffer, offset));
+        }
+        if self.inode_block_unused(cx, group, index) {
+            buffer.with_mut(|data| data.fill(0));
+            buffer.set_uptodate();
+            return Ok((buffer, offset));
+        }
+        Ok((self.read_block(cx, block)?, offset))
+    }
+
+    /// Writes the inode's values into its block of the inode table, as part of `handle`: 1 credit.
+    ///
+    /// # Errors
+    /// `EIO`; the journal's errno once it has aborted.
+    pub(crate) fn mark_inode_dirty(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        let (buffer, offset) = self.inode_slot(cx, inode.ino)?;
+        handle.write_access(cx, &buffer)?;
+        let size = self.geometry.inode_size as usize;
+        let tid = handle.tid();
+        let large = {
+            let mut core = inode.core.lock(cx);
+            if core.mode & 0xf000 != 0x8000 {
+                core.values.size = core.size;
+            }
+            core.times_dirty = false;
+            core.tid = tid;
+            let fresh = std::mem::take(&mut core.fresh);
+            buffer.with_mut(|data| {
+                let slot = &mut data[offset..offset + size];
+                if fresh {
+                    slot.fill(0);
+                }
+                core.values.emit(slot, inode.ino, &self.geometry);
+            });
+            core.values.size > 0x7fff_ffff && core.mode & 0xf000 == 0x8000
+        };
+        handle.dirty(cx, &buffer)?;
+        if large && !self.has_large_file() {
+            self.set_large_file(cx, handle)?;
+        }
+        Ok(())
+    }
+}

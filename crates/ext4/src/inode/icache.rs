@@ -1,0 +1,125 @@
+//! The inode cache: inodes by number, in shards, with a clock hand over each.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::Ino;
+use base::map::HashMap;
+use rt::SpinLock;
+
+use super::Inode;
+
+const SHARDS: usize = 16;
+
+#[derive(Default)]
+struct Shard {
+    slot_of: HashMap<u64, u32>,
+    slots: Vec<Option<Arc<Inode>>>,
+    free: Vec<u32>,
+    hand: usize,
+}
+
+/// Finds inodes by number. Keeps about as many as its limit; those in use, open or dirty stay.
+pub(crate) struct InodeCache {
+    shards: Box<[SpinLock<Shard>]>,
+    limit: usize,
+}
+
+impl InodeCache {
+    /// A cache of about `limit` inodes.
+    pub(crate) fn new(limit: usize) -> InodeCache {
+        let shards = (0..SHARDS).map(|_| SpinLock::named("inode cache", Shard::default()));
+        InodeCache { shards: shards.collect(), limit: (limit / SHARDS).max(4) }
+    }
+
+    fn shard(&self, ino: Ino) -> &SpinLock<Shard> {
+        &self.shards[ino.0 as usize / 16 % SHARDS]
+    }
+
+    /// The inode with this number, if it is here.
+    #[inline]
+    pub(crate) fn find(&self, ino: Ino) -> Option<Arc<Inode>> {
+        let shard = self.shard(ino).lock_irq();
+        let slot = *shard.slot_of.get(&ino.0)?;
+        let inode = shard.slots[slot as usize].as_ref().expect("an indexed slot is filled");
+        if !inode.referenced.load(Ordering::Relaxed) {
+            inode.referenced.store(true, Ordering::Relaxed);
+        }
+        Some(inode.clone())
+    }
+
+    /// Puts an inode in. Where somebody was faster, his is the answer.
+    pub(crate) fn insert(&self, inode: Arc<Inode>) -> Arc<Inode> {
+        let mut evicted: [Option<Arc<Inode>>; 2] = [None, None];
+        let mut shard = self.shard(inode.ino).lock_irq();
+        if let Some(&slot) = shard.slot_of.get(&inode.ino.0) {
+            return shard.slots[slot as usize].clone().expect("an indexed slot is filled");
+        }
+        if shard.slot_of.len() >= self.limit {
+            for place in &mut evicted {
+                *place = shard.evict_one();
+            }
+        }
+        let slot = match shard.free.pop() {
+            Some(slot) => slot,
+            None => {
+                shard.slots.push(None);
+                shard.slots.len() as u32 - 1
+            }
+        };
+        shard.slots[slot as usize] = Some(inode.clone());
+        shard.slot_of.insert(inode.ino.0, slot);
+        // Dropping an inode drops its pages; that is not done under the lock.
+        drop(shard);
+        drop(evicted);
+        inode
+    }
+
+    /// Takes an inode out: it is being freed, and its number may soon name another one.
+    pub(crate) fn remove(&self, ino: Ino) {
+        let mut shard = self.shard(ino).lock_irq();
+        if let Some(slot) = shard.slot_of.remove(&ino.0) {
+            let gone = shard.slots[slot as usize].take();
+            shard.free.push(slot);
+            drop(shard);
+            drop(gone);
+        }
+    }
+
+    /// Every inode in the cache, in the order of their places.
+    pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.lock_irq().slots.iter().flatten().cloned());
+        }
+        all
+    }
+
+    /// Empties the cache at the end of the mount.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let gone = std::mem::take(&mut *shard.lock_irq());
+            drop(gone);
+        }
+    }
+}
+
+impl Shard {
+    /// Moves the hand over a few places and takes out the first inode that nobody needs.
+    fn evict_one(&mut self) -> Option<Arc<Inode>> {
+        for _ in 0..8.min(self.slots.len()) {
+            let at = self.hand % self.slots.len();
+            self.hand = at + 1;
+            let idle = self.slots[at]
+                .as_ref()
+                .is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.evictable());
+            if idle {
+                let inode = self.slots[at].take().expect("just seen");
+                self.slot_of.remove(&inode.ino.0);
+                self.free.push(at as u32);
+                return Some(inode);
+            }
+        }
+        None
+    }
+}

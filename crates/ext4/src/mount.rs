@@ -1,0 +1,537 @@
+//! Mounting and unmounting.
+//!
+//! The order of a writable mount: superblock, features (refused by name before anything is
+//! written), journal (recovered), then everything is read again as the journal has left it; the
+//! superblock says "in use" on the disk; orphans are finished. Unmounting goes the other way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::unit::SECTOR_SIZE;
+use base::{Errno, Ino, Nanos, Sector};
+use block::{BioFlags, DeviceError, Queue};
+use cache::{Backing, BufferCache, BufferConfig, PageCache};
+use jbd2::{Journal, JournalArea, JournalError, JournalMode, JournalOptions};
+use rt::{Cx, Runtime};
+
+use crate::Ext4;
+use crate::balloc::Group;
+use crate::format::features::{Access, Incompat, RoCompat};
+use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
+use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
+use crate::map::State;
+use crate::super_::{Counters, Parts};
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Write nothing at all, not even to replay the journal.
+    pub read_only: bool,
+    /// On a read-only mount of a dirty file system: read it as it lies on the disk, without what
+    /// the journal holds. Otherwise such a mount is refused.
+    pub no_replay: bool,
+    /// What goes through the journal.
+    pub data_mode: JournalMode,
+    /// Age at which a transaction commits by itself.
+    pub commit_interval: Nanos,
+    /// Flush the device where the order of writes matters. Without it a power cut may lose all.
+    pub barrier: bool,
+    /// Entries of each CPU's LRU of buffers, 8..=64.
+    pub lru_size: usize,
+    /// Bytes of metadata buffers kept in memory.
+    pub buffer_limit_bytes: u64,
+    /// Inodes kept in memory.
+    pub inode_cache: usize,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            read_only: false,
+            no_replay: false,
+            data_mode: JournalMode::Ordered,
+            commit_interval: Nanos::from_secs(5),
+            barrier: true,
+            lru_size: 16,
+            buffer_limit_bytes: 256 << 20,
+            inode_cache: 65536,
+        }
+    }
+}
+
+/// Why a file system cannot be mounted.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum MountError {
+    /// A structure is damaged.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// A feature forbids it.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The journal cannot be used.
+    #[error("journal: {0}")]
+    Journal(String),
+    /// A block size that this implementation cannot mount.
+    #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
+    BlockSize(u32),
+    /// The journal must be replayed, and the mount may not write.
+    #[error("the journal must be replayed first, and the mount is read-only")]
+    NeedsRecovery,
+    /// The device cannot be written.
+    #[error("the device is read-only")]
+    ReadOnlyDevice,
+    /// Something inside answered this.
+    #[error("{0}")]
+    Errno(Errno),
+}
+
+impl From<Errno> for MountError {
+    fn from(errno: Errno) -> MountError {
+        MountError::Errno(errno)
+    }
+}
+
+impl From<JournalError> for MountError {
+    fn from(error: JournalError) -> MountError {
+        MountError::Journal(error.to_string())
+    }
+}
+
+impl MountError {
+    /// The errno that mount(2) would answer.
+    pub fn to_errno(&self) -> Errno {
+        match self {
+            MountError::Corrupt(corrupt) => match corrupt.kind {
+                CorruptKind::SuperMagic { .. } => Errno::EINVAL,
+                _ => Errno::EFSCORRUPTED,
+            },
+            MountError::Unsupported(_) | MountError::BlockSize(_) => Errno::EINVAL,
+            MountError::Device(error) => error.to_errno(),
+            MountError::Journal(_) => Errno::EFSCORRUPTED,
+            MountError::NeedsRecovery | MountError::ReadOnlyDevice => Errno::EROFS,
+            MountError::Errno(errno) => *errno,
+        }
+    }
+}
+
+/// Reads the superblock and what follows from it.
+fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<(RawSuper, Geometry), MountError> {
+    let info = queue.info();
+    let len = 2048.max(info.logical_block as usize);
+    let page = queue.read(cx, Sector(0), len)?;
+    let bytes = &page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE];
+    let geometry = Geometry::parse(bytes, 0)?;
+    let raw = RawSuper::read(bytes).expect("the slice has the size");
+    let device_blocks = info.sectors * SECTOR_SIZE / u64::from(geometry.block_size);
+    if geometry.blocks_count > device_blocks {
+        let kind = CorruptKind::DeviceSize { blocks: geometry.blocks_count, device_blocks };
+        return Err(kind.at(At::Super(0)).into());
+    }
+    Ok((raw, geometry))
+}
+
+/// Whether the features allow the mount.
+fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError> {
+    let (access, reasons) = geometry.features.access();
+    let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    match reasons.into_iter().next() {
+        Some(reason) if access < wanted => Err(reason.into()),
+        _ if !matches!(geometry.block_size, 1024 | 2048 | 4096) => {
+            Err(MountError::BlockSize(geometry.block_size))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What both halves of a mount need.
+struct Mounting {
+    runtime: Runtime,
+    queue: Arc<Queue>,
+    buffers: Arc<BufferCache>,
+    backing: Arc<Backing>,
+    options: MountOptions,
+}
+
+impl Mounting {
+    /// Reads the group descriptors and puts the mount together. `strict` checks all of them; before
+    /// the journal is replayed they may be half written.
+    fn assemble(
+        &self,
+        cx: &mut Cx,
+        raw: &RawSuper,
+        geometry: Geometry,
+        strict: bool,
+    ) -> Result<Arc<Ext4>, MountError> {
+        let block_size = u64::from(geometry.block_size);
+        let super_block = SUPER_OFFSET / block_size;
+        let super_buffer = self.buffers.read(cx, super_block)?;
+        let mut gdt = Vec::with_capacity(geometry.desc_blocks as usize);
+        let (first, _) = geometry.desc_place(0);
+        self.buffers.readahead(cx, first.0, u64::from(geometry.desc_blocks));
+        for index in 0..geometry.desc_blocks {
+            let (block, _) = geometry.desc_place(index * geometry.descs_per_block);
+            gdt.push(self.buffers.read(cx, block.0)?);
+        }
+        let mut groups = Vec::with_capacity(geometry.groups_count as usize);
+        for group in 0..geometry.groups_count {
+            let offset = ((group % geometry.descs_per_block) * geometry.desc_size) as usize;
+            let size = geometry.desc_size as usize;
+            let desc = gdt[(group / geometry.descs_per_block) as usize].with(|data| {
+                let bytes = &data[offset..offset + size];
+                if strict {
+                    GroupDesc::parse(bytes, group, &geometry)
+                } else {
+                    Ok(GroupDesc::read(bytes))
+                }
+            })?;
+            groups.push(Group::new(desc));
+        }
+        let counters = count(&groups, raw, &geometry);
+        Ok(Ext4::assemble(Parts {
+            runtime: self.runtime.clone(),
+            queue: self.queue.clone(),
+            buffers: self.buffers.clone(),
+            backing: self.backing.clone(),
+            options: self.options.clone(),
+            read_only: self.options.read_only,
+            super_offset: (SUPER_OFFSET % block_size) as usize,
+            geometry,
+            groups: groups.into(),
+            gdt: gdt.into(),
+            super_buffer,
+            counters,
+        }))
+    }
+
+    /// Finds the journal and opens it, which recovers it.
+    fn open_journal(
+        &self,
+        cx: &mut Cx,
+        fs: &Arc<Ext4>,
+    ) -> Result<(Arc<Journal>, bool), MountError> {
+        let ino = Ino(u64::from(fs.geometry.journal_ino));
+        let (group, _) = fs.geometry.inode_group(ino)?;
+        let desc = fs.groups[group as usize].state.lock(cx).desc;
+        desc.check_places(group, &fs.geometry)?;
+        let inode = fs.iget_orphan(cx, ino)?;
+        let blocks = fs.blocks_of(inode.size(cx));
+        let mut extents = Vec::new();
+        let mut lblk = 0;
+        while lblk < blocks {
+            let mapped = fs.map_lookup(cx, &inode, lblk, blocks - lblk)?;
+            if mapped.state != State::Written {
+                let kind = CorruptKind::DirHole { logical: u64::from(lblk) };
+                return Err(kind.at(At::Inode(ino)).into());
+            }
+            extents.push((mapped.pblk, mapped.len));
+            lblk += mapped.len;
+        }
+        let metadata_csum = fs.geometry.features.metadata_csum();
+        let options = JournalOptions {
+            mode: self.options.data_mode,
+            commit_interval: self.options.commit_interval,
+            barrier: self.options.barrier,
+            read_only: self.options.read_only,
+            bit64: fs.geometry.features.incompat.contains(Incompat::SIXTY_FOUR_BIT),
+            checksums: metadata_csum.then_some(jbd2::Checksums::V3),
+            fs_uuid: Some(fs.geometry.uuid),
+            ..JournalOptions::default()
+        };
+        let area = JournalArea::internal(extents);
+        let (journal, report) = Journal::open(cx, self.buffers.clone(), area, options)?;
+        Ok((journal, report.is_some()))
+    }
+}
+
+/// The counts over all groups.
+fn count(groups: &[Group], raw: &RawSuper, geometry: &Geometry) -> Counters {
+    let (mut free_blocks, mut free_inodes, mut dirs) = (0, 0, 0);
+    for group in groups {
+        let desc = group.state.lock_irq().desc;
+        free_blocks += i64::from(desc.free_blocks);
+        free_inodes += i64::from(desc.free_inodes);
+        dirs += i64::from(desc.used_dirs);
+    }
+    let pool = (geometry.blocks_count / 50).min(4096) as i64;
+    Counters {
+        free_blocks: free_blocks.into(),
+        free_inodes: free_inodes.into(),
+        dirs: dirs.into(),
+        root_blocks: (raw.reserved_blocks() as i64).into(),
+        pool: pool.into(),
+        ..Counters::default()
+    }
+}
+
+impl Ext4 {
+    /// Mounts the file system on the device behind `queue`. May park.
+    ///
+    /// # Errors
+    /// Why not: nothing was written then, except that a journal may have been replayed.
+    pub fn mount(
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        pages: &Arc<PageCache>,
+        options: MountOptions,
+    ) -> Result<Arc<Ext4>, MountError> {
+        let (raw, geometry) = read_super(cx, queue)?;
+        check_features(&geometry, options.read_only)?;
+        if queue.info().read_only && !options.read_only {
+            return Err(MountError::ReadOnlyDevice);
+        }
+        let config = BufferConfig {
+            block_size: geometry.block_size,
+            lru_size: options.lru_size,
+            limit_bytes: options.buffer_limit_bytes,
+        };
+        let mounting = Mounting {
+            runtime: queue.runtime().clone(),
+            queue: queue.clone(),
+            buffers: BufferCache::new(queue.clone(), config),
+            backing: pages.backing(queue.clone(), geometry.block_size),
+            options,
+        };
+        let needs_recovery = geometry.features.incompat.contains(Incompat::RECOVER);
+        if needs_recovery && mounting.options.read_only && !mounting.options.no_replay {
+            return Err(MountError::NeedsRecovery);
+        }
+        let has_journal = geometry.journal_ino != 0;
+        let use_journal = has_journal && !(needs_recovery && mounting.options.read_only);
+        let fs = if use_journal {
+            let probe = mounting.assemble(cx, &raw, geometry, !needs_recovery)?;
+            let (journal, recovered) = mounting.open_journal(cx, &probe)?;
+            let fs = if recovered || needs_recovery {
+                probe.inodes.clear();
+                drop(probe);
+                mounting.buffers.drop_clean();
+                let (raw, geometry) = read_super(cx, queue)?;
+                check_features(&geometry, mounting.options.read_only)?;
+                mounting.assemble(cx, &raw, geometry, true)?
+            } else {
+                probe
+            };
+            fs.set_journal(journal);
+            fs
+        } else {
+            mounting.assemble(cx, &raw, geometry, true)?
+        };
+        match fs.begin(cx) {
+            Ok(()) => Ok(fs),
+            Err(errno) => {
+                fs.abandon(cx);
+                Err(match fs.error() {
+                    Some(text) => MountError::Journal(text),
+                    None => errno.into(),
+                })
+            }
+        }
+    }
+
+    /// What a mount does once it can read and write.
+    fn begin(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.load_orphan_file(cx)?;
+        if self.read_only {
+            return Ok(());
+        }
+        let head = self.super_field(|raw| raw.s_last_orphan.get());
+        let now = self.now(cx).sec;
+        let journaled = self.journal().is_some();
+        let present = self.orphan_present_flag();
+        self.write_super(cx, |raw| {
+            raw.s_mtime.set(now as u32);
+            raw.s_mtime_hi = (now >> 32) as u8;
+            raw.s_mnt_count.set(raw.s_mnt_count.get().wrapping_add(1));
+            let mut features = raw.features();
+            if journaled {
+                features.incompat |= Incompat::RECOVER;
+            } else {
+                raw.s_state.set(raw.s_state.get() & !STATE_CLEAN);
+            }
+            features.ro_compat |= present;
+            raw.set_features(&features);
+        })?;
+        self.orphan_cleanup(cx, head)?;
+        Ok(())
+    }
+
+    /// Gives a mount up that could not begin.
+    fn abandon(&self, cx: &mut Cx) {
+        self.stop();
+        if let Some(journal) = self.journal() {
+            journal.kill(cx);
+        }
+        self.inodes.clear();
+    }
+
+    /// Looks at the superblock in its buffer.
+    pub(crate) fn super_field<R>(&self, look: impl FnOnce(&RawSuper) -> R) -> R {
+        let offset = self.super_offset;
+        self.super_buffer.with(|data| {
+            look(RawSuper::view(&data[offset..]).expect("the buffer holds the superblock"))
+        })
+    }
+
+    /// Changes the superblock in its buffer and sets its checksum.
+    pub(crate) fn change_super(&self, change: impl FnOnce(&mut RawSuper)) {
+        let offset = self.super_offset;
+        self.super_buffer.with_mut(|data| {
+            let raw = RawSuper::view_mut(&mut data[offset..]);
+            let raw = raw.expect("the buffer holds the superblock");
+            change(raw);
+            raw.set_checksum();
+        });
+    }
+
+    /// Changes the superblock and writes it to its place at once, past the journal: only while no
+    /// transaction holds it.
+    fn write_super(&self, cx: &mut Cx, change: impl FnOnce(&mut RawSuper)) -> Result<(), Errno> {
+        let now = self.now(cx).sec;
+        self.change_super(|raw| {
+            change(raw);
+            raw.s_wtime.set(now as u32);
+            raw.s_wtime_hi = (now >> 32) as u8;
+        });
+        let sectors = u64::from(self.geometry.block_size) / SECTOR_SIZE;
+        let sector = Sector(self.super_buffer.block() * sectors);
+        let page = self.super_buffer.page();
+        let flags = BioFlags::META | BioFlags::SYNC | BioFlags::PREFLUSH | BioFlags::FUA;
+        let flags = if self.options.barrier { flags } else { BioFlags::META | BioFlags::SYNC };
+        let written = self.queue.write(cx, sector, page, flags);
+        written.map_err(|error| self.device_error(cx, &error))
+    }
+
+    /// True where the superblock says that files may exceed 2 GiB.
+    pub(crate) fn has_large_file(&self) -> bool {
+        self.geometry.features.ro_compat.contains(RoCompat::LARGE_FILE)
+            || self.super_field(|raw| raw.features().ro_compat.contains(RoCompat::LARGE_FILE))
+    }
+
+    /// Changes the superblock as part of `handle`: `credits::SUPER`.
+    pub(crate) fn journal_super(
+        &self,
+        cx: &mut Cx,
+        handle: &mut crate::ext4_jbd2::Handle,
+        change: impl FnOnce(&mut RawSuper),
+    ) -> Result<(), Errno> {
+        handle.write_access(cx, &self.super_buffer)?;
+        self.change_super(change);
+        handle.dirty(cx, &self.super_buffer)
+    }
+
+    /// Sets the feature `large_file`.
+    pub(crate) fn set_large_file(
+        &self,
+        cx: &mut Cx,
+        handle: &mut crate::ext4_jbd2::Handle,
+    ) -> Result<(), Errno> {
+        self.journal_super(cx, handle, |raw| {
+            let mut features = raw.features();
+            features.ro_compat |= RoCompat::LARGE_FILE;
+            raw.set_features(&features);
+        })
+    }
+
+    /// Puts `ino` at the head of the orphan list; the one that was there.
+    pub(crate) fn set_orphan_head(
+        &self,
+        cx: &mut Cx,
+        handle: &mut crate::ext4_jbd2::Handle,
+        ino: u32,
+    ) -> Result<u32, Errno> {
+        let mut before = 0;
+        self.journal_super(cx, handle, |raw| {
+            before = raw.s_last_orphan.get();
+            raw.s_last_orphan.set(ino);
+        })?;
+        Ok(before)
+    }
+
+    /// Writes everything out, and leaves the file system clean. May park.
+    ///
+    /// # Errors
+    /// The first error of writing; the rest was done as far as possible.
+    pub(crate) fn unmount_clean(&self, cx: &mut Cx) -> Result<(), Errno> {
+        if self.read_only {
+            self.stop();
+            return self.close(cx, Ok(()));
+        }
+        let mut result = self.backing.sync(cx);
+        for inode in self.inodes.all() {
+            let unused = inode.with(cx, |core| {
+                let unused = core.links == 0 && !core.dead;
+                if unused {
+                    core.opens = 0;
+                }
+                unused
+            });
+            if unused && !self.has_error() {
+                result = result.and(self.delete_if_unused(cx, &inode));
+            }
+            if inode.with(cx, |core| core.times_dirty && !core.dead) {
+                result = result.and(self.write_inode(cx, &inode));
+            }
+        }
+        self.stop();
+        self.close(cx, result)
+    }
+
+    fn close(&self, cx: &mut Cx, mut result: Result<(), Errno>) -> Result<(), Errno> {
+        self.backing.shutdown(cx);
+        if let Some(journal) = self.journal() {
+            if self.read_only {
+                journal.kill(cx);
+            } else {
+                result = result.and(journal.shutdown(cx));
+            }
+        } else if !self.read_only {
+            let synced = self.buffers.sync(cx);
+            result = result.and(synced.map_err(|error| self.device_error(cx, &error)));
+        }
+        if !self.read_only {
+            let broken = self.has_error() || result.is_err();
+            let written = self.write_super(cx, |raw| self.final_super(raw, broken));
+            result = result.and(written);
+        }
+        self.inodes.clear();
+        result
+    }
+
+    /// What the superblock says after the mount.
+    fn final_super(&self, raw: &mut RawSuper, broken: bool) {
+        raw.set_free_blocks(self.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64);
+        let inodes = self.counters.free_inodes.load(Ordering::Relaxed).max(0);
+        raw.s_free_inodes_count.set(inodes as u32);
+        let mut features = raw.features();
+        if broken {
+            // The journal stays as it is; the next check is a full one.
+            raw.s_state.set(raw.s_state.get() | STATE_ERROR);
+        } else {
+            features.incompat.remove(Incompat::RECOVER);
+            features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+            raw.s_state.set(raw.s_state.get() | STATE_CLEAN);
+        }
+        raw.set_features(&features);
+    }
+
+    /// Blocks that hold no file's data: what `statfs` leaves out.
+    pub(crate) fn overhead_blocks(&self) -> u64 {
+        let stored = self.super_field(|raw| raw.s_overhead_clusters.get());
+        if stored != 0 {
+            return u64::from(stored);
+        }
+        let geometry = &self.geometry;
+        let per_group = u64::from(geometry.itable_blocks) + 2;
+        let groups = u64::from(geometry.groups_count);
+        let base: u64 =
+            (0..geometry.groups_count).map(|g| u64::from(geometry.base_meta_blocks(g))).sum();
+        u64::from(geometry.first_data_block) + base + per_group * groups
+    }
+
+    /// The label and the like, for messages.
+    pub fn super_block(&self) -> RawSuper {
+        self.super_field(|raw| *raw)
+    }
+}

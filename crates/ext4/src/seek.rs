@@ -1,0 +1,127 @@
+//! Where a file has data and where holes: `SEEK_DATA`, `SEEK_HOLE`, fiemap.
+
+use std::sync::Arc;
+
+use base::Errno;
+use rt::Cx;
+use vfs::{ExtentState, FileExtent, FileType, SeekWhence};
+
+use crate::Ext4;
+use crate::inode::Inode;
+use crate::map::State;
+
+impl Ext4 {
+    /// The next data or hole at or behind `offset`.
+    ///
+    /// Dirty pages get their blocks first, so that the tree tells the whole truth.
+    ///
+    /// # Errors
+    /// `ENXIO`, `EINVAL` not a regular file, those of writing dirty pages.
+    pub(crate) fn seek_file(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        offset: u64,
+        whence: SeekWhence,
+    ) -> Result<u64, Errno> {
+        if inode.kind(cx) != FileType::Regular {
+            return Err(Errno::EINVAL);
+        }
+        let size = inode.size(cx);
+        if offset >= size {
+            return Err(Errno::ENXIO);
+        }
+        if let Some(mapping) = inode.mapping_if_any()
+            && mapping.is_dirty()
+        {
+            mapping.clone().flush(cx, 0..u64::MAX)?;
+        }
+        let guard = inode.rwsem.read(cx);
+        let bits = self.geometry.block_bits;
+        let mut at = offset;
+        let mut found = None;
+        while at < size && found.is_none() {
+            let lblk = (at >> bits) as u32;
+            let mapped = self.map_lookup(cx, inode, lblk, self.blocks_of(size) - lblk)?;
+            let is_data = mapped.state == State::Written;
+            if is_data == (whence == SeekWhence::Data) {
+                found = Some(at);
+            }
+            at = u64::from(lblk + mapped.len) << bits;
+        }
+        drop(guard);
+        match (found, whence) {
+            (Some(at), _) => Ok(at),
+            (None, SeekWhence::Hole) => Ok(size),
+            (None, SeekWhence::Data) => Err(Errno::ENXIO),
+        }
+    }
+
+    /// Where `offset..offset + len` lies on the device.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub(crate) fn fiemap_file(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<FileExtent>, Errno> {
+        let mut extents: Vec<FileExtent> = Vec::new();
+        let maps = inode.with(cx, |core| match FileType::from_mode(u32::from(core.mode)) {
+            Some(FileType::Regular | FileType::Directory) => true,
+            Some(FileType::Symlink) => !core.is_fast_symlink(),
+            _ => false,
+        });
+        if !maps {
+            return Ok(extents);
+        }
+        let guard = inode.rwsem.read(cx);
+        let bits = self.geometry.block_bits;
+        let limit = inode.with(cx, |core| core.size_limit(&self.geometry)) >> bits;
+        let end = offset.saturating_add(len).div_ceil(1 << bits).min(limit) as u32;
+        let mut lblk = (offset >> bits).min(u64::from(u32::MAX)) as u32;
+        while lblk < end {
+            let mapped = self.map_lookup(cx, inode, lblk, end - lblk)?;
+            let state = match mapped.state {
+                State::Hole => {
+                    let delayed = inode.delayed.lock(cx);
+                    for part in delayed.within(lblk..lblk + mapped.len) {
+                        push(&mut extents, part.start, part.end, 0, ExtentState::Delayed, bits);
+                    }
+                    lblk += mapped.len;
+                    continue;
+                }
+                State::Written => ExtentState::Written,
+                State::Unwritten => ExtentState::Unwritten,
+            };
+            push(&mut extents, lblk, lblk + mapped.len, mapped.pblk, state, bits);
+            lblk += mapped.len;
+        }
+        drop(guard);
+        Ok(extents)
+    }
+}
+
+/// Adds `from..to`, to the last extent where it goes on.
+fn push(
+    extents: &mut Vec<FileExtent>,
+    from: u32,
+    to: u32,
+    pblk: u64,
+    state: ExtentState,
+    bits: u32,
+) {
+    let (offset, len) = (u64::from(from) << bits, u64::from(to - from) << bits);
+    let physical = pblk << bits;
+    if let Some(last) = extents.last_mut()
+        && last.state == state
+        && last.offset + last.len == offset
+        && (state == ExtentState::Delayed || last.physical + last.len == physical)
+    {
+        last.len += len;
+        return;
+    }
+    extents.push(FileExtent { offset, physical, len, state });
+}
