@@ -12,6 +12,7 @@
 #![deny(missing_docs)]
 
 pub mod conformance;
+pub mod crash;
 pub mod judge;
 pub mod manifest;
 pub mod memfs;
