@@ -142,6 +142,8 @@ impl Ext4 {
     pub(crate) fn touch(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
         let now = self.now(cx);
         inode.with(cx, |core| {
+            // Pages that would have carried the size to the disk may be gone.
+            core.values.size = core.size;
             core.mtime = now;
             core.ctime = now;
         });

@@ -53,12 +53,7 @@ impl Ext4 {
         let result = mapping.truncate(cx, size);
         let from = self.blocks_of(size);
         self.drop_promises(cx, inode, from, u32::MAX);
-        let result = result.and_then(|()| {
-            if size == old && inode.with(cx, |core| core.blocks == 0) {
-                return Ok(());
-            }
-            self.truncate_blocks(cx, inode, size)
-        });
+        let result = result.and_then(|()| self.truncate_blocks(cx, inode, size));
         drop(guard);
         result
     }
@@ -82,7 +77,8 @@ impl Ext4 {
         let tid = handle.tid();
         inode.with(cx, |core| {
             core.size = size;
-            core.values.size = core.values.size.min(size);
+            // Also where it grows: what was not written yet is a hole then, never old content.
+            core.values.size = size;
             core.datasync_tid = tid;
         });
         let from = self.blocks_of(size);
