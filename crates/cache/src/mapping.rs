@@ -288,6 +288,15 @@ impl Mapping {
         self.ops.upgrade().ok_or(Errno::ESTALE)
     }
 
+    /// Where the whole blocks of `off..off + len` are, as [`MappingOps::map`] says. May park.
+    ///
+    /// # Errors
+    /// Those of [`MappingOps::map`]; `ESTALE` where the file system object is gone.
+    pub fn map(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<Pieces, Errno> {
+        let (first, last) = (self.block_floor(off), self.block_ceil(off + len));
+        self.ops()?.map(cx, self, first, last - first)
+    }
+
     /// Copies `data` to `off`, and lets the size grow to its end. The file system has checked limits
     /// and permissions and holds its inode lock. May park: reserves blocks, waits for memory, waits
     /// at the dirty limit.
@@ -374,7 +383,12 @@ impl Mapping {
             return self.start_flusher(cx, newly);
         }
         drop(guard);
-        self.cache().charge(cx, 1);
+        if grow {
+            self.cache().charge(cx, 1);
+        } else {
+            // Zeros for a tail: the caller may hold what the flusher needs.
+            self.cache().charge_nowait(cx, 1);
+        }
         let page = if at == 0 {
             Page::padded(data, folio_size as usize)
         } else {

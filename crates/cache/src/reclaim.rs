@@ -55,6 +55,15 @@ impl PageCache {
         }
     }
 
+    /// As [`charge`](PageCache::charge), but does not wait for write-back: rather exceeds the limit.
+    pub(crate) fn charge_nowait(&self, cx: &Cx, folios: u64) {
+        let bytes = folios << self.folio_shift;
+        let before = self.memory.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > self.config.limit_bytes && self.reclaim(cx, folios) < folios {
+            count(&self.counters.overcommitted, folios);
+        }
+    }
+
     /// Gives back memory of `folios` folios.
     pub(crate) fn uncharge(&self, folios: u64) {
         self.memory.fetch_sub(folios << self.folio_shift, Ordering::Relaxed);

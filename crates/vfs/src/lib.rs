@@ -26,6 +26,8 @@
 //! file.close(cx)?;
 //! ```
 //!
+//! File systems that keep data in the `cache` crate's folios use [`direct`] for `O_DIRECT`.
+//!
 //! Not modelled compared with Linux: mounts below mounts, `chroot`, user namespaces, leases, `flock`
 //! and POSIX locks, `atime` updates by reading (the callers of this crate decide that).
 #![forbid(unsafe_code)]
@@ -33,6 +35,7 @@
 
 pub mod acl;
 mod attr;
+pub mod direct;
 mod file;
 mod fs;
 mod namespace;
