@@ -1,7 +1,10 @@
 //! Devices: where the sectors really are.
 //!
 //! Every device has the face [`block::Device`]. Real ones: an image file or a block device of the
-//! host ([`open`], [`create`]), and memory ([`MemoryDevice`]).
+//! host ([`open`], [`create`]), and memory ([`MemoryDevice`]). Layers around any other device: a
+//! [`Partition`], the record of all writes for crash tests ([`RecordDevice`]), faults by rule
+//! ([`FaultDevice`]). Modelled: one simple disk or flash device ([`SimDevice`]), for virtual time.
+//! `docs/add-a-device.md` shows how to add one.
 //!
 //! Unsafe code is confined to locks on files (`claim`), `ioctl`s (`blockdev`) and the ring (`uring`);
 //! each begins with its invariant.
@@ -11,14 +14,20 @@
 
 mod blockdev;
 mod claim;
+mod fault;
 mod file;
 mod memory;
 mod open;
+mod partition;
 mod record;
+mod sim;
 mod uring;
 
+pub use fault::{Fault, FaultDevice, Rule};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use open::{Engine, OpenError, OpenOptions, create, create_with, open};
+pub use partition::{Partition, PartitionEntry, PartitionError, PartitionTable, TableKind};
 pub use record::{Cut, Entry, Event, RecordDevice, WriteLog};
+pub use sim::{SimCache, SimDevice, SimParams};
 pub use uring::UringDevice;
