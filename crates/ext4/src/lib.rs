@@ -1,6 +1,7 @@
 //! ext2, ext3 and ext4 on their real disk formats.
 //!
 //! - [`format`] holds the structures as they lie on the disk, and is shared by everybody here.
+//! - [`mkfs`](mod@mkfs) makes a file system with the decisions of `mke2fs`.
 //! - [`Ext4`] is a mounted file system: [`Ext4::mount`], then [`vfs::FileSystem`].
 //!
 //! Inside, from below: groups and bitmaps (`balloc`, `mballoc`, `ialloc`), inodes (`inode`), the maps
@@ -15,6 +16,7 @@
 #![deny(missing_docs)]
 
 pub mod format;
+pub mod mkfs;
 
 mod acl;
 mod balloc;
@@ -40,5 +42,6 @@ mod super_;
 mod truncate;
 mod xattr;
 
+pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::{MountError, MountOptions};
 pub use super_::Ext4;

@@ -1,0 +1,182 @@
+//! The journal's blocks: where they lie, how they are mapped, and its superblock.
+
+use super::MkfsError;
+use super::place::Placed;
+use crate::format::extent::{self, Extent, ExtentIdx};
+use crate::format::inode::BLOCK_AREA;
+use crate::format::{Geometry, features::Incompat};
+
+/// A file of whole blocks and how it is mapped.
+pub struct Mapped {
+    /// `i_block`.
+    pub block: [u8; BLOCK_AREA],
+    /// All blocks, those that map included.
+    pub blocks: u64,
+    /// Runs of data blocks in order.
+    pub pieces: Vec<(u64, u64)>,
+    /// Extent or indirect blocks: block, content (extent blocks without their checksum).
+    pub nodes: Vec<(u64, Vec<u8>)>,
+    /// Mapped by extents.
+    pub extents: bool,
+}
+
+/// Where mke2fs wants the journal: the group with the most free blocks near the middle.
+pub fn goal(g: &Geometry, placed: &Placed) -> u64 {
+    let middle = (g.blocks_count - u64::from(g.first_data_block)) / 2;
+    let mut group = g.group_of_block(middle).map_or(0, |(group, _)| group);
+    let mut start = group.saturating_sub(1);
+    if g.flex_size > 1 && group > g.flex_size {
+        group &= !(g.flex_size - 1);
+        while group < g.groups_count && placed.free_blocks(g, group) == 0 {
+            group += 1;
+        }
+        group = if group == g.groups_count { 0 } else { group };
+        start = group;
+    }
+    let end = (group + 1).min(g.groups_count - 1);
+    let mut best = start;
+    for candidate in start + 1..=end {
+        if placed.free_blocks(g, candidate) > placed.free_blocks(g, best) {
+            best = candidate;
+        }
+    }
+    g.group_first_block(best)
+}
+
+/// Takes `len` blocks from `goal` on and maps them, by extents where the file system has them.
+///
+/// # Errors
+/// Too few free blocks, or more runs than two levels of extents hold.
+pub fn map(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Result<Mapped, MkfsError> {
+    let full = MkfsError::JournalSize { blocks: len, limit: 0 };
+    if g.features.incompat.contains(Incompat::EXTENTS) {
+        map_extents(g, placed, goal, len).ok_or(full)
+    } else {
+        map_indirect(g, placed, goal, len).ok_or(full)
+    }
+}
+
+fn map_extents(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option<Mapped> {
+    let pieces = placed.take_pieces(goal, len)?;
+    let mut list = Vec::new();
+    let mut logical = 0u32;
+    for &(start, count) in &pieces {
+        let mut done = 0;
+        while done < count {
+            let part = (count - done).min(u64::from(extent::LEN_MAX)) as u32;
+            list.push(Extent { block: logical, len: part, start: start + done, unwritten: false });
+            logical += part;
+            done += u64::from(part);
+        }
+    }
+    let mut mapped =
+        Mapped { block: [0; BLOCK_AREA], blocks: len, pieces, nodes: Vec::new(), extents: true };
+    if list.len() <= usize::from(extent::ROOT_MAX) {
+        fill_leaf(&mut mapped.block, extent::ROOT_MAX, &list);
+        return Some(mapped);
+    }
+    let per_leaf = extent::block_max(g.block_size);
+    let leaves: Vec<&[Extent]> = list.chunks(usize::from(per_leaf)).collect();
+    if leaves.len() > usize::from(extent::ROOT_MAX) {
+        return None;
+    }
+    extent::init_node(&mut mapped.block, extent::ROOT_MAX, 1);
+    extent::set_header(&mut mapped.block, leaves.len() as u16, extent::ROOT_MAX, 1);
+    for (index, leaf) in leaves.into_iter().enumerate() {
+        let block = placed.take_run(goal.saturating_sub(1), 1)?;
+        let mut node = vec![0; g.block_size as usize];
+        fill_leaf(&mut node, per_leaf, leaf);
+        extent::set_index(
+            &mut mapped.block,
+            index,
+            &ExtentIdx { block: leaf[0].block, leaf: block },
+        );
+        mapped.nodes.push((block, node));
+        mapped.blocks += 1;
+    }
+    Some(mapped)
+}
+
+fn fill_leaf(data: &mut [u8], max: u16, list: &[Extent]) {
+    extent::init_node(data, max, 0);
+    extent::set_header(data, list.len() as u16, max, 0);
+    for (index, extent) in list.iter().enumerate() {
+        extent::set_extent(data, index, extent);
+    }
+}
+
+/// Hands out single blocks of the runs that it takes.
+struct Blocks<'a> {
+    placed: &'a mut Placed,
+    next: u64,
+}
+
+impl Blocks<'_> {
+    fn take(&mut self) -> Option<u64> {
+        let block = self.placed.take_run(self.next, 1).or_else(|| self.placed.take_run(0, 1))?;
+        self.next = block + 1;
+        Some(block)
+    }
+}
+
+/// Maps by 12 direct, then indirect blocks, each of which lies before what it maps.
+fn map_indirect(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option<Mapped> {
+    let mut blocks = Blocks { placed, next: goal };
+    let mut mapped = Mapped {
+        block: [0; BLOCK_AREA],
+        blocks: 0,
+        pieces: Vec::new(),
+        nodes: Vec::new(),
+        extents: false,
+    };
+    let mut left = len;
+    for slot in 0..15 {
+        if left == 0 {
+            break;
+        }
+        let levels = slot.max(11) - 11;
+        let block = map_level(g, &mut blocks, &mut mapped, levels, &mut left)?;
+        mapped.block[slot * 4..][..4].copy_from_slice(&(block as u32).to_le_bytes());
+    }
+    (left == 0).then_some(mapped)
+}
+
+/// Takes one block and, with `levels` above 0, what it maps. At most four calls deep.
+fn map_level(
+    g: &Geometry,
+    blocks: &mut Blocks<'_>,
+    mapped: &mut Mapped,
+    levels: usize,
+    left: &mut u64,
+) -> Option<u64> {
+    let own = blocks.take()?;
+    mapped.blocks += 1;
+    if levels == 0 {
+        *left -= 1;
+        match mapped.pieces.last_mut() {
+            Some((start, count)) if *start + *count == own => *count += 1,
+            _ => mapped.pieces.push((own, 1)),
+        }
+        return Some(own);
+    }
+    let mut node = vec![0; g.block_size as usize];
+    for entry in node.chunks_exact_mut(4) {
+        if *left == 0 {
+            break;
+        }
+        let child = map_level(g, blocks, mapped, levels - 1, left)?;
+        entry.copy_from_slice(&(child as u32).to_le_bytes());
+    }
+    mapped.nodes.push((own, node));
+    Some(own)
+}
+
+/// The journal's superblock: empty, version 2, no features, as mke2fs writes it.
+pub fn super_block(g: &Geometry, len: u32) -> Vec<u8> {
+    let mut bytes = vec![0; g.block_size as usize];
+    let mut journal = jbd2::format::Superblock::new(g.block_size, len, g.uuid);
+    // One user, whose UUID an internal journal need not name.
+    journal.users = vec![[0; 16]];
+    journal.emit(&mut bytes);
+    bytes
+}

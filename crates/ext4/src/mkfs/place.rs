@@ -1,0 +1,208 @@
+//! Second phase of mkfs: where bitmaps and tables lie, and which blocks are in use.
+
+use std::collections::BTreeMap;
+
+use super::MkfsError;
+use super::shape::Shape;
+use crate::format::{Geometry, GroupDesc, GroupFlags};
+
+/// The blocks in use, as runs, and the descriptors with their places filled in.
+pub struct Placed {
+    /// One descriptor per group; counts are filled in by [`Placed::count`].
+    pub descs: Vec<GroupDesc>,
+    /// Runs of blocks in use: start to end. Adjacent runs are joined, no two overlap.
+    used: BTreeMap<u64, u64>,
+    /// Blocks of the file system.
+    blocks: u64,
+}
+
+impl Placed {
+    /// Places copies of the superblock, descriptors, bitmaps and inode tables: with `flex_bg` those
+    /// of a flexible group together at its start, else each group's own behind its copies.
+    ///
+    /// # Errors
+    /// Where the tables do not fit.
+    pub fn new(shape: &Shape) -> Result<Placed, MkfsError> {
+        let g = &shape.geometry;
+        let mut placed = Placed {
+            descs: vec![GroupDesc::default(); g.groups_count as usize],
+            used: BTreeMap::new(),
+            blocks: g.blocks_count,
+        };
+        if g.first_data_block > 0 {
+            placed.mark(0, g.first_data_block.into());
+        }
+        for group in 0..g.groups_count {
+            let copies = u64::from(g.base_meta_blocks(group));
+            if copies > 0 {
+                placed.mark(g.group_first_block(group), copies);
+            }
+        }
+        let mut first = 0;
+        while first < g.groups_count {
+            let end = first.saturating_add(g.flex_size).min(g.groups_count);
+            placed.place_tables(g, first, end)?;
+            first = end;
+        }
+        Ok(placed)
+    }
+
+    fn place_tables(&mut self, g: &Geometry, first: u32, end: u32) -> Result<(), MkfsError> {
+        let full =
+            MkfsError::TooManyInodes { inodes: g.inodes_count.into(), blocks: g.blocks_count };
+        let goal = g.group_first_block(first);
+        let count = u64::from(end - first);
+        // mke2fs keeps the places of a whole flexible group free where there is but one group.
+        let space = if g.groups_count == 1 { u64::from(g.flex_size) } else { count };
+        let maps = self.take_run(goal, count).ok_or(full.clone())?;
+        let inode_maps = self.take_run(maps + space, count).ok_or(full.clone())?;
+        let mut next = inode_maps + space;
+        for (index, group) in (first..end).enumerate() {
+            let table = self.take_run(next, g.itable_blocks.into()).ok_or(full.clone())?;
+            next = table + u64::from(g.itable_blocks);
+            let desc = &mut self.descs[group as usize];
+            desc.block_bitmap = maps + index as u64;
+            desc.inode_bitmap = inode_maps + index as u64;
+            desc.inode_table = table;
+        }
+        Ok(())
+    }
+
+    /// Marks `len` blocks from `start` as used; they are free.
+    fn mark(&mut self, mut start: u64, len: u64) {
+        let mut end = start + len;
+        if let Some((&before, &before_end)) = self.used.range(..start).next_back()
+            && before_end == start
+        {
+            self.used.remove(&before);
+            start = before;
+        }
+        if let Some(after_end) = self.used.remove(&end) {
+            end = after_end;
+        }
+        self.used.insert(start, end);
+    }
+
+    /// The first free block from `goal` on, and how many follow it. None at the end.
+    fn free_run(&self, goal: u64) -> Option<(u64, u64)> {
+        let mut start = goal;
+        if let Some((_, &end)) = self.used.range(..=start).next_back() {
+            start = start.max(end);
+        }
+        let next = self.used.range(start..).next().map_or(self.blocks, |(&next, _)| next);
+        (start < self.blocks).then(|| (start, next - start))
+    }
+
+    /// Takes the first run of `len` free blocks from `goal` on.
+    pub fn take_run(&mut self, goal: u64, len: u64) -> Option<u64> {
+        let mut from = goal;
+        loop {
+            let (start, free) = self.free_run(from)?;
+            if free >= len {
+                self.mark(start, len);
+                return Some(start);
+            }
+            from = start + free;
+        }
+    }
+
+    /// Takes `len` free blocks from `goal` on, in as many runs as it needs. None where there are not
+    /// so many; then nothing is taken that matters, since mkfs ends.
+    pub fn take_pieces(&mut self, goal: u64, mut len: u64) -> Option<Vec<(u64, u64)>> {
+        let mut pieces = Vec::new();
+        let mut from = goal;
+        while len > 0 {
+            let Some((start, free)) = self.free_run(from) else {
+                if from == goal || goal == 0 {
+                    return None;
+                }
+                // The end is reached: go on from the start, once.
+                let rest = self.take_pieces(0, len)?;
+                pieces.extend(rest);
+                return Some(pieces);
+            };
+            let taken = free.min(len);
+            self.mark(start, taken);
+            pieces.push((start, taken));
+            len -= taken;
+            from = start + taken;
+        }
+        Some(pieces)
+    }
+
+    /// All blocks in use, with the one before the first data block.
+    pub fn used_blocks(&self) -> u64 {
+        self.used.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// How many of the last `most` blocks are free and follow each other to the end.
+    pub fn free_tail(&self, most: u64) -> u64 {
+        let end = self.used.last_key_value().map_or(0, |(_, &end)| end);
+        (self.blocks - end).min(most)
+    }
+
+    /// Free blocks of the group.
+    pub fn free_blocks(&self, g: &Geometry, group: u32) -> u32 {
+        let first = g.group_first_block(group);
+        let end = first + u64::from(g.blocks_in_group(group));
+        g.blocks_in_group(group) - self.used_in(first, end) as u32
+    }
+
+    fn used_in(&self, first: u64, end: u64) -> u64 {
+        self.runs_in(first, end).map(|(from, to)| to - from).sum()
+    }
+
+    /// The used runs that touch `first..end`, cut to it.
+    fn runs_in(&self, first: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let before = self.used.range(..first).next_back().map_or(first, |(&start, _)| start);
+        self.used
+            .range(before..end)
+            .map(move |(&from, &to)| (from.max(first), to.min(end)))
+            .filter(|(from, to)| from < to)
+    }
+
+    /// Fills the group's block bitmap: blocks in use, and the bits beyond the group's end.
+    pub fn fill_bitmap(&self, g: &Geometry, group: u32, map: &mut [u8]) {
+        let first = g.group_first_block(group);
+        let blocks = u64::from(g.blocks_in_group(group));
+        for (from, to) in self.runs_in(first, first + blocks) {
+            base::bitmap::set_range(map, (from - first) as usize, (to - first) as usize);
+        }
+        base::bitmap::set_range(map, blocks as usize, map.len() * 8);
+    }
+
+    /// Fills in free blocks and flags of all descriptors, and answers the sum of free blocks.
+    pub fn count(&mut self, g: &Geometry) -> u64 {
+        let mut sum = 0;
+        for group in 0..g.groups_count {
+            let free = self.free_blocks(g, group);
+            sum += u64::from(free);
+            let own = self.own_blocks(g, group);
+            let desc = &mut self.descs[group as usize];
+            desc.free_blocks = free;
+            desc.flags = GroupFlags::INODE_ZEROED;
+            if !g.features.group_csum() {
+                continue;
+            }
+            // The last group's bitmap tells where the file system ends: it is always written.
+            if free == g.blocks_in_group(group) - own && group + 1 < g.groups_count {
+                desc.flags |= GroupFlags::BLOCK_UNINIT;
+            }
+        }
+        sum
+    }
+
+    /// Blocks of the group that a reader of `BLOCK_UNINIT` takes as used: its copies, and its own
+    /// bitmaps and table where they lie in it.
+    fn own_blocks(&self, g: &Geometry, group: u32) -> u32 {
+        let first = g.group_first_block(group);
+        let inside = first..first + u64::from(g.blocks_in_group(group));
+        let desc = &self.descs[group as usize];
+        let mut own = g.base_meta_blocks(group);
+        own += u32::from(inside.contains(&desc.block_bitmap));
+        own += u32::from(inside.contains(&desc.inode_bitmap));
+        let table = desc.inode_table..desc.inode_table + u64::from(g.itable_blocks);
+        let from = table.start.max(inside.start);
+        own + table.end.min(inside.end).saturating_sub(from) as u32
+    }
+}

@@ -1,0 +1,378 @@
+//! First phase of mkfs: sizes and counts.
+
+use base::Timespec;
+use zerocopy::IntoBytes;
+
+use super::{FsType, MkfsError, MkfsOptions, Surroundings};
+use crate::format::features::{Access, Compat, Incompat, RoCompat, Set};
+use crate::format::super_block::{FIRST_INO, FLAG_SIGNED_HASH, JOURNAL_INO, MAGIC, STATE_CLEAN};
+use crate::format::{Features, Geometry, RawSuper, U32};
+
+/// Groups per flexible group, as a power of two.
+const LOG_FLEX: u8 = 4;
+/// Extra bytes of new inodes.
+const EXTRA_ISIZE: u16 = 32;
+/// A last group with fewer blocks than its metadata and this is left away.
+const LAST_GROUP_SPARE: u64 = 50;
+/// `s_default_mount_opts`: user attributes and ACLs.
+const DEFAULT_MOUNT_OPTIONS: u32 = 0x4 | 0x8;
+
+/// The superblock that will be written, and the geometry that it describes.
+pub struct Shape {
+    /// All fields but the free counts and those that depend on where things lie.
+    pub raw: RawSuper,
+    /// The same, validated.
+    pub geometry: Geometry,
+    /// Blocks of the journal, 0 without one.
+    pub journal_blocks: u32,
+    /// Blocks of the orphan file, 0 without one.
+    pub orphan_blocks: u32,
+}
+
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+/// mke2fs.conf's classes of sizes (floppy, small, default, big, huge): upper end in bytes, block
+/// size, bytes per inode.
+const SIZE_CLASSES: [(u64, u32, u32); 5] = [
+    (3 * MIB, 1024, 8192),
+    (512 * MIB, 1024, 4096),
+    (4 * TIB, 4096, 16384),
+    (16 * TIB, 4096, 32768),
+    (u64::MAX, 4096, 65536),
+];
+
+/// Blocks of the journal by the blocks of the file system (upper end).
+const JOURNALS: [(u64, u32); 9] = [
+    (2048, 0),
+    (32 << 10, 1024),
+    (256 << 10, 4096),
+    (512 << 10, 8192),
+    (4096 << 10, 16384),
+    (8192 << 10, 32768),
+    (16384 << 10, 65536),
+    (32768 << 10, 131_072),
+    (u64::MAX, 262_144),
+];
+
+/// Block size and bytes per inode that mke2fs chooses for this size in bytes.
+fn size_class(bytes: u64) -> (u32, u32) {
+    let class = SIZE_CLASSES.iter().find(|class| bytes < class.0).unwrap_or(&SIZE_CLASSES[4]);
+    (class.1, class.2)
+}
+
+/// Blocks of the journal that mke2fs gives a file system of so many blocks.
+fn default_journal(blocks: u64) -> u32 {
+    JOURNALS.iter().find(|row| blocks < row.0).map_or(262_144, |row| row.1)
+}
+
+/// Blocks of the orphan file that mke2fs gives a file system of so many blocks.
+fn default_orphan_file(blocks: u64) -> u32 {
+    match blocks {
+        0..0x2_0000 => 32,
+        0x2_0000..0x20_0000 => (blocks / 4096) as u32,
+        _ => 512,
+    }
+}
+
+/// The features asked for, checked and completed.
+fn choose_features(options: &MkfsOptions) -> Result<Features, MkfsError> {
+    let mut features = options.fstype.default_features();
+    features.edit(&options.features)?;
+    let (access, reasons) = features.access();
+    if access != Access::ReadWrite {
+        return Err(MkfsError::Feature(reasons[0].name.clone()));
+    }
+    let has = |set: Set, bit: u32| features.bits().any(|found| found == (set, bit));
+    if has(Set::Incompat, 2) {
+        return Err(MkfsError::Feature("needs_recovery".to_string()));
+    }
+    if has(Set::RoCompat, 16) {
+        return Err(MkfsError::Feature("orphan_present".to_string()));
+    }
+    if features.metadata_csum() {
+        features.ro_compat -= RoCompat::GDT_CSUM;
+    }
+    if features.incompat.contains(Incompat::CSUM_SEED) && !features.metadata_csum() {
+        return Err(MkfsError::FeatureConflict("metadata_csum_seed needs metadata_csum"));
+    }
+    let journal = features.compat.contains(Compat::HAS_JOURNAL);
+    if features.compat.contains(Compat::ORPHAN_FILE) && !journal {
+        return Err(MkfsError::FeatureConflict("orphan_file needs has_journal"));
+    }
+    let resize = features.compat.contains(Compat::RESIZE_INODE);
+    if resize && !features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+        return Err(MkfsError::FeatureConflict("resize_inode needs sparse_super"));
+    }
+    let flex = features.incompat.contains(Incompat::FLEX_BG);
+    if flex && options.fstype == FsType::Ext2 && features.ro_compat.is_empty() {
+        return Err(MkfsError::FeatureConflict("flex_bg needs a feature of revision 1"));
+    }
+    Ok(features)
+}
+
+impl Shape {
+    /// Decides sizes and counts.
+    ///
+    /// # Errors
+    /// Options out of range, and what does not fit.
+    pub fn choose(options: &MkfsOptions, around: &Surroundings) -> Result<Shape, MkfsError> {
+        let mut features = choose_features(options)?;
+        let device = around.device_bytes;
+        let size = options.size.unwrap_or(device);
+        if size > device {
+            return Err(MkfsError::DeviceSize { device, size });
+        }
+        let (class_block, class_ratio) = size_class(size);
+        let block_size = options.block_size.unwrap_or(class_block);
+        if ![1024, 2048, 4096].contains(&block_size) {
+            return Err(MkfsError::BlockSize(block_size));
+        }
+        let mut blocks = size / u64::from(block_size);
+        if options.size.is_none() {
+            // The whole device: in pages, so that a mount can map all of it.
+            blocks &= !(u64::from(4096 / block_size) - 1);
+        }
+        let too_small = MkfsError::TooSmall { blocks, block_size };
+        if blocks < 60 {
+            return Err(too_small);
+        }
+        if blocks > u64::from(u32::MAX) && !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+            return Err(MkfsError::TooLarge(blocks));
+        }
+        let inode_size = options.inode_size.unwrap_or(256);
+        if !inode_size.is_power_of_two() || !(128..=block_size).contains(&inode_size) {
+            return Err(MkfsError::InodeSize(inode_size));
+        }
+        let journal_blocks = choose_journal(options, &mut features, blocks, block_size)?;
+        let inodes = choose_inodes(options, class_ratio, blocks, block_size)?;
+        if features.compat.contains(Compat::RESIZE_INODE) && block_size > 2048 {
+            // Inode 7 is larger than 2 GiB.
+            features.ro_compat |= RoCompat::LARGE_FILE;
+        }
+        let mut raw = RawSuper::zeroed();
+        fill_constant(&mut raw, options, around)?;
+        raw.set_features(&features);
+        raw.s_log_block_size.set(block_size.trailing_zeros() - 10);
+        raw.s_log_cluster_size.set(block_size.trailing_zeros() - 10);
+        raw.s_first_data_block.set(u32::from(block_size == 1024));
+        raw.s_inode_size.set(inode_size as u16);
+        if inode_size > 128 {
+            raw.s_min_extra_isize.set(EXTRA_ISIZE);
+            raw.s_want_extra_isize.set(EXTRA_ISIZE);
+        }
+        fill_features(&mut raw, &features);
+        let mut reserved = (options.reserved_percent * blocks as f64 / 100.0) as u64;
+        let kept = count_groups(&mut raw, blocks, inodes).ok_or(too_small)??;
+        if kept < blocks {
+            reserved = (u128::from(reserved) * u128::from(kept) / u128::from(blocks)) as u64;
+        }
+        let blocks = kept;
+        raw.s_r_blocks_count_lo.set(reserved as u32);
+        raw.s_r_blocks_count_hi.set((reserved >> 32) as u32);
+        raw.set_checksum();
+        let geometry = Geometry::parse(raw.as_bytes(), 0).expect("mkfs makes a sound superblock");
+        let orphan_file = features.compat.contains(Compat::ORPHAN_FILE);
+        let orphan_blocks = if orphan_file { default_orphan_file(blocks) } else { 0 };
+        Ok(Shape { raw, geometry, journal_blocks, orphan_blocks })
+    }
+}
+
+/// Blocks of the journal; where the file system is too small for one the feature goes.
+fn choose_journal(
+    options: &MkfsOptions,
+    features: &mut Features,
+    blocks: u64,
+    block_size: u32,
+) -> Result<u32, MkfsError> {
+    if !features.compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(0);
+    }
+    let Some(bytes) = options.journal_size else {
+        let journal = default_journal(blocks);
+        if journal == 0 {
+            features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
+        }
+        return Ok(journal);
+    };
+    let (journal, limit) = (bytes / u64::from(block_size), (blocks / 2).min(10_240_000));
+    if !(1024..=limit).contains(&journal) {
+        return Err(MkfsError::JournalSize { blocks: journal, limit });
+    }
+    Ok(journal as u32)
+}
+
+/// Number of inodes asked for, before it is rounded to whole table blocks.
+fn choose_inodes(
+    options: &MkfsOptions,
+    class_ratio: u32,
+    blocks: u64,
+    block_size: u32,
+) -> Result<u32, MkfsError> {
+    if let Some(inodes) = options.inodes_count {
+        return Ok(inodes.max(FIRST_INO + 1));
+    }
+    let ratio = match options.inode_ratio {
+        Some(ratio) if !(1024..=67_108_864).contains(&ratio) => {
+            return Err(MkfsError::InodeRatio(ratio));
+        }
+        Some(ratio) => ratio,
+        None => class_ratio.max(block_size),
+    };
+    let inodes = blocks * u64::from(block_size) / u64::from(ratio);
+    let inodes = u32::try_from(inodes).map_err(|_| MkfsError::TooManyInodes { inodes, blocks })?;
+    Ok(inodes.max(FIRST_INO + 1))
+}
+
+/// Fields that neither size nor features touch.
+fn fill_constant(
+    raw: &mut RawSuper,
+    options: &MkfsOptions,
+    around: &Surroundings,
+) -> Result<(), MkfsError> {
+    if options.label.len() > 16 {
+        return Err(MkfsError::Label(options.label.clone()));
+    }
+    if !(0.0..=50.0).contains(&options.reserved_percent) {
+        return Err(MkfsError::Reserved(options.reserved_percent));
+    }
+    raw.s_volume_name[..options.label.len()].copy_from_slice(options.label.as_bytes());
+    raw.s_magic.set(MAGIC);
+    raw.s_state.set(STATE_CLEAN);
+    raw.s_errors.set(1);
+    raw.s_rev_level.set(1);
+    raw.s_max_mnt_count.set(u16::MAX);
+    raw.s_first_ino.set(FIRST_INO);
+    raw.s_uuid = options.uuid.unwrap_or(around.uuid);
+    let seed = options.hash_seed.unwrap_or(around.hash_seed);
+    for (word, bytes) in raw.s_hash_seed.iter_mut().zip(seed.chunks_exact(4)) {
+        *word = U32::from_bytes(bytes.try_into().expect("four bytes"));
+    }
+    raw.s_default_mount_opts.set(DEFAULT_MOUNT_OPTIONS);
+    let Timespec { sec, .. } = around.now;
+    for time in [&mut raw.s_wtime, &mut raw.s_lastcheck, &mut raw.s_mkfs_time] {
+        time.set(sec as u32);
+    }
+    for high in [&mut raw.s_wtime_hi, &mut raw.s_lastcheck_hi, &mut raw.s_mkfs_time_hi] {
+        *high = (sec >> 32) as u8;
+    }
+    Ok(())
+}
+
+/// Fields that follow from features.
+fn fill_features(raw: &mut RawSuper, features: &Features) {
+    raw.s_def_hash_version = 1;
+    raw.s_flags.set(FLAG_SIGNED_HASH);
+    if features.compat.contains(Compat::HAS_JOURNAL) {
+        raw.s_journal_inum.set(JOURNAL_INO);
+    }
+    if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+        raw.s_desc_size.set(64);
+    }
+    if features.incompat.contains(Incompat::FLEX_BG) {
+        raw.s_log_groups_per_flex = LOG_FLEX;
+    }
+    if features.metadata_csum() {
+        raw.s_checksum_type = 1;
+    }
+    if features.incompat.contains(Incompat::CSUM_SEED) {
+        raw.s_checksum_seed.set(crate::format::checksum::uuid_seed(&raw.s_uuid));
+    }
+}
+
+/// Counts groups, inodes per group and reserved descriptor blocks, until all of it fits; a last
+/// group that is too short for its metadata is left away. Answers the blocks that remain, and None
+/// where not even the first group fits.
+fn count_groups(
+    raw: &mut RawSuper,
+    mut blocks: u64,
+    inodes: u32,
+) -> Option<Result<u64, MkfsError>> {
+    let block_size = 1024u32 << raw.s_log_block_size.get();
+    let first = u64::from(raw.s_first_data_block.get());
+    let features = raw.features();
+    let desc_size = if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) { 64 } else { 32 };
+    let mut per_group = u64::from(block_size) * 8;
+    loop {
+        let groups = (blocks - first).div_ceil(per_group);
+        let desc_blocks = groups.div_ceil(u64::from(block_size / desc_size));
+        let wanted = u64::from(inodes).div_ceil(groups);
+        if wanted > u64::from(block_size) * 8 {
+            // One bitmap does not hold them: smaller groups.
+            per_group -= 8;
+            if per_group < 256 {
+                return Some(Err(MkfsError::TooManyInodes { inodes: inodes.into(), blocks }));
+            }
+            continue;
+        }
+        let per_block = u64::from(block_size / u32::from(raw.s_inode_size.get()));
+        let mut inodes_per_group = (wanted.div_ceil(per_block) * per_block).max(8) & !7;
+        if groups == 1 {
+            // The reserved inodes and /lost+found must fit.
+            inodes_per_group = inodes_per_group.max(16);
+        }
+        inodes_per_group = inodes_per_group.min(u64::from(block_size) * 8 - 8);
+        while inodes_per_group * groups > u64::from(u32::MAX) {
+            inodes_per_group -= 8;
+        }
+        let table = inodes_per_group.div_ceil(per_block);
+        let reserve = if features.compat.contains(Compat::RESIZE_INODE) {
+            reserved_descs(blocks, first, per_group, block_size, desc_size, desc_blocks)
+        } else {
+            0
+        };
+        let bookkeeping = 2 + table;
+        let copies = 1 + desc_blocks + reserve;
+        let last = groups - 1;
+        let sparse = features.ro_compat.contains(RoCompat::SPARSE_SUPER);
+        let overhead = bookkeeping + if has_backup(last, sparse) { copies } else { 0 };
+        if bookkeeping + copies > per_group {
+            return Some(Err(MkfsError::TooManyInodes { inodes: inodes.into(), blocks }));
+        }
+        let rest = (blocks - first) % per_group;
+        if groups == 1 && rest != 0 && rest < overhead {
+            return None;
+        }
+        if groups > 1 && rest != 0 && rest < overhead + LAST_GROUP_SPARE {
+            blocks -= rest;
+            continue;
+        }
+        raw.s_blocks_count_lo.set(blocks as u32);
+        raw.s_blocks_count_hi.set((blocks >> 32) as u32);
+        raw.s_blocks_per_group.set(per_group as u32);
+        raw.s_clusters_per_group.set(per_group as u32);
+        raw.s_inodes_per_group.set(inodes_per_group as u32);
+        raw.s_inodes_count.set((inodes_per_group * groups) as u32);
+        raw.s_reserved_gdt_blocks.set(reserve as u16);
+        return Some(Ok(blocks));
+    }
+}
+
+/// Whether group `group` holds a copy of the superblock.
+fn has_backup(group: u64, sparse: bool) -> bool {
+    let power = |base: u64| {
+        let mut number = group;
+        while number > 1 && number.is_multiple_of(base) {
+            number /= base;
+        }
+        number == 1
+    };
+    group <= 1 || !sparse || power(3) || power(5) || power(7)
+}
+
+/// Descriptor blocks kept in reserve, so that the file system can grow to 1024 times its size (at
+/// most 2^32 blocks, and what one indirect block can name).
+fn reserved_descs(
+    blocks: u64,
+    first: u64,
+    per_group: u64,
+    block_size: u32,
+    desc_size: u32,
+    desc_blocks: u64,
+) -> u64 {
+    let limit = u64::from(u32::MAX);
+    let most = if blocks < limit / 1024 { blocks * 1024 } else { limit };
+    let groups = (most - first).div_ceil(per_group);
+    let descs = groups.div_ceil(u64::from(block_size / desc_size));
+    descs.saturating_sub(desc_blocks).min(u64::from(block_size / 4))
+}
