@@ -1,6 +1,7 @@
 //! Tasks of the project: `cargo xtask help` lists them.
 
 mod bench;
+mod budget;
 mod judges;
 mod layers;
 mod run;
@@ -18,6 +19,7 @@ cargo xtask TASK
   layers         check that crates depend downwards only
   tidy [--bless] check sizes of files, functions and lines against the ratchet (--bless: shrink it)
   bench          speed beside the peers: ratios measured in one run
+  budget [--bless]  instructions per operation against xtask/budget.txt
   judges         install or name the outside programs that judge the tests
 ";
 
@@ -39,6 +41,8 @@ fn task() -> Result<()> {
     match words.as_slice() {
         ["test"] | ["ci"] => all(),
         ["test", filter] => run::cargo(&["test", "--workspace", filter]),
+        ["budget"] => budget::check(false),
+        ["budget", "--bless"] => budget::check(true),
         ["bench"] => bench::run_all(),
         ["fmt"] => run::cargo(&["fmt", "--all"]),
         ["lint"] => lint(),
