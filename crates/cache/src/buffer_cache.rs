@@ -158,13 +158,13 @@ impl BufferCache {
     /// Finds `block` in memory, without making or reading anything.
     #[inline]
     pub fn find(&self, cx: &Cx, block: u64) -> Option<BufferRef> {
-        let lru = self.lru(cx);
-        if let Some(buffer) = lru.lock(cx).lookup(block) {
+        let mut lru = self.lru(cx).lock(cx);
+        if let Some(buffer) = lru.lookup(block) {
             return Some(buffer);
         }
         let buffer = self.index.find(block)?;
         self.counters.index_hits.fetch_add(1, Ordering::Relaxed);
-        lru.lock(cx).install(buffer.clone());
+        lru.install(buffer.clone());
         Some(buffer)
     }
 
@@ -172,12 +172,12 @@ impl BufferCache {
     /// calls `set_uptodate`, or [`BufferCache::read`] is what was wanted.
     #[inline]
     pub fn get(&self, cx: &Cx, block: u64) -> BufferRef {
-        let lru = self.lru(cx);
-        if let Some(buffer) = lru.lock(cx).lookup(block) {
+        let mut lru = self.lru(cx).lock(cx);
+        if let Some(buffer) = lru.lookup(block) {
             return buffer;
         }
         let buffer = self.get_slow(block);
-        lru.lock(cx).install(buffer.clone());
+        lru.install(buffer.clone());
         buffer
     }
 
@@ -392,6 +392,11 @@ impl BufferCache {
         let bytes = self.counters.buffers.load(Ordering::Relaxed) as u64
             * u64::from(self.config.block_size);
         bytes > self.config.limit_bytes
+    }
+
+    /// The memory limit in bytes.
+    pub fn limit_bytes(&self) -> u64 {
+        self.config.limit_bytes
     }
 
     /// The counters so far.

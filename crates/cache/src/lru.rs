@@ -64,15 +64,19 @@ impl Lru {
     pub fn install(&mut self, buffer: BufferRef) {
         let block = buffer.block();
         let len = self.buffers.len();
+        // Only where two tasks of one CPU looked at once is it here already.
         if let Some(depth) = self.keys[..len].iter().position(|&key| key == block) {
             self.remove(depth);
-        } else if len == self.size {
-            self.remove(len - 1);
+        }
+        if self.buffers.len() < self.size {
+            self.buffers.push(buffer);
+        } else {
+            *self.buffers.last_mut().expect("the size is at least 1") = buffer;
         }
         let len = self.buffers.len();
-        self.keys.copy_within(0..len, 1);
+        self.keys.copy_within(0..len - 1, 1);
         self.keys[0] = block;
-        self.buffers.insert(0, buffer);
+        self.buffers.rotate_right(1);
     }
 
     fn remove(&mut self, depth: usize) {

@@ -66,6 +66,11 @@ impl Checkpoint {
         self.trim();
     }
 
+    /// Blocks that wait.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
     fn release(&mut self, tid: Tid) {
         if let Ok(index) = self.logged.binary_search_by_key(&tid, |logged| logged.tid) {
             self.logged[index].left -= 1;

@@ -54,7 +54,10 @@ impl Task {
         }
         self.shared.committed.store(transaction.tid.0, Ordering::Release);
         self.shared.wait_commit.wake_all();
+        // What waits for its checkpoint stays in memory.
+        let waiting = self.pending.len() as u64 * u64::from(self.log.layout.block_size);
         if self.shared.cache.over_limit()
+            && waiting > self.shared.cache.limit_bytes() / 4
             && let Err(error) = self.checkpoint_all(cx)
         {
             self.shared.abort(error.to_errno());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use base::{Errno, Nanos};
-use cache::BufferCache;
+use cache::{BufferCache, BufferRef};
 use rt::{Cx, JoinHandle, SpinLock, WaitQueue};
 
 use crate::area::{JournalArea, LogDevice};
@@ -40,7 +40,8 @@ pub struct JournalOptions {
     /// Flush the device before and force the medium at every commit. Without it a power cut may
     /// lose or mix anything.
     pub barrier: bool,
-    /// Neither recover nor write anything; handles are refused with `EROFS`.
+    /// Write nothing; handles are refused with `EROFS`. A dirty log is replayed into the buffer
+    /// cache only: whoever reads metadata through the cache sees the recovered state.
     pub read_only: bool,
     /// Use 64-bit block numbers (file systems with the feature of that name).
     pub bit64: bool,
@@ -134,11 +135,14 @@ pub struct Journal {
     shared: Arc<Shared>,
     task: SpinLock<Option<JoinHandle<()>>>,
     recorded_errno: Option<Errno>,
+    /// Replayed blocks of a read-only journal: their places on the device are out of date.
+    _held: Vec<BufferRef>,
 }
 
 impl Journal {
     /// Opens the journal that lies in `area`, over the file system's buffers `cache`; where it is
-    /// dirty, recovers it first. Spawns the journal's task unless read-only. May park.
+    /// dirty, recovers it first (read-only: in memory). Spawns the journal's task unless read-only.
+    /// What the caller has read from `cache` before may have changed. May park.
     ///
     /// # Errors
     /// A superblock or a log that cannot be used, with the numbers; nothing was written then but
@@ -155,11 +159,17 @@ impl Journal {
             0 => None,
             errno => Some(Errno(errno as i32)),
         };
-        let mut report = None;
-        if log.sb.start != 0 && !options.read_only {
-            report = Some(recovery::recover(cx, &cache, &mut log)?);
-        }
         let read_only = options.read_only;
+        let mut held = Vec::new();
+        let report = match (log.sb.start != 0, read_only) {
+            (false, _) => None,
+            (true, false) => Some(recovery::recover(cx, &cache, &mut log)?),
+            (true, true) => {
+                let (report, buffers) = recovery::recover_in_memory(cx, &cache, &log)?;
+                held = buffers;
+                Some(report)
+            }
+        };
         if !read_only {
             choose_features(&mut log.sb, &options);
             log.layout = crate::format::Layout::new(&log.sb);
@@ -169,7 +179,7 @@ impl Journal {
             let shared = shared.clone();
             cx.spawn("jbd2", move |cx| task::run(cx, &shared, log))
         });
-        let journal = Journal { shared, task: SpinLock::new(task), recorded_errno };
+        let journal = Journal { shared, task: SpinLock::new(task), recorded_errno, _held: held };
         Ok((Arc::new(journal), report))
     }
 
@@ -244,8 +254,7 @@ impl Journal {
 
     /// Ends the journal's task without writing anything more, as a crash would, and waits for it.
     pub fn kill(&self, cx: &mut Cx) {
-        self.abort(Errno::EIO);
-        self.stop(Stop::Dead);
+        self.die();
         self.join(cx);
     }
 
@@ -254,6 +263,12 @@ impl Journal {
         if let Some(task) = task {
             task.join(cx);
         }
+    }
+
+    /// Stops the task first, so that it does not note the abort, and then all who wait.
+    fn die(&self) {
+        self.stop(Stop::Dead);
+        self.abort(Errno::EIO);
     }
 
     fn stop(&self, stop: Stop) {
@@ -305,7 +320,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        self.stop(Stop::Dead);
+        self.die();
     }
 }
 
@@ -381,7 +396,7 @@ impl Shared {
 
     #[inline]
     pub fn start(&self, cx: &mut Cx, credits: u32) -> Result<Arc<Transaction>, Errno> {
-        if let Some(transaction) = self.try_start(cx, credits)? {
+        if let Some(transaction) = self.try_start(credits)? {
             return Ok(transaction);
         }
         self.start_slow(cx, credits)
@@ -390,18 +405,16 @@ impl Shared {
     #[cold]
     fn start_slow(&self, cx: &mut Cx, credits: u32) -> Result<Arc<Transaction>, Errno> {
         Counters::add(&self.counters.start_waits, 1);
-        loop {
-            if let Some(transaction) = self.try_start(cx, credits)? {
-                return Ok(transaction);
-            }
-            self.wait_start.wait_until(cx, "a transaction to join", || self.may_start(credits));
-        }
+        // Every look is a full try: it also asks for the commit of the transaction that is full
+        // now, which may be another one than the one that we began to wait for.
+        self.wait_start
+            .wait_for(cx, "a transaction to join", || self.try_start(credits).transpose())
     }
 
     /// Joins or begins the running transaction; `None` where that must wait.
     #[inline]
-    fn try_start(&self, cx: &Cx, credits: u32) -> Result<Option<Arc<Transaction>>, Errno> {
-        let mut guard = self.state.lock(cx);
+    fn try_start(&self, credits: u32) -> Result<Option<Arc<Transaction>>, Errno> {
+        let mut guard = self.state.lock_irq();
         let state = &mut *guard;
         if self.aborted.load(Ordering::Relaxed) != 0 || state.stop != Stop::No {
             return Err(Errno::EROFS);
@@ -426,7 +439,7 @@ impl Shared {
         }
         let tid = state.next_tid;
         state.next_tid = Tid(tid.0 + 1);
-        let transaction = Transaction::new(tid, cx.now());
+        let transaction = Transaction::new(tid, self.cache.queue().runtime().now());
         state.running = Some(Running {
             transaction: transaction.clone(),
             updates: 1,
@@ -439,15 +452,6 @@ impl Shared {
             self.wait_task.wake_all();
         }
         Ok(Some(transaction))
-    }
-
-    /// Worth another try? Asked under the wait queue's lock.
-    fn may_start(&self, credits: u32) -> bool {
-        let state = self.state.lock_irq();
-        self.aborted.load(Ordering::Relaxed) != 0
-            || state.running.as_ref().is_none_or(|running| {
-                !running.locked && running.reserved + credits <= self.max_transaction
-            })
     }
 
     pub fn try_extend(&self, cx: &Cx, tid: Tid, credits: u32) -> bool {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use base::Page;
 use block::BioFlags;
-use cache::BufferCache;
+use cache::{BufferCache, BufferRef};
 use rt::Cx;
 
 use crate::error::JournalError;
@@ -44,6 +44,8 @@ pub struct RecoveryReport {
     pub log_blocks: u32,
     /// A transaction that had a commit block with a wrong checksum: the log ends before it.
     pub failed_commit: Option<u32>,
+    /// Nothing was written: the replayed blocks are in the buffer cache only.
+    pub in_memory: bool,
 }
 
 /// A copy of a block in the log.
@@ -60,20 +62,11 @@ pub(crate) fn recover(
     cache: &BufferCache,
     log: &mut Log,
 ) -> Result<RecoveryReport, JournalError> {
-    let mut scan = scan::scan(cx, log)?;
-    check_fast_commits(cx, log, &scan)?;
-    let mut copies = select(&mut scan, cache)?;
-    if let Err(error) = verify(cx, log, &copies) {
-        // With asynchronous commits the commit block may be there before the blocks are; then the
-        // last transaction simply has not happened.
-        if !log.sb.incompat.contains(Incompat::ASYNC_COMMIT) || !scan.drop_last(&error) {
-            return Err(error);
-        }
-        copies = select(&mut scan, cache)?;
-        verify(cx, log, &copies)?;
-    }
-    replay(cx, cache, log, &copies)?;
-    let mut report = scan.report;
+    let (mut report, copies) = find(cx, cache, log)?;
+    load(cx, cache, log, &copies, |cx, mut loaded| {
+        loaded.sort_by_key(|(buffer, _)| buffer.block());
+        Ok(cache.write_snapshots(cx, loaded.into_iter())?)
+    })?;
     report.written = copies.len() as u64;
     // One number is left out, so that nothing of an interrupted commit is ever taken for the
     // beginning of a new one.
@@ -87,6 +80,44 @@ pub(crate) fn recover(
     log.write_superblock(cx, BioFlags::PREFLUSH | BioFlags::FUA)?;
     log.used = 0;
     Ok(report)
+}
+
+/// Replays the log into the buffer cache only, for a file system that must not be written to. The
+/// buffers must be held for as long as it is in use. May park.
+pub(crate) fn recover_in_memory(
+    cx: &mut Cx,
+    cache: &BufferCache,
+    log: &Log,
+) -> Result<(RecoveryReport, Vec<BufferRef>), JournalError> {
+    let (mut report, copies) = find(cx, cache, log)?;
+    let mut held = Vec::with_capacity(copies.len());
+    load(cx, cache, log, &copies, |_, loaded| {
+        held.extend(loaded.into_iter().map(|(buffer, _)| buffer));
+        Ok(())
+    })?;
+    report.in_memory = true;
+    Ok((report, held))
+}
+
+/// Scans, and chooses and verifies the copies to replay.
+fn find(
+    cx: &mut Cx,
+    cache: &BufferCache,
+    log: &Log,
+) -> Result<(RecoveryReport, BTreeMap<u64, LogCopy>), JournalError> {
+    let mut scan = scan::scan(cx, log)?;
+    check_fast_commits(cx, log, &scan)?;
+    let mut copies = select(&mut scan, cache)?;
+    if let Err(error) = verify(cx, log, &copies) {
+        // With asynchronous commits the commit block may be there before the blocks are; then the
+        // last transaction simply has not happened.
+        if !log.sb.incompat.contains(Incompat::ASYNC_COMMIT) || !scan.drop_last(&error) {
+            return Err(error);
+        }
+        copies = select(&mut scan, cache)?;
+        verify(cx, log, &copies)?;
+    }
+    Ok((scan.report, copies))
 }
 
 fn check_fast_commits(cx: &mut Cx, log: &Log, scan: &Scan) -> Result<(), JournalError> {
@@ -166,15 +197,17 @@ fn verify(cx: &mut Cx, log: &Log, copies: &BTreeMap<u64, LogCopy>) -> Result<(),
     Ok(())
 }
 
-fn replay(
+/// Puts the copies into their buffers, some at a time, and gives these to `then`.
+fn load(
     cx: &mut Cx,
     cache: &BufferCache,
     log: &Log,
     copies: &BTreeMap<u64, LogCopy>,
+    mut then: impl FnMut(&mut Cx, Vec<(BufferRef, Page)>) -> Result<(), JournalError>,
 ) -> Result<(), JournalError> {
     for batch in in_log_order(copies).chunks(BATCH_BLOCKS) {
         let pages = read_copies(cx, log, batch)?;
-        let mut writes = Vec::with_capacity(batch.len());
+        let mut loaded = Vec::with_capacity(batch.len());
         for (copy, mut page) in batch.iter().zip(pages) {
             if copy.tag.escaped {
                 page.make_mut()[..4].copy_from_slice(&crate::format::MAGIC.to_be_bytes());
@@ -182,10 +215,9 @@ fn replay(
             // What is in memory already must not hide what is being replayed.
             let buffer = cache.get(cx, copy.tag.block);
             buffer.replace(page.clone());
-            writes.push((buffer, page));
+            loaded.push((buffer, page));
         }
-        writes.sort_by_key(|(buffer, _)| buffer.block());
-        cache.write_snapshots(cx, writes.into_iter())?;
+        then(cx, loaded)?;
     }
     Ok(())
 }
