@@ -83,8 +83,6 @@ pub(crate) struct Dir<'a> {
     pub blocks: u32,
     /// It has a hash tree that this file system uses.
     pub indexed: bool,
-    /// Number of names of the directory itself, 0 once it was removed.
-    pub links: u16,
 }
 
 impl Ext4 {
@@ -107,29 +105,19 @@ impl<'a> Dir<'a> {
     /// Looks at a directory whose lock is held.
     ///
     /// # Errors
-    /// `ENOTDIR`.
+    /// `ENOTDIR`; `ENOENT` where the directory itself was removed: its blocks may be gone.
     pub(crate) fn open(fs: &'a Ext4, cx: &Cx, inode: &'a Arc<Inode>) -> Result<Dir<'a>, Errno> {
         let (mode, size, flags, links) =
             inode.with(cx, |core| (core.mode, core.size, core.flags, core.links));
         if FileKind::from_mode(mode) != Some(FileKind::Directory) {
             return Err(Errno::ENOTDIR);
         }
+        if links == 0 {
+            return Err(Errno::ENOENT);
+        }
         let blocks = (size >> fs.geometry.block_bits).min(u64::from(u32::MAX)) as u32;
         let indexed = fs.has_dir_index() && flags.contains(InodeFlags::INDEX);
-        Ok(Dir { fs, inode, layout: fs.dir_layout(), blocks, indexed, links })
-    }
-
-    /// As [`Dir::open`], to create something in it.
-    ///
-    /// # Errors
-    /// `ENOTDIR`; `ENOENT` where the directory itself was removed.
-    pub(crate) fn open_alive(
-        fs: &'a Ext4,
-        cx: &Cx,
-        inode: &'a Arc<Inode>,
-    ) -> Result<Dir<'a>, Errno> {
-        let dir = Dir::open(fs, cx, inode)?;
-        if dir.links == 0 { Err(Errno::ENOENT) } else { Ok(dir) }
+        Ok(Dir { fs, inode, layout: fs.dir_layout(), blocks, indexed })
     }
 
     fn seed(&self, cx: &Cx) -> InodeSeed {
@@ -168,7 +156,8 @@ impl<'a> Dir<'a> {
             let leaf = buffer.with(|data| htree::is_leaf(data, self.layout));
             let role = match (self.indexed, lblk) {
                 (true, 0) => Role::Root,
-                (true, _) if !leaf => Role::Node,
+                // Without a checksum an empty leaf looks like a node.
+                (true, _) if !leaf && self.layout.checksum => Role::Node,
                 _ => Role::Leaf,
             };
             self.verify(cx, &buffer, role)?;

@@ -302,11 +302,20 @@ impl Ext4 {
 
     /// Where inode `ino` lies: its block of the inode table, up to date, and the offset in it.
     ///
-    /// A block whose inodes are all free (but `ino`, perhaps) is not read but taken as zeroes.
-    ///
     /// # Errors
     /// `ESTALE` for a number out of range, `EIO`.
     pub(crate) fn inode_slot(&self, cx: &mut Cx, ino: Ino) -> Result<(BufferRef, usize), Errno> {
+        self.inode_slot_of(cx, ino, false)
+    }
+
+    /// As [`Ext4::inode_slot`]. For a `fresh` inode, whose slot holds nothing yet, a block whose other
+    /// inodes are all free is not read but taken as zeroes.
+    fn inode_slot_of(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        fresh: bool,
+    ) -> Result<(BufferRef, usize), Errno> {
         let (group, index) = self.geometry.inode_group(ino).map_err(|_| Errno::ESTALE)?;
         let (block, offset) = self.geometry.inode_offset(index);
         let block = self.inode_table(cx, group) + block;
@@ -314,7 +323,7 @@ impl Ext4 {
         if buffer.uptodate() {
             return Ok((buffer, offset));
         }
-        if self.inode_block_unused(cx, group, index) {
+        if fresh && self.inode_block_unused(cx, group, index) {
             buffer.with_mut(|data| data.fill(0));
             buffer.set_uptodate();
             return Ok((buffer, offset));
@@ -332,7 +341,8 @@ impl Ext4 {
         handle: &mut Handle,
         inode: &Inode,
     ) -> Result<(), Errno> {
-        let (buffer, offset) = self.inode_slot(cx, inode.ino)?;
+        let fresh = inode.with(cx, |core| core.fresh);
+        let (buffer, offset) = self.inode_slot_of(cx, inode.ino, fresh)?;
         handle.write_access(cx, &buffer)?;
         let size = self.geometry.inode_size as usize;
         let tid = handle.tid();

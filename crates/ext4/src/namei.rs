@@ -118,11 +118,12 @@ pub(crate) fn readdir(
 ) -> Result<(), Errno> {
     let inode = fs.iget(cx, dir)?;
     let _guard = inode.rwsem.read(cx);
-    let view = Dir::open(fs, cx, &inode)?;
-    if view.links == 0 {
-        return Ok(());
+    match Dir::open(fs, cx, &inode) {
+        Ok(view) => view.list(cx, cookie, emit),
+        // Whoever has a removed directory open sees it empty.
+        Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(errno),
     }
-    view.list(cx, cookie, emit)
 }
 
 /// Creates a node of any type: see [`vfs::FileSystem::create`].
@@ -156,7 +157,7 @@ fn create_once(
 ) -> Result<Attr, Errno> {
     let parent = fs.iget(cx, dir)?;
     let _guard = parent.rwsem.write(cx);
-    let mut view = Dir::open_alive(fs, cx, &parent)?;
+    let mut view = Dir::open(fs, cx, &parent)?;
     if is_dots(name) {
         return Err(Errno::EEXIST);
     }
@@ -337,7 +338,7 @@ pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> R
     }
     let parent = fs.iget(cx, dir)?;
     let _guard = parent.rwsem.write(cx);
-    let mut view = Dir::open_alive(fs, cx, &parent)?;
+    let mut view = Dir::open(fs, cx, &parent)?;
     if is_dots(name) {
         return Err(Errno::EEXIST);
     }

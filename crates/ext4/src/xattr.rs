@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::{Errno, Ino};
 use cache::BufferRef;
 use rt::Cx;
-use vfs::{FileType, XattrFlags};
+use vfs::XattrFlags;
 
 use crate::Ext4;
 use crate::acl;
@@ -205,7 +205,6 @@ pub(crate) fn set(
     if name.is_acl() {
         return acl::set(fs, cx, &inode, name, Some(value), flags);
     }
-    check_owner(cx, &inode, name)?;
     change(fs, cx, &inode, name, Some(value), flags)
 }
 
@@ -219,14 +218,6 @@ pub(crate) fn remove(fs: &Ext4, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<()
         return acl::set(fs, cx, &inode, name, None, XattrFlags::empty());
     }
     change(fs, cx, &inode, name, None, XattrFlags::REPLACE)
-}
-
-/// Attributes of users are for files and directories: on other types their permission bits would say
-/// nothing about who may set them.
-fn check_owner(cx: &Cx, inode: &Inode, name: Name) -> Result<(), Errno> {
-    let kind = inode.kind(cx);
-    let plain = matches!(kind, FileType::Regular | FileType::Directory);
-    if name.index == 1 && !plain { Err(Errno::EPERM) } else { Ok(()) }
 }
 
 /// Sets or removes an attribute in a handle of its own.

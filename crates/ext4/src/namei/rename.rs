@@ -68,7 +68,7 @@ pub(crate) fn rename(
         old_guard = old_inode.rwsem.write(cx);
     }
     let old = Dir::open(fs, cx, &old_inode)?;
-    let new = Some(Dir::open_alive(fs, cx, &new_inode)?);
+    let new = Some(Dir::open(fs, cx, &new_inode)?);
     let names = Pair { fs, old, new, old_name, new_name };
     move_locked(cx, names, flags, &above_old, &above_new, old_guard, Some(new_guard))
 }
@@ -80,7 +80,11 @@ fn ancestors(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Result<Vec<Ino>, Err
     let mut at = inode.clone();
     let mut mark = (inode.ino, 1usize);
     loop {
-        let parent = Dir::open(fs, cx, &at)?.parent(cx)?;
+        let parent = {
+            // One that was just removed has no parent any more.
+            let _guard = at.rwsem.read(cx);
+            Dir::open(fs, cx, &at)?.parent(cx)?
+        };
         if parent == at.ino {
             return Ok(list);
         }

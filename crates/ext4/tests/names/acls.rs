@@ -24,7 +24,9 @@ fn by_the_kernel(image: &Image) -> manifest::Manifest {
     };
     let dir = dir.display().to_string();
     for mode in MODES {
-        shell(format!("umask 022; perl -e 'use Fcntl; sysopen(F, \"{dir}/f{mode}\", O_CREAT|O_WRONLY, {mode}) or die; mkdir(\"{dir}/d{mode}\", {mode}) or die'"));
+        shell(format!(
+            "umask 022; perl -e 'use Fcntl; sysopen(F, \"{dir}/f{mode}\", O_CREAT|O_WRONLY, {mode}) or die; mkdir(\"{dir}/d{mode}\", {mode}) or die'"
+        ));
     }
     for mode in MODES {
         let path = std::path::Path::new(&dir).join("f511");

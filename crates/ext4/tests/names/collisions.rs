@@ -16,8 +16,8 @@ const VERSIONS: [&str; 3] = ["legacy", "half_md4", "tea"];
 fn every_hash_version_is_used_as_the_superblock_says() {
     for hash in VERSIONS {
         for flags in [1, 2] {
-            let args = format!("-t ext4 -b 1024 -E hash_alg={hash}");
-            let image = Image::tuned(&args, 16, &format!("ssv flags {flags}\n"));
+            let tune = format!("ssv def_hash_version {hash}\nssv flags {flags}\n");
+            let image = Image::tuned("-t ext4 -b 1024", 16, &tune);
             rt::testing::world(|cx| {
                 let fs = image.mount(cx);
                 let root = fs.root();
@@ -58,7 +58,8 @@ fn pairs(version: HashVersion, seed: &[u32; 4], names: usize) -> Vec<[Vec<u8>; 2
 #[test]
 fn names_of_one_hash_may_lie_in_two_leaves() {
     for hash in VERSIONS {
-        let image = Image::new(&format!("-t ext4 -b 1024 -E hash_alg={hash}"), 16);
+        let tune = format!("ssv def_hash_version {hash}\n");
+        let image = Image::tuned("-t ext4 -b 1024", 16, &tune);
         let geometry = Geometry::parse(&image.device.snapshot()[1024..2048], 1).expect("valid");
         let pairs = pairs(geometry.hash_version, &geometry.hash_seed, 150_000);
         assert!(pairs.len() >= 2, "{hash}: {} pairs", pairs.len());

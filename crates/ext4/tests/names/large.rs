@@ -103,7 +103,8 @@ fn a_tree_of_two_levels_is_what_the_kernel_expects() {
     });
     assert_eq!(levels(&image), 1);
     let file = image.to_file();
-    let mount = testkit::judge::LoopMount::new(file.path(), "ext4", "rw").expect("the kernel mounts");
+    let mount =
+        testkit::judge::LoopMount::new(file.path(), "ext4", "rw").expect("the kernel mounts");
     let large = mount.path().join("large");
     assert_eq!(std::fs::read_dir(&large).expect("listed").count(), 20_001);
     // The kernel changes it, and then we again.

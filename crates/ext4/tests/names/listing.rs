@@ -1,7 +1,7 @@
 //! Listing a directory while it changes.
 
-use base::{Ino, Rng};
 use base::map::HashMap;
+use base::{Ino, Rng};
 use rt::Cx;
 use vfs::FileSystem;
 
@@ -88,7 +88,8 @@ fn a_stable_name_is_listed_exactly_once() {
 #[test]
 fn names_of_a_weak_hash_are_listed_exactly_once() {
     for hash in ["legacy", "tea"] {
-        let image = Image::new(&format!("-t ext4 -b 1024 -E hash_alg={hash}"), 32);
+        let tune = format!("ssv def_hash_version {hash}\n");
+        let image = Image::tuned("-t ext4 -b 1024", 32, &tune);
         rt::testing::world(|cx| list_while_changing(cx, &image, 8000, 4000, 9));
     }
 }

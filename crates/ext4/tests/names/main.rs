@@ -4,8 +4,8 @@
 mod acls;
 mod collisions;
 mod large;
-mod listing;
 mod links;
+mod listing;
 mod model;
 mod support;
 mod xattrs;
