@@ -297,9 +297,9 @@ impl Mapping {
         self.ops()?.map(cx, self, first, last - first)
     }
 
-    /// Copies `data` to `off`, and lets the size grow to its end. The file system has checked limits
-    /// and permissions and holds its inode lock. May park: reserves blocks, waits for memory, waits
-    /// at the dirty limit.
+    /// Copies `data` to `off`, and lets the size grow to its end. The file system has checked
+    /// limits and permissions and holds its inode lock. May park: reserves blocks, waits for
+    /// memory, waits at the dirty limit.
     ///
     /// # Errors
     /// Those of [`MappingOps::reserve`], before anything is copied; `ESTALE` where the file system

@@ -24,8 +24,8 @@ const WAIT_MAX: Nanos = Nanos::from_secs(10);
 
 impl PageCache {
     /// Takes memory for `folios` folios from the limit. May park: gives up other folios, and waits
-    /// for write-back where all are dirty. Where nothing can be given up at all (everything is being
-    /// read by others), the limit is exceeded and counted.
+    /// for write-back where all are dirty. Where nothing can be given up at all (everything is
+    /// being read by others), the limit is exceeded and counted.
     pub(crate) fn charge(self: &Arc<Self>, cx: &mut Cx, folios: u64) {
         let bytes = folios << self.folio_shift;
         loop {
@@ -55,7 +55,8 @@ impl PageCache {
         }
     }
 
-    /// As [`charge`](PageCache::charge), but does not wait for write-back: rather exceeds the limit.
+    /// As [`charge`](PageCache::charge), but does not wait for write-back: rather exceeds the
+    /// limit.
     pub(crate) fn charge_nowait(&self, cx: &Cx, folios: u64) {
         let bytes = folios << self.folio_shift;
         let before = self.memory.fetch_add(bytes, Ordering::Relaxed);

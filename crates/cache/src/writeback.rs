@@ -8,8 +8,8 @@
 //!
 //! Bios are collected in a [`WritePlug`] that lives across files, so that neighbours on the device
 //! become one request. A plug is shared with those who wait: whoever waits for a write that still
-//! sits in somebody's plug submits it. So a task may hold a plug while it waits for a journal commit
-//! that waits for the plug's data.
+//! sits in somebody's plug submits it. So a task may hold a plug while it waits for a journal
+//! commit that waits for the plug's data.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -229,7 +229,8 @@ impl Backing {
     }
 
     /// Writes everything that is dirty, in the order of the file numbers and under one plug, and
-    /// waits for it and for what was in flight already. Does not flush the device's cache. May park.
+    /// waits for it and for what was in flight already. Does not flush the device's cache. May
+    /// park.
     ///
     /// # Errors
     /// The latest write error of any file since the last `sync` that reported one.
@@ -296,7 +297,8 @@ impl Backing {
     }
 
     /// Called by writers after each step: sends the flusher off above the background limit, and
-    /// waits above the dirty limit until enough is written, or a flusher finds that it cannot write.
+    /// waits above the dirty limit until enough is written, or a flusher finds that it cannot
+    /// write.
     pub(crate) fn balance(self: &Arc<Self>, cx: &mut Cx) {
         let cache = &self.cache;
         let config = &cache.config;

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! A read takes any range; holes and unwritten extents give zeros without the device. A write goes
-//! to the device where it overwrites written blocks inside the file; parts that need blocks, or make
-//! the file longer, go through the cache, are written out and dropped again, as Linux's file systems
-//! do where they fall back to buffered I/O. So allocation and the order of journal and data stay in
-//! one place, the file system's `writepages`.
+//! to the device where it overwrites written blocks inside the file; parts that need blocks, or
+//! make the file longer, go through the cache, are written out and dropped again, as Linux's file
+//! systems do where they fall back to buffered I/O. So allocation and the order of journal and data
+//! stay in one place, the file system's `writepages`.
 //!
 //! The caller is the file system: it holds the inode's lock over the call (shared for a read,
 //! exclusive for a write), so that no truncate frees the blocks of bios in flight, and has no
@@ -61,8 +61,8 @@ fn check_aligned(mapping: &Mapping, off: u64, len: u64) -> Result<(), Errno> {
 /// Reads from `off` on into `buf`; answers how many bytes the file had there. May park.
 ///
 /// # Errors
-/// `EINVAL` where offset or length is not a multiple of [`alignment`]; `EIO` of the device or of the
-/// write-back before it; those of the file system's map.
+/// `EINVAL` where offset or length is not a multiple of [`alignment`]; `EIO` of the device or of
+/// the write-back before it; those of the file system's map.
 pub fn read(cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, buf: &mut [u8]) -> Result<usize, Errno> {
     check_aligned(mapping, off, buf.len() as u64)?;
     let mut done = 0;

@@ -71,8 +71,8 @@ impl Mapping {
     }
 
     /// Forgets the bytes of `range`, which read as zeros afterwards: whole blocks inside are
-    /// dropped, dirty or not; of the blocks that are cut at either end, the part inside is made zero
-    /// and dirty where the block has a place on the device. Waits for writes in flight there.
+    /// dropped, dirty or not; of the blocks that are cut at either end, the part inside is made
+    /// zero and dirty where the block has a place on the device. Waits for writes in flight there.
     ///
     /// The file system calls it before it frees the blocks, and, where readers may run beside,
     /// calls [`discard`](Mapping::discard) with the whole blocks again after the extents are gone.
@@ -105,8 +105,8 @@ impl Mapping {
         self.retire(cx);
     }
 
-    /// Writes `range` out and drops it from memory, for direct I/O. What was dirtied meanwhile
-    /// stays. May park.
+    /// Writes `range` out and drops it from memory, for direct I/O. Blocks that were dirtied
+    /// meanwhile stay. May park.
     ///
     /// # Errors
     /// As [`flush`](Mapping::flush).
@@ -162,6 +162,7 @@ impl Mapping {
             let start = index << shift;
             let inner = range.start.saturating_sub(start) as u32
                 ..range.end.saturating_sub(start).min(1 << shift) as u32;
+            let dirty = self.dirty_blocks(state, index);
             let folio = state.index.get_mut(index).expect("the folio was just found");
             if !folio.reading.is_empty() {
                 // Cancel all of them: the parts outside are asked for again.
@@ -169,9 +170,11 @@ impl Mapping {
                 folio.epoch = epoch;
             }
             if keep_dirty {
-                let dirty: Vec<_> = folio.dirty.within(inner.clone()).collect();
-                folio.valid.remove(inner);
-                dirty.into_iter().for_each(|part| folio.valid.insert(part));
+                // A dirty block stays whole: write-back may have found it complete already, and
+                // may be about to give it a place on the device.
+                for clean in dirty.gaps(inner) {
+                    folio.valid.remove(clean);
+                }
             } else {
                 folio.forget(inner);
             }

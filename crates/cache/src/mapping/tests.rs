@@ -113,9 +113,26 @@ pub(super) struct ToyFs {
     pub(super) errno: SpinLock<Option<Errno>>,
     /// The map tells only so many bytes at once.
     pub(super) map_max: u64,
+    /// Time that the map takes, as if it read metadata.
+    pub(super) map_delay: Nanos,
+    /// Keeps write-back away from a file that shrinks.
+    writeback: rt::Mutex<()>,
 }
 
 impl ToyFs {
+    pub(super) fn new(room: u64, block: u64, disk: Arc<SpinLock<Disk>>) -> ToyFs {
+        ToyFs {
+            room,
+            block,
+            disk,
+            allocated: rt::Mutex::new(BTreeSet::new()),
+            errno: SpinLock::new(None),
+            map_max: u64::MAX,
+            map_delay: Nanos::ZERO,
+            writeback: rt::Mutex::named("write-back", ()),
+        }
+    }
+
     fn place(&self, mapping: &Mapping, off: u64) -> u64 {
         mapping.id() * self.room + off
     }
@@ -137,25 +154,33 @@ impl ToyFs {
     }
 
     pub(super) fn truncate(&self, cx: &mut Cx, mapping: &Arc<Mapping>, size: u64) {
+        let guard = self.writeback.lock(cx);
         mapping.truncate(cx, size).expect("truncates");
         self.free(cx, mapping, size..u64::MAX);
+        drop(guard);
     }
 
     pub(super) fn punch(&self, cx: &mut Cx, mapping: &Arc<Mapping>, range: std::ops::Range<u64>) {
+        let guard = self.writeback.lock(cx);
         mapping.punch(cx, range.clone()).expect("punches");
         self.free(cx, mapping, range);
+        drop(guard);
     }
 }
 
 impl MappingOps for ToyFs {
     fn map(&self, cx: &mut Cx, m: &Arc<Mapping>, off: u64, len: u64) -> Result<Pieces, Errno> {
-        assert!(off % self.block == 0 && len % self.block == 0 && len > 0, "whole blocks");
+        let whole = off.is_multiple_of(self.block) && len.is_multiple_of(self.block);
+        assert!(whole && len > 0, "whole blocks");
+        if self.map_delay > Nanos::ZERO {
+            cx.sleep(self.map_delay);
+        }
         let allocated = self.allocated.lock(cx);
         let mut pieces = Pieces::new();
         for at in (off..off + len.min(self.map_max)).step_by(self.block as usize) {
             let place = self.place(m, at);
             let there = at < self.room && allocated.contains(&(place / self.block));
-            let sector = there.then(|| Sector(place / SECTOR_SIZE));
+            let sector = there.then_some(Sector(place / SECTOR_SIZE));
             match pieces.last_mut() {
                 Some(last) if last.sector.is_some() == there => last.len += self.block,
                 _ => pieces.push(Piece { off: at, len: self.block, sector }),
@@ -175,7 +200,11 @@ impl MappingOps for ToyFs {
         m: &Arc<Mapping>,
         wb: &mut WritebackControl<'_>,
     ) -> Result<(), Errno> {
+        let _guard = self.writeback.lock(cx);
         while let Some(range) = m.next_dirty(cx, wb)? {
+            if self.map_delay > Nanos::ZERO {
+                cx.sleep(self.map_delay);
+            }
             if let Some(errno) = *self.errno.lock_irq() {
                 return Err(errno);
             }
@@ -218,16 +247,18 @@ impl Rig {
         let queue = Queue::new(&runtime, Arc::new(device), QueueConfig::default()).expect("queue");
         let cache = PageCache::new(&runtime, config);
         let backing = cache.backing(queue, block);
-        let fs = Arc::new(ToyFs {
-            room,
-            block: u64::from(block),
-            disk: disk.clone(),
-            allocated: rt::Mutex::new(BTreeSet::new()),
-            errno: SpinLock::new(None),
-            map_max: u64::MAX,
-        });
+        let fs = Arc::new(ToyFs::new(room, u64::from(block), disk.clone()));
         let ops: Arc<dyn MappingOps> = fs.clone();
         Rig { disk, cache, backing, fs, ops }
+    }
+
+    /// Changes the file system, of which no file was opened yet.
+    pub(super) fn with_fs(mut self, change: impl FnOnce(&mut ToyFs)) -> Rig {
+        let mut fs = ToyFs::new(self.fs.room, self.fs.block, self.disk.clone());
+        change(&mut fs);
+        self.fs = Arc::new(fs);
+        self.ops = self.fs.clone();
+        self
     }
 
     /// The mapping of file `id`, of `size` bytes.

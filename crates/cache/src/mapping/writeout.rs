@@ -179,7 +179,7 @@ impl Mapping {
     }
 
     /// The blocks of the folio at `index` that have a dirty byte, relative to the folio.
-    fn dirty_blocks(&self, state: &State, index: u64) -> RangeSet {
+    pub(super) fn dirty_blocks(&self, state: &State, index: u64) -> RangeSet {
         let block = self.backing().block_size();
         let mut blocks = RangeSet::new();
         if let Some(folio) = state.index.get(index) {
@@ -192,8 +192,8 @@ impl Mapping {
 
     /// Takes the dirty blocks of `off..off + len` out and puts them as bios, for the device's
     /// sectors from `sector` on, into `wb`'s plug; then moves the cursor behind them. Blocks that
-    /// are clean by now, not complete, or in flight are left out. Answers the number of bytes taken.
-    /// `off` and `len` are multiples of the block size. May park: a full plug is submitted.
+    /// are clean by now, not complete, or in flight are left out. Answers the number of bytes
+    /// taken. `off` and `len` are multiples of the block size. May park: a full plug is submitted.
     ///
     /// The memory is not copied: the bios hold references, and who writes to a folio in flight gets
     /// a copy; so the blocks become clean now, and dirty again with the next write.
