@@ -1,1 +1,7 @@
-fn main() {}
+//! The command `iopath`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    iopath::cli::main(std::env::args_os().collect())
+}

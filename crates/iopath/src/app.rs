@@ -1,0 +1,84 @@
+//! What every command works with: the task, the options for all, the output.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+use base::Errno;
+use clap::{Args, ValueEnum};
+use rt::Cx;
+
+use crate::out::Out;
+use crate::text;
+
+/// Options that every command takes.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Print JSON: one document, or one line per name
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// No progress, no notes
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Memory for cached content, e.g. 64M
+    #[arg(long, global = true, value_name = "SIZE", value_parser = text::parse_size,
+          default_value = "256M", hide_default_value = false)]
+    pub cache_size: u64,
+    /// Bypass the host's page cache (O_DIRECT)
+    #[arg(long, global = true)]
+    pub direct: bool,
+    /// How to talk to the host's storage
+    #[arg(long, global = true, value_enum, default_value_t = EngineArg::Auto)]
+    pub engine: EngineArg,
+}
+
+/// The engine of real devices.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EngineArg {
+    /// io_uring where it pays, else pread and pwrite
+    Auto,
+    /// io_uring
+    Uring,
+    /// pread and pwrite
+    Psync,
+}
+
+/// A running command.
+pub struct App<'c> {
+    /// The task that runs it.
+    pub cx: &'c mut Cx,
+    /// Global options.
+    pub options: Options,
+    /// Standard output.
+    pub out: Out,
+}
+
+/// Turns an errno at a place into a message.
+pub fn at(place: impl std::fmt::Display) -> impl FnOnce(Errno) -> anyhow::Error {
+    move |errno| anyhow!("{place}: {}", explain(errno))
+}
+
+/// An errno in words, with what to do about it.
+fn explain(errno: Errno) -> String {
+    let hint = match errno {
+        Errno::EUCLEAN | Errno::EBADMSG => "; `iopath check` tells what is damaged",
+        Errno::ENOSPC => "; `iopath df` shows what is free",
+        _ => "",
+    };
+    format!("{errno}{hint}")
+}
+
+/// The way from a host path to text.
+pub fn shown(path: &std::path::Path) -> String {
+    path.display().to_string()
+}
+
+/// Reads a host path that must not be empty.
+///
+/// # Errors
+/// It is.
+pub fn host_path(path: &std::ffi::OsStr) -> Result<PathBuf> {
+    match path.is_empty() {
+        true => Err(anyhow!("an empty path names nothing")),
+        false => Ok(PathBuf::from(path)),
+    }
+}

@@ -1,0 +1,136 @@
+//! The command line: which commands there are, and how their outcome becomes an exit status.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use rt::Runtime;
+
+use crate::app::{App, Options};
+use crate::cmd;
+use crate::out::Out;
+
+/// Read, write, make and check ext2, ext3 and ext4 images without root and without mounting
+#[derive(Parser)]
+#[command(name = "iopath", version, disable_help_subcommand = true, after_help = AFTER)]
+struct Cli {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER: &str = "\
+A TARGET is an image file or a block device, with @N for its Nth partition;
+TARGET:/path is a place inside. Examples:
+  iopath mkfs -t ext4 --size 64M disk.img
+  iopath cp -a ./tree disk.img:/
+  iopath ls -l disk.img:/tree
+  iopath check disk.img
+Exit status: 0 done, 1 failed, 2 wrong usage; `check` has those of fsck(8).";
+
+macro_rules! commands {
+    ($($variant:ident => $module:ident,)*) => {
+        #[derive(Subcommand)]
+        enum Command {
+            $($variant(cmd::$module::Options),)*
+        }
+
+        impl Command {
+            fn run(&self, app: &mut App) -> anyhow::Result<ExitCode> {
+                match self {
+                    $(Command::$variant(options) => cmd::$module::run(app, options),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Info => info,
+    Ls => ls,
+    Tree => tree,
+    Stat => stat,
+    Cat => cat,
+    Cp => cp,
+    Mkdir => mkdir,
+    Mv => mv,
+    Rm => rm,
+    Ln => ln,
+    Chmod => chmod,
+    Chown => chown,
+    Touch => touch,
+    Truncate => truncate,
+    Xattr => xattr,
+    Df => df,
+    Mkfs => mkfs,
+    Check => check,
+    Replay => replay,
+    Manifest => manifest,
+    Completions => completions,
+    Man => man,
+}
+
+/// The description of the command line, for completions and manual pages.
+pub fn describe() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs a command line; the first argument is the program's name.
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    let is_check = args.iter().skip(1).any(|arg| arg == "check")
+        && args.iter().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"))
+            == Some(&OsString::from("check"));
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _standard_streams_may_be_closed = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ => ExitCode::from(if is_check { cmd::check::USAGE } else { 2 }),
+            };
+        }
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let options = cli.options.clone();
+    let out = Out::new(options.json, options.quiet);
+    let result = Runtime::real(cpus).enter("iopath", |cx| {
+        let mut app = App { cx, options, out };
+        let result = cli.command.run(&mut app);
+        let flushed = app.out.flush();
+        result.and_then(|code| flushed.map(|()| code).map_err(anyhow::Error::from))
+    });
+    match result {
+        Ok(code) => code,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("iopath: {error:#}");
+            ExitCode::from(if is_check { cmd::check::OPERATIONAL } else { 1 })
+        }
+    }
+}
+
+/// The reader of our output went away, as `head` does: no failure of ours.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        describe().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in describe().get_subcommands() {
+            let help = command.get_after_help().map(|text| text.to_string()).unwrap_or_default();
+            assert!(help.contains("iopath "), "{} shows no example", command.get_name());
+        }
+    }
+}

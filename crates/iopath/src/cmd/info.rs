@@ -1,0 +1,92 @@
+//! `info`: what a target holds.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::recognise::Format;
+use crate::storage::{self, Storage};
+use crate::target::Place;
+use crate::text;
+
+/// Show what a target holds: partitions, format, features, state
+#[derive(Args)]
+#[command(after_help = "Examples:
+  iopath info disk.img
+  iopath info --json disk.img@1 | jq .features")]
+pub struct Options {
+    /// Image or device: TARGET
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+/// Runs `info`. Nothing is written, and a dirty journal is no obstacle.
+///
+/// # Errors
+/// A target that cannot be opened.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    for target in &options.targets {
+        let target = Place::parse(target)?.target;
+        let storage = Storage::open(app, &target, false)?;
+        let mut facts = Map::new();
+        let mut fact = |key: &str, value: Value| facts.insert(key.to_string(), value);
+        fact("target", json!(target.to_string()));
+        fact("size", json!(storage.bytes()));
+        match storage.format(app)? {
+            Format::Ext(kind) => {
+                fact("format", json!(kind));
+                for (key, value) in storage::ext_facts(app, &storage)? {
+                    fact(key, value);
+                }
+            }
+            Format::Other(name, hint) => {
+                fact("format", json!(name));
+                fact("hint", json!(hint));
+            }
+            Format::Partitioned(table) => {
+                fact("format", json!(format!("{table} partition table")));
+                fact("partitions", storage::partitions(app, &target)?);
+            }
+            Format::Blank => {
+                fact("format", json!("blank"));
+                fact("hint", json!(format!("make a file system: iopath mkfs -t ext4 {target}")));
+            }
+            Format::Unknown => {
+                fact("format", json!("unknown"));
+            }
+        }
+        show(app, facts)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(app: &mut App, facts: Map<String, Value>) -> Result<()> {
+    if app.out.json {
+        return Ok(app.out.document(&Value::Object(facts))?);
+    }
+    for (key, value) in facts {
+        let label = key.replace('_', " ");
+        let shown = match &value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) if key == "size" => {
+                format!("{number} bytes ({})", text::size(number.as_u64().unwrap_or(0)))
+            }
+            Value::Array(items) if items.iter().all(Value::is_string) => {
+                items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+            }
+            Value::Array(items) => {
+                for item in items {
+                    app.out.line(format!("{:>16}: {item}", label.trim_end_matches('s')))?;
+                }
+                continue;
+            }
+            other => other.to_string(),
+        };
+        app.out.line(format!("{label:>16}: {shown}"))?;
+    }
+    Ok(())
+}

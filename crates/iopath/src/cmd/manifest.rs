@@ -1,0 +1,133 @@
+//! `manifest`: one JSON line per name, for comparing trees.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use base::Ino;
+use clap::Args;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use vfs::{Attr, FileType};
+
+use super::ls::join;
+use crate::app::{App, at};
+use crate::out::Progress;
+use crate::session::{self, Session};
+use crate::target::Place;
+use crate::text;
+
+/// Print one JSON line per name: everything that a copy should keep
+#[derive(Args)]
+#[command(after_help = "\
+Names of a directory are sorted by bytes, each followed by what is below it. In paths and targets \\\\ is a backslash and \\xHH a byte that is
+not UTF-8. Values of attributes are hexadecimal. Directories have size 0: theirs is the
+format's affair.
+
+Examples:
+  iopath manifest disk.img > before.jsonl
+  iopath manifest disk.img:/etc | jq -r 'select(.type == \"file\") | .sha256 + \" \" + .path'
+  diff <(iopath manifest a.img) <(iopath manifest b.img)")]
+pub struct Options {
+    /// Directory or file: TARGET or TARGET:/path
+    #[arg(value_name = "PLACE")]
+    place: OsString,
+    /// Leave contents unread: no sha256
+    #[arg(long)]
+    no_hash: bool,
+}
+
+/// Runs `manifest`.
+///
+/// # Errors
+/// A place that cannot be opened or read.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let place = Place::parse(&options.place)?;
+    let mut progress = app.out.progress("reading");
+    session::with_place(app, &place, false, |app, session| {
+        let attr = session.find(app, &place.path, false)?;
+        let mut walk = Walk { session, hash: !options.no_hash, progress: &mut progress };
+        walk.name(app, &place.path, &attr)
+    })?;
+    progress.finish();
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Walk<'a> {
+    session: &'a Session,
+    hash: bool,
+    progress: &'a mut Progress,
+}
+
+impl Walk<'_> {
+    fn name(&mut self, app: &mut App, path: &[u8], attr: &Attr) -> Result<()> {
+        let line = self.line(app, path, attr)?;
+        app.out.document(&line)?;
+        self.progress.add(1, if attr.kind == FileType::Regular { attr.size } else { 0 });
+        if !attr.is_dir() {
+            return Ok(());
+        }
+        let mut children: Vec<(Vec<u8>, Ino)> = Vec::new();
+        let fs = &self.session.fs;
+        let listed = fs.readdir(app.cx, attr.ino, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                children.push((entry.name.to_vec(), entry.ino));
+            }
+            true
+        });
+        listed.map_err(at(self.session.place(path)))?;
+        children.sort();
+        for (name, ino) in children {
+            let below = join(path, &name);
+            let attr = fs.getattr(app.cx, ino).map_err(at(self.session.place(&below)))?;
+            self.name(app, &below, &attr)?;
+        }
+        Ok(())
+    }
+
+    fn line(&self, app: &mut App, path: &[u8], attr: &Attr) -> Result<Value> {
+        let (fs, place) = (&self.session.fs, self.session.place(path));
+        let mut line = Map::new();
+        let mut put = |key: &str, value: Value| line.insert(key.to_string(), value);
+        put("path", json!(text::escape(path)));
+        put("type", json!(attr.kind.word()));
+        put("mode", json!(format!("{:04o}", attr.mode)));
+        put("uid", json!(attr.uid));
+        put("gid", json!(attr.gid));
+        put("size", json!(if attr.is_dir() { 0 } else { attr.size }));
+        put("mtime_ns", super::ls::attr_json(attr)["mtime_ns"].clone());
+        put("nlink", json!(attr.nlink));
+        put("rdev", json!(attr.rdev));
+        let mut names = fs.listxattr(app.cx, attr.ino).map_err(at(&place))?;
+        names.sort();
+        let mut xattrs = Map::new();
+        for name in names {
+            let value = fs.getxattr(app.cx, attr.ino, &name).map_err(at(&place))?;
+            xattrs.insert(text::escape(&name), json!(text::hex(&value)));
+        }
+        put("xattrs", Value::Object(xattrs));
+        match attr.kind {
+            FileType::Symlink => {
+                let target = fs.readlink(app.cx, attr.ino).map_err(at(&place))?;
+                put("target", json!(text::escape(&target)));
+            }
+            FileType::Regular if self.hash => {
+                let mut hash = Sha256::new();
+                let mut buf = vec![0; 256 << 10];
+                let mut offset = 0;
+                loop {
+                    let count = fs.read(app.cx, attr.ino, offset, &mut buf);
+                    let count = count.map_err(at(format!("{place} at byte {offset}")))?;
+                    if count == 0 {
+                        break;
+                    }
+                    hash.update(&buf[..count]);
+                    offset += count as u64;
+                }
+                put("sha256", json!(text::hex(&hash.finalize())));
+            }
+            _ => {}
+        }
+        Ok(Value::Object(line))
+    }
+}

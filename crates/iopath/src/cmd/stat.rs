@@ -1,0 +1,139 @@
+//! `stat`: all attributes of an inode, and where its content lies.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use base::Errno;
+use clap::Args;
+use serde_json::json;
+use vfs::{ExtentState, FileExtent, FileType};
+
+use super::ls::attr_json;
+use crate::app::{App, at};
+use crate::session::{self, Session};
+use crate::target::Place;
+use crate::text;
+
+/// Show all attributes of a file, and with -e where its content lies
+#[derive(Args)]
+#[command(after_help = "Examples:
+  iopath stat disk.img:/etc/passwd
+  iopath stat -e disk.img:/var/log/big.log
+  iopath stat --json disk.img:/ | jq .mode")]
+pub struct Options {
+    /// What to show: TARGET:/path
+    #[arg(required = true, value_name = "PLACE")]
+    places: Vec<OsString>,
+    /// The extents: offset in the file, offset on the device, length, in bytes
+    #[arg(short, long)]
+    extents: bool,
+    /// Follow a final symlink
+    #[arg(short = 'L', long)]
+    dereference: bool,
+}
+
+/// Runs `stat`.
+///
+/// # Errors
+/// A place that cannot be opened or read.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    for place in &options.places {
+        let place = Place::parse(place)?;
+        session::with_place(app, &place, false, |app, session| {
+            show(app, session, &place.path, options)
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Result<()> {
+    let attr = session.find(app, path, options.dereference)?;
+    let place = session.place(path);
+    let target = match attr.kind {
+        FileType::Symlink => {
+            Some(session.fs.readlink(app.cx, attr.ino).map_err(at(&place))?)
+        }
+        _ => None,
+    };
+    let mut extents = Vec::new();
+    if options.extents {
+        match session.fs.fiemap(app.cx, attr.ino, 0, u64::MAX) {
+            Ok(list) => extents = list,
+            Err(Errno::EOPNOTSUPP) => {}
+            Err(errno) => return Err(at(&place)(errno)),
+        }
+    }
+    let mut xattrs = session.fs.listxattr(app.cx, attr.ino).map_err(at(&place))?;
+    xattrs.sort();
+    if app.out.json {
+        let mut value = attr_json(&attr);
+        value["path"] = json!(text::escape(path));
+        value["target"] = json!(target.map(|target| text::escape(&target)));
+        value["xattrs"] = xattrs.iter().map(|name| text::escape(name)).collect();
+        if options.extents {
+            value["extents"] = extents.iter().map(extent_json).collect();
+        }
+        return Ok(app.out.document(&value)?);
+    }
+    let arrow = target.map(|t| format!(" -> {}", text::printable(&t))).unwrap_or_default();
+    let mut lines = vec![
+        format!("  Place: {}:{}{arrow}", session.target, text::printable(path)),
+        format!(
+            "   Type: {}   Inode: {}   Links: {}   Generation: {}",
+            attr.kind.word(),
+            attr.ino,
+            attr.nlink,
+            attr.generation
+        ),
+        format!(
+            "   Size: {}   Blocks: {} of 512 bytes   I/O size: {}",
+            attr.size, attr.blocks, attr.blksize
+        ),
+        format!(
+            "   Mode: {:04o} {}   Owner: {}   Group: {}",
+            attr.mode,
+            text::mode_letters(attr.kind, attr.mode),
+            attr.uid,
+            attr.gid
+        ),
+    ];
+    if attr.kind.is_device() {
+        let (major, minor) = (vfs::major(attr.rdev), vfs::minor(attr.rdev));
+        lines.push(format!(" Device: {major}, {minor}"));
+    }
+    let times = [(" Access", Some(attr.atime)), (" Modify", Some(attr.mtime))];
+    for (label, time) in times.into_iter().chain([(" Change", Some(attr.ctime)), ("  Birth", attr.btime)])
+    {
+        lines.extend(time.map(|time| format!("{label}: {}", text::full_time(time))));
+    }
+    lines.extend(xattrs.iter().map(|name| format!("  Xattr: {}", text::printable(name))));
+    for extent in &extents {
+        lines.push(format!(
+            " Extent: file {} device {} length {} {}",
+            extent.offset,
+            extent.physical,
+            extent.len,
+            state(extent)
+        ));
+    }
+    lines.iter().try_for_each(|line| app.out.line(line))?;
+    Ok(())
+}
+
+fn state(extent: &FileExtent) -> &'static str {
+    match extent.state {
+        ExtentState::Written => "written",
+        ExtentState::Unwritten => "unwritten",
+        ExtentState::Delayed => "delayed",
+    }
+}
+
+fn extent_json(extent: &FileExtent) -> serde_json::Value {
+    json!({
+        "offset": extent.offset,
+        "physical": extent.physical,
+        "len": extent.len,
+        "state": state(extent),
+    })
+}

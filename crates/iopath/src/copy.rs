@@ -1,0 +1,295 @@
+//! Copying trees between the host, images and archives.
+//!
+//! ```text
+//!   source (host, image, archive)  --batches-->  sink (image, host, archive)
+//!        task "source"               channel           the calling task
+//! ```
+//!
+//! A source walks a tree in an order where directories come before what they hold, and puts events into
+//! [`Batch`]es: nodes, and the data of the file that came last. A sink carries them out. The two run in
+//! two tasks, so that reading one side overlaps writing the other; a few batches go round between them,
+//! and no name costs an allocation of its own.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use base::Timespec;
+use rt::{Channel, Cx};
+use vfs::FileType;
+
+use crate::out::Progress;
+
+pub mod host_sink;
+pub mod host_source;
+pub mod image_sink;
+pub mod image_source;
+pub mod tar_sink;
+pub mod tar_source;
+
+/// What is carried over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keep {
+    /// Descend into directories (`-r`).
+    pub recursive: bool,
+    /// Owners, times, attributes, ACLs and hard links as well (`-a`).
+    pub all: bool,
+}
+
+/// What a source tells about a node. Times and owner are used with [`Keep::all`] only.
+#[derive(Clone, Copy, Debug)]
+pub struct Meta {
+    /// Type.
+    pub kind: FileType,
+    /// Permission bits, 12 of them.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number as stat(2) gives it.
+    pub rdev: u64,
+    /// Size of a regular file in bytes.
+    pub size: u64,
+    /// Access time.
+    pub atime: Timespec,
+    /// Modification time.
+    pub mtime: Timespec,
+    /// The node has other names, which may come later.
+    pub linked: bool,
+}
+
+/// One step of a copy. Ranges lie in [`Batch::bytes`].
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A node at a path relative to the root of the copy (empty: the root itself).
+    Node {
+        /// Where.
+        path: Range<usize>,
+        /// What.
+        meta: Meta,
+        /// Target of a symlink.
+        target: Range<usize>,
+        /// The next so many events of the kind `Xattr` belong to it.
+        xattrs: u32,
+    },
+    /// An attribute of the node before.
+    Xattr {
+        /// Name with prefix.
+        name: Range<usize>,
+        /// Value.
+        value: Range<usize>,
+    },
+    /// A further name of a node that came before.
+    Link {
+        /// The new name.
+        path: Range<usize>,
+        /// Path of the node.
+        to: Range<usize>,
+    },
+    /// Content of the regular file that came last, in rising order; what is left out is a hole.
+    Data {
+        /// Place in the file, bytes.
+        offset: u64,
+        /// Content.
+        data: Range<usize>,
+    },
+    /// The regular file that came last is complete.
+    End,
+}
+
+/// Events and the bytes that they refer to.
+#[derive(Default)]
+pub struct Batch {
+    /// Paths, names, values, contents.
+    pub bytes: Vec<u8>,
+    /// What to do.
+    pub events: Vec<Event>,
+}
+
+impl Batch {
+    /// The bytes of a range.
+    pub fn at(&self, range: &Range<usize>) -> &[u8] {
+        &self.bytes[range.clone()]
+    }
+}
+
+/// Largest piece of content in one event, bytes.
+pub const PIECE: usize = 256 << 10;
+const BATCH_BYTES: usize = 512 << 10;
+const BATCH_EVENTS: usize = 512;
+const BATCHES: usize = 6;
+
+/// Where a source puts its events.
+pub struct Outbox {
+    batch: Batch,
+    full: Arc<Channel<Batch>>,
+    empty: Arc<Channel<Batch>>,
+}
+
+impl Outbox {
+    /// Stores bytes of the event to come.
+    pub fn store(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.batch.bytes.len();
+        self.batch.bytes.extend_from_slice(bytes);
+        start..self.batch.bytes.len()
+    }
+
+    /// Makes room for `len` bytes and lets `fill` write into it; keeps as many as it answers.
+    ///
+    /// # Errors
+    /// Those of `fill`.
+    pub fn store_with(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize>,
+    ) -> Result<Range<usize>> {
+        let start = self.batch.bytes.len();
+        self.batch.bytes.resize(start + len, 0);
+        let count = fill(&mut self.batch.bytes[start..])?;
+        self.batch.bytes.truncate(start + count);
+        Ok(start..start + count)
+    }
+
+    /// Adds an event. A `Node` must be followed by its `Xattr` events before [`Outbox::breathe`].
+    pub fn push(&mut self, event: Event) {
+        self.batch.events.push(event);
+    }
+
+    /// Hands the batch over if it is full. Ranges stored before are void afterwards.
+    ///
+    /// # Errors
+    /// The sink has stopped; its error is the one to tell.
+    pub fn breathe(&mut self, cx: &mut Cx) -> Result<()> {
+        if self.batch.bytes.len() >= BATCH_BYTES || self.batch.events.len() >= BATCH_EVENTS {
+            self.hand_over(cx)?;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, cx: &mut Cx) -> Result<()> {
+        let mut next = self.empty.recv(cx).ok_or_else(|| anyhow!("the copy was stopped"))?;
+        next.bytes.clear();
+        next.events.clear();
+        let batch = std::mem::replace(&mut self.batch, next);
+        self.full.send(cx, batch).map_err(|_| anyhow!("the copy was stopped"))
+    }
+}
+
+/// Something to copy from.
+pub trait Source: Send {
+    /// Puts the whole tree into the outbox.
+    ///
+    /// # Errors
+    /// Reading failed; names the path.
+    fn run(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()>;
+}
+
+/// Something to copy to.
+pub trait Sink {
+    /// Carries out the events of a batch.
+    ///
+    /// # Errors
+    /// Writing failed; names the path.
+    fn take(&mut self, cx: &mut Cx, batch: &Batch) -> Result<()>;
+
+    /// After the last batch: directories get their times, archives their end.
+    ///
+    /// # Errors
+    /// Writing failed.
+    fn finish(&mut self, cx: &mut Cx) -> Result<()>;
+}
+
+/// Copies everything from `source` to `sink`.
+///
+/// # Errors
+/// The first error of either side; of the sink's, if both failed.
+pub fn run(
+    cx: &mut Cx,
+    mut source: Box<dyn Source>,
+    sink: &mut dyn Sink,
+    progress: &mut Progress,
+) -> Result<()> {
+    let full = Arc::new(Channel::named("copy batches", BATCHES));
+    let empty = Arc::new(Channel::named("copy free batches", BATCHES));
+    for _ in 0..BATCHES - 1 {
+        let _room_for_all = empty.try_send(Batch::default());
+    }
+    let mut out = Outbox { batch: Batch::default(), full: full.clone(), empty: empty.clone() };
+    let producer = cx.spawn("source", move |cx| {
+        let mut result = source.run(cx, &mut out);
+        if result.is_ok() {
+            result = out.hand_over(cx);
+        }
+        out.full.close();
+        result
+    });
+    let mut written = Ok(());
+    while let Some(batch) = full.recv(cx) {
+        written = sink.take(cx, &batch);
+        if written.is_err() {
+            break;
+        }
+        count(&batch, progress);
+        let _source_is_done = empty.send(cx, batch);
+    }
+    // A source that waits for room or for an empty batch must not wait for ever.
+    full.close();
+    empty.close();
+    while full.try_recv().is_ok() {}
+    let read = producer.join(cx);
+    written?;
+    read?;
+    sink.finish(cx)
+}
+
+fn count(batch: &Batch, progress: &mut Progress) {
+    let (mut names, mut bytes) = (0, 0);
+    for event in &batch.events {
+        match event {
+            Event::Node { .. } | Event::Link { .. } => names += 1,
+            Event::Data { data, .. } => bytes += data.len() as u64,
+            _ => {}
+        }
+    }
+    progress.add(names, bytes);
+}
+
+/// Finds the further names of nodes that have several: the first path of each device and inode number.
+#[derive(Default)]
+pub struct Links {
+    first: HashMap<(u64, u64), Box<[u8]>>,
+}
+
+impl Links {
+    /// The path under which this node came before, if it did; else it is noted.
+    pub fn seen(&mut self, dev: u64, ino: u64, path: &[u8]) -> Option<&[u8]> {
+        use std::collections::hash_map::Entry;
+        match self.first.entry((dev, ino)) {
+            Entry::Occupied(entry) => Some(&*entry.into_mut()),
+            Entry::Vacant(entry) => {
+                entry.insert(path.into());
+                None
+            }
+        }
+    }
+}
+
+/// Appends a name to a path; answers the length to truncate the path to afterwards.
+pub fn descend(path: &mut Vec<u8>, name: &[u8]) -> usize {
+    let len = path.len();
+    if len > 0 {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    len
+}
+
+/// Splits a relative path into its directory and its last name.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&b| b == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}

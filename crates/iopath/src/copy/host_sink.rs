@@ -1,0 +1,373 @@
+//! Copying to the host: names are made in open directories, nothing is resolved twice, and no name of
+//! an image can lead out of the destination.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use base::Timespec;
+use rt::Cx;
+use rustix::fs::{self as sys, AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use vfs::FileType;
+
+use super::{Batch, Event, Keep, Meta, Sink, split};
+use crate::text;
+
+/// A directory of the host that receives a tree.
+pub struct HostSink {
+    top: PathBuf,
+    keep: Keep,
+    /// Open directories from the destination down to the one used last, with their relative paths.
+    stack: Vec<(Vec<u8>, OwnedFd)>,
+    /// Modes and times of directories, set when all names are in them.
+    late: Vec<(Vec<u8>, Meta)>,
+    file: Option<OpenFile>,
+    /// Owner of what is created without further ado.
+    me: (u32, u32),
+    /// A directory hands its group down, so that the group must always be set.
+    set_gid: bool,
+    refused_attributes: u64,
+}
+
+struct OpenFile {
+    fd: OwnedFd,
+    meta: Meta,
+    end: u64,
+    path: Vec<u8>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl HostSink {
+    /// A sink whose paths are relative to `top`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// It cannot be made or opened.
+    pub fn new(top: &Path, keep: Keep) -> Result<HostSink> {
+        let shown = || top.display().to_string();
+        match sys::mkdirat(CWD, top, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error).with_context(shown),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = sys::openat(CWD, top, flags, Mode::empty()).with_context(shown)?;
+        let set_gid = sys::fstat(&fd).with_context(shown)?.st_mode & 0o2000 != 0;
+        if keep.all {
+            // Modes given at creation are to be exact.
+            rustix::process::umask(Mode::empty());
+        }
+        let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Ok(HostSink {
+            top: top.to_path_buf(),
+            keep,
+            stack: vec![(Vec::new(), fd)],
+            late: Vec::new(),
+            file: None,
+            me,
+            set_gid,
+            refused_attributes: 0,
+        })
+    }
+
+    /// How many attributes the host did not accept (its file system has none, or they are for root).
+    pub fn refused_attributes(&self) -> u64 {
+        self.refused_attributes
+    }
+
+    fn shown(&self, path: &[u8]) -> String {
+        self.top.join(text::escape(path)).display().to_string()
+    }
+
+    /// Makes the directory of a relative path the last of the stack.
+    fn enter(&mut self, path: &[u8]) -> Result<()> {
+        while let Some((open, _)) = self.stack.last() {
+            let inside = open.is_empty()
+                || path == &open[..]
+                || (path.starts_with(open) && path.get(open.len()) == Some(&b'/'));
+            if inside || self.stack.len() == 1 {
+                break;
+            }
+            self.stack.pop();
+        }
+        loop {
+            let (open, fd) = self.stack.last().expect("the destination stays open");
+            if open.len() == path.len() {
+                return Ok(());
+            }
+            let start = if open.is_empty() { 0 } else { open.len() + 1 };
+            let len = path[start..].iter().position(|&b| b == b'/');
+            let end = len.map_or(path.len(), |len| start + len);
+            let name = safe_name(&path[start..end])?;
+            let flags =
+                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let next = match sys::openat(fd, name, flags, Mode::empty()) {
+                // An archive may leave directories out.
+                Err(Errno::NOENT) => sys::mkdirat(fd, name, Mode::from_raw_mode(0o755))
+                    .and_then(|()| sys::openat(fd, name, flags, Mode::empty())),
+                other => other,
+            };
+            let next = next.with_context(|| self.shown(&path[..end]))?;
+            self.stack.push((path[..end].to_vec(), next));
+        }
+    }
+
+    fn dir(&self) -> BorrowedFd<'_> {
+        self.stack.last().expect("the destination stays open").1.as_fd()
+    }
+
+    fn node(&mut self, batch: &Batch, at: usize) -> Result<()> {
+        let Event::Node { path, meta, target, xattrs } = &batch.events[at] else { return Ok(()) };
+        let (path, target) = (batch.at(path), batch.at(target));
+        let events = &batch.events[at + 1..at + 1 + *xattrs as usize];
+        let pairs = events.iter().filter_map(|event| match event {
+            Event::Xattr { name, value } => Some((batch.at(name), batch.at(value))),
+            _ => None,
+        });
+        if path.is_empty() {
+            if meta.kind != FileType::Directory {
+                bail!("{}: is a directory", self.top.display());
+            }
+            return self.made_directory(path, meta, pairs);
+        }
+        let (above, name) = split(path);
+        self.enter(above)?;
+        safe_name(name)?;
+        match meta.kind {
+            FileType::Directory => {
+                let mode = Mode::from_raw_mode(u32::from(meta.mode & 0o777) | 0o700);
+                match sys::mkdirat(self.dir(), name, mode) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error).with_context(|| self.shown(path)),
+                }
+                self.enter(path)?;
+                self.made_directory(path, meta, pairs)
+            }
+            FileType::Regular => {
+                let fd = self.create_file(name, meta).with_context(|| self.shown(path))?;
+                let xattrs = pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+                self.file = Some(OpenFile { fd, meta: *meta, end: 0, path: path.to_vec(), xattrs });
+                Ok(())
+            }
+            _ => {
+                self.create_other(name, meta, target).with_context(|| self.shown(path))?;
+                if self.keep.all {
+                    self.finish_other(name, meta, pairs).with_context(|| self.shown(path))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn made_directory<'b>(
+        &mut self,
+        path: &[u8],
+        meta: &Meta,
+        pairs: impl Iterator<Item = (&'b [u8], &'b [u8])>,
+    ) -> Result<()> {
+        if !self.keep.all {
+            return Ok(());
+        }
+        self.enter(path)?;
+        self.set_gid |= meta.mode & 0o2000 != 0;
+        self.chown_fd(self.dir(), meta).with_context(|| self.shown(path))?;
+        self.late.push((path.to_vec(), *meta));
+        let fd = self.dir().try_clone_to_owned()?;
+        for (name, value) in pairs {
+            self.set_xattr(&fd, path, name, value)?;
+        }
+        Ok(())
+    }
+
+    /// Runs `make`; if the name is taken by anything but a directory, that is removed first.
+    fn replacing<T>(
+        &self,
+        name: &[u8],
+        mut make: impl FnMut() -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        match make() {
+            Err(Errno::EXIST) => {
+                sys::unlinkat(self.dir(), name, AtFlags::empty())?;
+                Ok(make()?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn create_file(&self, name: &[u8], meta: &Meta) -> Result<OwnedFd> {
+        let flags = OFlags::WRONLY
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode((meta.mode & 0o777).into());
+        self.replacing(name, || sys::openat(self.dir(), name, flags, mode))
+    }
+
+    fn create_other(&self, name: &[u8], meta: &Meta, target: &[u8]) -> Result<()> {
+        if meta.kind == FileType::Symlink {
+            return self.replacing(name, || sys::symlinkat(target, self.dir(), name));
+        }
+        let mode = Mode::from_raw_mode((meta.mode & 0o777).into());
+        let kind = sys::FileType::from_raw_mode(u32::from(meta.kind.mode_bits()));
+        self.replacing(name, || sys::mknodat(self.dir(), name, kind, mode, meta.rdev)).with_context(
+            || match meta.kind.is_device() {
+                true => "making a device node (needs root)",
+                false => "making a node",
+            },
+        )
+    }
+
+    /// Owner, mode, attributes and times of a node that cannot be opened.
+    fn finish_other<'b>(
+        &mut self,
+        name: &[u8],
+        meta: &Meta,
+        pairs: impl Iterator<Item = (&'b [u8], &'b [u8])>,
+    ) -> Result<()> {
+        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+        if self.set_gid || (meta.uid, meta.gid) != self.me {
+            let (uid, gid) = owner(meta);
+            sys::chownat(self.dir(), name, Some(uid), Some(gid), nofollow)?;
+        }
+        if meta.kind != FileType::Symlink && meta.mode & 0o7000 != 0 {
+            let mode = Mode::from_raw_mode(meta.mode.into());
+            sys::chmodat(self.dir(), name, mode, AtFlags::empty())?;
+        }
+        let through = PathBuf::from(format!("/proc/self/fd/{}", self.dir().as_raw_fd()));
+        for (attribute, value) in pairs {
+            use std::os::unix::ffi::OsStrExt;
+            let at = through.join(std::ffi::OsStr::from_bytes(name));
+            let set = sys::lsetxattr(&at, attribute, value, XattrFlags::empty());
+            self.refused_or(set).with_context(|| text::escape(attribute))?;
+        }
+        Ok(sys::utimensat(self.dir(), name, &times(meta), nofollow)?)
+    }
+
+    fn set_xattr(&mut self, fd: &OwnedFd, path: &[u8], name: &[u8], value: &[u8]) -> Result<()> {
+        let set = sys::fsetxattr(fd, name, value, XattrFlags::empty());
+        self.refused_or(set)
+            .with_context(|| format!("{}: attribute {}", self.shown(path), text::escape(name)))
+    }
+
+    /// An attribute that the host does not take is counted, not fatal.
+    fn refused_or(&mut self, set: rustix::io::Result<()>) -> Result<()> {
+        match set {
+            Err(Errno::NOTSUP | Errno::PERM) => {
+                self.refused_attributes += 1;
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn chown_fd(&self, fd: BorrowedFd, meta: &Meta) -> Result<()> {
+        if self.set_gid || (meta.uid, meta.gid) != self.me {
+            let (uid, gid) = owner(meta);
+            sys::fchown(fd, Some(uid), Some(gid)).context("changing the owner (needs root)")?;
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, offset: u64, mut data: &[u8]) -> Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut at = offset;
+        while !data.is_empty() {
+            let written = match at == file.end {
+                true => rustix::io::write(&file.fd, data),
+                false => sys::seek(&file.fd, sys::SeekFrom::Start(at))
+                    .and_then(|_| rustix::io::write(&file.fd, data)),
+            };
+            match written {
+                Ok(count) => {
+                    data = &data[count..];
+                    at += count as u64;
+                    file.end = at;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    let path = std::mem::take(&mut file.path);
+                    return Err(error).with_context(|| self.shown(&path));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        self.finish_file(&file).with_context(|| self.shown(&file.path))
+    }
+
+    fn finish_file(&mut self, file: &OpenFile) -> Result<()> {
+        if file.end < file.meta.size {
+            sys::ftruncate(&file.fd, file.meta.size)?;
+        }
+        if !self.keep.all {
+            return Ok(());
+        }
+        self.chown_fd(file.fd.as_fd(), &file.meta)?;
+        if file.meta.mode & 0o7000 != 0 {
+            sys::fchmod(&file.fd, Mode::from_raw_mode(file.meta.mode.into()))?;
+        }
+        for (name, value) in &file.xattrs {
+            self.set_xattr(&file.fd, &file.path, name, value)?;
+        }
+        Ok(sys::futimens(&file.fd, &times(&file.meta))?)
+    }
+
+    fn link(&mut self, path: &[u8], to: &[u8]) -> Result<()> {
+        let (to_dir, to_name) = split(to);
+        self.enter(to_dir)?;
+        let from = self.dir().try_clone_to_owned()?;
+        let (above, name) = split(path);
+        self.enter(above)?;
+        (safe_name(name)?, safe_name(to_name)?);
+        let flags = AtFlags::empty();
+        self.replacing(name, || sys::linkat(&from, to_name, self.dir(), name, flags))
+            .with_context(|| format!("{}: link to {}", self.shown(path), self.shown(to)))
+    }
+}
+
+impl Sink for HostSink {
+    fn take(&mut self, _cx: &mut Cx, batch: &Batch) -> Result<()> {
+        for (at, event) in batch.events.iter().enumerate() {
+            match event {
+                Event::Node { .. } => self.node(batch, at)?,
+                Event::Xattr { .. } => {}
+                Event::Link { path, to } => self.link(batch.at(path), batch.at(to))?,
+                Event::Data { offset, data } => self.data(*offset, batch.at(data))?,
+                Event::End => self.end()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _cx: &mut Cx) -> Result<()> {
+        // The deepest first: a mode may take away the way to what is below.
+        for (path, meta) in std::mem::take(&mut self.late).into_iter().rev() {
+            self.enter(&path)?;
+            let mode = Mode::from_raw_mode(meta.mode.into());
+            sys::fchmod(self.dir(), mode).with_context(|| self.shown(&path))?;
+            sys::futimens(self.dir(), &times(&meta)).with_context(|| self.shown(&path))?;
+        }
+        Ok(())
+    }
+}
+
+/// A component that stays below its directory.
+fn safe_name(name: &[u8]) -> Result<&[u8]> {
+    let bad = matches!(name, b"" | b"." | b"..") || name.iter().any(|&b| b == b'/' || b == 0);
+    if bad {
+        bail!("the source holds the name `{}`, which is refused", text::printable(name));
+    }
+    Ok(name)
+}
+
+fn owner(meta: &Meta) -> (Uid, Gid) {
+    (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid))
+}
+
+fn times(meta: &Meta) -> Timestamps {
+    let time = |time: Timespec| sys::Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
+    Timestamps { last_access: time(meta.atime), last_modification: time(meta.mtime) }
+}

@@ -1,0 +1,281 @@
+//! Copying from the host: a walk over open directories, without looking paths up again.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use base::Timespec;
+use rt::Cx;
+use rustix::fs::{
+    self as sys, AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, Stat, fgetxattr, flistxattr,
+    lgetxattr, llistxattr,
+};
+use rustix::io::Errno;
+use vfs::FileType;
+
+use super::{Event, Keep, Links, Meta, Outbox, PIECE, Source, descend};
+use crate::text;
+
+/// A file or tree of the host.
+pub struct HostSource {
+    root: PathBuf,
+    /// The path of the root in the copy; empty: the root's content goes into the destination itself.
+    name: Vec<u8>,
+    keep: Keep,
+    links: Links,
+    /// Path in the copy of what is read now.
+    path: Vec<u8>,
+    scratch: Vec<u8>,
+    dents: Vec<MaybeUninit<u8>>,
+}
+
+impl HostSource {
+    /// Copies `root` to `name` in the destination.
+    pub fn new(root: PathBuf, name: Vec<u8>, keep: Keep) -> HostSource {
+        let path = name.clone();
+        HostSource {
+            root,
+            name,
+            keep,
+            links: Links::default(),
+            path,
+            scratch: vec![0; 64 << 10],
+            dents: vec![MaybeUninit::uninit(); 32 << 10],
+        }
+    }
+
+    /// The path that messages show.
+    fn shown(&self) -> String {
+        let below = self.path.strip_prefix(&self.name[..]).unwrap_or_default();
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        self.root.join(text::escape(below)).display().to_string()
+    }
+
+    /// Reads everything below an open directory. Names are collected first, so that one buffer of
+    /// entries serves all depths.
+    fn walk(&mut self, cx: &mut Cx, dir: BorrowedFd, out: &mut Outbox) -> Result<()> {
+        let mut names: Vec<u8> = Vec::new();
+        let mut entries = RawDir::new(dir, &mut self.dents);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|e| e.into()).and_then(|entry| {
+                let name = entry.file_name();
+                if name != c"." && name != c".." {
+                    names.extend_from_slice(name.to_bytes_with_nul());
+                }
+                Ok::<_, std::io::Error>(())
+            });
+            if let Err(error) = entry {
+                let shown = self.shown();
+                return Err(error).with_context(|| format!("{shown}: listing the directory"));
+            }
+        }
+        for name in names.split_inclusive(|&b| b == 0) {
+            let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+            let len = descend(&mut self.path, name.to_bytes());
+            self.node(cx, dir, name, false, out)?;
+            self.path.truncate(len);
+        }
+        Ok(())
+    }
+
+    /// Reads one name of a directory.
+    fn node(
+        &mut self,
+        cx: &mut Cx,
+        dir: BorrowedFd,
+        name: &CStr,
+        follow: bool,
+        out: &mut Outbox,
+    ) -> Result<()> {
+        let at = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let stat = sys::statat(dir, name, at).with_context(|| self.shown())?;
+        let Some(kind) = FileType::from_mode(stat.st_mode) else {
+            bail!("{}: unknown file type {:#o}", self.shown(), stat.st_mode);
+        };
+        let linked = self.keep.all && stat.st_nlink > 1 && kind != FileType::Directory;
+        if linked && let Some(first) = self.links.seen(stat.st_dev, stat.st_ino, &self.path) {
+            let (path, to) = (out.store(&self.path), out.store(first));
+            out.push(Event::Link { path, to });
+            return out.breathe(cx);
+        }
+        let meta = meta_of(&stat, kind, linked);
+        let fd = match kind {
+            FileType::Regular | FileType::Directory => {
+                let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                flags.set(OFlags::NOFOLLOW, !follow);
+                flags.set(OFlags::DIRECTORY, kind == FileType::Directory);
+                let fd = sys::openat(dir, name, flags, Mode::empty());
+                Some(fd.with_context(|| self.shown())?)
+            }
+            _ => None,
+        };
+        let target = match kind {
+            FileType::Symlink => {
+                let target = sys::readlinkat(dir, name, Vec::new());
+                out.store(target.with_context(|| self.shown())?.as_bytes())
+            }
+            _ => 0..0,
+        };
+        self.emit(dir, name, fd.as_ref(), meta, target, out)?;
+        match (kind, fd) {
+            (FileType::Directory, Some(fd)) => {
+                out.breathe(cx)?;
+                if !self.keep.recursive {
+                    bail!("{}: is a directory; give -r or -a to copy it", self.shown());
+                }
+                self.walk(cx, fd.as_fd(), out)?;
+            }
+            (_, Some(fd)) => {
+                let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
+                self.content(cx, &fd, stat.st_size as u64, sparse, out)?;
+                out.push(Event::End);
+            }
+            _ => {}
+        }
+        out.breathe(cx)
+    }
+
+    /// Puts a node with its attributes into the outbox.
+    fn emit(
+        &mut self,
+        dir: BorrowedFd,
+        name: &CStr,
+        fd: Option<&OwnedFd>,
+        meta: Meta,
+        target: std::ops::Range<usize>,
+        out: &mut Outbox,
+    ) -> Result<()> {
+        let path = out.store(&self.path);
+        let mut attributes = Vec::new();
+        if self.keep.all {
+            self.attributes(dir, name, fd, out, &mut attributes)
+                .with_context(|| format!("{}: extended attributes", self.shown()))?;
+        }
+        out.push(Event::Node { path, meta, target, xattrs: attributes.len() as u32 });
+        attributes.into_iter().for_each(|event| out.push(event));
+        Ok(())
+    }
+
+    fn attributes(
+        &mut self,
+        dir: BorrowedFd,
+        name: &CStr,
+        fd: Option<&OwnedFd>,
+        out: &mut Outbox,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
+        // Without a descriptor (symlinks, devices) the way leads through /proc to the directory's.
+        let through = match fd {
+            Some(_) => PathBuf::new(),
+            None => {
+                use std::os::fd::AsRawFd;
+                use std::os::unix::ffi::OsStrExt;
+                let dir = match dir.as_raw_fd() {
+                    cwd if cwd == CWD.as_raw_fd() => PathBuf::new(),
+                    number => PathBuf::from(format!("/proc/self/fd/{number}")),
+                };
+                dir.join(std::ffi::OsStr::from_bytes(name.to_bytes()))
+            }
+        };
+        let listed = loop {
+            let listed = match fd {
+                Some(fd) => flistxattr(fd, &mut self.scratch[..]),
+                None => llistxattr(&through, &mut self.scratch[..]),
+            };
+            match listed {
+                Err(Errno::RANGE) => self.scratch.resize(self.scratch.len() * 2, 0),
+                Err(Errno::NOTSUP) => return Ok(()),
+                other => break other?,
+            }
+        };
+        if listed == 0 {
+            return Ok(());
+        }
+        let names = self.scratch[..listed].to_vec();
+        for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
+            let stored = out.store(name);
+            let value = out.store_with(vfs::XATTR_SIZE_MAX, |buf| {
+                Ok(match fd {
+                    Some(fd) => fgetxattr(fd, name, buf)?,
+                    None => lgetxattr(&through, name, buf)?,
+                })
+            });
+            match value {
+                Ok(value) => events.push(Event::Xattr { name: stored, value }),
+                // Gone meanwhile.
+                Err(error) if error.downcast_ref() == Some(&Errno::NODATA) => {}
+                Err(error) => {
+                    return Err(error).with_context(|| text::escape(name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn content(
+        &mut self,
+        cx: &mut Cx,
+        fd: &OwnedFd,
+        size: u64,
+        sparse: bool,
+        out: &mut Outbox,
+    ) -> Result<()> {
+        let mut offset = 0;
+        while offset < size {
+            let mut end = size;
+            if sparse {
+                match sys::seek(fd, SeekFrom::Data(offset)) {
+                    Ok(data) => offset = data,
+                    Err(Errno::NXIO) => break,
+                    Err(error) => return Err(error).with_context(|| self.shown()),
+                }
+                let hole = sys::seek(fd, SeekFrom::Hole(offset));
+                end = hole.with_context(|| self.shown())?.min(size);
+            }
+            while offset < end {
+                let want = (end - offset).min(PIECE as u64) as usize;
+                let data = out.store_with(want, |buf| {
+                    let read = if sparse { rustix::io::pread(fd, buf, offset) } else { rustix::io::read(fd, buf) };
+                    Ok(read?)
+                });
+                let data = data.with_context(|| self.shown())?;
+                if data.is_empty() {
+                    // The file became shorter while it was read.
+                    return Ok(());
+                }
+                let len = data.len() as u64;
+                out.push(Event::Data { offset, data });
+                offset += len;
+                out.breathe(cx)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for HostSource {
+    fn run(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let root = std::ffi::CString::new(self.root.as_os_str().as_bytes())?;
+        // A root given with a slash behind it is followed, like cp(1) does.
+        let follow = root.to_bytes().ends_with(b"/") || root.to_bytes().ends_with(b"/.");
+        self.node(cx, CWD, &root, follow, out)
+    }
+}
+
+fn meta_of(stat: &Stat, kind: FileType, linked: bool) -> Meta {
+    let time = |sec: i64, nsec| Timespec { sec, nsec: nsec as u32 };
+    Meta {
+        kind,
+        mode: (stat.st_mode & 0o7777) as u16,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: if kind.is_device() { stat.st_rdev } else { 0 },
+        size: stat.st_size as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        linked,
+    }
+}

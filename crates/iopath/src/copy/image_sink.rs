@@ -1,0 +1,292 @@
+//! Copying into an image.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail};
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{FileSystem, FileType, NewNode, SetAttr, XattrFlags, acl};
+
+use super::{Batch, Event, Keep, Meta, Sink, split};
+use crate::text;
+
+/// A directory of a mounted image that receives a tree.
+pub struct ImageSink {
+    fs: Arc<dyn FileSystem>,
+    /// Directory that relative paths start at.
+    top: Ino,
+    shown_top: String,
+    keep: Keep,
+    /// The directory used last, with its path: most names follow in the same one.
+    last_dir: (Vec<u8>, Ino),
+    /// Every directory made or met, by path.
+    dirs: HashMap<Vec<u8>, Ino>,
+    /// Nodes whose further names may come.
+    linked: HashMap<Vec<u8>, Ino>,
+    /// Times of directories, set when all names are in them.
+    late: Vec<(Ino, SetAttr)>,
+    file: Option<OpenFile>,
+}
+
+/// The regular file that is being filled.
+struct OpenFile {
+    ino: Ino,
+    meta: Meta,
+    /// End of the data written so far.
+    end: u64,
+    path: Vec<u8>,
+    /// Attributes to be set when the content is complete.
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl ImageSink {
+    /// A sink whose paths are relative to the directory `top`.
+    pub fn new(fs: Arc<dyn FileSystem>, top: Ino, shown_top: String, keep: Keep) -> ImageSink {
+        ImageSink {
+            fs,
+            top,
+            shown_top,
+            keep,
+            last_dir: (Vec::new(), top),
+            dirs: HashMap::new(),
+            linked: HashMap::new(),
+            late: Vec::new(),
+            file: None,
+        }
+    }
+
+    fn error(&self, path: &[u8], errno: Errno) -> anyhow::Error {
+        let shown = format!("{}/{}", self.shown_top.trim_end_matches('/'), text::escape(path));
+        match errno {
+            Errno::ENOSPC => anyhow!("{shown}: {errno}; `iopath df` shows what is free"),
+            _ => anyhow!("{shown}: {errno}"),
+        }
+    }
+
+    /// The directory of a relative path; missing ones (an archive may leave them out) are made.
+    fn dir(&mut self, cx: &mut Cx, path: &[u8]) -> Result<Ino> {
+        if self.last_dir.0 == path {
+            return Ok(self.last_dir.1);
+        }
+        if path.is_empty() {
+            return Ok(self.top);
+        }
+        let ino = match self.dirs.get(path) {
+            Some(&ino) => ino,
+            None => {
+                let (above, name) = split(path);
+                let above = self.dir(cx, above)?;
+                let node = NewNode::new(FileType::Directory, 0o755);
+                let found = match self.fs.lookup(cx, above, name) {
+                    Err(Errno::ENOENT) => self.fs.create(cx, above, name, &node),
+                    other => other,
+                };
+                let attr = found.map_err(|errno| self.error(path, errno))?;
+                if !attr.is_dir() {
+                    return Err(self.error(path, Errno::ENOTDIR));
+                }
+                self.dirs.insert(path.to_vec(), attr.ino);
+                attr.ino
+            }
+        };
+        self.last_dir = (path.to_vec(), ino);
+        Ok(ino)
+    }
+
+    fn node(&mut self, cx: &mut Cx, batch: &Batch, at: usize) -> Result<()> {
+        let Event::Node { path, meta, target, xattrs } = &batch.events[at] else { return Ok(()) };
+        let path = batch.at(path);
+        let ino = self.make(cx, path, meta, batch.at(target))?;
+        if meta.linked {
+            self.linked.insert(path.to_vec(), ino);
+        }
+        let events = &batch.events[at + 1..at + 1 + *xattrs as usize];
+        let pairs = events.iter().filter_map(|event| match event {
+            Event::Xattr { name, value } => Some((batch.at(name), batch.at(value))),
+            _ => None,
+        });
+        if meta.kind == FileType::Regular {
+            let xattrs = pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            self.file = Some(OpenFile { ino, meta: *meta, end: 0, path: path.to_vec(), xattrs });
+            return Ok(());
+        }
+        for (name, value) in pairs {
+            self.set_xattr(cx, ino, path, name, value)?;
+        }
+        if !self.keep.all {
+            return Ok(());
+        }
+        let times =
+            SetAttr { atime: Some(meta.atime), mtime: Some(meta.mtime), ..SetAttr::default() };
+        if meta.kind == FileType::Directory {
+            self.late.push((ino, times));
+        }
+        Ok(())
+    }
+
+    /// Creates the node; a directory may exist already, and a file is replaced.
+    fn make(&mut self, cx: &mut Cx, path: &[u8], meta: &Meta, target: &[u8]) -> Result<Ino> {
+        let directory = meta.kind == FileType::Directory;
+        if path.is_empty() {
+            if !directory {
+                return Err(self.error(path, Errno::EISDIR));
+            }
+            self.adopt(cx, path, self.top, meta)?;
+            return Ok(self.top);
+        }
+        let (above, name) = split(path);
+        let dir = self.dir(cx, above)?;
+        let node = NewNode {
+            kind: meta.kind,
+            mode: if meta.kind == FileType::Symlink { 0o777 } else { meta.mode },
+            uid: if self.keep.all { meta.uid } else { 0 },
+            gid: if self.keep.all { meta.gid } else { 0 },
+            rdev: meta.rdev,
+            target: (meta.kind == FileType::Symlink).then_some(target),
+            times: self.keep.all.then_some((meta.atime, meta.mtime)),
+        };
+        let made = match self.fs.create(cx, dir, name, &node) {
+            Err(Errno::EEXIST) => {
+                let old = self.fs.lookup(cx, dir, name).map_err(|e| self.error(path, e))?;
+                if old.is_dir() && directory {
+                    self.adopt(cx, path, old.ino, meta)?;
+                    self.dirs.insert(path.to_vec(), old.ino);
+                    return Ok(old.ino);
+                }
+                if old.is_dir() {
+                    bail!("{}; a directory is not replaced", self.error(path, Errno::EISDIR));
+                }
+                self.fs.unlink(cx, dir, name).map_err(|e| self.error(path, e))?;
+                self.fs.create(cx, dir, name, &node)
+            }
+            other => other,
+        };
+        let ino = made.map_err(|errno| self.error(path, errno))?.ino;
+        if directory {
+            self.dirs.insert(path.to_vec(), ino);
+        }
+        Ok(ino)
+    }
+
+    /// A directory that exists takes owner and mode with `-a`, as cp(1) does.
+    fn adopt(&mut self, cx: &mut Cx, path: &[u8], ino: Ino, meta: &Meta) -> Result<()> {
+        if !self.keep.all {
+            return Ok(());
+        }
+        let (mode, uid, gid) = (Some(meta.mode), Some(meta.uid), Some(meta.gid));
+        let set = SetAttr { mode, uid, gid, ..SetAttr::default() };
+        self.fs.setattr(cx, ino, &set).map(drop).map_err(|errno| self.error(path, errno))
+    }
+
+    fn set_xattr(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        path: &[u8],
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        match self.fs.setxattr(cx, ino, name, value, XattrFlags::empty()) {
+            Ok(()) => Ok(()),
+            // The host's label of its own security module means nothing to the image's.
+            Err(Errno::EOPNOTSUPP) if !name.starts_with(b"user.") && name != acl::ACCESS => Ok(()),
+            Err(errno) => {
+                Err(self.error(path, errno).context(format!("attribute {}", text::escape(name))))
+            }
+        }
+    }
+
+    fn data(&mut self, cx: &mut Cx, offset: u64, mut data: &[u8]) -> Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut at = offset;
+        while !data.is_empty() {
+            match self.fs.write(cx, file.ino, at, data) {
+                Ok(0) => {
+                    let path = file.path.clone();
+                    return Err(self.error(&path, Errno::EIO));
+                }
+                Ok(count) => {
+                    at += count as u64;
+                    data = &data[count..];
+                }
+                Err(errno) => {
+                    let path = file.path.clone();
+                    return Err(self.error(&path, errno));
+                }
+            }
+        }
+        file.end = at;
+        Ok(())
+    }
+
+    fn end(&mut self, cx: &mut Cx) -> Result<()> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        for (name, value) in &file.xattrs {
+            self.set_xattr(cx, file.ino, &file.path, name, value)?;
+        }
+        let mut set = SetAttr::default();
+        if file.end < file.meta.size {
+            set.size = Some(file.meta.size);
+        }
+        // Writing moved the times that the node was made with.
+        if self.keep.all && (file.end > 0 || set.size.is_some()) {
+            (set.atime, set.mtime) = (Some(file.meta.atime), Some(file.meta.mtime));
+        }
+        if set != SetAttr::default() {
+            let done = self.fs.setattr(cx, file.ino, &set);
+            done.map_err(|errno| self.error(&file.path, errno))?;
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, cx: &mut Cx, path: &[u8], to: &[u8]) -> Result<()> {
+        let ino = match self.linked.get(to) {
+            Some(&ino) => ino,
+            // An archive may name a file that was there before.
+            None => {
+                let (above, name) = split(to);
+                let dir = self.dir(cx, above)?;
+                self.fs.lookup(cx, dir, name).map_err(|errno| self.error(to, errno))?.ino
+            }
+        };
+        let (above, name) = split(path);
+        let dir = self.dir(cx, above)?;
+        let made = match self.fs.link(cx, ino, dir, name) {
+            Err(Errno::EEXIST) => {
+                let old = self.fs.lookup(cx, dir, name).map_err(|e| self.error(path, e))?;
+                if old.ino == ino {
+                    return Ok(());
+                }
+                self.fs.unlink(cx, dir, name).map_err(|e| self.error(path, e))?;
+                self.fs.link(cx, ino, dir, name)
+            }
+            other => other,
+        };
+        made.map(drop).map_err(|errno| self.error(path, errno))
+    }
+}
+
+impl Sink for ImageSink {
+    fn take(&mut self, cx: &mut Cx, batch: &Batch) -> Result<()> {
+        for (at, event) in batch.events.iter().enumerate() {
+            match event {
+                Event::Node { .. } => self.node(cx, batch, at)?,
+                Event::Xattr { .. } => {}
+                Event::Link { path, to } => self.link(cx, batch.at(path), batch.at(to))?,
+                Event::Data { offset, data } => self.data(cx, *offset, batch.at(data))?,
+                Event::End => self.end(cx)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, cx: &mut Cx) -> Result<()> {
+        for (ino, set) in std::mem::take(&mut self.late) {
+            self.fs.setattr(cx, ino, &set).map_err(|errno| {
+                anyhow!("{}: setting the times of inode {ino}: {errno}", self.shown_top)
+            })?;
+        }
+        Ok(())
+    }
+}

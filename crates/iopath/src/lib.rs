@@ -1,0 +1,35 @@
+//! The Linux storage I/O path in user space: the facade of the library, and the command.
+//!
+//! The layers are re-exported under their names, so that one dependency brings them all:
+//!
+//! ```
+//! use iopath::rt::Runtime;
+//!
+//! let task = Runtime::real(1).enter("hello", |cx| cx.task());
+//! ```
+//!
+//! The modules below are the command: [`cli`] knows the commands, [`cmd`] has one file for each,
+//! [`target`] reads `disk.img@2:/path`, [`session`] opens and mounts what that names, [`copy`] moves
+//! trees between hosts, images and archives.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub use base;
+pub use block;
+pub use cache;
+pub use device;
+pub use ext4;
+pub use jbd2;
+pub use rt;
+pub use vfs;
+
+pub mod app;
+pub mod cli;
+pub mod cmd;
+pub mod copy;
+pub mod out;
+pub mod recognise;
+pub mod session;
+pub mod storage;
+pub mod target;
+pub mod text;

@@ -1,0 +1,100 @@
+//! Output: text or JSON on standard output, progress and notes on standard error.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+
+/// Standard output, buffered, and what the user asked it to look like.
+pub struct Out {
+    /// `--json`.
+    pub json: bool,
+    quiet: bool,
+    stdout: BufWriter<io::Stdout>,
+}
+
+impl Out {
+    /// Output as text, or as JSON; `quiet` drops progress and notes.
+    pub fn new(json: bool, quiet: bool) -> Out {
+        Out { json, quiet, stdout: BufWriter::with_capacity(64 << 10, io::stdout()) }
+    }
+
+    /// One line of text.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
+        self.bytes(text.as_ref().as_bytes())?;
+        self.bytes(b"\n")
+    }
+
+    /// One JSON document on one line.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn document(&mut self, value: &Value) -> io::Result<()> {
+        self.line(value.to_string())
+    }
+
+    /// Bytes as they are.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stdout.write_all(bytes)
+    }
+
+    /// Writes out what is buffered.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+
+    /// A note on standard error, unless `--quiet` or JSON.
+    pub fn note(&self, text: impl AsRef<str>) {
+        if !self.quiet && !self.json {
+            eprintln!("{}", text.as_ref());
+        }
+    }
+
+    /// A display of progress: shown on a terminal only.
+    pub fn progress(&self, verb: &'static str) -> Progress {
+        let shown = io::stderr().is_terminal() && !self.quiet && !self.json;
+        let bar = if shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        if shown {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            let style = ProgressStyle::with_template("{spinner} {prefix} {msg} [{elapsed}]");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar.set_prefix(verb);
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
+        Progress { bar, names: 0, bytes: 0 }
+    }
+}
+
+/// Counts names and bytes that are done.
+pub struct Progress {
+    bar: ProgressBar,
+    names: u64,
+    bytes: u64,
+}
+
+impl Progress {
+    /// More is done.
+    pub fn add(&mut self, names: u64, bytes: u64) {
+        self.names += names;
+        self.bytes += bytes;
+        if !self.bar.is_hidden() {
+            self.bar.set_message(format!("{} names, {}", self.names, crate::text::size(self.bytes)));
+        }
+    }
+
+    /// Takes the display away; answers names and bytes.
+    pub fn finish(self) -> (u64, u64) {
+        self.bar.finish_and_clear();
+        (self.names, self.bytes)
+    }
+}

@@ -1,0 +1,124 @@
+//! What is on a device: recognised by the magic numbers at its start.
+
+/// The content of an image or device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// ext2, ext3 or ext4.
+    Ext(&'static str),
+    /// Something else with a name and a hint what to do.
+    Other(&'static str, &'static str),
+    /// A partition table (`GPT`, `MBR`).
+    Partitioned(&'static str),
+    /// Nothing but zeros where a file system would be.
+    Blank,
+    /// None of the known magic numbers.
+    Unknown,
+}
+
+/// Bytes from the start of a device that recognition looks at.
+pub const PROBE: usize = 72 << 10;
+
+const LATER: &str = "iopath reads and writes ext2, ext3 and ext4 only";
+const CONVERT: &str = "convert it first: qemu-img convert -O raw IMAGE disk.img";
+const UNPACK: &str = "unpack it first";
+
+/// Offset, magic, name, hint.
+const MAGICS: &[(usize, &[u8], &str, &str)] = &[
+    (0, b"XFSB", "XFS", LATER),
+    (0x10040, b"_BHRfS_M", "Btrfs", LATER),
+    (1024, &[0x10, 0x20, 0xf5, 0xf2], "F2FS", LATER),
+    (1024, &[0xe2, 0xe1, 0xf5, 0xe0], "EROFS", LATER),
+    (0, b"hsqs", "SquashFS", LATER),
+    (3, b"NTFS    ", "NTFS", LATER),
+    (3, b"EXFAT   ", "exFAT", LATER),
+    (82, b"FAT32   ", "FAT32", LATER),
+    (54, b"FAT16   ", "FAT16", LATER),
+    (54, b"FAT12   ", "FAT12", LATER),
+    (32769, b"CD001", "ISO 9660", LATER),
+    (65588, b"ReIsEr", "ReiserFS", LATER),
+    (4086, b"SWAPSPACE2", "swap space", LATER),
+    (0, b"LUKS\xba\xbe", "a LUKS volume", "open it with cryptsetup and give the mapped device"),
+    (536, b"LVM2 001", "an LVM volume", "activate it with vgchange and give the logical volume"),
+    (0, b"QFI\xfb", "a QCOW2 image", CONVERT),
+    (0, b"KDMV", "a VMDK image", CONVERT),
+    (0, b"vhdxfile", "a VHDX image", CONVERT),
+    (0, b"conectix", "a VHD image", CONVERT),
+    (64, &[0x7f, 0x10, 0xda, 0xbe], "a VDI image", CONVERT),
+    (0, &[0x1f, 0x8b], "gzip data", UNPACK),
+    (0, &[0xfd, b'7', b'z', b'X', b'Z', 0], "xz data", UNPACK),
+    (0, &[0x28, 0xb5, 0x2f, 0xfd], "zstd data", UNPACK),
+    (257, b"ustar", "a tar archive", "copy it with `iopath cp FILE.tar: IMAGE:/`"),
+    (0, b"\x7fELF", "a program", "give an image file or a block device"),
+];
+
+/// Recognises the content by its first bytes ([`PROBE`] of them, or all).
+pub fn recognise(start: &[u8]) -> Format {
+    let at = |offset: usize, magic: &[u8]| {
+        start.get(offset..offset + magic.len()).is_some_and(|bytes| bytes == magic)
+    };
+    if at(1024 + 56, &[0x53, 0xef]) {
+        return Format::Ext(ext_generation(start));
+    }
+    for (offset, magic, name, hint) in MAGICS {
+        if at(*offset, magic) {
+            return Format::Other(name, hint);
+        }
+    }
+    if at(512, b"EFI PART") || at(4096, b"EFI PART") {
+        return Format::Partitioned("GPT");
+    }
+    if at(510, &[0x55, 0xaa]) {
+        return Format::Partitioned("MBR");
+    }
+    if start.iter().all(|&b| b == 0) { Format::Blank } else { Format::Unknown }
+}
+
+/// ext4 has extents, 64bit, flex_bg or checksums; ext3 a journal; ext2 neither.
+fn ext_generation(start: &[u8]) -> &'static str {
+    let word = |offset: usize| {
+        let bytes = start.get(1024 + offset..1024 + offset + 4);
+        bytes.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    };
+    let (compat, incompat, ro_compat) = (word(92), word(96), word(100));
+    const EXT4_INCOMPAT: u32 = 0x40 | 0x80 | 0x200 | 0x400 | 0x2000;
+    const EXT4_RO_COMPAT: u32 = 0x8 | 0x10 | 0x20 | 0x40 | 0x400;
+    if incompat & EXT4_INCOMPAT != 0 || ro_compat & EXT4_RO_COMPAT != 0 {
+        "ext4"
+    } else if compat & 4 != 0 {
+        "ext3"
+    } else {
+        "ext2"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(offset: usize, magic: &[u8]) -> Vec<u8> {
+        let mut start = vec![0; PROBE];
+        start[offset..offset + magic.len()].copy_from_slice(magic);
+        start
+    }
+
+    #[test]
+    fn formats_are_told_by_name() {
+        assert_eq!(recognise(&with(1080, &[0x53, 0xef])), Format::Ext("ext2"));
+        assert!(matches!(recognise(&with(0, b"XFSB")), Format::Other("XFS", _)));
+        assert_eq!(recognise(&with(510, &[0x55, 0xaa])), Format::Partitioned("MBR"));
+        assert_eq!(recognise(&vec![0; PROBE]), Format::Blank);
+        assert_eq!(recognise(b"short"), Format::Unknown);
+        for (offset, magic, name, hint) in MAGICS {
+            assert_eq!(recognise(&with(*offset, magic)), Format::Other(name, hint));
+        }
+    }
+
+    #[test]
+    fn features_tell_the_generation_of_ext() {
+        let mut start = with(1080, &[0x53, 0xef]);
+        start[1024 + 92] = 4;
+        assert_eq!(recognise(&start), Format::Ext("ext3"));
+        start[1024 + 96] = 0x40;
+        assert_eq!(recognise(&start), Format::Ext("ext4"));
+    }
+}

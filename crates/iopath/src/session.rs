@@ -1,0 +1,127 @@
+//! Opening a target: device, partition, format, mount; and leaving it clean.
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use base::Errno;
+use cache::{PageCache, PageCacheConfig};
+use ext4::{Ext4, MountError, MountOptions};
+use vfs::{Attr, FileSystem, Namespace};
+
+use crate::app::{App, at};
+use crate::storage::Storage;
+use crate::target::{Place, Target};
+use crate::text;
+
+/// A mounted target.
+pub struct Session {
+    /// What was mounted.
+    pub target: Target,
+    /// Its file system.
+    pub fs: Arc<dyn FileSystem>,
+    /// The same, seen through paths.
+    pub names: Namespace,
+}
+
+impl Session {
+    /// A session on a file system that is mounted already.
+    pub fn on(target: Target, fs: Arc<dyn FileSystem>) -> Session {
+        Session { target, names: Namespace::new(fs.clone()), fs }
+    }
+
+    /// The attributes of what a path names; a final symlink is followed if `follow`.
+    ///
+    /// # Errors
+    /// Names the place.
+    pub fn find(&self, app: &mut App, path: &[u8], follow: bool) -> Result<Attr> {
+        let found = match follow {
+            true => self.names.stat(app.cx, path),
+            false => self.names.lstat(app.cx, path),
+        };
+        found.map_err(at(self.place(path)))
+    }
+
+    /// The place of a path, for messages.
+    pub fn place(&self, path: &[u8]) -> String {
+        format!("{}:{}", self.target, text::escape(path))
+    }
+}
+
+/// Mounts a target, runs `work` on it and unmounts, also where `work` fails.
+///
+/// # Errors
+/// Those of opening, of `work`, of unmounting, whichever comes first.
+pub fn with<T>(
+    app: &mut App,
+    target: &Target,
+    write: bool,
+    work: impl FnOnce(&mut App, &Session) -> Result<T>,
+) -> Result<T> {
+    let session = open(app, target, write)?;
+    let result = work(app, &session);
+    let closed = close(app, session);
+    let value = result?;
+    closed?;
+    Ok(value)
+}
+
+/// Mounts the target of a place and runs `work` there.
+///
+/// # Errors
+/// As [`with`].
+pub fn with_place<T>(
+    app: &mut App,
+    place: &Place,
+    write: bool,
+    work: impl FnOnce(&mut App, &Session) -> Result<T>,
+) -> Result<T> {
+    with(app, &place.target, write, work)
+}
+
+/// Mounts a target.
+///
+/// # Errors
+/// The device cannot be opened, the format is another one, the file system is damaged or uses a
+/// feature that is not supported.
+pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
+    let storage = Storage::open(app, target, write)?;
+    storage.must_be_ext(app)?;
+    let fs = mount(app, &storage, write)?;
+    Ok(Session::on(target.clone(), fs))
+}
+
+/// Mounts what is on an open storage.
+///
+/// # Errors
+/// As [`open`].
+pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ext4>> {
+    let limit = app.options.cache_size.max(1 << 20);
+    let pages = PageCache::new(app.cx.runtime(), PageCacheConfig::with_limit(limit));
+    let options = MountOptions {
+        read_only: !write,
+        buffer_limit_bytes: limit,
+        ..MountOptions::default()
+    };
+    let target = &storage.target;
+    Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
+        MountError::NeedsRecovery => anyhow!(
+            "{target}: its journal must be replayed before it can be read; \
+             run `iopath replay {target}` (that writes to it)"
+        ),
+        MountError::Corrupt(_) => {
+            anyhow!("{target}: {error}; `iopath check {target}` tells what is damaged")
+        }
+        other => anyhow!("{target}: {other}"),
+    })
+}
+
+/// Writes everything out and leaves the file system clean.
+///
+/// # Errors
+/// Writing failed; the image needs its journal replayed.
+pub fn close(app: &mut App, session: Session) -> Result<()> {
+    let done = session.fs.unmount(app.cx);
+    done.map_err(|errno: Errno| {
+        anyhow!("{}: writing out failed: {errno}; run `iopath replay` on it", session.target)
+    })
+}

@@ -1,0 +1,173 @@
+//! The device of a target: file or block device, whole or a partition, with a queue in front of it.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use base::Sector;
+use block::{Device, Queue, QueueConfig};
+use device::{Engine, OpenOptions};
+use ext4::format::RawSuper;
+use serde_json::{Value, json};
+
+use crate::app::{App, EngineArg};
+use crate::recognise::{self, Format, PROBE};
+use crate::target::Target;
+use crate::text;
+
+/// An open target.
+pub struct Storage {
+    /// What was opened.
+    pub target: Target,
+    /// The queue in front of the device.
+    pub queue: Arc<Queue>,
+}
+
+/// How the global options want devices opened.
+pub fn open_options(app: &App, write: bool) -> OpenOptions {
+    let engine = match app.options.engine {
+        EngineArg::Auto => Engine::Auto,
+        EngineArg::Uring => Engine::Uring,
+        EngineArg::Psync => Engine::Psync,
+    };
+    OpenOptions { write, direct: app.options.direct, engine }
+}
+
+impl Storage {
+    /// Opens a target. It stays locked against other openers until the storage is dropped.
+    ///
+    /// # Errors
+    /// The host refuses, somebody else uses it, or there is no such partition.
+    pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Storage> {
+        let device = device::open(&target.path, open_options(app, write))?;
+        Storage::on(app, target, device)
+    }
+
+    /// Puts a queue in front of a device of this target, or of its partition.
+    ///
+    /// # Errors
+    /// There is no such partition.
+    pub fn on(app: &mut App, target: &Target, device: Arc<dyn Device>) -> Result<Storage> {
+        let device = match target.partition {
+            None => device,
+            Some(number) => partition(app, &device, number).with_context(|| target.to_string())?,
+        };
+        let queue = Queue::new(app.cx.runtime(), device, QueueConfig::default());
+        Ok(Storage { target: target.clone(), queue: queue.map_err(|e| anyhow!("{target}: {e}"))? })
+    }
+
+    /// Bytes of the device.
+    pub fn bytes(&self) -> u64 {
+        self.queue.info().bytes()
+    }
+
+    /// Reads from the start of the device: up to `len` bytes, a multiple of 4096.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn start(&self, app: &mut App, len: usize) -> Result<Vec<u8>> {
+        let len = (len as u64).min(self.bytes()) as usize;
+        let mut start = Vec::with_capacity(len);
+        while start.len() < len {
+            let part = (len - start.len()).min(64 << 10);
+            let at = Sector::from_bytes(start.len() as u64);
+            let page = self.queue.read(app.cx, at, part);
+            start.extend_from_slice(&page.with_context(|| self.target.to_string())?);
+        }
+        Ok(start)
+    }
+
+    /// What is on the device.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn format(&self, app: &mut App) -> Result<Format> {
+        Ok(recognise::recognise(&self.start(app, PROBE)?))
+    }
+
+    /// Refuses everything but ext2, ext3 and ext4, by name and with what to do about it.
+    ///
+    /// # Errors
+    /// What is there instead.
+    pub fn must_be_ext(&self, app: &mut App) -> Result<&'static str> {
+        let target = &self.target;
+        match self.format(app)? {
+            Format::Ext(kind) => Ok(kind),
+            Format::Other(name, hint) => bail!("{target}: holds {name}; {hint}"),
+            Format::Partitioned(table) => {
+                bail!("{target}: holds a {table} partition table; name a partition: {target}@1")
+            }
+            Format::Blank => bail!(
+                "{target}: is blank at its start; `iopath mkfs -t ext4 {target}` makes a file system"
+            ),
+            Format::Unknown => bail!(
+                "{target}: no known file system: the word at byte 1080 is not 0xef53, and no other \
+                 magic number fits"
+            ),
+        }
+    }
+}
+
+fn partition(_app: &mut App, _device: &Arc<dyn Device>, number: u32) -> Result<Arc<dyn Device>> {
+    bail!("partition {number}: partitions are not supported in this build")
+}
+
+/// The partitions of a target, as JSON.
+///
+/// # Errors
+/// The table is damaged.
+pub fn partitions(_app: &mut App, _target: &Target) -> Result<Value> {
+    Ok(Value::Null)
+}
+
+/// What the superblock tells, as keys and values for `info`.
+///
+/// # Errors
+/// The device failed or is too short.
+pub fn ext_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, Value)>> {
+    let start = storage.start(app, 4096)?;
+    let raw = start.get(1024..2048).and_then(RawSuper::read);
+    let raw = raw.with_context(|| format!("{}: too short for a superblock", storage.target))?;
+    let block_size = 1024u64.checked_shl(raw.s_log_block_size.get()).unwrap_or(0);
+    let features = raw.features();
+    let (access, reasons) = features.access();
+    let state = match (features.to_string().contains("needs_recovery"), raw.s_state.get()) {
+        (true, _) => "in use, or its journal must be replayed (iopath replay)",
+        (_, state) if state & 2 != 0 => "errors noted (iopath check)",
+        (_, state) if state & 1 != 0 => "clean",
+        _ => "not unmounted cleanly (iopath check)",
+    };
+    let name = |bytes: &[u8]| json!(text::escape(bytes));
+    let time = |secs: u32| {
+        let stamp = base::Timespec::from_secs(secs.into());
+        if secs == 0 { Value::Null } else { json!(text::full_time(stamp)) }
+    };
+    let unsupported: Vec<String> = reasons.iter().map(|reason| reason.to_string()).collect();
+    Ok(vec![
+        ("label", name(raw.label())),
+        ("uuid", json!(uuid_text(&raw.s_uuid))),
+        ("state", json!(state)),
+        ("block_size", json!(block_size)),
+        ("blocks", json!(raw.blocks_count())),
+        ("blocks_free", json!(raw.free_blocks())),
+        ("blocks_reserved", json!(raw.reserved_blocks())),
+        ("inodes", json!(raw.s_inodes_count.get())),
+        ("inodes_free", json!(raw.s_free_inodes_count.get())),
+        ("inode_size", json!(raw.s_inode_size.get())),
+        ("blocks_per_group", json!(raw.s_blocks_per_group.get())),
+        ("features", features.to_string().split(' ').map(|name| json!(name)).collect()),
+        ("access", json!(format!("{access:?}"))),
+        ("obstacles", json!(unsupported)),
+        ("last_mounted", name(raw.last_mounted())),
+        ("made", time(raw.s_mkfs_time.get())),
+        ("last_mount", time(raw.s_mtime.get())),
+        ("last_write", time(raw.s_wtime.get())),
+        ("mounts", json!(raw.s_mnt_count.get())),
+    ])
+}
+
+/// A UUID as text.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let hex = text::hex(uuid);
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    parts.join("-")
+}

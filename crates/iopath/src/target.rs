@@ -1,0 +1,244 @@
+//! What the arguments of the command name: images, places inside them, host paths, archives.
+//!
+//! ```text
+//! disk.img            a target: an image file or a block device
+//! disk.img@2          its second partition (@0: the whole of it, where a name ends like that)
+//! disk.img:/etc/motd  a place inside
+//! :/etc/motd          a place inside the target named before (mv, ln)
+//! tree.tar:           an archive; -: or -  archive on standard input or output
+//! ./odd:/name         a host path, whatever it contains (cp only)
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+/// An image file or device, or a partition of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Path on the host.
+    pub path: PathBuf,
+    /// Partition, from 1; `None`: the whole device.
+    pub partition: Option<u32>,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        match self.partition {
+            Some(index) => write!(f, "@{index}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Target {
+    /// Reads `PATH` or `PATH@N`.
+    ///
+    /// # Errors
+    /// An empty path, or a scheme that is not supported.
+    pub fn parse(arg: &OsStr) -> Result<Target> {
+        let bytes = arg.as_bytes();
+        if let Some(at) = find(bytes, b"://") {
+            let scheme = String::from_utf8_lossy(&bytes[..at]);
+            bail!(
+                "{}: targets of the kind `{scheme}://` are not supported; \
+                 give an image file or a block device",
+                arg.display()
+            );
+        }
+        let mut path = bytes;
+        let mut partition = None;
+        if let Some(at) = bytes.iter().rposition(|&b| b == b'@') {
+            let digits = std::str::from_utf8(&bytes[at + 1..]).unwrap_or_default();
+            if let (true, Ok(index)) = (digits.bytes().all(|b| b.is_ascii_digit()), digits.parse())
+            {
+                path = &bytes[..at];
+                partition = Some(index).filter(|&index| index > 0);
+            }
+        }
+        if path.is_empty() {
+            bail!("`{}` names no image", arg.display());
+        }
+        Ok(Target { path: PathBuf::from(OsStr::from_bytes(path)), partition })
+    }
+}
+
+/// A place inside a target: an absolute path, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Image or device.
+    pub target: Target,
+    /// Absolute path inside.
+    pub path: Vec<u8>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.target, String::from_utf8_lossy(&self.path))
+    }
+}
+
+impl Place {
+    /// Reads `TARGET:/path`, or `TARGET` alone for its root.
+    ///
+    /// # Errors
+    /// Those of [`Target::parse`].
+    pub fn parse(arg: &OsStr) -> Result<Place> {
+        match split(arg) {
+            Some((target, path)) => Ok(Place { target: Target::parse(target)?, path }),
+            None => Ok(Place { target: Target::parse(arg)?, path: b"/".to_vec() }),
+        }
+    }
+
+    /// Reads a further place of a command that works on one target: `TARGET:/path` or `:/path`.
+    ///
+    /// # Errors
+    /// Another target than `first`, or no path.
+    pub fn parse_next(arg: &OsStr, first: &Target) -> Result<Place> {
+        if arg.as_bytes().starts_with(b":/") {
+            return Ok(Place { target: first.clone(), path: arg.as_bytes()[1..].to_vec() });
+        }
+        let Some((target, path)) = split(arg) else {
+            bail!("`{}` is not a place inside an image; write {first}:/path or :/path", arg.display());
+        };
+        let target = Target::parse(target)?;
+        if target != *first {
+            bail!("{target} is another image than {first}; use `iopath cp` between images");
+        }
+        Ok(Place { target, path })
+    }
+}
+
+/// One side of a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// A path of the host.
+    Host(PathBuf),
+    /// A place inside an image.
+    Image(Place),
+    /// A tar archive; `None` is standard input or output.
+    Archive(Option<PathBuf>),
+}
+
+impl Side {
+    /// Reads a source or destination of `cp`. With `tar`, host paths are archives.
+    ///
+    /// # Errors
+    /// Those of [`Target::parse`].
+    pub fn parse(arg: &OsStr, tar: bool) -> Result<Side> {
+        let bytes = arg.as_bytes();
+        if bytes == b"-" || bytes == b"-:" {
+            return Ok(Side::Archive(None));
+        }
+        if !bytes.starts_with(b"./") && !bytes.starts_with(b"../") {
+            if let Some(path) = bytes.strip_suffix(b".tar:") {
+                let path = [path, b".tar"].concat();
+                return Ok(Side::Archive(Some(PathBuf::from(OsString::from_vec(path)))));
+            }
+            if let Some((target, path)) = split(arg) {
+                return Ok(Side::Image(Place { target: Target::parse(target)?, path }));
+            }
+        }
+        let path = PathBuf::from(arg);
+        Ok(if tar { Side::Archive(Some(path)) } else { Side::Host(path) })
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Side::Host(path) => write!(f, "{}", path.display()),
+            Side::Image(place) => write!(f, "{place}"),
+            Side::Archive(Some(path)) => write!(f, "{}:", path.display()),
+            Side::Archive(None) => write!(f, "-"),
+        }
+    }
+}
+
+/// Splits `TARGET:/path` at the first `:/` that is not part of `://`; `TARGET:` is `TARGET:/`.
+fn split(arg: &OsStr) -> Option<(&OsStr, Vec<u8>)> {
+    let bytes = arg.as_bytes();
+    let mut from = 0;
+    while let Some(at) = find(&bytes[from..], b":/").map(|at| at + from) {
+        let scheme = bytes.get(at + 2) == Some(&b'/') && is_scheme(&bytes[..at]);
+        if !scheme {
+            return (at > 0).then(|| (OsStr::from_bytes(&bytes[..at]), bytes[at + 1..].to_vec()));
+        }
+        from = at + 3;
+    }
+    let target = bytes.strip_suffix(b":").filter(|target| !target.is_empty())?;
+    Some((OsStr::from_bytes(target), b"/".to_vec()))
+}
+
+fn is_scheme(word: &[u8]) -> bool {
+    [b"nbd" as &[u8], b"nfs", b"sim"].contains(&word)
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(path: &str, partition: Option<u32>) -> Target {
+        Target { path: path.into(), partition }
+    }
+
+    fn image(path: &str, partition: Option<u32>, inside: &str) -> Side {
+        Side::Image(Place { target: target(path, partition), path: inside.into() })
+    }
+
+    #[test]
+    fn targets_name_partitions() {
+        for (text, path, partition) in [
+            ("disk.img", "disk.img", None),
+            ("disk.img@2", "disk.img", Some(2)),
+            ("/dev/sdb@12", "/dev/sdb", Some(12)),
+            ("mail@host", "mail@host", None),
+            ("disk.img@2@0", "disk.img@2", None),
+        ] {
+            assert_eq!(Target::parse(text.as_ref()).unwrap(), target(path, partition), "{text}");
+        }
+        assert!(Target::parse("".as_ref()).is_err());
+        assert!(Target::parse("@1".as_ref()).is_err());
+        let error = Target::parse("nbd://host/x".as_ref()).unwrap_err().to_string();
+        assert!(error.contains("nbd://"), "{error}");
+    }
+
+    #[test]
+    fn sides_of_a_copy_are_told_apart() {
+        for (text, side) in [
+            ("disk.img:/etc", image("disk.img", None, "/etc")),
+            ("/tmp/disk.img@3:/a:/b", image("/tmp/disk.img", Some(3), "/a:/b")),
+            ("disk.img:", image("disk.img", None, "/")),
+            ("a:b", Side::Host("a:b".into())),
+            ("./a:/b", Side::Host("./a:/b".into())),
+            ("../a:/b", Side::Host("../a:/b".into())),
+            ("tree.tar", Side::Host("tree.tar".into())),
+            ("tree.tar:", Side::Archive(Some("tree.tar".into()))),
+            ("-", Side::Archive(None)),
+            ("dir/", Side::Host("dir/".into())),
+        ] {
+            assert_eq!(Side::parse(text.as_ref(), false).unwrap(), side, "{text}");
+        }
+        let tar = Side::parse("a.tgz".as_ref(), true).unwrap();
+        assert_eq!(tar, Side::Archive(Some("a.tgz".into())));
+        assert!(Side::parse("nbd://host/x:/etc".as_ref(), false).is_err());
+    }
+
+    #[test]
+    fn later_places_belong_to_the_first_target() {
+        let first = target("disk.img", None);
+        let place = Place::parse_next(":/b".as_ref(), &first).unwrap();
+        assert_eq!(place, Place { target: first.clone(), path: b"/b".to_vec() });
+        assert!(Place::parse_next("disk.img:/b".as_ref(), &first).is_ok());
+        assert!(Place::parse_next("other.img:/b".as_ref(), &first).is_err());
+        assert!(Place::parse_next("/b".as_ref(), &first).is_err());
+    }
+}

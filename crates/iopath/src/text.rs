@@ -1,0 +1,228 @@
+//! How names, sizes, modes and times are printed and read.
+
+use base::Timespec;
+use vfs::{Attr, FileType};
+
+/// Bytes as text without loss: a backslash becomes `\\`, a byte that is not UTF-8 becomes `\xHH`.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\\' {
+                out.push('\\');
+            }
+            out.push(c);
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+/// A name for a terminal: like [`escape`], and control characters as `\xHH` too.
+pub fn printable(bytes: &[u8]) -> String {
+    let escaped = escape(bytes);
+    if !escaped.chars().any(char::is_control) {
+        return escaped;
+    }
+    let mut out = String::new();
+    for c in escaped.chars() {
+        match c.is_control() {
+            true => c.to_string().bytes().for_each(|b| out.push_str(&format!("\\x{b:02x}"))),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// `drwxr-xr-x` of `ls -l`.
+pub fn mode_letters(kind: FileType, mode: u16) -> String {
+    let mut out = String::from(kind.letter());
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    out
+}
+
+/// Year, month, day, hour, minute, second in UTC (proleptic Gregorian calendar).
+pub fn civil(time: Timespec) -> (i64, u32, u32, u32, u32, u32) {
+    let (days, second) = (time.sec.div_euclid(86_400), time.sec.rem_euclid(86_400) as u32);
+    // Years are counted from March, in eras of 400 years = 146,097 days.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = (day_of_year - (153 * march_month + 2) / 5 + 1) as u32;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 } as u32;
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day, second / 3600, second / 60 % 60, second % 60)
+}
+
+/// `2026-11-21 09:26` in UTC.
+pub fn minute(time: Timespec) -> String {
+    let (year, month, day, hour, minute, _) = civil(time);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
+}
+
+/// `2026-11-21 09:26:00.000000001 UTC`.
+pub fn full_time(time: Timespec) -> String {
+    let (.., second) = civil(time);
+    format!("{}:{second:02}.{:09} UTC", minute(time), time.nsec)
+}
+
+/// A size with a binary unit and three digits: `4.00 KiB`.
+pub fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit < 6 {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    let name = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit];
+    match unit {
+        0 => format!("{bytes} B"),
+        _ if value < 10.0 => format!("{value:.2} {name}"),
+        _ if value < 100.0 => format!("{value:.1} {name}"),
+        _ => format!("{value:.0} {name}"),
+    }
+}
+
+/// Reads a size: a number with an optional unit `K`, `M`, `G`, `T` (binary, also `KiB`, `k`) or `KB`
+/// (decimal).
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a size such as 64M"))?;
+    let unit = unit.to_ascii_lowercase();
+    let power = match unit.chars().next() {
+        None => return Ok(number),
+        Some('b') if unit == "b" => return Ok(number),
+        Some('k') => 1,
+        Some('m') => 2,
+        Some('g') => 3,
+        Some('t') => 4,
+        _ => return Err(format!("`{text}`: unknown unit; use K, M, G or T")),
+    };
+    let factor: u64 = match &unit[1..] {
+        "" | "ib" => 1024,
+        "b" => 1000,
+        _ => return Err(format!("`{text}`: unknown unit; use K, M, G or T")),
+    };
+    number.checked_mul(factor.pow(power)).ok_or(format!("`{text}` is too large"))
+}
+
+/// Reads a mode: octal, or comma-separated clauses like `u+rwX,go-w` as chmod(1) takes them.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn parse_mode(text: &str, attr: &Attr) -> Result<u16, String> {
+    if let Ok(mode) = u16::from_str_radix(text, 8) {
+        return if mode <= 0o7777 { Ok(mode) } else { Err(format!("mode {text} is above 7777")) };
+    }
+    let bad = || format!("`{text}` is not a mode such as 644 or u+rw,go-w");
+    let mut mode = attr.mode;
+    for clause in text.split(',') {
+        let at = clause.find(['+', '-', '=']).ok_or_else(bad)?;
+        let mut who = 0u16;
+        for c in clause[..at].chars() {
+            who |= match c {
+                'u' => 0o4700,
+                'g' => 0o2070,
+                'o' => 0o1007,
+                'a' => 0o7777,
+                _ => return Err(bad()),
+            };
+        }
+        if who == 0 {
+            who = 0o7777;
+        }
+        let mut bits = 0u16;
+        for c in clause[at + 1..].chars() {
+            bits |= match c {
+                'r' => 0o444,
+                'w' => 0o222,
+                'x' => 0o111,
+                'X' if attr.is_dir() || attr.mode & 0o111 != 0 => 0o111,
+                'X' => 0,
+                's' => 0o6000,
+                't' => 0o1000,
+                _ => return Err(bad()),
+            };
+        }
+        bits &= who;
+        mode = match clause.as_bytes()[at] {
+            b'+' => mode | bits,
+            b'-' => mode & !bits,
+            _ => mode & !who | bits,
+        };
+    }
+    Ok(mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_lose_nothing() {
+        assert_eq!(escape(b"plain"), "plain");
+        assert_eq!(escape(b"a\\b\xffc"), "a\\\\b\\xffc");
+        assert_eq!(escape("grüße".as_bytes()), "grüße");
+        assert_eq!(printable(b"a\nb"), "a\\x0ab");
+    }
+
+    #[test]
+    fn times_are_calendar_dates() {
+        for (sec, text) in [
+            (0, "1970-01-01 00:00"),
+            (-1, "1969-12-31 23:59"),
+            (951_782_400, "2000-02-29 00:00"),
+            (4_102_444_800, "2100-01-01 00:00"),
+            (-2_208_988_800, "1900-01-01 00:00"),
+        ] {
+            assert_eq!(minute(Timespec { sec, nsec: 0 }), text);
+        }
+        assert_eq!(full_time(Timespec { sec: 1, nsec: 5 }), "1970-01-01 00:00:01.000000005 UTC");
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("64M"), Ok(64 << 20));
+        assert_eq!(parse_size("4kib"), Ok(4096));
+        assert_eq!(parse_size("2GB"), Ok(2_000_000_000));
+        assert_eq!(parse_size("17"), Ok(17));
+        assert!(parse_size("x").is_err() && parse_size("1Q").is_err());
+        assert!(parse_size("99999999999T").is_err());
+        assert_eq!(size(4096), "4.00 KiB");
+        assert_eq!(size(1023), "1023 B");
+    }
+
+    #[test]
+    fn letters_show_special_bits() {
+        assert_eq!(mode_letters(FileType::Regular, 0o4755), "-rwsr-xr-x");
+        assert_eq!(mode_letters(FileType::Directory, 0o1776), "drwxrwxrwT");
+        assert_eq!(mode_letters(FileType::Symlink, 0o2640), "lrw-r-S---");
+    }
+}
