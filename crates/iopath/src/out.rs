@@ -88,7 +88,11 @@ impl Progress {
         self.names += names;
         self.bytes += bytes;
         if !self.bar.is_hidden() {
-            self.bar.set_message(format!("{} names, {}", self.names, crate::text::size(self.bytes)));
+            self.bar.set_message(format!(
+                "{} names, {}",
+                self.names,
+                crate::text::size(self.bytes)
+            ));
         }
     }
 

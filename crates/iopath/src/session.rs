@@ -97,11 +97,8 @@ pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
 pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ext4>> {
     let limit = app.options.cache_size.max(1 << 20);
     let pages = PageCache::new(app.cx.runtime(), PageCacheConfig::with_limit(limit));
-    let options = MountOptions {
-        read_only: !write,
-        buffer_limit_bytes: limit,
-        ..MountOptions::default()
-    };
+    let options =
+        MountOptions { read_only: !write, buffer_limit_bytes: limit, ..MountOptions::default() };
     let target = &storage.target;
     Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
         MountError::NeedsRecovery => anyhow!(

@@ -107,16 +107,28 @@ impl Storage {
     }
 }
 
-fn partition(_app: &mut App, _device: &Arc<dyn Device>, number: u32) -> Result<Arc<dyn Device>> {
-    bail!("partition {number}: partitions are not supported in this build")
+fn partition(app: &mut App, device: &Arc<dyn Device>, number: u32) -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(device::Partition::open(app.cx, device, number)?))
 }
 
 /// The partitions of a target, as JSON.
 ///
 /// # Errors
 /// The table is damaged.
-pub fn partitions(_app: &mut App, _target: &Target) -> Result<Value> {
-    Ok(Value::Null)
+pub fn partitions(app: &mut App, target: &Target) -> Result<Value> {
+    let device = device::open(&target.path, open_options(app, false))?;
+    let table = device::Partition::list(app.cx, &device).with_context(|| target.to_string())?;
+    let describe = |entry: &device::PartitionEntry| {
+        json!({
+            "number": entry.number,
+            "offset": entry.start.bytes(),
+            "size": entry.count * 512,
+            "type": entry.kind,
+            "name": entry.name,
+            "target": format!("{}@{}", target.path.display(), entry.number),
+        })
+    };
+    Ok(table.partitions.iter().map(describe).collect())
 }
 
 /// What the superblock tells, as keys and values for `info`.

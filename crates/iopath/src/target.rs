@@ -103,7 +103,10 @@ impl Place {
             return Ok(Place { target: first.clone(), path: arg.as_bytes()[1..].to_vec() });
         }
         let Some((target, path)) = split(arg) else {
-            bail!("`{}` is not a place inside an image; write {first}:/path or :/path", arg.display());
+            bail!(
+                "`{}` is not a place inside an image; write {first}:/path or :/path",
+                arg.display()
+            );
         };
         let target = Target::parse(target)?;
         if target != *first {

@@ -19,12 +19,14 @@ pub const USAGE: u8 = 16;
 
 /// Check a file system without changing it
 #[derive(Args)]
-#[command(after_help = "Exit status as fsck(8): 0 clean, 4 errors left uncorrected, 8 the check could not be made,
+#[command(
+    after_help = "Exit status as fsck(8): 0 clean, 4 errors left uncorrected, 8 the check could not be made,
 16 wrong usage.
 
 Examples:
   iopath check disk.img
-  iopath check --json disk.img@1 | jq -r .rule")]
+  iopath check --json disk.img@1 | jq -r .rule"
+)]
 pub struct Options {
     /// Images: TARGET
     #[arg(required = true, value_name = "TARGET")]

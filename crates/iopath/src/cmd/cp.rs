@@ -149,7 +149,9 @@ fn copy_all(
         }
         Side::Archive(path) => {
             let out: Box<dyn Write> = match path {
-                Some(path) => Box::new(File::create(path).with_context(|| path.display().to_string())?),
+                Some(path) => {
+                    Box::new(File::create(path).with_context(|| path.display().to_string())?)
+                }
                 None => Box::new(io::stdout()),
             };
             let mut sink = TarSink::new(BufWriter::with_capacity(1 << 20, out), keep);
@@ -159,7 +161,8 @@ fn copy_all(
             copy::run(app.cx, source, &mut sink, progress)?;
             if sink.skipped() > 0 {
                 let count = sink.skipped();
-                app.out.note(format!("iopath: {count} sockets left out: archives cannot hold them"));
+                app.out
+                    .note(format!("iopath: {count} sockets left out: archives cannot hold them"));
             }
             Ok(())
         }
@@ -186,7 +189,9 @@ fn self_source(
         }
         Side::Archive(path) => {
             let input: Box<dyn Read + Send> = match path {
-                Some(path) => Box::new(File::open(path).with_context(|| path.display().to_string())?),
+                Some(path) => {
+                    Box::new(File::open(path).with_context(|| path.display().to_string())?)
+                }
                 None => Box::new(io::stdin()),
             };
             Box::new(TarSource::new(BufReader::with_capacity(1 << 20, input), name, keep))
@@ -235,9 +240,9 @@ fn into_image(
     let end = place.path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
     let (above, name) = copy::split(&place.path[..end]);
     let above = if above.is_empty() { b"/" } else { above };
-    let dir = session.find(app, above, true).with_context(|| {
-        format!("the directory of {place}; make it with `iopath mkdir -p`")
-    })?;
+    let dir = session
+        .find(app, above, true)
+        .with_context(|| format!("the directory of {place}; make it with `iopath mkdir -p`"))?;
     if !dir.is_dir() {
         return Err(at(session.place(above))(Errno::ENOTDIR));
     }

@@ -188,10 +188,12 @@ fn columns(attr: &Attr, human: bool) -> [String; 5] {
 
 /// Attributes as JSON.
 pub fn attr_json(attr: &Attr) -> Value {
-    let time = |time: base::Timespec| i64::try_from(time.as_nanos()).map_or_else(
-        |_| json!(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
-        |nanos| json!(nanos),
-    );
+    let time = |time: base::Timespec| {
+        i64::try_from(time.as_nanos()).map_or_else(
+            |_| json!(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+            |nanos| json!(nanos),
+        )
+    };
     json!({
         "ino": attr.ino.0,
         "type": attr.kind.word(),

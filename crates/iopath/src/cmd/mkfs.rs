@@ -3,24 +3,181 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use ext4::{FsType, MkfsOptions, MkfsReport};
+use serde_json::json;
 
 use crate::app::App;
+use crate::recognise::Format;
+use crate::storage::{self, Storage};
+use crate::target::{Place, Target};
+use crate::text;
 
-/// Make a file system
+/// Make an ext2, ext3 or ext4 file system
 #[derive(Args)]
-#[command(after_help = "Examples:
-  iopath mkfs -t ext4 --size 64M disk.img")]
+#[command(after_help = "\
+With --size an image file is made, or emptied; without, the target keeps its size.
+
+Examples:
+  iopath mkfs -t ext4 --size 64M disk.img
+  iopath mkfs -t ext3 -b 1024 -L boot disk.img@1
+  iopath mkfs -O ^has_journal,orphan_file --size 1G disk.img")]
 pub struct Options {
-    /// TARGET
+    /// Image, device or partition: TARGET
+    #[arg(value_name = "TARGET")]
     target: OsString,
+    /// ext2, ext3 or ext4
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4",
+          value_parser = fs_type)]
+    kind: FsType,
+    /// Size of the image, e.g. 64M; it is made or emptied
+    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
+    size: Option<u64>,
+    /// Changes to the features of the type: NAME,^NAME,..
+    #[arg(short = 'O', value_name = "FEATURES", default_value = "", hide_default_value = true)]
+    features: String,
+    /// Bytes of a block: 1024, 2048 or 4096
+    #[arg(short, value_name = "BYTES")]
+    block_size: Option<u32>,
+    /// Name of the volume, at most 16 bytes
+    #[arg(short = 'L', value_name = "LABEL", default_value = "", hide_default_value = true)]
+    label: String,
+    /// Bytes of an inode
+    #[arg(short = 'I', value_name = "BYTES")]
+    inode_size: Option<u32>,
+    /// Bytes of space per inode
+    #[arg(short = 'i', value_name = "BYTES")]
+    inode_ratio: Option<u32>,
+    /// Number of inodes
+    #[arg(short = 'N', value_name = "COUNT")]
+    inodes: Option<u32>,
+    /// Size of the journal
+    #[arg(short = 'J', value_name = "SIZE", value_parser = text::parse_size)]
+    journal: Option<u64>,
+    /// Share of the space that only root may use, percent
+    #[arg(short = 'm', value_name = "PERCENT", default_value_t = 5.0)]
+    reserved: f64,
+    /// UUID; random without
+    #[arg(short = 'U', value_name = "UUID")]
+    uuid: Option<String>,
+    /// Also over another file system
+    #[arg(short = 'F', long)]
+    force: bool,
+}
+
+fn fs_type(text: &str) -> Result<FsType, String> {
+    text.parse()
 }
 
 /// Runs `mkfs`.
 ///
 /// # Errors
-/// Impossible options, a device that failed.
-pub fn run(_app: &mut App, _options: &Options) -> Result<ExitCode> {
-    anyhow::bail!("not built in")
+/// Impossible options, a file system that is there already, a device that failed.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let target = Place::parse(&options.target)?.target;
+    let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
+    if !options.force {
+        refuse_occupied(app, &target)?;
+    }
+    let storage = match options.size {
+        Some(_) if target.partition.is_some() => {
+            bail!("{target}: a partition has its size; leave --size out")
+        }
+        Some(bytes) => {
+            let open = storage::open_options(app, true);
+            let device = device::create_with(&target.path, bytes, open)?;
+            Storage::on(app, &target, device)?
+        }
+        None => Storage::open(app, &target, true)
+            .with_context(|| "give --size to make a new image".to_string())?,
+    };
+    let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
+    let mkfs = MkfsOptions {
+        fstype: options.kind,
+        block_size: options.block_size,
+        inode_size: options.inode_size,
+        inode_ratio: options.inode_ratio,
+        inodes_count: options.inodes,
+        features: options.features.clone(),
+        label: options.label.clone(),
+        uuid,
+        journal_size: options.journal,
+        reserved_percent: options.reserved,
+        // A file that was just made or emptied reads as zeros.
+        assume_zeroes: options.size.is_some() && is_file,
+        ..MkfsOptions::default()
+    };
+    let report = ext4::mkfs(app.cx, &storage.queue, &mkfs);
+    let report = report.with_context(|| target.to_string())?;
+    show(app, &target, &report)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn refuse_occupied(app: &mut App, target: &Target) -> Result<()> {
+    if !target.path.exists() {
+        return Ok(());
+    }
+    let storage = Storage::open(app, target, false)?;
+    let held = match storage.format(app)? {
+        Format::Ext(kind) => kind.to_string(),
+        Format::Other(name, _) => name.to_string(),
+        Format::Partitioned(table) => format!("a {table} partition table"),
+        Format::Blank | Format::Unknown => return Ok(()),
+    };
+    bail!("{target}: holds {held}, which would be lost; give --force to make a new file system")
+}
+
+fn parse_uuid(text: &str) -> Result<[u8; 16]> {
+    let digits: Vec<u32> =
+        text.chars().filter(|&c| c != '-').map_while(|c| c.to_digit(16)).collect();
+    if digits.len() != 32 || text.chars().filter(|&c| c != '-').count() != 32 {
+        bail!("`{text}` is not a UUID of 32 hexadecimal digits");
+    }
+    let mut uuid = [0; 16];
+    for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
+        *byte = (pair[0] << 4 | pair[1]) as u8;
+    }
+    Ok(uuid)
+}
+
+fn show(app: &mut App, target: &Target, report: &MkfsReport) -> Result<()> {
+    let size = report.blocks_count * u64::from(report.block_size);
+    if app.out.json {
+        let features = report.features.to_string();
+        return Ok(app.out.document(&json!({
+            "target": target.to_string(),
+            "size": size,
+            "block_size": report.block_size,
+            "blocks": report.blocks_count,
+            "inodes": report.inodes_count,
+            "groups": report.groups_count,
+            "journal_blocks": report.journal_blocks,
+            "uuid": storage::uuid_text(&report.uuid),
+            "features": features.split(' ').collect::<Vec<_>>(),
+        }))?);
+    }
+    app.out.note(format!(
+        "{target}: {}, {} blocks of {} bytes, {} inodes, journal of {} blocks, UUID {}",
+        text::size(size),
+        report.blocks_count,
+        report.block_size,
+        report.inodes_count,
+        report.journal_blocks,
+        storage::uuid_text(&report.uuid)
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_32_digits() {
+        let uuid = parse_uuid("00112233-4455-6677-8899-aabbccddeeff").unwrap();
+        assert_eq!((uuid[0], uuid[1], uuid[15]), (0, 0x11, 0xff));
+        assert_eq!(storage::uuid_text(&uuid), "00112233-4455-6677-8899-aabbccddeeff");
+        assert!(parse_uuid("00").is_err() && parse_uuid("zz").is_err());
+    }
 }

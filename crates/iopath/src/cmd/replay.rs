@@ -36,7 +36,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         session::close(app, session::Session::on(target.clone(), fs))?;
         if app.out.json {
             let target = target.to_string();
-            app.out.document(&json!({ "target": target, "was_dirty": was_dirty, "clean": true }))?;
+            app.out
+                .document(&json!({ "target": target, "was_dirty": was_dirty, "clean": true }))?;
         } else {
             let done = if was_dirty { "replayed, clean now" } else { "was clean" };
             app.out.line(format!("{target}: {done}"))?;

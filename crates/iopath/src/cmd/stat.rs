@@ -51,9 +51,7 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     let attr = session.find(app, path, options.dereference)?;
     let place = session.place(path);
     let target = match attr.kind {
-        FileType::Symlink => {
-            Some(session.fs.readlink(app.cx, attr.ino).map_err(at(&place))?)
-        }
+        FileType::Symlink => Some(session.fs.readlink(app.cx, attr.ino).map_err(at(&place))?),
         _ => None,
     };
     let mut extents = Vec::new();
@@ -103,7 +101,8 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
         lines.push(format!(" Device: {major}, {minor}"));
     }
     let times = [(" Access", Some(attr.atime)), (" Modify", Some(attr.mtime))];
-    for (label, time) in times.into_iter().chain([(" Change", Some(attr.ctime)), ("  Birth", attr.btime)])
+    for (label, time) in
+        times.into_iter().chain([(" Change", Some(attr.ctime)), ("  Birth", attr.btime)])
     {
         lines.extend(time.map(|time| format!("{label}: {}", text::full_time(time))));
     }

@@ -49,8 +49,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
                 other => other,
             };
             let ino = found.map_err(at(&place))?.ino;
-            let set =
-                SetAttr { atime: Some(time), mtime: Some(time), ..SetAttr::default() };
+            let set = SetAttr { atime: Some(time), mtime: Some(time), ..SetAttr::default() };
             session.fs.setattr(app.cx, ino, &set).map(drop).map_err(at(&place))
         })?;
     }

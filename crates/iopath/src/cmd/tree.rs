@@ -55,7 +55,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             draw(app, session, (&place.path, attr.ino), "", 1, options, &mut count)?;
         }
         if !app.out.json {
-            app.out.line(format!("\n{} directories, {} others", count.directories, count.others))?;
+            app.out
+                .line(format!("\n{} directories, {} others", count.directories, count.others))?;
         }
         Ok(ExitCode::SUCCESS)
     })

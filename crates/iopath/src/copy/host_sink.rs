@@ -98,8 +98,7 @@ impl HostSink {
             let len = path[start..].iter().position(|&b| b == b'/');
             let end = len.map_or(path.len(), |len| start + len);
             let name = safe_name(&path[start..end])?;
-            let flags =
-                OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let next = match sys::openat(fd, name, flags, Mode::empty()) {
                 // An archive may leave directories out.
                 Err(Errno::NOENT) => sys::mkdirat(fd, name, Mode::from_raw_mode(0o755))
@@ -194,11 +193,8 @@ impl HostSink {
     }
 
     fn create_file(&self, name: &[u8], meta: &Meta) -> Result<OwnedFd> {
-        let flags = OFlags::WRONLY
-            | OFlags::CREATE
-            | OFlags::EXCL
-            | OFlags::NOFOLLOW
-            | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode((meta.mode & 0o777).into());
         self.replacing(name, || sys::openat(self.dir(), name, flags, mode))
     }

@@ -237,7 +237,11 @@ impl HostSource {
             while offset < end {
                 let want = (end - offset).min(PIECE as u64) as usize;
                 let data = out.store_with(want, |buf| {
-                    let read = if sparse { rustix::io::pread(fd, buf, offset) } else { rustix::io::read(fd, buf) };
+                    let read = if sparse {
+                        rustix::io::pread(fd, buf, offset)
+                    } else {
+                        rustix::io::read(fd, buf)
+                    };
                     Ok(read?)
                 });
                 let data = data.with_context(|| self.shown())?;

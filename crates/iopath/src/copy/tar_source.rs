@@ -62,7 +62,10 @@ impl<R: Read> TarSource<R> {
         records.extend(own);
         let field = |key: &str| records.get(key.as_bytes());
         if records.keys().any(|key| key.starts_with(b"GNU.sparse")) || raw.kind == b'S' {
-            bail!("{}: sparse members are not supported; archive without --sparse", shown(&raw.path));
+            bail!(
+                "{}: sparse members are not supported; archive without --sparse",
+                shown(&raw.path)
+            );
         }
         let path = field("path").cloned().unwrap_or(raw.path);
         let path = self.place(&path)?;
@@ -170,9 +173,8 @@ impl<R: Read + Send> Source for TarSource<R> {
             if block.iter().all(|&b| b == 0) {
                 return Ok(());
             }
-            let raw = Raw::parse(&block).with_context(|| {
-                format!("byte {} of the archive", self.at - BLOCK as u64)
-            })?;
+            let raw = Raw::parse(&block)
+                .with_context(|| format!("byte {} of the archive", self.at - BLOCK as u64))?;
             match raw.kind {
                 b'x' => own.extend(parse_records(&self.read_padded(raw.size)?)?),
                 b'g' => {
@@ -255,7 +257,9 @@ fn number(field: &[u8]) -> Result<u64> {
     }
     let digits = field.iter().filter(|b| !matches!(b, 0 | b' '));
     digits.copied().try_fold(0u64, |n, b| match b {
-        b'0'..=b'7' => n.checked_mul(8).map(|n| n + u64::from(b - b'0')).context("number too large"),
+        b'0'..=b'7' => {
+            n.checked_mul(8).map(|n| n + u64::from(b - b'0')).context("number too large")
+        }
         _ => bail!("`{}` is not an octal number", shown(field)),
     })
 }
