@@ -35,7 +35,12 @@ impl Ext4 {
             return Err(Errno::EINVAL);
         }
         let limit = inode.with(cx, |core| core.size_limit(&self.geometry));
-        let end = offset.checked_add(len).filter(|&end| end <= limit).ok_or(Errno::EFBIG)?;
+        let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+        // Behind the largest file there is nothing to punch, but no room to allocate.
+        let end = if mode == FallocMode::PunchHole { end.min(limit) } else { end };
+        if end > limit || offset > end {
+            return Err(Errno::EFBIG);
+        }
         let guard = inode.rwsem.write(cx);
         if inode.with(cx, |core| core.dead) {
             return Err(Errno::ESTALE);
