@@ -48,9 +48,12 @@ pub struct JournalHead {
     pub logged: AtomicU64,
 }
 
+#[derive(Default)]
 struct Content {
     /// `None` until the block is read or first looked at.
     page: Option<Page>,
+    /// Somebody has written to it: a read that is still under way must not replace it.
+    changed: bool,
     trigger: Option<Trigger>,
     read_error: Option<DeviceError>,
 }
@@ -72,7 +75,7 @@ impl Buffer {
         Buffer {
             block,
             flags: AtomicU32::new(REFERENCED),
-            content: SpinLock::new(Content { page: None, trigger: None, read_error: None }),
+            content: SpinLock::new(Content::default()),
             journal_head: JournalHead::default(),
             shared,
         }
@@ -130,12 +133,16 @@ impl Buffer {
     #[inline]
     pub fn with_mut<R>(&self, change: impl FnOnce(&mut [u8]) -> R) -> R {
         let mut content = self.content.lock_irq();
+        content.changed = true;
         change(content.page.get_or_insert_with(|| Page::zeroed(self.size())).make_mut())
     }
 
     /// Puts `page` in the place of the content, which is complete and must be verified again.
     pub fn replace(&self, page: Page) {
-        self.content.lock_irq().page = Some(page);
+        let mut content = self.content.lock_irq();
+        content.page = Some(page);
+        content.changed = true;
+        drop(content);
         self.drop_flag(VERIFIED);
         self.raise(UPTODATE);
     }
@@ -269,11 +276,11 @@ impl Buffer {
         {
             let mut content = self.content.lock_irq();
             match result {
-                // A maker of new content may have been faster than the device.
-                Ok(page) if !self.uptodate() => {
+                Ok(page) if !content.changed => {
                     content.page = Some(page);
                     self.raise(UPTODATE);
                 }
+                // A maker of new content was faster than the device (a read-ahead).
                 Ok(_) => {}
                 Err(error) => content.read_error = error,
             }

@@ -1,18 +1,18 @@
 //! Buffers: the LRU against a model, reads that share, limits, copies on write, errors.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base::Rng;
 use block::{Cause, Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
 use cache::{BufferCache, BufferConfig};
-use rt::Cx;
 use rt::testing::{both, seeds, world};
+use rt::{Cx, SpinLock};
 
 /// A disk whose sectors carry their number until they are written, and which can hold its requests
 /// back.
 struct Disk {
     info: DeviceInfo,
-    state: Mutex<State>,
+    state: SpinLock<State>,
 }
 
 #[derive(Default)]
@@ -27,16 +27,16 @@ struct State {
 impl Disk {
     fn new(blocks: usize) -> Arc<Disk> {
         let bytes = (0..blocks * 4096).map(|at| (at / 4096) as u8).collect();
-        let state = Mutex::new(State { bytes, ..State::default() });
+        let state = SpinLock::new(State { bytes, ..State::default() });
         Arc::new(Disk { info: DeviceInfo::plain(blocks as u64 * 8), state })
     }
 
     fn hold(&self) {
-        self.state.lock().unwrap().held = Some(Vec::new());
+        self.state.lock_irq().held = Some(Vec::new());
     }
 
     fn release(&self) -> usize {
-        let held = self.state.lock().unwrap().held.take().unwrap_or_default();
+        let held = self.state.lock_irq().held.take().unwrap_or_default();
         let count = held.len();
         for io in held {
             self.submit(io);
@@ -45,7 +45,7 @@ impl Disk {
     }
 
     fn seen(&self) -> Vec<(Op, u64, u64)> {
-        std::mem::take(&mut self.state.lock().unwrap().seen)
+        std::mem::take(&mut self.state.lock_irq().seen)
     }
 }
 
@@ -60,7 +60,7 @@ impl Device for Disk {
 
     fn submit(&self, mut io: DeviceIo) {
         {
-            let mut state = self.state.lock().unwrap();
+            let mut state = self.state.lock_irq();
             let state = &mut *state;
             if let Some(held) = &mut state.held {
                 held.push(io);
@@ -68,9 +68,7 @@ impl Device for Disk {
             }
             state.seen.push((io.op, io.sector.0, io.count));
             let bad = state.bad;
-            if bad.is_some_and(|bad| (io.sector.0..io.end_sector().0).contains(&bad)) {
-                drop(io.op);
-            } else {
+            if !bad.is_some_and(|bad| (io.sector.0..io.end_sector().0).contains(&bad)) {
                 let mut at = io.sector.0 as usize * 512;
                 for seg in &mut io.segs {
                     let disk = &mut state.bytes[at..at + seg.len as usize];
@@ -82,7 +80,7 @@ impl Device for Disk {
                 }
             }
         }
-        let bad = self.state.lock().unwrap().bad;
+        let bad = self.state.lock_irq().bad;
         match bad.is_some_and(|bad| (io.sector.0..io.end_sector().0).contains(&bad)) {
             true => io.fail(Cause::Io),
             false => io.succeed(),
@@ -235,7 +233,7 @@ fn what_is_in_flight_does_not_change() {
         first.join(cx);
         second.join(cx);
         assert_eq!(disk.seen().len(), 2);
-        let state = disk.state.lock().unwrap();
+        let state = disk.state.lock_irq();
         let bytes = &state.bytes[7 * 4096..8 * 4096];
         assert_eq!((bytes[0], bytes[10], bytes[4095]), (2, 7, 8));
     });
@@ -289,7 +287,7 @@ fn errors_reach_the_reader_and_the_next_sync() {
     both(|cx| {
         let disk = Disk::new(64);
         let cache = cache_on(cx, &disk, 16, 1000);
-        disk.state.lock().unwrap().bad = Some(81);
+        disk.state.lock_irq().bad = Some(81);
         let error = cache.read(cx, 10).unwrap_err();
         assert_eq!((error.op, error.sector.0), (Op::Read, 80));
         let buffer = cache.get(cx, 10);
@@ -299,16 +297,33 @@ fn errors_reach_the_reader_and_the_next_sync() {
         assert!(cache.sync(cx).is_err());
         assert!(buffer.write_error() && !buffer.dirty());
         cache.sync(cx).unwrap();
-        disk.state.lock().unwrap().bad = None;
+        disk.state.lock_irq().bad = None;
         buffer.mark_dirty();
         cache.sync(cx).unwrap();
         assert!(!buffer.write_error());
         // A failed read-ahead is tried again by the reader.
-        disk.state.lock().unwrap().bad = Some(160);
+        disk.state.lock_irq().bad = Some(160);
         cache.readahead(cx, 18, 5);
         cache.queue().drain(cx);
-        disk.state.lock().unwrap().bad = None;
+        disk.state.lock_irq().bad = None;
         assert_eq!(cache.read(cx, 20).unwrap().with(|bytes| bytes[0]), 20);
         assert!(cache.read(cx, 64).is_err(), "beyond the end");
+    });
+}
+
+#[test]
+fn a_late_read_does_not_replace_what_a_maker_has_written() {
+    // Goal: a block is being read ahead when it is allocated and filled; the fill wins.
+    world(|cx| {
+        let disk = Disk::new(64);
+        let cache = cache_on(cx, &disk, 16, 1000);
+        disk.hold();
+        cache.readahead(cx, 10, 2);
+        let buffer = cache.get(cx, 10);
+        buffer.with_mut(|bytes| bytes.fill(99));
+        disk.release();
+        buffer.set_uptodate();
+        assert_eq!(cache.read(cx, 10).unwrap().with(|bytes| bytes[17]), 99);
+        assert_eq!(cache.read(cx, 11).unwrap().with(|bytes| bytes[17]), 11);
     });
 }

@@ -121,7 +121,8 @@ impl Handle {
             "a handle ran out of credits at block {block}: it must reserve or extend"
         );
         // The commit can always make room, so nothing breaks; but the count shows the defect.
-        self.shared.overdraw();
+        self.shared.reserve_more();
+        self.shared.count_overdraft();
     }
 
     /// Takes `buffer` out of the transaction: its content will not be written. For a block that was
@@ -141,7 +142,8 @@ impl Handle {
 
     /// Gives up a metadata block that is being freed: it leaves the transaction and the cache, and
     /// no older copy of it in the log will be replayed over what the block is used for next. The
-    /// block may be used again when this transaction has committed.
+    /// block may be used again when this transaction has committed. Costs a credit, where there is
+    /// one, for every block full of revoke records.
     ///
     /// # Errors
     /// `EROFS` after an abort.
@@ -150,8 +152,16 @@ impl Handle {
         if let Some(buffer) = self.shared.cache.forget_one(block) {
             self.leave(&buffer);
         }
-        if self.transaction.revoke(cx, block) {
+        if let Some(count) = self.transaction.revoke(cx, block) {
             self.shared.count_revoke();
+            // The first record of each revoke block pays for that block, so that an operation that
+            // revokes without end meets the limit of its transaction.
+            if count % self.shared.revokes_per_block == 1 {
+                match self.credits.checked_sub(1) {
+                    Some(rest) => self.credits = rest,
+                    None => self.shared.reserve_more(),
+                }
+            }
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use rt::{Cx, JoinHandle, SpinLock, WaitQueue};
 
 use crate::area::{JournalArea, LogDevice};
 use crate::error::JournalError;
-use crate::format::{Checksums, Compat, Incompat, Superblock};
+use crate::format::{Checksums, Compat, Incompat, Superblock, revoke};
 use crate::handle::Handle;
 use crate::log::Log;
 use crate::recovery::{self, RecoveryReport};
@@ -118,6 +118,8 @@ pub(crate) struct Shared {
     pub aborted: AtomicI32,
     /// Buffers that one transaction may hold.
     pub max_transaction: u32,
+    /// Records in a revoke block.
+    pub revokes_per_block: usize,
     /// For a transaction that can be joined.
     pub wait_start: WaitQueue,
     /// For the end of a commit, of a flush, or an abort.
@@ -129,8 +131,8 @@ pub(crate) struct Shared {
 
 /// An open journal.
 ///
-/// Its task is spawned by [`Journal::open`] and ended by [`Journal::shutdown`]. Dropping the journal
-/// ends the task too, without writing anything, as a crash would.
+/// Its task is spawned by [`Journal::open`] and ended by [`Journal::shutdown`]. Dropping the
+/// journal ends the task too, without writing anything, as a crash would.
 pub struct Journal {
     shared: Arc<Shared>,
     task: SpinLock<Option<JoinHandle<()>>>,
@@ -351,6 +353,7 @@ impl Shared {
         let committed = AtomicU64::new(next_tid.0 - 1);
         Arc::new(Shared {
             max_transaction: log.max_transaction(),
+            revokes_per_block: revoke::per_block(&log.layout),
             cache,
             state: SpinLock::new(State {
                 running: None,
@@ -479,12 +482,14 @@ impl Shared {
         }
     }
 
-    pub fn overdraw(&self) {
-        let mut state = self.state.lock_irq();
-        if let Some(running) = &mut state.running {
+    /// Makes the running transaction larger by one block, whatever its limit.
+    pub fn reserve_more(&self) {
+        if let Some(running) = &mut self.state.lock_irq().running {
             running.reserved += 1;
         }
-        drop(state);
+    }
+
+    pub fn count_overdraft(&self) {
         Counters::add(&self.counters.overdrafts, 1);
     }
 

@@ -79,9 +79,11 @@ impl Transaction {
         }
     }
 
-    pub fn revoke(&self, cx: &Cx, block: u64) -> bool {
+    /// Adds the block; answers how many are revoked now, or `None` where it was already.
+    pub fn revoke(&self, cx: &Cx, block: u64) -> Option<usize> {
         self.has_revoked.store(true, Ordering::Relaxed);
-        self.extra.lock(cx).revoked.insert(block)
+        let mut extra = self.extra.lock(cx);
+        extra.revoked.insert(block).then(|| extra.revoked.len())
     }
 
     pub fn add_ordered(&self, cx: &Cx, data: Arc<dyn OrderedData>) {

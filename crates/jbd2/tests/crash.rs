@@ -3,14 +3,14 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base::{Page, Rng, Sector};
 use block::BioFlags;
 use common::*;
 use jbd2::{Checksums, JournalOptions, Tid};
 use rt::testing::seeds;
-use rt::{Cx, World, WorldConfig};
+use rt::{Cx, SpinLock, World, WorldConfig};
 
 const BLOCKS: u64 = 48;
 const PLACE: Place = Place { block_size: 1024, start: 1024, len: 64 };
@@ -36,7 +36,7 @@ struct History {
     free: Vec<u64>,
 }
 
-type Shared = Arc<Mutex<History>>;
+type Shared = Arc<SpinLock<History>>;
 
 fn content(value: u32) -> [u8; 1024] {
     let mut bytes = [0; 1024];
@@ -58,19 +58,19 @@ struct Run {
 
 impl Run {
     fn next_value(&self) -> u32 {
-        let mut history = self.history.lock().unwrap();
+        let mut history = self.history.lock_irq();
         history.value += 1;
         history.value
     }
 
     fn note(&self, done: Done) -> usize {
-        let mut history = self.history.lock().unwrap();
+        let mut history = self.history.lock_irq();
         history.done.push(done);
         history.done.len() - 1
     }
 
     fn is_free(&self, block: u64) -> bool {
-        self.history.lock().unwrap().free.contains(&block)
+        self.history.lock_irq().free.contains(&block)
     }
 
     fn task(&self, cx: &mut Cx, rng: &mut Rng, operations: usize) {
@@ -120,7 +120,7 @@ impl Run {
             return;
         }
         // From here on nobody touches it before it is taken back.
-        self.history.lock().unwrap().free.push(block);
+        self.history.lock_irq().free.push(block);
         handle.revoke(cx, block).unwrap();
         let tid = handle.tid();
         self.note(Done::Revoked { tid, block });
@@ -133,7 +133,7 @@ impl Run {
         let page = Page::from_slice(&content(value));
         self.cache.queue().write(cx, Sector(block * 2), page, BioFlags::FUA).unwrap();
         let end = self.disk.log().len();
-        let mut history = self.history.lock().unwrap();
+        let mut history = self.history.lock_irq();
         let Done::Data { durable, .. } = &mut history.done[index] else { unreachable!() };
         *durable = Some(end);
     }
@@ -141,7 +141,7 @@ impl Run {
     fn take_back(&self, cx: &mut Cx) {
         let mut handle = self.journal.start(cx, 1).unwrap();
         let block = {
-            let mut history = self.history.lock().unwrap();
+            let mut history = self.history.lock_irq();
             let written: Vec<u64> = history
                 .done
                 .iter()
@@ -255,7 +255,7 @@ fn crash_world(seed: u64) {
         }
     });
     let log = disk.log();
-    let history = history.lock().unwrap().done.clone();
+    let history = history.lock_irq().done.clone();
     let mut rng = Rng::new(seed, 99);
     for _ in 0..60 {
         let cut = rng.below(log.len() as u64 + 1) as usize;

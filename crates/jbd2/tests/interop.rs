@@ -200,7 +200,7 @@ fn we_replay_the_kernels_journal_as_debugfs_does() {
             report.unwrap_or_else(|| panic!("{case}: the journal is clean"))
         });
         assert!(report.transactions > 1, "{case}: {report:?}");
-        // With data=journal Linux writes every reuse of a block into the log, so it revokes nothing.
+        // With data=journal Linux logs every reuse of a block, so it revokes nothing.
         assert!(report.revokes > 0 || mount.contains("data=journal"), "{case}: {report:?}");
         println!("{case}: {report:?}");
 

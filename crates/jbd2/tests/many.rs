@@ -122,6 +122,31 @@ fn a_long_operation_goes_on_in_other_transactions() {
     });
 }
 
+#[test]
+fn revokes_without_end_meet_the_limit_of_a_transaction() {
+    // Goal: freeing a huge tree dirties few buffers and revokes very many blocks; the caller who
+    // extends and restarts as it should never makes a transaction larger than the log.
+    world(|cx| {
+        let disk = Disk::new(SIZE);
+        format(&disk, SMALL, |_| {});
+        let (journal, cache, _) = open(cx, &disk, SMALL, options()).unwrap();
+        let bitmap = cache.read(cx, 1).unwrap();
+        let mut handle = journal.start(cx, 4).unwrap();
+        for block in 0..50_000 {
+            if handle.credits() < 2 && !handle.extend(cx, 2).unwrap() {
+                handle.restart(cx, 4).unwrap();
+            }
+            handle.write_access(cx, &bitmap).unwrap();
+            bitmap.with_mut(|bytes| bytes[block as usize % 1024] ^= 1);
+            handle.dirty(cx, &bitmap).unwrap();
+            handle.revoke(cx, 1_000_000 + block).unwrap();
+        }
+        handle.stop(cx).unwrap();
+        journal.shutdown(cx).unwrap();
+        assert!(journal.stats().commits > 5);
+    });
+}
+
 /// A file whose data is one block of a number.
 struct File {
     cache: Arc<cache::BufferCache>,

@@ -148,3 +148,80 @@ fn parse_tag(layout: &Layout, raw: &[u8]) -> (Tag, u32) {
     let block = high | u64::from(be32(0));
     (Tag { block, escaped: flags & ESCAPE != 0, checksum }, flags)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn layouts() -> Vec<Layout> {
+        let mut all = Vec::new();
+        for checksums in [Checksums::None, Checksums::V1, Checksums::V2, Checksums::V3] {
+            for bit64 in [false, true] {
+                let uuid = *b"0123456789abcdef";
+                all.push(Layout { block_size: 1024, checksums, bit64, seed: 77, uuid });
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn tags_have_the_sizes_of_linux() {
+        let sizes: Vec<usize> =
+            layouts().iter().map(|layout| TagLayout::new(layout).len()).collect();
+        assert_eq!(sizes, [8, 12, 8, 12, 10, 14, 16, 16]);
+    }
+
+    proptest! {
+        #[test]
+        fn emit_then_parse(
+            which in 0usize..8,
+            seeds in proptest::collection::vec(any::<(u64, bool, u32)>(), 1..200),
+        ) {
+            let layout = layouts()[which];
+            let tags: Vec<Tag> = seeds
+                .into_iter()
+                .take(TagLayout::new(&layout).per_block(&layout))
+                .map(|(block, escaped, checksum)| Tag {
+                    block: if layout.bit64 { block } else { block & 0xffff_ffff },
+                    escaped,
+                    checksum: match layout.checksums {
+                        Checksums::V3 => checksum,
+                        Checksums::V2 => checksum & 0xffff,
+                        _ => 0,
+                    },
+                })
+                .collect();
+            let mut block = [0xee; 1024];
+            emit(&layout, 9, &tags, &mut block);
+            prop_assert_eq!(parse(&layout, &block), tags);
+            prop_assert_eq!(layout.verify_tail(&block), Ok(()));
+        }
+
+        #[test]
+        fn parse_anything(
+            which in 0usize..8,
+            bytes in proptest::collection::vec(any::<u8>(), 0..1100),
+        ) {
+            let _ = parse(&layouts()[which], &bytes);
+            let _ = super::super::revoke::parse(&layouts()[which], &bytes);
+            let _ = super::super::CommitBlock::parse(&layouts()[which], &bytes);
+            let _ = super::super::fast_commit::head_tid(&bytes);
+        }
+
+        #[test]
+        fn revokes_emit_then_parse(
+            which in 0usize..8,
+            blocks in proptest::collection::vec(any::<u32>(), 0..300),
+        ) {
+            let layout = layouts()[which];
+            let room = super::super::revoke::per_block(&layout);
+            let blocks: Vec<u64> = blocks.into_iter().map(u64::from).take(room).collect();
+            let mut block = [0xee; 1024];
+            super::super::revoke::emit(&layout, 9, &blocks, &mut block);
+            prop_assert_eq!(super::super::revoke::parse(&layout, &block), Ok(blocks));
+            prop_assert_eq!(layout.verify_tail(&block), Ok(()));
+        }
+    }
+}

@@ -257,3 +257,88 @@ fn checksum(bytes: &[u8]) -> u32 {
     let sum = crc32c(!0, &bytes[..CHECKSUM_OFFSET]);
     crc32c(crc32c(sum, &[0; 4]), &bytes[CHECKSUM_OFFSET + 4..SUPERBLOCK_SIZE])
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What is emitted is parsed, and bytes that we do not own stay.
+        #[test]
+        fn emit_then_parse(
+            shift in 10u32..17,
+            maxlen in 16u32..1 << 20,
+            start in 0u32..1 << 20,
+            (sequence, errno, head) in (any::<u32>(), 0u32..133, any::<u32>()),
+            (compat, incompat) in (0u32..2, 0u32..0x40),
+            uuid in any::<[u8; 16]>(),
+            users in proptest::collection::vec(any::<[u8; 16]>(), 0..48),
+            rest in any::<u8>(),
+        ) {
+            let incompat = Incompat::from_bits_retain(incompat);
+            prop_assume!(!incompat.contains(Incompat::CSUM_V2 | Incompat::CSUM_V3));
+            let fast_commit = incompat.contains(Incompat::FAST_COMMIT);
+            let sb = Superblock {
+                start: start % (maxlen - 8),
+                sequence,
+                errno,
+                head,
+                compat: Compat::from_bits_retain(compat),
+                incompat,
+                users,
+                fast_commit_blocks: if fast_commit { 7 } else { 0 },
+                ..Superblock::new(1 << shift, maxlen, uuid)
+            };
+            let mut bytes = [rest; 1024];
+            // Read-only compatible features would be refused.
+            bytes[0x2c..0x30].fill(0);
+            sb.emit(&mut bytes);
+            prop_assert_eq!(Superblock::parse(&bytes).unwrap(), sb);
+            prop_assert_eq!(bytes[0x60], rest, "padding is preserved");
+        }
+
+        /// Any bytes give an answer.
+        #[test]
+        fn parse_anything(bytes in proptest::collection::vec(any::<u8>(), 0..1100)) {
+            let _ = Superblock::parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn every_check_has_its_error() {
+        let good =
+            Superblock { incompat: Incompat::CSUM_V3, ..Superblock::new(4096, 4096, [3; 16]) };
+        let mut bytes = [0; 1024];
+        good.emit(&mut bytes);
+        let parse = |at: usize, value: u32| {
+            let mut bytes = bytes;
+            bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            // Where the checksum is not what is tested, it is made right.
+            if at != 0xfc {
+                let sum = checksum(&bytes);
+                bytes[0xfc..0x100].copy_from_slice(&sum.to_be_bytes());
+            }
+            Superblock::parse(&bytes).unwrap_err()
+        };
+        assert_eq!(Superblock::parse(&bytes[..1000]).unwrap_err(), SuperblockError::Short(1000));
+        assert_eq!(parse(0, 7), SuperblockError::Magic { found: 7 });
+        assert_eq!(parse(4, 1), SuperblockError::BlockType(1));
+        assert_eq!(parse(4, 9), SuperblockError::BlockType(9));
+        assert_eq!(parse(0x0c, 3000), SuperblockError::BlockSize(3000));
+        let length = SuperblockError::Length { maxlen: 4, first: 1, fast_commit: 0 };
+        assert_eq!(parse(0x10, 4), length);
+        let length = SuperblockError::Length { maxlen: 4096, first: 0, fast_commit: 0 };
+        assert_eq!(parse(0x14, 0), length);
+        let start = SuperblockError::Start { start: 4096, first: 1, end: 4096 };
+        assert_eq!(parse(0x1c, 4096), start);
+        assert_eq!(parse(0x28, 0x18), SuperblockError::TwoChecksums);
+        let unknown = SuperblockError::Unsupported { incompat: 0x110, ro_compat: 0 };
+        assert_eq!(parse(0x28, 0x110), unknown);
+        assert!(matches!(parse(0x2c, 1), SuperblockError::Unsupported { ro_compat: 1, .. }));
+        assert_eq!(parse(0x50, 1 << 24), SuperblockError::ChecksumType(1));
+        assert_eq!(parse(0x40, 49), SuperblockError::Users(49));
+        assert!(matches!(parse(0xfc, 1), SuperblockError::Checksum { found: 1, .. }));
+    }
+}

@@ -3,14 +3,13 @@
 #![allow(dead_code)]
 
 use std::sync::Arc;
-use std::sync::Mutex;
 
 use base::{Page, Rng};
 use block::{BioFlags, Cause, Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
 use cache::{BufferCache, BufferConfig, BufferRef};
 use jbd2::format::Superblock;
 use jbd2::{Journal, JournalArea, JournalError, JournalOptions, RecoveryReport};
-use rt::Cx;
+use rt::{Cx, SpinLock};
 
 /// What happened to the disk.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ struct Content {
 /// The disk.
 pub struct Disk {
     info: DeviceInfo,
-    content: Mutex<Content>,
+    content: SpinLock<Content>,
 }
 
 impl Disk {
@@ -48,27 +47,27 @@ impl Disk {
         let mut info = DeviceInfo::plain(bytes.len() as u64 / 512);
         info.volatile_cache = true;
         info.fua = true;
-        Arc::new(Disk { info, content: Mutex::new(Content { bytes, ..Content::default() }) })
+        Arc::new(Disk { info, content: SpinLock::new(Content { bytes, ..Content::default() }) })
     }
 
     pub fn image(&self) -> Vec<u8> {
-        self.content.lock().unwrap().bytes.clone()
+        self.content.lock_irq().bytes.clone()
     }
 
     pub fn log(&self) -> Vec<Event> {
-        self.content.lock().unwrap().log.clone()
+        self.content.lock_irq().log.clone()
     }
 
     pub fn clear_log(&self) {
-        self.content.lock().unwrap().log.clear();
+        self.content.lock_irq().log.clear();
     }
 
     pub fn mark(&self, mark: u64) {
-        self.content.lock().unwrap().log.push(Event::Mark(mark));
+        self.content.lock_irq().log.push(Event::Mark(mark));
     }
 
     pub fn fail_writes(&self, sectors: Option<std::ops::Range<u64>>) {
-        self.content.lock().unwrap().bad = sectors;
+        self.content.lock_irq().bad = sectors;
     }
 
     /// Flushes so far, a forced write counted as none.
@@ -77,7 +76,7 @@ impl Disk {
     }
 
     pub fn poke(&self, offset: usize, change: impl FnOnce(&mut u8)) {
-        change(&mut self.content.lock().unwrap().bytes[offset]);
+        change(&mut self.content.lock_irq().bytes[offset]);
     }
 }
 
@@ -91,7 +90,7 @@ impl Device for Disk {
     }
 
     fn submit(&self, mut io: DeviceIo) {
-        let mut content = self.content.lock().unwrap();
+        let mut content = self.content.lock_irq();
         let content = &mut *content;
         let mut at = io.sector.0 as usize * 512;
         match io.op {
@@ -189,7 +188,7 @@ pub fn format(disk: &Disk, place: Place, change: impl FnOnce(&mut Superblock)) {
     change(&mut sb);
     let (block, _) = place.area().map(0);
     let at = block as usize * place.block_size as usize;
-    sb.emit(&mut disk.content.lock().unwrap().bytes[at..at + 1024]);
+    sb.emit(&mut disk.content.lock_irq().bytes[at..at + 1024]);
 }
 
 /// The superblock of the journal in an image.
@@ -207,13 +206,15 @@ pub fn cache_on(cx: &mut Cx, disk: &Arc<Disk>, block_size: u32) -> Arc<BufferCac
     BufferCache::new(queue, config)
 }
 
+pub type Opened = (Arc<Journal>, Arc<BufferCache>, Option<RecoveryReport>);
+
 /// Opens the journal on the disk.
 pub fn open(
     cx: &mut Cx,
     disk: &Arc<Disk>,
     place: Place,
     options: JournalOptions,
-) -> Result<(Arc<Journal>, Arc<BufferCache>, Option<RecoveryReport>), JournalError> {
+) -> Result<Opened, JournalError> {
     let cache = cache_on(cx, disk, place.block_size);
     let (journal, report) = Journal::open(cx, cache.clone(), place.area(), options)?;
     Ok((journal, cache, report))
