@@ -49,6 +49,7 @@ fn small_files_leave_together() {
         tail[..100].fill(7);
         assert_eq!(&rig.disk.lock_irq().bytes[4096..8192], &tail[..], "the rest is zero");
         assert_eq!(rig.backing.dirty_mappings(), 0);
+        assert_eq!(rig.cache.drop_clean(cx), 64 * 4096);
         rig.finish(cx);
     });
 }

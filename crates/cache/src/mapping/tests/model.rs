@@ -145,26 +145,37 @@ fn short_answers_of_the_map_are_asked_on() {
     });
 }
 
-/// Tasks with a file each and too little memory for all, in many schedules.
+/// Tasks with a file each and too little memory for all.
+fn share_cache(cx: &mut Cx, seed: u64, steps: u32) {
+    let folio = *Rng::new(seed, 99).pick(&[4096u32, 16384, 65536]);
+    let map_delay = Nanos::from_micros(Rng::new(seed, 98).below(30));
+    let rig = Rig::new(cx, config(folio, 24 * u64::from(folio)), 1024, 6, 300 << 10)
+        .with_fs(|fs| fs.map_delay = map_delay);
+    rig.disk.lock_irq().delay = Nanos::from_micros(50);
+    let rig = Arc::new(rig);
+    let tasks: Vec<_> = (0..6)
+        .map(|id| {
+            let rig = rig.clone();
+            cx.spawn("player", move |cx| play(cx, &rig, id, seed, steps))
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| task.join(cx));
+    check_empty(cx, Arc::into_inner(rig).expect("all tasks are gone"));
+}
+
 #[test]
 fn many_tasks_share_a_small_cache() {
     rt::testing::explore(8, |cx| {
         let seed = cx.random();
-        let folio = *Rng::new(seed, 99).pick(&[4096u32, 16384, 65536]);
-        let map_delay = Nanos::from_micros(Rng::new(seed, 98).below(30));
-        let rig = Rig::new(cx, config(folio, 24 * u64::from(folio)), 1024, 6, 300 << 10)
-            .with_fs(|fs| fs.map_delay = map_delay);
-        rig.disk.lock_irq().delay = Nanos::from_micros(50);
-        let rig = Arc::new(rig);
-        let tasks: Vec<_> = (0..6)
-            .map(|id| {
-                let rig = rig.clone();
-                cx.spawn("player", move |cx| play(cx, &rig, id, seed, 60))
-            })
-            .collect();
-        tasks.into_iter().for_each(|task| task.join(cx));
-        check_empty(cx, Arc::into_inner(rig).expect("all tasks are gone"));
+        share_cache(cx, seed, 60);
     });
+}
+
+#[test]
+fn many_tasks_share_a_small_cache_in_real_time() {
+    for seed in rt::testing::seeds(3) {
+        rt::testing::real(|cx| share_cache(cx, seed, 60));
+    }
 }
 
 /// Tasks that write and read their own bytes of one file, side by side within the same blocks,
