@@ -83,11 +83,10 @@ impl Task {
     }
 
     fn write(&mut self, cx: &mut Cx, tx: &Transaction, mut frozen: Frozen) -> Result<(), Errno> {
-        self.write_ordered(cx, tx)?;
+        self.write_ordered(cx, tx);
         let revoked = take(&mut tx.extra.lock(cx).revoked);
         if frozen.is_empty() && revoked.is_empty() {
-            Counters::add(&self.shared.counters.empty_commits, 1);
-            return Ok(());
+            return self.commit_nothing(cx, tx);
         }
         frozen.sort_by_key(|(buffer, _)| buffer.block());
         frozen.dedup_by_key(|(buffer, _)| buffer.block());
@@ -108,7 +107,7 @@ impl Task {
     }
 
     /// Step 3: data first. A failed write stays with its file, whose `fsync` tells it.
-    fn write_ordered(&mut self, cx: &mut Cx, tx: &Transaction) -> Result<(), Errno> {
+    fn write_ordered(&mut self, cx: &mut Cx, tx: &Transaction) {
         let ordered = take(&mut tx.extra.lock(cx).ordered);
         Counters::add(&self.shared.counters.ordered, ordered.len() as u64);
         for data in &ordered {
@@ -117,7 +116,17 @@ impl Task {
         for data in &ordered {
             let _ = data.flush(cx);
         }
-        Ok(())
+    }
+
+    /// A transaction without changes takes no place in the log. But whoever asked for its commit
+    /// relies on the flush that `will_send_barrier` has promised.
+    fn commit_nothing(&mut self, cx: &mut Cx, tx: &Transaction) -> Result<(), Errno> {
+        Counters::add(&self.shared.counters.empty_commits, 1);
+        if !self.shared.options.barrier {
+            return Ok(());
+        }
+        self.shared.barrier_sent.store(tx.tid.0, Ordering::Release);
+        Ok(self.shared.cache.queue().flush(cx)?)
     }
 
     /// Blocks that a transaction takes in the log.

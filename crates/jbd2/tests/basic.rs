@@ -289,3 +289,37 @@ fn a_journal_that_cannot_be_used_is_refused_by_name() {
         let _ = JournalError::FastCommit { tid: 1 }.to_errno();
     });
 }
+
+#[test]
+fn a_commit_of_nothing_keeps_the_promise_of_a_flush() {
+    // Goal: an fsync of overwritten data joins a transaction without changes: one flush, no log.
+    both(|cx| {
+        let disk = Disk::new(SIZE);
+        format(&disk, PLACE, |_| {});
+        let (journal, _, _) = open(cx, &disk, PLACE, JournalOptions::default()).unwrap();
+        disk.clear_log();
+        let handle = journal.start(cx, 3).unwrap();
+        let tid = handle.tid();
+        handle.stop(cx).unwrap();
+        assert!(journal.will_send_barrier(tid));
+        journal.commit_tid(cx, tid).unwrap();
+        assert!(!journal.will_send_barrier(tid));
+        assert_eq!((disk.log().len(), disk.flushes()), (1, 1));
+        // The next one with changes continues the sequence on disk.
+        let (journal, cache) = {
+            journal.shutdown(cx).unwrap();
+            let (journal, cache, _) = open(cx, &disk, PLACE, JournalOptions::default()).unwrap();
+            journal.start(cx, 1).unwrap().stop(cx).unwrap();
+            journal.force_commit(cx).unwrap();
+            (journal, cache)
+        };
+        for byte in 1..4 {
+            fill(cx, &journal, &cache, &[9], byte);
+            journal.force_commit(cx).unwrap();
+        }
+        journal.kill(cx);
+        let (journal, _, report) = open(cx, &disk, PLACE, JournalOptions::default()).unwrap();
+        assert_eq!(report.unwrap().transactions, 3);
+        journal.shutdown(cx).unwrap();
+    });
+}

@@ -190,7 +190,7 @@ fn ordered_data_is_there_before_the_metadata_that_names_it() {
         });
         let log = disk.log();
         let mut rng = Rng::new(seed, 0);
-        for _ in 0..100 {
+        for _ in 0..40 {
             let cut = rng.below(log.len() as u64 + 1) as usize;
             let crashed = Disk::from_image(image_after(&base, &log, cut, &mut rng));
             world(|cx| {
