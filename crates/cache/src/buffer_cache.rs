@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use base::unit::SECTOR_SIZE;
 use base::{Page, Sector};
 use block::{Bio, BioFlags, BioResult, DeviceError, IoGroup, Op, Plug, Queue, Segment, Segments};
-use rt::{Cx, SpinLock, WaitQueue};
+use rt::{Cx, Mutex, SpinLock, WaitQueue};
 
 use crate::buffer::BufferRef;
 use crate::index::Index;
@@ -88,7 +88,8 @@ struct CpuLru(SpinLock<Lru>);
 /// All buffers of one device, keyed by block number: an LRU per CPU in front of one index.
 ///
 /// Locks, in this order: an LRU's, a shard's of the index, a buffer's, the dirty set's. All are
-/// spin locks and held for a few instructions.
+/// spin locks and held for a few instructions. Writers of dirty buffers hold a sleeping lock
+/// outside of them.
 pub struct BufferCache {
     queue: Arc<Queue>,
     config: BufferConfig,
@@ -97,6 +98,9 @@ pub struct BufferCache {
     shared: Arc<Shared>,
     counters: Counters,
     bio_blocks: usize,
+    /// Held by who writes dirty buffers: a `sync` that finds nothing to write must still wait for
+    /// those who are writing.
+    write_lock: Mutex<()>,
 }
 
 impl BufferCache {
@@ -122,6 +126,7 @@ impl BufferCache {
             }),
             counters: Counters::default(),
             bio_blocks,
+            write_lock: Mutex::named("buffer write-back", ()),
             queue,
             config,
         })
@@ -290,6 +295,7 @@ impl BufferCache {
     pub fn write_dirty(&self, cx: &mut Cx, buffers: &[BufferRef]) -> Result<(), DeviceError> {
         let mut sorted = buffers.to_vec();
         sorted.sort_by_key(|buffer| buffer.block());
+        let _alone = self.write_lock.lock(cx);
         self.write_sorted(cx, sorted.into_iter())
     }
 
@@ -298,9 +304,10 @@ impl BufferCache {
     /// # Errors
     /// The first error of a write since the last call.
     pub fn sync(&self, cx: &mut Cx) -> Result<(), DeviceError> {
-        let blocks: Vec<u64> = self.shared.dirty.lock_irq().iter().copied().collect();
-        let written =
-            self.write_sorted(cx, blocks.iter().filter_map(|&block| self.index.find(block)));
+        let _alone = self.write_lock.lock(cx);
+        let blocks = std::mem::take(&mut *self.shared.dirty.lock_irq());
+        let buffers = blocks.into_iter().filter_map(|block| self.index.find(block));
+        let written = self.write_sorted(cx, buffers);
         let latched = self.shared.write_error.lock_irq().take();
         written?;
         latched.map_or(Ok(()), Err)
@@ -326,10 +333,12 @@ impl BufferCache {
     ) -> Result<(), DeviceError> {
         let mut writer = BufferWriter::new(self);
         for buffer in buffers {
+            // In this order: whoever marks it dirty in between has changed it already, so his change
+            // is in what we take below; whoever does later puts it into the set again.
+            self.shared.dirty.lock_irq().remove(&buffer.block());
             if !buffer.clear_dirty() {
                 continue;
             }
-            self.shared.dirty.lock_irq().remove(&buffer.block());
             writer.claim(cx, &buffer);
             // The content is taken after the earlier write of this block has ended.
             let page = buffer.page_for_write();
