@@ -237,10 +237,10 @@ impl Ext4 {
     /// `ESTALE` where the inode is not in use or the number is out of range, `EUCLEAN` where it is
     /// damaged, `EIO`.
     pub(crate) fn iget(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        self.check_alive()?;
         if let Some(inode) = self.inodes.find(ino) {
             return if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(inode) };
         }
-        self.check_alive()?;
         let inode = self.read_inode(cx, ino)?;
         if inode.with(cx, |core| core.links == 0) {
             return Err(Errno::ESTALE);

@@ -16,7 +16,7 @@ use rt::{Cx, Runtime};
 
 use crate::Ext4;
 use crate::balloc::Group;
-use crate::format::features::{Access, Incompat, RoCompat};
+use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
 use crate::map::State;
@@ -25,10 +25,10 @@ use crate::super_::{Counters, Parts};
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// Write nothing at all, not even to replay the journal.
+    /// Write nothing at all: a dirty journal is replayed in memory.
     pub read_only: bool,
     /// On a read-only mount of a dirty file system: read it as it lies on the disk, without what
-    /// the journal holds. Otherwise such a mount is refused.
+    /// the journal holds.
     pub no_replay: bool,
     /// What goes through the journal.
     pub data_mode: JournalMode,
@@ -77,9 +77,6 @@ pub enum MountError {
     /// A block size that this implementation cannot mount.
     #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
     BlockSize(u32),
-    /// The journal must be replayed, and the mount may not write.
-    #[error("the journal must be replayed first, and the mount is read-only")]
-    NeedsRecovery,
     /// The device cannot be written.
     #[error("the device is read-only")]
     ReadOnlyDevice,
@@ -111,18 +108,22 @@ impl MountError {
             MountError::Unsupported(_) | MountError::BlockSize(_) => Errno::EINVAL,
             MountError::Device(error) => error.to_errno(),
             MountError::Journal(_) => Errno::EFSCORRUPTED,
-            MountError::NeedsRecovery | MountError::ReadOnlyDevice => Errno::EROFS,
+            MountError::ReadOnlyDevice => Errno::EROFS,
             MountError::Errno(errno) => *errno,
         }
     }
 }
 
-/// Reads the superblock and what follows from it.
+/// Reads the superblock from the device.
 fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<(RawSuper, Geometry), MountError> {
-    let info = queue.info();
-    let len = 2048.max(info.logical_block as usize);
+    let len = 2048.max(queue.info().logical_block as usize);
     let page = queue.read(cx, Sector(0), len)?;
-    let bytes = &page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE];
+    parse_super(&page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE], queue)
+}
+
+/// The superblock in `bytes`, and what follows from it.
+fn parse_super(bytes: &[u8], queue: &Queue) -> Result<(RawSuper, Geometry), MountError> {
+    let info = queue.info();
     let geometry = Geometry::parse(bytes, 0)?;
     let raw = RawSuper::read(bytes).expect("the slice has the size");
     let device_blocks = info.sectors * SECTOR_SIZE / u64::from(geometry.block_size);
@@ -204,6 +205,44 @@ impl Mounting {
             super_buffer,
             counters,
         }))
+    }
+
+    /// Opens the journal, where there is one, and puts the mount together as it was left there.
+    fn open(
+        &self,
+        cx: &mut Cx,
+        raw: RawSuper,
+        geometry: Geometry,
+    ) -> Result<Arc<Ext4>, MountError> {
+        let needs_recovery = geometry.features.incompat.contains(Incompat::RECOVER);
+        if geometry.journal_ino == 0 && geometry.features.compat.contains(Compat::HAS_JOURNAL) {
+            return Err(MountError::Journal("journals on other devices are not supported".into()));
+        }
+        let skip = self.options.read_only && self.options.no_replay;
+        if geometry.journal_ino == 0 || skip {
+            return self.assemble(cx, &raw, geometry, !needs_recovery);
+        }
+        let probe = self.assemble(cx, &raw, geometry, !needs_recovery)?;
+        let (journal, recovered) = self.open_journal(cx, &probe)?;
+        let fs = if recovered || needs_recovery {
+            probe.inodes.clear();
+            let super_block = probe.super_buffer.block();
+            let offset = probe.super_offset;
+            drop(probe);
+            if !self.options.read_only {
+                self.buffers.drop_clean();
+            }
+            // On a read-only mount the buffers hold what the journal has and the device has not.
+            let buffer = self.buffers.read(cx, super_block)?;
+            let page = buffer.page();
+            let (raw, geometry) = parse_super(&page[offset..offset + SUPER_SIZE], &self.queue)?;
+            check_features(&geometry, self.options.read_only)?;
+            self.assemble(cx, &raw, geometry, true)?
+        } else {
+            probe
+        };
+        fs.set_journal(journal);
+        Ok(fs)
     }
 
     /// Finds the journal and opens it, which recovers it.
@@ -294,30 +333,7 @@ impl Ext4 {
             backing: pages.backing(queue.clone(), geometry.block_size),
             options,
         };
-        let needs_recovery = geometry.features.incompat.contains(Incompat::RECOVER);
-        if needs_recovery && mounting.options.read_only && !mounting.options.no_replay {
-            return Err(MountError::NeedsRecovery);
-        }
-        let has_journal = geometry.journal_ino != 0;
-        let use_journal = has_journal && !(needs_recovery && mounting.options.read_only);
-        let fs = if use_journal {
-            let probe = mounting.assemble(cx, &raw, geometry, !needs_recovery)?;
-            let (journal, recovered) = mounting.open_journal(cx, &probe)?;
-            let fs = if recovered || needs_recovery {
-                probe.inodes.clear();
-                drop(probe);
-                mounting.buffers.drop_clean();
-                let (raw, geometry) = read_super(cx, queue)?;
-                check_features(&geometry, mounting.options.read_only)?;
-                mounting.assemble(cx, &raw, geometry, true)?
-            } else {
-                probe
-            };
-            fs.set_journal(journal);
-            fs
-        } else {
-            mounting.assemble(cx, &raw, geometry, true)?
-        };
+        let fs = mounting.open(cx, raw, geometry)?;
         match fs.begin(cx) {
             Ok(()) => Ok(fs),
             Err(errno) => {

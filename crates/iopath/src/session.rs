@@ -101,10 +101,6 @@ pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ext4>>
         MountOptions { read_only: !write, buffer_limit_bytes: limit, ..MountOptions::default() };
     let target = &storage.target;
     Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
-        MountError::NeedsRecovery => anyhow!(
-            "{target}: its journal must be replayed before it can be read; \
-             run `iopath replay {target}` (that writes to it)"
-        ),
         MountError::Corrupt(_) => {
             anyhow!("{target}: {error}; `iopath check {target}` tells what is damaged")
         }
