@@ -199,7 +199,7 @@ pub fn write(cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, data: &[u8]) -> Resu
 /// must not be needed for writing until the call returns, or they are copied then. May park.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_pages(
     cx: &mut Cx,
     mapping: &Arc<Mapping>,

@@ -55,7 +55,7 @@ impl Mapping {
     ///
     /// # Errors
     /// `EIO` where the device fails at the first byte not copied, and those of
-    /// [`MappingOps::map`](super::MappingOps::map); what comes before it is answered first.
+    /// [`MappingOps::map`]; what comes before it is answered first.
     pub fn read(self: &Arc<Self>, cx: &mut Cx, off: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let end = off.saturating_add(buf.len() as u64).min(self.size());
         if off >= end {
