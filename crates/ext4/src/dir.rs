@@ -22,8 +22,12 @@ use crate::format::htree::{self, NODE_ARRAY, ROOT_ARRAY};
 use crate::format::{At, CorruptKind, FileKind, InodeFlags};
 use crate::htree::Path;
 use crate::inode::Inode;
+use crate::map::State;
 
 mod readdir;
+
+/// Bytes of a directory that are read together, a power of two.
+const READAHEAD_BYTES: u32 = 64 << 10;
 
 /// Index of a directory's trigger in [`Inode::triggers`].
 const TRIGGER: usize = 1;
@@ -141,9 +145,26 @@ impl<'a> Dir<'a> {
             return Err(self.fs.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
         };
         if !buffer.verified() {
+            self.readahead(cx, lblk)?;
             self.verify(cx, &buffer, role)?;
         }
         Ok(buffer)
+    }
+
+    /// Begins to read the blocks behind one that just came into memory: names that are looked up are
+    /// spread over a whole tree, and a listing wants all blocks.
+    #[cold]
+    fn readahead(&self, cx: &mut Cx, lblk: u32) -> Result<(), Errno> {
+        let window = READAHEAD_BYTES >> self.fs.geometry.block_bits;
+        let (first, end) = (lblk + 1, (lblk | (window - 1)).saturating_add(1).min(self.blocks));
+        if first >= end {
+            return Ok(());
+        }
+        let run = self.fs.map_lookup(cx, self.inode, first, end - first)?;
+        if run.state == State::Written {
+            self.fs.buffers.readahead(cx, run.pblk, run.len.into());
+        }
+        Ok(())
     }
 
     /// A block that is looked at for its entries alone, whatever it is.
@@ -153,6 +174,7 @@ impl<'a> Dir<'a> {
             return Err(self.fs.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
         };
         if !buffer.verified() {
+            self.readahead(cx, lblk)?;
             let leaf = buffer.with(|data| htree::is_leaf(data, self.layout));
             let role = match (self.indexed, lblk) {
                 (true, 0) => Role::Root,

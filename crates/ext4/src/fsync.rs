@@ -41,7 +41,7 @@ impl Ext4 {
     }
 
     /// Waits for transaction `tid`, or flushes the device where that will not.
-    fn make_durable(&self, cx: &mut Cx, tid: Option<jbd2::Tid>) -> Result<(), Errno> {
+    pub(crate) fn make_durable(&self, cx: &mut Cx, tid: Option<jbd2::Tid>) -> Result<(), Errno> {
         let Some(journal) = self.journal().cloned() else {
             let synced = self.buffers.sync(cx);
             synced.map_err(|error| self.device_error(cx, &error))?;

@@ -19,6 +19,9 @@ use crate::format::{At, CorruptKind, InodeFlags, extent};
 
 mod icache;
 
+/// Blocks of the inode table that are read together (the kernel's `inode_readahead_blks`).
+const INODE_READAHEAD_BLOCKS: u64 = 32;
+
 pub(crate) use icache::InodeCache;
 
 /// What may change of an inode, under its spin lock. Derefs to the values that go to the disk.
@@ -328,7 +331,26 @@ impl Ext4 {
             buffer.set_uptodate();
             return Ok((buffer, offset));
         }
+        self.readahead_inodes(cx, group, block);
         Ok((self.read_block(cx, block)?, offset))
+    }
+
+    /// Begins to read the neighbourhood of a block of the inode table, as far as inodes were ever
+    /// used: who looks at one inode of a directory looks at the others.
+    fn readahead_inodes(&self, cx: &mut Cx, group: u32, block: u64) {
+        let table = self.inode_table(cx, group);
+        let unused = if self.geometry.features.group_csum() {
+            self.groups[group as usize].state.lock(cx).desc.itable_unused
+        } else {
+            0
+        };
+        let used = self.geometry.inodes_per_group.saturating_sub(unused);
+        let end = table + u64::from(used.div_ceil(self.geometry.inodes_per_block));
+        let first = (block & !(INODE_READAHEAD_BLOCKS - 1)).max(table);
+        let last = (block | (INODE_READAHEAD_BLOCKS - 1)).min(end.saturating_sub(1));
+        if last > first {
+            self.buffers.readahead(cx, first, last - first + 1);
+        }
     }
 
     /// Writes the inode's values into its block of the inode table, as part of `handle`: 1 credit.

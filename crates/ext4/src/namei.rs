@@ -82,11 +82,28 @@ impl Ext4 {
     }
 }
 
-/// Closes the handle of an operation whose result is known: an error of the operation comes first.
-fn finish<T>(cx: &mut Cx, handle: Handle, result: Result<T, Errno>) -> Result<T, Errno> {
+/// Closes the handle of an operation on `dir` whose result is known: an error of the operation comes
+/// first. Where the directory asks for it (`chattr +D`, `+S`) the change is on the disk afterwards.
+fn finish<T>(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: Handle,
+    dir: &Inode,
+    result: Result<T, Errno>,
+) -> Result<T, Errno> {
+    let tid = handle.tid();
     let stopped = handle.stop(cx);
     let value = result?;
-    stopped.map(|()| value)
+    stopped?;
+    if wants_sync(cx, dir) {
+        fs.make_durable(cx, tid)?;
+    }
+    Ok(value)
+}
+
+/// Does the directory ask for its changes to be on the disk at once?
+fn wants_sync(cx: &Cx, dir: &Inode) -> bool {
+    dir.with(cx, |core| core.flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC))
 }
 
 /// Finds a name: see [`vfs::FileSystem::lookup`].
@@ -170,7 +187,7 @@ fn create_once(
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER;
     let mut handle = fs.journal_start(cx, own + blocks + slot.credits())?;
     let result = create_in(cx, &mut handle, &mut view, slot, name, node);
-    let inode = finish(cx, handle, result)?;
+    let inode = finish(fs, cx, handle, &parent, result)?;
     Ok(inode.attr(cx, fs.geometry.block_size))
 }
 
@@ -345,7 +362,7 @@ pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> R
     let Err(slot) = view.find_or_slot(cx, name)? else { return Err(Errno::EEXIST) };
     let mut handle = fs.journal_start(cx, slot.credits() + 2 * credits::INODE)?;
     let result = link_in(cx, &mut handle, &mut view, slot, name, &inode);
-    finish(cx, handle, result)?;
+    finish(fs, cx, handle, &parent, result)?;
     Ok(inode.attr(cx, fs.geometry.block_size))
 }
 
@@ -400,7 +417,7 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
         fs.touch_dir(cx, &mut handle, &parent)?;
         drop_name(fs, cx, &mut handle, &inode)
     });
-    let deferred = finish(cx, handle, result)?;
+    let deferred = finish(fs, cx, handle, &parent, result)?;
     drop(guard);
     if let Some(deferred) = deferred {
         fs.finish_unlink(cx, &inode, deferred)?;
@@ -475,7 +492,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
         fs.touch_dir(cx, &mut handle, &parent)?;
         drop_directory(fs, cx, &mut handle, &inode)
     });
-    let deferred = finish(cx, handle, result)?;
+    let deferred = finish(fs, cx, handle, &parent, result)?;
     drop(child_guard);
     drop(guard);
     if let Some(deferred) = deferred {

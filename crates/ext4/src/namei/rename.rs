@@ -228,7 +228,9 @@ fn move_locked(
     } else {
         replace_in(cx, &mut handle, &mut names, found)
     };
-    let leftover = finish(cx, handle, result)?;
+    let (old, new) = (names.old.inode, names.new_dir().inode);
+    let dir = if wants_sync(cx, new) { new } else { old };
+    let leftover = finish(fs, cx, handle, dir, result)?;
     drop((child_guards, new_guard, old_guard));
     if let (Some(leftover), Some((inode, _))) = (leftover, replaced) {
         fs.finish_unlink(cx, &inode, leftover)?;

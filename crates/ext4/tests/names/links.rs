@@ -120,3 +120,57 @@ fn directories_that_move_at_once_stay_a_tree() {
         });
     }
 }
+
+/// OS threads that create, link, rename and remove at once in one directory and in their own.
+#[test]
+fn threads_share_a_directory() {
+    let image = Image::new("-t ext4 -b 1024", 32);
+    rt::testing::real(|cx| {
+        let fs = image.mount(cx);
+        let root = fs.root();
+        let shared = mkdir(cx, &*fs, root, b"shared");
+        let tasks: Vec<_> = (0..4u64)
+            .map(|task| {
+                let fs = fs.clone();
+                cx.spawn("worker", move |cx| {
+                    let own = mkdir(cx, &*fs, root, format!("own{task}").as_bytes());
+                    for number in 0..1500 {
+                        let name = format!("{task}-{number}").into_bytes();
+                        let ino = touch(cx, &*fs, shared, &name);
+                        match number % 3 {
+                            0 => fs.unlink(cx, shared, &name).expect("its own name"),
+                            1 => fs
+                                .rename(cx, shared, &name, own, &name, RenameFlags::empty())
+                                .expect("its own name"),
+                            _ => drop(fs.link(cx, ino, own, &name).expect("a second name")),
+                        }
+                    }
+                    own
+                })
+            })
+            .collect();
+        let owns: Vec<_> = tasks.into_iter().map(|task| task.join(cx)).collect();
+        assert_eq!(list(cx, &*fs, shared).len(), 4 * 500);
+        for own in owns {
+            assert_eq!(list(cx, &*fs, own).len(), 1000);
+        }
+        close(cx, fs, &image);
+    });
+}
+
+/// The number of names of an inode ends at 65000, as in the kernel.
+#[test]
+fn an_inode_has_at_most_65000_names() {
+    let image = Image::new("-t ext4 -b 4096", 32);
+    rt::testing::real(|cx| {
+        let fs = image.mount(cx);
+        let root = fs.root();
+        let ino = touch(cx, &*fs, root, b"0");
+        for number in 1..65_000 {
+            fs.link(cx, ino, root, number.to_string().as_bytes()).expect("a further name");
+        }
+        let refused = fs.link(cx, ino, root, b"one too many").err();
+        assert_eq!(refused, Some(Errno::EMLINK));
+        close(cx, fs, &image);
+    });
+}

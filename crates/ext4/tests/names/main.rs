@@ -3,6 +3,7 @@
 
 mod acls;
 mod collisions;
+mod damage;
 mod large;
 mod links;
 mod listing;
