@@ -89,6 +89,10 @@ pub trait Device: Send + Sync {
 type Done = Box<dyn FnOnce(Segments, Result<(), DeviceError>) + Send>;
 
 /// Whom a finished request goes back to.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly every request is a queue's, and lives briefly"
+)]
 pub(crate) enum Owner {
     /// A closure.
     Call(Done),

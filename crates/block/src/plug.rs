@@ -78,6 +78,10 @@ impl Drop for Plug {
 }
 
 impl Batch {
+    #[allow(
+        clippy::result_large_err,
+        reason = "the bio goes back to its owner, not up as an error"
+    )]
     /// Lets `bio` join a collected request; gives it back where none takes it.
     fn merge(&mut self, bio: Bio, queue: &Queue) -> Result<TraceKind, Bio> {
         let limits = queue.limits();
@@ -123,7 +127,7 @@ impl Queue {
         let batch = plug.batch(self);
         batch.bios += 1;
         self.trace_plug(TraceKind::Queued, &bio);
-        let event = self.tracing().then(|| (bio.op, bio.sector, bio.sectors, bio.ioc));
+        let event = self.tracing().then_some((bio.op, bio.sector, bio.sectors, bio.ioc));
         let bio = if self.merges() && Request::mergeable(bio.op, bio.flags) {
             match batch.merge(bio, self) {
                 Ok(kind) => return self.trace_merge(kind, event),

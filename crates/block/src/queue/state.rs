@@ -210,6 +210,10 @@ impl State {
         Some(request)
     }
 
+    #[allow(
+        clippy::result_large_err,
+        reason = "the bio goes back to its owner, not up as an error"
+    )]
     /// Lets `bio` join a waiting request and tells on which side; gives it back otherwise.
     pub fn merge(&mut self, bio: Bio, limits: Limits) -> Result<TraceKind, Bio> {
         if !Request::mergeable(bio.op, bio.flags) {
