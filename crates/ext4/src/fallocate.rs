@@ -37,6 +37,9 @@ impl Ext4 {
         let limit = inode.with(cx, |core| core.size_limit(&self.geometry));
         let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
         // Behind the largest file there is nothing to punch, but no room to allocate.
+        if mode == FallocMode::PunchHole && offset >= limit {
+            return Ok(());
+        }
         let end = if mode == FallocMode::PunchHole { end.min(limit) } else { end };
         if end > limit || offset > end {
             return Err(Errno::EFBIG);
