@@ -219,7 +219,7 @@ impl Ext4 {
         start: u64,
         len: u32,
     ) -> Result<(), Errno> {
-        if inode.with(cx, |core| core.mode & 0xf000 != 0x8000) {
+        if !inode.is_regular(cx) {
             for block in start..start + u64::from(len) {
                 handle.forget_block(cx, block)?;
             }

@@ -41,7 +41,10 @@ impl Ext4 {
             return Ok(());
         }
         let end = if mode == FallocMode::PunchHole { end.min(limit) } else { end };
-        if end > limit || offset > end {
+        if mode == FallocMode::PunchHole && offset >= end {
+            return Ok(());
+        }
+        if end > limit {
             return Err(Errno::EFBIG);
         }
         let guard = inode.rwsem.write(cx);

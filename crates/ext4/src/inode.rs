@@ -159,6 +159,12 @@ impl Inode {
         FileType::from_mode(u32::from(mode)).expect("checked when the inode was read")
     }
 
+    /// A regular file: its blocks hold data, not metadata.
+    #[inline]
+    pub(crate) fn is_regular(&self, cx: &Cx) -> bool {
+        self.with(cx, |core| core.mode & 0xf000 == 0x8000)
+    }
+
     /// Size in bytes as readers see it.
     #[inline]
     pub(crate) fn size(&self, cx: &Cx) -> u64 {

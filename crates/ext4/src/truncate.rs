@@ -159,7 +159,9 @@ impl Ext4 {
         });
         let direct = inode.has_extents(cx) || inode.with(cx, |core| core.blocks == 0);
         if !open && small && direct {
-            let need = extents.min(4) * 2 * credits::REMOVE + credits::NEW_INODE + credits::INODE;
+            let blocks = extents.min(4) * credits::REMOVE_SMALL;
+            let removal = if extents > 0 { credits::REMOVE + blocks } else { 0 };
+            let need = removal + credits::NEW_INODE + credits::INODE;
             if let Some(guard) = inode.writeback.try_lock()
                 && handle.ensure(cx, need)?
             {

@@ -57,7 +57,10 @@ impl Ext4 {
             if !handle.ensure(cx, credits::REMOVE)? {
                 return Ok(Removed::Restart);
             }
-            let start = from.max(old.block);
+            let mut start = from.max(old.block);
+            if !inode.is_regular(cx) {
+                start = start.max(end.saturating_sub(credits::REVOKES_MAX));
+            }
             self.remove_part(cx, handle, inode, path, &old, start, end)?;
             to = start;
         }
