@@ -1,6 +1,7 @@
 //! ext2, ext3 and ext4 on their real disk formats.
 //!
 //! - [`format`] holds the structures as they lie on the disk, and is shared by everybody here.
+//! - [`check`](mod@check) finds what is wrong with one, without changing it.
 //! - [`mkfs`](mod@mkfs) makes a file system with the decisions of `mke2fs`.
 //! - [`Ext4`] is a mounted file system: [`Ext4::mount`], then [`vfs::FileSystem`].
 //!
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod check;
 pub mod format;
 pub mod mkfs;
 
@@ -42,6 +44,7 @@ mod super_;
 mod truncate;
 mod xattr;
 
+pub use check::{CheckOptions, CheckReport, Finding, Rule, check};
 pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::{MountError, MountOptions};
 pub use super_::Ext4;

@@ -1,6 +1,8 @@
 //! The outside tools of e2fsprogs, as judges and as makers of images.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod image;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

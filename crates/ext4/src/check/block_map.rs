@@ -1,0 +1,89 @@
+//! A bit per block, held for those groups only in which a bit is set.
+
+use crate::format::Geometry;
+
+/// Which blocks are in use.
+pub struct BlockMap {
+    groups: Vec<Option<Box<[u8]>>>,
+    first: u64,
+    per_group: u64,
+    blocks: u64,
+}
+
+impl BlockMap {
+    /// No block.
+    pub fn new(g: &Geometry) -> BlockMap {
+        BlockMap {
+            groups: vec![None; g.groups_count as usize],
+            first: g.first_data_block.into(),
+            per_group: g.blocks_per_group.into(),
+            blocks: g.blocks_count,
+        }
+    }
+
+    /// The pieces of a run, group by group: group, first bit, end bit, first block.
+    fn pieces(
+        &self,
+        start: u64,
+        len: u64,
+    ) -> impl Iterator<Item = (usize, usize, usize, u64)> + use<> {
+        let (first, per_group) = (self.first, self.per_group);
+        let end = start.saturating_add(len).min(self.blocks);
+        let mut at = start.max(first);
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let group = (at - first) / per_group;
+            let from = (at - first) % per_group;
+            let to = per_group.min(from + (end - at));
+            let piece = (group as usize, from as usize, to as usize, at);
+            at += to - from;
+            Some(piece)
+        })
+    }
+
+    /// Sets the bits of a run; answers the first block whose bit was set before.
+    pub fn set(&mut self, start: u64, len: u64) -> Option<u64> {
+        let mut taken = None;
+        let bytes = (self.per_group / 8) as usize;
+        for (group, from, to, block) in self.pieces(start, len) {
+            let map = self.groups[group].get_or_insert_with(|| vec![0; bytes].into_boxed_slice());
+            if taken.is_none() {
+                let bit = base::bitmap::find_next_set(map, from, to);
+                taken = bit.map(|bit| block + (bit - from) as u64);
+            }
+            base::bitmap::set_range(map, from, to);
+        }
+        taken
+    }
+
+    /// Whether the block's bit is set; false for blocks outside.
+    pub fn get(&self, block: u64) -> bool {
+        self.pieces(block, 1).next().is_some_and(|(group, from, _, _)| {
+            self.groups[group].as_ref().is_some_and(|map| base::bitmap::test(map, from))
+        })
+    }
+
+    /// The bits of a group. None where none is set.
+    pub fn group(&self, group: u32) -> Option<&[u8]> {
+        self.groups[group as usize].as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_cross_groups_and_tell_the_first_collision() {
+        let mut map = BlockMap { groups: vec![None; 4], first: 1, per_group: 64, blocks: 1 + 200 };
+        assert_eq!(map.set(60, 10), None);
+        assert!(map.get(60) && map.get(69) && !map.get(70) && !map.get(59));
+        assert_eq!(map.set(50, 15), Some(60));
+        assert_eq!(map.set(66, 100), Some(66));
+        assert_eq!(map.set(u64::MAX - 5, 10), None);
+        assert_eq!(map.set(0, 1), None);
+        assert!(!map.get(0) && !map.get(5000));
+    }
+}

@@ -1,0 +1,303 @@
+//! Third pass: directory blocks and their entries.
+
+use std::hash::Hasher;
+
+use base::Ino;
+use base::map::{FxHasher, HashSet};
+use block::DeviceError;
+
+use super::Checker;
+use super::index::{Role, Tree};
+use super::mapping::{Mapped, Run};
+use super::rule::Rule;
+use crate::format::dir::{self, DirLayout, Entry};
+use crate::format::features::Incompat;
+use crate::format::hash::hash_name;
+use crate::format::super_block::ROOT_INO;
+use crate::format::{At, CorruptKind, FileKind, InodeFlags, InodeValues, htree};
+
+/// A directory that waits for its entries to be checked, and then for its links.
+pub struct DirRecord {
+    /// Its inode.
+    pub ino: u32,
+    /// The directory with the entry that names it; 0 where none was found.
+    pub parent: u32,
+    /// What its `..` names; 0 where there is none.
+    pub dotdot: u32,
+    /// Directories whose parent it is.
+    pub children: u32,
+    generation: u32,
+    index: bool,
+    complete: bool,
+    blocks: u64,
+    runs: Vec<Run>,
+}
+
+impl DirRecord {
+    /// A directory whose blocks were walked over.
+    pub fn new(ino: u32, values: &InodeValues, mapped: Mapped) -> DirRecord {
+        DirRecord {
+            ino,
+            parent: 0,
+            dotdot: 0,
+            children: 0,
+            generation: values.generation,
+            index: values.flags.contains(InodeFlags::INDEX),
+            complete: mapped.complete,
+            blocks: mapped.end,
+            runs: mapped.runs,
+        }
+    }
+
+    /// Its logical blocks: logical, device block.
+    fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.runs
+            .iter()
+            .flat_map(|run| (0..run.len).map(|index| (run.logical + index, run.start + index)))
+    }
+
+    /// True where no block is missing, so that trees can be numbered.
+    fn is_whole(&self) -> bool {
+        self.complete && self.runs.iter().map(|run| run.len).sum::<u64>() == self.blocks
+    }
+
+    /// The device block of a logical block.
+    pub fn device_block(&self, logical: u64) -> Option<u64> {
+        let index = self.runs.partition_point(|run| run.logical + run.len <= logical);
+        let run = self.runs.get(index).filter(|run| run.logical <= logical)?;
+        Some(run.start + (logical - run.logical))
+    }
+
+    /// Number of logical blocks.
+    pub fn len(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Seeds the checksums of its blocks.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+}
+
+/// What goes along while one directory is read.
+struct Reading {
+    dir: usize,
+    ino: u32,
+    /// Hashes of the names so far; those that collide are compared by bytes elsewhere.
+    names: HashSet<u64>,
+    /// Entries of the first block so far.
+    entries: u64,
+}
+
+impl Checker<'_> {
+    /// How directory blocks look here.
+    pub fn dir_layout(&self) -> DirLayout {
+        DirLayout {
+            block_size: self.g.block_size,
+            checksum: self.g.checksums.metadata,
+            filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
+        }
+    }
+
+    /// Goes over all directories.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn directories(&mut self) -> Result<(), DeviceError> {
+        self.dirs.sort_by_key(|dir| dir.ino);
+        for dir in 0..self.dirs.len() {
+            // The runs are not needed afterwards.
+            let record = std::mem::take(&mut self.dirs[dir].runs);
+            self.dirs[dir].runs = record;
+            self.directory(dir)?;
+            self.dirs[dir].runs = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, dir: usize) -> Result<(), DeviceError> {
+        let ino = self.dirs[dir].ino;
+        if !self.dirs[dir].complete {
+            self.names_unknown = true;
+        } else if !self.dirs[dir].is_whole() {
+            let logical = self.first_hole(dir);
+            let kind = CorruptKind::DirHole { logical };
+            self.findings.corrupt(&kind.at(At::Inode(Ino(ino.into()))));
+            self.names_unknown = true;
+        }
+        let indexed = self.dirs[dir].index && self.dirs[dir].is_whole();
+        let tree = if indexed && self.dirs[dir].len() > 1 { self.tree(dir)? } else { None };
+        let mut reading = Reading { dir, ino, names: HashSet::default(), entries: 0 };
+        let blocks: Vec<Run> = self.dirs[dir].runs.clone();
+        for run in blocks {
+            let mut done = 0;
+            while done < run.len {
+                let part = self.io.batch().min(run.len - done);
+                let pages = self.io.read(run.start + done, part)?;
+                for (index, data) in pages.chunks_exact(self.g.block_size as usize).enumerate() {
+                    let offset = done + index as u64;
+                    let place = (run.logical + offset, run.start + offset);
+                    self.dir_block(&mut reading, tree.as_ref(), place, data);
+                }
+                done += part;
+            }
+        }
+        Ok(())
+    }
+
+    fn first_hole(&self, dir: usize) -> u64 {
+        let logical = self.dirs[dir].blocks().zip(0u64..).find(|((at, _), index)| at != index);
+        logical.map_or(0, |(_, index)| index)
+    }
+
+    /// One block: its role, its checksum, its entries.
+    fn dir_block(
+        &mut self,
+        reading: &mut Reading,
+        tree: Option<&Tree>,
+        (logical, block): (u64, u64),
+        data: &[u8],
+    ) {
+        let at = At::Block(Ino(reading.ino.into()), block);
+        let role = tree.map(|tree| tree.role(logical));
+        let mut layout = self.dir_layout();
+        match role {
+            Some(Role::Node) => return,
+            Some(Role::Root) => layout.checksum = false,
+            None if self.broken_tree_block(reading, logical, data) => layout.checksum = false,
+            _ if layout.checksum && !dir::has_tail(data) => {
+                self.findings.corrupt(&CorruptKind::DirTail.at(at));
+                layout.checksum = false;
+            }
+            _ if layout.checksum => {
+                let generation = self.dirs[reading.dir].generation();
+                let seed = self.g.checksums.inode_seed(Ino(reading.ino.into()), generation);
+                if let Err(kind) = dir::verify_checksum(seed, data) {
+                    self.findings.corrupt(&kind.at(at));
+                }
+            }
+            _ => {}
+        }
+        if let Err(kind) = dir::check(data, layout, self.g.inodes_count) {
+            self.findings.corrupt(&kind.at(at));
+            if !matches!(kind, CorruptKind::DirFileType { .. } | CorruptKind::DirNameByte { .. }) {
+                self.names_unknown = true;
+            }
+        }
+        for entry in dir::entries(data, layout) {
+            if logical == 0 {
+                reading.entries += 1;
+                if reading.entries <= 2 {
+                    self.dots(reading, &entry, at);
+                    continue;
+                }
+            }
+            if entry.ino == 0 || entry.ino > self.g.inodes_count {
+                continue;
+            }
+            self.dir_entry(reading, &entry, at);
+            if let Some(tree) = tree {
+                self.hash_in_leaf(tree, logical, &entry, at);
+            }
+        }
+        if logical == 0 && reading.entries < 2 {
+            let rule = if reading.entries == 0 { Rule::DirDot } else { Rule::DirDotdot };
+            self.findings.add(rule, at, "the entry is missing");
+        }
+    }
+
+    /// Blocks of a tree whose root is broken: what looks like a root or node has no tail.
+    fn broken_tree_block(&self, reading: &Reading, logical: u64, data: &[u8]) -> bool {
+        self.dirs[reading.dir].index && (logical == 0 || htree::is_node(data))
+    }
+
+    /// The first two entries.
+    fn dots(&mut self, reading: &mut Reading, entry: &Entry<'_>, at: At) {
+        if reading.entries == 1 {
+            if entry.name != b"." || entry.ino != reading.ino {
+                let name = String::from_utf8_lossy(entry.name);
+                let detail = format!("the first entry is {name:?}, inode {}", entry.ino);
+                self.findings.add(Rule::DirDot, at, detail);
+            }
+            return;
+        }
+        self.dirs[reading.dir].dotdot = entry.ino;
+        if entry.name != b".." || entry.ino == 0 {
+            let name = String::from_utf8_lossy(entry.name);
+            let detail = format!("the second entry is {name:?}, inode {}", entry.ino);
+            self.findings.add(Rule::DirDotdot, at, detail);
+        }
+    }
+
+    /// An entry in use behind the first two.
+    fn dir_entry(&mut self, reading: &mut Reading, entry: &Entry<'_>, at: At) {
+        let name = || String::from_utf8_lossy(entry.name).into_owned();
+        let mut hasher = FxHasher::default();
+        hasher.write(entry.name);
+        let fresh = reading.names.insert(hasher.finish());
+        if !fresh || entry.name == b"." || entry.name == b".." {
+            self.findings.add(Rule::DirDuplicate, at, format!("{:?}", name()));
+        }
+        let ino = entry.ino;
+        let reserved = ino < self.g.first_ino && ino != ROOT_INO;
+        if reserved || self.is_system(ino) {
+            let detail = format!("{:?} names inode {ino}, which is reserved", name());
+            self.findings.add(Rule::DirEntryInode, at, detail);
+            return;
+        }
+        if self.group_unknown(ino) {
+            return;
+        }
+        let info = self.inodes.get(ino);
+        if !info.used || info.nameless {
+            let detail = format!("{:?} names inode {ino}, which is not in use", name());
+            self.findings.add(Rule::DirEntryUnused, at, detail);
+            return;
+        }
+        if let Some(kind) = info.kind {
+            let expected = self.dir_layout().stored_type(kind.dir_type());
+            if entry.file_type != expected && entry.file_type <= 7 {
+                let found = entry.file_type;
+                let detail = format!("{:?} has type {found}, should be {expected}", name());
+                self.findings.add(Rule::DirEntryType, at, detail);
+            }
+            if kind == FileKind::Directory && !self.set_parent(ino, reading.ino) {
+                let detail = format!("{:?} names directory {ino}, which has a parent", name());
+                self.findings.add(Rule::DirTwoParents, at, detail);
+                return;
+            }
+        }
+        self.inodes.get_mut(ino).counted += 1;
+    }
+
+    /// Makes `parent` the parent of a directory; false where it has one, or is the root.
+    fn set_parent(&mut self, ino: u32, parent: u32) -> bool {
+        let Ok(index) = self.dirs.binary_search_by_key(&ino, |dir| dir.ino) else { return true };
+        if ino == ROOT_INO || self.dirs[index].parent != 0 {
+            return false;
+        }
+        self.dirs[index].parent = parent;
+        true
+    }
+
+    fn hash_in_leaf(&mut self, tree: &Tree, logical: u64, entry: &Entry<'_>, at: At) {
+        let Role::Leaf { low, next } = tree.role(logical) else { return };
+        let hash = hash_name(tree.version, &self.g.hash_seed, entry.name).major;
+        let below = match next {
+            None => true,
+            // Bit 0 says that names of exactly this hash begin in the leaf before.
+            Some(next) => hash < next & !1 || next & 1 != 0 && hash == next & !1,
+        };
+        if hash < low & !1 || !below {
+            let name = String::from_utf8_lossy(entry.name);
+            let detail = format!("{name:?} has hash {hash:#010x}, the leaf begins at {low:#010x}");
+            self.findings.add(Rule::HtreeHash, at, detail);
+        }
+    }
+
+    /// True where the inode's group is left out of the check.
+    fn group_unknown(&self, ino: u32) -> bool {
+        let group = (ino - 1) / self.g.inodes_per_group;
+        self.descs[group as usize].is_none()
+    }
+}

@@ -1,0 +1,300 @@
+//! Second pass: every inode in use, and its blocks.
+
+use base::Ino;
+use block::DeviceError;
+
+use super::Checker;
+use super::dirs::DirRecord;
+use super::mapping::Mapped;
+use super::rule::Rule;
+use crate::format::checksum::stored_inode;
+use crate::format::features::{Compat, Incompat};
+use crate::format::inode::BASE_SIZE;
+use crate::format::super_block::{RESIZE_INO, ROOT_INO};
+use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues};
+
+/// What the later passes need to know of an inode.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct InodeInfo {
+    /// Links that the inode claims.
+    pub links: u16,
+    /// Names that were found.
+    pub counted: u32,
+    /// What it is; None where it is not in use, or its mode tells nothing.
+    pub kind: Option<FileKind>,
+    /// It has links, or is an orphan.
+    pub used: bool,
+    /// It needs no name: reserved, system file or orphan.
+    pub nameless: bool,
+}
+
+/// The inodes in use, by group; a group holds them up to its last one.
+pub struct InodeMap {
+    groups: Vec<Vec<InodeInfo>>,
+    per_group: u32,
+}
+
+impl InodeMap {
+    /// No inode.
+    pub fn new(g: &Geometry) -> InodeMap {
+        let groups = vec![Vec::new(); g.groups_count as usize];
+        InodeMap { groups, per_group: g.inodes_per_group }
+    }
+
+    /// The inode; the default where it is not in use. `ino` is in range.
+    pub fn get(&self, ino: u32) -> InodeInfo {
+        let index = ino - 1;
+        let group = &self.groups[(index / self.per_group) as usize];
+        group.get((index % self.per_group) as usize).copied().unwrap_or_default()
+    }
+
+    /// The inode, to be changed.
+    pub fn get_mut(&mut self, ino: u32) -> &mut InodeInfo {
+        let index = ino - 1;
+        let group = &mut self.groups[(index / self.per_group) as usize];
+        let index = (index % self.per_group) as usize;
+        if group.len() <= index {
+            group.resize(index + 1, InodeInfo::default());
+        }
+        &mut group[index]
+    }
+
+    /// The inodes of a group from its first one on; those behind are not in use.
+    pub fn group(&self, group: u32) -> &[InodeInfo] {
+        &self.groups[group as usize]
+    }
+}
+
+impl Checker<'_> {
+    /// Goes over all inode tables.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn inodes(&mut self) -> Result<(), DeviceError> {
+        let batch = self.io.batch();
+        let size = self.g.inode_size as usize;
+        for group in 0..self.g.groups_count {
+            let count = self.last_inode(group)?;
+            let Some(desc) = self.descs[group as usize] else { continue };
+            let blocks = u64::from(count.div_ceil(self.g.inodes_per_block));
+            let mut done = 0;
+            while done < blocks {
+                let part = batch.min(blocks - done);
+                let page = self.io.read(desc.inode_table + done, part)?;
+                let first = done as u32 * self.g.inodes_per_block;
+                for (index, slot) in page.chunks_exact(size).enumerate() {
+                    let index = first + index as u32;
+                    let ino = group * self.g.inodes_per_group + index + 1;
+                    // The orphan file was read before.
+                    if index < count && ino != self.g.orphan_file_ino {
+                        self.slot(ino, slot)?;
+                    }
+                }
+                done += part;
+            }
+        }
+        Ok(())
+    }
+
+    /// One slot of a table.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn slot(&mut self, ino: u32, slot: &[u8]) -> Result<(), DeviceError> {
+        let values = InodeValues::read(slot, &self.g);
+        let at = At::Inode(Ino(ino.into()));
+        let orphan = self.inodes.get(ino).used;
+        let reserved = ino < self.g.first_ino && ino != ROOT_INO;
+        if values.links == 0 && !orphan {
+            // Deleted, or never used. Reserved inodes without links may have blocks (bad blocks).
+            if values.mode != 0 && values.dtime == 0 && !reserved {
+                let detail = format!("mode {:#o} without links or time of deletion", values.mode);
+                self.findings.add(Rule::InodeDtime, at, detail);
+            }
+            if reserved {
+                self.reserved(ino, slot, &values)?;
+            }
+            return Ok(());
+        }
+        self.checksum(ino, slot, &values);
+        let info = self.inodes.get_mut(ino);
+        info.links = values.links;
+        info.used = true;
+        info.kind = values.kind();
+        info.nameless |= reserved;
+        self.findings.counts().inodes_used += 1;
+        if !orphan && values.dtime != 0 {
+            let detail = format!("{} links and time of deletion {}", values.links, values.dtime);
+            self.findings.add(Rule::InodeDtime, at, detail);
+        }
+        let limit = (slot.len() - BASE_SIZE) as u16;
+        let found = values.extra_isize;
+        if slot.len() > BASE_SIZE && (found > limit || found % 4 != 0) {
+            self.findings.corrupt(&CorruptKind::ExtraIsize { found, limit }.at(at));
+        } else if slot.len() > BASE_SIZE {
+            self.inode_xattrs(ino, slot, found);
+        }
+        if ino == RESIZE_INO && self.g.features.compat.contains(Compat::RESIZE_INODE) {
+            return self.resize_inode(&values);
+        }
+        match values.kind() {
+            Some(kind) => self.file(ino, &values, kind),
+            None if reserved => self.blocks(ino, &values, FileKind::Regular),
+            None => {
+                self.findings.corrupt(&CorruptKind::InodeMode { mode: values.mode }.at(at));
+                self.blocks_unknown = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// A reserved inode without links: the list of bad blocks has some all the same.
+    fn reserved(&mut self, ino: u32, slot: &[u8], values: &InodeValues) -> Result<(), DeviceError> {
+        self.checksum(ino, slot, values);
+        let info = self.inodes.get_mut(ino);
+        info.used = true;
+        info.nameless = true;
+        self.findings.counts().inodes_used += 1;
+        if values.blocks != 0 {
+            self.walk(ino, values, false)?;
+        }
+        Ok(())
+    }
+
+    fn checksum(&mut self, ino: u32, slot: &[u8], values: &InodeValues) {
+        if !self.g.checksums.metadata {
+            return;
+        }
+        let seed = self.g.checksums.inode_seed(Ino(ino.into()), values.generation);
+        let (found, expected) = (stored_inode(slot), seed.inode(slot));
+        if found != expected && slot.iter().any(|&byte| byte != 0) {
+            let kind = CorruptKind::InodeChecksum { found, expected };
+            self.findings.corrupt(&kind.at(At::Inode(Ino(ino.into()))));
+        }
+    }
+
+    /// Flags, blocks and size of an inode in use.
+    fn file(&mut self, ino: u32, values: &InodeValues, kind: FileKind) -> Result<(), DeviceError> {
+        let at = At::Inode(Ino(ino.into()));
+        let flags = values.flags;
+        let (compat, incompat) = (self.g.features.compat, self.g.features.incompat);
+        let extents = flags.contains(InodeFlags::EXTENTS);
+        let index = flags.contains(InodeFlags::INDEX);
+        if extents && !incompat.contains(Incompat::EXTENTS)
+            || index && (kind != FileKind::Directory || !compat.contains(Compat::DIR_INDEX))
+            || flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::EA_INODE)
+        {
+            let detail = format!("flags {:#x} of a {kind:?}", flags.bits());
+            self.findings.add(Rule::InodeFlags, at, detail);
+            if flags.contains(InodeFlags::INLINE_DATA) {
+                return Ok(());
+            }
+        }
+        match kind {
+            FileKind::Regular | FileKind::Directory => self.blocks(ino, values, kind),
+            FileKind::Symlink if values.is_fast_symlink() => self.fast_symlink(ino, values),
+            FileKind::Symlink => self.blocks(ino, values, kind),
+            _ => {
+                let rest = values.block[12..].iter().any(|&byte| byte != 0);
+                if values.size != 0 || extents || rest {
+                    let detail = format!("a {kind:?} of {} bytes", values.size);
+                    self.findings.add(Rule::InodeSpecial, at, detail);
+                }
+                self.count_blocks(ino, values, 0)
+            }
+        }
+    }
+
+    fn fast_symlink(&mut self, ino: u32, values: &InodeValues) -> Result<(), DeviceError> {
+        let target = values.block.iter().position(|&byte| byte == 0);
+        let len = target.unwrap_or(values.block.len()) as u64;
+        if len != values.size || len == 0 {
+            let detail = format!("a target of {len} bytes, size {}", values.size);
+            self.findings.add(Rule::InodeSymlink, At::Inode(Ino(ino.into())), detail);
+        }
+        self.count_blocks(ino, values, 0)
+    }
+
+    /// Walks over the blocks of a file and compares size and count.
+    fn blocks(
+        &mut self,
+        ino: u32,
+        values: &InodeValues,
+        kind: FileKind,
+    ) -> Result<(), DeviceError> {
+        let directory = kind == FileKind::Directory;
+        let keep = directory || kind == FileKind::Symlink || self.is_system(ino);
+        let mapped = self.walk(ino, values, keep)?;
+        if mapped.complete {
+            self.size(ino, values, kind, &mapped);
+            self.count_blocks(ino, values, mapped.blocks)?;
+        }
+        if self.is_system(ino) {
+            self.keep_system(ino, values, &mapped);
+        } else if kind == FileKind::Symlink && mapped.complete {
+            self.slow_symlink(ino, values, &mapped)?;
+        }
+        if directory {
+            self.findings.counts().directories += 1;
+            self.dirs.push(DirRecord::new(ino, values, mapped));
+        }
+        Ok(())
+    }
+
+    fn size(&mut self, ino: u32, values: &InodeValues, kind: FileKind, mapped: &Mapped) {
+        let at = At::Inode(Ino(ino.into()));
+        let block_size = u64::from(self.g.block_size);
+        let (size, end) = (values.size, mapped.end * block_size);
+        let wrong = match kind {
+            FileKind::Directory => size != end || size == 0,
+            // The file must reach the last written block.
+            FileKind::Regular => size + block_size < mapped.written_end * block_size,
+            _ => false,
+        };
+        if size > values.size_limit(&self.g) {
+            let limit = values.size_limit(&self.g);
+            self.findings.corrupt(&CorruptKind::InodeSizeLimit { size, limit }.at(at));
+        } else if wrong {
+            let detail = format!("size {size}, blocks up to {end}");
+            self.findings.add(Rule::InodeSize, at, detail);
+        }
+    }
+
+    /// Compares `i_blocks` with what was counted and the attribute block.
+    fn count_blocks(
+        &mut self,
+        ino: u32,
+        values: &InodeValues,
+        counted: u64,
+    ) -> Result<(), DeviceError> {
+        let own = self.xattr_block(ino, values)?;
+        let sectors = (counted + own) * u64::from(self.g.block_size / 512);
+        if values.blocks != sectors {
+            let detail = format!("{} sectors of 512 bytes, counted {sectors}", values.blocks);
+            self.findings.add(Rule::InodeBlocks, At::Inode(Ino(ino.into())), detail);
+        }
+        Ok(())
+    }
+
+    fn slow_symlink(
+        &mut self,
+        ino: u32,
+        values: &InodeValues,
+        mapped: &Mapped,
+    ) -> Result<(), DeviceError> {
+        let limit = u64::from(self.g.block_size);
+        let at = At::Inode(Ino(ino.into()));
+        let size = values.size;
+        let Some(run) = mapped.runs.first().filter(|_| size < limit && mapped.end == 1) else {
+            self.findings.corrupt(&CorruptKind::SymlinkSize { size, limit }.at(at));
+            return Ok(());
+        };
+        let page = self.io.read(run.start, 1)?;
+        let len = page.iter().position(|&byte| byte == 0).unwrap_or(page.len()) as u64;
+        if len != size {
+            let detail = format!("a target of {len} bytes, size {size}");
+            self.findings.add(Rule::InodeSymlink, at, detail);
+        }
+        Ok(())
+    }
+}

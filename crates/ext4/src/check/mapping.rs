@@ -1,0 +1,220 @@
+//! The blocks of a file: extent trees and indirect blocks, each followed once.
+
+use base::{FsBlock, Ino};
+use block::DeviceError;
+
+use super::Checker;
+use super::rule::Rule;
+use crate::format::checksum::{InodeSeed, stored_extent_block, u32_at};
+use crate::format::extent::Node;
+use crate::format::{At, CorruptKind, InodeFlags, InodeValues};
+
+/// A run of a file's blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// First logical block.
+    pub logical: u64,
+    /// First device block.
+    pub start: u64,
+    /// Blocks.
+    pub len: u64,
+}
+
+/// What the walk over a file's map found.
+#[derive(Default)]
+pub struct Mapped {
+    /// Data blocks and blocks that map.
+    pub blocks: u64,
+    /// One past the last logical block that is written (unwritten extents may lie behind the end).
+    pub written_end: u64,
+    /// One past the last logical block.
+    pub end: u64,
+    /// Everything was followed: the counts are right.
+    pub complete: bool,
+    /// The runs, where they were asked for.
+    pub runs: Vec<Run>,
+}
+
+/// The state of one walk.
+struct Walk {
+    ino: u32,
+    seed: InodeSeed,
+    mapped: Mapped,
+    keep_runs: bool,
+}
+
+impl Walk {
+    fn push(&mut self, logical: u64, start: u64, len: u64, unwritten: bool) {
+        self.mapped.blocks += len;
+        self.mapped.end = logical + len;
+        if !unwritten {
+            self.mapped.written_end = logical + len;
+        }
+        if !self.keep_runs {
+            return;
+        }
+        match self.mapped.runs.last_mut() {
+            Some(run) if run.logical + run.len == logical && run.start + run.len == start => {
+                run.len += len;
+            }
+            _ => self.mapped.runs.push(Run { logical, start, len }),
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// Walks over the blocks of an inode, marks them as used, and reports what is wrong with them.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn walk(
+        &mut self,
+        ino: u32,
+        values: &InodeValues,
+        keep_runs: bool,
+    ) -> Result<Mapped, DeviceError> {
+        let seed = self.g.checksums.inode_seed(Ino(ino.into()), values.generation);
+        let mapped = Mapped { complete: true, ..Mapped::default() };
+        let mut walk = Walk { ino, seed, mapped, keep_runs };
+        if values.flags.contains(InodeFlags::EXTENTS) {
+            let at = At::Inode(Ino(ino.into()));
+            self.extent_node(&mut walk, &values.block, None, None, at)?;
+        } else {
+            for slot in 0..15u64 {
+                let block = u32_at(&values.block, slot as usize * 4);
+                let levels = slot.saturating_sub(11) as u32;
+                let logical = self.slot_start(slot);
+                self.indirect(&mut walk, block, levels, logical)?;
+            }
+        }
+        if !walk.mapped.complete {
+            self.blocks_unknown = true;
+        }
+        Ok(walk.mapped)
+    }
+
+    /// Takes blocks for a file; false where one of them has an owner already.
+    pub fn claim(&mut self, ino: u32, start: u64, len: u64) -> bool {
+        let Some(block) = self.used.set(start, len) else { return true };
+        let at = At::Block(Ino(ino.into()), block);
+        if self.meta.get(block) {
+            self.findings.add(Rule::BlockIsMetadata, at, format!("in {start}+{len}"));
+        } else {
+            self.findings.add(Rule::BlockClaimedTwice, at, format!("in {start}+{len}"));
+        }
+        false
+    }
+
+    /// One node: header, checksum, entries; then what lies below.
+    fn extent_node(
+        &mut self,
+        walk: &mut Walk,
+        data: &[u8],
+        depth: Option<u16>,
+        key: Option<u32>,
+        at: At,
+    ) -> Result<(), DeviceError> {
+        let node = match Node::parse(data, depth, at) {
+            Ok(node) => node,
+            Err(corrupt) => {
+                self.findings.corrupt(&corrupt);
+                walk.mapped.complete = false;
+                return Ok(());
+            }
+        };
+        if depth.is_some() && self.g.checksums.metadata {
+            let found = stored_extent_block(data).unwrap_or(0);
+            let expected = walk.seed.extent_block(data).unwrap_or(!found);
+            if found != expected {
+                self.findings.corrupt(&CorruptKind::ExtentChecksum { found, expected }.at(at));
+            }
+        }
+        if let Err(corrupt) = node.check_entries(&self.g, at) {
+            self.findings.corrupt(&corrupt);
+            walk.mapped.complete = false;
+            return Ok(());
+        }
+        let first = if node.is_empty() { None } else { Some(node.key(0)) };
+        if let (Some(expected), Some(found)) = (key, first)
+            && found != expected
+        {
+            self.findings.corrupt(&CorruptKind::ExtentParent { found, expected }.at(at));
+        }
+        if let Some(found) = first.filter(|&first| u64::from(first) < walk.mapped.end) {
+            let (block, end) = (u64::from(found), walk.mapped.end);
+            let kind = CorruptKind::ExtentOrder { index: 0, block, end };
+            self.findings.corrupt(&kind.at(at));
+            walk.mapped.complete = false;
+            return Ok(());
+        }
+        if node.depth() == 0 {
+            for extent in node.extents() {
+                self.claim(walk.ino, extent.start, extent.len.into());
+                let (logical, len) = (extent.block.into(), extent.len.into());
+                walk.push(logical, extent.start, len, extent.unwritten);
+            }
+            return Ok(());
+        }
+        for pointer in node.indexes() {
+            walk.mapped.blocks += 1;
+            if !self.claim(walk.ino, pointer.leaf, 1) {
+                // Whoever has it may be a node above: never follow a block twice.
+                walk.mapped.complete = false;
+                continue;
+            }
+            let page = self.io.read(pointer.leaf, 1)?;
+            let at = At::Block(Ino(walk.ino.into()), pointer.leaf);
+            self.extent_node(walk, &page, Some(node.depth() - 1), Some(pointer.block), at)?;
+        }
+        Ok(())
+    }
+
+    /// The logical block at which a slot of `i_block` begins.
+    fn slot_start(&self, slot: u64) -> u64 {
+        let per = u64::from(self.g.block_size / 4);
+        match slot {
+            0..=12 => slot,
+            13 => 12 + per,
+            _ => 12 + per + per * per,
+        }
+    }
+
+    /// One pointer and what lies below it: data where `levels` is 0.
+    fn indirect(
+        &mut self,
+        walk: &mut Walk,
+        block: u32,
+        levels: u32,
+        logical: u64,
+    ) -> Result<(), DeviceError> {
+        let block = u64::from(block);
+        if block == 0 {
+            return Ok(());
+        }
+        if !self.in_range(FsBlock(block), 1) {
+            let (first, end) = (u64::from(self.g.first_data_block) + 1, self.g.blocks_count);
+            let kind = CorruptKind::MappedBlock { logical, block, first, end };
+            self.findings.corrupt(&kind.at(At::Inode(Ino(walk.ino.into()))));
+            walk.mapped.complete = false;
+            return Ok(());
+        }
+        let alone = self.claim(walk.ino, block, 1);
+        if levels == 0 {
+            walk.push(logical, block, 1, false);
+            return Ok(());
+        }
+        walk.mapped.blocks += 1;
+        if !alone {
+            walk.mapped.complete = false;
+            return Ok(());
+        }
+        let page = self.io.read(block, 1)?;
+        let per = u64::from(self.g.block_size / 4);
+        let span = per.pow(levels - 1);
+        for index in 0..per {
+            let child = u32_at(&page, index as usize * 4);
+            self.indirect(walk, child, levels - 1, logical + index * span)?;
+        }
+        Ok(())
+    }
+}

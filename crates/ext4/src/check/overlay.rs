@@ -1,0 +1,183 @@
+//! A dirty journal, replayed into memory over the device, which is never written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::unit::SECTOR_SIZE;
+use block::{Cause, Device, DeviceError, DeviceInfo, DeviceIo, Op, Queue, QueueConfig, Segment};
+use cache::{BufferCache, BufferConfig};
+use jbd2::{JournalArea, JournalError, JournalOptions};
+use rt::{Cx, SpinLock};
+
+use super::findings::Findings;
+use super::io::{Io, read_super};
+use super::rule::Rule;
+use super::{CheckOptions, Checker};
+use crate::format::features::Incompat;
+use crate::format::{At, Geometry, InodeValues, RawSuper};
+
+/// Bytes of buffers that the replay may keep.
+const REPLAY_CACHE: u64 = 8 << 20;
+const UNIT: usize = SECTOR_SIZE as usize;
+
+/// What became of the journal.
+pub enum Journal {
+    /// Nothing to replay, or nothing that can be.
+    Clean,
+    /// Replayed: this queue shows the device as a mount would leave it.
+    Replayed(Arc<Queue>),
+    /// Dirty, and not to be replayed: the check would report what the log puts right.
+    Dirty,
+}
+
+/// Replays the journal where the superblock asks for it.
+///
+/// # Errors
+/// The device's.
+pub fn replay(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    options: &CheckOptions,
+    findings: &mut Findings,
+) -> Result<Journal, DeviceError> {
+    let Some(page) = read_super(cx, queue)? else { return Ok(Journal::Clean) };
+    // A superblock that is broken is reported by the check itself.
+    let Ok(geometry) = Geometry::parse(&page, 0) else { return Ok(Journal::Clean) };
+    let raw = RawSuper::read(&page).expect("1024 bytes");
+    let fits = geometry.blocks_count <= queue.info().bytes() / u64::from(geometry.block_size);
+    if !geometry.features.incompat.contains(Incompat::RECOVER) || !fits {
+        return Ok(Journal::Clean);
+    }
+    let at = At::Super(0);
+    if !options.replay {
+        findings.add(Rule::JournalNeedsRecovery, at, "not replayed");
+        return Ok(Journal::Dirty);
+    }
+    let block_size = geometry.block_size;
+    let fs_uuid = geometry.uuid;
+    let Some(area) = journal_area(cx, queue, raw, geometry)? else {
+        findings.add(Rule::JournalInode, at, "needs_recovery is set, no journal can be read");
+        return Ok(Journal::Dirty);
+    };
+    let overlay = Arc::new(Overlay::new(queue.device().clone()));
+    let over = Queue::new(queue.runtime(), overlay, QueueConfig::default());
+    let over = over.expect("the default elevator exists");
+    let config = BufferConfig { block_size, limit_bytes: REPLAY_CACHE, ..Default::default() };
+    let cache = BufferCache::new(over.clone(), config);
+    let options = JournalOptions { fs_uuid: Some(fs_uuid), ..Default::default() };
+    match jbd2::Journal::open(cx, cache.clone(), area, options) {
+        Ok((journal, report)) => {
+            // Writes nothing but the overlay.
+            let ended = journal.shutdown(cx);
+            let written = cache.sync(cx);
+            let report = report.unwrap_or_default();
+            let detail = format!(
+                "replayed into memory: {} transactions, {} blocks",
+                report.transactions, report.written
+            );
+            findings.add(Rule::JournalNeedsRecovery, at, detail);
+            written?;
+            if let Err(errno) = ended {
+                findings.add(Rule::JournalError, at, errno.to_string());
+            }
+            Ok(Journal::Replayed(over))
+        }
+        Err(JournalError::Device(error)) => Err(error),
+        Err(error) => {
+            findings.add(Rule::JournalSuper, at, error.to_string());
+            Ok(Journal::Dirty)
+        }
+    }
+}
+
+/// Where the journal lies, before the replay. None where its inode cannot be followed.
+fn journal_area(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    raw: RawSuper,
+    geometry: Geometry,
+) -> Result<Option<JournalArea>, DeviceError> {
+    let mut io = Io::new(cx, queue);
+    io.set_block_size(geometry.block_size);
+    let ino = geometry.journal_ino;
+    // What is wrong before the replay may be put right by it: these findings are dropped.
+    let mut checker = Checker::new(io, raw, geometry, Findings::new(0));
+    if !checker.groups()? {
+        return Ok(None);
+    }
+    let Some(slot) = checker.read_slot(ino)? else { return Ok(None) };
+    let values = InodeValues::read(&slot, &checker.g);
+    let mapped = checker.walk(ino, &values, true)?;
+    let sum: u64 = mapped.runs.iter().map(|run| run.len).sum();
+    if !mapped.complete || sum != mapped.end || sum == 0 {
+        return Ok(None);
+    }
+    let runs = mapped.runs.iter().map(|run| (run.start, run.len as u32));
+    Ok(Some(JournalArea::internal(runs)))
+}
+
+/// A device whose writes stay in memory.
+struct Overlay {
+    below: Arc<dyn Device>,
+    info: DeviceInfo,
+    written: Arc<SpinLock<BTreeMap<u64, Box<[u8; UNIT]>>>>,
+}
+
+impl Overlay {
+    fn new(below: Arc<dyn Device>) -> Overlay {
+        let info = DeviceInfo { read_only: false, ..below.info().clone() };
+        Overlay { below, info, written: Arc::new(SpinLock::new(BTreeMap::new())) }
+    }
+}
+
+/// Puts what was written over what was read.
+fn patch(written: &BTreeMap<u64, Box<[u8; UNIT]>>, mut sector: u64, segs: &mut [Segment]) {
+    for seg in segs {
+        let count = seg.len as u64 / SECTOR_SIZE;
+        if written.range(sector..sector + count).next().is_some() {
+            let bytes = seg.bytes_mut();
+            for (at, content) in written.range(sector..sector + count) {
+                let offset = (at - sector) as usize * UNIT;
+                bytes[offset..offset + UNIT].copy_from_slice(&content[..]);
+            }
+        }
+        sector += count;
+    }
+}
+
+impl Device for Overlay {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, io: DeviceIo) {
+        match io.op {
+            Op::Read => {
+                let written = self.written.clone();
+                self.below.submit(io.wrap(move |mut io, result| {
+                    let sector = io.sector.0;
+                    patch(&written.lock_irq(), sector, &mut io.segs);
+                    io.complete(result);
+                }));
+            }
+            Op::Write => {
+                let mut written = self.written.lock_irq();
+                for (offset, seg) in io.pieces() {
+                    for (index, bytes) in seg.bytes().chunks_exact(UNIT).enumerate() {
+                        let at = offset / SECTOR_SIZE + index as u64;
+                        written.insert(at, Box::new(bytes.try_into().expect("512 bytes")));
+                    }
+                }
+                drop(written);
+                io.succeed();
+            }
+            Op::Flush => io.succeed(),
+            // A replay neither discards nor zeroes.
+            Op::Discard | Op::WriteZeroes => io.fail(Cause::ReadOnly),
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{} with its journal replayed", self.below.name())
+    }
+}

@@ -1,0 +1,261 @@
+//! Files of the file system itself: journal, orphans, resize inode.
+
+use base::{FsBlock, Ino};
+use block::DeviceError;
+
+use super::Checker;
+use super::mapping::{Mapped, Run};
+use super::rule::Rule;
+use crate::format::checksum::u32_at;
+use crate::format::features::RoCompat;
+use crate::format::{At, FileKind, InodeValues, orphan};
+
+/// A system file whose blocks were walked over.
+pub struct SystemFile {
+    ino: u32,
+    values: InodeValues,
+    runs: Vec<Run>,
+    complete: bool,
+    end: u64,
+}
+
+impl SystemFile {
+    /// Its runs, where all of them are known and it has no holes.
+    pub fn whole(&self) -> Option<&[Run]> {
+        let sum: u64 = self.runs.iter().map(|run| run.len).sum();
+        (self.complete && sum == self.end && sum > 0).then_some(&self.runs[..])
+    }
+}
+
+impl Checker<'_> {
+    /// Is this the journal, the orphan file or a quota file?
+    pub fn is_system(&self, ino: u32) -> bool {
+        ino != 0 && (ino == self.g.journal_ino || ino == self.g.orphan_file_ino)
+    }
+
+    /// Keeps the blocks of a system file for its own check.
+    pub fn keep_system(&mut self, ino: u32, values: &InodeValues, mapped: &Mapped) {
+        self.system.push(SystemFile {
+            ino,
+            values: *values,
+            runs: mapped.runs.clone(),
+            complete: mapped.complete,
+            end: mapped.end,
+        });
+    }
+
+    fn system_file(&self, ino: u32) -> Option<&SystemFile> {
+        self.system.iter().find(|file| file.ino == ino)
+    }
+
+    /// Before the inodes: who needs no name, and who awaits deletion.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn system_inodes(&mut self) -> Result<(), DeviceError> {
+        for ino in [self.g.journal_ino, self.g.orphan_file_ino] {
+            if (1..=self.g.inodes_count).contains(&ino) {
+                self.inodes.get_mut(ino).nameless = true;
+            }
+        }
+        self.orphan_list()?;
+        if self.g.orphan_file_ino != 0 {
+            self.orphan_file()?;
+        }
+        if !self.orphans.is_empty() {
+            let detail = format!("{} inodes, the first is {}", self.orphans.len(), self.orphans[0]);
+            self.findings.add(Rule::OrphanInodes, At::Super(0), detail);
+        }
+        Ok(())
+    }
+
+    /// Follows the list that begins in the superblock and goes on in the times of deletion.
+    fn orphan_list(&mut self) -> Result<(), DeviceError> {
+        let mut ino = self.raw.s_last_orphan.get();
+        while ino != 0 {
+            let at = At::Inode(Ino(ino.into()));
+            let slot = if self.is_orphan_number(ino) { self.read_slot(ino)? } else { None };
+            let Some(slot) = slot.filter(|_| !self.inodes.get(ino).used) else {
+                self.findings.add(Rule::OrphanList, at, "not an inode that can be on the list");
+                return Ok(());
+            };
+            let values = InodeValues::read(&slot, &self.g);
+            if values.kind().is_none() {
+                self.findings.add(Rule::OrphanList, at, format!("mode {:#o}", values.mode));
+                return Ok(());
+            }
+            self.add_orphan(ino, &values);
+            ino = values.dtime;
+        }
+        Ok(())
+    }
+
+    fn is_orphan_number(&self, ino: u32) -> bool {
+        (self.g.first_ino..=self.g.inodes_count).contains(&ino) && !self.is_system(ino)
+    }
+
+    fn add_orphan(&mut self, ino: u32, values: &InodeValues) {
+        let info = self.inodes.get_mut(ino);
+        info.used = true;
+        // One with links is only truncated.
+        info.nameless = values.links == 0;
+        self.orphans.push(ino);
+    }
+
+    /// The orphan file is read before all other inodes, because it names some of them.
+    fn orphan_file(&mut self) -> Result<(), DeviceError> {
+        let ino = self.g.orphan_file_ino;
+        let at = At::Inode(Ino(ino.into()));
+        let Some(slot) = self.read_slot(ino)? else {
+            self.findings.add(Rule::OrphanFileMagic, at, "the orphan file's inode is missing");
+            return Ok(());
+        };
+        self.slot(ino, &slot)?;
+        let Some(file) = self.system_file(ino) else {
+            self.findings.add(Rule::OrphanFileMagic, at, "the orphan file is not in use");
+            return Ok(());
+        };
+        let Some(runs) = file.whole().map(<[Run]>::to_vec) else {
+            self.findings.add(Rule::OrphanFileMagic, at, "the orphan file has holes");
+            return Ok(());
+        };
+        let seed = self.g.checksums.inode_seed(Ino(ino.into()), file.values.generation);
+        let mut entries = 0;
+        for block in runs.iter().flat_map(|run| run.start..run.start + run.len) {
+            let page = self.io.read(block, 1)?;
+            let at = At::Block(Ino(ino.into()), block);
+            if let Err(corrupt) = orphan::check(&page, block, seed, &self.g, at) {
+                self.findings.corrupt(&corrupt);
+                continue;
+            }
+            for slot in 0..orphan::slots_per_block(self.g.block_size) {
+                let entry = orphan::slot(&page, slot);
+                if entry != 0 {
+                    entries += 1;
+                    self.orphan_entry(entry, at)?;
+                }
+            }
+        }
+        let present = self.g.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+        if present != (entries > 0) {
+            let detail = format!("orphan_present is {present}, {entries} entries");
+            self.findings.add(Rule::OrphanPresentFlag, at, detail);
+        }
+        Ok(())
+    }
+
+    fn orphan_entry(&mut self, ino: u32, at: At) -> Result<(), DeviceError> {
+        let slot = if self.is_orphan_number(ino) { self.read_slot(ino)? } else { None };
+        let values = slot.map(|slot| InodeValues::read(&slot, &self.g));
+        match values.filter(|values| values.kind().is_some() && !self.inodes.get(ino).used) {
+            Some(values) => self.add_orphan(ino, &values),
+            None => {
+                let detail = format!("inode {ino} cannot await its deletion");
+                self.findings.add(Rule::OrphanList, at, detail);
+            }
+        }
+        Ok(())
+    }
+
+    /// After the inodes: the journal's superblock.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn system_files(&mut self) -> Result<(), DeviceError> {
+        let ino = self.g.journal_ino;
+        if ino == 0 {
+            return Ok(());
+        }
+        let at = At::Inode(Ino(ino.into()));
+        let Some(file) = self.system_file(ino) else {
+            self.findings.add(Rule::JournalInode, at, "the journal's inode is not in use");
+            return Ok(());
+        };
+        let regular = file.values.kind() == Some(FileKind::Regular) && file.values.links > 0;
+        let Some(runs) = file.whole().filter(|_| regular) else {
+            // What is wrong with its blocks was said.
+            if file.complete {
+                self.findings.add(Rule::JournalInode, at, "the journal is no whole file");
+            }
+            return Ok(());
+        };
+        let (first, blocks) = (runs[0].start, file.end);
+        let page = self.io.read(first, 1)?;
+        let at = At::Device(first);
+        let journal = match jbd2::format::Superblock::parse(&page) {
+            Ok(journal) => journal,
+            Err(error) => {
+                self.findings.add(Rule::JournalSuper, at, error.to_string());
+                return Ok(());
+            }
+        };
+        let sound = journal.block_size == self.g.block_size && u64::from(journal.maxlen) <= blocks;
+        if !sound {
+            let (size, len) = (journal.block_size, journal.maxlen);
+            let detail = format!("{len} blocks of {size} bytes in a file of {blocks} blocks");
+            self.findings.add(Rule::JournalSuper, at, detail);
+        } else if journal.start != 0 {
+            let detail = format!("the log begins at {}, needs_recovery is clear", journal.start);
+            self.findings.add(Rule::JournalSuper, at, detail);
+        }
+        if journal.errno != 0 {
+            self.findings.add(Rule::JournalError, at, format!("errno {}", journal.errno));
+        }
+        Ok(())
+    }
+
+    /// The resize inode: its double indirect block names the reserved descriptor blocks, and each of
+    /// those names its copies.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn resize_inode(&mut self, values: &InodeValues) -> Result<(), DeviceError> {
+        let at = At::Inode(Ino(crate::format::super_block::RESIZE_INO.into()));
+        let dind = u64::from(u32_at(&values.block, 13 * 4));
+        let others = values.block.chunks_exact(4).enumerate();
+        let empty = others.filter(|(slot, _)| *slot != 13).all(|(_, word)| word == [0; 4]);
+        if !self.in_range(FsBlock(dind), 1) || !empty {
+            let detail = format!("double indirect block {dind}, or others beside it");
+            self.findings.add(Rule::ResizeInode, at, detail);
+            self.blocks_unknown = true;
+            return Ok(());
+        }
+        self.claim(crate::format::super_block::RESIZE_INO, dind, 1);
+        let per = self.g.block_size / 4;
+        let copies: Vec<u64> = (1..self.g.groups_count)
+            .filter(|&group| self.g.has_super(group))
+            .map(|group| u64::from(group) * u64::from(self.g.blocks_per_group))
+            .collect();
+        let table = self.io.read(dind, 1)?;
+        let first = self.g.desc_place(0).0.0 + u64::from(self.g.desc_blocks);
+        let mut wanted = vec![0u32; per as usize];
+        for index in 0..self.g.reserved_gdt_blocks {
+            let slot = (self.g.desc_blocks + index) % per;
+            wanted[slot as usize] = (first + u64::from(index)) as u32;
+        }
+        let wrong = (0..per as usize).find(|&slot| u32_at(&table, slot * 4) != wanted[slot]);
+        if let Some(slot) = wrong {
+            let detail = format!("entry {slot} names block {}", u32_at(&table, slot * 4));
+            self.findings.add(Rule::ResizeInode, at, detail);
+            return Ok(());
+        }
+        for index in 0..u64::from(self.g.reserved_gdt_blocks) {
+            let page = self.io.read(first + index, 1)?;
+            let wrong = copies.iter().enumerate().find(|&(slot, copy)| {
+                u64::from(u32_at(&page, slot * 4)) != (first + index + copy) & 0xffff_ffff
+            });
+            if let Some((slot, _)) = wrong {
+                let detail = format!("block {}: entry {slot} is wrong", first + index);
+                self.findings.add(Rule::ResizeInode, at, detail);
+                return Ok(());
+            }
+        }
+        let blocks = 1 + u64::from(self.g.reserved_gdt_blocks) * (1 + copies.len() as u64);
+        let sectors = blocks * u64::from(self.g.block_size / 512);
+        if values.blocks != sectors {
+            let detail = format!("{} sectors of 512 bytes, counted {sectors}", values.blocks);
+            self.findings.add(Rule::InodeBlocks, at, detail);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Our own check: sound images have no findings, one defect has one finding, e2fsck agrees.
+
+mod common;
+
+use std::path::Path;
+
+use common::image::Image;
+use common::{Scratch, assert_clean, debugfs, run};
+use testkit::judge::LoopMount;
+
+/// Fills a mounted file system with one of everything.
+fn populate(root: &Path) {
+    use std::os::unix::fs::{FileExt, symlink};
+    let put = |name: &str, bytes: &[u8]| {
+        std::fs::write(root.join(name), bytes).expect("a file");
+    };
+    std::fs::create_dir(root.join("big")).expect("a directory");
+    for index in 0..3000 {
+        put(&format!("big/a-rather-long-name-{index:05}"), b"");
+    }
+    std::fs::create_dir_all(root.join("deep/er/est")).expect("directories");
+    put("small", b"small");
+    put("megabyte", &vec![7; 1 << 20]);
+    std::fs::hard_link(root.join("small"), root.join("deep/linked")).expect("a link");
+    let sparse = std::fs::File::create(root.join("sparse")).expect("a file");
+    for index in 0..600u64 {
+        sparse.write_all_at(&[1; 1024], index * 8192).expect("a write");
+    }
+    symlink("short", root.join("fast")).expect("a link");
+    symlink("x".repeat(500), root.join("slow")).expect("a link");
+    for (name, kind) in [("null", "c"), ("disk", "b")] {
+        let path = root.join(name);
+        let (code, text) = run("mknod", &[path.to_str().expect("utf-8"), kind, "1", "3"]);
+        assert_eq!(code, 0, "{text}");
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    for name in ["attr1", "attr2"] {
+        put(name, b"");
+        rustix::fs::setxattr(root.join(name), "user.long", &[b'v'; 700], flags).expect("a value");
+    }
+    rustix::fs::setxattr(root.join("small"), "user.short", b"s", flags).expect("a value");
+}
+
+/// Makes an image with mke2fs and lets the kernel fill it.
+fn populated(scratch: &Scratch, args: &[&str], size: &str) -> Image {
+    let path = scratch.mke2fs("populated", args, size);
+    let mount = LoopMount::new(&path, "ext4", "rw").expect("the kernel mounts it");
+    populate(&mount.path());
+    drop(mount);
+    // The kernel leaves indexed directories; e2fsck agrees with what it left.
+    assert_clean(&path, "the kernel's work");
+    Image::open(&path)
+}
+
+/// Goal: what mke2fs, debugfs, the kernel and our mkfs make has no findings.
+#[test]
+fn sound_images_have_no_findings() {
+    let scratch = Scratch::new();
+    let variants: &[(&[&str], &str)] = &[
+        (&["-t", "ext2"], "8M"),
+        (&["-t", "ext2", "-b", "4096", "-r", "0"], "8M"),
+        (&["-t", "ext3"], "64M"),
+        (&["-t", "ext3", "-O", "uninit_bg", "-b", "2048"], "64M"),
+        (&["-t", "ext4"], "64M"),
+        (&["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"], "64M"),
+        (&["-t", "ext4", "-O", "^metadata_csum,uninit_bg", "-b", "1024"], "64M"),
+        (&["-t", "ext4", "-O", "^64bit", "-b", "4096"], "256M"),
+        (&["-t", "ext4", "-O", "^flex_bg,^resize_inode", "-I", "128"], "64M"),
+        (&["-t", "ext4", "-O", "meta_bg,^resize_inode", "-b", "1024"], "64M"),
+        (&["-t", "ext4", "-O", "sparse_super2"], "64M"),
+        (&["-t", "ext4", "-J", "size=64"], "600M"),
+    ];
+    for (args, size) in variants {
+        let path = scratch.mke2fs("image", args, size);
+        let report = Image::open(&path).check();
+        assert_eq!(report.findings, [], "{args:?} {size}");
+        if !args.contains(&"-r") {
+            debugfs(&path, "mkdir dir\nsymlink fast short\nmknod null c 1 3\n");
+            assert_eq!(Image::open(&path).check().findings, [], "{args:?} {size} with files");
+        }
+    }
+}
+
+/// Goal: images that the kernel has filled have no findings.
+#[test]
+fn images_of_the_kernel_have_no_findings() {
+    let scratch = Scratch::new();
+    let variants: &[&[&str]] = &[
+        &["-t", "ext2"],
+        &["-t", "ext3", "-b", "4096"],
+        &["-t", "ext4", "-b", "1024"],
+        &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file", "-b", "4096"],
+        &["-t", "ext4", "-O", "^metadata_csum,uninit_bg", "-b", "2048"],
+        &["-t", "ext4", "-I", "128"],
+    ];
+    for args in variants {
+        let image = populated(&scratch, args, "64M");
+        let report = image.check();
+        assert_eq!(report.findings, [], "{args:?}");
+        assert!(report.inodes_used > 3000 && report.directories >= 6, "{report:?}");
+    }
+}
