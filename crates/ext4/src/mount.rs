@@ -11,7 +11,7 @@ use base::unit::SECTOR_SIZE;
 use base::{Errno, Ino, Nanos, Sector};
 use block::{BioFlags, DeviceError, Queue};
 use cache::{Backing, BufferCache, BufferConfig, PageCache};
-use jbd2::{Journal, JournalArea, JournalError, JournalMode, JournalOptions};
+use jbd2::{Journal, JournalArea, JournalError, JournalMode, JournalOptions, RecoveryReport};
 use rt::{Cx, Runtime};
 
 use crate::Ext4;
@@ -223,8 +223,8 @@ impl Mounting {
             return self.assemble(cx, &raw, geometry, !needs_recovery);
         }
         let probe = self.assemble(cx, &raw, geometry, !needs_recovery)?;
-        let (journal, recovered) = self.open_journal(cx, &probe)?;
-        let fs = if recovered || needs_recovery {
+        let (journal, report) = self.open_journal(cx, &probe)?;
+        let fs = if report.is_some() || needs_recovery {
             probe.inodes.clear();
             let super_block = probe.super_buffer.block();
             let offset = probe.super_offset;
@@ -241,7 +241,7 @@ impl Mounting {
         } else {
             probe
         };
-        fs.set_journal(journal);
+        fs.set_journal(journal, report);
         Ok(fs)
     }
 
@@ -250,7 +250,7 @@ impl Mounting {
         &self,
         cx: &mut Cx,
         fs: &Arc<Ext4>,
-    ) -> Result<(Arc<Journal>, bool), MountError> {
+    ) -> Result<(Arc<Journal>, Option<RecoveryReport>), MountError> {
         let ino = Ino(u64::from(fs.geometry.journal_ino));
         let (group, _) = fs.geometry.inode_group(ino)?;
         let desc = fs.groups[group as usize].state.lock(cx).desc;
@@ -281,7 +281,7 @@ impl Mounting {
         };
         let area = JournalArea::internal(extents);
         let (journal, report) = Journal::open(cx, self.buffers.clone(), area, options)?;
-        Ok((journal, report.is_some()))
+        Ok((journal, report))
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use base::{Errno, Ino, Timespec};
 use block::{DeviceError, Queue};
 use cache::{Backing, BufferCache, BufferRef};
-use jbd2::Journal;
+use jbd2::{Journal, RecoveryReport};
 use rt::{Cx, Mutex, Runtime, SpinLock};
 
 use crate::balloc::{Freed, Group};
@@ -41,7 +41,7 @@ pub struct Ext4 {
     pub(crate) queue: Arc<Queue>,
     pub(crate) buffers: Arc<BufferCache>,
     pub(crate) backing: Arc<Backing>,
-    journal: OnceLock<Arc<Journal>>,
+    journal: OnceLock<(Arc<Journal>, Option<RecoveryReport>)>,
     /// The shape of the file system; never changes.
     pub geometry: Geometry,
     pub(crate) options: MountOptions,
@@ -136,12 +136,17 @@ impl Ext4 {
 
     /// The journal, where there is one.
     #[inline]
-    pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
-        self.journal.get()
+    pub fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.get().map(|(journal, _)| journal)
     }
 
-    pub(crate) fn set_journal(&self, journal: Arc<Journal>) {
-        let first = self.journal.set(journal).is_ok();
+    /// What the mount replayed from the journal, where it had to.
+    pub fn recovery(&self) -> Option<&RecoveryReport> {
+        self.journal.get().and_then(|(_, report)| report.as_ref())
+    }
+
+    pub(crate) fn set_journal(&self, journal: Arc<Journal>, report: Option<RecoveryReport>) {
+        let first = self.journal.set((journal, report)).is_ok();
         assert!(first, "a mount opens its journal once");
     }
 

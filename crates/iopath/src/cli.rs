@@ -70,6 +70,7 @@ commands! {
     Manifest => manifest,
     Completions => completions,
     Man => man,
+    Demo => demo,
 }
 
 /// The description of the command line, for completions and manual pages.

@@ -27,6 +27,7 @@ pub mod app;
 pub mod cli;
 pub mod cmd;
 pub mod copy;
+mod demo;
 pub mod out;
 pub mod recognise;
 pub mod session;

@@ -7,6 +7,7 @@
 //! every block that will be replayed has been verified.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base::Page;
 use block::BioFlags;
@@ -46,6 +47,20 @@ pub struct RecoveryReport {
     pub failed_commit: Option<u32>,
     /// Nothing was written: the replayed blocks are in the buffer cache only.
     pub in_memory: bool,
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (transactions, blocks) = (self.transactions, self.blocks);
+        write!(f, "{transactions} transactions with {blocks} blocks replayed")?;
+        if self.revokes > 0 {
+            write!(f, ", {} revoked copies left out", self.revoke_hits)?;
+        }
+        if let Some(sequence) = self.failed_commit {
+            write!(f, "; the log ends before transaction {sequence}, whose checksum is wrong")?;
+        }
+        Ok(())
+    }
 }
 
 /// A copy of a block in the log.
