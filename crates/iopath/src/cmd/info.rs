@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::recognise::Format;
@@ -32,8 +32,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for target in &options.targets {
         let target = Place::parse(target)?.target;
         let storage = Storage::open(app, &target, false)?;
-        let mut facts = Map::new();
-        let mut fact = |key: &str, value: Value| facts.insert(key.to_string(), value);
+        let mut facts: Vec<(&str, Value)> = Vec::new();
+        let mut fact = |key: &'static str, value: Value| facts.push((key, value));
         fact("target", json!(target.to_string()));
         fact("size", json!(storage.bytes()));
         match storage.format(app)? {
@@ -64,13 +64,17 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(app: &mut App, facts: Map<String, Value>) -> Result<()> {
+/// Prints facts in their order; empty ones are left out of the text.
+fn show(app: &mut App, facts: Vec<(&str, Value)>) -> Result<()> {
     if app.out.json {
-        return Ok(app.out.document(&Value::Object(facts))?);
+        let facts = facts.into_iter().map(|(key, value)| (key.to_string(), value));
+        return Ok(app.out.document(&Value::Object(facts.collect()))?);
     }
     for (key, value) in facts {
         let label = key.replace('_', " ");
         let shown = match &value {
+            Value::Null => continue,
+            Value::String(text) if text.is_empty() => continue,
             Value::String(text) => text.clone(),
             Value::Number(number) if key == "size" => {
                 format!("{number} bytes ({})", text::size(number.as_u64().unwrap_or(0)))
