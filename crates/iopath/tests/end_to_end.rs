@@ -188,7 +188,7 @@ fn archives_keep_everything() {
     let tree = lab.tree();
     let want = manifest::of_dir(&tree).unwrap();
     let (image, name) = (lab.path("c.img"), lab.text("c.img"));
-    ok(&["mkfs", "-q", "--size", "64M", &name]);
+    ok(&["mkfs", "-q", "--size", "192M", &name]);
     let tar = lab.text("gnu.tar");
     for format in ["--format=posix", "--format=gnu"] {
         let mut args: Vec<OsString> = vec![format.into(), "-cf".into(), tar.clone().into()];

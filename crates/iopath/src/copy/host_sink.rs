@@ -20,8 +20,9 @@ pub struct HostSink {
     keep: Keep,
     /// Open directories from the destination down to the one used last, with their relative paths.
     stack: Vec<(Vec<u8>, OwnedFd)>,
-    /// Modes and times of directories, set when all names are in them.
-    late: Vec<(Vec<u8>, Meta)>,
+    /// Directories, which get mode, attributes and times when all names are in them: a default ACL
+    /// would be inherited, a mode might forbid, and times would change.
+    late: Vec<(Vec<u8>, Meta, Vec<(Vec<u8>, Vec<u8>)>)>,
     file: Option<OpenFile>,
     /// Owner of what is created without further ado.
     me: (u32, u32),
@@ -169,11 +170,8 @@ impl HostSink {
         self.enter(path)?;
         self.set_gid |= meta.mode & 0o2000 != 0;
         self.chown_fd(self.dir(), meta).with_context(|| self.shown(path))?;
-        self.late.push((path.to_vec(), *meta));
-        let fd = self.dir().try_clone_to_owned()?;
-        for (name, value) in pairs {
-            self.set_xattr(&fd, path, name, value)?;
-        }
+        let xattrs = pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+        self.late.push((path.to_vec(), *meta, xattrs));
         Ok(())
     }
 
@@ -340,11 +338,15 @@ impl Sink for HostSink {
 
     fn finish(&mut self, _cx: &mut Cx) -> Result<()> {
         // The deepest first: a mode may take away the way to what is below.
-        for (path, meta) in std::mem::take(&mut self.late).into_iter().rev() {
+        for (path, meta, xattrs) in std::mem::take(&mut self.late).into_iter().rev() {
             self.enter(&path)?;
+            let fd = self.dir().try_clone_to_owned()?;
             let mode = Mode::from_raw_mode(meta.mode.into());
-            sys::fchmod(self.dir(), mode).with_context(|| self.shown(&path))?;
-            sys::futimens(self.dir(), &times(&meta)).with_context(|| self.shown(&path))?;
+            sys::fchmod(&fd, mode).with_context(|| self.shown(&path))?;
+            for (name, value) in &xattrs {
+                self.set_xattr(&fd, &path, name, value)?;
+            }
+            sys::futimens(&fd, &times(&meta)).with_context(|| self.shown(&path))?;
         }
         Ok(())
     }
