@@ -38,11 +38,18 @@ impl Ext4 {
         }
         let mapping = inode.mapping().clone();
         let old = mapping.size();
+        let block_size = u64::from(self.geometry.block_size);
+        let round = |at: u64| at / block_size * block_size;
+        // The size on the disk is about to include what was not written yet: that goes first, so
+        // that no crash shows zeroes in its place.
+        let on_disk = inode.with(cx, |core| core.values.size);
+        if on_disk < old.min(size) {
+            mapping.flush(cx, round(on_disk)..old.min(size).next_multiple_of(block_size))?;
+        }
         if size > old {
             // The zeroes behind the old end reach the disk before the new size does.
-            let block_size = u64::from(self.geometry.block_size);
             mapping.truncate(cx, size)?;
-            mapping.flush(cx, old / block_size * block_size..old.next_multiple_of(block_size))?;
+            mapping.flush(cx, round(old)..old.next_multiple_of(block_size))?;
             inode.with(cx, |core| {
                 core.size = size;
                 core.values.size = size;
