@@ -155,7 +155,6 @@ pub(crate) fn create(
     node: &NewNode,
 ) -> Result<Attr, Errno> {
     vfs::check_name(name)?;
-    check_target(fs, node)?;
     let mut retries = 0;
     loop {
         match create_once(fs, cx, dir, name, node) {
@@ -179,6 +178,7 @@ fn create_once(
         return Err(Errno::EEXIST);
     }
     let Err(slot) = view.find_or_slot(cx, name)? else { return Err(Errno::EEXIST) };
+    check_target(fs, node)?;
     if node.kind == FileType::Directory {
         check_subdirectories(fs, cx, &view)?;
     }
@@ -349,10 +349,6 @@ fn drop_subdirectory(cx: &Cx, dir: &Inode) {
 /// Credits: the place for the name and both inodes.
 pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
     vfs::check_name(name)?;
-    let inode = fs.iget(cx, ino)?;
-    if inode.kind(cx) == FileType::Directory {
-        return Err(Errno::EPERM);
-    }
     let parent = fs.iget(cx, dir)?;
     let _guard = parent.rwsem.write(cx);
     let mut view = Dir::open(fs, cx, &parent)?;
@@ -360,6 +356,10 @@ pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> R
         return Err(Errno::EEXIST);
     }
     let Err(slot) = view.find_or_slot(cx, name)? else { return Err(Errno::EEXIST) };
+    let inode = fs.iget(cx, ino)?;
+    if inode.kind(cx) == FileType::Directory {
+        return Err(Errno::EPERM);
+    }
     let mut handle = fs.journal_start(cx, slot.credits() + 2 * credits::INODE)?;
     let result = link_in(cx, &mut handle, &mut view, slot, name, &inode);
     finish(fs, cx, handle, &parent, result)?;
