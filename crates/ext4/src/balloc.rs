@@ -15,7 +15,7 @@ use rt::{Cx, SpinLock};
 
 use crate::Ext4;
 use crate::ext4_jbd2::Handle;
-use crate::format::{At, CorruptKind, GroupDesc, GroupFlags};
+use crate::format::{At, Corrupt, CorruptKind, GroupDesc, GroupFlags};
 use crate::inode::Inode;
 
 /// A block group in memory.
@@ -84,43 +84,54 @@ impl Ext4 {
             }
             state.desc
         };
-        let (buffer, map) = self.read_block_bitmap(cx, group, &desc)?;
-        let valid = self.geometry.clusters_in_group(group) as usize;
-        let mut state = self.groups[group as usize].state.lock(cx);
-        if state.map.is_none() {
-            state.available = bitmap::count_zeros(&map, valid) as u32;
-            state.run_limit = state.available;
-            state.map = Some(map);
-            state.block_bitmap = Some(buffer);
-        }
-        Ok(())
+        let uninit = desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+        let fresh = uninit && self.geometry.features.group_csum();
+        let buffer = match fresh {
+            true => self.buffers.get(cx, desc.block_bitmap),
+            false => self.read_block(cx, desc.block_bitmap)?,
+        };
+        // Another task may have loaded the bitmap while this one read, and changed it since: only
+        // the first one may fill or judge it, with the descriptor as it is now.
+        let checked = {
+            let mut state = self.groups[group as usize].state.lock(cx);
+            if state.map.is_some() {
+                return Ok(());
+            }
+            let checked = self.check_block_bitmap(group, &state.desc, &buffer, fresh);
+            checked.map(|map| {
+                let valid = self.geometry.clusters_in_group(group) as usize;
+                state.available = bitmap::count_zeros(&map, valid) as u32;
+                state.run_limit = state.available;
+                state.map = Some(map);
+                state.block_bitmap = Some(buffer);
+            })
+        };
+        checked.map_err(|corrupt| self.corrupt(cx, &corrupt))
     }
 
-    /// The buffer of a group's bitmap, checked, and a copy of it in which the group's own metadata
-    /// and everything behind its end is busy, whatever a damaged bitmap says.
-    fn read_block_bitmap(
+    /// A copy of a group's bitmap in which the group's own metadata and everything behind its end
+    /// is busy, whatever a damaged bitmap says. A `fresh` one is not on the disk yet: it is made.
+    fn check_block_bitmap(
         &self,
-        cx: &mut Cx,
         group: u32,
         desc: &GroupDesc,
-    ) -> Result<(BufferRef, Box<[u8]>), Errno> {
+        buffer: &BufferRef,
+        fresh: bool,
+    ) -> Result<Box<[u8]>, Corrupt> {
         let mut map = vec![0u8; self.geometry.block_size as usize].into_boxed_slice();
         self.geometry.init_block_bitmap(group, desc, &mut map);
-        if desc.flags.contains(GroupFlags::BLOCK_UNINIT) && self.geometry.features.group_csum() {
-            let buffer = self.buffers.get(cx, desc.block_bitmap);
+        if fresh {
             buffer.with_mut(|data| data.copy_from_slice(&map));
             buffer.set_uptodate();
-            return Ok((buffer, map));
+            return Ok(map);
         }
-        let buffer = self.read_block(cx, desc.block_bitmap)?;
-        let checked = buffer.with(|data| {
+        buffer.with(|data| {
             for (byte, on_disk) in map.iter_mut().zip(data) {
                 *byte |= on_disk;
             }
             desc.check_block_bitmap(data, group, &self.geometry)
-        });
-        checked.map_err(|corrupt| self.corrupt(cx, &corrupt))?;
-        Ok((buffer, map))
+        })?;
+        Ok(map)
     }
 
     /// Marks blocks that were claimed in the map as in use on the disk: `credits::GROUP`.

@@ -201,19 +201,32 @@ impl Ext4 {
             state.desc
         };
         let uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);
-        let buffer = if uninit && self.geometry.features.group_csum() {
-            let buffer = self.buffers.get(cx, desc.inode_bitmap);
-            buffer.with_mut(|data| self.geometry.init_inode_bitmap(data));
-            buffer.set_uptodate();
-            buffer
-        } else {
-            let buffer = self.read_block(cx, desc.inode_bitmap)?;
-            let checked = buffer.with(|data| desc.check_inode_bitmap(data, group, &self.geometry));
-            checked.map_err(|corrupt| self.corrupt(cx, &corrupt))?;
-            buffer
+        let fresh = uninit && self.geometry.features.group_csum();
+        let buffer = match fresh {
+            true => self.buffers.get(cx, desc.inode_bitmap),
+            false => self.read_block(cx, desc.inode_bitmap)?,
         };
-        let mut state = self.groups[group as usize].state.lock(cx);
-        Ok(state.inode_bitmap.get_or_insert(buffer).clone())
+        // Another task may have loaded the bitmap while this one read, and changed it since: only
+        // the first one may fill or judge it, with the descriptor as it is now.
+        let checked = {
+            let mut state = self.groups[group as usize].state.lock(cx);
+            if let Some(buffer) = &state.inode_bitmap {
+                return Ok(buffer.clone());
+            }
+            let checked = if fresh {
+                buffer.with_mut(|data| self.geometry.init_inode_bitmap(data));
+                buffer.set_uptodate();
+                Ok(())
+            } else {
+                buffer.with(|data| state.desc.check_inode_bitmap(data, group, &self.geometry))
+            };
+            if checked.is_ok() {
+                state.inode_bitmap = Some(buffer.clone());
+            }
+            checked
+        };
+        checked.map_err(|corrupt| self.corrupt(cx, &corrupt))?;
+        Ok(buffer)
     }
 
     /// Gives an inode's number back: its bitmap and descriptor. The caller has written its slot
