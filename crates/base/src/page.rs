@@ -2,12 +2,17 @@
 //!
 //! # Invariant of the unsafe code
 //!
-//! A [`Page`] is a counted reference to one heap block: `len` initialised bytes, followed at the
-//! next multiple of 16 by the count. The bytes are read through any reference and written only
-//! through the only reference (count 1, seen with acquire ordering while the writer holds
-//! `&mut Page`), so there is never a writer beside a reader. The last reference gives the block
-//! back with the layout that it was allocated with. Blocks of the usual sizes are kept for reuse in
-//! a few lists. Tested below and by every layer above.
+//! A [`Page`] is a counted reference to one block of `len` initialised bytes. The bytes are read
+//! through any reference and written only through the only reference (count 1, seen with acquire
+//! ordering while the writer holds `&mut Page`), so there is never a writer beside a reader.
+//!
+//! Blocks of 4, 16 and 64 KiB are cut from arenas of 2 MiB, aligned to their size, whose first
+//! 4 KiB hold the counts: one for each 4 KiB of the arena, found from the block's address. (Counts
+//! behind the data would cost a second page of memory and a second page fault each.) Arenas are
+//! never given back; their free blocks wait in a list for each length. Other blocks come from the
+//! heap with the count behind the data, at the next multiple of 16, and the last reference gives
+//! them back with the layout that they were allocated with; those of 1 and 2 KiB are kept for reuse
+//! up to a limit. Tested below and by every layer above.
 
 #![allow(clippy::disallowed_types, reason = "the pool of free blocks cannot be seen in a run")]
 
@@ -37,25 +42,57 @@ unsafe impl Send for Page {}
 // SAFETY: as above; `&Page` only reads.
 unsafe impl Sync for Page {}
 
-/// Lengths whose blocks are kept for reuse.
+/// Lengths whose blocks are kept for reuse; those of 4 KiB and more are cut from arenas.
 const POOL_LENGTHS: [usize; 5] = [1024, 2048, 4096, 16384, 65536];
-/// Bytes that one list keeps at the most.
+/// Bytes that one list of heap blocks keeps at the most.
 const POOL_BYTES: usize = 32 << 20;
+/// Bytes of an arena, and its alignment.
+const ARENA: usize = 2 << 20;
+/// Bytes of an arena that one count stands for.
+const ARENA_UNIT: usize = 4096;
 
-struct Free(Vec<NonNull<u8>>);
-// SAFETY: a free block has no other owner.
+struct Free {
+    blocks: Vec<NonNull<u8>>,
+    /// The arena that is being cut, and where.
+    arena: Option<(NonNull<u8>, usize)>,
+}
+// SAFETY: a free block, and the rest of an arena, have no other owner.
 unsafe impl Send for Free {}
 
-static POOL: [Mutex<Free>; 5] = [const { Mutex::new(Free(Vec::new())) }; 5];
+static POOL: [Mutex<Free>; 5] = [const { Mutex::new(Free { blocks: Vec::new(), arena: None }) }; 5];
 
 fn pool_index(len: usize) -> Option<usize> {
     POOL_LENGTHS.iter().position(|&pooled| pooled == len)
+}
+
+fn in_arena(len: usize) -> bool {
+    matches!(len, 4096 | 16384 | 65536)
 }
 
 fn layout(len: usize) -> Layout {
     let size = len.next_multiple_of(16) + size_of::<AtomicUsize>();
     let align = if len >= ALIGNMENT { ALIGNMENT } else { 512 };
     Layout::from_size_align(size, align).expect("page length is within the address space")
+}
+
+fn allocate(layout: Layout) -> NonNull<u8> {
+    // SAFETY: no layout of this module is empty.
+    NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+impl Free {
+    /// The next block of `len` bytes of the arena; of a new one where it is used up.
+    fn cut(&mut self, len: usize) -> NonNull<u8> {
+        let (arena, at) =
+            self.arena.take().filter(|(_, at)| at + len <= ARENA).unwrap_or_else(|| {
+                let layout =
+                    Layout::from_size_align(ARENA, ARENA).expect("an arena fits into memory");
+                (allocate(layout), len.max(ARENA_UNIT))
+            });
+        self.arena = Some((arena, at + len));
+        // SAFETY: `at + len` lies within the arena; `at` is above 0.
+        unsafe { arena.add(at) }
+    }
 }
 
 impl Page {
@@ -99,22 +136,28 @@ impl Page {
     /// Takes a block of `len` bytes and lets `init` initialise all of it.
     fn with(len: usize, init: impl FnOnce(*mut u8)) -> Page {
         assert!((1..=1 << 30).contains(&len), "a page of {len} bytes was asked for");
-        let pooled = pool_index(len)
-            .and_then(|index| POOL[index].lock().unwrap_or_else(|e| e.into_inner()).0.pop());
-        let data = pooled.unwrap_or_else(|| {
-            let layout = layout(len);
-            // SAFETY: the layout is not empty.
-            NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
+        let pooled = pool_index(len).and_then(|index| {
+            let mut free = POOL[index].lock().unwrap_or_else(|e| e.into_inner());
+            free.blocks.pop().or_else(|| in_arena(len).then(|| free.cut(len)))
         });
+        let data = pooled.unwrap_or_else(|| allocate(layout(len)));
         init(data.as_ptr());
         let page = Page { data, len };
-        // SAFETY: the count's place lies inside the block, is aligned to 16, and is ours alone.
+        // SAFETY: the count's place is aligned and belongs to this block alone.
         unsafe { page.count_ptr().write(AtomicUsize::new(1)) };
         page
     }
 
     #[inline]
     fn count_ptr(&self) -> *mut AtomicUsize {
+        if in_arena(self.len) {
+            let arena = self.data.as_ptr().map_addr(|addr| addr & !(ARENA - 1));
+            let index = (self.data.as_ptr() as usize - arena as usize) / ARENA_UNIT;
+            // SAFETY: the block was cut from the arena that begins at the multiple of `ARENA`
+            // below it; the counts, one for each unit, take no more than its first unit, and no
+            // block is cut there. Blocks do not overlap, so no two have the same count.
+            return unsafe { arena.cast::<AtomicUsize>().add(index) };
+        }
         // SAFETY: `layout` made the block long enough for the count at this offset.
         unsafe { self.data.as_ptr().add(self.len.next_multiple_of(16)).cast() }
     }
@@ -192,8 +235,8 @@ impl Drop for Page {
         fence(Ordering::Acquire);
         if let Some(index) = pool_index(self.len) {
             let mut free = POOL[index].lock().unwrap_or_else(|e| e.into_inner());
-            if free.0.len() < POOL_BYTES / self.len {
-                free.0.push(self.data);
+            if in_arena(self.len) || free.blocks.len() < POOL_BYTES / self.len {
+                free.blocks.push(self.data);
                 return;
             }
         }
