@@ -43,6 +43,9 @@ pub struct JournalOptions {
     /// Write nothing; handles are refused with `EROFS`. A dirty log is replayed into the buffer
     /// cache only: whoever reads metadata through the cache sees the recovered state.
     pub read_only: bool,
+    /// Empty a dirty log instead of replaying it: where the file system says that it needs no
+    /// recovery, as Linux does then.
+    pub discard_log: bool,
     /// Use 64-bit block numbers (file systems with the feature of that name).
     pub bit64: bool,
     /// Checksums to use from now on; `None` keeps what the superblock says.
@@ -61,6 +64,7 @@ impl Default for JournalOptions {
             commit_interval: Nanos::from_secs(5),
             barrier: true,
             read_only: false,
+            discard_log: false,
             bit64: false,
             checksums: None,
             fs_uuid: None,
@@ -165,6 +169,11 @@ impl Journal {
         let mut held = Vec::new();
         let report = match (log.sb.start != 0, read_only) {
             (false, _) => None,
+            (true, true) if options.discard_log => None,
+            (true, false) if options.discard_log => {
+                recovery::discard(cx, &cache, &mut log)?;
+                None
+            }
             (true, false) => Some(recovery::recover(cx, &cache, &mut log)?),
             (true, true) => {
                 let (report, buffers) = recovery::recover_in_memory(cx, &cache, &log)?;

@@ -83,9 +83,26 @@ pub(crate) fn recover(
         Ok(cache.write_snapshots(cx, loaded.into_iter())?)
     })?;
     report.written = copies.len() as u64;
+    leave_empty(cx, cache, log, report.end_sequence)?;
+    Ok(report)
+}
+
+/// Empties the log without replaying it: it belongs to a past that the file system no longer wants.
+/// May park.
+pub(crate) fn discard(cx: &mut Cx, cache: &BufferCache, log: &mut Log) -> Result<(), JournalError> {
+    let end = scan::scan(cx, log)?.report.end_sequence;
+    leave_empty(cx, cache, log, end)
+}
+
+fn leave_empty(
+    cx: &mut Cx,
+    cache: &BufferCache,
+    log: &mut Log,
+    end_sequence: u32,
+) -> Result<(), JournalError> {
     // One number is left out, so that nothing of an interrupted commit is ever taken for the
     // beginning of a new one.
-    log.sequence = report.end_sequence.wrapping_add(1);
+    log.sequence = end_sequence.wrapping_add(1);
     log.head = log.sb.first;
     if log.device.area.is_external() {
         cache.queue().flush(cx)?;
@@ -94,7 +111,7 @@ pub(crate) fn recover(
     log.sb.sequence = log.sequence;
     log.write_superblock(cx, BioFlags::PREFLUSH | BioFlags::FUA)?;
     log.used = 0;
-    Ok(report)
+    Ok(())
 }
 
 /// Replays the log into the buffer cache only, for a file system that must not be written to. The

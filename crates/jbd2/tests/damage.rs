@@ -150,6 +150,48 @@ fn a_read_only_journal_shows_the_recovered_state_and_writes_nothing() {
 }
 
 #[test]
+fn a_log_that_nobody_wants_is_emptied() {
+    // Goal: nothing is replayed, and the numbers go on behind those that the log had.
+    both(|cx| {
+        let disk = dirty(Checksums::V3);
+        let discard = JournalOptions { discard_log: true, ..JournalOptions::default() };
+        let (journal, cache, report) = open(cx, &disk, PLACE, discard).unwrap();
+        assert_eq!((report, disk.image()[1024]), (None, 0));
+        let sb = superblock(&disk.image(), PLACE);
+        assert_eq!((sb.start, sb.sequence), (0, 8));
+        fill(cx, &journal, &cache, &[1], 99);
+        journal.force_commit(cx).unwrap();
+        journal.kill(cx);
+        let (journal, _, report) = open(cx, &disk, PLACE, JournalOptions::default()).unwrap();
+        assert_eq!(report.unwrap().transactions, 1);
+        assert_eq!(disk.image()[1024], 99);
+        journal.shutdown(cx).unwrap();
+    });
+}
+
+#[test]
+fn an_asynchronous_commit_without_its_blocks_has_not_happened() {
+    // Goal: with that feature the commit block may be there before the blocks; a wrong checksum in
+    // the last transaction ends the log, one before it is damage.
+    for (log, transactions) in [(27, Some(5)), (24, None)] {
+        let disk = dirty(Checksums::V3);
+        let sb = superblock(&disk.image(), PLACE);
+        format(&disk, PLACE, |new| {
+            *new = sb;
+            new.incompat |= Incompat::ASYNC_COMMIT;
+        });
+        poke_log(&disk, log, 100);
+        match (recover(&disk), transactions) {
+            (Ok(report), Some(transactions)) => {
+                assert_eq!((report.transactions, report.failed_commit), (transactions, Some(6)));
+            }
+            (Err(JournalError::BlockChecksum { sequence: 5, .. }), None) => {}
+            (other, _) => panic!("{log}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_journal_on_another_device_flushes_both() {
     // Goal: the log lies elsewhere; the data's device is flushed before the commit block counts,
     // and before the log's blocks are used again.
