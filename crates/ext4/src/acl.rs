@@ -74,14 +74,14 @@ pub(crate) fn to_wire(stored: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(from_disk(stored)?.emit())
 }
 
-/// Sets or removes an ACL given in wire form; the access ACL sets the mode bits too, and is not stored
-/// where they say it all.
+/// Sets or removes an ACL given in wire form; the access ACL sets the mode bits too, and is not
+/// stored where they say it all.
 ///
 /// Credits: those of an attribute.
 ///
 /// # Errors
-/// `EOPNOTSUPP` a symbolic link; `EACCES` a default ACL for something else than a directory; `EINVAL`
-/// malformed; those of [`xattr::set_in`].
+/// `EOPNOTSUPP` a symbolic link; `EACCES` a default ACL for something else than a directory;
+/// `EINVAL` malformed; those of [`xattr::set_in`].
 pub(crate) fn set(
     fs: &Ext4,
     cx: &mut Cx,

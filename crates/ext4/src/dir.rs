@@ -35,8 +35,8 @@ const TRIGGER: usize = 1;
 /// Blocks that adding a name to a block with room changes: that block. The directory's inode is
 /// counted by the caller.
 pub(crate) const ADD_CREDITS: u32 = 1;
-/// Blocks that adding a name changes at most: a new leaf beside the old one, and for each level of the
-/// tree, the new root level included, a new node beside the old one.
+/// Blocks that adding a name changes at most: a new leaf beside the old one, and for each level of
+/// the tree, the new root level included, a new node beside the old one.
 pub(crate) const GROW_CREDITS: u32 = 4 * (crate::credits::APPEND + 2);
 
 /// Where a name was found.
@@ -151,8 +151,8 @@ impl<'a> Dir<'a> {
         Ok(buffer)
     }
 
-    /// Begins to read the blocks behind one that just came into memory: names that are looked up are
-    /// spread over a whole tree, and a listing wants all blocks.
+    /// Begins to read the blocks behind one that just came into memory: names that are looked up
+    /// are spread over a whole tree, and a listing wants all blocks.
     #[cold]
     fn readahead(&self, cx: &mut Cx, lblk: u32) -> Result<(), Errno> {
         let window = READAHEAD_BYTES >> self.fs.geometry.block_bits;

@@ -1,9 +1,9 @@
 //! Hash trees of directories: searching. Growing is in [`insert`](self), the format in
 //! [`crate::format::htree`].
 //!
-//! A name's hash leads through the nodes to one leaf. Where several names have the same hash and the
-//! leaf was split between them, the following leaf is marked as a *continuation*, and a search goes
-//! on there.
+//! A name's hash leads through the nodes to one leaf. Where several names have the same hash and
+//! the leaf was split between them, the following leaf is marked as a *continuation*, and a search
+//! goes on there.
 
 use cache::BufferRef;
 use rt::Cx;
@@ -61,8 +61,8 @@ impl Dir<'_> {
 
     /// The node in logical block `lblk`, and the pair in it that `hash` leads to.
     ///
-    /// Its shape is looked at each time, whatever was verified before: a damaged tree may lead here to
-    /// a block that was read as a leaf.
+    /// Its shape is looked at each time, whatever was verified before: a damaged tree may lead here
+    /// to a block that was read as a leaf.
     fn frame(&self, cx: &mut Cx, lblk: u32, role: Role, hash: u32) -> Result<(Frame, u32), Errno> {
         let array = if role == Role::Root { ROOT_ARRAY } else { NODE_ARRAY };
         let buffer = self.block(cx, lblk, role)?;
@@ -120,8 +120,9 @@ impl Dir<'_> {
         Ok((Path { frames, leaf: child, version }, hash))
     }
 
-    /// Moves a path to the next leaf and answers the lowest hash there; with `only`, just where that
-    /// leaf continues the names of this hash. `None`: there is no such leaf, and the path stays.
+    /// Moves a path to the next leaf and answers the lowest hash there; with `only`, just where
+    /// that leaf continues the names of this hash. `None`: there is no such leaf, and the path
+    /// stays.
     ///
     /// # Errors
     /// As [`Dir::probe`].

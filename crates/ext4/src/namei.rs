@@ -1,15 +1,16 @@
 //! Names: looking up, creating, linking, removing, and reading symbolic links. Renaming is in
 //! [`rename`].
 //!
-//! Every operation takes its directory's `rwsem` first, searches, and only then opens a handle, with
-//! the credits that the place it found asks for. Searching for the name and for room for it is one
-//! walk.
+//! Every operation takes its directory's `rwsem` first, searches, and only then opens a handle,
+//! with the credits that the place it found asks for. Searching for the name and for room for it is
+//! one walk.
 //!
 //! # Locks of several directories
 //!
-//! A directory before what is in it. Of two that are not in each other the one with the lower number
-//! first, under [`Names::rename`]: only a task that holds it moves directories, so that whoever holds
-//! it can tell which one is in the other. (Source: kernel `Documentation/filesystems/directory-locking`.)
+//! A directory before what is in it. Of two that are not in each other the one with the lower
+//! number first, under [`Names::rename`]: only a task that holds it moves directories, so that
+//! whoever holds it can tell which one is in the other. (Source: kernel
+//! `Documentation/filesystems/directory-locking`.)
 
 use std::sync::Arc;
 
@@ -82,8 +83,9 @@ impl Ext4 {
     }
 }
 
-/// Closes the handle of an operation on `dir` whose result is known: an error of the operation comes
-/// first. Where the directory asks for it (`chattr +D`, `+S`) the change is on the disk afterwards.
+/// Closes the handle of an operation on `dir` whose result is known: an error of the operation
+/// comes first. Where the directory asks for it (`chattr +D`, `+S`) the change is on the disk
+/// afterwards.
 fn finish<T>(
     fs: &Ext4,
     cx: &mut Cx,
@@ -501,8 +503,8 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
     Ok(())
 }
 
-/// A directory that holds itself, or the root, exists only in a damaged image; to lock it again would
-/// wait for ever.
+/// A directory that holds itself, or the root, exists only in a damaged image; to lock it again
+/// would wait for ever.
 fn check_child(fs: &Ext4, cx: &Cx, parent: &Inode, child: &Inode) -> Result<(), Errno> {
     if child.ino == parent.ino || child.ino.0 == u64::from(crate::format::super_block::ROOT_INO) {
         let kind = CorruptKind::DirCircle { ino: child.ino.0 as u32 };

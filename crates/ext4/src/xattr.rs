@@ -1,8 +1,8 @@
 //! Extended attributes: in the rest of the inode where they fit, else in a block, which inodes with
 //! equal attributes share.
 //!
-//! Locks: `Inode::xattr_lock` for the attributes of one inode, inside a handle when they change; then
-//! [`crate::namei::Names::xattr_blocks`] while references to blocks change.
+//! Locks: `Inode::xattr_lock` for the attributes of one inode, inside a handle when they change;
+//! then [`crate::namei::Names::xattr_blocks`] while references to blocks change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -341,9 +341,9 @@ fn store_inside(
     handle.dirty(cx, &area.buffer)
 }
 
-/// Makes room for the extra fields that the superblock wants in new inodes, where the attributes leave
-/// it: an inode from an older system then gets times of nanoseconds and beyond 2038. The caller writes
-/// the inode.
+/// Makes room for the extra fields that the superblock wants in new inodes, where the attributes
+/// leave it: an inode from an older system then gets times of nanoseconds and beyond 2038. The
+/// caller writes the inode.
 ///
 /// # Errors
 /// `EUCLEAN`, `EIO`.

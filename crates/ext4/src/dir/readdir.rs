@@ -1,9 +1,9 @@
 //! Listing a directory, with positions that survive changes.
 //!
-//! Where the file system indexes directories, names are listed in the order of their hashes, and the
-//! position of a name is its hash: wherever splits move it, a listing that goes on behind a position
-//! meets every remaining name once. Only in a linear directory of several blocks (whose entries never
-//! move) the position is an offset.
+//! Where the file system indexes directories, names are listed in the order of their hashes, and
+//! the position of a name is its hash: wherever splits move it, a listing that goes on behind a
+//! position meets every remaining name once. Only in a linear directory of several blocks (whose
+//! entries never move) the position is an offset.
 
 use base::crc::crc32c;
 use base::{Errno, Ino};
@@ -155,8 +155,8 @@ fn dir_entry<'a>(entry: &Entry<'a>, cookie: u64) -> DirEntry<'a> {
     DirEntry { ino, kind, name: entry.name, cookie }
 }
 
-/// The position of a name, the number among its equals left open. The legacy hash has no minor part:
-/// a checksum takes its place.
+/// The position of a name, the number among its equals left open. The legacy hash has no minor
+/// part: a checksum takes its place.
 fn position(hash: NameHash, name: &[u8]) -> u64 {
     let minor = if hash.minor == 0 { crc32c(!0, name) } else { hash.minor };
     ((u64::from(hash.major >> 1) << 32 | u64::from(minor)) & !RANK_MASK) + FIRST

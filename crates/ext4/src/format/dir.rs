@@ -1,13 +1,13 @@
 //! A block of a directory: entries one behind the other, and a checksum tail.
 //!
 //! An entry is 8 bytes (inode number, entry length, name length, file type) and the name, filled up
-//! to a multiple of four. The entry lengths cover the block without a gap: free space belongs to the
-//! entry before it, and only the first entry of a block may be unused (inode 0), except where other
-//! implementations left more. With `metadata_csum` the last 12 bytes look like an unused entry of file
-//! type 0xde and hold the checksum.
+//! to a multiple of four. The entry lengths cover the block without a gap: free space belongs to
+//! the entry before it, and only the first entry of a block may be unused (inode 0), except where
+//! other implementations left more. With `metadata_csum` the last 12 bytes look like an unused
+//! entry of file type 0xde and hold the checksum.
 //!
-//! All functions here take a *checked* block ([`check`]); searches end, and stay inside, on any other
-//! too. Offsets are bytes from the start of the block.
+//! All functions here take a *checked* block ([`check`]); searches end, and stay inside, on any
+//! other too. Offsets are bytes from the start of the block.
 //!
 //! Source: kernel `Documentation/filesystems/ext4/directory`.
 
@@ -155,7 +155,7 @@ pub fn check(block: &[u8], layout: DirLayout, inodes: u32) -> Result<(), Corrupt
         let bad_len = |rec_len: u16| CorruptKind::DirRecLen { offset, rec_len: rec_len.into() };
         let header = Header::read(&block[..end], at).ok_or(bad_len(0))?;
         let rec_len = header.rec_len as usize;
-        if rec_len < entry_len(1) || rec_len % 4 != 0 || rec_len > end - at {
+        if rec_len < entry_len(1) || !rec_len.is_multiple_of(4) || rec_len > end - at {
             return Err(bad_len(header.rec_len));
         }
         check_name(block, at, header)?;
@@ -370,7 +370,8 @@ pub fn init_dots(block: &mut [u8], layout: DirLayout, ino: u32, parent: u32, dir
     init_tail(block, layout);
 }
 
-/// Writes entries one behind the other into an empty block; the last one gets the rest of the space.
+/// Writes entries one behind the other into an empty block; the last one gets the rest of the
+/// space.
 ///
 /// # Panics
 /// If they do not fit.

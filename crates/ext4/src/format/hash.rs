@@ -1,7 +1,7 @@
 //! The hashes of directory names.
 //!
-//! Source: kernel `Documentation/filesystems/ext4/directory`; half MD4 from RFC 1320 with the rounds
-//! that ext3 kept; TEA from Wheeler and Needham (1994); checked against `debugfs dx_hash`.
+//! Source: kernel `Documentation/filesystems/ext4/directory`; half MD4 from RFC 1320 with the
+//! rounds that ext3 kept; TEA from Wheeler and Needham (1994); checked against `debugfs dx_hash`.
 
 pub use super::super_block::HashVersion;
 

@@ -1,9 +1,9 @@
 //! The nodes of a directory's hash tree.
 //!
-//! The root is the directory's first block: `.`, a `..` whose length covers the rest, and behind its
-//! name eight bytes that tell hash version and depth, then the array of (hash, block) pairs. Further
-//! nodes look like one unused entry over the whole block, with the array behind its header. Readers
-//! that know no index see ordinary directory blocks.
+//! The root is the directory's first block: `.`, a `..` whose length covers the rest, and behind
+//! its name eight bytes that tell hash version and depth, then the array of (hash, block) pairs.
+//! Further nodes look like one unused entry over the whole block, with the array behind its header.
+//! Readers that know no index see ordinary directory blocks.
 //!
 //! The first pair has no hash (its place holds limit and count): it stands for all hashes below the
 //! second. Bit 0 of a hash says that names of exactly this hash begin in the block before
@@ -209,8 +209,8 @@ pub fn insert_pair(block: &mut [u8], array: usize, index: u16, hash: u32, child:
     set_count(block, array, count + 1);
 }
 
-/// Turns the first block of a linear directory into a root with one leaf, `leaf`. `.` and `..` stay;
-/// everything behind them is overwritten.
+/// Turns the first block of a linear directory into a root with one leaf, `leaf`. `.` and `..`
+/// stay; everything behind them is overwritten.
 pub fn init_root(block: &mut [u8], layout: DirLayout, hash_version: u8, leaf: u32) {
     let size = block.len();
     block[16..18].copy_from_slice(&((size - 12) as u16).to_le_bytes());
@@ -233,8 +233,8 @@ fn init_node(block: &mut [u8], layout: DirLayout) {
     block[NODE_ARRAY..NODE_ARRAY + 2].copy_from_slice(&limit(layout, NODE_ARRAY).to_le_bytes());
 }
 
-/// Fills the new node `to` with the pairs of `from` beginning at `index`, and answers the hash of the
-/// first of them (which `to` itself does not store).
+/// Fills the new node `to` with the pairs of `from` beginning at `index`, and answers the hash of
+/// the first of them (which `to` itself does not store).
 pub fn take_pairs(to: &mut [u8], layout: DirLayout, from: Node, index: u16) -> u32 {
     init_node(to, layout);
     let pairs = from.count() - index;
@@ -417,7 +417,7 @@ mod tests {
             let (low, high) = (names(&low), names(&high));
             assert_eq!(low.len() + high.len(), count);
             assert!(low.iter().all(|h| *h < bound) && high.iter().all(|h| *h >= bound & !1));
-            assert_eq!(low.iter().any(|h| *h == bound & !1), bound & 1 == 1);
+            assert_eq!(low.contains(&(bound & !1)), bound & 1 == 1);
         }
     }
 

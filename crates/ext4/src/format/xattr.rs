@@ -1,8 +1,8 @@
 //! Extended attributes: the area behind an inode's fields, and the attribute block.
 //!
 //! Both hold entries that grow upwards and values that grow downwards; four zero bytes end the
-//! entries. Offsets of values count from the start of a block, but from the first entry in an inode.
-//! An attribute block may belong to many inodes and counts them.
+//! entries. Offsets of values count from the start of a block, but from the first entry in an
+//! inode. An attribute block may belong to many inodes and counts them.
 //!
 //! Source: kernel `Documentation/filesystems/ext4/attributes`; the hashes checked against `e2fsck`.
 
@@ -71,8 +71,8 @@ fn set_word(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// The attributes in an area. An area without magic number holds none in an inode, and is corrupt in
-/// a block. Each entry is checked when the iterator comes to it.
+/// The attributes in an area. An area without magic number holds none in an inode, and is corrupt
+/// in a block. Each entry is checked when the iterator comes to it.
 ///
 /// # Errors
 /// `XattrMagic` for a block.

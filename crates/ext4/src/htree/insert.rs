@@ -1,5 +1,5 @@
-//! Hash trees of directories: growing. A full leaf is split; a full node on the way is split before;
-//! where all nodes are full the tree gets a level; a full single block becomes a tree.
+//! Hash trees of directories: growing. A full leaf is split; a full node on the way is split
+//! before; where all nodes are full the tree gets a level; a full single block becomes a tree.
 
 use base::Errno;
 use rt::Cx;

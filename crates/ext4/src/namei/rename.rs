@@ -73,8 +73,8 @@ pub(crate) fn rename(
     move_locked(cx, names, flags, &above_old, &above_new, old_guard, Some(new_guard))
 }
 
-/// A directory and all above it, up to the root. Under [`Names::rename`](super::Names), so that none
-/// of them moves meanwhile.
+/// A directory and all above it, up to the root. Under [`Names::rename`](super::Names), so that
+/// none of them moves meanwhile.
 fn ancestors(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Result<Vec<Ino>, Errno> {
     let mut list = vec![inode.ino];
     let mut at = inode.clone();
@@ -178,7 +178,8 @@ fn check(
     }
 }
 
-/// A rename whose directories are locked. The guards go before the rest of a replaced inode is freed.
+/// A rename whose directories are locked. The guards go before the rest of a replaced inode is
+/// freed.
 fn move_locked(
     cx: &mut Cx,
     mut names: Pair,

@@ -16,8 +16,8 @@ use crate::inode::Inode;
 /// How many blocks are remembered as candidates for sharing.
 const SHARED_LIMIT: usize = 4096;
 
-/// Attribute blocks that were written or read, by the hash of their content: where an inode gets the
-/// same attributes it uses the same block.
+/// Attribute blocks that were written or read, by the hash of their content: where an inode gets
+/// the same attributes it uses the same block.
 #[derive(Default)]
 pub(crate) struct SharedBlocks {
     by_hash: ByHash,

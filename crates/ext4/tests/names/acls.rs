@@ -12,8 +12,8 @@ use super::support::*;
 const DEFAULT: &str = "u::rwx,u:1000:r-x,g::r-x,g:70000:rwx,m::rwx,o::r--";
 const MODES: [u16; 5] = [0o777, 0o666, 0o640, 0o600, 0o077];
 
-/// The kernel: a directory with a default ACL, files and directories of several modes in it, some of
-/// them changed by chmod.
+/// The kernel: a directory with a default ACL, files and directories of several modes in it, some
+/// of them changed by chmod.
 fn by_the_kernel(image: &Image) -> manifest::Manifest {
     let file = image.to_file();
     let mount = judge::LoopMount::new(file.path(), "ext4", "rw,acl").expect("the kernel mounts");
@@ -25,7 +25,9 @@ fn by_the_kernel(image: &Image) -> manifest::Manifest {
     let dir = dir.display().to_string();
     for mode in MODES {
         shell(format!(
-            "umask 022; perl -e 'use Fcntl; sysopen(F, \"{dir}/f{mode}\", O_CREAT|O_WRONLY, {mode}) or die; mkdir(\"{dir}/d{mode}\", {mode}) or die'"
+            "umask 022; perl -e 'use Fcntl; \
+             sysopen(F, \"{dir}/f{mode}\", O_CREAT|O_WRONLY, {mode}) or die; \
+             mkdir(\"{dir}/d{mode}\", {mode}) or die'"
         ));
     }
     for mode in MODES {
@@ -79,7 +81,8 @@ fn timeless(manifest: manifest::Manifest) -> manifest::Manifest {
         .collect()
 }
 
-/// Modes and ACLs of new files under a default ACL, and after chmod, are those that the kernel gives.
+/// Modes and ACLs of new files under a default ACL, and after chmod, are those that the kernel
+/// gives.
 #[test]
 fn acls_are_inherited_and_changed_as_by_the_kernel() {
     for shape in ["-t ext4 -b 1024", "-t ext4 -b 4096"] {

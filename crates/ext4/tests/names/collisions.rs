@@ -53,8 +53,8 @@ fn pairs(version: HashVersion, seed: &[u32; 4], names: usize) -> Vec<[Vec<u8>; 2
     pairs
 }
 
-/// Names of one hash are parted by splits and found on both sides: leaves of 1 KiB hold three names of
-/// 250 bytes, so that many splits fall between two of one hash.
+/// Names of one hash are parted by splits and found on both sides: leaves of 1 KiB hold three names
+/// of 250 bytes, so that many splits fall between two of one hash.
 #[test]
 fn names_of_one_hash_may_lie_in_two_leaves() {
     for hash in VERSIONS {

@@ -1,5 +1,5 @@
-//! Damaged directories and attributes: errors, and never a panic, an endless loop, or a wrong answer
-//! where checksums could tell.
+//! Damaged directories and attributes: errors, and never a panic, an endless loop, or a wrong
+//! answer where checksums could tell.
 
 use std::sync::Arc;
 
@@ -77,8 +77,8 @@ fn mutate(device: &MemoryDevice, blocks: &[u64], rng: &mut Rng) {
     }
 }
 
-/// Does all that touches names and attributes; the errors that may come are those of damage, and those
-/// that damage makes look right.
+/// Does all that touches names and attributes; the errors that may come are those of damage, and
+/// those that damage makes look right.
 fn exercise(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, rng: &mut Rng) {
     let root = fs.root();
     let mut results: Vec<Result<(), Errno>> = Vec::new();
@@ -187,7 +187,8 @@ fn damage_with_checksums_is_never_believed() {
     assert!(refused > 0, "some leaf was damaged");
 }
 
-/// A tree whose root is damaged: names are still found, one block after the other; nothing is changed.
+/// A tree whose root is damaged: names are still found, one block after the other; nothing is
+/// changed.
 #[test]
 fn names_of_a_broken_tree_are_found_without_it() {
     let sample = sample("");

@@ -70,9 +70,9 @@ fn list_while_changing(cx: &mut Cx, image: &Image, stable: usize, churn: usize, 
     close(cx, fs, image);
 }
 
-/// A name that is there all the time comes exactly once, whatever is added and removed meanwhile, also
-/// when the listing goes on after a remount: in trees, in single blocks that become trees during the
-/// listing, and in linear directories.
+/// A name that is there all the time comes exactly once, whatever is added and removed meanwhile,
+/// also when the listing goes on after a remount: in trees, in single blocks that become trees
+/// during the listing, and in linear directories.
 #[test]
 fn a_stable_name_is_listed_exactly_once() {
     for (seed, shape) in SHAPES.iter().enumerate() {

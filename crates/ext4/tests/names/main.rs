@@ -1,5 +1,5 @@
-//! Names on ext2, ext3 and ext4: directories of all sizes, hash trees, attributes, ACLs; on images of
-//! mke2fs, judged by e2fsck after every test and by the kernel's mount in some.
+//! Names on ext2, ext3 and ext4: directories of all sizes, hash trees, attributes, ACLs; on images
+//! of mke2fs, judged by e2fsck after every test and by the kernel's mount in some.
 
 mod acls;
 mod collisions;

@@ -116,8 +116,8 @@ fn values_fit_to_the_last_byte() {
     }
 }
 
-/// Files with equal attributes share a block, up to 1024 of them; the last one frees it, and a change
-/// of one leaves the others alone.
+/// Files with equal attributes share a block, up to 1024 of them; the last one frees it, and a
+/// change of one leaves the others alone.
 #[test]
 fn equal_attributes_share_a_block() {
     let image = Image::new("-t ext4 -b 1024", 16);
