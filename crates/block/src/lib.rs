@@ -5,11 +5,12 @@
 //! which takes a [`DeviceIo`]: one request of one or several bios. Between them stands the
 //! [`Queue`] with its elevator.
 //!
-//! The way of a bio: [`Queue::submit`] checks it, cuts it where it exceeds the device's limits, lets
-//! it join a waiting neighbour or makes a [`Request`] of it; the elevator ([`elevator`]) chooses what
-//! goes to the device next while that has room; completion tells every bio of the request its own
-//! part of the result. A [`Plug`] collects the bios of one task first, so that neighbours meet.
-//! FLUSH, PREFLUSH and FUA are carried out in steps where the device needs that (`queue/flush.rs`).
+//! The way of a bio: [`Queue::submit`] checks it, cuts it where it exceeds the device's limits,
+//! lets it join a waiting neighbour or makes a [`Request`] of it; the elevator ([`elevator`])
+//! chooses what goes to the device next while that has room; completion tells every bio of the
+//! request its own part of the result. A [`Plug`] collects the bios of one task first, so that
+//! neighbours meet. FLUSH, PREFLUSH and FUA are carried out in steps where the device needs that
+//! (`queue/flush.rs`).
 //!
 //! Not promised, as in Linux: any order between bios that are in the queue together. Whoever needs
 //! an order waits for the end of the first.

@@ -14,7 +14,7 @@ pub const PLUG_REQUESTS: usize = 32;
 /// Requests for one queue, with what their collection has saved.
 #[derive(Default)]
 pub(crate) struct Batch {
-    pub requests: Vec<Request>,
+    pub requests: Vec<Box<Request>>,
     pub bios: u64,
     pub merges_back: u64,
     pub merges_front: u64,

@@ -293,7 +293,7 @@ impl Queue {
     fn insert_and_run(
         self: &Arc<Self>,
         mut state: SpinGuard<'_, State>,
-        mut request: Request,
+        mut request: Box<Request>,
         now: Nanos,
     ) {
         request.allocated = true;
@@ -302,7 +302,7 @@ impl Queue {
         self.run(state, now);
     }
 
-    pub(crate) fn insert(&self, state: &mut State, request: Request, now: Nanos) {
+    pub(crate) fn insert(&self, state: &mut State, request: Box<Request>, now: Nanos) {
         self.trace_request(state, TraceKind::Inserted, now, &request);
         // A request that goes on to the device at once needs no place in the index of merges.
         let alone = state.requests.is_empty() && state.direct.is_empty() && state.has_tag();

@@ -41,8 +41,8 @@ pub(crate) struct Limits {
 }
 
 impl Request {
-    pub(crate) fn new(bio: Bio, now: Nanos, number: u64) -> Request {
-        Request {
+    pub(crate) fn new(bio: Bio, now: Nanos, number: u64) -> Box<Request> {
+        Box::new(Request {
             op: bio.op,
             sector: bio.sector,
             count: bio.sectors,
@@ -55,12 +55,12 @@ impl Request {
             by_elevator: false,
             allocated: false,
             post_flush: false,
-        }
+        })
     }
 
     /// A flush that the queue itself makes.
-    pub(crate) fn flush(now: Nanos, number: u64) -> Request {
-        Request {
+    pub(crate) fn flush(now: Nanos, number: u64) -> Box<Request> {
+        Box::new(Request {
             op: Op::Flush,
             sector: Sector(0),
             count: 0,
@@ -73,7 +73,7 @@ impl Request {
             by_elevator: false,
             allocated: false,
             post_flush: false,
-        }
+        })
     }
 
     /// The first sector behind it.
@@ -138,7 +138,7 @@ impl Request {
     }
 
     /// Takes over all bios of the request that follows. The earlier arrival counts for both.
-    pub(crate) fn absorb(&mut self, next: Request) {
+    pub(crate) fn absorb(&mut self, next: Box<Request>) {
         self.count += next.count;
         self.segments += next.segments;
         self.queued = self.queued.min(next.queued);
@@ -158,7 +158,7 @@ impl Request {
     }
 
     /// Ends every bio with its own segments and its own part of the result.
-    pub(crate) fn end(self, mut segs: Segments, result: &Result<(), DeviceError>) {
+    pub(crate) fn end(self: Box<Self>, mut segs: Segments, result: &Result<(), DeviceError>) {
         let alone = self.bios.len() == 1;
         let mut rest = SmallVec::<[_; 4]>::new();
         if !alone {
@@ -208,7 +208,7 @@ pub struct RequestId(pub(crate) u32);
 /// The requests that wait in one queue.
 #[derive(Default)]
 pub struct Requests {
-    slots: Vec<Option<Request>>,
+    slots: Vec<Option<Box<Request>>>,
     free: Vec<u32>,
     len: usize,
 }
@@ -219,11 +219,11 @@ impl Requests {
     /// # Panics
     /// Where no such request waits.
     pub fn get(&self, id: RequestId) -> &Request {
-        self.slots[id.0 as usize].as_ref().expect("an elevator names only waiting requests")
+        self.slots[id.0 as usize].as_deref().expect("an elevator names only waiting requests")
     }
 
     pub(crate) fn get_mut(&mut self, id: RequestId) -> &mut Request {
-        self.slots[id.0 as usize].as_mut().expect("an index names only waiting requests")
+        self.slots[id.0 as usize].as_deref_mut().expect("an index names only waiting requests")
     }
 
     /// How many requests wait.
@@ -236,7 +236,7 @@ impl Requests {
         self.len == 0
     }
 
-    pub(crate) fn add(&mut self, request: Request) -> RequestId {
+    pub(crate) fn add(&mut self, request: Box<Request>) -> RequestId {
         self.len += 1;
         match self.free.pop() {
             Some(slot) => {
@@ -250,7 +250,7 @@ impl Requests {
         }
     }
 
-    pub(crate) fn remove(&mut self, id: RequestId) -> Request {
+    pub(crate) fn remove(&mut self, id: RequestId) -> Box<Request> {
         let request = self.slots[id.0 as usize].take();
         self.free.push(id.0);
         self.len -= 1;

@@ -6,8 +6,8 @@ use base::Nanos;
 use common::{Disk, Ends, info, queue, submit};
 use rt::{World, WorldConfig};
 
-/// Lets `words` come while the device is busy with `R2000+1`, waits `wait_ms` of virtual time before
-/// each word that is a number instead, and gives the order of dispatch.
+/// Lets `words` come while the device is busy with `R2000+1`, waits `wait_ms` of virtual time
+/// before each word that is a number instead, and gives the order of dispatch.
 fn order(tunables: &[(&str, &str)], words: &str) -> String {
     World::new(WorldConfig::default()).run("test", |cx| {
         let disk = Disk::held(info(1));

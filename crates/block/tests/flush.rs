@@ -27,8 +27,8 @@ fn steps(queue: &Arc<Queue>, disk: &Disk, ends: &Ends, cx: &mut Cx, words: &str)
     groups.join(" ")
 }
 
-/// Goal: the steps of one durable bio. Method: a table over devices; commas join what the device has
-/// at once, blanks separate what waits for the completion before.
+/// Goal: the steps of one durable bio. Method: a table over devices; commas join what the device
+/// has at once, blanks separate what waits for the completion before.
 #[test]
 fn a_durable_write_takes_the_steps_that_its_device_needs() {
     let (none, cache, fua) = ((false, false), (true, false), (true, true));

@@ -95,8 +95,8 @@ fn a_large_bio_is_cut_and_ends_once() {
     });
 }
 
-/// Goal: a plug hands over whole neighbours, in the order of submission. Method: what an idle device
-/// sees, with and without a plug.
+/// Goal: a plug hands over whole neighbours, in the order of submission. Method: what an idle
+/// device sees, with and without a plug.
 #[test]
 fn a_plug_lets_neighbours_meet_before_the_device_sees_them() {
     let seen = |plugged: bool| {
@@ -162,8 +162,8 @@ fn a_plugged_request_joins_what_waits() {
     });
 }
 
-/// Goal: an error in a merged request reaches exactly the bios that it touches. Method: four bios in
-/// one request, every range of failed sectors.
+/// Goal: an error in a merged request reaches exactly the bios that it touches. Method: four bios
+/// in one request, every range of failed sectors.
 #[test]
 fn an_error_reaches_exactly_its_bios() {
     for start in 0..8u64 {

@@ -6,8 +6,8 @@
 //! ([`FaultDevice`]). Modelled: one simple disk or flash device ([`SimDevice`]), for virtual time.
 //! `docs/add-a-device.md` shows how to add one.
 //!
-//! Unsafe code is confined to locks on files (`claim`), `ioctl`s (`blockdev`) and the ring (`uring`);
-//! each begins with its invariant.
+//! Unsafe code is confined to locks on files (`claim`), `ioctl`s (`blockdev`) and the ring
+//! (`uring`); each begins with its invariant.
 
 #![deny(missing_docs)]
 #![deny(unsafe_code)]

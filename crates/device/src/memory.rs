@@ -49,8 +49,8 @@ impl MemoryDevice {
         device
     }
 
-    /// Another device with the same content. Shares the pages, so it costs no copy; later changes of
-    /// one are not seen by the other.
+    /// Another device with the same content. Shares the pages, so it costs no copy; later changes
+    /// of one are not seen by the other.
     pub fn fork(&self) -> MemoryDevice {
         let copy =
             |group: &SpinLock<Group>| SpinLock::named("memory device", group.lock_irq().clone());
@@ -110,8 +110,8 @@ impl MemoryDevice {
         );
     }
 
-    /// Calls `f` for each stored page that the range touches: page, first byte within it, bytes done
-    /// before it, bytes of it.
+    /// Calls `f` for each stored page that the range touches: page, first byte within it, bytes
+    /// done before it, bytes of it.
     fn each_chunk(
         &self,
         offset: u64,

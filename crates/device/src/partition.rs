@@ -127,7 +127,8 @@ impl Device for Partition {
 
     fn submit(&self, mut io: DeviceIo) {
         if io.op != Op::Flush {
-            // The queue has checked the range; this check guards the neighbours against everybody else.
+            // The queue has checked the range; this check guards the neighbours against everybody
+            // else.
             if io.sector.0.checked_add(io.count).is_none_or(|end| end > self.info.sectors) {
                 return io.fail(block::Cause::OutOfRange);
             }

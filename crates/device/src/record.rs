@@ -154,8 +154,8 @@ impl WriteLog {
         self.cut_points().into_iter().flat_map(both).flatten().collect()
     }
 
-    /// A cut at a random place with random losses: each write that no flush covers is there, lost or
-    /// torn; each write in flight likewise.
+    /// A cut at a random place with random losses: each write that no flush covers is there, lost
+    /// or torn; each write in flight likewise.
     pub fn random_cut(&self, rng: &mut Rng) -> Cut {
         let upto = rng.below(self.entries.len() as u64 + 1) as usize;
         self.random_losses(upto, rng)
@@ -191,7 +191,7 @@ impl WriteLog {
     /// The content of the medium after a cut, on top of what was there when recording began.
     ///
     /// # Panics
-    /// Where the log writes beyond the image, or the cut loses what a flush or FUA had made durable.
+    /// Where the log writes beyond the image, or the cut loses what was durable by then.
     pub fn image_after(&self, base: &[u8], cut: &Cut) -> Vec<u8> {
         let mut image = base.to_vec();
         self.apply(cut, |sector, bytes| {
@@ -201,8 +201,8 @@ impl WriteLog {
         image
     }
 
-    /// As [`WriteLog::image_after`], on a device that shares its pages with `base`: costs no more than
-    /// what was written.
+    /// As [`WriteLog::image_after`], on a device that shares its pages with `base`: costs no more
+    /// than what was written.
     ///
     /// # Panics
     /// As [`WriteLog::image_after`].
@@ -288,8 +288,8 @@ pub struct RecordDevice {
 }
 
 impl RecordDevice {
-    /// Starts an empty log in front of `inner`. FUA is left to the device: where `inner` lacks it, so
-    /// does this one.
+    /// Starts an empty log in front of `inner`. FUA is left to the device: where `inner` lacks it,
+    /// so does this one.
     pub fn new(inner: Arc<dyn Device>) -> RecordDevice {
         let fua = inner.info().fua || !inner.info().volatile_cache;
         let info = DeviceInfo { volatile_cache: true, fua, ..inner.info().clone() };

@@ -1,14 +1,14 @@
 //! One simple modelled device: latency, bandwidth, seeks, a volatile write cache.
 //!
 //! The finish of a request is computed when it comes, from the requests before it: the medium
-//! serves first come, first served on one or more channels; a write that the cache has room for
-//! is done when it has been transferred, and the medium writes it later; a flush waits for that. The
-//! request is carried out in memory at its finish, by an event of the runtime, in virtual time
-//! or (with less precision) in real time.
+//! serves first come, first served on one or more channels; a write that the cache has room for is
+//! done when it has been transferred, and the medium writes it later; a flush waits for that. The
+//! request is carried out in memory at its finish, by an event of the runtime, in virtual time or
+//! (with less precision) in real time.
 //!
 //! Not modelled: rotation, zones, reordering inside the device, read-ahead, the competition between
-//! reads and the cache's write-out beyond this: reads go first, and each delays the write-out by its
-//! own service time.
+//! reads and the cache's write-out beyond this: reads go first, and each delays the write-out by
+//! its own service time.
 
 use crate::MemoryDevice;
 use base::{Nanos, Sector};
@@ -75,8 +75,8 @@ impl SimParams {
         }
     }
 
-    /// A flash device without power-loss protection: 80 us reads, 8 channels, 64 MiB of cache. Round
-    /// numbers of the kind, not of a product.
+    /// A flash device without power-loss protection: 80 us reads, 8 channels, 64 MiB of cache.
+    /// Round numbers of the kind, not of a product.
     pub fn flash() -> SimParams {
         SimParams {
             latency: Nanos::from_micros(80),

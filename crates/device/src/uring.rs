@@ -8,11 +8,11 @@
 //! # Invariant of the unsafe code
 //!
 //! A request in the ring is a [`Job`] on the heap whose address is the entry's user data. The job
-//! owns the pages that its vectors point to (unique ones for a read), and nobody touches it until the
-//! reaper has taken its completion, of which there is exactly one. The submission side of the ring
-//! is used under `pushing` only, the completion side by the reaper only. The reaper ends after the
-//! device's stop entry and the last job, so the ring outlives every job. Tested by the round trips
-//! of both engines in `tests/`.
+//! owns the pages that its vectors point to (unique ones for a read), and nobody touches it until
+//! the reaper has taken its completion, of which there is exactly one. The submission side of the
+//! ring is used under `pushing` only, the completion side by the reaper only. The reaper ends after
+//! the device's stop entry and the last job, so the ring outlives every job. Tested by the round
+//! trips of both engines in `tests/`.
 
 #![allow(unsafe_code)]
 #![allow(clippy::disallowed_types, reason = "threads of the host, not tasks, meet here")]

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 /// A request whose bios end now.
 pub(crate) struct Outcome {
-    pub request: Request,
+    pub request: Box<Request>,
     pub segs: Segments,
     pub result: Result<(), DeviceError>,
 }

@@ -55,7 +55,7 @@ impl Queue {
         let tag = state.take_tag();
         self.trace_request(state, TraceKind::Dispatched, now, &request);
         let segs = request.take_segments();
-        let Request { op, sector, count, flags, ioc, .. } = request;
+        let Request { op, sector, count, flags, ioc, .. } = *request;
         let owner = Owner::Queue(Flight { queue: self.clone(), request, tag });
         let mut io = DeviceIo::with_owner(op, sector, count, segs, flags, owner);
         io.ioc = ioc;

@@ -1,8 +1,8 @@
 //! Flushes: PREFLUSH and FUA as steps of plain flushes and writes, and flushes that are shared.
 //!
 //! A write with PREFLUSH waits for a flush, then goes to the device. A write with FUA on a device
-//! without FUA is followed by a flush before it ends. One flush runs at a time; all who ask while it
-//! runs share the next one, because only a flush that *begins* after their writes completed
+//! without FUA is followed by a flush before it ends. One flush runs at a time; all who ask while
+//! it runs share the next one, because only a flush that *begins* after their writes completed
 //! covers them. Flushes and the data between them go past the elevator, as in Linux
 //! (Documentation/block/writeback_cache_control.rst; the scheme of blk-flush by Tejun Heo, 2011).
 
@@ -17,9 +17,9 @@ use base::Nanos;
 /// Who waits for a flush.
 pub(crate) enum Waiter {
     /// Its data goes to the device afterwards.
-    Before(Request),
+    Before(Box<Request>),
     /// It ends afterwards: data written, here are its pages; or it is a flush itself.
-    After(Request, Segments),
+    After(Box<Request>, Segments),
 }
 
 /// The flush that runs and the one that comes next.

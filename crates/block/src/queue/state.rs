@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A request on its way through the device.
 pub(crate) struct Flight {
     pub queue: Arc<Queue>,
-    pub request: Request,
+    pub request: Box<Request>,
     pub tag: u32,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct State {
     pub requests: Requests,
     index: MergeIndex,
     /// What goes before the elevator: flushes, and data between flushes.
-    pub direct: VecDeque<Request>,
+    pub direct: VecDeque<Box<Request>>,
     pub flush: FlushState,
     tags: Vec<Tag>,
     free_tags: Vec<u32>,
@@ -187,7 +187,7 @@ impl State {
         !self.requests.is_empty() || !self.direct.is_empty()
     }
 
-    pub fn insert(&mut self, request: Request, now: Nanos, indexed: bool) {
+    pub fn insert(&mut self, request: Box<Request>, now: Nanos, indexed: bool) {
         let id = self.requests.add(request);
         let request = self.requests.get(id);
         if indexed && self.merging {
@@ -197,7 +197,7 @@ impl State {
     }
 
     /// The elevator's next request, out of all lists.
-    pub fn next_of_elevator(&mut self, now: Nanos, force: bool) -> Option<Request> {
+    pub fn next_of_elevator(&mut self, now: Nanos, force: bool) -> Option<Box<Request>> {
         if self.requests.is_empty() {
             return None;
         }
@@ -245,7 +245,7 @@ impl State {
 
     /// Lets a request that is not in the elevator yet join a waiting one at its end; gives it back
     /// otherwise.
-    pub fn join(&mut self, next: Request, limits: Limits) -> Option<Request> {
+    pub fn join(&mut self, next: Box<Request>, limits: Limits) -> Option<Box<Request>> {
         let Some(&id) = self.index.ends.get(&(next.op, next.sector)) else { return Some(next) };
         let request = self.requests.get(id);
         if !request.takes_request(&next, limits)

@@ -149,7 +149,8 @@ impl Ends {
     }
 }
 
-/// A bio from text as `describe` writes it: `W8+2`, `R0+1`, `W4+1!`, `W4+1F` (PREFLUSH), `W4+1F!`, `F`.
+/// A bio from text as `describe` writes it: `W8+2`, `R0+1`, `W4+1!`, `W4+1F` (PREFLUSH), `W4+1F!`,
+/// `F`.
 pub fn bio(text: &str, end: EndIo) -> Bio {
     if text == "F" {
         return Bio::flush(end);

@@ -225,8 +225,8 @@ struct Gpt {
 }
 
 impl Gpt {
-    /// The table in blocks of `unit` bytes: the one at the start, else its copy at the end. The inner
-    /// error is `None` where neither has the signature.
+    /// The table in blocks of `unit` bytes: the one at the start, else its copy at the end. The
+    /// inner error is `None` where neither has the signature.
     fn read(
         info: &DeviceInfo,
         unit: u32,
