@@ -14,6 +14,7 @@ pub const PLUG_REQUESTS: usize = 32;
 /// Requests for one queue, with what their collection has saved.
 #[derive(Default)]
 pub(crate) struct Batch {
+    #[allow(clippy::vec_box, reason = "a request stays in its box all the way to its end")]
     pub requests: Vec<Box<Request>>,
     pub bios: u64,
     pub merges_back: u64,
