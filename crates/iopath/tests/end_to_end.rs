@@ -238,10 +238,50 @@ fn copies_land_where_cp_would_put_them() {
     assert_eq!(fs::read_to_string(lab.path("single")).unwrap(), "hello\n");
     let error = fails(1, &["cp", &tree, &format!("{two}:/")]);
     assert!(error.contains("-r or -a"), "{error}");
+    for (from, to) in [("/", "/tree/sub"), ("/tree", "/"), ("/tree", "/tree/sub/new")] {
+        let error = fails(1, &["cp", "-a", &format!("{two}:{from}"), &format!("{two}:{to}")]);
+        assert!(error.contains("itself") || error.contains("the same"), "{error}");
+    }
+    ok(&["cp", "-a", &format!("{two}:/tree/sub"), &format!("{two}:/copy")]);
     let error = fails(1, &["cp", "-a", &tree, &format!("{two}:/missing/place")]);
     assert!(error.contains("mkdir -p"), "{error}");
     judge::e2fsck(Path::new(&one)).unwrap();
     judge::e2fsck(Path::new(&two)).unwrap();
+}
+
+/// Somebody who is not root gets everything but owners and devices, and is told so.
+#[test]
+fn without_root_owners_and_devices_are_left_out() {
+    use std::os::unix::process::CommandExt;
+    let lab = Lab::new();
+    let tree = lab.tree().display().to_string();
+    let (image, name) = (lab.path("user.img"), lab.text("user.img"));
+    ok(&["mkfs", "-q", "--size", "48M", &name]);
+    ok(&["cp", "-a", &format!("{tree}/."), &format!("{name}:/")]);
+    let home = lab.path("home");
+    fs::create_dir(&home).unwrap();
+    for path in [&home, &image] {
+        tool("chown", &[&"65534:65534", path]);
+    }
+    tool("chmod", &[&"755", &lab.dir.path()]);
+    // The binary may lie where others cannot go.
+    let binary = lab.path("iopath");
+    fs::copy(env!("CARGO_BIN_EXE_iopath"), &binary).unwrap();
+    let output = Command::new(&binary)
+        .args(["cp", "-a", &format!("{name}:/sub"), &format!("{name}:/empty")])
+        .args([&format!("{name}:/null"), &home.display().to_string()])
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    assert!(error.contains("owners") && error.contains("1 device nodes"), "{error}");
+    use std::os::unix::fs::MetadataExt;
+    let meta = fs::metadata(home.join("empty")).unwrap();
+    assert_eq!((meta.uid(), meta.mode() & 0o7777), (65534, 0o751), "no set-user-id for another");
+    assert_eq!(fs::read(home.join("sub/big")).unwrap().len(), 3_000_000);
+    assert!(!home.join("null").exists());
 }
 
 /// A full image says so and stays consistent.

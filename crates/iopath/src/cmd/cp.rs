@@ -124,6 +124,7 @@ fn copy_all(
             for side in sources {
                 let session = &mounts.sessions[index];
                 let (top, name) = into_image(app, session, place, side, sources.len())?;
+                refuse_itself(app, session, side, &top, &name)?;
                 let (fs, shown) = (session.fs.clone(), session.place(&top.0));
                 let source = self_source(app, mounts, side, name, keep)?;
                 let mut sink = ImageSink::new(fs, top.1, shown, keep);
@@ -137,12 +138,9 @@ fn copy_all(
                 let source = self_source(app, mounts, side, name, keep)?;
                 let mut sink = HostSink::new(&top, keep)?;
                 copy::run(app.cx, source, &mut sink, progress)?;
-                if sink.refused_attributes() > 0 {
-                    app.out.note(format!(
-                        "iopath: {}: {} extended attributes were not accepted by the host",
-                        top.display(),
-                        sink.refused_attributes()
-                    ));
+                for (what, count) in sink.refused() {
+                    let top = top.display();
+                    app.out.note(format!("iopath: {top}: the host did not accept {count} {what}"));
                 }
             }
             Ok(())
@@ -218,6 +216,37 @@ fn own_name(side: &Side) -> Option<Vec<u8>> {
 }
 
 type Top = (Vec<u8>, base::Ino);
+
+/// Refuses a copy within one image that would replace its own source, or never end.
+fn refuse_itself(
+    app: &mut App,
+    session: &Session,
+    side: &Side,
+    top: &Top,
+    name: &[u8],
+) -> Result<()> {
+    let Side::Image(place) = side else { return Ok(()) };
+    if place.target != session.target {
+        return Ok(());
+    }
+    let source = session.find(app, &place.path, place.path.ends_with(b"/"))?;
+    let found = session.fs.lookup(app.cx, top.1, if name.is_empty() { b"." } else { name });
+    if found.is_ok_and(|attr| attr.ino == source.ino) {
+        bail!("{place}: source and destination are the same");
+    }
+    let mut at = top.1;
+    loop {
+        if at == source.ino {
+            bail!("{place}: a directory is not copied into itself");
+        }
+        let above = session.fs.lookup(app.cx, at, b"..");
+        let above = above.map_err(crate::app::at(session.place(&top.0)))?.ino;
+        if above == at {
+            return Ok(());
+        }
+        at = above;
+    }
+}
 
 /// Where in an image a source goes: an existing directory (path and number) and the name below it.
 fn into_image(

@@ -28,7 +28,15 @@ pub struct HostSink {
     me: (u32, u32),
     /// A directory hands its group down, so that the group must always be set.
     set_gid: bool,
-    refused_attributes: u64,
+    refused: Refused,
+}
+
+/// What the host did not accept; all but attributes only where we are not root.
+#[derive(Default)]
+struct Refused {
+    attributes: u64,
+    owners: u64,
+    devices: u64,
 }
 
 struct OpenFile {
@@ -66,13 +74,20 @@ impl HostSink {
             file: None,
             me,
             set_gid,
-            refused_attributes: 0,
+            refused: Refused::default(),
         })
     }
 
-    /// How many attributes the host did not accept (its file system has none, or they are for root).
-    pub fn refused_attributes(&self) -> u64 {
-        self.refused_attributes
+    /// What the host did not accept, with how often: its file system has no attributes, or changing
+    /// owners and making devices is for root.
+    pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let Refused { attributes, owners, devices } = self.refused;
+        let all = [
+            ("extended attributes", attributes),
+            ("owners (needs root)", owners),
+            ("device nodes (needs root)", devices),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
     }
 
     fn shown(&self, path: &[u8]) -> String {
@@ -149,7 +164,12 @@ impl HostSink {
                 Ok(())
             }
             _ => {
-                self.create_other(name, meta, target).with_context(|| self.shown(path))?;
+                let made = self.create_other(name, meta, target);
+                if made.as_ref().is_err_and(|error| self.is_for_root(error)) {
+                    self.refused.devices += 1;
+                    return Ok(());
+                }
+                made.with_context(|| self.shown(path))?;
                 if self.keep.all {
                     self.finish_other(name, meta, pairs).with_context(|| self.shown(path))?;
                 }
@@ -169,7 +189,8 @@ impl HostSink {
         }
         self.enter(path)?;
         self.set_gid |= meta.mode & 0o2000 != 0;
-        self.chown_fd(self.dir(), meta).with_context(|| self.shown(path))?;
+        let fd = self.dir().try_clone_to_owned()?;
+        self.chown_fd(fd.as_fd(), meta).with_context(|| self.shown(path))?;
         let xattrs = pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
         self.late.push((path.to_vec(), *meta, xattrs));
         Ok(())
@@ -203,12 +224,12 @@ impl HostSink {
         }
         let mode = Mode::from_raw_mode((meta.mode & 0o777).into());
         let kind = sys::FileType::from_raw_mode(u32::from(meta.kind.mode_bits()));
-        self.replacing(name, || sys::mknodat(self.dir(), name, kind, mode, meta.rdev)).with_context(
-            || match meta.kind.is_device() {
-                true => "making a device node (needs root)",
-                false => "making a node",
-            },
-        )
+        self.replacing(name, || sys::mknodat(self.dir(), name, kind, mode, meta.rdev))
+    }
+
+    /// Is this the host's answer to somebody who is not root?
+    fn is_for_root(&self, error: &anyhow::Error) -> bool {
+        self.me.0 != 0 && error.downcast_ref() == Some(&Errno::PERM)
     }
 
     /// Owner, mode, attributes and times of a node that cannot be opened.
@@ -221,7 +242,8 @@ impl HostSink {
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         if self.set_gid || (meta.uid, meta.gid) != self.me {
             let (uid, gid) = owner(meta);
-            sys::chownat(self.dir(), name, Some(uid), Some(gid), nofollow)?;
+            let done = sys::chownat(self.dir(), name, Some(uid), Some(gid), nofollow);
+            self.owner_set(done)?;
         }
         if meta.kind != FileType::Symlink && meta.mode & 0o7000 != 0 {
             let mode = Mode::from_raw_mode(meta.mode.into());
@@ -247,19 +269,31 @@ impl HostSink {
     fn refused_or(&mut self, set: rustix::io::Result<()>) -> Result<()> {
         match set {
             Err(Errno::NOTSUP | Errno::PERM) => {
-                self.refused_attributes += 1;
+                self.refused.attributes += 1;
                 Ok(())
             }
             other => Ok(other?),
         }
     }
 
-    fn chown_fd(&self, fd: BorrowedFd, meta: &Meta) -> Result<()> {
-        if self.set_gid || (meta.uid, meta.gid) != self.me {
-            let (uid, gid) = owner(meta);
-            sys::fchown(fd, Some(uid), Some(gid)).context("changing the owner (needs root)")?;
+    /// Gives a node its owner; false where the host refuses that.
+    fn chown_fd(&mut self, fd: BorrowedFd, meta: &Meta) -> Result<bool> {
+        if !self.set_gid && (meta.uid, meta.gid) == self.me {
+            return Ok(true);
         }
-        Ok(())
+        let (uid, gid) = owner(meta);
+        self.owner_set(sys::fchown(fd, Some(uid), Some(gid)))
+    }
+
+    /// Without root an owner that cannot be set is counted, as cp(1) lets it pass.
+    fn owner_set(&mut self, done: rustix::io::Result<()>) -> Result<bool> {
+        match done {
+            Err(Errno::PERM) if self.me.0 != 0 => {
+                self.refused.owners += 1;
+                Ok(false)
+            }
+            other => other.map(|()| true).context("changing the owner"),
+        }
     }
 
     fn data(&mut self, offset: u64, mut data: &[u8]) -> Result<()> {
@@ -299,9 +333,11 @@ impl HostSink {
         if !self.keep.all {
             return Ok(());
         }
-        self.chown_fd(file.fd.as_fd(), &file.meta)?;
-        if file.meta.mode & 0o7000 != 0 {
-            sys::fchmod(&file.fd, Mode::from_raw_mode(file.meta.mode.into()))?;
+        let owned = self.chown_fd(file.fd.as_fd(), &file.meta)?;
+        // Set-id bits are not for another owner.
+        let mode = if owned { file.meta.mode } else { file.meta.mode & 0o1777 };
+        if mode & 0o7000 != 0 {
+            sys::fchmod(&file.fd, Mode::from_raw_mode(mode.into()))?;
         }
         for (name, value) in &file.xattrs {
             self.set_xattr(&file.fd, &file.path, name, value)?;
