@@ -48,7 +48,7 @@ fn memory(cx: &mut Cx, rounds: u64) {
         });
         report(
             cx,
-            &format!("memory, {elevator}: one of 256 plugged bios"),
+            &format!("memory, {elevator}: 256 plugged bios of 4 KiB"),
             rounds / 256,
             |cx, _| {
                 run_of_256(cx, &queue, &page);
