@@ -1,0 +1,203 @@
+//! What the campaigns over a whole ext4 share: making, mounting and judging images in memory.
+
+#![allow(dead_code, reason = "every test program uses a part of it")]
+
+pub mod oracle;
+pub mod workload;
+
+use base::Ino;
+use block::{Device, DeviceInfo, Queue, QueueConfig};
+use cache::{PageCache, PageCacheConfig};
+use device::MemoryDevice;
+use ext4::{Ext4, MkfsOptions, MountOptions};
+use rt::Cx;
+use std::sync::Arc;
+use vfs::{FileSystem, FileType, NewNode};
+
+/// A queue over `device`.
+pub fn queue(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
+    let config = QueueConfig { trace_events: 4096, ..QueueConfig::default() };
+    Queue::new(cx.runtime(), device, config).expect("the device takes a queue")
+}
+
+/// A cell of the grid: what is made, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    /// `ext2`, `ext3` or `ext4`.
+    pub kind: &'static str,
+    /// Bytes of a block.
+    pub block: u32,
+    /// Changes to the default features, as `-O` takes them.
+    pub features: &'static str,
+    /// Bytes of the journal, 0 for the default.
+    pub journal: u64,
+    /// Made by mke2fs of the host instead of our mkfs.
+    pub mke2fs: bool,
+}
+
+impl Cell {
+    pub const fn new(kind: &'static str, block: u32) -> Cell {
+        Cell { kind, block, features: "", journal: 0, mke2fs: false }
+    }
+
+    /// With a journal of `blocks` blocks, so that it wraps and fills.
+    pub const fn journal(self, blocks: u64) -> Cell {
+        Cell { journal: blocks * self.block as u64, ..self }
+    }
+
+    pub const fn features(self, features: &'static str) -> Cell {
+        Cell { features, ..self }
+    }
+
+    pub const fn mke2fs(self) -> Cell {
+        Cell { mke2fs: true, ..self }
+    }
+
+    /// Makes the file system on a new device of `bytes` bytes.
+    pub fn fresh(&self, cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
+        if self.mke2fs {
+            return self.by_mke2fs(bytes);
+        }
+        let device = Arc::new(MemoryDevice::with_info(info(bytes)));
+        let options = MkfsOptions {
+            fstype: self.kind.parse().expect("a known type"),
+            block_size: Some(self.block),
+            features: self.features.to_owned(),
+            journal_size: (self.journal > 0).then_some(self.journal),
+            // The same seed makes the same image.
+            uuid: Some([7; 16]),
+            hash_seed: Some([9; 16]),
+            ..MkfsOptions::default()
+        };
+        let queue = queue(cx, device.clone());
+        ext4::mkfs(cx, &queue, &options)
+            .unwrap_or_else(|error| panic!("mkfs of {self:?}: {error}"));
+        device
+    }
+
+    fn by_mke2fs(&self, bytes: u64) -> Arc<MemoryDevice> {
+        let block = self.block.to_string();
+        let journal = format!("size={}", self.journal >> 20);
+        let mut args = vec!["-t", self.kind, "-b", &block];
+        if self.journal > 0 {
+            args.extend(["-J", &journal]);
+        }
+        if !self.features.is_empty() {
+            args.extend(["-O", self.features]);
+        }
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        testkit::judge::mke2fs(file.path(), bytes, &args);
+        let device = MemoryDevice::with_info(info(bytes));
+        let image = std::fs::read(file.path()).expect("image");
+        for (index, chunk) in image.chunks(4096).enumerate() {
+            if chunk.iter().any(|&byte| byte != 0) {
+                device.write_at(index as u64 * 4096, chunk);
+            }
+        }
+        Arc::new(device)
+    }
+}
+
+/// A device with a volatile cache, so that flushes reach it and are counted.
+fn info(bytes: u64) -> DeviceInfo {
+    DeviceInfo { volatile_cache: true, physical_block: 512, ..DeviceInfo::plain(bytes / 512) }
+}
+
+/// A fresh file system in memory, not mounted.
+pub fn fresh(cx: &mut Cx, bytes: u64, kind: &'static str, block: u32) -> Arc<MemoryDevice> {
+    Cell::new(kind, block).fresh(cx, bytes)
+}
+
+/// How many seeds a campaign runs: `default`, or the environment's `IOPATH_SEEDS`.
+pub fn seed_count(default: u64) -> u64 {
+    std::env::var("IOPATH_SEEDS").ok().and_then(|n| n.trim().parse().ok()).unwrap_or(default)
+}
+
+/// The seeds of a campaign: the one in `IOPATH_SEED`, else 0 to [`seed_count`].
+pub fn seeds(default: u64) -> std::ops::Range<u64> {
+    rt::testing::seeds(seed_count(default))
+}
+
+/// Mounts with a page cache of `cache` bytes.
+pub fn mount_cached(cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> (Arc<Ext4>, Arc<Queue>) {
+    let queue = queue(cx, device);
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(cache));
+    let fs = Ext4::mount(cx, &queue, &pages, MountOptions::default());
+    let fs = fs.unwrap_or_else(|error| panic!("mount: {error}"));
+    (fs, queue)
+}
+
+/// Mounts with a page cache of 64 MiB.
+pub fn mount(cx: &mut Cx, device: Arc<dyn Device>) -> (Arc<Ext4>, Arc<Queue>) {
+    mount_cached(cx, device, 64 << 20)
+}
+
+/// Creates a regular file.
+pub fn create(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
+    let node = NewNode::new(FileType::Regular, 0o644);
+    fs.create(cx, dir, name.as_bytes(), &node).unwrap_or_else(|e| panic!("{name}: {e}")).ino
+}
+
+/// Creates a directory.
+pub fn mkdir(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
+    let node = NewNode::new(FileType::Directory, 0o755);
+    fs.create(cx, dir, name.as_bytes(), &node).unwrap_or_else(|e| panic!("{name}: {e}")).ino
+}
+
+/// The bytes of file number `file` at `offset`: what a reader must find wherever a writer wrote.
+pub fn pattern(file: u64, offset: u64, bytes: &mut [u8]) {
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        let at = offset + index as u64;
+        let word = (file << 32 ^ (at / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ file;
+        *byte = (word >> (at % 8 * 8)) as u8 | 1;
+    }
+}
+
+/// `e2fsck -fn` on what the device holds.
+pub fn e2fsck(device: &MemoryDevice, what: &str) {
+    testkit::judge::e2fsck_bytes(&device.snapshot())
+        .unwrap_or_else(|message| panic!("{what}: {message}"));
+}
+
+/// Our own check finds nothing.
+pub fn checked(cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
+    let queue = queue(cx, device.clone());
+    let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
+    assert!(report.findings.is_empty(), "{what}: {:?}", report.findings);
+}
+
+/// Ends the whole test program, with a report, unless it is dropped in time: against deadlocks and
+/// endless loops in real time.
+pub struct Watchdog(Option<std::sync::mpsc::Sender<()>>);
+
+impl Watchdog {
+    pub fn new(what: String, seconds: u64) -> Watchdog {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            let waited = receiver.recv_timeout(std::time::Duration::from_secs(seconds));
+            if waited == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{what}: not done after {seconds} s; the threads are:");
+                print_threads();
+                std::process::abort();
+            }
+        });
+        Watchdog(Some(sender))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
+/// What every thread of this process does, as far as the kernel tells.
+fn print_threads() {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    for task in tasks {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let stat = read("stat");
+        let state = stat.rsplit(')').next().unwrap_or_default().trim().chars().next();
+        eprintln!("  {} {:?} {}", read("comm").trim(), state, read("wchan"));
+    }
+}
