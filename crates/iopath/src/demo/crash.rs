@@ -188,6 +188,9 @@ impl Crash {
             }
         }
         fs.unmount(cx).expect("unmount of a memory device");
+        let report = ext4::check(cx, &queue(cx, device.clone()), &Default::default());
+        let report = report.expect("the check can read a memory device");
+        self.findings = report.findings.iter().map(|finding| finding.to_string()).collect();
         self.image = device.fork();
     }
 
