@@ -333,8 +333,8 @@ impl BufferCache {
     ) -> Result<(), DeviceError> {
         let mut writer = BufferWriter::new(self);
         for buffer in buffers {
-            // In this order: whoever marks it dirty in between has changed it already, so his change
-            // is in what we take below; whoever does later puts it into the set again.
+            // In this order: whoever marks it dirty in between has changed it already, so the
+            // change is in what we take below; whoever does later puts it into the set again.
             self.shared.dirty.lock_irq().remove(&buffer.block());
             if !buffer.clear_dirty() {
                 continue;

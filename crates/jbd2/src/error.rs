@@ -33,7 +33,7 @@ pub enum JournalError {
     #[error("log block {log}, transaction {sequence}: block {block} is beyond the device's {end}")]
     BlockRange { log: u32, sequence: u32, block: u64, end: u64 },
     #[error(
-        "log block {log}, transaction {sequence}: {what} checksum {found:#010x}, computed {computed:#010x}"
+        "log block {log}, transaction {sequence}: {what} checksum {found:#x}, not {computed:#x}"
     )]
     Checksum { log: u32, sequence: u32, what: &'static str, found: u32, computed: u32 },
 }

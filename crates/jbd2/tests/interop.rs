@@ -1,7 +1,8 @@
 //! The same journal in other hands: e2fsprogs and the kernel read and replay ours, we replay the
-//! kernel's. Needs root and the tools that `testkit` names.
+//! kernel's. Needs root, e2fsprogs and mount.
 
 mod common;
+mod judge;
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::path::Path;
 use common::*;
 use jbd2::format::{Compat, Incompat};
 use jbd2::{Checksums, Journal, JournalArea, JournalOptions};
-use testkit::judge::{LoopMount, debugfs, e2fsck, mke2fs, run, run_ok, write_sparse};
+use judge::{LoopMount, assert_clean, debugfs, mke2fs, run, run_ok, temporary};
 
 /// Extents of the journal inode, as debugfs lists them: `(log-log):block-block`, with the blocks of
 /// the map itself under a name in the parentheses.
@@ -119,7 +120,7 @@ fn e2fsck_replays_our_journal() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(matches!(output.status.code(), Some(0 | 1)), "{features} {options:?}: {text}");
         check_replayed(&path);
-        e2fsck(&path).unwrap();
+        assert_clean(&path);
     }
 }
 
@@ -130,9 +131,9 @@ fn the_kernel_replays_our_journal() {
         let path = dir.path().join("a.img");
         let extents = make_image(&path, features);
         write_ours(&path, &extents, &options);
-        drop(LoopMount::new(&path, "ext4", "rw").unwrap());
+        drop(LoopMount::new(&path, "rw"));
         check_replayed(&path);
-        e2fsck(&path).unwrap();
+        assert_clean(&path);
     }
 }
 
@@ -184,7 +185,7 @@ fn we_replay_the_kernels_journal_as_debugfs_does() {
         let path = dir.path().join("a.img");
         mke2fs(&path, 48 << 20, &["-t", kind, "-b", block_size, "-O", features]);
         let extents = journal_extents(&path);
-        let mounted = LoopMount::new(&path, "ext4", mount).unwrap();
+        let mounted = LoopMount::new(&path, mount);
         use_mount(&mounted.path());
         let dirty = fs::read(&path).unwrap();
         drop(mounted);
@@ -204,14 +205,14 @@ fn we_replay_the_kernels_journal_as_debugfs_does() {
         assert!(report.revokes > 0 || mount.contains("data=journal"), "{case}: {report:?}");
         println!("{case}: {report:?}");
 
-        let theirs = write_sparse(&dirty);
+        let theirs = temporary(&dirty);
         // Not `e2fsck -E journal_only`: that one corrects the group descriptors as well.
         debugfs(theirs.path(), true, "journal_run\n");
         compare(&case, &disk.image(), &fs::read(theirs.path()).unwrap(), &extents, block_size);
 
-        let ours = write_sparse(&disk.image());
+        let ours = temporary(&disk.image());
         debugfs(ours.path(), true, "feature -needs_recovery\n");
-        e2fsck(ours.path()).unwrap();
+        assert_clean(ours.path());
     }
 }
 
@@ -233,7 +234,7 @@ fn the_kernel_goes_on_with_a_journal_that_we_have_left() {
     let path = dir.path().join("a.img");
     let extents = make_image(&path, "metadata_csum,64bit");
     {
-        let mounted = LoopMount::new(&path, "ext4", "rw").unwrap();
+        let mounted = LoopMount::new(&path, "rw");
         fs::write(mounted.path().join("first"), "1").unwrap();
     }
     let disk = Disk::from_image(fs::read(&path).unwrap());
@@ -251,11 +252,11 @@ fn the_kernel_goes_on_with_a_journal_that_we_have_left() {
     assert!(sb.incompat.contains(Incompat::CSUM_V3 | Incompat::BIT64), "{sb:?}");
     assert_eq!(sb.compat, Compat::empty());
     fs::write(&path, image).unwrap();
-    e2fsck(&path).unwrap();
+    assert_clean(&path);
     {
-        let mounted = LoopMount::new(&path, "ext4", "rw").unwrap();
+        let mounted = LoopMount::new(&path, "rw");
         assert_eq!(fs::read(mounted.path().join("first")).unwrap(), b"1");
         fs::write(mounted.path().join("second"), "2").unwrap();
     }
-    e2fsck(&path).unwrap();
+    assert_clean(&path);
 }

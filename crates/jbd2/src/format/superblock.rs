@@ -45,9 +45,7 @@ pub enum SuperblockError {
     Start { start: u32, first: u32, end: u32 },
     #[error("journal has {0} users, at most 48 are possible")]
     Users(u32),
-    #[error(
-        "unsupported journal features: incompatible {incompat:#x}, read-only compatible {ro_compat:#x}"
-    )]
+    #[error("unsupported journal features: incompat {incompat:#x}, ro_compat {ro_compat:#x}")]
     Unsupported { incompat: u32, ro_compat: u32 },
 }
 
