@@ -28,10 +28,10 @@ impl Ext4 {
             }
             core.uid = set.uid.unwrap_or(core.uid);
             core.gid = set.gid.unwrap_or(core.gid);
-            core.atime = set.atime.unwrap_or(core.atime);
+            core.atime = set.atime.map_or(core.atime, |time| self.stamp(time));
             let mtime = if set.size.is_some() { now } else { core.mtime };
-            core.mtime = set.mtime.unwrap_or(mtime);
-            core.ctime = set.ctime.unwrap_or(now);
+            core.mtime = set.mtime.map_or(mtime, |time| self.stamp(time));
+            core.ctime = set.ctime.map_or(now, |time| self.stamp(time));
         });
         self.mark_inode_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)

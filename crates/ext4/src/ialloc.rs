@@ -74,7 +74,8 @@ impl Ext4 {
     /// The values of a new inode.
     fn new_values(&self, cx: &mut Cx, dir: &Inode, new: &NewInode) -> InodeValues {
         let now = self.now(cx);
-        let (atime, mtime) = new.times.unwrap_or((now, now));
+        let stamp = |(atime, mtime)| (self.stamp(atime), self.stamp(mtime));
+        let (atime, mtime) = new.times.map_or((now, now), stamp);
         let kind = new.mode & 0xf000;
         let mut flags = dir.with(cx, |core| core.flags) & INHERITED;
         if kind != 0x4000 {

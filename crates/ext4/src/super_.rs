@@ -159,7 +159,17 @@ impl Ext4 {
     /// The time for time stamps.
     #[inline]
     pub(crate) fn now(&self, cx: &Cx) -> Timespec {
-        cx.realtime()
+        self.stamp(cx.realtime())
+    }
+
+    /// A time as inodes can store it: whole seconds up to 2038 in those of 128 bytes, nanoseconds up
+    /// to 2446 in larger ones, the nearest where it lies outside.
+    #[inline]
+    pub(crate) fn stamp(&self, time: Timespec) -> Timespec {
+        let wide = self.geometry.inode_size > 128;
+        let max = i64::from(i32::MAX) + if wide { 3 << 32 } else { 0 };
+        let sec = time.sec.clamp(i64::from(i32::MIN), max);
+        Timespec { sec, nsec: if wide && sec == time.sec { time.nsec } else { 0 } }
     }
 
     /// Whether changes are possible.

@@ -56,7 +56,7 @@ fn make_tree(cx: &mut Cx, fs: &dyn FileSystem, block_size: usize) {
 fn the_kernel_reads_the_same_tree() {
     for (shape, block_size) in [
         ("-t ext2 -b 1024", 1024),
-        ("-t ext3 -b 2048", 2048),
+        ("-t ext3 -b 2048 -I 128", 2048),
         ("-t ext4 -b 1024", 1024),
         ("-t ext4 -b 4096", 4096),
     ] {
