@@ -358,6 +358,29 @@ fn errors_are_told_in_one_line() {
     assert!(error.contains("another image"), "{error}");
 }
 
+/// The check agrees with e2fsck about good and damaged images, and tells by its exit status.
+#[test]
+fn a_check_finds_damage() {
+    let lab = Lab::new();
+    let tree = lab.tree().display().to_string();
+    let (image, name) = (lab.path("d.img"), lab.text("d.img"));
+    for kind in ["ext2", "ext3", "ext4"] {
+        ok(&["mkfs", "-q", "-F", "-t", kind, "--size", "48M", &name]);
+        ok(&["cp", "-a", &tree, &format!("{name}:/")]);
+        assert!(ok(&["check", &name]).contains("clean"));
+        judge::debugfs(&image, true, "set_inode_field /tree/sub links_count 9\n");
+        assert!(judge::e2fsck(&image).is_err());
+        let output = iopath(&["check", &name]);
+        assert_eq!(output.status.code(), Some(4), "errors are left");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("9") && text.contains("1 finding"), "{text}");
+        let json = iopath(&["check", "--json", &name]);
+        let last = String::from_utf8(json.stdout).unwrap();
+        let last: serde_json::Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
+        assert_eq!(last["clean"], false);
+    }
+}
+
 /// JSON comes out as documents, completions and manual pages as files.
 #[test]
 fn json_completions_and_manuals() {
