@@ -1,5 +1,6 @@
 //! The journal's task: waits for work, then commits, checkpoints, or ends.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -39,11 +40,12 @@ pub(crate) fn run(cx: &mut Cx, shared: &Arc<Shared>, log: Log) {
             Work::NoteAbort => task.note_abort(cx),
             Work::Finish => {
                 task.empty(cx);
-                return;
+                break;
             }
-            Work::Die => return,
+            Work::Die => break,
         }
     }
+    task.let_go(cx);
 }
 
 impl Task {
@@ -91,6 +93,18 @@ impl Task {
                 return work;
             }
         }
+    }
+
+    /// Drops what a transaction that will never commit holds: buffers, files and callbacks, which
+    /// may hold the file system and so this journal.
+    fn let_go(&mut self, cx: &Cx) {
+        let running = match &self.shared.state.lock(cx).running {
+            Some(running) => running.transaction.clone(),
+            None => return,
+        };
+        let joined = take(&mut *running.joined.lock(cx));
+        let extra = take(&mut *running.extra.lock(cx));
+        drop((joined, extra));
     }
 
     /// Commits, writes everything to its place and marks the log empty; answers who waits.

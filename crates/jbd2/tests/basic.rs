@@ -323,3 +323,23 @@ fn a_commit_of_nothing_keeps_the_promise_of_a_flush() {
         journal.shutdown(cx).unwrap();
     });
 }
+
+#[test]
+fn a_killed_journal_lets_go_of_everything() {
+    // Goal: callbacks usually hold the file system, which holds the journal: no ring may stay.
+    both(|cx| {
+        let disk = Disk::new(SIZE);
+        format(&disk, PLACE, |_| {});
+        let (journal, cache, _) = open(cx, &disk, PLACE, JournalOptions::default()).unwrap();
+        let mut handle = journal.start(cx, 1).unwrap();
+        let buffer = cache.read(cx, 5).unwrap();
+        handle.write_access(cx, &buffer).unwrap();
+        handle.dirty(cx, &buffer).unwrap();
+        let held = journal.clone();
+        handle.on_commit(cx, Box::new(move |_| drop(held)));
+        handle.stop(cx).unwrap();
+        journal.kill(cx);
+        assert_eq!(std::sync::Arc::strong_count(&journal), 1);
+        assert_eq!(std::sync::Arc::strong_count(&buffer), 3, "the index, the LRU and we");
+    });
+}
