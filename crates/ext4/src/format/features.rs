@@ -168,7 +168,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 10, "ea_inode", Refused),
     row(I, 12, "dirdata", Refused),
     row(I, 13, "metadata_csum_seed", ReadWrite),
-    row(I, 14, "large_dir", ReadOnly),
+    row(I, 14, "large_dir", ReadWrite),
     row(I, 15, "inline_data", Refused),
     row(I, 16, "encrypt", Refused),
     row(I, 17, "casefold", Refused),

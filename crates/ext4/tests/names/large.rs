@@ -152,3 +152,48 @@ fn a_directory_may_have_more_than_65000_subdirectories() {
         close(cx, fs, &image);
     });
 }
+
+/// Long names fill leaves of 1 KiB with three each, so that the tree gets its third level, which
+/// `large_dir` allows; without it the directory is full at that point, and stays whole.
+#[test]
+fn a_tree_has_three_levels_where_the_file_system_allows_it() {
+    let long = |number: usize| format!("{number:0>250}").into_bytes();
+    for (options, allowed) in [("-O large_dir", true), ("", false)] {
+        let image = Image::new(&format!("-t ext4 -b 1024 {options}"), 64);
+        rt::testing::real(|cx| {
+            let mut fs = image.mount(cx);
+            let root = fs.root();
+            let dir = mkdir(cx, &*fs, root, b"large");
+            let ino = touch(cx, &*fs, dir, b"first");
+            let count = 45_000;
+            let made = (0..count).find(|number| {
+                let result = fs.link(cx, ino, dir, &long(*number)).err();
+                assert!(matches!(result, None | Some(Errno::ENOSPC)));
+                result.is_some()
+            });
+            assert_eq!(made.is_none(), allowed, "{made:?}");
+            close(cx, fs, &image);
+            fs = image.mount(cx);
+            let made = made.unwrap_or(count);
+            assert!(made > 20_000, "{made}");
+            assert_eq!(list(cx, &*fs, dir).len(), made + 1);
+            for number in (0..made).step_by(3) {
+                fs.unlink(cx, dir, &long(number)).expect("found in a deep tree");
+            }
+            close(cx, fs, &image);
+        });
+        assert_eq!(levels(&image), if allowed { 2 } else { 1 });
+        let file = image.to_file();
+        let mount = testkit::judge::LoopMount::new(file.path(), "ext4", "ro").expect("it mounts");
+        let by_the_kernel = std::fs::read_dir(mount.path().join("large")).expect("listed").count();
+        let ours = rt::testing::real(|cx| {
+            let fs = image.mount(cx);
+            let root = fs.root();
+            let dir = fs.lookup(cx, root, b"large").expect("found").ino;
+            let count = list(cx, &*fs, dir).len();
+            close(cx, fs, &image);
+            count
+        });
+        assert_eq!(by_the_kernel, ours);
+    }
+}
