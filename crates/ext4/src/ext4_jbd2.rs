@@ -96,22 +96,6 @@ impl Handle {
         }
     }
 
-    /// As [`Handle::forget_block`], for a block whose buffer is at hand.
-    ///
-    /// # Errors
-    /// As [`Handle::write_access`].
-    pub(crate) fn forget(&mut self, cx: &mut Cx, buffer: &BufferRef) -> Result<(), Errno> {
-        self.forget_block(cx, buffer.block())
-    }
-
-    /// Blocks that the handle may still dirty.
-    pub(crate) fn credits(&self) -> u32 {
-        match self {
-            Handle::Journal(handle) => handle.credits(),
-            Handle::Direct(_) => u32::MAX,
-        }
-    }
-
     /// Makes sure of `credits`, without waiting. False: the caller reaches a consistent point, lets
     /// go of its locks and restarts the handle.
     ///
@@ -136,13 +120,6 @@ impl Handle {
         match self {
             Handle::Journal(handle) => handle.restart(cx, credits),
             Handle::Direct(_) => Ok(()),
-        }
-    }
-
-    /// Asks for the transaction's commit soon after the handle ends.
-    pub(crate) fn set_sync(&mut self) {
-        if let Handle::Journal(handle) = self {
-            handle.set_sync();
         }
     }
 

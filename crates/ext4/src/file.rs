@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use base::Errno;
 use cache::{Mapping, MappingOps, Piece, Pieces, WritebackControl};
+use jbd2::JournalMode;
 use rt::Cx;
 use vfs::FileType;
 
@@ -224,7 +225,7 @@ impl Ext4 {
         let mut handle = self.journal_start(cx, need)?;
         let create = Create { purpose, unwritten: false };
         let created = self.map_create(cx, &mut handle, inode, run.lblk, len, create);
-        let (mapped, changed) = match created {
+        let (mapped, _) = match created {
             Ok(created) => created,
             Err(errno) => {
                 // Nodes may have been split before the space ran out.
@@ -245,7 +246,6 @@ impl Ext4 {
             core.datasync_tid = tid;
         });
         self.mark_inode_dirty(cx, &mut handle, inode)?;
-        let _ = changed;
         self.order_data(cx, &mut handle, inode);
         handle.stop(cx)
     }
@@ -266,7 +266,9 @@ impl Ext4 {
 
     /// Has the commit wait for the inode's data in flight.
     fn order_data(&self, cx: &mut Cx, handle: &mut Handle, inode: &Inode) {
-        if let Handle::Journal(journal) = handle {
+        if let Handle::Journal(journal) = handle
+            && self.options.data_mode == JournalMode::Ordered
+        {
             let tid = Some(journal.tid());
             let first = inode.with(cx, |core| std::mem::replace(&mut core.ordered_tid, tid) != tid);
             if first {
@@ -288,6 +290,9 @@ impl Ext4 {
     ) -> Result<usize, Errno> {
         check_regular(inode.kind(cx))?;
         let guard = inode.rwsem.read(cx);
+        if inode.with(cx, |core| core.dead) {
+            return Err(Errno::ESTALE);
+        }
         let result = inode.mapping().read(cx, offset, buf);
         drop(guard);
         result
@@ -332,6 +337,10 @@ impl Ext4 {
         let mapping = inode.mapping().clone();
         let mut done = 0;
         let mut result = Ok(());
+        if !data.is_empty() {
+            // Before the pages are dirty, so that whoever writes them out sees it.
+            self.stamp(cx, inode);
+        }
         for chunk in data.chunks(1 << 20) {
             result = mapping.write(cx, offset + done as u64, chunk);
             if result.is_err() && chunk.len() > self.geometry.block_size as usize {
@@ -351,17 +360,69 @@ impl Ext4 {
                 break;
             }
         }
-        if done > 0 {
-            let now = self.now(cx);
-            inode.with(cx, |core| {
-                core.size = mapping.size();
-                core.mtime = now;
-                core.ctime = now;
-                core.times_dirty = true;
-            });
-            return Ok(done);
+        inode.with(cx, |core| core.size = mapping.size());
+        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+    }
+
+    /// Reads past the page cache.
+    ///
+    /// # Errors
+    /// As [`Ext4::read_file`]; `EINVAL` not aligned.
+    pub(crate) fn read_file_direct(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        check_regular(inode.kind(cx))?;
+        let guard = inode.rwsem.read(cx);
+        if inode.with(cx, |core| core.dead) {
+            return Err(Errno::ESTALE);
         }
-        result.map(|()| 0)
+        let result = vfs::direct::read(cx, inode.mapping(), offset, buf);
+        drop(guard);
+        result
+    }
+
+    /// Writes past the page cache; what needs blocks or grows the file goes through it.
+    ///
+    /// # Errors
+    /// As [`Ext4::write_file`]; `EINVAL` not aligned.
+    pub(crate) fn write_file_direct(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Errno> {
+        check_regular(inode.kind(cx))?;
+        self.check_writable()?;
+        let limit = inode.with(cx, |core| core.size_limit(&self.geometry));
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > limit) {
+            return Err(Errno::EFBIG);
+        }
+        let guard = inode.rwsem.write(cx);
+        if inode.with(cx, |core| core.dead) {
+            return Err(Errno::ESTALE);
+        }
+        let mapping = inode.mapping().clone();
+        let result = vfs::direct::write(cx, &mapping, offset, data);
+        self.stamp(cx, inode);
+        inode.with(cx, |core| core.size = mapping.size());
+        let written = self.write_inode(cx, inode);
+        drop(guard);
+        result.and_then(|done| written.map(|()| done))
+    }
+
+    /// The content changes now; the times go to the disk with the data.
+    fn stamp(&self, cx: &Cx, inode: &Inode) {
+        let now = self.now(cx);
+        inode.with(cx, |core| {
+            core.mtime = now;
+            core.ctime = now;
+            core.times_dirty = true;
+        });
     }
 }
 

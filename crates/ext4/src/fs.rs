@@ -159,6 +159,28 @@ impl FileSystem for Ext4 {
         self.write_file(cx, &inode, offset, data)
     }
 
+    fn read_direct(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_file_direct(cx, &inode, offset, buf)
+    }
+
+    fn write_direct(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.write_file_direct(cx, &inode, offset, data)
+    }
+
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
         self.fsync_inode(cx, &inode, datasync)

@@ -12,7 +12,7 @@ use base::{Errno, Ino, Nanos, Sector};
 use block::{BioFlags, DeviceError, Queue};
 use cache::{Backing, BufferCache, BufferConfig, PageCache};
 use jbd2::{Journal, JournalArea, JournalError, JournalMode, JournalOptions, RecoveryReport};
-use rt::{Cx, Runtime};
+use rt::Cx;
 
 use crate::Ext4;
 use crate::balloc::Group;
@@ -30,7 +30,7 @@ pub struct MountOptions {
     /// On a read-only mount of a dirty file system: read it as it lies on the disk, without what
     /// the journal holds.
     pub no_replay: bool,
-    /// What goes through the journal.
+    /// What goes through the journal: `Ordered` or `Writeback`. `Data` is refused.
     pub data_mode: JournalMode,
     /// Age at which a transaction commits by itself.
     pub commit_interval: Nanos,
@@ -74,6 +74,9 @@ pub enum MountError {
     /// The journal cannot be used.
     #[error("journal: {0}")]
     Journal(String),
+    /// A way to mount that is not implemented.
+    #[error("{0} is not supported")]
+    Mode(&'static str),
     /// A block size that this implementation cannot mount.
     #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
     BlockSize(u32),
@@ -105,7 +108,9 @@ impl MountError {
                 CorruptKind::SuperMagic { .. } => Errno::EINVAL,
                 _ => Errno::EFSCORRUPTED,
             },
-            MountError::Unsupported(_) | MountError::BlockSize(_) => Errno::EINVAL,
+            MountError::Unsupported(_) | MountError::BlockSize(_) | MountError::Mode(_) => {
+                Errno::EINVAL
+            }
             MountError::Device(error) => error.to_errno(),
             MountError::Journal(_) => Errno::EFSCORRUPTED,
             MountError::ReadOnlyDevice => Errno::EROFS,
@@ -149,7 +154,6 @@ fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError
 
 /// What both halves of a mount need.
 struct Mounting {
-    runtime: Runtime,
     queue: Arc<Queue>,
     buffers: Arc<BufferCache>,
     backing: Arc<Backing>,
@@ -192,7 +196,6 @@ impl Mounting {
         }
         let counters = count(&groups, raw, &geometry);
         Ok(Ext4::assemble(Parts {
-            runtime: self.runtime.clone(),
             queue: self.queue.clone(),
             buffers: self.buffers.clone(),
             backing: self.backing.clone(),
@@ -274,6 +277,7 @@ impl Mounting {
             commit_interval: self.options.commit_interval,
             barrier: self.options.barrier,
             read_only: self.options.read_only,
+            discard_log: !fs.geometry.features.incompat.contains(Incompat::RECOVER),
             bit64: fs.geometry.features.incompat.contains(Incompat::SIXTY_FOUR_BIT),
             checksums: metadata_csum.then_some(jbd2::Checksums::V3),
             fs_uuid: Some(fs.geometry.uuid),
@@ -318,6 +322,9 @@ impl Ext4 {
     ) -> Result<Arc<Ext4>, MountError> {
         let (raw, geometry) = read_super(cx, queue)?;
         check_features(&geometry, options.read_only)?;
+        if options.data_mode == JournalMode::Data {
+            return Err(MountError::Mode("sending file data through the journal (data=journal)"));
+        }
         if queue.info().read_only && !options.read_only {
             return Err(MountError::ReadOnlyDevice);
         }
@@ -327,7 +334,6 @@ impl Ext4 {
             limit_bytes: options.buffer_limit_bytes,
         };
         let mounting = Mounting {
-            runtime: queue.runtime().clone(),
             queue: queue.clone(),
             buffers: BufferCache::new(queue.clone(), config),
             backing: pages.backing(queue.clone(), geometry.block_size),

@@ -23,7 +23,7 @@ use base::{Errno, Ino, Timespec};
 use block::{DeviceError, Queue};
 use cache::{Backing, BufferCache, BufferRef};
 use jbd2::{Journal, RecoveryReport};
-use rt::{Cx, Mutex, Runtime, SpinLock};
+use rt::{Cx, Mutex, SpinLock};
 
 use crate::balloc::{Freed, Group};
 use crate::format::{Corrupt, CorruptKind, Geometry};
@@ -37,7 +37,6 @@ use crate::orphan::Orphans;
 /// Made by [`Ext4::mount`]; used through [`vfs::FileSystem`].
 pub struct Ext4 {
     pub(crate) weak: Weak<Ext4>,
-    pub(crate) runtime: Runtime,
     pub(crate) queue: Arc<Queue>,
     pub(crate) buffers: Arc<BufferCache>,
     pub(crate) backing: Arc<Backing>,
@@ -89,7 +88,6 @@ pub(crate) struct Counters {
 
 /// What [`Ext4::assemble`] needs: the parts that mounting has read.
 pub(crate) struct Parts {
-    pub runtime: Runtime,
     pub queue: Arc<Queue>,
     pub buffers: Arc<BufferCache>,
     pub backing: Arc<Backing>,
@@ -109,7 +107,6 @@ impl Ext4 {
         let flexes = parts.geometry.groups_count.div_ceil(parts.geometry.flex_size);
         Arc::new_cyclic(|weak| Ext4 {
             weak: weak.clone(),
-            runtime: parts.runtime,
             queue: parts.queue,
             buffers: parts.buffers,
             backing: parts.backing,
@@ -148,6 +145,16 @@ impl Ext4 {
     pub(crate) fn set_journal(&self, journal: Arc<Journal>, report: Option<RecoveryReport>) {
         let first = self.journal.set((journal, report)).is_ok();
         assert!(first, "a mount opens its journal once");
+    }
+
+    /// The queue of the device: its counters and its trace.
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    /// The metadata buffers: their counters.
+    pub fn buffers(&self) -> &Arc<BufferCache> {
+        &self.buffers
     }
 
     /// Bytes per block.

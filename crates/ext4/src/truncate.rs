@@ -169,11 +169,14 @@ impl Ext4 {
             let blocks = extents.min(4) * credits::REMOVE_SMALL;
             let removal = if extents > 0 { credits::REMOVE + blocks } else { 0 };
             let need = removal + credits::NEW_INODE + credits::INODE;
-            if let Some(guard) = inode.writeback.try_lock()
+            // Whoever reads, writes or writes back at this moment is waited for later, without a
+            // handle.
+            if let Some(rwsem) = inode.rwsem.try_write()
+                && let Some(writeback) = inode.writeback.try_lock()
                 && handle.ensure(cx, need)?
             {
                 let done = self.delete_in_handle(cx, handle, inode)?;
-                drop(guard);
+                drop((writeback, rwsem));
                 if done {
                     return Ok(Deferred::Nothing);
                 }
