@@ -339,7 +339,7 @@ impl Ext4 {
         let mut result = Ok(());
         if !data.is_empty() {
             // Before the pages are dirty, so that whoever writes them out sees it.
-            self.stamp(cx, inode);
+            self.stamp_times(cx, inode);
         }
         for chunk in data.chunks(1 << 20) {
             result = mapping.write(cx, offset + done as u64, chunk);
@@ -408,7 +408,7 @@ impl Ext4 {
         }
         let mapping = inode.mapping().clone();
         let result = vfs::direct::write(cx, &mapping, offset, data);
-        self.stamp(cx, inode);
+        self.stamp_times(cx, inode);
         inode.with(cx, |core| core.size = mapping.size());
         let written = self.write_inode(cx, inode);
         drop(guard);
@@ -416,7 +416,7 @@ impl Ext4 {
     }
 
     /// The content changes now; the times go to the disk with the data.
-    fn stamp(&self, cx: &Cx, inode: &Inode) {
+    fn stamp_times(&self, cx: &Cx, inode: &Inode) {
         let now = self.now(cx);
         inode.with(cx, |core| {
             core.mtime = now;
