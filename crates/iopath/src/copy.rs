@@ -10,12 +10,12 @@
 //! two tasks, so that reading one side overlaps writing the other; a few batches go round between them,
 //! and no name costs an allocation of its own.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use base::Timespec;
+use base::map::HashMap;
 use rt::{Channel, Cx};
 use vfs::FileType;
 
@@ -265,7 +265,7 @@ pub struct Links {
 impl Links {
     /// The path under which this node came before, if it did; else it is noted.
     pub fn seen(&mut self, dev: u64, ino: u64, path: &[u8]) -> Option<&[u8]> {
-        use std::collections::hash_map::Entry;
+        use base::map::hash_map::Entry;
         match self.first.entry((dev, ino)) {
             Entry::Occupied(entry) => Some(&*entry.into_mut()),
             Entry::Vacant(entry) => {

@@ -265,7 +265,7 @@ fn run_phase(
 
 fn tree(cx: &mut Cx, fs: &dyn FileSystem) -> Result<Manifest, String> {
     let mut tree = manifest::of_fs(cx, fs).map_err(|errno| format!("listing the tree: {errno}"))?;
-    tree.remove(&b"lost+found".to_vec());
+    tree.remove(&b"lost+found"[..]);
     Ok(tree)
 }
 

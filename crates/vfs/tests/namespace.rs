@@ -7,7 +7,7 @@ use rt::{Cred, Cx, World, WorldConfig};
 use testkit::memfs::MemFs;
 use vfs::acl::{self, Acl, Entry, NO_ID, Tag};
 use vfs::permission::Access;
-use vfs::{FileSystem, FileType, Namespace, OpenFlags, RenameFlags, SetAttr, XattrFlags};
+use vfs::{FileType, Namespace, OpenFlags, RenameFlags, SetAttr, XattrFlags};
 
 /// Runs a test as root on an empty file system.
 fn with(test: impl FnOnce(&mut Cx, &Namespace)) {

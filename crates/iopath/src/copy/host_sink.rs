@@ -22,7 +22,7 @@ pub struct HostSink {
     stack: Vec<(Vec<u8>, OwnedFd)>,
     /// Directories, which get mode, attributes and times when all names are in them: a default ACL
     /// would be inherited, a mode might forbid, and times would change.
-    late: Vec<(Vec<u8>, Meta, Vec<(Vec<u8>, Vec<u8>)>)>,
+    late: Vec<(Vec<u8>, Meta, Xattrs)>,
     file: Option<OpenFile>,
     /// Owner of what is created without further ado.
     me: (u32, u32),
@@ -39,12 +39,15 @@ struct Refused {
     devices: u64,
 }
 
+/// Names and values.
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
 struct OpenFile {
     fd: OwnedFd,
     meta: Meta,
     end: u64,
     path: Vec<u8>,
-    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    xattrs: Xattrs,
 }
 
 impl HostSink {
@@ -351,7 +354,8 @@ impl HostSink {
         let from = self.dir().try_clone_to_owned()?;
         let (above, name) = split(path);
         self.enter(above)?;
-        (safe_name(name)?, safe_name(to_name)?);
+        safe_name(name)?;
+        safe_name(to_name)?;
         let flags = AtFlags::empty();
         self.replacing(name, || sys::linkat(&from, to_name, self.dir(), name, flags))
             .with_context(|| format!("{}: link to {}", self.shown(path), self.shown(to)))

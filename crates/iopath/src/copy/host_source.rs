@@ -59,16 +59,17 @@ impl HostSource {
         let mut names: Vec<u8> = Vec::new();
         let mut entries = RawDir::new(dir, &mut self.dents);
         while let Some(entry) = entries.next() {
-            let entry = entry.map_err(|e| e.into()).and_then(|entry| {
-                let name = entry.file_name();
-                if name != c"." && name != c".." {
-                    names.extend_from_slice(name.to_bytes_with_nul());
+            match entry {
+                Ok(entry) => {
+                    let name = entry.file_name();
+                    if name != c"." && name != c".." {
+                        names.extend_from_slice(name.to_bytes_with_nul());
+                    }
                 }
-                Ok::<_, std::io::Error>(())
-            });
-            if let Err(error) = entry {
-                let shown = self.shown();
-                return Err(error).with_context(|| format!("{shown}: listing the directory"));
+                Err(error) => {
+                    let shown = self.shown();
+                    return Err(error).with_context(|| format!("{shown}: listing the directory"));
+                }
             }
         }
         for name in names.split_inclusive(|&b| b == 0) {

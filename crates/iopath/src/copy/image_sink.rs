@@ -1,6 +1,6 @@
 //! Copying into an image.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
@@ -21,9 +21,9 @@ pub struct ImageSink {
     /// The directory used last, with its path: most names follow in the same one.
     last_dir: (Vec<u8>, Ino),
     /// Every directory made or met, by path.
-    dirs: HashMap<Vec<u8>, Ino>,
+    dirs: BTreeMap<Vec<u8>, Ino>,
     /// Nodes whose further names may come.
-    linked: HashMap<Vec<u8>, Ino>,
+    linked: BTreeMap<Vec<u8>, Ino>,
     /// Times of directories, set when all names are in them.
     late: Vec<(Ino, SetAttr)>,
     file: Option<OpenFile>,
@@ -49,8 +49,8 @@ impl ImageSink {
             shown_top,
             keep,
             last_dir: (Vec::new(), top),
-            dirs: HashMap::new(),
-            linked: HashMap::new(),
+            dirs: BTreeMap::new(),
+            linked: BTreeMap::new(),
             late: Vec::new(),
             file: None,
         }

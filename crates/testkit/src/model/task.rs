@@ -117,7 +117,7 @@ impl Task {
 
     /// A directory; one time in sixteen any inode.
     fn dir(&self, pick: Pick) -> Known {
-        if pick % 16 == 0 {
+        if pick.is_multiple_of(16) {
             return self.pick(pick / 16);
         }
         let dirs = self.nodes.iter().filter(|node| node.kind == FileType::Directory);
@@ -343,13 +343,10 @@ fn is_its_right<T>(answer: &Answer<T>) -> bool {
 }
 
 /// Compares two answers; the reference is asked only if the operation was done. `None` on an error.
-fn same<T: PartialEq + std::fmt::Debug + Copy>(
+fn same<T: PartialEq + std::fmt::Debug + Copy + Default>(
     real: Answer<T>,
     model: impl FnOnce(T) -> Answer<T>,
-) -> Result<Option<T>, String>
-where
-    T: Default,
-{
+) -> Result<Option<T>, String> {
     if is_its_right(&real) {
         return Ok(None);
     }
