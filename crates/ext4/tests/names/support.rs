@@ -97,7 +97,7 @@ pub fn lossy(name: &[u8]) -> String {
 }
 
 /// The types and block sizes that most tests go through.
-pub const SHAPES: [&str; 7] = [
+pub const SHAPES: [&str; 9] = [
     "-t ext2 -b 1024",
     "-t ext2 -b 4096 -O ^dir_index",
     "-t ext3 -b 1024",
@@ -105,4 +105,6 @@ pub const SHAPES: [&str; 7] = [
     "-t ext4 -b 1024",
     "-t ext4 -b 2048 -O metadata_csum_seed",
     "-t ext4 -b 4096",
+    "-t ext4 -b 1024 -O ^metadata_csum,^64bit,uninit_bg",
+    "-t ext2 -b 1024 -O ^filetype",
 ];
