@@ -215,6 +215,17 @@ fn few_names_behave_like_maps_in_real_time() {
     }
 }
 
+/// On file systems of our own mkfs too.
+#[test]
+fn names_behave_like_maps_on_our_file_systems() {
+    for (kind, block_size) in [("ext2", 1024), ("ext3", 2048), ("ext4", 1024), ("ext4", 4096)] {
+        rt::testing::world(|cx| {
+            let image = Image::ours(cx, kind, block_size, 32);
+            run(cx, &image, 77, 600, 2000);
+        });
+    }
+}
+
 /// The suite of all errno's, as far as it concerns names and attributes too.
 #[test]
 fn every_type_conforms() {

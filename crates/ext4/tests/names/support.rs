@@ -6,7 +6,7 @@ use base::Ino;
 use block::{Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
-use ext4::{Ext4, MountOptions};
+use ext4::{Ext4, MkfsOptions, MountOptions};
 use rt::Cx;
 use testkit::judge;
 use vfs::{FileSystem, FileType, NewNode};
@@ -34,6 +34,19 @@ impl Image {
     /// Made by mke2fs with these arguments.
     pub fn new(args: &str, size_mib: u64) -> Image {
         Image::tuned(args, size_mib, "")
+    }
+
+    /// Made by our own mkfs.
+    pub fn ours(cx: &mut Cx, kind: &str, block_size: u32, size_mib: u64) -> Image {
+        let device = Arc::new(MemoryDevice::new(size_mib << 20));
+        let queue = Queue::new(cx.runtime(), device.clone(), QueueConfig::default());
+        let options = MkfsOptions {
+            fstype: kind.parse().expect("a known type"),
+            block_size: Some(block_size),
+            ..MkfsOptions::default()
+        };
+        ext4::mkfs(cx, &queue.expect("a queue"), &options).expect("a file system");
+        Image { device }
     }
 
     /// Mounts it.
