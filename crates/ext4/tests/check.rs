@@ -2,50 +2,15 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::image::Image;
-use common::{Scratch, assert_clean, debugfs, run};
+use common::{Scratch, assert_clean, debugfs};
 use testkit::judge::LoopMount;
-
-/// Fills a mounted file system with one of everything.
-fn populate(root: &Path) {
-    use std::os::unix::fs::{FileExt, symlink};
-    let put = |name: &str, bytes: &[u8]| {
-        std::fs::write(root.join(name), bytes).expect("a file");
-    };
-    std::fs::create_dir(root.join("big")).expect("a directory");
-    for index in 0..3000 {
-        put(&format!("big/a-rather-long-name-{index:05}"), b"");
-    }
-    std::fs::create_dir_all(root.join("deep/er/est")).expect("directories");
-    put("small", b"small");
-    put("megabyte", &vec![7; 1 << 20]);
-    std::fs::hard_link(root.join("small"), root.join("deep/linked")).expect("a link");
-    let sparse = std::fs::File::create(root.join("sparse")).expect("a file");
-    for index in 0..600u64 {
-        sparse.write_all_at(&[1; 1024], index * 8192).expect("a write");
-    }
-    symlink("short", root.join("fast")).expect("a link");
-    symlink("x".repeat(500), root.join("slow")).expect("a link");
-    for (name, kind) in [("null", "c"), ("disk", "b")] {
-        let path = root.join(name);
-        let (code, text) = run("mknod", &[path.to_str().expect("utf-8"), kind, "1", "3"]);
-        assert_eq!(code, 0, "{text}");
-    }
-    let flags = rustix::fs::XattrFlags::empty();
-    for name in ["attr1", "attr2"] {
-        put(name, b"");
-        rustix::fs::setxattr(root.join(name), "user.long", &[b'v'; 700], flags).expect("a value");
-    }
-    rustix::fs::setxattr(root.join("small"), "user.short", b"s", flags).expect("a value");
-}
 
 /// Makes an image with mke2fs and lets the kernel fill it.
 fn populated(scratch: &Scratch, args: &[&str], size: &str) -> Image {
     let path = scratch.mke2fs("populated", args, size);
     let mount = LoopMount::new(&path, "ext4", "rw").expect("the kernel mounts it");
-    populate(&mount.path());
+    common::populate(&mount.path());
     drop(mount);
     // The kernel leaves indexed directories; e2fsck agrees with what it left.
     assert_clean(&path, "the kernel's work");

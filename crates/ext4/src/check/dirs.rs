@@ -106,10 +106,8 @@ impl Checker<'_> {
     pub fn directories(&mut self) -> Result<(), DeviceError> {
         self.dirs.sort_by_key(|dir| dir.ino);
         for dir in 0..self.dirs.len() {
-            // The runs are not needed afterwards.
-            let record = std::mem::take(&mut self.dirs[dir].runs);
-            self.dirs[dir].runs = record;
             self.directory(dir)?;
+            // The runs are not needed afterwards.
             self.dirs[dir].runs = Vec::new();
         }
         Ok(())
@@ -243,6 +241,7 @@ impl Checker<'_> {
         if reserved || self.is_system(ino) {
             let detail = format!("{:?} names inode {ino}, which is reserved", name());
             self.findings.add(Rule::DirEntryInode, at, detail);
+            self.names_unknown = true;
             return;
         }
         if self.group_unknown(ino) {
@@ -252,6 +251,7 @@ impl Checker<'_> {
         if !info.used || info.nameless {
             let detail = format!("{:?} names inode {ino}, which is not in use", name());
             self.findings.add(Rule::DirEntryUnused, at, detail);
+            self.names_unknown = true;
             return;
         }
         if let Some(kind) = info.kind {

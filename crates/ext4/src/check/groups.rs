@@ -202,13 +202,14 @@ impl Checker<'_> {
     /// never written.
     pub fn inodes_to_read(&self, group: u32) -> u32 {
         let Some(desc) = &self.descs[group as usize] else { return 0 };
-        if !self.g.features.group_csum() {
-            return self.g.inodes_per_group;
+        let limit = self.g.inodes_per_group;
+        if !self.g.features.group_csum() || desc.itable_unused > limit {
+            return limit;
         }
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
             return 0;
         }
-        self.g.inodes_per_group.saturating_sub(desc.itable_unused)
+        limit - desc.itable_unused
     }
 
     /// Reads the slot of an inode. None where its group is left out or it does not exist.

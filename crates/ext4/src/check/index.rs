@@ -15,6 +15,8 @@ use crate::format::{At, CorruptKind};
 pub enum Role {
     /// Not reached.
     None,
+    /// Reached twice: what it may hold is unknown.
+    Twice,
     /// The root.
     Root,
     /// A node between root and leaves.
@@ -81,8 +83,14 @@ impl Checker<'_> {
         while let Some(visit) = todo.pop() {
             let Some(role) = tree.roles.get_mut(visit.logical as usize) else { continue };
             if *role != Role::None {
-                let detail = format!("block {} is reached twice", visit.logical);
-                self.findings.add(Rule::HtreeBlocks, at, detail);
+                if *role != Role::Twice {
+                    let detail = format!("block {} is reached twice", visit.logical);
+                    self.findings.add(Rule::HtreeBlocks, at, detail);
+                }
+                if matches!(role, Role::Leaf { .. }) {
+                    *role = Role::Twice;
+                }
+                broken = true;
                 continue;
             }
             if visit.levels == 0 {

@@ -36,6 +36,8 @@ impl Image {
     /// Writes it to a file with holes where it is zero.
     pub fn write(&self, path: &Path) {
         use std::os::unix::fs::FileExt;
+        // A new file: closing one that was truncated makes the host write it out.
+        let _ = std::fs::remove_file(path);
         let file = std::fs::File::create(path).expect("a file");
         file.set_len(self.bytes.len() as u64).expect("a sparse file");
         for (index, chunk) in self.bytes.chunks(4096).enumerate() {

@@ -35,7 +35,10 @@ pub struct Scratch(tempfile::TempDir);
 impl Scratch {
     /// A new one.
     pub fn new() -> Scratch {
-        Scratch(tempfile::tempdir().expect("a temporary directory"))
+        // In memory where there is such a place: hundreds of images are written and thrown away.
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        Scratch(dir.expect("a temporary directory"))
     }
 
     /// A path in it.
@@ -89,4 +92,42 @@ pub fn dumpe2fs(image: &Path) -> Vec<(String, String)> {
 /// One value of `dumpe2fs -h`.
 pub fn field(lines: &[(String, String)], name: &str) -> Option<String> {
     lines.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+}
+
+/// Fills a mounted file system with one of everything.
+pub fn populate(root: &Path) {
+    use std::os::unix::fs::{FileExt, symlink};
+    let put = |name: &str, bytes: &[u8]| {
+        std::fs::write(root.join(name), bytes).expect("a file");
+    };
+    std::fs::create_dir(root.join("big")).expect("a directory");
+    for index in 0..3000 {
+        put(&format!("big/a-rather-long-name-{index:05}"), b"");
+    }
+    std::fs::create_dir_all(root.join("deep/er/est")).expect("directories");
+    put("small", b"small");
+    put("gone", b"");
+    put("empty", b"");
+    put("megabyte", &vec![7; 1 << 20]);
+    std::fs::hard_link(root.join("small"), root.join("deep/linked")).expect("a link");
+    let sparse = std::fs::File::create(root.join("sparse")).expect("a file");
+    for index in 0..600u64 {
+        sparse.write_all_at(&[1; 1024], index * 8192).expect("a write");
+    }
+    symlink("short", root.join("fast")).expect("a link");
+    symlink("x".repeat(500), root.join("slow")).expect("a link");
+    for (name, kind) in [("null", "c"), ("disk", "b")] {
+        let path = root.join(name);
+        let (code, text) = run("mknod", &[path.to_str().expect("utf-8"), kind, "1", "3"]);
+        assert_eq!(code, 0, "{text}");
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    for name in ["attr1", "attr2"] {
+        put(name, b"");
+        rustix::fs::setxattr(root.join(name), "user.long", &[b'v'; 700], flags).expect("a value");
+    }
+    put("lonely", b"");
+    rustix::fs::setxattr(root.join("lonely"), "user.long", &[b'w'; 700], flags).expect("a value");
+    std::fs::remove_file(root.join("gone")).expect("a file");
+    rustix::fs::setxattr(root.join("small"), "user.short", b"s", flags).expect("a value");
 }

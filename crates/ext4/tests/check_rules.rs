@@ -1,0 +1,64 @@
+//! Every rule of the check has an image with that one defect, which gives that one finding; and
+//! e2fsck complains as well, or the table says why not.
+
+mod common;
+mod defects;
+
+use std::collections::BTreeSet;
+
+use common::image::Image;
+use common::{Scratch, e2fsck};
+use defects::{Base, Defect};
+use ext4::check::Rule;
+use testkit::judge::LoopMount;
+
+/// Makes a base image and lets the kernel fill it. Identifiers are fixed, so that names have the same
+/// hashes in every run.
+fn base(scratch: &Scratch, base: Base) -> Image {
+    let uuid = "11223344-5566-4788-89aa-bbccddeeff01";
+    let mut args =
+        vec!["-b", "1024", "-U", uuid, "-E", "hash_seed=11223344-5566-4788-89aa-0123456789ab"];
+    args.extend_from_slice(match base {
+        Base::Ext4 => &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"],
+        Base::Ext2 => &["-t", "ext2"],
+    });
+    let path = scratch.mke2fs("base", &args, "32M");
+    let mount = LoopMount::new(&path, "ext4", "rw").expect("the kernel mounts it");
+    common::populate(&mount.path());
+    drop(mount);
+    Image::open(&path)
+}
+
+#[test]
+fn one_defect_gives_one_finding_and_e2fsck_agrees() {
+    let scratch = Scratch::new();
+    let (ext4, ext2) = (base(&scratch, Base::Ext4), base(&scratch, Base::Ext2));
+    let path = scratch.path("broken");
+    let mut wrong = Vec::new();
+    for Defect { rule, base, silent, make } in defects::all() {
+        let mut image = match base {
+            Base::Ext4 => ext4.clone(),
+            Base::Ext2 => ext2.clone(),
+        };
+        make(&mut image);
+        let report = image.check();
+        let found: Vec<Rule> = report.findings.iter().map(|finding| finding.rule).collect();
+        if found != [rule] {
+            let list: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+            wrong.push(format!("{rule}: found {list:#?}"));
+        }
+        image.write(&path);
+        let (code, text) = e2fsck(&path);
+        // e2fsck -n exits with 0 after some of its questions.
+        let complains = code != 0 || text.contains("? no") || text.contains("Warning");
+        if complains == silent.is_some() {
+            let last: Vec<&str> = text.lines().take(12).collect();
+            wrong.push(format!("{rule}: e2fsck exits with {code}: {}", last.join("\n  ")));
+        }
+    }
+    let covered: BTreeSet<Rule> = defects::all().iter().map(|defect| defect.rule).collect();
+    for &rule in Rule::ALL.iter().filter(|rule| !covered.contains(rule)) {
+        wrong.push(format!("{rule}: no defect"));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
