@@ -283,10 +283,12 @@ impl Ext4 {
         handle: &mut Handle,
         inode: &Inode,
     ) -> Result<(), Errno> {
+        // A small number here would look like the next inode of the orphan list.
+        let now = (self.now(cx).sec as u32).max(1);
         let is_dir = inode.with(cx, |core| {
             core.dead = true;
             core.links = 0;
-            core.values.dtime = 1;
+            core.values.dtime = now;
             core.mode & 0xf000 == 0x4000
         });
         self.mark_inode_dirty(cx, handle, inode)?;

@@ -185,7 +185,8 @@ fn create_once(
         check_subdirectories(fs, cx, &view)?;
     }
     let own_block = node.kind == FileType::Directory || is_slow(node);
-    let blocks = if own_block { credits::APPEND } else { 0 };
+    // Where its name then finds no space, the block goes back.
+    let blocks = if own_block { credits::APPEND + credits::REMOVE } else { 0 };
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER;
     let mut handle = fs.journal_start(cx, own + blocks + slot.credits())?;
     let result = create_in(cx, &mut handle, &mut view, slot, name, node);
@@ -211,6 +212,9 @@ fn create_in(
         dir.add(cx, handle, slot, name, target)
     });
     if let Err(errno) = named {
+        if inode.with(cx, |core| core.blocks) > 0 {
+            fs.map_remove(cx, handle, &inode, 0, u32::MAX)?;
+        }
         fs.drop_new_inode(cx, handle, &inode)?;
         return Err(errno);
     }

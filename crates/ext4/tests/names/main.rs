@@ -4,6 +4,8 @@
 mod acls;
 mod collisions;
 mod damage;
+mod full;
+mod kernel;
 mod large;
 mod links;
 mod listing;
