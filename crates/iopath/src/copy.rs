@@ -5,10 +5,10 @@
 //!        task "source"               channel           the calling task
 //! ```
 //!
-//! A source walks a tree in an order where directories come before what they hold, and puts events into
-//! [`Batch`]es: nodes, and the data of the file that came last. A sink carries them out. The two run in
-//! two tasks, so that reading one side overlaps writing the other; a few batches go round between them,
-//! and no name costs an allocation of its own.
+//! A source walks a tree in an order where directories come before what they hold, and puts events
+//! into [`Batch`]es: nodes, and the data of the file that came last. A sink carries them out. The
+//! two run in two tasks, so that reading one side overlaps writing the other; a few batches go
+//! round between them, and no name costs an allocation of its own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -256,7 +256,8 @@ fn count(batch: &Batch, progress: &mut Progress) {
     progress.add(names, bytes);
 }
 
-/// Finds the further names of nodes that have several: the first path of each device and inode number.
+/// Finds the further names of nodes that have several: the first path of each device and inode
+/// number.
 #[derive(Default)]
 pub struct Links {
     first: HashMap<(u64, u64), Box<[u8]>>,

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The modules below are the command: [`cli`] knows the commands, [`cmd`] has one file for each,
-//! [`target`] reads `disk.img@2:/path`, [`session`] opens and mounts what that names, [`copy`] moves
-//! trees between hosts, images and archives.
+//! [`target`] reads `disk.img@2:/path`, [`session`] opens and mounts what that names, [`copy`]
+//! moves trees between hosts, images and archives.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

@@ -97,7 +97,7 @@ impl Storage {
                 bail!("{target}: holds a {table} partition table; name a partition: {target}@1")
             }
             Format::Blank => bail!(
-                "{target}: is blank at its start; `iopath mkfs -t ext4 {target}` makes a file system"
+                "{target}: is blank at its start; make a file system: iopath mkfs -t ext4 {target}"
             ),
             Format::Unknown => bail!(
                 "{target}: no known file system: the word at byte 1080 is not 0xef53, and no other \

@@ -106,8 +106,8 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Reads a size: a number with an optional unit `K`, `M`, `G`, `T` (binary, also `KiB`, `k`) or `KB`
-/// (decimal).
+/// Reads a size: a number with an optional unit `K`, `M`, `G`, `T` (binary, also `KiB`, `k`) or
+/// `KB` (decimal).
 ///
 /// # Errors
 /// A sentence that says what is expected.

@@ -1,5 +1,5 @@
-//! The built command against images of mke2fs and of our own mkfs, judged by e2fsck and by the kernel's
-//! own mount. Needs root and e2fsprogs.
+//! The built command against images of mke2fs and of our own mkfs, judged by e2fsck and by the
+//! kernel's own mount. Needs root and e2fsprogs.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -403,7 +403,8 @@ fn json_completions_and_manuals() {
     assert!(page.contains("archive") && lab.path("man/iopath.1").exists());
 }
 
-/// A dirty image of the kernel (its file copied while mounted) is replayed to what the kernel wrote.
+/// A dirty image of the kernel (its file copied while mounted) is replayed to what the kernel
+/// wrote.
 #[test]
 fn a_dirty_image_is_replayed() {
     let lab = Lab::new();

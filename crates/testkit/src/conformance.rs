@@ -1,9 +1,9 @@
 //! What POSIX and Linux ask of every operation of a file system, `errno` by `errno`.
 //!
-//! A file system passes when [`run_all`] returns. Each case works in a directory of its own, which is
-//! emptied and removed at the end, so that removal is tried on everything that was made. Where formats
-//! differ (no fallocate on indirect blocks, small attribute space), a case accepts `EOPNOTSUPP` or
-//! `ENOSPC` where its comment says so.
+//! A file system passes when [`run_all`] returns. Each case works in a directory of its own, which
+//! is emptied and removed at the end, so that removal is tried on everything that was made. Where
+//! formats differ (no fallocate on indirect blocks, small attribute space), a case accepts
+//! `EOPNOTSUPP` or `ENOSPC` where its comment says so.
 
 use base::{Errno, Ino};
 use rt::Cx;

@@ -1,10 +1,11 @@
 //! Power cuts at every interesting place of a write log.
 //!
-//! A run is recorded by a [`RecordDevice`](device::RecordDevice) in front of the device; the test calls
-//! `mark(n)` whenever something was promised (an fsync returned). [`explore`] then makes the medium as
-//! it could be after a cut: at each flush with everything and with nothing of what no flush covers, and
-//! at random places with random subsets, torn sectors and writes in flight. Each is given to `recover`
-//! and what that makes to `verify`, together with the promises that had been made by then.
+//! A run is recorded by a [`RecordDevice`](device::RecordDevice) in front of the device; the test
+//! calls `mark(n)` whenever something was promised (an fsync returned). [`explore`] then makes the
+//! medium as it could be after a cut: at each flush with everything and with nothing of what no
+//! flush covers, and at random places with random subsets, torn sectors and writes in flight. Each
+//! is given to `recover` and what that makes to `verify`, together with the promises that had been
+//! made by then.
 //!
 //! ```text
 //! let record = Arc::new(RecordDevice::new(memory.clone()));

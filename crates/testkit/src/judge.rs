@@ -1,8 +1,8 @@
 //! Outside opinions about an image: e2fsck, and the kernel's own mount.
 //!
-//! These tests need root and the tools of Debian's `e2fsprogs` and `mount`; what is missing is named
-//! with the command that installs it. Kernel mounts go through loop devices, which are taken down when
-//! the guard is dropped, also in a panic.
+//! These tests need root and the tools of Debian's `e2fsprogs` and `mount`; what is missing is
+//! named with the command that installs it. Kernel mounts go through loop devices, which are taken
+//! down when the guard is dropped, also in a panic.
 
 use std::fs;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! One entry per name of a tree: what two file systems must agree on.
 //!
-//! Three sources give the same entries: a [`FileSystem`] ([`of_fs`]), a directory of the host, such as a
-//! kernel mount ([`of_dir`]), and the output of `iopath manifest` ([`parse`]).
+//! Three sources give the same entries: a [`FileSystem`] ([`of_fs`]), a directory of the host, such
+//! as a kernel mount ([`of_dir`]), and the output of `iopath manifest` ([`parse`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use vfs::{FileSystem, FileType};
 
-/// What a manifest tells about a name. Sizes of directories are left out: they are the format's affair.
+/// What a manifest tells about a name. Sizes of directories are left out: they are the format's
+/// affair.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Entry {
     /// `file`, `directory`, .. ([`FileType::word`]).
@@ -283,8 +284,10 @@ mod tests {
 
     #[test]
     fn a_line_of_the_command_is_read() {
-        let line = r#"{"path":"/a\\xff\\\\","type":"symlink","mode":"0777","uid":1,"gid":2,"size":3,"mtime_ns":-5,"nlink":1,"rdev":0,"xattrs":{"user.a":"00ff"},"target":"x"}"#;
-        let manifest = parse(line).unwrap();
+        let line = r#"{"path":"/a\\xff\\\\","type":"symlink","mode":"0777","uid":1,"gid":2,
+            "size":3,"mtime_ns":-5,"nlink":1,"rdev":0,"xattrs":{"user.a":"00ff"},"target":"x"}"#;
+        let line = line.replace('\n', "");
+        let manifest = parse(&line).unwrap();
         let entry = &manifest[&b"a\xff\\".to_vec()];
         assert_eq!((entry.mode, entry.mtime_ns), (0o777, -5));
         assert_eq!(entry.target.as_deref(), Some("78"));

@@ -1,8 +1,8 @@
 //! A file system in memory: the reference that others are compared with.
 //!
-//! One lock around one map of inodes, ordered maps everywhere, every operation written in the words of
-//! its manual page. Speed is no goal. There is no device, so `sync` does nothing and `fiemap` is not
-//! supported; [`MemFs::remount`] imitates what an unmount and a mount do to open files.
+//! One lock around one map of inodes, ordered maps everywhere, every operation written in the words
+//! of its manual page. Speed is no goal. There is no device, so `sync` does nothing and `fiemap` is
+//! not supported; [`MemFs::remount`] imitates what an unmount and a mount do to open files.
 
 use std::collections::BTreeMap;
 

@@ -1,16 +1,17 @@
 //! Random operations on a file system and on [`MemFs`], compared step by step.
 //!
-//! A run is a pure function of its [`Config`]: operations are drawn from the seed beforehand, dealt to
-//! tasks, and carried out in a world of virtual time with that seed. Every task has a directory of its
-//! own and makes names of its own in directories that all share, so that every answer is determined
-//! although the tasks run at once; shared files are written in disjoint stripes.
+//! A run is a pure function of its [`Config`]: operations are drawn from the seed beforehand, dealt
+//! to tasks, and carried out in a world of virtual time with that seed. Every task has a directory
+//! of its own and makes names of its own in directories that all share, so that every answer is
+//! determined although the tasks run at once; shared files are written in disjoint stripes.
 //!
-//! Compared are: each answer and `errno`, each content read, each listing; after each phase the whole
-//! tree with the reference; and the whole tree, times included, before an unmount and after the mount.
-//! `ENOSPC` and `EOPNOTSUPP` are the file system's to give: the reference then skips the operation.
+//! Compared are: each answer and `errno`, each content read, each listing; after each phase the
+//! whole tree with the reference; and the whole tree, times included, before an unmount and after
+//! the mount. `ENOSPC` and `EOPNOTSUPP` are the file system's to give: the reference then skips the
+//! operation.
 //!
-//! When a run fails, operations are left out as long as it still fails, and the panic shows the seed
-//! and the operations that remain.
+//! When a run fails, operations are left out as long as it still fails, and the panic shows the
+//! seed and the operations that remain.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

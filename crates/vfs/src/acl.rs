@@ -1,8 +1,8 @@
 //! POSIX access control lists in their extended-attribute form.
 //!
-//! The wire form is what `getfattr -n system.posix_acl_access` shows on Linux: a 32-bit version (2),
-//! then entries of tag (16 bits), permissions (16) and id (32), little-endian. Semantics follow POSIX
-//! 1003.1e draft 17 and acl(5).
+//! The wire form is what `getfattr -n system.posix_acl_access` shows on Linux: a 32-bit version
+//! (2), then entries of tag (16 bits), permissions (16) and id (32), little-endian. Semantics
+//! follow POSIX 1003.1e draft 17 and acl(5).
 
 use base::Errno;
 use rt::Cred;

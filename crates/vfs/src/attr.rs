@@ -24,7 +24,8 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The type in the upper four bits of a full `st_mode`, or `None` for a value that means nothing.
+    /// The type in the upper four bits of a full `st_mode`, or `None` for a value that means
+    /// nothing.
     pub fn from_mode(mode: u32) -> Option<FileType> {
         Some(match mode >> 12 & 0xf {
             1 => FileType::Fifo,
@@ -61,7 +62,8 @@ impl FileType {
         }
     }
 
-    /// A word for messages and JSON: `file`, `directory`, `symlink`, `fifo`, `char`, `block`, `socket`.
+    /// A word for messages and JSON: `file`, `directory`, `symlink`, `fifo`, `char`, `block`,
+    /// `socket`.
     pub fn word(self) -> &'static str {
         match self {
             FileType::Fifo => "fifo",
@@ -246,14 +248,16 @@ pub struct StatFs {
 /// What fallocate(2) is to do with a byte range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FallocMode {
-    /// Allocate space that reads as zeros where nothing is allocated; grow the file unless `keep_size`.
+    /// Allocate space that reads as zeros where nothing is allocated; grow the file unless
+    /// `keep_size`.
     Allocate {
         /// The size stays.
         keep_size: bool,
     },
     /// Make a hole; the size stays.
     PunchHole,
-    /// Make the range read as zeros, keeping or allocating its space; grow the file unless `keep_size`.
+    /// Make the range read as zeros, keeping or allocating its space; grow the file unless
+    /// `keep_size`.
     ZeroRange {
         /// The size stays.
         keep_size: bool,
@@ -293,7 +297,8 @@ pub struct FileExtent {
     pub state: ExtentState,
 }
 
-/// A device number as stat(2) encodes it: 12 bits of major and 8 of minor in the low 20 bits, the rest above.
+/// A device number as stat(2) encodes it: 12 bits of major and 8 of minor in the low 20 bits, the
+/// rest above.
 pub fn makedev(major: u32, minor: u32) -> u64 {
     let (major, minor) = (u64::from(major), u64::from(minor));
     (major & 0xffff_f000) << 32 | (major & 0xfff) << 8 | (minor & 0xffff_ff00) << 12 | minor & 0xff

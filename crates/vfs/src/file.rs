@@ -112,8 +112,8 @@ impl File {
     /// Writes at the position (with `APPEND` at the end of the file) and moves it behind.
     ///
     /// # Errors
-    /// `EBADF` not open for writing; those of the file system's `write` and, with `SYNC` or `DSYNC`,
-    /// of its `fsync`.
+    /// `EBADF` not open for writing; those of the file system's `write` and, with `SYNC` or
+    /// `DSYNC`, of its `fsync`.
     pub fn write(&self, cx: &mut Cx, data: &[u8]) -> Result<usize, Errno> {
         let mut position = self.position.lock(cx);
         if self.flags.contains(OpenFlags::APPEND) && self.flags.contains(OpenFlags::WRITE) {

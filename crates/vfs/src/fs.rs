@@ -17,7 +17,8 @@ pub const XATTR_SIZE_MAX: usize = 65536;
 /// Is this a name that can be created or removed?
 ///
 /// # Errors
-/// `ENOENT` for an empty name, `EINVAL` for a slash or NUL inside, `ENAMETOOLONG` above [`NAME_MAX`].
+/// `ENOENT` for an empty name, `EINVAL` for a slash or NUL inside, `ENAMETOOLONG` above
+/// [`NAME_MAX`].
 pub fn check_name(name: &[u8]) -> Result<(), Errno> {
     if name.is_empty() {
         return Err(Errno::ENOENT);
@@ -33,26 +34,28 @@ pub fn check_name(name: &[u8]) -> Result<(), Errno> {
 
 /// A mounted file system: operations on inode numbers.
 ///
-/// **Division of work.** An implementation does exactly what it is asked: it checks what concerns its
-/// own structure (types, names, existence, space) and no permission, applies no umask, no set-group-id
-/// inheritance and no default ACL, and clears no set-id bit. [`crate::Namespace`] does that above it.
-/// Two things concern the ACL of an inode itself and are the file system's: a `mode` given to
-/// [`setattr`](Self::setattr) also changes a stored access ACL ([`crate::acl::Acl::chmod`]), and setting
-/// `system.posix_acl_access` also changes the mode ([`crate::acl::Acl::mode_bits`]).
+/// **Division of work.** An implementation does exactly what it is asked: it checks what concerns
+/// its own structure (types, names, existence, space) and no permission, applies no umask, no
+/// set-group-id inheritance and no default ACL, and clears no set-id bit. [`crate::Namespace`] does
+/// that above it. Two things concern the ACL of an inode itself and are the file system's: a `mode`
+/// given to [`setattr`](Self::setattr) also changes a stored access ACL
+/// ([`crate::acl::Acl::chmod`]), and setting `system.posix_acl_access` also changes the mode
+/// ([`crate::acl::Acl::mode_bits`]).
 ///
-/// **Names** are bytes, 1..=255, without `/` and NUL ([`check_name`]). `lookup` knows `.` and `..` (the
-/// parent of the root is the root).
+/// **Names** are bytes, 1..=255, without `/` and NUL ([`check_name`]). `lookup` knows `.` and `..`
+/// (the parent of the root is the root).
 ///
-/// **Inode numbers** stay valid while the inode has a name or is open; afterwards `ESTALE`. An inode
-/// without names that is open ([`open`](Self::open)) lives until its last [`release`](Self::release).
+/// **Inode numbers** stay valid while the inode has a name or is open; afterwards `ESTALE`. An
+/// inode without names that is open ([`open`](Self::open)) lives until its last
+/// [`release`](Self::release).
 ///
 /// **Blocking.** Every method with `cx` may park: it may read the device, wait for log space or for
 /// other tasks. Methods may be called from many tasks at once.
 ///
 /// # Errors
-/// Besides those of each method: `EIO` device failed, `EUCLEAN` the image is damaged there, `EROFS` a
-/// change on a read-only mount, `ENOSPC` no block or inode is left, `ESTALE` no such inode, `ENOTDIR`
-/// where `dir` is not a directory.
+/// Besides those of each method: `EIO` device failed, `EUCLEAN` the image is damaged there, `EROFS`
+/// a change on a read-only mount, `ENOSPC` no block or inode is left, `ESTALE` no such inode,
+/// `ENOTDIR` where `dir` is not a directory.
 pub trait FileSystem: Send + Sync {
     /// The kind of file system for messages: `ext2`, `ext4`, `memfs`, ..
     fn name(&self) -> &'static str;
@@ -72,26 +75,27 @@ pub trait FileSystem: Send + Sync {
     /// Changes attributes; either all that is given is applied or nothing.
     ///
     /// # Errors
-    /// With `size`: `EISDIR` for a directory, `EINVAL` for other non-regular files, `EFBIG` beyond the
-    /// largest file.
+    /// With `size`: `EISDIR` for a directory, `EINVAL` for other non-regular files, `EFBIG` beyond
+    /// the largest file.
     fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno>;
 
     /// Creates a node of any type under a new name.
     ///
     /// # Errors
-    /// `EEXIST` the name exists (also `.` and `..`); `ENOENT` the directory itself was removed or the
-    /// target of a symlink is empty; `ENAMETOOLONG` name or target too long; `EMLINK` a further
+    /// `EEXIST` the name exists (also `.` and `..`); `ENOENT` the directory itself was removed or
+    /// the target of a symlink is empty; `ENAMETOOLONG` name or target too long; `EMLINK` a further
     /// subdirectory does not fit; `EINVAL` bad name.
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno>;
 
     /// Gives an inode a further name.
     ///
     /// # Errors
-    /// `EPERM` a directory; `EEXIST`; `EMLINK` too many names; `ENOENT` `ino` has no name any more or
-    /// the directory was removed; `ENAMETOOLONG`, `EINVAL` bad name.
+    /// `EPERM` a directory; `EEXIST`; `EMLINK` too many names; `ENOENT` `ino` has no name any more
+    /// or the directory was removed; `ENAMETOOLONG`, `EINVAL` bad name.
     fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno>;
 
-    /// Removes a name of anything but a directory. The inode goes with its last name and last release.
+    /// Removes a name of anything but a directory. The inode goes with its last name and last
+    /// release.
     ///
     /// # Errors
     /// `ENOENT`; `EISDIR` a directory (also `.` and `..`); `ENAMETOOLONG`.
@@ -133,8 +137,8 @@ pub trait FileSystem: Send + Sync {
     /// entry refused that way is not counted as seen. `.` and `..` are listed, first.
     ///
     /// A name that exists during the whole listing comes exactly once, also when others are created
-    /// and removed meanwhile and when the listing is continued with a cookie after a remount. `emit`
-    /// is called with the directory locked: it must not call this file system.
+    /// and removed meanwhile and when the listing is continued with a cookie after a remount.
+    /// `emit` is called with the directory locked: it must not call this file system.
     fn readdir(
         &self,
         cx: &mut Cx,
@@ -149,7 +153,8 @@ pub trait FileSystem: Send + Sync {
     /// Counts a close. At the last one an inode without names is freed.
     fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno>;
 
-    /// Reads up to `buf.len()` bytes at byte `offset`; less only at the end of the file, 0 behind it.
+    /// Reads up to `buf.len()` bytes at byte `offset`; less only at the end of the file, 0 behind
+    /// it.
     ///
     /// # Errors
     /// `EISDIR`; `EINVAL` other non-regular files.
@@ -164,8 +169,9 @@ pub trait FileSystem: Send + Sync {
 
     /// Writes at the end of the file; answers where it began and how much was written.
     ///
-    /// The default reads the size and writes there; two tasks that append at once may then overwrite
-    /// each other, so a file system that can hold the inode over both steps does it itself.
+    /// The default reads the size and writes there; two tasks that append at once may then
+    /// overwrite each other, so a file system that can hold the inode over both steps does it
+    /// itself.
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
@@ -174,7 +180,8 @@ pub trait FileSystem: Send + Sync {
         Ok((start, self.write(cx, ino, start, data)?))
     }
 
-    /// Reads past the page cache (`O_DIRECT`). Offset and length are multiples of the logical block.
+    /// Reads past the page cache (`O_DIRECT`). Offset and length are multiples of the logical
+    /// block.
     ///
     /// # Errors
     /// `EINVAL` not aligned, or direct I/O is not supported (the default).
@@ -188,7 +195,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EINVAL)
     }
 
-    /// Writes past the page cache (`O_DIRECT`). Offset and length are multiples of the logical block.
+    /// Writes past the page cache (`O_DIRECT`). Offset and length are multiples of the logical
+    /// block.
     ///
     /// # Errors
     /// `EINVAL` not aligned, or direct I/O is not supported (the default).
@@ -250,12 +258,12 @@ pub trait FileSystem: Send + Sync {
     /// [`crate::acl`], whatever the disk holds.
     ///
     /// # Errors
-    /// `ENODATA`; `EOPNOTSUPP` unknown prefix; `EINVAL` nothing after the prefix; `ERANGE` name above
-    /// [`XATTR_NAME_MAX`].
+    /// `ENODATA`; `EOPNOTSUPP` unknown prefix; `EINVAL` nothing after the prefix; `ERANGE` name
+    /// above [`XATTR_NAME_MAX`].
     fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno>;
 
-    /// Sets an extended attribute. Setting the access ACL sets the mode bits with it, and an ACL that
-    /// the mode bits alone express is not stored. ctime becomes now.
+    /// Sets an extended attribute. Setting the access ACL sets the mode bits with it, and an ACL
+    /// that the mode bits alone express is not stored. ctime becomes now.
     ///
     /// # Errors
     /// `EEXIST`, `ENODATA` by `flags`; `E2BIG` value above [`XATTR_SIZE_MAX`]; `ENOSPC` it does not

@@ -10,11 +10,11 @@
 //!                     ext4, xfs, nfs, memfs
 //! ```
 //!
-//! A file system implements [`FileSystem`]: operations on inode numbers, as FUSE and NFS need them. It
-//! does exactly what it is asked and checks no permission. [`Namespace`] is the system-call layer: it
-//! resolves paths ([`path`]), checks the credentials of the task ([`permission`]), lets a new file
-//! inherit group and ACL from its directory, and clears set-id bits. [`File`] is an open file with
-//! flags and a position.
+//! A file system implements [`FileSystem`]: operations on inode numbers, as FUSE and NFS need them.
+//! It does exactly what it is asked and checks no permission. [`Namespace`] is the system-call
+//! layer: it resolves paths ([`path`]), checks the credentials of the task ([`permission`]), lets a
+//! new file inherit group and ACL from its directory, and clears set-id bits. [`File`] is an open
+//! file with flags and a position.
 //!
 //! A typical sequence:
 //!
@@ -28,8 +28,8 @@
 //!
 //! File systems that keep data in the `cache` crate's folios use [`direct`] for `O_DIRECT`.
 //!
-//! Not modelled compared with Linux: mounts below mounts, `chroot`, user namespaces, leases, `flock`
-//! and POSIX locks, `atime` updates by reading (the callers of this crate decide that).
+//! Not modelled compared with Linux: mounts below mounts, `chroot`, user namespaces, leases,
+//! `flock` and POSIX locks, `atime` updates by reading (the callers of this crate decide that).
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

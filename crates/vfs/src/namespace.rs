@@ -171,7 +171,8 @@ impl Namespace {
     /// Makes a regular file, device, fifo or socket.
     ///
     /// # Errors
-    /// As [`mkdir`](Self::mkdir); `EPERM` a directory, a symlink, or a device made by others than root.
+    /// As [`mkdir`](Self::mkdir); `EPERM` a directory, a symlink, or a device made by others than
+    /// root.
     pub fn mknod(
         &self,
         cx: &mut Cx,

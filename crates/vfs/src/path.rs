@@ -1,7 +1,7 @@
 //! Path walk: from bytes with slashes to an inode, as path_resolution(7) describes it.
 //!
-//! Every directory that is passed needs search permission of the task's credentials. Symlinks on the
-//! way are followed, 40 of them at the most. `..` of the root is the root.
+//! Every directory that is passed needs search permission of the task's credentials. Symlinks on
+//! the way are followed, 40 of them at the most. `..` of the root is the root.
 
 use base::{Errno, Ino};
 use rt::Cx;

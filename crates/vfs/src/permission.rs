@@ -35,7 +35,8 @@ bitflags! {
     }
 }
 
-/// May the task of `cx` access this inode? May park: reads the ACL where the mode bits leave it open.
+/// May the task of `cx` access this inode? May park: reads the ACL where the mode bits leave it
+/// open.
 ///
 /// # Errors
 /// `EACCES`; `EPERM` writing to an immutable inode; those of reading the ACL.
@@ -84,8 +85,8 @@ pub fn in_group(cred: &Cred, gid: u32) -> bool {
 /// May the task remove or replace `victim`'s name in `dir`? Write access to `dir` is checked too.
 ///
 /// # Errors
-/// `EACCES` no write or search access; `EPERM` sticky directory and neither owner, or an append-only
-/// or immutable flag is in the way.
+/// `EACCES` no write or search access; `EPERM` sticky directory and neither owner, or an
+/// append-only or immutable flag is in the way.
 pub fn may_delete(
     cx: &mut Cx,
     fs: &dyn FileSystem,
@@ -99,9 +100,9 @@ pub fn may_delete(
     if sticky || fixed { Err(Errno::EPERM) } else { Ok(()) }
 }
 
-/// May the task change these attributes? Answers the request as it is to be carried out: set-id bits
-/// are dropped where chown and truncate drop them, and set-group-id where a stranger to the group
-/// sets the mode. `size` needs write access, which is the caller's to check.
+/// May the task change these attributes? Answers the request as it is to be carried out: set-id
+/// bits are dropped where chown and truncate drop them, and set-group-id where a stranger to the
+/// group sets the mode. `size` needs write access, which is the caller's to check.
 ///
 /// # Errors
 /// `EPERM`: not the owner, or owner and group that only root may give, or an immutable inode.
@@ -138,8 +139,8 @@ pub fn may_set(cred: &Cred, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Errno
     Ok(set)
 }
 
-/// The mode after a write by somebody who is not root: without set-user-id, and without set-group-id
-/// where the group may execute (else that bit means mandatory locking and stays).
+/// The mode after a write by somebody who is not root: without set-user-id, and without
+/// set-group-id where the group may execute (else that bit means mandatory locking and stays).
 pub fn without_set_id(mode: u16) -> u16 {
     let group = if mode & 0o010 != 0 { S_ISGID } else { 0 };
     mode & !(S_ISUID | group)

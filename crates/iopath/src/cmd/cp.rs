@@ -295,7 +295,8 @@ fn into_host(path: &Path, side: &Side, sources: usize) -> (PathBuf, Vec<u8>) {
     (above, name)
 }
 
-/// Copies a host tree into a mounted file system: for callers that have one, such as demonstrations.
+/// Copies a host tree into a mounted file system: for callers that have one, such as
+/// demonstrations.
 ///
 /// # Errors
 /// As [`run`].

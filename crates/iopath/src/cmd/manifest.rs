@@ -20,9 +20,9 @@ use crate::text;
 /// Print one JSON line per name: everything that a copy should keep
 #[derive(Args)]
 #[command(after_help = "\
-Names of a directory are sorted by bytes, each followed by what is below it. In paths and targets \\\\ is a backslash and \\xHH a byte that is
-not UTF-8. Values of attributes are hexadecimal. Directories have size 0: theirs is the
-format's affair.
+Names of a directory are sorted by bytes, each followed by what is below it. In paths and
+targets \\\\ is a backslash and \\xHH a byte that is not UTF-8. Values of attributes are
+hexadecimal. Directories have size 0: theirs is the format's affair.
 
 Examples:
   iopath manifest disk.img > before.jsonl

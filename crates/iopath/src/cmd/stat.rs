@@ -7,7 +7,7 @@ use anyhow::Result;
 use base::Errno;
 use clap::Args;
 use serde_json::json;
-use vfs::{ExtentState, FileExtent, FileType};
+use vfs::{Attr, ExtentState, FileExtent, FileType};
 
 use super::ls::attr_json;
 use crate::app::{App, at};
@@ -75,8 +75,25 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
         return Ok(app.out.document(&value)?);
     }
     let arrow = target.map(|t| format!(" -> {}", text::printable(&t))).unwrap_or_default();
+    app.out.line(format!("  Place: {}:{}{arrow}", session.target, text::printable(path)))?;
+    let mut lines = describe(&attr);
+    lines.extend(xattrs.iter().map(|name| format!("  Xattr: {}", text::printable(name))));
+    for extent in &extents {
+        lines.push(format!(
+            " Extent: file {} device {} length {} {}",
+            extent.offset,
+            extent.physical,
+            extent.len,
+            state(extent)
+        ));
+    }
+    lines.iter().try_for_each(|line| app.out.line(line))?;
+    Ok(())
+}
+
+/// Attributes as lines of text.
+fn describe(attr: &Attr) -> Vec<String> {
     let mut lines = vec![
-        format!("  Place: {}:{}{arrow}", session.target, text::printable(path)),
         format!(
             "   Type: {}   Inode: {}   Links: {}   Generation: {}",
             attr.kind.word(),
@@ -106,18 +123,7 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     {
         lines.extend(time.map(|time| format!("{label}: {}", text::full_time(time))));
     }
-    lines.extend(xattrs.iter().map(|name| format!("  Xattr: {}", text::printable(name))));
-    for extent in &extents {
-        lines.push(format!(
-            " Extent: file {} device {} length {} {}",
-            extent.offset,
-            extent.physical,
-            extent.len,
-            state(extent)
-        ));
-    }
-    lines.iter().try_for_each(|line| app.out.line(line))?;
-    Ok(())
+    lines
 }
 
 fn state(extent: &FileExtent) -> &'static str {

@@ -1,5 +1,5 @@
-//! Copying to the host: names are made in open directories, nothing is resolved twice, and no name of
-//! an image can lead out of the destination.
+//! Copying to the host: names are made in open directories, nothing is resolved twice, and no name
+//! of an image can lead out of the destination.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};

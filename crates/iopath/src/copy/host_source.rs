@@ -21,7 +21,8 @@ use crate::text;
 /// A file or tree of the host.
 pub struct HostSource {
     root: PathBuf,
-    /// The path of the root in the copy; empty: the root's content goes into the destination itself.
+    /// The path of the root in the copy; empty: the root's content goes into the destination
+    /// itself.
     name: Vec<u8>,
     keep: Keep,
     links: Links,

@@ -1,5 +1,5 @@
-//! Reading tar archives: v7, ustar, pax and GNU headers, with the attributes that GNU tar and bsdtar
-//! write as `SCHILY.xattr.` records.
+//! Reading tar archives: v7, ustar, pax and GNU headers, with the attributes that GNU tar and
+//! bsdtar write as `SCHILY.xattr.` records.
 //!
 //! Members whose name leads out of the archive (`..`) are refused, absolute names are taken as
 //! relative. Sparse members in GNU's formats are refused by name. Compressed archives are not
@@ -75,6 +75,13 @@ impl<R: Read> TarSource<R> {
             None => Ok(plain),
         };
         let size = number("size", raw.size)?;
+        if size > i64::MAX as u64 {
+            bail!("{}: a size of {size} bytes makes no sense", shown(&path));
+        }
+        let id = |key, plain| {
+            let id = number(key, plain)?;
+            u32::try_from(id).with_context(|| format!("{}: {key} {id} is too large", shown(&path)))
+        };
         if raw.kind == b'1' {
             let to = self.place(&target)?;
             let (path, to) = (out.store(&path), out.store(&to));
@@ -96,8 +103,8 @@ impl<R: Read> TarSource<R> {
         let meta = Meta {
             kind,
             mode: raw.mode,
-            uid: number("uid", raw.uid)? as u32,
-            gid: number("gid", raw.gid)? as u32,
+            uid: id("uid", raw.uid)?,
+            gid: id("gid", raw.gid)?,
             rdev: if kind.is_device() { raw.rdev } else { 0 },
             size: if kind == FileType::Regular { size } else { 0 },
             atime: field("atime").map_or(Ok(mtime), |value| time(value))?,

@@ -29,8 +29,8 @@ fn set_each(env: &mut Env) {
     assert_eq!(env.look(dir, "f"), all);
 }
 
-/// Nanoseconds and the years up to 2446; where a format has room for seconds up to 2038 alone (inodes
-/// of 128 bytes), the nearest time that fits.
+/// Nanoseconds and the years up to 2446; where a format has room for seconds up to 2038 alone
+/// (inodes of 128 bytes), the nearest time that fits.
 fn times(env: &mut Env) {
     let dir = env.dir;
     let file = env.file(dir, "f");

@@ -69,7 +69,8 @@ fn bad_names(env: &mut Env) {
     env.set_xattr(file, &format!("user.{}", "n".repeat(250)), b"longest");
 }
 
-/// Fills the attribute space; where it is full (`ENOSPC`) everything set before must still be there.
+/// Fills the attribute space; where it is full (`ENOSPC`) everything set before must still be
+/// there.
 fn many(env: &mut Env) {
     let file = env.file(env.dir, "f");
     let mut set = Vec::new();

@@ -94,34 +94,36 @@ pub fn rename(
     if state.node(new.0)?.attr.nlink == 0 {
         return Err(Errno::ENOENT);
     }
+    let moved = i32::from(source_dir);
     match target {
         Some(target) if exchange => {
             put(state, old, target, now)?;
-            if state.is_dir(target) {
-                state.touch_dir(old.0, now, 1);
-                state.touch_dir(new.0, now, -1);
-            }
+            let back = i32::from(state.is_dir(target));
+            state.touch_dir(old.0, now, back);
+            state.touch_dir(new.0, now, -back);
         }
         Some(target) => {
-            match (source_dir, state.is_dir(target)) {
-                (true, false) => return Err(Errno::ENOTDIR),
-                (false, true) => return Err(Errno::EISDIR),
-                (true, true) if !state.is_empty(target) => return Err(Errno::ENOTEMPTY),
-                _ => {}
-            }
-            if source_dir {
-                state.touch_dir(new.0, now, -1);
-            }
+            may_replace(state, source_dir, target)?;
+            state.touch_dir(new.0, now, -moved);
             state.node(old.0)?.names()?.remove(old.1);
             state.drop_link(target, now);
         }
         None => state.node(old.0)?.names()?.remove(old.1),
     }
     put(state, new, source, now)?;
-    let moved = i32::from(source_dir);
     state.touch_dir(old.0, now, -moved);
     state.touch_dir(new.0, now, moved);
     Ok(())
+}
+
+/// May `target` give way to something that is a directory, or is not?
+fn may_replace(state: &State, source_dir: bool, target: Ino) -> Result<(), Errno> {
+    match (source_dir, state.is_dir(target)) {
+        (true, false) => Err(Errno::ENOTDIR),
+        (false, true) => Err(Errno::EISDIR),
+        (true, true) if !state.is_empty(target) => Err(Errno::ENOTEMPTY),
+        _ => Ok(()),
+    }
 }
 
 /// Lets a name lead to `ino`, whose `..` follows.

@@ -1,7 +1,7 @@
 //! The operations of the model and how they are drawn.
 //!
-//! Operands are numbers that are taken modulo what exists when the operation runs, so that a list from
-//! which operations were left out still means something.
+//! Operands are numbers that are taken modulo what exists when the operation runs, so that a list
+//! from which operations were left out still means something.
 
 use base::Rng;
 use vfs::{FallocMode, FileType, RenameFlags, SetAttr, XattrFlags};
