@@ -292,6 +292,7 @@ impl Ext4 {
             core.mode & 0xf000 == 0x4000
         });
         self.mark_inode_dirty(cx, handle, inode)?;
+        inode.with(cx, |core| core.freed = true);
         self.inodes.remove(inode.ino);
         self.free_inode(cx, handle, inode.ino, is_dir)
     }

@@ -39,6 +39,8 @@ pub(crate) struct InodeCore {
     pub fresh: bool,
     /// Freed, or on its way: nobody may begin anything with it.
     pub dead: bool,
+    /// The slot may belong to another inode by now: never written again.
+    pub freed: bool,
     /// In the orphan list or file.
     pub orphan: crate::orphan::Place,
     /// Transaction of the last change.
@@ -71,6 +73,7 @@ impl InodeCore {
             times_dirty: false,
             fresh: false,
             dead: false,
+            freed: false,
             orphan: Default::default(),
             tid: None,
             datasync_tid: None,
@@ -250,11 +253,17 @@ impl Ext4 {
         if let Some(inode) = self.inodes.find(ino) {
             return if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(inode) };
         }
-        let inode = self.read_inode(cx, ino)?;
-        if inode.with(cx, |core| core.links == 0) {
-            return Err(Errno::ESTALE);
+        loop {
+            let removals = self.inodes.removals(ino);
+            let inode = self.read_inode(cx, ino)?;
+            if inode.with(cx, |core| core.links == 0) {
+                return Err(Errno::ESTALE);
+            }
+            // What was read before another task freed the inode must not come into the cache.
+            if let Some(inode) = self.inodes.insert_unless(inode, removals) {
+                return Ok(inode);
+            }
         }
-        Ok(self.inodes.insert(inode))
     }
 
     /// As [`Ext4::iget`], also for an inode without names: one of the orphan list.
@@ -380,6 +389,10 @@ impl Ext4 {
                 core.values.size = core.size;
             }
             core.times_dirty = false;
+            if core.freed {
+                // Somebody who looked before the inode was freed: its number may be another's.
+                return Ok(());
+            }
             core.tid = tid;
             let fresh = std::mem::take(&mut core.fresh);
             buffer.with_mut(|data| {

@@ -169,14 +169,15 @@ impl Ext4 {
             let blocks = extents.min(4) * credits::REMOVE_SMALL;
             let removal = if extents > 0 { credits::REMOVE + blocks } else { 0 };
             let need = removal + credits::NEW_INODE + credits::INODE;
-            // Whoever reads, writes or writes back at this moment is waited for later, without a
-            // handle.
+            // Nobody may be in the middle of giving it blocks or attributes. Inside a handle these
+            // locks cannot be waited for: whoever holds one makes the inode an orphan.
             if let Some(rwsem) = inode.rwsem.try_write()
                 && let Some(writeback) = inode.writeback.try_lock()
+                && let Some(xattr) = inode.xattr_lock.try_lock()
                 && handle.ensure(cx, need)?
             {
                 let done = self.delete_in_handle(cx, handle, inode)?;
-                drop((writeback, rwsem));
+                drop((xattr, writeback, rwsem));
                 if done {
                     return Ok(Deferred::Nothing);
                 }
@@ -187,7 +188,8 @@ impl Ext4 {
         Ok(if open { Deferred::Nothing } else { Deferred::Delete })
     }
 
-    /// Frees a small inode within the caller's handle. False where somebody opened it meanwhile.
+    /// Frees a small inode within the caller's handle, under its locks. False where somebody opened it
+    /// or gave it attributes meanwhile.
     fn delete_in_handle(
         &self,
         cx: &mut Cx,
@@ -195,7 +197,7 @@ impl Ext4 {
         inode: &Arc<Inode>,
     ) -> Result<bool, Errno> {
         let mine = inode.with(cx, |core| {
-            let mine = core.opens == 0 && !core.dead;
+            let mine = core.opens == 0 && !core.dead && core.file_acl == 0;
             core.dead |= mine;
             mine
         });
@@ -232,6 +234,7 @@ impl Ext4 {
             core.mode & 0xf000 == 0x4000
         });
         self.mark_inode_dirty(cx, handle, inode)?;
+        inode.with(cx, |core| core.freed = true);
         self.inodes.remove(inode.ino);
         self.free_inode(cx, handle, inode.ino, is_dir)
     }

@@ -260,6 +260,9 @@ pub(crate) fn set_in(
     flags: XattrFlags,
 ) -> Result<bool, Errno> {
     let _guard = inode.xattr_lock.lock(cx);
+    if inode.with(cx, |core| core.dead) {
+        return Err(Errno::ESTALE);
+    }
     write_fresh(fs, cx, handle, inode)?;
     let (mut inside, mut outside) = load(fs, cx, inode)?;
     let same = |x: &Xattr| x.name_index == name.index && x.name == name.rest;
@@ -401,10 +404,11 @@ pub(crate) fn delete_inode(
     handle: &mut Handle,
     inode: &Arc<Inode>,
 ) -> Result<(), Errno> {
+    // Whoever comes later finds the inode dead.
+    let _guard = inode.xattr_lock.lock(cx);
     if inode.with(cx, |core| core.file_acl) == 0 {
         return Ok(());
     }
-    let _guard = inode.xattr_lock.lock(cx);
     block::replace(fs, cx, handle, inode, &[])
 }
 

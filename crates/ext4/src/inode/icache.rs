@@ -17,6 +17,8 @@ struct Shard {
     slots: Vec<Option<Arc<Inode>>>,
     free: Vec<u32>,
     hand: usize,
+    /// How often an inode was taken out because it was freed.
+    removals: u64,
 }
 
 /// Finds inodes by number. Keeps about as many as its limit; those in use, open or dirty stay.
@@ -50,10 +52,28 @@ impl InodeCache {
 
     /// Puts an inode in. Where somebody was faster, his is the answer.
     pub(crate) fn insert(&self, inode: Arc<Inode>) -> Arc<Inode> {
+        self.insert_if(inode, None).expect("nothing keeps it out")
+    }
+
+    /// A number that changes whenever an inode near this number is freed.
+    pub(crate) fn removals(&self, ino: Ino) -> u64 {
+        self.shard(ino).lock_irq().removals
+    }
+
+    /// As [`InodeCache::insert`], for an inode that was read when [`InodeCache::removals`] was
+    /// `removals`. None where that has changed.
+    pub(crate) fn insert_unless(&self, inode: Arc<Inode>, removals: u64) -> Option<Arc<Inode>> {
+        self.insert_if(inode, Some(removals))
+    }
+
+    fn insert_if(&self, inode: Arc<Inode>, removals: Option<u64>) -> Option<Arc<Inode>> {
         let mut evicted: [Option<Arc<Inode>>; 2] = [None, None];
         let mut shard = self.shard(inode.ino).lock_irq();
         if let Some(&slot) = shard.slot_of.get(&inode.ino.0) {
-            return shard.slots[slot as usize].clone().expect("an indexed slot is filled");
+            return shard.slots[slot as usize].clone();
+        }
+        if removals.is_some_and(|removals| removals != shard.removals) {
+            return None;
         }
         if shard.slot_of.len() >= self.limit {
             for place in &mut evicted {
@@ -72,12 +92,13 @@ impl InodeCache {
         // Dropping an inode drops its pages; that is not done under the lock.
         drop(shard);
         drop(evicted);
-        inode
+        Some(inode)
     }
 
     /// Takes an inode out: it is being freed, and its number may soon name another one.
     pub(crate) fn remove(&self, ino: Ino) {
         let mut shard = self.shard(ino).lock_irq();
+        shard.removals += 1;
         if let Some(slot) = shard.slot_of.remove(&ino.0) {
             let gone = shard.slots[slot as usize].take();
             shard.free.push(slot);
