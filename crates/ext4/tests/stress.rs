@@ -1,0 +1,129 @@
+//! Many tasks on one mount: OS threads in real time, and explored schedules in virtual time, with
+//! caches, journals and devices that are too small. Afterwards our check and e2fsck find nothing.
+
+mod support;
+
+use device::MemoryDevice;
+use rt::{Cx, World, WorldConfig};
+use std::sync::Arc;
+use support::chaos::{self, Chaos};
+use support::*;
+use vfs::FileSystem;
+
+const CELLS: [Cell; 6] = [
+    Cell::new("ext4", 4096).journal(1024),
+    Cell::new("ext4", 1024).journal(1024),
+    Cell::new("ext3", 1024).journal(1024),
+    Cell::new("ext4", 2048).features("^has_journal"),
+    Cell::new("ext2", 1024),
+    Cell::new("ext4", 1024).features("^metadata_csum,uninit_bg").journal(1024),
+];
+
+/// Mounts, lets the tasks run, removes everything if the device was small, and unmounts.
+fn session(cx: &mut Cx, device: &Arc<MemoryDevice>, seed: u64, cache: u64, plan: Chaos) -> String {
+    let (fs, _) = mount_cached(cx, device.clone(), cache);
+    fs.sync(cx).expect("sync");
+    let before = fs.statfs(cx).expect("statfs");
+    let top = mkdir(cx, &*fs, fs.root(), "top");
+    if plan.small {
+        fill_up(cx, &*fs, top);
+    }
+    let shared: Arc<dyn FileSystem> = fs.clone();
+    let (done, full) = chaos::run(cx, &shared, top, seed, plan);
+    let names = chaos::verify(cx, &*fs);
+    if plan.small {
+        chaos::remove_tree(cx, &*fs, fs.root(), b"top");
+        fs.sync(cx).expect("sync");
+        let after = fs.statfs(cx).expect("statfs");
+        assert_eq!(after.blocks_free, before.blocks_free, "free blocks after removing everything");
+        assert_eq!(after.inodes_free, before.inodes_free, "free inodes after removing everything");
+    }
+    fs.unmount(cx).expect("unmount");
+    format!("{done} operations, {full} without space, {names} names left")
+}
+
+/// Leaves half a megabyte.
+fn fill_up(cx: &mut Cx, fs: &dyn FileSystem, top: base::Ino) {
+    let filler = create(cx, fs, top, "filler");
+    let data = vec![1; 64 << 10];
+    let mut offset = 0;
+    loop {
+        let stat = fs.statfs(cx).expect("statfs");
+        if stat.blocks_free * u64::from(stat.block_size) < 512 << 10 {
+            return;
+        }
+        offset += fs.write(cx, filler, offset, &data).expect("there is space") as u64;
+    }
+}
+
+/// What the next mount finds: everything readable, nothing wrong.
+fn judge(device: &Arc<MemoryDevice>, what: &str) {
+    rt::testing::real(|cx| {
+        let (fs, _) = mount(cx, device.clone());
+        chaos::verify(cx, &*fs);
+        fs.unmount(cx).expect("unmount");
+        checked(cx, device, what);
+    });
+    e2fsck(device, what);
+}
+
+fn in_threads(cell: Cell, bytes: u64, cache: u64, plan: Chaos, seed: u64) {
+    let what = format!("threads: {cell:?}, {bytes} bytes, cache {cache}, seed {seed}");
+    let _watchdog = Watchdog::new(what.clone(), 240);
+    let device = rt::testing::real(|cx| {
+        let device = cell.fresh(cx, bytes);
+        let done = session(cx, &device, seed, cache, plan);
+        println!("{what}: {done}");
+        device
+    });
+    judge(&device, &what);
+}
+
+fn in_a_world(cell: Cell, bytes: u64, cache: u64, plan: Chaos, seed: u64) {
+    let what = format!("world: {cell:?}, {bytes} bytes, cache {cache}, seed {seed}");
+    let _watchdog = Watchdog::new(what.clone(), 240);
+    let device = World::new(WorldConfig::exploring(seed)).run("stress", |cx| {
+        let device = cell.fresh(cx, bytes);
+        let done = session(cx, &device, seed, cache, plan);
+        println!("{what}: {done}");
+        device
+    });
+    judge(&device, &what);
+}
+
+fn cell(seed: u64) -> Cell {
+    CELLS[(seed % CELLS.len() as u64) as usize]
+}
+
+#[test]
+fn eight_threads_leave_a_sound_file_system() {
+    let plan = Chaos { tasks: 8, steps: 1500, size_max: 400_000, small: false };
+    for seed in seeds(6) {
+        let cache = if seed % 2 == 0 { 2 << 20 } else { 64 << 20 };
+        in_threads(cell(seed), 256 << 20, cache, plan, seed);
+    }
+}
+
+#[test]
+fn threads_on_a_full_device_leave_it_empty() {
+    let plan = Chaos { tasks: 8, steps: 600, size_max: 2 << 20, small: true };
+    for seed in seeds(6) {
+        in_threads(cell(seed), 16 << 20, 2 << 20, plan, seed);
+    }
+}
+
+#[test]
+fn explored_schedules_leave_a_sound_file_system() {
+    let plan = Chaos { tasks: 8, steps: 150, size_max: 200_000, small: false };
+    for seed in seeds(30) {
+        in_a_world(cell(seed), 64 << 20, 2 << 20, plan, seed);
+    }
+}
+
+#[test]
+fn explored_schedules_on_a_full_device_leave_it_empty() {
+    let plan = Chaos { tasks: 6, steps: 200, size_max: 2 << 20, small: true };
+    for seed in seeds(24) {
+        in_a_world(cell(seed), 12 << 20, 2 << 20, plan, seed);
+    }
+}
