@@ -7,6 +7,7 @@ use base::Sector;
 use block::{Device, Queue, QueueConfig};
 use device::{Engine, OpenOptions};
 use ext4::format::RawSuper;
+use ext4::format::features::Access;
 use serde_json::{Value, json};
 
 use crate::app::{App, EngineArg};
@@ -153,6 +154,11 @@ pub fn ext_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, 
         let stamp = base::Timespec::from_secs(secs.into());
         if secs == 0 { Value::Null } else { json!(text::full_time(stamp)) }
     };
+    let access = match access {
+        Access::ReadWrite => "read-write",
+        Access::ReadOnly => "read-only",
+        Access::Refused => "refused",
+    };
     let unsupported: Vec<String> = reasons.iter().map(|reason| reason.to_string()).collect();
     Ok(vec![
         ("label", name(raw.label())),
@@ -167,7 +173,7 @@ pub fn ext_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, 
         ("inode_size", json!(raw.s_inode_size.get())),
         ("blocks_per_group", json!(raw.s_blocks_per_group.get())),
         ("features", features.to_string().split(' ').map(|name| json!(name)).collect()),
-        ("access", json!(format!("{access:?}"))),
+        ("access", json!(access)),
         ("obstacles", json!(unsupported)),
         ("last_mounted", name(raw.last_mounted())),
         ("made", time(raw.s_mkfs_time.get())),

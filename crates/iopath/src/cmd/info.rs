@@ -75,6 +75,7 @@ fn show(app: &mut App, facts: Vec<(&str, Value)>) -> Result<()> {
         let shown = match &value {
             Value::Null => continue,
             Value::String(text) if text.is_empty() => continue,
+            Value::Array(items) if items.is_empty() => continue,
             Value::String(text) => text.clone(),
             Value::Number(number) if key == "size" => {
                 format!("{number} bytes ({})", text::size(number.as_u64().unwrap_or(0)))

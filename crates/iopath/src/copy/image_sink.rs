@@ -139,7 +139,11 @@ impl ImageSink {
         let dir = self.dir(cx, above)?;
         let node = NewNode {
             kind: meta.kind,
-            mode: if meta.kind == FileType::Symlink { 0o777 } else { meta.mode },
+            mode: match meta.kind {
+                FileType::Symlink => 0o777,
+                _ if self.keep.all => meta.mode,
+                _ => meta.mode & 0o777,
+            },
             uid: if self.keep.all { meta.uid } else { 0 },
             gid: if self.keep.all { meta.gid } else { 0 },
             rdev: meta.rdev,
