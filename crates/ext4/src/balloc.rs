@@ -1,10 +1,10 @@
 //! Block bitmaps: loading them, and taking and giving back blocks on the disk.
 //!
-//! Each group has two views of its blocks. The *bitmap* in the buffer is what the disk will say when
-//! the transaction has committed. The *map* in memory is what the allocator may take: a block is
-//! busy in the map from the moment it is claimed (before the bitmap says so) until the transaction
-//! that freed it has committed (after the bitmap says free). So a block never gets new content while
-//! a crash could still bring its old owner back.
+//! Each group has two views of its blocks. The *bitmap* in the buffer is what the disk will say
+//! when the transaction has committed. The *map* in memory is what the allocator may take: a block
+//! is busy in the map from the moment it is claimed (before the bitmap says so) until the
+//! transaction that freed it has committed (after the bitmap says free). So a block never gets new
+//! content while a crash could still bring its old owner back.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

@@ -205,8 +205,8 @@ impl Ext4 {
         near.map_or(0, |block| block + 1)
     }
 
-    /// Gives blocks to the hole at `lblk`, at most `want`: needs `credits::map(3)`. The inode must
-    /// be marked dirty afterwards.
+    /// Gives blocks to a hole, as `request` says but with a goal of its own: needs
+    /// `credits::map(3)`. The inode must be marked dirty afterwards.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EIO`, `EUCLEAN`.
@@ -216,10 +216,9 @@ impl Ext4 {
         handle: &mut Handle,
         inode: &Inode,
         prealloc: &mut Prealloc,
-        lblk: u32,
-        want: u32,
-        purpose: Purpose,
+        request: Request,
     ) -> Result<Extent, Errno> {
+        let Request { lblk, want, purpose, .. } = request;
         let indices = self.indices(lblk)?;
         let mut slots = self.walk(cx, inode, lblk, &indices)?;
         while slots.len() < indices.len() {

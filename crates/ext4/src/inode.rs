@@ -326,8 +326,8 @@ impl Ext4 {
         self.inode_slot_of(cx, ino, false)
     }
 
-    /// As [`Ext4::inode_slot`]. For a `fresh` inode, whose slot holds nothing yet, a block whose other
-    /// inodes are all free is not read but taken as zeroes.
+    /// As [`Ext4::inode_slot`]. For a `fresh` inode, whose slot holds nothing yet, a block whose
+    /// other inodes are all free is not read but taken as zeroes.
     fn inode_slot_of(
         &self,
         cx: &mut Cx,

@@ -5,10 +5,10 @@
 //! - [`mkfs`](mod@mkfs) makes a file system with the decisions of `mke2fs`.
 //! - [`Ext4`] is a mounted file system: [`Ext4::mount`], then [`vfs::FileSystem`].
 //!
-//! Inside, from below: groups and bitmaps (`balloc`, `mballoc`, `ialloc`), inodes (`inode`), the maps
-//! from file to device blocks (`map`, `extents`, `indirect`), file data (`file`, `truncate`,
-//! `fallocate`, `seek`), orphans, and the handles that make all of it atomic (`ext4_jbd2`). The lock
-//! order is told in `super_`.
+//! Inside, from below: groups and bitmaps (`balloc`, `mballoc`, `ialloc`), inodes (`inode`), the
+//! maps from file to device blocks (`map`, `extents`, `indirect`), file data (`file`, `truncate`,
+//! `fallocate`, `seek`), orphans, and the handles that make all of it atomic (`ext4_jbd2`). The
+//! lock order is told in `super_`.
 //!
 //! Compared with Linux, not supported and refused by name: bigalloc, inline data, encryption,
 //! case-insensitive directories, quota, multi-mount protection; and online resizing.

@@ -157,7 +157,8 @@ impl Ext4 {
     ) -> Result<Mapped, Errno> {
         let purpose = create.purpose;
         if !inode.has_extents(cx) {
-            let extent = self.indirect_alloc(cx, handle, inode, prealloc, lblk, len, purpose)?;
+            let request = Request { goal: 0, want: len, lblk, purpose };
+            let extent = self.indirect_alloc(cx, handle, inode, prealloc, request)?;
             let (len, pblk) = (extent.len, extent.start);
             return Ok(Mapped { lblk, len, pblk, state: State::Written });
         }

@@ -148,7 +148,7 @@ impl Ext4 {
         }
         let mut unused = Prealloc::default();
         let prealloc = prealloc.unwrap_or(&mut unused);
-        let (start, len) = match self.from_prealloc(prealloc, request) {
+        let (start, len) = match self.take_prealloc(prealloc, request) {
             Some(found) => found,
             None => self.claim_blocks(cx, inode, prealloc, request)?,
         };
@@ -177,7 +177,7 @@ impl Ext4 {
         if free - kept < 1 { Err(Errno::ENOSPC) } else { Ok(()) }
     }
 
-    fn from_prealloc(&self, prealloc: &mut Prealloc, request: Request) -> Option<(u64, u32)> {
+    fn take_prealloc(&self, prealloc: &mut Prealloc, request: Request) -> Option<(u64, u32)> {
         if prealloc.len == 0 || request.purpose == Purpose::Metadata {
             return None;
         }

@@ -258,7 +258,7 @@ impl Mounting {
         let (group, _) = fs.geometry.inode_group(ino)?;
         let desc = fs.groups[group as usize].state.lock(cx).desc;
         desc.check_places(group, &fs.geometry)?;
-        let inode = fs.iget_orphan(cx, ino)?;
+        let inode = fs.iget_orphan(cx, ino).map_err(|errno| unused(errno, ino))?;
         let blocks = fs.blocks_of(inode.size(cx));
         let mut extents = Vec::new();
         let mut lblk = 0;
@@ -286,6 +286,14 @@ impl Mounting {
         let area = JournalArea::internal(extents);
         let (journal, report) = Journal::open(cx, self.buffers.clone(), area, options)?;
         Ok((journal, report))
+    }
+}
+
+/// A special inode that is not in use is damage, not a stale number.
+fn unused(errno: Errno, ino: Ino) -> MountError {
+    match errno {
+        Errno::ESTALE => CorruptKind::InodeMode { mode: 0 }.at(At::Inode(ino)).into(),
+        other => other.into(),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Orphans: inodes that a crash must not leave behind half done. An inode is one from the moment its
-//! last name goes until it is freed, and while it is being truncated.
+//! Orphans: inodes that a crash must not leave behind half done. An inode is one from the moment
+//! its last name goes until it is freed, and while it is being truncated.
 //!
 //! Two forms on the disk: a list that begins in the superblock and goes on through the inodes' time
 //! of deletion, or (feature `orphan_file`) a file with slots for inode numbers. The file keeps many
@@ -201,7 +201,13 @@ impl Ext4 {
         if ino.0 == 0 {
             return Ok(());
         }
-        let inode = self.iget(cx, ino)?;
+        let inode = match self.iget(cx, ino) {
+            Err(Errno::ESTALE) => {
+                let kind = CorruptKind::InodeMode { mode: 0 };
+                return Err(self.corrupt_kind(cx, kind, At::Inode(ino)));
+            }
+            other => other?,
+        };
         // Keeps it in the cache, where the checksums find its generation.
         inode.with(cx, |core| core.opens += 1);
         let blocks = inode.size(cx) >> self.geometry.block_bits;

@@ -169,8 +169,8 @@ impl Ext4 {
         self.stamp(cx.realtime())
     }
 
-    /// A time as inodes can store it: whole seconds up to 2038 in those of 128 bytes, nanoseconds up
-    /// to 2446 in larger ones, the nearest where it lies outside.
+    /// A time as inodes can store it: whole seconds up to 2038 in those of 128 bytes, nanoseconds
+    /// up to 2446 in larger ones, the nearest where it lies outside.
     #[inline]
     pub(crate) fn stamp(&self, time: Timespec) -> Timespec {
         let wide = self.geometry.inode_size > 128;

@@ -436,8 +436,8 @@ fn large_files_pass_through_small_caches_and_journals() {
     }
 }
 
-/// Goal: many real threads write, sync, read and remove at once on one mount, with a small cache and
-/// journal; nothing hangs, all data are right, e2fsck is content.
+/// Goal: many real threads write, sync, read and remove at once on one mount, with a small cache
+/// and journal; nothing hangs, all data are right, e2fsck is content.
 #[test]
 fn many_threads_work_on_one_mount() {
     for args in
