@@ -1,7 +1,7 @@
 //! A read-only check of a whole file system: our own `fsck -n`.
 //!
-//! Every rule has a stable name ([`Rule`]) and every violation is one [`Finding`] with the place and
-//! the numbers. What cannot be trusted is not followed, and what follows from it is not reported: a
+//! Every rule has a stable name ([`Rule`]) and every violation is one [`Finding`] with the place
+//! and the numbers. What cannot be trusted is not followed, and what follows from it is not reported: a
 //! file whose extents are broken does not make all its blocks leak.
 //!
 //! Passes, as in e2fsck: superblock, groups and system files; inodes and their blocks; names;
@@ -10,8 +10,8 @@
 //! written.
 //!
 //! Memory: two bits per block, 16 bytes per inode in use, the names' hashes of one directory at a
-//! time, and 24 bytes per run of directory blocks. Time is bounded by the size of the device: a block
-//! that maps others is followed once, whoever names it.
+//! time, and 24 bytes per run of directory blocks. Time is bounded by the size of the device: a
+//! block that maps others is followed once, whoever names it.
 //!
 //! Source: kernel `Documentation/filesystems/ext4/`, and the verdicts of e2fsck on broken images.
 

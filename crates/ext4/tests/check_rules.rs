@@ -12,8 +12,8 @@ use defects::{Base, Defect};
 use ext4::check::Rule;
 use testkit::judge::LoopMount;
 
-/// Makes a base image and lets the kernel fill it. Identifiers are fixed, so that names have the same
-/// hashes in every run.
+/// Makes a base image and lets the kernel fill it. Identifiers are fixed, so that names have the
+/// same hashes in every run.
 fn base(scratch: &Scratch, base: Base) -> Image {
     let uuid = "11223344-5566-4788-89aa-bbccddeeff01";
     let mut args =

@@ -334,8 +334,8 @@ fn the_kernel_mounts_and_writes_our_images() {
     }
 }
 
-/// Goal: `mkfs` on a queue writes what its plan says, in few requests, and twice the same in virtual
-/// time.
+/// Goal: `mkfs` on a queue writes what its plan says, in few requests, and twice the same in
+/// virtual time.
 #[test]
 fn mkfs_through_the_queue_is_the_plan() {
     let scratch = Scratch::new();

@@ -155,7 +155,7 @@ impl Checker<'_> {
         info.used = true;
         info.nameless = true;
         self.findings.counts().inodes_used += 1;
-        if values.blocks != 0 {
+        if values.block.iter().any(|&byte| byte != 0) {
             self.walk(ino, values, false)?;
         }
         Ok(())

@@ -200,6 +200,8 @@ impl Rule {
     /// How bad a violation is.
     pub fn severity(self) -> Severity {
         match self {
+            // The kernel brings the sums up to date at unmount, and counts them anew at mount.
+            Rule::SuperFreeBlocks | Rule::SuperFreeInodes => Severity::Note,
             Rule::SuperNotClean | Rule::OrphanInodes | Rule::JournalNeedsRecovery => Severity::Note,
             _ => Severity::Error,
         }

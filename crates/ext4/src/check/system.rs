@@ -204,8 +204,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The resize inode: its double indirect block names the reserved descriptor blocks, and each of
-    /// those names its copies.
+    /// The resize inode: its double indirect block names the reserved descriptor blocks, and each
+    /// of those names its copies.
     ///
     /// # Errors
     /// The device's.

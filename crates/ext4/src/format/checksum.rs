@@ -88,8 +88,8 @@ impl Checksums {
         }
     }
 
-    /// A bitmap's checksum; `bits` is the number of clusters or of inodes per group. A descriptor of
-    /// 32 bytes keeps only the low half.
+    /// A bitmap's checksum; `bits` is the number of clusters or of inodes per group. A descriptor
+    /// of 32 bytes keeps only the low half.
     pub fn bitmap(&self, bitmap: &[u8], bits: u32) -> u32 {
         crc32c(self.seed, &bitmap[..bits as usize / 8])
     }

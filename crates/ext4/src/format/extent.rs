@@ -263,7 +263,8 @@ impl<'a> Node<'a> {
         low.checked_sub(1)
     }
 
-    /// Checks that entries have blocks, are in order, do not overlap and point into the file system.
+    /// Checks that entries have blocks, are in order, do not overlap and point into the file
+    /// system.
     ///
     /// # Errors
     /// The first check that fails, with the entry's index.

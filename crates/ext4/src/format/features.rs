@@ -261,8 +261,8 @@ impl Features {
         (reasons.first().map_or(Access::ReadWrite, |reason| reason.access), reasons)
     }
 
-    /// Sets the features of a `mke2fs -O` string: names between commas or spaces; `^name` clears one,
-    /// `none` clears all.
+    /// Sets the features of a `mke2fs -O` string: names between commas or spaces; `^name` clears
+    /// one, `none` clears all.
     ///
     /// # Errors
     /// The name that is not known.

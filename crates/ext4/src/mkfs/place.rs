@@ -106,8 +106,8 @@ impl Placed {
         }
     }
 
-    /// Takes `len` free blocks from `goal` on, in as many runs as it needs. None where there are not
-    /// so many; then nothing is taken that matters, since mkfs ends.
+    /// Takes `len` free blocks from `goal` on, in as many runs as it needs. None where there are
+    /// not so many; then nothing is taken that matters, since mkfs ends.
     pub fn take_pieces(&mut self, goal: u64, mut len: u64) -> Option<Vec<(u64, u64)>> {
         let mut pieces = Vec::new();
         let mut from = goal;
