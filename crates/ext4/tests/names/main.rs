@@ -3,6 +3,7 @@
 
 mod acls;
 mod collisions;
+mod crash;
 mod damage;
 mod full;
 mod kernel;

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use base::Ino;
-use block::{Queue, QueueConfig};
+use block::{Device, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
-use ext4::{Ext4, MkfsOptions, MountOptions};
+use ext4::{Ext4, MkfsOptions, MountError, MountOptions};
 use rt::Cx;
 use testkit::judge;
 use vfs::{FileSystem, FileType, NewNode};
+
+/// UUID and hash seed of all images, so that every run does the same.
+const UUID: &str = "6b1f4c2e-9d3a-4e57-8a10-5c7d2e9f0b34";
 
 /// An image in memory.
 #[derive(Clone)]
@@ -22,7 +25,8 @@ impl Image {
     pub fn tuned(args: &str, size_mib: u64, tune: &str) -> Image {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
-        let args: Vec<&str> = args.split_whitespace().collect();
+        let fixed = format!("-U {UUID} -E hash_seed={UUID} {args}");
+        let args: Vec<&str> = fixed.split_whitespace().collect();
         judge::mke2fs(&path, size_mib << 20, &args);
         if !tune.is_empty() {
             judge::debugfs(&path, true, tune);
@@ -51,14 +55,7 @@ impl Image {
 
     /// Mounts it.
     pub fn mount(&self, cx: &mut Cx) -> Arc<Ext4> {
-        self.mount_with(cx, MountOptions::default())
-    }
-
-    /// Mounts it with options.
-    pub fn mount_with(&self, cx: &mut Cx, options: MountOptions) -> Arc<Ext4> {
-        let queue = Queue::new(cx.runtime(), self.device.clone(), QueueConfig::default());
-        let pages = PageCache::new(cx.runtime(), PageCacheConfig::default());
-        Ext4::mount(cx, &queue.expect("a queue"), &pages, options).expect("the image mounts")
+        mount_device(cx, self.device.clone())
     }
 
     /// Asks e2fsck; the panic names the image that it keeps.
@@ -70,6 +67,19 @@ impl Image {
     pub fn to_file(&self) -> tempfile::NamedTempFile {
         judge::write_sparse(&self.device.snapshot())
     }
+}
+
+/// Mounts what is on a device.
+pub fn mount_device(cx: &mut Cx, device: Arc<dyn Device>) -> Arc<Ext4> {
+    try_mount(cx, device).expect("the image mounts")
+}
+
+/// Mounts what is on a device, if it can be mounted.
+pub fn try_mount(cx: &mut Cx, device: Arc<dyn Device>) -> Result<Arc<Ext4>, MountError> {
+    let queue = Queue::new(cx.runtime(), device, QueueConfig::default());
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::default());
+    let options = MountOptions::default();
+    Ext4::mount(cx, &queue.expect("a queue"), &pages, options)
 }
 
 /// Unmounts and asks e2fsck.
