@@ -13,6 +13,9 @@ use crate::format::inode::BASE_SIZE;
 use crate::format::super_block::{RESIZE_INO, ROOT_INO};
 use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues};
 
+/// The inode whose blocks are bad ones.
+const BAD_BLOCKS_INO: u32 = 1;
+
 /// What the later passes need to know of an inode.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct InodeInfo {
@@ -129,7 +132,7 @@ impl Checker<'_> {
         }
         let limit = (slot.len() - BASE_SIZE) as u16;
         let found = values.extra_isize;
-        if slot.len() > BASE_SIZE && (found > limit || found % 4 != 0) {
+        if slot.len() > BASE_SIZE && (found > limit || !found.is_multiple_of(4)) {
             self.findings.corrupt(&CorruptKind::ExtraIsize { found, limit }.at(at));
         } else if slot.len() > BASE_SIZE {
             self.inode_xattrs(ino, slot, found);
@@ -155,7 +158,7 @@ impl Checker<'_> {
         info.used = true;
         info.nameless = true;
         self.findings.counts().inodes_used += 1;
-        if values.block.iter().any(|&byte| byte != 0) {
+        if ino == BAD_BLOCKS_INO && values.block.iter().any(|&byte| byte != 0) {
             self.walk(ino, values, false)?;
         }
         Ok(())

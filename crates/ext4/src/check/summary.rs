@@ -173,16 +173,19 @@ impl Checker<'_> {
     }
 }
 
+/// The first bit of a kind, and how many there are.
+type Bits = Option<(u64, u64)>;
+
 /// Bits in use that the disk has not, and bits of the disk that are not in use: the first of each
 /// kind and how many. `used` may be shorter than the map: the rest is not in use.
-fn compare(used: &[u8], disk: &[u8], bits: usize) -> (Option<(u64, u64)>, Option<(u64, u64)>) {
+fn compare(used: &[u8], disk: &[u8], bits: usize) -> (Bits, Bits) {
     let (mut missing, mut leaked) = (None, None);
     let mut note = |slot: u8, bit: usize| {
-        let found: &mut Option<(u64, u64)> = if slot == 0 { &mut missing } else { &mut leaked };
+        let found: &mut Bits = if slot == 0 { &mut missing } else { &mut leaked };
         found.get_or_insert((bit as u64, 0)).1 += 1;
     };
-    for byte in 0..bits.div_ceil(8) {
-        let (ours, theirs) = (used.get(byte).copied().unwrap_or(0), disk[byte]);
+    for (byte, &theirs) in disk.iter().enumerate().take(bits.div_ceil(8)) {
+        let ours = used.get(byte).copied().unwrap_or(0);
         let mut differ = ours ^ theirs;
         while differ != 0 {
             let bit = byte * 8 + differ.trailing_zeros() as usize;
