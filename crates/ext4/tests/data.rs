@@ -3,7 +3,7 @@
 #[path = "data/bed.rs"]
 mod bed;
 
-use base::{Errno, Rng};
+use base::{Errno, Rng, Timespec};
 use bed::{Bed, FORMATS, real, world};
 use cache::PageCacheConfig;
 use vfs::{FallocMode, FileSystem, FileType, NewNode, SeekWhence, SetAttr};
@@ -528,4 +528,81 @@ fn a_dirty_image_is_read_without_a_write_and_then_recovered() {
         }
         bed.judge();
     }
+}
+
+/// Goal: sizes beyond 2 GiB (and the feature that announces them) and times beyond 2038 survive.
+#[test]
+fn sizes_and_times_beyond_32_bits_survive() {
+    let formats: &[&[&str]] = &[
+        &["-t", "ext4", "-O", "^large_file"],
+        &["-t", "ext2", "-O", "^large_file"],
+        &["-t", "ext3", "-b", "1024"],
+    ];
+    for args in formats {
+        let bed = Bed::new(16 << 20, args);
+        let offset = (5u64 << 30) + 123;
+        let late = Timespec { sec: 7_000_000_000, nsec: 123_456_789 };
+        world(13, |cx| {
+            let fs = bed.mount(cx);
+            let ino = create(cx, &*fs, b"far");
+            assert_eq!(fs.write(cx, ino, offset, b"end"), Ok(3));
+            fs.fsync(cx, ino, false).expect("fsync");
+            let set = SetAttr { mtime: Some(late), ..SetAttr::default() };
+            let attr = fs.setattr(cx, ino, &set).expect("setattr");
+            assert!(attr.mtime == late || bed_is_narrow(&fs));
+            fs.unmount(cx).expect("unmount");
+        });
+        bed.judge();
+        world(14, |cx| {
+            let fs = bed.mount(cx);
+            let attr = fs.lookup(cx, fs.root(), b"far").expect("lookup");
+            assert_eq!(attr.size, offset + 3);
+            assert!(attr.mtime == late || bed_is_narrow(&fs));
+            let mut buf = [1; 8];
+            assert_eq!(fs.read(cx, attr.ino, offset - 5, &mut buf), Ok(8));
+            assert_eq!(&buf, b"\0\0\0\0\0end");
+            fs.unmount(cx).expect("unmount");
+        });
+        bed.judge();
+    }
+}
+
+fn bed_is_narrow(fs: &ext4::Ext4) -> bool {
+    fs.geometry.inode_size == 128
+}
+
+/// Goal: files that are written one behind the other lie one behind the other, so that their bios
+/// merge; and a file that grows by small synced appends beside another stays in few pieces.
+#[test]
+fn allocation_keeps_neighbours_together() {
+    let bed = Bed::new(64 << 20, &["-t", "ext4"]);
+    world(15, |cx| {
+        let fs = bed.mount(cx);
+        let mut inos = Vec::new();
+        for number in 0..200 {
+            let ino = create(cx, &*fs, format!("small{number}").as_bytes());
+            assert_eq!(fs.write(cx, ino, 0, &[1; 4096]), Ok(4096));
+            inos.push(ino);
+        }
+        fs.sync(cx).expect("sync");
+        let places: Vec<u64> = inos
+            .iter()
+            .map(|&ino| fs.fiemap(cx, ino, 0, 4096).expect("fiemap")[0].physical)
+            .collect();
+        let follows = places.windows(2).filter(|two| two[0] + 4096 == two[1]).count();
+        assert!(follows >= 195, "only {follows} of 199 files lie behind the one before");
+        let two = [create(cx, &*fs, b"one"), create(cx, &*fs, b"two")];
+        for step in 0..300u64 {
+            for ino in two {
+                assert_eq!(fs.write(cx, ino, step * 8192, &[2; 8192]), Ok(8192));
+                fs.fsync(cx, ino, true).expect("fsync");
+            }
+        }
+        for ino in two {
+            let extents = fs.fiemap(cx, ino, 0, u64::MAX).expect("fiemap");
+            assert!(extents.len() <= 40, "{} pieces", extents.len());
+        }
+        fs.unmount(cx).expect("unmount");
+    });
+    bed.judge();
 }
