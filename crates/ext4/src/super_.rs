@@ -189,6 +189,10 @@ impl Ext4 {
         if self.read_only || self.error.load(Ordering::Relaxed) != 0 {
             return Err(Errno::EROFS);
         }
+        if let Some(errno) = self.journal().and_then(|journal| journal.aborted()) {
+            self.latch(errno, format!("the journal was aborted: {errno}"));
+            return Err(Errno::EROFS);
+        }
         Ok(())
     }
 
