@@ -24,7 +24,7 @@ fn run(seed: u64, cell: Cell) -> (u64, u64) {
             position: Box::new(|| 0),
         });
         workload::run(cx, &shared, seed, 4, 60);
-        let plan = Chaos { tasks: 4, steps: 100, size_max: 200_000, small: true };
+        let plan = Chaos { tasks: 4, steps: 100, size_max: 200_000, small: true, faults: false };
         let shared: Arc<dyn FileSystem> = fs.clone();
         chaos::run(cx, &shared, top, seed, plan);
         fs.unmount(cx).expect("unmount");

@@ -97,7 +97,7 @@ fn cell(seed: u64) -> Cell {
 
 #[test]
 fn eight_threads_leave_a_sound_file_system() {
-    let plan = Chaos { tasks: 8, steps: 1500, size_max: 400_000, small: false };
+    let plan = Chaos { tasks: 8, steps: 1500, size_max: 400_000, small: false, faults: false };
     for seed in seeds(6) {
         let cache = if seed % 2 == 0 { 2 << 20 } else { 64 << 20 };
         in_threads(cell(seed), 256 << 20, cache, plan, seed);
@@ -106,7 +106,7 @@ fn eight_threads_leave_a_sound_file_system() {
 
 #[test]
 fn threads_on_a_full_device_leave_it_empty() {
-    let plan = Chaos { tasks: 8, steps: 600, size_max: 2 << 20, small: true };
+    let plan = Chaos { tasks: 8, steps: 600, size_max: 2 << 20, small: true, faults: false };
     for seed in seeds(6) {
         in_threads(cell(seed), 16 << 20, 2 << 20, plan, seed);
     }
@@ -114,7 +114,7 @@ fn threads_on_a_full_device_leave_it_empty() {
 
 #[test]
 fn explored_schedules_leave_a_sound_file_system() {
-    let plan = Chaos { tasks: 8, steps: 150, size_max: 200_000, small: false };
+    let plan = Chaos { tasks: 8, steps: 150, size_max: 200_000, small: false, faults: false };
     for seed in seeds(30) {
         in_a_world(cell(seed), 64 << 20, 2 << 20, plan, seed);
     }
@@ -122,7 +122,7 @@ fn explored_schedules_leave_a_sound_file_system() {
 
 #[test]
 fn explored_schedules_on_a_full_device_leave_it_empty() {
-    let plan = Chaos { tasks: 6, steps: 200, size_max: 2 << 20, small: true };
+    let plan = Chaos { tasks: 6, steps: 200, size_max: 2 << 20, small: true, faults: false };
     for seed in seeds(24) {
         in_a_world(cell(seed), 12 << 20, 2 << 20, plan, seed);
     }

@@ -19,6 +19,8 @@ pub struct Chaos {
     pub size_max: u64,
     /// The device may become full.
     pub small: bool,
+    /// The device may fail.
+    pub faults: bool,
 }
 
 /// Answers that a race explains.
@@ -88,6 +90,7 @@ impl Task {
         match result {
             Ok(()) => self.done += 1,
             Err(Errno::ENOSPC) if self.chaos.small => self.full += 1,
+            Err(Errno::EIO | Errno::EROFS | Errno::EUCLEAN) if self.chaos.faults => {}
             Err(errno) => assert!(RACES.contains(&errno), "operation {choice}: {errno}"),
         }
     }
