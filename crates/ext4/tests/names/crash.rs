@@ -98,8 +98,8 @@ fn cut_in_the_middle(cx: &mut Cx, shape: &str, seed: u64) -> usize {
     report.lossy
 }
 
-/// After a power cut a directory holds what it held after one of the operations, none before the last
-/// one that was promised: operations are whole or not there, in their order, splits included.
+/// After a power cut a directory holds what it held after one of the operations, none before the
+/// last one that was promised: operations are whole or not there, in their order, splits included.
 #[test]
 fn a_power_cut_leaves_a_state_that_was() {
     let mut lossy = 0;
