@@ -27,6 +27,7 @@ pub mod image_sink;
 pub mod image_source;
 pub mod tar_sink;
 pub mod tar_source;
+pub mod tar_sparse;
 
 /// What is carried over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

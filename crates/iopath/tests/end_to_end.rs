@@ -188,10 +188,10 @@ fn archives_keep_everything() {
     let tree = lab.tree();
     let want = manifest::of_dir(&tree).unwrap();
     let (image, name) = (lab.path("c.img"), lab.text("c.img"));
-    ok(&["mkfs", "-q", "--size", "192M", &name]);
+    ok(&["mkfs", "-q", "--size", "64M", &name]);
     let tar = lab.text("gnu.tar");
     for format in ["--format=posix", "--format=gnu"] {
-        let mut args: Vec<OsString> = vec![format.into(), "-cf".into(), tar.clone().into()];
+        let mut args: Vec<OsString> = vec![format.into(), "-Scf".into(), tar.clone().into()];
         if format == "--format=posix" {
             args.extend(["--xattrs".into(), "--xattrs-include=*".into()]);
         }
@@ -204,6 +204,13 @@ fn archives_keep_everything() {
     }
     judge::e2fsck(&image).unwrap();
     assert_same(want.clone(), below(of_command(&format!("{name}:/posix")), "posix"));
+    for format in ["posix", "gnu"] {
+        let place = format!("{name}:/{format}/sub/sparse");
+        let stat: serde_json::Value =
+            serde_json::from_str(&ok(&["stat", "--json", &place])).unwrap();
+        assert!(stat["blocks"].as_u64() < Some(100), "{format}: holes stay holes: {stat}");
+        assert_eq!(ok(&["cat", &place]).trim_matches('\0'), "in the middle");
+    }
 
     let ours = lab.text("ours.tar");
     ok(&["cp", "-a", &format!("{name}:/posix/"), &format!("{ours}:")]);

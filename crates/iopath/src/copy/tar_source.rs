@@ -2,8 +2,7 @@
 //! bsdtar write as `SCHILY.xattr.` records.
 //!
 //! Members whose name leads out of the archive (`..`) are refused, absolute names are taken as
-//! relative. Sparse members in GNU's formats are refused by name. Compressed archives are not
-//! recognised here: pipe them through `zcat`, `zstdcat`, ..
+//! relative. Compressed archives are not recognised here: pipe them through `zcat`, `zstdcat`, ..
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -14,6 +13,7 @@ use rt::Cx;
 use vfs::FileType;
 
 use super::tar_sink::{BLOCK, shown};
+use super::tar_sparse::Map;
 use super::{Event, Keep, Meta, Outbox, PIECE, Source, descend};
 
 /// Longest set of pax records that is accepted, bytes: names, targets and attributes of one member.
@@ -61,15 +61,10 @@ impl<R: Read> TarSource<R> {
         let mut records = self.global.clone();
         records.extend(own);
         let field = |key: &str| records.get(key.as_bytes());
-        if records.keys().any(|key| key.starts_with(b"GNU.sparse")) || raw.kind == b'S' {
-            bail!(
-                "{}: sparse members are not supported; archive without --sparse",
-                shown(&raw.path)
-            );
-        }
-        let path = field("path").cloned().unwrap_or(raw.path);
-        let path = self.place(&path)?;
-        let target = field("linkpath").cloned().unwrap_or(raw.target);
+        let path = field("GNU.sparse.name").or(field("path"));
+        let path = path.unwrap_or(&raw.path);
+        let path = self.place(path)?;
+        let target = field("linkpath").unwrap_or(&raw.target);
         let number = |key, plain| match field(key).map(|value| String::from_utf8_lossy(value)) {
             Some(text) => text.trim().parse::<u64>().with_context(|| format!("pax {key}: {text}")),
             None => Ok(plain),
@@ -83,7 +78,7 @@ impl<R: Read> TarSource<R> {
             u32::try_from(id).with_context(|| format!("{}: {key} {id} is too large", shown(&path)))
         };
         if raw.kind == b'1' {
-            let to = self.place(&target)?;
+            let to = self.place(target)?;
             let (path, to) = (out.store(&path), out.store(&to));
             out.push(Event::Link { path, to });
             self.skip(size)?;
@@ -91,13 +86,17 @@ impl<R: Read> TarSource<R> {
         }
         let kind = match raw.kind {
             b'0' | b'7' | 0 if path.ends_with(b"/") => FileType::Directory,
-            b'0' | b'7' | 0 => FileType::Regular,
+            b'0' | b'7' | b'S' | 0 => FileType::Regular,
             b'2' => FileType::Symlink,
             b'3' => FileType::CharDevice,
             b'4' => FileType::BlockDevice,
             b'5' => FileType::Directory,
             b'6' => FileType::Fifo,
             other => bail!("{}: member of unknown type `{}`", shown(&path), char::from(other)),
+        };
+        let (map, stored) = match kind {
+            FileType::Regular => self.map(&raw, &records, size).with_context(|| shown(&path))?,
+            _ => (Map::default(), size),
         };
         let mtime = field("mtime").map_or(Ok(raw.mtime), |value| time(value))?;
         let meta = Meta {
@@ -106,40 +105,75 @@ impl<R: Read> TarSource<R> {
             uid: id("uid", raw.uid)?,
             gid: id("gid", raw.gid)?,
             rdev: if kind.is_device() { raw.rdev } else { 0 },
-            size: if kind == FileType::Regular { size } else { 0 },
+            size: map.size,
             atime: field("atime").map_or(Ok(mtime), |value| time(value))?,
             mtime,
             linked: self.keep.all && kind != FileType::Directory,
         };
-        let stored = out.store(&path);
-        let target = if kind == FileType::Symlink { out.store(&target) } else { 0..0 };
+        let node_path = out.store(&path);
+        let target = if kind == FileType::Symlink { out.store(target) } else { 0..0 };
         let xattrs: Vec<_> = match self.keep.all {
             true => records.iter().filter_map(attribute).collect(),
             false => Vec::new(),
         };
-        out.push(Event::Node { path: stored, meta, target, xattrs: xattrs.len() as u32 });
+        out.push(Event::Node { path: node_path, meta, target, xattrs: xattrs.len() as u32 });
         for (name, value) in xattrs {
             let (name, value) = (out.store(name), out.store(value));
             out.push(Event::Xattr { name, value });
         }
         if kind != FileType::Regular {
-            self.skip(size)?;
+            self.skip(stored)?;
             return out.breathe(cx);
         }
-        self.content(cx, size, out).with_context(|| shown(&path))
+        self.content(cx, &map, stored, out).with_context(|| shown(&path))
     }
 
-    fn content(&mut self, cx: &mut Cx, size: u64, out: &mut Outbox) -> Result<()> {
-        let mut offset = 0;
-        while offset < size {
-            let want = (size - offset).min(PIECE as u64) as usize;
-            let data = out.store_with(want, |buf| self.read(buf).map(|()| buf.len()))?;
-            out.push(Event::Data { offset, data });
-            offset += want as u64;
-            out.breathe(cx)?;
+    /// Where the content of a regular file belongs, and how many bytes of it are stored; reads what
+    /// of the map lies between header and content.
+    fn map(&mut self, raw: &Raw, records: &Records, stored: u64) -> Result<(Map, u64)> {
+        let text = |key: &str| records.get(key.as_bytes()).map(|v| String::from_utf8_lossy(v));
+        let size = text("GNU.sparse.realsize").or(text("GNU.sparse.size"));
+        let size = size.map(|text| text.parse::<u64>().context("GNU.sparse size")).transpose()?;
+        if raw.kind == b'S' {
+            let mut map = raw.sparse.clone();
+            let mut more = raw.sparse_goes_on;
+            while more {
+                let mut block = [0; BLOCK];
+                self.read(&mut block)?;
+                map.add_old(&block[..504], number)?;
+                more = block[504] != 0;
+            }
+            // A stretch of no bytes tells only where the file ends.
+            map.stretches.retain(|&(_, len)| len > 0);
+            return Ok((map.check(stored)?, stored));
+        }
+        if let (Some(list), Some(size)) = (text("GNU.sparse.map"), size) {
+            return Ok((Map::parse_list(&list, size)?.check(stored)?, stored));
+        }
+        if let (Some("1"), Some(size)) = (text("GNU.sparse.major").as_deref(), size) {
+            let (map, taken) = Map::read_lines(size, |buf| self.read(buf))?;
+            let stored = stored.checked_sub(taken).context("sparse map: longer than the member")?;
+            return Ok((map.check(stored)?, stored));
+        }
+        if records.keys().any(|key| key.starts_with(b"GNU.sparse")) {
+            bail!("a sparse member of an unknown version");
+        }
+        Ok((Map { size: stored, stretches: vec![(0, stored)] }, stored))
+    }
+
+    fn content(&mut self, cx: &mut Cx, map: &Map, stored: u64, out: &mut Outbox) -> Result<()> {
+        for &(start, len) in &map.stretches {
+            let (mut offset, end) = (start, start + len);
+            while offset < end {
+                let want = (end - offset).min(PIECE as u64) as usize;
+                let data = out.store_with(want, |buf| self.read(buf).map(|()| buf.len()))?;
+                out.push(Event::Data { offset, data });
+                offset += want as u64;
+                out.breathe(cx)?;
+            }
         }
         let mut pad = [0; BLOCK];
-        self.read(&mut pad[..(size.next_multiple_of(BLOCK as u64) - size) as usize])?;
+        self.read(&mut pad[..(stored.next_multiple_of(BLOCK as u64) - stored) as usize])?;
         out.push(Event::End);
         out.breathe(cx)
     }
@@ -176,7 +210,13 @@ impl<R: Read + Send> Source for TarSource<R> {
         let mut own = Records::new();
         loop {
             let mut block = [0; BLOCK];
-            self.read(&mut block)?;
+            // Some writers leave the two blocks of zeros at the end out.
+            let first = self.input.read(&mut block[..1]).context("reading the archive")?;
+            if first == 0 {
+                return Ok(());
+            }
+            self.at += 1;
+            self.read(&mut block[1..])?;
             if block.iter().all(|&b| b == 0) {
                 return Ok(());
             }
@@ -215,6 +255,10 @@ struct Raw {
     kind: u8,
     target: Vec<u8>,
     rdev: u64,
+    /// Type `S`: the size of the file and the first entries of its map.
+    sparse: Map,
+    /// Blocks with more entries follow.
+    sparse_goes_on: bool,
 }
 
 impl Raw {
@@ -239,6 +283,11 @@ impl Raw {
             path = [&prefix[..], b"/", &path[..]].concat();
         }
         let (major, minor) = (number(&block[329..337])?, number(&block[337..345])?);
+        let mut sparse = Map::default();
+        if block[156] == b'S' {
+            sparse.size = number(&block[483..495])?;
+            sparse.add_old(&block[386..482], number)?;
+        }
         Ok(Raw {
             path,
             mode: (number(&block[100..108])? & 0o7777) as u16,
@@ -249,6 +298,8 @@ impl Raw {
             kind: block[156],
             target: text(157, 100),
             rdev: vfs::makedev(major as u32, minor as u32),
+            sparse,
+            sparse_goes_on: block[156] == b'S' && block[482] != 0,
         })
     }
 }
