@@ -42,8 +42,8 @@ fn compare(measured: &[(&str, u64)]) -> Result<()> {
             .with_context(|| format!("{BUDGET} has no line for `{operation}`"))?;
         if *count as f64 > budget as f64 * (1.0 + SLACK) {
             bail!(
-                "{operation} takes {count} instructions, its budget is {budget} (+{:.0} %); make it \
-                 cheaper, or raise the budget with `cargo xtask budget --bless` and say why",
+                "{operation} takes {count} instructions, its budget is {budget} (+{:.0} %); make \
+                 it cheaper, or raise the budget with `cargo xtask budget --bless` and say why",
                 SLACK * 100.0
             );
         }

@@ -12,9 +12,9 @@ use crate::demo::{crash, elevators};
 
 /// Cut the power in a burst of fsyncs, recover, and compare two elevators
 ///
-/// Makes an ext4 image in memory with our mkfs, puts a generated tree into it, cuts the power in the
-/// middle of a burst of fsyncs, recovers, and shows what was promised and what is there; then compares
-/// two elevators on one modelled disk. All of it in virtual time: a seed gives one run.
+/// Makes an ext4 image in memory with our mkfs, puts a generated tree into it, cuts the power in
+/// the middle of a burst of fsyncs, recovers, and shows what was promised and what is there; then
+/// compares two elevators on one modelled disk. All of it in virtual time: a seed gives one run.
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath demo
