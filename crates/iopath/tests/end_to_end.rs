@@ -410,6 +410,39 @@ fn json_completions_and_manuals() {
     assert!(page.contains("archive") && lab.path("man/iopath.1").exists());
 }
 
+/// A copy that is killed leaves an image that reads, checks and replays clean.
+#[test]
+fn a_killed_copy_leaves_an_image_that_recovers() {
+    let lab = Lab::new();
+    let (image, name) = (lab.path("killed.img"), lab.text("killed.img"));
+    let many = lab.path("many");
+    for dir in 0..20 {
+        let dir = many.join(format!("dir-{dir}"));
+        fs::create_dir_all(&dir).unwrap();
+        for file in 0..100 {
+            fs::write(dir.join(format!("file-{file}")), vec![file as u8; 9000]).unwrap();
+        }
+    }
+    for wait in [20, 60, 120, 250] {
+        ok(&["mkfs", "-q", "-F", "--size", "64M", &name]);
+        let mut copy = Command::new(env!("CARGO_BIN_EXE_iopath"))
+            .args(["--cache-size", "2M", "cp", "-a"])
+            .args([&many.display().to_string(), &format!("{name}:/")])
+            .spawn()
+            .unwrap();
+        // How far the copy comes does not matter: every place must be good.
+        #[expect(clippy::disallowed_methods, reason = "the outer edge: a real process is killed")]
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        let _it_may_be_done = copy.kill();
+        copy.wait().unwrap();
+        ok(&["ls", "-R", &name]);
+        ok(&["check", &name]);
+        ok(&["replay", &name]);
+        judge::e2fsck(&image).unwrap();
+        assert_same(of_command(&name), judge::kernel_manifest(&image, "ext4"));
+    }
+}
+
 /// A dirty image of the kernel (its file copied while mounted) is replayed to what the kernel
 /// wrote.
 #[test]

@@ -89,10 +89,11 @@ fn show(app: &mut App, target: &Target, report: &CheckReport) -> Result<()> {
             "directories": report.directories,
         }))?);
     }
-    let verdict = match total {
-        0 => "clean".to_string(),
-        1 => "1 finding".to_string(),
-        count => format!("{count} findings"),
+    let verdict = match (report.is_clean(), total) {
+        (true, 0) => "clean".to_string(),
+        (true, notes) => format!("clean; the next mount puts {notes} of the above right"),
+        (false, 1) => "1 finding".to_string(),
+        (false, count) => format!("{count} findings"),
     };
     let (inodes, directories) = (report.inodes_used, report.directories);
     Ok(app.out.line(format!("{target}: {verdict}; {inodes} inodes, {directories} directories"))?)
