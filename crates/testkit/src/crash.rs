@@ -31,12 +31,14 @@ pub struct CrashConfig {
     pub random: usize,
     /// Most of the cuts at flushes that are tried; above it every nth.
     pub at_flushes_max: usize,
+    /// Keep the medium of a case that fails in a temporary file.
+    pub keep: bool,
 }
 
 impl CrashConfig {
     /// All flushes up to 200, and 100 random cuts.
     pub fn new(seed: u64) -> CrashConfig {
-        CrashConfig { seed, random: 100, at_flushes_max: 200 }
+        CrashConfig { seed, random: 100, at_flushes_max: 200, keep: true }
     }
 }
 
@@ -86,8 +88,10 @@ pub fn explore<T>(
         report.with_promises += usize::from(!case.promised.is_empty());
         if let Err(message) = attempt(&case) {
             let (case, message) = shrink(case, message, &mut attempt);
-            let image = judge::write_sparse(&log.device_after(base, &case.cut).snapshot());
-            let kept = image.keep().map(|(_, path)| path.display().to_string());
+            let kept = match config.keep {
+                true => keep(&log.device_after(base, &case.cut)),
+                false => "nothing".to_string(),
+            };
             panic!(
                 "crash case {index} of seed {} failed: {message}\ncut: {:?}\npromised: {:?}\n\
                  log of {} entries; the medium after the cut is kept in {}",
@@ -95,11 +99,17 @@ pub fn explore<T>(
                 case.cut,
                 case.promised,
                 log.entries.len(),
-                kept.unwrap_or_else(|error| error.to_string())
+                kept
             );
         }
     }
     report
+}
+
+/// Writes a medium to a file that stays; answers its path.
+fn keep(medium: &MemoryDevice) -> String {
+    let kept = judge::write_sparse(&medium.snapshot()).keep();
+    kept.map_or_else(|error| error.to_string(), |(_, path)| path.display().to_string())
 }
 
 /// The cuts to try, the systematic ones first.
@@ -207,6 +217,7 @@ mod tests {
     #[should_panic(expected = "is committed without its data")]
     fn a_missing_flush_is_found() {
         let (base, log) = record(false);
-        explore(&CrashConfig::new(1), &base, &log, |medium, _| Ok(medium), check);
+        let config = CrashConfig { keep: false, ..CrashConfig::new(1) };
+        explore(&config, &base, &log, |medium, _| Ok(medium), check);
     }
 }
