@@ -13,9 +13,11 @@ const JUDGES: &[(&str, &str)] = &[
     ("dumpe2fs", "e2fsprogs"),
     ("tune2fs", "e2fsprogs"),
     ("getfacl", "acl"),
+    ("setfacl", "acl"),
     ("setfattr", "attr"),
     ("mount", "mount"),
     ("losetup", "mount"),
+    ("partx", "util-linux"),
     ("valgrind", "valgrind"),
     ("tar", "tar"),
 ];

@@ -70,5 +70,7 @@ fn all() -> Result<()> {
     run::step("judges", judges::require)?;
     run::step("lint", lint)?;
     run::step("build of the command", || run::cargo(&["build", "--release", "--quiet"]))?;
+    run::step("demonstration", || run::cargo(&["run", "--release", "--quiet", "--", "demo"]))?;
+    run::step("instruction budget", || budget::check(false))?;
     run::step("tests", || run::cargo(&["test", "--workspace", "--quiet"]))
 }
