@@ -4,6 +4,7 @@ mod bench;
 mod budget;
 mod judges;
 mod layers;
+mod licences;
 mod run;
 mod tidy;
 
@@ -17,6 +18,7 @@ cargo xtask TASK
   fmt            format every file
   lint           clippy with warnings as errors
   layers         check that crates depend downwards only
+  licences       check the licences of all dependencies
   tidy [--bless] check sizes of files, functions and lines against the ratchet (--bless: shrink it)
   bench          speed beside the peers: ratios measured in one run
   budget [--bless]  instructions per operation against xtask/budget.txt
@@ -47,6 +49,7 @@ fn task() -> Result<()> {
         ["fmt"] => run::cargo(&["fmt", "--all"]),
         ["lint"] => lint(),
         ["layers"] => layers::check(),
+        ["licences"] => licences::check(),
         ["tidy"] => tidy::check(false),
         ["tidy", "--bless"] => tidy::check(true),
         ["judges"] => judges::require(),
@@ -66,6 +69,7 @@ fn lint() -> Result<()> {
 fn all() -> Result<()> {
     run::step("format", || run::cargo(&["fmt", "--all", "--check"]))?;
     run::step("layers", layers::check)?;
+    run::step("licences", licences::check)?;
     run::step("tidy", || tidy::check(false))?;
     run::step("judges", judges::require)?;
     run::step("lint", lint)?;
