@@ -253,7 +253,7 @@ impl FileSystem for Ext4 {
     fn shutdown_hard(&self) {
         self.stop();
         if let Some(journal) = self.journal() {
-            journal.abort(Errno::EIO);
+            journal.die();
         }
     }
 }

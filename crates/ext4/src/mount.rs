@@ -369,12 +369,17 @@ impl Ext4 {
         let head = self.super_field(|raw| raw.s_last_orphan.get());
         let now = self.now(cx).sec;
         let journaled = self.journal().is_some();
+        let failed = self.journal().is_some_and(|journal| journal.recorded_errno().is_some());
         let present = self.orphan_present_flag();
         self.write_super(cx, |raw| {
             raw.s_mtime.set(now as u32);
             raw.s_mtime_hi = (now >> 32) as u8;
             raw.s_mnt_count.set(raw.s_mnt_count.get().wrapping_add(1));
             let mut features = raw.features();
+            if failed {
+                // An earlier mount gave up: the next check is to be a full one.
+                raw.s_state.set(raw.s_state.get() | STATE_ERROR);
+            }
             if journaled {
                 features.incompat |= Incompat::RECOVER;
             } else {

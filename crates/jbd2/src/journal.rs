@@ -276,8 +276,10 @@ impl Journal {
         }
     }
 
-    /// Stops the task first, so that it does not note the abort, and then all who wait.
-    fn die(&self) {
+    /// As [`Journal::kill`], without waiting for the task's end.
+    ///
+    /// The task is stopped first, so that it does not note the abort, and then all who wait.
+    pub fn die(&self) {
         self.stop(Stop::Dead);
         self.abort(Errno::EIO);
     }
