@@ -97,10 +97,38 @@ impl Ext4 {
         handle: &mut Handle,
         inode: &Inode,
     ) -> Result<(), Errno> {
+        self.orphan_remove(cx, handle, inode, true)
+    }
+
+    /// As [`Ext4::orphan_del`] after a truncate, for an inode that may have lost its last name
+    /// meanwhile (somebody has it open): then it stays an orphan.
+    ///
+    /// # Errors
+    /// As [`Ext4::orphan_del`].
+    pub(crate) fn orphan_del_named(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        self.orphan_remove(cx, handle, inode, false)
+    }
+
+    fn orphan_remove(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        unnamed: bool,
+    ) -> Result<(), Errno> {
         if !inode.with(cx, |core| core.orphan.linked()) {
             return Ok(());
         }
         let mut orphans = self.orphans.lock(cx);
+        // Who takes the last name does so before he asks for this lock to make it an orphan.
+        if !unnamed && inode.with(cx, |core| core.links == 0) {
+            return Ok(());
+        }
         match inode.with(cx, |core| core.orphan) {
             Place::None => return Ok(()),
             Place::File { block, slot } => {

@@ -90,7 +90,7 @@ impl Ext4 {
         });
         let from = self.blocks_of(size);
         self.remove_blocks(cx, &mut handle, inode, from)?;
-        self.orphan_del(cx, &mut handle, inode)?;
+        self.orphan_del_named(cx, &mut handle, inode)?;
         self.mark_inode_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)
     }
