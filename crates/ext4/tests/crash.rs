@@ -10,6 +10,7 @@ use base::Rng;
 use device::{Cut, Event, MemoryDevice, RecordDevice, WriteLog};
 use rt::{SpinLock, World, WorldConfig};
 use std::sync::Arc;
+use support::chaos::{self, Chaos};
 use support::oracle::Oracle;
 use support::workload::{self, Shared};
 use support::*;
@@ -51,7 +52,7 @@ fn record(seed: u64, kind: &'static str, block: u32, steps: u64) -> Run {
         // A small journal, so that it wraps and fills.
         let memory = Cell::new(kind, block).journal(1024).fresh(cx, 40 << 20);
         let base = memory.fork();
-        let device = Arc::new(RecordDevice::new(memory));
+        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
         let (fs, _) = mount(cx, device.clone());
         let log = device.clone();
         let shared = Arc::new(Shared {
@@ -142,6 +143,55 @@ fn ext4_with_small_blocks_keeps_what_fsync_promised() {
 #[test]
 fn ext3_keeps_what_fsync_promised() {
     campaign("ext3", 1024, seeds(3), 100);
+}
+
+/// Goal: whatever was going on, every cut is recovered to a file system in order, and no file shows
+/// bytes that are not its own. Method: tasks do anything to the same names, synced now and then.
+fn anything_goes(cell: Cell, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let (base, log) = World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
+            let memory = cell.fresh(cx, 24 << 20);
+            let base = memory.fork();
+            let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
+            let (fs, _) = mount_cached(cx, device.clone(), 2 << 20);
+            let top = mkdir(cx, &*fs, fs.root(), "top");
+            let shared: Arc<dyn FileSystem> = fs.clone();
+            let plan =
+                Chaos { tasks: 6, steps: 100, size_max: 200_000, small: true, faults: false };
+            chaos::run(cx, &shared, top, seed, plan);
+            fs.shutdown_hard();
+            (base, device.log())
+        });
+        let mut rng = Rng::new(seed, 71);
+        let mut cuts = log.cuts_at_flushes();
+        cuts.extend((0..RANDOM_CUTS).map(|_| random_cut(&log, &mut rng)));
+        for (n, cut) in cuts.iter().enumerate() {
+            let image = Arc::new(log.device_after(&base, cut));
+            let what = format!("{cell:?} IOPATH_SEED={seed} {cut:?}");
+            let sound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                rt::testing::real(|cx| {
+                    let (fs, _) = mount(cx, image.clone());
+                    chaos::verify(cx, &*fs);
+                    fs.unmount(cx).expect("unmount after recovery");
+                    checked(cx, &image, &what);
+                });
+                if n % 25 == 0 {
+                    e2fsck(&image, &what);
+                }
+            }));
+            assert!(sound.is_ok(), "{what}");
+        }
+        println!("{cell:?} seed {seed}: {} cuts", cuts.len());
+    }
+}
+
+#[test]
+fn any_operations_are_recovered() {
+    anything_goes(Cell::new("ext4", 4096).journal(1024), seeds(3));
+    anything_goes(Cell::new("ext4", 1024).journal(1024), seeds(3));
+    anything_goes(Cell::new("ext3", 1024).journal(1024), seeds(3));
+    let old = Cell::new("ext4", 1024).features("^metadata_csum,uninit_bg,^orphan_file");
+    anything_goes(old.journal(1024), seeds(2));
 }
 
 /// The oracle itself can fail: a promise that nobody kept is found.

@@ -17,12 +17,14 @@ use vfs::FileSystem;
 struct OnExt4 {
     device: Arc<MemoryDevice>,
     cache: u64,
+    seed: u64,
     what: String,
 }
 
 impl Subject for OnExt4 {
     fn mount(&mut self, cx: &mut Cx) -> Arc<dyn FileSystem> {
-        mount_cached(cx, self.device.clone(), self.cache).0
+        let device = timed(cx, &self.device, self.seed / 12);
+        mount_cached(cx, device, self.cache).0
     }
 
     fn inspect(&mut self, _cx: &mut Cx) -> Result<(), String> {
@@ -55,7 +57,7 @@ fn subject(cx: &mut Cx, seed: u64) -> OnExt4 {
     let cell = cell(seed);
     let cache = *Rng::new(seed, 50).pick(&[2u64 << 20, 64 << 20]);
     let what = format!("{cell:?}, cache {cache}, seed {seed}");
-    OnExt4 { device: cell.fresh(cx, 48 << 20), cache, what }
+    OnExt4 { device: cell.fresh(cx, 48 << 20), cache, seed, what }
 }
 
 /// What the format of this seed's cell allows.

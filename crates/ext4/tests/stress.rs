@@ -3,6 +3,7 @@
 
 mod support;
 
+use block::Device;
 use device::MemoryDevice;
 use rt::{Cx, World, WorldConfig};
 use std::sync::Arc;
@@ -20,8 +21,8 @@ const CELLS: [Cell; 6] = [
 ];
 
 /// Mounts, lets the tasks run, removes everything if the device was small, and unmounts.
-fn session(cx: &mut Cx, device: &Arc<MemoryDevice>, seed: u64, cache: u64, plan: Chaos) -> String {
-    let (fs, _) = mount_cached(cx, device.clone(), cache);
+fn session(cx: &mut Cx, device: Arc<dyn Device>, seed: u64, cache: u64, plan: Chaos) -> String {
+    let (fs, _) = mount_cached(cx, device, cache);
     fs.sync(cx).expect("sync");
     let before = fs.statfs(cx).expect("statfs");
     let top = mkdir(cx, &*fs, fs.root(), "top");
@@ -72,7 +73,7 @@ fn in_threads(cell: Cell, bytes: u64, cache: u64, plan: Chaos, seed: u64) {
     let _watchdog = Watchdog::new(what.clone(), 240);
     let device = rt::testing::real(|cx| {
         let device = cell.fresh(cx, bytes);
-        let done = session(cx, &device, seed, cache, plan);
+        let done = session(cx, device.clone(), seed, cache, plan);
         println!("{what}: {done}");
         device
     });
@@ -84,7 +85,8 @@ fn in_a_world(cell: Cell, bytes: u64, cache: u64, plan: Chaos, seed: u64) {
     let _watchdog = Watchdog::new(what.clone(), 240);
     let device = World::new(WorldConfig::exploring(seed)).run("stress", |cx| {
         let device = cell.fresh(cx, bytes);
-        let done = session(cx, &device, seed, cache, plan);
+        let slow = timed(cx, &device, seed / 6);
+        let done = session(cx, slow, seed, cache, plan);
         println!("{what}: {done}");
         device
     });

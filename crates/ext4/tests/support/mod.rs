@@ -9,7 +9,7 @@ pub mod workload;
 use base::Ino;
 use block::{Device, DeviceInfo, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
-use device::MemoryDevice;
+use device::{MemoryDevice, SimDevice, SimParams};
 use ext4::{Ext4, MkfsOptions, MountOptions};
 use rt::Cx;
 use std::sync::Arc;
@@ -102,6 +102,16 @@ impl Cell {
 /// A device with a volatile cache, so that flushes reach it and are counted.
 fn info(bytes: u64) -> DeviceInfo {
     DeviceInfo { volatile_cache: true, physical_block: 512, ..DeviceInfo::plain(bytes / 512) }
+}
+
+/// The device itself, done at once, or behind the times of flash or of a disk: by the seed.
+pub fn timed(cx: &Cx, memory: &Arc<MemoryDevice>, seed: u64) -> Arc<dyn Device> {
+    let params = match seed % 3 {
+        0 => return memory.clone(),
+        1 => SimParams::flash(),
+        _ => SimParams::disk(),
+    };
+    Arc::new(SimDevice::new(cx.runtime(), params, memory.clone()))
 }
 
 /// A fresh file system in memory, not mounted.
