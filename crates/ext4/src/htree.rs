@@ -64,8 +64,19 @@ impl Dir<'_> {
     /// Its shape is looked at each time, whatever was verified before: a damaged tree may lead here
     /// to a block that was read as a leaf.
     fn frame(&self, cx: &mut Cx, lblk: u32, role: Role, hash: u32) -> Result<(Frame, u32), Errno> {
-        let array = if role == Role::Root { ROOT_ARRAY } else { NODE_ARRAY };
         let buffer = self.block(cx, lblk, role)?;
+        self.frame_of(cx, buffer, role, hash)
+    }
+
+    /// As [`Dir::frame`], for a node whose block is at hand.
+    fn frame_of(
+        &self,
+        cx: &Cx,
+        buffer: BufferRef,
+        role: Role,
+        hash: u32,
+    ) -> Result<(Frame, u32), Errno> {
+        let array = if role == Role::Root { ROOT_ARRAY } else { NODE_ARRAY };
         let (limit, blocks) = (htree::limit(self.layout, array), self.blocks);
         let step = buffer.with(|data| {
             if role == Role::Node && !htree::is_node(data) {
@@ -109,7 +120,7 @@ impl Dir<'_> {
         let version = HashVersion::from_disk(info.hash_version, unsigned)
             .expect("parse_root lets only known versions through");
         let hash = hash(version);
-        let (frame, mut child) = self.frame(cx, 0, Role::Root, hash)?;
+        let (frame, mut child) = self.frame_of(cx, root, Role::Root, hash)?;
         let mut frames = SmallVec::new();
         frames.push(frame);
         for _ in 0..info.levels {
