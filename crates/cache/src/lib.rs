@@ -33,6 +33,6 @@ pub mod writeback;
 
 pub use buffer::{Buffer, BufferRef, Trigger};
 pub use buffer_cache::{BufferCache, BufferConfig, BufferStats};
-pub use mapping::{ErrorMark, Mapping, MappingOps, Piece, Pieces};
+pub use mapping::{ErrorMark, InMemory, Mapping, MappingOps, Piece, Pieces, TakenBlocks};
 pub use page_cache::{PageCache, PageCacheConfig, PageCacheStats};
 pub use writeback::{Backing, WritePlug, WritebackControl};

@@ -21,6 +21,7 @@
 //! `writepages` must not take that one; and nobody may call `read`, `write`, `truncate` or `flush`
 //! with a journal handle open, since they wait for writers of the journal.
 
+mod journaled;
 mod read;
 mod resize;
 #[cfg(test)]
@@ -40,6 +41,7 @@ use crate::folio::{Folio, Index};
 use crate::page_cache::PageCache;
 use crate::readahead::Streams;
 use crate::writeback::{Backing, WritebackControl};
+pub use journaled::{InMemory, TakenBlocks};
 pub(crate) use writeout::Writes;
 
 /// A part of a file and where it is on the device.
@@ -68,6 +70,13 @@ pub trait MappingOps: Send + Sync {
     /// What the file system's metadata says; the read that asked answers it.
     fn map(&self, cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, len: u64)
     -> Result<Pieces, Errno>;
+
+    /// The blocks of `piece`, which has a sector, that are newer in memory than on the device:
+    /// those that a journal holds. Asked when the piece is about to be read. Does not park.
+    fn in_memory(&self, cx: &mut Cx, mapping: &Arc<Mapping>, piece: &Piece) -> InMemory {
+        let _ = (cx, mapping, piece);
+        InMemory::new()
+    }
 
     /// Told before bytes are copied into the cache: the blocks of the range that have no place yet
     /// must find one later. May park.

@@ -25,7 +25,7 @@ const COPY_BATCH: usize = 32;
 const COPY_LOCKED_MAX: u64 = 4096;
 
 /// One round of device reads: what its bios share.
-struct ReadOp {
+pub(super) struct ReadOp {
     /// Epoch of the mapping when it began.
     epoch: u64,
     /// The first error, 0 for none.
@@ -33,6 +33,11 @@ struct ReadOp {
 }
 
 impl ReadOp {
+    /// False where the folio was dropped or changed since the operation began.
+    pub(super) fn is_current(&self, folio: &Folio) -> bool {
+        folio.epoch <= self.epoch
+    }
+
     fn fail(&self, errno: Errno) {
         let _ = self.errno.compare_exchange(0, errno.0, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -249,7 +254,12 @@ impl Mapping {
         }
         let mut plug = Plug::new();
         for piece in pieces {
-            self.read_piece(cx, &mut plug, &op, piece, flags);
+            let memory = ops.in_memory(cx, self, &piece);
+            if memory.is_empty() {
+                self.read_piece(cx, &mut plug, &op, piece, flags);
+            } else {
+                self.read_around(cx, &mut plug, &op, piece, memory, flags);
+            }
         }
         plug.finish(cx);
         answer.map(|()| op)
@@ -315,7 +325,7 @@ impl Mapping {
     }
 
     /// Reads one piece, or fills it with zeros where it is a hole.
-    fn read_piece(
+    pub(super) fn read_piece(
         self: &Arc<Self>,
         cx: &mut Cx,
         plug: &mut Plug,

@@ -234,6 +234,22 @@ impl Mapping {
         sector: Sector,
         flags: BioFlags,
     ) -> Option<Range<u64>> {
+        let first = extent.start;
+        self.take_run(cx, extent, |state, range, segs| {
+            let sector = Sector(sector.0 + (range.start - first) / SECTOR_SIZE);
+            self.hold_bio(cx, state, plug, range.clone(), sector, segs, flags);
+            range
+        })
+    }
+
+    /// Makes the first contiguous run of dirty blocks within `extent`, up to the device's limits,
+    /// clean, and has `put` note it as in flight while the lock is held.
+    pub(super) fn take_run<R>(
+        &self,
+        cx: &Cx,
+        extent: Range<u64>,
+        put: impl FnOnce(&mut State, Range<u64>, SmallVec<[Segment; 4]>) -> R,
+    ) -> Option<R> {
         let (shift, device) = (self.shift(), self.device());
         let block = u64::from(self.backing().block_size());
         let bytes_max = (u64::from(device.max_bytes) / block * block).max(block);
@@ -283,9 +299,7 @@ impl Mapping {
             let change = state.index.note_dirty(index);
             self.cache().note_dirty(change);
         }
-        let sector = Sector(sector.0 + (range.start - extent.start) / SECTOR_SIZE);
-        self.hold_bio(cx, state, plug, range.clone(), sector, segs, flags);
-        Some(range)
+        Some(put(state, range, segs))
     }
 
     /// Makes the bio of a write, notes it as in flight and puts it into the plug, under the
@@ -306,23 +320,34 @@ impl Mapping {
         let bytes = range.end - range.start;
         let mut bio = Bio::new(Op::Write, sector, segs, flags, end);
         bio.ioc = cx.ioc();
-        count(&self.cache().writeback, bytes);
         count(&self.cache().counters.write_bios, 1);
         count(&self.cache().counters.write_bytes, bytes);
-        state.writes.add(range, plug.held());
+        self.note_write(state, plug, range);
         plug.held().push(bio);
     }
 
-    /// Event context: a write of `range` is complete.
+    /// Notes `range` as in flight.
+    pub(super) fn note_write(&self, state: &mut State, plug: &WritePlug, range: Range<u64>) {
+        count(&self.cache().writeback, range.end - range.start);
+        state.writes.add(range, plug.held());
+    }
+
+    /// Event context: a bio that wrote `range` is complete.
     fn end_write(self: Arc<Self>, range: Range<u64>, result: BioResult) {
+        let result = result.result.map_err(|error| error.to_errno());
+        self.finish_write(range, result);
+    }
+
+    /// The write of `range` is complete.
+    pub(super) fn finish_write(self: Arc<Self>, range: Range<u64>, result: Result<(), Errno>) {
         let (cache, serial) = (self.cache().clone(), self.serial());
         {
             let mut state = self.state.lock_irq();
             state.writes.remove(&range);
-            if let Err(error) = &result.result {
+            if let Err(errno) = result {
                 count(&cache.counters.write_errors, 1);
-                state.error.set(error.to_errno());
-                self.backing().note_error(error.to_errno());
+                state.error.set(errno);
+                self.backing().note_error(errno);
             }
         }
         cache.writeback.fetch_sub(range.end - range.start, Ordering::Relaxed);
