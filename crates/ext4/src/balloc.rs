@@ -217,8 +217,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Frees blocks of an inode's content: those of a directory or a long symbolic link are
-    /// metadata, which the journal must not bring back.
+    /// Frees blocks of an inode's content: those of a directory, of a long symbolic link, or of a
+    /// file whose data is journaled must not be brought back by the journal.
     ///
     /// # Errors
     /// As [`Ext4::free_blocks`].
@@ -230,7 +230,7 @@ impl Ext4 {
         start: u64,
         len: u32,
     ) -> Result<(), Errno> {
-        if !inode.is_regular(cx) {
+        if self.logs_content(cx, inode) {
             for block in start..start + u64::from(len) {
                 handle.forget_block(cx, block)?;
             }

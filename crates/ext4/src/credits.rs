@@ -22,8 +22,8 @@ pub(crate) const fn map(depth: u32) -> u32 {
 }
 /// Appending one block to a directory.
 pub(crate) const APPEND: u32 = map(2);
-/// Blocks of a directory that are freed at once: each is revoked, and a credit pays for a block
-/// full of revocations.
+/// Blocks of a directory, or of journaled data, that are freed at once: each is revoked, and a
+/// credit pays for a block full of revocations.
 pub(crate) const REVOKES_MAX: u32 = 256;
 /// Taking one extent out of a tree: it lies in five groups at most (1 KiB blocks), every level of
 /// the tree may lose a block, blocks are revoked; and what the caller needs to restart: the inode

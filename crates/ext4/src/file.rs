@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use base::Errno;
-use cache::{Mapping, MappingOps, Piece, Pieces, WritebackControl};
+use cache::{InMemory, Mapping, MappingOps, Piece, Pieces, WritebackControl};
 use jbd2::JournalMode;
 use rt::Cx;
 use vfs::FileType;
@@ -18,6 +18,7 @@ use crate::Ext4;
 use crate::credits;
 use crate::ext4_jbd2::Handle;
 use crate::inode::Inode;
+use crate::journal_data;
 use crate::map::{Create, Mapped, State};
 use crate::mballoc::Purpose;
 
@@ -76,6 +77,10 @@ impl MappingOps for Inode {
         let mut pieces = Pieces::new();
         pieces.push(Piece { off, len: u64::from(mapped.len) << bits, sector });
         Ok(pieces)
+    }
+
+    fn in_memory(&self, cx: &mut Cx, _mapping: &Arc<Mapping>, piece: &Piece) -> InMemory {
+        self.mount().map(|fs| fs.newer_blocks(cx, self, piece)).unwrap_or_default()
     }
 
     fn reserve(
@@ -177,16 +182,20 @@ impl Ext4 {
         wb: &mut WritebackControl<'_>,
     ) -> Result<(), Errno> {
         let bits = self.geometry.block_bits;
+        let journaled = self.journals_data(cx, inode);
         let mut retries = 0;
         while let Some(range) = mapping.next_dirty(cx, wb)? {
             self.check_alive()?;
             let from = (range.start >> bits) as u32;
-            let to = range.end.div_ceil(1 << bits) as u32;
+            let mut to = range.end.div_ceil(1 << bits) as u32;
+            if journaled {
+                to = to.min(from + journal_data::BLOCKS_MAX);
+            }
             let mapped = self.map_lookup(cx, inode, from, to - from)?;
             let end = range.end.min(mapping.size());
             let on_disk = inode.with(cx, |core| core.values.size);
             let run_end = (u64::from(from + mapped.len) << bits).min(end);
-            if mapped.state == State::Written && run_end <= on_disk {
+            if mapped.state == State::Written && run_end <= on_disk && !journaled {
                 self.write_run(cx, mapping, wb, &mapped);
                 continue;
             }
@@ -221,7 +230,8 @@ impl Ext4 {
         run: &Mapped,
     ) -> Result<(), Errno> {
         let (len, purpose) = self.run_purpose(cx, inode, run);
-        let need = self.map_credits(cx, inode);
+        let journaled = self.journals_data(cx, inode);
+        let need = self.map_credits(cx, inode) + if journaled { len } else { 0 };
         let mut handle = self.journal_start(cx, need)?;
         let create = Create { purpose, unwritten: false };
         let created = self.map_create(cx, &mut handle, inode, run.lblk, len, create);
@@ -237,7 +247,11 @@ impl Ext4 {
         if purpose == Purpose::Delayed && run.state == State::Hole {
             inode.delayed.lock(cx).remove(mapped.lblk..mapped.lblk + mapped.len);
         }
-        self.write_run(cx, mapping, wb, &mapped);
+        if journaled {
+            self.journal_run(cx, &mut handle, mapping, wb, &mapped)?;
+        } else {
+            self.write_run(cx, mapping, wb, &mapped);
+        }
         let tid = handle.tid();
         let end = u64::from(mapped.lblk + mapped.len) << self.geometry.block_bits;
         let end = end.min(mapping.size());
@@ -246,7 +260,9 @@ impl Ext4 {
             core.datasync_tid = tid;
         });
         self.mark_inode_dirty(cx, &mut handle, inode)?;
-        self.order_data(cx, &mut handle, inode);
+        if !journaled {
+            self.order_data(cx, &mut handle, inode);
+        }
         handle.stop(cx)
     }
 
@@ -380,7 +396,12 @@ impl Ext4 {
         if inode.with(cx, |core| core.dead) {
             return Err(Errno::ESTALE);
         }
-        let result = vfs::direct::read(cx, inode.mapping(), offset, buf);
+        let result = if self.data_in_buffers(cx, inode) {
+            vfs::direct::check(inode.mapping(), offset, buf.len() as u64)
+                .and_then(|()| inode.mapping().read(cx, offset, buf))
+        } else {
+            vfs::direct::read(cx, inode.mapping(), offset, buf)
+        };
         drop(guard);
         result
     }
@@ -407,7 +428,11 @@ impl Ext4 {
             return Err(Errno::ESTALE);
         }
         let mapping = inode.mapping().clone();
-        let result = vfs::direct::write(cx, &mapping, offset, data);
+        let result = if self.data_in_buffers(cx, inode) {
+            self.write_around_journal(cx, &mapping, offset, data)
+        } else {
+            vfs::direct::write(cx, &mapping, offset, data)
+        };
         self.stamp_times(cx, inode);
         inode.with(cx, |core| core.size = mapping.size());
         let written = self.write_inode(cx, inode);

@@ -34,6 +34,7 @@ mod htree;
 mod ialloc;
 mod indirect;
 mod inode;
+mod journal_data;
 mod map;
 mod mballoc;
 mod mount;

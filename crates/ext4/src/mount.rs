@@ -30,7 +30,7 @@ pub struct MountOptions {
     /// On a read-only mount of a dirty file system: read it as it lies on the disk, without what
     /// the journal holds.
     pub no_replay: bool,
-    /// What goes through the journal: `Ordered` or `Writeback`. `Data` is refused.
+    /// What goes through the journal. `Data` needs one; without a journal the other two are equal.
     pub data_mode: JournalMode,
     /// Age at which a transaction commits by itself.
     pub commit_interval: Nanos,
@@ -129,14 +129,27 @@ fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<(RawSuper, Geometry), M
 /// The superblock in `bytes`, and what follows from it.
 fn parse_super(bytes: &[u8], queue: &Queue) -> Result<(RawSuper, Geometry), MountError> {
     let info = queue.info();
-    let geometry = Geometry::parse(bytes, 0)?;
     let raw = RawSuper::read(bytes).expect("the slice has the size");
+    let geometry = Geometry::parse(bytes, 0).map_err(|corrupt| explain(&raw, corrupt))?;
     let device_blocks = info.sectors * SECTOR_SIZE / u64::from(geometry.block_size);
     if geometry.blocks_count > device_blocks {
         let kind = CorruptKind::DeviceSize { blocks: geometry.blocks_count, device_blocks };
         return Err(kind.at(At::Super(0)).into());
     }
     Ok((raw, geometry))
+}
+
+/// What looks damaged may be the work of a feature that forbids reading, such as a journal
+/// device's.
+fn explain(raw: &RawSuper, corrupt: Corrupt) -> MountError {
+    let told =
+        matches!(corrupt.kind, CorruptKind::SuperMagic { .. } | CorruptKind::SuperChecksum { .. });
+    match raw.features().access() {
+        (Access::Refused, mut reasons) if !told && !reasons.is_empty() => {
+            reasons.swap_remove(0).into()
+        }
+        _ => corrupt.into(),
+    }
 }
 
 /// Whether the features allow the mount.
@@ -330,8 +343,9 @@ impl Ext4 {
     ) -> Result<Arc<Ext4>, MountError> {
         let (raw, geometry) = read_super(cx, queue)?;
         check_features(&geometry, options.read_only)?;
-        if options.data_mode == JournalMode::Data {
-            return Err(MountError::Mode("sending file data through the journal (data=journal)"));
+        let journal = geometry.features.compat.contains(Compat::HAS_JOURNAL);
+        if options.data_mode == JournalMode::Data && !options.read_only && !journal {
+            return Err(MountError::Mode("data=journal on a file system without a journal"));
         }
         if queue.info().read_only && !options.read_only {
             return Err(MountError::ReadOnlyDevice);
@@ -513,41 +527,54 @@ impl Ext4 {
         self.close(cx, result)
     }
 
-    fn close(&self, cx: &mut Cx, mut result: Result<(), Errno>) -> Result<(), Errno> {
+    /// `result` is what writing data and inodes out has given. Lost data was told to who asked;
+    /// only lost metadata makes the file system one with errors.
+    fn close(&self, cx: &mut Cx, result: Result<(), Errno>) -> Result<(), Errno> {
         self.backing.shutdown(cx);
-        if let Some(journal) = self.journal() {
-            if self.read_only {
+        let metadata = match self.journal() {
+            Some(journal) if self.read_only => {
                 journal.kill(cx);
-            } else {
-                result = result.and(journal.shutdown(cx));
+                Ok(())
             }
-        } else if !self.read_only {
-            let synced = self.buffers.sync(cx);
-            result = result.and(synced.map_err(|error| self.device_error(cx, &error)));
-        }
-        if !self.read_only {
-            let broken = self.has_error() || result.is_err();
-            let written = self.write_super(cx, |raw| self.final_super(raw, broken));
-            result = result.and(written);
-        }
+            Some(journal) => journal.shutdown(cx),
+            None if self.read_only => Ok(()),
+            None => self.buffers.sync(cx).map_err(|error| self.device_error(cx, &error)),
+        };
+        let written = match self.has_error() || metadata.is_err() {
+            _ if self.read_only => Ok(()),
+            true => self.mark_broken(cx),
+            false => self.write_super(cx, |raw| self.final_super(raw)),
+        };
         self.inodes.clear();
-        result
+        result.and(metadata).and(written)
+    }
+
+    /// Says on the disk that the next check must be a full one. The superblock in memory may be
+    /// ahead of what the log holds, so only the one on the disk is changed; the journal stays as it
+    /// is.
+    fn mark_broken(&self, cx: &mut Cx) -> Result<(), Errno> {
+        let len = 2048.max(self.queue.info().logical_block as usize);
+        let read = self.queue.read(cx, Sector(0), len);
+        let mut page = read.map_err(|error| self.device_error(cx, &error))?;
+        let place = SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE;
+        let raw = RawSuper::view_mut(&mut page.make_mut()[place]);
+        let raw = raw.expect("the slice has the size");
+        raw.s_state.set(raw.s_state.get() | STATE_ERROR);
+        raw.set_checksum();
+        let flags = BioFlags::META | BioFlags::SYNC | BioFlags::FUA;
+        let written = self.queue.write(cx, Sector(0), page, flags);
+        written.map_err(|error| self.device_error(cx, &error))
     }
 
     /// What the superblock says after the mount.
-    fn final_super(&self, raw: &mut RawSuper, broken: bool) {
+    fn final_super(&self, raw: &mut RawSuper) {
         raw.set_free_blocks(self.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64);
         let inodes = self.counters.free_inodes.load(Ordering::Relaxed).max(0);
         raw.s_free_inodes_count.set(inodes as u32);
         let mut features = raw.features();
-        if broken {
-            // The journal stays as it is; the next check is a full one.
-            raw.s_state.set(raw.s_state.get() | STATE_ERROR);
-        } else {
-            features.incompat.remove(Incompat::RECOVER);
-            features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
-            raw.s_state.set(raw.s_state.get() | STATE_CLEAN);
-        }
+        features.incompat.remove(Incompat::RECOVER);
+        features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+        raw.s_state.set(raw.s_state.get() | STATE_CLEAN);
         raw.set_features(&features);
     }
 

@@ -49,7 +49,11 @@ pub fn alignment(mapping: &Mapping) -> u64 {
     u64::from(mapping.backing().queue().info().logical_block)
 }
 
-fn check_aligned(mapping: &Mapping, off: u64, len: u64) -> Result<(), Errno> {
+/// Whether direct I/O may ask for this range.
+///
+/// # Errors
+/// `EINVAL` where offset or length is not a multiple of [`alignment`], or the end has no number.
+pub fn check(mapping: &Mapping, off: u64, len: u64) -> Result<(), Errno> {
     let unit = alignment(mapping);
     if off.is_multiple_of(unit) && len.is_multiple_of(unit) && off.checked_add(len).is_some() {
         Ok(())
@@ -64,7 +68,7 @@ fn check_aligned(mapping: &Mapping, off: u64, len: u64) -> Result<(), Errno> {
 /// `EINVAL` where offset or length is not a multiple of [`alignment`]; `EIO` of the device or of
 /// the write-back before it; those of the file system's map.
 pub fn read(cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-    check_aligned(mapping, off, buf.len() as u64)?;
+    check(mapping, off, buf.len() as u64)?;
     let mut done = 0;
     while done < buf.len() {
         let len = (buf.len() - done).min(WINDOW_BYTES as usize);
@@ -95,7 +99,7 @@ pub fn read_pages(
     off: u64,
     len: u64,
 ) -> Result<Vec<Chunk>, Errno> {
-    check_aligned(mapping, off, len)?;
+    check(mapping, off, len)?;
     let end = (off + len).min(mapping.size());
     if off >= end {
         return Ok(Vec::new());
@@ -185,7 +189,7 @@ fn map_all(cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, end: u64) -> Result<Ve
 /// `EINVAL` where offset or length is not a multiple of [`alignment`]; `ENOSPC` and what else the
 /// file system says where blocks are needed; `EIO`. Parts may have been written.
 pub fn write(cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, data: &[u8]) -> Result<usize, Errno> {
-    check_aligned(mapping, off, data.len() as u64)?;
+    check(mapping, off, data.len() as u64)?;
     let mut at = off;
     for window in data.chunks(WINDOW_BYTES as usize) {
         let pages = window.chunks(BOUNCE_BYTES as usize);
@@ -207,9 +211,9 @@ pub fn write_pages(
     segs: Vec<Segment>,
 ) -> Result<u64, Errno> {
     let len = block::bytes_of(&segs);
-    check_aligned(mapping, off, len)?;
+    check(mapping, off, len)?;
     for seg in &segs {
-        check_aligned(mapping, 0, u64::from(seg.len))?;
+        check(mapping, 0, u64::from(seg.len))?;
     }
     if len == 0 {
         return Ok(0);

@@ -58,7 +58,7 @@ impl Ext4 {
                 return Ok(Removed::Restart);
             }
             let mut start = from.max(old.block);
-            if !inode.is_regular(cx) {
+            if self.logs_content(cx, inode) {
                 start = start.max(end.saturating_sub(credits::REVOKES_MAX));
             }
             self.remove_part(cx, handle, inode, path, &old, start, end)?;
