@@ -61,6 +61,8 @@ pub struct Ext4 {
     error: AtomicI32,
     /// What the first error was, in words.
     first_error: SpinLock<Option<String>>,
+    /// The first metadata block that could not be read, in words.
+    read_error: SpinLock<Option<String>>,
     /// Unmounted or shut down: every call answers `EIO`.
     stopped: AtomicBool,
     /// Rotates the groups in which directories of the root are put.
@@ -125,6 +127,7 @@ impl Ext4 {
             read_only: parts.read_only,
             error: AtomicI32::new(0),
             first_error: SpinLock::new(None),
+            read_error: SpinLock::new(None),
             stopped: AtomicBool::new(false),
             next_dir_group: AtomicU32::new(0),
             stream_goals: (0..flexes).map(|_| Default::default()).collect(),
@@ -215,6 +218,12 @@ impl Ext4 {
         self.first_error.lock_irq().clone()
     }
 
+    /// The first metadata block that could not be read, in words. The mount goes on: whoever needed
+    /// the block was answered `EIO`.
+    pub fn read_error(&self) -> Option<String> {
+        self.read_error.lock_irq().clone()
+    }
+
     /// True once an error has stopped writing.
     pub(crate) fn has_error(&self) -> bool {
         self.error.load(Ordering::Relaxed) != 0
@@ -259,7 +268,12 @@ impl Ext4 {
     pub(crate) fn read_block(&self, cx: &mut Cx, block: u64) -> Result<BufferRef, Errno> {
         match self.buffers.read(cx, block) {
             Ok(buffer) => Ok(buffer),
-            Err(error) => Err(self.device_error(cx, &error)),
+            Err(error) => {
+                let mut first = self.read_error.lock_irq();
+                first.get_or_insert_with(|| format!("block {block}: {error}"));
+                drop(first);
+                Err(self.device_error(cx, &error))
+            }
         }
     }
 
