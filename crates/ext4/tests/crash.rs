@@ -81,11 +81,26 @@ impl Run {
             checked(cx, &image, &what);
         });
         if let Some(dirty) = dirty {
+            self.verify_by_the_kernel(&dirty, cut, &what);
             e2fsck(&image, &format!("{what}: after our recovery"));
             let file = judge::write_sparse(&dirty);
             judge::run("e2fsck", &[&"-E", &"journal_only", &"-fy", &file.path()]);
             judge::e2fsck(file.path()).unwrap_or_else(|m| panic!("{what}: e2fsck's replay: {m}"));
         }
+    }
+
+    /// The kernel replays the journal, and what it leaves holds the promises too.
+    fn verify_by_the_kernel(&self, dirty: &[u8], cut: &Cut, what: &str) {
+        let file = judge::write_sparse(dirty);
+        drop(judge::LoopMount::new(file.path(), self.kind, "rw").expect("the kernel mounts it"));
+        judge::e2fsck(file.path()).unwrap_or_else(|m| panic!("{what}: the kernel's replay: {m}"));
+        let bytes = std::fs::read(file.path()).expect("the image is readable");
+        rt::testing::real(|cx| {
+            let (fs, _) = mount(cx, Arc::new(MemoryDevice::from_image(&bytes)));
+            let held = self.oracle.verify(cx, &*fs, cut.upto);
+            held.unwrap_or_else(|message| panic!("{what}: the kernel's replay: {message}"));
+            fs.unmount(cx).expect("unmount");
+        });
     }
 
     /// The power fails again while we recover from the first cut.
