@@ -304,9 +304,12 @@ pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errn
         return Err(Errno::EINVAL);
     }
     let (size, fast) = inode.with(cx, |core| {
+        if core.dead {
+            return Err(Errno::ESTALE);
+        }
         let size = core.size as usize;
-        (size, core.is_fast_symlink().then(|| core.block[..size.min(BLOCK_AREA)].to_vec()))
-    });
+        Ok((size, core.is_fast_symlink().then(|| core.block[..size.min(BLOCK_AREA)].to_vec())))
+    })?;
     let limit = u64::from(fs.geometry.block_size);
     let bad = CorruptKind::SymlinkSize { size: size as u64, limit };
     if size == 0 || size as u64 >= limit {
@@ -315,10 +318,12 @@ pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errn
     if let Some(target) = fast {
         return Ok(target);
     }
-    match fs.bread(cx, &inode, 0)? {
-        Some(buffer) => Ok(buffer.with(|data| data[..size].to_vec())),
-        None => Err(fs.corrupt(cx, &bad.at(At::Inode(ino)))),
+    let target = fs.bread(cx, &inode, 0)?.map(|buffer| buffer.with(|data| data[..size].to_vec()));
+    if inode.with(cx, |core| core.dead) {
+        // The block was being freed while we read it.
+        return Err(Errno::ESTALE);
     }
+    target.ok_or_else(|| fs.corrupt(cx, &bad.at(At::Inode(ino))))
 }
 
 /// May the directory get another subdirectory?

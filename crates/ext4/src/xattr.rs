@@ -155,6 +155,9 @@ fn visit(
     look: &mut dyn FnMut(&area::Entry),
 ) -> Result<(), Errno> {
     let _guard = inode.xattr_lock.lock(cx);
+    if inode.with(cx, |core| core.dead) {
+        return Err(Errno::ESTALE);
+    }
     visit_locked(fs, cx, inode, look)
 }
 
@@ -364,6 +367,9 @@ pub(crate) fn expand_extra(
         return Ok(());
     }
     let _guard = inode.xattr_lock.lock(cx);
+    if inode.with(cx, |core| core.dead) {
+        return Ok(());
+    }
     let mut inside = Vec::new();
     if let Some(area) = inode_area(fs, cx, inode)? {
         let seen = area.buffer.with(|data| {

@@ -222,6 +222,7 @@ impl Task {
 
     fn attribute(&mut self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
         let value = vec![self.rng.below(3) as u8; self.rng.below(400) as usize];
+        let _names = self.fs.listxattr(cx, ino)?;
         if self.rng.chance(0.7) {
             self.fs.setxattr(cx, ino, b"user.chaos", &value, XattrFlags::empty())
         } else {
