@@ -7,6 +7,7 @@ use base::Errno;
 use clap::{Args, ValueEnum};
 use rt::Cx;
 
+use crate::mount_options::MountOption;
 use crate::out::Out;
 use crate::text;
 
@@ -26,6 +27,15 @@ pub struct Options {
     /// Bypass the host's page cache (O_DIRECT)
     #[arg(long, global = true)]
     pub direct: bool,
+    /// Mount options: data=ordered|writeback|journal, barrier=0|1, commit=SECONDS
+    #[arg(
+        short = 'o',
+        long = "mount-options",
+        global = true,
+        value_name = "OPTIONS",
+        value_delimiter = ','
+    )]
+    pub mount: Vec<MountOption>,
     /// How to talk to the host's storage
     #[arg(long, global = true, value_enum, default_value_t = EngineArg::Auto)]
     pub engine: EngineArg,

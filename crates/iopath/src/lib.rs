@@ -28,6 +28,7 @@ pub mod cli;
 pub mod cmd;
 pub mod copy;
 mod demo;
+pub mod mount_options;
 pub mod out;
 pub mod recognise;
 pub mod session;

@@ -97,8 +97,9 @@ pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
 pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ext4>> {
     let limit = app.options.cache_size.max(1 << 20);
     let pages = PageCache::new(app.cx.runtime(), PageCacheConfig::with_limit(limit));
-    let options =
+    let mut options =
         MountOptions { read_only: !write, buffer_limit_bytes: limit, ..MountOptions::default() };
+    app.options.mount.iter().for_each(|option| option.apply(&mut options));
     let target = &storage.target;
     Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
         MountError::Corrupt(_) => {

@@ -463,3 +463,26 @@ fn a_dirty_image_is_replayed() {
     judge::e2fsck(&copy).unwrap();
     assert_same(of_command(&dirty), judge::kernel_manifest(&image, "ext4"));
 }
+
+/// Mount options reach the file system: data goes through the journal, where there is one; what is
+/// not known is refused with what is.
+#[test]
+fn mount_options_are_those_of_mount() {
+    let lab = Lab::new();
+    fs::write(lab.path("data"), vec![7; 300_000]).unwrap();
+    let (data, image) = (lab.text("data"), lab.text("a.img"));
+    ok(&["mkfs", "-q", "-t", "ext4", "--size", "32M", &image]);
+    for mode in ["data=journal", "data=writeback,barrier=0", "data=ordered,commit=30"] {
+        ok(&["-o", mode, "cp", &data, &format!("{image}:/{}", mode.len())]);
+        judge::e2fsck(&lab.path("a.img")).unwrap();
+    }
+    assert_eq!(ok(&["cat", &format!("{image}:/12")]).into_bytes(), vec![7; 300_000]);
+    let message = fails(2, &["ls", "-o", "data=fast", &image]);
+    assert!(message.contains("data=ordered|writeback|journal"), "{message}");
+    let message = fails(2, &["-o", "noatime", "ls", &image]);
+    assert!(message.contains("commit=SECONDS"), "{message}");
+    let plain = lab.text("b.img");
+    ok(&["mkfs", "-q", "-t", "ext2", "--size", "8M", &plain]);
+    let message = fails(1, &["-o", "data=journal", "cp", &data, &format!("{plain}:/")]);
+    assert!(message.contains("without a journal"), "{message}");
+}
