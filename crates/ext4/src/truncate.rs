@@ -188,8 +188,8 @@ impl Ext4 {
         Ok(if open { Deferred::Nothing } else { Deferred::Delete })
     }
 
-    /// Frees a small inode within the caller's handle, under its locks. False where somebody opened it
-    /// or gave it attributes meanwhile.
+    /// Frees a small inode within the caller's handle, under its locks. False where somebody opened
+    /// it or gave it attributes meanwhile.
     fn delete_in_handle(
         &self,
         cx: &mut Cx,

@@ -1,8 +1,8 @@
 //! Power cuts: tasks create, append, rename, truncate, remove and fsync at once; the device's write
 //! log is cut at every flush and in between, with random subsets of the unflushed writes lost and
 //! sectors torn. Every image is recovered by us and must hold what had been promised, contents
-//! included; our own check finds nothing; on a sample e2fsck and the kernel agree. A few seeds here,
-//! many with `IOPATH_SEEDS=n`.
+//! included; our own check finds nothing; on a sample e2fsck and the kernel agree. A few seeds
+//! here, many with `IOPATH_SEEDS=n`.
 
 mod support;
 

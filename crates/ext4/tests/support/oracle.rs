@@ -2,8 +2,8 @@
 //! when. At a cut of the write log, a recovered file must be in its last promised state or in one
 //! that came after it.
 //!
-//! One thing is allowed besides: a truncate makes the rest of its last block zero, in place, and the
-//! cut may come after this write and before the commit of the new size. The file then has its old
+//! One thing is allowed besides: a truncate makes the rest of its last block zero, in place, and
+//! the cut may come after this write and before the commit of the new size. The file then has its old
 //! size and zeroes where bytes were about to be cut off (so it is with the kernel's ext4, too).
 
 use super::pattern;
@@ -142,7 +142,8 @@ fn content(
         None if read as u64 == size => Ok(()),
         None => Err(format!("read {read} of {size} bytes")),
         Some(at) => Err(format!(
-            "file {file} of {size} bytes differs from byte {at}: {:#x} instead of {:#x}; cuts {cuts:?}",
+            "file {file} of {size} bytes differs from byte {at}: {:#x} instead of {:#x}; \
+             cuts {cuts:?}",
             bytes[at], expected[at]
         )),
     }
