@@ -7,8 +7,8 @@
 //!
 //! Inside, from below: groups and bitmaps (`balloc`, `mballoc`, `ialloc`), inodes (`inode`), the
 //! maps from file to device blocks (`map`, `extents`, `indirect`), file data (`file`, `truncate`,
-//! `fallocate`, `seek`), orphans, and the handles that make all of it atomic (`ext4_jbd2`). The
-//! lock order is told in `super_`.
+//! `fallocate`, `seek`, `journal_data`), orphans, and the handles that make all of it atomic
+//! (`ext4_jbd2`). The lock order is told in `super_`.
 //!
 //! Compared with Linux, not supported and refused by name: bigalloc, inline data, encryption,
 //! case-insensitive directories, quota, multi-mount protection; and online resizing.

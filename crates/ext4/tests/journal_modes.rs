@@ -12,6 +12,7 @@ use ext4::{Ext4, MountError, MountOptions};
 use jbd2::JournalMode;
 use rt::{Cx, SpinLock, World, WorldConfig};
 use std::sync::Arc;
+use support::chaos::{self, Chaos};
 use support::oracle::Oracle;
 use support::workload::{self, Shared};
 use support::*;
@@ -260,6 +261,34 @@ fn promises_hold_with_data_in_the_journal() {
                 checked(cx, &image, &what);
             });
         }
+    }
+}
+
+/// Goal: many tasks at once on journaled data leave a sound file system and every file's own bytes.
+/// Method: tasks do anything to the same names, with a journal that fills and a cache much smaller
+/// than the data; then everything is read, checked, and read again after a remount.
+#[test]
+fn tasks_at_once_on_journaled_data() {
+    for seed in seeds(4) {
+        let (kind, block) = [("ext4", 4096), ("ext4", 1024), ("ext3", 1024)][seed as usize % 3];
+        let what = format!("seed {seed} {kind}/{block}");
+        World::new(WorldConfig::exploring(seed)).run("chaos", |cx| {
+            let device = Cell::new(kind, block).journal(1024).fresh(cx, 64 << 20);
+            let options = options(JournalMode::Data);
+            let fs = try_mount(cx, device.clone(), 1 << 20, options.clone()).expect("mount");
+            let shared: Arc<dyn FileSystem> = fs.clone();
+            let top = mkdir(cx, &*fs, fs.root(), "top");
+            let chaos =
+                Chaos { tasks: 6, steps: 150, size_max: 400_000, small: false, faults: false };
+            chaos::run(cx, &shared, top, seed, chaos);
+            chaos::verify(cx, &*fs);
+            fs.unmount(cx).unwrap_or_else(|errno| panic!("{what}: unmount: {errno}"));
+            checked(cx, &device, &what);
+            e2fsck(&device, &what);
+            let fs = try_mount(cx, device, 1 << 20, options).expect("mount again");
+            chaos::verify(cx, &*fs);
+            fs.unmount(cx).expect("unmount");
+        });
     }
 }
 
