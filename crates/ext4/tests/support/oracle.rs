@@ -3,8 +3,8 @@
 //! that came after it.
 //!
 //! One thing is allowed besides: a truncate makes the rest of its last block zero, in place, and
-//! the cut may come after this write and before the commit of the new size. The file then has its old
-//! size and zeroes where bytes were about to be cut off (so it is with the kernel's ext4, too).
+//! the cut may come after this write and before the commit of the new size. The file then has its
+//! old size and zeroes where bytes were about to be cut off (so it is with the kernel's ext4, too).
 
 use super::pattern;
 use base::{Errno, Ino};
