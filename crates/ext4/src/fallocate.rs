@@ -15,8 +15,8 @@ impl Ext4 {
     /// Allocates, punches or zeroes `offset..offset + len`.
     ///
     /// # Errors
-    /// Those of [`vfs::FileSystem::fallocate`]. `EOPNOTSUPP` for space ahead in a file with indirect
-    /// blocks, which have no unwritten state.
+    /// Those of [`vfs::FileSystem::fallocate`]. `EOPNOTSUPP` for space ahead in a file with
+    /// indirect blocks, which have no unwritten state.
     pub(crate) fn fallocate_file(
         &self,
         cx: &mut Cx,

@@ -7,8 +7,8 @@ use common::image::Image;
 use ext4::check::{CheckOptions, Rule, Severity};
 use testkit::judge::LoopMount;
 
-/// Goal: a dirty image is checked as a mount would leave it, without a write. Method: copy the backing
-/// file of a mounted kernel file system in the middle of its work.
+/// Goal: a dirty image is checked as a mount would leave it, without a write. Method: copy the
+/// backing file of a mounted kernel file system in the middle of its work.
 #[test]
 fn dirty_images_of_the_kernel_are_checked_after_a_replay_in_memory() {
     let scratch = Scratch::new();

@@ -124,7 +124,8 @@ fn an_archive_keeps_everything() {
     });
 }
 
-/// Archives with changed bytes, cut short, or with hostile names: an error or a tree, never a panic.
+/// Archives with changed bytes, cut short, or with hostile names: an error or a tree, never a
+/// panic.
 #[test]
 fn damaged_archives_are_refused_or_read() {
     in_world(|cx| {

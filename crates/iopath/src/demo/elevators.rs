@@ -94,8 +94,9 @@ fn write(cx: &mut Cx, queue: &Arc<Queue>, mut rng: Rng) {
 /// The table for a person.
 pub fn to_text(rows: &[Row]) -> String {
     let mut out = format!(
-        "Two elevators on one modelled disk (virtual time)\n\n  {READERS} tasks read {BLOCK} bytes at \
-         random places beside {WRITE_DEPTH} random writes under way, {:.0} modelled seconds\n\n",
+        "Two elevators on one modelled disk (virtual time)\n\n  \
+         {READERS} tasks read {BLOCK} bytes at random places beside {WRITE_DEPTH} random writes \
+         under way, {:.0} modelled seconds\n\n",
         DURATION.as_secs_f64()
     );
     let seconds = DURATION.as_secs_f64();
