@@ -48,7 +48,7 @@ fn write_all(cx: &mut Cx, fs: &dyn FileSystem, file: base::Ino, tag: u64, from: 
 /// One node of every type, with everything that an inode can have.
 fn one_of_each(cx: &mut Cx, fs: &dyn FileSystem) {
     let dir = mkdir(cx, fs, fs.root(), "kinds");
-    let target = vec![b'x'; 100];
+    let target = [b'x'; 100];
     for (name, kind) in [
         ("fifo", FileType::Fifo),
         ("socket", FileType::Socket),

@@ -182,6 +182,7 @@ pub fn checked(cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
 pub struct Watchdog(Option<std::sync::mpsc::Sender<()>>);
 
 impl Watchdog {
+    #[allow(clippy::disallowed_methods, reason = "it watches real time from outside of every task")]
     pub fn new(what: String, seconds: u64) -> Watchdog {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         std::thread::spawn(move || {
