@@ -40,6 +40,7 @@ mod mballoc;
 mod mount;
 mod namei;
 mod orphan;
+mod read_super;
 mod seek;
 mod super_;
 mod truncate;

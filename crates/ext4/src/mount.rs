@@ -13,6 +13,7 @@ use block::{BioFlags, DeviceError, Queue};
 use cache::{Backing, BufferCache, BufferConfig, PageCache};
 use jbd2::{Journal, JournalArea, JournalError, JournalMode, JournalOptions, RecoveryReport};
 use rt::Cx;
+use zerocopy::IntoBytes;
 
 use crate::Ext4;
 use crate::balloc::Group;
@@ -20,6 +21,7 @@ use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
 use crate::map::State;
+use crate::read_super::{join_super, read_super};
 use crate::super_::{Counters, Parts};
 
 /// How to mount.
@@ -119,39 +121,6 @@ impl MountError {
     }
 }
 
-/// Reads the superblock from the device.
-fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<(RawSuper, Geometry), MountError> {
-    let len = 2048.max(queue.info().logical_block as usize);
-    let page = queue.read(cx, Sector(0), len)?;
-    parse_super(&page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE], queue)
-}
-
-/// The superblock in `bytes`, and what follows from it.
-fn parse_super(bytes: &[u8], queue: &Queue) -> Result<(RawSuper, Geometry), MountError> {
-    let info = queue.info();
-    let raw = RawSuper::read(bytes).expect("the slice has the size");
-    let geometry = Geometry::parse(bytes, 0).map_err(|corrupt| explain(&raw, corrupt))?;
-    let device_blocks = info.sectors * SECTOR_SIZE / u64::from(geometry.block_size);
-    if geometry.blocks_count > device_blocks {
-        let kind = CorruptKind::DeviceSize { blocks: geometry.blocks_count, device_blocks };
-        return Err(kind.at(At::Super(0)).into());
-    }
-    Ok((raw, geometry))
-}
-
-/// What looks damaged may be the work of a feature that forbids reading, such as a journal
-/// device's.
-fn explain(raw: &RawSuper, corrupt: Corrupt) -> MountError {
-    let told =
-        matches!(corrupt.kind, CorruptKind::SuperMagic { .. } | CorruptKind::SuperChecksum { .. });
-    match raw.features().access() {
-        (Access::Refused, mut reasons) if !told && !reasons.is_empty() => {
-            reasons.swap_remove(0).into()
-        }
-        _ => corrupt.into(),
-    }
-}
-
 /// Whether the features allow the mount.
 fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError> {
     let (access, reasons) = geometry.features.access();
@@ -186,6 +155,11 @@ impl Mounting {
         let block_size = u64::from(geometry.block_size);
         let super_block = SUPER_OFFSET / block_size;
         let super_buffer = self.buffers.read(cx, super_block)?;
+        let at = (SUPER_OFFSET % block_size) as usize;
+        if super_buffer.with(|data| data[at..at + SUPER_SIZE] != *raw.as_bytes()) {
+            // Joined from torn halves: the next write of the superblock mends the disk.
+            super_buffer.with_mut(|data| data[at..at + SUPER_SIZE].copy_from_slice(raw.as_bytes()));
+        }
         let mut gdt = Vec::with_capacity(geometry.desc_blocks as usize);
         let (first, _) = geometry.desc_place(0);
         self.buffers.readahead(cx, first.0, u64::from(geometry.desc_blocks));
@@ -251,7 +225,7 @@ impl Mounting {
             // On a read-only mount the buffers hold what the journal has and the device has not.
             let buffer = self.buffers.read(cx, super_block)?;
             let page = buffer.page();
-            let (raw, geometry) = parse_super(&page[offset..offset + SUPER_SIZE], &self.queue)?;
+            let (raw, geometry) = join_super(cx, &page[offset..offset + SUPER_SIZE], &self.queue)?;
             check_features(&geometry, self.options.read_only)?;
             self.assemble(cx, &raw, geometry, true)?
         } else {

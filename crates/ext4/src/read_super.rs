@@ -1,0 +1,140 @@
+//! Reading the superblock, also one that a power cut tore in two.
+//!
+//! It is 1024 bytes, two sectors, and is written in place. Its checksum lies in the
+//! second one, so that a cut between them leaves an old half beside a new one and a checksum that
+//! fits neither. Both halves are sound: what a mount changes there are counts, which are taken from
+//! the group descriptors anyway, times, and the flag that asks for recovery. So where everything
+//! that gives the file system its shape agrees with the backup in group 1, whose checksum is right,
+//! the halves are joined, and recovery is asked for whatever the flag says.
+
+use base::Sector;
+use base::unit::SECTOR_SIZE;
+use block::Queue;
+use rt::Cx;
+use std::sync::Arc;
+
+use crate::format::features::{Access, Compat, Incompat, RoCompat};
+use crate::format::super_block::{SUPER_OFFSET, SUPER_SIZE};
+use crate::format::{At, Corrupt, CorruptKind, Geometry, RawSuper, checksum};
+use crate::mount::MountError;
+
+/// Reads the superblock from the device.
+pub(crate) fn read_super(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+) -> Result<(RawSuper, Geometry), MountError> {
+    let len = 2048.max(queue.info().logical_block as usize);
+    let page = queue.read(cx, Sector(0), len)?;
+    join_super(cx, &page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE], queue)
+}
+
+/// The superblock in `bytes`, whose halves may come from two writes.
+pub(crate) fn join_super(
+    cx: &mut Cx,
+    bytes: &[u8],
+    queue: &Arc<Queue>,
+) -> Result<(RawSuper, Geometry), MountError> {
+    match parse_super(bytes, queue) {
+        Err(MountError::Corrupt(corrupt))
+            if matches!(corrupt.kind, CorruptKind::SuperChecksum { .. }) =>
+        {
+            match mend(cx, queue, bytes)? {
+                Some(joined) => parse_super(&joined, queue),
+                None => Err(corrupt.into()),
+            }
+        }
+        parsed => parsed,
+    }
+}
+
+/// The superblock in `bytes`, and what follows from it.
+fn parse_super(bytes: &[u8], queue: &Queue) -> Result<(RawSuper, Geometry), MountError> {
+    let info = queue.info();
+    let raw = RawSuper::read(bytes).expect("the slice has the size");
+    let geometry = Geometry::parse(bytes, 0).map_err(|corrupt| explain(&raw, corrupt))?;
+    let device_blocks = info.sectors * SECTOR_SIZE / u64::from(geometry.block_size);
+    if geometry.blocks_count > device_blocks {
+        let kind = CorruptKind::DeviceSize { blocks: geometry.blocks_count, device_blocks };
+        return Err(kind.at(At::Super(0)).into());
+    }
+    Ok((raw, geometry))
+}
+
+/// What looks damaged may be the work of a feature that forbids reading, such as a journal
+/// device's.
+fn explain(raw: &RawSuper, corrupt: Corrupt) -> MountError {
+    let told =
+        matches!(corrupt.kind, CorruptKind::SuperMagic { .. } | CorruptKind::SuperChecksum { .. });
+    match raw.features().access() {
+        (Access::Refused, mut reasons) if !told && !reasons.is_empty() => {
+            reasons.swap_remove(0).into()
+        }
+        _ => corrupt.into(),
+    }
+}
+
+/// What no mount changes: the shape and the identity of the file system.
+fn shape(raw: &RawSuper) -> impl PartialEq + use<> {
+    let features = raw.features();
+    (
+        [
+            raw.s_inodes_count,
+            raw.s_blocks_count_lo,
+            raw.s_blocks_count_hi,
+            raw.s_first_data_block,
+            raw.s_log_block_size,
+            raw.s_log_cluster_size,
+            raw.s_blocks_per_group,
+            raw.s_inodes_per_group,
+            raw.s_rev_level,
+            raw.s_first_ino,
+            raw.s_journal_inum,
+            raw.s_first_meta_bg,
+            raw.s_checksum_seed,
+            raw.s_orphan_file_inum,
+        ]
+        .map(|word| word.get()),
+        [raw.s_magic, raw.s_inode_size, raw.s_desc_size, raw.s_reserved_gdt_blocks]
+            .map(|half| half.get()),
+        [raw.s_log_groups_per_flex, raw.s_checksum_type],
+        raw.s_uuid,
+        raw.s_hash_seed.map(|word| word.get()),
+        features.incompat.difference(Incompat::RECOVER).bits(),
+        features.ro_compat.difference(RoCompat::ORPHAN_PRESENT | RoCompat::LARGE_FILE).bits(),
+    )
+}
+
+/// The superblock joined from its torn halves in `bytes`, with its checksum; `None` where it is
+/// damaged in another way, or where there is no backup to compare it with. May wait for the device;
+/// writes nothing.
+///
+/// # Errors
+/// The device cannot be read.
+fn mend(cx: &mut Cx, queue: &Arc<Queue>, bytes: &[u8]) -> Result<Option<Vec<u8>>, MountError> {
+    let mut joined = bytes.to_vec();
+    let Some(raw) = RawSuper::view_mut(&mut joined) else { return Ok(None) };
+    let features = raw.features();
+    let summed = features.ro_compat.contains(RoCompat::METADATA_CSUM);
+    if !summed || features.compat.contains(Compat::SPARSE_SUPER2) || raw.s_log_block_size.get() > 2
+    {
+        return Ok(None);
+    }
+    let block_size = 1024u64 << raw.s_log_block_size.get();
+    let block = u64::from(raw.s_first_data_block.get()) + u64::from(raw.s_blocks_per_group.get());
+    if (block + 1) * block_size > queue.info().bytes() {
+        return Ok(None);
+    }
+    let len = SUPER_SIZE.max(queue.info().logical_block as usize);
+    let page = queue.read(cx, Sector::from_bytes(block * block_size), len)?;
+    let Some(backup) = RawSuper::read(&page) else { return Ok(None) };
+    let sound = checksum::super_block(&page[..SUPER_SIZE]) == backup.s_checksum.get();
+    if !sound || shape(&backup) != shape(raw) {
+        return Ok(None);
+    }
+    if features.compat.contains(Compat::HAS_JOURNAL) {
+        let incompat = features.incompat | Incompat::RECOVER;
+        raw.s_feature_incompat.set(incompat.bits());
+    }
+    raw.set_checksum();
+    Ok(Some(joined))
+}
