@@ -43,8 +43,11 @@
 // This crate is where threads, clocks and system locks come from.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod charge;
 mod cred;
 mod cx;
+mod exit;
+mod ioprio;
 mod real;
 mod runtime;
 mod sync;
@@ -54,8 +57,11 @@ mod timers;
 mod world;
 
 pub use base::{Nanos, Timespec};
+pub use charge::{Charge, Charges};
 pub use cred::Cred;
 pub use cx::Cx;
+pub use exit::OnIocExit;
+pub use ioprio::{IoClass, IoPriority, ParseIoPriorityError};
 pub use runtime::Runtime;
 pub use sync::channel::{Channel, Closed, TryRecvError, TrySendError};
 pub use sync::completion::Completion;

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::Runtime;
+use crate::exit::ExitHooks;
 use crate::sync::shim::{self, AtomicU64, Ordering};
 use crate::task::{Task, TaskId};
 use crate::timers::{Action, Callback, TimerId, Timers};
@@ -18,6 +19,7 @@ pub(crate) struct Real {
     pub seed: u64,
     last_task: AtomicU64,
     timers: Arc<Service>,
+    pub exits: ExitHooks,
 }
 
 /// What the timer thread and the users of timers share.
@@ -38,7 +40,8 @@ impl Real {
     pub fn new(cpus: usize, seed: u64) -> Real {
         let start = Instant::now();
         let timers = Arc::new(Service { start, state: Mutex::default(), changed: Condvar::new() });
-        Real { start, cpus, seed, last_task: AtomicU64::new(0), timers }
+        let exits = ExitHooks::default();
+        Real { start, cpus, seed, last_task: AtomicU64::new(0), timers, exits }
     }
 
     #[inline]

@@ -1,15 +1,16 @@
 //! The handle to a clock and its tasks, real or virtual.
 
 use crate::cx::Inherit;
+use crate::exit::ExitHooks;
 use crate::real::Real;
 use crate::sync::completion::Completion;
 use crate::task::{Outcome, Task};
 use crate::timers::{Callback, TimerId};
 use crate::world::state::{Body, Virtual};
-use crate::{Cx, JoinHandle};
+use crate::{Charges, Cx, JoinHandle, OnIocExit};
 use base::{Nanos, Timespec};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// A clock with its tasks, timers and processors. A cheap handle; all clones are one runtime.
@@ -121,11 +122,31 @@ impl Runtime {
                 id
             }
             Inner::Virtual(virt) => {
-                let body: Body = Box::new(move |cx| theirs.complete(Ok(f(cx))));
+                let body: Body = Box::new(move |cx| {
+                    let value = f(cx);
+                    cx.settle();
+                    theirs.complete(Ok(value));
+                });
                 virt.spawn(self, name, inherit, body)
             }
         };
         JoinHandle { id, outcome }
+    }
+
+    /// Tells `hook`, while it lives, of the end of every task's own I/O context.
+    pub fn on_ioc_exit(&self, hook: Weak<dyn OnIocExit>) {
+        self.exits().add(hook);
+    }
+
+    pub(crate) fn ioc_exited(&self, ioc: u64) {
+        self.exits().call(ioc);
+    }
+
+    fn exits(&self) -> &ExitHooks {
+        match &*self.0 {
+            Inner::Real(real) => &real.exits,
+            Inner::Virtual(virt) => &virt.exits,
+        }
     }
 
     /// Calls `f` in event context at `when` (at once if that is past), with the time at which it
@@ -169,6 +190,15 @@ impl Runtime {
     #[inline]
     pub(crate) fn preempts(&self) -> bool {
         matches!(&*self.0, Inner::Virtual(virt) if virt.preempt > 0)
+    }
+
+    /// The cost of named work, where there is any.
+    #[inline]
+    pub(crate) fn charges(&self) -> Option<&Charges> {
+        match &*self.0 {
+            Inner::Virtual(virt) => virt.charges.as_deref(),
+            Inner::Real(_) => None,
+        }
     }
 
     /// The instant of `when`; `None` beyond the clock's range.

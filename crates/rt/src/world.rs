@@ -1,12 +1,13 @@
 //! Virtual time: one clock, one OS thread, and an order of events that the seed decides.
 
 pub(crate) mod fiber;
+mod overflow;
 mod report;
 mod stack;
 pub(crate) mod state;
 
 use crate::timers::{Action, Event};
-use crate::{Cx, Runtime};
+use crate::{Charges, Cx, Runtime};
 use base::{Nanos, Timespec};
 use fiber::{Fiber, Panic, Ran, Resume};
 use stack::StackPool;
@@ -41,6 +42,8 @@ pub struct WorldConfig {
     /// Usable bytes of a task's stack (at least 16 KiB); memory is committed page by page as it is
     /// touched. The default is 128 KiB, and twice that with debug assertions.
     pub stack_size: usize,
+    /// What the processors cost at the named points; nothing by default.
+    pub charges: Charges,
 }
 
 impl Default for WorldConfig {
@@ -53,6 +56,7 @@ impl Default for WorldConfig {
             cpus: 4,
             epoch: Timespec::from_secs(1_767_225_600),
             stack_size: if cfg!(debug_assertions) { 256 << 10 } else { 128 << 10 },
+            charges: Charges::default(),
         }
     }
 }
@@ -136,11 +140,18 @@ impl World {
         let task = self.rt.virt().new_task(&self.rt, name).expect("a world lives while it runs");
         self.rt.make_ready(&task);
         let slot = task.slot;
-        let fiber = Fiber::borrowing(task, Box::new(|cx| result = Some(f(cx))));
+        let fiber = Fiber::borrowing(
+            task,
+            Box::new(|cx| {
+                result = Some(f(cx));
+                cx.settle();
+            }),
+        );
         self.put(slot, fiber);
         // Whatever panics from here to the end of the fiber leaves the world broken: the fiber
         // borrows from this frame, and a broken world neither resumes nor drops it.
         self.broken = true;
+        let _running = overflow::Running::enter(self);
         let mut ended = false;
         while !ended {
             ended = match self.step(Nanos::MAX) {
@@ -158,6 +169,7 @@ impl World {
     /// ending; use [`run_until`](World::run_until) there.
     pub fn run_idle(&mut self) {
         self.assert_whole();
+        let _running = overflow::Running::enter(self);
         while !matches!(self.step(Nanos::MAX), Step::Idle) {}
     }
 
@@ -165,6 +177,7 @@ impl World {
     /// was, if that is later).
     pub fn run_until(&mut self, until: Nanos) {
         self.assert_whole();
+        let _running = overflow::Running::enter(self);
         while !matches!(self.step(until), Step::Idle) {}
         self.rt.virt().advance(until);
     }

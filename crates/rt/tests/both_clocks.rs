@@ -283,3 +283,42 @@ fn a_panic_of_a_thread_comes_out_of_its_join() {
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"as intended"));
     });
 }
+
+/// Goal: those who keep state per I/O context hear of the end of each task's own context once, and
+/// priorities are inherited. Method: three tasks, one of which works for another context.
+#[test]
+fn the_end_of_an_io_context_is_told_once() {
+    struct Book(SpinLock<Vec<u64>>);
+    impl OnIocExit for Book {
+        fn ioc_exit(self: Arc<Self>, ioc: u64) {
+            self.0.lock_irq().push(ioc);
+        }
+    }
+    both(|cx| {
+        let book = Arc::new(Book(SpinLock::new(Vec::new())));
+        let hook = Arc::downgrade(&book);
+        cx.runtime().on_ioc_exit(hook);
+        cx.set_ioprio("be/2".parse().expect("a priority"));
+        let tasks: Vec<_> = (0..3)
+            .map(|i| {
+                cx.spawn("task", move |cx| {
+                    let (own, prio) = (cx.ioc(), cx.ioprio().to_string());
+                    if i == 1 {
+                        cx.set_ioc(own + 1000);
+                    }
+                    (own, prio)
+                })
+            })
+            .collect();
+        let mut own: Vec<u64> = Vec::new();
+        for task in tasks {
+            let (ioc, prio) = task.join(cx);
+            assert_eq!(prio, "be/2");
+            own.push(ioc);
+        }
+        let mut told = book.0.lock_irq().clone();
+        told.sort();
+        own.sort();
+        assert_eq!(told, own);
+    });
+}

@@ -154,6 +154,7 @@ impl RawLock {
         if !cx.is_virtual() && self.spin(cx, mode) {
             return;
         }
+        cx.settle();
         let me = cx.task_arc().clone();
         me.clear_granted();
         let mut queued = false;

@@ -47,6 +47,7 @@ impl Semaphore {
         if self.try_acquire_many(count) {
             return;
         }
+        cx.settle();
         let me = cx.task_arc().clone();
         me.clear_granted();
         {

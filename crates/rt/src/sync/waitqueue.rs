@@ -80,6 +80,7 @@ impl WaitQueue {
         if let Some(value) = poll() {
             return Some(value);
         }
+        cx.settle();
         let me = cx.task_arc().clone();
         loop {
             self.enqueue(&me);

@@ -70,6 +70,8 @@ pub(crate) struct Fiber {
     pub wait: Option<Wait>,
     /// Since when it has been waiting.
     pub since: Nanos,
+    /// The lowest page of its stack, once it has one: touching it is an overflow.
+    pub guard: Option<usize>,
     stage: Stage<'static>,
 }
 
@@ -82,7 +84,13 @@ pub(crate) enum Ran {
 
 impl Fiber {
     pub fn new(task: Arc<Task>, inherit: Inherit, body: Box<dyn FnOnce(&mut Cx)>) -> Fiber {
-        Fiber { task, wait: None, since: Nanos::ZERO, stage: Stage::Born(inherit, body) }
+        Fiber {
+            task,
+            wait: None,
+            since: Nanos::ZERO,
+            guard: None,
+            stage: Stage::Born(inherit, body),
+        }
     }
 
     /// As [`Fiber::new`], for a body that borrows from [`World::run`](crate::World::run), which
@@ -107,6 +115,7 @@ impl Fiber {
         };
         let task = self.task.clone();
         let range = stack.limit().get()..stack.base().get();
+        self.guard = Some(range.start);
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<_, _>, first| {
             if let Resume::Unwind = first {
                 return Ok(());

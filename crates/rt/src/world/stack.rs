@@ -15,7 +15,7 @@ use std::io;
 use std::ptr;
 use std::rc::Rc;
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// Stacks in one mapping.
 const SLOTS: usize = 64;
 /// Guards made with mprotect in one pool, where nothing better is available: each costs two of the

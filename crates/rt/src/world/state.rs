@@ -8,11 +8,12 @@
 use super::report::{Record, Ring};
 use super::{Order, WorldConfig};
 use crate::cx::Inherit;
+use crate::exit::ExitHooks;
 use crate::sync::shim::{AtomicU64, Ordering};
 use crate::sync::spin::{SpinGuard, SpinLock};
 use crate::task::{Task, TaskId};
 use crate::timers::{Action, Callback, Event, TimerId, Timers};
-use crate::{Cx, Runtime};
+use crate::{Charges, Cx, Runtime};
 use base::{EventHash, Nanos, Rng, Timespec};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +40,10 @@ pub(crate) struct Virtual {
     pub epoch: Timespec,
     /// Chance of a switch at a lock, in 1024ths.
     pub preempt: u32,
+    /// The cost of named work; `None` where all of it is free.
+    pub charges: Option<Box<Charges>>,
     now: AtomicU64,
+    pub exits: ExitHooks,
     state: SpinLock<State>,
 }
 
@@ -124,7 +128,9 @@ impl Virtual {
             cpus,
             epoch: config.epoch,
             preempt: config.preempt,
+            charges: (!config.charges.is_free()).then(|| Box::new(config.charges.clone())),
             now: AtomicU64::new(0),
+            exits: ExitHooks::default(),
             state: SpinLock::named("world", state),
         }
     }
