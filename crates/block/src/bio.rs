@@ -3,6 +3,7 @@
 use crate::DeviceError;
 use base::unit::SECTOR_SIZE;
 use base::{Page, Sector};
+use rt::{Cx, IoPriority};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -61,6 +62,10 @@ bitflags::bitflags! {
         const NOIDLE = 1 << 4;
         /// Read ahead of need; may fail without anybody being told.
         const RAHEAD = 1 << 5;
+        /// A draining barrier, as block devices had it before 2.6.37: what the queue took before
+        /// completes first, then this write runs alone, then what came later goes on. Of a write
+        /// only; a device with a volatile cache is flushed as PREFLUSH and FUA ask beside it.
+        const BARRIER = 1 << 6;
     }
 }
 
@@ -124,8 +129,27 @@ pub struct Bio {
     pub flags: BioFlags,
     /// The I/O context that it is accounted to; 0 means that of the submitting task.
     pub ioc: u64,
+    /// The I/O priority; `None` means that of the submitting task.
+    pub ioprio: Option<IoPriority>,
+    /// The task that submits it; the queue fills it in.
+    pub issuer: Issuer,
     /// Whom to tell.
     pub end: EndIo,
+}
+
+/// A task and the processor it runs on, for traces. Task 0 is the queue itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Issuer {
+    /// The low half of the task's id.
+    pub task: u32,
+    /// Its processor.
+    pub cpu: u16,
+}
+
+impl Issuer {
+    fn of(cx: &Cx) -> Issuer {
+        Issuer { task: cx.task().0 as u32, cpu: cx.cpu() as u16 }
+    }
 }
 
 impl Bio {
@@ -136,7 +160,7 @@ impl Bio {
     pub fn new(op: Op, sector: Sector, segs: Segments, flags: BioFlags, end: EndIo) -> Bio {
         assert!(op.has_data(), "a {op} has no pages");
         let sectors = bytes_of(&segs) / SECTOR_SIZE;
-        Bio { op, sector, segs, sectors, flags, ioc: 0, end }
+        Bio { segs, flags, ..Bio::bare(op, sector, sectors, end) }
     }
 
     /// A read into whole pages.
@@ -167,8 +191,22 @@ impl Bio {
     /// Where `op` carries data.
     pub fn ranged(op: Op, sector: Sector, sectors: u64, end: EndIo) -> Bio {
         assert!(!op.has_data(), "a {op} needs pages");
-        let (segs, flags) = (Segments::new(), BioFlags::empty());
-        Bio { op, sector, segs, sectors, flags, ioc: 0, end }
+        Bio::bare(op, sector, sectors, end)
+    }
+
+    /// Without pages, flags or issuer.
+    fn bare(op: Op, sector: Sector, sectors: u64, end: EndIo) -> Bio {
+        Bio {
+            op,
+            sector,
+            segs: Segments::new(),
+            sectors,
+            flags: BioFlags::empty(),
+            ioc: 0,
+            ioprio: None,
+            issuer: Issuer::default(),
+            end,
+        }
     }
 
     /// The first sector behind it.
@@ -179,6 +217,15 @@ impl Bio {
     /// Length in bytes.
     pub fn bytes(&self) -> u64 {
         self.sectors * SECTOR_SIZE
+    }
+
+    /// Fills in what the issuer left to the submitting task.
+    pub(crate) fn own(&mut self, cx: &Cx) {
+        if self.ioc == 0 {
+            self.ioc = cx.ioc();
+        }
+        self.ioprio.get_or_insert(cx.ioprio());
+        self.issuer = Issuer::of(cx);
     }
 
     /// True where somebody waits for it: reads, and writes that say so.

@@ -5,15 +5,25 @@
 //! elevator keeps [`RequestId`]s in whatever order it likes. `docs/add-an-elevator.md` shows how to
 //! add one.
 
+mod bfq;
+mod cfq;
 mod deadline;
 mod none;
+mod note;
+mod order;
+mod relay;
 
+pub use bfq::Bfq;
+pub use cfq::Cfq;
 pub use deadline::Deadline;
 pub use none::NoneElevator;
+pub use note::{ElevatorNote, NoteKind};
+pub use relay::Relay;
 
-use crate::BioFlags;
 use crate::request::{Request, RequestId, Requests};
+use crate::{Bio, BioFlags, DeviceInfo};
 use base::{Nanos, Sector};
+use rt::IoPriority;
 
 /// What an elevator may look at while it chooses.
 pub struct Dispatch<'a> {
@@ -25,6 +35,27 @@ pub struct Dispatch<'a> {
     pub force: bool,
     /// The waiting requests.
     pub requests: &'a Requests,
+}
+
+/// Who wants to join a waiting request.
+#[derive(Clone, Copy, Debug)]
+pub struct Newcomer {
+    /// The flags of the bio, or of the first one of a request.
+    pub flags: BioFlags,
+    /// The I/O context.
+    pub ioc: u64,
+    /// The I/O priority.
+    pub ioprio: IoPriority,
+}
+
+impl Newcomer {
+    pub(crate) fn of(bio: &Bio) -> Newcomer {
+        Newcomer { flags: bio.flags, ioc: bio.ioc, ioprio: bio.ioprio.unwrap_or_default() }
+    }
+
+    pub(crate) fn of_request(request: &Request) -> Newcomer {
+        Newcomer { flags: request.flags, ioc: request.ioc, ioprio: request.ioprio }
+    }
 }
 
 /// A tunable could not be set.
@@ -58,15 +89,23 @@ pub trait Elevator: Send {
     /// Its name, as in `/sys/block/*/queue/scheduler`.
     fn name(&self) -> &'static str;
 
-    /// May a neighbour with these flags and this I/O context join `request`? The queue has checked
-    /// operation and limits.
-    fn allow_merge(&self, _request: &Request, _flags: BioFlags, _ioc: u64) -> bool {
+    /// The device that it works for; called once, before everything else.
+    fn attach(&mut self, _info: &DeviceInfo) {}
+
+    /// May `new`, a neighbour, join `request`? The queue has checked operation and limits.
+    fn allow_merge(&self, _id: RequestId, _request: &Request, _new: &Newcomer) -> bool {
         true
     }
 
     /// May bios join at the front of a request?
     fn front_merges(&self) -> bool {
         true
+    }
+
+    /// Most asynchronous requests that may exist at once, of the `nr_requests` that the queue
+    /// allows; from 1 to that number.
+    fn async_requests(&self, nr_requests: u32) -> u32 {
+        nr_requests
     }
 
     /// A new request waits.
@@ -97,8 +136,12 @@ pub trait Elevator: Send {
     /// The I/O context `from` waits for the work of `to`.
     fn yield_to(&mut self, _from: u64, _to: u64, _now: Nanos) {}
 
-    /// The I/O context will not be used again.
-    fn ioc_exit(&mut self, _ioc: u64) {}
+    /// The I/O context will not be used again. A dispatch follows.
+    fn ioc_exit(&mut self, _ioc: u64, _now: Nanos) {}
+
+    /// Moves what it has to say about its decisions since the last call to the end of `out`, oldest
+    /// first. Called after each of the functions above.
+    fn take_notes(&mut self, _out: &mut Vec<ElevatorNote>) {}
 
     /// Names and values of the tunables, by the kernel's names, in the kernel's units.
     fn tunables(&self) -> Vec<(&'static str, String)> {
@@ -128,6 +171,9 @@ type Maker = fn() -> Box<dyn Elevator>;
 const ELEVATORS: &[(&str, Maker)] = &[
     ("none", || Box::new(NoneElevator::default())),
     ("deadline", || Box::new(Deadline::default())),
+    ("cfq", || Box::new(Cfq::default())),
+    ("bfq", || Box::new(Bfq::default())),
+    ("relay", || Box::new(Relay::default())),
 ];
 
 /// Names of all elevators.

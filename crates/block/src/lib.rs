@@ -15,7 +15,7 @@
 //! Not promised, as in Linux: any order between bios that are in the queue together. Whoever needs
 //! an order waits for the end of the first.
 //!
-//! Compared with Linux, there is one queue per device, none per CPU; no priorities, no cgroups, no
+//! Compared with Linux, there is one queue per device, none per CPU; no cgroups, no
 //! integrity data, no zones, no polling; limits on segment boundaries do not exist, because pages
 //! are copied or gathered by the host.
 
@@ -31,13 +31,13 @@ mod queue;
 mod request;
 mod split;
 mod stats;
-mod trace;
+pub mod trace;
 
-pub use bio::{Bio, BioFlags, BioResult, EndIo, Op, Segment, Segments, bytes_of};
+pub use bio::{Bio, BioFlags, BioResult, EndIo, Issuer, Op, Segment, Segments, bytes_of};
 pub use device::{Device, DeviceInfo, DeviceIo};
 pub use error::{Cause, DeviceError};
 pub use plug::{PLUG_REQUESTS, Plug};
-pub use queue::{IoGroup, Queue, QueueConfig, QueueError};
+pub use queue::{IoGroup, Queue, QueueConfig, QueueError, SyncWrites};
 pub use request::{Request, RequestId, Requests};
 pub use stats::{LatencyHistogram, QueueStats};
 pub use trace::{TraceEvent, TraceKind};

@@ -1,9 +1,10 @@
 //! The plug: a task collects its bios, so that neighbours merge before the device sees the first.
 
 use crate::queue::Queue;
+use crate::queue::charge_submit;
 use crate::request::Request;
-use crate::trace::TraceKind;
-use crate::{Bio, Op};
+use crate::trace::{TraceEvent, TraceKind};
+use crate::{Bio, BioFlags};
 use rt::Cx;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -84,18 +85,18 @@ impl Batch {
         reason = "the bio goes back to its owner, not up as an error"
     )]
     /// Lets `bio` join a collected request; gives it back where none takes it.
-    fn merge(&mut self, bio: Bio, queue: &Queue) -> Result<TraceKind, Bio> {
+    fn merge(&mut self, bio: Bio, queue: &Queue) -> Result<(TraceKind, u64), Bio> {
         let limits = queue.limits();
         for request in self.requests.iter_mut().rev() {
             if request.end_sector() == bio.sector && request.takes(&bio, limits) {
                 request.push_back(bio);
                 self.merges_back += 1;
-                return Ok(TraceKind::BackMerge);
+                return Ok((TraceKind::BackMerge, request.id));
             }
             if bio.end_sector() == request.sector && request.takes(&bio, limits) {
                 request.push_front(bio);
                 self.merges_front += 1;
-                return Ok(TraceKind::FrontMerge);
+                return Ok((TraceKind::FrontMerge, request.id));
             }
         }
         Err(bio)
@@ -108,11 +109,13 @@ impl Queue {
     ///
     /// Blocking: may park while `nr_requests` requests exist.
     pub fn submit_plugged(self: &Arc<Self>, cx: &mut Cx, plug: &mut Plug, mut bio: Bio) {
-        if bio.ioc == 0 {
-            bio.ioc = cx.ioc();
-        }
+        self.own(cx, &mut bio);
         let Some(bio) = self.admit(bio) else { return };
-        if bio.op == Op::Flush || self.needs_sequence(&bio) {
+        charge_submit(cx, &bio);
+        if self.goes_past_elevator(&bio) {
+            if bio.flags.contains(BioFlags::BARRIER) {
+                plug.flush(cx); // What this task has sent before comes before.
+            }
             return self.submit_admitted(cx, bio);
         }
         if self.is_too_large(&bio) {
@@ -127,20 +130,24 @@ impl Queue {
     fn collect(self: &Arc<Self>, cx: &mut Cx, plug: &mut Plug, bio: Bio) {
         let batch = plug.batch(self);
         batch.bios += 1;
-        self.trace_plug(TraceKind::Queued, &bio);
-        let event = self.tracing().then_some((bio.op, bio.sector, bio.sectors, bio.ioc));
+        let event = self.event_of_bio(&bio);
+        self.trace_event(event);
         let bio = if self.merges() && Request::mergeable(bio.op, bio.flags) {
             match batch.merge(bio, self) {
-                Ok(kind) => return self.trace_merge(kind, event),
+                Ok((kind, request)) => {
+                    return self.trace_event(TraceEvent { kind, request, ..event });
+                }
                 Err(bio) => bio,
             }
         } else {
             bio
         };
+        let request = Request::new(bio, event.time, 0, self.next_id());
+        self.trace_event(TraceEvent { kind: TraceKind::Get, request: request.id, ..event });
         if batch.requests.is_empty() {
-            self.trace_plug(TraceKind::Plugged, &bio);
+            self.trace_event(TraceEvent { kind: TraceKind::Plugged, ..event });
         }
-        batch.requests.push(Request::new(bio, self.now(), 0));
+        batch.requests.push(request);
         if batch.requests.len() >= PLUG_REQUESTS {
             let batch = std::mem::take(batch);
             self.unplug(Some(cx), batch);

@@ -6,10 +6,13 @@
 //! submitter's loop, so that nothing recurses however long the queue is, and two tasks can be
 //! inside the device at once.
 
+mod barrier;
 mod complete;
 mod dispatch;
 mod flush;
+mod lay_down;
 mod state;
+mod tracing;
 mod wait;
 
 pub use wait::IoGroup;
@@ -20,12 +23,12 @@ use crate::split::{is_too_large, split};
 use crate::trace::{TraceEvent, TraceKind};
 use crate::{Bio, BioFlags, BioResult, Cause, Device, DeviceError, DeviceInfo, Op, QueueStats};
 use base::unit::SECTOR_SIZE;
-use base::{Nanos, Page, Sector};
-use rt::{Cx, Runtime, SpinGuard, SpinLock, WaitQueue};
+use base::{Nanos, Page};
+use rt::{Charge, Cx, OnIocExit, Runtime, SpinGuard, SpinLock, WaitQueue};
 pub(crate) use state::Flight;
 use state::State;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What a queue is made with.
 #[derive(Clone, Debug)]
@@ -41,13 +44,29 @@ pub struct QueueConfig {
     pub merge: bool,
     /// Trace events that the ring keeps; 0 keeps none.
     pub trace_events: usize,
+    /// What writes that somebody waits for carry.
+    pub sync_writes: SyncWrites,
+}
+
+/// Flags of the writes that a file system or a journal waits for: see
+/// [`Queue::sync_write_flags`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SyncWrites {
+    /// They carry [`BioFlags::NOIDLE`], as WRITE_SYNC of Linux 2.6.30 to 2.6.37 did.
+    pub noidle: bool,
 }
 
 impl Default for QueueConfig {
-    /// Elevator `none`, 128 requests, the device's sizes, merging, no trace.
+    /// Elevator `none`, 128 requests, the device's sizes, merging, no trace, no NOIDLE.
     fn default() -> Self {
-        let elevator = "none".to_owned();
-        QueueConfig { elevator, nr_requests: 128, max_bytes: None, merge: true, trace_events: 0 }
+        QueueConfig {
+            elevator: "none".to_owned(),
+            nr_requests: 128,
+            max_bytes: None,
+            merge: true,
+            trace_events: 0,
+            sync_writes: SyncWrites::default(),
+        }
     }
 }
 
@@ -82,6 +101,12 @@ pub struct Queue {
     limits: Limits,
     /// Events are wanted, by the ring or by the world's hash.
     tracing: bool,
+    /// The ring keeps events: the names of tasks are wanted too.
+    recording: bool,
+    /// Name of the next request in traces.
+    ids: AtomicU64,
+    /// What writes that somebody waits for carry.
+    sync_writes: SyncWrites,
     /// `nomerges` is off; copied out of the state for plugs.
     merging: AtomicBool,
     /// Guards everything below the device; no other lock is taken under it.
@@ -111,18 +136,26 @@ impl Queue {
         let max_bytes = (max_bytes - max_bytes % info.logical_block).max(info.logical_block);
         let limits = Limits { bytes: max_bytes as u64, segments: info.max_segments as u32 };
         let tracing = runtime.is_virtual() || config.trace_events > 0;
-        Ok(Arc::new(Queue {
+        let mut state = State::new(elevator, &config, info.depth);
+        state.elevator.attach(&info);
+        let queue = Arc::new(Queue {
             runtime: runtime.clone(),
             device,
-            state: SpinLock::named("block queue", State::new(elevator, &config, info.depth)),
+            state: SpinLock::named("block queue", state),
             info,
             limits,
             tracing,
+            recording: config.trace_events > 0,
+            ids: AtomicU64::new(0),
+            sync_writes: config.sync_writes,
             merging: AtomicBool::new(config.merge),
             throttle: [(); 2].map(|()| WaitQueue::named("block: free requests")),
             ending: AtomicU32::new(0),
             idle: WaitQueue::named("block: drain"),
-        }))
+        });
+        let hook = Arc::downgrade(&queue);
+        runtime.on_ioc_exit(hook);
+        Ok(queue)
     }
 
     /// What the device is.
@@ -140,15 +173,22 @@ impl Queue {
         &self.runtime
     }
 
+    /// Flags of a write that somebody waits for: write-back under fsync, the journal. Direct I/O
+    /// does not use them, since its task sends more as soon as it can.
+    pub fn sync_write_flags(&self) -> BioFlags {
+        let noidle = if self.sync_writes.noidle { BioFlags::NOIDLE } else { BioFlags::empty() };
+        BioFlags::SYNC | noidle
+    }
+
     /// Submits a bio: it ends exactly once, maybe before this returns, also where it was refused
     /// (out of range, unaligned, read-only, unknown operation). Cuts a bio larger than the limits.
     ///
     /// Blocking: may park while `nr_requests` requests exist.
     pub fn submit(self: &Arc<Self>, cx: &mut Cx, mut bio: Bio) {
-        if bio.ioc == 0 {
-            bio.ioc = cx.ioc();
-        }
+        self.own(cx, &mut bio);
         if let Some(bio) = self.admit(bio) {
+            charge_submit(cx, &bio);
+            cx.settle();
             self.submit_admitted(cx, bio);
         }
     }
@@ -166,6 +206,9 @@ impl Queue {
         }
         if bio.op == Op::WriteZeroes && !self.info.write_zeroes {
             bio = self.write_of_zero_pages(bio);
+        }
+        if bio.op != Op::Write {
+            bio.flags.remove(BioFlags::BARRIER);
         }
         let wants = (bio.op == Op::Flush) as u64
             + bio.flags.contains(BioFlags::PREFLUSH) as u64
@@ -226,11 +269,10 @@ impl Queue {
     }
 
     pub(crate) fn split(&self, bio: Bio) -> Vec<Bio> {
-        let mut state = self.state.lock_irq();
-        state.stats.splits += 1;
-        self.trace_bio(&mut state, TraceKind::Split, self.now(), &bio);
-        drop(state);
-        split(bio, self.limits)
+        self.state.lock_irq().stats.splits += 1;
+        let parts = split(bio, self.limits);
+        self.trace_split(&parts);
+        parts
     }
 
     pub(crate) fn is_too_large(&self, bio: &Bio) -> bool {
@@ -252,8 +294,8 @@ impl Queue {
         let mut state = self.state.lock_irq();
         state.stats.bios += 1;
         self.trace_bio(&mut state, TraceKind::Queued, now, &bio);
-        if bio.op == Op::Flush || self.needs_sequence(&bio) {
-            self.start_sequence(&mut state, bio, now);
+        if self.goes_past_elevator(&bio) {
+            self.start_special(&mut state, bio, now);
             self.run(state, now);
             return;
         }
@@ -263,7 +305,7 @@ impl Queue {
             return self.wake(released);
         };
         let number = state.next_number();
-        let request = Request::new(bio, now, number);
+        let request = Request::new(bio, now, number, self.next_id());
         let (state, now) = self.allocate(cx, state, &request, now);
         self.insert_and_run(state, request, now);
     }
@@ -303,24 +345,32 @@ impl Queue {
     }
 
     pub(crate) fn insert(&self, state: &mut State, request: Box<Request>, now: Nanos) {
-        self.trace_request(state, TraceKind::Inserted, now, &request);
         // A request that goes on to the device at once needs no place in the index of merges.
-        let alone = state.requests.is_empty() && state.direct.is_empty() && state.has_tag();
-        state.insert(request, now, !alone);
+        let alone = !state.has_waiting() && !state.barrier.holds() && state.has_tag();
+        self.insert_traced(state, request, now, !alone);
+    }
+
+    fn insert_traced(&self, state: &mut State, request: Box<Request>, now: Nanos, indexed: bool) {
+        self.trace_request(state, TraceKind::Inserted, now, &request);
+        state.insert(request, now, indexed);
+        self.trace_notes(state, now);
     }
 
     /// Submits a batch that a plug has collected.
     pub(crate) fn unplug(self: &Arc<Self>, mut cx: Option<&mut Cx>, batch: crate::plug::Batch) {
+        if let Some(cx) = cx.as_deref_mut() {
+            cx.settle();
+        }
         let mut now = self.now();
         let mut state = self.state.lock_irq();
         state.stats.bios += batch.bios;
         state.stats.merges_back += batch.merges_back;
         state.stats.merges_front += batch.merges_front;
-        let ioc = batch.requests.first().map_or(0, |request| request.ioc);
-        let count = batch.requests.len() as u64;
-        self.trace(&mut state, TraceKind::Unplugged, now, (Op::Write, Sector(0), count, ioc));
+        self.trace_unplug(&mut state, now, &batch.requests);
         for request in batch.requests {
-            let Some(mut request) = state.join(request, self.limits) else { continue };
+            let joined = state.join(request, self.limits);
+            self.trace_absorbed(&mut state, now);
+            let Some(mut request) = joined else { continue };
             request.number = state.next_number();
             if let Some(cx) = cx.as_deref_mut() {
                 let class = request.is_sync() as usize;
@@ -333,9 +383,7 @@ impl Queue {
                 state.allocate_beyond(request.is_sync() as usize);
             }
             request.allocated = true;
-            self.trace_request(&mut state, TraceKind::Get, now, &request);
-            self.trace_request(&mut state, TraceKind::Inserted, now, &request);
-            state.insert(request, now, true);
+            self.insert_traced(&mut state, request, now, true);
         }
         self.run(state, now);
     }
@@ -345,18 +393,11 @@ impl Queue {
         if state.requests.is_empty() || !state.merging {
             return Some(bio);
         }
-        let event = TraceEvent {
-            time: self.now(),
-            kind: TraceKind::BackMerge,
-            op: bio.op,
-            flags: bio.flags,
-            sector: bio.sector,
-            count: bio.sectors,
-            ioc: bio.ioc,
-        };
+        let event = self.event_of_bio(&bio);
         match state.merge(bio, self.limits) {
-            Ok(kind) => {
-                self.push_event(state, TraceEvent { kind, ..event });
+            Ok((kind, request)) => {
+                self.push_event(state, TraceEvent { kind, request, ..event });
+                self.trace_absorbed(state, event.time);
                 None
             }
             Err(bio) => Some(bio),
@@ -366,12 +407,6 @@ impl Queue {
     /// Whether bios may join requests. A change meanwhile does no harm.
     pub(crate) fn merges(&self) -> bool {
         self.merging.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn trace_merge(&self, kind: TraceKind, event: Option<(Op, Sector, u64, u64)>) {
-        if let Some(event) = event {
-            self.trace(&mut self.state.lock_irq(), kind, self.now(), event);
-        }
     }
 
     pub(crate) fn submit_admitted(self: &Arc<Self>, cx: &mut Cx, bio: Bio) {
@@ -384,56 +419,11 @@ impl Queue {
         }
     }
 
-    pub(crate) fn tracing(&self) -> bool {
-        self.tracing
-    }
-
-    /// Records an event about a bio from outside of the queue's lock.
-    pub(crate) fn trace_plug(&self, kind: TraceKind, bio: &Bio) {
-        if self.tracing {
-            self.trace_bio(&mut self.state.lock_irq(), kind, self.now(), bio);
-        }
-    }
-
-    fn trace_bio(&self, state: &mut State, kind: TraceKind, time: Nanos, bio: &Bio) {
-        let (op, flags, sector, count, ioc) = (bio.op, bio.flags, bio.sector, bio.sectors, bio.ioc);
-        self.push_event(state, TraceEvent { time, kind, op, flags, sector, count, ioc });
-    }
-
-    fn trace_request(&self, state: &mut State, kind: TraceKind, time: Nanos, request: &Request) {
-        let Request { op, flags, sector, count, ioc, .. } = *request;
-        self.push_event(state, TraceEvent { time, kind, op, flags, sector, count, ioc });
-    }
-
-    fn trace(
-        &self,
-        state: &mut State,
-        kind: TraceKind,
-        time: Nanos,
-        (op, sector, count, ioc): (Op, Sector, u64, u64),
-    ) {
-        let flags = BioFlags::empty();
-        self.push_event(state, TraceEvent { time, kind, op, flags, sector, count, ioc });
-    }
-
-    #[inline]
-    fn push_event(&self, state: &mut State, event: TraceEvent) {
-        if self.tracing {
-            let (tag, value) = event.note();
-            self.runtime.note(tag, value);
-            state.trace.push(event);
-        }
-    }
-
-    /// Takes the trace events out of the ring, oldest first, with the number of lost older ones.
-    pub fn take_trace(&self) -> (Vec<TraceEvent>, u64) {
-        self.state.lock_irq().trace.take()
-    }
-
     /// The counters as they are now.
     pub fn stats(&self) -> QueueStats {
         let state = self.state.lock_irq();
-        let queued = (state.requests.len() + state.direct.len()) as u32;
+        let before = state.direct.len() + state.barrier.waiting();
+        let queued = (state.requests.len() + before) as u32;
         QueueStats { queued, in_flight: state.in_flight, ..state.stats.clone() }
     }
 
@@ -447,7 +437,8 @@ impl Queue {
     /// # Errors
     /// Where there is no such elevator.
     pub fn set_elevator(self: &Arc<Self>, name: &str) -> Result<(), QueueError> {
-        let elevator = make_elevator(name)?;
+        let mut elevator = make_elevator(name)?;
+        elevator.attach(&self.info);
         let now = self.now();
         let mut state = self.state.lock_irq();
         state.replace_elevator(elevator, now);
@@ -487,13 +478,31 @@ impl Queue {
         let now = self.now();
         let mut state = self.state.lock_irq();
         state.elevator.yield_to(from, to, now);
+        self.trace_notes(&mut state, now);
         self.run(state, now);
     }
 
-    /// Tells the elevator that an I/O context will not be used again.
-    pub fn ioc_exit(&self, ioc: u64) {
-        self.state.lock_irq().elevator.ioc_exit(ioc);
+    /// Tells the elevator that an I/O context will not be used again. The runtime does that for
+    /// every task that ends.
+    pub fn ioc_exit(self: &Arc<Self>, ioc: u64) {
+        let now = self.now();
+        let mut state = self.state.lock_irq();
+        state.elevator.ioc_exit(ioc, now);
+        self.trace_notes(&mut state, now);
+        self.run(state, now);
     }
+}
+
+impl OnIocExit for Queue {
+    fn ioc_exit(self: Arc<Self>, ioc: u64) {
+        Queue::ioc_exit(&self, ioc);
+    }
+}
+
+/// What the processor costs to send a bio down.
+pub(crate) fn charge_submit(cx: &mut Cx, bio: &Bio) {
+    cx.charge_for(Charge::BioSubmit, 1);
+    cx.charge_for(Charge::BioSegment, bio.segs.len() as u64);
 }
 
 fn make_elevator(name: &str) -> Result<Box<dyn Elevator>, QueueError> {

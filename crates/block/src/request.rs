@@ -1,9 +1,10 @@
 //! The request: what one or several merged bios become on their way to the device.
 
 use crate::bio::is_sync;
-use crate::{Bio, BioFlags, BioResult, DeviceError, Op, Segments};
+use crate::{Bio, BioFlags, BioResult, DeviceError, Issuer, Op, Segments};
 use base::unit::SECTOR_SIZE;
 use base::{Nanos, Sector};
+use rt::IoPriority;
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -19,10 +20,16 @@ pub struct Request {
     pub flags: BioFlags,
     /// The I/O context of the first bio.
     pub ioc: u64,
+    /// The most urgent I/O priority of its bios.
+    pub ioprio: IoPriority,
     /// When the first bio came.
     pub queued: Nanos,
     /// Place in the order of arrival, unique in its queue. Breaks ties.
     pub number: u64,
+    /// Its name in traces, unique in its queue, from 1.
+    pub id: u64,
+    /// The task that submitted the first bio.
+    pub issuer: Issuer,
     segments: u32,
     bios: SmallVec<[Bio; 1]>,
     /// The elevator gave it out, so it must hear of its end.
@@ -41,15 +48,18 @@ pub(crate) struct Limits {
 }
 
 impl Request {
-    pub(crate) fn new(bio: Bio, now: Nanos, number: u64) -> Box<Request> {
+    pub(crate) fn new(bio: Bio, now: Nanos, number: u64, id: u64) -> Box<Request> {
         Box::new(Request {
             op: bio.op,
             sector: bio.sector,
             count: bio.sectors,
             flags: bio.flags,
             ioc: bio.ioc,
+            ioprio: bio.ioprio.unwrap_or_default(),
             queued: now,
             number,
+            id,
+            issuer: bio.issuer,
             segments: bio.segs.len() as u32,
             bios: SmallVec::from_buf([bio]),
             by_elevator: false,
@@ -59,15 +69,18 @@ impl Request {
     }
 
     /// A flush that the queue itself makes.
-    pub(crate) fn flush(now: Nanos, number: u64) -> Box<Request> {
+    pub(crate) fn flush(now: Nanos, number: u64, id: u64) -> Box<Request> {
         Box::new(Request {
             op: Op::Flush,
             sector: Sector(0),
             count: 0,
             flags: BioFlags::SYNC,
             ioc: 0,
+            ioprio: IoPriority::default(),
             queued: now,
             number,
+            id,
+            issuer: Issuer::default(),
             segments: 0,
             bios: SmallVec::new(),
             by_elevator: false,
@@ -98,7 +111,7 @@ impl Request {
 
     /// True where its kind of operation may grow by neighbours at all.
     pub(crate) fn mergeable(op: Op, flags: BioFlags) -> bool {
-        op.has_data() && !flags.contains(BioFlags::PREFLUSH)
+        op.has_data() && !flags.intersects(BioFlags::PREFLUSH.union(BioFlags::BARRIER))
     }
 
     fn alike(&self, op: Op, flags: BioFlags) -> bool {
@@ -125,12 +138,14 @@ impl Request {
     }
 
     pub(crate) fn push_back(&mut self, bio: Bio) {
+        self.ioprio = self.ioprio.min(bio.ioprio.unwrap_or_default());
         self.count += bio.sectors;
         self.segments += bio.segs.len() as u32;
         self.bios.push(bio);
     }
 
     pub(crate) fn push_front(&mut self, bio: Bio) {
+        self.ioprio = self.ioprio.min(bio.ioprio.unwrap_or_default());
         self.sector = bio.sector;
         self.count += bio.sectors;
         self.segments += bio.segs.len() as u32;
@@ -142,6 +157,7 @@ impl Request {
         self.count += next.count;
         self.segments += next.segments;
         self.queued = self.queued.min(next.queued);
+        self.ioprio = self.ioprio.min(next.ioprio);
         self.bios.extend(next.bios);
     }
 

@@ -66,7 +66,8 @@ pub(crate) fn split(mut bio: Bio, limits: Limits) -> Vec<Bio> {
         let whole = whole.clone();
         let end: EndIo = Box::new(move |part: BioResult| join(&whole, part, places));
         let mut part = Bio::new(bio.op, sector, memory, bio.flags, end);
-        part.ioc = bio.ioc;
+        (part.ioc, part.ioprio, part.issuer) = (bio.ioc, bio.ioprio, bio.issuer);
+        part.ioprio = bio.ioprio;
         sector = part.end_sector();
         parts.push(part);
     }

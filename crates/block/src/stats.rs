@@ -150,6 +150,8 @@ pub struct QueueStats {
     pub flushes_shared: u64,
     /// Writes that the device made durable by itself.
     pub fua: u64,
+    /// Draining barriers that have run.
+    pub barriers: u64,
     /// Discards that the device finished.
     pub discards: u64,
     /// Writes of zeroes that the device finished.

@@ -1,6 +1,29 @@
-//! Trace events in the letters of blktrace, in a ring of the last ones.
+//! Trace events in the letters of blktrace, in a ring of the last ones, and writers of the formats
+//! that the field's tools read.
+//!
+//! A queue keeps events where `QueueConfig::trace_events` is above 0; [`Queue::take_trace`] takes
+//! them out, [`write_all`] writes files of them, [`Summary`] counts. A bio's life is Q, then G (it
+//! begins a request) or M or F (it joins one), I (the request is in the elevator), D (in the
+//! device), C. P and U stand around what a plug collects; m is what the elevator says.
+//!
+//! [`Queue::take_trace`]: crate::Queue::take_trace
 
-use crate::{BioFlags, Op};
+pub mod blktrace;
+mod files;
+pub mod iolog;
+mod names;
+mod pair;
+pub mod perfetto;
+mod summary;
+pub mod text;
+
+pub use files::{Format, write_all};
+pub use names::ProcessNames;
+pub use pair::{BioLife, Lives, RequestLife};
+pub use summary::{OpSummary, Summary};
+
+use crate::elevator::{ElevatorNote, NoteKind};
+use crate::{BioFlags, Op, Request};
 use base::{Nanos, Sector};
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,6 +56,8 @@ pub enum TraceKind {
     Sleeping = b'S',
     /// The timer of the elevator fired.
     Timer = b'T',
+    /// The elevator says what it decided: [`TraceEvent::elevator_note`].
+    Message = b'm',
 }
 
 /// One event.
@@ -52,20 +77,67 @@ pub struct TraceEvent {
     pub count: u64,
     /// The I/O context.
     pub ioc: u64,
+    /// The task that submitted the bio, or the first bio of the request; 0 is the queue itself.
+    pub task: u32,
+    /// That task's processor.
+    pub cpu: u16,
+    /// Name of the request, from 1; of a merge, the request that grew. 0 where there is none.
+    pub request: u64,
 }
 
 impl TraceEvent {
-    /// The event as two numbers for a running hash: kind, operation and context; place and length.
-    pub(crate) fn note(&self) -> (u64, u64) {
-        let tag = (self.kind as u64) << 56 | (self.op as u64) << 48 | self.ioc & 0xffff_ffff_ffff;
-        (tag, self.sector.0 << 20 ^ self.count)
+    /// An event without bio or request.
+    pub fn blank(time: Nanos, kind: TraceKind) -> TraceEvent {
+        TraceEvent {
+            time,
+            kind,
+            op: Op::Read,
+            flags: BioFlags::empty(),
+            sector: Sector(0),
+            count: 0,
+            ioc: 0,
+            task: 0,
+            cpu: 0,
+            request: 0,
+        }
     }
-}
 
-impl fmt::Display for TraceEvent {
-    /// As blkparse prints it: time in seconds, context, event, operation with flags, place, length.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (sec, nsec) = (self.time.0 / 1_000_000_000, self.time.0 % 1_000_000_000);
+    /// An event about a request, of kind G and of the time when the request came.
+    pub(crate) fn of_request(request: &Request) -> TraceEvent {
+        TraceEvent {
+            op: request.op,
+            flags: request.flags,
+            sector: request.sector,
+            count: request.count,
+            ioc: request.ioc,
+            task: request.issuer.task,
+            cpu: request.issuer.cpu,
+            request: request.id,
+            ..TraceEvent::blank(request.queued, TraceKind::Get)
+        }
+    }
+
+    /// The event of kind `m` that carries `note`: the kind of note takes the place of the count,
+    /// its value that of the sector.
+    pub(crate) fn of_note(time: Nanos, note: ElevatorNote) -> TraceEvent {
+        TraceEvent {
+            sector: Sector(note.value),
+            count: note.kind as u64,
+            ioc: note.ioc,
+            ..TraceEvent::blank(time, TraceKind::Message)
+        }
+    }
+
+    /// What the elevator said, where this is an event of kind `m`.
+    pub fn elevator_note(&self) -> Option<ElevatorNote> {
+        let kind = NoteKind::ALL.iter().find(|&&kind| kind as u64 == self.count);
+        let note = kind.map(|&kind| ElevatorNote { kind, ioc: self.ioc, value: self.sector.0 });
+        note.filter(|_| self.kind == TraceKind::Message)
+    }
+
+    /// The letters of operation and flags, in the order of blkparse(1), with B for a barrier and Z
+    /// for a write of zeroes.
+    pub fn rwbs(&self) -> String {
         let mut rwbs = String::new();
         if self.flags.contains(BioFlags::PREFLUSH) {
             rwbs.push('F');
@@ -79,12 +151,31 @@ impl fmt::Display for TraceEvent {
         });
         let letters = [
             (BioFlags::FUA, 'F'),
+            (BioFlags::BARRIER, 'B'),
             (BioFlags::RAHEAD, 'A'),
             (BioFlags::SYNC, 'S'),
             (BioFlags::META, 'M'),
         ];
         rwbs.extend(letters.iter().filter(|(flag, _)| self.flags.contains(*flag)).map(|&(_, l)| l));
+        rwbs
+    }
+
+    /// The event as two numbers for a running hash: kind, operation and context; place and length.
+    pub(crate) fn note(&self) -> (u64, u64) {
+        let tag = (self.kind as u64) << 56 | (self.op as u64) << 48 | self.ioc & 0xffff_ffff_ffff;
+        (tag, self.sector.0 << 20 ^ self.count)
+    }
+}
+
+impl fmt::Display for TraceEvent {
+    /// As blkparse prints it: time in seconds, context, event, operation with flags, place, length.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sec, nsec) = (self.time.0 / 1_000_000_000, self.time.0 % 1_000_000_000);
+        let rwbs = self.rwbs();
         let kind = self.kind as u8 as char;
+        if let Some(note) = self.elevator_note() {
+            return write!(f, "{sec:5}.{nsec:09} {:5} {kind:>2} {note}", self.ioc);
+        }
         write!(f, "{sec:5}.{nsec:09} {:5} {kind:>2} {rwbs:>4} ", self.ioc)?;
         match self.kind {
             TraceKind::Plugged | TraceKind::Timer => Ok(()),
@@ -140,6 +231,7 @@ mod tests {
                 sector: Sector(sector),
                 count: 8,
                 ioc: 7,
+                ..TraceEvent::blank(Nanos::ZERO, TraceKind::Queued)
             });
         }
         let (events, lost) = ring.take();

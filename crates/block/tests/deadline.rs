@@ -1,6 +1,8 @@
 //! The exact order in which `deadline` gives requests out.
 
 mod common;
+#[path = "common/script.rs"]
+mod script;
 
 use base::Nanos;
 use common::{Disk, Ends, info, queue, submit};
@@ -106,7 +108,7 @@ fn tunables_have_the_names_and_defaults_of_the_kernel() {
         assert_eq!(
             text.join(" "),
             "nr_requests=128 nomerges=0 read_expire=500 write_expire=5000 fifo_batch=16 \
-             writes_starved=2 front_merges=1"
+             writes_starved=2 front_merges=1 prio_aging_expire=10000 async_depth=0"
         );
         let error = queue.set_tunable("slice_idle", "8").unwrap_err().to_string();
         assert!(
@@ -117,10 +119,10 @@ fn tunables_have_the_names_and_defaults_of_the_kernel() {
         assert_eq!(error, "`many` is no value for fifo_batch (a whole number from 0)");
         assert!(
             queue
-                .set_elevator("cfq")
+                .set_elevator("anticipatory")
                 .unwrap_err()
                 .to_string()
-                .ends_with("there are: none, deadline")
+                .ends_with("there are: none, deadline, cfq, bfq, relay")
         );
     });
 }
@@ -138,4 +140,65 @@ fn the_elevator_can_be_changed_while_requests_wait() {
         assert_eq!(disk.take_seen().join(" "), "R100+1 W9+1 W1+1 W5+2");
         assert_eq!((ends.take().len(), queue.elevator()), (5, "deadline"));
     });
+}
+
+/// What `words` of `script.rs` become on a disk that takes one request at a time.
+fn said(tunables: &[(&str, &str)], words: &str) -> String {
+    script::play_on("mq-deadline", script::disk(1), tunables, words, false)
+}
+
+/// Goal: classes go in their order, whatever direction and age.
+#[test]
+fn a_more_urgent_class_goes_first() {
+    let words = "xR0+1 b=idle bR10+1 aW20+1 c=rt/7 cW30+1 cW40+1 d=rt/0 dR50+1 aR60+1 *";
+    assert_eq!(said(&[], words), "x0 d50 c30 c40 a60 a20 b10");
+}
+
+/// Goal: a class that has waited for `prio_aging_expire` is served once per aged request, and no
+/// request of it starves behind a stream of a more urgent class.
+#[test]
+fn a_less_urgent_class_goes_first_when_it_has_aged() {
+    let stream = |wait: &str| {
+        let words: Vec<String> = (0..6).map(|i| format!("{wait} aR{}+1 .", 100 + 10 * i)).collect();
+        format!("xR0+1 aR90+1 b=idle bR10+1 bR20+1 {} *", words.join(" "))
+    };
+    let young = said(&[], &stream("1000"));
+    assert_eq!(young, "x0 a90 a100 a110 a120 a130 a140 a150 b10 b20");
+    let aged = said(&[], &stream("3000"));
+    assert_eq!(aged, "x0 a90 a100 a110 b10 b20 a120 a130 a140 a150");
+    let short = said(&[("prio_aging_expire", "2000")], &stream("1000"));
+    assert_eq!(short, "x0 a90 b10 b20 a100 a110 a120 a130 a140 a150");
+}
+
+#[test]
+fn neighbours_of_different_classes_do_not_merge() {
+    let words = "xR0+1 aR10+1 b=rt/0 bR11+1 c=be/7 cR12+1 aR13+1 *";
+    assert_eq!(said(&[], words), "x0 b11 a10 c12");
+}
+
+/// Goal: asynchronous requests get at most `async_depth` of `nr_requests`, so that synchronous ones
+/// find room. Method: how many of 32 writes get in while the disk holds the first one.
+#[test]
+fn asynchronous_requests_are_limited() {
+    let got_in = |async_depth: &str| {
+        World::new(WorldConfig::default()).run("test", |cx| {
+            let disk = Disk::held(info(1));
+            let queue = queue(cx, &disk, "deadline");
+            queue.set_tunable("nr_requests", "8").expect("nr_requests");
+            queue.set_tunable("async_depth", async_depth).expect("async_depth");
+            let (ends, theirs) = (Ends::default(), queue.clone());
+            let writer = cx.spawn("writer", move |cx| {
+                (0..32).for_each(|i| submit(cx, &theirs, &ends, &format!("W{}+1", 2 * i)));
+            });
+            cx.sleep(Nanos::from_millis(1));
+            let stats = queue.stats();
+            let count = stats.queued + stats.in_flight;
+            while !writer.is_finished() || disk.held_count() > 0 {
+                disk.finish_all();
+                cx.sleep(Nanos::from_millis(1));
+            }
+            count
+        })
+    };
+    assert_eq!([got_in("0"), got_in("2"), got_in("8"), got_in("99")], [6, 2, 8, 8]);
 }

@@ -239,7 +239,7 @@ fn the_ring_tells_the_story_of_a_merge() {
         disk.finish_all();
         let (events, lost) = queue.take_trace();
         let letters: String = events.iter().map(|event| event.kind as u8 as char).collect();
-        assert_eq!((letters.as_str(), lost), ("QGIDQGIQMQFQPUGICDCDC", 0));
+        assert_eq!((letters.as_str(), lost), ("QGIDQGIQMQFQGPUICDCDC", 0));
         assert!(events.iter().all(|event| event.ioc == cx.ioc()));
         assert!(events.is_sorted_by_key(|event| event.time));
     });

@@ -1,12 +1,17 @@
 //! `deadline`: sector order in batches, and no request waits for ever.
 //!
-//! Per direction there is a list sorted by sector and a list sorted by expiry. A batch goes on in
-//! sector order; after `fifo_batch` requests, or at the end of the order, the direction is chosen
-//! again: reads, unless writes have been passed over `writes_starved` times. The new batch starts
-//! at the oldest request where that has expired or the order has ended, else goes on in order.
-//! Source: Linux, Documentation/block/deadline-iosched.rst.
+//! Per priority class and direction there is a list sorted by sector and a list sorted by arrival.
+//! A batch goes on in sector order; after `fifo_batch` requests, or at the end of the order, the
+//! direction is chosen again: reads, unless writes have been passed over `writes_starved` times.
+//! The new batch starts at the oldest request where that has expired or the order has ended, else
+//! goes on in order.
+//!
+//! The classes are those of today's `mq-deadline`: a class is served while no more urgent one has a
+//! request waiting, or when its oldest request has waited `prio_aging_expire`. `async_depth` limits
+//! how many asynchronous requests may exist, so that synchronous ones find room in the device.
+//! Sources: Linux, Documentation/block/deadline-iosched.rst; ionice(1).
 
-use super::{Dispatch, Elevator, TunableError, unknown_tunable};
+use super::{Dispatch, Elevator, Newcomer, TunableError, unknown_tunable};
 use crate::request::{Request, RequestId, Requests};
 use base::{Nanos, Sector};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,22 +19,40 @@ use std::collections::{BTreeMap, BTreeSet};
 const READ: usize = 0;
 const WRITE: usize = 1;
 
-/// One direction.
+/// One direction of one class.
 #[derive(Default)]
 struct Direction {
     /// By (first sector, number).
     sorted: BTreeMap<(Sector, u64), RequestId>,
-    /// By (expiry, number).
+    /// By (arrival, number).
     fifo: BTreeSet<(Nanos, u64, RequestId)>,
     /// Where the batch goes on in `sorted`.
     next: Option<(Sector, u64)>,
 }
 
+impl Direction {
+    fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    fn oldest(&self) -> Option<(Nanos, RequestId)> {
+        self.fifo.first().map(|&(arrival, _, id)| (arrival, id))
+    }
+}
+
+/// What the lists know about a waiting request, by its id.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    arrival: Nanos,
+    number: u64,
+    class: usize,
+}
+
 /// The elevator with its tunables.
 pub struct Deadline {
-    lists: [Direction; 2],
-    /// Expiry and number of each waiting request in `fifo`, by its id.
-    expiry: Vec<(Nanos, u64)>,
+    /// By class, then direction.
+    lists: [[Direction; 2]; 3],
+    slots: Vec<Slot>,
     /// Requests given out in this batch.
     batched: u32,
     /// Times that writes were passed over.
@@ -39,19 +62,25 @@ pub struct Deadline {
     fifo_batch: u32,
     writes_starved: u32,
     front_merges: bool,
+    /// Time after which a request of a less urgent class goes first.
+    prio_aging_expire: Nanos,
+    /// Most asynchronous requests; 0 for three quarters of `nr_requests`.
+    async_depth: u32,
 }
 
 impl Default for Deadline {
     fn default() -> Self {
         Deadline {
             lists: Default::default(),
-            expiry: Vec::new(),
+            slots: Vec::new(),
             batched: 0,
             starved: 0,
             expire: [Nanos::from_millis(500), Nanos::from_millis(5000)],
             fifo_batch: 16,
             writes_starved: 2,
             front_merges: true,
+            prio_aging_expire: Nanos::from_secs(10),
+            async_depth: 0,
         }
     }
 }
@@ -61,10 +90,15 @@ fn direction(request: &Request) -> usize {
 }
 
 impl Deadline {
+    fn list(&mut self, id: RequestId, request: &Request) -> &mut Direction {
+        let class = self.slots[id.0 as usize].class;
+        &mut self.lists[class][direction(request)]
+    }
+
     fn forget(&mut self, id: RequestId, request: &Request) {
-        let (expiry, number) = self.expiry[id.0 as usize];
-        let list = &mut self.lists[direction(request)];
-        list.fifo.remove(&(expiry, number, id));
+        let Slot { arrival, number, .. } = self.slots[id.0 as usize];
+        let list = self.list(id, request);
+        list.fifo.remove(&(arrival, number, id));
         let key = (request.sector, request.number);
         list.sorted.remove(&key);
         if list.next == Some(key) {
@@ -75,18 +109,29 @@ impl Deadline {
     /// Takes a request out; the batch goes on behind it in its direction.
     fn give(&mut self, id: RequestId, requests: &Requests) -> RequestId {
         let request = requests.get(id);
-        let way = direction(request);
+        let (class, way) = (self.slots[id.0 as usize].class, direction(request));
         self.forget(id, request);
         let key = (request.sector, request.number);
-        self.lists[1 - way].next = None;
-        let list = &mut self.lists[way];
-        list.next = list.sorted.range(key..).next().map(|(&key, _)| key);
+        let lists = &mut self.lists[class];
+        lists[1 - way].next = None;
+        lists[way].next = lists[way].sorted.range(key..).next().map(|(&key, _)| key);
         self.batched += 1;
         id
     }
 
-    fn choose_direction(&mut self) -> Option<usize> {
-        let [reads, writes] = [READ, WRITE].map(|way| !self.lists[way].sorted.is_empty());
+    /// The class to serve: one whose oldest request has waited too long, else the most urgent one.
+    fn choose_class(&self, now: Nanos) -> Option<usize> {
+        let waits = |&class: &usize| !self.lists[class].iter().all(Direction::is_empty);
+        let first = (0..3).find(waits)?;
+        let aged = |&class: &usize| {
+            let oldest = self.lists[class].iter().filter_map(Direction::oldest).min();
+            oldest.is_some_and(|(arrival, _)| arrival + self.prio_aging_expire <= now)
+        };
+        Some((first + 1..3).find(aged).unwrap_or(first))
+    }
+
+    fn choose_direction(&mut self, class: usize) -> Option<usize> {
+        let [reads, writes] = [READ, WRITE].map(|way| !self.lists[class][way].is_empty());
         if reads {
             if writes && self.starved >= self.writes_starved {
                 self.starved = 0;
@@ -109,24 +154,33 @@ impl Elevator for Deadline {
         self.front_merges
     }
 
+    fn allow_merge(&self, id: RequestId, _request: &Request, new: &Newcomer) -> bool {
+        self.slots[id.0 as usize].class == new.ioprio.class() as usize
+    }
+
+    fn async_requests(&self, nr_requests: u32) -> u32 {
+        let most = if self.async_depth == 0 { nr_requests * 3 / 4 } else { self.async_depth };
+        most.clamp(1, nr_requests)
+    }
+
     fn insert(&mut self, id: RequestId, request: &Request, now: Nanos) {
-        let way = direction(request);
-        let expiry = now + self.expire[way];
         let slot = id.0 as usize;
-        if self.expiry.len() <= slot {
-            self.expiry.resize(slot + 1, (Nanos::ZERO, 0));
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, Slot::default());
         }
-        self.expiry[slot] = (expiry, request.number);
-        self.lists[way].fifo.insert((expiry, request.number, id));
-        self.lists[way].sorted.insert((request.sector, request.number), id);
+        let class = request.ioprio.class() as usize;
+        self.slots[slot] = Slot { arrival: now, number: request.number, class };
+        let list = self.list(id, request);
+        list.fifo.insert((now, request.number, id));
+        list.sorted.insert((request.sector, request.number), id);
     }
 
     fn merged(&mut self, id: RequestId, request: &Request, old_start: Sector) {
         if old_start == request.sector {
             return;
         }
-        let list = &mut self.lists[direction(request)];
         let (old, new) = ((old_start, request.number), (request.sector, request.number));
+        let list = self.list(id, request);
         list.sorted.remove(&old);
         list.sorted.insert(new, id);
         if list.next == Some(old) {
@@ -136,28 +190,30 @@ impl Elevator for Deadline {
 
     fn absorbed(&mut self, gone: RequestId, absorbed: &Request, into: RequestId) {
         self.forget(gone, absorbed);
-        let (earlier, own) = (self.expiry[gone.0 as usize], self.expiry[into.0 as usize]);
-        if earlier < own {
-            let list = &mut self.lists[direction(absorbed)];
-            list.fifo.remove(&(own.0, own.1, into));
-            list.fifo.insert((earlier.0, earlier.1, into));
-            self.expiry[into.0 as usize] = earlier;
+        let (earlier, own) = (self.slots[gone.0 as usize], self.slots[into.0 as usize]);
+        if earlier.arrival < own.arrival {
+            let list = self.list(into, absorbed);
+            list.fifo.remove(&(own.arrival, own.number, into));
+            list.fifo.insert((earlier.arrival, own.number, into));
+            self.slots[into.0 as usize].arrival = earlier.arrival;
         }
     }
 
     fn dispatch(&mut self, view: &Dispatch<'_>) -> Option<RequestId> {
-        let running = [WRITE, READ].into_iter().find(|&way| self.lists[way].next.is_some());
+        let class = self.choose_class(view.now)?;
+        let lists = &self.lists[class];
+        let running = [WRITE, READ].into_iter().find(|&way| lists[way].next.is_some());
         if let Some(way) = running
             && self.batched < self.fifo_batch
         {
-            let key = self.lists[way].next.expect("just found");
-            return Some(self.give(self.lists[way].sorted[&key], view.requests));
+            let key = lists[way].next.expect("just found");
+            return Some(self.give(lists[way].sorted[&key], view.requests));
         }
-        let way = self.choose_direction()?;
-        let list = &self.lists[way];
-        let &(expiry, _, oldest) = list.fifo.first().expect("both lists hold the same requests");
+        let way = self.choose_direction(class)?;
+        let list = &self.lists[class][way];
+        let (arrival, oldest) = list.oldest().expect("both lists hold the same requests");
         let id = match list.next {
-            Some(key) if expiry > view.now => list.sorted[&key],
+            Some(key) if arrival + self.expire[way] > view.now => list.sorted[&key],
             _ => oldest,
         };
         self.batched = 0;
@@ -172,6 +228,8 @@ impl Elevator for Deadline {
             ("fifo_batch", self.fifo_batch.to_string()),
             ("writes_starved", self.writes_starved.to_string()),
             ("front_merges", (self.front_merges as u8).to_string()),
+            ("prio_aging_expire", millis(self.prio_aging_expire)),
+            ("async_depth", self.async_depth.to_string()),
         ]
     }
 
@@ -181,12 +239,15 @@ impl Elevator for Deadline {
             value: value.to_owned(),
             expected: "a whole number from 0",
         });
+        let millis = |number: u32| Nanos::from_millis(number as u64);
         match name {
-            "read_expire" => self.expire[READ] = Nanos::from_millis(number? as u64),
-            "write_expire" => self.expire[WRITE] = Nanos::from_millis(number? as u64),
+            "read_expire" => self.expire[READ] = millis(number?),
+            "write_expire" => self.expire[WRITE] = millis(number?),
             "fifo_batch" => self.fifo_batch = number?,
             "writes_starved" => self.writes_starved = number?,
             "front_merges" => self.front_merges = number? != 0,
+            "prio_aging_expire" => self.prio_aging_expire = millis(number?),
+            "async_depth" => self.async_depth = number?,
             _ => return Err(unknown_tunable(self, name)),
         }
         Ok(())

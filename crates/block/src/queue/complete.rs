@@ -31,6 +31,7 @@ impl Flight {
         state.stats.fua += request.flags.contains(BioFlags::FUA) as u64;
         if request.by_elevator {
             state.elevator.completed(&request, now);
+            queue.trace_notes(&mut state, now);
         }
         if request.op == Op::Flush {
             queue.flush_done(&mut state, result, now, &mut ended);
@@ -39,7 +40,10 @@ impl Flight {
         } else {
             ended.push(Outcome { request, segs, result });
         }
-        ended.iter().for_each(|outcome| state.release(&outcome.request));
+        for Outcome { request, .. } in &ended {
+            state.release(request);
+            state.barrier.ended(request);
+        }
         // A drain must not be over before the last end has been called.
         let count = ended.len() as u32;
         queue.ending.fetch_add(count, Ordering::Relaxed);

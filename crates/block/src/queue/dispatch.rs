@@ -3,9 +3,9 @@
 use super::state::State;
 use super::{Flight, Queue};
 use crate::device::{DeviceIo, Owner};
-use crate::trace::TraceKind;
-use crate::{Op, Request};
-use base::{Nanos, Sector};
+use crate::trace::{TraceEvent, TraceKind};
+use crate::{BioFlags, Request};
+use base::Nanos;
 use rt::SpinGuard;
 use std::sync::Arc;
 
@@ -48,15 +48,21 @@ impl Queue {
         if !state.has_tag() {
             return None;
         }
-        let mut request = match state.direct.pop_front() {
+        let mut request = match self.next_around_barriers(state, now) {
             Some(request) => request,
-            None => state.next_of_elevator(now, false)?,
+            None if state.barrier.holds() => return None,
+            None => {
+                let next = state.next_of_elevator(now, false);
+                self.trace_notes(state, now);
+                next?
+            }
         };
         let tag = state.take_tag();
         self.trace_request(state, TraceKind::Dispatched, now, &request);
         let segs = request.take_segments();
         let Request { op, sector, count, flags, ioc, .. } = *request;
         let owner = Owner::Queue(Flight { queue: self.clone(), request, tag });
+        let flags = flags - BioFlags::BARRIER; // The queue's business, done.
         let mut io = DeviceIo::with_owner(op, sector, count, segs, flags, owner);
         io.ioc = ioc;
         Some((io, tag))
@@ -91,8 +97,9 @@ impl Queue {
             return; // Cancelled while it was on its way.
         }
         state.timer = None;
-        self.trace(&mut state, TraceKind::Timer, now, (Op::Read, Sector(0), 0, 0));
+        self.push_event(&mut state, TraceEvent::blank(now, TraceKind::Timer));
         state.elevator.timer(now);
+        self.trace_notes(&mut state, now);
         self.run(state, now);
     }
 }

@@ -47,7 +47,7 @@ impl Queue {
     /// Begins the steps of a flush or of a write that needs one.
     pub(crate) fn start_sequence(&self, state: &mut State, bio: Bio, now: Nanos) {
         let number = state.next_number();
-        let mut request = Request::new(bio, now, number);
+        let mut request = Request::new(bio, now, number, self.next_id());
         self.trace_request(state, TraceKind::Get, now, &request);
         let before = request.flags.contains(BioFlags::PREFLUSH);
         request.post_flush = request.flags.contains(BioFlags::FUA) && !self.info.fua;
@@ -77,7 +77,7 @@ impl Queue {
         state.flush.running = std::mem::take(&mut state.flush.pending);
         state.stats.flushes_shared += state.flush.running.len() as u64 - 1;
         let number = state.next_number();
-        state.direct.push_back(Request::flush(now, number));
+        state.direct.push_back(Request::flush(now, number, self.next_id()));
     }
 
     /// The running flush is done: its waiters go on or end; the next flush begins.
@@ -93,10 +93,15 @@ impl Queue {
             match (waiter, &result) {
                 (Waiter::Before(request), Ok(())) => state.direct.push_back(request),
                 (Waiter::Before(mut request), Err(_)) => {
+                    self.trace_request(state, TraceKind::Completed, now, &request);
                     let segs = request.take_segments();
                     ended.push(Outcome { request, segs, result: result.clone() });
                 }
                 (Waiter::After(request, segs), _) => {
+                    if request.op == Op::Flush {
+                        // The device has seen the queue's own flush only.
+                        self.trace_request(state, TraceKind::Completed, now, &request);
+                    }
                     ended.push(Outcome { request, segs, result: result.clone() });
                 }
             }

@@ -1,10 +1,11 @@
 //! What the queue's lock guards.
 
+use super::barrier::BarrierState;
 use super::flush::FlushState;
 use super::{Queue, QueueConfig};
-use crate::elevator::{Dispatch, Elevator, TunableError};
+use crate::elevator::{Dispatch, Elevator, ElevatorNote, Newcomer, TunableError};
 use crate::request::{Limits, Request, RequestId, Requests};
-use crate::trace::{Ring, TraceKind};
+use crate::trace::{ProcessNames, Ring, TraceEvent, TraceKind};
 use crate::{Bio, Op, QueueStats};
 use base::map::HashMap;
 use base::{Nanos, Sector};
@@ -65,6 +66,8 @@ pub(crate) struct State {
     /// What goes before the elevator: flushes, and data between flushes.
     pub direct: VecDeque<Box<Request>>,
     pub flush: FlushState,
+    /// Draining barriers, with what goes before and after each.
+    pub barrier: BarrierState,
     tags: Vec<Tag>,
     free_tags: Vec<u32>,
     pub in_flight: u32,
@@ -78,6 +81,12 @@ pub(crate) struct State {
     pub timer: Option<(Nanos, TimerId)>,
     pub stats: QueueStats,
     pub trace: Ring,
+    /// Empty between two calls of the elevator; kept for its memory.
+    pub notes: Vec<ElevatorNote>,
+    /// Merges of whole requests that are not in the trace yet.
+    pub absorbed: Vec<TraceEvent>,
+    /// Names of the tasks in the trace.
+    pub names: ProcessNames,
 }
 
 impl State {
@@ -89,6 +98,7 @@ impl State {
             index: MergeIndex::default(),
             direct: VecDeque::new(),
             flush: FlushState::default(),
+            barrier: BarrierState::default(),
             tags: vec![Tag::Free; depth as usize],
             free_tags: (0..depth).rev().collect(),
             in_flight: 0,
@@ -100,6 +110,9 @@ impl State {
             timer: None,
             stats: QueueStats::default(),
             trace: Ring::new(config.trace_events),
+            notes: Vec::new(),
+            absorbed: Vec::new(),
+            names: ProcessNames::default(),
         }
     }
 
@@ -109,7 +122,11 @@ impl State {
     }
 
     pub fn try_allocate(&mut self, class: usize) -> bool {
-        let free = self.allocated[class] < self.nr_requests;
+        let most = match class {
+            0 => self.elevator.async_requests(self.nr_requests),
+            _ => self.nr_requests,
+        };
+        let free = self.allocated[class] < most;
         self.allocated[class] += free as u32;
         free
     }
@@ -180,11 +197,12 @@ impl State {
             && self.requests.is_empty()
             && self.direct.is_empty()
             && self.flush.is_idle()
+            && self.barrier.is_idle()
     }
 
     /// Something could be given to the device, had it room.
     pub fn has_waiting(&self) -> bool {
-        !self.requests.is_empty() || !self.direct.is_empty()
+        !self.requests.is_empty() || !self.direct.is_empty() || self.barrier.waiting() > 0
     }
 
     pub fn insert(&mut self, request: Box<Request>, now: Nanos, indexed: bool) {
@@ -214,8 +232,9 @@ impl State {
         clippy::result_large_err,
         reason = "the bio goes back to its owner, not up as an error"
     )]
-    /// Lets `bio` join a waiting request and tells on which side; gives it back otherwise.
-    pub fn merge(&mut self, bio: Bio, limits: Limits) -> Result<TraceKind, Bio> {
+    /// Lets `bio` join a waiting request and tells on which side and which; gives it back
+    /// otherwise.
+    pub fn merge(&mut self, bio: Bio, limits: Limits) -> Result<(TraceKind, u64), Bio> {
         if !Request::mergeable(bio.op, bio.flags) {
             return Err(bio);
         }
@@ -224,8 +243,9 @@ impl State {
         {
             self.grow(id, |request| request.push_back(bio));
             self.stats.merges_back += 1;
+            let name = self.requests.get(id).id;
             self.close_gap(id, limits);
-            return Ok(TraceKind::BackMerge);
+            return Ok((TraceKind::BackMerge, name));
         }
         if self.elevator.front_merges()
             && let Some(&id) = self.index.starts.get(&(bio.op, bio.end_sector()))
@@ -233,14 +253,14 @@ impl State {
         {
             self.grow(id, |request| request.push_front(bio));
             self.stats.merges_front += 1;
-            return Ok(TraceKind::FrontMerge);
+            return Ok((TraceKind::FrontMerge, self.requests.get(id).id));
         }
         Err(bio)
     }
 
     fn may_join(&self, id: RequestId, bio: &Bio, limits: Limits) -> bool {
         let request = self.requests.get(id);
-        request.takes(bio, limits) && self.elevator.allow_merge(request, bio.flags, bio.ioc)
+        request.takes(bio, limits) && self.elevator.allow_merge(id, request, &Newcomer::of(bio))
     }
 
     /// Lets a request that is not in the elevator yet join a waiting one at its end; gives it back
@@ -249,14 +269,21 @@ impl State {
         let Some(&id) = self.index.ends.get(&(next.op, next.sector)) else { return Some(next) };
         let request = self.requests.get(id);
         if !request.takes_request(&next, limits)
-            || !self.elevator.allow_merge(request, next.flags, next.ioc)
+            || !self.elevator.allow_merge(id, request, &Newcomer::of_request(&next))
         {
             return Some(next);
         }
+        self.note_absorbed(&next, id);
         self.grow(id, |request| request.absorb(next));
         self.stats.merges_requests += 1;
         self.close_gap(id, limits);
         None
+    }
+
+    fn note_absorbed(&mut self, gone: &Request, into: RequestId) {
+        let request = self.requests.get(into).id;
+        let event = TraceEvent { request, ..TraceEvent::of_request(gone) };
+        self.absorbed.push(TraceEvent { kind: TraceKind::BackMerge, ..event });
     }
 
     fn grow(&mut self, id: RequestId, change: impl FnOnce(&mut Request)) {
@@ -277,7 +304,7 @@ impl State {
         let next = self.requests.get(next_id);
         if next_id == id
             || !request.takes_request(next, limits)
-            || !self.elevator.allow_merge(request, next.flags, next.ioc)
+            || !self.elevator.allow_merge(id, request, &Newcomer::of_request(next))
         {
             return;
         }
@@ -285,6 +312,7 @@ impl State {
         self.index.remove(next_id, &next);
         self.elevator.absorbed(next_id, &next, id);
         self.release(&next);
+        self.note_absorbed(&next, id);
         self.grow(id, |request| request.absorb(next));
         self.stats.merges_requests += 1;
     }

@@ -3,7 +3,7 @@
 use super::Queue;
 use crate::{Bio, BioFlags, BioResult, DeviceError, EndIo, Op, Segment, Segments};
 use base::{Page, Sector};
-use rt::{Completion, Cx, SpinLock, WaitQueue};
+use rt::{Charge, Completion, Cx, SpinLock, WaitQueue};
 use smallvec::smallvec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,10 @@ impl Queue {
         let done = Arc::new(Completion::named("bio"));
         let theirs = done.clone();
         self.submit(cx, make(Box::new(move |result| theirs.complete(result))));
-        done.wait(cx)
+        let result = done.wait(cx);
+        cx.charge_for(Charge::Interrupt, 1);
+        cx.charge_for(Charge::BioComplete, 1);
+        result
     }
 
     /// Reads `len` bytes, a multiple of the logical block above zero. Parks.
@@ -126,9 +129,20 @@ impl Queue {
 #[derive(Clone, Default)]
 pub struct IoGroup(Arc<Group>);
 
+/// Where the bios of a group stand.
+#[derive(Default)]
+struct Ends {
+    /// Not ended yet.
+    pending: u64,
+    /// Ended since the last wait.
+    ended: u64,
+    /// The first error since the last wait.
+    error: Option<DeviceError>,
+}
+
 #[derive(Default)]
 struct Group {
-    state: SpinLock<(u64, Option<DeviceError>)>,
+    state: SpinLock<Ends>,
     waiters: WaitQueue,
 }
 
@@ -145,18 +159,19 @@ impl IoGroup {
 
     /// The end for one more bio; `then` gets its segments where it succeeded, in event context.
     pub fn end_with(&self, then: impl FnOnce(Segments) + Send + 'static) -> EndIo {
-        self.0.state.lock_irq().0 += 1;
+        self.0.state.lock_irq().pending += 1;
         let group = self.0.clone();
         Box::new(move |done| {
             if done.result.is_ok() {
                 then(done.segs);
             }
             let mut state = group.state.lock_irq();
-            state.0 -= 1;
+            state.pending -= 1;
+            state.ended += 1;
             if let Err(error) = done.result {
-                state.1.get_or_insert(error);
+                state.error.get_or_insert(error);
             }
-            let last = state.0 == 0;
+            let last = state.pending == 0;
             drop(state);
             if last {
                 group.waiters.wake_all();
@@ -169,8 +184,15 @@ impl IoGroup {
     /// # Errors
     /// The first error of any of them since the last wait.
     pub fn wait(&self, cx: &mut Cx) -> Result<(), DeviceError> {
-        self.0.waiters.wait_until(cx, "block: a group of bios", || self.0.state.lock_irq().0 == 0);
-        match self.0.state.lock_irq().1.take() {
+        let done = || self.0.state.lock_irq().pending == 0;
+        self.0.waiters.wait_until(cx, "block: a group of bios", done);
+        let (ended, error) = {
+            let mut state = self.0.state.lock_irq();
+            (std::mem::take(&mut state.ended), state.error.take())
+        };
+        cx.charge_for(Charge::Interrupt, ended.min(1));
+        cx.charge_for(Charge::BioComplete, ended);
+        match error {
             Some(error) => Err(error),
             None => Ok(()),
         }
