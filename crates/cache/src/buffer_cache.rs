@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use base::unit::SECTOR_SIZE;
 use base::{Page, Sector};
 use block::{Bio, BioFlags, BioResult, DeviceError, IoGroup, Op, Plug, Queue, Segment, Segments};
-use rt::{Cx, Mutex, SpinLock, WaitQueue};
+use rt::{Charge, Cx, Mutex, SpinLock, WaitQueue};
 
 use crate::buffer::BufferRef;
 use crate::index::Index;
@@ -27,11 +27,18 @@ pub struct BufferConfig {
     pub lru_size: usize,
     /// Memory above which clean buffers that nobody uses are dropped, in bytes.
     pub limit_bytes: u64,
+    /// What writes of buffers carry, beside what tells that somebody waits.
+    pub write_flags: BioFlags,
 }
 
 impl Default for BufferConfig {
     fn default() -> BufferConfig {
-        BufferConfig { block_size: 4096, lru_size: 16, limit_bytes: 256 << 20 }
+        BufferConfig {
+            block_size: 4096,
+            lru_size: 16,
+            limit_bytes: 256 << 20,
+            write_flags: BioFlags::META,
+        }
     }
 }
 
@@ -228,6 +235,8 @@ impl BufferCache {
             }
             let waits = self.shared.waits(buffer.block());
             waits.wait_until(cx, "a buffer's read", || !buffer.reading());
+            cx.charge_for(Charge::Interrupt, 1);
+            cx.charge_for(Charge::BioComplete, 1);
             if let Some(error) = buffer.read_error() {
                 return Err(error);
             }
@@ -299,7 +308,8 @@ impl BufferCache {
         self.write_sorted(cx, sorted.into_iter())
     }
 
-    /// Writes all dirty buffers in the order of their blocks and waits. No flush. May park.
+    /// Writes all dirty buffers in the order of their blocks and waits: they are synchronous. No
+    /// flush. May park.
     ///
     /// # Errors
     /// The first error of a write since the last call.
@@ -331,7 +341,7 @@ impl BufferCache {
         cx: &mut Cx,
         buffers: impl Iterator<Item = BufferRef>,
     ) -> Result<(), DeviceError> {
-        let mut writer = BufferWriter::new(self);
+        let mut writer = BufferWriter::new(self, self.queue.sync_write_flags());
         for buffer in buffers {
             // In this order: whoever marks it dirty in between has changed it already, so the
             // change is in what we take below; whoever does later puts it into the set again.
@@ -358,7 +368,7 @@ impl BufferCache {
         cx: &mut Cx,
         writes: impl Iterator<Item = (BufferRef, Page)>,
     ) -> Result<(), DeviceError> {
-        let mut writer = BufferWriter::new(self);
+        let mut writer = BufferWriter::new(self, BioFlags::empty());
         for (buffer, page) in writes {
             writer.claim(cx, &buffer);
             writer.push(cx, buffer, page);
@@ -439,12 +449,15 @@ struct BufferWriter<'a> {
     segs: Segments,
     group: IoGroup,
     plug: Plug,
+    flags: BioFlags,
 }
 
 impl<'a> BufferWriter<'a> {
-    fn new(cache: &'a BufferCache) -> Self {
+    fn new(cache: &'a BufferCache, flags: BioFlags) -> Self {
+        let flags = flags | cache.config.write_flags;
         BufferWriter {
             cache,
+            flags,
             run: Vec::new(),
             segs: Segments::new(),
             group: IoGroup::new(),
@@ -487,7 +500,7 @@ impl<'a> BufferWriter<'a> {
             Op::Write,
             sector,
             segs,
-            BioFlags::META,
+            self.flags,
             Box::new(move |done: BioResult| {
                 if let Err(error) = &done.result {
                     shared.write_error.lock_irq().get_or_insert_with(|| error.clone());

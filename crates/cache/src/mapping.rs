@@ -34,7 +34,7 @@ use std::sync::{Arc, Weak};
 
 use base::{Errno, Page, Sector};
 use block::DeviceInfo;
-use rt::{Cx, SpinLock};
+use rt::{Charge, Cx, SpinLock};
 use smallvec::SmallVec;
 
 use crate::folio::{Folio, Index};
@@ -70,6 +70,37 @@ pub trait MappingOps: Send + Sync {
     /// What the file system's metadata says; the read that asked answers it.
     fn map(&self, cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, len: u64)
     -> Result<Pieces, Errno>;
+
+    /// As [`map`](Self::map), for a direct write of whole blocks inside the file: a file system
+    /// that can give blocks which read as zeros until [`end_write`](Self::end_write) says
+    /// otherwise answers their sectors, too. May park.
+    ///
+    /// # Errors
+    /// As for [`map`](Self::map). Where blocks cannot be had, the answer has no sector.
+    fn map_write(
+        &self,
+        cx: &mut Cx,
+        mapping: &Arc<Mapping>,
+        off: u64,
+        len: u64,
+    ) -> Result<Pieces, Errno> {
+        self.map(cx, mapping, off, len)
+    }
+
+    /// The range of a piece that [`map_write`](Self::map_write) gave has its content. May park.
+    ///
+    /// # Errors
+    /// The metadata cannot be changed: the range may go on reading as zeros.
+    fn end_write(
+        &self,
+        cx: &mut Cx,
+        mapping: &Arc<Mapping>,
+        off: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        let _ = (cx, mapping, off, len);
+        Ok(())
+    }
 
     /// The blocks of `piece`, which has a sector, that are newer in memory than on the device:
     /// those that a journal holds. Asked when the piece is about to be read. Does not park.
@@ -306,6 +337,30 @@ impl Mapping {
         self.ops()?.map(cx, self, first, last - first)
     }
 
+    /// Where a direct write of `off..off + len` goes, as [`MappingOps::map_write`] says for the
+    /// whole blocks of it, and [`MappingOps::map`] for a part of a block. May park.
+    ///
+    /// # Errors
+    /// As [`Mapping::map`].
+    pub fn map_write(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<Pieces, Errno> {
+        let (first, last) = (self.block_ceil(off), self.block_floor(off + len));
+        if off < first {
+            return self.map(cx, off, len.min(first - off));
+        }
+        match first < last {
+            true => self.ops()?.map_write(cx, self, first, last - first),
+            false => self.map(cx, off, len),
+        }
+    }
+
+    /// Says that a direct write has reached its place, as [`MappingOps::end_write`]. May park.
+    ///
+    /// # Errors
+    /// As [`MappingOps::end_write`].
+    pub fn end_direct(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<(), Errno> {
+        self.ops()?.end_write(cx, self, off, len)
+    }
+
     /// Copies `data` to `off`, and lets the size grow to its end. The file system has checked
     /// limits and permissions and holds its inode lock. May park: reserves blocks, waits for
     /// memory, waits at the dirty limit.
@@ -318,6 +373,7 @@ impl Mapping {
             return Ok(());
         }
         let ops = self.ops()?;
+        cx.charge_for(Charge::MapBlocks, 1);
         ops.reserve(cx, self, off, data.len() as u64)?;
         let size = self.size();
         if off > size && self.block_ceil(size) != size {
@@ -380,6 +436,8 @@ impl Mapping {
         data: &[u8],
         grow: bool,
     ) {
+        cx.charge_for(Charge::PageLookup, 1);
+        cx.charge_bytes(Charge::CopyPage, data.len() as u64);
         let folio_size = self.folio_size();
         let (index, at) = (off >> self.shift(), (off % u64::from(folio_size)) as u32);
         let mut guard = self.state.lock(cx);
@@ -392,6 +450,7 @@ impl Mapping {
             return self.start_flusher(cx, newly);
         }
         drop(guard);
+        cx.charge_for(Charge::PageAdd, 1);
         if grow {
             self.cache().charge(cx, 1);
         } else {

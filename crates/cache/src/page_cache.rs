@@ -30,8 +30,18 @@ pub struct PageCacheConfig {
     pub dirty_expire: Nanos,
     /// How often the flusher looks for such data (Linux: `dirty_writeback_centisecs`).
     pub dirty_interval: Nanos,
-    /// Bound of a readahead window in bytes, a multiple of 4096; 0 switches readahead off.
+    /// Bound of a readahead window in bytes, a multiple of 4096; 0 switches readahead off. A
+    /// backing may have a bound of its own.
     pub readahead_bytes: u32,
+    /// A reader who reaches the marker sends for the next window before he waits for the bytes
+    /// there, as Linux does; else when they are there, so that one window is on its way at a time.
+    pub readahead_early: bool,
+    /// Bytes that the flusher writes of one file before it goes to the next.
+    pub flush_share_bytes: u64,
+    /// Bytes that a round of write-back collects before it submits them.
+    pub plug_bytes: u64,
+    /// Bios that a round of write-back collects before it submits them.
+    pub plug_bios: usize,
 }
 
 impl Default for PageCacheConfig {
@@ -52,6 +62,20 @@ impl PageCacheConfig {
             dirty_expire: Nanos::from_secs(30),
             dirty_interval: Nanos::from_secs(5),
             readahead_bytes: 128 << 10,
+            readahead_early: false,
+            flush_share_bytes: 4 << 20,
+            plug_bytes: 8 << 20,
+            plug_bios: 2048,
+        }
+    }
+
+    /// The default settings with dirty limits in percent of `limit_bytes`, as Linux's
+    /// `dirty_background_ratio` and `dirty_ratio` (10 and 20 since 2.6.22).
+    pub fn with_ratios(limit_bytes: u64, background: u32, dirty: u32) -> PageCacheConfig {
+        PageCacheConfig {
+            dirty_background_bytes: limit_bytes / 100 * u64::from(background.min(100)),
+            dirty_limit_bytes: limit_bytes / 100 * u64::from(dirty.min(100)),
+            ..PageCacheConfig::with_limit(limit_bytes)
         }
     }
 }

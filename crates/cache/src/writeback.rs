@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::{Errno, Nanos};
 use block::{Bio, Plug, Queue};
@@ -23,12 +23,8 @@ use rt::{Cx, JoinHandle, Mutex, SpinLock, WaitQueue};
 use crate::mapping::{ErrorLatch, ErrorMark, Mapping, MappingOps};
 use crate::page_cache::{PageCache, count};
 
-/// Bytes in a plug at which it is submitted.
-const PLUG_BYTES_MAX: u64 = 8 << 20;
-/// Bios in a plug at which it is submitted.
-const PLUG_BIOS_MAX: usize = 2048;
-/// Bytes that the flusher writes of one file before it goes to the next.
-const FLUSH_SHARE: u64 = 4 << 20;
+/// No readahead bound of its own.
+const READAHEAD_OF_CACHE: u32 = u32::MAX;
 /// Longest wait at the dirty limit before the state is looked at again.
 const THROTTLE_MAX: Nanos = Nanos::from_secs(10);
 
@@ -83,8 +79,9 @@ impl WritePlug {
 
     /// True where it has grown so far that it should be submitted.
     pub(crate) fn is_full(&self) -> bool {
-        self.held.bytes.load(Ordering::Relaxed) >= PLUG_BYTES_MAX
-            || self.held.bios.lock_irq().len() >= PLUG_BIOS_MAX
+        let config = &self.backing.cache.config;
+        self.held.bytes.load(Ordering::Relaxed) >= config.plug_bytes
+            || self.held.bios.lock_irq().len() >= config.plug_bios
     }
 
     /// Submits what it holds; it may be used on. May park: waits for free requests.
@@ -149,6 +146,8 @@ pub struct Backing {
     cache: Arc<PageCache>,
     queue: Arc<Queue>,
     block_size: u32,
+    /// Bound of readahead windows in bytes, or [`READAHEAD_OF_CACHE`].
+    readahead: AtomicU32,
     serial: AtomicU64,
     dirty: SpinLock<BTreeMap<Key, Listed>>,
     flusher: SpinLock<Flusher>,
@@ -165,6 +164,7 @@ impl Backing {
             cache,
             queue,
             block_size,
+            readahead: AtomicU32::new(READAHEAD_OF_CACHE),
             serial: AtomicU64::new(0),
             dirty: SpinLock::named("dirty mappings", BTreeMap::new()),
             flusher: SpinLock::named("flusher", Flusher::default()),
@@ -187,6 +187,20 @@ impl Backing {
     /// Block size of the file system in bytes.
     pub fn block_size(&self) -> u32 {
         self.block_size
+    }
+
+    /// Bound of a readahead window of its files in bytes (Linux: `read_ahead_kb` of the device).
+    pub fn readahead_bytes(&self) -> u32 {
+        match self.readahead.load(Ordering::Relaxed) {
+            READAHEAD_OF_CACHE => self.cache.config.readahead_bytes,
+            bytes => bytes,
+        }
+    }
+
+    /// Gives its files another bound than the cache's; 0 switches readahead off. Counts from the
+    /// next window on.
+    pub fn set_readahead(&self, bytes: u32) {
+        self.readahead.store(bytes.min(READAHEAD_OF_CACHE - 1), Ordering::Relaxed);
     }
 
     /// How many mappings are dirty or in flight (or were, until the flusher looks again).
@@ -369,7 +383,7 @@ impl Backing {
                 && let Some((next, mapping, _ops)) = self.next_listed(cx, key, Nanos::MAX)
             {
                 key = Some(next);
-                written += self.flush_one(cx, &mapping, &mut plug, FLUSH_SHARE);
+                written += self.flush_one(cx, &mapping, &mut plug, cache.config.flush_share_bytes);
             }
             plug.submit(cx);
             if written > 0 {

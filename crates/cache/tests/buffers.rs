@@ -91,7 +91,12 @@ impl Device for Disk {
 fn cache_on(cx: &Cx, disk: &Arc<Disk>, lru_size: usize, limit: u64) -> Arc<BufferCache> {
     let device: Arc<dyn Device> = disk.clone();
     let queue = Queue::new(cx.runtime(), device, QueueConfig::default()).unwrap();
-    let config = BufferConfig { block_size: 4096, lru_size, limit_bytes: limit * 4096 };
+    let config = BufferConfig {
+        block_size: 4096,
+        lru_size,
+        limit_bytes: limit * 4096,
+        ..BufferConfig::default()
+    };
     BufferCache::new(queue, config)
 }
 

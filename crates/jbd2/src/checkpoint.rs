@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use base::Page;
+use base::{Nanos, Page};
 use block::DeviceError;
 use cache::BufferRef;
 use rt::Cx;
@@ -24,6 +24,9 @@ struct Waiting {
     page: Page,
 }
 
+/// Blocks, each with the transaction whose content is meant.
+pub(crate) type Contents = Vec<(u64, Tid)>;
+
 /// A transaction in the log.
 struct Logged {
     tid: Tid,
@@ -39,6 +42,8 @@ struct Logged {
 pub(crate) struct Checkpoint {
     blocks: BTreeMap<u64, Waiting>,
     logged: VecDeque<Logged>,
+    /// Since when a block has waited that was not handed out; no later than the oldest.
+    dirty_since: Option<Nanos>,
 }
 
 impl Checkpoint {
@@ -46,6 +51,7 @@ impl Checkpoint {
     /// logged, and what it revoked.
     pub fn add(
         &mut self,
+        now: Nanos,
         tid: Tid,
         (start, sequence): (u32, u32),
         frozen: Vec<(BufferRef, Page)>,
@@ -55,6 +61,9 @@ impl Checkpoint {
             if let Some(old) = self.blocks.remove(&block) {
                 self.release(old.tid);
             }
+        }
+        if !frozen.is_empty() {
+            self.dirty_since.get_or_insert(now);
         }
         self.logged.push_back(Logged { tid, start, sequence, left: frozen.len() as u32 });
         for (buffer, page) in frozen {
@@ -83,8 +92,37 @@ impl Checkpoint {
         }
     }
 
+    /// Since when something has waited that nobody writes.
+    pub fn dirty_since(&self) -> Option<Nanos> {
+        self.dirty_since
+    }
+
+    /// Everything that waits, in the order of the places, and the names of its content.
+    pub fn hand_out(&mut self) -> (Vec<(BufferRef, Page)>, Contents) {
+        self.dirty_since = None;
+        let all = self.blocks.iter();
+        all.map(|(&block, waiting)| {
+            ((waiting.buffer.clone(), waiting.page.clone()), (block, waiting.tid))
+        })
+        .unzip()
+    }
+
+    /// This content is at its places: what was not logged again meanwhile waits no more.
+    pub fn written(&mut self, contents: &Contents, now: Nanos) {
+        for (block, tid) in contents {
+            if self.blocks.get(block).is_some_and(|waiting| waiting.tid == *tid) {
+                self.blocks.remove(block);
+                self.release(*tid);
+            }
+        }
+        if !self.blocks.is_empty() {
+            self.dirty_since.get_or_insert(now);
+        }
+        self.trim();
+    }
+
     /// Where the log must begin for the sake of the oldest transaction that is still needed.
-    fn tail(&self, log: &Log) -> (u32, u32) {
+    pub fn tail(&self, log: &Log) -> (u32, u32) {
         match self.logged.front() {
             Some(logged) => (logged.start, logged.sequence),
             None => (log.head, log.sequence),
@@ -116,6 +154,9 @@ impl Checkpoint {
     fn drop_up_to(&mut self, tid: Tid) {
         self.blocks.retain(|_, waiting| waiting.tid > tid);
         self.logged.retain(|logged| logged.tid > tid);
+        if self.blocks.is_empty() {
+            self.dirty_since = None;
+        }
         self.trim();
     }
 }
@@ -124,6 +165,10 @@ impl Task {
     /// Makes room for `needed` blocks at the head. Where older transactions must be written to
     /// their places, half of the log is freed at once, so that the flush is seldom paid. May park.
     pub fn ensure_space(&mut self, cx: &mut Cx, needed: u32) -> Result<(), DeviceError> {
+        if self.log.free() >= needed {
+            return Ok(());
+        }
+        self.finish_home(cx)?;
         if self.log.free() >= needed {
             return Ok(());
         }
@@ -142,6 +187,7 @@ impl Task {
 
     /// Writes everything to its place and marks the log empty on disk. May park.
     pub fn checkpoint_all(&mut self, cx: &mut Cx) -> Result<(), DeviceError> {
+        self.finish_home(cx)?;
         self.write_home(cx, 0)?;
         let clean = self.log.sb.start == 0 && self.log.sb.errno == 0;
         if clean && !self.log.sb_stale {
@@ -151,7 +197,7 @@ impl Task {
         self.move_tail(cx, (0, self.log.sequence))
     }
 
-    fn move_tail(&mut self, cx: &mut Cx, tail: (u32, u32)) -> Result<(), DeviceError> {
+    pub fn move_tail(&mut self, cx: &mut Cx, tail: (u32, u32)) -> Result<(), DeviceError> {
         let shared = self.shared.clone();
         Counters::add(&shared.counters.superblock_writes, 1);
         self.log.move_tail(cx, shared.cache.queue(), tail, &shared.options)

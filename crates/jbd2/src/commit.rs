@@ -17,7 +17,7 @@ use base::crc::crc32_be;
 use base::{Errno, Page};
 use block::{BioFlags, DeviceError, IoGroup, Plug};
 use cache::BufferRef;
-use rt::Cx;
+use rt::{Charge, Cx};
 
 use crate::format::{
     Checksums, CommitBlock, Incompat, Layout, Tag, TagLayout, descriptor, must_escape, revoke,
@@ -27,9 +27,6 @@ use crate::log::Log;
 use crate::stats::Counters;
 use crate::task::Task;
 use crate::transaction::Transaction;
-
-/// Flags of everything in the log: somebody waits for it.
-const LOG_WRITE: BioFlags = BioFlags::SYNC.union(BioFlags::META);
 
 /// Buffers with their content as of the end of the transaction.
 type Frozen = Vec<(BufferRef, Page)>;
@@ -98,11 +95,17 @@ impl Task {
             buffer.journal_head.logged.store(tx.tid.0, Ordering::Relaxed);
         }
         let needed = self.log_blocks(frozen.len(), revoked.len());
+        cx.charge_for(Charge::JournalBlock, u64::from(needed));
         if needed >= self.log.capacity() {
             return Err(Errno::ENOSPC);
         }
         let place = self.write_log(cx, tx, &frozen, &revoked, needed).map_err(Errno::from)?;
-        self.pending.add(tx.tid, place, frozen, revoked.into_iter());
+        let revokes = !revoked.is_empty();
+        self.pending.add(cx.now(), tx.tid, place, frozen, revoked.into_iter());
+        if revokes {
+            // Old content on its way home must not come after what the blocks are used for next.
+            self.finish_home(cx)?;
+        }
         Ok(())
     }
 
@@ -122,7 +125,7 @@ impl Task {
     /// relies on the flush that `will_send_barrier` has promised.
     fn commit_nothing(&mut self, cx: &mut Cx, tx: &Transaction) -> Result<(), Errno> {
         Counters::add(&self.shared.counters.empty_commits, 1);
-        if !self.shared.options.barrier {
+        if !self.shared.options.commit_record.is_safe() {
             return Ok(());
         }
         self.shared.barrier_sent.store(tx.tid.0, Ordering::Release);
@@ -152,10 +155,11 @@ impl Task {
         Counters::add(&counters.commits, 1);
         Counters::add(&counters.blocks, frozen.len() as u64);
         Counters::add(&counters.overhead_blocks, u64::from(needed) - frozen.len() as u64);
+        let flags = self.log_flags(cx, tx);
         let (mut plug, group) = (Plug::new(), IoGroup::new());
-        self.begin_log(cx, start, !revoked.is_empty(), (&mut plug, &group));
+        self.begin_log(cx, start, !revoked.is_empty(), flags, (&mut plug, &group));
         let layout = self.log.layout;
-        let mut out = Writer { log: &mut self.log, plug, group, crc: !0 };
+        let mut out = Writer { log: &mut self.log, flags, plug, group, crc: !0 };
         out.revokes(cx, &layout, sequence, revoked);
         out.blocks(cx, &layout, sequence, frozen);
         let Writer { plug, group, crc, .. } = out;
@@ -169,10 +173,24 @@ impl Task {
         Ok((start, sequence))
     }
 
+    /// Flags of the log blocks of this transaction.
+    fn log_flags(&self, cx: &Cx, tx: &Transaction) -> BioFlags {
+        let synchronous = tx.synchronous.load(Ordering::Relaxed);
+        let waited = self.shared.state.lock(cx).waited >= tx.tid;
+        self.shared.options.journal_io.log_flags(&self.log.device.queue, synchronous, waited)
+    }
+
     /// The superblock must name a tail before a commit block can count, and the features before
     /// anything makes use of them. It travels with the log: both are on the medium before the
     /// commit block is.
-    fn begin_log(&mut self, cx: &mut Cx, start: u32, revokes: bool, io: (&mut Plug, &IoGroup)) {
+    fn begin_log(
+        &mut self,
+        cx: &mut Cx,
+        start: u32,
+        revokes: bool,
+        flags: BioFlags,
+        io: (&mut Plug, &IoGroup),
+    ) {
         let log = &mut self.log;
         if revokes && !log.sb.incompat.contains(Incompat::REVOKE) {
             log.sb.version = 2;
@@ -187,7 +205,7 @@ impl Task {
         if log.sb_stale {
             Counters::add(&self.shared.counters.superblock_writes, 1);
             let page = log.superblock_page();
-            log.device.write_run(cx, 0, &[page], LOG_WRITE, io);
+            log.device.write_run(cx, 0, &[page], flags, io);
         }
     }
 
@@ -198,7 +216,7 @@ impl Task {
         crc: u32,
     ) -> Result<(), DeviceError> {
         let options = &self.shared.options;
-        if options.barrier {
+        if options.commit_record.is_safe() {
             self.shared.barrier_sent.store(tx.tid.0, Ordering::Release);
             if self.log.device.area.is_external() {
                 // The journal's own flush does not reach the data.
@@ -211,7 +229,7 @@ impl Task {
         let mut page = Page::zeroed(layout.block_size as usize);
         commit.emit(&layout, self.log.sequence, page.make_mut());
         let (mut plug, group) = (Plug::new(), IoGroup::new());
-        let flags = LOG_WRITE | Log::barrier(options);
+        let flags = options.record_flags(&self.log.device.queue);
         self.log.append(cx, &[page], flags, (&mut plug, &group));
         plug.finish(cx);
         group.wait(cx)
@@ -236,6 +254,7 @@ fn freeze(cx: &Cx, transaction: &Transaction) -> Frozen {
 /// Step 4: turns blocks into log blocks.
 struct Writer<'a> {
     log: &'a mut Log,
+    flags: BioFlags,
     plug: Plug,
     group: IoGroup,
     /// Checksum version 1 runs over descriptors and blocks.
@@ -244,7 +263,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn append(&mut self, cx: &mut Cx, pages: &[Page]) {
-        self.log.append(cx, pages, LOG_WRITE, (&mut self.plug, &self.group));
+        self.log.append(cx, pages, self.flags, (&mut self.plug, &self.group));
     }
 
     fn revokes(&mut self, cx: &mut Cx, layout: &Layout, sequence: u32, revoked: &BTreeSet<u64>) {

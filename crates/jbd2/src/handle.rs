@@ -221,6 +221,9 @@ impl Handle {
     /// `EROFS` after an abort.
     #[inline]
     pub fn stop(mut self, cx: &mut Cx) -> Result<(), Errno> {
+        if self.sync {
+            self.transaction.synchronous.store(true, Ordering::Relaxed);
+        }
         self.close();
         if self.sync {
             return self.shared.commit_tid(cx, self.transaction.tid);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use base::{Errno, Nanos};
+use block::Queue;
 use cache::{BufferCache, BufferRef};
-use rt::{Cx, JoinHandle, SpinLock, WaitQueue};
+use rt::{Charge, Cx, JoinHandle, SpinLock, WaitQueue};
 
 use crate::area::{JournalArea, LogDevice};
 use crate::error::JournalError;
@@ -16,6 +17,7 @@ use crate::recovery::{self, RecoveryReport};
 use crate::stats::{Counters, JournalStats};
 use crate::task;
 use crate::transaction::{Tid, Transaction};
+use crate::variant::{CommitRecord, FlusherTimes, JournalIo};
 
 /// What the file system sends through the journal. The journal itself only remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -37,9 +39,16 @@ pub struct JournalOptions {
     pub mode: JournalMode,
     /// Age at which a transaction commits by itself.
     pub commit_interval: Nanos,
-    /// Flush the device before and force the medium at every commit. Without it a power cut may
-    /// lose or mix anything.
-    pub barrier: bool,
+    /// How the commit record is kept behind what it seals.
+    pub commit_record: CommitRecord,
+    /// What the log's writes carry.
+    pub journal_io: JournalIo,
+    /// Who waits for a commit yields his place in the elevator to the journal's task first (Jeff
+    /// Moyer, "jbd2: yield the device queue when waiting for journal commits", 2010-07-02).
+    pub yield_before_wait: bool,
+    /// Blocks go to their places after some time, by a task of their own, as Linux's flusher has
+    /// it; `None`: when their log space is needed, and at the end.
+    pub flusher: Option<FlusherTimes>,
     /// Write nothing; handles are refused with `EROFS`. A dirty log is replayed into the buffer
     /// cache only: whoever reads metadata through the cache sees the recovered state.
     pub read_only: bool,
@@ -62,7 +71,10 @@ impl Default for JournalOptions {
         JournalOptions {
             mode: JournalMode::Ordered,
             commit_interval: Nanos::from_secs(5),
-            barrier: true,
+            commit_record: CommitRecord::default(),
+            journal_io: JournalIo::default(),
+            yield_before_wait: false,
+            flusher: None,
             read_only: false,
             discard_log: false,
             bit64: false,
@@ -100,6 +112,8 @@ pub(crate) struct State {
     pub next_tid: Tid,
     /// Commit every transaction up to this one.
     pub commit_request: Tid,
+    /// Somebody has waited for the commit of this one, or of a later one.
+    pub waited: Tid,
     /// Requests to empty the log so far.
     pub flush_request: u64,
     pub stop: Stop,
@@ -113,6 +127,10 @@ pub(crate) struct State {
 pub(crate) struct Shared {
     pub options: JournalOptions,
     pub cache: Arc<BufferCache>,
+    /// The device that the log is on.
+    pub log_queue: Arc<Queue>,
+    /// The I/O context of the journal's task; 0 before there is one.
+    pub task_ioc: AtomicU64,
     pub state: SpinLock<State>,
     pub committed: AtomicU64,
     /// Transactions up to this one have sent, or are sending, their barrier.
@@ -187,8 +205,10 @@ impl Journal {
         }
         let shared = Shared::new(cache, options, &log);
         let task = (!read_only).then(|| {
-            let shared = shared.clone();
-            cx.spawn("jbd2", move |cx| task::run(cx, &shared, log))
+            let theirs = shared.clone();
+            let task = cx.spawn("jbd2", move |cx| task::run(cx, &theirs, log));
+            shared.task_ioc.store(task.task().0, Ordering::Relaxed);
+            task
         });
         let journal = Journal { shared, task: SpinLock::new(task), recorded_errno, _held: held };
         Ok((Arc::new(journal), report))
@@ -204,6 +224,7 @@ impl Journal {
     /// as many buffers.
     #[inline]
     pub fn start(&self, cx: &mut Cx, credits: u32) -> Result<Handle, Errno> {
+        cx.charge_for(Charge::JournalHandle, 1);
         let transaction = self.shared.start(cx, credits)?;
         Ok(Handle::new(self.shared.clone(), transaction, credits))
     }
@@ -239,7 +260,7 @@ impl Journal {
     /// True where the commit of `tid` is still going to flush the device: then an `fsync` that
     /// waits for it need not flush by itself.
     pub fn will_send_barrier(&self, tid: Tid) -> bool {
-        self.shared.options.barrier
+        self.shared.options.commit_record.is_safe()
             && self.shared.aborted().is_none()
             && self.shared.barrier_sent.load(Ordering::Acquire) < tid.0
     }
@@ -297,6 +318,11 @@ impl Journal {
     /// `errno` in the journal's superblock. The first abort counts.
     pub fn abort(&self, errno: Errno) {
         self.shared.abort(errno);
+    }
+
+    /// The I/O context in which the log is written; 0 on a read-only journal.
+    pub fn task_ioc(&self) -> u64 {
+        self.shared.task_ioc.load(Ordering::Relaxed)
     }
 
     /// The reason of an abort, if there was one.
@@ -366,10 +392,13 @@ impl Shared {
             max_transaction: log.max_transaction(),
             revokes_per_block: revoke::per_block(&log.layout),
             cache,
+            log_queue: log.device.queue.clone(),
+            task_ioc: AtomicU64::new(0),
             state: SpinLock::new(State {
                 running: None,
                 next_tid,
                 commit_request: Tid(0),
+                waited: Tid(0),
                 flush_request: 0,
                 stop: if options.read_only { Stop::Dead } else { Stop::No },
                 task_idle: true,
@@ -525,13 +554,24 @@ impl Shared {
         self.wait_task.wake_all();
     }
 
+    /// Somebody is going to wait for `tid`.
+    fn note_waiter(&self, cx: &Cx, tid: Tid) {
+        let mut state = self.state.lock(cx);
+        state.waited = state.waited.max(tid);
+    }
+
     pub fn commit_tid(&self, cx: &mut Cx, tid: Tid) -> Result<(), Errno> {
         let done = || self.committed.load(Ordering::Acquire) >= tid.0;
         if done() {
             return Ok(());
         }
         self.check_aborted()?;
+        self.note_waiter(cx, tid);
         self.request_commit(tid);
+        if self.options.yield_before_wait {
+            Counters::add(&self.counters.yields, 1);
+            self.log_queue.yield_to(cx.ioc(), self.task_ioc.load(Ordering::Relaxed));
+        }
         self.wait_commit.wait_until(cx, "a commit", || done() || self.aborted().is_some());
         if done() { Ok(()) } else { Err(Errno::EROFS) }
     }

@@ -129,7 +129,7 @@ impl Log {
     /// Writes the superblock and waits. May park.
     pub fn write_superblock(&mut self, cx: &mut Cx, flags: BioFlags) -> Result<(), DeviceError> {
         let page = self.superblock_page();
-        self.device.write(cx, 0, page, flags | BioFlags::META | BioFlags::SYNC)
+        self.device.write(cx, 0, page, flags)
     }
 
     /// Makes `start` and `sequence` the tail on disk, after everything that was written to its
@@ -141,18 +141,13 @@ impl Log {
         (start, sequence): (u32, u32),
         options: &JournalOptions,
     ) -> Result<(), DeviceError> {
-        if options.barrier && self.device.area.is_external() {
+        if options.commit_record.is_safe() && self.device.area.is_external() {
             fs.flush(cx)?;
         }
         self.sb.start = start;
         self.sb.sequence = sequence;
-        self.write_superblock(cx, Log::barrier(options))?;
+        self.write_superblock(cx, options.tail_flags(&self.device.queue))?;
         self.used = if start == 0 { 0 } else { self.distance(start, self.head) };
         Ok(())
-    }
-
-    /// Flags of a write that must find all earlier ones on the medium, and be there itself.
-    pub fn barrier(options: &JournalOptions) -> BioFlags {
-        if options.barrier { BioFlags::PREFLUSH | BioFlags::FUA } else { BioFlags::empty() }
     }
 }

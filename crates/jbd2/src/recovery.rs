@@ -109,7 +109,7 @@ fn leave_empty(
     }
     log.sb.start = 0;
     log.sb.sequence = log.sequence;
-    log.write_superblock(cx, BioFlags::PREFLUSH | BioFlags::FUA)?;
+    log.write_superblock(cx, BioFlags::META | BioFlags::PREFLUSH | BioFlags::FUA)?;
     log.used = 0;
     Ok(())
 }

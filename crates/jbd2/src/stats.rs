@@ -28,6 +28,8 @@ counters! {
     handles,
     /// Starts that had to wait for another transaction.
     start_waits,
+    /// Waits for a commit that yielded the waiter's place in the elevator first.
+    yields,
     /// Transactions written to the log.
     commits,
     /// Transactions that had nothing to log.
@@ -44,6 +46,8 @@ counters! {
     ordered,
     /// Times that blocks were written to their places.
     checkpoints,
+    /// Batches that the flusher wrote to their places.
+    home_batches,
     /// Blocks written to their places.
     checkpoint_blocks,
     /// Writes of the journal's superblock.

@@ -8,6 +8,7 @@ use base::Errno;
 use rt::Cx;
 
 use crate::checkpoint::Checkpoint;
+use crate::home::Flight;
 use crate::journal::{Shared, State, Stop};
 use crate::log::Log;
 
@@ -16,6 +17,10 @@ use crate::log::Log;
 enum Work {
     Commit,
     Flush,
+    /// Blocks are old enough to go to their places.
+    StartHome,
+    /// They are there.
+    EndHome,
     NoteAbort,
     Finish,
     Die,
@@ -26,13 +31,16 @@ pub(crate) struct Task {
     pub shared: Arc<Shared>,
     pub log: Log,
     pub pending: Checkpoint,
+    /// Blocks on their way to their places, written by another task.
+    pub flight: Option<Flight>,
     abort_noted: bool,
 }
 
 /// The body of the journal's task.
 pub(crate) fn run(cx: &mut Cx, shared: &Arc<Shared>, log: Log) {
     let shared = shared.clone();
-    let mut task = Task { shared, log, pending: Checkpoint::default(), abort_noted: false };
+    let pending = Checkpoint::default();
+    let mut task = Task { shared, log, pending, flight: None, abort_noted: false };
     loop {
         match task.wait(cx) {
             Work::Commit => task.commit(cx),
@@ -42,9 +50,12 @@ pub(crate) fn run(cx: &mut Cx, shared: &Arc<Shared>, log: Log) {
                 task.empty(cx);
                 break;
             }
+            Work::StartHome => task.start_home(cx),
+            Work::EndHome => task.end_home(cx),
             Work::Die => break,
         }
     }
+    task.forget_home(cx);
     task.let_go(cx);
 }
 
@@ -54,6 +65,8 @@ impl Task {
         let interval = shared.options.commit_interval;
         let noted = self.abort_noted;
         let mut idle = false;
+        let home_due = self.home_due().filter(|_| !noted);
+        let finished = || self.flight.as_ref().is_some_and(Flight::is_finished);
         loop {
             let now = cx.now();
             let mut work = None;
@@ -74,10 +87,16 @@ impl Task {
                     }
                 }
             };
+            if shared.aborted().is_none() && home_due.is_some_and(|due| due <= now) {
+                return Work::StartHome;
+            }
+            let home = home_due.map(|due| due.since(now));
+            let timeout = timeout.into_iter().chain(home).min();
             // The closure runs without the state's lock held by us.
             let mut look = || {
                 let state = shared.state.lock_irq();
                 work = next_work(&shared, &state, noted);
+                work = work.or(finished().then_some(Work::EndHome));
                 work.is_some() || (idle && !state.task_idle)
             };
             match timeout {
@@ -144,8 +163,9 @@ impl Task {
             return;
         }
         self.log.sb.errno = errno.0 as u32;
+        let flags = self.shared.options.tail_flags(&self.log.device.queue);
         // Where even this fails there is nobody left to tell: the journal is aborted already.
-        let _ = self.log.write_superblock(cx, Log::barrier(&self.shared.options));
+        let _ = self.log.write_superblock(cx, flags);
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Transaction {
     pub joined: SpinLock<Vec<BufferRef>>,
     /// Fast answer to "is anything revoked": the set need not be looked at.
     pub has_revoked: AtomicBool,
+    /// A handle that wants its commit at once has been part of it.
+    pub synchronous: AtomicBool,
     pub extra: SpinLock<Extra>,
 }
 
@@ -58,6 +60,7 @@ impl Transaction {
             started,
             joined: SpinLock::new(Vec::new()),
             has_revoked: AtomicBool::new(false),
+            synchronous: AtomicBool::new(false),
             extra: SpinLock::new(Extra::default()),
         })
     }

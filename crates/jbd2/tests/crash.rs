@@ -5,10 +5,10 @@ mod common;
 
 use std::sync::Arc;
 
-use base::{Page, Rng, Sector};
+use base::{Nanos, Page, Rng, Sector};
 use block::BioFlags;
 use common::*;
-use jbd2::{Checksums, JournalOptions, Tid};
+use jbd2::{Checksums, CommitRecord, FlusherTimes, JournalIo, JournalOptions, Tid};
 use rt::testing::seeds;
 use rt::{Cx, SpinLock, World, WorldConfig};
 
@@ -224,7 +224,17 @@ fn options(seed: u64) -> JournalOptions {
         2 => Checksums::V2,
         _ => Checksums::V3,
     };
-    JournalOptions { checksums: Some(checksums), bit64: seed % 8 >= 4, ..Default::default() }
+    let barriers = [CommitRecord::FlushFua, CommitRecord::Barrier];
+    JournalOptions {
+        checksums: Some(checksums),
+        bit64: seed % 8 >= 4,
+        commit_record: barriers[(seed / 2) as usize % 2],
+        journal_io: JournalIo::ALL[seed as usize % 5].1,
+        // Always due: every commit is followed by a batch, and meets the next one.
+        flusher: (seed % 4 < 2).then_some(FlusherTimes { interval: Nanos(1), expire: Nanos::ZERO }),
+        yield_before_wait: seed.is_multiple_of(3),
+        ..Default::default()
+    }
 }
 
 /// Writes with several tasks, then cuts the power in many places.

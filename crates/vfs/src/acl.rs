@@ -34,6 +34,26 @@ pub enum Tag {
     Other = 32,
 }
 
+impl Tag {
+    /// The tag of this number.
+    pub fn from_number(number: u32) -> Option<Tag> {
+        Some(match number {
+            1 => Tag::UserObj,
+            2 => Tag::User,
+            4 => Tag::GroupObj,
+            8 => Tag::Group,
+            16 => Tag::Mask,
+            32 => Tag::Other,
+            _ => return None,
+        })
+    }
+
+    /// Whether the entry's id says who is meant.
+    pub fn has_id(self) -> bool {
+        matches!(self, Tag::User | Tag::Group)
+    }
+}
+
 /// One entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -66,7 +86,7 @@ impl Acl {
             if rank < allowed_from || entry.perm > 7 {
                 return Err(Errno::EINVAL);
             }
-            let named = matches!(entry.tag, Tag::User | Tag::Group);
+            let named = entry.tag.has_id();
             if named && entry.id == NO_ID {
                 return Err(Errno::EINVAL);
             }
@@ -110,17 +130,9 @@ impl Acl {
         }
         let mut entries = Vec::with_capacity(body.len() / 8);
         for raw in body.chunks_exact(8) {
-            let tag = match u16::from_le_bytes([raw[0], raw[1]]) {
-                1 => Tag::UserObj,
-                2 => Tag::User,
-                4 => Tag::GroupObj,
-                8 => Tag::Group,
-                16 => Tag::Mask,
-                32 => Tag::Other,
-                _ => return Err(Errno::EINVAL),
-            };
-            let named = matches!(tag, Tag::User | Tag::Group);
-            let id = if named { u32_at(raw, 4) } else { NO_ID };
+            let tag = u16::from_le_bytes([raw[0], raw[1]]);
+            let tag = Tag::from_number(u32::from(tag)).ok_or(Errno::EINVAL)?;
+            let id = if tag.has_id() { u32_at(raw, 4) } else { NO_ID };
             entries.push(Entry { tag, perm: u16::from_le_bytes([raw[2], raw[3]]), id });
         }
         Acl::new(entries).map(Some)

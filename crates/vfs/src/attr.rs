@@ -1,6 +1,6 @@
 //! What file systems and their callers tell each other: attributes, requests, directory entries.
 
-use base::{Ino, Timespec};
+use base::{Errno, Ino, Timespec};
 use bitflags::bitflags;
 
 /// The type of an inode: the upper four bits of `st_mode`.
@@ -37,6 +37,18 @@ impl FileType {
             12 => FileType::Socket,
             _ => return None,
         })
+    }
+
+    /// Whether this type has data that can be read and written.
+    ///
+    /// # Errors
+    /// `EISDIR` for a directory, `EINVAL` for all but regular files.
+    pub fn check_regular(self) -> Result<(), Errno> {
+        match self {
+            FileType::Regular => Ok(()),
+            FileType::Directory => Err(Errno::EISDIR),
+            _ => Err(Errno::EINVAL),
+        }
     }
 
     /// The `S_IFMT` bits of this type, for instance `0o100000` for a regular file.

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! A read takes any range; holes and unwritten extents give zeros without the device. A write goes
-//! to the device where it overwrites written blocks inside the file; parts that need blocks, or
-//! make the file longer, go through the cache, are written out and dropped again, as Linux's file
-//! systems do where they fall back to buffered I/O. So allocation and the order of journal and data
-//! stay in one place, the file system's `writepages`.
+//! to the device where it overwrites blocks inside the file, and where the file system can give
+//! whole blocks to a hole that read as zeros until the data is there (unwritten extents). Parts
+//! that need blocks of another kind, or make the file longer, go through the cache, are written out
+//! and dropped again, as Linux's file systems do where they fall back to buffered I/O.
 //!
 //! The caller is the file system: it holds the inode's lock over the call (shared for a read,
 //! exclusive for a write), so that no truncate frees the blocks of bios in flight, and has no
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Page, Sector};
 use block::{Bio, BioFlags, IoGroup, Op, Plug, Segment, Segments};
-use cache::{Mapping, Piece};
+use cache::{Mapping, Piece, Pieces};
 use rt::{Cx, SpinLock};
 
 /// Largest page that slices are copied through, in bytes.
@@ -105,7 +105,7 @@ pub fn read_pages(
         return Ok(Vec::new());
     }
     mapping.flush(cx, off..end)?;
-    let pieces = map_all(cx, mapping, off, end)?;
+    let pieces = map_all(off, end, |at, len| mapping.map(cx, at, len))?;
     let filled = Arc::new(SpinLock::new(Vec::new()));
     let (group, mut plug) = (IoGroup::new(), Plug::new());
     let mut chunks = Vec::new();
@@ -160,11 +160,15 @@ fn split(mapping: &Mapping, len: u64) -> Vec<(u64, Segments)> {
 }
 
 /// The pieces of exactly `off..end`, both multiples of the sector or the end of the file.
-fn map_all(cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, end: u64) -> Result<Vec<Piece>, Errno> {
+fn map_all(
+    off: u64,
+    end: u64,
+    mut map: impl FnMut(u64, u64) -> Result<Pieces, Errno>,
+) -> Result<Vec<Piece>, Errno> {
     let (mut pieces, mut at) = (Vec::new(), off);
     while at < end {
         let before = at;
-        for piece in mapping.map(cx, at, end - at)? {
+        for piece in map(at, end - at)? {
             // The map answers in blocks: what lies before `at` and behind `end` is cut off.
             let skip = at.saturating_sub(piece.off);
             let last = (piece.off + piece.len).min(end);
@@ -223,9 +227,12 @@ pub fn write_pages(
     let mut source = Source { segs, index: 0, used: 0 };
     let (group, mut plug) = (IoGroup::new(), Plug::new());
     let mut at = off;
-    let pieces = if off < inside { map_all(cx, mapping, off, inside)? } else { Vec::new() };
+    let pieces = match off < inside {
+        true => map_all(off, inside, |at, len| mapping.map_write(cx, at, len))?,
+        false => Vec::new(),
+    };
     let mut buffered = Vec::new();
-    for piece in pieces {
+    for &piece in &pieces {
         at = piece.off + piece.len;
         let Some(sector) = piece.sector else {
             buffered.push((piece.off, source.take(piece.len, usize::MAX)));
@@ -237,6 +244,11 @@ pub fn write_pages(
     let direct = group.wait(cx).map_err(|error| error.to_errno());
     if at < off + len {
         buffered.push((at, source.take(off + len - at, usize::MAX)));
+    }
+    if direct.is_ok() {
+        for piece in pieces.iter().filter(|piece| piece.sector.is_some()) {
+            mapping.end_direct(cx, piece.off, piece.len)?;
+        }
     }
     for (from, segs) in buffered {
         write_buffered(cx, mapping, from, &segs)?;

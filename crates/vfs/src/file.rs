@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Errno, Ino};
 use bitflags::bitflags;
-use rt::{Cx, Mutex};
+use rt::{Charge, Cx, Mutex};
 
 use crate::attr::{Attr, FallocMode, FileType, SeekWhence, SetAttr};
 use crate::fs::FileSystem;
@@ -80,6 +80,7 @@ impl File {
     /// # Errors
     /// Those of the file system.
     pub fn attr(&self, cx: &mut Cx) -> Result<Attr, Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         self.fs.getattr(cx, self.ino)
     }
 
@@ -99,6 +100,7 @@ impl File {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_at(&self, cx: &mut Cx, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         if !self.flags.contains(OpenFlags::READ) {
             return Err(Errno::EBADF);
         }
@@ -117,6 +119,7 @@ impl File {
     pub fn write(&self, cx: &mut Cx, data: &[u8]) -> Result<usize, Errno> {
         let mut position = self.position.lock(cx);
         if self.flags.contains(OpenFlags::APPEND) && self.flags.contains(OpenFlags::WRITE) {
+            cx.charge_for(Charge::Syscall, 1);
             self.drop_set_id(cx)?;
             let (start, count) = self.fs.append(cx, self.ino, data)?;
             *position = start + count as u64;
@@ -133,6 +136,7 @@ impl File {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_at(&self, cx: &mut Cx, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         if !self.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::EBADF);
         }
@@ -151,6 +155,7 @@ impl File {
     /// # Errors
     /// `EINVAL` above `i64::MAX`.
     pub fn seek(&self, cx: &mut Cx, offset: u64) -> Result<u64, Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         if offset > i64::MAX as u64 {
             return Err(Errno::EINVAL);
         }
@@ -172,6 +177,7 @@ impl File {
     /// # Errors
     /// `EINVAL` not open for writing or not a regular file; `EFBIG`.
     pub fn truncate(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         if !self.flags.contains(OpenFlags::WRITE) || self.kind != FileType::Regular {
             return Err(Errno::EINVAL);
         }
@@ -191,6 +197,7 @@ impl File {
         offset: u64,
         len: u64,
     ) -> Result<(), Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         if !self.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::EBADF);
         }
@@ -202,6 +209,7 @@ impl File {
     /// # Errors
     /// `EIO`, `ENOSPC`: a write-back failed since the last call.
     pub fn fsync(&self, cx: &mut Cx) -> Result<(), Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         self.fs.fsync(cx, self.ino, false)
     }
 
@@ -210,6 +218,7 @@ impl File {
     /// # Errors
     /// As [`fsync`](Self::fsync).
     pub fn fdatasync(&self, cx: &mut Cx) -> Result<(), Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         self.fs.fsync(cx, self.ino, true)
     }
 
@@ -218,6 +227,7 @@ impl File {
     /// # Errors
     /// Those of freeing the inode.
     pub fn close(self, cx: &mut Cx) -> Result<(), Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         self.fs.release(cx, self.ino)
     }
 

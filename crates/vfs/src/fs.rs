@@ -32,6 +32,19 @@ pub fn check_name(name: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
+/// One of several reads that are asked for together.
+#[derive(Debug)]
+pub struct FileRead<'a> {
+    /// The file.
+    pub ino: Ino,
+    /// Where to begin, bytes.
+    pub offset: u64,
+    /// Memory for the content.
+    pub buf: &'a mut [u8],
+    /// The answer, as that of [`FileSystem::read`].
+    pub done: Result<usize, Errno>,
+}
+
 /// A mounted file system: operations on inode numbers.
 ///
 /// **Division of work.** An implementation does exactly what it is asked: it checks what concerns
@@ -159,6 +172,16 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// `EISDIR`; `EINVAL` other non-regular files.
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Carries out several reads, each with the answer that [`read`](Self::read) would give, in no
+    /// particular order (as `lio_listio`). A file system may ask its device for neighbours
+    /// together, and need not keep the content in its cache: this is for whom reads many small
+    /// files once.
+    fn read_many(&self, cx: &mut Cx, reads: &mut [FileRead<'_>]) {
+        for read in reads {
+            read.done = self.read(cx, read.ino, read.offset, read.buf);
+        }
+    }
 
     /// Writes at byte `offset`, growing the file; mtime and ctime become now. Answers less than
     /// `data.len()` only when an error comes after the first part.

@@ -26,7 +26,8 @@
 //! file.close(cx)?;
 //! ```
 //!
-//! File systems that keep data in the `cache` crate's folios use [`direct`] for `O_DIRECT`.
+//! File systems that keep data in the `cache` crate's folios use [`direct`] for `O_DIRECT`, and
+//! [`gather`] to read many small files with few requests.
 //!
 //! Not modelled compared with Linux: mounts below mounts, `chroot`, user namespaces, leases,
 //! `flock` and POSIX locks, `atime` updates by reading (the callers of this crate decide that).
@@ -38,6 +39,8 @@ mod attr;
 pub mod direct;
 mod file;
 mod fs;
+pub mod gather;
+mod inode_cache;
 mod namespace;
 pub mod path;
 pub mod permission;
@@ -47,5 +50,8 @@ pub use attr::{
     SeekWhence, SetAttr, StatFs, XattrFlags, major, makedev, minor,
 };
 pub use file::{File, OpenFlags};
-pub use fs::{FileSystem, NAME_MAX, PATH_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, check_name};
+pub use fs::{
+    FileRead, FileSystem, NAME_MAX, PATH_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, check_name,
+};
+pub use inode_cache::{CachedInode, InodeCache};
 pub use namespace::Namespace;

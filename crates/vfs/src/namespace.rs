@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Errno, Ino};
-use rt::Cx;
+use rt::{Charge, Cx};
 
 use crate::acl::{self, Acl};
 use crate::attr::*;
@@ -201,6 +201,7 @@ impl Namespace {
         if attr.flags & (permission::IMMUTABLE | permission::APPEND_ONLY) != 0 {
             return Err(Errno::EPERM);
         }
+        cx.charge_for(Charge::Create, 1);
         self.fs.link(cx, attr.ino, found.parent.dir.ino, name)
     }
 
@@ -216,6 +217,7 @@ impl Namespace {
             return Err(Errno::ENOTDIR);
         }
         permission::may_delete(cx, &*self.fs, &found.parent.dir, attr)?;
+        cx.charge_for(Charge::Create, 1);
         self.fs.unlink(cx, found.parent.dir.ino, name)
     }
 
@@ -234,6 +236,7 @@ impl Namespace {
         };
         let attr = found.attr.as_ref().ok_or(Errno::ENOENT)?;
         permission::may_delete(cx, &*self.fs, &found.parent.dir, attr)?;
+        cx.charge_for(Charge::Create, 1);
         self.fs.rmdir(cx, found.parent.dir.ino, name)
     }
 
@@ -272,6 +275,7 @@ impl Namespace {
             // Its `..` changes.
             permission::access(cx, &*self.fs, source, Access::WRITE)?;
         }
+        cx.charge_for(Charge::Create, 1);
         let (from, to) = (old.parent.dir.ino, new.parent.dir.ino);
         self.fs.rename(cx, from, old_name, to, new_name, flags)
     }
@@ -356,13 +360,16 @@ impl Namespace {
     }
 
     fn find(&self, cx: &mut Cx, path: &[u8], follow: bool) -> Result<Found, Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         Walk::new(cx, &*self.fs, self.root, self.cwd)?.find(cx, path, follow)
     }
 
     /// For operations on names: the last component is looked up but never followed, not even with a
     /// slash behind it.
     fn find_last(&self, cx: &mut Cx, path: &[u8]) -> Result<Found, Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         let parent = Walk::new(cx, &*self.fs, self.root, self.cwd)?.parent(cx, path)?;
+        cx.charge_for(Charge::PathComponent, 1);
         let attr = match &parent.last {
             Last::Name(name) => match self.fs.lookup(cx, parent.dir.ino, name) {
                 Ok(attr) => Some(attr),
@@ -395,6 +402,7 @@ impl Namespace {
     fn create(&self, cx: &mut Cx, found: &Found, mut node: NewNode) -> Result<Attr, Errno> {
         let directory = node.kind == FileType::Directory;
         let name = self.may_create(cx, found, directory)?;
+        cx.charge_for(Charge::Create, 1);
         let dir = &found.parent.dir;
         node.uid = cx.cred().uid;
         node.gid = cx.cred().gid;

@@ -4,7 +4,7 @@
 //! the way are followed, 40 of them at the most. `..` of the root is the root.
 
 use base::{Errno, Ino};
-use rt::Cx;
+use rt::{Charge, Cx};
 
 use crate::attr::{Attr, FileType};
 use crate::fs::{FileSystem, NAME_MAX, PATH_MAX};
@@ -165,6 +165,7 @@ impl<'a> Walk<'a> {
     }
 
     fn step(&self, cx: &mut Cx, name: &[u8]) -> Result<Attr, Errno> {
+        cx.charge_for(Charge::PathComponent, 1);
         match name {
             b"." => Ok(self.dir.clone()),
             b".." if self.dir.ino == self.root => Ok(self.dir.clone()),

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Page, Sector};
 use block::{Bio, BioFlags, BioResult, Op, Plug, Segment, Segments};
-use rt::Cx;
+use rt::{Charge, Cx};
 use smallvec::SmallVec;
 
 use super::{Mapping, MappingOps, Piece, Pieces, State};
@@ -70,6 +70,8 @@ impl Mapping {
         while at < end {
             let room = &mut buf[(at - off) as usize..(end - off) as usize];
             let (copied, window) = self.copy_out(cx, off, at, room);
+            cx.charge_for(Charge::PageLookup, copied.div_ceil(u64::from(self.folio_size())));
+            cx.charge_bytes(Charge::CopyPage, copied);
             if let Some(window) = window {
                 self.read_ahead(cx, window);
             }
@@ -143,21 +145,24 @@ impl Mapping {
     /// largest request where so much is asked for at once; but never much of the cache.
     fn readahead_max(&self, request: u64) -> u64 {
         let config = self.cache().config();
-        if config.readahead_bytes == 0 {
+        let bound = self.backing().readahead_bytes();
+        if bound == 0 {
             return 0;
         }
         let asked = request.min(u64::from(self.device().max_bytes));
-        let max = u64::from(config.readahead_bytes).max(asked);
+        let max = u64::from(bound).max(asked);
         max.min(config.limit_bytes / 4).max(u64::from(config.folio_size)) / 4096 * 4096
     }
 
     /// Brings the byte at `at` into memory, of a read of `first..end` that has got there: waits for
     /// a read that is on its way, or reads the window that readahead proposes.
     fn fetch(self: &Arc<Self>, cx: &mut Cx, first: u64, at: u64, end: u64) -> Result<(), Errno> {
+        let mut early = None;
         let window = {
             let mut guard = self.state.lock(cx);
             let state = &mut *guard;
             if is_reading(state, at, self.shift()) {
+                early = self.marker_reached(state, first, at, end);
                 None
             } else if self.size() <= u64::from(self.folio_size()) {
                 Some(0..self.size())
@@ -176,6 +181,9 @@ impl Mapping {
             }
             None => None,
         };
+        if let Some(window) = early {
+            self.read_ahead(cx, window);
+        }
         self.wait_read(cx, at);
         let valid = {
             let state = self.state.lock(cx);
@@ -188,11 +196,33 @@ impl Mapping {
         }
     }
 
+    /// The next window, where a reader of `first..end` is about to wait for the marker at `at`.
+    fn marker_reached(
+        &self,
+        state: &mut State,
+        first: u64,
+        at: u64,
+        end: u64,
+    ) -> Option<Range<u64>> {
+        if !self.cache().config().readahead_early {
+            return None;
+        }
+        let max = self.readahead_max(end - first);
+        let folio = at / u64::from(self.folio_size()) * u64::from(self.folio_size());
+        let stream = state.streams.as_mut()?.select(first);
+        stream.on_hit(folio..folio + u64::from(self.folio_size()), max)
+    }
+
     /// Waits while the byte at `at` is being read.
     fn wait_read(&self, cx: &mut Cx, at: u64) {
         let index = at >> self.shift();
         let done = || !is_reading(&self.state.lock_irq(), at, self.shift());
+        if done() {
+            return;
+        }
         self.cache().folio_wait(self.serial(), index).wait_until(cx, "folio read", done);
+        cx.charge_for(Charge::Interrupt, 1);
+        cx.charge_for(Charge::BioComplete, 1);
     }
 
     /// Sends for `window` without waiting for it. Its errors are found by whoever needs the bytes.
@@ -275,6 +305,7 @@ impl Mapping {
         pieces: &mut Pieces,
     ) -> Result<(), Errno> {
         let before = *at;
+        cx.charge_for(Charge::MapBlocks, 1);
         for piece in ops.map(cx, self, before, end - before)? {
             debug_assert_eq!(piece.off, *at, "pieces have no gaps between them");
             let piece = Piece { len: piece.len.min(end - *at), ..piece };
@@ -303,6 +334,7 @@ impl Mapping {
             if absent > charged {
                 drop(guard);
                 self.cache().charge(cx, absent - charged);
+                cx.charge_for(Charge::PageAdd, absent - charged);
                 charged = absent;
                 continue;
             }

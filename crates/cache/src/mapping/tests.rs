@@ -4,7 +4,6 @@ mod counts;
 mod errors;
 mod model;
 mod pressure;
-mod speed;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

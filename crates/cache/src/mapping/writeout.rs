@@ -12,12 +12,17 @@ use base::range::RangeSet;
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Sector};
 use block::{Bio, BioFlags, BioResult, Op, Segment};
-use rt::Cx;
+use rt::{Charge, Cx};
 use smallvec::SmallVec;
 
 use super::{ErrorMark, Mapping, State};
 use crate::page_cache::count;
 use crate::writeback::{Held, WritePlug, WritebackControl};
+
+/// Bytes of a run that [`Mapping::next_dirty`] answers at the most. A file of many extents takes a
+/// piece of the run at a time, and the rest is looked for again: without a bound, the time to write
+/// a large dirty file would grow with the square of its size.
+const RUN_MAX: u64 = 32 << 20;
 
 /// A write that was taken out of the mapping and is not complete.
 struct Write {
@@ -167,9 +172,9 @@ impl Mapping {
                     Some(_) => return run.map_or(Found::Nothing, Found::Run),
                 }
                 if let Some(run) = &mut run
-                    && run.end - run.start >= wb.budget
+                    && run.end - run.start >= wb.budget.min(RUN_MAX)
                 {
-                    run.end = run.start + self.block_ceil(wb.budget);
+                    run.end = run.start + self.block_ceil(wb.budget.min(RUN_MAX));
                     return Found::Run(run.clone());
                 }
             }
@@ -207,7 +212,10 @@ impl Mapping {
     ) -> u64 {
         let end = off + len;
         debug_assert!(self.block_floor(off) == off && self.block_floor(end) == end);
-        let flags = if wb.sync { BioFlags::SYNC } else { BioFlags::empty() };
+        cx.charge_for(Charge::MapBlocks, 1);
+        cx.charge_for(Charge::PageLookup, len.div_ceil(u64::from(self.folio_size())));
+        let sync = || self.backing().queue().sync_write_flags();
+        let flags = if wb.sync { sync() } else { BioFlags::empty() };
         let (mut at, mut taken) = (off, 0);
         while at < end {
             let from = Sector(sector.0 + (at - off) / SECTOR_SIZE);
@@ -411,6 +419,8 @@ impl Mapping {
         }
         let done = || !self.state.lock_irq().writes.pending(&range, ticket);
         self.cache().folio_wait(self.serial(), u64::MAX).wait_until(cx, "folio write-back", done);
+        cx.charge_for(Charge::Interrupt, 1);
+        cx.charge_for(Charge::BioComplete, 1);
     }
 
     /// Writes the dirty bytes of `range` out and waits for them; then, if nothing is dirty, the
