@@ -4,21 +4,21 @@
 //! calls `mark(n)` whenever something was promised (an fsync returned). [`explore`] then makes the
 //! medium as it could be after a cut: at each flush with everything and with nothing of what no
 //! flush covers, and at random places with random subsets, torn sectors and writes in flight. Each
-//! is given to `recover` and what that makes to `verify`, together with the promises that had been
-//! made by then.
+//! is given to `check`, together with the promises that had been made by then.
 //!
 //! ```text
 //! let record = Arc::new(RecordDevice::new(memory.clone()));
 //! ... mount on it, work, record.mark(1) after each fsync, keep what mark n means ...
-//! crash::explore(&CrashConfig::new(seed), &base, &record.log(),
-//!     |medium, _| mount it (replays the journal), unmount, answer the medium,
-//!     |medium, case| e2fsck it, compare with what marks up to case.promised mean)
+//! crash::explore(&CrashConfig::new(seed), &base, &record.log(), |medium, case| {
+//!     mount it (replays the journal), compare with what marks up to case.promised mean,
+//!     unmount, e2fsck it
+//! })
 //! ```
 
 use std::sync::Arc;
 
 use base::Rng;
-use device::{Cut, MemoryDevice, WriteLog};
+use device::{Cut, MemoryDevice, RecordDevice, WriteLog};
 
 use crate::judge;
 
@@ -64,22 +64,22 @@ pub struct CrashReport {
     pub with_promises: usize,
 }
 
-/// Tries the cuts of a log on top of `base`, the medium when recording began.
+/// Tries the cuts of a log on top of `base`, the medium when recording began. A case fails where
+/// `check` answers an error or panics.
 ///
 /// # Panics
 /// At the first case that fails: with the seed, the cut (after losses that do not matter were taken
 /// back) and the path of the medium's image.
-pub fn explore<T>(
+pub fn explore(
     config: &CrashConfig,
     base: &MemoryDevice,
     log: &WriteLog,
-    mut recover: impl FnMut(Arc<MemoryDevice>, &Case) -> Result<T, String>,
-    mut verify: impl FnMut(T, &Case) -> Result<(), String>,
+    mut check: impl FnMut(Arc<MemoryDevice>, &Case) -> Result<(), String>,
 ) -> CrashReport {
     let mut report = CrashReport::default();
     let mut attempt = |case: &Case| {
         let medium = Arc::new(log.device_after(base, &case.cut));
-        verify(recover(medium, case)?, case)
+        caught(|| check(medium, case))
     };
     for (index, cut) in cuts(config, log).into_iter().enumerate() {
         let case = Case { index, promised: log.marks(cut.upto), cut };
@@ -104,6 +104,29 @@ pub fn explore<T>(
         }
     }
     report
+}
+
+/// The answer of `check`, or the message of its panic.
+fn caught(check: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
+    unwound.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+        Err(text.unwrap_or_else(|| "a panic".to_string()))
+    })
+}
+
+/// The medium after a second cut, while `recover` works on `medium`, and that cut.
+pub fn cut_again(
+    medium: &MemoryDevice,
+    rng: &mut Rng,
+    recover: impl FnOnce(Arc<RecordDevice>),
+) -> (Arc<MemoryDevice>, Cut) {
+    let record = Arc::new(RecordDevice::new(Arc::new(medium.fork())));
+    recover(record.clone());
+    let log = record.log();
+    let cut = log.random_cut(rng);
+    (Arc::new(log.device_after(medium, &cut)), cut)
 }
 
 /// Writes a medium to a file that stays; answers its path.
@@ -162,7 +185,6 @@ mod tests {
     use super::*;
     use base::{Page, Sector};
     use block::{BioFlags, Queue, QueueConfig};
-    use device::RecordDevice;
     use rt::{World, WorldConfig};
 
     /// Writes sector pairs (data, then a commit record in the next sector), with or without a flush
@@ -209,8 +231,17 @@ mod tests {
     fn a_protocol_with_flushes_survives() {
         let (base, log) = record(true);
         let config = CrashConfig::new(1);
-        let report = explore(&config, &base, &log, |medium, _| Ok(medium), check);
+        let report = explore(&config, &base, &log, check);
         assert!(report.cuts > 100 && report.lossy > 10 && report.with_promises > 50);
+    }
+
+    /// A panic in the check is a failure like an error, and is shrunk like one.
+    #[test]
+    #[should_panic(expected = "crash case 0 of seed 7 failed: it broke")]
+    fn a_panic_of_the_check_is_reported_with_its_case() {
+        let (base, log) = record(true);
+        let config = CrashConfig { keep: false, ..CrashConfig::new(7) };
+        explore(&config, &base, &log, |_, _| panic!("it broke"));
     }
 
     #[test]
@@ -218,6 +249,6 @@ mod tests {
     fn a_missing_flush_is_found() {
         let (base, log) = record(false);
         let config = CrashConfig { keep: false, ..CrashConfig::new(1) };
-        explore(&config, &base, &log, |medium, _| Ok(medium), check);
+        explore(&config, &base, &log, check);
     }
 }

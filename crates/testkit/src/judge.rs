@@ -55,12 +55,24 @@ pub fn run_ok(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
 /// # Errors
 /// All that e2fsck printed, unless it exits with 0.
 pub fn e2fsck(image: &Path) -> Result<(), String> {
-    let output = run("e2fsck", &[&"-fn", &image]);
+    opinion("e2fsck", "-fn", image)
+}
+
+/// Asks `xfs_repair -n` about an image file; it changes nothing.
+///
+/// # Errors
+/// All that xfs_repair printed, unless it exits with 0.
+pub fn xfs_repair(image: &Path) -> Result<(), String> {
+    opinion("xfs_repair", "-n", image)
+}
+
+fn opinion(program: &str, flags: &str, image: &Path) -> Result<(), String> {
+    let output = run(program, &[&flags, &image]);
     if output.status.success() {
         return Ok(());
     }
     Err(format!(
-        "e2fsck -fn {}: {}\n{}{}",
+        "{program} {flags} {}: {}\n{}{}",
         image.display(),
         output.status,
         String::from_utf8_lossy(&output.stdout),

@@ -1,7 +1,7 @@
 //! Content of regular files: read, write, truncate, fallocate, seek.
 
 use base::{Errno, Ino};
-use vfs::{FallocMode, FileType, NewNode, SeekWhence, SetAttr};
+use vfs::{FallocMode, FileRead, FileType, NewNode, SeekWhence, SetAttr};
 
 use super::{Entry, Env};
 
@@ -12,6 +12,7 @@ pub const CASES: &[Entry] = &[
     ("files::content_is_what_was_written_last", overwrite),
     ("files::only_regular_files_have_content", wrong_types),
     ("files::sizes_have_a_limit", limits),
+    ("files::reads_together_answer_as_alone", reads_together),
     ("files::append_goes_to_the_end", append),
     ("files::fallocate_allocates_zeros", allocate),
     ("files::punching_makes_zeros", punch),
@@ -51,6 +52,50 @@ fn reads_end(env: &mut Env) {
     assert_eq!(env.read(file, 3, 0), b"");
     env.write(file, 1 << 20, b"");
     assert_eq!(env.attr(file).size, 10, "an empty write changes nothing");
+}
+
+fn reads_together(env: &mut Env) {
+    let mut files = Vec::new();
+    for n in 0..20u64 {
+        let file = env.file(env.dir, &format!("f{n}"));
+        env.write(file, 0, &pattern(1 + n as usize * 1777, n));
+        files.push(file);
+    }
+    let sparse = env.file(env.dir, "sparse");
+    env.write(sparse, 50_000, b"end");
+    let large = env.file(env.dir, "large");
+    env.write(large, 0, &pattern(300_000, 99));
+    files.extend([sparse, large, env.dir, Ino(1 << 40)]);
+    // Before anything was written out, and afterwards.
+    for synced in [false, true] {
+        if synced {
+            env.fs.sync(env.cx).unwrap();
+        }
+        for (offset, ino) in [0, 4096, 5000, 1 << 30].into_iter().zip([0, 3, 7, 9]) {
+            check_together(env, &files, offset);
+            env.write(files[ino], 100, b"newer");
+        }
+    }
+}
+
+/// Two reads of each file, all at once, against the same reads one by one.
+fn check_together(env: &mut Env, files: &[Ino], offset: u64) {
+    let places: Vec<(Ino, usize)> =
+        files.iter().flat_map(|&ino| [(ino, 40_000), (ino, 100)]).collect();
+    let mut memory: Vec<Vec<u8>> = places.iter().map(|place| vec![7; place.1]).collect();
+    let mut reads: Vec<FileRead> = places
+        .iter()
+        .zip(&mut memory)
+        .map(|(place, buf)| FileRead { ino: place.0, offset, buf, done: Ok(1) })
+        .collect();
+    env.fs.read_many(env.cx, &mut reads);
+    let together: Vec<_> = reads.iter().map(|read| read.done).collect();
+    for ((&(ino, len), answer), bytes) in places.iter().zip(together).zip(&memory) {
+        let mut alone = vec![7; len];
+        assert_eq!(answer, env.fs.read(env.cx, ino, offset, &mut alone), "{ino} {offset}");
+        let count = answer.unwrap_or(0);
+        assert_eq!(bytes[..count], alone[..count], "{ino} at {offset}");
+    }
 }
 
 fn sparse(env: &mut Env) {
