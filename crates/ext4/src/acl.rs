@@ -32,18 +32,11 @@ fn from_disk(bytes: &[u8]) -> Result<Acl, Errno> {
     while !rest.is_empty() {
         let (head, tail) = rest.split_first_chunk::<4>().ok_or(Errno::EINVAL)?;
         let perm = u16::from_le_bytes([head[2], head[3]]);
-        let tag = match u16::from_le_bytes([head[0], head[1]]) {
-            1 => Tag::UserObj,
-            2 => Tag::User,
-            4 => Tag::GroupObj,
-            8 => Tag::Group,
-            16 => Tag::Mask,
-            32 => Tag::Other,
-            _ => return Err(Errno::EINVAL),
-        };
+        let tag = u16::from_le_bytes([head[0], head[1]]);
+        let tag = Tag::from_number(u32::from(tag)).ok_or(Errno::EINVAL)?;
         rest = tail;
         let mut id = NO_ID;
-        if matches!(tag, Tag::User | Tag::Group) {
+        if tag.has_id() {
             let (bytes, tail) = rest.split_first_chunk::<4>().ok_or(Errno::EINVAL)?;
             id = u32::from_le_bytes(*bytes);
             rest = tail;
@@ -59,7 +52,7 @@ fn to_disk(acl: &Acl) -> Vec<u8> {
     for entry in acl.entries() {
         out.extend_from_slice(&(entry.tag as u16).to_le_bytes());
         out.extend_from_slice(&entry.perm.to_le_bytes());
-        if matches!(entry.tag, Tag::User | Tag::Group) {
+        if entry.tag.has_id() {
             out.extend_from_slice(&entry.id.to_le_bytes());
         }
     }

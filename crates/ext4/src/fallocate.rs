@@ -121,10 +121,10 @@ impl Ext4 {
     }
 
     /// Gives unwritten blocks to the first hole at or behind `at`: the block to go on with.
-    fn preallocate_step(
+    pub(crate) fn preallocate_step(
         &self,
         cx: &mut Cx,
-        inode: &Arc<Inode>,
+        inode: &Inode,
         at: u32,
         to: u32,
     ) -> Result<u32, Errno> {

@@ -11,8 +11,7 @@ use std::sync::{Arc, Weak};
 use base::Errno;
 use cache::{InMemory, Mapping, MappingOps, Piece, Pieces, WritebackControl};
 use jbd2::JournalMode;
-use rt::Cx;
-use vfs::FileType;
+use rt::{Cx, ReadGuard, WriteGuard};
 
 use crate::Ext4;
 use crate::credits;
@@ -77,6 +76,29 @@ impl MappingOps for Inode {
         let mut pieces = Pieces::new();
         pieces.push(Piece { off, len: u64::from(mapped.len) << bits, sector });
         Ok(pieces)
+    }
+
+    fn map_write(
+        &self,
+        cx: &mut Cx,
+        mapping: &Arc<Mapping>,
+        off: u64,
+        len: u64,
+    ) -> Result<Pieces, Errno> {
+        match self.mount()?.map_direct(cx, self, off, len)? {
+            Some(piece) => Ok(Pieces::from_iter([piece])),
+            None => self.map(cx, mapping, off, len),
+        }
+    }
+
+    fn end_write(
+        &self,
+        cx: &mut Cx,
+        _mapping: &Arc<Mapping>,
+        off: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        self.mount()?.direct_written(cx, self, off, len)
     }
 
     fn in_memory(&self, cx: &mut Cx, _mapping: &Arc<Mapping>, piece: &Piece) -> InMemory {
@@ -293,6 +315,35 @@ impl Ext4 {
         }
     }
 
+    /// Locks a file for a read of its data.
+    ///
+    /// # Errors
+    /// `EISDIR`, `EINVAL` not a regular file, `ESTALE` freed meanwhile.
+    pub(crate) fn begin_read<'i>(
+        &self,
+        cx: &mut Cx,
+        inode: &'i Inode,
+    ) -> Result<ReadGuard<'i, ()>, Errno> {
+        inode.kind(cx).check_regular()?;
+        let guard = inode.rwsem.read(cx);
+        if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(guard) }
+    }
+
+    /// Locks a file for a change of its data.
+    ///
+    /// # Errors
+    /// As [`Ext4::begin_read`]; `EROFS`, `EIO` the mount takes no changes.
+    pub(crate) fn begin_write<'i>(
+        &self,
+        cx: &mut Cx,
+        inode: &'i Inode,
+    ) -> Result<WriteGuard<'i, ()>, Errno> {
+        inode.kind(cx).check_regular()?;
+        self.check_writable()?;
+        let guard = inode.rwsem.write(cx);
+        if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(guard) }
+    }
+
     /// Reads file data.
     ///
     /// # Errors
@@ -304,11 +355,7 @@ impl Ext4 {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
-        check_regular(inode.kind(cx))?;
-        let guard = inode.rwsem.read(cx);
-        if inode.with(cx, |core| core.dead) {
-            return Err(Errno::ESTALE);
-        }
+        let guard = self.begin_read(cx, inode)?;
         let result = inode.mapping().read(cx, offset, buf);
         drop(guard);
         result
@@ -325,18 +372,13 @@ impl Ext4 {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, Errno> {
-        check_regular(inode.kind(cx))?;
-        self.check_writable()?;
         let limit = inode.with(cx, |core| core.size_limit(&self.geometry));
-        let Some(room) = limit.checked_sub(offset).filter(|&room| room > 0 || data.is_empty())
-        else {
+        let guard = self.begin_write(cx, inode)?;
+        let room = limit.saturating_sub(offset).min(usize::MAX as u64) as usize;
+        if room == 0 && !data.is_empty() || offset > limit {
             return Err(Errno::EFBIG);
-        };
-        let data = &data[..data.len().min(room.min(usize::MAX as u64) as usize)];
-        let guard = inode.rwsem.write(cx);
-        if inode.with(cx, |core| core.dead) {
-            return Err(Errno::ESTALE);
         }
+        let data = &data[..data.len().min(room)];
         let result = self.write_chunks(cx, inode, offset, data);
         drop(guard);
         result
@@ -380,85 +422,13 @@ impl Ext4 {
         if done > 0 { Ok(done) } else { result.map(|()| 0) }
     }
 
-    /// Reads past the page cache.
-    ///
-    /// # Errors
-    /// As [`Ext4::read_file`]; `EINVAL` not aligned.
-    pub(crate) fn read_file_direct(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize, Errno> {
-        check_regular(inode.kind(cx))?;
-        let guard = inode.rwsem.read(cx);
-        if inode.with(cx, |core| core.dead) {
-            return Err(Errno::ESTALE);
-        }
-        let result = if self.data_in_buffers(cx, inode) {
-            vfs::direct::check(inode.mapping(), offset, buf.len() as u64)
-                .and_then(|()| inode.mapping().read(cx, offset, buf))
-        } else {
-            vfs::direct::read(cx, inode.mapping(), offset, buf)
-        };
-        drop(guard);
-        result
-    }
-
-    /// Writes past the page cache; what needs blocks or grows the file goes through it.
-    ///
-    /// # Errors
-    /// As [`Ext4::write_file`]; `EINVAL` not aligned.
-    pub(crate) fn write_file_direct(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize, Errno> {
-        check_regular(inode.kind(cx))?;
-        self.check_writable()?;
-        let limit = inode.with(cx, |core| core.size_limit(&self.geometry));
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > limit) {
-            return Err(Errno::EFBIG);
-        }
-        let guard = inode.rwsem.write(cx);
-        if inode.with(cx, |core| core.dead) {
-            return Err(Errno::ESTALE);
-        }
-        let mapping = inode.mapping().clone();
-        let result = if self.data_in_buffers(cx, inode) {
-            self.write_around_journal(cx, &mapping, offset, data)
-        } else {
-            vfs::direct::write(cx, &mapping, offset, data)
-        };
-        self.stamp_times(cx, inode);
-        inode.with(cx, |core| core.size = mapping.size());
-        let written = self.write_inode(cx, inode);
-        drop(guard);
-        result.and_then(|done| written.map(|()| done))
-    }
-
     /// The content changes now; the times go to the disk with the data.
-    fn stamp_times(&self, cx: &Cx, inode: &Inode) {
+    pub(crate) fn stamp_times(&self, cx: &Cx, inode: &Inode) {
         let now = self.now(cx);
         inode.with(cx, |core| {
             core.mtime = now;
             core.ctime = now;
             core.times_dirty = true;
         });
-    }
-}
-
-/// Whether data can be read and written.
-///
-/// # Errors
-/// `EISDIR`, `EINVAL`.
-pub(crate) fn check_regular(kind: FileType) -> Result<(), Errno> {
-    match kind {
-        FileType::Regular => Ok(()),
-        FileType::Directory => Err(Errno::EISDIR),
-        _ => Err(Errno::EINVAL),
     }
 }

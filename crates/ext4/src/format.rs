@@ -27,7 +27,7 @@ pub use features::{Access, Features, Unsupported};
 pub use group_desc::{GroupDesc, GroupFlags};
 pub use hash::HashVersion;
 pub use inode::{FileKind, InodeFlags, InodeValues, RawInode};
-pub use super_block::{Geometry, RawSuper};
+pub use super_block::{Geometry, NotedError, RawSuper};
 
 /// Little-endian 16-bit number.
 pub type U16 = zerocopy::little_endian::U16;

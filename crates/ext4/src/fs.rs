@@ -5,13 +5,13 @@ use std::sync::Arc;
 use base::{Errno, Ino};
 use rt::Cx;
 use vfs::{
-    Attr, DirEntry, FallocMode, FileExtent, FileSystem, NewNode, RenameFlags, SeekWhence, SetAttr,
-    StatFs, XattrFlags,
+    Attr, DirEntry, FallocMode, FileExtent, FileRead, FileSystem, NewNode, RenameFlags, SeekWhence,
+    SetAttr, StatFs, XattrFlags,
 };
 
 use crate::format::super_block::ROOT_INO;
 use crate::inode::Inode;
-use crate::{Ext4, acl, credits, file, namei, xattr};
+use crate::{Ext4, acl, credits, namei, xattr};
 
 impl Ext4 {
     /// Applies the attributes that live in the inode itself.
@@ -68,7 +68,7 @@ impl FileSystem for Ext4 {
         self.check_writable()?;
         let inode = self.iget(cx, ino)?;
         if set.size.is_some() {
-            file::check_regular(inode.kind(cx))?;
+            inode.kind(cx).check_regular()?;
         }
         let guard = inode.rwsem.write(cx);
         if inode.with(cx, |core| core.dead) {
@@ -152,6 +152,10 @@ impl FileSystem for Ext4 {
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
         self.read_file(cx, &inode, offset, buf)
+    }
+
+    fn read_many(&self, cx: &mut Cx, reads: &mut [FileRead<'_>]) {
+        self.read_files(cx, reads);
     }
 
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {

@@ -54,7 +54,7 @@ impl Ext4 {
     }
 
     fn flush_device(&self, cx: &mut Cx) -> Result<(), Errno> {
-        if !self.options.barrier {
+        if !self.options.barrier.is_safe() {
             return Ok(());
         }
         let flushed = self.queue.flush(cx);

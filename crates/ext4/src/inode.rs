@@ -10,19 +10,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use base::{Errno, Ino, RangeSet};
 use cache::{BufferRef, ErrorMark, Mapping, Trigger};
 use rt::{Cx, Mutex, RwLock, SpinLock};
-use vfs::{Attr, FileType};
+use vfs::{Attr, CachedInode, FileType};
 
 use crate::Ext4;
 use crate::ext4_jbd2::{Handle, Tid};
 use crate::format::inode::InodeValues;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
 
-mod icache;
-
 /// Blocks of the inode table that are read together (the kernel's `inode_readahead_blks`).
 const INODE_READAHEAD_BLOCKS: u64 = 32;
-
-pub(crate) use icache::InodeCache;
 
 /// What may change of an inode, under its spin lock. Derefs to the values that go to the disk.
 #[derive(Debug)]
@@ -223,8 +219,17 @@ impl Inode {
     pub(crate) fn trigger(&self, kind: usize, make: impl FnOnce() -> Trigger) -> Trigger {
         self.triggers[kind].get_or_init(make).clone()
     }
+}
 
-    /// Whether the cache may drop it: nothing in memory is newer than the buffers.
+impl CachedInode for Inode {
+    fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    fn referenced(&self) -> &AtomicBool {
+        &self.referenced
+    }
+
     fn evictable(&self) -> bool {
         if self.referenced.swap(false, Ordering::Relaxed) {
             return false;

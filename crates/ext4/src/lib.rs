@@ -19,11 +19,13 @@
 pub mod check;
 pub mod format;
 pub mod mkfs;
+pub mod mount_options;
 
 mod acl;
 mod balloc;
 mod credits;
 mod dir;
+mod direct;
 mod ext4_jbd2;
 mod extents;
 mod fallocate;
@@ -40,10 +42,12 @@ mod mballoc;
 mod mount;
 mod namei;
 mod orphan;
+mod read_many;
 mod read_super;
 mod seek;
 mod super_;
 mod truncate;
+mod write_super;
 mod xattr;
 
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check};

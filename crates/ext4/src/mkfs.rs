@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
-use base::{Page, Sector, Timespec};
-use block::{Bio, BioFlags, DeviceError, IoGroup, Op, Plug, Queue};
+use base::Timespec;
+use block::{DeviceError, Queue};
 use rt::Cx;
 
 use crate::format::{Features, features::UnknownFeature};
@@ -23,9 +23,6 @@ mod content;
 mod journal;
 mod place;
 mod shape;
-
-/// The largest single write, in bytes.
-const WRITE_MAX: usize = 1 << 20;
 
 /// Which of the three file systems: a set of default features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -266,43 +263,11 @@ pub fn mkfs(
     let around = Surroundings {
         device_bytes: queue.info().bytes(),
         now: cx.realtime(),
-        uuid: random_uuid(cx),
-        hash_seed: random_uuid(cx),
+        uuid: cx.random_uuid(),
+        hash_seed: cx.random_uuid(),
     };
     let plan = plan(options, &around)?;
-    if !options.assume_zeroes {
-        let group = IoGroup::new();
-        for &(offset, len) in &plan.zeroes {
-            let sectors = Sector::from_bytes(len).0;
-            let start = Sector::from_bytes(offset);
-            queue.submit(cx, Bio::ranged(Op::WriteZeroes, start, sectors, group.end()));
-        }
-        group.wait(cx)?;
-    }
-    let group = IoGroup::new();
-    let mut plug = Plug::new();
-    for (offset, bytes) in &plan.writes {
-        for (index, piece) in bytes.chunks(WRITE_MAX).enumerate() {
-            let start = Sector::from_bytes(offset + (index * WRITE_MAX) as u64);
-            let pages = [Page::from_slice(piece)];
-            let bio = Bio::write(start, pages, BioFlags::META, group.end());
-            queue.submit_plugged(cx, &mut plug, bio);
-        }
-    }
-    plug.finish(cx);
-    group.wait(cx)?;
-    queue.flush(cx)?;
-    queue.write(cx, Sector(0), Page::from_slice(&plan.head), BioFlags::META)?;
-    queue.flush(cx)?;
+    let zeroes: &[_] = if options.assume_zeroes { &[] } else { &plan.zeroes };
+    queue.lay_down(cx, zeroes, &plan.writes, &plan.head)?;
     Ok(plan.report)
-}
-
-/// A random UUID of version 4.
-fn random_uuid(cx: &mut Cx) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&cx.random().to_le_bytes());
-    bytes[8..].copy_from_slice(&cx.random().to_le_bytes());
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    bytes
 }

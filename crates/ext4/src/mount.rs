@@ -5,19 +5,20 @@
 //! superblock says "in use" on the disk; orphans are finished. Unmounting goes the other way.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use base::unit::SECTOR_SIZE;
-use base::{Errno, Ino, Nanos, Sector};
-use block::{BioFlags, DeviceError, Queue};
+use base::{Errno, Ino, Nanos};
+use block::{DeviceError, Queue};
 use cache::{Backing, BufferCache, BufferConfig, PageCache};
-use jbd2::{Journal, JournalArea, JournalError, JournalMode, JournalOptions, RecoveryReport};
+use jbd2::{
+    CommitRecord, FlusherTimes, Journal, JournalArea, JournalError, JournalIo, JournalMode,
+};
+use jbd2::{JournalOptions, RecoveryReport};
 use rt::Cx;
 use zerocopy::IntoBytes;
 
 use crate::Ext4;
 use crate::balloc::Group;
-use crate::format::features::{Access, Compat, Incompat, RoCompat};
+use crate::format::features::{Access, Compat, Incompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
 use crate::map::State;
@@ -36,14 +37,24 @@ pub struct MountOptions {
     pub data_mode: JournalMode,
     /// Age at which a transaction commits by itself.
     pub commit_interval: Nanos,
-    /// Flush the device where the order of writes matters. Without it a power cut may lose all.
-    pub barrier: bool,
+    /// How commit records keep their place behind what they seal. With `Plain` the device is never
+    /// flushed: a power cut may lose all where its cache is volatile.
+    pub barrier: CommitRecord,
+    /// What the journal's writes carry.
+    pub journal_io: JournalIo,
+    /// Who waits for a commit yields his place in the elevator to the journal's task.
+    pub journal_yield: bool,
+    /// Committed metadata goes to its place by the page cache's `dirty_expire` and
+    /// `dirty_interval`, by a flusher; else when log space is needed, and at the end.
+    pub flush_metadata: bool,
     /// Entries of each CPU's LRU of buffers, 8..=64.
     pub lru_size: usize,
     /// Bytes of metadata buffers kept in memory.
     pub buffer_limit_bytes: u64,
     /// Inodes kept in memory.
     pub inode_cache: usize,
+    /// Bound of a readahead window in bytes; `None` leaves the page cache's.
+    pub readahead_bytes: Option<u32>,
 }
 
 impl Default for MountOptions {
@@ -53,10 +64,14 @@ impl Default for MountOptions {
             no_replay: false,
             data_mode: JournalMode::Ordered,
             commit_interval: Nanos::from_secs(5),
-            barrier: true,
+            barrier: CommitRecord::default(),
+            journal_io: JournalIo::default(),
+            journal_yield: false,
+            flush_metadata: false,
             lru_size: 16,
             buffer_limit_bytes: 256 << 20,
             inode_cache: 65536,
+            readahead_bytes: None,
         }
     }
 }
@@ -122,7 +137,7 @@ impl MountError {
 }
 
 /// Whether the features allow the mount.
-fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError> {
+pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError> {
     let (access, reasons) = geometry.features.access();
     let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     match reasons.into_iter().next() {
@@ -135,7 +150,7 @@ fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError
 }
 
 /// What both halves of a mount need.
-struct Mounting {
+pub(crate) struct Mounting {
     queue: Arc<Queue>,
     buffers: Arc<BufferCache>,
     backing: Arc<Backing>,
@@ -143,6 +158,44 @@ struct Mounting {
 }
 
 impl Mounting {
+    pub(crate) fn new(
+        queue: &Arc<Queue>,
+        pages: &Arc<PageCache>,
+        block_size: u32,
+        options: MountOptions,
+    ) -> Mounting {
+        let limit_bytes = options.buffer_limit_bytes;
+        let meta = options.journal_io == JournalIo::Meta;
+        let write_flags = if meta { block::BioFlags::META } else { block::BioFlags::empty() };
+        let config =
+            BufferConfig { block_size, lru_size: options.lru_size, limit_bytes, write_flags };
+        let backing = pages.backing(queue.clone(), block_size);
+        if let Some(bytes) = options.readahead_bytes {
+            backing.set_readahead(bytes);
+        }
+        let buffers = BufferCache::new(queue.clone(), config);
+        Mounting { queue: queue.clone(), buffers, backing, options }
+    }
+
+    /// What the superblock's block holds once the journal is replayed, in memory alone; `None`
+    /// where the journal is empty.
+    pub(crate) fn replayed_super(
+        &self,
+        cx: &mut Cx,
+        raw: &RawSuper,
+        geometry: Geometry,
+    ) -> Result<Option<Vec<u8>>, MountError> {
+        assert!(self.options.read_only, "nothing is written for a look");
+        let probe = self.assemble(cx, raw, geometry, false)?;
+        let (journal, report) = self.open_journal(cx, &probe)?;
+        let offset = probe.super_offset;
+        let found = self.buffers.read(cx, probe.super_buffer.block())?;
+        let bytes = found.with(|data| data[offset..offset + SUPER_SIZE].to_vec());
+        journal.kill(cx);
+        probe.inodes.clear();
+        Ok(report.is_some().then_some(bytes))
+    }
+
     /// Reads the group descriptors and puts the mount together. `strict` checks all of them; before
     /// the journal is replayed they may be half written.
     fn assemble(
@@ -225,9 +278,12 @@ impl Mounting {
             // On a read-only mount the buffers hold what the journal has and the device has not.
             let buffer = self.buffers.read(cx, super_block)?;
             let page = buffer.page();
+            let before = raw;
             let (raw, geometry) = join_super(cx, &page[offset..offset + SUPER_SIZE], &self.queue)?;
             check_features(&geometry, self.options.read_only)?;
-            self.assemble(cx, &raw, geometry, true)?
+            let fs = self.assemble(cx, &raw, geometry, true)?;
+            fs.change_super(|raw| raw.keep_errors_of(&before));
+            fs
         } else {
             probe
         };
@@ -259,10 +315,18 @@ impl Mounting {
             lblk += mapped.len;
         }
         let metadata_csum = fs.geometry.features.metadata_csum();
+        let times = self.backing.cache().config();
+        let flusher = self
+            .options
+            .flush_metadata
+            .then_some(FlusherTimes { interval: times.dirty_interval, expire: times.dirty_expire });
         let options = JournalOptions {
             mode: self.options.data_mode,
             commit_interval: self.options.commit_interval,
-            barrier: self.options.barrier,
+            commit_record: self.options.barrier,
+            journal_io: self.options.journal_io,
+            yield_before_wait: self.options.journal_yield,
+            flusher,
             read_only: self.options.read_only,
             discard_log: !fs.geometry.features.incompat.contains(Incompat::RECOVER),
             bit64: fs.geometry.features.incompat.contains(Incompat::SIXTY_FOUR_BIT),
@@ -324,17 +388,7 @@ impl Ext4 {
         if queue.info().read_only && !options.read_only {
             return Err(MountError::ReadOnlyDevice);
         }
-        let config = BufferConfig {
-            block_size: geometry.block_size,
-            lru_size: options.lru_size,
-            limit_bytes: options.buffer_limit_bytes,
-        };
-        let mounting = Mounting {
-            queue: queue.clone(),
-            buffers: BufferCache::new(queue.clone(), config),
-            backing: pages.backing(queue.clone(), geometry.block_size),
-            options,
-        };
+        let mounting = Mounting::new(queue, pages, geometry.block_size, options);
         let fs = mounting.open(cx, raw, geometry)?;
         match fs.begin(cx) {
             Ok(()) => Ok(fs),
@@ -359,7 +413,7 @@ impl Ext4 {
         let journaled = self.journal().is_some();
         let failed = self.journal().is_some_and(|journal| journal.recorded_errno().is_some());
         let present = self.orphan_present_flag();
-        self.write_super(cx, |raw| {
+        self.put_super(cx, |raw| {
             raw.s_mtime.set(now as u32);
             raw.s_mtime_hi = (now >> 32) as u8;
             raw.s_mnt_count.set(raw.s_mnt_count.get().wrapping_add(1));
@@ -387,89 +441,6 @@ impl Ext4 {
             journal.kill(cx);
         }
         self.inodes.clear();
-    }
-
-    /// Looks at the superblock in its buffer.
-    pub(crate) fn super_field<R>(&self, look: impl FnOnce(&RawSuper) -> R) -> R {
-        let offset = self.super_offset;
-        self.super_buffer.with(|data| {
-            look(RawSuper::view(&data[offset..]).expect("the buffer holds the superblock"))
-        })
-    }
-
-    /// Changes the superblock in its buffer and sets its checksum.
-    pub(crate) fn change_super(&self, change: impl FnOnce(&mut RawSuper)) {
-        let offset = self.super_offset;
-        self.super_buffer.with_mut(|data| {
-            let raw = RawSuper::view_mut(&mut data[offset..]);
-            let raw = raw.expect("the buffer holds the superblock");
-            change(raw);
-            raw.set_checksum();
-        });
-    }
-
-    /// Changes the superblock and writes it to its place at once, past the journal: only while no
-    /// transaction holds it.
-    fn write_super(&self, cx: &mut Cx, change: impl FnOnce(&mut RawSuper)) -> Result<(), Errno> {
-        let now = self.now(cx).sec;
-        self.change_super(|raw| {
-            change(raw);
-            raw.s_wtime.set(now as u32);
-            raw.s_wtime_hi = (now >> 32) as u8;
-        });
-        let sectors = u64::from(self.geometry.block_size) / SECTOR_SIZE;
-        let sector = Sector(self.super_buffer.block() * sectors);
-        let page = self.super_buffer.page();
-        let flags = BioFlags::META | BioFlags::SYNC | BioFlags::PREFLUSH | BioFlags::FUA;
-        let flags = if self.options.barrier { flags } else { BioFlags::META | BioFlags::SYNC };
-        let written = self.queue.write(cx, sector, page, flags);
-        written.map_err(|error| self.device_error(cx, &error))
-    }
-
-    /// True where the superblock says that files may exceed 2 GiB.
-    pub(crate) fn has_large_file(&self) -> bool {
-        self.geometry.features.ro_compat.contains(RoCompat::LARGE_FILE)
-            || self.super_field(|raw| raw.features().ro_compat.contains(RoCompat::LARGE_FILE))
-    }
-
-    /// Changes the superblock as part of `handle`: `credits::SUPER`.
-    pub(crate) fn journal_super(
-        &self,
-        cx: &mut Cx,
-        handle: &mut crate::ext4_jbd2::Handle,
-        change: impl FnOnce(&mut RawSuper),
-    ) -> Result<(), Errno> {
-        handle.write_access(cx, &self.super_buffer)?;
-        self.change_super(change);
-        handle.dirty(cx, &self.super_buffer)
-    }
-
-    /// Sets the feature `large_file`.
-    pub(crate) fn set_large_file(
-        &self,
-        cx: &mut Cx,
-        handle: &mut crate::ext4_jbd2::Handle,
-    ) -> Result<(), Errno> {
-        self.journal_super(cx, handle, |raw| {
-            let mut features = raw.features();
-            features.ro_compat |= RoCompat::LARGE_FILE;
-            raw.set_features(&features);
-        })
-    }
-
-    /// Puts `ino` at the head of the orphan list; the one that was there.
-    pub(crate) fn set_orphan_head(
-        &self,
-        cx: &mut Cx,
-        handle: &mut crate::ext4_jbd2::Handle,
-        ino: u32,
-    ) -> Result<u32, Errno> {
-        let mut before = 0;
-        self.journal_super(cx, handle, |raw| {
-            before = raw.s_last_orphan.get();
-            raw.s_last_orphan.set(ino);
-        })?;
-        Ok(before)
     }
 
     /// Writes everything out, and leaves the file system clean. May park.
@@ -510,46 +481,23 @@ impl Ext4 {
                 journal.kill(cx);
                 Ok(())
             }
+            Some(journal) if self.super_has_no_backup() => journal.flush(cx),
             Some(journal) => journal.shutdown(cx),
             None if self.read_only => Ok(()),
             None => self.buffers.sync(cx).map_err(|error| self.device_error(cx, &error)),
         };
-        let written = match self.has_error() || metadata.is_err() {
-            _ if self.read_only => Ok(()),
-            true => self.mark_broken(cx),
-            false => self.write_super(cx, |raw| self.final_super(raw)),
-        };
+        let mut written = Ok(());
+        if !self.read_only && !self.has_error() && metadata.is_ok() {
+            written = self.put_super(cx, |raw| self.final_super(raw));
+        }
+        if let Some(journal) = self.journal().filter(|_| !self.read_only) {
+            written = written.and(journal.shutdown(cx));
+        }
+        if !self.read_only && (self.has_error() || metadata.is_err() || written.is_err()) {
+            written = written.and(self.mark_broken(cx));
+        }
         self.inodes.clear();
         result.and(metadata).and(written)
-    }
-
-    /// Says on the disk that the next check must be a full one. The superblock in memory may be
-    /// ahead of what the log holds, so only the one on the disk is changed; the journal stays as it
-    /// is.
-    fn mark_broken(&self, cx: &mut Cx) -> Result<(), Errno> {
-        let len = 2048.max(self.queue.info().logical_block as usize);
-        let read = self.queue.read(cx, Sector(0), len);
-        let mut page = read.map_err(|error| self.device_error(cx, &error))?;
-        let place = SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE;
-        let raw = RawSuper::view_mut(&mut page.make_mut()[place]);
-        let raw = raw.expect("the slice has the size");
-        raw.s_state.set(raw.s_state.get() | STATE_ERROR);
-        raw.set_checksum();
-        let flags = BioFlags::META | BioFlags::SYNC | BioFlags::FUA;
-        let written = self.queue.write(cx, Sector(0), page, flags);
-        written.map_err(|error| self.device_error(cx, &error))
-    }
-
-    /// What the superblock says after the mount.
-    fn final_super(&self, raw: &mut RawSuper) {
-        raw.set_free_blocks(self.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64);
-        let inodes = self.counters.free_inodes.load(Ordering::Relaxed).max(0);
-        raw.s_free_inodes_count.set(inodes as u32);
-        let mut features = raw.features();
-        features.incompat.remove(Incompat::RECOVER);
-        features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
-        raw.s_state.set(raw.s_state.get() | STATE_CLEAN);
-        raw.set_features(&features);
     }
 
     /// Blocks that hold no file's data: what `statfs` leaves out.

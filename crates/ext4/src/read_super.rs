@@ -3,20 +3,32 @@
 //! It is 1024 bytes, two sectors, and is written in place. Its checksum lies in the
 //! second one, so that a cut between them leaves an old half beside a new one and a checksum that
 //! fits neither. Both halves are sound: what a mount changes there are counts, which are taken from
-//! the group descriptors anyway, times, and the flag that asks for recovery. So where everything
-//! that gives the file system its shape agrees with the backup in group 1, whose checksum is right,
-//! the halves are joined, and recovery is asked for whatever the flag says.
+//! the group descriptors anyway, times, and the flag that asks for recovery. Two witnesses can
+//! prove that this is what happened:
+//!
+//! - The backup in group 1, where there is one and its checksum is right. Everything that gives the
+//!   file system its shape must agree with it; then the halves are joined, and recovery is asked
+//!   for whatever the flag says.
+//! - The log. It is found with the joined halves, by way of the checksums of the journal's inode,
+//!   its superblock and its commits. Where it has the superblock, with a right checksum and the
+//!   same shape, its copy is what recovery would put there; it is taken. (Our mounts log the
+//!   superblock where there is no backup: see `write_super`. Linux writes it past the log when it
+//!   mounts and unmounts.)
+//!
+//! Whatever neither proves stays refused.
 
 use base::Sector;
 use base::unit::SECTOR_SIZE;
 use block::Queue;
+use cache::{PageCache, PageCacheConfig};
 use rt::Cx;
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 
 use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, RawSuper, checksum};
-use crate::mount::MountError;
+use crate::mount::{MountError, MountOptions, Mounting, check_features};
 
 /// Reads the superblock from the device.
 pub(crate) fn read_super(
@@ -38,7 +50,11 @@ pub(crate) fn join_super(
         Err(MountError::Corrupt(corrupt))
             if matches!(corrupt.kind, CorruptKind::SuperChecksum { .. }) =>
         {
-            match mend(cx, queue, bytes)? {
+            let mut joined = mend(cx, queue, bytes)?;
+            if joined.is_none() {
+                joined = mend_from_log(cx, queue, bytes)?;
+            }
+            match joined {
                 Some(joined) => parse_super(&joined, queue),
                 None => Err(corrupt.into()),
             }
@@ -104,6 +120,21 @@ fn shape(raw: &RawSuper) -> impl PartialEq + use<> {
     )
 }
 
+/// The torn halves as one superblock with its checksum, which asks for recovery where there is a
+/// journal. `None` without checksums: then nothing has told of a tear.
+fn join(bytes: &[u8]) -> Option<RawSuper> {
+    let mut raw = RawSuper::read(bytes)?;
+    let features = raw.features();
+    if !features.ro_compat.contains(RoCompat::METADATA_CSUM) || raw.s_log_block_size.get() > 2 {
+        return None;
+    }
+    if features.compat.contains(Compat::HAS_JOURNAL) {
+        raw.s_feature_incompat.set((features.incompat | Incompat::RECOVER).bits());
+    }
+    raw.set_checksum();
+    Some(raw)
+}
+
 /// The superblock joined from its torn halves in `bytes`, with its checksum; `None` where it is
 /// damaged in another way, or where there is no backup to compare it with. May wait for the device;
 /// writes nothing.
@@ -111,12 +142,8 @@ fn shape(raw: &RawSuper) -> impl PartialEq + use<> {
 /// # Errors
 /// The device cannot be read.
 fn mend(cx: &mut Cx, queue: &Arc<Queue>, bytes: &[u8]) -> Result<Option<Vec<u8>>, MountError> {
-    let mut joined = bytes.to_vec();
-    let Some(raw) = RawSuper::view_mut(&mut joined) else { return Ok(None) };
-    let features = raw.features();
-    let summed = features.ro_compat.contains(RoCompat::METADATA_CSUM);
-    if !summed || features.compat.contains(Compat::SPARSE_SUPER2) || raw.s_log_block_size.get() > 2
-    {
+    let Some(raw) = join(bytes) else { return Ok(None) };
+    if raw.features().compat.contains(Compat::SPARSE_SUPER2) {
         return Ok(None);
     }
     let block_size = 1024u64 << raw.s_log_block_size.get();
@@ -128,13 +155,40 @@ fn mend(cx: &mut Cx, queue: &Arc<Queue>, bytes: &[u8]) -> Result<Option<Vec<u8>>
     let page = queue.read(cx, Sector::from_bytes(block * block_size), len)?;
     let Some(backup) = RawSuper::read(&page) else { return Ok(None) };
     let sound = checksum::super_block(&page[..SUPER_SIZE]) == backup.s_checksum.get();
-    if !sound || shape(&backup) != shape(raw) {
+    let proven = sound && shape(&backup) == shape(&raw);
+    Ok(proven.then(|| raw.as_bytes().to_vec()))
+}
+
+/// The superblock as the log has it, where that proves that a write of it was torn; else `None`.
+/// May wait for the device; writes nothing.
+///
+/// # Errors
+/// The device cannot be read.
+fn mend_from_log(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    bytes: &[u8],
+) -> Result<Option<Vec<u8>>, MountError> {
+    let Some(joined) = join(bytes) else { return Ok(None) };
+    let Ok((raw, geometry)) = parse_super(joined.as_bytes(), queue) else { return Ok(None) };
+    if geometry.journal_ino == 0 || check_features(&geometry, true).is_err() {
         return Ok(None);
     }
-    if features.compat.contains(Compat::HAS_JOURNAL) {
-        let incompat = features.incompat | Incompat::RECOVER;
-        raw.s_feature_incompat.set(incompat.bits());
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(1 << 20));
+    let look = Mounting::new(queue, &pages, geometry.block_size, options);
+    let mut logged = match look.replayed_super(cx, &raw, geometry) {
+        Ok(Some(logged)) => logged,
+        Err(MountError::Device(error)) => return Err(error.into()),
+        // The joined halves lead nowhere: the damage is another one.
+        Ok(None) | Err(_) => return Ok(None),
+    };
+    let Some(copy) = RawSuper::view_mut(&mut logged) else { return Ok(None) };
+    let sound = checksum::super_block(copy.as_bytes()) == copy.s_checksum.get();
+    if !sound || shape(copy) != shape(&raw) {
+        return Ok(None);
     }
-    raw.set_checksum();
-    Ok(Some(joined))
+    copy.s_feature_incompat.set((copy.features().incompat | Incompat::RECOVER).bits());
+    copy.set_checksum();
+    Ok(Some(logged))
 }

@@ -24,13 +24,15 @@ use block::{DeviceError, Queue};
 use cache::{Backing, BufferCache, BufferRef};
 use jbd2::{Journal, RecoveryReport};
 use rt::{Cx, Mutex, SpinLock};
+use vfs::InodeCache;
 
 use crate::balloc::{Freed, Group};
-use crate::format::{Corrupt, CorruptKind, Geometry};
-use crate::inode::InodeCache;
+use crate::format::{At, Corrupt, CorruptKind, Geometry};
+use crate::inode::Inode;
 use crate::mount::MountOptions;
 use crate::namei::Names;
 use crate::orphan::Orphans;
+use crate::write_super::FirstError;
 
 /// A mounted ext2, ext3 or ext4 file system.
 ///
@@ -51,7 +53,7 @@ pub struct Ext4 {
     pub(crate) super_buffer: BufferRef,
     pub(crate) super_offset: usize,
     pub(crate) counters: Counters,
-    pub(crate) inodes: InodeCache,
+    pub(crate) inodes: InodeCache<Inode>,
     pub(crate) orphans: Mutex<Orphans>,
     pub(crate) freed: Freed,
     pub(crate) names: Names,
@@ -60,7 +62,7 @@ pub struct Ext4 {
     /// Errno of the first error that stopped writing; 0 while there was none.
     error: AtomicI32,
     /// What the first error was, in words.
-    first_error: SpinLock<Option<String>>,
+    pub(crate) first_error: SpinLock<Option<FirstError>>,
     /// The first metadata block that could not be read, in words.
     read_error: SpinLock<Option<String>>,
     /// Unmounted or shut down: every call answers `EIO`.
@@ -155,6 +157,16 @@ impl Ext4 {
         &self.queue
     }
 
+    /// The I/O context in which the journal is written; `None` without a writable journal.
+    pub fn journal_task_ioc(&self) -> Option<u64> {
+        self.journal().map(|journal| journal.task_ioc()).filter(|&ioc| ioc != 0)
+    }
+
+    /// What the journal has done since the mount; `None` without one.
+    pub fn journal_stats(&self) -> Option<jbd2::JournalStats> {
+        self.journal().map(|journal| journal.stats())
+    }
+
     /// The metadata buffers: their counters.
     pub fn buffers(&self) -> &Arc<BufferCache> {
         &self.buffers
@@ -193,7 +205,7 @@ impl Ext4 {
             return Err(Errno::EROFS);
         }
         if let Some(errno) = self.journal().and_then(|journal| journal.aborted()) {
-            self.latch(errno, format!("the journal was aborted: {errno}"));
+            self.latch(errno, format!("the journal was aborted: {errno}"), None);
             return Err(Errno::EROFS);
         }
         Ok(())
@@ -215,7 +227,7 @@ impl Ext4 {
 
     /// The error that stopped writing, in words: for messages.
     pub fn error(&self) -> Option<String> {
-        self.first_error.lock_irq().clone()
+        self.first_error.lock_irq().as_ref().map(|first| first.text.clone())
     }
 
     /// The first metadata block that could not be read, in words. The mount goes on: whoever needed
@@ -231,10 +243,10 @@ impl Ext4 {
 
     /// Latches the first error: the mount becomes read-only, and unmount marks the file system so
     /// that the next check is a full one.
-    pub(crate) fn latch(&self, errno: Errno, text: String) {
+    pub(crate) fn latch(&self, errno: Errno, text: String, at: Option<At>) {
         let first = self.error.compare_exchange(0, errno.0, Ordering::AcqRel, Ordering::Relaxed);
         if first.is_ok() {
-            *self.first_error.lock_irq() = Some(text);
+            *self.first_error.lock_irq() = Some(FirstError { text, errno, at });
         }
     }
 
@@ -242,12 +254,12 @@ impl Ext4 {
     ///
     /// A wrong checksum and every other damage answer `EUCLEAN`; the mount becomes read-only.
     pub(crate) fn corrupt(&self, _cx: &Cx, corrupt: &Corrupt) -> Errno {
-        self.latch(Errno::EFSCORRUPTED, corrupt.to_string());
+        self.latch(Errno::EFSCORRUPTED, corrupt.to_string(), Some(corrupt.at));
         Errno::EFSCORRUPTED
     }
 
     /// Takes note of a damaged structure; as [`Ext4::corrupt`].
-    pub(crate) fn corrupt_kind(&self, cx: &Cx, kind: CorruptKind, at: crate::format::At) -> Errno {
+    pub(crate) fn corrupt_kind(&self, cx: &Cx, kind: CorruptKind, at: At) -> Errno {
         self.corrupt(cx, &kind.at(at))
     }
 
@@ -256,7 +268,7 @@ impl Ext4 {
     pub(crate) fn device_error(&self, _cx: &Cx, error: &DeviceError) -> Errno {
         let errno = error.to_errno();
         if error.op != block::Op::Read {
-            self.latch(errno, error.to_string());
+            self.latch(errno, error.to_string(), None);
         }
         errno
     }

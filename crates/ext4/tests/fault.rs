@@ -8,10 +8,13 @@ use base::{Errno, Rng};
 use block::{Cause, Op};
 use device::{Fault, FaultDevice, MemoryDevice, Rule};
 use ext4::Rule as Finds;
+use ext4::format::RawSuper;
+use ext4::format::super_block::{STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use rt::{Cx, World, WorldConfig};
 use std::sync::Arc;
 use support::chaos::{self, Chaos};
 use support::*;
+use testkit::judge;
 use vfs::{FileSystem, FileType, NewNode, SetAttr};
 
 fn failing(cx: &mut Cx, cell: Cell) -> (Arc<MemoryDevice>, Arc<FaultDevice>) {
@@ -56,6 +59,21 @@ fn a_write_error_of_data_is_told_once() {
     });
 }
 
+/// The superblock tells of the error, to us and to the tools: also after the journal was replayed.
+fn assert_noted(memory: &MemoryDevice) {
+    let mut bytes = [0; SUPER_SIZE];
+    memory.read_at(SUPER_OFFSET, &mut bytes);
+    let raw = RawSuper::read(&bytes).expect("it has the size");
+    assert_eq!((raw.s_state.get() & STATE_ERROR, raw.s_error_count.get()), (STATE_ERROR, 1));
+    let noted = raw.first_error().expect("the first error");
+    assert_eq!(raw.last_error().as_ref(), Some(&noted));
+    assert!(noted.time > 0 && noted.place.starts_with(b"the journal was aborted"));
+    let file = judge::write_sparse(&memory.snapshot());
+    let told = judge::run_ok("dumpe2fs", &[&"-h", &file.path()]);
+    assert!(told.contains("FS Error count:           1"), "{told}");
+    assert!(told.contains("First error function:     the journal was aborted"), "{told}");
+}
+
 /// Goal: when the journal cannot be written the file system becomes read-only: changes answer
 /// `EROFS` (or the error), reads go on, and the medium is recovered to what was promised.
 #[test]
@@ -86,7 +104,9 @@ fn an_aborted_journal_makes_the_mount_read_only() {
             assert_eq!(fs.read(cx, kept, 0, &mut read), Ok(data.len()), "reads go on");
             assert!(read == data);
             let _ = fs.unmount(cx);
+            assert_noted(&memory);
             let fs = recovered(cx, &memory, "after the abort");
+            assert_noted(&memory);
             let ino = fs.lookup(cx, fs.root(), b"kept").expect("what was promised").ino;
             read.fill(0);
             assert_eq!(fs.read(cx, ino, 0, &mut read), Ok(data.len()));

@@ -6,6 +6,7 @@ mod support;
 
 use base::Rng;
 use device::MemoryDevice;
+use jbd2::JournalMode;
 use rt::Cx;
 use std::sync::Arc;
 use support::*;
@@ -17,6 +18,7 @@ use vfs::FileSystem;
 struct OnExt4 {
     device: Arc<MemoryDevice>,
     cache: u64,
+    mode: JournalMode,
     seed: u64,
     what: String,
 }
@@ -24,7 +26,7 @@ struct OnExt4 {
 impl Subject for OnExt4 {
     fn mount(&mut self, cx: &mut Cx) -> Arc<dyn FileSystem> {
         let device = timed(cx, &self.device, self.seed / 12);
-        mount_cached(cx, device, self.cache).0
+        mount_as(cx, device, self.cache, self.mode)
     }
 
     fn inspect(&mut self, _cx: &mut Cx) -> Result<(), String> {
@@ -33,7 +35,7 @@ impl Subject for OnExt4 {
     }
 }
 
-const CELLS: [Cell; 12] = [
+const CELLS: &[Cell] = &[
     Cell::new("ext4", 4096),
     Cell::new("ext4", 1024),
     Cell::new("ext4", 2048).journal(1024),
@@ -48,21 +50,37 @@ const CELLS: [Cell; 12] = [
     Cell::new("ext2", 4096),
 ];
 
-fn cell(seed: u64) -> Cell {
-    CELLS[(seed % CELLS.len() as u64) as usize]
+/// Those whose data may go through the journal; small ones, so that they fill.
+const JOURNALED: &[Cell] = &[
+    Cell::new("ext4", 4096).journal(1024),
+    Cell::new("ext4", 1024).journal(2048),
+    Cell::new("ext3", 1024).journal(1024),
+    Cell::new("ext4", 2048),
+    Cell::new("ext4", 4096).features("^metadata_csum,^64bit,^orphan_file").mke2fs(),
+    Cell::new("ext3", 4096).mke2fs(),
+];
+
+fn choose(cells: &[Cell], seed: u64) -> Cell {
+    cells[(seed % cells.len() as u64) as usize]
 }
 
 /// The seed chooses the cell and the size of the cache.
 fn subject(cx: &mut Cx, seed: u64) -> OnExt4 {
-    let cell = cell(seed);
-    let cache = *Rng::new(seed, 50).pick(&[2u64 << 20, 64 << 20]);
-    let what = format!("{cell:?}, cache {cache}, seed {seed}");
-    OnExt4 { device: cell.fresh(cx, 48 << 20), cache, seed, what }
+    make(cx, seed, choose(CELLS, seed), JournalMode::Ordered)
 }
 
-/// What the format of this seed's cell allows.
-fn limits(seed: u64) -> Limits {
-    let cell = cell(seed);
+fn journaled(cx: &mut Cx, seed: u64) -> OnExt4 {
+    make(cx, seed, choose(JOURNALED, seed), JournalMode::Data)
+}
+
+fn make(cx: &mut Cx, seed: u64, cell: Cell, mode: JournalMode) -> OnExt4 {
+    let cache = *Rng::new(seed, 50).pick(&[2u64 << 20, 64 << 20]);
+    let what = format!("{cell:?} {mode:?}, cache {cache}, seed {seed}");
+    OnExt4 { device: cell.fresh(cx, 48 << 20), cache, mode, seed, what }
+}
+
+/// What the format of a cell allows.
+fn limits(cell: Cell) -> Limits {
     let block = u64::from(cell.block);
     let pointers = block / 4;
     let mapped = (12 + pointers + pointers.pow(2) + pointers.pow(3)) * block;
@@ -76,12 +94,30 @@ fn limits(seed: u64) -> Limits {
     Limits { size_max, links_max, target_max: cell.block as usize - 1 }
 }
 
+/// One task, or many, on the cells; `check_seeds` needs the limits before there is a subject.
+fn config(cells: &'static [Cell], many: bool) -> impl Fn(u64) -> Config {
+    move |seed| {
+        let config = if many { Config::many(seed) } else { Config::new(seed) };
+        Config { limits: limits(choose(cells, seed)), ..config }
+    }
+}
+
 #[test]
 fn one_task_agrees_with_the_reference() {
-    check_seeds(0, seed_count(60), |s| Config { limits: limits(s), ..Config::new(s) }, subject);
+    check_seeds(0, seed_count(60), config(CELLS, false), subject);
 }
 
 #[test]
 fn many_tasks_agree_with_the_reference() {
-    check_seeds(1000, seed_count(40), |s| Config { limits: limits(s), ..Config::many(s) }, subject);
+    check_seeds(1000, seed_count(40), config(CELLS, true), subject);
+}
+
+#[test]
+fn one_task_agrees_with_data_in_the_journal() {
+    check_seeds(2000, seed_count(30), config(JOURNALED, false), journaled);
+}
+
+#[test]
+fn many_tasks_agree_with_data_in_the_journal() {
+    check_seeds(3000, seed_count(30), config(JOURNALED, true), journaled);
 }

@@ -2,16 +2,17 @@
 
 use base::Ino;
 use block::DeviceError;
+use zerocopy::FromBytes;
 
 use super::Checker;
 use super::dirs::DirRecord;
 use super::mapping::Mapped;
 use super::rule::Rule;
 use crate::format::checksum::stored_inode;
-use crate::format::features::{Compat, Incompat};
+use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::BASE_SIZE;
 use crate::format::super_block::{RESIZE_INO, ROOT_INO};
-use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues};
+use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues, RawInode};
 
 /// The inode whose blocks are bad ones.
 const BAD_BLOCKS_INO: u32 = 1;
@@ -137,6 +138,7 @@ impl Checker<'_> {
         } else if slot.len() > BASE_SIZE {
             self.inode_xattrs(ino, slot, found);
         }
+        self.unused_fields(ino, slot);
         if ino == RESIZE_INO && self.g.features.compat.contains(Compat::RESIZE_INODE) {
             return self.resize_inode(&values);
         }
@@ -162,6 +164,25 @@ impl Checker<'_> {
             self.walk(ino, values, false)?;
         }
         Ok(())
+    }
+
+    /// What no feature of this file system gives a meaning: the fragment of old, and high halves.
+    fn unused_fields(&mut self, ino: u32, slot: &[u8]) {
+        let Ok((raw, _)) = RawInode::ref_from_prefix(slot) else { return };
+        let features = &self.g.features;
+        let wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
+        let huge = features.ro_compat.contains(RoCompat::HUGE_FILE);
+        let fields = [
+            ("i_faddr", raw.i_obso_faddr.get(), false),
+            ("i_file_acl_high", raw.l_i_file_acl_high.get().into(), wide),
+            ("i_blocks_high", raw.l_i_blocks_high.get().into(), huge),
+        ];
+        for (name, value, used) in fields {
+            if value != 0 && !used {
+                let detail = format!("{name} is {value:#x}");
+                self.findings.add(Rule::InodeUnusedFields, At::Inode(Ino(ino.into())), detail);
+            }
+        }
     }
 
     fn checksum(&mut self, ino: u32, slot: &[u8], values: &InodeValues) {

@@ -106,6 +106,8 @@ rules! {
     InodeSymlink = "inode-symlink",
     /// A device, fifo or socket maps no blocks.
     InodeSpecial = "inode-special",
+    /// Fields that the features do not use are zero.
+    InodeUnusedFields = "inode-unused-fields",
     /// The header of an extent node is right.
     ExtentHeader = "extent-header",
     /// The checksum of an extent block is right.
@@ -172,6 +174,8 @@ rules! {
     XattrEntry = "xattr-entry",
     /// The hash of an attribute is that of its name and value.
     XattrHash = "xattr-hash",
+    /// A stored ACL has the form of one.
+    XattrAcl = "xattr-acl",
     /// An attribute block counts the inodes that share it.
     XattrReferences = "xattr-references",
     /// The orphan list is a list of deleted or truncated inodes.

@@ -7,9 +7,11 @@ use block::DeviceError;
 
 use super::Checker;
 use super::rule::Rule;
+use crate::acl;
 use crate::format::inode::BASE_SIZE;
 use crate::format::xattr::{self, Place};
 use crate::format::{At, CorruptKind, InodeValues};
+use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
 /// The attribute blocks seen so far.
 #[derive(Default)]
@@ -32,8 +34,22 @@ impl Checker<'_> {
         if extra_isize == 0 || area.len() < 8 {
             return;
         }
-        if let Err(kind) = xattr::check(area, Place::Inode) {
-            self.findings.corrupt(&kind.at(At::Inode(Ino(ino.into()))));
+        let at = At::Inode(Ino(ino.into()));
+        match xattr::check(area, Place::Inode) {
+            Ok(()) => self.acls(area, Place::Inode, at),
+            Err(kind) => self.findings.corrupt(&kind.at(at)),
+        }
+    }
+
+    /// Looks into the ACLs of an area whose entries are sound.
+    fn acls(&mut self, area: &[u8], place: Place, at: At) {
+        for entry in xattr::entries(area, place).into_iter().flatten().flatten() {
+            let list = matches!(entry.name_index, ACL_ACCESS | ACL_DEFAULT);
+            if list && (!entry.name.is_empty() || acl::to_wire(entry.value).is_err()) {
+                let (len, offset) = (entry.value.len(), entry.offset);
+                let detail = format!("{len} bytes of the entry at {offset} are no ACL");
+                self.findings.add(Rule::XattrAcl, at, detail);
+            }
         }
     }
 
@@ -75,7 +91,10 @@ impl Checker<'_> {
             self.findings.corrupt(&kind.at(at));
         }
         match xattr::check(data, Place::Block) {
-            Ok(()) => Some(xattr::refcount(data)),
+            Ok(()) => {
+                self.acls(data, Place::Block, at);
+                Some(xattr::refcount(data))
+            }
             Err(kind) => {
                 self.findings.corrupt(&kind.at(at));
                 let header = matches!(

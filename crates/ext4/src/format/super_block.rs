@@ -6,8 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{U16, U32, U64, assert_layout};
 
+mod errors;
 mod geometry;
 
+pub use errors::{NotedError, error_code};
 pub use geometry::{Geometry, HashVersion};
 
 /// Where the primary superblock begins, in bytes.

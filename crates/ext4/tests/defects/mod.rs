@@ -242,6 +242,14 @@ fn inodes() -> Vec<Defect> {
             let ino = image.ino("fast");
             image.edit_inode(ino, |values| values.size = 4);
         }),
+        on(InodeUnusedFields, |image| {
+            let ino = image.ino("small");
+            image.edit_slot(ino, |slot| slot[0x70] = 1);
+        }),
+        on_ext2(InodeUnusedFields, |image| {
+            let ino = image.ino("small");
+            image.edit_slot(ino, |slot| slot[0x76] = 1);
+        }),
         on(InodeSpecial, |image| {
             let ino = image.ino("null");
             image.edit_inode(ino, |values| values.size = 5);
@@ -435,6 +443,12 @@ fn xattrs() -> Vec<Defect> {
         }),
         on(XattrEntry, |image| edit_xattr(image, |data| data[34..36].fill(0xf0))),
         on(XattrHash, |image| edit_xattr(image, |data| data[32 + 12] ^= 1)),
+        silent(
+            "e2fsck does not look into ACLs",
+            on(XattrAcl, |image| {
+                edit_xattr(image, |data| data[32 + 1] = 2);
+            }),
+        ),
         on(XattrReferences, |image| edit_xattr(image, |data| xattr::set_refcount(data, 2))),
     ]
 }

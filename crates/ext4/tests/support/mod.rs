@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
+pub mod campaign;
 pub mod chaos;
 pub mod oracle;
 pub mod workload;
@@ -10,7 +11,8 @@ use base::Ino;
 use block::{Device, DeviceInfo, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::{MemoryDevice, SimDevice, SimParams};
-use ext4::{Ext4, MkfsOptions, MountOptions};
+use ext4::{Ext4, MkfsOptions, MountError, MountOptions};
+use jbd2::JournalMode;
 use rt::Cx;
 use std::sync::Arc;
 use vfs::{FileSystem, FileType, NewNode};
@@ -129,18 +131,42 @@ pub fn seeds(default: u64) -> std::ops::Range<u64> {
     rt::testing::seeds(seed_count(default))
 }
 
-/// Mounts with a page cache of `cache` bytes.
-pub fn mount_cached(cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> (Arc<Ext4>, Arc<Queue>) {
+/// Mounts over a new queue with a page cache of `cache` bytes.
+///
+/// # Errors
+/// Those of the mount.
+pub fn try_mount(
+    cx: &mut Cx,
+    device: Arc<dyn Device>,
+    cache: u64,
+    options: MountOptions,
+) -> Result<(Arc<Ext4>, Arc<Queue>), MountError> {
     let queue = queue(cx, device);
     let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(cache));
-    let fs = Ext4::mount(cx, &queue, &pages, MountOptions::default());
-    let fs = fs.unwrap_or_else(|error| panic!("mount: {error}"));
-    (fs, queue)
+    Ok((Ext4::mount(cx, &queue, &pages, options)?, queue))
+}
+
+/// Mounts with a page cache of `cache` bytes.
+pub fn mount_cached(cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> (Arc<Ext4>, Arc<Queue>) {
+    let mounted = try_mount(cx, device, cache, MountOptions::default());
+    mounted.unwrap_or_else(|error| panic!("mount: {error}"))
 }
 
 /// Mounts with a page cache of 64 MiB.
 pub fn mount(cx: &mut Cx, device: Arc<dyn Device>) -> (Arc<Ext4>, Arc<Queue>) {
     mount_cached(cx, device, 64 << 20)
+}
+
+/// Mounts with a mode of the journal and a page cache of `cache` bytes.
+pub fn mount_as(
+    cx: &mut Cx,
+    device: Arc<dyn Device>,
+    cache: u64,
+    data_mode: JournalMode,
+) -> Arc<Ext4> {
+    let options = MountOptions { data_mode, ..MountOptions::default() };
+    let mounted = try_mount(cx, device, cache, options);
+    mounted.unwrap_or_else(|error| panic!("mount with {data_mode:?}: {error}")).0
 }
 
 /// Creates a regular file.

@@ -1,0 +1,136 @@
+//! Mount options by the names of mount(8): `-o data=journal,barrier=0,commit=30`.
+
+use std::str::FromStr;
+
+use crate::MountOptions;
+use base::Nanos;
+use jbd2::{CommitRecord, JournalIo, JournalMode};
+
+/// What is said where an option is not known.
+const KNOWN: &str = "data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS, \
+     journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, checkpoint=lazy|flusher, \
+     readahead=SIZE";
+
+/// One option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MountOption {
+    /// What goes through the journal.
+    Data(JournalMode),
+    /// How commit records keep their place behind what they seal.
+    Barrier(CommitRecord),
+    /// What the journal's writes carry.
+    JournalIo(JournalIo),
+    /// Whether a waiter yields his place in the elevator to the journal's task.
+    JournalYield(bool),
+    /// Age at which a transaction commits by itself.
+    Commit(Nanos),
+    /// Whether committed metadata goes to its place by age.
+    FlushMetadata(bool),
+    /// Bound of a readahead window in bytes.
+    Readahead(u32),
+}
+
+impl MountOption {
+    /// Puts the option into those of a mount.
+    pub fn apply(self, options: &mut MountOptions) {
+        match self {
+            MountOption::Data(mode) => options.data_mode = mode,
+            MountOption::Barrier(barrier) => options.barrier = barrier,
+            MountOption::FlushMetadata(flusher) => options.flush_metadata = flusher,
+            MountOption::Readahead(bytes) => options.readahead_bytes = Some(bytes),
+            MountOption::JournalIo(io) => options.journal_io = io,
+            MountOption::JournalYield(yields) => options.journal_yield = yields,
+            MountOption::Commit(interval) => options.commit_interval = interval,
+        }
+    }
+}
+
+impl FromStr for MountOption {
+    type Err = String;
+
+    /// # Errors
+    /// A sentence with what is known.
+    fn from_str(text: &str) -> Result<MountOption, String> {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        match (key, value) {
+            ("data", "ordered") => Ok(MountOption::Data(JournalMode::Ordered)),
+            ("data", "writeback") => Ok(MountOption::Data(JournalMode::Writeback)),
+            ("data", "journal") => Ok(MountOption::Data(JournalMode::Data)),
+            ("data", _) => Err(format!("`{text}`: known are data=ordered|writeback|journal")),
+            ("barrier", "0") => Ok(MountOption::Barrier(CommitRecord::Plain)),
+            // 1 is what mount(8) calls it.
+            ("barrier", "flush" | "1") => Ok(MountOption::Barrier(CommitRecord::FlushFua)),
+            ("barrier", "drain") => Ok(MountOption::Barrier(CommitRecord::Barrier)),
+            ("barrier", _) => Err(format!("`{text}`: known are barrier=flush|drain|0")),
+            ("journal_io", _) => match value.parse() {
+                Ok(io) => Ok(MountOption::JournalIo(io)),
+                Err(message) => Err(format!("`{text}`: {message}")),
+            },
+            ("journal_yield", "0") => Ok(MountOption::JournalYield(false)),
+            ("journal_yield", "1") => Ok(MountOption::JournalYield(true)),
+            ("journal_yield", _) => Err(format!("`{text}`: known are journal_yield=0|1")),
+            ("commit", _) => match value.parse::<u32>() {
+                // As for mount(8), 0 is the default.
+                Ok(0) => Ok(MountOption::Commit(MountOptions::default().commit_interval)),
+                Ok(seconds) => Ok(MountOption::Commit(Nanos::from_secs(seconds.into()))),
+                Err(_) => Err(format!("`{text}`: commit takes a number of seconds")),
+            },
+            ("checkpoint", "lazy") => Ok(MountOption::FlushMetadata(false)),
+            ("checkpoint", "flusher") => Ok(MountOption::FlushMetadata(true)),
+            ("checkpoint", _) => Err(format!("`{text}`: known are checkpoint=lazy|flusher")),
+            ("readahead", _) => match base::unit::parse_size(value).map(u32::try_from) {
+                Ok(Ok(bytes)) if bytes < 1 << 31 => Ok(MountOption::Readahead(bytes)),
+                _ => Err(format!("`{text}`: readahead takes a size below 2G, such as 128K")),
+            },
+            _ => Err(format!("`{text}` is not known; there are {KNOWN}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_mean_what_mount_says() {
+        let mut options = MountOptions::default();
+        let all = "data=journal,barrier=0,commit=30,journal_io=async,journal_yield=1,readahead=1M,\
+                   checkpoint=flusher";
+        let all = all.split(',');
+        for text in all {
+            text.parse::<MountOption>().expect("known").apply(&mut options);
+        }
+        assert_eq!(options.data_mode, JournalMode::Data);
+        assert_eq!(options.barrier, CommitRecord::Plain);
+        assert_eq!((options.readahead_bytes, options.flush_metadata), (Some(1 << 20), true));
+        assert_eq!((options.journal_io, options.journal_yield), (JournalIo::Async, true));
+        for (text, barrier) in [
+            ("barrier=drain", CommitRecord::Barrier),
+            ("barrier=flush", CommitRecord::FlushFua),
+            ("barrier=1", CommitRecord::FlushFua),
+        ] {
+            text.parse::<MountOption>().expect("known").apply(&mut options);
+            assert_eq!(options.barrier, barrier, "{text}");
+        }
+        assert_eq!(options.commit_interval, Nanos::from_secs(30));
+        "commit=0".parse::<MountOption>().expect("known").apply(&mut options);
+        assert_eq!(options.commit_interval, Nanos::from_secs(5));
+    }
+
+    #[test]
+    fn what_is_not_known_is_answered_with_what_is() {
+        let wrong = ["data=fast", "barrier", "barrier=2", "commit=soon", "noatime", "", "data"];
+        for text in wrong.into_iter().chain([
+            "journal_io=fast",
+            "journal_yield",
+            "readahead",
+            "readahead=2G",
+            "checkpoint=no",
+        ]) {
+            let message = text.parse::<MountOption>().expect_err("refused");
+            assert!(message.contains(&format!("`{text}`")), "{message}");
+        }
+        let message = "discard".parse::<MountOption>().expect_err("refused");
+        assert!(message.contains("data=ordered|writeback|journal"), "{message}");
+    }
+}
