@@ -1,0 +1,385 @@
+//! Free space: extents are taken out of a group and given back.
+//!
+//! Each group keeps its free extents in two btrees, by place and by size, whose own blocks come
+//! from the AGFL, a small list that [`Space::fill_list`] keeps long enough for the worst case, so
+//! that changing the trees never needs the trees. Whoever works on a group holds its AGF.
+//! Groups are locked in the order of their numbers: a transaction that has changed one takes no
+//! more space from those before it.
+//!
+//! An extent that is freed is *busy* until the checkpoint that frees it is on the device: before,
+//! a crash would give it back to its old owner, so that nobody may write there.
+//!
+//! Source: "XFS Algorithms and Data Structures", chapters on AG free space and the AGFL.
+
+mod agf;
+mod busy;
+mod free_space;
+mod pick;
+pub(crate) mod rmap;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use base::FsBlock;
+use rt::Cx;
+
+use crate::error::{Result, XfsError};
+use crate::format::record::owner;
+use crate::format::{AgBlock, At, CorruptKind, Geometry};
+use crate::log::Log;
+use crate::trans::Trans;
+use crate::trans::intent::{Finished, IntentFinisher, Work};
+pub(crate) use agf::Agf;
+pub(crate) use busy::Busy;
+pub(crate) use rmap::Owner;
+
+/// What is known of a group without looking into its AGF. May be a little old.
+#[derive(Default)]
+struct Summary {
+    free: AtomicU32,
+    longest: AtomicU32,
+    kept: AtomicU32,
+}
+
+/// The free space of a mounted file system.
+pub(crate) struct Space {
+    pub geometry: Arc<Geometry>,
+    pub log: Arc<Log>,
+    groups: Vec<Summary>,
+    /// Blocks that nobody has reserved, those of the AGFL and of the free-space trees included.
+    available: AtomicI64,
+}
+
+/// What an allocation asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    /// Where it should lie, or near which place.
+    pub goal: AgBlock,
+    /// Blocks at least, from 1, and at the most.
+    pub blocks: (u32, u32),
+    /// The place is a multiple of this, from 1.
+    pub align: u32,
+    /// No other group will do.
+    pub this_group: bool,
+    /// For the reverse map; none where the caller does it.
+    pub owner: Option<Owner>,
+    /// For metadata, which goes through the log: busy extents may be taken.
+    pub metadata: bool,
+}
+
+impl Want {
+    /// One block of metadata in this group.
+    pub fn block(goal: AgBlock, owner: Owner) -> Want {
+        let blocks = (1, 1);
+        Want { goal, blocks, align: 1, this_group: true, owner: Some(owner), metadata: true }
+    }
+}
+
+/// An extent that was allocated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allocated {
+    pub place: AgBlock,
+    pub len: u32,
+}
+
+impl Space {
+    /// Reads the headers of all groups. May park.
+    ///
+    /// # Errors
+    /// A header that fails a check; what the device says.
+    pub fn open(cx: &mut Cx, geometry: Arc<Geometry>, log: Arc<Log>) -> Result<Space> {
+        let groups = (0..geometry.ag_count).map(|_| Summary::default()).collect();
+        let space = Space { geometry, log, groups, available: AtomicI64::new(0) };
+        let total = space.each_agf(cx, |space, agf| space.note(agf))?;
+        space.available.store(total as i64, Ordering::Relaxed);
+        Ok(space)
+    }
+
+    /// Blocks that can be reserved.
+    pub fn available(&self) -> u64 {
+        self.available.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Sets blocks aside, so that allocating them will not fail for want of space in sum.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`].
+    pub fn reserve(&self, blocks: u64) -> Result<()> {
+        let blocks = blocks as i64;
+        let kept = self.kept_back() as i64;
+        let take = |free: i64| (free - blocks >= kept).then_some(free - blocks);
+        match self.available.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(XfsError::NoSpace),
+        }
+    }
+
+    /// Gives reserved blocks back that were not allocated, or says that blocks were freed.
+    pub fn give_back(&self, blocks: u64) {
+        self.available.fetch_add(blocks as i64, Ordering::Relaxed);
+    }
+
+    /// Blocks that files never get: what the trees of the groups may still grow by.
+    pub fn kept_back(&self) -> u64 {
+        self.groups.iter().map(|group| u64::from(group.kept.load(Ordering::Relaxed))).sum()
+    }
+
+    /// Blocks of a group that files never get, so that its trees can grow: room for a reverse map
+    /// of a hundredth of the group, for reference counts of one extent in every few blocks, for the
+    /// free inode tree, and for the AGFL; without what these trees have already.
+    fn reserve_of(&self, agf: &Agf) -> u32 {
+        let features = self.geometry.features;
+        let length = self.geometry.ag_length(agf.ag);
+        let mut kept = 0;
+        agf.with(|raw| {
+            if features.rmapbt() {
+                kept += (length / 100).saturating_sub(raw.agf_rmap_blocks.get());
+            }
+            if features.reflink() {
+                kept += (length / 300).saturating_sub(raw.agf_refcount_blocks.get());
+            }
+        });
+        if features.finobt() {
+            kept += length / 2000;
+        }
+        kept + 2 * agf.list_need(features)
+    }
+
+    fn note(&self, agf: &Agf) {
+        let (free, longest) = agf.with(|raw| (raw.agf_freeblks.get(), raw.agf_longest.get()));
+        let group = &self.groups[agf.ag as usize];
+        group.free.store(free, Ordering::Relaxed);
+        group.longest.store(longest, Ordering::Relaxed);
+        group.kept.store(self.reserve_of(agf), Ordering::Relaxed);
+    }
+
+    /// Free blocks of a group, as its AGF last said.
+    pub fn group_free(&self, ag: u32) -> u32 {
+        self.groups[ag as usize].free.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn header_map(&self, ag: u32, index: u32) -> crate::buf::BufMap {
+        let len = self.geometry.sector_size / 512;
+        crate::buf::BufMap { daddr: self.geometry.header_sector(ag, index), len }
+    }
+
+    /// The groups to look into, in order.
+    fn order(&self, want: &Want, lowest: u32) -> Vec<u32> {
+        let count = self.geometry.ag_count;
+        if want.this_group {
+            return vec![want.goal.ag];
+        }
+        let first = want.goal.ag % count;
+        let all = (first..count).chain(0..first);
+        let fits = |&ag: &u32| {
+            ag >= lowest && self.groups[ag as usize].longest.load(Ordering::Relaxed) > 0
+        };
+        all.filter(fits).collect()
+    }
+
+    /// Takes an extent: as much as is wanted where some group has it in one piece, else the longest
+    /// piece. The blocks were reserved by the caller. May park.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`] where no group has the least that is wanted; what the device says.
+    pub fn allocate(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<Allocated> {
+        let lowest = trans.highest_group().unwrap_or(0);
+        let groups = self.order(want, lowest);
+        // First where it fits whole, then any piece, then after the busy ones have come free.
+        for (round, least) in [want.blocks.1, want.blocks.0, want.blocks.0].into_iter().enumerate()
+        {
+            let mut busy = false;
+            for &ag in &groups {
+                let longest = self.groups[ag as usize].longest.load(Ordering::Relaxed);
+                if longest < least && round == 0 && !want.this_group {
+                    continue;
+                }
+                match self.allocate_in(cx, trans, ag, want, least)? {
+                    pick::Found::At(found) => return Ok(found),
+                    pick::Found::OnlyBusy => busy = true,
+                    pick::Found::Nothing => {}
+                }
+            }
+            if round == 1 && !busy {
+                break;
+            }
+            if round == 1 {
+                self.log.force(cx)?;
+            }
+        }
+        Err(XfsError::NoSpace)
+    }
+
+    /// Takes blocks for metadata, which nobody has reserved: the group keeps a reserve for them.
+    /// May park.
+    ///
+    /// # Errors
+    /// As [`Space::allocate`].
+    pub fn allocate_metadata(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        want: &Want,
+    ) -> Result<Allocated> {
+        let found = self.allocate(cx, trans, want)?;
+        self.available.fetch_sub(i64::from(found.len), Ordering::Relaxed);
+        Ok(found)
+    }
+
+    /// Carries out deferred work on free space and on the reverse map. May park.
+    ///
+    /// # Errors
+    /// As [`Space::free`]; work of another kind.
+    pub fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
+        match *work {
+            Work::Free { start, len, owner } => {
+                let place = self.checked(start, len)?;
+                let owner = owner.map(|(owner, offset, _)| Owner { owner, offset });
+                self.free(cx, trans, place, len, owner)?;
+            }
+            Work::Rmap { flags, owner, start, offset, len } => {
+                let place = self.checked(start, len)?;
+                let agf = self.lock(cx, trans, place.ag)?;
+                self.fill_list(cx, trans, &agf)?;
+                self.finish_rmap(cx, trans, &agf, (flags, Owner { owner, offset }, place, len))?;
+                self.note(&agf);
+            }
+            _ => return Err(XfsError::Answer(base::Errno::EOPNOTSUPP)),
+        }
+        Ok(Finished::Done)
+    }
+
+    fn checked(&self, start: u64, len: u32) -> Result<AgBlock> {
+        if !self.geometry.extent_valid(FsBlock(start), u64::from(len)) || len == 0 {
+            let kind = CorruptKind::ExtentPlace { offset: 0, start, count: len };
+            return Err(kind.at(At::Super(0)).into());
+        }
+        Ok(self.geometry.split(FsBlock(start)))
+    }
+
+    fn allocate_in(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        ag: u32,
+        want: &Want,
+        least: u32,
+    ) -> Result<pick::Found> {
+        let agf = self.lock(cx, trans, ag)?;
+        if !self.fill_list(cx, trans, &agf)? {
+            return Ok(pick::Found::Nothing);
+        }
+        let found = self.pick(cx, trans, &agf, want, least)?;
+        let pick::Found::At(taken) = found else { return Ok(found) };
+        self.carve(cx, trans, &agf, taken.place.block, taken.len)?;
+        if let Some(owner) = want.owner {
+            self.map(cx, trans, &agf, owner.record(taken.place.block, taken.len))?;
+        }
+        self.note(&agf);
+        Ok(found)
+    }
+
+    /// Gives an extent back to its group. `owner` is who had it, for the reverse map; none where
+    /// that has been done. The blocks count as available from now on. May park.
+    ///
+    /// # Errors
+    /// A tree that says something else; what the device says.
+    pub fn free(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        place: AgBlock,
+        len: u32,
+        owner: Option<Owner>,
+    ) -> Result<()> {
+        let agf = self.lock(cx, trans, place.ag)?;
+        self.fill_list(cx, trans, &agf)?;
+        if let Some(owner) = owner {
+            self.unmap(cx, trans, &agf, owner.record(place.block, len))?;
+        }
+        self.put_free(cx, trans, &agf, place.block, len)?;
+        trans.free_busy(place, len);
+        self.note(&agf);
+        self.give_back(u64::from(len));
+        Ok(())
+    }
+
+    /// The AGF of a group, locked for the transaction. May park.
+    ///
+    /// # Errors
+    /// A header that fails a check; what the device says.
+    pub fn lock(&self, cx: &mut Cx, trans: &mut Trans, ag: u32) -> Result<Agf> {
+        let buf = trans.read_buf(cx, &[self.header_map(ag, 1)], &agf::AGF)?;
+        trans.note_group(ag);
+        Agf::new(ag, buf, &self.geometry)
+    }
+
+    /// Sees to it that the AGFL holds what the trees may need at the most, and not more. False
+    /// where the group has not enough for that. May park.
+    fn fill_list(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf) -> Result<bool> {
+        let features = self.geometry.features;
+        while agf.list_len() > agf.list_need(features) {
+            let block = self.list_take(cx, trans, agf)?;
+            if features.rmapbt() {
+                self.unmap(cx, trans, agf, Owner::special(owner::AG).record(block, 1))?;
+            }
+            self.put_free(cx, trans, agf, block, 1)?;
+            let place = AgBlock { ag: agf.ag, block };
+            trans.free_busy(place, 1);
+        }
+        while agf.list_len() < agf.list_need(features) {
+            let missing = agf.list_need(features) - agf.list_len();
+            let goal = AgBlock { ag: agf.ag, block: 0 };
+            let want =
+                Want { blocks: (1, missing), ..Want::block(goal, Owner::special(owner::AG)) };
+            let pick::Found::At(found) = self.pick(cx, trans, agf, &want, 1)? else {
+                return Ok(false);
+            };
+            let block = found.place.block;
+            self.carve(cx, trans, agf, block, found.len)?;
+            if features.rmapbt() {
+                let record = Owner::special(owner::AG).record(block, found.len);
+                self.map(cx, trans, agf, record)?;
+            }
+            for block in block..block + found.len {
+                self.list_put(cx, trans, agf, block)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// What the superblock's counter of free blocks should say. May park.
+    ///
+    /// # Errors
+    /// A header that fails a check; what the device says.
+    pub fn count_free(&self, cx: &mut Cx) -> Result<u64> {
+        self.each_agf(cx, |_, _| ())
+    }
+
+    /// Shows the AGF of each group; answers the blocks that are free, in an AGFL, or in free-space
+    /// trees.
+    fn each_agf(&self, cx: &mut Cx, look: impl Fn(&Space, &Agf)) -> Result<u64> {
+        let mut total = 0;
+        for ag in 0..self.geometry.ag_count {
+            let buf = self.log.bufs().read(cx, &[self.header_map(ag, 1)], &agf::AGF)?;
+            total += u64::from(buf.with(|data| agf::all_free(data, ag, &self.geometry))?);
+            look(self, &Agf::unlocked(ag, &buf));
+        }
+        Ok(total)
+    }
+
+    /// Group and block.
+    pub fn split(&self, block: FsBlock) -> AgBlock {
+        self.geometry.split(block)
+    }
+}
+
+/// Free space and the reverse map; the maps of files and reference counts have owners of their own.
+impl IntentFinisher for Space {
+    fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
+        Space::finish(self, cx, trans, work)
+    }
+}

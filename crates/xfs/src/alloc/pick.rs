@@ -1,0 +1,205 @@
+//! Which free extent an allocation takes.
+//!
+//! Near the goal if there is one in this group: the extent that holds it, else the next ones on
+//! both sides. Otherwise the shortest extent that is long enough, the one with the lowest address
+//! of these; where none is, the longest.
+
+use rt::Cx;
+
+use super::busy::first_busy;
+use super::store::AgfTree;
+use super::{Agf, Allocated, Space, Want};
+use crate::error::Result;
+use crate::format::AgBlock;
+use crate::format::record::FreeExtent;
+use crate::trans::Trans;
+use crate::tree::{Cursor, Tree};
+
+/// Extents on each side of the goal that are looked at, and those of a length.
+const NEAR_MAX: usize = 16;
+const SIZES_MAX: usize = 64;
+
+/// The outcome of a search in one group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    At(Allocated),
+    /// Nothing but what is busy.
+    OnlyBusy,
+    Nothing,
+}
+
+/// The best piece so far.
+struct Search<'a> {
+    ag: u32,
+    want: &'a Want,
+    least: u32,
+    /// Blocks that may be taken at the most, so that the group keeps its reserve.
+    limit: u32,
+    best: Option<(u32, u32)>,
+    busy: bool,
+}
+
+impl Search<'_> {
+    fn most(&self) -> u32 {
+        self.want.blocks.1.min(self.limit)
+    }
+
+    fn satisfied(&self) -> bool {
+        self.best.is_some_and(|(_, len)| len >= self.most())
+    }
+
+    /// Looks at the blocks `start..end`, which are free.
+    fn consider(&mut self, trans: &Trans, start: u32, end: u32) {
+        let mut at = start;
+        while at < end && !self.satisfied() {
+            let busy = match self.want.metadata {
+                true => None,
+                false => first_busy(trans, self.ag, at, end),
+            };
+            let stop = busy.map_or(end, |(first, _)| first.max(at));
+            let first = at.next_multiple_of(self.want.align);
+            if first < stop {
+                let len = (stop - first).min(self.most());
+                if len >= self.least && self.best.is_none_or(|(_, best)| len > best) {
+                    self.best = Some((first, len));
+                }
+            }
+            self.busy |= busy.is_some();
+            at = busy.map_or(end, |(_, behind)| behind);
+        }
+    }
+
+    fn found(&self) -> Found {
+        match self.best {
+            Some((block, len)) => {
+                Found::At(Allocated { place: AgBlock { ag: self.ag, block }, len })
+            }
+            None if self.busy => Found::OnlyBusy,
+            None => Found::Nothing,
+        }
+    }
+}
+
+/// Shows up to `most` free extents from the cursor on, forward or backward, while `look` wants
+/// more.
+fn scan(
+    cx: &mut Cx,
+    trans: &mut Trans,
+    tree: &mut Tree<'_, AgfTree<'_>>,
+    cursor: Option<Cursor>,
+    (forward, most): (bool, usize),
+    look: &mut dyn FnMut(&Trans, FreeExtent) -> bool,
+) -> Result<()> {
+    let Some(mut cursor) = cursor else { return Ok(()) };
+    for _ in 0..most {
+        let more = look(trans, FreeExtent::read(&tree.record(&cursor)));
+        let moved = more
+            && match forward {
+                true => tree.next(cx, trans, &mut cursor)?,
+                false => tree.prev(cx, trans, &mut cursor)?,
+            };
+        if !moved {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Space {
+    /// An extent of `least` blocks or more, as near to what is wanted as this group has it.
+    pub(super) fn pick(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        want: &Want,
+        least: u32,
+    ) -> Result<Found> {
+        let kept = if want.metadata { 0 } else { self.reserve_of(agf) };
+        let limit = agf.free().saturating_sub(kept);
+        if limit < least {
+            return Ok(Found::Nothing);
+        }
+        let mut search = Search { ag: agf.ag, want, least, limit, best: None, busy: false };
+        if want.goal.ag == agf.ag && want.goal.block > 0 {
+            self.near(cx, trans, agf, &mut search)?;
+            if search.best.is_some() {
+                return Ok(search.found());
+            }
+        }
+        self.long_enough(cx, trans, agf, &mut search)?;
+        if search.best.is_none() {
+            self.longest(cx, trans, agf, &mut search)?;
+        }
+        Ok(search.found())
+    }
+
+    /// Looks around the goal.
+    fn near(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        search: &mut Search<'_>,
+    ) -> Result<()> {
+        let goal = search.want.goal.block;
+        let mut store = self.by_block(agf);
+        let mut tree = Tree::new(&mut store);
+        let order = [u64::from(goal), 0, 0];
+        let below = tree.find_le(cx, trans, order)?;
+        if let Some(cursor) = &below {
+            let extent = FreeExtent::read(&tree.record(cursor));
+            search.consider(trans, goal.max(extent.start), extent.start + extent.len);
+        }
+        let above = tree.find_ge(cx, trans, [order[0] + 1, 0, 0])?;
+        for (cursor, forward) in [(above, true), (below, false)] {
+            scan(cx, trans, &mut tree, cursor, (forward, NEAR_MAX), &mut |trans, extent| {
+                search.consider(trans, extent.start, extent.start + extent.len);
+                !search.satisfied()
+            })?;
+            if search.satisfied() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the shortest extents that are long enough.
+    fn long_enough(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        search: &mut Search<'_>,
+    ) -> Result<()> {
+        let mut store = self.by_size(agf);
+        let mut tree = Tree::new(&mut store);
+        let order = [u64::from(search.most()), 0, 0];
+        let cursor = tree.find_ge(cx, trans, order)?;
+        scan(cx, trans, &mut tree, cursor, (true, SIZES_MAX), &mut |trans, extent| {
+            search.consider(trans, extent.start, extent.start + extent.len);
+            !search.satisfied()
+        })
+    }
+
+    /// Looks at the longest extents, as long as they are long enough for the least.
+    fn longest(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        search: &mut Search<'_>,
+    ) -> Result<()> {
+        let mut store = self.by_size(agf);
+        let mut tree = Tree::new(&mut store);
+        let cursor = tree.find_le(cx, trans, [u64::MAX; 3])?;
+        scan(cx, trans, &mut tree, cursor, (false, SIZES_MAX), &mut |trans, extent| {
+            let hopeless =
+                extent.len < search.least || search.best.is_some_and(|(_, len)| extent.len <= len);
+            if !hopeless {
+                search.consider(trans, extent.start, extent.start + extent.len);
+            }
+            !hopeless && !search.satisfied()
+        })
+    }
+}

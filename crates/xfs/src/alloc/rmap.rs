@@ -1,0 +1,234 @@
+//! The reverse map: who owns which blocks of a group.
+//!
+//! Records of one owner that continue each other are one record. Blocks that files share have a
+//! record for each of them, so that records may overlap.
+//!
+//! Source: "XFS Algorithms and Data Structures", chapter on the reverse mapping btree.
+
+use rt::Cx;
+
+use super::store::AgfTree;
+use super::{Agf, Space};
+use crate::error::Result;
+use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap, owner};
+use crate::format::{AgBlock, Kind};
+use crate::trans::Trans;
+use crate::tree::Tree;
+use crate::tree::key::record_order;
+
+/// Who owns an extent, and as what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    /// An inode, or one of [`owner`].
+    pub owner: u64,
+    /// Block in the fork of its first block, with the flags in the high bits.
+    pub offset: u64,
+}
+
+impl Owner {
+    /// One that is no inode.
+    pub fn special(owner: u64) -> Owner {
+        Owner { owner, offset: 0 }
+    }
+
+    /// A block of an inode's block map.
+    pub fn block_map(ino: u64, attr: bool) -> Owner {
+        Owner { owner: ino, offset: RMAP_BMBT | if attr { RMAP_ATTR_FORK } else { 0 } }
+    }
+
+    /// A piece of an inode's fork.
+    pub fn fork(ino: u64, attr: bool, offset: u64, unwritten: bool) -> Owner {
+        let attr = if attr { RMAP_ATTR_FORK } else { 0 };
+        let unwritten = if unwritten { RMAP_UNWRITTEN } else { 0 };
+        Owner { owner: ino, offset: offset | attr | unwritten }
+    }
+
+    /// Whether its blocks have a place in a fork.
+    pub fn has_offset(self) -> bool {
+        has_offset(&self.record(0, 1))
+    }
+
+    /// Its record for an extent.
+    pub fn record(self, start: u32, len: u32) -> Rmap {
+        Rmap { start, len, owner: self.owner, offset: self.offset }
+    }
+}
+
+const FLAGS: u64 = RMAP_ATTR_FORK | RMAP_BMBT | RMAP_UNWRITTEN;
+
+fn has_offset(record: &Rmap) -> bool {
+    owner::is_inode(record.owner) && record.offset & RMAP_BMBT == 0
+}
+
+/// Whether `next` continues `record`.
+fn joins(record: &Rmap, next: &Rmap) -> bool {
+    let offset = if has_offset(record) { u64::from(record.len) } else { 0 };
+    record.owner == next.owner
+        && record.start + record.len == next.start
+        && record.offset & FLAGS == next.offset & FLAGS
+        && record.offset + offset == next.offset
+}
+
+/// Whether `part` lies within `whole`, as the same thing.
+fn covers(whole: &Rmap, part: &Rmap) -> bool {
+    let within = whole.start <= part.start && part.start + part.len <= whole.start + whole.len;
+    let skip = u64::from(part.start.wrapping_sub(whole.start));
+    let offset = if has_offset(whole) { whole.offset + skip } else { whole.offset };
+    within && whole.owner == part.owner && offset == part.offset
+}
+
+/// What deferred work on the reverse map asks for, as the log holds it.
+mod op {
+    pub const MAP: u32 = 1;
+    pub const MAP_SHARED: u32 = 2;
+    pub const UNMAP: u32 = 3;
+    pub const UNMAP_SHARED: u32 = 4;
+    pub const CONVERT: u32 = 5;
+    pub const CONVERT_SHARED: u32 = 6;
+    pub const ALLOC: u32 = 7;
+    pub const FREE: u32 = 8;
+    pub const MASK: u32 = 0xff;
+    pub const ATTR_FORK: u32 = 1 << 31;
+    pub const BMBT: u32 = 1 << 30;
+    pub const UNWRITTEN: u32 = 1 << 29;
+}
+
+/// The flags of deferred work that maps or unmaps (`map`) what `owner` says.
+pub(crate) fn work_flags(owner: Owner, map: bool) -> u32 {
+    let flag = |bit: u64, flag: u32| if owner.offset & bit != 0 { flag } else { 0 };
+    let op = if map { op::MAP } else { op::UNMAP };
+    op | flag(RMAP_ATTR_FORK, op::ATTR_FORK)
+        | flag(RMAP_BMBT, op::BMBT)
+        | flag(RMAP_UNWRITTEN, op::UNWRITTEN)
+}
+
+fn bytes(record: &Rmap) -> [u8; 24] {
+    let mut data = [0; 24];
+    record.write(&mut data);
+    data
+}
+
+impl Space {
+    fn rmap_tree<'a>(&'a self, agf: &'a Agf) -> AgfTree<'a> {
+        AgfTree { space: self, agf, kind: Kind::Rmap }
+    }
+
+    /// The records that have a block in `start..=last`, in order.
+    pub(crate) fn owners(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        (start, last): (u32, u32),
+    ) -> Result<Vec<Rmap>> {
+        let mut store = self.rmap_tree(agf);
+        let records = Tree::new(&mut store).overlapping(cx, trans, (start, last))?;
+        Ok(records.iter().map(|record| Rmap::read(record)).collect())
+    }
+
+    fn delete_record(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf, old: &Rmap) -> Result<()> {
+        let mut store = self.rmap_tree(agf);
+        let mut tree = Tree::new(&mut store);
+        match tree.find(cx, trans, record_order(Kind::Rmap, &bytes(old)))? {
+            Some(cursor) => tree.delete(cx, trans, cursor),
+            None => Err(tree.broken("a record vanished")),
+        }
+    }
+
+    fn resize_record(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        (old, len): (&Rmap, u32),
+    ) -> Result<()> {
+        let mut store = self.rmap_tree(agf);
+        let mut tree = Tree::new(&mut store);
+        match tree.find(cx, trans, record_order(Kind::Rmap, &bytes(old)))? {
+            Some(cursor) => tree.update(trans, &cursor, &bytes(&Rmap { len, ..*old })),
+            None => return Err(tree.broken("a record vanished")),
+        }
+        Ok(())
+    }
+
+    fn insert_record(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf, new: &Rmap) -> Result<()> {
+        let mut store = self.rmap_tree(agf);
+        Tree::new(&mut store).insert(cx, trans, &bytes(new))
+    }
+
+    /// Notes an owner of blocks. Nothing where the file system keeps no reverse map. May park.
+    ///
+    /// # Errors
+    /// What the tree says.
+    pub(crate) fn map(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf, new: Rmap) -> Result<()> {
+        if !self.geometry.features.rmapbt() {
+            return Ok(());
+        }
+        let around = (new.start.saturating_sub(1), new.start + new.len);
+        let near = self.owners(cx, trans, agf, around)?;
+        let left = near.iter().find(|record| joins(record, &new));
+        let right = near.iter().find(|record| joins(&new, record));
+        let more = right.map_or(0, |right| right.len);
+        if let Some(right) = right {
+            self.delete_record(cx, trans, agf, right)?;
+        }
+        match left {
+            Some(left) => self.resize_record(cx, trans, agf, (left, left.len + new.len + more)),
+            None => self.insert_record(cx, trans, agf, &Rmap { len: new.len + more, ..new }),
+        }
+    }
+
+    /// Notes that an owner has blocks no more. Nothing where the file system keeps no reverse map.
+    /// May park.
+    ///
+    /// # Errors
+    /// Where it did not own them; what the tree says.
+    pub(crate) fn unmap(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf, old: Rmap) -> Result<()> {
+        if !self.geometry.features.rmapbt() {
+            return Ok(());
+        }
+        let end = old.start + old.len;
+        let owners = self.owners(cx, trans, agf, (old.start, end - 1))?;
+        let Some(whole) = owners.iter().find(|record| covers(record, &old)).copied() else {
+            return Err(Tree::new(&mut self.rmap_tree(agf)).broken("an owner is not known"));
+        };
+        let behind = whole.start + whole.len - end;
+        if whole.start == old.start {
+            self.delete_record(cx, trans, agf, &whole)?;
+        } else {
+            self.resize_record(cx, trans, agf, (&whole, old.start - whole.start))?;
+        }
+        if behind > 0 {
+            let skip = u64::from(end - whole.start);
+            let offset = if has_offset(&whole) { whole.offset + skip } else { whole.offset };
+            let rest = Rmap { start: end, len: behind, offset, ..whole };
+            self.insert_record(cx, trans, agf, &rest)?;
+        }
+        Ok(())
+    }
+
+    /// Carries out deferred work, as the log holds it.
+    pub(super) fn finish_rmap(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        (flags, owner, place, len): (u32, Owner, AgBlock, u32),
+    ) -> Result<()> {
+        let bit = |flag: u32, bit: u64| if flags & flag != 0 { bit } else { 0 };
+        let kind = bit(op::ATTR_FORK, RMAP_ATTR_FORK) | bit(op::BMBT, RMAP_BMBT);
+        let offset = owner.offset & !FLAGS | kind | bit(op::UNWRITTEN, RMAP_UNWRITTEN);
+        let record = Owner { offset, ..owner }.record(place.block, len);
+        match flags & op::MASK {
+            op::MAP | op::MAP_SHARED | op::ALLOC => self.map(cx, trans, agf, record),
+            op::UNMAP | op::UNMAP_SHARED | op::FREE => self.unmap(cx, trans, agf, record),
+            op::CONVERT | op::CONVERT_SHARED => {
+                // The flags tell how it was.
+                let new = Rmap { offset: record.offset ^ RMAP_UNWRITTEN, ..record };
+                self.unmap(cx, trans, agf, record)?;
+                self.map(cx, trans, agf, new)
+            }
+            _ => Err(Tree::new(&mut self.rmap_tree(agf)).broken("an operation is not known")),
+        }
+    }
+}

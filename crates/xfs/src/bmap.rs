@@ -1,0 +1,228 @@
+//! The map from blocks of a fork to blocks of the file system.
+//!
+//! Both forms, the list in the inode and the btree, become one sorted list in memory when the fork
+//! is first looked into, as in Linux.
+
+#[allow(dead_code, reason = "the write side of files builds on it")]
+pub(crate) mod edit;
+#[cfg(test)]
+mod edit_tests;
+
+use base::{FsBlock, Ino};
+use rt::Cx;
+
+use crate::fault::Fault;
+use crate::format::btree::{MapRoot, Node};
+use crate::format::extent::{self, EXTENT_SIZE, Extent};
+use crate::format::inode::ForkFormat;
+use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind};
+use crate::meta::{Reader, Want};
+
+/// The fork of an inode that a function works on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Which {
+    /// Content.
+    Data,
+    /// Attributes.
+    Attr,
+}
+
+/// A fork in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Fork {
+    /// Its form.
+    pub format: ForkFormat,
+    /// Its bytes in the inode: content of local form, list or root.
+    pub bytes: Vec<u8>,
+    /// Extents that the inode says it has.
+    pub count: u64,
+    /// The extents, once they were read; without any in local form.
+    pub extents: Option<Vec<Extent>>,
+}
+
+/// Where a run of a fork's blocks lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mapped {
+    /// The first block; `None` in a hole.
+    pub start: Option<FsBlock>,
+    /// Allocated and never written.
+    pub unwritten: bool,
+    /// Blocks, at least 1.
+    pub count: u64,
+}
+
+/// Where the blocks from `offset` on lie, as far as they lie together, `want` at the most.
+pub(crate) fn lookup(extents: &[Extent], offset: u64, want: u64) -> Mapped {
+    let next = extents.partition_point(|extent| extent.end() <= offset);
+    let want = want.max(1);
+    match extents.get(next) {
+        Some(extent) if extent.offset <= offset => {
+            let skip = offset - extent.offset;
+            Mapped {
+                start: Some(extent.start + skip),
+                unwritten: extent.unwritten,
+                count: (u64::from(extent.count) - skip).min(want),
+            }
+        }
+        Some(extent) => {
+            Mapped { start: None, unwritten: false, count: (extent.offset - offset).min(want) }
+        }
+        None => Mapped { start: None, unwritten: false, count: want },
+    }
+}
+
+/// The runs of blocks that hold the fork's blocks `offset..offset + count`. None where one of them
+/// has no block or was never written.
+pub(crate) fn runs(extents: &[Extent], offset: u64, count: u64) -> Option<Vec<(FsBlock, u32)>> {
+    let (mut runs, mut at) = (Vec::with_capacity(1), offset);
+    while at < offset + count {
+        let mapped = lookup(extents, at, offset + count - at);
+        let start = mapped.start.filter(|_| !mapped.unwritten)?;
+        runs.push((start, mapped.count as u32));
+        at += mapped.count;
+    }
+    Some(runs)
+}
+
+/// Adds extents in order, each checked alone and against the one before.
+struct Collector<'a> {
+    geometry: &'a Geometry,
+    extents: Vec<Extent>,
+    limit: u64,
+    at: At,
+}
+
+impl Collector<'_> {
+    fn push(&mut self, extent: Extent, at: At) -> Result<(), Corrupt> {
+        extent.check(self.geometry, at)?;
+        let end = self.extents.last().map_or(0, Extent::end);
+        if extent.offset < end {
+            return Err(CorruptKind::ExtentOrder { offset: extent.offset, end }.at(at));
+        }
+        let (found, expected) = (self.extents.len() as u64 + 1, self.limit);
+        if found > expected {
+            return Err(CorruptKind::ExtentCount { found, expected }.at(self.at));
+        }
+        self.extents.push(extent);
+        Ok(())
+    }
+}
+
+impl Fork {
+    /// The fork without its extents read.
+    pub fn new(format: ForkFormat, bytes: Vec<u8>, count: u64) -> Fork {
+        let extents = matches!(format, ForkFormat::Local | ForkFormat::Device).then(Vec::new);
+        Fork { format, bytes, count, extents }
+    }
+}
+
+impl Reader {
+    /// Reads the extents of a fork, sorted and checked. `visit` sees each block of a btree. May
+    /// wait for the device.
+    ///
+    /// # Errors
+    /// The first check that fails; the device failed.
+    pub fn read_extents(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        fork: &Fork,
+        visit: &mut dyn FnMut(FsBlock),
+    ) -> Result<Vec<Extent>, Fault> {
+        let at = At::Inode(ino);
+        let mut out =
+            Collector { geometry: &self.geometry, extents: Vec::new(), limit: fork.count, at };
+        match fork.format {
+            ForkFormat::Local | ForkFormat::Device => {}
+            ForkFormat::Extents => {
+                let bytes = fork.count as usize * EXTENT_SIZE;
+                let kind = CorruptKind::Short { what: "list of extents", bytes };
+                let data = fork.bytes.get(..bytes).ok_or_else(|| kind.at(at))?;
+                extent::list(data).try_for_each(|extent| out.push(extent, at))?;
+            }
+            ForkFormat::Btree => {
+                let root = MapRoot::parse(&fork.bytes, at)?;
+                let mut left = self.geometry.blocks_count;
+                for index in 0..root.len() {
+                    let (block, level) = (root.pointer(index), root.level - 1);
+                    let mut walk = Walk { ino, left: &mut left, visit };
+                    self.walk(cx, FsBlock(block), level, &mut walk, &mut out)?;
+                }
+            }
+        }
+        let (found, expected) = (out.extents.len() as u64, fork.count);
+        if found != expected {
+            return Err(CorruptKind::ExtentCount { found, expected }.at(at).into());
+        }
+        Ok(out.extents)
+    }
+
+    /// Reads the subtree below `block`.
+    fn walk(
+        &self,
+        cx: &mut Cx,
+        block: FsBlock,
+        level: u16,
+        walk: &mut Walk<'_>,
+        out: &mut Collector<'_>,
+    ) -> Result<(), Fault> {
+        let (ino, what) = (walk.ino, Kind::Bmap.name());
+        let at = At::Block(self.geometry.sector(block).0);
+        if !self.geometry.extent_valid(block, 1) {
+            let kind = CorruptKind::BtreePointer { what, index: 0, block: block.0 };
+            return Err(kind.at(At::Inode(ino)).into());
+        }
+        *walk.left = walk
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| CorruptKind::BtreeLoop { what }.at(At::Inode(ino)))?;
+        (walk.visit)(block);
+        let want = Want { kinds: &[Kind::Bmap], owner: Some(ino.0), at };
+        let (_, data) = self.read(cx, &[(block, 1)], &want)?;
+        let node = Node::parse_trusted(Kind::Bmap, &data, Some(level), at)?;
+        if level == 0 {
+            for index in 0..node.len() {
+                out.push(Extent::read(node.record(index)), at)?;
+            }
+            return Ok(());
+        }
+        for index in 0..node.len() {
+            self.walk(cx, FsBlock(node.pointer(index)), level - 1, walk, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// One walk over a tree.
+struct Walk<'a> {
+    ino: Ino,
+    /// Blocks that may still come: a tree has no more than the file system.
+    left: &'a mut u64,
+    visit: &'a mut dyn FnMut(FsBlock),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lookups_tell_extents_and_holes() {
+        let extent = |offset, start, count, unwritten| Extent {
+            offset,
+            start: FsBlock(start),
+            count,
+            unwritten,
+        };
+        let list = [extent(2, 100, 3, false), extent(5, 200, 2, true), extent(10, 300, 1, false)];
+        let mapped = |offset, want| lookup(&list, offset, want);
+        assert_eq!(mapped(0, 9), Mapped { start: None, unwritten: false, count: 2 });
+        assert_eq!(mapped(3, 9).start, Some(FsBlock(101)));
+        assert_eq!(mapped(3, 9).count, 2);
+        assert!(mapped(6, 9).unwritten);
+        assert_eq!(mapped(7, 9).count, 3);
+        assert_eq!(mapped(11, 9).count, 9);
+        assert_eq!(runs(&list, 2, 3), Some(vec![(FsBlock(100), 3)]));
+        assert_eq!(runs(&list, 4, 2), None);
+        assert_eq!(runs(&list, 9, 2), None);
+    }
+}

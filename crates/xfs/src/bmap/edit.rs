@@ -1,0 +1,355 @@
+//! Changing the map of a fork: extents are added and taken out, and the map takes the form that
+//! holds them, a list in the inode or a btree.
+
+use base::{FsBlock, Ino};
+use rt::Cx;
+
+use super::{Fork, Which};
+use crate::alloc::{Owner, Space, Want};
+use crate::buf::BufMap;
+use crate::error::Result;
+use crate::format::btree::{self, MapRoot};
+use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
+use crate::format::inode::ForkFormat;
+use crate::format::{AgBlock, At, Expect, Kind};
+use crate::trans::Trans;
+use crate::trans::intent::Work;
+use crate::tree::{Store, Tree, key};
+
+/// A fork whose map is changed in a transaction. The caller holds the inode's locks, has read the
+/// extents, and logs the inode afterwards: core and fork.
+pub(crate) struct MapEdit<'a> {
+    pub space: &'a Space,
+    pub ino: Ino,
+    pub which: Which,
+    pub fork: &'a mut Fork,
+    /// Blocks of the inode, those of btrees included.
+    pub blocks: &'a mut u64,
+    /// Where blocks of the btree should lie.
+    pub near: AgBlock,
+}
+
+/// The btree below a root in the inode.
+struct MapTree<'a> {
+    space: &'a Space,
+    ino: Ino,
+    which: Which,
+    root: &'a mut Vec<u8>,
+    blocks: &'a mut u64,
+    near: AgBlock,
+}
+
+impl MapTree<'_> {
+    fn owner(&self) -> Owner {
+        Owner::block_map(self.ino.0, self.which == Which::Attr)
+    }
+}
+
+impl Store for MapTree<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Bmap
+    }
+
+    fn block_size(&self) -> usize {
+        self.space.geometry.block_size as usize
+    }
+
+    fn root(&self) -> (u64, u32) {
+        (u64::MAX, u32::from(crate::format::u16_at(self.root, 0)) + 1)
+    }
+
+    fn set_root(&mut self, _trans: &mut Trans, _block: u64, levels: u32) {
+        crate::format::put_u16(self.root, 0, levels as u16 - 1);
+    }
+
+    fn map(&self, block: u64) -> BufMap {
+        self.space.block_map(self.space.geometry.split(FsBlock(block)))
+    }
+
+    fn expect(&self, block: u64) -> Expect {
+        self.space.geometry.expect(self.map(block).daddr, Some(self.ino.0))
+    }
+
+    fn at(&self, _block: u64) -> At {
+        At::Inode(self.ino)
+    }
+
+    fn allocate(&mut self, cx: &mut Cx, trans: &mut Trans, near: u64) -> Result<u64> {
+        let near = match self.space.geometry.block_valid(FsBlock(near)) {
+            true => self.space.geometry.split(FsBlock(near)),
+            false => self.near,
+        };
+        let want = Want { this_group: false, ..Want::block(near, self.owner()) };
+        let found = self.space.allocate_metadata(cx, trans, &want)?;
+        *self.blocks += 1;
+        Ok(self.space.geometry.join(found.place).0)
+    }
+
+    fn free(&mut self, _cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()> {
+        *self.blocks -= 1;
+        let Owner { owner, offset } = self.owner();
+        trans.defer(Work::Free { start: block, len: 1, owner: Some((owner, offset, 0)) });
+        Ok(())
+    }
+
+    fn inode_root(&mut self) -> Option<&mut Vec<u8>> {
+        Some(self.root)
+    }
+}
+
+fn record(extent: &Extent) -> [u8; EXTENT_SIZE] {
+    let mut data = [0; EXTENT_SIZE];
+    extent.write(&mut data);
+    data
+}
+
+/// Joins neighbours that continue each other.
+fn joined(extents: Vec<Extent>) -> Vec<Extent> {
+    let mut all: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in extents {
+        match all.last_mut() {
+            Some(last)
+                if last.joins(&extent)
+                    && u64::from(last.count) + u64::from(extent.count) <= COUNT_MAX =>
+            {
+                last.count += extent.count;
+            }
+            _ => all.push(extent),
+        }
+    }
+    all
+}
+
+/// The part of an extent within `offset..end`.
+fn part(extent: &Extent, offset: u64, end: u64) -> Extent {
+    let first = extent.offset.max(offset);
+    let count = (extent.end().min(end) - first) as u32;
+    Extent { offset: first, start: extent.start + (first - extent.offset), count, ..*extent }
+}
+
+impl MapEdit<'_> {
+    fn extents(&self) -> &[Extent] {
+        self.fork.extents.as_deref().expect("the extents were read")
+    }
+
+    /// Extents that the fork holds without a btree.
+    fn room(&self) -> usize {
+        self.fork.bytes.len() / EXTENT_SIZE
+    }
+
+    /// Puts an extent where the file has none, joined with its neighbours where they continue each
+    /// other. May park.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace) for the btree; what the device says.
+    ///
+    /// # Panics
+    /// Where the file has blocks there.
+    pub fn add(&mut self, cx: &mut Cx, trans: &mut Trans, extent: Extent) -> Result<()> {
+        let at = self.extents().partition_point(|known| known.end() <= extent.offset);
+        let next = self.extents().get(at);
+        assert!(next.is_none_or(|next| next.offset >= extent.end()), "{extent:?} has blocks");
+        let first = at.saturating_sub(1);
+        let last = (at + 1).min(self.extents().len());
+        let mut new = self.extents()[first..last].to_vec();
+        new.insert(at - first, extent);
+        self.splice(cx, trans, first..last, joined(new))
+    }
+
+    /// Takes blocks out of the map; answers the extents that lay there, which the caller frees. May
+    /// park.
+    ///
+    /// # Errors
+    /// As [`MapEdit::add`]: cutting an extent in two adds one.
+    pub fn remove(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        offset: u64,
+        count: u64,
+    ) -> Result<Vec<Extent>> {
+        let end = offset + count;
+        let first = self.extents().partition_point(|known| known.end() <= offset);
+        let last = self.extents().partition_point(|known| known.offset < end);
+        let old = self.extents()[first..last].to_vec();
+        let (mut left, mut gone) = (Vec::new(), Vec::new());
+        for extent in &old {
+            gone.push(part(extent, offset, end));
+            if extent.offset < offset {
+                left.push(part(extent, extent.offset, offset));
+            }
+            if extent.end() > end {
+                left.push(part(extent, end, extent.end()));
+            }
+        }
+        if !gone.is_empty() {
+            self.splice(cx, trans, first..last, left)?;
+        }
+        Ok(gone)
+    }
+
+    /// Marks blocks as written, or as unwritten. May park.
+    ///
+    /// # Errors
+    /// As [`MapEdit::add`].
+    pub fn convert(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (offset, count): (u64, u64),
+        unwritten: bool,
+    ) -> Result<Vec<Extent>> {
+        let end = offset + count;
+        let first = self.extents().partition_point(|known| known.end() <= offset);
+        let last = self.extents().partition_point(|known| known.offset < end);
+        let (from, upto) = (first.saturating_sub(1), (last + 1).min(self.extents().len()));
+        let (mut new, mut changed) = (Vec::new(), Vec::new());
+        for extent in self.extents()[from..upto].iter().copied() {
+            let inside = extent.offset < end && extent.end() > offset;
+            if !inside || extent.unwritten == unwritten {
+                new.push(extent);
+                continue;
+            }
+            let middle = part(&extent, offset, end);
+            changed.push(middle);
+            if extent.offset < offset {
+                new.push(part(&extent, extent.offset, offset));
+            }
+            new.push(Extent { unwritten, ..middle });
+            if extent.end() > end {
+                new.push(part(&extent, end, extent.end()));
+            }
+        }
+        if !changed.is_empty() {
+            self.splice(cx, trans, from..upto, joined(new))?;
+        }
+        Ok(changed)
+    }
+
+    /// Puts `new` in the place of a run of extents, in memory and in the inode or the btree.
+    fn splice(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        range: std::ops::Range<usize>,
+        new: Vec<Extent>,
+    ) -> Result<()> {
+        let total = self.extents().len() - range.len() + new.len();
+        let old = self.extents()[range.clone()].to_vec();
+        if self.fork.format == ForkFormat::Extents && total > self.room() {
+            self.make_tree(cx, trans)?;
+        }
+        if self.fork.format == ForkFormat::Btree {
+            self.splice_tree(cx, trans, &old, &new)?;
+        }
+        self.fork.extents.as_mut().expect("the extents were read").splice(range, new);
+        self.fork.count = total as u64;
+        if self.fork.format == ForkFormat::Btree {
+            self.make_list(cx, trans)?;
+        }
+        if self.fork.format == ForkFormat::Extents {
+            self.write_list();
+        }
+        Ok(())
+    }
+
+    fn tree(&mut self) -> MapTree<'_> {
+        MapTree {
+            space: self.space,
+            ino: self.ino,
+            which: self.which,
+            root: &mut self.fork.bytes,
+            blocks: self.blocks,
+            near: self.near,
+        }
+    }
+
+    fn splice_tree(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        old: &[Extent],
+        new: &[Extent],
+    ) -> Result<()> {
+        let mut store = self.tree();
+        let mut tree = Tree::new(&mut store);
+        let mut wanted = new.iter().peekable();
+        for extent in old {
+            let order = [extent.offset, 0, 0];
+            let Some(cursor) = tree.find(cx, trans, order)? else {
+                return Err(tree.broken("an extent is missing"));
+            };
+            // The same place in the order: changed where it is. New ones in front of it first.
+            while let Some(front) = wanted.next_if(|new| new.offset < extent.offset) {
+                if !old.iter().any(|old| old.offset == front.offset) {
+                    tree.insert(cx, trans, &record(front))?;
+                }
+            }
+            match wanted.next_if(|new| new.offset == extent.offset) {
+                Some(same) if same == extent => {}
+                Some(same) => {
+                    let cursor = tree.find(cx, trans, order)?.unwrap_or(cursor);
+                    tree.update(trans, &cursor, &record(same));
+                }
+                None => {
+                    let cursor = tree.find(cx, trans, order)?.unwrap_or(cursor);
+                    tree.delete(cx, trans, cursor)?;
+                }
+            }
+        }
+        for extent in wanted {
+            tree.insert(cx, trans, &record(extent))?;
+        }
+        Ok(())
+    }
+
+    /// The list becomes a btree of one leaf.
+    fn make_tree(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
+        let records: Vec<_> = self.extents().iter().map(record).collect();
+        let first = self.extents().first().map_or(0, |extent| extent.offset);
+        let mut store = self.tree();
+        let block = store.allocate(cx, trans, u64::MAX)?;
+        let (map, expect) = (store.map(block), store.expect(block));
+        let buf = trans.get_buf(cx, &[map], key::ops(Kind::Bmap))?;
+        buf.zero();
+        buf.with_mut(|data| {
+            btree::init(Kind::Bmap, data, 0, &expect);
+            btree::set_len(data, records.len());
+            let shape = btree::Shape::of(Kind::Bmap);
+            for (index, record) in records.iter().enumerate() {
+                let at = shape.record_at(index);
+                data[at..at + EXTENT_SIZE].copy_from_slice(record);
+            }
+        });
+        let used = btree::LONG_HEADER + records.len() * EXTENT_SIZE;
+        trans.log_buf(&buf, 0, used - 1);
+        self.fork.bytes.fill(0);
+        btree::emit_root(&mut self.fork.bytes, 1, &[(first, block)]);
+        self.fork.format = ForkFormat::Btree;
+        Ok(())
+    }
+
+    /// A btree of one leaf becomes a list, where that has room.
+    fn make_list(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
+        let root = MapRoot::parse(&self.fork.bytes, At::Inode(self.ino))?;
+        if root.level > 1 || root.len() > 1 || self.extents().len() > self.room() {
+            return Ok(());
+        }
+        let block = root.pointer(0);
+        let mut store = self.tree();
+        let map = store.map(block);
+        let buf = trans.read_buf(cx, &[map], key::ops(Kind::Bmap))?;
+        trans.invalidate(&buf);
+        store.free(cx, trans, block)?;
+        self.fork.format = ForkFormat::Extents;
+        Ok(())
+    }
+
+    fn write_list(&mut self) {
+        let extents = self.fork.extents.as_deref().expect("the extents were read");
+        self.fork.bytes.fill(0);
+        for (extent, slot) in extents.iter().zip(self.fork.bytes.chunks_exact_mut(EXTENT_SIZE)) {
+            extent.write(slot);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A read-only fsck: every rule by name, nothing is changed.
+//!
+//! The passes: superblock and its copies; headers and btrees of each group; inodes with both forks,
+//! directories and attributes; then what only the whole shows: who owns each block, reverse
+//! mappings and reference counts, names and links, unlinked lists, counters.
+//!
+//! A pass that cannot read something says so and marks what follows from it as unknown, so that
+//! one damage is not reported many times.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::Ino;
+use block::{DeviceError, Queue};
+use rt::Cx;
+
+use crate::fault::Fault;
+use crate::format::record::Rmap;
+use crate::format::{At, Geometry, RawSuper};
+use crate::log::recovery;
+use crate::meta::Reader;
+use crate::mount::{self, MountError};
+
+mod attrs;
+mod blocks;
+mod da_tree;
+mod dirs;
+mod findings;
+mod groups;
+mod inodes;
+mod links;
+mod rule;
+mod summary;
+mod tree;
+
+pub use findings::{CheckReport, Finding};
+pub use rule::Rule;
+
+use findings::Findings;
+use groups::Group;
+
+/// Bytes of metadata that a check keeps in memory.
+const MEMORY: u64 = 64 << 20;
+
+/// How to check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CheckOptions {
+    /// How many findings to keep; the rest is counted.
+    pub findings_max: usize,
+}
+
+impl Default for CheckOptions {
+    fn default() -> CheckOptions {
+        CheckOptions { findings_max: 10_000 }
+    }
+}
+
+/// What is known of an inode in use.
+#[derive(Clone, Debug)]
+struct Known {
+    mode: u16,
+    links: u32,
+    /// Names found so far that point here.
+    names: u32,
+    /// A directory has a name for it.
+    named: bool,
+    /// The directory above, as a directory's own `..` says.
+    parent: Option<Ino>,
+    next_unlinked: u32,
+    /// Met on an unlinked list.
+    unlinked: bool,
+}
+
+/// One name of a directory.
+#[derive(Clone, Copy, Debug)]
+struct NameOf {
+    dir: Ino,
+    target: Ino,
+    file_type: crate::format::dir::FileType,
+}
+
+/// Everything that the passes share.
+struct Checker<'a> {
+    cx: &'a mut Cx,
+    reader: Reader,
+    raw: RawSuper,
+    findings: Findings,
+    groups: Vec<Group>,
+    /// Who says that he owns what, for each group.
+    claims: Vec<Vec<Rmap>>,
+    inodes: BTreeMap<u64, Known>,
+    names: Vec<NameOf>,
+    /// Some owners could not be read: unowned blocks prove nothing.
+    owners_unknown: bool,
+    /// Some directories could not be read: missing names prove nothing.
+    names_unknown: bool,
+    /// Blocks of forks' trees seen in one inode.
+    seen: BTreeSet<u64>,
+}
+
+/// Checks a file system without changing it. Parks on reads.
+///
+/// # Errors
+/// The device's first error. A broken file system is no error but findings.
+pub fn check(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    options: &CheckOptions,
+) -> Result<CheckReport, DeviceError> {
+    let mut findings = Findings::new(options.findings_max);
+    let (raw, geometry) = match mount::read_super(cx, queue) {
+        Ok(both) => both,
+        Err(MountError::Device(error)) => return Err(error),
+        Err(MountError::Corrupt(corrupt)) => {
+            findings.corrupt(&corrupt);
+            return Ok(findings.report());
+        }
+        Err(other) => {
+            findings.add(Rule::Feature, At::Super(0), other.to_string());
+            return Ok(findings.report());
+        }
+    };
+    if let Err(error) = mount::check_features(&geometry, true) {
+        findings.add(Rule::Feature, At::Super(0), error.to_string());
+        return Ok(findings.report());
+    }
+    let external = geometry.log_start.0 == 0;
+    if !external && !recovery::is_clean(cx, queue, &geometry)? {
+        let text = "the log holds changes that are not on the disk: replay it first";
+        findings.add(Rule::LogDirty, At::Log(0), text);
+        return Ok(findings.report());
+    }
+    let reader = mount::reader(queue, geometry, MEMORY);
+    let mut checker = Checker::new(cx, reader, raw, findings);
+    checker.backups()?;
+    checker.headers()?;
+    checker.inode_pass()?;
+    checker.block_pass();
+    checker.link_pass()?;
+    checker.summary();
+    Ok(checker.findings.report())
+}
+
+impl<'a> Checker<'a> {
+    fn new(cx: &'a mut Cx, reader: Reader, raw: RawSuper, findings: Findings) -> Checker<'a> {
+        let count = reader.geometry.ag_count as usize;
+        Checker {
+            cx,
+            reader,
+            raw,
+            findings,
+            groups: Vec::new(),
+            claims: vec![Vec::new(); count],
+            inodes: BTreeMap::new(),
+            names: Vec::new(),
+            owners_unknown: false,
+            names_unknown: false,
+            seen: BTreeSet::new(),
+        }
+    }
+
+    fn geometry(&self) -> Arc<Geometry> {
+        self.reader.geometry.clone()
+    }
+
+    /// The value, or a finding in its place.
+    fn keep<T>(&mut self, result: Result<T, Fault>) -> Result<Option<T>, DeviceError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(Fault::Device(error)) => Err(error),
+            Err(Fault::Corrupt(corrupt)) => {
+                self.findings.corrupt(&corrupt);
+                Ok(None)
+            }
+            Err(Fault::Unsupported(what)) => {
+                self.findings.add(Rule::Feature, At::Super(0), what);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Notes that somebody owns blocks of a group.
+    fn claim(&mut self, ag: u32, claim: Rmap) {
+        if let Some(list) = self.claims.get_mut(ag as usize) {
+            list.push(claim);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Attributes of an inode: well-formed, found by their hash, values that can be read.
+
+use block::DeviceError;
+
+use super::da_tree::DaTree;
+use super::inodes::Subject;
+use super::{Checker, Rule};
+use crate::format::attr::{AttrFlags, parse_sf};
+use crate::format::attr_leaf::{AttrLeaf, Value};
+use crate::format::extent::Extent;
+use crate::format::hash::hash;
+use crate::format::inode::ForkFormat;
+use crate::format::{At, Kind, remote};
+
+impl Checker<'_> {
+    /// Checks the attributes of an inode.
+    pub(super) fn attributes(&mut self, subject: &Subject) -> Result<(), DeviceError> {
+        let core = &subject.core;
+        if core.forkoff == 0 {
+            return Ok(());
+        }
+        if core.attr_format == ForkFormat::Local {
+            let bytes = subject.forks.attr.bytes.clone();
+            let parsed = parse_sf(&bytes, subject.at());
+            self.keep(parsed.map(drop).map_err(Into::into))?;
+            return Ok(());
+        }
+        let Some(list) = subject.attr.clone().filter(|list| !list.is_empty()) else {
+            return Ok(());
+        };
+        let (leaves, rule) = ([Kind::AttrLeaf], Rule::Attribute);
+        let tree = DaTree { ino: subject.ino, extents: &list, count: 1, leaves: &leaves, rule };
+        let mut values = Vec::new();
+        self.walk_da(&tree, 0, &mut |checker, (block, _, data)| {
+            let at = At::InodeBlock(subject.ino, *block);
+            match AttrLeaf::parse(data, at) {
+                Err(corrupt) => {
+                    let text = corrupt.kind.to_string();
+                    checker.findings.add(Rule::Attribute, corrupt.at, text);
+                    None
+                }
+                Ok(leaf) => checker.leaf(&leaf, at, &mut values),
+            }
+        })?;
+        for (block, len) in values {
+            self.remote_value(subject, &list, u64::from(block), u64::from(len))?;
+        }
+        Ok(())
+    }
+
+    /// Checks a leaf's attributes; answers its highest hash.
+    fn leaf(&mut self, leaf: &AttrLeaf<'_>, at: At, values: &mut Vec<(u32, u32)>) -> Option<u32> {
+        for attr in leaf.iter() {
+            // Parent pointers are found by another hash.
+            let usual = !attr.flags.contains(AttrFlags::PARENT);
+            if usual && attr.hash != hash(attr.name) {
+                let name = attr.name.escape_ascii();
+                let text = format!("attribute \"{name}\" has hash {:#010x}", attr.hash);
+                self.findings.add(Rule::Attribute, at, text);
+            }
+            if let Value::Remote { block, len } = attr.value
+                && !attr.flags.contains(AttrFlags::INCOMPLETE)
+            {
+                values.push((block, len));
+            }
+        }
+        // An empty leaf is left behind where attributes are being made.
+        leaf.len().checked_sub(1).map_or(Some(0), |last| Some(leaf.hash(last)))
+    }
+
+    fn remote_value(
+        &mut self,
+        subject: &Subject,
+        list: &[Extent],
+        mut block: u64,
+        len: u64,
+    ) -> Result<(), DeviceError> {
+        let mut read = 0;
+        while read < len {
+            let found = self.fork_block(subject.ino, list, block, 1, &[Kind::AttrRemote])?;
+            let Some((_, data)) = found else { return Ok(()) };
+            let at = At::InodeBlock(subject.ino, block);
+            let piece = remote::content(&data, read, at).map(|piece| piece.len() as u64);
+            let Some(bytes) = self.keep(piece.map_err(Into::into))? else { return Ok(()) };
+            if bytes == 0 || read + bytes > len {
+                let text = format!("piece of {bytes} bytes in a value of {len}");
+                self.findings.add(Rule::Attribute, at, text);
+                return Ok(());
+            }
+            (read, block) = (read + bytes, block + 1);
+        }
+        Ok(())
+    }
+}

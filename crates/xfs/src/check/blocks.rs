@@ -1,0 +1,193 @@
+//! Who owns each block: free space, double use, lost blocks; reverse mappings and reference counts
+//! against what the owners say.
+
+use super::{Checker, Rule};
+use crate::format::At;
+use crate::format::record::{
+    FreeExtent, RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Refcount, Rmap, owner,
+};
+
+/// What begins or ends at a block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    block: u32,
+    /// Ends come before beginnings.
+    begins: bool,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Free,
+    Owned,
+    Shared,
+}
+
+/// How many of each kind hold a run of blocks.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Holders {
+    free: u32,
+    owned: u32,
+    shared: u32,
+}
+
+fn is_data(claim: &Rmap) -> bool {
+    owner::is_inode(claim.owner) && claim.offset & (RMAP_ATTR_FORK | RMAP_BMBT) == 0
+}
+
+fn flags(claim: &Rmap) -> u64 {
+    claim.offset & (RMAP_ATTR_FORK | RMAP_BMBT | RMAP_UNWRITTEN)
+}
+
+/// Joins what one record could hold, and sorts as the reverse mapping tree does.
+fn normalise(mut list: Vec<Rmap>) -> Vec<Rmap> {
+    list.sort_unstable_by_key(|claim| (claim.owner, flags(claim), claim.offset, claim.start));
+    let mut out: Vec<Rmap> = Vec::with_capacity(list.len());
+    for claim in list {
+        if let Some(last) = out.last_mut() {
+            let offset = if owner::is_inode(claim.owner) && claim.offset & RMAP_BMBT == 0 {
+                last.offset.wrapping_add(u64::from(last.len))
+            } else {
+                last.offset
+            };
+            let touches = last.start.checked_add(last.len) == Some(claim.start);
+            if last.owner == claim.owner && touches && claim.offset == offset {
+                last.len += claim.len;
+                continue;
+            }
+        }
+        out.push(claim);
+    }
+    out.sort_unstable_by_key(|claim| (claim.key(), claim.len));
+    out
+}
+
+impl Checker<'_> {
+    /// Compares all claims of each group.
+    pub(super) fn block_pass(&mut self) {
+        for ag in 0..self.reader.geometry.ag_count {
+            let index = ag as usize;
+            if let Some(counts) = &self.groups[index].refcounts {
+                let staged = counts.iter().filter(|count| count.cow);
+                let claims = staged.map(|count| Rmap {
+                    start: count.start,
+                    len: count.len,
+                    owner: owner::COW,
+                    offset: 0,
+                });
+                self.claims[index].extend(claims);
+            }
+            let claims = std::mem::take(&mut self.claims[index]);
+            let free = self.groups[index].free.take();
+            let shared = self.sweep(ag, &claims, free.as_deref());
+            self.compare_refcounts(ag, shared);
+            self.compare_rmaps(ag, claims);
+        }
+    }
+
+    fn events(&self, claims: &[Rmap], free: Option<&[FreeExtent]>) -> Vec<Event> {
+        let reflink = self.reader.geometry.features.reflink();
+        let mut events = Vec::with_capacity(2 * claims.len());
+        let mut add = |start: u32, len: u32, what| {
+            events.push(Event { block: start, begins: true, what });
+            events.push(Event { block: start.saturating_add(len), begins: false, what });
+        };
+        for claim in claims {
+            let what = if reflink && is_data(claim) { What::Shared } else { What::Owned };
+            add(claim.start, claim.len, what);
+        }
+        for extent in free.into_iter().flatten() {
+            add(extent.start, extent.len, What::Free);
+        }
+        events.sort_unstable();
+        events
+    }
+
+    /// Goes over a group's blocks once; answers the runs that several files share.
+    fn sweep(&mut self, ag: u32, claims: &[Rmap], free: Option<&[FreeExtent]>) -> Vec<Refcount> {
+        let length = self.reader.geometry.ag_length(ag);
+        let events = self.events(claims, free);
+        let (mut holders, mut at, mut shared) = (Holders::default(), 0, Vec::new());
+        let mut index = 0;
+        while at < length {
+            while let Some(event) = events.get(index).filter(|event| event.block <= at) {
+                let slot = match event.what {
+                    What::Free => &mut holders.free,
+                    What::Owned => &mut holders.owned,
+                    What::Shared => &mut holders.shared,
+                };
+                *slot = if event.begins { *slot + 1 } else { *slot - 1 };
+                index += 1;
+            }
+            let end = events.get(index).map_or(length, |event| event.block).min(length);
+            self.judge(ag, at, end - at, holders, free.is_some());
+            if holders.shared > 1 {
+                push_shared(&mut shared, at, end - at, holders.shared);
+            }
+            at = end;
+        }
+        shared
+    }
+
+    fn judge(&mut self, ag: u32, start: u32, len: u32, holders: Holders, free_known: bool) {
+        let Holders { free, owned, shared } = holders;
+        let at = At::AgBlock(ag, start);
+        if free > 0 && owned + shared > 0 {
+            let text = format!("{len} blocks are free and in use");
+            self.findings.add(Rule::FreeInUse, at, text);
+        } else if owned > 1 || (owned == 1 && shared > 0) {
+            let text = format!("{len} blocks have {} owners", owned + shared);
+            self.findings.add(Rule::DoubleUse, at, text);
+        } else if free + owned + shared == 0 && free_known && !self.owners_unknown {
+            let text = format!("{len} blocks are neither free nor in use");
+            self.findings.add(Rule::LostBlocks, at, text);
+        }
+    }
+
+    fn compare_refcounts(&mut self, ag: u32, expected: Vec<Refcount>) {
+        let Some(found) = self.groups[ag as usize].refcounts.take() else { return };
+        if self.owners_unknown {
+            return;
+        }
+        let mut joined: Vec<Refcount> = Vec::new();
+        for count in found.iter().filter(|count| !count.cow) {
+            push_shared(&mut joined, count.start, count.len, count.refs);
+        }
+        if joined != expected {
+            let differs = joined.iter().zip(&expected).find(|(found, wanted)| found != wanted);
+            let text = match differs {
+                Some((found, wanted)) => format!("{found:?} should be {wanted:?}"),
+                None => format!("{} runs should be {}", joined.len(), expected.len()),
+            };
+            self.findings.add(Rule::ReferenceCount, At::Agf(ag), text);
+        }
+    }
+
+    fn compare_rmaps(&mut self, ag: u32, claims: Vec<Rmap>) {
+        let Some(found) = self.groups[ag as usize].rmaps.take() else { return };
+        if self.owners_unknown {
+            return;
+        }
+        let (found, expected) = (normalise(found), normalise(claims));
+        if found != expected {
+            let differs = found.iter().zip(&expected).find(|(found, wanted)| found != wanted);
+            let text = match differs {
+                Some((found, wanted)) => format!("{found:?} should be {wanted:?}"),
+                None => format!("{} mappings should be {}", found.len(), expected.len()),
+            };
+            self.findings.add(Rule::ReverseMapping, At::Agf(ag), text);
+        }
+    }
+}
+
+/// Adds a shared run, joined with the one before where it goes on.
+fn push_shared(list: &mut Vec<Refcount>, start: u32, len: u32, refs: u32) {
+    if let Some(last) = list.last_mut()
+        && last.start + last.len == start
+        && last.refs == refs
+    {
+        last.len += len;
+        return;
+    }
+    list.push(Refcount { start, cow: false, len, refs });
+}

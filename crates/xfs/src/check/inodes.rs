@@ -1,0 +1,207 @@
+//! Every inode: its core, its forks, what is in them.
+
+use base::{FsBlock, Ino};
+use block::DeviceError;
+
+use super::{Checker, Known, Rule};
+use crate::bmap::{Fork, Which, runs};
+use crate::format::extent::Extent;
+use crate::format::inode::{Flags, ForkFormat, InodeCore};
+use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
+use crate::format::{At, Kind, remote};
+use crate::inode::Forks;
+use crate::meta::Want;
+
+/// An inode that is being checked.
+pub(super) struct Subject {
+    pub ino: Ino,
+    pub core: InodeCore,
+    pub forks: Forks,
+    /// The extents of both forks; None where they could not be read.
+    pub data: Option<Vec<Extent>>,
+    pub attr: Option<Vec<Extent>>,
+}
+
+impl Subject {
+    pub fn at(&self) -> At {
+        At::Inode(self.ino)
+    }
+}
+
+impl Checker<'_> {
+    /// Checks all inodes of all chunks.
+    pub(super) fn inode_pass(&mut self) -> Result<(), DeviceError> {
+        let geometry = self.geometry();
+        for ag in 0..geometry.ag_count {
+            let chunks = self.groups[ag as usize].chunks.clone();
+            for chunk in chunks {
+                let holes = chunk.hole_mask();
+                for bit in (0..64).filter(|bit| holes >> bit & 1 == 0) {
+                    let ino = geometry.ino_join(ag, chunk.start + bit);
+                    let free = chunk.free >> bit & 1 == 1;
+                    if geometry.ino_valid(ino) {
+                        self.inode(ino, free)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn inode(&mut self, ino: Ino, free: bool) -> Result<(), DeviceError> {
+        let slot = self.reader.read_slot(self.cx, ino);
+        let Some(slot) = self.keep(slot)? else {
+            self.owners_unknown |= !free;
+            self.names_unknown |= !free;
+            return Ok(());
+        };
+        let unused = slot[2..4] == [0, 0];
+        if free || unused {
+            if free != unused {
+                let text = if free {
+                    "is in use, and free in the btree"
+                } else {
+                    "is free, and in use in the btree"
+                };
+                self.findings.add(Rule::InodeUse, At::Inode(ino), text);
+                self.owners_unknown = true;
+            }
+            return Ok(());
+        }
+        let geometry = self.geometry();
+        let core = InodeCore::parse(&slot, ino, &geometry);
+        let Some(core) = self.keep(core.map_err(Into::into))? else {
+            self.owners_unknown = true;
+            self.names_unknown = true;
+            return Ok(());
+        };
+        let known = Known {
+            mode: core.mode,
+            links: core.links,
+            names: 0,
+            named: false,
+            parent: None,
+            next_unlinked: core.next_unlinked,
+            unlinked: false,
+        };
+        self.inodes.insert(ino.0, known);
+        let counts = self.findings.counts();
+        counts.inodes_used += 1;
+        counts.directories += u64::from(core.file_type() == 0x4000);
+        let forks = Forks::new(&slot, &core);
+        let mut subject = Subject { ino, core, forks, data: None, attr: None };
+        self.forks(&mut subject)?;
+        match subject.core.file_type() {
+            0x4000 => self.directory(&subject)?,
+            0xa000 => self.symlink(&subject)?,
+            _ => {}
+        }
+        self.attributes(&subject)
+    }
+
+    /// Reads both forks, claims their blocks and compares their number.
+    fn forks(&mut self, subject: &mut Subject) -> Result<(), DeviceError> {
+        let mut blocks = 0;
+        for which in [Which::Data, Which::Attr] {
+            let fork = subject.forks.get(which).clone();
+            let list = self.fork(subject, which, &fork, &mut blocks)?;
+            match which {
+                Which::Data => subject.data = list,
+                Which::Attr => subject.attr = list,
+            }
+        }
+        let complete = subject.data.is_some() && subject.attr.is_some();
+        let realtime = subject.core.flags.contains(Flags::REALTIME);
+        if complete && !realtime && blocks != subject.core.blocks {
+            let text = format!("{} blocks should be {blocks}", subject.core.blocks);
+            self.findings.add(Rule::InodeBlocks, subject.at(), text);
+        }
+        Ok(())
+    }
+
+    fn fork(
+        &mut self,
+        subject: &Subject,
+        which: Which,
+        fork: &Fork,
+        blocks: &mut u64,
+    ) -> Result<Option<Vec<Extent>>, DeviceError> {
+        let mut tree = Vec::new();
+        let read =
+            self.reader.read_extents(self.cx, subject.ino, fork, &mut |block| tree.push(block));
+        let flag = if which == Which::Attr { RMAP_ATTR_FORK } else { 0 };
+        for &block in &tree {
+            self.claim_blocks(subject.ino, block, 1, flag | RMAP_BMBT);
+        }
+        *blocks += tree.len() as u64;
+        let Some(list) = self.keep(read)? else {
+            self.owners_unknown = true;
+            return Ok(None);
+        };
+        if subject.core.flags.contains(Flags::REALTIME) && which == Which::Data {
+            return Ok(Some(list));
+        }
+        for extent in &list {
+            let unwritten = if extent.unwritten { RMAP_UNWRITTEN } else { 0 };
+            let offset = extent.offset | flag | unwritten;
+            self.claim_blocks(subject.ino, extent.start, extent.count, offset);
+            *blocks += u64::from(extent.count);
+        }
+        Ok(Some(list))
+    }
+
+    fn claim_blocks(&mut self, ino: Ino, block: FsBlock, len: u32, offset: u64) {
+        let place = self.reader.geometry.split(block);
+        self.claim(place.ag, Rmap { start: place.block, len, owner: ino.0, offset });
+    }
+
+    fn symlink(&mut self, subject: &Subject) -> Result<(), DeviceError> {
+        let Some(list) = &subject.data else { return Ok(()) };
+        if subject.core.format == ForkFormat::Local {
+            return Ok(());
+        }
+        let (size, at, mut read) = (subject.core.size, subject.at(), 0);
+        for extent in list.clone() {
+            if extent.count > 64 || size > remote::SYMLINK_MAX {
+                break;
+            }
+            let want = Want { kinds: &[Kind::Symlink], owner: Some(subject.ino.0), at };
+            let block = self.reader.read(self.cx, &[(extent.start, extent.count)], &want);
+            let piece = block.and_then(|(_, data)| {
+                remote::content(&data, read, at).map(|piece| piece.len() as u64).map_err(Into::into)
+            });
+            match self.keep(piece)? {
+                Some(bytes) => read += bytes,
+                None => return Ok(()),
+            }
+        }
+        if read != size {
+            let text = format!("target of {read} bytes, size {size}");
+            self.findings.add(Rule::Symlink, at, text);
+        }
+        Ok(())
+    }
+
+    /// Reads one block of a fork, of `count` file system blocks from `offset` on.
+    pub(super) fn fork_block(
+        &mut self,
+        ino: Ino,
+        list: &[Extent],
+        offset: u64,
+        count: u64,
+        kinds: &[Kind],
+    ) -> Result<Option<(Kind, crate::meta::Meta)>, DeviceError> {
+        let Some(runs) = runs(list, offset, count) else {
+            let rule = if kinds.contains(&Kind::AttrLeaf) || kinds.contains(&Kind::AttrRemote) {
+                Rule::Attribute
+            } else {
+                Rule::DirectoryIndex
+            };
+            self.findings.add(rule, At::InodeBlock(ino, offset), "the block is a hole");
+            return Ok(None);
+        };
+        let want = Want { kinds, owner: Some(ino.0), at: At::InodeBlock(ino, offset) };
+        let read = self.reader.read(self.cx, &runs, &want);
+        self.keep(read)
+    }
+}

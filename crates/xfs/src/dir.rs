@@ -1,0 +1,312 @@
+//! Directories: looking names up and listing them, in all forms.
+//!
+//! A directory's blocks lie in three spaces of its fork: data blocks from 0, hash index from
+//! 32 GiB, free blocks from 64 GiB. Which form a directory has follows from its fork: local form is
+//! in the inode; one block in all is a single-block directory; otherwise the block at 32 GiB is a
+//! leaf or a node.
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{DirEntry, FileType as VfsType};
+
+use crate::Xfs;
+use crate::bmap::{self, Which};
+use crate::fault::Fault;
+use crate::format::da::{self, DEPTH_MAX, DaNode};
+use crate::format::dir::{DataBlock, FileType, Item, SPACES, check_entry};
+use crate::format::dir_index::Leaf;
+use crate::format::dir_sf::Shortform;
+use crate::format::hash::hash;
+use crate::format::inode::ForkFormat;
+use crate::format::{At, CorruptKind, Geometry, Kind};
+use crate::inode::Inode;
+use crate::meta::{Meta, Reader, Want};
+
+mod readdir;
+
+/// The form of a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// In the inode.
+    Local,
+    /// One block with names and index.
+    Block,
+    /// Data blocks, and a leaf or a tree of them.
+    Indexed,
+}
+
+/// A directory that is being looked at. The caller holds its `rwsem`.
+pub(crate) struct Dir<'a> {
+    pub fs: &'a Xfs,
+    pub inode: &'a Arc<Inode>,
+    pub form: Form,
+}
+
+/// The type in a directory entry as the layers above know it.
+pub(crate) fn vfs_type(file_type: FileType) -> Option<VfsType> {
+    Some(match file_type {
+        FileType::Regular => VfsType::Regular,
+        FileType::Directory => VfsType::Directory,
+        FileType::CharDevice | FileType::Whiteout => VfsType::CharDevice,
+        FileType::BlockDevice => VfsType::BlockDevice,
+        FileType::Fifo => VfsType::Fifo,
+        FileType::Socket => VfsType::Socket,
+        FileType::Symlink => VfsType::Symlink,
+        FileType::Unknown => return None,
+    })
+}
+
+/// Block of the fork, in file system blocks, where a space begins.
+pub(crate) fn space_start(geometry: &Geometry, space: usize) -> u64 {
+    SPACES[space] >> geometry.block_bits
+}
+
+/// The form of a directory whose fork has this format and ends behind block `end`.
+pub(crate) fn form_of(format: ForkFormat, end: u64, geometry: &Geometry) -> Form {
+    match format {
+        ForkFormat::Local => Form::Local,
+        _ if end == u64::from(geometry.dir_blocks()) => Form::Block,
+        _ => Form::Indexed,
+    }
+}
+
+impl<'a> Dir<'a> {
+    /// The directory of an inode. May wait for the device.
+    ///
+    /// # Errors
+    /// `ENOTDIR`; the fork cannot be read.
+    pub fn open(fs: &'a Xfs, cx: &mut Cx, inode: &'a Arc<Inode>) -> Result<Dir<'a>, Errno> {
+        if inode.kind(cx) != VfsType::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        let format = inode.with(cx, |state| state.core.format);
+        let end = inode
+            .extents(cx, Which::Data, |list| list.last().map_or(0, |last| last.end()))
+            .map_err(|fault| fs.fault(fault))?;
+        let form = form_of(format, end, fs.geometry());
+        let dir = Dir { fs, inode, form };
+        if form != Form::Local && !dir.size(cx).is_multiple_of(dir.block_size()) {
+            let kind = CorruptKind::DirSize { size: dir.size(cx) };
+            return Err(fs.fault(kind.at(dir.at()).into()));
+        }
+        Ok(dir)
+    }
+
+    fn at(&self) -> At {
+        At::Inode(self.inode.ino)
+    }
+
+    fn size(&self, cx: &Cx) -> u64 {
+        self.inode.size(cx)
+    }
+
+    fn block_size(&self) -> u64 {
+        u64::from(self.fs.geometry().dir_block_size)
+    }
+
+    fn ftype(&self) -> bool {
+        self.fs.geometry().features.ftype()
+    }
+
+    /// Looks at the small directory in the inode.
+    fn with_local<R>(
+        &self,
+        cx: &mut Cx,
+        look: impl FnOnce(&Shortform<'_>) -> R,
+    ) -> Result<R, Fault> {
+        let forks = self.inode.forks.read(cx);
+        let directory = Shortform::parse(&forks.data.bytes, self.ftype(), self.at())?;
+        Ok(look(&directory))
+    }
+
+    /// Reads the directory block that begins at block `offset` of the fork. None in a hole.
+    fn block(
+        &self,
+        cx: &mut Cx,
+        offset: u64,
+        kinds: &[Kind],
+    ) -> Result<Option<(Kind, Meta)>, Fault> {
+        let count = u64::from(self.fs.geometry().dir_blocks());
+        let (hole, runs) = self.inode.extents(cx, Which::Data, |list| {
+            (bmap::lookup(list, offset, count), bmap::runs(list, offset, count))
+        })?;
+        match runs {
+            Some(runs) => {
+                read_block(&self.fs.reader, cx, self.inode.ino, offset, &runs, kinds).map(Some)
+            }
+            None if hole.start.is_none() && hole.count == count => Ok(None),
+            None => Err(CorruptKind::DirHole { block: offset }.at(self.at()).into()),
+        }
+    }
+
+    /// As [`Dir::block`], where a hole is damage.
+    fn block_must(&self, cx: &mut Cx, offset: u64, kinds: &[Kind]) -> Result<(Kind, Meta), Fault> {
+        let kind = CorruptKind::DirHole { block: offset };
+        self.block(cx, offset, kinds)?.ok_or_else(|| kind.at(self.at()).into())
+    }
+
+    /// Reads data block number `index`. None in a hole.
+    fn data_block(&self, cx: &mut Cx, index: u64) -> Result<Option<(Kind, Meta)>, Fault> {
+        let kinds = if self.form == Form::Block { [Kind::DirBlock] } else { [Kind::DirData] };
+        self.block(cx, index * u64::from(self.fs.geometry().dir_blocks()), &kinds)
+    }
+
+    /// Finds a name; `.` and `..` as well. May wait for the device.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENAMETOOLONG`, `EUCLEAN`, `EIO`.
+    pub fn lookup(&self, cx: &mut Cx, name: &[u8]) -> Result<Ino, Errno> {
+        if name.len() > vfs::NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let found = match (self.form, name) {
+            (_, b".") => Ok(Some(self.inode.ino)),
+            (Form::Local, b"..") => self.with_local(cx, |local| Some(local.parent)),
+            (Form::Local, _) => self.with_local(cx, |local| {
+                local.entries().find(|entry| entry.name == name).map(|entry| entry.ino)
+            }),
+            (Form::Block, _) => self.lookup_block(cx, name),
+            (Form::Indexed, _) => self.lookup_indexed(cx, name),
+        };
+        let ino = found.map_err(|fault| self.fs.fault(fault))?.ok_or(Errno::ENOENT)?;
+        if !self.fs.geometry().ino_valid(ino) {
+            let kind = CorruptKind::DirInode { offset: 0, ino: ino.0 };
+            return Err(self.fs.fault(kind.at(self.at()).into()));
+        }
+        Ok(ino)
+    }
+
+    /// The inode of the entry at `address` where it has this name.
+    fn matches(
+        &self,
+        block: &DataBlock<'_>,
+        address: u32,
+        hash: u32,
+        name: &[u8],
+        at: At,
+    ) -> Result<Option<Ino>, Fault> {
+        let offset = (u64::from(address) << 3) % self.block_size();
+        let (item, _) = block.item(offset as usize, at)?;
+        let Item::Entry { ino, name: found, offset, .. } = item else {
+            return Err(CorruptKind::DirAddress { hash, address }.at(at).into());
+        };
+        if found != name {
+            return Ok(None);
+        }
+        check_entry(found, ino, offset, self.fs.geometry(), at)?;
+        Ok(Some(ino))
+    }
+
+    fn lookup_block(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<Ino>, Fault> {
+        let at = At::InodeBlock(self.inode.ino, 0);
+        let (kind, data) = self.block_must(cx, 0, &[Kind::DirBlock])?;
+        let block = DataBlock::new(kind, &data, self.ftype(), at)?;
+        let (index, hash) = (block.index(), hash(name));
+        let from = index.lower_bound(hash);
+        for place in from..index.len() {
+            let entry = index.get(place);
+            if entry.hash != hash {
+                break;
+            }
+            if entry.address != 0
+                && let Some(ino) = self.matches(&block, entry.address, hash, name, at)?
+            {
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads block `block` of the index: a leaf of either kind, or a node.
+    fn index_block(&self, cx: &mut Cx, block: u64) -> Result<(Kind, Meta), Fault> {
+        self.block_must(cx, block, &[Kind::DirLeaf1, Kind::DirLeafN, Kind::DaNode])
+    }
+
+    /// The leaf in which entries with this hash begin: its block, kind and content.
+    fn find_leaf(&self, cx: &mut Cx, hash: u32) -> Result<Option<(Kind, Meta)>, Fault> {
+        let mut block = space_start(self.fs.geometry(), 1);
+        let mut level = None;
+        loop {
+            let (kind, data) = self.index_block(cx, block)?;
+            let at = At::InodeBlock(self.inode.ino, block);
+            if kind != Kind::DaNode {
+                return match level {
+                    None | Some(0) => Ok(Some((kind, data))),
+                    Some(level) => Err(CorruptKind::DaLevel { found: level }.at(at).into()),
+                };
+            }
+            let node = DaNode::parse_trusted(&data, at)?;
+            if node.level > DEPTH_MAX || level.is_some_and(|level| level != node.level) {
+                return Err(CorruptKind::DaLevel { found: node.level }.at(at).into());
+            }
+            let Some(child) = node.find(hash) else { return Ok(None) };
+            level = Some(node.level - 1);
+            block = u64::from(node.child(child).block);
+        }
+    }
+
+    fn lookup_indexed(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<Ino>, Fault> {
+        let hash = hash(name);
+        let Some((mut kind, mut data)) = self.find_leaf(cx, hash)? else { return Ok(None) };
+        // Names of one hash may go on in the next leaves: no more of them than there are blocks.
+        let mut left = self.size(cx) / self.block_size() + 2;
+        loop {
+            let leaf = Leaf::parse_counts(kind, &data, self.at())?;
+            let entries = leaf.entries();
+            for place in entries.lower_bound(hash)..entries.len() {
+                let entry = entries.get(place);
+                if entry.hash != hash {
+                    return Ok(None);
+                }
+                if entry.address != 0
+                    && let Some(ino) = self.match_in_block(cx, entry.address, hash, name)?
+                {
+                    return Ok(Some(ino));
+                }
+            }
+            let (right, _) = da::siblings(&data);
+            left = left.saturating_sub(1);
+            if right == 0 || kind == Kind::DirLeaf1 {
+                return Ok(None);
+            }
+            if left == 0 {
+                return Err(CorruptKind::DaLoop { block: right }.at(self.at()).into());
+            }
+            (kind, data) = self.block_must(cx, u64::from(right), &[Kind::DirLeafN])?;
+        }
+    }
+
+    fn match_in_block(
+        &self,
+        cx: &mut Cx,
+        address: u32,
+        hash: u32,
+        name: &[u8],
+    ) -> Result<Option<Ino>, Fault> {
+        let index = (u64::from(address) << 3) / self.block_size();
+        let at = At::InodeBlock(self.inode.ino, index * u64::from(self.fs.geometry().dir_blocks()));
+        let found = self.data_block(cx, index)?;
+        let kind = CorruptKind::DirAddress { hash, address };
+        let (kind, data) = found.ok_or_else(|| kind.at(at))?;
+        let block = DataBlock::new(kind, &data, self.ftype(), at)?;
+        self.matches(&block, address, hash, name, at)
+    }
+}
+
+/// Reads the blocks of one directory block of `ino`, which begins at block `offset` of its fork.
+pub(crate) fn read_block(
+    reader: &Reader,
+    cx: &mut Cx,
+    ino: Ino,
+    offset: u64,
+    runs: &[(base::FsBlock, u32)],
+    kinds: &[Kind],
+) -> Result<(Kind, Meta), Fault> {
+    let want = Want { kinds, owner: Some(ino.0), at: At::InodeBlock(ino, offset) };
+    reader.read(cx, runs, &want)
+}
+
+/// Lists what `emit` takes. See [`vfs::FileSystem::readdir`].
+pub(crate) type Emit<'e> = &'e mut dyn FnMut(DirEntry) -> bool;

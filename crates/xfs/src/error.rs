@@ -1,0 +1,58 @@
+//! What can go wrong in a mounted file system, and the answer that a caller gets.
+
+use base::Errno;
+use block::DeviceError;
+use thiserror::Error;
+
+use crate::format::{Corrupt, Unsupported};
+use crate::log::LogError;
+
+/// One variant per kind of trouble; the numbers are inside.
+#[derive(Debug, Error)]
+pub enum XfsError {
+    /// The device failed.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+    /// A block on the device is wrong.
+    #[error("{0}")]
+    Corrupt(#[from] Corrupt),
+    /// The log is wrong, or was not written.
+    #[error("{0}")]
+    Log(#[from] LogError),
+    /// A feature that is refused.
+    #[error("{0}")]
+    Unsupported(#[from] Unsupported),
+    /// The file system was shut down after an error; nothing is written any more.
+    #[error("the file system was shut down: {0}")]
+    Shutdown(&'static str),
+    /// No space is left.
+    #[error("no space left on the file system")]
+    NoSpace,
+    /// Any other answer to a caller.
+    #[error("{0}")]
+    Answer(Errno),
+}
+
+impl XfsError {
+    /// The answer that a system call would give.
+    pub fn to_errno(&self) -> Errno {
+        match self {
+            XfsError::Device(error) => error.to_errno(),
+            XfsError::Corrupt(_) => Errno::EUCLEAN,
+            XfsError::Log(error) => error.to_errno(),
+            XfsError::Unsupported(_) => Errno::EOPNOTSUPP,
+            XfsError::Shutdown(_) => Errno::EIO,
+            XfsError::NoSpace => Errno::ENOSPC,
+            XfsError::Answer(errno) => *errno,
+        }
+    }
+}
+
+impl From<Errno> for XfsError {
+    fn from(errno: Errno) -> XfsError {
+        XfsError::Answer(errno)
+    }
+}
+
+/// Short for a result of this crate.
+pub type Result<T> = std::result::Result<T, XfsError>;

@@ -1,0 +1,127 @@
+//! What directories and attributes have in common: blocks that form a hash tree.
+//!
+//! A node holds, for each child, the highest hash in it and the child's block in the fork.
+//! Source: "XFS Algorithms and Data Structures", chapter on directory/attribute btrees.
+
+use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u16, put_u32, seal, u16_at, u32_at};
+
+/// Bytes of the self-description that leaves and nodes begin with.
+pub const INFO_SIZE: usize = 56;
+/// Bytes of a node's header.
+pub const NODE_HEADER: usize = 64;
+/// Bytes of an entry of a node.
+pub const NODE_ENTRY: usize = 8;
+/// Levels of nodes and leaves at the most.
+pub const DEPTH_MAX: u16 = 5;
+
+/// One child of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Child {
+    /// The highest hash below it.
+    pub hash: u32,
+    /// Its block in the fork.
+    pub block: u32,
+}
+
+/// A valid node.
+#[derive(Clone, Copy)]
+pub struct DaNode<'a> {
+    /// Distance from the leaves, at least 1.
+    pub level: u16,
+    count: u16,
+    data: &'a [u8],
+}
+
+/// Room for children in a node of `size` bytes.
+pub fn node_max(size: usize) -> usize {
+    (size - NODE_HEADER) / NODE_ENTRY
+}
+
+impl<'a> DaNode<'a> {
+    /// The node in `data`: self-description, level, count and the order of its hashes.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn parse(data: &'a [u8], expect: &Expect, at: At) -> Result<DaNode<'a>, Corrupt> {
+        seal::verify(Kind::DaNode, data, expect, at)?;
+        DaNode::parse_trusted(data, at)
+    }
+
+    /// The node in `data`, whose self-description was checked when it was read.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn parse_trusted(data: &'a [u8], at: At) -> Result<DaNode<'a>, Corrupt> {
+        let (count, level) = (u16_at(data, 56), u16_at(data, 58));
+        if level == 0 || level > DEPTH_MAX {
+            return Err(CorruptKind::DaLevel { found: level }.at(at));
+        }
+        let limit = node_max(data.len()) as u16;
+        if count == 0 || count > limit {
+            return Err(CorruptKind::DaCount { found: count, limit }.at(at));
+        }
+        let node = DaNode { level, count, data };
+        for index in 1..node.len() {
+            let (before, hash) = (node.child(index - 1).hash, node.child(index).hash);
+            if hash < before {
+                return Err(CorruptKind::HashOrder { index: index as u32, hash, before }.at(at));
+            }
+        }
+        Ok(node)
+    }
+
+    /// Number of children, at least 1.
+    #[expect(clippy::len_without_is_empty, reason = "a node is never empty")]
+    pub fn len(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// Child `index`.
+    pub fn child(&self, index: usize) -> Child {
+        assert!(index < self.len(), "child {index} of {}", self.count);
+        let at = NODE_HEADER + NODE_ENTRY * index;
+        Child { hash: u32_at(self.data, at), block: u32_at(self.data, at + 4) }
+    }
+
+    /// The first child that can hold this hash. None where all hashes are below it.
+    pub fn find(&self, hash: u32) -> Option<usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.child(middle).hash < hash { low = middle + 1 } else { high = middle }
+        }
+        (low < self.len()).then_some(low)
+    }
+}
+
+/// The blocks on the right and on the left of a leaf or node; 0 for none.
+pub fn siblings(data: &[u8]) -> (u32, u32) {
+    (u32_at(data, 0), u32_at(data, 4))
+}
+
+/// Stores the blocks on the right and on the left.
+pub fn set_siblings(data: &mut [u8], right: u32, left: u32) {
+    put_u32(data, 0, right);
+    put_u32(data, 4, left);
+}
+
+/// Writes the header of a leaf or node: self-description without checksum, siblings, no entries.
+pub fn init(kind: Kind, data: &mut [u8], expect: &Expect) {
+    data[..NODE_HEADER].fill(0);
+    seal::stamp(kind, data, expect);
+}
+
+/// Writes a node's children; the self-description stays.
+///
+/// # Panics
+/// Where they do not fit.
+pub fn emit_node(data: &mut [u8], level: u16, children: &[Child]) {
+    assert!(children.len() <= node_max(data.len()), "{} children do not fit", children.len());
+    put_u16(data, 56, children.len() as u16);
+    put_u16(data, 58, level);
+    for (index, child) in children.iter().enumerate() {
+        let at = NODE_HEADER + NODE_ENTRY * index;
+        put_u32(data, at, child.hash);
+        put_u32(data, at + 4, child.block);
+    }
+}

@@ -1,0 +1,172 @@
+//! The hash index of larger directories: leaves, and the free blocks that tell which data block
+//! has room.
+//!
+//! A directory with one leaf (`leaf1`) keeps the room of its data blocks at the end of the leaf;
+//! with several leaves (`leafN`, below nodes) free blocks hold it.
+
+use super::dir::{LEAF_ENTRY, LeafEntry, Leaves};
+use super::{At, Corrupt, CorruptKind, Kind, put_u16, put_u32, u16_at, u32_at};
+
+/// Bytes of a leaf's header.
+pub const LEAF_HEADER: usize = 64;
+/// Bytes of a free block's header.
+pub const FREE_HEADER: usize = 64;
+/// The room of a data block that does not exist.
+pub const NULL_BEST: u16 = 0xffff;
+
+/// A valid leaf of either kind, whose self-description was verified.
+#[derive(Clone, Copy)]
+pub struct Leaf<'a> {
+    /// Entries that are stale.
+    pub stale: u16,
+    count: u16,
+    /// Data blocks that the tail knows, 0 for `leafN`.
+    bests: usize,
+    data: &'a [u8],
+}
+
+impl<'a> Leaf<'a> {
+    /// The leaf in `data`: counts, order and stale entries.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn parse(kind: Kind, data: &'a [u8], at: At) -> Result<Leaf<'a>, Corrupt> {
+        let leaf = Leaf::parse_counts(kind, data, at)?;
+        leaf.entries().check(u32::from(leaf.stale), at)?;
+        Ok(leaf)
+    }
+
+    /// As [`Leaf::parse`] without a look at all entries: a search is right or finds nothing.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn parse_counts(kind: Kind, data: &'a [u8], at: At) -> Result<Leaf<'a>, Corrupt> {
+        let (count, stale) = (u16_at(data, 56), u16_at(data, 58));
+        let mut end = data.len();
+        let mut bests = 0;
+        if kind == Kind::DirLeaf1 {
+            bests = u32_at(data, end - 4) as usize;
+            let room = end - LEAF_HEADER - 4;
+            if bests > room / 2 {
+                return Err(CorruptKind::DirBests { found: bests as u32 }.at(at));
+            }
+            end -= 4 + 2 * bests;
+        }
+        let limit = ((end - LEAF_HEADER) / LEAF_ENTRY) as u16;
+        if count > limit || stale > count {
+            return Err(CorruptKind::DirLeafCount { count, stale, limit }.at(at));
+        }
+        Ok(Leaf { stale, count, bests, data })
+    }
+
+    /// The entries, sorted by hash.
+    pub fn entries(&self) -> Leaves<'a> {
+        Leaves::new(&self.data[LEAF_HEADER..][..LEAF_ENTRY * usize::from(self.count)])
+    }
+
+    /// The largest unused range of each data block, as the tail of a `leaf1` says.
+    pub fn bests(&self) -> impl ExactSizeIterator<Item = u16> + use<'a> {
+        let (data, at) = (self.data, self.data.len() - 4 - 2 * self.bests);
+        (0..self.bests).map(move |index| u16_at(data, at + 2 * index))
+    }
+}
+
+/// Writes entries and, for a `leaf1`, the room of each data block; the self-description stays.
+///
+/// # Panics
+/// Where they do not fit.
+pub fn emit_leaf(data: &mut [u8], entries: &[LeafEntry], bests: Option<&[u16]>) {
+    let tail = bests.map_or(0, |bests| 4 + 2 * bests.len());
+    let room = data.len() - LEAF_HEADER - tail;
+    assert!(entries.len() * LEAF_ENTRY <= room, "{} entries do not fit", entries.len());
+    let stale = entries.iter().filter(|entry| entry.address == 0).count();
+    put_u16(data, 56, entries.len() as u16);
+    put_u16(data, 58, stale as u16);
+    for (index, entry) in entries.iter().enumerate() {
+        let at = LEAF_HEADER + LEAF_ENTRY * index;
+        put_u32(data, at, entry.hash);
+        put_u32(data, at + 4, entry.address);
+    }
+    if let Some(bests) = bests {
+        let end = data.len();
+        put_u32(data, end - 4, bests.len() as u32);
+        for (index, &best) in bests.iter().enumerate() {
+            put_u16(data, end - tail + 2 * index, best);
+        }
+    }
+}
+
+/// Room for data blocks in a free block of `size` bytes.
+pub fn free_max(size: usize) -> usize {
+    (size - FREE_HEADER) / 2
+}
+
+/// A valid free block, whose self-description was verified.
+#[derive(Clone, Copy)]
+pub struct Free<'a> {
+    /// The first data block that it tells of.
+    pub first: u32,
+    /// Data blocks that exist.
+    pub used: u32,
+    count: usize,
+    data: &'a [u8],
+}
+
+impl<'a> Free<'a> {
+    /// The free block in `data`, number `index` of its directory.
+    ///
+    /// # Errors
+    /// [`CorruptKind::DirFree`].
+    pub fn parse(data: &'a [u8], index: u32, at: At) -> Result<Free<'a>, Corrupt> {
+        let (first, valid, used) = (u32_at(data, 48), u32_at(data, 52), u32_at(data, 56));
+        let max = free_max(data.len());
+        let fits = valid as usize <= max && used <= valid;
+        if !fits || u64::from(first) != u64::from(index) * max as u64 {
+            return Err(CorruptKind::DirFree { first, valid, used }.at(at));
+        }
+        Ok(Free { first, used, count: valid as usize, data })
+    }
+
+    /// The largest unused range of each data block; [`NULL_BEST`] where there is none.
+    pub fn bests(&self) -> impl ExactSizeIterator<Item = u16> + use<'a> {
+        let data = self.data;
+        (0..self.count).map(move |index| u16_at(data, FREE_HEADER + 2 * index))
+    }
+}
+
+/// Writes a free block's counts and rooms; the self-description stays.
+///
+/// # Panics
+/// Where they do not fit.
+pub fn emit_free(data: &mut [u8], first: u32, bests: &[u16]) {
+    assert!(bests.len() <= free_max(data.len()), "{} rooms do not fit", bests.len());
+    put_u32(data, 48, first);
+    put_u32(data, 52, bests.len() as u32);
+    put_u32(data, 56, bests.iter().filter(|&&best| best != NULL_BEST).count() as u32);
+    for (index, &best) in bests.iter().enumerate() {
+        put_u16(data, FREE_HEADER + 2 * index, best);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_and_free_blocks_come_back() {
+        let entry = |hash, address| LeafEntry { hash, address };
+        let entries = [entry(1, 8), entry(1, 0), entry(9, 17)];
+        let mut data = vec![0; 512];
+        emit_leaf(&mut data, &entries, Some(&[40, NULL_BEST]));
+        let leaf = Leaf::parse(Kind::DirLeaf1, &data, At::Block(0)).expect("valid");
+        assert_eq!(leaf.entries().iter().collect::<Vec<_>>(), entries);
+        assert_eq!((leaf.stale, leaf.bests().collect::<Vec<_>>()), (1, vec![40, NULL_BEST]));
+        assert_eq!(leaf.entries().lower_bound(2), 2);
+        emit_leaf(&mut data, &[entry(9, 8), entry(1, 9)], None);
+        assert!(Leaf::parse(Kind::DirLeafN, &data, At::Block(0)).is_err());
+        emit_free(&mut data, 0, &[16, NULL_BEST, 24]);
+        let free = Free::parse(&data, 0, At::Block(0)).expect("valid");
+        assert_eq!((free.used, free.bests().len()), (2, 3));
+        assert!(Free::parse(&data, 1, At::Block(0)).is_err());
+    }
+}

@@ -1,0 +1,183 @@
+//! The face of a mount: [`vfs::FileSystem`]. What would change something answers `EROFS`.
+
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{
+    Attr, DirEntry, FallocMode, FileExtent, FileSystem, NewNode, RenameFlags, SeekWhence, SetAttr,
+    StatFs, XattrFlags,
+};
+
+use crate::dir::Dir;
+use crate::{Xfs, attr};
+
+impl FileSystem for Xfs {
+    fn name(&self) -> &'static str {
+        "xfs"
+    }
+
+    fn root(&self) -> Ino {
+        self.geometry().root_ino
+    }
+
+    fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        let inode = self.iget(cx, dir)?;
+        let guard = inode.rwsem.read(cx);
+        let ino = Dir::open(self, cx, &inode).and_then(|dir| dir.lookup(cx, name));
+        drop(guard);
+        let found = self.iget(cx, ino?)?;
+        Ok(found.attr(cx, self.geometry()))
+    }
+
+    fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {
+        let inode = self.iget(cx, ino)?;
+        Ok(inode.attr(cx, self.geometry()))
+    }
+
+    fn setattr(&self, _cx: &mut Cx, _ino: Ino, _set: &SetAttr) -> Result<Attr, Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn create(&self, _: &mut Cx, _: Ino, _: &[u8], _: &NewNode) -> Result<Attr, Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn link(&self, _: &mut Cx, _: Ino, _: Ino, _: &[u8]) -> Result<Attr, Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn unlink(&self, _: &mut Cx, _: Ino, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn rmdir(&self, _: &mut Cx, _: Ino, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn rename(
+        &self,
+        _: &mut Cx,
+        _: Ino,
+        _: &[u8],
+        _: Ino,
+        _: &[u8],
+        _: RenameFlags,
+    ) -> Result<(), Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_symlink(cx, &inode)
+    }
+
+    fn readdir(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Errno> {
+        let inode = self.iget(cx, dir)?;
+        let guard = inode.rwsem.read(cx);
+        let listed = Dir::open(self, cx, &inode)
+            .and_then(|dir| dir.list(cx, cookie, emit).map_err(|fault| self.fault(fault)));
+        drop(guard);
+        listed
+    }
+
+    fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        inode.with(cx, |state| state.opens += 1);
+        Ok(())
+    }
+
+    fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
+        let inode = self.inodes.find(ino).ok_or(Errno::ESTALE)?;
+        inode.with(cx, |state| state.opens = state.opens.saturating_sub(1));
+        Ok(())
+    }
+
+    fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_file(cx, &inode, offset, buf)
+    }
+
+    fn write(&self, _: &mut Cx, _: Ino, _: u64, _: &[u8]) -> Result<usize, Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn read_direct(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_file_direct(cx, &inode, offset, buf)
+    }
+
+    fn write_direct(&self, _: &mut Cx, _: Ino, _: u64, _: &[u8]) -> Result<usize, Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn fsync(&self, cx: &mut Cx, ino: Ino, _datasync: bool) -> Result<(), Errno> {
+        self.iget(cx, ino).map(drop)
+    }
+
+    fn sync(&self, _cx: &mut Cx) -> Result<(), Errno> {
+        self.check_alive()
+    }
+
+    fn fallocate(&self, _: &mut Cx, _: Ino, _: FallocMode, _: u64, _: u64) -> Result<(), Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.seek_file(cx, &inode, offset, whence)
+    }
+
+    fn fiemap(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<FileExtent>, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.fiemap_file(cx, &inode, offset, len)
+    }
+
+    fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        attr::get(self, cx, ino, name)
+    }
+
+    fn setxattr(&self, _: &mut Cx, _: Ino, _: &[u8], _: &[u8], _: XattrFlags) -> Result<(), Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+        attr::list(self, cx, ino)
+    }
+
+    fn removexattr(&self, _: &mut Cx, _: Ino, _: &[u8]) -> Result<(), Errno> {
+        Err(Errno::EROFS)
+    }
+
+    fn statfs(&self, _cx: &mut Cx) -> Result<StatFs, Errno> {
+        self.check_alive()?;
+        Ok(self.stat_fs())
+    }
+
+    fn unmount(&self, _cx: &mut Cx) -> Result<(), Errno> {
+        self.check_alive()?;
+        self.stop();
+        self.inodes.clear();
+        Ok(())
+    }
+
+    fn shutdown_hard(&self) {
+        self.stop();
+    }
+}

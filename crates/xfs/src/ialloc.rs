@@ -1,0 +1,266 @@
+//! Inodes are allocated from chunks of 64, and chunks from free space.
+//!
+//! Each group keeps its chunks in a btree, and those with free inodes in a second one (`finobt`).
+//! Whoever works on them holds the group's AGI, which is locked before its AGF. A directory goes
+//! to another group than the one before it, a file to its directory's.
+//!
+//! Source: "XFS Algorithms and Data Structures", chapters on AG inode management and sparse inodes.
+
+mod agi;
+mod chunk;
+#[cfg(test)]
+mod tests;
+mod unlinked;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use base::Ino;
+use rt::{Cx, SpinLock};
+
+use crate::alloc::Space;
+use crate::error::{Result, XfsError};
+use crate::format::record::InodeChunk;
+use crate::format::{At, CorruptKind, Kind};
+use crate::trans::Trans;
+use crate::tree::Tree;
+pub(crate) use agi::Agi;
+use agi::AgiTree;
+use unlinked::Links;
+
+/// The inodes of a mounted file system.
+pub(crate) struct Inodes {
+    pub space: Arc<Space>,
+    /// Where the next directory goes.
+    rotor: AtomicU32,
+    /// Inodes that have a place, and those of them that are free.
+    counts: [AtomicU64; 2],
+    links: SpinLock<Links>,
+}
+
+/// Inodes that have a place and those of them that are free, by the AGIs.
+fn count_all(cx: &mut Cx, space: &Space) -> Result<[u64; 2]> {
+    let mut counts = [0, 0];
+    for ag in 0..space.geometry.ag_count {
+        let [count, free] = agi::counts(cx, space, ag)?;
+        counts = [counts[0] + u64::from(count), counts[1] + u64::from(free)];
+    }
+    Ok(counts)
+}
+
+/// What freeing an inode did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FreedInode {
+    /// Its chunk stays.
+    Alone,
+    /// The whole chunk is gone: 64 inodes from this one on, of which those that are in memory must
+    /// never be written.
+    Chunk(Ino),
+}
+
+impl Inodes {
+    /// Reads the headers of all groups. May park.
+    ///
+    /// # Errors
+    /// A header that fails a check; what the device says.
+    pub fn open(cx: &mut Cx, space: Arc<Space>) -> Result<Inodes> {
+        let counts = count_all(cx, &space)?;
+        let links = SpinLock::named("xfs unlinked lists", Links::default());
+        let counts = counts.map(AtomicU64::new);
+        Ok(Inodes { space, rotor: AtomicU32::new(0), counts, links })
+    }
+
+    /// Inodes that have a place, and those of them that are free.
+    pub fn counts(&self) -> [u64; 2] {
+        [&self.counts[0], &self.counts[1]].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, which: usize, change: i64) {
+        self.counts[which].fetch_add(change as u64, Ordering::Relaxed);
+    }
+
+    /// The superblock's counters of inodes as the headers of the groups have them. May park.
+    ///
+    /// # Errors
+    /// As [`Inodes::open`].
+    pub fn count_all(&self, cx: &mut Cx) -> Result<[u64; 2]> {
+        count_all(cx, &self.space)
+    }
+
+    /// Takes a free inode, for a directory or for anything else, in `parent`. It is marked as used;
+    /// its content is as it was when it was freed. The transaction may roll, before anything but
+    /// a chunk of inodes was allocated. May park.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`]; a tree that is wrong; what the device says.
+    pub fn allocate(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        parent: Ino,
+        directory: bool,
+    ) -> Result<Ino> {
+        let count = self.space.geometry.ag_count;
+        let (own, near) = self.space.geometry.ino_split(parent);
+        let first = match directory {
+            true => self.rotor.fetch_add(1, Ordering::Relaxed) % count,
+            false => own,
+        };
+        let near = if first == own { near } else { 0 };
+        // Second round: where space is short, free inodes anywhere will do.
+        for may_grow in [true, false] {
+            for ag in (first..count).chain(0..first) {
+                let lowest = trans.highest_group().unwrap_or(0);
+                let agi = self.lock(cx, trans, ag)?;
+                let free = agi.with(|raw| raw.agi_freecount.get()) > 0;
+                let grown = !free
+                    && may_grow
+                    && ag >= lowest
+                    && self.may_have_more()
+                    && self.grow(cx, trans, &agi)?;
+                if free || grown {
+                    return self.take(cx, trans, &agi, near);
+                }
+                trans.release(agi.buf());
+            }
+        }
+        Err(XfsError::NoSpace)
+    }
+
+    /// Whether the limit on the share of inodes leaves room for one more chunk.
+    fn may_have_more(&self) -> bool {
+        let geometry = &self.space.geometry;
+        let percent = u64::from(geometry.inode_percent_max);
+        let per_block = u64::from(geometry.inodes_per_block());
+        let limit = geometry.blocks_count / 100 * percent * per_block;
+        percent == 0 || self.counts()[0] + 64 <= limit
+    }
+
+    /// Takes the free inode of a group that is the nearest one to `near`.
+    fn take(&self, cx: &mut Cx, trans: &mut Trans, agi: &Agi, near: u32) -> Result<Ino> {
+        let geometry = &self.space.geometry;
+        let mut chunk = match geometry.features.finobt() {
+            true => self.nearest(cx, trans, agi, near)?,
+            false => self.any_free(cx, trans, agi, near)?,
+        };
+        let bit = chunk.available().trailing_zeros();
+        if bit >= 64 {
+            let kind = CorruptKind::InodeCounts { start: chunk.start };
+            return Err(kind.at(At::Agi(agi.ag)).into());
+        }
+        chunk.free &= !(1 << bit);
+        chunk.free_count -= 1;
+        self.store(cx, trans, agi, &chunk)?;
+        agi.edit(trans, |raw| raw.agi_freecount.set(raw.agi_freecount.get() - 1));
+        self.count(1, -1);
+        Ok(geometry.ino_join(agi.ag, chunk.start + bit))
+    }
+
+    /// The chunk with free inodes that is the nearest one.
+    fn nearest(&self, cx: &mut Cx, trans: &mut Trans, agi: &Agi, near: u32) -> Result<InodeChunk> {
+        let sparse = self.space.geometry.features.sparse();
+        let mut store = self.tree(agi, Kind::Finobt);
+        let mut tree = Tree::new(&mut store);
+        let order = [u64::from(near), 0, 0];
+        let below = tree.find_le(cx, trans, order)?;
+        let below = below.map(|cursor| InodeChunk::read(&tree.record(&cursor), sparse));
+        let above = tree.find_ge(cx, trans, order)?;
+        let above = above.map(|cursor| InodeChunk::read(&tree.record(&cursor), sparse));
+        let chunks = below.into_iter().chain(above);
+        let nearest = chunks.min_by_key(|chunk| chunk.start.abs_diff(near));
+        nearest.ok_or_else(|| tree.broken("no chunk has the free inodes that the AGI counts"))
+    }
+
+    /// A chunk with free inodes, where no tree lists them: from `near` on, then from the beginning.
+    fn any_free(&self, cx: &mut Cx, trans: &mut Trans, agi: &Agi, near: u32) -> Result<InodeChunk> {
+        let sparse = self.space.geometry.features.sparse();
+        let mut store = self.tree(agi, Kind::Inobt);
+        let mut tree = Tree::new(&mut store);
+        for from in [near & !63, 0] {
+            let mut cursor = tree.find_ge(cx, trans, [u64::from(from), 0, 0])?;
+            while let Some(at) = &mut cursor {
+                let chunk = InodeChunk::read(&tree.record(at), sparse);
+                if chunk.free_count > 0 {
+                    return Ok(chunk);
+                }
+                if !tree.next(cx, trans, at)? {
+                    break;
+                }
+            }
+        }
+        Err(tree.broken("no chunk has the free inodes that the AGI counts"))
+    }
+
+    fn tree<'a>(&'a self, agi: &'a Agi, kind: Kind) -> AgiTree<'a> {
+        AgiTree { space: &self.space, agi, kind }
+    }
+
+    /// Writes a chunk's record into both trees, where it belongs.
+    fn store(&self, cx: &mut Cx, trans: &mut Trans, agi: &Agi, chunk: &InodeChunk) -> Result<()> {
+        let features = self.space.geometry.features;
+        let mut record = [0; 16];
+        chunk.write(&mut record, features.sparse());
+        let order = [u64::from(chunk.start), 0, 0];
+        let mut kinds = vec![(Kind::Inobt, true)];
+        if features.finobt() {
+            kinds.push((Kind::Finobt, chunk.free_count > 0));
+        }
+        for (kind, wanted) in kinds {
+            let mut store = self.tree(agi, kind);
+            let mut tree = Tree::new(&mut store);
+            match tree.find(cx, trans, order)? {
+                Some(cursor) if wanted => tree.update(trans, &cursor, &record),
+                Some(cursor) => tree.delete(cx, trans, cursor)?,
+                None if wanted => tree.insert(cx, trans, &record)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The record of the chunk that holds an inode.
+    fn chunk_of(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agi: &Agi,
+        agino: u32,
+    ) -> Result<InodeChunk> {
+        let sparse = self.space.geometry.features.sparse();
+        let mut store = self.tree(agi, Kind::Inobt);
+        let mut tree = Tree::new(&mut store);
+        let found = tree.find_le(cx, trans, [u64::from(agino), 0, 0])?;
+        let chunk = found.map(|cursor| InodeChunk::read(&tree.record(&cursor), sparse));
+        match chunk.filter(|chunk| agino - chunk.start < 64) {
+            Some(chunk) => Ok(chunk),
+            None => Err(tree.broken("an inode is in no chunk")),
+        }
+    }
+
+    /// Marks an inode as free, and gives its chunk back where no other inode of it is used; the
+    /// chunk's blocks are freed by deferred work. The caller has written the inode as a free one.
+    /// May park.
+    ///
+    /// # Errors
+    /// An inode that is free already; a tree that is wrong; what the device says.
+    pub fn free(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<FreedInode> {
+        let geometry = &self.space.geometry;
+        let (ag, agino) = geometry.ino_split(ino);
+        let agi = self.lock(cx, trans, ag)?;
+        let mut chunk = self.chunk_of(cx, trans, &agi, agino)?;
+        let bit = 1 << (agino - chunk.start);
+        if chunk.used() & bit == 0 {
+            return Err(CorruptKind::InodeFreedTwice.at(At::Inode(ino)).into());
+        }
+        chunk.free |= bit;
+        chunk.free_count += 1;
+        agi.edit(trans, |raw| raw.agi_freecount.set(raw.agi_freecount.get() + 1));
+        self.count(1, 1);
+        if chunk.used() == 0 && geometry.inodes_per_block() <= 64 {
+            self.shrink(cx, trans, &agi, &chunk)?;
+            return Ok(FreedInode::Chunk(geometry.ino_join(ag, chunk.start)));
+        }
+        self.store(cx, trans, &agi, &chunk)?;
+        Ok(FreedInode::Alone)
+    }
+}

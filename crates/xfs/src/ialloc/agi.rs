@@ -1,0 +1,154 @@
+//! The AGI of one group, in a transaction, and the two trees whose roots it keeps.
+
+use std::sync::Arc;
+
+use rt::Cx;
+
+use super::Inodes;
+use crate::alloc::{Owner, Space, Want};
+use crate::buf::{Buf, BufMap, BufOps};
+use crate::error::Result;
+use crate::format::ag::RawAgi;
+use crate::format::record::owner;
+use crate::format::{AgBlock, At, Expect, Kind};
+use crate::trans::Trans;
+use crate::trans::intent::Work;
+use crate::tree::Store;
+
+static AGI: BufOps = BufOps { name: "AGI", kinds: &[Kind::Agi], check: None, unmapped: false };
+
+/// Inodes of a group that have a place, and those of them that are free.
+pub(super) fn counts(cx: &mut Cx, space: &Space, ag: u32) -> Result<[u32; 2]> {
+    let buf = space.log.bufs().read(cx, &[space.header_map(ag, 2)], &AGI)?;
+    buf.with(|data| {
+        let raw = RawAgi::parse_trusted(data, ag, &space.geometry)?;
+        Ok([raw.agi_count.get(), raw.agi_freecount.get()])
+    })
+}
+
+/// The AGI of a group, locked.
+#[derive(Clone)]
+pub(crate) struct Agi {
+    pub ag: u32,
+    buf: Arc<Buf>,
+}
+
+impl Agi {
+    pub fn buf(&self) -> &Arc<Buf> {
+        &self.buf
+    }
+
+    pub fn with<T>(&self, f: impl FnOnce(&RawAgi) -> T) -> T {
+        self.buf.with(|data| f(RawAgi::view(data).expect("a sector holds an AGI")))
+    }
+
+    pub fn edit(&self, trans: &mut Trans, f: impl FnOnce(&mut RawAgi)) {
+        self.buf.with_mut(|data| f(RawAgi::view_mut(data).expect("a sector holds an AGI")));
+        // The counters in front, and the free inode tree behind the lists; lists log themselves.
+        trans.log_buf(&self.buf, 0, 39);
+        trans.log_buf(&self.buf, 328, size_of::<RawAgi>() - 1);
+    }
+
+    /// Stores the head of a list of unlinked inodes.
+    pub fn set_bucket(&self, trans: &mut Trans, bucket: usize, head: u32) {
+        self.buf.with_mut(|data| {
+            let raw = RawAgi::view_mut(data).expect("a sector holds an AGI");
+            raw.agi_unlinked[bucket].set(head);
+        });
+        let at = 40 + 4 * bucket;
+        trans.log_buf(&self.buf, at, at + 3);
+    }
+}
+
+impl Inodes {
+    /// The AGI of a group, locked for the transaction. May park.
+    ///
+    /// # Errors
+    /// A header that fails a check; what the device says.
+    pub fn lock(&self, cx: &mut Cx, trans: &mut Trans, ag: u32) -> Result<Agi> {
+        let buf = trans.read_buf(cx, &[self.space.header_map(ag, 2)], &AGI)?;
+        buf.with(|data| RawAgi::parse_trusted(data, ag, &self.space.geometry).map(|_| ()))?;
+        Ok(Agi { ag, buf })
+    }
+}
+
+/// The tree of chunks, or that of chunks with free inodes.
+pub(crate) struct AgiTree<'a> {
+    pub space: &'a Space,
+    pub agi: &'a Agi,
+    pub kind: Kind,
+}
+
+impl AgiTree<'_> {
+    fn place(&self, block: u64) -> AgBlock {
+        AgBlock { ag: self.agi.ag, block: block as u32 }
+    }
+
+    /// Counts a block of the tree in the AGI, where the file system does that.
+    fn count(&self, trans: &mut Trans, change: i32) {
+        if !self.space.geometry.features.inobtcount() {
+            return;
+        }
+        let free_tree = self.kind == Kind::Finobt;
+        self.agi.edit(trans, |raw| {
+            let count = if free_tree { &mut raw.agi_fblocks } else { &mut raw.agi_iblocks };
+            count.set(count.get().wrapping_add_signed(change));
+        });
+    }
+}
+
+impl Store for AgiTree<'_> {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn block_size(&self) -> usize {
+        self.space.geometry.block_size as usize
+    }
+
+    fn root(&self) -> (u64, u32) {
+        let root = self.agi.with(|raw| match self.kind {
+            Kind::Inobt => raw.inobt(),
+            _ => raw.finobt(),
+        });
+        (u64::from(root.block), root.levels)
+    }
+
+    fn set_root(&mut self, trans: &mut Trans, block: u64, levels: u32) {
+        let free_tree = self.kind == Kind::Finobt;
+        self.agi.edit(trans, |raw| {
+            let (root, level) = match free_tree {
+                true => (&mut raw.agi_free_root, &mut raw.agi_free_level),
+                false => (&mut raw.agi_root, &mut raw.agi_level),
+            };
+            root.set(block as u32);
+            level.set(levels);
+        });
+    }
+
+    fn map(&self, block: u64) -> BufMap {
+        self.space.block_map(self.place(block))
+    }
+
+    fn expect(&self, block: u64) -> Expect {
+        self.space.geometry.expect_ag(self.place(block))
+    }
+
+    fn at(&self, block: u64) -> At {
+        At::AgBlock(self.agi.ag, block as u32)
+    }
+
+    fn allocate(&mut self, cx: &mut Cx, trans: &mut Trans, near: u64) -> Result<u64> {
+        let want = Want::block(self.place(near), Owner::special(owner::INOBT));
+        let found = self.space.allocate_metadata(cx, trans, &want)?;
+        self.count(trans, 1);
+        Ok(u64::from(found.place.block))
+    }
+
+    fn free(&mut self, _cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()> {
+        self.count(trans, -1);
+        let start = self.space.geometry.join(self.place(block)).0;
+        trans.defer(Work::Free { start, len: 1, owner: Some((owner::INOBT, 0, 0)) });
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! Lists of inodes without a name that are still in use, or were not yet freed.
+//!
+//! Each AGI has 64 of them, chained through the inodes on the device, so that recovery finds what a
+//! crash left over. Who is in front of whom is kept in memory, so that an inode in the middle can
+//! leave.
+
+use std::collections::BTreeMap;
+
+use base::Ino;
+use rt::Cx;
+
+use super::Inodes;
+use crate::buf::{BufMap, INODE_CLUSTER};
+use crate::error::Result;
+use crate::format::ag::UNLINKED_BUCKETS;
+use crate::format::{AgBlock, At, CorruptKind, Kind, NULL32, put_u32, seal};
+use crate::trans::Trans;
+
+/// Where an inode holds the next one of its list.
+const NEXT_AT: usize = 96;
+
+/// For each inode of a list, by group and number: the one in front of it.
+#[derive(Default)]
+pub(super) struct Links {
+    /// The one in front (none for the head), and the one behind.
+    all: BTreeMap<(u32, u32), (Option<u32>, Option<u32>)>,
+}
+
+impl Inodes {
+    /// The cluster that holds an inode, and the inode's first byte in it.
+    pub fn cluster_of(&self, ino: Ino) -> (BufMap, usize) {
+        let geometry = &self.space.geometry;
+        let (place, offset) = geometry.ino_place(ino);
+        let blocks = geometry.chunks.cluster_blocks.max(1);
+        let chunk = geometry.chunks.blocks.max(blocks);
+        // Clusters are counted from the start of their chunk, whose alignment may be smaller.
+        let align = geometry.chunks.align.max(1).min(chunk);
+        let inside = if align.is_multiple_of(blocks) { place.block % blocks } else { 0 };
+        let first = AgBlock { block: place.block - inside, ..place };
+        let map = BufMap {
+            daddr: geometry.ag_sector(first),
+            len: blocks * geometry.block_sectors() as u32,
+        };
+        (map, inside as usize * geometry.block_size as usize + offset)
+    }
+
+    /// Stores the next inode of its list in an inode on the device.
+    fn set_next(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino, next: Option<u32>) -> Result<()> {
+        let (map, offset) = self.cluster_of(ino);
+        let size = self.space.geometry.inode_size as usize;
+        let buf = trans.read_buf(cx, &[map], &INODE_CLUSTER)?;
+        buf.with_range_mut(offset, size, |slot| {
+            put_u32(slot, NEXT_AT, next.unwrap_or(NULL32));
+            seal::reseal(Kind::Inode, slot);
+        });
+        trans.inode_buf(&buf);
+        trans.log_buf(&buf, offset + NEXT_AT, offset + NEXT_AT + 3);
+        Ok(())
+    }
+
+    /// Puts an inode in front of its list. May park.
+    ///
+    /// # Errors
+    /// One that is in it already; what the device says.
+    pub fn add_unlinked(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<()> {
+        let (ag, agino) = self.space.geometry.ino_split(ino);
+        let agi = self.lock(cx, trans, ag)?;
+        let bucket = agino as usize % UNLINKED_BUCKETS;
+        let head = agi.with(|raw| raw.agi_unlinked[bucket].get());
+        let head = Some(head).filter(|&head| head != NULL32);
+        if head == Some(agino) || self.links.lock(cx).all.contains_key(&(ag, agino)) {
+            return Err(CorruptKind::UnlinkedTwice.at(At::Inode(ino)).into());
+        }
+        self.set_next(cx, trans, ino, head)?;
+        agi.set_bucket(trans, bucket, agino);
+        let mut links = self.links.lock(cx);
+        if let Some(head) = head
+            && let Some(link) = links.all.get_mut(&(ag, head))
+        {
+            link.0 = Some(agino);
+        }
+        links.all.insert((ag, agino), (None, head));
+        Ok(())
+    }
+
+    /// Takes an inode out of its list. May park.
+    ///
+    /// # Errors
+    /// One that is not in it; what the device says.
+    pub fn remove_unlinked(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<()> {
+        let (ag, agino) = self.space.geometry.ino_split(ino);
+        let agi = self.lock(cx, trans, ag)?;
+        let bucket = agino as usize % UNLINKED_BUCKETS;
+        let link = self.links.lock(cx).all.remove(&(ag, agino));
+        let Some((front, behind)) = link else {
+            return Err(CorruptKind::NotUnlinked.at(At::Inode(ino)).into());
+        };
+        match front {
+            None => agi.set_bucket(trans, bucket, behind.unwrap_or(NULL32)),
+            Some(front) => {
+                let front = self.space.geometry.ino_join(ag, front);
+                self.set_next(cx, trans, front, behind)?;
+            }
+        }
+        self.set_next(cx, trans, ino, None)?;
+        let mut links = self.links.lock(cx);
+        if let Some(link) = front.and_then(|front| links.all.get_mut(&(ag, front))) {
+            link.1 = behind;
+        }
+        if let Some(link) = behind.and_then(|behind| links.all.get_mut(&(ag, behind))) {
+            link.0 = front;
+        }
+        Ok(())
+    }
+
+    /// Learns a list that is on the device, from its head: after recovery. May park.
+    ///
+    /// # Errors
+    /// A list that runs in a circle or leaves the group; what the device says.
+    pub fn learn_unlinked(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        ag: u32,
+        bucket: usize,
+    ) -> Result<Vec<Ino>> {
+        let agi = self.lock(cx, trans, ag)?;
+        let mut at = agi.with(|raw| raw.agi_unlinked[bucket].get());
+        let (mut list, mut front) = (Vec::new(), None);
+        while at != NULL32 {
+            let ino = self.space.geometry.ino_join(ag, at);
+            let known = self.links.lock(cx).all.contains_key(&(ag, at));
+            if known
+                || at as usize % UNLINKED_BUCKETS != bucket
+                || !self.space.geometry.ino_valid(ino)
+            {
+                return Err(CorruptKind::UnlinkedTwice.at(At::Inode(ino)).into());
+            }
+            let (map, offset) = self.cluster_of(ino);
+            let buf = trans.read_buf(cx, &[map], &INODE_CLUSTER)?;
+            let next = buf.with_range(offset, 100, |slot| crate::format::u32_at(slot, NEXT_AT));
+            let behind = Some(next).filter(|&next| next != NULL32);
+            self.links.lock(cx).all.insert((ag, at), (front, behind));
+            list.push(ino);
+            (front, at) = (Some(at), next);
+        }
+        Ok(list)
+    }
+}

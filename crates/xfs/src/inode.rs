@@ -1,0 +1,252 @@
+//! Inodes in memory: their values, their forks, their locks, and the cache that finds them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::{Errno, Ino};
+use cache::Mapping;
+use rt::{Cx, RwLock, SpinLock};
+use vfs::{Attr, CachedInode, FileType};
+
+use crate::Xfs;
+use crate::bmap::{Fork, Which};
+use crate::fault::Fault;
+use crate::format::extent::Extent;
+use crate::format::inode::{Flags, ForkFormat, InodeCore, fork_ranges};
+use crate::format::{At, CorruptKind, Geometry, u32_at};
+
+/// What may change of an inode, under its spin lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The values that go to the disk.
+    pub core: InodeCore,
+    /// How many times the inode is open.
+    pub opens: u32,
+}
+
+/// Both forks of an inode.
+#[derive(Debug)]
+pub(crate) struct Forks {
+    pub data: Fork,
+    pub attr: Fork,
+}
+
+impl Forks {
+    /// The forks in an inode's slot.
+    pub fn new(slot: &[u8], core: &InodeCore) -> Forks {
+        let (data, attr) = fork_ranges(core.forkoff, slot.len());
+        let mut data = slot[data].to_vec();
+        if core.format == ForkFormat::Local {
+            data.truncate(core.size as usize);
+        }
+        Forks {
+            data: Fork::new(core.format, data, core.extents),
+            attr: Fork::new(core.attr_format, slot[attr].to_vec(), u64::from(core.attr_extents)),
+        }
+    }
+
+    /// One of them.
+    pub fn get(&self, which: Which) -> &Fork {
+        match which {
+            Which::Data => &self.data,
+            Which::Attr => &self.attr,
+        }
+    }
+
+    fn get_mut(&mut self, which: Which) -> &mut Fork {
+        match which {
+            Which::Data => &mut self.data,
+            Which::Attr => &mut self.attr,
+        }
+    }
+}
+
+/// An inode in memory.
+pub(crate) struct Inode {
+    pub ino: Ino,
+    pub fs: Weak<Xfs>,
+    weak: Weak<Inode>,
+    /// Directories: entries. Files: size, and data against truncation.
+    pub rwsem: RwLock<()>,
+    /// The forks; taken below `rwsem`.
+    pub forks: RwLock<Forks>,
+    pub state: SpinLock<State>,
+    mapping: OnceLock<Arc<Mapping>>,
+    pub referenced: AtomicBool,
+}
+
+impl Inode {
+    fn new(ino: Ino, fs: Weak<Xfs>, forks: Forks, core: InodeCore) -> Arc<Inode> {
+        Arc::new_cyclic(|weak| Inode {
+            ino,
+            fs,
+            weak: weak.clone(),
+            rwsem: RwLock::named("xfs inode rwsem", ()),
+            forks: RwLock::named("xfs inode forks", forks),
+            state: SpinLock::named("xfs inode state", State { core, opens: 0 }),
+            mapping: OnceLock::new(),
+            referenced: AtomicBool::new(true),
+        })
+    }
+
+    /// Looks at or changes the values, in a short section that cannot wait.
+    pub fn with<R>(&self, cx: &Cx, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut self.state.lock(cx))
+    }
+
+    /// This inode, counted.
+    pub fn arc(&self) -> Arc<Inode> {
+        self.weak.upgrade().expect("whoever has a reference holds the inode")
+    }
+
+    /// The type. It never changes.
+    pub fn kind(&self, cx: &Cx) -> FileType {
+        let mode = self.with(cx, |state| state.core.mode);
+        FileType::from_mode(u32::from(mode)).expect("checked when the inode was read")
+    }
+
+    /// Size in bytes.
+    pub fn size(&self, cx: &Cx) -> u64 {
+        self.with(cx, |state| state.core.size)
+    }
+
+    /// What stat tells.
+    pub fn attr(&self, cx: &mut Cx, geometry: &Geometry) -> Attr {
+        let device = {
+            let forks = self.forks.read(cx);
+            let data = &forks.data;
+            (data.format == ForkFormat::Device && data.bytes.len() >= 4)
+                .then(|| u32_at(&data.bytes, 0))
+        };
+        let kind = self.kind(cx);
+        self.with(cx, |State { core, .. }| Attr {
+            ino: self.ino,
+            kind,
+            mode: core.mode & 0o7777,
+            nlink: core.links,
+            uid: core.uid,
+            gid: core.gid,
+            // Devices are stored as System V does: 14 bits of major, 18 of minor.
+            rdev: device
+                .filter(|_| kind.is_device())
+                .map_or(0, |raw| vfs::makedev(raw >> 18, raw & 0x3_ffff)),
+            size: core.size,
+            blocks: core.blocks * geometry.block_sectors(),
+            atime: core.atime,
+            mtime: core.mtime,
+            ctime: core.ctime,
+            btime: Some(core.crtime),
+            generation: core.generation,
+            flags: user_flags(core.flags),
+            blksize: geometry.block_size,
+        })
+    }
+
+    /// The file's pages; made at first use.
+    pub fn mapping(&self, cx: &Cx) -> &Arc<Mapping> {
+        let size = self.size(cx);
+        self.mapping.get_or_init(|| {
+            let fs = self.fs.upgrade().expect("an inode is used only while its mount lives");
+            crate::file::new_mapping(&fs, self.arc(), size)
+        })
+    }
+
+    /// Lets `look` see the extents of a fork, which are read at first use. May wait for the device.
+    ///
+    /// # Errors
+    /// The extents cannot be read.
+    pub fn extents<R>(
+        &self,
+        cx: &mut Cx,
+        which: Which,
+        look: impl FnOnce(&[Extent]) -> R,
+    ) -> Result<R, Fault> {
+        {
+            let forks = self.forks.read(cx);
+            if let Some(extents) = &forks.get(which).extents {
+                return Ok(look(extents));
+            }
+        }
+        let Some(fs) = self.fs.upgrade() else {
+            return Err(Fault::Unsupported("reading after the end of the mount"));
+        };
+        let mut forks = self.forks.write(cx);
+        if forks.get(which).extents.is_none() {
+            let list = fs.reader.read_extents(cx, self.ino, forks.get(which), &mut |_| ())?;
+            forks.get_mut(which).extents = Some(list);
+        }
+        Ok(look(forks.get(which).extents.as_deref().expect("just read")))
+    }
+}
+
+impl CachedInode for Inode {
+    fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    fn referenced(&self) -> &AtomicBool {
+        &self.referenced
+    }
+
+    fn evictable(&self) -> bool {
+        if self.referenced.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let Some(state) = self.state.try_lock() else { return false };
+        state.opens == 0 && !self.mapping.get().is_some_and(|mapping| mapping.is_dirty())
+    }
+}
+
+impl std::fmt::Debug for Inode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Inode({})", self.ino)
+    }
+}
+
+/// The flags that `lsattr` shows.
+fn user_flags(flags: Flags) -> u32 {
+    const TABLE: [(Flags, u32); 6] = [
+        (Flags::SYNC, 0x8),
+        (Flags::IMMUTABLE, 0x10),
+        (Flags::APPEND, 0x20),
+        (Flags::NODUMP, 0x40),
+        (Flags::NOATIME, 0x80),
+        (Flags::PROJINHERIT, 0x2000_0000),
+    ];
+    TABLE.iter().filter(|row| flags.contains(row.0)).fold(0, |word, row| word | row.1)
+}
+
+impl Xfs {
+    /// The inode with this number, from the cache or from the disk. May wait for the device.
+    ///
+    /// # Errors
+    /// `ESTALE` where the inode is not in use or the number is out of range, `EUCLEAN` where it is
+    /// damaged, `EIO`.
+    pub(crate) fn iget(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        self.check_alive()?;
+        if let Some(inode) = self.inodes.find(ino) {
+            return Ok(inode);
+        }
+        if !self.geometry().ino_valid(ino) {
+            return Err(Errno::ESTALE);
+        }
+        let (slot, core) = match self.reader.read_inode(cx, ino) {
+            Err(Fault::Corrupt(corrupt)) if corrupt.kind == CorruptKind::InodeFree => {
+                return Err(Errno::ESTALE);
+            }
+            other => other.map_err(|fault| self.fault(fault))?,
+        };
+        if core.links == 0 {
+            return Err(Errno::ESTALE);
+        }
+        if core.flags.contains(Flags::REALTIME) && core.file_type() == 0x8000 {
+            return Err(self.fault(Fault::Unsupported("a file in the realtime section")));
+        }
+        if core.format == ForkFormat::Local && core.file_type() == 0xa000 && core.size == 0 {
+            let kind = CorruptKind::SymlinkSize { size: 0 };
+            return Err(self.fault(kind.at(At::Inode(ino)).into()));
+        }
+        let forks = Forks::new(&slot, &core);
+        Ok(self.inodes.insert(Inode::new(ino, self.weak.clone(), forks, core)))
+    }
+}

@@ -1,0 +1,348 @@
+//! What of an inode goes into the log, and how it comes into its cluster.
+//!
+//! The item keeps the inode's last committed *image*, as it stands on the device. From it the log's
+//! regions are derived (the core in the host's byte order, the data fork, the attribute fork),
+//! and write-back copies it into the cluster's buffer. So neither needs the inode's lock.
+//!
+//! Source: "XFS Algorithms and Data Structures", chapter on the journaling log; `xfs_logprint -i`.
+
+use std::sync::Arc;
+
+use rt::SpinLock;
+
+use crate::buf::{Buf, BufMap};
+use crate::format::{Kind, seal};
+use crate::log::item::{ItemCore, LogVec};
+
+/// Type of an inode item in the log.
+pub(crate) const LI_INODE: u16 = 0x123b;
+/// Bytes of an inode's core, on the device and in the log.
+pub(crate) const CORE: usize = 176;
+/// Bytes of the item's header.
+const HEADER: usize = 56;
+
+/// Fields in the log's header.
+pub(crate) mod ilog {
+    pub const CORE: u32 = 0x001;
+    pub const DDATA: u32 = 0x002;
+    pub const DEXT: u32 = 0x004;
+    pub const DBROOT: u32 = 0x008;
+    pub const DEV: u32 = 0x010;
+    pub const ADATA: u32 = 0x040;
+    pub const AEXT: u32 = 0x080;
+    pub const ABROOT: u32 = 0x100;
+}
+
+bitflags::bitflags! {
+    /// Which parts of an inode a transaction changed. The core always goes along.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct InodeFields: u8 {
+        /// The 176 bytes of the core.
+        const CORE = 1 << 0;
+        /// The data fork, in whatever form it is.
+        const DATA = 1 << 1;
+        /// The attribute fork, in whatever form it is.
+        const ATTR = 1 << 2;
+    }
+}
+
+/// Where an inode lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodePlace {
+    /// Its number.
+    pub ino: u64,
+    /// The cluster that holds it.
+    pub cluster: BufMap,
+    /// Its first byte in the cluster.
+    pub offset: u32,
+}
+
+struct InodeState {
+    /// The last committed image; empty before the first commit.
+    image: Vec<u8>,
+    /// Changed since the last copy into the cluster.
+    fields: InodeFields,
+    /// Of a copy into the cluster that is not on the device yet.
+    flushing: InodeFields,
+    /// Its cluster was freed: it is never written again.
+    stale: bool,
+}
+
+/// The log item of an inode. One for each inode in memory, kept while it is dirty.
+pub struct InodeItem {
+    place: InodePlace,
+    state: SpinLock<InodeState>,
+    core: ItemCore,
+}
+
+impl InodeItem {
+    /// A clean item.
+    pub fn new(place: InodePlace) -> Arc<InodeItem> {
+        let fields = InodeFields::empty();
+        let state = InodeState { image: Vec::new(), fields, flushing: fields, stale: false };
+        let state = SpinLock::named("xfs inode item", state);
+        Arc::new(InodeItem { place, state, core: ItemCore::new() })
+    }
+
+    /// Where the inode lives.
+    pub fn place(&self) -> &InodePlace {
+        &self.place
+    }
+
+    pub(crate) fn core(&self) -> &ItemCore {
+        &self.core
+    }
+
+    /// Number of the last checkpoint that holds a change of it, for an fsync; 0 for none.
+    pub fn last_seq(&self) -> u64 {
+        self.core.lock().last_seq
+    }
+
+    /// True where a change is not on its place on the device yet.
+    pub fn is_dirty(&self) -> bool {
+        let state = self.state.lock_irq();
+        !(state.fields | state.flushing).is_empty() || self.core.is_pinned()
+    }
+
+    /// Says that its cluster is freed.
+    pub(crate) fn make_stale(&self) {
+        self.state.lock_irq().stale = true;
+    }
+
+    pub(crate) fn is_stale(&self) -> bool {
+        self.state.lock_irq().stale
+    }
+
+    /// Takes a new image. The item must be pinned before, so that write-back leaves it alone.
+    pub(crate) fn commit_image(&self, image: Vec<u8>, fields: InodeFields) {
+        let mut state = self.state.lock_irq();
+        state.image = image;
+        state.fields |= fields | InodeFields::CORE;
+        state.stale = false;
+    }
+
+    /// The *format* pass.
+    pub(crate) fn format(&self, vec: &mut LogVec) {
+        vec.clear();
+        let state = self.state.lock_irq();
+        format_image(&self.place, &state.image, state.fields, vec);
+    }
+
+    /// Copies the image into its cluster, whose lock the caller holds, and seals it with `lsn`;
+    /// false where it may not be written now. The unlinked pointer stays the cluster's own: only
+    /// it is logged through the cluster.
+    pub(crate) fn flush(&self, cluster: &Buf, lsn: u64) -> bool {
+        let mut state = self.state.lock_irq();
+        if state.stale || state.image.is_empty() || self.core.is_pinned() {
+            return false;
+        }
+        let (at, len) = (self.place.offset as usize, state.image.len());
+        cluster.with_range_mut(at, len, |slot| {
+            slot[..96].copy_from_slice(&state.image[..96]);
+            slot[100..].copy_from_slice(&state.image[100..]);
+            seal::seal(Kind::Inode, slot, lsn);
+        });
+        let fields = std::mem::take(&mut state.fields);
+        state.flushing |= fields;
+        true
+    }
+
+    /// The cluster is on the device, or could not be written.
+    pub(crate) fn flushed(&self, written: bool) {
+        let mut state = self.state.lock_irq();
+        let fields = std::mem::take(&mut state.flushing);
+        if !written {
+            state.fields |= fields;
+        }
+    }
+}
+
+/// Widths of the core's fields from its first byte on, in the order of the format. Bytes and
+/// padding stand as they are.
+const WIDTHS: [u8; 39] = [
+    2, 2, 1, 1, 2, 4, 4, 4, 2, 2, 8, // magic .. flush iteration or large extent count
+    8, 8, 8, // times: access, modification, change
+    8, 8, 4, 4, 2, 1, 1, 4, 2, 2, 4, // size .. generation
+    4, 4, 8, 8, 8, 4, // next unlinked .. copy-on-write hint
+    1, 1, 1, 1, 8, // four bytes of padding for now, then the rest of it
+    8, 8, 0, // creation time, inode number
+];
+
+/// Turns a core from the device's byte order into the log's, or back.
+pub(crate) fn swap_core(core: &mut [u8]) {
+    let bigtime = bigtime(core);
+    let mut at = 0;
+    for width in WIDTHS.map(usize::from) {
+        let is_time = matches!(at, 32 | 40 | 48 | 144);
+        let padding = (132..144).contains(&at);
+        match width {
+            8 if is_time && !bigtime => {
+                core[at..at + 4].reverse();
+                core[at + 4..at + 8].reverse();
+            }
+            2.. if !padding => core[at..at + width].reverse(),
+            _ => {}
+        }
+        at += width;
+    }
+}
+
+/// The flag of large times, in either byte order: the core's version byte does not tell which.
+fn bigtime(core: &[u8]) -> bool {
+    let swapped = core[0..2] == *b"NI";
+    let flags = &core[120..128];
+    let low = if swapped { flags[0] } else { flags[7] };
+    low & (1 << 3) != 0
+}
+
+/// Writes the regions of an inode.
+fn format_image(place: &InodePlace, image: &[u8], fields: InodeFields, vec: &mut LogVec) {
+    let header_at = vec.len();
+    vec.region(HEADER);
+    vec.append(|bytes| {
+        let start = bytes.len();
+        bytes.extend_from_slice(&image[..CORE]);
+        let core = &mut bytes[start..];
+        core[96..100].copy_from_slice(&[0xff; 4]);
+        core[100..104].fill(0);
+        swap_core(core);
+    });
+    let mut log_fields = ilog::CORE;
+    let mut sizes = [0usize; 2];
+    let mut rdev = 0;
+    if fields.contains(InodeFields::DATA) {
+        let fork = Fork::data(image);
+        if fork.format == 0 {
+            log_fields |= ilog::DEV;
+            rdev = u32::from_be_bytes(fork.bytes[..4].try_into().expect("four bytes"));
+        } else {
+            let kinds = [ilog::DDATA, ilog::DEXT, ilog::DBROOT];
+            sizes[0] = fork.append(kinds, &mut log_fields, vec);
+        }
+    }
+    if fields.contains(InodeFields::ATTR)
+        && let Some(fork) = Fork::attr(image)
+    {
+        sizes[1] = fork.append([ilog::ADATA, ilog::AEXT, ilog::ABROOT], &mut log_fields, vec);
+    }
+    let regions = vec.count() as u16;
+    let header = &mut vec.bytes_mut()[header_at..header_at + HEADER];
+    header[0..2].copy_from_slice(&LI_INODE.to_le_bytes());
+    header[2..4].copy_from_slice(&regions.to_le_bytes());
+    header[4..8].copy_from_slice(&log_fields.to_le_bytes());
+    header[8..10].copy_from_slice(&(sizes[1] as u16).to_le_bytes());
+    header[10..12].copy_from_slice(&(sizes[0] as u16).to_le_bytes());
+    header[16..24].copy_from_slice(&place.ino.to_le_bytes());
+    header[24..28].copy_from_slice(&rdev.to_le_bytes());
+    header[40..48].copy_from_slice(&place.cluster.daddr.0.to_le_bytes());
+    header[48..52].copy_from_slice(&place.cluster.len.to_le_bytes());
+    header[52..56].copy_from_slice(&place.offset.to_le_bytes());
+}
+
+/// One fork of an image.
+struct Fork<'a> {
+    format: u8,
+    bytes: &'a [u8],
+    /// Bytes of local data.
+    local: usize,
+    extents: usize,
+}
+
+impl<'a> Fork<'a> {
+    fn attr_offset(image: &[u8]) -> Option<usize> {
+        let at = CORE + usize::from(image[82]) * 8;
+        (image[82] != 0 && at < image.len()).then_some(at)
+    }
+
+    fn data(image: &'a [u8]) -> Fork<'a> {
+        let end = Fork::attr_offset(image).unwrap_or(image.len());
+        let size = u64::from_be_bytes(image[56..64].try_into().expect("eight bytes"));
+        let extents = match wide_counts(image) {
+            true => u64::from_be_bytes(image[24..32].try_into().expect("eight bytes")),
+            false => u32::from_be_bytes(image[76..80].try_into().expect("four bytes")).into(),
+        };
+        let (local, extents) = (size as usize, extents as usize);
+        Fork { format: image[5], bytes: &image[CORE..end], local, extents }
+    }
+
+    fn attr(image: &'a [u8]) -> Option<Fork<'a>> {
+        let at = Fork::attr_offset(image)?;
+        let bytes = &image[at..];
+        let extents = match wide_counts(image) {
+            true => u32::from_be_bytes(image[76..80].try_into().expect("four bytes")),
+            false => u16::from_be_bytes([image[80], image[81]]).into(),
+        };
+        let local = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
+        Some(Fork { format: image[83], bytes, local, extents: extents as usize })
+    }
+
+    /// Appends the fork's region, if it has content, and notes its kind; answers its bytes.
+    fn append(&self, kinds: [u32; 3], fields: &mut u32, vec: &mut LogVec) -> usize {
+        let (kind, len) = match self.format {
+            1 => (kinds[0], self.local.next_multiple_of(4)),
+            2 => (kinds[1], self.extents * 16),
+            3 => (kinds[2], 0),
+            _ => return 0,
+        };
+        if self.format == 3 {
+            let before = vec.len();
+            vec.append(|to| append_root(self.bytes, to));
+            *fields |= kind;
+            return vec.len() - before;
+        }
+        let len = len.min(self.bytes.len());
+        if len > 0 {
+            vec.append(|to| to.extend_from_slice(&self.bytes[..len]));
+            *fields |= kind;
+        }
+        len
+    }
+}
+
+/// The flag of 64-bit extent counts.
+fn wide_counts(image: &[u8]) -> bool {
+    image[127] & (1 << 4) != 0
+}
+
+/// The root of a block map as the log holds it: with the long header of a block, and packed for
+/// exactly as many records as it has.
+fn append_root(root: &[u8], to: &mut Vec<u8>) {
+    let count = usize::from(u16::from_be_bytes([root[2], root[3]]));
+    let most = (root.len() - 4) / 16;
+    let count = count.min(most);
+    let mut header = [0u8; 72];
+    header[0..4].copy_from_slice(&Kind::Bmap.magic().to_be_bytes());
+    header[4..8].copy_from_slice(&root[0..4]);
+    header[8..24].fill(0xff);
+    header[24..32].fill(0xff);
+    to.extend_from_slice(&header);
+    to.extend_from_slice(&root[4..4 + count * 8]);
+    let pointers = 4 + most * 8;
+    to.extend_from_slice(&root[pointers..pointers + count * 8]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widths_cover_the_core_up_to_its_uuid() {
+        assert_eq!(WIDTHS.iter().map(|&width| usize::from(width)).sum::<usize>(), 160);
+    }
+
+    #[test]
+    fn a_core_swapped_twice_is_itself_with_small_and_with_large_times() {
+        for flags in [0u8, 1 << 3] {
+            let mut core: Vec<u8> = (0..CORE as u8).collect();
+            core[0..2].copy_from_slice(b"IN");
+            core[127] = flags;
+            let before = core.clone();
+            swap_core(&mut core);
+            assert_eq!(core[0..2], *b"NI");
+            assert_eq!(core[160..], before[160..]);
+            assert_eq!(core[32..36] == [35, 34, 33, 32], flags == 0);
+            swap_core(&mut core);
+            assert_eq!(core, before);
+        }
+    }
+}

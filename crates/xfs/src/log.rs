@@ -1,0 +1,314 @@
+//! The log: delayed logging, records, reservations, write-back, recovery.
+//!
+//! A transaction's items are formatted at commit into vectors in memory and gathered in the CIL
+//! ([`cil`]); an item that is changed again before the CIL is pushed replaces its vector, so that
+//! hot blocks go to the log once for many transactions. A *push* writes everything that was
+//! gathered as one checkpoint: records of 32 to 256 KiB ([`record`]), the last of which makes it
+//! valid. Then its items enter the AIL ([`ail`]) at the checkpoint's sequence number and may be
+//! written to their places; the oldest item there is the *tail*, up to which the log can be used
+//! again. Who starts a transaction reserves space for it first ([`grant`]).
+//!
+//! Locks, in this order: a buffer's or an inode's; the CIL's context lock (shared by commits, taken
+//! alone by a push for the moment in which the vectors are detached); the spin locks of CIL, AIL,
+//! and grant; an item's own, innermost. A push takes the writer's lock before the context lock and
+//! holds it until the checkpoint is on the device, so checkpoints follow one another strictly.
+//!
+//! Compared with Linux: one checkpoint is written at a time; the tail that counts for reservations
+//! is the one that a record on the device names, never a newer one, so that no record overwrites
+//! what recovery from the record before it would need.
+//!
+//! Source: kernel `Documentation/filesystems/xfs/xfs-delayed-logging-design.rst`.
+
+mod ail;
+pub(crate) mod cil;
+mod error;
+mod grant;
+pub mod item;
+mod push;
+mod record;
+pub mod recovery;
+mod task;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use base::Sector;
+use rt::{Cx, JoinHandle, Mutex, RwLock, SpinLock, WaitQueue};
+
+use crate::buf::BufCache;
+use crate::buf_item::walk::Variant;
+use crate::error::{Result, XfsError};
+use crate::format::Geometry;
+use crate::format::log::Lsn;
+use crate::trans::intent::{IntentFinisher, IntentItem};
+use crate::trans::{Reservation, Trans};
+
+pub use error::LogError;
+pub use push::LogStats;
+
+/// Log space for carrying out an intent that recovery found: as for freeing extents.
+const RECOVERED_BYTES: u32 = 128 << 10;
+/// Bytes of the header in front of every region.
+pub const OP_HEADER: usize = 12;
+
+/// Where the log lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogGeometry {
+    /// Its first sector on the device.
+    pub start: Sector,
+    /// Length in blocks of 512 bytes.
+    pub blocks: u32,
+    /// Records begin and end at multiples of so many bytes; at least 512.
+    pub stripe: u32,
+    /// The UUID in its records: the file system's.
+    pub uuid: [u8; 16],
+}
+
+impl LogGeometry {
+    /// The internal log of a file system.
+    pub fn of(geometry: &Geometry) -> LogGeometry {
+        LogGeometry {
+            start: geometry.sector(geometry.log_start),
+            blocks: geometry.log_blocks * geometry.block_sectors() as u32,
+            stripe: geometry.log_sunit.max(geometry.log_sector_size).max(512),
+            uuid: geometry.uuid,
+        }
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.blocks) * 512
+    }
+
+    /// The device's sector of a block of the log.
+    pub fn sector(&self, block: u32) -> Sector {
+        self.start + u64::from(block)
+    }
+
+    /// The place of a sequence number on a line that never wraps, in bytes.
+    fn position(&self, lsn: Lsn) -> u64 {
+        (u64::from(lsn.cycle) * u64::from(self.blocks) + u64::from(lsn.block)) * 512
+    }
+}
+
+/// How a log is run.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// How buffers are formatted.
+    pub variant: Variant,
+    /// Bytes of a record at the most: 32 to 256 KiB, a power of two; at least the stripe unit.
+    pub record_bytes: u32,
+    /// After so long without work the log is written out and emptied.
+    pub idle: rt::Nanos,
+    /// Sleep-free tests turn the task off and push by hand.
+    pub background: bool,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions {
+            variant: Variant::default(),
+            record_bytes: 32 << 10,
+            idle: rt::Nanos::from_secs(30),
+            background: true,
+        }
+    }
+}
+
+impl LogOptions {
+    /// Bytes of a record that are used: whole stripe units.
+    fn filled(&self, geometry: &LogGeometry) -> u32 {
+        let stripe = geometry.stripe.max(512);
+        (self.record_bytes / stripe).max(1) * stripe
+    }
+}
+
+/// Where the next record goes, as recovery found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogHead {
+    /// The next record's place.
+    pub head: Lsn,
+    /// The oldest record that is still needed; the head where none is.
+    pub tail: Lsn,
+    /// The block of the last record's header.
+    pub previous: u32,
+}
+
+/// A mounted log, with the buffers that it protects.
+pub struct Log {
+    pub(crate) bufs: Arc<BufCache>,
+    pub(crate) geometry: LogGeometry,
+    pub(crate) options: LogOptions,
+    /// Held shared while a transaction formats its items.
+    pub(crate) context: RwLock<()>,
+    pub(crate) cil: SpinLock<cil::Cil>,
+    pub(crate) writer: Mutex<record::Writer>,
+    pub(crate) ail: ail::Ail,
+    pub(crate) grant: grant::Grant,
+    stop: SpinLock<Option<&'static str>>,
+    down: AtomicBool,
+    pub(crate) task: task::TaskState,
+    handle: SpinLock<Option<JoinHandle<()>>>,
+    pub(crate) committed: WaitQueue,
+    pub(crate) stats: push::Counters,
+    next_transaction: AtomicU64,
+    next_intent: AtomicU64,
+    pub(crate) finisher: SpinLock<Option<Arc<dyn IntentFinisher>>>,
+    /// Extents whose freeing is not on the device yet.
+    pub(crate) busy: SpinLock<crate::alloc::Busy>,
+}
+
+impl Log {
+    /// Runs a log from `head` on. Everything before it has been recovered.
+    pub fn start(
+        cx: &mut Cx,
+        bufs: Arc<BufCache>,
+        geometry: LogGeometry,
+        mut options: LogOptions,
+        head: LogHead,
+    ) -> Arc<Log> {
+        // A record fills whole stripe units, and its headers must have room for all their words.
+        let least = geometry.stripe.next_power_of_two().max(16 << 10);
+        options.record_bytes = options.record_bytes.max(least).min(256 << 10);
+        let writer = record::Writer::new(geometry, &options, head);
+        let grant = grant::Grant::new(geometry, head);
+        let log = Arc::new(Log {
+            bufs,
+            geometry,
+            context: RwLock::named("CIL context", ()),
+            cil: SpinLock::named("CIL", cil::Cil::new()),
+            writer: Mutex::named("log writer", writer),
+            ail: ail::Ail::new(),
+            grant,
+            stop: SpinLock::named("log shutdown", None),
+            down: AtomicBool::new(false),
+            task: task::TaskState::new(),
+            handle: SpinLock::new(None),
+            committed: WaitQueue::named("log force"),
+            stats: push::Counters::default(),
+            next_transaction: AtomicU64::new(1),
+            // Never a number that an older part of the ring may hold.
+            next_intent: AtomicU64::new(geometry.position(head.head) << 7 | 1),
+            finisher: SpinLock::named("intent finisher", None),
+            busy: SpinLock::named("busy extents", crate::alloc::Busy::default()),
+            options,
+        });
+        if log.options.background {
+            let theirs = log.clone();
+            let handle = cx.spawn("xfsaild", move |cx| task::run(cx, &theirs));
+            *log.handle.lock_irq() = Some(handle);
+        }
+        log
+    }
+
+    /// The buffers that it protects.
+    pub fn bufs(&self) -> &Arc<BufCache> {
+        &self.bufs
+    }
+
+    /// Where it lies.
+    pub fn geometry(&self) -> &LogGeometry {
+        &self.geometry
+    }
+
+    /// Names who carries out deferred work. Once, before the first transaction that defers.
+    pub fn set_finisher(&self, finisher: Arc<dyn IntentFinisher>) {
+        *self.finisher.lock_irq() = Some(finisher);
+    }
+
+    /// Forgets who carries out deferred work; it may hold this log.
+    pub(crate) fn clear_finisher(&self) {
+        self.finisher.lock_irq().take();
+    }
+
+    /// Carries out intents that recovery found in the log. May park.
+    ///
+    /// # Errors
+    /// The finisher's; the log is shut down then, and what is left will be found again.
+    pub fn finish_recovered(
+        self: &Arc<Self>,
+        cx: &mut Cx,
+        unfinished: Vec<recovery::Unfinished>,
+    ) -> Result<()> {
+        let finisher = self.finisher.lock(cx).clone();
+        let intents: Vec<_> = unfinished
+            .into_iter()
+            .map(|found| (IntentItem::intent(found.id, found.work), found.lsn))
+            .collect();
+        for (intent, lsn) in &intents {
+            self.ail.insert(&item::Item::Intent(intent.clone()), lsn.bits());
+        }
+        for (intent, _) in intents {
+            let reservation = Reservation::new(RECOVERED_BYTES);
+            let mut trans = Trans::alloc(cx, self, reservation)?;
+            trans.finish_with(cx, finisher.clone(), VecDeque::from([intent]))?;
+            trans.commit(cx)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn next_transaction(&self) -> u64 {
+        self.next_transaction.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn next_intent(&self) -> u64 {
+        self.next_intent.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Why the file system was shut down, if it was.
+    pub fn shut_down(&self) -> Option<&'static str> {
+        if !self.down.load(Ordering::Acquire) {
+            return None;
+        }
+        *self.stop.lock_irq()
+    }
+
+    /// An error where the file system was shut down.
+    ///
+    /// # Errors
+    /// [`XfsError::Shutdown`] with the reason.
+    pub fn check(&self) -> Result<()> {
+        self.shut_down().map_or(Ok(()), |why| Err(XfsError::Shutdown(why)))
+    }
+
+    /// Stops everything: nothing is written any more, all who wait go away with an error. What the
+    /// log holds on the device is what recovery will find. Any context.
+    pub fn force_shutdown(&self, why: &'static str) {
+        self.stop.lock_irq().get_or_insert(why);
+        self.down.store(true, Ordering::Release);
+        self.grant.wake();
+        self.committed.wake_all();
+        self.task.kick();
+    }
+
+    /// Ends the log: writes everything to its place and an unmount record behind it. After a
+    /// shutdown nothing is written. May park.
+    ///
+    /// # Errors
+    /// The first error of a write, which also shuts the log down.
+    pub fn unmount(self: &Arc<Self>, cx: &mut Cx) -> Result<()> {
+        let emptied = self.empty(cx);
+        let written = emptied.and_then(|()| self.write_unmount_record(cx));
+        if written.is_err() {
+            self.force_shutdown("unmount could not write everything");
+        }
+        self.end_task(cx);
+        written
+    }
+
+    /// Lets everything go without writing, as a crash does. May park: waits for writes under way.
+    pub fn abandon(self: &Arc<Self>, cx: &mut Cx) {
+        self.force_shutdown("abandoned");
+        self.end_task(cx);
+        self.bufs.queue().drain(cx);
+    }
+
+    fn end_task(&self, cx: &mut Cx) {
+        self.task.end();
+        let handle = self.handle.lock_irq().take();
+        if let Some(handle) = handle {
+            handle.join(cx);
+        }
+    }
+}

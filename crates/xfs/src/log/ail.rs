@@ -1,0 +1,285 @@
+//! The active item list: what is in the log and not yet at its place, oldest first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::Sector;
+use block::{BioResult, IoGroup, Plug};
+use rt::{Cx, SpinLock};
+
+use super::Log;
+use super::item::Item;
+use crate::buf::{Buf, INODE_CLUSTER, LockedBuf};
+use crate::error::Result;
+use crate::inode_item::InodeItem;
+
+/// Items that one pass of write-back looks at.
+const BATCH: usize = 1024;
+
+#[derive(Default)]
+struct State {
+    /// By sequence number, then by order of insertion.
+    items: BTreeMap<(u64, u64), Item>,
+    next: u64,
+    /// The inodes in `items`, by their cluster.
+    clusters: BTreeMap<u64, Vec<Arc<InodeItem>>>,
+}
+
+/// The list. Its spin lock comes before an item's own.
+pub(crate) struct Ail(SpinLock<State>);
+
+impl Ail {
+    pub fn new() -> Ail {
+        Ail(SpinLock::named("AIL", State::default()))
+    }
+
+    /// The oldest item's sequence number.
+    pub fn tail(&self) -> Option<u64> {
+        self.0.lock_irq().items.keys().next().map(|key| key.0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.lock_irq().items.is_empty()
+    }
+
+    /// The newest item's sequence number.
+    fn newest(&self) -> Option<u64> {
+        self.0.lock_irq().items.keys().next_back().map(|key| key.0)
+    }
+
+    /// Puts an item in, or moves it up.
+    pub fn insert(&self, item: &Item, lsn: u64) {
+        let mut state = self.0.lock_irq();
+        let state = &mut *state;
+        state.next += 1;
+        let order = state.next;
+        let mut core = item.core().lock();
+        let old = (core.lsn, core.order);
+        (core.lsn, core.order) = (lsn, order);
+        drop(core);
+        if old.0 != 0 {
+            state.items.remove(&old);
+        } else if let Item::Inode(inode) = item {
+            let cluster = inode.place().cluster.daddr.0;
+            state.clusters.entry(cluster).or_default().push(inode.clone());
+        }
+        state.items.insert((lsn, order), item.clone());
+    }
+
+    /// Takes an item out if it is there, and at `lsn` where that is given.
+    pub fn remove(&self, item: &Item, lsn: Option<u64>) {
+        let mut state = self.0.lock_irq();
+        let mut core = item.core().lock();
+        if core.lsn == 0 || lsn.is_some_and(|lsn| lsn != core.lsn) {
+            return;
+        }
+        let key = (core.lsn, core.order);
+        core.lsn = 0;
+        drop(core);
+        let removed = state.items.remove(&key);
+        if let Item::Inode(inode) = item {
+            let cluster = inode.place().cluster.daddr.0;
+            if let Some(list) = state.clusters.get_mut(&cluster) {
+                list.retain(|other| !Arc::ptr_eq(other, inode));
+                if list.is_empty() {
+                    state.clusters.remove(&cluster);
+                }
+            }
+        }
+        drop(state);
+        drop(removed);
+    }
+
+    /// The inodes of a cluster that are in the list.
+    pub fn inodes_of(&self, cluster: Sector) -> Vec<Arc<InodeItem>> {
+        self.0.lock_irq().clusters.get(&cluster.0).cloned().unwrap_or_default()
+    }
+
+    /// Items up to `target`, oldest first, behind `from`.
+    fn batch(&self, from: (u64, u64), target: u64) -> Vec<((u64, u64), Item)> {
+        let state = self.0.lock_irq();
+        let range =
+            state.items.range((std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded));
+        range
+            .take_while(|(key, _)| key.0 <= target)
+            .take(BATCH)
+            .map(|(key, item)| (*key, item.clone()))
+            .collect()
+    }
+}
+
+/// A locked buffer that is to be written, and the inodes that were copied into it.
+struct Write {
+    buf: LockedBuf,
+    inodes: Vec<(Arc<InodeItem>, u64)>,
+}
+
+/// What a pass of write-back found.
+#[derive(Default)]
+struct Pass {
+    writes: BTreeMap<u64, Write>,
+    /// Something is pinned: the CIL must go to the log first.
+    pinned: bool,
+    /// Something was locked by a task.
+    locked: bool,
+}
+
+/// What is left after write-back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub pinned: bool,
+    pub locked: bool,
+}
+
+impl Log {
+    /// Writes everything up to `target` to its place, as far as that is possible without waiting
+    /// for a lock, and waits for the device. May park.
+    pub(crate) fn write_back(self: &Arc<Self>, cx: &mut Cx, target: u64) -> Result<Left> {
+        let mut left = Left { pinned: false, locked: false };
+        let mut from = (0, 0);
+        loop {
+            let batch = self.ail.batch(from, target);
+            let Some(last) = batch.last() else { return Ok(left) };
+            from = last.0;
+            let mut pass = Pass::default();
+            for (_, item) in &batch {
+                self.check()?;
+                match item {
+                    Item::Buf(buf) => self.take_buf(buf, &mut pass),
+                    Item::Inode(inode) => self.take_cluster(cx, inode, &mut pass)?,
+                    // Leaves the list when its work is done and that is in the log.
+                    Item::Intent(_) => pass.pinned = true,
+                }
+            }
+            drop(batch);
+            left.pinned |= pass.pinned;
+            left.locked |= pass.locked;
+            self.write_all(cx, pass.writes)?;
+        }
+    }
+
+    /// The target that writes everything back.
+    pub(crate) fn newest(&self) -> u64 {
+        self.ail.newest().unwrap_or(0)
+    }
+
+    fn take_buf(&self, buf: &Arc<Buf>, pass: &mut Pass) {
+        let daddr = buf.daddr().0;
+        if pass.writes.contains_key(&daddr) {
+            return;
+        }
+        if buf.core.is_pinned() {
+            pass.pinned = true;
+            return;
+        }
+        let Some(buf) = LockedBuf::try_new(buf.clone()) else {
+            pass.locked = true;
+            return;
+        };
+        // Before it was locked it may have changed again, or been written by somebody else.
+        let in_list = buf.core.lock().lsn != 0;
+        if buf.core.is_pinned() {
+            pass.pinned = true;
+        } else if in_list && !buf.is_stale() {
+            let inodes = self.copy_inodes(&buf);
+            pass.writes.insert(daddr, Write { buf, inodes });
+        }
+    }
+
+    fn take_cluster(&self, cx: &mut Cx, inode: &InodeItem, pass: &mut Pass) -> Result<()> {
+        let cluster = inode.place().cluster;
+        if inode.core().is_pinned() {
+            pass.pinned = true;
+        }
+        if inode.is_stale() || pass.writes.contains_key(&cluster.daddr.0) {
+            return Ok(());
+        }
+        let Some(buf) = self.bufs.try_read(cx, &[cluster], &INODE_CLUSTER)? else {
+            pass.locked = true;
+            return Ok(());
+        };
+        if buf.core.is_pinned() {
+            pass.pinned = true;
+            return Ok(());
+        }
+        let inodes = self.copy_inodes(&buf);
+        if !inodes.is_empty() {
+            pass.writes.insert(cluster.daddr.0, Write { buf, inodes });
+        }
+        Ok(())
+    }
+
+    /// Copies the dirty inodes of a cluster into it, those that are not pinned.
+    fn copy_inodes(&self, buf: &Buf) -> Vec<(Arc<InodeItem>, u64)> {
+        let mut copied = Vec::new();
+        for inode in self.ail.inodes_of(buf.daddr()) {
+            let lsn = inode.core().lock().lsn;
+            if lsn != 0 && inode.flush(buf, lsn) {
+                copied.push((inode, lsn));
+            }
+        }
+        copied
+    }
+
+    fn write_all(self: &Arc<Self>, cx: &mut Cx, writes: BTreeMap<u64, Write>) -> Result<()> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let (group, mut plug) = (IoGroup::new(), Plug::new());
+        for write in writes.into_values() {
+            self.stats.note_write_back(write.buf.len() as u64);
+            let lsn = write.buf.core.lock().lsn;
+            if lsn != 0 {
+                write.buf.seal(lsn);
+            }
+            let bios = write.buf.write_bios(&group);
+            let ending = Arc::new(Ending::new(self.clone(), write, bios.len()));
+            for mut bio in bios {
+                let (ending, end) = (ending.clone(), bio.end);
+                bio.end = Box::new(move |done: BioResult| {
+                    ending.end_one(done.result.is_ok());
+                    end(done);
+                });
+                self.bufs.queue().submit_plugged(cx, &mut plug, bio);
+            }
+        }
+        plug.finish(cx);
+        group.wait(cx)?;
+        Ok(())
+    }
+}
+
+/// The end of one buffer's write, which may be of several bios. Event context.
+struct Ending {
+    log: Arc<Log>,
+    state: SpinLock<(usize, bool, Option<Write>)>,
+}
+
+impl Ending {
+    fn new(log: Arc<Log>, write: Write, bios: usize) -> Ending {
+        Ending { log, state: SpinLock::named("xfs write-back", (bios, true, Some(write))) }
+    }
+
+    fn end_one(&self, good: bool) {
+        let write = {
+            let mut state = self.state.lock_irq();
+            state.0 -= 1;
+            state.1 &= good;
+            if state.0 > 0 {
+                return;
+            }
+            state.2.take().map(|write| (write, state.1))
+        };
+        let (Write { buf, inodes }, good) = write.expect("a write ends once");
+        for (inode, lsn) in inodes {
+            inode.flushed(good);
+            if good {
+                self.log.ail.remove(&Item::Inode(inode), Some(lsn));
+            }
+        }
+        if good {
+            buf.item.lock_irq().clean();
+            self.log.ail.remove(&Item::Buf(Arc::clone(&buf)), None);
+        }
+    }
+}

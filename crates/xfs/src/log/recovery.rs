@@ -1,0 +1,180 @@
+//! Recovery: what a crash left in the log comes to its places on the device.
+//!
+//! 1. [`head`] finds the last record that is whole: by cycle numbers, then by checksums over the
+//!    last records, which may have been written in any order or torn.
+//! 2. [`record`] reads the records from the tail that it names; [`transaction`] puts the regions
+//!    of each transaction together, over as many records as it takes.
+//! 3. The first pass looks at every item: kinds that cannot be replayed are refused by name before
+//!    anything is written; buffers that were freed go into the table of cancelled ones.
+//! 4. The second pass replays the transactions in their order, each block only where it is older
+//!    than the transaction ([`buffer`], [`inode`]).
+//! 5. Intents that were never finished, and inodes without a name, are left to the caller, who has
+//!    the allocator.
+//!
+//! Everything in a log is checked before it is believed; there is one error for each check.
+//!
+//! Source: "XFS Algorithms and Data Structures", chapter on the journaling log; kernel
+//! `Documentation/filesystems/xfs/xfs-self-describing-metadata.rst` on sequence numbers.
+
+mod buffer;
+mod head;
+mod icreate;
+mod inode;
+mod intent;
+mod record;
+mod replay;
+mod transaction;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use block::Queue;
+use rt::Cx;
+
+use super::{LogError, LogGeometry, LogHead};
+use crate::buf::{BufCache, BufCacheConfig};
+use crate::error::Result;
+use crate::format::Geometry;
+use crate::format::log::Lsn;
+use crate::format::log_item::ItemKind;
+use crate::trans::intent::Work;
+
+pub(crate) use head::is_clean;
+pub use head::{Found, find};
+pub use intent::Unfinished;
+
+/// Bytes of buffers that recovery keeps in memory.
+const CACHE_BYTES: u64 = 256 << 20;
+
+/// What recovery must know of the file system.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveryContext {
+    /// Bytes of an inode.
+    pub inode_size: u32,
+    /// The UUID in blocks of metadata.
+    pub meta_uuid: [u8; 16],
+    /// Sectors of the file system.
+    pub sectors: u64,
+    /// Blocks of an inode cluster.
+    pub cluster_blocks: u32,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks of an allocation group, and the bits of a block number that count them.
+    pub ag_blocks: (u32, u32),
+    /// Number of allocation groups.
+    pub ag_count: u32,
+    /// The kinds of intents that can be carried out afterwards.
+    pub can_finish: &'static [ItemKind],
+}
+
+impl RecoveryContext {
+    /// What recovery must know of this file system. Intents cannot be finished unless the caller
+    /// says so.
+    pub fn of(geometry: &Geometry) -> RecoveryContext {
+        RecoveryContext {
+            inode_size: geometry.inode_size,
+            meta_uuid: geometry.meta_uuid,
+            sectors: geometry.blocks_count * geometry.block_sectors(),
+            cluster_blocks: geometry.chunks.cluster_blocks,
+            block_size: geometry.block_size,
+            ag_blocks: (geometry.ag_blocks, geometry.ag_block_bits),
+            ag_count: geometry.ag_count,
+            can_finish: &[],
+        }
+    }
+}
+
+/// What recovery did.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    /// Where the log goes on.
+    pub head: LogHead,
+    /// True where there was nothing to replay.
+    pub clean: bool,
+    /// Records that were read.
+    pub records: u64,
+    /// Transactions that were replayed.
+    pub transactions: u64,
+    /// Items of them.
+    pub items: u64,
+    /// Buffers that were written.
+    pub buffers: u64,
+    /// Items that were older than what was on the device.
+    pub skipped: u64,
+    /// Intents without a done item, oldest first. While there are any, `head.tail` stays before
+    /// them.
+    pub unfinished: Vec<Unfinished>,
+}
+
+/// Recovers a log: afterwards the device holds everything that the log promises but the unfinished
+/// intents, and the log is to be started at the returned head. May park.
+///
+/// # Errors
+/// [`LogError`] with what is wrong and where; nothing was written then, unless the error is the
+/// device's or a target block's own.
+pub fn recover(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: LogGeometry,
+    context: &RecoveryContext,
+) -> Result<Recovered> {
+    let found = find(cx, queue, geometry)?;
+    let mut recovered = Recovered {
+        head: found.head,
+        clean: found.clean,
+        records: 0,
+        transactions: 0,
+        items: 0,
+        buffers: 0,
+        skipped: 0,
+        unfinished: Vec::new(),
+    };
+    if !found.clean {
+        if queue.info().read_only {
+            return Err(LogError::ReadOnly.into());
+        }
+        let mut first = replay::FirstPass::new(&geometry, context);
+        recovered.records = pass(cx, queue, &geometry, &found, &mut first)?;
+        let cancelled = first.finish(context)?;
+        // Buffers of its own: they are neither checked nor sealed as a mount's are.
+        let config = BufCacheConfig { uuid: context.meta_uuid, limit_bytes: CACHE_BYTES };
+        let bufs = BufCache::new(queue.clone(), config);
+        let mut second = replay::SecondPass::new(bufs, context, cancelled);
+        pass(cx, queue, &geometry, &found, &mut second)?;
+        second.finish(cx, &mut recovered)?;
+    }
+    if !queue.info().read_only {
+        head::clear_ahead(cx, queue, &geometry, &recovered.head)?;
+    }
+    Ok(recovered)
+}
+
+/// One walk over all records.
+fn pass(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &LogGeometry,
+    found: &Found,
+    sink: &mut dyn transaction::Sink,
+) -> Result<u64> {
+    let mut assembly = transaction::Assembly::new(geometry);
+    let (mut at, mut records) = (found.head.tail, 0);
+    while at != found.head.head {
+        let record = record::read(cx, queue, geometry, at)?;
+        record.verify(geometry)?;
+        assembly.record(cx, &record, sink)?;
+        records += 1;
+        let end = record.end(geometry);
+        if geometry.position(end) > geometry.position(found.head.head) {
+            return Err(LogError::NoRecord { block: end.block }.into());
+        }
+        at = end;
+    }
+    Ok(records)
+}
+
+/// Buffers that were freed: how many cancel items name each, by first sector and length.
+pub(super) type Cancelled = BTreeMap<(u64, u32), u32>;
+
+/// Where an intent was logged, and its work.
+type Promise = (Lsn, Vec<Work>);

@@ -1,0 +1,210 @@
+//! Buffers from the log.
+
+use std::sync::Arc;
+
+use base::Sector;
+use rt::Cx;
+
+use super::RecoveryContext;
+use super::transaction::LoggedItem;
+use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
+use crate::error::Result;
+use crate::format::log_item::{BufferFlags, BufferType, CHUNK_SIZE, MAP_WORDS_MAX, RawBufferItem};
+use crate::format::{Kind, seal};
+use crate::log::LogError;
+
+/// Blocks of 512 bytes of a logged buffer at the most: 64 KiB.
+const LEN_MAX: u16 = 128;
+/// Where an inode keeps the pointer to the next unlinked one.
+const NEXT_UNLINKED: usize = 96;
+
+/// A buffer's change.
+pub(super) struct BufferItem {
+    daddr: u64,
+    len: u32,
+    flags: u16,
+    /// Offset in the buffer, and content.
+    pieces: Vec<(usize, Vec<u8>)>,
+}
+
+impl BufferItem {
+    fn flags(&self) -> BufferFlags {
+        BufferFlags::from_bits_retain(self.flags)
+    }
+
+    pub fn is_cancel(&self) -> bool {
+        self.flags().contains(BufferFlags::CANCEL)
+    }
+
+    pub fn is_inode_buf(&self) -> bool {
+        self.flags().contains(BufferFlags::INODE_BUF)
+    }
+
+    pub fn key(&self) -> (u64, u32) {
+        (self.daddr, self.len)
+    }
+}
+
+/// Checks a buffer item and takes it apart.
+pub(super) fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> Result<BufferItem> {
+    let first = &item.regions[0];
+    let length = |what, found: usize, expected: usize| {
+        let (found, expected) = (found as u64, expected as u64);
+        LogError::ItemLength { tid, what, found, expected }
+    };
+    let Some(raw) = RawBufferItem::view(first) else {
+        return Err(length("a buffer item", first.len(), size_of::<RawBufferItem>()).into());
+    };
+    let (len, words) = (raw.blf_len.get(), raw.blf_map_size.get() as usize);
+    let map = &first[size_of::<RawBufferItem>()..];
+    if words > MAP_WORDS_MAX || map.len() < words * 4 {
+        return Err(length("a buffer's map", map.len(), words * 4).into());
+    }
+    let flags = raw.blf_flags.get();
+    let daddr = raw.blf_blkno.get();
+    let end = daddr.checked_add(u64::from(len));
+    if len == 0 || len > LEN_MAX || end.is_none_or(|end| end > context.sectors) {
+        let (what, end) = ("a buffer", context.sectors);
+        return Err(LogError::ItemPlace { tid, what, sector: daddr, end }.into());
+    }
+    refuse_quota(tid, flags)?;
+    let mut parsed = BufferItem { daddr, len: u32::from(len), flags, pieces: Vec::new() };
+    if !parsed.is_cancel() {
+        parsed.pieces = pieces(tid, item, map, words, usize::from(len) * 512)?;
+    }
+    Ok(parsed)
+}
+
+fn refuse_quota(tid: u32, flags: u16) -> Result<()> {
+    let quota = BufferFlags::UDQUOT | BufferFlags::PDQUOT | BufferFlags::GDQUOT;
+    let name = match BufferType::from_flags(flags) {
+        Some(BufferType::Udquot | BufferType::Pdquot | BufferType::Gdquot) => "quota buffer",
+        Some(BufferType::RealtimeBitmap | BufferType::RealtimeSummary) => "realtime buffer",
+        _ if BufferFlags::from_bits_retain(flags).intersects(quota) => "quota buffer",
+        Some(_) => return Ok(()),
+        None => {
+            let (what, found) = ("type of a buffer", u64::from(flags >> 11));
+            return Err(LogError::ItemValue { tid, what, found }.into());
+        }
+    };
+    Err(LogError::UnsupportedItem { tid, name }.into())
+}
+
+/// The runs of the map, each with its region.
+fn pieces(
+    tid: u32,
+    item: &LoggedItem,
+    map: &[u8],
+    words: usize,
+    bytes: usize,
+) -> Result<Vec<(usize, Vec<u8>)>> {
+    let bit = |chunk: usize| map[chunk / 8] >> (chunk % 8) & 1 != 0;
+    let chunks = words * 32;
+    let (mut pieces, mut chunk) = (Vec::new(), 0);
+    let mut regions = item.regions[1..].iter();
+    while chunk < chunks {
+        if !bit(chunk) {
+            chunk += 1;
+            continue;
+        }
+        // A region may be a part of a run only: unmapped buffers are cut at their pages.
+        let mut count = 1;
+        while chunk + count < chunks && bit(chunk + count) {
+            count += 1;
+        }
+        while count > 0 {
+            let region = regions.next();
+            let found = region.map_or(0, Vec::len);
+            let (whole, expected) = (found / CHUNK_SIZE, count * CHUNK_SIZE);
+            if whole == 0 || whole > count || !found.is_multiple_of(CHUNK_SIZE) {
+                let (what, found, expected) = ("a buffer's run", found as u64, expected as u64);
+                return Err(LogError::ItemLength { tid, what, found, expected }.into());
+            }
+            let at = chunk * CHUNK_SIZE;
+            if at + found > bytes {
+                let (what, found) = ("a dirty chunk behind its buffer's end", at as u64);
+                return Err(LogError::ItemValue { tid, what, found }.into());
+            }
+            pieces.push((at, region.expect("it has bytes").clone()));
+            (chunk, count) = (chunk + whole, count - whole);
+        }
+    }
+    if regions.next().is_some() {
+        let (what, found) = ("a buffer's regions", item.regions.len() as u64);
+        let expected = pieces.len() as u64 + 1;
+        return Err(LogError::ItemLength { tid, what, found, expected }.into());
+    }
+    Ok(pieces)
+}
+
+/// Brings a buffer's change into the buffer, which is answered; None where the device has a newer
+/// content. May park.
+pub(super) fn replay(
+    cx: &mut Cx,
+    bufs: &Arc<BufCache>,
+    item: &BufferItem,
+    context: &RecoveryContext,
+    lsn: u64,
+) -> Result<Option<LockedBuf>> {
+    let map = BufMap { daddr: Sector(item.daddr), len: item.len };
+    let inodes = BufferType::from_flags(item.flags) == Some(BufferType::Inodes);
+    let buf = bufs.read_unchecked(cx, &[map], &RAW)?;
+    if item.is_inode_buf() {
+        replay_unlinked(&buf, item, context);
+        return Ok(Some(buf));
+    }
+    if !inodes && is_newer(&buf, context, lsn) {
+        return Ok(None);
+    }
+    for (offset, bytes) in &item.pieces {
+        buf.copy_in(*offset, bytes);
+    }
+    if !inodes {
+        buf.with_mut(|bytes| {
+            if let Some(kind) = Kind::recognise(bytes)
+                && kind != Kind::Inode
+            {
+                seal::seal(kind, bytes, lsn);
+            }
+        });
+    }
+    Ok(Some(buf))
+}
+
+/// True where the buffer holds a change of this or of a later transaction already.
+fn is_newer(buf: &LockedBuf, context: &RecoveryContext, lsn: u64) -> bool {
+    buf.with(|bytes| {
+        let Some(kind) = Kind::recognise(bytes).filter(|&kind| kind != Kind::Inode) else {
+            return false;
+        };
+        // A block of another life, or of another file system, says nothing.
+        if !seal::has_uuid(kind, bytes, &context.meta_uuid) {
+            return false;
+        }
+        let own = seal::lsn(kind, bytes);
+        // A block that was torn while it was written may carry the new number over old content.
+        // Everything that could be missing in it is in the log: the tail moves on only when the
+        // write has become durable.
+        let whole = seal::checksum(kind, bytes) == seal::stored_checksum(kind, bytes);
+        own != 0 && own != u64::MAX && own >= lsn && whole
+    })
+}
+
+/// Takes the unlinked pointers from an inode cluster's chunks, and nothing else.
+fn replay_unlinked(buf: &LockedBuf, item: &BufferItem, context: &RecoveryContext) {
+    let size = context.inode_size as usize;
+    for slot in (0..buf.len()).step_by(size) {
+        let at = slot + NEXT_UNLINKED;
+        let piece = item
+            .pieces
+            .iter()
+            .find(|(offset, bytes)| *offset <= at && at + 4 <= offset + bytes.len());
+        if let Some((offset, bytes)) = piece {
+            let pointer = &bytes[at - offset..at - offset + 4];
+            buf.with_range_mut(slot, size, |inode| {
+                inode[NEXT_UNLINKED..NEXT_UNLINKED + 4].copy_from_slice(pointer);
+                seal::reseal(Kind::Inode, inode);
+            });
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Where the log ends and where it begins.
+
+use std::sync::Arc;
+
+use base::Page;
+use block::{BioFlags, DeviceError, Queue};
+use rt::Cx;
+
+use super::record::{self, Record};
+use crate::error::{Result, XfsError};
+use crate::format::Geometry;
+use crate::format::log::{LOG_BLOCK, Lsn, OpFlags, RECORD_MAGIC, RawRecordHeader};
+use crate::log::record::{advance, next_cycle};
+use crate::log::{LogError, LogGeometry, LogHead};
+
+/// Blocks behind the head in which records may have been written in any order: eight records of
+/// 256 KiB.
+const WINDOW: u32 = 8 * 512;
+/// Records that are checked by their checksum before the head is believed.
+const CHECKED: usize = 8;
+/// Blocks that are read at once.
+const CHUNK: u32 = 256;
+/// The log's limits: 2 GiB and one block less; a few records.
+const BLOCKS: std::ops::Range<u32> = 512..1 << 23;
+
+/// The log as it lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Head and tail.
+    pub head: LogHead,
+    /// The last record says that the file system was unmounted, or there is no record at all.
+    pub clean: bool,
+}
+
+/// Finds head and tail. May park.
+///
+/// # Errors
+/// The device's; where there is no record that could be the last one; where its tail cannot be.
+pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<Found> {
+    if !BLOCKS.contains(&geometry.blocks) {
+        return Err(LogError::Size { blocks: geometry.blocks }.into());
+    }
+    let mut ring = Ring { queue: queue.clone(), geometry };
+    let Some(end) = ring.end(cx)? else {
+        let start = Lsn { cycle: 1, block: 0 };
+        return Ok(Found { head: LogHead { head: start, tail: start, previous: 0 }, clean: true });
+    };
+    let last = ring.last_good(cx, end)?;
+    last.check_identity(&geometry)?;
+    let head = last.end(&geometry);
+    let clean = last.is_unmount();
+    let tail = if clean { head } else { last.header().tail_lsn() };
+    if !clean {
+        check_tail(&geometry, last.lsn, tail, head)?;
+    }
+    let previous = last.lsn.block;
+    Ok(Found { head: LogHead { head, tail, previous }, clean })
+}
+
+/// Whether the log holds nothing that must be replayed. A log whose end cannot be found is not
+/// clean; replaying it says why. May park.
+///
+/// # Errors
+/// The device failed.
+pub(crate) fn is_clean(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &Geometry,
+) -> std::result::Result<bool, DeviceError> {
+    match find(cx, queue, LogGeometry::of(geometry)) {
+        Ok(found) => Ok(found.clean),
+        Err(XfsError::Device(error) | XfsError::Log(LogError::Device(error))) => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
+/// The tail must lie before the record that names it (or be that record) within one turn.
+fn check_tail(geometry: &LogGeometry, lsn: Lsn, tail: Lsn, head: Lsn) -> Result<()> {
+    let inside = tail.block < geometry.blocks && tail.cycle > 0 && tail <= lsn;
+    let turn = geometry.position(head).saturating_sub(geometry.position(tail));
+    if !inside || turn > geometry.bytes() {
+        return Err(LogError::Tail { lsn, tail }.into());
+    }
+    Ok(())
+}
+
+/// The cycle that a block of the log was written in.
+fn cycle_of(block: &[u8]) -> u32 {
+    let word = |at: usize| u32::from_be_bytes(block[at..at + 4].try_into().expect("four bytes"));
+    match word(0) {
+        RECORD_MAGIC => word(4),
+        cycle => cycle,
+    }
+}
+
+struct Ring {
+    queue: Arc<Queue>,
+    geometry: LogGeometry,
+}
+
+impl Ring {
+    fn blocks(&self, cx: &mut Cx, block: u32, count: u32) -> Result<Page> {
+        record::read_run(cx, &self.queue, &self.geometry, block, count)
+    }
+
+    fn cycle(&mut self, cx: &mut Cx, block: u32) -> Result<u32> {
+        Ok(cycle_of(&self.blocks(cx, block, 1)?))
+    }
+
+    /// The first block behind everything that was written in the newest cycle; None where nothing
+    /// was ever written.
+    fn end(&mut self, cx: &mut Cx) -> Result<Option<u32>> {
+        let count = self.geometry.blocks;
+        let (first, last) = (self.cycle(cx, 0)?, self.cycle(cx, count - 1)?);
+        if first == 0 {
+            return Ok(None);
+        }
+        let (end, old) = if first == last {
+            (count, first.wrapping_sub(1))
+        } else {
+            // Where the ring was never full, `last` is 0.
+            (self.first_with(cx, last)?, last)
+        };
+        Ok(Some(self.first_hole(cx, end, old)?))
+    }
+
+    /// By bisection: the first block of the part that was written in `cycle`.
+    fn first_with(&mut self, cx: &mut Cx, cycle: u32) -> Result<u32> {
+        let (mut newer, mut older) = (0, self.geometry.blocks - 1);
+        while older - newer > 1 {
+            let middle = newer + (older - newer) / 2;
+            match self.cycle(cx, middle)? == cycle {
+                true => older = middle,
+                false => newer = middle,
+            }
+        }
+        Ok(older)
+    }
+
+    /// Records may have reached the device out of order: the first block within the window before
+    /// `end` that is of an older cycle is where the order ends.
+    fn first_hole(&mut self, cx: &mut Cx, end: u32, old: u32) -> Result<u32> {
+        let back = WINDOW.min(self.geometry.blocks);
+        let before = back.saturating_sub(end);
+        if before > 0 && old > 0 {
+            // The window begins at the far end of the ring, one cycle earlier.
+            let from = self.geometry.blocks - before;
+            let hole = self.find_cycle(cx, from, before, old.wrapping_sub(1))?;
+            if let Some(hole) = hole {
+                return Ok(hole);
+            }
+        }
+        let from = end - (back - before);
+        Ok(self.find_cycle(cx, from, end - from, old)?.unwrap_or(end))
+    }
+
+    fn find_cycle(
+        &mut self,
+        cx: &mut Cx,
+        mut from: u32,
+        mut count: u32,
+        cycle: u32,
+    ) -> Result<Option<u32>> {
+        while count > 0 {
+            let part = count.min(CHUNK);
+            let page = self.blocks(cx, from, part)?;
+            let found = page.chunks_exact(LOG_BLOCK).position(|block| cycle_of(block) == cycle);
+            if let Some(index) = found {
+                return Ok(Some(from + index as u32));
+            }
+            (from, count) = (from + part, count - part);
+        }
+        Ok(None)
+    }
+
+    /// The last record before `end` that is whole, and that all records in the window before it
+    /// are whole too.
+    fn last_good(&mut self, cx: &mut Cx, end: u32) -> Result<Record> {
+        let headers = self.headers_before(cx, end)?;
+        let mut good: Option<Record> = None;
+        for block in headers {
+            let Some(record) = self.whole(cx, block, end)? else { break };
+            // What follows must follow: an older record behind a torn one is not the log's end.
+            if good.as_ref().is_some_and(|good| good.end(&self.geometry) != record.lsn) {
+                break;
+            }
+            good = Some(record);
+        }
+        good.ok_or_else(|| LogError::NoHead { block: end }.into())
+    }
+
+    /// The places of the last headers before `end`, oldest first: all of the window, or the last
+    /// one where it lies further back.
+    fn headers_before(&mut self, cx: &mut Cx, end: u32) -> Result<Vec<u32>> {
+        let count = self.geometry.blocks;
+        let (mut headers, mut cycle) = (Vec::new(), None);
+        let (mut at, mut seen) = (end, 0);
+        while seen < count && headers.len() < CHECKED && (seen < WINDOW || headers.is_empty()) {
+            if at == 0 {
+                // Round the corner lies the cycle before.
+                at = count;
+                cycle = cycle.map(|cycle: u32| cycle - 1);
+            }
+            let part = at.min(CHUNK).min(count - seen);
+            let page = self.blocks(cx, at - part, part)?;
+            for (index, block) in page.chunks_exact(LOG_BLOCK).enumerate().rev() {
+                if block[..4] != RECORD_MAGIC.to_be_bytes() {
+                    continue;
+                }
+                // Anything of another cycle only looks like a header: it was put there to cover
+                // what a crash had left.
+                let own = cycle_of(block);
+                if own == *cycle.get_or_insert(own) && own > 0 {
+                    headers.push(at - part + index as u32);
+                }
+            }
+            (at, seen) = (at - part, seen + part);
+        }
+        headers.truncate(CHECKED);
+        headers.reverse();
+        Ok(headers)
+    }
+
+    /// The record at `block`, if it is whole; `end` is where what was written ends.
+    fn whole(&mut self, cx: &mut Cx, block: u32, end: u32) -> Result<Option<Record>> {
+        let page = self.blocks(cx, block, 1)?;
+        let Ok(raw) = RawRecordHeader::parse(&page, block) else { return Ok(None) };
+        let lsn = raw.lsn();
+        let size = record::total_blocks(raw);
+        let room = match end > block {
+            true => end - block,
+            false => self.geometry.blocks - block + end,
+        };
+        if size > room {
+            return Ok(None);
+        }
+        let record = record::read(cx, &self.queue, &self.geometry, lsn)?;
+        Ok(record.sum_is_right().then_some(record))
+    }
+}
+
+impl Record {
+    /// True where it says that the file system was unmounted.
+    fn is_unmount(&self) -> bool {
+        let flags = self.data().get(9).copied().unwrap_or(0);
+        self.header().h_num_logops.get() == 1
+            && OpFlags::from_bits_retain(flags).contains(OpFlags::UNMOUNT)
+    }
+}
+
+/// Writes older cycle numbers into what lies ahead of the head, where blocks of the newest cycle
+/// lie there: left by records that a crash cut, they would join what is written next.
+pub(super) fn clear_ahead(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &LogGeometry,
+    head: &LogHead,
+) -> Result<()> {
+    let used = (geometry.position(head.head) - geometry.position(head.tail)) / LOG_BLOCK as u64;
+    let free = geometry.blocks.saturating_sub(used as u32);
+    let mut left = WINDOW.min(free);
+    let mut at = head.head;
+    while left > 0 {
+        let part = left.min(CHUNK).min(geometry.blocks - at.block);
+        let len = part as usize * LOG_BLOCK;
+        let mut page = queue.read(cx, geometry.sector(at.block), len)?;
+        let newest = |block: &[u8]| cycle_of(block) >= at.cycle;
+        if page.chunks_exact(LOG_BLOCK).any(newest) {
+            fill_old(page.make_mut(), geometry, at, head.tail);
+            queue.write(cx, geometry.sector(at.block), page, BioFlags::META)?;
+        }
+        at = advance(at, part, geometry.blocks);
+        left -= part;
+    }
+    Ok(())
+}
+
+/// Blocks that look like headers of the cycle before.
+fn fill_old(page: &mut [u8], geometry: &LogGeometry, at: Lsn, tail: Lsn) {
+    page.fill(0);
+    for (index, block) in page.chunks_exact_mut(LOG_BLOCK).enumerate() {
+        let raw = RawRecordHeader::view_mut(block).expect("a block holds a header");
+        let cycle = at.cycle - 1;
+        raw.h_magicno.set(RECORD_MAGIC);
+        raw.h_cycle.set(cycle);
+        raw.h_version.set(crate::format::log::VERSION_2);
+        raw.h_lsn.set(Lsn { cycle, block: at.block + index as u32 }.bits());
+        raw.h_tail_lsn.set(tail.bits());
+        raw.h_fmt.set(crate::format::log::FORMAT_LITTLE);
+        raw.h_fs_uuid = geometry.uuid;
+    }
+    debug_assert!(next_cycle(at.cycle) > at.cycle);
+}

@@ -1,0 +1,203 @@
+//! Inodes from the log.
+
+use std::sync::Arc;
+
+use base::{Ino, Sector};
+use rt::Cx;
+
+use super::RecoveryContext;
+use super::transaction::LoggedItem;
+use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
+use crate::error::Result;
+use crate::format::log_item::{InodeFields, RawInodeItem};
+use crate::format::{At, Kind, seal, u64_at};
+use crate::inode_item::{CORE, swap_core};
+use crate::log::LogError;
+
+/// An inode's change.
+pub(super) struct InodeRecord {
+    ino: u64,
+    cluster: BufMap,
+    offset: usize,
+    fields: InodeFields,
+    rdev: u32,
+    /// In the log's byte order.
+    core: Vec<u8>,
+    data: Option<Vec<u8>>,
+    attr: Option<Vec<u8>>,
+}
+
+impl InodeRecord {
+    pub fn cluster_key(&self) -> (u64, u32) {
+        (self.cluster.daddr.0, self.cluster.len)
+    }
+}
+
+const DATA: InodeFields = InodeFields::DDATA.union(InodeFields::DEXT).union(InodeFields::DBROOT);
+const ATTR: InodeFields = InodeFields::ADATA.union(InodeFields::AEXT).union(InodeFields::ABROOT);
+
+/// Checks an inode item and takes it apart.
+pub(super) fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> Result<InodeRecord> {
+    let first = &item.regions[0];
+    let Some(raw) = RawInodeItem::view(first) else {
+        let (what, found) = ("an inode item", first.len() as u64);
+        return Err(LogError::ItemLength { tid, what, found, expected: 56 }.into());
+    };
+    let fields = InodeFields::from_bits_retain(raw.ilf_fields.get());
+    if fields.intersects(InodeFields::DOWNER | InodeFields::AOWNER) {
+        return Err(LogError::UnsupportedItem { tid, name: "change of a block map's owner" }.into());
+    }
+    let cluster = place(tid, raw, context)?;
+    let mut regions = item.regions[1..].iter();
+    let core = regions.next().cloned().unwrap_or_default();
+    if core.len() != CORE {
+        let (what, found) = ("an inode's core", core.len() as u64);
+        return Err(LogError::ItemLength { tid, what, found, expected: CORE as u64 }.into());
+    }
+    if core[..2] != *b"NI" {
+        let found = u64::from(u16::from_le_bytes([core[0], core[1]]));
+        return Err(LogError::ItemValue { tid, what: "magic number of an inode", found }.into());
+    }
+    let mut fork = |wanted: InodeFields| match fields.intersects(wanted) {
+        true => regions.next().cloned().map(Some).ok_or(LogError::ItemLength {
+            tid,
+            what: "an inode's forks",
+            found: item.regions.len() as u64,
+            expected: item.regions.len() as u64 + 1,
+        }),
+        false => Ok(None),
+    };
+    let (data, attr) = (fork(DATA)?, fork(ATTR)?);
+    let rdev = u32::from_le_bytes(raw.ilf_u[..4].try_into().expect("four bytes"));
+    let (ino, offset) = (raw.ilf_ino.get(), raw.ilf_boffset.get() as usize);
+    let record = InodeRecord { ino, cluster, offset, fields, rdev, core, data, attr };
+    check_forks(tid, &record, context)?;
+    Ok(record)
+}
+
+fn place(tid: u32, raw: &RawInodeItem, context: &RecoveryContext) -> Result<BufMap> {
+    let (daddr, len) = (raw.ilf_blkno.get(), raw.ilf_len.get());
+    let end = daddr.checked_add(u64::from(len));
+    if len == 0 || len > 128 || end.is_none_or(|end| end > context.sectors) {
+        let (what, end) = ("an inode cluster", context.sectors);
+        return Err(LogError::ItemPlace { tid, what, sector: daddr, end }.into());
+    }
+    let (offset, size) = (raw.ilf_boffset.get(), context.inode_size);
+    if !offset.is_multiple_of(size) || offset.saturating_add(size) > len * 512 {
+        let (what, found) = ("an inode's offset in its cluster", u64::from(offset));
+        return Err(LogError::ItemValue { tid, what, found }.into());
+    }
+    Ok(BufMap { daddr: Sector(daddr), len })
+}
+
+/// The forks must fit where the core says that they are.
+fn check_forks(tid: u32, record: &InodeRecord, context: &RecoveryContext) -> Result<()> {
+    let room = context.inode_size as usize - CORE;
+    let split = usize::from(record.core[82]) * 8;
+    let (data_room, attr_room) = match split {
+        0 => (room, 0),
+        split if split <= room => (split, room - split),
+        split => {
+            let (what, found) = ("an inode's fork offset", split as u64);
+            return Err(LogError::ItemValue { tid, what, found }.into());
+        }
+    };
+    let forks = [
+        (&record.data, data_room, record.fields.contains(InodeFields::DBROOT)),
+        (&record.attr, attr_room, record.fields.contains(InodeFields::ABROOT)),
+    ];
+    for (fork, room, is_root) in forks {
+        let Some(bytes) = fork else { continue };
+        let needed = match is_root {
+            true => root_size(tid, bytes, room)?,
+            // A fork may be padded to four bytes where the room is not.
+            false => bytes.len(),
+        };
+        if needed > room {
+            let (what, found) = ("a fork of an inode", needed as u64);
+            return Err(LogError::ItemLength { tid, what, found, expected: room as u64 }.into());
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a block map's root in the inode.
+fn root_size(tid: u32, bytes: &[u8], room: usize) -> Result<usize> {
+    let (what, found) = ("a block map's root", bytes.len() as u64);
+    if bytes.len() < 72 || !(bytes.len() - 72).is_multiple_of(16) || room < 4 {
+        return Err(LogError::ItemLength { tid, what, found, expected: 72 }.into());
+    }
+    let count = usize::from(u16::from_be_bytes([bytes[6], bytes[7]]));
+    let most = (bytes.len() - 72) / 16;
+    if count > most || count > (room - 4) / 16 {
+        let found = count as u64;
+        return Err(
+            LogError::ItemValue { tid, what: "records of a block map's root", found }.into()
+        );
+    }
+    Ok(4 + count * 16)
+}
+
+/// Brings an inode's change into its cluster, which is answered; None where the device has a newer
+/// inode. May park.
+pub(super) fn replay(
+    cx: &mut Cx,
+    bufs: &Arc<BufCache>,
+    record: &InodeRecord,
+    context: &RecoveryContext,
+    lsn: u64,
+) -> Result<Option<LockedBuf>> {
+    let buf = bufs.read_unchecked(cx, &[record.cluster], &RAW)?;
+    let size = context.inode_size as usize;
+    let at = At::Inode(Ino(record.ino));
+    buf.with_range(record.offset, size, |inode| seal::verify_magic(Kind::Inode, inode, at))?;
+    let own = buf.with_range(record.offset, size, |inode| {
+        // A torn inode says nothing; see `buffer::is_newer`.
+        let sums = (seal::checksum(Kind::Inode, inode), seal::stored_checksum(Kind::Inode, inode));
+        if sums.0 == sums.1 { u64_at(inode, 112) } else { 0 }
+    });
+    if own != 0 && own != u64::MAX && own >= lsn {
+        return Ok(None);
+    }
+    buf.with_range_mut(record.offset, size, |inode| apply(record, inode, lsn));
+    Ok(Some(buf))
+}
+
+fn apply(record: &InodeRecord, inode: &mut [u8], lsn: u64) {
+    let mut core = record.core.clone();
+    swap_core(&mut core);
+    // The pointer to the next unlinked inode is logged through the cluster alone.
+    inode[..96].copy_from_slice(&core[..96]);
+    inode[104..CORE].copy_from_slice(&core[104..]);
+    let room = &mut inode[CORE..];
+    let split = match usize::from(core[82]) * 8 {
+        0 => room.len(),
+        split => split,
+    };
+    let (data, attr) = room.split_at_mut(split);
+    if record.fields.contains(InodeFields::DEV) {
+        data[..4].copy_from_slice(&record.rdev.to_be_bytes());
+    }
+    if let Some(bytes) = &record.data {
+        put_fork(data, bytes, record.fields.contains(InodeFields::DBROOT));
+    }
+    if let Some(bytes) = &record.attr {
+        put_fork(attr, bytes, record.fields.contains(InodeFields::ABROOT));
+    }
+    seal::seal(Kind::Inode, inode, lsn);
+}
+
+fn put_fork(room: &mut [u8], bytes: &[u8], is_root: bool) {
+    if !is_root {
+        room[..bytes.len()].copy_from_slice(bytes);
+        return;
+    }
+    // From the log's packing, for as many records as the region holds, to the inode's.
+    let count = usize::from(u16::from_be_bytes([bytes[6], bytes[7]]));
+    let (packed, most) = ((bytes.len() - 72) / 16, (room.len() - 4) / 16);
+    room[..4].copy_from_slice(&bytes[4..8]);
+    room[4..4 + count * 8].copy_from_slice(&bytes[72..72 + count * 8]);
+    let from = 72 + packed * 8;
+    let to = 4 + most * 8;
+    room[to..to + count * 8].copy_from_slice(&bytes[from..from + count * 8]);
+}

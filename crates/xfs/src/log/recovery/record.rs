@@ -1,0 +1,165 @@
+//! One record: read, checked, its cycle words put back.
+
+use std::sync::Arc;
+
+use base::{Page, Sector};
+use block::Queue;
+use rt::Cx;
+
+use crate::error::Result;
+use crate::format::log::{
+    FORMAT_LITTLE, LOG_BLOCK, Lsn, RawExtHeader, RawRecordHeader, record_checksum,
+};
+use crate::log::record::advance;
+use crate::log::{LogError, LogGeometry};
+
+/// A record as it lies in the log.
+pub(crate) struct Record {
+    pub lsn: Lsn,
+    bytes: Vec<u8>,
+    headers: usize,
+}
+
+/// Blocks of a record with its headers.
+pub(super) fn total_blocks(raw: &RawRecordHeader) -> u32 {
+    (raw.header_blocks() + (raw.h_len.get() as usize).div_ceil(LOG_BLOCK)) as u32
+}
+
+/// Reads the record at `lsn`. May park.
+///
+/// # Errors
+/// The device's; where there is no header of that number.
+pub(super) fn read(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &LogGeometry,
+    lsn: Lsn,
+) -> Result<Record> {
+    let mut bytes = Vec::new();
+    read_blocks(cx, queue, geometry, lsn.block, 1, &mut bytes)?;
+    let raw = RawRecordHeader::parse(&bytes, lsn.block)?;
+    if raw.lsn() != lsn {
+        return Err(LogError::NoRecord { block: lsn.block }.into());
+    }
+    let (headers, total) = (raw.header_blocks(), total_blocks(raw));
+    if total > geometry.blocks {
+        return Err(LogError::NoRecord { block: lsn.block }.into());
+    }
+    if total > 1 {
+        let next = advance(lsn, 1, geometry.blocks).block;
+        read_blocks(cx, queue, geometry, next, total - 1, &mut bytes)?;
+    }
+    Ok(Record { lsn, bytes, headers })
+}
+
+/// Reads `count` blocks from `block` on, without going round; also where the device's blocks are
+/// larger than the log's. May park.
+///
+/// # Errors
+/// The device's.
+pub(super) fn read_run(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &LogGeometry,
+    block: u32,
+    count: u32,
+) -> Result<Page> {
+    let unit = queue.info().block_sectors();
+    let (first, end) = (geometry.sector(block).0, geometry.sector(block + count).0);
+    let (from, upto) = (first - first % unit, end.next_multiple_of(unit));
+    let read = queue.read(cx, Sector(from), (upto - from) as usize * LOG_BLOCK);
+    let page = read.map_err(LogError::Device)?;
+    if (from, upto) == (first, end) {
+        return Ok(page);
+    }
+    let at = (first - from) as usize * LOG_BLOCK;
+    Ok(Page::from_slice(&page[at..at + count as usize * LOG_BLOCK]))
+}
+
+fn read_blocks(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &LogGeometry,
+    block: u32,
+    count: u32,
+    to: &mut Vec<u8>,
+) -> Result<()> {
+    let first = count.min(geometry.blocks - block);
+    for (block, count) in [(block, first), (0, count - first)] {
+        if count > 0 {
+            to.extend_from_slice(&read_run(cx, queue, geometry, block, count)?);
+        }
+    }
+    Ok(())
+}
+
+impl Record {
+    pub fn header(&self) -> &RawRecordHeader {
+        RawRecordHeader::view(&self.bytes).expect("a record has its header")
+    }
+
+    /// The data, with cycle numbers in the first word of each block.
+    pub fn data(&self) -> &[u8] {
+        let start = self.headers * LOG_BLOCK;
+        &self.bytes[start..start + self.header().h_len.get() as usize]
+    }
+
+    /// The first block behind it.
+    pub fn end(&self, geometry: &LogGeometry) -> Lsn {
+        advance(self.lsn, total_blocks(self.header()), geometry.blocks)
+    }
+
+    fn sum(&self) -> u32 {
+        let (headers, _) = self.bytes.split_at(self.headers * LOG_BLOCK);
+        let (main, extended) = headers.split_at(LOG_BLOCK);
+        record_checksum(main, extended, self.data())
+    }
+
+    /// True where it is whole. `mkfs.xfs` leaves the sum out of its unmount record, so that 0 must
+    /// count as right; what is replayed is held to its sum ([`Record::verify`]).
+    pub fn sum_is_right(&self) -> bool {
+        let found = self.header().h_crc.get();
+        found == 0 || found == self.sum()
+    }
+
+    /// Checks what ties it to this file system.
+    pub fn check_identity(&self, geometry: &LogGeometry) -> Result<()> {
+        let (lsn, raw) = (self.lsn, self.header());
+        if raw.h_fs_uuid != geometry.uuid {
+            return Err(LogError::Uuid { lsn }.into());
+        }
+        let format = raw.h_fmt.get();
+        if format != FORMAT_LITTLE {
+            return Err(LogError::Format { lsn, format }.into());
+        }
+        Ok(())
+    }
+
+    /// Checks sum, UUID and format.
+    pub fn verify(&self, geometry: &LogGeometry) -> Result<()> {
+        let (found, expected) = (self.header().h_crc.get(), self.sum());
+        if found != expected {
+            return Err(LogError::Checksum { lsn: self.lsn, found, expected }.into());
+        }
+        self.check_identity(geometry)
+    }
+
+    /// The data with the words that the headers kept back in their places.
+    pub fn unpacked(&self) -> Vec<u8> {
+        let mut data = self.data().to_vec();
+        let mut groups = data.chunks_mut(64 * LOG_BLOCK);
+        let mut put = |words: &[crate::format::U32]| {
+            let Some(group) = groups.next() else { return };
+            for (word, block) in words.iter().zip(group.chunks_mut(LOG_BLOCK)) {
+                let len = block.len().min(4);
+                block[..len].copy_from_slice(&word.to_bytes()[..len]);
+            }
+        };
+        put(&self.header().h_cycle_data);
+        for block in 1..self.headers {
+            let raw = RawExtHeader::view(&self.bytes[block * LOG_BLOCK..]);
+            put(&raw.expect("a block holds a header").xh_cycle_data);
+        }
+        data
+    }
+}

@@ -1,0 +1,246 @@
+//! The two passes over the transactions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use block::{IoGroup, Plug};
+use rt::Cx;
+
+use super::buffer::BufferItem;
+use super::inode::InodeRecord;
+use super::intent::{self, Intents};
+use super::transaction::{LoggedItem, Sink, Transaction};
+use super::{Cancelled, Recovered, RecoveryContext, buffer, icreate, inode};
+use crate::buf::{Buf, BufCache, LockedBuf};
+use crate::error::Result;
+use crate::format::log_item::ItemKind;
+use crate::log::{LogError, LogGeometry};
+
+/// Bytes of recovered buffers that are kept before they are written.
+const DIRTY_MAX: usize = 64 << 20;
+
+/// What an item is, after its own checks.
+enum Parsed {
+    Buffer(BufferItem),
+    Inode(InodeRecord),
+    Icreate(icreate::Icreate),
+    /// An intent or a done item.
+    Intent(intent::Logged),
+}
+
+fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> Result<Parsed> {
+    let number = item.kind();
+    let Some(kind) = ItemKind::from_number(number) else {
+        return Err(LogError::UnknownItem { tid, kind: number }.into());
+    };
+    Ok(match kind {
+        ItemKind::Buffer => Parsed::Buffer(buffer::parse(tid, item, context)?),
+        ItemKind::Inode => Parsed::Inode(inode::parse(tid, item, context)?),
+        ItemKind::Icreate => Parsed::Icreate(icreate::parse(tid, item, context)?),
+        kind if kind.supported() => Parsed::Intent(intent::parse(tid, kind, item)?),
+        kind => return Err(LogError::UnsupportedItem { tid, name: kind.name() }.into()),
+    })
+}
+
+/// Looks at everything and writes nothing.
+pub(super) struct FirstPass<'a> {
+    context: &'a RecoveryContext,
+    cancelled: Cancelled,
+    intents: Intents,
+}
+
+impl<'a> FirstPass<'a> {
+    pub fn new(_geometry: &LogGeometry, context: &'a RecoveryContext) -> FirstPass<'a> {
+        FirstPass { context, cancelled: BTreeMap::new(), intents: Intents::default() }
+    }
+
+    /// The table of cancelled buffers, if everything in the log can be replayed.
+    pub fn finish(self, context: &RecoveryContext) -> Result<Cancelled> {
+        match self.intents.first_open_but(context.can_finish) {
+            Some(what) => Err(LogError::Unfinished { what }.into()),
+            None => Ok(self.cancelled),
+        }
+    }
+}
+
+impl Sink for FirstPass<'_> {
+    fn transaction(&mut self, _cx: &mut Cx, transaction: Transaction) -> Result<()> {
+        for item in &transaction.items {
+            match parse(transaction.tid, item, self.context)? {
+                Parsed::Buffer(buffer) if buffer.is_cancel() => {
+                    *self.cancelled.entry(buffer.key()).or_default() += 1;
+                }
+                Parsed::Intent(logged) => self.intents.take(transaction.lsn, logged),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Replays.
+pub(super) struct SecondPass<'a> {
+    bufs: Arc<BufCache>,
+    context: &'a RecoveryContext,
+    cancelled: Cancelled,
+    intents: Intents,
+    dirty: BTreeMap<(u64, usize), Arc<Buf>>,
+    dirty_bytes: usize,
+    transactions: u64,
+    items: u64,
+    skipped: u64,
+    written: u64,
+}
+
+impl<'a> SecondPass<'a> {
+    pub fn new(
+        bufs: Arc<BufCache>,
+        context: &'a RecoveryContext,
+        cancelled: Cancelled,
+    ) -> SecondPass<'a> {
+        SecondPass {
+            bufs,
+            context,
+            cancelled,
+            intents: Intents::default(),
+            dirty: BTreeMap::new(),
+            dirty_bytes: 0,
+            transactions: 0,
+            items: 0,
+            skipped: 0,
+            written: 0,
+        }
+    }
+
+    /// Writes what is left, makes it durable and tells what was done.
+    pub fn finish(mut self, cx: &mut Cx, recovered: &mut Recovered) -> Result<()> {
+        self.write(cx)?;
+        self.bufs.queue().flush(cx)?;
+        recovered.transactions = self.transactions;
+        recovered.items = self.items;
+        recovered.skipped = self.skipped;
+        recovered.buffers = self.written;
+        recovered.unfinished = self.intents.into_open();
+        Ok(())
+    }
+
+    fn note_dirty(&mut self, buf: &LockedBuf) {
+        let key = (buf.daddr().0, buf.len());
+        if self.dirty.insert(key, Arc::clone(buf)).is_none() {
+            self.dirty_bytes += buf.len();
+        }
+    }
+
+    fn write(&mut self, cx: &mut Cx) -> Result<()> {
+        let (group, mut plug) = (IoGroup::new(), Plug::new());
+        for buf in std::mem::take(&mut self.dirty).into_values() {
+            self.written += 1;
+            for bio in buf.write_bios(&group) {
+                self.bufs.queue().submit_plugged(cx, &mut plug, bio);
+            }
+        }
+        plug.finish(cx);
+        self.dirty_bytes = 0;
+        Ok(group.wait(cx)?)
+    }
+
+    fn replay_buffer(&mut self, cx: &mut Cx, item: &BufferItem, lsn: u64) -> Result<()> {
+        let key = item.key();
+        if item.is_cancel() {
+            if let Some(count) = self.cancelled.get_mut(&key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.cancelled.remove(&key);
+                }
+            }
+            return Ok(());
+        }
+        if self.cancelled.contains_key(&key) {
+            self.skipped += 1;
+            return Ok(());
+        }
+        self.drop_overlapping(cx, key)?;
+        match buffer::replay(cx, &self.bufs, item, self.context, lsn)? {
+            Some(buf) => self.note_dirty(&buf),
+            None => self.skipped += 1,
+        }
+        Ok(())
+    }
+
+    /// A block that has served with another length must be on the device before it is read with
+    /// this one.
+    fn drop_overlapping(&mut self, cx: &mut Cx, key: (u64, u32)) -> Result<()> {
+        let bytes = key.1 as usize * 512;
+        let end = key.0 + u64::from(key.1);
+        let from = key.0.saturating_sub(128);
+        let other = self.dirty.range((from, 0)..(end, 0)).any(|(&(daddr, len), _)| {
+            daddr + len as u64 / 512 > key.0 && (daddr, len) != (key.0, bytes)
+        });
+        if other {
+            self.write(cx)?;
+        }
+        self.bufs.drop_clean_at(key.0, bytes);
+        Ok(())
+    }
+
+    fn replay(&mut self, cx: &mut Cx, item: Parsed, transaction: &Transaction) -> Result<()> {
+        let lsn = transaction.lsn;
+        match item {
+            Parsed::Buffer(buffer) => self.replay_buffer(cx, &buffer, lsn.bits())?,
+            Parsed::Inode(record) => {
+                if self.cancelled.contains_key(&record.cluster_key()) {
+                    self.skipped += 1;
+                    return Ok(());
+                }
+                self.drop_overlapping(cx, record.cluster_key())?;
+                match inode::replay(cx, &self.bufs, &record, self.context, lsn.bits())? {
+                    Some(buf) => self.note_dirty(&buf),
+                    None => self.skipped += 1,
+                }
+            }
+            Parsed::Icreate(icreate) => {
+                for map in icreate.clusters(self.context) {
+                    let key = (map.daddr.0, map.len);
+                    if !self.cancelled.contains_key(&key) {
+                        self.drop_overlapping(cx, key)?;
+                        let buf = icreate::replay(cx, &self.bufs, &icreate, map, self.context)?;
+                        self.note_dirty(&buf);
+                    }
+                }
+            }
+            Parsed::Intent(logged) => self.intents.take(lsn, logged),
+        }
+        Ok(())
+    }
+}
+
+/// The order inside a transaction: buffers and new inode chunks, then inodes and intents, then
+/// unlinked pointers, then the ends of buffers.
+fn rank(item: &Parsed) -> u8 {
+    match item {
+        Parsed::Buffer(buffer) if buffer.is_cancel() => 3,
+        Parsed::Buffer(buffer) if buffer.is_inode_buf() => 2,
+        Parsed::Buffer(_) | Parsed::Icreate(_) => 0,
+        Parsed::Inode(_) | Parsed::Intent(_) => 1,
+    }
+}
+
+impl Sink for SecondPass<'_> {
+    fn transaction(&mut self, cx: &mut Cx, mut transaction: Transaction) -> Result<()> {
+        self.transactions += 1;
+        let items = std::mem::take(&mut transaction.items);
+        self.items += items.len() as u64;
+        let mut parsed = Vec::with_capacity(items.len());
+        for item in items {
+            parsed.push(parse(transaction.tid, &item, self.context)?);
+        }
+        parsed.sort_by_key(rank);
+        for item in parsed {
+            self.replay(cx, item, &transaction)?;
+        }
+        if self.dirty_bytes > DIRTY_MAX {
+            self.write(cx)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! The background task, Linux's xfsaild: pushes the CIL when it is large, writes items back when
+//! the log fills, and empties everything when nothing happens for long.
+
+use std::sync::Arc;
+
+use rt::{Cx, SpinLock, WaitQueue};
+
+use super::Log;
+use crate::error::Result;
+use crate::format::log::Lsn;
+
+#[derive(Default)]
+struct Wishes {
+    kicked: bool,
+    end: bool,
+}
+
+/// How others ask the task for work.
+pub(crate) struct TaskState {
+    wishes: SpinLock<Wishes>,
+    queue: WaitQueue,
+}
+
+impl TaskState {
+    pub fn new() -> TaskState {
+        TaskState {
+            wishes: SpinLock::named("xfsaild wishes", Wishes::default()),
+            queue: WaitQueue::named("xfsaild"),
+        }
+    }
+
+    /// Asks it to look around. Any context.
+    pub fn kick(&self) {
+        let mut wishes = self.wishes.lock_irq();
+        if !wishes.kicked {
+            wishes.kicked = true;
+            drop(wishes);
+            self.queue.wake_all();
+        }
+    }
+
+    /// Asks it to end.
+    pub fn end(&self) {
+        self.wishes.lock_irq().end = true;
+        self.queue.wake_all();
+    }
+}
+
+/// The body of the task.
+pub(crate) fn run(cx: &mut Cx, log: &Arc<Log>) {
+    let state = &log.task;
+    let mut quiet = true;
+    loop {
+        let ready = || {
+            let wishes = state.wishes.lock_irq();
+            wishes.kicked || wishes.end
+        };
+        let woken = match quiet {
+            // Nothing is dirty: no timer, so that a world can come to rest.
+            true => {
+                state.queue.wait_until(cx, "xfsaild work", ready);
+                true
+            }
+            false => state.queue.wait_until_timeout(cx, "xfsaild", log.options.idle, ready),
+        };
+        {
+            let mut wishes = state.wishes.lock(cx);
+            if wishes.end {
+                return;
+            }
+            wishes.kicked = false;
+        }
+        if log.shut_down().is_some() {
+            quiet = true;
+            continue;
+        }
+        let worked = if woken { log.relieve(cx) } else { log.empty(cx) };
+        if worked.is_err() && log.shut_down().is_none() {
+            // Write-back is tried again: at the next kick, and after the idle time.
+            log.stats.note_failure();
+        }
+        quiet = log.is_quiet(cx);
+    }
+}
+
+impl Log {
+    /// True where nothing waits to be written.
+    fn is_quiet(&self, cx: &Cx) -> bool {
+        self.ail.is_empty() && self.cil.lock(cx).items.is_empty()
+    }
+
+    /// Bytes in the CIL above which it is pushed in the background.
+    pub(crate) fn cil_limit(&self) -> u64 {
+        (self.geometry.bytes() / 8).min(32 << 20)
+    }
+
+    /// Pushes and writes back as far as the fill of CIL and log asks for it.
+    fn relieve(self: &Arc<Self>, cx: &mut Cx) -> Result<()> {
+        if self.cil.lock(cx).used > self.cil_limit() {
+            self.push(cx, None, false)?;
+        }
+        let mut rounds = 0u32;
+        loop {
+            let (free, capacity) = self.grant.space();
+            let waiting = self.grant.has_waiters();
+            if free >= capacity / 4 && !waiting {
+                return Ok(());
+            }
+            let left = self.write_back(cx, self.push_target())?;
+            if left.pinned || waiting {
+                self.push(cx, None, false)?;
+            }
+            self.name_new_tail(cx)?;
+            if !self.grant.has_waiters() && rounds > 2 {
+                return Ok(());
+            }
+            if rounds > 2 {
+                // What holds the tail is locked or pinned by somebody who is at work.
+                cx.sleep(rt::Nanos::from_micros(100 << rounds.min(6)));
+            }
+            self.check()?;
+            rounds += 1;
+        }
+    }
+
+    /// How far the tail must move so that half of the log is free.
+    fn push_target(&self) -> u64 {
+        let (free, capacity) = self.grant.space();
+        let Some(tail) = self.ail.tail() else { return 0 };
+        let missing = (capacity / 2).saturating_sub(free);
+        let blocks = (missing / 512) as u32;
+        super::record::advance(Lsn::from_bits(tail), blocks, self.geometry.blocks).bits()
+    }
+
+    /// Where the items have moved on and nothing is committed that would tell it, an empty
+    /// checkpoint names the new tail, so that the space can be used.
+    fn name_new_tail(self: &Arc<Self>, cx: &mut Cx) -> Result<()> {
+        let (named, head) = {
+            let writer = self.writer.lock(cx);
+            (writer.tail(), writer.head())
+        };
+        let tail = self.ail.tail().unwrap_or(head.bits());
+        let behind = self.position(tail) - self.position(named.bits());
+        let (free, capacity) = self.grant.space();
+        if behind >= capacity / 16 || (self.grant.has_waiters() && behind > 4096 && free < capacity)
+        {
+            self.push(cx, None, true)?;
+        }
+        Ok(())
+    }
+}

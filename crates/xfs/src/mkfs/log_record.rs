@@ -1,0 +1,53 @@
+//! The record that a new log begins with: the one that unmounting would write.
+
+use crate::format::log::{
+    CLIENT_LOG, CYCLE_DATA, FORMAT_LITTLE, LOG_BLOCK, OpFlags, RECORD_MAGIC, RawOpHeader,
+    RawRecordHeader, RawUnmount, UNMOUNT_MAGIC, VERSION_2, header_blocks,
+};
+use crate::format::{NULL32, put_u32, u32_at};
+
+/// The transaction number that mkfs writes.
+const TID: u32 = 0xb0c0_d0d0;
+
+/// The record for a log with this stripe unit in bytes (0 or 1 for none).
+pub(super) fn unmount_record(uuid: [u8; 16], sunit: u32) -> Vec<u8> {
+    let total = (sunit as usize).max(2 * LOG_BLOCK);
+    let size = total.max(CYCLE_DATA);
+    let headers = header_blocks(size);
+    let mut record = vec![0; total.max((headers + 1) * LOG_BLOCK)];
+    let body = record.len() - headers * LOG_BLOCK;
+    let at = headers * LOG_BLOCK;
+    let op = RawOpHeader::view_mut(&mut record[at..]).expect("a block");
+    op.oh_tid.set(TID);
+    op.oh_len.set(size_of::<RawUnmount>() as u32);
+    op.oh_clientid = CLIENT_LOG;
+    op.oh_flags = OpFlags::UNMOUNT.bits();
+    let at = at + size_of::<RawOpHeader>();
+    RawUnmount::view_mut(&mut record[at..]).expect("a block").magic.set(UNMOUNT_MAGIC);
+    // The first word of each block is the cycle; what was there goes into the headers.
+    let mut cycle_words = [0; 64];
+    for (index, block) in record.chunks_exact_mut(LOG_BLOCK).enumerate().skip(1) {
+        if index >= headers
+            && let Some(word) = cycle_words.get_mut(index - headers)
+        {
+            *word = u32_at(block, 0);
+        }
+        put_u32(block, 0, 1);
+    }
+    let header = RawRecordHeader::view_mut(&mut record).expect("a block");
+    header.h_magicno.set(RECORD_MAGIC);
+    header.h_cycle.set(1);
+    header.h_version.set(VERSION_2);
+    header.h_len.set(body as u32);
+    header.h_lsn.set(1 << 32);
+    header.h_tail_lsn.set(1 << 32);
+    header.h_prev_block.set(NULL32);
+    header.h_num_logops.set(1);
+    for (word, kept) in header.h_cycle_data.iter_mut().zip(cycle_words) {
+        word.set(kept);
+    }
+    header.h_fmt.set(FORMAT_LITTLE);
+    header.h_fs_uuid = uuid;
+    header.h_size.set(size as u32);
+    record
+}

@@ -1,0 +1,204 @@
+//! What to make, and the words of `mkfs.xfs` for it.
+
+use base::errno::Errno;
+
+/// What to make. `Default` is what `mkfs.xfs` 6.1 makes of the whole device.
+#[derive(Clone, PartialEq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each feature")]
+pub struct MkfsOptions {
+    /// Bytes of the file system; None for the whole device.
+    pub size: Option<u64>,
+    /// Bytes per block: 1024, 2048 or 4096.
+    pub block_size: u32,
+    /// Bytes per sector, 512..=`block_size`.
+    pub sector_size: u32,
+    /// Allocation groups; None for the default of the size.
+    pub ag_count: Option<u32>,
+    /// Stripe unit in bytes and units per stripe; None for no stripe.
+    pub stripe: Option<(u32, u32)>,
+    /// Bytes per inode: 512, 1024 or 2048.
+    pub inode_size: u32,
+    /// Share of the blocks that inodes may take, percent; None for the default of the size.
+    pub inode_percent: Option<u8>,
+    /// Bytes per directory block; None for the larger one of 4096 and the block size.
+    pub dir_block_size: Option<u32>,
+    /// Bytes of the log; None for the default of the size.
+    pub log_size: Option<u64>,
+    /// Stripe unit of the log in bytes; None for that of the data, or none.
+    pub log_sunit: Option<u32>,
+    /// A btree of the free inodes.
+    pub finobt: bool,
+    /// A btree of the owners of all blocks.
+    pub rmapbt: bool,
+    /// Blocks may be shared.
+    pub reflink: bool,
+    /// Times beyond 2038.
+    pub bigtime: bool,
+    /// The groups count the blocks of their inode btrees.
+    pub inobtcount: bool,
+    /// Inode chunks may have holes.
+    pub sparse: bool,
+    /// Wide extent counts.
+    pub nrext64: bool,
+    /// Volume name, at most 12 bytes.
+    pub label: String,
+    /// UUID; None for a random one.
+    pub uuid: Option<[u8; 16]>,
+    /// The device is known to read as zeroes (a new sparse file): nothing needs to be zeroed.
+    pub assume_zeroes: bool,
+}
+
+impl Default for MkfsOptions {
+    fn default() -> MkfsOptions {
+        MkfsOptions {
+            size: None,
+            block_size: 4096,
+            sector_size: 512,
+            ag_count: None,
+            stripe: None,
+            inode_size: 512,
+            inode_percent: None,
+            dir_block_size: None,
+            log_size: None,
+            log_sunit: None,
+            finobt: true,
+            rmapbt: false,
+            reflink: true,
+            bigtime: true,
+            inobtcount: true,
+            sparse: true,
+            nrext64: false,
+            label: String::new(),
+            uuid: None,
+            assume_zeroes: false,
+        }
+    }
+}
+
+/// A word of the options that cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("-{section} {word}: {reason}")]
+pub struct OptionError {
+    /// The option's letter.
+    pub section: char,
+    /// The word.
+    pub word: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+/// A number with the suffixes of `mkfs.xfs`: `k`, `m`, `g`, `t` (powers of 1024), `s` (sectors of
+/// 512 bytes), `b` (blocks of `block_size` bytes).
+fn number(text: &str, block_size: u32) -> Result<u64, Errno> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "s" => 512,
+        "b" => u64::from(block_size),
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        "t" | "T" => 1 << 40,
+        _ => return Err(Errno::EINVAL),
+    };
+    let value: u64 = digits.parse().map_err(|_| Errno::EINVAL)?;
+    value.checked_mul(unit).ok_or(Errno::ERANGE)
+}
+
+impl MkfsOptions {
+    /// Takes the words of one option of `mkfs.xfs`: section `b`, `d`, `i`, `l`, `m`, `n` or `s`,
+    /// words between commas, e.g. `edit('m', "rmapbt=1,reflink=0")`.
+    ///
+    /// # Errors
+    /// The first word that is not known or has no value that can be used.
+    pub fn edit(&mut self, section: char, text: &str) -> Result<(), OptionError> {
+        for word in text.split(',').filter(|word| !word.is_empty()) {
+            let (key, value) = word.split_once('=').unwrap_or((word, "1"));
+            self.set(section, key, value).map_err(|reason| OptionError {
+                section,
+                word: word.to_string(),
+                reason,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, section: char, key: &str, value: &str) -> Result<(), &'static str> {
+        const BAD: &str = "not a number that fits";
+        let bytes = || number(value, self.block_size).map_err(|_| BAD);
+        let small = || bytes().and_then(|value| u32::try_from(value).map_err(|_| BAD));
+        // Numbers of sectors, as `sunit` and `swidth` count.
+        let sectors = || small().and_then(|value| value.checked_mul(512).ok_or(BAD));
+        let flag = || match value {
+            "0" => Ok(false),
+            "1" => Ok(true),
+            _ => Err("neither 0 nor 1"),
+        };
+        let fixed = |wanted: bool| match flag()? == wanted {
+            true => Ok(()),
+            false => Err("cannot be made"),
+        };
+        let stripe = self.stripe;
+        match (section, key) {
+            ('b', "size") => self.block_size = small()?,
+            ('s', "size" | "sectsize") | ('d', "sectsize") => self.sector_size = small()?,
+            ('d', "size") => self.size = Some(bytes()?),
+            ('d', "agcount") => self.ag_count = Some(small()?),
+            ('d', "su") => self.stripe = Some((small()?, stripe.map_or(1, |(_, width)| width))),
+            ('d', "sw") => self.stripe = Some((stripe.map_or(0, |(unit, _)| unit), small()?)),
+            ('d', "sunit") => self.stripe = Some((sectors()?, stripe.map_or(1, |s| s.1))),
+            ('d', "swidth") => {
+                let unit = stripe.map(|(unit, _)| unit).filter(|&unit| unit > 0);
+                let unit = unit.ok_or("needs sunit before it")?;
+                self.stripe = Some((unit, sectors()? / unit));
+            }
+            ('d', "noalign") => self.stripe = None,
+            ('i', "size") => self.inode_size = small()?,
+            ('i', "maxpct") => {
+                self.inode_percent = Some(u8::try_from(small()?).map_err(|_| BAD)?);
+            }
+            ('i', "sparse") => self.sparse = flag()?,
+            ('i', "nrext64") => self.nrext64 = flag()?,
+            ('n', "size") => self.dir_block_size = Some(small()?),
+            ('n', "ftype") | ('m', "crc") | ('l', "internal") => fixed(true)?,
+            ('n' | 'l', "version") if value == "2" => {}
+            ('l', "size") => self.log_size = Some(bytes()?),
+            ('l', "su") => self.log_sunit = Some(small()?),
+            ('l', "sunit") => self.log_sunit = Some(sectors()?),
+            ('m', "finobt") => self.finobt = flag()?,
+            ('m', "rmapbt") => self.rmapbt = flag()?,
+            ('m', "reflink") => self.reflink = flag()?,
+            ('m', "bigtime") => self.bigtime = flag()?,
+            ('m', "inobtcount") => self.inobtcount = flag()?,
+            ('m', "uuid") => self.uuid = Some(uuid(value).ok_or("not a UUID")?),
+            _ => return Err("not known, or cannot be made"),
+        }
+        Ok(())
+    }
+}
+
+fn uuid(text: &str) -> Option<[u8; 16]> {
+    uuid::Uuid::try_parse(text).ok().map(|uuid| *uuid.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_command_line_are_taken_or_named() {
+        let mut options = MkfsOptions::default();
+        options.edit('m', "rmapbt=1,reflink=0,crc=1").expect("known");
+        options.edit('d', "su=64k,sw=4,agcount=5").expect("known");
+        options.edit('l', "size=20m").expect("known");
+        assert!(options.rmapbt && !options.reflink);
+        assert_eq!(options.stripe, Some((65536, 4)));
+        assert_eq!((options.ag_count, options.log_size), (Some(5), Some(20 << 20)));
+        for (section, words) in
+            [('m', "crc=0"), ('m', "quota=1"), ('d', "su=x"), ('n', "version=ci"), ('r', "size=1")]
+        {
+            let error = options.edit(section, words).expect_err("refused");
+            assert_eq!((error.section, error.word.as_str()), (section, words));
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! From options and size to the numbers of the superblock.
+
+use super::{MkfsError, MkfsOptions, Surroundings};
+use crate::format::features::{Features2, Incompat, RoCompat, Version};
+use crate::format::super_block::MAGIC;
+use crate::format::{NULL64, RawSuper};
+
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+/// The least size of a file system, and with a size of the log given.
+const SIZE_MIN: [u64; 2] = [300 * MIB, 16 * MIB];
+/// Bytes of an allocation group.
+const AG_MIN: u64 = 16 * MIB;
+/// Bytes of the log.
+const LOG_MIN: u64 = 10 * MIB;
+const LOG_DEFAULT: u64 = 64 * MIB;
+const LOG_MAX: u64 = 2038 * MIB;
+
+/// A file system that can be made: its superblock, and where the fixed blocks of a group lie.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    /// Everything but what follows from the content: counts of free blocks and inodes, root.
+    pub raw: RawSuper,
+    /// First block behind the headers of a group: the root of free space by block.
+    pub first_root: u32,
+    /// First block behind the roots of a group.
+    pub roots_end: u32,
+    /// Group and first block of the log.
+    pub log_place: (u32, u32),
+    /// Blocks on each group's free list.
+    pub free_list: u32,
+    /// Alignment of the root's inode chunk, in blocks.
+    pub root_align: u32,
+    /// Blocks of an inode chunk.
+    pub chunk_blocks: u32,
+    pub options: MkfsOptions,
+}
+
+fn power(what: &'static str, found: u32, low: u32, high: u32) -> Result<(), MkfsError> {
+    if found.is_power_of_two() && (low..=high).contains(&found) {
+        return Ok(());
+    }
+    Err(MkfsError::Size { what, found, low, high })
+}
+
+/// Blocks per group, groups, and blocks in all.
+struct Groups {
+    size: u64,
+    count: u64,
+    blocks: u64,
+}
+
+impl Shape {
+    /// Decides.
+    ///
+    /// # Errors
+    /// What makes the options impossible.
+    pub(super) fn choose(options: &MkfsOptions, around: &Surroundings) -> Result<Shape, MkfsError> {
+        check(options)?;
+        let block = options.block_size;
+        let size = options.size.unwrap_or(around.device_bytes);
+        if size > around.device_bytes {
+            return Err(MkfsError::DeviceSize { device: around.device_bytes, size });
+        }
+        if size < SIZE_MIN[usize::from(options.log_size.is_some())] {
+            return Err(MkfsError::TooSmall { bytes: size });
+        }
+        let groups = groups(options, size / u64::from(block))?;
+        let first_root = (4 * options.sector_size).div_ceil(block);
+        let trees = 3 + [options.finobt, options.rmapbt, options.reflink]
+            .map(u32::from)
+            .iter()
+            .sum::<u32>();
+        let roots_end = first_root + trees;
+        let sunit = log_sunit(options)?;
+        let free_list = if options.rmapbt { 6 } else { 4 };
+        let log = log_blocks(options, &groups, size, roots_end, sunit)?;
+        let start = u64::from(roots_end).next_multiple_of(u64::from(sunit / block).max(1));
+        let log_place = ((groups.count / 2) as u32, start as u32);
+        let mut raw = base_super(options, around);
+        raw.sb_dblocks.set(groups.blocks);
+        raw.sb_agblocks.set(groups.size as u32);
+        raw.sb_agcount.set(groups.count as u32);
+        raw.sb_agblklog = (64 - (groups.size - 1).leading_zeros()) as u8;
+        raw.sb_logblocks.set(log as u32);
+        raw.sb_logstart.set(u64::from(log_place.0) << raw.sb_agblklog | start);
+        raw.sb_logsunit.set(sunit.max(1));
+        raw.sb_imax_pct = options.inode_percent.unwrap_or(match size {
+            size if size < TIB => 25,
+            size if size < 50 * TIB => 5,
+            _ => 1,
+        });
+        let (chunk, align) = (64 * options.inode_size / block, raw.sb_inoalignmt.get());
+        let unit = raw.sb_unit.get();
+        let root_align = if unit > align && unit.is_multiple_of(align) { unit } else { align };
+        Ok(Shape {
+            raw,
+            first_root,
+            roots_end,
+            log_place,
+            free_list,
+            root_align,
+            chunk_blocks: chunk.max(1),
+            options: options.clone(),
+        })
+    }
+}
+
+fn check(options: &MkfsOptions) -> Result<(), MkfsError> {
+    let block = options.block_size;
+    power("a block", block, 1024, 4096)?;
+    power("a sector", options.sector_size, 512, block)?;
+    power("an inode", options.inode_size, 512, 2048.min(block))?;
+    if let Some(size) = options.dir_block_size {
+        power("a directory block", size, 4096.max(block), 65536)?;
+    }
+    if options.label.len() > 12 {
+        return Err(MkfsError::Label(options.label.clone()));
+    }
+    if let Some(percent) = options.inode_percent.filter(|&percent| percent > 100) {
+        return Err(MkfsError::InodePercent(percent));
+    }
+    if let Some((unit, width)) = options.stripe
+        && (unit == 0 || !unit.is_multiple_of(block) || width == 0 || width > 1 << 16)
+    {
+        return Err(MkfsError::Stripe(unit));
+    }
+    if options.inobtcount && !options.finobt {
+        return Err(MkfsError::Features("inobtcount needs finobt"));
+    }
+    Ok(())
+}
+
+fn groups(options: &MkfsOptions, blocks: u64) -> Result<Groups, MkfsError> {
+    let block = u64::from(options.block_size);
+    let bytes = blocks * block;
+    let unit = options.stripe.map_or(1, |(unit, _)| u64::from(unit) / block);
+    let width = options.stripe.map_or(1, |(_, width)| unit * u64::from(width));
+    let by_default = match options.stripe {
+        None if bytes < 32 * MIB => 1,
+        None if bytes < 64 * MIB => 2,
+        None => 4,
+        Some(_) if bytes > 512 << 30 => 32,
+        Some(_) if bytes > 8 << 30 => 16,
+        Some(_) if bytes >= 128 * MIB => 8,
+        Some(_) => 4,
+    };
+    let wanted = options.ag_count.map_or(by_default, u64::from).max(1);
+    let limit = TIB / block - 1;
+    let mut size = blocks.div_ceil(wanted);
+    if options.ag_count.is_none() {
+        size = size.min(limit);
+    }
+    size = size.next_multiple_of(unit);
+    // Groups that all began on one disk of a stripe would load it alone.
+    if options.ag_count.is_none() && width > unit && size.is_multiple_of(width) {
+        size -= unit;
+    }
+    let (mut count, mut blocks) = (blocks.div_ceil(size.max(1)), blocks);
+    let rest = blocks % size.max(1);
+    if count > 1 && rest > 0 && rest * block < AG_MIN {
+        count -= 1;
+        blocks -= rest;
+    }
+    let smallest = if count == 1 { blocks } else { size };
+    if smallest * block < AG_MIN || size > limit || count > u64::from(u32::MAX / 2) {
+        return Err(MkfsError::Groups { groups: wanted, blocks: size });
+    }
+    Ok(Groups { size, count, blocks })
+}
+
+/// The stripe unit of the log in bytes, 0 for none.
+fn log_sunit(options: &MkfsOptions) -> Result<u32, MkfsError> {
+    let unit = match (options.log_sunit, options.stripe) {
+        (Some(unit), _) => unit,
+        (None, Some((unit, _))) if unit <= 256 << 10 => unit,
+        (None, Some(_)) => 32 << 10,
+        (None, None) if options.sector_size > 512 => options.block_size,
+        (None, None) => 0,
+    };
+    let fits = unit.is_multiple_of(options.block_size) && unit <= 256 << 10;
+    if fits { Ok(unit) } else { Err(MkfsError::Stripe(unit)) }
+}
+
+fn log_blocks(
+    options: &MkfsOptions,
+    groups: &Groups,
+    size: u64,
+    roots_end: u32,
+    sunit: u32,
+) -> Result<u64, MkfsError> {
+    let block = u64::from(options.block_size);
+    let unit = (u64::from(sunit) / block).max(1);
+    // Room for the roots, the free list, and one block more.
+    let smallest = groups.size.min(groups.blocks);
+    let high = smallest.saturating_sub(u64::from(roots_end) + 4 + 1) / unit * unit;
+    let low = LOG_MIN / block;
+    let blocks = match options.log_size {
+        Some(bytes) => (bytes / block).next_multiple_of(unit),
+        None => {
+            let bytes = (size / 2048).clamp(LOG_DEFAULT, LOG_MAX);
+            (bytes / block).min(high)
+        }
+    };
+    let start = u64::from(roots_end).next_multiple_of(unit);
+    let fits =
+        (low..=high).contains(&blocks) && blocks * block <= LOG_MAX && start + blocks <= smallest;
+    if fits { Ok(blocks) } else { Err(MkfsError::LogSize { blocks, low, high }) }
+}
+
+/// What follows from the options alone.
+fn base_super(options: &MkfsOptions, around: &Surroundings) -> RawSuper {
+    let (block, inode) = (options.block_size, options.inode_size);
+    let mut raw = RawSuper::zeroed();
+    raw.sb_magicnum.set(MAGIC);
+    raw.sb_blocksize.set(block);
+    raw.sb_uuid = options.uuid.unwrap_or(around.uuid);
+    raw.sb_rootino.set(NULL64);
+    raw.sb_rbmino.set(NULL64);
+    raw.sb_rsumino.set(NULL64);
+    raw.sb_rextsize.set(4096 / block);
+    raw.sb_sectsize.set(options.sector_size as u16);
+    raw.sb_inodesize.set(inode as u16);
+    raw.sb_inopblock.set((block / inode) as u16);
+    raw.sb_fname[..options.label.len()].copy_from_slice(options.label.as_bytes());
+    raw.sb_blocklog = block.trailing_zeros() as u8;
+    raw.sb_sectlog = options.sector_size.trailing_zeros() as u8;
+    raw.sb_inodelog = inode.trailing_zeros() as u8;
+    raw.sb_inopblog = (block / inode).trailing_zeros() as u8;
+    let cluster = (32 * inode / block).max(1);
+    let chunk = (64 * inode / block).max(1);
+    raw.sb_inoalignmt.set(if options.sparse { chunk } else { cluster });
+    raw.sb_spino_align.set(if options.sparse { cluster } else { 0 });
+    if let Some((unit, width)) = options.stripe {
+        raw.sb_unit.set(unit / block);
+        raw.sb_width.set(unit / block * width);
+    }
+    let dir = options.dir_block_size.unwrap_or(4096.max(block));
+    raw.sb_dirblklog = (dir / block).trailing_zeros() as u8;
+    if options.sector_size > 512 {
+        raw.sb_logsectlog = raw.sb_sectlog;
+        raw.sb_logsectsize.set(options.sector_size as u16);
+    }
+    set_features(&mut raw, options);
+    raw
+}
+
+fn set_features(raw: &mut RawSuper, options: &MkfsOptions) {
+    let mut version = Version::NLINK
+        | Version::ALIGN
+        | Version::LOGV2
+        | Version::EXTFLG
+        | Version::DIRV2
+        | Version::MOREBITS;
+    version.set(Version::DALIGN, options.stripe.is_some());
+    version.set(Version::SECTOR, options.sector_size > 512);
+    raw.sb_versionnum.set(5 | version.bits());
+    let features2 =
+        Features2::LAZYSBCOUNT | Features2::ATTR2 | Features2::PROJID32 | Features2::CRC;
+    raw.sb_features2.set(features2.bits());
+    raw.sb_bad_features2.set(features2.bits());
+    let mut ro_compat = RoCompat::empty();
+    ro_compat.set(RoCompat::FINOBT, options.finobt);
+    ro_compat.set(RoCompat::RMAPBT, options.rmapbt);
+    ro_compat.set(RoCompat::REFLINK, options.reflink);
+    ro_compat.set(RoCompat::INOBTCOUNT, options.inobtcount);
+    raw.sb_features_ro_compat.set(ro_compat.bits());
+    let mut incompat = Incompat::FTYPE;
+    incompat.set(Incompat::SPINODES, options.sparse);
+    incompat.set(Incompat::BIGTIME, options.bigtime);
+    incompat.set(Incompat::NREXT64, options.nrext64);
+    raw.sb_features_incompat.set(incompat.bits());
+}

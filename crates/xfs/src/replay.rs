@@ -1,0 +1,172 @@
+//! From a dirty image to a clean one, without a mount.
+//!
+//! Recovery brings what the log promises to its places; then what it only announced is carried out
+//! (intents, inodes without a name), the counters of the superblock are added up again, and an
+//! unmount record ends the log. `xfs_repair` does none of that: it can only throw a log away.
+
+use std::sync::Arc;
+
+use base::{FsBlock, Sector};
+use block::Queue;
+use rt::Cx;
+
+use crate::alloc::{Owner, Space};
+use crate::buf::{BufCache, BufCacheConfig, BufMap, BufOps};
+use crate::error::Result;
+use crate::format::features::Access;
+use crate::format::log_item::ItemKind;
+use crate::format::{At, Features, Geometry, Kind, RawSuper};
+use crate::ialloc::Inodes;
+use crate::inactive::Inactive;
+use crate::log::recovery::{self, Recovered, RecoveryContext};
+use crate::log::{Log, LogGeometry, LogOptions};
+use crate::trans::intent::{Finished, IntentFinisher, Work};
+use crate::trans::{Reservation, Trans};
+
+static SUPER: BufOps =
+    BufOps { name: "superblock", kinds: &[Kind::Super], check: None, unmapped: false };
+
+/// What a replay did.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// True where there was nothing to do.
+    pub was_clean: bool,
+    /// Transactions of the log.
+    pub transactions: u64,
+    /// Items in them.
+    pub items: u64,
+    /// Items that were on the device already, in this or a newer form.
+    pub skipped: u64,
+    /// Buffers that were written.
+    pub buffers: u64,
+    /// Intents that were carried out.
+    pub intents: u64,
+    /// Inodes without a name that were freed.
+    pub unlinked: u64,
+}
+
+/// Replays the log of the file system on a device and leaves it clean. May park.
+///
+/// # Errors
+/// What the superblock or the log is wrong about; features that are refused by name. Where the log
+/// announces work that cannot be carried out here, [`LogError::Unfinished`](crate::log::LogError)
+/// names it, before anything was written: somebody else can replay the log. Unlinked files that
+/// share blocks are found out after the log itself was replayed; the log stays dirty then.
+pub fn replay(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Replayed> {
+    let geometry = Arc::new(read_super(cx, queue)?);
+    let mut context = RecoveryContext::of(&geometry);
+    context.can_finish = &[ItemKind::Efi, ItemKind::Rui];
+    let log_geometry = LogGeometry::of(&geometry);
+    let recovered = recovery::recover(cx, queue, log_geometry, &context)?;
+    let mut replayed = Replayed {
+        was_clean: recovered.clean,
+        transactions: recovered.transactions,
+        items: recovered.items,
+        skipped: recovered.skipped,
+        buffers: recovered.buffers,
+        intents: recovered.unfinished.len() as u64,
+        unlinked: 0,
+    };
+    if recovered.clean {
+        return Ok(replayed);
+    }
+    let config = BufCacheConfig { uuid: geometry.meta_uuid, limit_bytes: 256 << 20 };
+    let bufs = BufCache::new(queue.clone(), config);
+    let head = recovered.head;
+    let log = Log::start(cx, bufs, log_geometry, LogOptions::default(), head);
+    let done = complete(cx, &log, geometry, recovered, &mut replayed);
+    // The finisher holds the log.
+    log.clear_finisher();
+    match done {
+        Ok(()) => log.unmount(cx)?,
+        Err(error) => {
+            log.abandon(cx);
+            return Err(error);
+        }
+    }
+    Ok(replayed)
+}
+
+/// Carries out what the log only announced.
+fn complete(
+    cx: &mut Cx,
+    log: &Arc<Log>,
+    geometry: Arc<Geometry>,
+    recovered: Recovered,
+    replayed: &mut Replayed,
+) -> Result<()> {
+    let space = Arc::new(Space::open(cx, geometry.clone(), log.clone())?);
+    log.set_finisher(Arc::new(Finisher(space.clone())));
+    log.finish_recovered(cx, recovered.unfinished)?;
+    let inodes = Inodes::open(cx, space.clone())?;
+    replayed.unlinked = Inactive::new(&space, &inodes, log).free_all(cx)?;
+    let [count, free] = inodes.count_all(cx)?;
+    let blocks = space.count_free(cx)?;
+    write_super(cx, log, &geometry, [count, free, blocks])
+}
+
+/// Frees extents also where nobody knows any more whose they were.
+struct Finisher(Arc<Space>);
+
+impl IntentFinisher for Finisher {
+    fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
+        let space = &self.0;
+        if let Work::Free { start, len, owner: None } = *work
+            && space.geometry.features.rmapbt()
+            && space.geometry.extent_valid(FsBlock(start), u64::from(len))
+        {
+            // Whoever deferred it has taken the extent out of the reverse map already, or left that
+            // to the freeing; then exactly one record covers it.
+            let place = space.split(FsBlock(start));
+            let range = (place.block, place.block + len.saturating_sub(1));
+            let agf = space.lock(cx, trans, place.ag)?;
+            let owners = space.owners(cx, trans, &agf, range)?;
+            if let [one] = owners[..] {
+                let owner = Owner { owner: one.owner, offset: one.offset };
+                let skip = u64::from(place.block.saturating_sub(one.start));
+                let offset = if owner.has_offset() { one.offset + skip } else { one.offset };
+                let owner = Some(Owner { offset, ..owner });
+                space.free(cx, trans, place, len, owner)?;
+                return Ok(Finished::Done);
+            }
+        }
+        space.finish(cx, trans, work)
+    }
+}
+
+fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Geometry> {
+    let unit = queue.info().logical_block.max(512) as usize;
+    let sector = queue.read(cx, Sector(0), unit)?;
+    if let Some(raw) = RawSuper::view(&sector) {
+        refuse(raw)?;
+    }
+    Ok(Geometry::parse(&sector, At::Super(0))?)
+}
+
+/// A log is replayed only where everything in it can be understood.
+fn refuse(raw: &RawSuper) -> Result<()> {
+    let (access, reasons) = Features::new(raw).access();
+    match reasons.into_iter().next() {
+        Some(reason) if access != Access::ReadWrite => Err(reason.into()),
+        _ => Ok(()),
+    }
+}
+
+fn header(geometry: &Geometry, ag: u32, index: u32) -> BufMap {
+    BufMap { daddr: geometry.header_sector(ag, index), len: geometry.sector_size / 512 }
+}
+
+/// The counters of the superblock: in a running file system they are written at unmount only.
+fn write_super(cx: &mut Cx, log: &Arc<Log>, geometry: &Geometry, counts: [u64; 3]) -> Result<()> {
+    let mut trans = Trans::alloc(cx, log, Reservation::new(4096))?;
+    let buf = trans.read_buf(cx, &[header(geometry, 0, 0)], &SUPER)?;
+    buf.with_mut(|bytes| {
+        let raw = RawSuper::view_mut(bytes).expect("a sector holds a superblock");
+        raw.sb_icount.set(counts[0]);
+        raw.sb_ifree.set(counts[1]);
+        raw.sb_fdblocks.set(counts[2]);
+    });
+    trans.log_buf(&buf, 0, size_of::<RawSuper>() - 1);
+    trans.commit(cx)?;
+    Ok(())
+}

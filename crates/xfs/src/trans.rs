@@ -1,0 +1,399 @@
+//! Transactions: what is changed together is in the log together, or not at all.
+//!
+//! ```text
+//! let mut trans = Trans::alloc(cx, &log, Reservation::new(20 << 10))?;
+//! let buf = trans.read_buf(cx, &maps, &OPS)?;      // locked until the end
+//! buf.with_mut(|bytes| bytes[100] = 1);
+//! trans.log_buf(&buf, 100, 100);
+//! trans.log_inode(&item, &image, InodeFields::CORE);
+//! trans.defer(Work::Free { .. });
+//! let seq = trans.commit(cx)?;             // in memory; `log.force_seq(cx, seq)` makes it durable
+//! ```
+//!
+//! Buffers that a transaction reads or gets are locked until it ends, and reading one twice gives
+//! the same. Inodes are locked by their owner, over the end of the transaction. A transaction that
+//! has changed something can only be committed: its changes are in the buffers already, so that
+//! cancelling it shuts the file system down.
+
+mod defer;
+pub mod intent;
+#[cfg(test)]
+mod intent_tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rt::Cx;
+
+use crate::buf::{Buf, BufMap, BufOps, LockedBuf};
+use crate::buf_item::BufItemFlags;
+use crate::error::Result;
+use crate::format::AgBlock;
+use crate::inode_item::{InodeFields, InodeItem};
+use crate::log::Log;
+use crate::log::cil::Commit;
+use crate::log::item::Item;
+use intent::{IntentItem, Work};
+
+/// What a transaction may need of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// Bytes of regions with their operation headers, of one transaction.
+    pub bytes: u32,
+    /// How many transactions of that size are reserved at once: 1 + the rolls that are usual.
+    pub count: u32,
+}
+
+impl Reservation {
+    /// One transaction of so many bytes.
+    pub fn new(bytes: u32) -> Reservation {
+        Reservation { bytes, count: 1 }
+    }
+
+    /// As many transactions of that size.
+    pub fn times(self, count: u32) -> Reservation {
+        Reservation { count, ..self }
+    }
+}
+
+/// A buffer of a transaction.
+struct Joined {
+    buf: Arc<Buf>,
+    dirty: bool,
+    /// Stays locked, and with the transaction, when it rolls.
+    hold: bool,
+}
+
+/// An inode of a transaction with its new image.
+struct Changed {
+    item: Arc<InodeItem>,
+    image: Vec<u8>,
+    fields: InodeFields,
+}
+
+/// A running transaction.
+#[must_use = "a transaction ends with commit or cancel"]
+pub struct Trans {
+    log: Arc<Log>,
+    id: u64,
+    /// Bytes of one unit, with all overhead.
+    unit: u64,
+    /// Units that are reserved behind this one.
+    units: u32,
+    /// Bytes of this unit that are not used.
+    left: u64,
+    bufs: Vec<Joined>,
+    inodes: Vec<Changed>,
+    /// Intents, done items and the like, in order, with the place among the buffers.
+    once: Vec<Arc<IntentItem>>,
+    deferred: VecDeque<Work>,
+    /// Extents that it has freed since its last commit.
+    freed: Vec<(AgBlock, u32)>,
+    /// The highest group whose AGF it has locked since its last commit.
+    highest_group: Option<u32>,
+    ended: bool,
+}
+
+impl Trans {
+    /// Begins a transaction with space in the log. May park: waits for space.
+    ///
+    /// # Errors
+    /// After a shutdown; where the log could never hold that much.
+    pub fn alloc(cx: &mut Cx, log: &Arc<Log>, reservation: Reservation) -> Result<Trans> {
+        let unit = log.wire_bytes(u64::from(reservation.bytes));
+        let count = reservation.count.max(1);
+        log.reserve(cx, unit * u64::from(count), false)?;
+        Ok(Trans {
+            id: log.next_transaction(),
+            log: log.clone(),
+            unit,
+            units: count - 1,
+            left: unit,
+            bufs: Vec::new(),
+            inodes: Vec::new(),
+            once: Vec::new(),
+            deferred: VecDeque::new(),
+            freed: Vec::new(),
+            highest_group: None,
+            ended: false,
+        })
+    }
+
+    /// The log it goes to.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// True where it has changed something.
+    pub fn is_dirty(&self) -> bool {
+        !self.inodes.is_empty() || !self.once.is_empty() || self.bufs.iter().any(|buf| buf.dirty)
+    }
+
+    fn position(&self, buf: &Arc<Buf>) -> Option<usize> {
+        if buf.owner() != self.id {
+            return None;
+        }
+        // The buffer that was joined last is the one that is asked for most.
+        self.bufs.iter().rposition(|joined| Arc::ptr_eq(&joined.buf, buf))
+    }
+
+    /// The buffer of these extents if this transaction has it already.
+    fn joined(&self, maps: &[BufMap]) -> Option<Arc<Buf>> {
+        let buf = self.log.bufs().find(maps[0].daddr.0)?;
+        (buf.owner() == self.id && buf.maps() == maps).then_some(buf)
+    }
+
+    /// The buffer of these extents with its content, locked until the transaction ends. May park.
+    ///
+    /// # Errors
+    /// As [`BufCache::read`](crate::buf::BufCache::read).
+    pub fn read_buf(&mut self, cx: &mut Cx, maps: &[BufMap], ops: &BufOps) -> Result<Arc<Buf>> {
+        if let Some(buf) = self.joined(maps) {
+            return Ok(buf);
+        }
+        let bufs = self.log.bufs().clone();
+        let buf = bufs.read(cx, maps, ops)?;
+        Ok(self.join(buf))
+    }
+
+    /// The buffer of these extents for a new content, locked until the transaction ends. The caller
+    /// fills all of it, beginning with [`Buf::zero`]. May park.
+    ///
+    /// # Errors
+    /// As [`BufCache::get`](crate::buf::BufCache::get).
+    pub fn get_buf(&mut self, cx: &mut Cx, maps: &[BufMap], ops: &BufOps) -> Result<Arc<Buf>> {
+        if let Some(buf) = self.joined(maps) {
+            if buf.is_stale() {
+                buf.revive(ops);
+            }
+            return Ok(buf);
+        }
+        let bufs = self.log.bufs().clone();
+        let buf = bufs.get(cx, maps, ops)?;
+        Ok(self.join(buf))
+    }
+
+    /// Takes a locked buffer over; it is unlocked when the transaction ends.
+    pub fn join(&mut self, buf: LockedBuf) -> Arc<Buf> {
+        let buf = buf.keep_locked();
+        buf.set_owner(self.id);
+        self.bufs.push(Joined { buf: buf.clone(), dirty: false, hold: false });
+        buf
+    }
+
+    /// Unlocks a buffer before the end, if it was not changed. The buffer must not be in use by
+    /// another part of the transaction.
+    pub fn release(&mut self, buf: &Arc<Buf>) {
+        if let Some(at) = self.position(buf)
+            && !self.bufs[at].dirty
+        {
+            self.bufs.swap_remove(at).buf.unlock();
+        }
+    }
+
+    /// Notes that it has freed an extent: nobody may write there before the checkpoint is on the
+    /// device.
+    pub(crate) fn free_busy(&mut self, place: AgBlock, len: u32) {
+        self.freed.push((place, len));
+    }
+
+    /// What it has freed since its last commit.
+    pub(crate) fn freed(&self) -> &[(AgBlock, u32)] {
+        &self.freed
+    }
+
+    /// Notes that it has locked the AGF of a group.
+    pub(crate) fn note_group(&mut self, ag: u32) {
+        self.highest_group = self.highest_group.max(Some(ag));
+    }
+
+    /// The highest group whose AGF it has locked; those below are no longer for it.
+    pub(crate) fn highest_group(&self) -> Option<u32> {
+        self.highest_group
+    }
+
+    /// Keeps a buffer locked, and in the transaction, when it rolls.
+    pub fn hold(&mut self, buf: &Arc<Buf>) {
+        self.joined_mut(buf).hold = true;
+    }
+
+    /// No longer keeps it.
+    pub fn unhold(&mut self, buf: &Arc<Buf>) {
+        self.joined_mut(buf).hold = false;
+    }
+
+    fn joined_mut(&mut self, buf: &Arc<Buf>) -> &mut Joined {
+        let at = self.position(buf);
+        let at = at.unwrap_or_else(|| panic!("{buf:?} was not joined to the transaction"));
+        &mut self.bufs[at]
+    }
+
+    /// Notes that bytes `first..=last` of a buffer were changed.
+    ///
+    /// # Panics
+    /// Where the buffer was not joined, or the range leaves it.
+    pub fn log_buf(&mut self, buf: &Arc<Buf>, first: usize, last: usize) {
+        self.joined_mut(buf).dirty = true;
+        buf.item.lock_irq().log(first, last);
+    }
+
+    /// Says that the buffer holds inodes of which only the unlinked pointers are logged through it:
+    /// recovery takes nothing else from it.
+    pub fn inode_buf(&mut self, buf: &Arc<Buf>) {
+        self.joined_mut(buf);
+        buf.item.lock_irq().flags.insert(BufItemFlags::INODE_BUF);
+    }
+
+    /// The buffer holds new inodes: all of it is logged and recovered, as of any other buffer.
+    pub fn inode_alloc_buf(&mut self, buf: &Arc<Buf>) {
+        self.joined_mut(buf).dirty = true;
+        let mut item = buf.item.lock_irq();
+        item.flags.remove(BufItemFlags::INODE_BUF);
+        item.log(0, buf.len() - 1);
+    }
+
+    /// The buffer's blocks are freed by this transaction: it is never written again, and recovery
+    /// does not replay older changes of it.
+    pub fn invalidate(&mut self, buf: &Arc<Buf>) {
+        self.joined_mut(buf).dirty = true;
+        buf.item.lock_irq().make_stale();
+        buf.make_stale();
+    }
+
+    /// The inodes of a cluster that is freed are never written again.
+    pub fn invalidate_inode(&mut self, item: &Arc<InodeItem>) {
+        item.make_stale();
+        self.inodes.retain(|changed| !Arc::ptr_eq(&changed.item, item));
+    }
+
+    /// The buffer is written to its place before the log moves past this transaction, but its
+    /// content is not logged. For content that can be made again.
+    pub fn ordered(&mut self, buf: &Arc<Buf>) {
+        self.joined_mut(buf).dirty = true;
+        let mut item = buf.item.lock_irq();
+        if !item.is_dirty() {
+            item.flags.insert(BufItemFlags::ORDERED);
+        }
+    }
+
+    /// Notes a new image of an inode, whole and as it stands on the device, and what of it changed.
+    /// The caller holds the inode's lock until the transaction has ended.
+    pub fn log_inode(&mut self, item: &Arc<InodeItem>, image: &[u8], fields: InodeFields) {
+        if let Some(changed) = self.inodes.iter_mut().find(|c| Arc::ptr_eq(&c.item, item)) {
+            changed.image.copy_from_slice(image);
+            changed.fields |= fields;
+            return;
+        }
+        self.inodes.push(Changed { item: item.clone(), image: image.to_vec(), fields });
+    }
+
+    /// Logs a region that means nothing after recovery has passed it, e.g. an icreate item.
+    pub fn log_region(&mut self, region: Vec<u8>) {
+        self.log_once(IntentItem::once(region));
+    }
+
+    fn log_once(&mut self, item: Arc<IntentItem>) {
+        self.once.push(item);
+    }
+
+    /// Ends the transaction: its changes are in memory for good and will go to the log together.
+    /// Carries out deferred work first. Answers the number of the checkpoint that has to be on the
+    /// device for an fsync; 0 where nothing was changed. May park.
+    ///
+    /// # Errors
+    /// After a shutdown; the finisher's.
+    pub fn commit(mut self, cx: &mut Cx) -> Result<u64> {
+        let finished = self.finish_deferred(cx);
+        let result = finished.and_then(|()| self.commit_dirty(cx));
+        if result.is_err() && self.is_dirty() {
+            self.log.force_shutdown("a changed transaction was not committed");
+        }
+        self.end();
+        if result.is_ok() {
+            self.log.throttle(cx);
+        }
+        result
+    }
+
+    fn commit_dirty(&mut self, cx: &mut Cx) -> Result<u64> {
+        if !self.is_dirty() {
+            return Ok(0);
+        }
+        let mut commits = Vec::with_capacity(self.bufs.len() + self.inodes.len() + self.once.len());
+        let item = |item| Commit { item, image: None };
+        commits.extend(self.once.drain(..).map(|once| item(Item::Intent(once))));
+        let dirty = self.bufs.iter().filter(|joined| joined.dirty);
+        commits.extend(dirty.map(|joined| item(Item::Buf(joined.buf.clone()))));
+        commits.extend(self.inodes.drain(..).map(|changed| {
+            let image = Some((changed.image, changed.fields));
+            Commit { item: Item::Inode(changed.item), image }
+        }));
+        let (seq, used) = self.log.commit_items(cx, &mut commits, self.left)?;
+        self.left -= used;
+        // Before the groups' headers are unlocked, so that nobody takes what is busy.
+        self.log.busy.lock_irq().add(&std::mem::take(&mut self.freed), seq);
+        self.bufs.iter_mut().for_each(|joined| joined.dirty = false);
+        Ok(seq)
+    }
+
+    /// Commits what there is and goes on with a fresh reservation. Buffers that are not held are
+    /// released. May park: waits for log space where the reserved rolls are used up.
+    ///
+    /// # Errors
+    /// After a shutdown.
+    pub fn roll(&mut self, cx: &mut Cx) -> Result<()> {
+        self.commit_dirty(cx)?;
+        for joined in std::mem::take(&mut self.bufs) {
+            match joined.hold {
+                true => self.bufs.push(joined),
+                false => joined.buf.unlock(),
+            }
+        }
+        self.highest_group = None;
+        self.log.grant.give_back(std::mem::take(&mut self.left));
+        match self.units.checked_sub(1) {
+            Some(units) => self.units = units,
+            None => self.log.reserve(cx, self.unit, true)?,
+        }
+        self.left = self.unit;
+        Ok(())
+    }
+
+    /// Ends the transaction without its changes. Where it has made any the file system is shut
+    /// down, because they are in the buffers.
+    pub fn cancel(mut self) {
+        if self.is_dirty() {
+            self.log.force_shutdown("a changed transaction was cancelled");
+        }
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        for joined in self.bufs.drain(..) {
+            joined.buf.unlock();
+        }
+        self.inodes.clear();
+        let unused = self.left + self.unit * u64::from(self.units);
+        self.log.grant.give_back(unused);
+        (self.left, self.units) = (0, 0);
+    }
+}
+
+impl Drop for Trans {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        // An error on the way out of the caller; the same as a cancel.
+        if self.is_dirty() && !std::thread::panicking() {
+            self.log.force_shutdown("a changed transaction was dropped");
+        }
+        self.end();
+    }
+}

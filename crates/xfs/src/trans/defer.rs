@@ -1,0 +1,101 @@
+//! The loop that carries out what a transaction deferred.
+
+use std::collections::VecDeque;
+use std::mem::{discriminant, take};
+use std::sync::Arc;
+
+use rt::Cx;
+
+use super::Trans;
+use super::intent::{EXTENTS_MAX, Finished, IntentFinisher, IntentItem, Work};
+use crate::error::{Result, XfsError};
+use base::Errno;
+
+impl Trans {
+    /// Asks for work after this transaction. It is carried out by [`Trans::commit`], or earlier by
+    /// [`Trans::finish_deferred`].
+    pub fn defer(&mut self, work: Work) {
+        self.deferred.push_back(work);
+    }
+
+    /// True where work was deferred that is not carried out yet.
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Carries out everything that was deferred, rolling as often as it takes. Buffers that are not
+    /// held are released by the first roll. May park.
+    ///
+    /// # Errors
+    /// The finisher's; the file system is shut down then.
+    pub fn finish_deferred(&mut self, cx: &mut Cx) -> Result<()> {
+        let finisher = self.log.finisher.lock(cx).clone();
+        self.finish_with(cx, finisher, VecDeque::new())
+    }
+
+    /// As [`Trans::finish_deferred`], beginning with intents that are in the log already.
+    pub(crate) fn finish_with(
+        &mut self,
+        cx: &mut Cx,
+        finisher: Option<Arc<dyn IntentFinisher>>,
+        mut pending: VecDeque<Arc<IntentItem>>,
+    ) -> Result<()> {
+        while !self.deferred.is_empty() || !pending.is_empty() {
+            let finisher = finisher.clone().ok_or(XfsError::Answer(Errno::EOPNOTSUPP))?;
+            pending.extend(self.log_intents());
+            let result = self.finish_first(cx, &*finisher, &mut pending);
+            if let Err(error) = result {
+                self.log.force_shutdown("deferred work could not be carried out");
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs an intent for each group of equal work.
+    fn log_intents(&mut self) -> Vec<Arc<IntentItem>> {
+        let mut groups: Vec<Vec<Work>> = Vec::new();
+        for work in take(&mut self.deferred) {
+            match groups.last_mut() {
+                Some(group)
+                    if group.len() < EXTENTS_MAX
+                        && discriminant(&group[0]) == discriminant(&work) =>
+                {
+                    group.push(work);
+                }
+                _ => groups.push(vec![work]),
+            }
+        }
+        groups.into_iter().map(|group| self.log_intent(group)).collect()
+    }
+
+    fn log_intent(&mut self, work: Vec<Work>) -> Arc<IntentItem> {
+        let intent = IntentItem::intent(self.log.next_intent(), work);
+        self.log_once(intent.clone());
+        intent
+    }
+
+    /// Carries out the first of the pending intents in a transaction of its own.
+    fn finish_first(
+        &mut self,
+        cx: &mut Cx,
+        finisher: &dyn IntentFinisher,
+        pending: &mut VecDeque<Arc<IntentItem>>,
+    ) -> Result<()> {
+        if self.is_dirty() {
+            self.roll(cx)?;
+        }
+        let intent = pending.pop_front().expect("there is a pending intent");
+        self.log_once(IntentItem::done(&intent));
+        for (index, work) in intent.work.iter().enumerate() {
+            if let Finished::Again(rest) = finisher.finish(cx, self, work)? {
+                let mut left = vec![rest];
+                left.extend_from_slice(&intent.work[index + 1..]);
+                let again = self.log_intent(left);
+                pending.push_front(again);
+                break;
+            }
+        }
+        Ok(())
+    }
+}
