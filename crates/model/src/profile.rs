@@ -1,0 +1,265 @@
+//! A machine as a file: what it is, what its processor costs, its device, its queue, its link.
+//!
+//! ```toml
+//! [machine]
+//! name = "my-disk"
+//! description = "..."
+//! source = "..."
+//! cpus = 4
+//!
+//! [device]
+//! kind = "memory"
+//! read_latency = { value = "2 us", source = "measured with fio" }
+//! ```
+//!
+//! `docs/machines.md` has every key. A key that is not known is refused, and so is a value without
+//! its unit; each error names file, line, key, value and what would be accepted.
+
+mod device;
+mod error;
+mod quantity;
+mod section;
+
+pub use device::DeviceSpec;
+pub use error::ProfileError;
+pub(crate) use quantity::Bytes;
+pub use quantity::Rate;
+pub use section::Parameter;
+pub(crate) use section::{Section, Text};
+
+use crate::{LinkParams, ModelDevice};
+use ::device::MemoryDevice;
+use base::Nanos;
+use block::{DeviceInfo, QueueConfig};
+use rt::{Charge, Charges, Runtime, WorldConfig};
+use std::sync::Arc;
+use toml::de::DeTable;
+
+macro_rules! built_in {
+    ($($name:literal,)*) => {
+        const BUILT_IN: &[(&str, &str)] = &[
+            $(($name, include_str!(concat!("../profiles/", $name, ".toml"))),)*
+        ];
+    };
+}
+
+built_in! {
+    "array-2010",
+    "disk-7200",
+    "disk-7200-wc",
+    "flash-sata",
+    "flash-nvme",
+    "ram",
+    "stripe-64fc",
+    "nfs-2008",
+}
+
+/// The names of the built-in profiles.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name)
+}
+
+/// How the host's queue in front of the device is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// Largest request in sectors of 512 bytes.
+    pub max_sectors: u64,
+    /// Most segments of a request.
+    pub max_segments: u64,
+    /// Requests that may exist at once, each for synchronous and asynchronous ones.
+    pub nr_requests: u64,
+    /// Commands that the device takes at once.
+    pub depth: u64,
+}
+
+/// A modelled machine.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Its name.
+    pub name: String,
+    /// One sentence that says what it is.
+    pub description: String,
+    /// Where the profile comes from as a whole.
+    pub source: String,
+    /// Processors.
+    pub cpus: usize,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Ticks per second of the kernel that is modelled; elevators count in ticks.
+    pub hz: u32,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// What the processor costs.
+    pub charges: Charges,
+    /// The device.
+    pub device: DeviceSpec,
+    /// The host's queue.
+    pub queue: QueueSpec,
+    /// The network link, if the machine has one.
+    pub link: Option<LinkParams>,
+    /// Every value of the file in its order, with its source.
+    pub parameters: Vec<Parameter>,
+}
+
+impl Profile {
+    /// The built-in profile of that name, or the one in the file of that path.
+    ///
+    /// # Errors
+    /// There is neither; or the file is not a profile, with the line and what would be right.
+    pub fn load(name_or_path: &str) -> Result<Profile, ProfileError> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
+            return Profile::parse(text, &format!("{name}.toml"));
+        }
+        let text = std::fs::read_to_string(name_or_path).map_err(|error| {
+            let known: Vec<&str> = names().collect();
+            ProfileError::NotFound {
+                name: name_or_path.to_owned(),
+                why: format!("nor a file: {error}"),
+                known: known.join(", "),
+            }
+        })?;
+        Profile::parse(&text, name_or_path)
+    }
+
+    /// Reads a profile from the text of a file, which errors call `file`.
+    ///
+    /// # Errors
+    /// As [`Profile::load`].
+    pub fn parse(text: &str, file: &str) -> Result<Profile, ProfileError> {
+        let place = Text { file, text };
+        let table = DeTable::parse(text).map_err(|error| ProfileError::Syntax {
+            file: file.to_owned(),
+            line: place.line(error.span().map_or(0, |span| span.start)),
+            message: error.message().to_owned(),
+        })?;
+        let top = Section::new(&place, "", 0, table.get_ref());
+        let missing = |key: &'static str| top.wrong(key, format!("write a section [{key}]"));
+        let (machine, device) = (top.section("machine")?, top.section("device")?);
+        let cpu = top.section("cpu")?;
+        let queue = top.section("queue")?;
+        let link = top.section("link")?;
+        top.refuse_strangers()?;
+        let device = device.ok_or_else(|| missing("device"))?;
+        let mut profile = read_machine(machine.ok_or_else(|| missing("machine"))?)?;
+        if let Some(section) = cpu {
+            read_charges(section, &mut profile)?;
+        }
+        let (spec, parameters) = DeviceSpec::read(device)?;
+        profile.device = spec;
+        profile.parameters.extend(parameters);
+        if let Some(section) = queue {
+            read_queue(section, &mut profile)?;
+        }
+        if let Some(section) = link {
+            read_link(section, &mut profile)?;
+        }
+        Ok(profile)
+    }
+
+    /// A world with this machine's processors and their costs. Everything else is the default.
+    pub fn world_config(&self, seed: u64) -> WorldConfig {
+        let charges = self.charges.clone();
+        WorldConfig { seed, cpus: self.cpus, charges, ..WorldConfig::default() }
+    }
+
+    /// A queue as this machine has it, with that elevator.
+    pub fn queue_config(&self, elevator: &str) -> QueueConfig {
+        QueueConfig {
+            nr_requests: self.queue.nr_requests as u32,
+            ..QueueConfig::elevator(elevator)
+        }
+    }
+
+    /// The modelled device, with the size and content of `memory`.
+    ///
+    /// # Errors
+    /// The machine's device is smaller than `memory`.
+    pub fn device(
+        &self,
+        runtime: &Runtime,
+        memory: Arc<MemoryDevice>,
+    ) -> Result<Arc<ModelDevice>, ProfileError> {
+        let sectors = block::Device::info(&*memory).sectors;
+        let machine = self
+            .device
+            .machine(sectors)
+            .map_err(|what| ProfileError::Unfit { machine: self.name.clone(), what })?;
+        let info = self.info(block::Device::info(&*memory));
+        Ok(Arc::new(ModelDevice::new(runtime, self.name.clone(), info, memory, machine)))
+    }
+
+    fn info(&self, memory: &DeviceInfo) -> DeviceInfo {
+        let traits = self.device.traits();
+        DeviceInfo {
+            physical_block: traits.physical_block.max(memory.logical_block),
+            max_bytes: (self.queue.max_sectors * 512) as u32,
+            max_segments: self.queue.max_segments as u16,
+            volatile_cache: traits.volatile_cache,
+            fua: traits.fua,
+            discard: traits.discard,
+            write_zeroes: false,
+            depth: self.queue.depth as u32,
+            rotational: traits.rotational,
+            ..memory.clone()
+        }
+    }
+}
+
+fn read_machine(section: Section<'_>) -> Result<Profile, ProfileError> {
+    let Bytes(memory) = section.or("memory", Bytes(4 << 30))?;
+    let Bytes(page_size) = section.or("page_size", Bytes(4096))?;
+    if !page_size.is_power_of_two() || !(4096..=65536).contains(&page_size) {
+        return Err(section.wrong("page_size", "give a power of two from 4 KiB to 64 KiB"));
+    }
+    Ok(Profile {
+        name: section.need("name")?,
+        description: section.need("description")?,
+        source: section.need("source")?,
+        cpus: section.count_or("cpus", 1..=4096, 4)? as usize,
+        hz: section.count_or("hz", 100..=1000, 1000)? as u32,
+        memory,
+        page_size,
+        charges: Charges::default(),
+        device: DeviceSpec::Memory(Default::default()),
+        queue: QueueSpec { max_sectors: 1024, max_segments: 128, nr_requests: 128, depth: 32 },
+        link: None,
+        parameters: section.finish()?,
+    })
+}
+
+fn read_charges(section: Section<'_>, profile: &mut Profile) -> Result<(), ProfileError> {
+    for charge in Charge::ALL {
+        if let Some(cost) = section.get::<Nanos>(charge.name())? {
+            profile.charges.set(charge, cost);
+        }
+    }
+    profile.parameters.extend(section.finish()?);
+    Ok(())
+}
+
+fn read_queue(section: Section<'_>, profile: &mut Profile) -> Result<(), ProfileError> {
+    profile.queue = QueueSpec {
+        max_sectors: section.count_or("max_sectors", 8..=65536, profile.queue.max_sectors)?,
+        max_segments: section.count_or("max_segments", 1..=65535, profile.queue.max_segments)?,
+        nr_requests: section.count_or("nr_requests", 1..=65536, profile.queue.nr_requests)?,
+        depth: section.count_or("depth", 1..=65536, profile.queue.depth)?,
+    };
+    profile.parameters.extend(section.finish()?);
+    Ok(())
+}
+
+fn read_link(section: Section<'_>, profile: &mut Profile) -> Result<(), ProfileError> {
+    let link = LinkParams {
+        latency: section.need("latency")?,
+        rate: section.need("rate")?,
+        per_message: section.or("per_message", Nanos::ZERO)?,
+        header: section.or("header", Bytes(0))?.0,
+        mtu: section.or("mtu", Bytes(1500))?.0,
+    };
+    if link.mtu <= link.header {
+        return Err(section.wrong("mtu", "give more than the header"));
+    }
+    profile.link = Some(link);
+    profile.parameters.extend(section.finish()?);
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! A stripe over equal members: chunks in turn, each member a machine behind a short queue.
+//!
+//! Neighbouring chunks of the stripe lie on neighbouring members, and the chunks of one member
+//! follow each other on it. A command is cut at the ends of chunks, as the device mapper of 2006
+//! did it: whole pieces of memory go together as far as the chunk reaches; a piece that lies across
+//! the end of a chunk is cut in two, and both halves are commands of their own. (`docs/machines.md`
+//! has an example.)
+//!
+//! Each member takes a number of commands at once; what is beyond waits in the host, where a
+//! command that continues the last waiting one joins it.
+//!
+//! Not modelled: parity, failed members, members of different sizes.
+
+use crate::ModelStats;
+use crate::machine::{Command, Machine};
+use base::{Nanos, Sector};
+use block::{Op, Segment};
+use std::collections::VecDeque;
+
+/// The parameters of a stripe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StripeParams {
+    /// Members, from 1.
+    pub members: usize,
+    /// Bytes of a chunk.
+    pub chunk: u64,
+    /// Commands that a member takes at once.
+    pub tags: u32,
+    /// Largest command of a member, in bytes.
+    pub max_bytes: u64,
+}
+
+/// A command that waits for a tag of its member, with the commands of the stripe that it serves.
+struct Queued {
+    command: Command,
+    parents: Vec<u32>,
+}
+
+struct Member {
+    machine: Box<dyn Machine>,
+    queue: VecDeque<Queued>,
+    /// What the member has, by its tag: whom it serves.
+    serving: Vec<Vec<u32>>,
+    free: Vec<u32>,
+    next: Nanos,
+}
+
+pub(crate) struct Stripe {
+    params: StripeParams,
+    members: Vec<Member>,
+    /// Parts that each command of the stripe still waits for.
+    parents: Vec<u32>,
+    commands: u64,
+    parts: u64,
+    merged: u64,
+}
+
+impl Stripe {
+    pub fn new(params: StripeParams, mut make: impl FnMut() -> Box<dyn Machine>) -> Stripe {
+        let member = || Member {
+            machine: make(),
+            queue: VecDeque::new(),
+            serving: vec![Vec::new(); params.tags as usize],
+            free: (0..params.tags).rev().collect(),
+            next: Nanos::MAX,
+        };
+        let members = std::iter::repeat_with(member).take(params.members).collect();
+        Stripe { params, members, parents: Vec::new(), commands: 0, parts: 0, merged: 0 }
+    }
+
+    fn part(&mut self, now: Nanos, command: &Command, sector: u64, count: u64) {
+        let chunk = self.params.chunk / 512;
+        let (number, within) = (sector / chunk, sector % chunk);
+        let width = self.params.members as u64;
+        let at = Sector(number / width * chunk + within);
+        let part = Command { sector: at, count, ..*command };
+        self.send((number % width) as usize, now, part, command.tag);
+    }
+
+    fn send(&mut self, index: usize, now: Nanos, part: Command, parent: u32) {
+        self.parents[parent as usize] += 1;
+        self.parts += 1;
+        let most = self.params.max_bytes;
+        let member = &mut self.members[index];
+        if let Some(last) = member.queue.back_mut()
+            && last.command.op == part.op
+            && part.op.has_data()
+            && last.command.fua == part.fua
+            && last.command.end() == part.sector.0
+            && last.command.bytes() + part.bytes() <= most
+        {
+            last.command.count += part.count;
+            last.parents.push(parent);
+            self.merged += 1;
+            return;
+        }
+        member.queue.push_back(Queued { command: part, parents: vec![parent] });
+        member.feed(now);
+    }
+
+    /// What has no memory is cut at the ends of chunks only.
+    fn cut_range(&mut self, now: Nanos, command: &Command) {
+        let chunk = self.params.chunk / 512;
+        let mut at = command.sector.0;
+        while at < command.end() {
+            let next = ((at / chunk + 1) * chunk).min(command.end());
+            self.part(now, command, at, next - at);
+            at = next;
+        }
+    }
+
+    fn cut(&mut self, now: Nanos, command: &Command, segments: &[Segment]) {
+        let chunk = self.params.chunk / 512;
+        let mut at = command.sector.0;
+        let mut run = at;
+        for segment in segments {
+            let mut left = segment.len as u64 / 512;
+            while left > 0 {
+                let room = chunk - at % chunk;
+                if left < room {
+                    at += left;
+                    break;
+                }
+                // The piece reaches the end of the chunk, or beyond it.
+                if left > room && run < at {
+                    self.part(now, command, run, at - run);
+                    run = at;
+                }
+                at += room;
+                left -= room;
+                self.part(now, command, run, at - run);
+                run = at;
+                if left > 0 && left < chunk {
+                    self.part(now, command, at, left);
+                    at += left;
+                    run = at;
+                    break;
+                }
+            }
+        }
+        if run < command.end() {
+            self.part(now, command, run, command.end() - run);
+        }
+    }
+}
+
+impl Member {
+    fn feed(&mut self, now: Nanos) {
+        while !self.queue.is_empty()
+            && let Some(tag) = self.free.pop()
+        {
+            let queued = self.queue.pop_front().expect("it is not empty");
+            self.serving[tag as usize] = queued.parents;
+            self.machine.submit(now, Command { tag, ..queued.command }, &[]);
+        }
+        self.next = self.machine.next().unwrap_or(Nanos::MAX);
+    }
+}
+
+impl Machine for Stripe {
+    fn submit(&mut self, now: Nanos, command: Command, segments: &[Segment]) {
+        self.commands += 1;
+        let tag = command.tag as usize;
+        if self.parents.len() <= tag {
+            self.parents.resize(tag + 1, 0);
+        }
+        debug_assert_eq!(self.parents[tag], 0, "a tag names one command at a time");
+        match command.op {
+            Op::Flush => {
+                (0..self.members.len()).for_each(|i| self.send(i, now, command, command.tag))
+            }
+            _ if segments.is_empty() => self.cut_range(now, &command),
+            _ => self.cut(now, &command, segments),
+        }
+    }
+
+    fn next(&mut self) -> Option<Nanos> {
+        let next = self.members.iter().map(|member| member.next).min();
+        next.filter(|&next| next < Nanos::MAX)
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<u32>) {
+        let mut ended = Vec::new();
+        for member in &mut self.members {
+            while member.next <= now {
+                let at = member.next;
+                member.machine.advance(at, &mut ended);
+                for tag in ended.drain(..) {
+                    for parent in member.serving[tag as usize].drain(..) {
+                        let left = &mut self.parents[parent as usize];
+                        *left -= 1;
+                        if *left == 0 {
+                            done.push(parent);
+                        }
+                    }
+                    member.free.push(tag);
+                }
+                member.feed(at);
+            }
+        }
+    }
+
+    fn stats(&self, now: Nanos) -> ModelStats {
+        let mut sum = ModelStats::default();
+        self.members.iter().for_each(|member| sum.add(&member.machine.stats(now)));
+        sum.commands = self.commands;
+        sum.member_commands = self.parts - self.merged;
+        sum
+    }
+
+    fn losable(&self) -> Vec<u64> {
+        Vec::new() // The profile's reader accepts only members that lose nothing.
+    }
+}
