@@ -1,0 +1,105 @@
+//! An experiment: a document, a question, and everything that is needed to answer it.
+//!
+//! One TOML file each (`docs/experiments.md` tells the format). Ours are built in; a user's is
+//! named by its path. A file is read, checked as a whole (every name that it uses exists in it) and
+//! never changed by what a run finds.
+
+mod check;
+mod error;
+mod expand;
+mod figure;
+mod file;
+mod value;
+
+pub use error::ExperimentError;
+pub(crate) use expand::tunables;
+pub use expand::{Load, Plan, Point, RunKey, RunSpec, Size};
+pub use figure::Figure;
+pub use file::{
+    Case, Cell, Document, File, Filesystem, Fixes, Frontier, Layout, Lines, Machine, Metric, Name,
+    OptionText, Relation, Seeds, Sweep, Table, Tool, Variant, Vary, Workload,
+};
+pub use value::{ByteSize, CellName, Expression, SeedRange};
+
+use base::hash::EventHash;
+use std::path::Path;
+
+/// The experiments that are built in: name and text.
+const BUILT_IN: &[(&str, &str)] = &[("cfq-yield", include_str!("../experiments/cfq-yield.toml"))];
+
+/// Largest experiment file that is read, in bytes.
+const FILE_MAX: u64 = 4 << 20;
+
+/// A checked experiment.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Its name: that of the file, without `.toml`.
+    pub name: String,
+    /// Where it came from: the name of a built-in one, or a path.
+    pub source: String,
+    /// A digest of the file's text: results of different texts are not merged.
+    pub digest: String,
+    /// What the file says.
+    pub file: File,
+}
+
+/// Names of the built-in experiments.
+pub fn experiments() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|&(name, _)| name)
+}
+
+impl Experiment {
+    /// The experiment of that name, or in that file (a name with a slash or ending in `.toml`).
+    ///
+    /// # Errors
+    /// Where there is no such experiment, it cannot be read, or it is not a valid one; the error
+    /// names file, line and value.
+    pub fn load(name_or_path: &str) -> Result<Experiment, ExperimentError> {
+        if let Some(&(name, text)) = BUILT_IN.iter().find(|&&(name, _)| name == name_or_path) {
+            return Experiment::parse(name, name, text);
+        }
+        if !name_or_path.contains('/') && !name_or_path.ends_with(".toml") {
+            let known = experiments().collect::<Vec<_>>().join(", ");
+            return Err(ExperimentError::Unknown { name: name_or_path.to_owned(), known });
+        }
+        let failed = |error: std::io::Error| ExperimentError::Read {
+            path: name_or_path.to_owned(),
+            cause: error.to_string(),
+        };
+        let size = std::fs::metadata(name_or_path).map_err(failed)?.len();
+        if size > FILE_MAX {
+            let cause = format!("{size} bytes are more than the {FILE_MAX} that are read");
+            return Err(ExperimentError::Read { path: name_or_path.to_owned(), cause });
+        }
+        let text = std::fs::read_to_string(name_or_path).map_err(failed)?;
+        let stem = Path::new(name_or_path).file_stem().unwrap_or_default().to_string_lossy();
+        Experiment::parse(&stem, name_or_path, &text)
+    }
+
+    /// The experiment with that text.
+    ///
+    /// # Errors
+    /// As [`Experiment::load`].
+    pub fn parse(name: &str, source: &str, text: &str) -> Result<Experiment, ExperimentError> {
+        let file = toml::from_str::<File>(text)
+            .map_err(|error| ExperimentError::at(source, text, error.span(), error.message()))?;
+        check::check(&file)
+            .map_err(|wrong| ExperimentError::at(source, text, wrong.span, &wrong.message))?;
+        let digest = format!("{:016x}", digest(text));
+        Ok(Experiment { name: name.to_owned(), source: source.to_owned(), digest, file })
+    }
+
+    /// The variant of that name.
+    ///
+    /// # Panics
+    /// Where the experiment has none; its file was checked for the names that it uses.
+    pub fn variant(&self, name: &str) -> Variant {
+        expand::variant(&self.file, name)
+    }
+}
+
+fn digest(text: &str) -> u64 {
+    let mut hash = EventHash::new();
+    text.bytes().for_each(|byte| hash.update(u64::from(byte)));
+    hash.finish()
+}

@@ -1,0 +1,254 @@
+//! Every name that a file uses must exist in it, every number must make sense.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::Spanned;
+
+use super::file::{Case, Cell, File, Metric, Name, Sweep, Table, Tool, Variant, Vary, Workload};
+use super::value::CellName;
+use super::{Figure, expand};
+use crate::run::mount;
+
+/// Most simulated seconds of one run.
+const SECONDS_MAX: f64 = 86_400.0;
+/// Most values of a sweep, most entries of any other list.
+const LIST_MAX: usize = 256;
+
+/// What is wrong, and where.
+pub struct Wrong {
+    pub span: Option<Range<usize>>,
+    pub message: String,
+}
+
+type Checked = Result<(), Wrong>;
+
+fn wrong<T>(span: Option<Range<usize>>, message: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong { span, message: message.into() })
+}
+
+fn ensure(holds: bool, span: Option<Range<usize>>, message: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { wrong(span, message()) }
+}
+
+/// The entry of that name, or an error that lists the names there are.
+fn find<'a, T>(map: &'a BTreeMap<String, T>, kind: &str, name: &Name) -> Result<&'a T, Wrong> {
+    map.get(name.get_ref()).ok_or_else(|| {
+        let known = map.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let message = format!("there is no {kind} `{}`; there are: {known}", name.get_ref());
+        Wrong { span: Some(name.span()), message }
+    })
+}
+
+/// Checks a whole file.
+pub fn check(file: &File) -> Checked {
+    let schema = *file.schema.get_ref();
+    ensure(schema == 1, Some(file.schema.span()), || {
+        format!("schema {schema} is not known: this program reads schema 1")
+    })?;
+    let lists = [file.table.len(), file.cell.len(), file.relation.len(), file.sweep.len()];
+    let maps = [file.variant.len(), file.case.len(), file.metric.len(), file.workload.len()];
+    let longest = lists.into_iter().chain(maps).max().unwrap_or(0);
+    ensure(longest <= LIST_MAX, None, || format!("{longest} entries are more than {LIST_MAX}"))?;
+    filesystems(file)?;
+    file.workload.iter().try_for_each(|(name, one)| workload(name, one))?;
+    file.case.values().try_for_each(|case| self::case(file, case))?;
+    file.variant.keys().try_for_each(|name| variant(file, name))?;
+    file.metric.values().try_for_each(|metric| self::metric(file, metric))?;
+    file.table.iter().try_for_each(|table| self::table(file, table))?;
+    file.cell.iter().try_for_each(|cell| self::cell(file, cell))?;
+    relations(file)?;
+    file.sweep.iter().try_for_each(|sweep| self::sweep(file, sweep))?;
+    frontier(file)
+}
+
+fn filesystems(file: &File) -> Checked {
+    for (name, one) in &file.filesystem {
+        let kind = one.kind.get_ref();
+        if let Err(message) = kind.parse::<ext4::mkfs::FsType>() {
+            return wrong(Some(one.kind.span()), format!("filesystem {name}: {message}"));
+        }
+        mount::parse(one.mount.text())
+            .or_else(|message| wrong(one.mount.span(), format!("filesystem {name}: {message}")))?;
+        for layout in &one.files {
+            let path = layout.path.get_ref();
+            ensure(path.starts_with('/') && path.len() > 1, Some(layout.path.span()), || {
+                format!("`{path}` is no absolute path of a file")
+            })?;
+            ensure(layout.size < file.machine.device, Some(layout.path.span()), || {
+                format!("{path}: {} do not fit on a device of {}", layout.size, file.machine.device)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn workload(name: &str, one: &Workload) -> Checked {
+    let (wanted, needless, word) = match one.tool {
+        Tool::FsMark => (&one.args, &one.job, "args"),
+        Tool::Fio => (&one.job, &one.args, "job"),
+    };
+    if let Some(needless) = needless {
+        return wrong(Some(needless.span()), format!("workload {name} takes `{word}` only"));
+    }
+    let Some(text) = wanted else { return wrong(None, format!("workload {name} has no `{word}`")) };
+    crate::run::loads::check(one.tool, text.get_ref())
+        .or_else(|message| wrong(Some(text.span()), format!("workload {name}: {message}")))
+}
+
+fn seconds(value: f64, what: &str) -> Checked {
+    ensure(value > 0.0 && value <= SECONDS_MAX, None, || {
+        format!("{what}: {value} seconds are not above 0 and up to {SECONDS_MAX}")
+    })
+}
+
+fn case(file: &File, case: &Case) -> Checked {
+    ensure(!case.run.is_empty(), None, || format!("the case {} runs nothing", case.title))?;
+    case.run.iter().try_for_each(|name| find(&file.workload, "workload", name).map(drop))?;
+    seconds(case.seconds, &case.title)?;
+    for (name, value) in &case.seconds_of {
+        ensure(file.variant.contains_key(name), None, || {
+            format!("seconds_of of the case {}: there is no variant `{name}`", case.title)
+        })?;
+        seconds(*value, &case.title)?;
+    }
+    let Some(lines) = &case.lines else { return Ok(()) };
+    let runs = case.run.iter().any(|name| name.get_ref() == lines.of.get_ref());
+    ensure(runs, Some(lines.of.span()), || {
+        format!("the case {} does not run `{}`", case.title, lines.of.get_ref())
+    })
+}
+
+fn variant(file: &File, name: &str) -> Checked {
+    let (mut at, mut steps) = (&file.variant[name], 0);
+    while let Some(like) = &at.like {
+        at = find(&file.variant, "variant", like)?;
+        steps += 1;
+        ensure(steps <= file.variant.len(), Some(like.span()), || {
+            format!("variant {name} is like itself, over {steps} others")
+        })?;
+    }
+    let whole = expand::variant(file, name);
+    let Some(elevator) = &whole.elevator else {
+        return wrong(None, format!("variant {name} has no elevator"));
+    };
+    mount::parse(whole.mount.text())
+        .or_else(|message| wrong(whole.mount.span(), format!("variant {name}: {message}")))?;
+    tunables(name, &whole, elevator)
+}
+
+fn tunables(name: &str, whole: &Variant, elevator: &Name) -> Checked {
+    let span = Some(elevator.span());
+    let Some(mut made) = block::elevator::by_name(elevator.get_ref()) else {
+        let known = block::elevator::names().collect::<Vec<_>>().join(", ");
+        let message = format!("there is no elevator `{}`; there are: {known}", elevator.get_ref());
+        return wrong(span, message);
+    };
+    for (tunable, value) in expand::tunables(whole) {
+        if !matches!(tunable.as_str(), "nr_requests" | "nomerges") {
+            made.set_tunable(&tunable, &value)
+                .or_else(|error| wrong(span.clone(), format!("variant {name}: {error}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn metric(file: &File, metric: &Metric) -> Checked {
+    let span = Some(metric.value.span());
+    let figure: Figure =
+        metric.value.get_ref().parse().or_else(|message: String| wrong(span.clone(), message))?;
+    match &metric.of {
+        Some(name) => find(&file.workload, "workload", name).map(drop),
+        None if figure.needs_workload() => {
+            wrong(span, format!("`{}` needs a workload: of = ..", metric.value.get_ref()))
+        }
+        None => Ok(()),
+    }
+}
+
+fn table(file: &File, table: &Table) -> Checked {
+    table.filesystems.iter().try_for_each(|n| find(&file.filesystem, "filesystem", n).map(drop))?;
+    let variants = table.variants.iter().chain(&table.against);
+    variants.clone().try_for_each(|n| find(&file.variant, "variant", n).map(drop))?;
+    for column in &table.columns {
+        let Some((case, metric)) = column.get_ref().split_once('.') else {
+            let message = format!("`{}` is no column: write case.metric", column.get_ref());
+            return wrong(Some(column.span()), message);
+        };
+        let named = |name: &str| Spanned::new(column.span(), name.to_owned());
+        find(&file.case, "case", &named(case))?;
+        find(&file.metric, "metric", &named(metric))?;
+    }
+    Ok(())
+}
+
+fn cell_name(file: &File, name: &CellName, span: Option<Range<usize>>) -> Checked {
+    let named = |text: &str| Spanned::new(span.clone().unwrap_or(0..0), text.to_owned());
+    find(&file.variant, "variant", &named(&name.variant))?;
+    let case = find(&file.case, "case", &named(&name.case))?;
+    let metric = find(&file.metric, "metric", &named(&name.metric))?;
+    let Some(of) = &metric.of else { return Ok(()) };
+    let runs = case.run.iter().any(|workload| workload.get_ref() == of.get_ref());
+    ensure(runs, span, || format!("{name}: the case does not run `{}`", of.get_ref()))
+}
+
+fn range(range: &Spanned<[f64; 2]>) -> Checked {
+    let [low, high] = *range.get_ref();
+    ensure(low <= high, Some(range.span()), || format!("{low} to {high} is no range"))
+}
+
+fn cell(file: &File, cell: &Cell) -> Checked {
+    cell_name(file, cell.cell.get_ref(), Some(cell.cell.span()))?;
+    let fixed_on = cell.fixes.as_ref().map(|fixes| &fixes.filesystem);
+    fixed_on.map_or(Ok(()), |name| find(&file.filesystem, "filesystem", name).map(drop))?;
+    cell.within.iter().try_for_each(range)
+}
+
+fn relations(file: &File) -> Checked {
+    for relation in &file.relation {
+        let span = relation.value.span();
+        for name in relation.value.get_ref().cells() {
+            cell_name(file, name, Some(span.clone()))?;
+        }
+        range(&relation.within)?;
+        relation.accept.iter().try_for_each(range)?;
+        let known = |name| find(&file.filesystem, "filesystem", name).map(drop);
+        relation.filesystems.iter().try_for_each(known)?;
+    }
+    Ok(())
+}
+
+fn sweep(file: &File, sweep: &Sweep) -> Checked {
+    find(&file.filesystem, "filesystem", &sweep.filesystem)?;
+    let case = find(&file.case, "case", &sweep.case)?;
+    find(&file.metric, "metric", &sweep.metric)?;
+    sweep.variants.iter().try_for_each(|name| find(&file.variant, "variant", name).map(drop))?;
+    sweep.seconds.map_or(Ok(()), |value| seconds(value, &sweep.title))?;
+    let count = sweep.values.len();
+    ensure((1..=LIST_MAX).contains(&count), None, || {
+        format!("{}: {count} values are not from 1 to {LIST_MAX}", sweep.title)
+    })?;
+    for value in &sweep.quick {
+        ensure(sweep.values.iter().any(|one| one.get_ref() == value), None, || {
+            format!("{}: the quick value {value} is not among the values", sweep.title)
+        })?;
+    }
+    match &sweep.vary {
+        Vary::Tunable(_) => Ok(()),
+        Vary::Option { workload, .. } => {
+            let runs = case.run.iter().any(|name| name.get_ref() == workload.get_ref());
+            ensure(runs, Some(workload.span()), || {
+                format!("the case {} does not run `{}`", case.title, workload.get_ref())
+            })
+        }
+    }
+}
+
+fn frontier(file: &File) -> Checked {
+    let Some(frontier) = &file.frontier else { return Ok(()) };
+    find(&file.filesystem, "filesystem", &frontier.filesystem)?;
+    find(&file.case, "case", &frontier.case)?;
+    find(&file.metric, "metric", &frontier.x)?;
+    find(&file.metric, "metric", &frontier.y)?;
+    frontier.variants.iter().try_for_each(|name| find(&file.variant, "variant", name).map(drop))
+}

@@ -1,0 +1,292 @@
+//! From a file to the runs that it asks for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::file::{File, Sweep, Tool, Variant, Vary};
+use super::value::SeedRange;
+use super::{Experiment, Name};
+use crate::stats::abba;
+
+/// How much is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Size {
+    /// Few seeds, few points.
+    #[default]
+    Quick,
+    /// Everything.
+    Full,
+}
+
+/// One value of what a sweep varies.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// What is varied: `tunable hz`, `fs_mark -s`.
+    pub vary: String,
+    /// Its value.
+    pub value: u64,
+}
+
+/// Which run: together with the experiment's text it decides everything.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct RunKey {
+    /// The file system.
+    pub filesystem: String,
+    /// The case.
+    pub case: String,
+    /// The sweep's point, in a sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
+    /// The variant.
+    pub variant: String,
+    /// The seed.
+    pub seed: u64,
+}
+
+impl std::fmt::Display for RunKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.filesystem, self.case, self.variant)?;
+        if let Some(point) = &self.point {
+            write!(f, " {}={}", point.vary, point.value)?;
+        }
+        write!(f, " seed {}", self.seed)
+    }
+}
+
+/// A workload as its tool takes it, after a sweep's changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Load {
+    /// Its name.
+    pub name: String,
+    /// The tool.
+    pub tool: Tool,
+    /// The command line, or the job file.
+    pub text: String,
+}
+
+/// Everything that a run needs, apart from machine and file system.
+#[derive(Clone, Debug)]
+pub struct RunSpec {
+    /// Which run.
+    pub key: RunKey,
+    /// The variant with everything that it inherits.
+    pub variant: Variant,
+    /// The workloads.
+    pub loads: Vec<Load>,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// The run also ends when this workload has so many lines.
+    pub lines: Option<(String, u32)>,
+    /// Events are kept for pictures.
+    pub detail: bool,
+}
+
+/// What to run.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Quick or full.
+    pub size: Size,
+    /// Seeds, where not those of the file.
+    pub seeds: Option<SeedRange>,
+    /// Only these variants; all where it is empty.
+    pub variants: Vec<String>,
+    /// Only these cases; all where it is empty.
+    pub cases: Vec<String>,
+    /// Only these file systems; all where it is empty.
+    pub filesystems: Vec<String>,
+    /// No sweeps.
+    pub no_sweeps: bool,
+}
+
+/// The variant of that name with everything that it inherits.
+pub(super) fn variant(file: &File, name: &str) -> Variant {
+    let own = file.variant[name].clone();
+    let Some(like) = &own.like else { return own };
+    let base = variant(file, like.get_ref());
+    let tunables = base.tunables.into_iter().chain(own.tunables).collect();
+    Variant {
+        title: own.title,
+        note: own.note,
+        like: None,
+        elevator: own.elevator.or(base.elevator),
+        tunables,
+        mount: if own.mount.0.is_some() { own.mount } else { base.mount },
+        noidle: own.noidle.or(base.noidle),
+    }
+}
+
+impl Experiment {
+    /// The runs of a plan, each once, variants and seeds in the order ABBA.
+    ///
+    /// # Errors
+    /// Where the plan names a variant that the experiment does not have.
+    pub fn runs(&self, plan: &Plan) -> Result<Vec<RunSpec>, super::ExperimentError> {
+        self.exist("--variant", &plan.variants, self.file.variant.keys())?;
+        self.exist("--case", &plan.cases, self.file.case.keys())?;
+        self.exist("--filesystem", &plan.filesystems, self.file.filesystem.keys())?;
+        let mut all = Runs { experiment: self, plan, seen: BTreeSet::new(), specs: Vec::new() };
+        self.file.table.iter().for_each(|table| {
+            if plan.size == Size::Full || !table.full_only {
+                all.table(&table.filesystems, &table.variants, &table.columns);
+            }
+        });
+        if let Some(frontier) = &self.file.frontier {
+            all.group(
+                frontier.filesystem.get_ref(),
+                frontier.case.get_ref(),
+                &frontier.variants,
+                None,
+            );
+        }
+        if !plan.no_sweeps {
+            self.file.sweep.iter().for_each(|sweep| all.sweep(sweep));
+        }
+        Ok(all.specs)
+    }
+
+    fn exist<'a>(
+        &self,
+        option: &str,
+        names: &[String],
+        known: impl Iterator<Item = &'a String> + Clone,
+    ) -> Result<(), super::ExperimentError> {
+        match names.iter().find(|name| known.clone().all(|one| one != *name)) {
+            None => Ok(()),
+            Some(name) => Err(super::ExperimentError::Option {
+                experiment: self.name.clone(),
+                option: format!("{option} {name}"),
+                known: known.cloned().collect::<Vec<_>>().join(", "),
+            }),
+        }
+    }
+}
+
+/// What a sweep sets for one of its points.
+type Setting<'a> = (&'a Sweep, u64);
+
+struct Runs<'a> {
+    experiment: &'a Experiment,
+    plan: &'a Plan,
+    seen: BTreeSet<RunKey>,
+    specs: Vec<RunSpec>,
+}
+
+impl Runs<'_> {
+    fn table(&mut self, filesystems: &[Name], variants: &[Name], columns: &[Name]) {
+        let mut cases: Vec<&str> =
+            columns.iter().filter_map(|name| Some(name.get_ref().split_once('.')?.0)).collect();
+        cases.dedup();
+        for filesystem in filesystems {
+            for case in &cases {
+                self.group(filesystem.get_ref(), case, variants, None);
+            }
+        }
+    }
+
+    fn sweep(&mut self, sweep: &Sweep) {
+        let full: Vec<u64> = sweep.values.iter().map(|value| *value.get_ref()).collect();
+        let values = if self.plan.size == Size::Full { full } else { sweep.quick.clone() };
+        for value in values {
+            let (filesystem, case) = (sweep.filesystem.get_ref(), sweep.case.get_ref());
+            self.group(filesystem, case, &sweep.variants, Some((sweep, value)));
+        }
+    }
+
+    fn group(&mut self, fs: &str, case: &str, variants: &[Name], setting: Option<Setting<'_>>) {
+        let among = |list: &[String], name: &str| list.is_empty() || list.iter().any(|v| v == name);
+        if !among(&self.plan.filesystems, fs) || !among(&self.plan.cases, case) {
+            return;
+        }
+        let wanted = |name: &&str| among(&self.plan.variants, name);
+        let variants: Vec<&str> =
+            variants.iter().map(|name| name.get_ref().as_str()).filter(wanted).collect();
+        let seeds = &self.experiment.file.seeds;
+        let own = if self.plan.size == Size::Full { seeds.full } else { seeds.quick };
+        let mut seeds: Vec<u64> = self.plan.seeds.unwrap_or(own).iter().collect();
+        if setting.is_some() && self.plan.size == Size::Quick && self.plan.seeds.is_none() {
+            seeds.truncate(1);
+        }
+        for (variant, round) in abba(variants.len(), seeds.len()) {
+            let key = RunKey {
+                filesystem: fs.to_owned(),
+                case: case.to_owned(),
+                point: setting.map(|(sweep, value)| sweep.point(value)),
+                variant: variants[variant].to_owned(),
+                seed: seeds[round],
+            };
+            if self.seen.insert(key.clone()) {
+                let detail = setting.is_none() && round == 0;
+                self.specs.push(self.spec(key, setting, detail));
+            }
+        }
+    }
+
+    fn spec(&self, key: RunKey, setting: Option<Setting<'_>>, detail: bool) -> RunSpec {
+        let file = &self.experiment.file;
+        let case = &file.case[&key.case];
+        let mut variant = variant(file, &key.variant);
+        let mut loads: Vec<Load> = case.run.iter().map(|name| load(file, name.get_ref())).collect();
+        let mut seconds = case.seconds_of.get(&key.variant).copied().unwrap_or(case.seconds);
+        if let Some((sweep, value)) = setting {
+            seconds = sweep.seconds.unwrap_or(seconds);
+            match &sweep.vary {
+                Vary::Tunable(name) => {
+                    let value = toml::Value::Integer(value as i64);
+                    variant.tunables.insert(name.get_ref().clone(), value);
+                }
+                Vary::Option { workload, option } => {
+                    let of = loads.iter_mut().filter(|load| load.name == *workload.get_ref());
+                    of.for_each(|load| {
+                        load.text = with_option(&load.text, option.get_ref(), value)
+                    });
+                }
+            }
+        }
+        let lines = case.lines.as_ref().map(|lines| (lines.of.get_ref().clone(), lines.count));
+        RunSpec { key, variant, loads, seconds, lines, detail }
+    }
+}
+
+fn load(file: &File, name: &str) -> Load {
+    let workload = &file.workload[name];
+    let text = workload.args.as_ref().or(workload.job.as_ref());
+    Load {
+        name: name.to_owned(),
+        tool: workload.tool,
+        text: text.map(|text| text.get_ref().clone()).unwrap_or_default(),
+    }
+}
+
+/// The command line with the word after `option` replaced, or with both added.
+fn with_option(line: &str, option: &str, value: u64) -> String {
+    let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    match words.iter().position(|word| word == option) {
+        Some(place) if place + 1 < words.len() => words[place + 1] = value.to_string(),
+        _ => words.extend([option.to_owned(), value.to_string()]),
+    }
+    words.join(" ")
+}
+
+impl Sweep {
+    /// The point of one of its values.
+    pub fn point(&self, value: u64) -> Point {
+        let vary = match &self.vary {
+            Vary::Tunable(name) => format!("tunable {}", name.get_ref()),
+            Vary::Option { workload, option } => {
+                format!("{} {}", workload.get_ref(), option.get_ref())
+            }
+        };
+        Point { vary, value }
+    }
+}
+
+/// The tunables of a variant as name and text.
+pub(crate) fn tunables(variant: &Variant) -> BTreeMap<String, String> {
+    let text = |value: &toml::Value| match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    variant.tunables.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+}

@@ -1,0 +1,372 @@
+//! The file format, as serde sees it. Unknown keys are refused.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::value::{ByteSize, CellName, Expression, SeedRange};
+use crate::stats::Better;
+
+/// A name that must exist elsewhere in the file, with the place where it is used.
+pub type Name = Spanned<String>;
+
+/// The whole file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Version of the format: 1.
+    pub schema: Spanned<u32>,
+    /// The document that the experiment repeats.
+    pub document: Document,
+    /// What is asked, in a few sentences.
+    pub question: String,
+    /// The machine.
+    pub machine: Machine,
+    /// Which seeds are run.
+    pub seeds: Seeds,
+    /// File systems by name.
+    pub filesystem: BTreeMap<String, Filesystem>,
+    /// Workloads by name.
+    pub workload: BTreeMap<String, Workload>,
+    /// Cases by name: which workloads run beside each other, and for how long.
+    pub case: BTreeMap<String, Case>,
+    /// Variants by name: what is compared.
+    pub variant: BTreeMap<String, Variant>,
+    /// Metrics by name.
+    pub metric: BTreeMap<String, Metric>,
+    /// The tables of the report.
+    #[serde(default)]
+    pub table: Vec<Table>,
+    /// The published cells.
+    #[serde(default)]
+    pub cell: Vec<Cell>,
+    /// What must hold between cells.
+    #[serde(default)]
+    pub relation: Vec<Relation>,
+    /// One parameter varied.
+    #[serde(default)]
+    pub sweep: Vec<Sweep>,
+    /// Two metrics of one case against each other, every variant a point.
+    pub frontier: Option<Frontier>,
+}
+
+/// Where the question comes from.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// Title of the thread or paper.
+    pub title: String,
+    /// Who wrote it.
+    pub author: String,
+    /// When: year-month-day.
+    pub date: String,
+    /// What it says, in a few sentences of ours.
+    #[serde(default)]
+    pub summary: String,
+}
+
+/// The machine that all runs happen on.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Name or path of the profile.
+    pub profile: Name,
+    /// Bytes of the device.
+    pub device: ByteSize,
+    /// Memory for cached file content.
+    pub memory: ByteSize,
+}
+
+/// Seeds of a quick and of a full run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seeds {
+    /// Without `--full`.
+    pub quick: SeedRange,
+    /// With `--full`.
+    pub full: SeedRange,
+}
+
+/// A file system, how it is made and mounted.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filesystem {
+    /// `ext2`, `ext3` or `ext4`.
+    #[serde(rename = "type")]
+    pub kind: Name,
+    /// Features as `mke2fs -O` takes them.
+    #[serde(default)]
+    pub features: String,
+    /// Bytes of the journal.
+    pub journal: Option<ByteSize>,
+    /// Mount options, as mount(8) takes them; those of a variant come after.
+    #[serde(default)]
+    pub mount: OptionText,
+    /// Files that exist before the clock starts.
+    #[serde(default)]
+    pub files: Vec<Layout>,
+}
+
+/// A text that may be left out, with its place.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct OptionText(pub Option<Spanned<String>>);
+
+impl OptionText {
+    /// The text; empty where there is none.
+    pub fn text(&self) -> &str {
+        self.0.as_ref().map_or("", |text| text.get_ref())
+    }
+
+    /// Where it stands.
+    pub fn span(&self) -> Option<std::ops::Range<usize>> {
+        self.0.as_ref().map(Spanned::span)
+    }
+}
+
+/// A file that exists before the clock starts, with all its blocks.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layout {
+    /// Absolute path; missing directories are made.
+    pub path: Name,
+    /// Bytes.
+    pub size: ByteSize,
+}
+
+/// Which front end runs a workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tool {
+    /// `fs_mark`, by its command line.
+    FsMark,
+    /// `fio`, by its job file.
+    Fio,
+}
+
+/// A workload, as its tool takes it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// The tool.
+    pub tool: Tool,
+    /// Its command line, without or with its name in front.
+    pub args: Option<Spanned<String>>,
+    /// Its job file.
+    pub job: Option<Spanned<String>>,
+}
+
+/// Workloads beside each other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// For the head of a column.
+    pub title: String,
+    /// The workloads.
+    pub run: Vec<Name>,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// Other simulated seconds for some variants, as the document has it.
+    #[serde(default)]
+    pub seconds_of: BTreeMap<String, f64>,
+    /// The case also ends when this workload has written so many lines of results.
+    pub lines: Option<Lines>,
+}
+
+/// An end before the time.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lines {
+    /// Whose lines are counted.
+    pub of: Name,
+    /// How many.
+    pub count: u32,
+}
+
+/// What is compared. Everything that is left out comes from the variant named by `like`, else from
+/// the defaults of the queue and of the file system.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// For the head of a row.
+    pub title: Option<String>,
+    /// One sentence more.
+    pub note: Option<String>,
+    /// Another variant to start from.
+    pub like: Option<Name>,
+    /// Name of the elevator.
+    pub elevator: Option<Name>,
+    /// Tunables of queue and elevator.
+    #[serde(default)]
+    pub tunables: BTreeMap<String, toml::Value>,
+    /// Mount options, after those of the file system.
+    #[serde(default)]
+    pub mount: OptionText,
+    /// Synchronous writes carry NOIDLE.
+    pub noidle: Option<bool>,
+}
+
+/// A figure of a run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// For the head of a column.
+    pub title: String,
+    /// Its unit.
+    pub unit: String,
+    /// The workload that it is about.
+    pub of: Option<Name>,
+    /// The figure: one of the names in `docs/experiments.md`.
+    pub value: Name,
+    /// Which direction is the better one.
+    #[serde(default)]
+    pub better: Better,
+    /// Decimals in tables.
+    #[serde(default = "one")]
+    pub decimals: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// A table of the report: variants down, cases and metrics across.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Its heading.
+    pub title: String,
+    /// What to read in it.
+    #[serde(default)]
+    pub note: String,
+    /// File systems: one table each.
+    pub filesystems: Vec<Name>,
+    /// The rows.
+    pub variants: Vec<Name>,
+    /// The columns: `case.metric`.
+    pub columns: Vec<Name>,
+    /// The rows are compared with this variant, metric by metric.
+    pub against: Option<Name>,
+    /// Left out unless everything is run.
+    #[serde(default)]
+    pub full_only: bool,
+}
+
+/// A published figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// Which cell.
+    pub cell: Spanned<CellName>,
+    /// What the document says.
+    pub published: f64,
+    /// Other figures that the document gives for the same thing.
+    #[serde(default)]
+    pub also: Vec<f64>,
+    /// The least and the most that is accepted, in the unit of the metric.
+    pub within: Option<Spanned<[f64; 2]>>,
+    /// The constant of the machine that this figure fixed: the cell is then no prediction.
+    pub fixes: Option<Fixes>,
+    /// Why the cell may lie outside, where that is known from the events.
+    pub reason: Option<String>,
+}
+
+/// What a calibrated cell fixed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fixes {
+    /// The parameter of the machine's profile.
+    pub parameter: String,
+    /// The file system on which it was fixed; on the others the cell is a prediction.
+    pub filesystem: Name,
+}
+
+/// Something that must hold.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relation {
+    /// In words.
+    pub title: String,
+    /// A cell, or the ratio of two.
+    pub value: Spanned<Expression>,
+    /// The least and the most.
+    pub within: Spanned<[f64; 2]>,
+    /// A wider range that is accepted where `accepted_because` holds.
+    pub accept: Option<Spanned<[f64; 2]>>,
+    /// Why.
+    pub accepted_because: Option<String>,
+    /// Why the relation may not hold, where that is known from the events.
+    pub reason: Option<String>,
+    /// Only on these file systems; on all of the main table where it is left out.
+    #[serde(default)]
+    pub filesystems: Vec<Name>,
+}
+
+/// One parameter varied.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Its heading.
+    pub title: String,
+    /// What to read in it.
+    #[serde(default)]
+    pub note: String,
+    /// The file system.
+    pub filesystem: Name,
+    /// The case.
+    pub case: Name,
+    /// The metric.
+    pub metric: Name,
+    /// The variants: one line each.
+    pub variants: Vec<Name>,
+    /// What is varied.
+    pub vary: Vary,
+    /// Unit of the values, for the axis.
+    #[serde(default)]
+    pub unit: String,
+    /// Values of a full run.
+    pub values: Vec<Spanned<u64>>,
+    /// Values of a quick run.
+    pub quick: Vec<u64>,
+    /// Simulated seconds, where the case's are too long for so many runs.
+    pub seconds: Option<f64>,
+}
+
+/// What a sweep varies.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum Vary {
+    /// A tunable of queue or elevator.
+    Tunable(Name),
+    /// The value after an option of a workload's command line.
+    Option {
+        /// The workload.
+        workload: Name,
+        /// The option, e.g. `-s`.
+        option: Name,
+    },
+}
+
+/// Two metrics against each other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Frontier {
+    /// Its heading.
+    pub title: String,
+    /// What to read in it.
+    #[serde(default)]
+    pub note: String,
+    /// The case.
+    pub case: Name,
+    /// The metric across.
+    pub x: Name,
+    /// The metric upwards.
+    pub y: Name,
+    /// The file system.
+    pub filesystem: Name,
+    /// The variants.
+    pub variants: Vec<Name>,
+    /// A goal: at least so much of both.
+    pub goal: Option<[f64; 2]>,
+}

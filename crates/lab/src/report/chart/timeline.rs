@@ -1,0 +1,99 @@
+//! Requests over time: one lane for each task, and where on the device they go.
+
+use std::collections::BTreeMap;
+
+use super::{WIDTH, colour};
+use crate::report::svg::{Scale, Svg};
+use crate::run::{Detail, Shown};
+
+const LEFT: f64 = 150.0;
+const RIGHT: f64 = WIDTH - 20.0;
+const LANE: f64 = 40.0;
+
+/// The time line of a run: above, each task's requests (waiting pale, in the device solid) and the
+/// elevator's idle periods; below, their sectors.
+pub fn timeline(detail: &Detail) -> Option<String> {
+    let first = detail.timeline.iter().map(|shown| shown.queued.min(shown.dispatched)).min()?;
+    let last = detail.timeline.iter().map(|shown| shown.completed).max()?;
+    let lanes: BTreeMap<u64, usize> =
+        detail.tasks.keys().enumerate().map(|(index, ioc)| (*ioc, index)).collect();
+    let top = 34.0;
+    let middle = top + lanes.len() as f64 * LANE + 20.0;
+    let bottom = middle + 150.0;
+    let mut svg = Svg::new(WIDTH, bottom + 46.0, "requests by task and sector");
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let x = Scale::linear(ms(first), ms(last), LEFT, RIGHT);
+    for (ioc, lane) in &lanes {
+        let y = top + *lane as f64 * LANE;
+        svg.line("grid", (LEFT, y + LANE - 6.0), (RIGHT, y + LANE - 6.0));
+        let name = detail.tasks.get(ioc).map_or("", String::as_str);
+        svg.text("row", (LEFT - 12.0, y + 19.0), "end", name);
+    }
+    let clip = |from: u64, until: u64| (x.at(ms(from)), x.at(ms(until)));
+    for (from, until, ioc) in &detail.idles {
+        let Some(lane) = lanes.get(ioc) else { continue };
+        let (start, end) = clip(*from, *until);
+        let span = format!("the elevator idles for this task: {:.2} ms", ms(until - from));
+        let y = top + *lane as f64 * LANE + 27.0;
+        svg.rect("idling", (start, y), ((end - start).max(0.5), 5.0), &span);
+    }
+    for shown in &detail.timeline {
+        lane(&mut svg, shown, &lanes, top, &clip);
+    }
+    sectors(&mut svg, detail, &lanes, (&x, middle, bottom));
+    svg.text(
+        "name",
+        (LEFT, top - 14.0),
+        "start",
+        "tasks: pale waits, solid is in the device, \
+              hatched below: the elevator idles for the task",
+    );
+    Some(svg.finish())
+}
+
+fn lane(
+    svg: &mut Svg,
+    shown: &Shown,
+    lanes: &BTreeMap<u64, usize>,
+    top: f64,
+    clip: &dyn Fn(u64, u64) -> (f64, f64),
+) {
+    let Some(lane) = lanes.get(&shown.ioc) else { return };
+    let y = top + *lane as f64 * LANE + 4.0;
+    let class = colour(*lane);
+    let (queued, dispatched) = clip(shown.queued, shown.dispatched);
+    if dispatched - queued > 0.3 {
+        svg.rect(&format!("wait {class}"), (queued, y + 5.0), (dispatched - queued, 12.0), "");
+    }
+    let (start, end) = clip(shown.dispatched, shown.completed);
+    let word = if shown.write { "write" } else { "read" };
+    let sync = if shown.sync { "synchronous" } else { "asynchronous" };
+    let tip = format!(
+        "{sync} {word} of {} KiB at sector {}: waited {:.3} ms, took {:.3} ms",
+        shown.count / 2,
+        shown.sector,
+        (shown.dispatched - shown.queued) as f64 / 1e6,
+        (shown.completed - shown.dispatched) as f64 / 1e6
+    );
+    let shape = if shown.sync { "device" } else { "device async" };
+    svg.rect(&format!("{shape} {class}"), (start, y), ((end - start).max(0.8), 22.0), &tip);
+}
+
+fn sectors(
+    svg: &mut Svg,
+    detail: &Detail,
+    lanes: &BTreeMap<u64, usize>,
+    (x, middle, bottom): (&Scale, f64, f64),
+) {
+    let gib = |sector: u64| sector as f64 * 512.0 / (1u64 << 30) as f64;
+    let places = || detail.timeline.iter().map(|shown| gib(shown.sector));
+    let (low, high) = (places().fold(f64::MAX, f64::min), places().fold(0.0, f64::max));
+    let y = Scale::linear(low.min(high), high.max(low + 0.001), bottom, middle + 14.0);
+    svg.axes((LEFT, middle + 14.0, RIGHT, bottom), (x, &y), ("ms since the start", "GiB"));
+    for shown in &detail.timeline {
+        let Some(lane) = lanes.get(&shown.ioc) else { continue };
+        let at = (x.at(shown.dispatched as f64 / 1e6) - 1.5, y.at(gib(shown.sector)) - 1.5);
+        let size = if shown.write { (3.0, 3.0) } else { (5.0, 2.0) };
+        svg.rect(&format!("device {}", colour(*lane)), at, size, "");
+    }
+}

@@ -1,0 +1,180 @@
+//! The report as one page: everything is in it, nothing is fetched.
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde_json::{Value, json};
+
+use super::{Report, TableReport, chart, text};
+use crate::run::RunRecord;
+
+const TEMPLATE: &str = include_str!("report.html");
+
+/// The page of several experiments; `template` replaces ours.
+pub fn render(reports: &[Report], template: Option<&str>) -> Result<String, String> {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
+    let explain = |error: minijinja::Error| match error.line() {
+        Some(line) => format!("template, line {line}: {error}"),
+        None => format!("template: {error}"),
+    };
+    environment.add_template("report", template.unwrap_or(TEMPLATE)).map_err(explain)?;
+    let template = environment.get_template("report").map_err(explain)?;
+    let reports: Vec<Value> = reports.iter().map(page).collect();
+    template.render(Serde(json!({ "reports": reports }))).map_err(explain)
+}
+
+/// What the template gets of a report.
+fn page(report: &Report) -> Value {
+    let mut data = report.json();
+    // Raw samples are for programs; the page has its pictures instead.
+    data["runs"] = json!([]);
+    let tables: Vec<Value> = report.tables.iter().map(|one| table(report, one)).collect();
+    let sweeps: Vec<Value> = report
+        .sweeps
+        .iter()
+        .zip(text::sweeps(report))
+        .map(|(sweep, (title, numbers))| {
+            let picture = chart::sweep(sweep);
+            let text = numbers.text();
+            json!({ "title": title, "note": sweep.note, "picture": picture, "text": text })
+        })
+        .collect();
+    let relations: Vec<Value> = report.relations.iter().map(relation).collect();
+    json!({
+        "data": data,
+        "summary": text::summary(report),
+        "relations": relations,
+        "relation_plot": chart::relations(report),
+        "tables": tables,
+        "sweeps": sweeps,
+        "frontier": report.frontier.as_ref().map(|one| {
+            json!({ "title": one.title, "note": one.note, "filesystem": one.filesystem,
+                       "picture": chart::frontier(one) })
+        }),
+        "scenes": scenes(report),
+        "idle": idle(report),
+        "latency": latency(report),
+    })
+}
+
+fn table(report: &Report, table: &TableReport) -> Value {
+    let rows: Vec<Value> = table
+        .rows
+        .iter()
+        .map(|row| {
+            let cells: Vec<Value> = row.cells.iter().map(cell).collect();
+            json!({ "title": row.title, "note": row.note, "cells": cells })
+        })
+        .collect();
+    let comparisons: Vec<Value> = table
+        .comparisons
+        .iter()
+        .map(|one| {
+            let figures = &one.figures;
+            json!({
+                "metric": one.metric, "unit": one.unit, "after": one.after, "before": one.before,
+                "arrow": if one.better == crate::stats::Better::Higher { "↑" } else { "↓" },
+                "n": figures.n.0.min(figures.n.1),
+                "from": text::number(figures.before, 1), "to": text::number(figures.after, 1),
+                "change": text::change(figures), "effect": format!("{:+.2}", figures.effect),
+                "p": format!("{:.3}", figures.p), "verdict": figures.verdict.word(),
+                "sign": figures.verdict.sign(), "reason": figures.reason,
+            })
+        })
+        .collect();
+    let _ = report;
+    json!({
+        "title": table.title, "note": table.note, "filesystem": table.filesystem,
+        "columns": &table.columns, "rows": rows, "comparisons": comparisons,
+        "forest": chart::forest(table),
+    })
+}
+
+fn cell(cell: &super::CellReport) -> Value {
+    json!({
+        "name": cell.cell,
+        "published": text::published(cell),
+        "obtained": text::optional(cell.obtained, cell.decimals),
+        "range": cell.range.filter(|range| range[0] != range[1]).map(|[low, high]| {
+            [low, high].map(|end| text::number(end, cell.decimals)).join(" – ")
+        }),
+        "n": cell.n,
+        "unit": cell.unit,
+        "ratio": cell.ratio.map(|ratio| text::number(ratio, 2)),
+        "role": text::role(cell),
+        "fixes": cell.fixes,
+        "band": cell.band.word(),
+        "sign": cell.band.sign(),
+        "within": cell.within.map(text::span),
+        "reason": cell.reason,
+        "evidence": cell.evidence,
+        "notes": cell.notes,
+        "command": cell.command,
+    })
+}
+
+fn relation(one: &super::RelationReport) -> Value {
+    json!({
+        "title": one.title, "value": one.value, "filesystem": one.filesystem,
+        "published": text::optional(one.published, 2), "obtained": text::optional(one.obtained, 2),
+        "within": text::span(one.within), "band": one.band.word(), "holds": text::holds(one),
+        "sign": if one.accepted { "~" } else { one.band.sign() },
+        "reason": one.reason, "evidence": one.evidence,
+    })
+}
+
+/// The runs with pictures, by title.
+fn detailed(report: &Report) -> Vec<(String, &RunRecord)> {
+    let title = |run: &RunRecord| {
+        let rows = report.tables.iter().flat_map(|table| &table.rows);
+        let row = rows.into_iter().find(|row| row.variant == run.key.variant);
+        let variant = row.map_or(run.key.variant.clone(), |row| row.title.clone());
+        format!("{variant}, {}, {}", run.key.case, run.key.filesystem)
+    };
+    let runs = report.runs.iter().filter(|run| run.detail.is_some());
+    runs.map(|run| (title(run), run)).collect()
+}
+
+fn scenes(report: &Report) -> Vec<Value> {
+    let scene = |(title, run): (String, &RunRecord)| {
+        let detail = run.detail.as_ref()?;
+        let picture = chart::timeline(detail)?;
+        Some(json!({
+            "title": title, "picture": picture, "seed": run.key.seed, "hash": run.event_hash,
+            "throughput": chart::throughput(detail),
+            "command": format!(
+                "iopath lab run {} --filesystem {} --variant {} --case {} --seeds {} --trace DIR",
+                report.experiment, run.key.filesystem, run.key.variant, run.key.case, run.key.seed
+            ),
+        }))
+    };
+    detailed(report).into_iter().filter_map(scene).collect()
+}
+
+fn named<'a>(runs: &'a [(String, &'a RunRecord)]) -> Vec<(&'a str, &'a RunRecord)> {
+    runs.iter().map(|(title, run)| (title.as_str(), *run)).collect()
+}
+
+fn idle(report: &Report) -> Option<String> {
+    chart::idle_bars(&named(&detailed(report)))
+}
+
+/// One picture for each case that has latencies.
+fn latency(report: &Report) -> Vec<Value> {
+    let runs = detailed(report);
+    let mut groups: Vec<(&str, &str)> =
+        runs.iter().map(|(_, r)| (r.key.case.as_str(), r.key.filesystem.as_str())).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let picture = |(case, filesystem): (&str, &str)| {
+        let same = |run: &RunRecord| run.key.case == case && run.key.filesystem == filesystem;
+        let own: Vec<(&str, &RunRecord)> = named(&runs)
+            .into_iter()
+            .filter(|(_, run)| same(run))
+            .map(|(title, run)| (title.split(',').next().unwrap_or(title), run))
+            .collect();
+        let picture = chart::latencies(&own)?;
+        Some(json!({ "title": format!("{case}, {filesystem}"), "picture": picture }))
+    };
+    groups.into_iter().filter_map(picture).collect()
+}

@@ -1,0 +1,45 @@
+//! The report as Markdown, for documents.
+
+use super::text;
+use super::{Band, Report};
+
+pub fn render(report: &Report) -> String {
+    let document = &report.document;
+    let mut out = format!("# {}\n\n", report.experiment);
+    out.push_str(&format!("*{}*, {}, {}\n\n", document.title, document.author, document.date));
+    out.push_str(&format!("{}\n\n{}\n\n", report.question, document.summary));
+    out.push_str(&format!("Made by `{}`. {}.\n", report.command, text::summary(report)));
+    for table in &report.tables {
+        out.push_str(&format!("\n## {}, {}\n\n", table.title, table.filesystem));
+        if !table.note.is_empty() {
+            out.push_str(&format!("{}\n\n", table.note));
+        }
+        out.push_str(&text::table(table).markdown());
+        let outside = table.rows.iter().flat_map(|row| &row.cells);
+        let outside: Vec<_> = outside.filter(|cell| cell.band == Band::Outside).collect();
+        if !outside.is_empty() {
+            out.push_str("\nOutside:\n\n");
+        }
+        outside.iter().for_each(|cell| out.push_str(&format!("- {}\n", text::because(cell))));
+    }
+    let relations = text::relation_table(report);
+    if !relations.is_empty() {
+        out.push_str(&format!("\n## What must hold\n\n{}\n", relations.markdown()));
+        for one in report.relations.iter().filter(|one| one.band == Band::Outside) {
+            out.push_str(&format!("- {}\n", text::relation_because(one)));
+        }
+    }
+    for table in report.tables.iter().filter(|table| !table.comparisons.is_empty()) {
+        let head = format!("{} and others, {}", table.comparisons[0].before, table.filesystem);
+        let rows = text::comparison_table(table).markdown();
+        out.push_str(&format!("\n## Before and after: {head}\n\n{rows}"));
+    }
+    for (title, table) in text::sweeps(report) {
+        out.push_str(&format!("\n## {title}\n\n{}", table.markdown()));
+    }
+    out.push_str("\n## Surroundings\n\n");
+    for (name, value) in &report.surroundings {
+        out.push_str(&format!("- {name}: `{value}`\n"));
+    }
+    out
+}

@@ -1,0 +1,330 @@
+//! The report for a terminal, in at most 100 columns.
+
+use super::table::{Align, TextTable, wrap};
+use super::{Band, CellReport, RelationReport, Report, Role, TableReport};
+use crate::stats::{Better, Comparison};
+
+const COLUMNS: usize = 100;
+
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    let document = &report.document;
+    out.push_str(&format!("{}\n", report.experiment));
+    out.push_str(&format!("  {}\n  {}, {}\n\n", document.title, document.author, document.date));
+    out.push_str(&wrap(&report.question, COLUMNS, "  "));
+    out.push_str(&format!("\n  {}\n  {}\n", report.machine, super::text::summary(report)));
+    for table in &report.tables {
+        out.push_str(&format!("\n{}, {}\n\n", table.title, table.filesystem));
+        out.push_str(&grouped(table).text());
+        out.push_str(&outside(table));
+    }
+    out.push_str(&relations(report));
+    out.push_str(&comparisons(report));
+    out.push_str(&frontier(report));
+    for sweep in sweeps(report) {
+        out.push_str(&format!("\n{}\n\n{}", sweep.0, sweep.1.text()));
+    }
+    out.push_str(&format!("\nAll figures are modelled. Again: {}\n", report.command));
+    out
+}
+
+/// How many cells and relations lie where, in a sentence.
+pub fn summary(report: &Report) -> String {
+    let summary = report.summary;
+    let [inside, outside] = summary.cells;
+    let [holds, accepted, broken] = summary.relations;
+    let accepted = match accepted {
+        0 => String::new(),
+        n => format!(" ({n} in the wider range)"),
+    };
+    format!(
+        "predicted cells: {inside} inside, {outside} outside; relations: {} hold{accepted}, \
+         {broken} do not; calibrated cells: {}",
+        holds + summary.relations[1],
+        summary.calibrated
+    )
+}
+
+/// A figure with so many decimals; small ones keep three digits.
+pub fn number(value: f64, decimals: usize) -> String {
+    let decimals = if value != 0.0 && value.abs() < 1.0 { decimals.max(3) } else { decimals };
+    format!("{value:.decimals$}")
+}
+
+pub fn optional(value: Option<f64>, decimals: usize) -> String {
+    value.map_or("-".to_owned(), |value| number(value, decimals))
+}
+
+/// One row for each cell: the shape that programs and people can both read.
+pub fn table(table: &TableReport) -> TextTable {
+    use Align::{Left, Right};
+    let mut text = TextTable::new([
+        ("variant", Left),
+        ("case", Left),
+        ("metric", Left),
+        ("published", Right),
+        ("obtained", Right),
+        ("ratio", Right),
+        ("basis", Left),
+        ("role", Left),
+        ("band", Left),
+    ]);
+    for row in &table.rows {
+        for (cell, column) in row.cells.iter().zip(&table.columns) {
+            if cell.obtained.is_none() && cell.published.is_none() {
+                continue;
+            }
+            text.row([
+                row.title.clone(),
+                column.case.clone(),
+                format!("{} {}", column.metric, column.unit),
+                published(cell),
+                optional(cell.obtained, cell.decimals),
+                optional(cell.ratio, 2),
+                "modelled".to_owned(),
+                role(cell).to_owned(),
+                cell.band.word().to_owned(),
+            ]);
+        }
+    }
+    text
+}
+
+/// The same without the column of variants, which head their rows: narrow enough for a terminal.
+fn grouped(table: &TableReport) -> TextTable {
+    use Align::{Left, Right};
+    let mut text = TextTable::new([
+        ("variant, case", Left),
+        ("metric", Left),
+        ("published", Right),
+        ("obtained", Right),
+        ("ratio", Right),
+        ("basis", Left),
+        ("role", Left),
+        ("band", Left),
+    ]);
+    for row in &table.rows {
+        text.row([row.title.clone()]);
+        for (cell, column) in row.cells.iter().zip(&table.columns) {
+            if cell.obtained.is_none() && cell.published.is_none() {
+                continue;
+            }
+            text.row([
+                format!("  {}", column.case),
+                format!("{} {}", column.metric, column.unit),
+                published(cell),
+                optional(cell.obtained, cell.decimals),
+                optional(cell.ratio, 2),
+                "modelled".to_owned(),
+                role(cell).to_owned(),
+                cell.band.word().to_owned(),
+            ]);
+        }
+    }
+    text
+}
+
+/// The published figures, as many decimals as the document has.
+pub fn published(cell: &CellReport) -> String {
+    let all = cell.published.iter().chain(&cell.also);
+    let all: Vec<String> = all.map(|value| format!("{value}")).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(" or ") }
+}
+
+pub fn role(cell: &CellReport) -> &'static str {
+    if cell.role == Role::Calibrated { "calibrated" } else { "predicted" }
+}
+
+/// What the events say about each cell outside its band.
+fn outside(table: &TableReport) -> String {
+    let cells = table.rows.iter().flat_map(|row| &row.cells);
+    let outside = cells.filter(|cell| cell.band == Band::Outside);
+    outside.map(|cell| format!("\n{}", wrap(&because(cell), COLUMNS, "  "))).collect()
+}
+
+/// One sentence on a cell outside its band.
+pub fn because(cell: &CellReport) -> String {
+    let [low, high] = cell.within.unwrap_or([f64::NAN, f64::NAN]);
+    let reason = cell.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+    format!(
+        "{} is {} {}, not within {}:{reason} Events: {}.",
+        cell.cell,
+        optional(cell.obtained, cell.decimals),
+        cell.unit,
+        span([low, high]),
+        cell.evidence
+    )
+}
+
+/// `0.97 to 1.03`, `at least 12`, `at most 10`.
+pub fn span([low, high]: [f64; 2]) -> String {
+    match (low.is_finite(), high.is_finite()) {
+        (true, true) => format!("{low} to {high}"),
+        (true, false) => format!("at least {low}"),
+        (false, true) => format!("at most {high}"),
+        (false, false) => "anything".to_owned(),
+    }
+}
+
+/// The word for a relation.
+pub fn holds(relation: &RelationReport) -> &'static str {
+    match relation.band {
+        Band::Outside if relation.accepted => "accepted",
+        other => other.word(),
+    }
+}
+
+pub fn relation_table(report: &Report) -> TextTable {
+    use Align::{Left, Right};
+    let mut table = TextTable::new([
+        ("relation", Left),
+        ("fs", Left),
+        ("document", Right),
+        ("ours", Right),
+        ("range", Left),
+        ("band", Left),
+    ]);
+    for one in &report.relations {
+        table.row([
+            one.title.clone(),
+            one.filesystem.clone(),
+            optional(one.published, 2),
+            optional(one.obtained, 2),
+            span(one.within),
+            holds(one).to_owned(),
+        ]);
+    }
+    table
+}
+
+fn relations(report: &Report) -> String {
+    let table = relation_table(report);
+    if table.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\nWhat must hold\n\n{}", table.text());
+    for one in report.relations.iter().filter(|one| one.band == Band::Outside) {
+        out.push_str(&format!("\n{}", wrap(&relation_because(one), COLUMNS, "  ")));
+    }
+    out
+}
+
+/// One sentence on a relation outside its range.
+pub fn relation_because(one: &RelationReport) -> String {
+    let reason = one.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+    format!(
+        "{} ({}): {} is {}, not within {}:{reason} Events: {}.",
+        one.title,
+        one.filesystem,
+        one.value,
+        optional(one.obtained, 2),
+        span(one.within),
+        one.evidence
+    )
+}
+
+/// `+12.3 %`.
+pub fn percent(value: f64) -> String {
+    if value.is_finite() { format!("{:+.1} %", value * 100.0) } else { "-".to_owned() }
+}
+
+pub fn change(figures: &Comparison) -> String {
+    match figures.change_interval {
+        Some(interval) => format!(
+            "{} [{:+.1} {:+.1}]",
+            percent(figures.change),
+            interval.low * 100.0,
+            interval.high * 100.0
+        ),
+        None => percent(figures.change),
+    }
+}
+
+/// The comparisons of a table.
+pub fn comparison_table(table: &TableReport) -> TextTable {
+    use Align::{Left, Right};
+    let mut text = TextTable::new([
+        ("metric", Left),
+        ("unit", Left),
+        ("n", Right),
+        ("before", Right),
+        ("after", Right),
+        ("change [95 %]", Right),
+        ("effect", Right),
+        ("p", Right),
+        ("verdict", Left),
+    ]);
+    let mut after = "";
+    for row in &table.comparisons {
+        if after != row.after {
+            text.row([row.after.clone()]);
+            after = &row.after;
+        }
+        let figures = &row.figures;
+        let arrow = if row.better == Better::Higher { "↑" } else { "↓" };
+        text.row([
+            format!("  {}", row.metric),
+            format!("{} {arrow}", row.unit),
+            figures.n.0.min(figures.n.1).to_string(),
+            number(figures.before, 1),
+            number(figures.after, 1),
+            change(figures),
+            format!("{:+.2}", figures.effect),
+            format!("{:.3}", figures.p),
+            format!("{} {}", figures.verdict.sign(), figures.verdict.word()),
+        ]);
+    }
+    text
+}
+
+fn comparisons(report: &Report) -> String {
+    let mut out = String::new();
+    for table in report.tables.iter().filter(|table| !table.comparisons.is_empty()) {
+        out.push_str(&format!(
+            "\nBefore: {}, {}. Pairs of one seed each; + is better; p after Holm\n\n{}",
+            table.comparisons[0].before,
+            table.filesystem,
+            comparison_table(table).text()
+        ));
+        if table.comparisons.iter().any(|one| one.figures.change_interval.is_none()) {
+            out.push_str("\n  Fewer than five seeds: no interval, no verdict; --full has five.\n");
+        }
+    }
+    out
+}
+
+fn frontier(report: &Report) -> String {
+    use Align::{Left, Right};
+    let Some(frontier) = &report.frontier else { return String::new() };
+    let [x, y] = &frontier.axes;
+    let head = [("variant", Left), (x.as_str(), Right), (y.as_str(), Right), ("", Left)];
+    let mut table = TextTable::new(head);
+    for point in &frontier.points {
+        let best = if point.best { "on the frontier" } else { "" };
+        table.row([point.title.clone(), number(point.x, 1), number(point.y, 1), best.to_owned()]);
+    }
+    format!("\n{}, {}\n\n{}", frontier.title, frontier.filesystem, table.text())
+}
+
+/// Each sweep as a heading and a table: values down, variants across.
+pub fn sweeps(report: &Report) -> Vec<(String, TextTable)> {
+    use Align::{Left, Right};
+    let one = |sweep: &super::SweepReport| {
+        let first = format!("{} ({})", sweep.vary, sweep.unit);
+        let heads = sweep.lines.iter().map(|line| (line.title.as_str(), Right));
+        let mut table = TextTable::new([(first.as_str(), Left)].into_iter().chain(heads));
+        let mut values: Vec<u64> =
+            sweep.lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
+        values.sort_unstable();
+        values.dedup();
+        for value in values {
+            let cell = |line: &super::SweepLine| {
+                let point = line.points.iter().find(|point| point.0 == value);
+                optional(point.map(|point| point.1), 1)
+            };
+            table.row([value.to_string()].into_iter().chain(sweep.lines.iter().map(cell)));
+        }
+        (format!("{}: {}, {}", sweep.title, sweep.metric, sweep.filesystem), table)
+    };
+    report.sweeps.iter().map(one).collect()
+}

@@ -1,0 +1,282 @@
+//! One run in a world of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::Nanos;
+use block::trace::ProcessNames;
+use block::{Queue, SyncWrites, TraceEvent};
+use cache::{PageCache, PageCacheConfig};
+use ext4::Ext4;
+use model::{ModelDevice, Profile};
+use rt::{Cx, JoinHandle, SpinLock, World};
+use vfs::Namespace;
+use workload::{Stop, Target};
+
+use super::collect::{Collected, Collector};
+use super::forget::Forgetful;
+use super::loads::{self, Outcome};
+use super::record::{RunRecord, SCHEMA};
+use super::{BaseImage, RunError, figures, mount};
+use crate::experiment::{Experiment, RunSpec, tunables};
+
+/// Events that the queue's ring keeps between two looks at it.
+const RING: usize = 1 << 17;
+/// Workloads begin within this time, as the seed says: a tick of 100 Hz.
+const PHASE: Nanos = Nanos::from_millis(10);
+/// Between two looks.
+const LOOK: Nanos = Nanos::from_millis(250);
+
+/// What a run gives.
+pub struct Output {
+    /// Its record.
+    pub record: RunRecord,
+    /// Its events, where they were asked for.
+    pub trace: Vec<TraceEvent>,
+    /// The names of the tasks in them.
+    pub names: ProcessNames,
+}
+
+/// Runs one run. Equal arguments give equal records.
+///
+/// # Errors
+/// What failed inside of the world, with the run's name.
+pub fn run_one(
+    experiment: &Experiment,
+    spec: &RunSpec,
+    profile: &Profile,
+    image: &BaseImage,
+    keep_trace: bool,
+) -> Result<Output, RunError> {
+    let failed = |what: String| RunError::World { run: spec.key.to_string(), what };
+    let mut world = World::new(profile.world_config(spec.key.seed));
+    let scene = Scene { experiment, spec, profile, keep_trace };
+    let mut played = world.run("lab", |cx| scene.play(cx, image)).map_err(failed)?;
+    let hash = world.hash();
+    let names = played.names.clone();
+    let name = |ioc: u64| match ioc == played.journal {
+        true => "journal".to_owned(),
+        false => names.name(ioc as u32).to_owned(),
+    };
+    let collector = played.collector.take().expect("taken once");
+    let mut collected = collector.finish(played.end, name);
+    let mut record = RunRecord {
+        schema: SCHEMA,
+        experiment: experiment.name.clone(),
+        digest: experiment.digest.clone(),
+        key: spec.key.clone(),
+        seconds: (played.end - played.start).as_secs_f64(),
+        event_hash: format!("{hash:016x}"),
+        values: BTreeMap::new(),
+        counts: BTreeMap::new(),
+        idle_ns: std::mem::take(&mut collected.idle_ns),
+        notes: Vec::new(),
+        detail: None,
+    };
+    fill(&mut record, experiment, &played, collected);
+    Ok(Output { record, trace: played.trace, names: played.names })
+}
+
+/// Counts, metrics, notes and pictures.
+fn fill(
+    record: &mut RunRecord,
+    experiment: &Experiment,
+    played: &Played,
+    mut collected: Collected,
+) {
+    figures::counts(record, played, &collected);
+    for (name, metric) in &experiment.file.metric {
+        if metric.of.as_ref().is_some_and(|of| !played.outcomes.contains_key(of.get_ref())) {
+            continue;
+        }
+        match figures::value(metric, record, &played.outcomes, &collected) {
+            Ok((value, note)) => {
+                record.values.insert(name.clone(), value);
+                record.notes.extend(note);
+            }
+            Err(missing) => record.notes.extend(missing),
+        }
+    }
+    if collected.lost > 0 {
+        record.notes.push(format!("{} events were lost: counts are too low", collected.lost));
+    }
+    record.notes.sort();
+    record.notes.dedup();
+    if let Some(detail) = &mut collected.detail {
+        for outcome in played.outcomes.values() {
+            detail.series.extend(outcome.series.iter().cloned());
+            detail.latencies.extend(outcome.latencies.iter().cloned());
+        }
+    }
+    record.detail = collected.detail;
+}
+
+/// What the world leaves when the workloads have ended.
+pub struct Played {
+    pub start: Nanos,
+    pub end: Nanos,
+    pub journal: u64,
+    pub outcomes: BTreeMap<String, Outcome>,
+    pub stats: block::QueueStats,
+    pub model: model::ModelStats,
+    pub commits: u64,
+    collector: Option<Collector>,
+    trace: Vec<TraceEvent>,
+    names: ProcessNames,
+}
+
+struct Scene<'a> {
+    experiment: &'a Experiment,
+    spec: &'a RunSpec,
+    profile: &'a Profile,
+    keep_trace: bool,
+}
+
+/// A mounted file system on a modelled device.
+struct Stage {
+    device: Arc<ModelDevice>,
+    queue: Arc<Queue>,
+    fs: Arc<Ext4>,
+}
+
+impl Scene<'_> {
+    fn build(&self, cx: &mut Cx, image: &BaseImage) -> Result<Stage, String> {
+        let memory = Arc::new(image.memory.fork());
+        let device = self.profile.device(cx.runtime(), memory).map_err(|e| e.to_string())?;
+        let variant = &self.spec.variant;
+        let elevator = variant.elevator.as_ref().map_or("none", |name| name.get_ref());
+        let mut config = self.profile.queue_config(elevator);
+        config.trace_events = RING;
+        config.sync_writes = SyncWrites { noidle: variant.noidle.unwrap_or(false) };
+        let top = Arc::new(Forgetful::new(device.clone()));
+        let queue = Queue::new(cx.runtime(), top, config).map_err(|e| e.to_string())?;
+        let hz = self.profile.hz.to_string();
+        if queue.tunables().iter().any(|(name, _)| *name == "hz") {
+            queue.set_tunable("hz", &hz).map_err(|error| error.to_string())?;
+        }
+        for (name, value) in tunables(variant) {
+            queue.set_tunable(&name, &value).map_err(|error| error.to_string())?;
+        }
+        let limit = self.experiment.file.machine.memory.0;
+        let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(limit));
+        let filesystem = &self.experiment.file.filesystem[&self.spec.key.filesystem];
+        let text = format!("{},{}", filesystem.mount.text(), variant.mount.text());
+        let fs =
+            Ext4::mount(cx, &queue, &pages, mount::parse(&text)?).map_err(|e| e.to_string())?;
+        Ok(Stage { device, queue, fs })
+    }
+
+    fn play(&self, cx: &mut Cx, image: &BaseImage) -> Result<Played, String> {
+        let stage = self.build(cx, image)?;
+        let target = Target::ours(Namespace::new(stage.fs.clone()), b"/");
+        stage.queue.drain(cx);
+        let _before_the_start = stage.queue.take_trace();
+        let start = cx.now();
+        let end = start + Nanos((self.spec.seconds * 1e9) as u64);
+        let stop = Stop::at(end);
+        let watch = Watch::begin(
+            cx,
+            &stage.queue,
+            Collector::new(start, end, self.spec.detail),
+            self.keep_trace,
+        );
+        let before = stage.queue.stats();
+        let commits = stage.fs.journal_stats().map_or(0, |stats| stats.commits);
+        let tasks = self.spawn(cx, &target, &stop);
+        let mut outcomes = BTreeMap::new();
+        for (name, task) in tasks {
+            let outcome = task.join(cx).map_err(|error| format!("{name}: {error}"))?;
+            outcomes.insert(name, outcome);
+            // The first workload to end by itself, its lines done, ends the others too.
+            stop.request();
+        }
+        let end = cx.now().min(end);
+        let (collector, trace) = watch.end(cx, &stage.queue);
+        let after = stage.queue.stats();
+        let journal = stage.fs.journal_task_ioc().unwrap_or(u64::MAX);
+        Ok(Played {
+            start,
+            end,
+            journal,
+            outcomes,
+            stats: since(&before, after),
+            model: stage.device.stats(),
+            commits: stage.fs.journal_stats().map_or(0, |stats| stats.commits) - commits,
+            collector: Some(collector),
+            trace,
+            names: stage.queue.task_names(),
+        })
+    }
+
+    fn spawn(&self, cx: &Cx, target: &Target, stop: &Stop) -> Tasks {
+        let start = |load: &crate::experiment::Load| {
+            let lines = self.spec.lines.as_ref().filter(|(of, _)| *of == load.name);
+            let (lines, load) = (lines.map(|(_, count)| *count), load.clone());
+            let (target, stop, name) = (target.clone(), stop.clone(), load.name.clone());
+            let run = move |cx: &mut Cx| {
+                // Nobody starts two tools in the same nanosecond: the seed chooses their phase.
+                let phase = cx.rng().below(PHASE.0);
+                cx.sleep(Nanos(phase));
+                loads::run(cx, &target, &load, &stop, lines)
+            };
+            (name.clone(), cx.spawn(&name, run))
+        };
+        self.spec.loads.iter().map(start).collect()
+    }
+}
+
+type Tasks = Vec<(String, JoinHandle<Result<Outcome, String>>)>;
+
+/// The counters of `after` without those of `before` that this crate reads.
+fn since(before: &block::QueueStats, mut after: block::QueueStats) -> block::QueueStats {
+    after.reads -= before.reads;
+    after.writes -= before.writes;
+    after.read_bytes -= before.read_bytes;
+    after.write_bytes -= before.write_bytes;
+    after.flushes -= before.flushes;
+    after.bios -= before.bios;
+    after
+}
+
+/// The task that empties the queue's ring.
+struct Watch {
+    shared: Arc<SpinLock<(Collector, Vec<TraceEvent>)>>,
+    over: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Watch {
+    fn begin(cx: &Cx, queue: &Arc<Queue>, collector: Collector, keep: bool) -> Watch {
+        let shared = Arc::new(SpinLock::named("lab collector", (collector, Vec::new())));
+        let over = Arc::new(AtomicBool::new(false));
+        let task = {
+            let (queue, shared, over) = (queue.clone(), shared.clone(), over.clone());
+            cx.spawn("lab-watch", move |cx| {
+                while !over.load(Ordering::Relaxed) {
+                    cx.sleep(LOOK);
+                    look(&queue, &shared, keep);
+                }
+            })
+        };
+        Watch { shared, over, task }
+    }
+
+    fn end(self, cx: &mut Cx, queue: &Queue) -> (Collector, Vec<TraceEvent>) {
+        look(queue, &self.shared, false);
+        self.over.store(true, Ordering::Relaxed);
+        self.task.join(cx);
+        let mut shared = self.shared.lock_irq();
+        let nothing = Collector::new(Nanos::ZERO, Nanos::ZERO, false);
+        (std::mem::replace(&mut shared.0, nothing), std::mem::take(&mut shared.1))
+    }
+}
+
+fn look(queue: &Queue, shared: &SpinLock<(Collector, Vec<TraceEvent>)>, keep: bool) {
+    let (events, lost) = queue.take_trace();
+    let mut shared = shared.lock_irq();
+    if keep {
+        shared.1.extend_from_slice(&events);
+    }
+    shared.0.take((events, lost));
+}

@@ -1,0 +1,92 @@
+//! Every built-in experiment is read and planned; what is wrong in a file is named with its place.
+
+use lab::experiment::{Experiment, Plan, Size};
+
+const SMALL: &str = include_str!("small.toml");
+
+#[test]
+fn every_experiment_is_read_and_plans_each_run_once() {
+    for name in lab::experiments() {
+        let experiment = Experiment::load(name).unwrap_or_else(|error| panic!("{error}"));
+        let quick = experiment.runs(&Plan::default()).unwrap();
+        let plan = Plan { size: Size::Full, ..Plan::default() };
+        let full = experiment.runs(&plan).unwrap();
+        assert!(!quick.is_empty() && full.len() > quick.len(), "{name}");
+        let mut keys: Vec<_> = full.iter().map(|spec| spec.key.clone()).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), full.len(), "{name}: a run is planned twice");
+    }
+}
+
+#[test]
+fn the_thread_on_cfq_has_one_calibrated_row_and_all_its_cells() {
+    let experiment = Experiment::load("cfq-yield").unwrap();
+    let cells = &experiment.file.cell;
+    assert_eq!(cells.len(), 12);
+    for cell in cells {
+        // No figure of CFQ has chosen anything.
+        assert_eq!(cell.fixes.is_some(), cell.cell.get_ref().variant == "deadline");
+    }
+    let vanilla =
+        cells.iter().find(|cell| cell.cell.get_ref().to_string() == "vanilla.alone.files");
+    let vanilla = vanilla.expect("the cell is there");
+    assert_eq!((vanilla.published, vanilla.also.as_slice()), (107.88, &[106.7][..]));
+    let args = experiment.file.workload["fs_mark"].args.as_ref().unwrap().get_ref();
+    assert_eq!(
+        args,
+        "fs_mark -S 1 -D 10000 -N 100000 -d /mnt/test/fs_mark -s 65536 -t 1 -w 4096 -F"
+    );
+}
+
+/// The error of the small experiment with one text replaced.
+fn error(from: &str, to: &str) -> String {
+    assert!(SMALL.contains(from), "{from} is not in the small experiment");
+    let text = SMALL.replacen(from, to, 1);
+    Experiment::parse("small", "small.toml", &text).expect_err(to).to_string()
+}
+
+#[test]
+fn one_wrong_value_is_named_with_file_line_and_what_would_do() {
+    let line = |text: &str| SMALL.lines().position(|line| line.contains(text)).unwrap() + 1;
+    let cases = [
+        ("schema = 1", "schema = 9", "schema 9 is not known"),
+        ("elevator = \"deadline\"", "elevator = \"dead\"", "no elevator `dead`; there are: none"),
+        (
+            "like = \"deadline\"",
+            "like = \"nobody\"",
+            "no variant `nobody`; there are: cfq, deadline",
+        ),
+        ("run = [\"fs_mark\"]", "run = [\"fs\"]", "no workload `fs`; there are: fs_mark"),
+        ("value = \"files_per_second\"", "value = \"speed\"", "`speed` is no figure"),
+        ("mount = \"barrier=0\"", "mount = \"barrier=9\"", "barrier=flush|drain|0"),
+        ("type = \"ext4\"", "type = \"xfs\"", "unknown file system type xfs"),
+        ("-n 20", "-n 4k", "4k"),
+        ("within = [0.5, 2.0]", "within = [2.0, 0.5]", "2 to 0.5 is no range"),
+        ("\"cfq.alone.rate / deadline", "\"cfq.alone.speed / deadline", "no metric `speed`"),
+        ("slice_idle = 4", "slice_idol = 4", "cfq has no tunable `slice_idol`"),
+        ("device = \"256 MiB\"", "device = \"256\"", "`256` is no size"),
+        ("[seeds]\nquick = \"1\"", "[seeds]\nquick = \"2..1\"", "empty range"),
+        ("unit = \"files/s\"", "units = \"files/s\"", "unknown field `units`"),
+    ];
+    for (from, to, message) in cases {
+        let found = error(from, to);
+        assert!(found.contains(message), "{to}: {found}");
+        assert!(found.starts_with("small.toml:"), "{found}");
+    }
+    let place = format!("small.toml:{}:", line("like = \"deadline\""));
+    assert!(error("like = \"deadline\"", "like = \"cfq\"").contains("is like itself"));
+    assert!(error("like = \"deadline\"", "like = \"nobody\"").starts_with(&place));
+}
+
+#[test]
+fn a_name_that_nothing_has_is_answered_with_the_names_there_are() {
+    let error = Experiment::load("cfq-yeld").unwrap_err().to_string();
+    assert!(error.contains("`cfq-yeld`") && error.contains("cfq-yield"), "{error}");
+    let error = Experiment::load("/no/such.toml").unwrap_err().to_string();
+    assert!(error.starts_with("/no/such.toml: "), "{error}");
+    let plan = Plan { variants: vec!["patch".to_owned()], ..Plan::default() };
+    let small = Experiment::parse("small", "small.toml", SMALL).unwrap();
+    let error = small.runs(&plan).unwrap_err().to_string();
+    assert_eq!(error, "small has nothing for `--variant patch`; there are: cfq, deadline");
+}
