@@ -1,15 +1,17 @@
 //! What every command works with: the task, the options for all, the output.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use base::Errno;
+use block::Queue;
 use clap::{Args, ValueEnum};
 use rt::Cx;
 
-use crate::mount_options::MountOption;
 use crate::out::Out;
 use crate::text;
+use ext4::mount_options::MountOption;
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
@@ -27,7 +29,9 @@ pub struct Options {
     /// Bypass the host's page cache (O_DIRECT)
     #[arg(long, global = true)]
     pub direct: bool,
-    /// Mount options: data=ordered|writeback|journal, barrier=0|1, commit=SECONDS
+    /// Mount options: data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS,
+    /// journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, checkpoint=lazy|flusher,
+    /// readahead=SIZE
     #[arg(
         short = 'o',
         long = "mount-options",
@@ -60,6 +64,23 @@ pub struct App<'c> {
     pub options: Options,
     /// Standard output.
     pub out: Out,
+    /// Where `iopath trace` runs the command: what keeps the queues' events.
+    pub recorder: Option<Recorder>,
+}
+
+/// Keeps the queues that a command opens, with their trace events.
+pub struct Recorder {
+    /// Events that each queue keeps.
+    pub events: usize,
+    /// Targets and their queues, in the order of opening.
+    pub queues: Vec<(String, Arc<Queue>)>,
+}
+
+impl Recorder {
+    /// Nothing opened yet.
+    pub fn new(events: usize) -> Recorder {
+        Recorder { events, queues: Vec::new() }
+    }
 }
 
 /// Turns an errno at a place into a message.

@@ -68,9 +68,13 @@ commands! {
     Check => check,
     Replay => replay,
     Manifest => manifest,
+    Machines => machines,
     Completions => completions,
     Man => man,
+    Bench => bench,
     Demo => demo,
+    Lab => lab,
+    Trace => trace,
 }
 
 /// The description of the command line, for completions and manual pages.
@@ -80,6 +84,7 @@ pub fn describe() -> clap::Command {
 
 /// Runs a command line; the first argument is the program's name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
+    let args = cmd::lab::with_json_file(args);
     let is_check = args.iter().skip(1).any(|arg| arg == "check")
         && args.iter().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"))
             == Some(&OsString::from("check"));
@@ -97,7 +102,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     let options = cli.options.clone();
     let out = Out::new(options.json, options.quiet);
     let result = Runtime::real(cpus).enter("iopath", |cx| {
-        let mut app = App { cx, options, out };
+        let mut app = App { cx, options, out, recorder: None };
         let result = cli.command.run(&mut app);
         let flushed = app.out.flush();
         result.and_then(|code| flushed.map(|()| code).map_err(anyhow::Error::from))
@@ -109,6 +114,38 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
             eprintln!("iopath: {error:#}");
             ExitCode::from(if is_check { cmd::check::OPERATIONAL } else { 1 })
         }
+    }
+}
+
+/// Runs another command inside of one, with its own options. Wrong usage is printed and answered
+/// with its status.
+///
+/// # Errors
+/// Those of the command.
+pub fn run_inside(app: &mut App, args: &[OsString]) -> anyhow::Result<ExitCode> {
+    let line = std::iter::once(OsString::from("iopath")).chain(args.iter().cloned());
+    let cli = match Cli::try_parse_from(line) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _standard_streams_may_be_closed = error.print();
+            return Ok(ExitCode::from(error.exit_code() as u8));
+        }
+    };
+    app.out.flush()?;
+    let out = Out::new(cli.options.json, cli.options.quiet);
+    let outer = std::mem::replace(&mut app.options, cli.options.clone());
+    let outer_out = std::mem::replace(&mut app.out, out);
+    let result = cli.command.run(app);
+    let flushed = app.out.flush();
+    app.options = outer;
+    app.out = outer_out;
+    match result {
+        Err(error) if matches!(cli.command, Command::Check(_)) => {
+            // It has the statuses of fsck(8).
+            eprintln!("iopath: {error:#}");
+            Ok(ExitCode::from(cmd::check::OPERATIONAL))
+        }
+        result => result.and_then(|code| flushed.map(|()| code).map_err(anyhow::Error::from)),
     }
 }
 

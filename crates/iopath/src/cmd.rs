@@ -1,5 +1,6 @@
 //! The commands, one file each: `Options` is its command line, `run` carries it out.
 
+pub mod bench;
 pub mod cat;
 pub mod check;
 pub mod chmod;
@@ -9,8 +10,10 @@ pub mod cp;
 pub mod demo;
 pub mod df;
 pub mod info;
+pub mod lab;
 pub mod ln;
 pub mod ls;
+pub mod machines;
 pub mod man;
 pub mod manifest;
 pub mod mkdir;
@@ -20,6 +23,7 @@ pub mod replay;
 pub mod rm;
 pub mod stat;
 pub mod touch;
+pub mod trace;
 pub mod tree;
 pub mod truncate;
 pub mod xattr;

@@ -13,18 +13,21 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use base::Timespec;
 use base::map::HashMap;
 use rt::{Channel, Cx};
 use vfs::FileType;
 
 use crate::out::Progress;
+pub use problem::{Problems, Stopped};
 
+pub mod content;
 pub mod host_sink;
 pub mod host_source;
 pub mod image_sink;
 pub mod image_source;
+pub mod problem;
 pub mod tar_sink;
 pub mod tar_source;
 pub mod tar_sparse;
@@ -61,7 +64,7 @@ pub struct Meta {
     pub linked: bool,
 }
 
-/// One step of a copy. Ranges lie in [`Batch::bytes`].
+/// One step of a copy. Ranges are for [`Batch::at`].
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A node at a path relative to the root of the copy (empty: the root itself).
@@ -98,13 +101,19 @@ pub enum Event {
     },
     /// The regular file that came last is complete.
     End,
+    /// The regular file just named has holes: where its data lies, as pairs of offset and length,
+    /// 8 bytes each, rising. Follows the node at once.
+    Stretches(Range<usize>),
+    /// Something could not be read, with the message; a regular file that is not complete stays so.
+    Problem(Range<usize>),
 }
 
 /// Events and the bytes that they refer to.
 #[derive(Default)]
 pub struct Batch {
-    /// Paths, names, values, contents.
-    pub bytes: Vec<u8>,
+    /// Paths, names, values, contents: `used` bytes of memory that stays when the batch is emptied.
+    bytes: Vec<u8>,
+    used: usize,
     /// What to do.
     pub events: Vec<Event>,
 }
@@ -114,13 +123,45 @@ impl Batch {
     pub fn at(&self, range: &Range<usize>) -> &[u8] {
         &self.bytes[range.clone()]
     }
+
+    /// The next `len` bytes of memory, whatever they hold, and where they are.
+    fn room(&mut self, len: usize) -> (&mut [u8], usize) {
+        let start = self.used;
+        self.used += len;
+        if self.bytes.len() < self.used {
+            self.bytes.resize(self.used, 0);
+        }
+        (&mut self.bytes[start..start + len], start)
+    }
+
+    /// True for the name, in an event, of something below a directory that could not be made.
+    fn is_lost(&self, event: &Event, problems: &Problems) -> bool {
+        match event {
+            Event::Node { path, .. } | Event::Link { path, .. } => problems.is_lost(self.at(path)),
+            _ => false,
+        }
+    }
+
+    /// Notes that the directory of an event could not be made.
+    fn lose_directory(&self, event: &Event, problems: &mut Problems) {
+        if let Event::Node { path, meta, .. } = event
+            && meta.kind == FileType::Directory
+        {
+            problems.lose(self.at(path));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.used = 0;
+        self.events.clear();
+    }
 }
 
 /// Largest piece of content in one event, bytes.
 pub const PIECE: usize = 256 << 10;
-const BATCH_BYTES: usize = 512 << 10;
+const BATCH_BYTES: usize = 192 << 10;
 const BATCH_EVENTS: usize = 512;
-const BATCHES: usize = 6;
+const BATCHES: usize = 4;
 
 /// Where a source puts its events.
 pub struct Outbox {
@@ -132,9 +173,9 @@ pub struct Outbox {
 impl Outbox {
     /// Stores bytes of the event to come.
     pub fn store(&mut self, bytes: &[u8]) -> Range<usize> {
-        let start = self.batch.bytes.len();
-        self.batch.bytes.extend_from_slice(bytes);
-        start..self.batch.bytes.len()
+        let (room, start) = self.batch.room(bytes.len());
+        room.copy_from_slice(bytes);
+        start..start + bytes.len()
     }
 
     /// Makes room for `len` bytes and lets `fill` write into it; keeps as many as it answers.
@@ -146,11 +187,10 @@ impl Outbox {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize>,
     ) -> Result<Range<usize>> {
-        let start = self.batch.bytes.len();
-        self.batch.bytes.resize(start + len, 0);
-        let count = fill(&mut self.batch.bytes[start..])?;
-        self.batch.bytes.truncate(start + count);
-        Ok(start..start + count)
+        let (room, start) = self.batch.room(len);
+        let filled = fill(room);
+        self.batch.used = start + *filled.as_ref().unwrap_or(&0);
+        filled.map(|count| start..start + count)
     }
 
     /// Adds an event. A `Node` must be followed by its `Xattr` events before [`Outbox::breathe`].
@@ -158,60 +198,107 @@ impl Outbox {
         self.batch.events.push(event);
     }
 
+    /// Says that one name, or the rest of it, could not be read, and goes on.
+    pub fn problem(&mut self, error: &anyhow::Error) {
+        let text = self.store(format!("{error:#}").as_bytes());
+        self.push(Event::Problem(text));
+    }
+
+    /// Tells what went wrong with one name, so that the source can go on with the next.
+    ///
+    /// # Errors
+    /// The sink has stopped: that ends the source, too.
+    pub fn go_on(&mut self, result: Result<()>) -> Result<()> {
+        match result {
+            Err(error) if !error.is::<Stopped>() => {
+                self.problem(&error);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
     /// Hands the batch over if it is full. Ranges stored before are void afterwards.
     ///
     /// # Errors
     /// The sink has stopped; its error is the one to tell.
     pub fn breathe(&mut self, cx: &mut Cx) -> Result<()> {
-        if self.batch.bytes.len() >= BATCH_BYTES || self.batch.events.len() >= BATCH_EVENTS {
+        if self.batch.used >= BATCH_BYTES || self.batch.events.len() >= BATCH_EVENTS {
             self.hand_over(cx)?;
         }
         Ok(())
     }
 
     fn hand_over(&mut self, cx: &mut Cx) -> Result<()> {
-        let mut next = self.empty.recv(cx).ok_or_else(|| anyhow!("the copy was stopped"))?;
-        next.bytes.clear();
-        next.events.clear();
+        let mut next = self.empty.recv(cx).ok_or(Stopped)?;
+        next.clear();
         let batch = std::mem::replace(&mut self.batch, next);
-        self.full.send(cx, batch).map_err(|_| anyhow!("the copy was stopped"))
+        Ok(self.full.send(cx, batch).map_err(|_| Stopped)?)
     }
 }
 
 /// Something to copy from.
 pub trait Source: Send {
-    /// Puts the whole tree into the outbox.
+    /// Puts the whole tree into the outbox. What cannot be read of it is told there.
     ///
     /// # Errors
-    /// Reading failed; names the path.
+    /// Nothing more can be read, or the sink has stopped.
     fn run(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()>;
 }
 
 /// Something to copy to.
 pub trait Sink {
-    /// Carries out the events of a batch.
+    /// Carries out event `at` of a batch.
     ///
     /// # Errors
     /// Writing failed; names the path.
-    fn take(&mut self, cx: &mut Cx, batch: &Batch) -> Result<()>;
+    fn event(&mut self, cx: &mut Cx, batch: &Batch, at: usize) -> Result<()>;
+
+    /// Leaves the regular file that came last as it is: its data that comes is dropped.
+    fn abandon(&mut self);
+
+    /// Whether nothing more can be written after this error of the sink's.
+    fn is_over(&self, error: &anyhow::Error) -> bool;
 
     /// After the last batch: directories get their times, archives their end.
     ///
     /// # Errors
-    /// Writing failed.
-    fn finish(&mut self, cx: &mut Cx) -> Result<()>;
+    /// Writing failed; names the path.
+    fn finish(&mut self, cx: &mut Cx, problems: &mut Problems) -> Result<()>;
 }
 
-/// Copies everything from `source` to `sink`.
+/// Carries out the events of a batch. What goes wrong with one name is told, and the rest goes on.
+fn take(cx: &mut Cx, sink: &mut dyn Sink, batch: &Batch, problems: &mut Problems) -> Result<()> {
+    for (at, event) in batch.events.iter().enumerate() {
+        if batch.is_lost(event, problems) {
+            sink.abandon();
+            continue;
+        }
+        if let Event::Problem(text) = event {
+            problems.tell(String::from_utf8_lossy(batch.at(text)));
+        }
+        if let Err(error) = sink.event(cx, batch, at) {
+            sink.abandon();
+            if sink.is_over(&error) {
+                return Err(error);
+            }
+            batch.lose_directory(event, problems);
+            problems.tell(format!("{error:#}"));
+        }
+    }
+    Ok(())
+}
+
+/// Copies everything from `source` to `sink`; answers what could not be copied.
 ///
 /// # Errors
-/// The first error of either side; of the sink's, if both failed.
+/// What ended either side; of the sink's, if both failed.
 pub fn run(
     cx: &mut Cx,
     mut source: Box<dyn Source>,
     sink: &mut dyn Sink,
     progress: &mut Progress,
-) -> Result<()> {
+) -> Result<Problems> {
     let full = Arc::new(Channel::named("copy batches", BATCHES));
     let empty = Arc::new(Channel::named("copy free batches", BATCHES));
     for _ in 0..BATCHES - 1 {
@@ -226,9 +313,9 @@ pub fn run(
         out.full.close();
         result
     });
-    let mut written = Ok(());
+    let (mut written, mut problems) = (Ok(()), Problems::new());
     while let Some(batch) = full.recv(cx) {
-        written = sink.take(cx, &batch);
+        written = take(cx, sink, &batch, &mut problems);
         if written.is_err() {
             break;
         }
@@ -242,7 +329,8 @@ pub fn run(
     let read = producer.join(cx);
     written?;
     read?;
-    sink.finish(cx)
+    sink.finish(cx, &mut problems)?;
+    Ok(problems)
 }
 
 fn count(batch: &Batch, progress: &mut Progress) {

@@ -5,6 +5,8 @@
 pub enum Format {
     /// ext2, ext3 or ext4.
     Ext(&'static str),
+    /// XFS.
+    Xfs,
     /// Something else with a name and a hint what to do.
     Other(&'static str, &'static str),
     /// A partition table (`GPT`, `MBR`).
@@ -18,13 +20,12 @@ pub enum Format {
 /// Bytes from the start of a device that recognition looks at.
 pub const PROBE: usize = 72 << 10;
 
-const LATER: &str = "iopath reads and writes ext2, ext3 and ext4 only";
+const LATER: &str = "iopath knows ext2, ext3, ext4 and XFS only";
 const CONVERT: &str = "convert it first: qemu-img convert -O raw IMAGE disk.img";
 const UNPACK: &str = "unpack it first";
 
 /// Offset, magic, name, hint.
 const MAGICS: &[(usize, &[u8], &str, &str)] = &[
-    (0, b"XFSB", "XFS", LATER),
     (0x10040, b"_BHRfS_M", "Btrfs", LATER),
     (1024, &[0x10, 0x20, 0xf5, 0xf2], "F2FS", LATER),
     (1024, &[0xe2, 0xe1, 0xf5, 0xe0], "EROFS", LATER),
@@ -58,6 +59,9 @@ pub fn recognise(start: &[u8]) -> Format {
     };
     if at(1024 + 56, &[0x53, 0xef]) {
         return Format::Ext(ext_generation(start));
+    }
+    if at(0, b"XFSB") {
+        return Format::Xfs;
     }
     for (offset, magic, name, hint) in MAGICS {
         if at(*offset, magic) {
@@ -104,7 +108,7 @@ mod tests {
     #[test]
     fn formats_are_told_by_name() {
         assert_eq!(recognise(&with(1080, &[0x53, 0xef])), Format::Ext("ext2"));
-        assert!(matches!(recognise(&with(0, b"XFSB")), Format::Other("XFS", _)));
+        assert_eq!(recognise(&with(0, b"XFSB")), Format::Xfs);
         assert_eq!(recognise(&with(510, &[0x55, 0xaa])), Format::Partitioned("MBR"));
         assert_eq!(recognise(&vec![0; PROBE]), Format::Blank);
         assert_eq!(recognise(b"short"), Format::Unknown);

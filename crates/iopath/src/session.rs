@@ -9,9 +9,13 @@ use ext4::{Ext4, MountError, MountOptions};
 use vfs::{Attr, FileSystem, Namespace};
 
 use crate::app::{App, at};
-use crate::storage::Storage;
+use crate::storage::{Known, Storage};
 use crate::target::{Place, Target};
-use crate::text;
+use crate::{text, xfs_target};
+
+/// Inodes that a command which only reads keeps in memory: it passes each of them once or twice,
+/// soon after another, and memory that is used again is cheaper than new memory.
+pub(crate) const INODES_OF_A_READER: usize = 1024;
 
 /// A mounted target.
 pub struct Session {
@@ -85,7 +89,6 @@ pub fn with_place<T>(
 /// feature that is not supported.
 pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
     let storage = Storage::open(app, target, write)?;
-    storage.must_be_ext(app)?;
     let fs = mount(app, &storage, write)?;
     Ok(Session::on(target.clone(), fs))
 }
@@ -94,11 +97,25 @@ pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
 ///
 /// # Errors
 /// As [`open`].
-pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ext4>> {
+pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<dyn FileSystem>> {
+    Ok(match storage.must_be_known(app)? {
+        Known::Ext => mount_ext(app, storage, write)?,
+        Known::Xfs => xfs_target::mount(app, storage, write)?,
+    })
+}
+
+/// Mounts ext2, ext3 or ext4 on an open storage.
+///
+/// # Errors
+/// As [`open`].
+pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ext4>> {
     let limit = app.options.cache_size.max(1 << 20);
     let pages = PageCache::new(app.cx.runtime(), PageCacheConfig::with_limit(limit));
     let mut options =
         MountOptions { read_only: !write, buffer_limit_bytes: limit, ..MountOptions::default() };
+    if !write {
+        options.inode_cache = INODES_OF_A_READER;
+    }
     app.options.mount.iter().for_each(|option| option.apply(&mut options));
     let target = &storage.target;
     Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {

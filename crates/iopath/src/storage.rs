@@ -6,14 +6,23 @@ use anyhow::{Context, Result, anyhow, bail};
 use base::Sector;
 use block::{Device, Queue, QueueConfig};
 use device::{Engine, OpenOptions};
-use ext4::format::RawSuper;
 use ext4::format::features::Access;
+use ext4::format::{NotedError, RawSuper};
 use serde_json::{Value, json};
 
 use crate::app::{App, EngineArg};
 use crate::recognise::{self, Format, PROBE};
 use crate::target::Target;
 use crate::text;
+
+/// A family of file systems that is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// ext2, ext3 or ext4.
+    Ext,
+    /// XFS.
+    Xfs,
+}
 
 /// An open target.
 pub struct Storage {
@@ -52,8 +61,14 @@ impl Storage {
             None => device,
             Some(number) => partition(app, &device, number).with_context(|| target.to_string())?,
         };
-        let queue = Queue::new(app.cx.runtime(), device, QueueConfig::default());
-        Ok(Storage { target: target.clone(), queue: queue.map_err(|e| anyhow!("{target}: {e}"))? })
+        let trace_events = app.recorder.as_ref().map_or(0, |recorder| recorder.events);
+        let config = QueueConfig { trace_events, ..QueueConfig::default() };
+        let queue = Queue::new(app.cx.runtime(), device, config);
+        let queue = queue.map_err(|e| anyhow!("{target}: {e}"))?;
+        if let Some(recorder) = &mut app.recorder {
+            recorder.queues.push((target.to_string(), queue.clone()));
+        }
+        Ok(Storage { target: target.clone(), queue })
     }
 
     /// Bytes of the device.
@@ -85,14 +100,16 @@ impl Storage {
         Ok(recognise::recognise(&self.start(app, PROBE)?))
     }
 
-    /// Refuses everything but ext2, ext3 and ext4, by name and with what to do about it.
+    /// Refuses everything but the file systems that are known, by name and with what to do about
+    /// it.
     ///
     /// # Errors
     /// What is there instead.
-    pub fn must_be_ext(&self, app: &mut App) -> Result<&'static str> {
+    pub fn must_be_known(&self, app: &mut App) -> Result<Known> {
         let target = &self.target;
         match self.format(app)? {
-            Format::Ext(kind) => Ok(kind),
+            Format::Ext(_) => Ok(Known::Ext),
+            Format::Xfs => Ok(Known::Xfs),
             Format::Other(name, hint) => bail!("{target}: holds {name}; {hint}"),
             Format::Partitioned(table) => {
                 bail!("{target}: holds a {table} partition table; name a partition: {target}@1")
@@ -180,7 +197,26 @@ pub fn ext_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, 
         ("last_mount", time(raw.s_mtime.get())),
         ("last_write", time(raw.s_wtime.get())),
         ("mounts", json!(raw.s_mnt_count.get())),
+        ("errors", json!(raw.s_error_count.get())),
+        ("first_error", error_fact(raw.first_error())),
+        ("last_error", error_fact(raw.last_error())),
     ])
+}
+
+/// What the superblock tells of an error that was found while the file system was mounted.
+fn error_fact(noted: Option<NotedError>) -> Value {
+    let Some(noted) = noted else { return Value::Null };
+    let mut text = text::full_time(base::Timespec::from_secs(noted.time));
+    let mut tell = |what: &str, number: u64| {
+        if number > 0 {
+            text.push_str(&format!(", {what} {number}"));
+        }
+    };
+    tell("inode", noted.ino.into());
+    tell("block", noted.block);
+    tell("line", noted.line.into());
+    let place = text::escape(&noted.place);
+    json!(if place.is_empty() { text } else { format!("{text}: {place}") })
 }
 
 /// A UUID as text.

@@ -42,6 +42,13 @@ impl Target {
     /// An empty path, or a scheme that is not supported.
     pub fn parse(arg: &OsStr) -> Result<Target> {
         let bytes = arg.as_bytes();
+        if crate::sim::is_sim(arg) {
+            bail!(
+                "{}: a modelled machine lives in virtual time and ends with its command, so it \
+                 holds nothing to look at; it is a target for `iopath bench`",
+                arg.display()
+            );
+        }
         if let Some(at) = find(bytes, b"://") {
             let scheme = String::from_utf8_lossy(&bytes[..at]);
             bail!(

@@ -1,6 +1,7 @@
 //! How names, sizes, modes and times are printed and read.
 
 use base::Timespec;
+pub use base::unit::parse_size;
 use vfs::{Attr, FileType};
 
 /// Bytes as text without loss: a backslash becomes `\\`, a byte that is not UTF-8 becomes `\xHH`.
@@ -104,33 +105,6 @@ pub fn size(bytes: u64) -> String {
         _ if value < 100.0 => format!("{value:.1} {name}"),
         _ => format!("{value:.0} {name}"),
     }
-}
-
-/// Reads a size: a number with an optional unit `K`, `M`, `G`, `T` (binary, also `KiB`, `k`) or
-/// `KB` (decimal).
-///
-/// # Errors
-/// A sentence that says what is expected.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(split);
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a size such as 64M"))?;
-    let unit = unit.to_ascii_lowercase();
-    let power = match unit.chars().next() {
-        None => return Ok(number),
-        Some('b') if unit == "b" => return Ok(number),
-        Some('k') => 1,
-        Some('m') => 2,
-        Some('g') => 3,
-        Some('t') => 4,
-        _ => return Err(format!("`{text}`: unknown unit; use K, M, G or T")),
-    };
-    let factor: u64 = match &unit[1..] {
-        "" | "ib" => 1024,
-        "b" => 1000,
-        _ => return Err(format!("`{text}`: unknown unit; use K, M, G or T")),
-    };
-    number.checked_mul(factor.pow(power)).ok_or(format!("`{text}` is too large"))
 }
 
 /// Reads a mode: octal, or comma-separated clauses like `u+rwX,go-w` as chmod(1) takes them.

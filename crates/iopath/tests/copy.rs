@@ -8,7 +8,7 @@ use iopath::copy::image_sink::ImageSink;
 use iopath::copy::image_source::ImageSource;
 use iopath::copy::tar_sink::TarSink;
 use iopath::copy::tar_source::TarSource;
-use iopath::copy::{self, Keep};
+use iopath::copy::{self, Batch, Event, Keep, Problems, Sink};
 use iopath::out::Out;
 use iopath::{base, rt, vfs};
 use rt::{Cx, World, WorldConfig};
@@ -81,6 +81,10 @@ fn unpack(cx: &mut Cx, bytes: Vec<u8>) -> (Arc<MemFs>, anyhow::Result<()>) {
     let mut sink = ImageSink::new(fs.clone(), fs.root(), "/".into(), ALL);
     let mut progress = Out::new(false, true).progress("copying");
     let result = copy::run(cx, source, &mut sink, &mut progress);
+    let result = result.and_then(|problems| match problems.messages().0 {
+        [] => Ok(()),
+        [first, ..] => Err(anyhow::anyhow!("{first}")),
+    });
     (fs, result)
 }
 
@@ -116,12 +120,63 @@ fn an_archive_keeps_everything() {
         let fs = tree(cx);
         let bytes = archive(cx, &fs);
         assert_eq!(bytes.len() % 512, 0);
+        assert!(bytes.len() < 800_000, "2 MB of holes are {} bytes", bytes.len());
         let (back, result) = unpack(cx, bytes);
         result.unwrap();
         let left = manifest::of_fs(cx, &*fs).unwrap();
         let right = manifest::of_fs(cx, &*back).unwrap();
         assert_eq!(manifest::diff(&left, &right), "");
     });
+}
+
+/// One name that cannot be copied does not keep the others from it, on either side.
+#[test]
+fn a_copy_goes_on_behind_an_error() {
+    in_world(|cx| {
+        let (one, two) = (tree(cx), Arc::new(MemFs::new()));
+        let (from, to) = (one.root(), two.root());
+        let node = |kind| NewNode::new(kind, 0o755);
+        // A directory in the way of a file, and a file in the way of a directory.
+        two.create(cx, to, b"a", &node(FileType::Directory)).unwrap();
+        one.create(cx, from, b"a", &node(FileType::Regular)).unwrap();
+        let below = one.create(cx, from, b"b", &node(FileType::Directory)).unwrap().ino;
+        one.create(cx, below, b"lost", &node(FileType::Regular)).unwrap();
+        one.create(cx, from, b"c", &node(FileType::Regular)).unwrap();
+        let dir = two.create(cx, to, b"b", &node(FileType::Regular)).unwrap();
+        let source = source(cx, &one);
+        let mut sink = Refusing(ImageSink::new(two.clone(), to, "/".into(), ALL));
+        let mut progress = Out::new(false, true).progress("copying");
+        let problems = copy::run(cx, source, &mut sink, &mut progress).unwrap();
+        let messages = problems.messages().0.join("\n");
+        assert_eq!(problems.count(), 2, "{messages}");
+        assert!(messages.contains("/a: EISDIR") && messages.contains("/b: refused"), "{messages}");
+        assert_eq!(two.lookup(cx, to, b"b").unwrap().ino, dir.ino, "it was left alone");
+        assert!(two.lookup(cx, to, b"c").is_ok() && two.lookup(cx, to, b"dir").is_ok());
+    });
+}
+
+/// A sink that makes no directory `b`.
+struct Refusing(ImageSink);
+
+impl Sink for Refusing {
+    fn event(&mut self, cx: &mut Cx, batch: &Batch, at: usize) -> anyhow::Result<()> {
+        match &batch.events[at] {
+            Event::Node { path, .. } if batch.at(path) == b"b" => anyhow::bail!("/b: refused"),
+            _ => self.0.event(cx, batch, at),
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.0.abandon();
+    }
+
+    fn is_over(&self, error: &anyhow::Error) -> bool {
+        self.0.is_over(error)
+    }
+
+    fn finish(&mut self, cx: &mut Cx, problems: &mut Problems) -> anyhow::Result<()> {
+        self.0.finish(cx, problems)
+    }
 }
 
 /// Archives with changed bytes, cut short, or with hostile names: an error or a tree, never a

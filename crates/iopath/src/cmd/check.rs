@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use block::DeviceError;
 use clap::Args;
-use ext4::{CheckOptions, CheckReport};
 use serde_json::json;
 
 use crate::app::App;
-use crate::storage::Storage;
+use crate::storage::{Known, Storage};
 use crate::target::{Place, Target};
 
 /// Exit status: nothing to complain about.
@@ -52,49 +52,93 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for target in &options.targets {
         let target = Place::parse(target)?.target;
         let storage = Storage::open(app, &target, false)?;
-        storage.must_be_ext(app)?;
-        let check = CheckOptions { replay: !options.no_replay, findings_max: options.limit };
+        let known = storage.must_be_known(app)?;
         let progress = app.out.progress("checking");
-        let report = ext4::check(app.cx, &storage.queue, &check);
+        let report = check(app, &storage, known, options);
         progress.finish();
         let report = report.with_context(|| target.to_string())?;
         show(app, &target, &report)?;
-        if !report.is_clean() {
+        if !report.clean {
             status = ERRORS_LEFT;
         }
     }
     Ok(ExitCode::from(status))
 }
 
-fn show(app: &mut App, target: &Target, report: &CheckReport) -> Result<()> {
-    let total = report.findings.len() as u64 + report.more;
-    for finding in &report.findings {
+/// What the check of either file system found.
+struct Report {
+    clean: bool,
+    /// Rule, place and details of each finding.
+    findings: Vec<[String; 3]>,
+    /// Findings, those that are not listed included.
+    total: u64,
+    inodes: u64,
+    directories: u64,
+}
+
+/// A report out of one of the two kinds, which have the same fields.
+macro_rules! report {
+    ($report:expr) => {{
+        let report = $report;
+        let findings = report.findings.iter();
+        let findings = findings.map(|f| [f.rule.to_string(), f.at.to_string(), f.detail.clone()]);
+        Report {
+            clean: report.is_clean(),
+            findings: findings.collect(),
+            total: report.findings.len() as u64 + report.more,
+            inodes: report.inodes_used,
+            directories: report.directories,
+        }
+    }};
+}
+
+fn check(
+    app: &mut App,
+    storage: &Storage,
+    known: Known,
+    options: &Options,
+) -> Result<Report, DeviceError> {
+    let findings_max = options.limit;
+    Ok(match known {
+        Known::Xfs => {
+            let options = xfs::CheckOptions { findings_max };
+            report!(xfs::check(app.cx, &storage.queue, &options)?)
+        }
+        Known::Ext => {
+            let options = ext4::CheckOptions { replay: !options.no_replay, findings_max };
+            report!(ext4::check(app.cx, &storage.queue, &options)?)
+        }
+    })
+}
+
+fn show(app: &mut App, target: &Target, report: &Report) -> Result<()> {
+    for [rule, at, detail] in &report.findings {
         if app.out.json {
             app.out.document(&json!({
                 "target": target.to_string(),
-                "rule": finding.rule.to_string(),
-                "at": finding.at.to_string(),
-                "detail": finding.detail,
+                "rule": rule,
+                "at": at,
+                "detail": detail,
             }))?;
         } else {
-            app.out.line(format!("{target}: {finding}"))?;
+            app.out.line(format!("{target}: {rule}: {at}: {detail}"))?;
         }
     }
+    let Report { clean, total, inodes, directories, .. } = *report;
     if app.out.json {
         return Ok(app.out.document(&json!({
             "target": target.to_string(),
-            "clean": report.is_clean(),
+            "clean": clean,
             "findings": total,
-            "inodes": report.inodes_used,
-            "directories": report.directories,
+            "inodes": inodes,
+            "directories": directories,
         }))?);
     }
-    let verdict = match (report.is_clean(), total) {
+    let verdict = match (clean, total) {
         (true, 0) => "clean".to_string(),
         (true, notes) => format!("clean; the next mount puts {notes} of the above right"),
         (false, 1) => "1 finding".to_string(),
         (false, count) => format!("{count} findings"),
     };
-    let (inodes, directories) = (report.inodes_used, report.directories);
     Ok(app.out.line(format!("{target}: {verdict}; {inodes} inodes, {directories} directories"))?)
 }

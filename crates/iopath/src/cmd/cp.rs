@@ -21,7 +21,7 @@ use crate::copy::image_sink::ImageSink;
 use crate::copy::image_source::ImageSource;
 use crate::copy::tar_sink::TarSink;
 use crate::copy::tar_source::TarSource;
-use crate::copy::{self, Keep, Source};
+use crate::copy::{self, Keep, Problems, Source};
 use crate::session::{self, Session};
 use crate::target::{Place, Side, Target};
 use crate::text;
@@ -60,7 +60,8 @@ pub struct Options {
 /// Runs `cp`.
 ///
 /// # Errors
-/// The first thing that could not be read or written, with its place.
+/// What ended the copy, with its place. One name that cannot be read or written does not: it is
+/// told, the rest goes on, and the answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let keep = Keep { recursive: options.recursive || options.archive, all: options.archive };
     let (destination, sources) = options.paths.split_last().context("no destination")?;
@@ -77,12 +78,18 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let result = copy_all(app, &mut mounts, &sources, &destination, keep, &mut progress);
     let closed = mounts.close(app);
     let (names, bytes) = progress.finish();
-    result?;
+    let problems = result?;
     closed?;
-    if app.out.json {
-        app.out.document(&json!({ "names": names, "bytes": bytes }))?;
+    let (messages, more) = problems.messages();
+    messages.iter().for_each(|message| eprintln!("iopath: {message}"));
+    if more > 0 {
+        eprintln!("iopath: {more} further errors");
     }
-    Ok(ExitCode::SUCCESS)
+    if app.out.json {
+        let count = problems.count();
+        app.out.document(&json!({ "names": names, "bytes": bytes, "errors": count }))?;
+    }
+    Ok(if problems.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The images of this command, each mounted once.
@@ -116,7 +123,8 @@ fn copy_all(
     destination: &Side,
     keep: Keep,
     progress: &mut crate::out::Progress,
-) -> Result<()> {
+) -> Result<Problems> {
+    let mut problems = Problems::new();
     // The destination first: an image that is also a source must be mounted for writing.
     match destination {
         Side::Image(place) => {
@@ -128,22 +136,20 @@ fn copy_all(
                 let (fs, shown) = (session.fs.clone(), session.place(&top.0));
                 let source = self_source(app, mounts, side, name, keep)?;
                 let mut sink = ImageSink::new(fs, top.1, shown, keep);
-                copy::run(app.cx, source, &mut sink, progress)?;
+                problems.append(copy::run(app.cx, source, &mut sink, progress)?);
             }
-            Ok(())
         }
         Side::Host(path) => {
             for side in sources {
                 let (top, name) = into_host(path, side, sources.len());
                 let source = self_source(app, mounts, side, name, keep)?;
                 let mut sink = HostSink::new(&top, keep)?;
-                copy::run(app.cx, source, &mut sink, progress)?;
+                problems.append(copy::run(app.cx, source, &mut sink, progress)?);
                 for (what, count) in sink.refused() {
                     let top = top.display();
                     app.out.note(format!("iopath: {top}: the host did not accept {count} {what}"));
                 }
             }
-            Ok(())
         }
         Side::Archive(path) => {
             let out: Box<dyn Write> = match path {
@@ -156,15 +162,15 @@ fn copy_all(
             let [side] = sources else { bail!("an archive takes one source") };
             let name = own_name(side).unwrap_or_default();
             let source = self_source(app, mounts, side, name, keep)?;
-            copy::run(app.cx, source, &mut sink, progress)?;
+            problems.append(copy::run(app.cx, source, &mut sink, progress)?);
             if sink.skipped() > 0 {
                 let count = sink.skipped();
                 app.out
                     .note(format!("iopath: {count} sockets left out: archives cannot hold them"));
             }
-            Ok(())
         }
     }
+    Ok(problems)
 }
 
 /// The source of a side, whose tree becomes `name` in the destination.
@@ -309,5 +315,9 @@ pub fn host_to_fs(
     let keep = Keep { recursive: true, all: true };
     let source = Box::new(HostSource::new(from.to_path_buf(), Vec::new(), keep));
     let mut sink = ImageSink::new(fs.clone(), fs.root(), text::escape(b"/"), keep);
-    copy::run(cx, source, &mut sink, progress)
+    let problems = copy::run(cx, source, &mut sink, progress)?;
+    match problems.messages().0.first() {
+        Some(first) => bail!("{first}"),
+        None => Ok(()),
+    }
 }

@@ -12,6 +12,7 @@ use crate::recognise::Format;
 use crate::storage::{self, Storage};
 use crate::target::Place;
 use crate::text;
+use crate::xfs_target::xfs_facts;
 
 /// Show what a target holds: partitions, format, features, state
 #[derive(Args)]
@@ -40,6 +41,12 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             Format::Ext(kind) => {
                 fact("format", json!(kind));
                 for (key, value) in storage::ext_facts(app, &storage)? {
+                    fact(key, value);
+                }
+            }
+            Format::Xfs => {
+                fact("format", json!("xfs"));
+                for (key, value) in xfs_facts(app, &storage)? {
                     fact(key, value);
                 }
             }

@@ -14,7 +14,7 @@ use crate::storage::{self, Storage};
 use crate::target::{Place, Target};
 use crate::text;
 
-/// Make an ext2, ext3 or ext4 file system
+/// Make an ext2, ext3, ext4 or XFS file system
 #[derive(Args)]
 #[command(after_help = "\
 With --size an image file is made, or emptied; without, the target keeps its size.
@@ -22,42 +22,56 @@ With --size an image file is made, or emptied; without, the target keeps its siz
 Examples:
   iopath mkfs -t ext4 --size 64M disk.img
   iopath mkfs -t ext3 -b 1024 -L boot disk.img@1
-  iopath mkfs -O ^has_journal,orphan_file --size 1G disk.img")]
+  iopath mkfs -O ^has_journal,orphan_file --size 1G disk.img
+  iopath mkfs -t xfs -m rmapbt=1 -d su=64k,sw=4 -n size=16k --size 2G disk.img")]
 pub struct Options {
     /// Image, device or partition: TARGET
     #[arg(value_name = "TARGET")]
     target: OsString,
-    /// ext2, ext3 or ext4
+    /// ext2, ext3, ext4 or xfs
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4",
           value_parser = fs_type)]
-    kind: FsType,
+    kind: Kind,
     /// Size of the image, e.g. 64M; it is made or emptied
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
     size: Option<u64>,
     /// Changes to the features of the type: NAME,^NAME,..
     #[arg(short = 'O', value_name = "FEATURES", default_value = "", hide_default_value = true)]
     features: String,
-    /// Bytes of a block: 1024, 2048 or 4096
+    /// Bytes of a block: 1024, 2048 or 4096; for xfs also size=BYTES
     #[arg(short, value_name = "BYTES")]
-    block_size: Option<u32>,
-    /// Name of the volume, at most 16 bytes
+    block_size: Option<String>,
+    /// Name of the volume, at most 16 bytes (12 for xfs)
     #[arg(short = 'L', value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
     /// Bytes of an inode
     #[arg(short = 'I', value_name = "BYTES")]
     inode_size: Option<u32>,
-    /// Bytes of space per inode
+    /// Bytes of space per inode; for xfs size=, maxpct=, sparse=, nrext64=
     #[arg(short = 'i', value_name = "BYTES")]
-    inode_ratio: Option<u32>,
+    inode_ratio: Option<String>,
     /// Number of inodes
     #[arg(short = 'N', value_name = "COUNT")]
     inodes: Option<u32>,
     /// Size of the journal
     #[arg(short = 'J', value_name = "SIZE", value_parser = text::parse_size)]
     journal: Option<u64>,
-    /// Share of the space that only root may use, percent
-    #[arg(short = 'm', value_name = "PERCENT", default_value_t = 5.0)]
-    reserved: f64,
+    /// Share of the space that only root may use, percent (5 without); for xfs finobt=, rmapbt=,
+    /// reflink=, bigtime=, inobtcount=, uuid=
+    #[arg(short = 'm', value_name = "PERCENT")]
+    reserved: Option<String>,
+    /// xfs: size=, agcount=, su=, sw=, sunit=, swidth=, noalign
+    #[arg(short = 'd', value_name = "WORDS")]
+    data: Vec<String>,
+    /// xfs: size=, su=, sunit=, version=2
+    #[arg(short = 'l', value_name = "WORDS")]
+    log: Vec<String>,
+    /// xfs: size= of directory blocks, version=2, ftype=1
+    #[arg(short = 'n', value_name = "WORDS")]
+    naming: Vec<String>,
+    /// xfs: size= of sectors
+    #[arg(short = 's', value_name = "WORDS")]
+    sector: Vec<String>,
     /// UUID; random without
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
@@ -66,8 +80,26 @@ pub struct Options {
     force: bool,
 }
 
-fn fs_type(text: &str) -> Result<FsType, String> {
-    text.parse()
+/// What to make.
+#[derive(Clone, Copy)]
+enum Kind {
+    Ext(FsType),
+    Xfs,
+}
+
+fn fs_type(text: &str) -> Result<Kind, String> {
+    match text {
+        "xfs" => Ok(Kind::Xfs),
+        other => other.parse().map(Kind::Ext),
+    }
+}
+
+/// A number of one of the options that have words for xfs.
+fn number<T: std::str::FromStr>(letter: char, text: &Option<String>) -> Result<Option<T>> {
+    let parse = |text: &String| {
+        text.parse().ok().with_context(|| format!("-{letter} {text}: not a number in range"))
+    };
+    text.as_ref().map(parse).transpose()
 }
 
 /// Runs `mkfs`.
@@ -93,25 +125,86 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             .with_context(|| "give --size to make a new image".to_string())?,
     };
     let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
+    // A file that was just made or emptied reads as zeros.
+    let assume_zeroes = options.size.is_some() && is_file;
+    match options.kind {
+        Kind::Ext(kind) => make_ext(app, &storage, options, kind, uuid, assume_zeroes)?,
+        Kind::Xfs => make_xfs(app, &storage, options, uuid, assume_zeroes)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make_ext(
+    app: &mut App,
+    storage: &Storage,
+    options: &Options,
+    kind: FsType,
+    uuid: Option<[u8; 16]>,
+    assume_zeroes: bool,
+) -> Result<()> {
+    for (letter, words) in
+        [('d', &options.data), ('l', &options.log), ('n', &options.naming), ('s', &options.sector)]
+    {
+        if !words.is_empty() {
+            bail!("-{letter} is an option for xfs only");
+        }
+    }
     let mkfs = MkfsOptions {
-        fstype: options.kind,
-        block_size: options.block_size,
+        fstype: kind,
+        block_size: number('b', &options.block_size)?,
         inode_size: options.inode_size,
-        inode_ratio: options.inode_ratio,
+        inode_ratio: number('i', &options.inode_ratio)?,
         inodes_count: options.inodes,
         features: options.features.clone(),
         label: options.label.clone(),
         uuid,
         journal_size: options.journal,
-        reserved_percent: options.reserved,
-        // A file that was just made or emptied reads as zeros.
-        assume_zeroes: options.size.is_some() && is_file,
+        reserved_percent: number('m', &options.reserved)?.unwrap_or(5.0),
+        assume_zeroes,
         ..MkfsOptions::default()
     };
+    let target = &storage.target;
     let report = ext4::mkfs(app.cx, &storage.queue, &mkfs);
     let report = report.with_context(|| target.to_string())?;
-    show(app, &target, &report)?;
-    Ok(ExitCode::SUCCESS)
+    show(app, target, &report)
+}
+
+fn make_xfs(
+    app: &mut App,
+    storage: &Storage,
+    options: &Options,
+    uuid: Option<[u8; 16]>,
+    assume_zeroes: bool,
+) -> Result<()> {
+    let journal = options.journal.is_some() || options.inodes.is_some();
+    if journal || options.inode_size.is_some() || !options.features.is_empty() {
+        bail!("-O, -I, -N and -J are options for ext2, ext3 and ext4 only");
+    }
+    let mut mkfs = xfs::MkfsOptions {
+        label: options.label.clone(),
+        uuid,
+        assume_zeroes,
+        ..xfs::MkfsOptions::default()
+    };
+    if let Some(block) = &options.block_size {
+        let words = if block.contains('=') { block.clone() } else { format!("size={block}") };
+        mkfs.edit('b', &words)?;
+    }
+    let given = |text: &Option<String>| text.iter().cloned().collect::<Vec<_>>();
+    for (letter, list) in [
+        ('s', options.sector.clone()),
+        ('d', options.data.clone()),
+        ('i', given(&options.inode_ratio)),
+        ('m', given(&options.reserved)),
+        ('l', options.log.clone()),
+        ('n', options.naming.clone()),
+    ] {
+        list.iter().try_for_each(|words| mkfs.edit(letter, words))?;
+    }
+    let target = &storage.target;
+    let report = xfs::mkfs(app.cx, &storage.queue, &mkfs);
+    let report = report.with_context(|| target.to_string())?;
+    crate::xfs_target::show_made(app, target, &report)
 }
 
 fn refuse_occupied(app: &mut App, target: &Target) -> Result<()> {
@@ -121,6 +214,7 @@ fn refuse_occupied(app: &mut App, target: &Target) -> Result<()> {
     let storage = Storage::open(app, target, false)?;
     let held = match storage.format(app)? {
         Format::Ext(kind) => kind.to_string(),
+        Format::Xfs => "xfs".to_string(),
         Format::Other(name, _) => name.to_string(),
         Format::Partitioned(table) => format!("a {table} partition table"),
         Format::Blank | Format::Unknown => return Ok(()),

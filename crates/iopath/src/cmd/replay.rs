@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
 use serde_json::json;
 
 use crate::app::App;
 use crate::session;
-use crate::storage::Storage;
+use crate::storage::{Known, Storage};
 use crate::target::Place;
 
 /// Replay the journal and finish what was unlinked while open: leaves the image clean
@@ -30,9 +30,12 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for target in &options.targets {
         let target = Place::parse(target)?.target;
         let storage = Storage::open(app, &target, true)?;
-        storage.must_be_ext(app)?;
+        if storage.must_be_known(app)? == Known::Xfs {
+            replay_xfs(app, &storage)?;
+            continue;
+        }
         let was_dirty = is_dirty(app, &storage)?;
-        let fs = session::mount(app, &storage, true)?;
+        let fs = session::mount_ext(app, &storage, true)?;
         session::close(app, session::Session::on(target.clone(), fs))?;
         if app.out.json {
             let target = target.to_string();
@@ -44,6 +47,37 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Replays the log of an XFS onto its device.
+fn replay_xfs(app: &mut App, storage: &Storage) -> Result<()> {
+    let target = &storage.target;
+    let done = xfs::replay::replay(app.cx, &storage.queue);
+    let done = done.map_err(|error| anyhow!("{target}: {error}"))?;
+    storage.queue.flush(app.cx).map_err(|error| anyhow!("{target}: {error}"))?;
+    if app.out.json {
+        let document = json!({
+            "target": target.to_string(),
+            "was_dirty": !done.was_clean,
+            "clean": true,
+            "transactions": done.transactions,
+            "items": done.items,
+            "items_already_there": done.skipped,
+            "buffers_written": done.buffers,
+            "intents": done.intents,
+            "unlinked_inodes_freed": done.unlinked,
+        });
+        return Ok(app.out.document(&document)?);
+    }
+    if done.was_clean {
+        return Ok(app.out.line(format!("{target}: was clean"))?);
+    }
+    let text = format!(
+        "{target}: replayed {} transactions ({} items, {} buffers written, {} intents carried \
+         out, {} unlinked inodes freed), clean now",
+        done.transactions, done.items, done.buffers, done.intents, done.unlinked
+    );
+    Ok(app.out.line(text)?)
 }
 
 fn is_dirty(app: &mut App, storage: &Storage) -> Result<bool> {

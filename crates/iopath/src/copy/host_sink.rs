@@ -11,7 +11,7 @@ use rustix::fs::{self as sys, AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid, 
 use rustix::io::Errno;
 use vfs::FileType;
 
-use super::{Batch, Event, Keep, Meta, Sink, split};
+use super::{Batch, Event, Keep, Meta, Problems, Sink, split};
 use crate::text;
 
 /// A directory of the host that receives a tree.
@@ -348,6 +348,18 @@ impl HostSink {
         Ok(sys::futimens(&file.fd, &times(&file.meta))?)
     }
 
+    /// Mode, attributes and times of a directory that is complete.
+    fn finish_directory(&mut self, path: &[u8], meta: &Meta, xattrs: &Xattrs) -> Result<()> {
+        self.enter(path)?;
+        let fd = self.dir().try_clone_to_owned()?;
+        let mode = Mode::from_raw_mode(meta.mode.into());
+        sys::fchmod(&fd, mode).with_context(|| self.shown(path))?;
+        for (name, value) in xattrs {
+            self.set_xattr(&fd, path, name, value)?;
+        }
+        sys::futimens(&fd, &times(meta)).with_context(|| self.shown(path))
+    }
+
     fn link(&mut self, path: &[u8], to: &[u8]) -> Result<()> {
         let (to_dir, to_name) = split(to);
         self.enter(to_dir)?;
@@ -363,30 +375,37 @@ impl HostSink {
 }
 
 impl Sink for HostSink {
-    fn take(&mut self, _cx: &mut Cx, batch: &Batch) -> Result<()> {
-        for (at, event) in batch.events.iter().enumerate() {
-            match event {
-                Event::Node { .. } => self.node(batch, at)?,
-                Event::Xattr { .. } => {}
-                Event::Link { path, to } => self.link(batch.at(path), batch.at(to))?,
-                Event::Data { offset, data } => self.data(*offset, batch.at(data))?,
-                Event::End => self.end()?,
+    fn event(&mut self, _cx: &mut Cx, batch: &Batch, at: usize) -> Result<()> {
+        match &batch.events[at] {
+            Event::Node { .. } => self.node(batch, at),
+            Event::Link { path, to } => self.link(batch.at(path), batch.at(to)),
+            Event::Data { offset, data } => self.data(*offset, batch.at(data)),
+            Event::End => self.end(),
+            Event::Problem(_) => {
+                self.abandon();
+                Ok(())
             }
+            Event::Xattr { .. } | Event::Stretches(_) => Ok(()),
         }
-        Ok(())
     }
 
-    fn finish(&mut self, _cx: &mut Cx) -> Result<()> {
+    fn abandon(&mut self) {
+        self.file = None;
+    }
+
+    fn is_over(&self, error: &anyhow::Error) -> bool {
+        let last = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
+        error.downcast_ref::<Errno>().is_some_and(|errno| last.contains(errno))
+    }
+
+    fn finish(&mut self, _cx: &mut Cx, problems: &mut Problems) -> Result<()> {
         // The deepest first: a mode may take away the way to what is below.
         for (path, meta, xattrs) in std::mem::take(&mut self.late).into_iter().rev() {
-            self.enter(&path)?;
-            let fd = self.dir().try_clone_to_owned()?;
-            let mode = Mode::from_raw_mode(meta.mode.into());
-            sys::fchmod(&fd, mode).with_context(|| self.shown(&path))?;
-            for (name, value) in &xattrs {
-                self.set_xattr(&fd, &path, name, value)?;
+            match self.finish_directory(&path, &meta, &xattrs) {
+                Err(error) if self.is_over(&error) => return Err(error),
+                Err(error) => problems.tell(format!("{error:#}")),
+                Ok(()) => {}
             }
-            sys::futimens(&fd, &times(&meta)).with_context(|| self.shown(&path))?;
         }
         Ok(())
     }

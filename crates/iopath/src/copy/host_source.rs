@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -15,7 +16,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use vfs::FileType;
 
-use super::{Event, Keep, Links, Meta, Outbox, PIECE, Source, descend};
+use super::content::{self, Content};
+use super::{Event, Keep, Links, Meta, Outbox, Source, descend};
 use crate::text;
 
 /// A file or tree of the host.
@@ -76,8 +78,9 @@ impl HostSource {
         for name in names.split_inclusive(|&b| b == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
             let len = descend(&mut self.path, name.to_bytes());
-            self.node(cx, dir, name, false, out)?;
+            let done = self.node(cx, dir, name, false, out);
             self.path.truncate(len);
+            out.go_on(done)?;
         }
         Ok(())
     }
@@ -96,6 +99,9 @@ impl HostSource {
         let Some(kind) = FileType::from_mode(stat.st_mode) else {
             bail!("{}: unknown file type {:#o}", self.shown(), stat.st_mode);
         };
+        if kind == FileType::Directory && !self.keep.recursive {
+            bail!("{}: is a directory; give -r or -a to copy it", self.shown());
+        }
         let linked = self.keep.all && stat.st_nlink > 1 && kind != FileType::Directory;
         if linked && let Some(first) = self.links.seen(stat.st_dev, stat.st_ino, &self.path) {
             let (path, to) = (out.store(&self.path), out.store(first));
@@ -124,14 +130,12 @@ impl HostSource {
         match (kind, fd) {
             (FileType::Directory, Some(fd)) => {
                 out.breathe(cx)?;
-                if !self.keep.recursive {
-                    bail!("{}: is a directory; give -r or -a to copy it", self.shown());
-                }
                 self.walk(cx, fd.as_fd(), out)?;
             }
             (_, Some(fd)) => {
                 let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
-                self.content(cx, &fd, stat.st_size as u64, sparse, out)?;
+                let mut content = HostContent { source: self, fd: &fd, in_sequence: !sparse };
+                content::carry(cx, &mut content, stat.st_size as u64, sparse, out)?;
                 out.push(Event::End);
             }
             _ => {}
@@ -146,7 +150,7 @@ impl HostSource {
         name: &CStr,
         fd: Option<&OwnedFd>,
         meta: Meta,
-        target: std::ops::Range<usize>,
+        target: Range<usize>,
         out: &mut Outbox,
     ) -> Result<()> {
         let path = out.store(&self.path);
@@ -215,49 +219,37 @@ impl HostSource {
         }
         Ok(())
     }
+}
 
-    fn content(
-        &mut self,
-        cx: &mut Cx,
-        fd: &OwnedFd,
-        size: u64,
-        sparse: bool,
-        out: &mut Outbox,
-    ) -> Result<()> {
-        let mut offset = 0;
-        while offset < size {
-            let mut end = size;
-            if sparse {
-                match sys::seek(fd, SeekFrom::Data(offset)) {
-                    Ok(data) => offset = data,
-                    Err(Errno::NXIO) => break,
-                    Err(error) => return Err(error).with_context(|| self.shown()),
-                }
-                let hole = sys::seek(fd, SeekFrom::Hole(offset));
-                end = hole.with_context(|| self.shown())?.min(size);
-            }
-            while offset < end {
-                let want = (end - offset).min(PIECE as u64) as usize;
-                let data = out.store_with(want, |buf| {
-                    let read = if sparse {
-                        rustix::io::pread(fd, buf, offset)
-                    } else {
-                        rustix::io::read(fd, buf)
-                    };
-                    Ok(read?)
-                });
-                let data = data.with_context(|| self.shown())?;
-                if data.is_empty() {
-                    // The file became shorter while it was read.
-                    return Ok(());
-                }
-                let len = data.len() as u64;
-                out.push(Event::Data { offset, data });
-                offset += len;
-                out.breathe(cx)?;
-            }
-        }
-        Ok(())
+/// An open file of the host.
+struct HostContent<'a> {
+    source: &'a HostSource,
+    fd: &'a OwnedFd,
+    /// Read from where the last read ended.
+    in_sequence: bool,
+}
+
+impl HostContent<'_> {
+    fn fail<T>(&self, result: rustix::io::Result<T>) -> Result<T> {
+        result.with_context(|| self.source.shown())
+    }
+}
+
+impl Content for HostContent<'_> {
+    fn next_data(&mut self, _cx: &mut Cx, offset: u64) -> Result<Option<Range<u64>>> {
+        let start = match sys::seek(self.fd, SeekFrom::Data(offset)) {
+            Err(Errno::NXIO) => return Ok(None),
+            start => self.fail(start)?,
+        };
+        let end = self.fail(sys::seek(self.fd, SeekFrom::Hole(start)))?;
+        Ok(Some(start..end))
+    }
+
+    fn read(&mut self, _cx: &mut Cx, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.fail(match self.in_sequence {
+            true => rustix::io::read(self.fd, buf),
+            false => rustix::io::pread(self.fd, buf, offset),
+        })
     }
 }
 
@@ -267,7 +259,8 @@ impl Source for HostSource {
         let root = std::ffi::CString::new(self.root.as_os_str().as_bytes())?;
         // A root given with a slash behind it is followed, like cp(1) does.
         let follow = root.to_bytes().ends_with(b"/") || root.to_bytes().ends_with(b"/.");
-        self.node(cx, CWD, &root, follow, out)
+        let done = self.node(cx, CWD, &root, follow, out);
+        out.go_on(done)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Copying into an image.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use base::{Errno, Ino};
 use rt::Cx;
 use vfs::{FileSystem, FileType, NewNode, SetAttr, XattrFlags, acl};
 
-use super::{Batch, Event, Keep, Meta, Sink, split};
+use super::{Batch, Event, Keep, Meta, Problems, Sink, split};
 use crate::text;
 
 /// A directory of a mounted image that receives a tree.
@@ -27,6 +28,8 @@ pub struct ImageSink {
     /// Times of directories, set when all names are in them.
     late: Vec<(Ino, SetAttr)>,
     file: Option<OpenFile>,
+    /// The last error was one after which nothing can be written any more.
+    over: Cell<bool>,
 }
 
 /// The regular file that is being filled.
@@ -53,10 +56,13 @@ impl ImageSink {
             linked: BTreeMap::new(),
             late: Vec::new(),
             file: None,
+            over: Cell::new(false),
         }
     }
 
     fn error(&self, path: &[u8], errno: Errno) -> anyhow::Error {
+        let over = [Errno::ENOSPC, Errno::EROFS, Errno::EIO, Errno::EFSCORRUPTED].contains(&errno);
+        self.over.set(over);
         let shown = format!("{}/{}", self.shown_top.trim_end_matches('/'), text::escape(path));
         match errno {
             Errno::ENOSPC => anyhow!("{shown}: {errno}; `iopath df` shows what is free"),
@@ -272,20 +278,29 @@ impl ImageSink {
 }
 
 impl Sink for ImageSink {
-    fn take(&mut self, cx: &mut Cx, batch: &Batch) -> Result<()> {
-        for (at, event) in batch.events.iter().enumerate() {
-            match event {
-                Event::Node { .. } => self.node(cx, batch, at)?,
-                Event::Xattr { .. } => {}
-                Event::Link { path, to } => self.link(cx, batch.at(path), batch.at(to))?,
-                Event::Data { offset, data } => self.data(cx, *offset, batch.at(data))?,
-                Event::End => self.end(cx)?,
+    fn event(&mut self, cx: &mut Cx, batch: &Batch, at: usize) -> Result<()> {
+        match &batch.events[at] {
+            Event::Node { .. } => self.node(cx, batch, at),
+            Event::Link { path, to } => self.link(cx, batch.at(path), batch.at(to)),
+            Event::Data { offset, data } => self.data(cx, *offset, batch.at(data)),
+            Event::End => self.end(cx),
+            Event::Problem(_) => {
+                self.abandon();
+                Ok(())
             }
+            Event::Xattr { .. } | Event::Stretches(_) => Ok(()),
         }
-        Ok(())
     }
 
-    fn finish(&mut self, cx: &mut Cx) -> Result<()> {
+    fn abandon(&mut self) {
+        self.file = None;
+    }
+
+    fn is_over(&self, _error: &anyhow::Error) -> bool {
+        self.over.get()
+    }
+
+    fn finish(&mut self, cx: &mut Cx, _problems: &mut Problems) -> Result<()> {
         for (ino, set) in std::mem::take(&mut self.late) {
             self.fs.setattr(cx, ino, &set).map_err(|errno| {
                 anyhow!("{}: setting the times of inode {ino}: {errno}", self.shown_top)

@@ -1,14 +1,23 @@
 //! Copying from an image.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use base::{Errno, Ino};
 use rt::Cx;
-use vfs::{Attr, FileSystem, FileType, SeekWhence};
+use vfs::{Attr, FileRead, FileSystem, FileType, SeekWhence};
 
-use super::{Event, Keep, Links, Meta, Outbox, PIECE, Source, descend};
+use super::content::{self, Content};
+use super::{Event, Keep, Links, Meta, Outbox, Source, descend};
 use crate::text;
+
+/// Files up to this size are read together with their neighbours, bytes.
+const SMALL_MAX: u64 = 64 << 10;
+/// Most files that are read together.
+const TOGETHER_MAX: usize = 64;
+/// Bytes that are reason enough to read what there is.
+const TOGETHER_BYTES: usize = 128 << 10;
 
 /// A file or tree of a mounted image.
 pub struct ImageSource {
@@ -38,7 +47,12 @@ impl ImageSource {
 
     fn shown(&self) -> String {
         let below = &self.path[self.name_len..];
-        format!("{}{}", self.shown_root.trim_end_matches('/'), text::escape(below))
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        let root = self.shown_root.strip_suffix("/.").unwrap_or(&self.shown_root);
+        match below.is_empty() {
+            true => self.shown_root.clone(),
+            false => format!("{}/{}", root.trim_end_matches('/'), text::escape(below)),
+        }
     }
 
     fn fail<T>(&self, result: Result<T, Errno>) -> Result<T> {
@@ -46,6 +60,9 @@ impl ImageSource {
     }
 
     fn node(&mut self, cx: &mut Cx, attr: &Attr, out: &mut Outbox) -> Result<()> {
+        if attr.is_dir() && !self.keep.recursive {
+            bail!("{}: is a directory; give -r or -a to copy it", self.shown());
+        }
         let linked = self.keep.all && attr.nlink > 1 && !attr.is_dir();
         if linked && let Some(first) = self.links.seen(0, attr.ino.0, &self.path) {
             let (path, to) = (out.store(&self.path), out.store(first));
@@ -63,13 +80,12 @@ impl ImageSource {
         match attr.kind {
             FileType::Directory => {
                 out.breathe(cx)?;
-                if !self.keep.recursive {
-                    bail!("{}: is a directory; give -r or -a to copy it", self.shown());
-                }
                 self.walk(cx, attr.ino, out)?;
             }
             FileType::Regular => {
-                self.content(cx, attr, out)?;
+                let sparse = attr.blocks.saturating_mul(512) < attr.size;
+                let mut content = ImageContent { source: self, ino: attr.ino };
+                content::carry(cx, &mut content, attr.size, sparse, out)?;
                 out.push(Event::End);
             }
             _ => {}
@@ -82,7 +98,7 @@ impl ImageSource {
         cx: &mut Cx,
         attr: &Attr,
         linked: bool,
-        target: std::ops::Range<usize>,
+        target: Range<usize>,
         out: &mut Outbox,
     ) -> Result<()> {
         let mut names = Vec::new();
@@ -123,51 +139,105 @@ impl ImageSource {
         self.fail(listed)?;
         // Inodes lie on the device in the order of their numbers.
         children.sort_by_key(|(_, ino)| *ino);
+        let (mut small, mut bytes) = (Vec::new(), 0);
         for (name, ino) in children {
             let len = descend(&mut self.path, &name);
             let attr = self.fs.getattr(cx, ino);
-            let attr = self.fail(attr)?;
-            self.node(cx, &attr, out)?;
+            match self.fail(attr) {
+                Ok(attr) if self.is_small(&attr) => {
+                    bytes += attr.size as usize;
+                    small.push((name, attr));
+                }
+                Ok(attr) => {
+                    let done = self.node(cx, &attr, out);
+                    out.go_on(done)?;
+                }
+                Err(error) => out.problem(&error),
+            }
             self.path.truncate(len);
+            if small.len() == TOGETHER_MAX || bytes > TOGETHER_BYTES {
+                self.small_files(cx, &small, bytes, out)?;
+                (small, bytes) = (Vec::new(), 0);
+            }
         }
-        Ok(())
+        self.small_files(cx, &small, bytes, out)
     }
 
-    fn content(&mut self, cx: &mut Cx, attr: &Attr, out: &mut Outbox) -> Result<()> {
-        let sparse = attr.blocks.saturating_mul(512) < attr.size;
-        let mut offset = 0;
-        while offset < attr.size {
-            let mut end = attr.size;
-            if sparse {
-                match self.fs.seek(cx, attr.ino, offset, SeekWhence::Data) {
-                    Ok(data) => offset = data,
-                    Err(Errno::ENXIO) => break,
-                    Err(errno) => return self.fail(Err(errno)),
-                }
-                let hole = self.fs.seek(cx, attr.ino, offset, SeekWhence::Hole);
-                end = self.fail(hole)?.min(attr.size);
+    /// Whether a file is read together with its neighbours.
+    fn is_small(&self, attr: &Attr) -> bool {
+        let whole = attr.blocks.saturating_mul(512) >= attr.size;
+        let linked = self.keep.all && attr.nlink > 1;
+        attr.kind == FileType::Regular && attr.size <= SMALL_MAX && whole && !linked
+    }
+
+    /// Puts small files of one directory into the outbox, `bytes` all together.
+    fn small_files(
+        &mut self,
+        cx: &mut Cx,
+        files: &[(Vec<u8>, Attr)],
+        bytes: usize,
+        out: &mut Outbox,
+    ) -> Result<()> {
+        let fs = self.fs.clone();
+        let mut answers = Vec::with_capacity(files.len());
+        let content = out.store_with(bytes, |mut memory| {
+            let mut reads = Vec::with_capacity(files.len());
+            for (_, attr) in files {
+                let (buf, rest) = memory.split_at_mut(attr.size as usize);
+                reads.push(FileRead { ino: attr.ino, offset: 0, buf, done: Ok(0) });
+                memory = rest;
             }
-            while offset < end {
-                let want = (end - offset).min(PIECE as u64) as usize;
-                let (fs, ino) = (&self.fs, attr.ino);
-                let data = out.store_with(want, |buf| Ok(fs.read(cx, ino, offset, buf)?));
-                let data = data.with_context(|| format!("{} at {offset}", self.shown()))?;
-                if data.is_empty() {
-                    return Ok(());
+            fs.read_many(cx, &mut reads);
+            answers.extend(reads.iter().map(|read| read.done));
+            Ok(bytes)
+        })?;
+        let mut start = content.start;
+        for ((name, attr), answer) in files.iter().zip(answers) {
+            let len = descend(&mut self.path, name);
+            let emitted = self.emit(cx, attr, false, 0..0, out).and_then(|()| self.fail(answer));
+            match emitted {
+                Ok(count) => {
+                    if count > 0 {
+                        out.push(Event::Data { offset: 0, data: start..start + count });
+                    }
+                    out.push(Event::End);
                 }
-                let len = data.len() as u64;
-                out.push(Event::Data { offset, data });
-                offset += len;
-                out.breathe(cx)?;
+                Err(error) => out.problem(&error),
             }
+            self.path.truncate(len);
+            start += attr.size as usize;
         }
-        Ok(())
+        out.breathe(cx)
+    }
+}
+
+/// A file of the image that is read by itself.
+struct ImageContent<'a> {
+    source: &'a ImageSource,
+    ino: Ino,
+}
+
+impl Content for ImageContent<'_> {
+    fn next_data(&mut self, cx: &mut Cx, offset: u64) -> Result<Option<Range<u64>>> {
+        let (source, ino) = (self.source, self.ino);
+        let start = match source.fs.seek(cx, ino, offset, SeekWhence::Data) {
+            Err(Errno::ENXIO) => return Ok(None),
+            start => source.fail(start)?,
+        };
+        let end = source.fs.seek(cx, ino, start, SeekWhence::Hole);
+        Ok(Some(start..source.fail(end)?))
+    }
+
+    fn read(&mut self, cx: &mut Cx, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let read = self.source.fs.read(cx, self.ino, offset, buf);
+        read.map_err(|errno| anyhow!("{} at {offset}: {errno}", self.source.shown()))
     }
 }
 
 impl Source for ImageSource {
     fn run(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
         let root = self.root.clone();
-        self.node(cx, &root, out)
+        let done = self.node(cx, &root, out);
+        out.go_on(done)
     }
 }

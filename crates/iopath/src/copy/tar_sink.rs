@@ -1,14 +1,16 @@
 //! Writing tar archives: POSIX.1-2001 (pax), with times in nanoseconds, attributes as the
-//! `SCHILY.xattr.` records that GNU tar and bsdtar read, and holes written as zeros.
+//! `SCHILY.xattr.` records that GNU tar and bsdtar read, and files with holes in GNU's sparse
+//! format 1.0, which a reader that does not know it unpacks as a file of the map and the data.
 
 use std::io::Write;
+use std::ops::Range;
 
 use anyhow::{Context, Result};
 use base::Timespec;
 use rt::Cx;
 use vfs::FileType;
 
-use super::{Batch, Event, Keep, Meta, Sink};
+use super::{Batch, Event, Keep, Meta, Problems, Sink};
 use crate::text;
 
 /// Bytes of a header and of the unit that contents are padded to.
@@ -18,9 +20,21 @@ pub const BLOCK: usize = 512;
 pub struct TarSink<W: Write> {
     out: W,
     keep: Keep,
-    /// Size and written length of the file that came last.
-    file: Option<(u64, u64)>,
+    /// The file that came last.
+    file: Option<Member>,
     skipped: u64,
+}
+
+/// The content of a regular file on its way.
+struct Member {
+    /// Where data lies in the file, rising; all of it where there are no holes.
+    stretches: Vec<Range<u64>>,
+    /// Bytes of data that the header promises.
+    stored: u64,
+    /// Bytes of data that were written.
+    done: u64,
+    /// Bytes of the map before the data.
+    map: u64,
 }
 
 impl<W: Write> TarSink<W> {
@@ -60,10 +74,49 @@ impl<W: Write> TarSink<W> {
             true => *meta,
             false => Meta { uid: 0, gid: 0, ..*meta },
         };
-        self.member(&path, kind, &meta, batch.at(target), records)?;
-        if kind == b'0' {
-            self.file = Some((meta.size, 0));
+        match batch.events.get(at + 1 + *xattrs as usize) {
+            Some(Event::Stretches(pairs)) if kind == b'0' => {
+                return self.sparse_member(&path, &meta, stretches(batch.at(pairs)), records);
+            }
+            _ => self.member(&path, kind, &meta, batch.at(target), records)?,
         }
+        if kind == b'0' {
+            let stretches = Some(0..meta.size).into_iter().collect();
+            self.file = Some(Member { stretches, stored: meta.size, done: 0, map: 0 });
+        }
+        Ok(())
+    }
+
+    /// A file with holes: its map stands before its data.
+    fn sparse_member(
+        &mut self,
+        path: &[u8],
+        meta: &Meta,
+        stretches: Vec<Range<u64>>,
+        mut records: Vec<u8>,
+    ) -> Result<()> {
+        let stored = stretches.iter().map(|data| data.end - data.start).sum();
+        // A hole at the end is told by an empty stretch behind it.
+        let last = stretches.last().is_none_or(|data| data.end < meta.size);
+        let end = last.then_some(meta.size..meta.size);
+        let pairs = stretches.iter().cloned().chain(end);
+        let mut map = format!("{}\n", stretches.len() + usize::from(last));
+        pairs
+            .for_each(|data| map.push_str(&format!("{}\n{}\n", data.start, data.end - data.start)));
+        let mut map = map.into_bytes();
+        map.resize(map.len().next_multiple_of(BLOCK), 0);
+        record(&mut records, b"GNU.sparse.major", b"1");
+        record(&mut records, b"GNU.sparse.minor", b"0");
+        record(&mut records, b"GNU.sparse.name", path);
+        record(&mut records, b"GNU.sparse.realsize", meta.size.to_string().as_bytes());
+        let (above, name) = super::split(path);
+        let parts = [above, b"GNUSparseFile.0", name];
+        let cover =
+            parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(&b'/');
+        let size = map.len() as u64 + stored;
+        self.member(&cover, b'0', &Meta { size, ..*meta }, b"", records)?;
+        self.out.write_all(&map)?;
+        self.file = Some(Member { stretches, stored, done: 0, map: map.len() as u64 });
         Ok(())
     }
 
@@ -114,19 +167,33 @@ impl<W: Write> TarSink<W> {
         Ok(())
     }
 
+    /// Writes what of `data` belongs to the member; what is missing before it becomes zeros. A file
+    /// that changed while it was read must not break what the header says.
     fn data(&mut self, offset: u64, data: &[u8]) -> Result<()> {
-        let Some((size, done)) = self.file else { return Ok(()) };
-        // A file that grew while it was read must not overrun its header.
-        let data = &data[..data.len().min(size.saturating_sub(offset) as usize)];
-        self.zeros(offset.saturating_sub(done))?;
-        self.out.write_all(data)?;
-        self.file = Some((size, offset + data.len() as u64));
+        let Some(mut member) = self.file.take() else { return Ok(()) };
+        let end = offset + data.len() as u64;
+        let first = member.stretches.partition_point(|part| part.end <= offset);
+        let mut before: u64 =
+            member.stretches[..first].iter().map(|part| part.end - part.start).sum();
+        for part in &member.stretches[first..] {
+            if part.start >= end {
+                break;
+            }
+            let (from, to) = (part.start.max(offset), part.end.min(end));
+            let place = before + from - part.start;
+            self.zeros(place.saturating_sub(member.done))?;
+            self.out.write_all(&data[(from - offset) as usize..(to - offset) as usize])?;
+            member.done = place + to - from;
+            before += part.end - part.start;
+        }
+        self.file = Some(member);
         Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
-        let Some((size, done)) = self.file.take() else { return Ok(()) };
-        self.zeros(size.saturating_sub(done))?;
+        let Some(member) = self.file.take() else { return Ok(()) };
+        self.zeros(member.stored - member.done)?;
+        let size = member.map + member.stored;
         self.zeros(size.next_multiple_of(BLOCK as u64) - size)
     }
 
@@ -156,24 +223,35 @@ impl<W: Write> TarSink<W> {
 }
 
 impl<W: Write> Sink for TarSink<W> {
-    fn take(&mut self, _cx: &mut Cx, batch: &Batch) -> Result<()> {
-        for (at, event) in batch.events.iter().enumerate() {
-            let done = match event {
-                Event::Node { .. } => self.node(batch, at),
-                Event::Xattr { .. } => Ok(()),
-                Event::Link { path, to } => self.link(batch.at(path), batch.at(to)),
-                Event::Data { offset, data } => self.data(*offset, batch.at(data)),
-                Event::End => self.end(),
-            };
-            done.context("writing the archive")?;
-        }
-        Ok(())
+    fn event(&mut self, _cx: &mut Cx, batch: &Batch, at: usize) -> Result<()> {
+        let done = match &batch.events[at] {
+            Event::Node { .. } => self.node(batch, at),
+            Event::Xattr { .. } | Event::Stretches(_) => Ok(()),
+            Event::Link { path, to } => self.link(batch.at(path), batch.at(to)),
+            Event::Data { offset, data } => self.data(*offset, batch.at(data)),
+            // What could not be read of a file is filled with zeros: its length has been told.
+            Event::End | Event::Problem(_) => self.end(),
+        };
+        done.context("writing the archive")
     }
 
-    fn finish(&mut self, _cx: &mut Cx) -> Result<()> {
+    fn abandon(&mut self) {}
+
+    fn is_over(&self, _error: &anyhow::Error) -> bool {
+        true
+    }
+
+    fn finish(&mut self, _cx: &mut Cx, _problems: &mut Problems) -> Result<()> {
         self.zeros(2 * BLOCK as u64)?;
         self.out.flush().context("writing the archive")
     }
+}
+
+/// The stretches of an event: pairs of offset and length.
+fn stretches(pairs: &[u8]) -> Vec<Range<u64>> {
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    let pairs = pairs.chunks_exact(16).map(|pair| (word(&pair[..8]), word(&pair[8..])));
+    pairs.map(|(start, len)| start..start + len).collect()
 }
 
 /// The name of a member: `./` for the root, and a slash behind directories.

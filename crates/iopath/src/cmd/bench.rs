@@ -1,0 +1,115 @@
+//! `bench`: the field's workloads on the host, on an image, on a modelled machine.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use base::Nanos;
+use clap::{Args, Subcommand};
+
+use crate::app::App;
+use crate::bench::{self, Machine, Where};
+use crate::text;
+
+/// Run fs_mark or fio on a directory of the host, on an image, or on a modelled machine
+///
+/// The tools take their own options and print their own output. Options of iopath stand before the
+/// name of the tool.
+#[derive(Args)]
+#[command(after_help = "\
+Where a workload runs:
+  host, host:DIR            the host's file systems; relative paths below DIR (the default)
+  disk.img, disk.img@2:/dir our path on an image or device; all paths lie below /dir
+  sim:PROFILE               a modelled machine with a fresh file system, in virtual time;
+                            also sim:PROFILE?fs=ext3&elevator=cfq&size=16G&seed=7
+fs_mark -d disk.img:/dir is short for --target disk.img and -d /dir.
+
+Examples:
+  iopath bench fs_mark -d /tmp/a -n 100 -s 4096
+  iopath bench fs_mark -S 1 -D 100 -N 1000 -d disk.img:/fs_mark -s 65536 -w 4096
+  iopath bench --target sim:disk-7200 --elevator cfq --stop-after 30s fs_mark -d /a -F
+  iopath bench --target disk.img fio job.fio --bs=16k --output-format=json
+  iopath bench --target sim:flash-nvme fio --name=r --rw=randread --size=64m --direct=1")]
+pub struct Options {
+    /// Where it runs: host, an image, sim:PROFILE
+    #[arg(long, value_name = "WHERE")]
+    target: Option<OsString>,
+    /// File system of a modelled machine: ext2, ext3, ext4
+    #[arg(long, value_name = "TYPE")]
+    fs: Option<String>,
+    /// Elevator of a modelled machine
+    #[arg(long, value_name = "NAME")]
+    elevator: Option<String>,
+    /// Seed of a modelled machine: the same seed gives the same run
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Size of a modelled machine's file system
+    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
+    size: Option<u64>,
+    /// End the run after this time on its clock, e.g. 30s, 500ms
+    #[arg(long, value_name = "TIME", value_parser = bench::parse_time)]
+    stop_after: Option<Nanos>,
+    /// Pass over options that change nothing here, with a warning: strict, lenient
+    #[arg(long, value_name = "MODE", default_value = "strict", hide_default_value = true,
+          value_parser = ["strict", "lenient"])]
+    compat: String,
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Subcommand)]
+enum Tool {
+    /// Files are created, written, made durable and removed
+    #[command(
+        name = "fs_mark",
+        after_help = "\
+The options are those of fs_mark(1); `iopath bench fs_mark -d` tells them all.
+
+Examples:
+  iopath bench fs_mark -d /tmp/a -n 100 -s 4096 -L 5
+  iopath bench fs_mark -S 1 -D 100 -N 1000 -d disk.img:/fs_mark -s 65536 -t 4 -w 4096
+  iopath bench --target sim:array-2010 --fs ext3 fs_mark -d /a -F -s 65536"
+    )]
+    FsMark(Arguments),
+    /// Jobs of reads and writes
+    #[command(after_help = "\
+JOB is a job file of fio(1), or - for standard input; --key=value changes every job of it.
+Without a file --name=.. opens jobs, as for fio. Output: --output=FILE,
+--output-format=normal,json,json+,terse. Others: --minimal, --section=NAME, --parse-only.
+
+Examples:
+  iopath bench fio job.fio
+  iopath bench --target disk.img fio job.fio --runtime=10 --time_based
+  iopath bench --target sim:disk-7200 fio --name=a --rw=randread --size=1g --direct=1")]
+    Fio(Arguments),
+}
+
+#[derive(Args)]
+struct Arguments {
+    /// The tool's own options
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    arguments: Vec<OsString>,
+}
+
+/// Runs `bench`.
+///
+/// # Errors
+/// The place cannot be used, a command line or job file is wrong, output cannot be written.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let machine = Machine {
+        fs: options.fs.clone(),
+        elevator: options.elevator.clone(),
+        seed: options.seed,
+        size: options.size,
+    };
+    let place = options.target.as_deref().map(|target| Where::parse(target, &machine));
+    let place = place.transpose()?;
+    let stop = options.stop_after;
+    match &options.tool {
+        Tool::FsMark(tool) => bench::fs_mark::run(app, place, &machine, stop, &tool.arguments),
+        Tool::Fio(tool) => {
+            let lenient = options.compat == "lenient";
+            bench::fio::run(app, place, &machine, stop, lenient, &tool.arguments)
+        }
+    }
+}

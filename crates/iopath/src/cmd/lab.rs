@@ -1,0 +1,264 @@
+//! `lab`: published tables, repeated in virtual time.
+
+mod run;
+mod write;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use lab::experiment::{Experiment, SeedRange};
+use lab::report::Report;
+use lab::run::{RunRecord, lines};
+use serde_json::{Value, json};
+
+use crate::app::App;
+
+/// Repeat published tables on modelled machines and show ours beside them
+///
+/// An experiment is a file: the document, the machine, the variants, the workloads, the published
+/// table and what must hold. Runs are in virtual time: a seed gives one result. Every figure is
+/// told with the published one, their ratio, calibrated or predicted, inside or outside its band.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  iopath lab list
+  iopath lab run
+  iopath lab run cfq-yield --full --html cfq-yield.html
+  iopath lab run cfq-yield --variant patched --case mixed --seeds 1..3
+  iopath lab run my-experiment.toml --results runs.jsonl --shard 1/8
+  iopath lab merge all.jsonl runs-1.jsonl runs-2.jsonl
+  iopath lab report all.jsonl --html report.html")]
+pub struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Name the experiments
+    List,
+    /// Run experiments: all of them, or those that are named
+    Run(Box<run::Options>),
+    /// Make the report again from files of results
+    Report(ReportOptions),
+    /// Join files of results, in any order
+    Merge(MergeOptions),
+}
+
+/// Where reports go beside standard output.
+#[derive(Args, Clone, Debug, Default)]
+struct Outputs {
+    /// Write the report as JSON, raw samples included
+    #[arg(long = "json-file", value_name = "FILE")]
+    json_file: Option<PathBuf>,
+    /// Write the report as one page for a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the report as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// A template of your own for the page
+    #[arg(long, value_name = "FILE", requires = "html")]
+    template: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct ReportOptions {
+    /// Files of results, or reports in JSON
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The experiment's file, where it is not a built-in one
+    #[arg(long, value_name = "FILE")]
+    experiment: Option<String>,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+#[derive(Args)]
+struct MergeOptions {
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    out: PathBuf,
+    /// Files of results
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// In `lab run .. --json FILE` the option takes a file, where everywhere else it takes none: a word
+/// behind it that ends in `.json` is that file.
+pub fn with_json_file(args: Vec<OsString>) -> Vec<OsString> {
+    let is_lab = args.iter().skip(1).any(|arg| arg == "lab");
+    let mut out: Vec<OsString> = Vec::with_capacity(args.len());
+    for arg in args {
+        let text = arg.to_string_lossy();
+        let after_json = out.last().is_some_and(|last| last == "--json");
+        if is_lab && after_json && text.ends_with(".json") {
+            out.pop();
+            out.push("--json-file".into());
+        } else if is_lab && let Some(file) = text.strip_prefix("--json=") {
+            out.push(format!("--json-file={file}").into());
+            continue;
+        }
+        out.push(arg);
+    }
+    out
+}
+
+/// Runs `lab`.
+///
+/// # Errors
+/// An experiment that is not valid, a run that failed, a file that cannot be read or written.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    match &options.command {
+        Command::List => list(app),
+        Command::Run(options) => run::run(app, options),
+        Command::Report(options) => report(app, options),
+        Command::Merge(options) => merge(app, options),
+    }
+}
+
+fn list(app: &mut App) -> Result<ExitCode> {
+    for name in lab::experiments() {
+        let experiment = Experiment::load(name)?;
+        let document = &experiment.file.document;
+        if app.out.json {
+            app.out.document(&json!({
+                "name": name, "title": document.title, "author": document.author,
+                "date": document.date, "question": experiment.file.question.trim(),
+                "variants": experiment.file.variant.keys().collect::<Vec<_>>(),
+                "cases": experiment.file.case.keys().collect::<Vec<_>>(),
+            }))?;
+            continue;
+        }
+        app.out.line(name)?;
+        app.out.line(format!("  {}, {}, {}", document.title, document.author, document.date))?;
+        let names =
+            |keys: Vec<&String>| keys.iter().map(|key| key.as_str()).collect::<Vec<_>>().join(" ");
+        let variants = names(experiment.file.variant.keys().collect());
+        app.out.line(format!("  variants: {variants}"))?;
+        let cases = names(experiment.file.case.keys().collect());
+        app.out.line(format!("  cases: {cases}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The records of a file of results, or of a report in JSON.
+fn records(path: &std::path::Path) -> Result<Vec<RunRecord>> {
+    let is_report = path.extension().is_some_and(|extension| extension == "json");
+    if !is_report {
+        return Ok(lines::read(path)?);
+    }
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let value: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    let reports = match value {
+        Value::Array(reports) => reports,
+        one => vec![one],
+    };
+    let mut all = Vec::new();
+    for mut report in reports {
+        let runs: Vec<RunRecord> = serde_json::from_value(report["runs"].take())
+            .with_context(|| format!("{}: no report of the lab", path.display()))?;
+        all.extend(runs);
+    }
+    Ok(all)
+}
+
+/// The records by experiment, merged.
+fn by_experiment(files: &[PathBuf]) -> Result<Vec<(String, Vec<RunRecord>)>> {
+    let mut all: Vec<(String, Vec<RunRecord>)> = Vec::new();
+    for file in files {
+        for record in records(file)? {
+            match all.iter_mut().find(|(name, _)| *name == record.experiment) {
+                Some((_, records)) => records.push(record),
+                None => all.push((record.experiment.clone(), vec![record])),
+            }
+        }
+    }
+    all.into_iter().map(|(name, records)| Ok((name, lines::merge(records)?))).collect()
+}
+
+fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
+    let mut reports = Vec::new();
+    for (name, records) in by_experiment(&options.files)? {
+        let experiment = Experiment::load(options.experiment.as_ref().unwrap_or(&name))?;
+        if let Some(record) = records.iter().find(|record| record.digest != experiment.digest) {
+            bail!(
+                "the results are of another text of {name} ({} instead of {}): run it again",
+                record.digest,
+                experiment.digest
+            );
+        }
+        let files: Vec<String> = options.files.iter().map(|f| f.display().to_string()).collect();
+        let command = format!("iopath lab report {}", files.join(" "));
+        reports.push(Report::build(&experiment, records, &command));
+    }
+    write::write(app, &reports, &options.outputs)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn merge(app: &mut App, options: &MergeOptions) -> Result<ExitCode> {
+    let mut text = String::new();
+    let mut count = 0;
+    for (_, records) in by_experiment(&options.files)? {
+        count += records.len();
+        text.extend(records.iter().map(lines::to_line));
+    }
+    let path = options.out.display();
+    std::fs::write(&options.out, text).with_context(|| path.to_string())?;
+    match app.out.json {
+        true => app.out.document(&json!({ "runs": count, "file": path.to_string() }))?,
+        false => app.out.line(format!("{count} runs in {path}"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `i/n`, from 1.
+fn parse_shard(text: &str) -> Result<(usize, usize), String> {
+    let wrong = || format!("`{text}` is no part: write 1/4 to 4/4");
+    let (number, parts) = text.split_once('/').ok_or_else(wrong)?;
+    let (number, parts) =
+        (number.parse().map_err(|_| wrong())?, parts.parse().map_err(|_| wrong())?);
+    if (1..=parts).contains(&number) && parts <= 100_000 {
+        Ok((number, parts))
+    } else {
+        Err(wrong())
+    }
+}
+
+fn parse_seeds(text: &str) -> Result<SeedRange, String> {
+    text.parse()
+}
+
+/// A failure to write, with the path.
+fn cannot(path: &std::path::Path) -> impl Fn(std::io::Error) -> anyhow::Error + '_ {
+    move |error| anyhow!("{}: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(line: &str) -> String {
+        let args = line.split(' ').map(OsString::from).collect();
+        let args = with_json_file(args).into_iter().map(|arg| arg.into_string().unwrap());
+        args.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn json_takes_a_file_in_the_lab_only() {
+        assert_eq!(rewritten("iopath lab run --json a.json"), "iopath lab run --json-file a.json");
+        assert_eq!(rewritten("iopath lab run --json=x x"), "iopath lab run --json-file=x x");
+        assert_eq!(rewritten("iopath lab run --json cfq-yield"), "iopath lab run --json cfq-yield");
+        assert_eq!(rewritten("iopath info --json a.json"), "iopath info --json a.json");
+    }
+
+    #[test]
+    fn parts_are_counted_from_one() {
+        assert_eq!(parse_shard("2/4"), Ok((2, 4)));
+        for wrong in ["0/4", "5/4", "1", "a/b", "1/0", "1/999999"] {
+            assert!(parse_shard(wrong).unwrap_err().contains(wrong));
+        }
+    }
+}

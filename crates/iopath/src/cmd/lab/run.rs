@@ -1,0 +1,200 @@
+//! `lab run`.
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use block::TraceEvent;
+use block::trace::{Format, ProcessNames, write_all};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::experiment::{Experiment, Plan, RunKey, SeedRange, Size};
+use lab::report::Report;
+use lab::run::{Progress, RunError, RunOptions, RunRecord, lines, run_all};
+
+use super::{Outputs, parse_seeds, parse_shard, write};
+use crate::app::App;
+
+/// Runs that were found already done count as nothing in the display.
+#[derive(Args)]
+pub struct Options {
+    /// Experiments by name, or files; all built-in ones where none is named
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Only this variant (several times for several)
+    #[arg(long, value_name = "NAME")]
+    variant: Vec<String>,
+    /// Only this case
+    #[arg(long, value_name = "NAME")]
+    case: Vec<String>,
+    /// Only this file system
+    #[arg(long, value_name = "NAME")]
+    filesystem: Vec<String>,
+    /// Seeds, e.g. 1..5; those of the experiment where it is left out
+    #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
+    seeds: Option<SeedRange>,
+    /// Runs at a time; one for each processor where it is left out
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
+          value_parser = clap::value_parser!(u64).range(0..=4096))]
+    jobs: u64,
+    /// All seeds, all tables, all points of the sweeps
+    #[arg(long)]
+    full: bool,
+    /// No sweeps
+    #[arg(long)]
+    no_sweeps: bool,
+    /// Keep results as JSON lines in this file; runs that are in it already are not done again
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+    /// Only part I of N parts; the results of all parts are joined by `lab merge`
+    #[arg(long, value_name = "I/N", value_parser = parse_shard, requires = "results")]
+    shard: Option<(usize, usize)>,
+    /// Write the events of the first seed of each run into directories below this one
+    #[arg(long, value_name = "DIR")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// Runs `lab run`.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let names: Vec<String> = match options.names.is_empty() {
+        true => lab::experiments().map(str::to_owned).collect(),
+        false => options.names.clone(),
+    };
+    // All are read first: a mistake in the last one should not cost the time of the others.
+    let experiments = names.iter().map(|name| Ok(Experiment::load(name)?));
+    let experiments = experiments.collect::<Result<Vec<_>>>()?;
+    let mut reports = Vec::new();
+    for experiment in &experiments {
+        let records = one(app, experiment, options)?;
+        if options.shard.is_none() {
+            reports.push(Report::build(experiment, records, &command(experiment, options)));
+        }
+    }
+    if options.shard.is_none() {
+        write::write(app, &reports, &options.outputs)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn one(app: &App, experiment: &Experiment, options: &Options) -> Result<Vec<RunRecord>> {
+    let plan = Plan {
+        size: if options.full { Size::Full } else { Size::Quick },
+        seeds: options.seeds,
+        variants: options.variant.clone(),
+        cases: options.case.clone(),
+        filesystems: options.filesystem.clone(),
+        no_sweeps: options.no_sweeps,
+    };
+    let run = RunOptions {
+        plan,
+        jobs: options.jobs as usize,
+        shard: options.shard,
+        trace: options.trace.is_some(),
+    };
+    let (known, file) = match &options.results {
+        Some(path) => results(experiment, path)?,
+        None => (Vec::new(), None),
+    };
+    let shown = std::io::stderr().is_terminal() && !app.options.quiet && !app.out.json;
+    let keeper = Keeper { bar: bar(shown, &experiment.name), file, trace: options.trace.clone() };
+    let records = run_all(experiment, &run, known, &keeper);
+    keeper.bar.finish_and_clear();
+    Ok(records?)
+}
+
+/// What a file of results holds already, and the file to go on with.
+fn results(experiment: &Experiment, path: &Path) -> Result<(Vec<RunRecord>, Option<File>)> {
+    let mut known = Vec::new();
+    if path.exists() {
+        let all = lines::read(path)?;
+        let own = |record: &RunRecord| record.experiment == experiment.name;
+        known = all.into_iter().filter(own).collect::<Vec<_>>();
+        known.retain(|record| record.digest == experiment.digest);
+    }
+    cut_torn_line(path)?;
+    let file = File::options().create(true).append(true).open(path);
+    Ok((known, Some(file.with_context(|| path.display().to_string())?)))
+}
+
+/// A run that was killed may have left half a line: the next one would be appended to it.
+fn cut_torn_line(path: &Path) -> Result<()> {
+    let Ok(text) = std::fs::read(path) else { return Ok(()) };
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    if whole < text.len() {
+        let file = File::options().write(true).open(path)?;
+        file.set_len(whole as u64).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn bar(shown: bool, name: &str) -> ProgressBar {
+    if !shown {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    let template = "{prefix} [{bar:30}] {pos}/{len} simulated s, {msg} [{elapsed}, {eta} left]";
+    let style = ProgressStyle::with_template(template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+    bar.set_prefix(name.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Shows progress, keeps lines and traces.
+struct Keeper {
+    bar: ProgressBar,
+    file: Option<File>,
+    trace: Option<PathBuf>,
+}
+
+impl Progress for Keeper {
+    fn begin(&self, _runs: usize, seconds: f64) {
+        self.bar.set_length(seconds as u64);
+    }
+
+    fn done(&self, record: &RunRecord) -> Result<(), RunError> {
+        self.bar.inc(record.seconds as u64);
+        self.bar.set_message(record.key.to_string());
+        // One write of one line at the end of the file: lines of several threads do not mix.
+        let write = |mut file: &File| file.write_all(lines::to_line(record).as_bytes());
+        let failed = |error: std::io::Error| RunError::Lines(format!("results: {error}"));
+        self.file.as_ref().map_or(Ok(()), write).map_err(failed)
+    }
+
+    fn trace(
+        &self,
+        key: &RunKey,
+        events: &[TraceEvent],
+        names: &ProcessNames,
+    ) -> Result<(), RunError> {
+        let Some(dir) = &self.trace else { return Ok(()) };
+        let name = format!("{}-{}-{}-{}", key.filesystem, key.case, key.variant, key.seed);
+        let formats = [Format::Blktrace, Format::Iolog, Format::Perfetto, Format::Text];
+        let written = write_all(&dir.join(name), &formats, events, names);
+        written.map(drop).map_err(|error| RunError::Lines(format!("trace: {error}")))
+    }
+}
+
+/// The command line that gives the same again.
+fn command(experiment: &Experiment, options: &Options) -> String {
+    let mut line = format!("iopath lab run {}", experiment.source);
+    let lists = [
+        ("--filesystem", &options.filesystem),
+        ("--variant", &options.variant),
+        ("--case", &options.case),
+    ];
+    for (option, values) in lists {
+        values.iter().for_each(|value| line.push_str(&format!(" {option} {value}")));
+    }
+    if let Some(seeds) = options.seeds {
+        line.push_str(&format!(" --seeds {seeds}"));
+    }
+    let flags = [(options.full, " --full"), (options.no_sweeps, " --no-sweeps")];
+    flags.iter().filter(|(set, _)| *set).for_each(|(_, flag)| line.push_str(flag));
+    line
+}

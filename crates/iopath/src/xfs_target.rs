@@ -1,0 +1,109 @@
+//! Targets that hold XFS: mounting them, and what `info` tells of them.
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use cache::{PageCache, PageCacheConfig};
+use serde_json::{Value, json};
+use xfs::format::features::Access;
+use xfs::format::{At, Features, Geometry, RawSuper};
+use xfs::{MountError, MountOptions, Xfs};
+
+use crate::app::App;
+use crate::session::INODES_OF_A_READER;
+use crate::storage::{Storage, uuid_text};
+use crate::target::Target;
+use crate::text;
+
+/// Mounts what is on an open storage.
+///
+/// # Errors
+/// What keeps it from being mounted.
+pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> {
+    let limit = app.options.cache_size.max(1 << 20);
+    let pages = PageCache::new(app.cx.runtime(), PageCacheConfig::with_limit(limit));
+    let options = MountOptions {
+        read_only: !write,
+        buffer_limit_bytes: limit,
+        inode_cache: INODES_OF_A_READER,
+        ..MountOptions::default()
+    };
+    let target = &storage.target;
+    Xfs::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
+        MountError::Corrupt(_) => {
+            anyhow!("{target}: {error}; `iopath check {target}` tells what is damaged")
+        }
+        other => anyhow!("{target}: {other}"),
+    })
+}
+
+/// Prints what mkfs has made.
+///
+/// # Errors
+/// The output is gone.
+pub fn show_made(app: &mut App, target: &Target, report: &xfs::MkfsReport) -> Result<()> {
+    let geometry = &report.geometry;
+    let size = geometry.blocks_count * u64::from(geometry.block_size);
+    if app.out.json {
+        let features = report.features.to_string();
+        return Ok(app.out.document(&json!({
+            "target": target.to_string(),
+            "size": size,
+            "block_size": geometry.block_size,
+            "blocks": geometry.blocks_count,
+            "groups": geometry.ag_count,
+            "log_blocks": geometry.log_blocks,
+            "uuid": uuid_text(&geometry.uuid),
+            "features": features.split(' ').collect::<Vec<_>>(),
+        }))?);
+    }
+    app.out.note(format!(
+        "{target}: {}, {} blocks of {} bytes in {} groups, log of {} blocks, UUID {}",
+        text::size(size),
+        geometry.blocks_count,
+        geometry.block_size,
+        geometry.ag_count,
+        geometry.log_blocks,
+        uuid_text(&geometry.uuid)
+    ));
+    Ok(())
+}
+
+/// What the superblock tells, as keys and values for `info`.
+///
+/// # Errors
+/// The device failed or is too short.
+pub fn xfs_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, Value)>> {
+    let start = storage.start(app, 32 << 10)?;
+    let target = &storage.target;
+    let raw = RawSuper::view(&start).ok_or_else(|| anyhow!("{target}: too short for XFS"))?;
+    let features = Features::new(raw);
+    let (access, reasons) = features.access();
+    let geometry = Geometry::parse(&start, At::Super(0));
+    let access = match (access, &geometry) {
+        (Access::Refused, _) | (_, Err(_)) => "refused",
+        (Access::ReadOnly, _) => "read-only",
+        (Access::ReadWrite, _) => "read-write",
+    };
+    let mut obstacles: Vec<String> = reasons.iter().map(|reason| reason.to_string()).collect();
+    obstacles.extend(geometry.as_ref().err().map(|corrupt| corrupt.to_string()));
+    let shift = u32::from(raw.sb_dirblklog);
+    Ok(vec![
+        ("label", json!(text::escape(raw.label()))),
+        ("uuid", json!(uuid_text(&raw.sb_uuid))),
+        ("block_size", json!(raw.sb_blocksize.get())),
+        ("blocks", json!(raw.sb_dblocks.get())),
+        ("blocks_free", json!(raw.sb_fdblocks.get())),
+        ("inodes", json!(raw.sb_icount.get())),
+        ("inodes_free", json!(raw.sb_ifree.get())),
+        ("inode_size", json!(raw.sb_inodesize.get())),
+        ("sector_size", json!(raw.sb_sectsize.get())),
+        ("directory_block_size", json!(u64::from(raw.sb_blocksize.get()) << shift.min(16))),
+        ("groups", json!(raw.sb_agcount.get())),
+        ("blocks_per_group", json!(raw.sb_agblocks.get())),
+        ("log_blocks", json!(raw.sb_logblocks.get())),
+        ("features", features.to_string().split(' ').map(|name| json!(name)).collect()),
+        ("access", json!(access)),
+        ("obstacles", json!(obstacles)),
+    ])
+}
