@@ -20,6 +20,11 @@ const JUDGES: &[(&str, &str)] = &[
     ("partx", "util-linux"),
     ("valgrind", "valgrind"),
     ("tar", "tar"),
+    ("chromium", "chromium"),
+    ("fs_mark", "fsmark"),
+    ("blkparse", "blktrace"),
+    ("btt", "blktrace"),
+    ("fio", "fio"),
 ];
 
 const FOLDERS: &[&str] = &["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];

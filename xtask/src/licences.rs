@@ -13,6 +13,7 @@ const ALLOWED: &[&str] = &[
     "BSD-3-Clause",
     "ISC",
     "Zlib",
+    "BSL-1.0",
     "0BSD",
     "Unlicense",
     "Unicode-3.0",
