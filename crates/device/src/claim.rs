@@ -13,8 +13,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The locks on an open file: an open-file-description lock, which conflicts with QEMU's and with
-/// ours, and a BSD lock, by which the host can name us. Both go when the file is closed.
-pub(crate) struct Claim;
+/// ours, and a BSD lock, by which the host can name us. Both go when this is dropped, also while a
+/// child that was forked a moment ago still has a copy of the descriptor.
+pub(crate) struct Claim {
+    file: File,
+}
 
 impl Claim {
     /// Locks `file` for us alone where `write`, else shared with other readers. Never waits.
@@ -28,19 +31,28 @@ impl Claim {
             Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => Ok(()),
             _ => Err(OpenError::host(path, "lock", error)),
         };
-        lock_description(file, write).or_else(held)?;
+        let kind = if write { libc::F_WRLCK } else { libc::F_RDLCK };
+        lock_description(file, kind).or_else(held)?;
         let operation = if write {
             rustix::fs::FlockOperation::NonBlockingLockExclusive
         } else {
             rustix::fs::FlockOperation::NonBlockingLockShared
         };
         rustix::fs::flock(file, operation).map_err(std::io::Error::from).or_else(held)?;
-        Ok(Claim)
+        let file = file.try_clone().map_err(|error| OpenError::host(path, "lock", error))?;
+        Ok(Claim { file })
     }
 }
 
-fn lock_description(file: &File, write: bool) -> std::io::Result<()> {
-    let kind = if write { libc::F_WRLCK } else { libc::F_RDLCK };
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Both can only fail where no lock was to be had.
+        let _ = lock_description(&self.file, libc::F_UNLCK);
+        let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
+    }
+}
+
+fn lock_description(file: &File, kind: i32) -> std::io::Result<()> {
     let lock = libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -200,5 +212,23 @@ mod tests {
         assert_eq!(lock_pid(locks, dev, 131), Some(4711));
         assert_eq!(lock_pid(locks, dev, 77), Some(12), "device numbers may differ");
         assert_eq!(lock_pid(locks, dev, 31), None);
+    }
+    #[test]
+    fn a_child_with_a_copy_of_the_descriptor_keeps_no_lock() {
+        let image = tempfile::NamedTempFile::new().expect("a file");
+        let open = || File::options().read(true).write(true).open(image.path()).expect("it opens");
+        let file = open();
+        let claim = Claim::take(image.path(), &file, true).expect("nobody has it");
+        assert!(Claim::take(image.path(), &open(), true).is_err(), "it is ours");
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .stdin(file)
+            .spawn()
+            .expect("sleep is everywhere");
+        drop(claim);
+        let again = Claim::take(image.path(), &open(), true);
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ended");
+        assert!(again.is_ok(), "{:?}", again.err());
     }
 }
