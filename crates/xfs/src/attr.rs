@@ -89,7 +89,12 @@ impl Attrs<'_> {
     }
 
     /// Reads a block of the attribute fork.
-    fn block(&self, cx: &mut Cx, block: u64, kinds: &[Kind]) -> Result<(Kind, Meta), Fault> {
+    fn block(
+        &self,
+        cx: &mut Cx,
+        block: u64,
+        kinds: &'static [Kind],
+    ) -> Result<(Kind, Meta), Fault> {
         let runs = self.inode.extents(cx, Which::Attr, |list| bmap::runs(list, block, 1))?;
         let hole = CorruptKind::AttrHole { block };
         let runs = runs.ok_or_else(|| hole.at(At::Inode(self.inode.ino)))?;

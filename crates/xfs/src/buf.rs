@@ -273,6 +273,19 @@ impl Buf {
         bytes
     }
 
+    /// The whole content as it is now, without a copy where it is in one piece. The caller holds
+    /// the lock.
+    pub(crate) fn page(&self) -> Page {
+        match &*self.memory.lock_irq() {
+            Memory::Mapped(page) => page.clone(),
+            memory => {
+                let mut bytes = Vec::with_capacity(self.bytes);
+                memory.append_to(0, self.bytes, &mut bytes);
+                Page::from_slice(&bytes)
+            }
+        }
+    }
+
     /// Zeroes everything and calls it valid. For blocks that are made new; the caller holds the
     /// lock and logs what it writes.
     pub fn zero(&self) {

@@ -176,6 +176,10 @@ impl<'a> Checker<'a> {
                 self.findings.add(Rule::Feature, At::Super(0), what);
                 Ok(None)
             }
+            Err(fault @ Fault::Answer(_)) => {
+                self.findings.add(Rule::Feature, At::Super(0), fault.to_string());
+                Ok(None)
+            }
         }
     }
 

@@ -126,7 +126,7 @@ impl<'a> Dir<'a> {
         &self,
         cx: &mut Cx,
         offset: u64,
-        kinds: &[Kind],
+        kinds: &'static [Kind],
     ) -> Result<Option<(Kind, Meta)>, Fault> {
         let count = u64::from(self.fs.geometry().dir_blocks());
         let (hole, runs) = self.inode.extents(cx, Which::Data, |list| {
@@ -142,15 +142,20 @@ impl<'a> Dir<'a> {
     }
 
     /// As [`Dir::block`], where a hole is damage.
-    fn block_must(&self, cx: &mut Cx, offset: u64, kinds: &[Kind]) -> Result<(Kind, Meta), Fault> {
+    fn block_must(
+        &self,
+        cx: &mut Cx,
+        offset: u64,
+        kinds: &'static [Kind],
+    ) -> Result<(Kind, Meta), Fault> {
         let kind = CorruptKind::DirHole { block: offset };
         self.block(cx, offset, kinds)?.ok_or_else(|| kind.at(self.at()).into())
     }
 
     /// Reads data block number `index`. None in a hole.
     fn data_block(&self, cx: &mut Cx, index: u64) -> Result<Option<(Kind, Meta)>, Fault> {
-        let kinds = if self.form == Form::Block { [Kind::DirBlock] } else { [Kind::DirData] };
-        self.block(cx, index * u64::from(self.fs.geometry().dir_blocks()), &kinds)
+        let kind = if self.form == Form::Block { Kind::DirBlock } else { Kind::DirData };
+        self.block(cx, index * u64::from(self.fs.geometry().dir_blocks()), kind.alone())
     }
 
     /// Finds a name; `.` and `..` as well. May wait for the device.
@@ -302,7 +307,7 @@ pub(crate) fn read_block(
     ino: Ino,
     offset: u64,
     runs: &[(base::FsBlock, u32)],
-    kinds: &[Kind],
+    kinds: &'static [Kind],
 ) -> Result<(Kind, Meta), Fault> {
     let want = Want { kinds, owner: Some(ino.0), at: At::InodeBlock(ino, offset) };
     reader.read(cx, runs, &want)

@@ -4,6 +4,7 @@ use base::Errno;
 use block::DeviceError;
 use thiserror::Error;
 
+use crate::fault::Fault;
 use crate::format::{Corrupt, Unsupported};
 use crate::log::LogError;
 
@@ -51,6 +52,16 @@ impl XfsError {
 impl From<Errno> for XfsError {
     fn from(errno: Errno) -> XfsError {
         XfsError::Answer(errno)
+    }
+}
+
+impl From<Fault> for XfsError {
+    fn from(fault: Fault) -> XfsError {
+        match fault {
+            Fault::Device(error) => XfsError::Device(error),
+            Fault::Corrupt(corrupt) => XfsError::Corrupt(corrupt),
+            other => XfsError::Answer(other.to_errno()),
+        }
     }
 }
 

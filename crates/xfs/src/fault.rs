@@ -3,6 +3,7 @@
 use base::Errno;
 use block::DeviceError;
 
+use crate::error::XfsError;
 use crate::format::Corrupt;
 
 /// Why a structure could not be read.
@@ -17,6 +18,19 @@ pub enum Fault {
     /// Something that is sound and cannot be read here.
     #[error("{0} is not supported")]
     Unsupported(&'static str),
+    /// Something inside answered this.
+    #[error("{0}")]
+    Answer(Errno),
+}
+
+impl From<XfsError> for Fault {
+    fn from(error: XfsError) -> Fault {
+        match error {
+            XfsError::Device(error) => Fault::Device(error),
+            XfsError::Corrupt(corrupt) => Fault::Corrupt(corrupt),
+            other => Fault::Answer(other.to_errno()),
+        }
+    }
 }
 
 impl Fault {
@@ -26,6 +40,7 @@ impl Fault {
             Fault::Device(error) => error.to_errno(),
             Fault::Corrupt(_) => Errno::EFSCORRUPTED,
             Fault::Unsupported(_) => Errno::EOPNOTSUPP,
+            Fault::Answer(errno) => *errno,
         }
     }
 }

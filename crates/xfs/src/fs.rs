@@ -1,4 +1,4 @@
-//! The face of a mount: [`vfs::FileSystem`]. What would change something answers `EROFS`.
+//! The face of a mount: [`vfs::FileSystem`].
 
 use base::{Errno, Ino};
 use rt::Cx;
@@ -33,8 +33,9 @@ impl FileSystem for Xfs {
         Ok(inode.attr(cx, self.geometry()))
     }
 
-    fn setattr(&self, _cx: &mut Cx, _ino: Ino, _set: &SetAttr) -> Result<Attr, Errno> {
-        Err(Errno::EROFS)
+    fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.set_attr(cx, &inode, set)
     }
 
     fn create(&self, _: &mut Cx, _: Ino, _: &[u8], _: &NewNode) -> Result<Attr, Errno> {
@@ -122,11 +123,13 @@ impl FileSystem for Xfs {
     }
 
     fn fsync(&self, cx: &mut Cx, ino: Ino, _datasync: bool) -> Result<(), Errno> {
-        self.iget(cx, ino).map(drop)
+        let inode = self.iget(cx, ino)?;
+        self.force_inode(cx, &inode)
     }
 
-    fn sync(&self, _cx: &mut Cx) -> Result<(), Errno> {
-        self.check_alive()
+    fn sync(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.check_alive()?;
+        self.force_all(cx)
     }
 
     fn fallocate(&self, _: &mut Cx, _: Ino, _: FallocMode, _: u64, _: u64) -> Result<(), Errno> {
@@ -170,14 +173,14 @@ impl FileSystem for Xfs {
         Ok(self.stat_fs())
     }
 
-    fn unmount(&self, _cx: &mut Cx) -> Result<(), Errno> {
-        self.check_alive()?;
-        self.stop();
-        self.inodes.clear();
-        Ok(())
+    fn unmount(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.unmount_clean(cx)
     }
 
     fn shutdown_hard(&self) {
         self.stop();
+        if let Some(writer) = &self.write {
+            writer.log.die();
+        }
     }
 }

@@ -87,6 +87,24 @@ impl Inodes {
         count_all(cx, &self.space)
     }
 
+    /// Whether an inode is in use, as the tree of its group says. May park.
+    ///
+    /// # Errors
+    /// A tree that is wrong; what the device says.
+    pub fn is_used(&self, cx: &mut Cx, ino: Ino) -> Result<bool> {
+        let sparse = self.space.geometry.features.sparse();
+        let (ag, agino) = self.space.geometry.ino_split(ino);
+        let mut trans = Trans::empty(&self.space.log);
+        let agi = self.lock(cx, &mut trans, ag)?;
+        let mut store = self.tree(&agi, Kind::Inobt);
+        let mut tree = Tree::new(&mut store);
+        let found = tree.find_le(cx, &mut trans, [u64::from(agino), 0, 0])?;
+        let chunk = found.map(|cursor| InodeChunk::read(&tree.record(&cursor), sparse));
+        trans.cancel();
+        let bit = |chunk: InodeChunk| agino.checked_sub(chunk.start).filter(|&bit| bit < 64);
+        Ok(chunk.is_some_and(|chunk| bit(chunk).is_some_and(|bit| chunk.used() >> bit & 1 == 1)))
+    }
+
     /// Takes a free inode, for a directory or for anything else, in `parent`. It is marked as used;
     /// its content is as it was when it was freed. The transaction may roll, before anything but
     /// a chunk of inodes was allocated. May park.

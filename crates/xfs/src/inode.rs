@@ -3,17 +3,22 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Errno, Ino};
+use base::{Errno, Ino, Sector};
 use cache::Mapping;
 use rt::{Cx, RwLock, SpinLock};
 use vfs::{Attr, CachedInode, FileType};
 
 use crate::Xfs;
+use crate::alloc::Space;
+use crate::bmap::edit::MapEdit;
 use crate::bmap::{Fork, Which};
 use crate::fault::Fault;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags, ForkFormat, InodeCore, fork_ranges};
-use crate::format::{At, CorruptKind, Geometry, u32_at};
+use crate::format::{At, CorruptKind, Geometry, Kind, seal, u32_at};
+use crate::inode_item::{InodeFields, InodeItem, InodePlace};
+use crate::meta::buf_maps;
+use crate::trans::Trans;
 
 /// What may change of an inode, under its spin lock.
 #[derive(Debug)]
@@ -22,9 +27,12 @@ pub(crate) struct State {
     pub core: InodeCore,
     /// How many times the inode is open.
     pub opens: u32,
+    /// Its last name went and it was marked as free; what is left waits for write-back.
+    pub freed: bool,
 }
 
-/// Both forks of an inode.
+/// Both forks of an inode, as its core says what they are; whoever changes a fork calls
+/// [`Inode::log`], which brings the core in step.
 #[derive(Debug)]
 pub(crate) struct Forks {
     pub data: Fork,
@@ -53,7 +61,7 @@ impl Forks {
         }
     }
 
-    fn get_mut(&mut self, which: Which) -> &mut Fork {
+    pub fn get_mut(&mut self, which: Which) -> &mut Fork {
         match which {
             Which::Data => &mut self.data,
             Which::Attr => &mut self.attr,
@@ -71,19 +79,25 @@ pub(crate) struct Inode {
     /// The forks; taken below `rwsem`.
     pub forks: RwLock<Forks>,
     pub state: SpinLock<State>,
+    /// What goes to the log, and from there to the disk.
+    pub item: Arc<InodeItem>,
     mapping: OnceLock<Arc<Mapping>>,
     pub referenced: AtomicBool,
 }
 
 impl Inode {
-    fn new(ino: Ino, fs: Weak<Xfs>, forks: Forks, core: InodeCore) -> Arc<Inode> {
+    /// An inode in memory. `item` is that of the inode that had its number before, where that is
+    /// still on its way to the disk.
+    pub fn new(fs: &Xfs, item: Arc<InodeItem>, forks: Forks, core: InodeCore) -> Arc<Inode> {
+        let (ino, fs) = (Ino(item.place().ino), fs.weak.clone());
         Arc::new_cyclic(|weak| Inode {
             ino,
             fs,
             weak: weak.clone(),
             rwsem: RwLock::named("xfs inode rwsem", ()),
             forks: RwLock::named("xfs inode forks", forks),
-            state: SpinLock::named("xfs inode state", State { core, opens: 0 }),
+            state: SpinLock::named("xfs inode state", State { core, opens: 0, freed: false }),
+            item,
             mapping: OnceLock::new(),
             referenced: AtomicBool::new(true),
         })
@@ -108,6 +122,64 @@ impl Inode {
     /// Size in bytes.
     pub fn size(&self, cx: &Cx) -> u64 {
         self.with(cx, |state| state.core.size)
+    }
+
+    /// The inode as it stands on the disk, from core and forks, which are brought in step.
+    pub fn image(&self, cx: &mut Cx, geometry: &Geometry) -> Vec<u8> {
+        let mut image = vec![0; geometry.inode_size as usize];
+        seal::stamp(Kind::Inode, &mut image, &geometry.expect(Sector(0), Some(self.ino.0)));
+        let forks = self.forks.read(cx);
+        let forkoff = self.with(cx, |State { core, .. }| {
+            (core.format, core.extents) = (forks.data.format, forks.data.count);
+            (core.attr_format, core.attr_extents) = (forks.attr.format, forks.attr.count as u32);
+            if core.format == ForkFormat::Local {
+                core.size = forks.data.bytes.len() as u64;
+            }
+            core.emit(&mut image);
+            core.forkoff
+        });
+        let (data, attr) = fork_ranges(forkoff, image.len());
+        for (range, fork) in [(data, &forks.data), (attr, &forks.attr)] {
+            image[range][..fork.bytes.len()].copy_from_slice(&fork.bytes);
+        }
+        image
+    }
+
+    /// Puts the inode as it is now into a transaction; `fields` are the parts that changed. The
+    /// caller holds `rwsem` for writing until the transaction has ended.
+    pub fn log(&self, cx: &mut Cx, trans: &mut Trans, geometry: &Geometry, fields: InodeFields) {
+        self.with(cx, |state| state.core.change_count += 1);
+        let image = self.image(cx, geometry);
+        trans.log_inode(&self.item, &image, fields);
+    }
+
+    /// Changes the map of a fork. The caller holds `rwsem` for writing, and logs the inode
+    /// afterwards. May wait for the device.
+    ///
+    /// # Errors
+    /// The extents cannot be read; what `change` answers.
+    pub fn edit_map<R>(
+        &self,
+        cx: &mut Cx,
+        space: &Space,
+        which: Which,
+        change: impl FnOnce(&mut Cx, &mut MapEdit<'_>) -> crate::Result<R>,
+    ) -> crate::Result<R> {
+        self.extents(cx, which, |_| ())?;
+        let mut forks = self.forks.write(cx);
+        let mut blocks = self.with(cx, |state| state.core.blocks);
+        let geometry = &space.geometry;
+        let mut edit = MapEdit {
+            space,
+            ino: self.ino,
+            which,
+            fork: forks.get_mut(which),
+            blocks: &mut blocks,
+            near: geometry.ino_place(self.ino).0,
+        };
+        let result = change(cx, &mut edit);
+        self.with(cx, |state| state.core.blocks = blocks);
+        result
     }
 
     /// What stat tells.
@@ -193,7 +265,10 @@ impl CachedInode for Inode {
             return false;
         }
         let Some(state) = self.state.try_lock() else { return false };
-        state.opens == 0 && !self.mapping.get().is_some_and(|mapping| mapping.is_dirty())
+        let item = &self.item;
+        state.opens == 0
+            && !self.mapping.get().is_some_and(|mapping| mapping.is_dirty())
+            && (!item.is_dirty() || item.is_stale())
     }
 }
 
@@ -224,11 +299,37 @@ impl Xfs {
     /// damaged, `EIO`.
     pub(crate) fn iget(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
         self.check_alive()?;
-        if let Some(inode) = self.inodes.find(ino) {
-            return Ok(inode);
+        let inode = match self.inodes.find(ino) {
+            Some(inode) => inode,
+            None => self.read_in(cx, ino)?,
+        };
+        match inode.with(cx, |state| state.freed) {
+            true => Err(Errno::ESTALE),
+            false => Ok(inode),
         }
+    }
+
+    /// Brings an inode into the cache.
+    fn read_in(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
         if !self.geometry().ino_valid(ino) {
             return Err(Errno::ESTALE);
+        }
+        loop {
+            let removals = self.inodes.removals(ino);
+            let inode = self.read_inode(cx, ino)?;
+            // Freed while it was read: it is looked at again.
+            if let Some(inode) = self.inodes.insert_unless(inode, removals) {
+                return Ok(inode);
+            }
+        }
+    }
+
+    fn read_inode(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        if let Some(writer) = &self.write {
+            let used = writer.inodes.is_used(cx, ino).map_err(|error| self.fail(error))?;
+            if !used {
+                return Err(Errno::ESTALE);
+            }
         }
         let (slot, core) = match self.reader.read_inode(cx, ino) {
             Err(Fault::Corrupt(corrupt)) if corrupt.kind == CorruptKind::InodeFree => {
@@ -247,6 +348,14 @@ impl Xfs {
             return Err(self.fault(kind.at(At::Inode(ino)).into()));
         }
         let forks = Forks::new(&slot, &core);
-        Ok(self.inodes.insert(Inode::new(ino, self.weak.clone(), forks, core)))
+        Ok(Inode::new(self, self.new_item(ino), forks, core))
+    }
+
+    /// A clean log item for an inode.
+    pub(crate) fn new_item(&self, ino: Ino) -> Arc<InodeItem> {
+        let (first, blocks, offset) = self.geometry().ino_cluster(ino);
+        let run = [(self.geometry().join(first), blocks)];
+        let cluster = buf_maps(self.geometry(), &run)[0];
+        InodeItem::new(InodePlace { ino: ino.0, cluster, offset: offset as u32 })
     }
 }

@@ -48,13 +48,20 @@ mod fs;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod ialloc;
 mod inactive;
+#[allow(dead_code, reason = "the write side of files builds on it")]
 mod inode;
 mod meta;
 mod mount;
+#[allow(dead_code, reason = "the write side of files builds on it")]
+mod reservations;
+mod set_attr;
+#[allow(dead_code, reason = "the write side of files builds on it")]
 mod super_;
 mod symlink;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod tree;
+#[allow(dead_code, reason = "the write side of files builds on it")]
+mod writer;
 
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check};
 pub use mkfs::{MkfsError, MkfsOptions, MkfsReport, mkfs};

@@ -304,6 +304,13 @@ impl Log {
         self.bufs.queue().drain(cx);
     }
 
+    /// Stops everything at once, without waiting: a power cut. Any context.
+    pub(crate) fn die(&self) {
+        self.force_shutdown("shut down hard");
+        self.clear_finisher();
+        self.task.end();
+    }
+
     fn end_task(&self, cx: &mut Cx) {
         self.task.end();
         let handle = self.handle.lock_irq().take();

@@ -1,22 +1,25 @@
 //! Mounting and unmounting.
 //!
-//! The order: superblock, features (refused by name before anything else is read), log (which must
-//! be clean), root directory.
+//! The order: superblock, features (refused by name before anything else is read), log (replayed
+//! where the mount may write, else it must be clean), root directory.
 
 use std::sync::Arc;
 
-use base::{Errno, Sector};
+use base::{Errno, Nanos, Sector};
 use block::{DeviceError, Queue};
-use cache::{BufferCache, BufferConfig, PageCache};
+use cache::PageCache;
 use rt::Cx;
 
-use crate::Xfs;
+use crate::buf::{BufCache, BufCacheConfig};
+use crate::buf_item::walk::Variant;
+use crate::error::XfsError;
 use crate::fault::Fault;
 use crate::format::features::Access;
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
-use crate::log::recovery;
+use crate::log::{LogError, LogOptions, recovery};
 use crate::meta::Reader;
 use crate::super_::Counts;
+use crate::{Xfs, replay};
 
 /// Bytes that are read to find the superblock: the largest sector.
 const SUPER_READ: usize = 32 << 10;
@@ -33,6 +36,25 @@ pub struct MountOptions {
     pub buffer_limit_bytes: u64,
     /// Inodes kept in memory.
     pub inode_cache: usize,
+    /// Bytes of a log record, 32 to 256 KiB (`logbsize`).
+    pub log_record_bytes: u32,
+    /// How buffers become regions of the log.
+    pub buf_item: Variant,
+    /// Each change of names is durable when its call returns (`wsync`).
+    pub wsync: bool,
+    /// After so long without work the log is written out and emptied.
+    pub idle: Nanos,
+}
+
+impl MountOptions {
+    fn log_options(&self) -> LogOptions {
+        LogOptions {
+            variant: self.buf_item,
+            record_bytes: self.log_record_bytes,
+            idle: self.idle,
+            background: true,
+        }
+    }
 }
 
 impl Default for MountOptions {
@@ -42,6 +64,10 @@ impl Default for MountOptions {
             no_replay: false,
             buffer_limit_bytes: 256 << 20,
             inode_cache: 65536,
+            log_record_bytes: LogOptions::default().record_bytes,
+            buf_item: Variant::default(),
+            wsync: false,
+            idle: LogOptions::default().idle,
         }
     }
 }
@@ -67,9 +93,24 @@ pub enum MountError {
     /// The log holds changes that are not on the disk yet.
     #[error("the log needs replay: the file system was not unmounted cleanly")]
     NeedsReplay,
+    /// The log is wrong, or holds what cannot be replayed here.
+    #[error(transparent)]
+    Log(Arc<LogError>),
     /// Something inside answered this.
     #[error("{0}")]
     Errno(Errno),
+}
+
+impl From<XfsError> for MountError {
+    fn from(error: XfsError) -> MountError {
+        match error {
+            XfsError::Device(error) => MountError::Device(error),
+            XfsError::Corrupt(corrupt) => MountError::Corrupt(corrupt),
+            XfsError::Log(error) => MountError::Log(Arc::new(error)),
+            XfsError::Unsupported(feature) => MountError::Unsupported(feature),
+            other => MountError::Errno(other.to_errno()),
+        }
+    }
 }
 
 impl From<Fault> for MountError {
@@ -78,6 +119,7 @@ impl From<Fault> for MountError {
             Fault::Corrupt(corrupt) => MountError::Corrupt(corrupt),
             Fault::Device(error) => MountError::Device(error),
             Fault::Unsupported(what) => MountError::Mode(what),
+            Fault::Answer(errno) => MountError::Errno(errno),
         }
     }
 }
@@ -94,6 +136,7 @@ impl MountError {
                 Errno::EINVAL
             }
             MountError::NeedsReplay => Errno::EROFS,
+            MountError::Log(error) => error.to_errno(),
             MountError::Device(error) => error.to_errno(),
             MountError::Errno(errno) => *errno,
         }
@@ -147,9 +190,8 @@ pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(),
 
 /// The buffers for a file system of this shape.
 pub(crate) fn reader(queue: &Arc<Queue>, geometry: Geometry, limit_bytes: u64) -> Reader {
-    let config =
-        BufferConfig { block_size: geometry.block_size, limit_bytes, ..BufferConfig::default() };
-    Reader { buffers: BufferCache::new(queue.clone(), config), geometry: Arc::new(geometry) }
+    let config = BufCacheConfig { uuid: geometry.meta_uuid, limit_bytes };
+    Reader { bufs: BufCache::new(queue.clone(), config), geometry: Arc::new(geometry) }
 }
 
 impl Xfs {
@@ -165,22 +207,48 @@ impl Xfs {
     ) -> Result<Arc<Xfs>, MountError> {
         let (raw, geometry) = read_super(cx, queue)?;
         check_features(&geometry, options.read_only)?;
-        if !options.read_only {
-            return Err(MountError::Mode("writing to XFS"));
-        }
+        let reader = reader(queue, geometry, options.buffer_limit_bytes);
+        let geometry = &reader.geometry;
         let external = geometry.log_start.0 == 0;
-        if !options.no_replay && !external && !recovery::is_clean(cx, queue, &geometry)? {
+        let mut write = None;
+        if !options.read_only {
+            if queue.info().read_only {
+                return Err(MountError::Errno(Errno::EROFS));
+            }
+            let (bufs, log_options) = (reader.bufs.clone(), options.log_options());
+            write = Some(replay::open(cx, bufs, geometry.clone(), log_options)?.0);
+        } else if !options.no_replay && !external && !recovery::is_clean(cx, queue, geometry)? {
             return Err(MountError::NeedsReplay);
         }
-        let backing = pages.backing(queue.clone(), geometry.block_size);
-        let reader = reader(queue, geometry, options.buffer_limit_bytes);
-        let fs = Xfs::assemble(queue.clone(), reader, backing, Counts::new(&raw), &options);
-        let (ino, root) =
-            (fs.geometry().root_ino, fs.reader.read_inode(cx, fs.geometry().root_ino));
-        let (_, core) = root?;
-        if core.file_type() != 0x4000 {
-            return Err(CorruptKind::InodeMode { mode: core.mode }.at(At::Inode(ino)).into());
+        let root = geometry.root_ino;
+        let found = reader.read_inode(cx, root).map_err(MountError::from).and_then(|(_, core)| {
+            let kind = CorruptKind::InodeMode { mode: core.mode };
+            let is_directory = core.file_type() == 0x4000;
+            if is_directory { Ok(()) } else { Err(kind.at(At::Inode(root)).into()) }
+        });
+        if let Err(error) = found {
+            if let Some(writer) = write {
+                writer.abandon(cx);
+            }
+            return Err(error);
         }
-        Ok(fs)
+        let backing = pages.backing(queue.clone(), geometry.block_size);
+        let parts = (write, Counts::new(&raw));
+        Ok(Xfs::assemble(queue.clone(), reader, backing, parts, &options))
+    }
+
+    /// Writes everything out and leaves the file system clean. May park.
+    ///
+    /// # Errors
+    /// What could not be written; the log has it, or has not, after that.
+    pub(crate) fn unmount_clean(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.check_alive()?;
+        let mut result = Ok(());
+        if let Some(writer) = &self.write {
+            result = writer.finish(cx).map_err(|error| self.fail(error));
+        }
+        self.stop();
+        self.inodes.clear();
+        result
     }
 }

@@ -20,8 +20,10 @@ use crate::ialloc::Inodes;
 use crate::inactive::Inactive;
 use crate::log::recovery::{self, Recovered, RecoveryContext};
 use crate::log::{Log, LogGeometry, LogOptions};
+use crate::reservations;
+use crate::trans::Trans;
 use crate::trans::intent::{Finished, IntentFinisher, Work};
-use crate::trans::{Reservation, Trans};
+use crate::writer::WriteSide;
 
 static SUPER: BufOps =
     BufOps { name: "superblock", kinds: &[Kind::Super], check: None, unmapped: false };
@@ -54,10 +56,31 @@ pub struct Replayed {
 /// share blocks are found out after the log itself was replayed; the log stays dirty then.
 pub fn replay(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Replayed> {
     let geometry = Arc::new(read_super(cx, queue)?);
+    let config = BufCacheConfig { uuid: geometry.meta_uuid, limit_bytes: 256 << 20 };
+    let bufs = BufCache::new(queue.clone(), config);
+    let (writer, replayed) = open(cx, bufs, geometry, LogOptions::default())?;
+    match replayed.was_clean {
+        true => writer.abandon(cx),
+        false => writer.close(cx)?,
+    }
+    Ok(replayed)
+}
+
+/// Recovers the log of a file system that may be written, carries out what it only announced, and
+/// starts it. May park.
+///
+/// # Errors
+/// As [`replay`].
+pub(crate) fn open(
+    cx: &mut Cx,
+    bufs: Arc<BufCache>,
+    geometry: Arc<Geometry>,
+    options: LogOptions,
+) -> Result<(WriteSide, Replayed)> {
     let mut context = RecoveryContext::of(&geometry);
     context.can_finish = &[ItemKind::Efi, ItemKind::Rui];
     let log_geometry = LogGeometry::of(&geometry);
-    let recovered = recovery::recover(cx, queue, log_geometry, &context)?;
+    let recovered = recovery::recover(cx, bufs.queue(), log_geometry, &context)?;
     let mut replayed = Replayed {
         was_clean: recovered.clean,
         transactions: recovered.transactions,
@@ -67,24 +90,18 @@ pub fn replay(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Replayed> {
         intents: recovered.unfinished.len() as u64,
         unlinked: 0,
     };
-    if recovered.clean {
-        return Ok(replayed);
-    }
-    let config = BufCacheConfig { uuid: geometry.meta_uuid, limit_bytes: 256 << 20 };
-    let bufs = BufCache::new(queue.clone(), config);
-    let head = recovered.head;
-    let log = Log::start(cx, bufs, log_geometry, LogOptions::default(), head);
-    let done = complete(cx, &log, geometry, recovered, &mut replayed);
-    // The finisher holds the log.
-    log.clear_finisher();
-    match done {
-        Ok(()) => log.unmount(cx)?,
+    // Recovery wrote past these buffers.
+    bufs.drop_clean();
+    let log = Log::start(cx, bufs, log_geometry, options, recovered.head);
+    match complete(cx, &log, geometry, recovered, &mut replayed) {
+        Ok(writer) => Ok((writer, replayed)),
         Err(error) => {
+            // The finisher holds the log.
+            log.clear_finisher();
             log.abandon(cx);
-            return Err(error);
+            Err(error)
         }
     }
-    Ok(replayed)
 }
 
 /// Carries out what the log only announced.
@@ -94,15 +111,18 @@ fn complete(
     geometry: Arc<Geometry>,
     recovered: Recovered,
     replayed: &mut Replayed,
-) -> Result<()> {
-    let space = Arc::new(Space::open(cx, geometry.clone(), log.clone())?);
+) -> Result<WriteSide> {
+    let space = Arc::new(Space::open(cx, geometry, log.clone())?);
     log.set_finisher(Arc::new(Finisher(space.clone())));
     log.finish_recovered(cx, recovered.unfinished)?;
-    let inodes = Inodes::open(cx, space.clone())?;
-    replayed.unlinked = Inactive::new(&space, &inodes, log).free_all(cx)?;
-    let [count, free] = inodes.count_all(cx)?;
-    let blocks = space.count_free(cx)?;
-    write_super(cx, log, &geometry, [count, free, blocks])
+    let inodes = Arc::new(Inodes::open(cx, space.clone())?);
+    // A clean log has no lists either: an unmount frees what is on them.
+    if !recovered.clean {
+        replayed.unlinked = Inactive::new(&space, &inodes, log).free_all(cx)?;
+        // What was freed leaves the log before its number is used again.
+        log.empty(cx)?;
+    }
+    Ok(WriteSide { log: log.clone(), space, inodes })
 }
 
 /// Frees extents also where nobody knows any more whose they were.
@@ -156,15 +176,21 @@ fn header(geometry: &Geometry, ag: u32, index: u32) -> BufMap {
     BufMap { daddr: geometry.header_sector(ag, index), len: geometry.sector_size / 512 }
 }
 
-/// The counters of the superblock: in a running file system they are written at unmount only.
-fn write_super(cx: &mut Cx, log: &Arc<Log>, geometry: &Geometry, counts: [u64; 3]) -> Result<()> {
-    let mut trans = Trans::alloc(cx, log, Reservation::new(4096))?;
-    let buf = trans.read_buf(cx, &[header(geometry, 0, 0)], &SUPER)?;
+/// Writes the counters of the superblock: in a running file system that is done at unmount only.
+///
+/// # Errors
+/// A group's header that fails a check; what the device says.
+pub(crate) fn write_super(cx: &mut Cx, writer: &WriteSide) -> Result<()> {
+    let WriteSide { log, space, inodes } = writer;
+    let [count, free] = inodes.count_all(cx)?;
+    let blocks = space.count_free(cx)?;
+    let mut trans = Trans::alloc(cx, log, reservations::superblock(&space.geometry))?;
+    let buf = trans.read_buf(cx, &[header(&space.geometry, 0, 0)], &SUPER)?;
     buf.with_mut(|bytes| {
         let raw = RawSuper::view_mut(bytes).expect("a sector holds a superblock");
-        raw.sb_icount.set(counts[0]);
-        raw.sb_ifree.set(counts[1]);
-        raw.sb_fdblocks.set(counts[2]);
+        raw.sb_icount.set(count);
+        raw.sb_ifree.set(free);
+        raw.sb_fdblocks.set(blocks);
     });
     trans.log_buf(&buf, 0, size_of::<RawSuper>() - 1);
     trans.commit(cx)?;

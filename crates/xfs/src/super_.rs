@@ -4,9 +4,14 @@
 //!
 //! From the outside in; whoever holds one may take only those below it.
 //!
-//! 1. `Inode::rwsem` of directories, then of other inodes (several of one kind: by inode number)
-//! 2. `Inode::forks`
-//! 3. spin locks: `Inode::state`, the inode cache; nothing waits under them.
+//! 1. `Xfs::rename`: one directory moves between directories at a time
+//! 2. `Inode::rwsem` of directories, then of other inodes (several of one kind: by inode number)
+//! 3. space in the log: a transaction begins
+//! 4. `Inode::forks`
+//! 5. locks of buffers, in a transaction: AGI before AGF, both by group; then those of trees and
+//!    directories, from the root down
+//! 6. the log's own, see [`crate::log`]
+//! 7. spin locks: `Inode::state`, the inode cache; nothing waits under them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,7 +19,7 @@ use std::sync::{Arc, Weak};
 use base::Errno;
 use block::Queue;
 use cache::Backing;
-use rt::SpinLock;
+use rt::{Mutex, SpinLock};
 use vfs::{InodeCache, StatFs};
 
 use crate::fault::Fault;
@@ -22,8 +27,9 @@ use crate::format::{Geometry, RawSuper};
 use crate::inode::Inode;
 use crate::meta::Reader;
 use crate::mount::MountOptions;
+use crate::writer::WriteSide;
 
-/// A mounted XFS file system, read-only.
+/// A mounted XFS file system.
 ///
 /// Made by [`Xfs::mount`]; used through [`vfs::FileSystem`].
 pub struct Xfs {
@@ -32,11 +38,26 @@ pub struct Xfs {
     pub(crate) reader: Reader,
     pub(crate) backing: Arc<Backing>,
     pub(crate) inodes: InodeCache<Inode>,
+    /// None on a read-only mount.
+    pub(crate) write: Option<WriteSide>,
+    /// Each transaction is durable when its call returns (`wsync`).
+    pub(crate) synchronous: bool,
+    /// Held while a directory moves to another one.
+    pub(crate) rename: Mutex<()>,
     counts: Counts,
     /// What the first damage was, in words.
     first_error: SpinLock<Option<String>>,
     /// Unmounted or shut down: every call answers `EIO`.
     stopped: AtomicBool,
+}
+
+/// Forgotten without an unmount: as after a power cut.
+impl Drop for Xfs {
+    fn drop(&mut self) {
+        if let Some(writer) = &self.write {
+            writer.log.die();
+        }
+    }
 }
 
 /// Counts of the superblock.
@@ -64,7 +85,7 @@ impl Xfs {
         queue: Arc<Queue>,
         reader: Reader,
         backing: Arc<Backing>,
-        counts: Counts,
+        (write, counts): (Option<WriteSide>, Counts),
         options: &MountOptions,
     ) -> Arc<Xfs> {
         Arc::new_cyclic(|weak| Xfs {
@@ -73,6 +94,9 @@ impl Xfs {
             reader,
             backing,
             inodes: InodeCache::new(options.inode_cache),
+            write,
+            synchronous: options.wsync,
+            rename: Mutex::named("xfs rename", ()),
             counts,
             first_error: SpinLock::new(None),
             stopped: AtomicBool::new(false),
@@ -96,9 +120,15 @@ impl Xfs {
 
     /// Takes note of a fault and gives the errno for the caller.
     pub(crate) fn fault(&self, fault: Fault) -> Errno {
-        let errno = fault.to_errno();
-        self.first_error.lock_irq().get_or_insert_with(|| fault.to_string());
-        errno
+        if !matches!(fault, Fault::Answer(_)) {
+            self.note_error(fault.to_string());
+        }
+        fault.to_errno()
+    }
+
+    /// Takes note of an error for [`Xfs::error`].
+    pub(crate) fn note_error(&self, text: String) {
+        self.first_error.lock_irq().get_or_insert(text);
     }
 
     /// Whether the mount still answers.
@@ -114,29 +144,38 @@ impl Xfs {
         !self.stopped.swap(true, Ordering::AcqRel)
     }
 
+    /// The counts as they are now.
+    fn live_counts(&self) -> Counts {
+        let Some(writer) = &self.write else { return self.counts };
+        let [inodes, free_inodes] = writer.inodes.counts();
+        let kept = writer.space.kept_back();
+        let free_blocks = writer.space.available().saturating_sub(kept);
+        Counts { free_blocks, inodes, free_inodes }
+    }
+
     /// State and limits.
     pub(crate) fn stat_fs(&self) -> StatFs {
         let geometry = self.geometry();
+        let counts = self.live_counts();
         let uuid = u128::from_be_bytes(geometry.uuid);
         let log = if geometry.log_start.0 == 0 { 0 } else { u64::from(geometry.log_blocks) };
         // Inodes are made of free blocks, so that every block could become some.
         let per_block = u64::from(geometry.inodes_per_block());
-        let possible = self.counts.free_blocks.saturating_mul(per_block);
+        let possible = counts.free_blocks.saturating_mul(per_block);
         let percent = match geometry.inode_percent_max {
             0 => 100,
             percent => u64::from(percent).min(100),
         };
         let limit = geometry.blocks_count.saturating_mul(per_block) / 100 * percent;
-        let inodes = self.counts.inodes.saturating_add(possible).min(limit);
+        let inodes = counts.inodes.saturating_add(possible).min(limit).max(counts.inodes);
         StatFs {
             block_size: geometry.block_size,
             blocks: geometry.blocks_count.saturating_sub(log),
-            blocks_free: self.counts.free_blocks,
-            blocks_available: self.counts.free_blocks,
-            inodes: inodes.max(self.counts.inodes),
-            inodes_free: inodes.max(self.counts.inodes).saturating_sub(
-                self.counts.inodes - self.counts.free_inodes.min(self.counts.inodes),
-            ),
+            blocks_free: counts.free_blocks,
+            blocks_available: counts.free_blocks,
+            inodes,
+            inodes_free: inodes
+                .saturating_sub(counts.inodes - counts.free_inodes.min(counts.inodes)),
             name_max: 255,
             fsid: (uuid >> 64) as u64 ^ uuid as u64,
         }

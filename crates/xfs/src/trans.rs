@@ -103,12 +103,19 @@ impl Trans {
         let unit = log.wire_bytes(u64::from(reservation.bytes));
         let count = reservation.count.max(1);
         log.reserve(cx, unit * u64::from(count), false)?;
-        Ok(Trans {
+        let mut trans = Trans::empty(log);
+        (trans.unit, trans.units, trans.left) = (unit, count - 1, unit);
+        Ok(trans)
+    }
+
+    /// A transaction that only looks: it has no space in the log. Nothing waits.
+    pub(crate) fn empty(log: &Arc<Log>) -> Trans {
+        Trans {
             id: log.next_transaction(),
             log: log.clone(),
-            unit,
-            units: count - 1,
-            left: unit,
+            unit: 0,
+            units: 0,
+            left: 0,
             bufs: Vec::new(),
             inodes: Vec::new(),
             once: Vec::new(),
@@ -116,7 +123,7 @@ impl Trans {
             freed: Vec::new(),
             highest_group: None,
             ended: false,
-        })
+        }
     }
 
     /// The log it goes to.

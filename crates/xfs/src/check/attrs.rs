@@ -28,8 +28,8 @@ impl Checker<'_> {
         let Some(list) = subject.attr.clone().filter(|list| !list.is_empty()) else {
             return Ok(());
         };
-        let (leaves, rule) = ([Kind::AttrLeaf], Rule::Attribute);
-        let tree = DaTree { ino: subject.ino, extents: &list, count: 1, leaves: &leaves, rule };
+        let (kinds, rule) = (&[Kind::AttrLeaf, Kind::DaNode], Rule::Attribute);
+        let tree = DaTree { ino: subject.ino, extents: &list, count: 1, kinds, rule };
         let mut values = Vec::new();
         self.walk_da(&tree, 0, &mut |checker, (block, _, data)| {
             let at = At::InodeBlock(subject.ino, *block);

@@ -17,7 +17,7 @@ pub(super) struct DaTree<'a> {
     /// File system blocks per block of the tree.
     pub count: u64,
     /// What a leaf may be.
-    pub leaves: &'a [Kind],
+    pub kinds: &'static [Kind],
     /// What findings are about.
     pub rule: Rule,
 }
@@ -53,9 +53,7 @@ impl Checker<'_> {
             self.findings.add(tree.rule, at, "the block is in the tree twice");
             return Ok(None);
         }
-        let mut kinds = tree.leaves.to_vec();
-        kinds.push(Kind::DaNode);
-        let read = self.fork_block(tree.ino, tree.extents, block, tree.count, &kinds)?;
+        let read = self.fork_block(tree.ino, tree.extents, block, tree.count, tree.kinds)?;
         let Some((kind, data)) = read else { return Ok(None) };
         let depth = usize::from(level.unwrap_or(u16::MAX));
         if kind != Kind::DaNode {

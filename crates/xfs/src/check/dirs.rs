@@ -114,14 +114,15 @@ impl Checker<'_> {
         let count = u64::from(geometry.dir_blocks());
         let leaf_space = space_start(&geometry, 1);
         let mut names = Names { complete: true, ..Names::default() };
-        let kinds = if form == Form::Block { [Kind::DirBlock] } else { [Kind::DirData] };
+        let kind = if form == Form::Block { Kind::DirBlock } else { Kind::DirData };
+        let kinds = kind.alone();
         let mut index = 0;
         while let Some(extent) = list.get(list.partition_point(|e| e.end() <= index * count)) {
             index = index.max(extent.offset / count);
             if index * count >= leaf_space {
                 break;
             }
-            let read = self.fork_block(subject.ino, list, index * count, count, &kinds)?;
+            let read = self.fork_block(subject.ino, list, index * count, count, kinds)?;
             match read {
                 Some((kind, data)) => self.data_block(subject, kind, &data, index, &mut names)?,
                 None => names.complete = false,
@@ -222,9 +223,9 @@ impl Checker<'_> {
     ) -> Result<(), DeviceError> {
         let geometry = self.geometry();
         let count = u64::from(geometry.dir_blocks());
-        let leaves = [Kind::DirLeaf1, Kind::DirLeafN];
+        let kinds = &[Kind::DirLeaf1, Kind::DirLeafN, Kind::DaNode];
         let rule = Rule::DirectoryIndex;
-        let tree = DaTree { ino: subject.ino, extents: list, count, leaves: &leaves, rule };
+        let tree = DaTree { ino: subject.ino, extents: list, count, kinds, rule };
         let mut found: Vec<LeafEntry> = Vec::new();
         let mut tail: Option<Vec<u16>> = None;
         let root = space_start(&geometry, 1);

@@ -189,7 +189,7 @@ impl Checker<'_> {
         list: &[Extent],
         offset: u64,
         count: u64,
-        kinds: &[Kind],
+        kinds: &'static [Kind],
     ) -> Result<Option<(Kind, crate::meta::Meta)>, DeviceError> {
         let Some(runs) = runs(list, offset, count) else {
             let rule = if kinds.contains(&Kind::AttrLeaf) || kinds.contains(&Kind::AttrRemote) {

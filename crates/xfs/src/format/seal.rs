@@ -133,6 +133,8 @@ pub struct Expect {
 }
 
 impl Kind {
+    const ALL_REF: &'static [Kind] = &Kind::ALL;
+
     /// Every kind.
     pub const ALL: [Kind; 21] = [
         Kind::Super,
@@ -157,6 +159,12 @@ impl Kind {
         Kind::AttrRemote,
         Kind::Symlink,
     ];
+
+    /// A list of this kind alone.
+    pub fn alone(self) -> &'static [Kind] {
+        let at = self as usize;
+        &Kind::ALL_REF[at..at + 1]
+    }
 
     fn layout(self) -> &'static Layout {
         &LAYOUTS[self as usize]

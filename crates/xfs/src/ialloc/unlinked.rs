@@ -13,7 +13,7 @@ use super::Inodes;
 use crate::buf::{BufMap, INODE_CLUSTER};
 use crate::error::Result;
 use crate::format::ag::UNLINKED_BUCKETS;
-use crate::format::{AgBlock, At, CorruptKind, Kind, NULL32, put_u32, seal};
+use crate::format::{At, CorruptKind, Kind, NULL32, put_u32, seal};
 use crate::trans::Trans;
 
 /// Where an inode holds the next one of its list.
@@ -30,18 +30,12 @@ impl Inodes {
     /// The cluster that holds an inode, and the inode's first byte in it.
     pub fn cluster_of(&self, ino: Ino) -> (BufMap, usize) {
         let geometry = &self.space.geometry;
-        let (place, offset) = geometry.ino_place(ino);
-        let blocks = geometry.chunks.cluster_blocks.max(1);
-        let chunk = geometry.chunks.blocks.max(blocks);
-        // Clusters are counted from the start of their chunk, whose alignment may be smaller.
-        let align = geometry.chunks.align.max(1).min(chunk);
-        let inside = if align.is_multiple_of(blocks) { place.block % blocks } else { 0 };
-        let first = AgBlock { block: place.block - inside, ..place };
+        let (first, blocks, offset) = geometry.ino_cluster(ino);
         let map = BufMap {
             daddr: geometry.ag_sector(first),
             len: blocks * geometry.block_sectors() as u32,
         };
-        (map, inside as usize * geometry.block_size as usize + offset)
+        (map, offset)
     }
 
     /// Stores the next inode of its list in an inode on the device.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use block::{Device, Queue, QueueConfig};
+use cache::{PageCache, PageCacheConfig};
 use device::{Engine, OpenOptions};
 use rt::{Cx, Runtime};
 use testkit::judge;
@@ -13,6 +14,7 @@ use xfs::buf::{BufCache, BufCacheConfig};
 use xfs::format::{At, Geometry};
 use xfs::log::recovery::{Recovered, RecoveryContext, recover};
 use xfs::log::{Log, LogGeometry, LogOptions};
+use xfs::{MountOptions, Xfs};
 
 /// A directory in memory that vanishes at the end.
 pub fn scratch() -> tempfile::TempDir {
@@ -98,6 +100,18 @@ impl Volume {
         assert!(recovered.unfinished.is_empty());
         Log::start(cx, self.bufs(), self.log(), options, recovered.head)
     }
+}
+
+/// Mounts an image file for writing, with everything behind the options.
+pub fn mount_with(cx: &mut Cx, image: &Path, options: MountOptions) -> Arc<Xfs> {
+    let volume = Volume::open(cx, image);
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::default());
+    Xfs::mount(cx, &volume.queue, &pages, options).expect("the image mounts")
+}
+
+/// Mounts an image file for writing.
+pub fn mount(cx: &mut Cx, image: &Path) -> Arc<Xfs> {
+    mount_with(cx, image, MountOptions { read_only: false, ..MountOptions::default() })
 }
 
 /// Runs a test's body in real time.

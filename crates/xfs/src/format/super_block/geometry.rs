@@ -277,6 +277,19 @@ impl Geometry {
         (AgBlock { ag, block: self.agino_block(agino) }, offset as usize)
     }
 
+    /// The cluster of inodes that are read and logged together with this one: its first block, its
+    /// blocks, and where in it the inode lies in bytes.
+    pub fn ino_cluster(&self, ino: Ino) -> (AgBlock, u32, usize) {
+        let (place, offset) = self.ino_place(ino);
+        let blocks = self.chunks.cluster_blocks.max(1);
+        let chunk = self.chunks.blocks.max(blocks);
+        // Clusters are counted from the start of their chunk, whose alignment may be smaller.
+        let align = self.chunks.align.max(1).min(chunk);
+        let inside = if align.is_multiple_of(blocks) { place.block % blocks } else { 0 };
+        let first = AgBlock { block: place.block - inside, ..place };
+        (first, blocks, inside as usize * self.block_size as usize + offset)
+    }
+
     /// The number in its group of the first inode of a block.
     pub fn block_agino(&self, block: u32) -> u32 {
         block << self.inodes_per_block_bits

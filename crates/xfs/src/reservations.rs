@@ -1,0 +1,93 @@
+//! What each transaction may need of the log, by name: bytes of regions with their operation
+//! headers, computed from the file system's shape.
+//!
+//! A block that is changed counts whole, as a bitmap of 128-byte chunks may have every bit set.
+
+use crate::format::Geometry;
+use crate::format::da::DEPTH_MAX;
+use crate::trans::Reservation;
+
+/// Bytes of a region's operation header and of a buffer item's header.
+const ITEM: u32 = 12 + 12 + 64;
+/// Levels that a tree of a group has at the most while the group is no larger than can be.
+const LEVELS: u32 = 5;
+
+/// A buffer of `bytes`.
+fn buf(bytes: u32) -> u32 {
+    // A bitmap with every second bit set gives a header per region.
+    bytes + bytes / 256 * 12 + ITEM
+}
+
+/// A header of a group.
+fn header(geometry: &Geometry) -> u32 {
+    buf(geometry.sector_size)
+}
+
+/// An inode with both forks.
+pub(crate) fn inode(geometry: &Geometry) -> u32 {
+    geometry.inode_size + 128
+}
+
+/// Allocating or freeing `extents` extents of one group: its headers, both trees of free space
+/// and the reverse map, each of which may be split or joined on the way down.
+pub(crate) fn extents(geometry: &Geometry, extents: u32) -> u32 {
+    let trees = if geometry.features.rmapbt() { 3 } else { 2 };
+    let touched = trees * (LEVELS + extents);
+    2 * header(geometry) + touched * buf(geometry.block_size)
+}
+
+/// Changing a fork's map in one place: the tree below the inode.
+pub(crate) fn map(geometry: &Geometry) -> u32 {
+    LEVELS * buf(geometry.block_size)
+}
+
+/// Adding a name to a directory, or taking one out: data block, index from root to leaf with a
+/// split on each level, free block; and the space for new ones.
+pub(crate) fn directory(geometry: &Geometry) -> u32 {
+    let blocks = 3 + u32::from(DEPTH_MAX);
+    blocks * buf(geometry.dir_block_size) + map(geometry) + extents(geometry, 4)
+}
+
+/// The tree of inodes and that of free inodes.
+fn inode_trees(geometry: &Geometry) -> u32 {
+    header(geometry) + 2 * LEVELS * buf(geometry.block_size)
+}
+
+/// Creating a name and its inode: a chunk of inodes first, in a transaction of its own.
+pub(crate) fn create(geometry: &Geometry) -> Reservation {
+    let bytes = inode_trees(geometry) + 2 * inode(geometry) + directory(geometry);
+    Reservation::new(bytes).times(2)
+}
+
+/// A further name for an inode.
+pub(crate) fn link(geometry: &Geometry) -> Reservation {
+    Reservation::new(directory(geometry) + 2 * inode(geometry)).times(2)
+}
+
+/// Taking a name away, perhaps the last one: the inode goes onto a list in its group.
+pub(crate) fn remove(geometry: &Geometry) -> Reservation {
+    let list = header(geometry) + 2 * buf(512);
+    Reservation::new(directory(geometry) + 2 * inode(geometry) + list).times(2)
+}
+
+/// Moving a name over another one.
+pub(crate) fn rename(geometry: &Geometry) -> Reservation {
+    let list = header(geometry) + 2 * buf(512);
+    Reservation::new(2 * directory(geometry) + 5 * inode(geometry) + list).times(2)
+}
+
+/// Changing an inode alone.
+pub(crate) fn set_attr(geometry: &Geometry) -> Reservation {
+    Reservation::new(inode(geometry))
+}
+
+/// The counters of the superblock.
+pub(crate) fn superblock(geometry: &Geometry) -> Reservation {
+    Reservation::new(header(geometry))
+}
+
+/// Taking a few extents out of a fork, or freeing the inode at the end.
+pub(crate) fn inactive(geometry: &Geometry) -> Reservation {
+    let bytes = (map(geometry) + extents(geometry, 4)).max(inode_trees(geometry) + 2 * buf(512));
+    Reservation::new(bytes + inode(geometry)).times(2)
+}

@@ -1,0 +1,50 @@
+//! Changing an inode's attributes.
+
+use std::sync::Arc;
+
+use base::Errno;
+use rt::Cx;
+use vfs::{Attr, SetAttr};
+
+use crate::inode::Inode;
+use crate::inode_item::InodeFields;
+use crate::{Xfs, reservations};
+
+impl Xfs {
+    /// Changes attributes. May park.
+    ///
+    /// # Errors
+    /// See [`vfs::FileSystem::setattr`].
+    pub(crate) fn set_attr(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        set: &SetAttr,
+    ) -> Result<Attr, Errno> {
+        self.writer()?;
+        if set.size.is_some() {
+            inode.kind(cx).check_regular()?;
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let guard = inode.rwsem.write(cx);
+        let done = self.transact(cx, reservations::set_attr(self.geometry()), |cx, trans| {
+            let now = cx.realtime();
+            inode.with(cx, |state| {
+                let core = &mut state.core;
+                if let Some(mode) = set.mode {
+                    core.mode = core.file_type() | mode & 0o7777;
+                }
+                core.uid = set.uid.unwrap_or(core.uid);
+                core.gid = set.gid.unwrap_or(core.gid);
+                core.atime = set.atime.unwrap_or(core.atime);
+                core.mtime = set.mtime.unwrap_or(core.mtime);
+                core.ctime = set.ctime.unwrap_or(now);
+            });
+            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+            Ok(())
+        });
+        drop(guard);
+        done?;
+        Ok(inode.attr(cx, self.geometry()))
+    }
+}
