@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use base::Timespec;
 use base::map::HashMap;
 use rt::{Channel, Cx};
@@ -39,6 +39,19 @@ pub struct Keep {
     pub recursive: bool,
     /// Owners, times, attributes, ACLs and hard links as well (`-a`).
     pub all: bool,
+}
+
+impl Keep {
+    /// Refuses a directory that is not copied without `-r`.
+    ///
+    /// # Errors
+    /// Names `shown`.
+    pub fn check_directory(&self, shown: impl FnOnce() -> String) -> Result<()> {
+        match self.recursive {
+            true => Ok(()),
+            false => bail!("{}: is a directory; give -r or -a to copy it", shown()),
+        }
+    }
 }
 
 /// What a source tells about a node. Times and owner are used with [`Keep::all`] only.

@@ -245,6 +245,8 @@ fn copies_land_where_cp_would_put_them() {
     assert_eq!(fs::read_to_string(lab.path("single")).unwrap(), "hello\n");
     let error = fails(1, &["cp", &tree, &format!("{two}:/")]);
     assert!(error.contains("-r or -a"), "{error}");
+    let error = fails(1, &["cp", &format!("{two}:/"), &lab.text("not made")]);
+    assert!(error.contains("-r or -a") && !lab.path("not made").exists(), "{error}");
     for (from, to) in [("/", "/tree/sub"), ("/tree", "/"), ("/tree", "/tree/sub/new")] {
         let error = fails(1, &["cp", "-a", &format!("{two}:{from}"), &format!("{two}:{to}")]);
         assert!(error.contains("itself") || error.contains("the same"), "{error}");

@@ -182,13 +182,21 @@ fn self_source(
     keep: Keep,
 ) -> Result<Box<dyn Source>> {
     Ok(match side {
-        Side::Host(path) => Box::new(HostSource::new(path.clone(), name, keep)),
+        Side::Host(path) => {
+            if path.is_dir() && !path.is_symlink() {
+                keep.check_directory(|| path.display().to_string())?;
+            }
+            Box::new(HostSource::new(path.clone(), name, keep))
+        }
         Side::Image(place) => {
             let index = mounts.open(app, &place.target, false)?;
             let session = &mounts.sessions[index];
             let follow = place.path.ends_with(b"/");
             let root = session.find(app, &place.path, follow)?;
             let shown = session.place(&place.path);
+            if root.is_dir() {
+                keep.check_directory(|| shown.clone())?;
+            }
             Box::new(ImageSource::new(session.fs.clone(), root, shown, name, keep))
         }
         Side::Archive(path) => {

@@ -99,8 +99,8 @@ impl HostSource {
         let Some(kind) = FileType::from_mode(stat.st_mode) else {
             bail!("{}: unknown file type {:#o}", self.shown(), stat.st_mode);
         };
-        if kind == FileType::Directory && !self.keep.recursive {
-            bail!("{}: is a directory; give -r or -a to copy it", self.shown());
+        if kind == FileType::Directory {
+            self.keep.check_directory(|| self.shown())?;
         }
         let linked = self.keep.all && stat.st_nlink > 1 && kind != FileType::Directory;
         if linked && let Some(first) = self.links.seen(stat.st_dev, stat.st_ino, &self.path) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use base::{Errno, Ino};
 use rt::Cx;
 use vfs::{Attr, FileRead, FileSystem, FileType, SeekWhence};
@@ -60,8 +60,8 @@ impl ImageSource {
     }
 
     fn node(&mut self, cx: &mut Cx, attr: &Attr, out: &mut Outbox) -> Result<()> {
-        if attr.is_dir() && !self.keep.recursive {
-            bail!("{}: is a directory; give -r or -a to copy it", self.shown());
+        if attr.is_dir() {
+            self.keep.check_directory(|| self.shown())?;
         }
         let linked = self.keep.all && attr.nlink > 1 && !attr.is_dir();
         if linked && let Some(first) = self.links.seen(0, attr.ino.0, &self.path) {
