@@ -25,6 +25,6 @@ pub mod unit;
 pub use errno::Errno;
 pub use hash::EventHash;
 pub use page::Page;
-pub use range::RangeSet;
+pub use range::{RangeSet, RangeSet64};
 pub use rng::Rng;
 pub use unit::{FsBlock, Ino, Nanos, Sector, Timespec};

@@ -1,36 +1,48 @@
-//! Sets of half-open ranges of `u32`, for the parts of a folio that are valid or dirty.
+//! Sets of half-open ranges of numbers: the parts of a folio that are valid or dirty, blocks of a
+//! file.
 //!
 //! Nearly every folio has no range or one, so those two cases hold no memory on the heap.
 
 use std::ops::Range;
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-enum Repr {
+enum Repr<T> {
     #[default]
     Empty,
-    One(u32, u32),
+    One(T, T),
     /// Two or more ranges, sorted, with a gap between neighbours.
-    Many(Vec<(u32, u32)>),
+    Many(Vec<(T, T)>),
 }
 
 /// A set of numbers, kept as sorted ranges that neither overlap nor touch.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct RangeSet(Repr);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranges<T>(Repr<T>);
 
-impl RangeSet {
+/// Numbers of 32 bits.
+pub type RangeSet = Ranges<u32>;
+/// Numbers of 64 bits.
+pub type RangeSet64 = Ranges<u64>;
+
+impl<T> Default for Ranges<T> {
+    fn default() -> Ranges<T> {
+        Ranges(Repr::Empty)
+    }
+}
+
+impl<T: Copy + Ord + Into<u64>> Ranges<T> {
     /// The empty set.
-    pub const fn new() -> RangeSet {
-        RangeSet(Repr::Empty)
+    pub const fn new() -> Ranges<T> {
+        Ranges(Repr::Empty)
     }
 
     /// The set of the one range `range`; empty where the range is.
-    pub fn from_range(range: Range<u32>) -> RangeSet {
-        let mut set = RangeSet::new();
+    pub fn from_range(range: Range<T>) -> Ranges<T> {
+        let mut set = Ranges::new();
         set.insert(range);
         set
     }
 
-    fn slice(&self) -> &[(u32, u32)] {
+    fn slice(&self) -> &[(T, T)] {
         match &self.0 {
             Repr::Empty => &[],
             Repr::One(..) => unreachable!("callers handle one range themselves"),
@@ -60,11 +72,11 @@ impl RangeSet {
 
     /// How many numbers the set holds.
     pub fn len(&self) -> u64 {
-        self.iter().map(|range| (range.end - range.start) as u64).sum()
+        self.iter().map(|range| range.end.into() - range.start.into()).sum()
     }
 
     /// Adds `range`; ranges that touch become one.
-    pub fn insert(&mut self, range: Range<u32>) {
+    pub fn insert(&mut self, range: Range<T>) {
         let (start, end) = (range.start, range.end);
         if start >= end {
             return;
@@ -97,7 +109,7 @@ impl RangeSet {
     }
 
     /// Takes every number of `range` out of the set.
-    pub fn remove(&mut self, range: Range<u32>) {
+    pub fn remove(&mut self, range: Range<T>) {
         let (start, end) = (range.start, range.end);
         if start >= end || !self.intersects(range) {
             return;
@@ -125,13 +137,20 @@ impl RangeSet {
     }
 
     /// True where `value` is in the set.
-    pub fn contains(&self, value: u32) -> bool {
-        self.covers(value..value.saturating_add(1))
+    pub fn contains(&self, value: T) -> bool {
+        match &self.0 {
+            Repr::Empty => false,
+            Repr::One(a, b) => *a <= value && value < *b,
+            Repr::Many(ranges) => {
+                let at = ranges.partition_point(|&(_, b)| b <= value);
+                ranges.get(at).is_some_and(|&(a, _)| a <= value)
+            }
+        }
     }
 
     /// True where every number of `range` is in the set; an empty range always is.
     #[inline]
-    pub fn covers(&self, range: Range<u32>) -> bool {
+    pub fn covers(&self, range: Range<T>) -> bool {
         if range.start >= range.end {
             return true;
         }
@@ -147,7 +166,7 @@ impl RangeSet {
 
     /// True where at least one number of `range` is in the set.
     #[inline]
-    pub fn intersects(&self, range: Range<u32>) -> bool {
+    pub fn intersects(&self, range: Range<T>) -> bool {
         if range.start >= range.end {
             return false;
         }
@@ -162,7 +181,7 @@ impl RangeSet {
     }
 
     /// The ranges in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Range<T>> + '_ {
         let one = match self.0 {
             Repr::One(a, b) => Some((a, b)),
             _ => None,
@@ -172,14 +191,14 @@ impl RangeSet {
     }
 
     /// The parts of `range` that are in the set, in ascending order.
-    pub fn within(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
+    pub fn within(&self, range: Range<T>) -> impl Iterator<Item = Range<T>> + '_ {
         self.iter()
             .map(move |part| part.start.max(range.start)..part.end.min(range.end))
             .filter(|part| part.start < part.end)
     }
 
     /// The parts of `range` that are not in the set, in ascending order.
-    pub fn gaps(&self, range: Range<u32>) -> Vec<Range<u32>> {
+    pub fn gaps(&self, range: Range<T>) -> Vec<Range<T>> {
         let mut gaps = Vec::new();
         let mut at = range.start;
         for part in self.within(range.clone()) {

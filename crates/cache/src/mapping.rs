@@ -137,6 +137,12 @@ pub trait MappingOps: Send + Sync {
         mapping: &Arc<Mapping>,
         wb: &mut WritebackControl<'_>,
     ) -> Result<(), Errno>;
+
+    /// Told when a write of `range`, whole blocks that [`Mapping::write_extent`] took out, is
+    /// complete, before anybody who waits for it goes on. Event context: must not wait.
+    fn write_end(&self, mapping: &Mapping, range: Range<u64>, result: Result<(), Errno>) {
+        let _ = (mapping, range, result);
+    }
 }
 
 /// The latest write error of a mapping or a backing, so that everybody learns of it once (Linux:

@@ -41,6 +41,7 @@ pub(crate) use rmap::Owner;
 struct Summary {
     free: AtomicU32,
     longest: AtomicU32,
+    /// Blocks that files never get, those of the AGFL and of the trees included.
     kept: AtomicU32,
 }
 
@@ -122,14 +123,15 @@ impl Space {
         self.available.fetch_add(blocks as i64, Ordering::Relaxed);
     }
 
-    /// Blocks that files never get: what the trees of the groups may still grow by.
+    /// Blocks that count as available and that files never get: what the trees of the groups have
+    /// and may still grow by.
     pub fn kept_back(&self) -> u64 {
         self.groups.iter().map(|group| u64::from(group.kept.load(Ordering::Relaxed))).sum()
     }
 
-    /// Blocks of a group that files never get, so that its trees can grow: room for a reverse map
-    /// of a hundredth of the group, for reference counts of one extent in every few blocks, for the
-    /// free inode tree, and for the AGFL; without what these trees have already.
+    /// Free blocks of a group that files never get, so that its trees can grow: room for a reverse
+    /// map of a hundredth of the group, for reference counts of one extent in every few blocks, for
+    /// the free inode tree, and for the AGFL; without what these have already.
     fn reserve_of(&self, agf: &Agf) -> u32 {
         let features = self.geometry.features;
         let length = self.geometry.ag_length(agf.ag);
@@ -145,15 +147,16 @@ impl Space {
         if features.finobt() {
             kept += length / 2000;
         }
-        kept + 2 * agf.list_need(features)
+        kept + (2 * agf.list_need(features)).saturating_sub(agf.list_len())
     }
 
     fn note(&self, agf: &Agf) {
         let (free, longest) = agf.with(|raw| (raw.agf_freeblks.get(), raw.agf_longest.get()));
+        let in_use = agf.with(|raw| raw.agf_flcount.get() + raw.agf_btreeblks.get());
         let group = &self.groups[agf.ag as usize];
         group.free.store(free, Ordering::Relaxed);
         group.longest.store(longest, Ordering::Relaxed);
-        group.kept.store(self.reserve_of(agf), Ordering::Relaxed);
+        group.kept.store(self.reserve_of(agf) + in_use, Ordering::Relaxed);
     }
 
     /// Free blocks of a group, as its AGF last said.
@@ -184,7 +187,9 @@ impl Space {
     /// piece. The blocks were reserved by the caller. May park.
     ///
     /// # Errors
-    /// [`XfsError::NoSpace`] where no group has the least that is wanted; what the device says.
+    /// [`XfsError::NoSpace`] where no group has the least that is wanted; what the device says. The
+    /// transaction may have filled the AGFL of a group then: it is to be committed, and another one
+    /// can look into the groups before that.
     pub fn allocate(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<Allocated> {
         let lowest = trans.highest_group().unwrap_or(0);
         let groups = self.order(want, lowest);
@@ -195,6 +200,9 @@ impl Space {
             for &ag in &groups {
                 let longest = self.groups[ag as usize].longest.load(Ordering::Relaxed);
                 if longest < least && round == 0 && !want.this_group {
+                    continue;
+                }
+                if !want.this_group && is_below(trans, ag) {
                     continue;
                 }
                 match self.allocate_in(cx, trans, ag, want, least)? {
@@ -235,6 +243,11 @@ impl Space {
     /// As [`Space::free`]; work of another kind.
     pub fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
         match *work {
+            Work::Free { start, .. } | Work::Rmap { start, .. }
+                if is_below(trans, self.split(FsBlock(start)).ag) =>
+            {
+                return Ok(Finished::Again(*work));
+            }
             Work::Free { start, len, owner } => {
                 let place = self.checked(start, len)?;
                 let owner = owner.map(|(owner, offset, _)| Owner { owner, offset });
@@ -268,12 +281,17 @@ impl Space {
         want: &Want,
         least: u32,
     ) -> Result<pick::Found> {
+        let mark = trans.mark();
         let agf = self.lock(cx, trans, ag)?;
         if !self.fill_list(cx, trans, &agf)? {
+            trans.release_since(mark);
             return Ok(pick::Found::Nothing);
         }
         let found = self.pick(cx, trans, &agf, want, least)?;
-        let pick::Found::At(taken) = found else { return Ok(found) };
+        let pick::Found::At(taken) = found else {
+            trans.release_since(mark);
+            return Ok(found);
+        };
         self.carve(cx, trans, &agf, taken.place.block, taken.len)?;
         if let Some(owner) = want.owner {
             self.map(cx, trans, &agf, owner.record(taken.place.block, taken.len))?;
@@ -375,6 +393,11 @@ impl Space {
     pub fn split(&self, block: FsBlock) -> AgBlock {
         self.geometry.split(block)
     }
+}
+
+/// True where a transaction may no longer wait for the header of a group: it has a higher one.
+fn is_below(trans: &Trans, ag: u32) -> bool {
+    trans.highest_group().is_some_and(|highest| ag < highest)
 }
 
 /// Free space and the reverse map; the maps of files and reference counts have owners of their own.

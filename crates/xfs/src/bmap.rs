@@ -4,6 +4,10 @@
 //! is first looked into, as in Linux.
 
 #[allow(dead_code, reason = "the write side of files builds on it")]
+pub(crate) mod blocks;
+#[cfg(test)]
+mod blocks_tests;
+#[allow(dead_code, reason = "the write side of files builds on it")]
 pub(crate) mod edit;
 #[cfg(test)]
 mod edit_tests;

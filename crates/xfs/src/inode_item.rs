@@ -7,8 +7,9 @@
 //! Source: "XFS Algorithms and Data Structures", chapter on the journaling log; `xfs_logprint -i`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rt::SpinLock;
+use rt::{Cx, Semaphore, SpinLock};
 
 use crate::buf::{Buf, BufMap};
 use crate::format::{Kind, seal};
@@ -71,6 +72,10 @@ struct InodeState {
 /// The log item of an inode. One for each inode in memory, kept while it is dirty.
 pub struct InodeItem {
     place: InodePlace,
+    /// Held by a transaction that changes the inode; see [`crate::trans::Trans::join_inode`].
+    lock: Semaphore,
+    /// Number of that transaction; 0 for none.
+    owner: AtomicU64,
     state: SpinLock<InodeState>,
     core: ItemCore,
 }
@@ -81,7 +86,24 @@ impl InodeItem {
         let fields = InodeFields::empty();
         let state = InodeState { image: Vec::new(), fields, flushing: fields, stale: false };
         let state = SpinLock::named("xfs inode item", state);
-        Arc::new(InodeItem { place, state, core: ItemCore::new() })
+        let (lock, owner) = (Semaphore::named("xfs inode", 1), AtomicU64::new(0));
+        Arc::new(InodeItem { place, lock, owner, state, core: ItemCore::new() })
+    }
+
+    /// Takes the inode for a transaction. May park.
+    pub(crate) fn lock(&self, cx: &mut Cx, transaction: u64) {
+        self.lock.acquire(cx);
+        self.owner.store(transaction, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unlock(&self) {
+        self.owner.store(0, Ordering::Relaxed);
+        self.lock.release(1);
+    }
+
+    /// The transaction that has taken the inode; 0 for none.
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner.load(Ordering::Relaxed)
     }
 
     /// Where the inode lives.

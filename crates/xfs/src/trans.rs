@@ -71,6 +71,13 @@ struct Changed {
     fields: InodeFields,
 }
 
+/// A place in the life of a transaction.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    bufs: usize,
+    highest_group: Option<u32>,
+}
+
 /// A running transaction.
 #[must_use = "a transaction ends with commit or cancel"]
 pub struct Trans {
@@ -84,6 +91,8 @@ pub struct Trans {
     left: u64,
     bufs: Vec<Joined>,
     inodes: Vec<Changed>,
+    /// Inodes that it has taken for itself until it ends.
+    locked: Vec<Arc<InodeItem>>,
     /// Intents, done items and the like, in order, with the place among the buffers.
     once: Vec<Arc<IntentItem>>,
     deferred: VecDeque<Work>,
@@ -118,6 +127,7 @@ impl Trans {
             left: 0,
             bufs: Vec::new(),
             inodes: Vec::new(),
+            locked: Vec::new(),
             once: Vec::new(),
             deferred: VecDeque::new(),
             freed: Vec::new(),
@@ -203,6 +213,21 @@ impl Trans {
         }
     }
 
+    /// Which buffers it has locked so far, for [`Trans::release_since`].
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { bufs: self.bufs.len(), highest_group: self.highest_group }
+    }
+
+    /// Unlocks the buffers that were locked since the mark, if it has changed none of them: a group
+    /// that has nothing to give is left alone by then.
+    pub(crate) fn release_since(&mut self, mark: Mark) {
+        if self.bufs.len() > mark.bufs && self.bufs[mark.bufs..].iter().all(|joined| !joined.dirty)
+        {
+            self.bufs.drain(mark.bufs..).for_each(|joined| joined.buf.unlock());
+            self.highest_group = mark.highest_group;
+        }
+    }
+
     /// Notes that it has freed an extent: nobody may write there before the checkpoint is on the
     /// device.
     pub(crate) fn free_busy(&mut self, place: AgBlock, len: u32) {
@@ -285,6 +310,17 @@ impl Trans {
         let mut item = buf.item.lock_irq();
         if !item.is_dirty() {
             item.flags.insert(BufItemFlags::ORDERED);
+        }
+    }
+
+    /// Takes an inode for this transaction, until it ends: before anything of it is changed and
+    /// before any buffer is locked, several of them in the order of their numbers. Write-back of a
+    /// file's content runs without the inode's `rwsem`: this keeps it from logging an image with
+    /// half of this transaction's changes, and the other way round. May park.
+    pub fn join_inode(&mut self, cx: &mut Cx, item: &Arc<InodeItem>) {
+        if item.owner() != self.id {
+            item.lock(cx, self.id);
+            self.locked.push(item.clone());
         }
     }
 
@@ -386,6 +422,7 @@ impl Trans {
             joined.buf.unlock();
         }
         self.inodes.clear();
+        self.locked.drain(..).for_each(|item| item.unlock());
         let unused = self.left + self.unit * u64::from(self.units);
         self.log.grant.give_back(unused);
         (self.left, self.units) = (0, 0);

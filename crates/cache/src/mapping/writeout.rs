@@ -349,6 +349,10 @@ impl Mapping {
     /// The write of `range` is complete.
     pub(super) fn finish_write(self: Arc<Self>, range: Range<u64>, result: Result<(), Errno>) {
         let (cache, serial) = (self.cache().clone(), self.serial());
+        let ops = self.ops();
+        if let Ok(ops) = &ops {
+            ops.write_end(&self, range.clone(), result);
+        }
         {
             let mut state = self.state.lock_irq();
             state.writes.remove(&range);
@@ -360,7 +364,7 @@ impl Mapping {
         }
         cache.writeback.fetch_sub(range.end - range.start, Ordering::Relaxed);
         // Before those who wait may tear everything down.
-        drop(self);
+        drop((ops, self));
         cache.folio_wait(serial, u64::MAX).wake_all();
         cache.note_progress();
     }

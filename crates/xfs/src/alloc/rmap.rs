@@ -102,6 +102,11 @@ pub(crate) fn work_flags(owner: Owner, map: bool) -> u32 {
         | flag(RMAP_UNWRITTEN, op::UNWRITTEN)
 }
 
+/// The flags of deferred work after which blocks are as `owner` says, written or unwritten.
+pub(crate) fn convert_flags(owner: Owner) -> u32 {
+    work_flags(owner, true) & !op::MASK | op::CONVERT
+}
+
 fn bytes(record: &Rmap) -> [u8; 24] {
     let mut data = [0; 24];
     record.write(&mut data);
@@ -223,10 +228,10 @@ impl Space {
             op::MAP | op::MAP_SHARED | op::ALLOC => self.map(cx, trans, agf, record),
             op::UNMAP | op::UNMAP_SHARED | op::FREE => self.unmap(cx, trans, agf, record),
             op::CONVERT | op::CONVERT_SHARED => {
-                // The flags tell how it was.
-                let new = Rmap { offset: record.offset ^ RMAP_UNWRITTEN, ..record };
-                self.unmap(cx, trans, agf, record)?;
-                self.map(cx, trans, agf, new)
+                // The flags tell how it shall be.
+                let old = Rmap { offset: record.offset ^ RMAP_UNWRITTEN, ..record };
+                self.unmap(cx, trans, agf, old)?;
+                self.map(cx, trans, agf, record)
             }
             _ => Err(Tree::new(&mut self.rmap_tree(agf)).broken("an operation is not known")),
         }

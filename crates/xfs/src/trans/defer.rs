@@ -66,6 +66,13 @@ impl Trans {
                 _ => groups.push(vec![work]),
             }
         }
+        for group in &mut groups {
+            // One transaction frees those that follow each other in the order of the groups.
+            group.sort_by_key(|work| match *work {
+                Work::Free { start, .. } => start,
+                _ => 0,
+            });
+        }
         groups.into_iter().map(|group| self.log_intent(group)).collect()
     }
 

@@ -1,0 +1,157 @@
+//! Blocks for the content of a file: taken, marked as written, given back.
+//!
+//! Blocks are taken in the *unwritten* state, in which they read as zeros, and become written when
+//! the content is on the device; so no crash shows what was on the disk before.
+
+use base::Ino;
+use rt::Cx;
+
+use super::Fork;
+use super::edit::MapEdit;
+use crate::alloc::{Owner, Want, rmap};
+use crate::error::Result;
+use crate::format::btree::{MapRoot, Shape};
+use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
+use crate::format::inode::ForkFormat;
+use crate::format::{AgBlock, At, Geometry, Kind};
+use crate::trans::Trans;
+use crate::trans::intent::Work;
+
+/// Extents that one transaction gives back at the most, and runs that it marks as written.
+pub(crate) const EXTENTS_AT_ONCE: usize = 4;
+
+/// The data fork of a file whose blocks are changed in a transaction.
+pub(crate) struct FileBlocks<'a, 'b> {
+    /// The data fork.
+    pub edit: &'a mut MapEdit<'b>,
+}
+
+impl FileBlocks<'_, '_> {
+    fn extents(&self) -> &[Extent] {
+        self.edit.fork.extents.as_deref().expect("the extents were read")
+    }
+
+    /// Where a block of the file would best lie: behind the block before it, else in the group of
+    /// its inode.
+    fn goal(&self, offset: u64) -> AgBlock {
+        let geometry = &self.edit.space.geometry;
+        let before = self.extents().partition_point(|extent| extent.end() <= offset);
+        let Some(last) = before.checked_sub(1).map(|index| self.extents()[index]) else {
+            return AgBlock { block: 0, ..self.edit.near };
+        };
+        let place = geometry.split(last.start);
+        let behind = u64::from(place.block) + offset - last.offset;
+        let whole = u64::from(geometry.ag_length(place.ag));
+        let block = if behind < whole { behind as u32 } else { place.block + last.count };
+        AgBlock { ag: place.ag, block: block.min(whole as u32 - 1) }
+    }
+
+    /// Takes blocks for `offset` and those behind it, at most `most`, as many as lie together. The
+    /// caller has set them aside ([`Space::reserve`](crate::alloc::Space::reserve)), and the file
+    /// has none there. May park.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace): as
+    /// [`Space::allocate`](crate::alloc::Space::allocate); what the device says.
+    pub fn allocate(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        offset: u64,
+        most: u64,
+    ) -> Result<Extent> {
+        let unwritten = true;
+        let want = Want {
+            goal: self.goal(offset),
+            blocks: (1, most.clamp(1, COUNT_MAX) as u32),
+            align: 1,
+            this_group: false,
+            owner: Some(Owner::fork(self.edit.ino.0, false, offset, unwritten)),
+            metadata: false,
+        };
+        let space = self.edit.space;
+        let found = space.allocate(cx, trans, &want)?;
+        let start = space.geometry.join(found.place);
+        let extent = Extent { offset, start, count: found.len, unwritten };
+        self.edit.add(cx, trans, extent)?;
+        *self.edit.blocks += u64::from(extent.count);
+        Ok(extent)
+    }
+
+    /// Marks what is unwritten of a range as written. True where something was. May park.
+    ///
+    /// # Errors
+    /// Where the map cannot grow; what the device says.
+    pub fn convert(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (offset, end): (u64, u64),
+    ) -> Result<bool> {
+        let changed = self.edit.convert(cx, trans, (offset, end - offset), false)?;
+        if self.edit.space.geometry.features.rmapbt() {
+            for extent in &changed {
+                let owner = Owner::fork(self.edit.ino.0, false, extent.offset, false);
+                trans.defer(Work::Rmap {
+                    flags: rmap::convert_flags(owner),
+                    owner: owner.owner,
+                    start: extent.start.0,
+                    offset: extent.offset,
+                    len: extent.count,
+                });
+            }
+        }
+        Ok(!changed.is_empty())
+    }
+
+    /// Gives back the last few extents of `from..end`. True where there are more. May park.
+    ///
+    /// # Errors
+    /// Where the map cannot be changed; what the device says.
+    pub fn unmap_last(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (from, end): (u64, u64),
+    ) -> Result<bool> {
+        let first = self.extents().partition_point(|extent| extent.end() <= from);
+        let last = self.extents().partition_point(|extent| extent.offset < end);
+        if first >= last {
+            return Ok(false);
+        }
+        let cut = last.saturating_sub(EXTENTS_AT_ONCE).max(first);
+        let start = self.extents()[cut].offset.max(from);
+        let gone = self.edit.remove(cx, trans, start, end - start)?;
+        for extent in &gone {
+            *self.edit.blocks -= u64::from(extent.count);
+            let owner = Owner::fork(self.edit.ino.0, false, extent.offset, extent.unwritten);
+            let owner = Some((owner.owner, owner.offset, 0));
+            trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
+        }
+        Ok(cut > first)
+    }
+}
+
+/// Blocks that a map may need when `extents` are added to it, each at a place of its own.
+pub(crate) fn worst_case(geometry: &Geometry, ino: Ino, fork: &Fork, extents: u64) -> u64 {
+    let room = (fork.bytes.len() / EXTENT_SIZE) as u64;
+    if extents == 0 || fork.format == ForkFormat::Extents && fork.count + extents <= room {
+        return 0;
+    }
+    let root = match fork.format {
+        ForkFormat::Btree => MapRoot::parse(&fork.bytes, At::Inode(ino)).ok(),
+        _ => None,
+    };
+    let levels = root.map_or(1, |root| u64::from(root.level));
+    let (shape, size) = (Shape::of(Kind::Bmap), geometry.block_size as usize);
+    // A block that splits leaves two halves.
+    let (mut total, mut row) = (levels, extents);
+    for level in 0.. {
+        row = row.div_ceil(shape.min(size, level).max(1) as u64);
+        total += row;
+        if row <= 1 {
+            break;
+        }
+    }
+    total
+}
