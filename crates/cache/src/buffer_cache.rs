@@ -11,7 +11,7 @@ use rt::{Charge, Cx, Mutex, SpinLock, WaitQueue};
 
 use crate::buffer::BufferRef;
 use crate::index::Index;
-use crate::lru::Lru;
+use crate::lru::{Lru, LruKind};
 
 /// Wait queues that the buffers of one cache share, by block number.
 const WAIT_QUEUES: usize = 64;
@@ -23,8 +23,8 @@ const BIO_BYTES_MAX: u32 = 1 << 20;
 pub struct BufferConfig {
     /// Bytes of a buffer: a power of two, at least the device's logical block.
     pub block_size: u32,
-    /// Entries of each CPU's LRU, 1..=64.
-    pub lru_size: usize,
+    /// What each CPU keeps in front of the index.
+    pub lru: LruKind,
     /// Memory above which clean buffers that nobody uses are dropped, in bytes.
     pub limit_bytes: u64,
     /// What writes of buffers carry, beside what tells that somebody waits.
@@ -35,7 +35,7 @@ impl Default for BufferConfig {
     fn default() -> BufferConfig {
         BufferConfig {
             block_size: 4096,
-            lru_size: 16,
+            lru: LruKind::default(),
             limit_bytes: 256 << 20,
             write_flags: BioFlags::META,
         }
@@ -49,6 +49,11 @@ pub struct BufferStats {
     pub lru_hits: Vec<u64>,
     /// Lookups that no LRU entry answered.
     pub lru_misses: u64,
+    /// Keys that lookups in LRUs compared.
+    pub lru_compares: u64,
+    /// Bytes of buffers that LRU entries keep in memory now. At most the entries of a CPU times
+    /// the CPUs times the block size.
+    pub lru_pinned_bytes: u64,
     /// Lookups that the index answered.
     pub index_hits: u64,
     /// Buffers made.
@@ -123,7 +128,7 @@ impl BufferCache {
         let bio_blocks = (by_bytes as usize).min(info.max_segments.max(1) as usize);
         let cpus = queue.runtime().cpus().max(1);
         Arc::new(BufferCache {
-            lrus: (0..cpus).map(|_| CpuLru(SpinLock::new(Lru::new(config.lru_size)))).collect(),
+            lrus: (0..cpus).map(|_| CpuLru(SpinLock::new(Lru::new(config.lru)))).collect(),
             index: Index::new((config.limit_bytes / u64::from(size)) as usize),
             shared: Arc::new(Shared {
                 block_size: size,
@@ -142,6 +147,11 @@ impl BufferCache {
     /// Bytes of a buffer.
     pub fn block_size(&self) -> u32 {
         self.config.block_size
+    }
+
+    /// What each CPU keeps in front of the index.
+    pub fn lru_kind(&self) -> LruKind {
+        self.config.lru
     }
 
     /// The device below.
@@ -176,7 +186,7 @@ impl BufferCache {
         }
         let buffer = self.index.find(block)?;
         self.counters.index_hits.fetch_add(1, Ordering::Relaxed);
-        lru.install(buffer.clone());
+        lru.install(&buffer);
         Some(buffer)
     }
 
@@ -189,7 +199,7 @@ impl BufferCache {
             return buffer;
         }
         let buffer = self.get_slow(block);
-        lru.install(buffer.clone());
+        lru.install(&buffer);
         buffer
     }
 
@@ -401,6 +411,11 @@ impl BufferCache {
         for lru in &self.lrus {
             lru.0.lock_irq().clear();
         }
+        self.drop_clean_unpinned();
+    }
+
+    /// Drops every clean buffer that neither somebody uses nor an LRU keeps in memory.
+    pub fn drop_clean_unpinned(&self) {
         let gone = self.index.shrink(0);
         self.counters.buffers.fetch_sub(gone, Ordering::Relaxed);
     }
@@ -431,10 +446,12 @@ impl BufferCache {
             ..BufferStats::default()
         };
         for lru in &self.lrus {
-            let lru = lru.0.lock_irq();
-            stats.lru_misses += lru.misses();
-            stats.lru_hits.resize(lru.hits().len(), 0);
-            for (sum, hits) in stats.lru_hits.iter_mut().zip(lru.hits()) {
+            let counts = lru.0.lock_irq().counts();
+            stats.lru_misses += counts.misses;
+            stats.lru_compares += counts.compares;
+            stats.lru_pinned_bytes += counts.pinned as u64 * u64::from(self.config.block_size);
+            stats.lru_hits.resize(counts.hits.len(), 0);
+            for (sum, hits) in stats.lru_hits.iter_mut().zip(&counts.hits) {
                 *sum += hits;
             }
         }

@@ -126,16 +126,30 @@ impl Shard {
             let hand = self.hand % self.slots.len();
             self.hand = hand + 1;
             let Some(buffer) = &self.slots[hand] else { continue };
-            // New references come from this index, under this lock, or from a reference that is
-            // counted already; so a count of one cannot grow while we look.
             if Arc::strong_count(buffer) > 1 || buffer.dirty() || buffer.untouch() {
                 continue;
             }
-            self.slots_of.remove(&buffer.block());
-            self.slots[hand] = None;
-            self.free.push(hand as u32);
-            gone += 1;
+            let block = buffer.block();
+            if self.take_unused(hand) {
+                self.slots_of.remove(&block);
+                self.free.push(hand as u32);
+                gone += 1;
+            }
         }
         gone
+    }
+
+    /// Empties a slot unless somebody uses its buffer. A CPU may be making a reference of its weak
+    /// one just now: one step, the last reference's end, decides who wins.
+    fn take_unused(&mut self, slot: usize) -> bool {
+        let Some(buffer) = self.slots[slot].take() else { return false };
+        let kept = match Arc::try_unwrap(buffer) {
+            // Somebody found it, changed it and let go of it since we looked.
+            Ok(buffer) if buffer.dirty() => Arc::new(buffer),
+            Ok(_gone) => return true,
+            Err(used) => used,
+        };
+        self.slots[slot] = Some(kept);
+        false
     }
 }

@@ -33,6 +33,7 @@ pub mod writeback;
 
 pub use buffer::{Buffer, BufferRef, Trigger};
 pub use buffer_cache::{BufferCache, BufferConfig, BufferStats};
+pub use lru::LruKind;
 pub use mapping::{ErrorMark, InMemory, Mapping, MappingOps, Piece, Pieces, TakenBlocks};
 pub use page_cache::{PageCache, PageCacheConfig, PageCacheStats};
 pub use writeback::{Backing, WritePlug, WritebackControl};

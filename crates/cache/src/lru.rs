@@ -1,104 +1,117 @@
-//! The LRU of one CPU: a short array of buffers, most recent first.
+//! The buffers that a CPU used last, in front of the index of all buffers.
 //!
-//! Linux keeps eight, later sixteen buffer heads per CPU in front of the page-cache index, because
-//! directory operations look up the same few blocks again and again. The array is scanned; a hit
-//! behind the front is rotated to the front; a miss installs the found buffer at the front and
-//! drops the last one.
+//! An operation on a directory looks up the same few blocks again and again. Linux keeps eight,
+//! later sixteen buffer heads per CPU in a scanned array: [`ArrayLru`] here. Two things are wrong
+//! with it: every lookup pays for the scan, so that a larger array costs where it does not help;
+//! and each entry keeps its block in memory. [`SetLru`] is made without either and is the default.
+//!
+//! Nobody sets a size: who makes a cache says how many blocks one of its transactions touches
+//! ([`LruKind::for_transactions`]). (Linux, the thread "Allow increasing the buffer-head per-CPU
+//! LRU size", S. Buisson, A. Kleen, A. Morton, July 2014: no knob, set by the file system, bounded
+//! memory.)
+
+mod array;
+mod sets;
+
+pub use array::ArrayLru;
+pub use sets::SetLru;
 
 use crate::buffer::BufferRef;
 
-/// The largest size that can be configured.
+/// The most entries of a CPU.
 pub const LRU_MAX: usize = 64;
-/// The smallest size that can be configured.
-pub const LRU_MIN: usize = 1;
 
-/// References to the buffers that one CPU used last.
-///
-/// Each entry keeps its buffer in memory. Not synchronised: the owner holds a spin lock.
-pub struct Lru {
-    keys: [u64; LRU_MAX],
-    buffers: Vec<BufferRef>,
-    size: usize,
-    hits: [u64; LRU_MAX],
-    misses: u64,
+/// Which structure holds a CPU's buffers, and how large it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LruKind {
+    /// Sets of four entries that pin no memory; this many sets, a power of two up to 16.
+    Sets(usize),
+    /// The array of Linux with so many entries, 1..=64.
+    Array(usize),
+}
+
+impl LruKind {
+    /// The structure for transactions that touch `blocks` different blocks: four entries for each.
+    pub fn for_transactions(blocks: usize) -> LruKind {
+        LruKind::Sets(blocks.next_power_of_two().clamp(1, LRU_MAX / sets::WAYS))
+    }
+
+    /// The array of Linux for such transactions: 8, 16, .. 64, the least that holds them.
+    pub fn array_for_transactions(blocks: usize) -> LruKind {
+        LruKind::Array(blocks.next_multiple_of(8).clamp(8, LRU_MAX))
+    }
+
+    /// The most entries that a CPU gets.
+    pub fn entries(self) -> usize {
+        match self {
+            LruKind::Sets(sets) => sets.next_power_of_two().min(LRU_MAX / sets::WAYS) * sets::WAYS,
+            LruKind::Array(size) => size.clamp(1, LRU_MAX),
+        }
+    }
+}
+
+impl Default for LruKind {
+    fn default() -> LruKind {
+        LruKind::Sets(LRU_MAX / sets::WAYS)
+    }
+}
+
+/// What a CPU's lookups have found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LruCounts {
+    /// Hits by depth: how many entries of the array (or of the set) were used more recently. Of a
+    /// large array they tell what every smaller one would have found.
+    pub hits: Vec<u64>,
+    /// Lookups that found nothing.
+    pub misses: u64,
+    /// Keys compared.
+    pub compares: u64,
+    /// Entries that keep their buffer in memory.
+    pub pinned: usize,
+}
+
+/// The buffers that one CPU used last. Not synchronised: the owner holds a spin lock.
+#[expect(clippy::large_enum_variant, reason = "one for each CPU, on lines of its own")]
+pub(crate) enum Lru {
+    Sets(SetLru),
+    Array(ArrayLru),
 }
 
 impl Lru {
-    /// An empty LRU of `size` entries, bounded to 1..=64.
-    pub fn new(size: usize) -> Lru {
-        let size = size.clamp(LRU_MIN, LRU_MAX);
-        Lru {
-            keys: [u64::MAX; LRU_MAX],
-            buffers: Vec::with_capacity(size),
-            size,
-            hits: [0; LRU_MAX],
-            misses: 0,
+    pub fn new(kind: LruKind) -> Lru {
+        match kind {
+            LruKind::Sets(_) => Lru::Sets(SetLru::new(kind.entries() / sets::WAYS)),
+            LruKind::Array(_) => Lru::Array(ArrayLru::new(kind.entries())),
         }
     }
 
-    /// Finds `block`, moves it to the front and counts the depth at which it was.
-    ///
-    /// An entry that the cache has forgotten is dropped and counts as a miss.
     #[inline]
     pub fn lookup(&mut self, block: u64) -> Option<BufferRef> {
-        let len = self.buffers.len();
-        let Some(depth) = self.keys[..len].iter().position(|&key| key == block) else {
-            self.misses += 1;
-            return None;
-        };
-        if self.buffers[depth].forgotten() {
-            self.remove(depth);
-            self.misses += 1;
-            return None;
+        match self {
+            Lru::Sets(sets) => sets.lookup(block),
+            Lru::Array(array) => array.lookup(block),
         }
-        self.hits[depth] += 1;
-        if depth > 0 {
-            self.keys.copy_within(0..depth, 1);
-            self.keys[0] = block;
-            self.buffers[..=depth].rotate_right(1);
-        }
-        Some(self.buffers[0].clone())
     }
 
-    /// Puts a buffer that was just found in the index to the front; the last one leaves.
-    pub fn install(&mut self, buffer: BufferRef) {
-        let block = buffer.block();
-        let len = self.buffers.len();
-        // Only where two tasks of one CPU looked at once is it here already.
-        if let Some(depth) = self.keys[..len].iter().position(|&key| key == block) {
-            self.remove(depth);
+    #[inline]
+    pub fn install(&mut self, buffer: &BufferRef) {
+        match self {
+            Lru::Sets(sets) => sets.install(buffer),
+            Lru::Array(array) => array.install(buffer.clone()),
         }
-        if self.buffers.len() < self.size {
-            self.buffers.push(buffer);
-        } else {
-            *self.buffers.last_mut().expect("the size is at least 1") = buffer;
-        }
-        let len = self.buffers.len();
-        self.keys.copy_within(0..len - 1, 1);
-        self.keys[0] = block;
-        self.buffers.rotate_right(1);
     }
 
-    fn remove(&mut self, depth: usize) {
-        let len = self.buffers.len();
-        self.keys.copy_within(depth + 1..len, depth);
-        self.keys[len - 1] = u64::MAX;
-        self.buffers.remove(depth);
-    }
-
-    /// Drops all references.
     pub fn clear(&mut self) {
-        self.buffers.clear();
-        self.keys = [u64::MAX; LRU_MAX];
+        match self {
+            Lru::Sets(sets) => sets.clear(),
+            Lru::Array(array) => array.clear(),
+        }
     }
 
-    /// Hits counted per depth (index 0 is the front).
-    pub fn hits(&self) -> &[u64] {
-        &self.hits[..self.size]
-    }
-
-    /// Lookups that found nothing.
-    pub fn misses(&self) -> u64 {
-        self.misses
+    pub fn counts(&self) -> LruCounts {
+        match self {
+            Lru::Sets(sets) => sets.counts(),
+            Lru::Array(array) => array.counts(),
+        }
     }
 }

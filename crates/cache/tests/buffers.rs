@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::Rng;
 use block::{Cause, Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
-use cache::{BufferCache, BufferConfig};
+use cache::{BufferCache, BufferConfig, LruKind};
 use rt::testing::{both, seeds, world};
 use rt::{Cx, SpinLock};
 
@@ -89,11 +89,15 @@ impl Device for Disk {
 }
 
 fn cache_on(cx: &Cx, disk: &Arc<Disk>, lru_size: usize, limit: u64) -> Arc<BufferCache> {
+    cache_with(cx, disk, LruKind::Array(lru_size), limit)
+}
+
+fn cache_with(cx: &Cx, disk: &Arc<Disk>, lru: LruKind, limit: u64) -> Arc<BufferCache> {
     let device: Arc<dyn Device> = disk.clone();
     let queue = Queue::new(cx.runtime(), device, QueueConfig::default()).unwrap();
     let config = BufferConfig {
         block_size: 4096,
-        lru_size,
+        lru,
         limit_bytes: limit * 4096,
         ..BufferConfig::default()
     };
@@ -140,6 +144,110 @@ fn the_lru_hits_where_a_plain_list_would() {
             }
         }
     });
+}
+
+/// A set of four, told naively: a new block comes third, a hit goes to the front.
+fn model_sets(sets: usize, trace: &[u64]) -> (Vec<u64>, u64) {
+    let mut lists = vec![[None; 4]; sets];
+    let (mut hits, mut misses) = (vec![0; 4], 0);
+    for &block in trace {
+        let hash = u128::from(block.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let list = &mut lists[((hash * sets as u128) >> 64) as usize];
+        if let Some(depth) = list.iter().position(|&entry| entry == Some(block)) {
+            hits[depth] += 1;
+            list[..=depth].rotate_right(1);
+            continue;
+        }
+        misses += 1;
+        match list.iter().position(|entry| entry.is_none()) {
+            Some(free) if free < 3 => list[free] = Some(block),
+            _ => {
+                list[3] = Some(block);
+                list.swap(2, 3);
+            }
+        }
+    }
+    (hits, misses)
+}
+
+#[test]
+fn sets_hit_where_plain_lists_would() {
+    // Goal: exact hits per depth and misses for each number of sets; no entry pins a buffer, and
+    // no lookup compares more than four keys.
+    world(|cx| {
+        for sets in [1, 4, 16] {
+            for seed in seeds(4) {
+                let mut rng = Rng::new(seed, sets as u64);
+                let width = 2 + rng.below(90);
+                let trace: Vec<u64> = (0..5000)
+                    .map(|n| if rng.chance(0.7) { n % width } else { rng.below(200) })
+                    .collect();
+                let disk = Disk::new(256);
+                let cache = cache_with(cx, &disk, LruKind::Sets(sets), 1000);
+                for &block in &trace {
+                    cache.get(cx, block);
+                }
+                let stats = cache.stats();
+                assert_eq!((stats.lru_hits.clone(), stats.lru_misses), model_sets(sets, &trace));
+                assert_eq!(stats.index_hits + stats.created, stats.lru_misses);
+                assert!(stats.lru_compares <= 4 * trace.len() as u64);
+                assert_eq!(stats.lru_pinned_bytes, 0);
+            }
+        }
+    });
+}
+
+#[test]
+fn one_large_array_tells_what_every_smaller_one_finds() {
+    // Goal: the hits per depth of 64 entries, summed up to N, are the hits of an array of N.
+    world(|cx| {
+        let mut rng = Rng::new(1, 1);
+        let trace: Vec<u64> =
+            (0..8000).map(|n| if rng.chance(0.8) { n % 13 } else { rng.below(150) }).collect();
+        let run = |cx: &Cx, size: usize| {
+            let disk = Disk::new(256);
+            let cache = cache_on(cx, &disk, size, 1000);
+            for &block in &trace {
+                cache.get(cx, block);
+            }
+            cache.stats()
+        };
+        let large = run(cx, 64);
+        assert_eq!(large.lru_pinned_bytes, 64 * 4096);
+        for size in [8, 12, 16, 24, 32, 48] {
+            let stats = run(cx, size);
+            let hits: u64 = stats.lru_hits.iter().sum();
+            assert_eq!(hits, large.lru_hits[..size].iter().sum::<u64>(), "size {size}");
+            assert_eq!(stats.lru_pinned_bytes, size as u64 * 4096);
+        }
+    });
+}
+
+#[test]
+fn weak_entries_let_the_index_drop_its_buffers() {
+    // Goal: an array keeps what it names; sets let the clock take it, and then miss.
+    both(|cx| {
+        for (lru, kept) in [(LruKind::Array(8), 8), (LruKind::Sets(16), 0)] {
+            let disk = Disk::new(64);
+            let cache = cache_with(cx, &disk, lru, 1000);
+            for block in 0..8 {
+                cache.read(cx, block).unwrap();
+            }
+            cache.drop_clean_unpinned();
+            assert_eq!(cache.stats().buffers, kept, "{lru:?}");
+            for block in 0..8 {
+                assert_eq!(cache.read(cx, block).unwrap().with(|b| b[0]), block as u8);
+            }
+        }
+    });
+}
+
+#[test]
+fn the_size_follows_from_what_transactions_touch() {
+    for (blocks, sets, array) in [(1, 1, 8), (6, 8, 8), (9, 16, 16), (17, 16, 24), (400, 16, 64)] {
+        assert_eq!(LruKind::for_transactions(blocks), LruKind::Sets(sets));
+        assert_eq!(LruKind::array_for_transactions(blocks), LruKind::Array(array));
+    }
 }
 
 #[test]
@@ -400,10 +508,16 @@ fn keep_counts(cx: &mut Cx, cache: &BufferCache, number: u64, rounds: u64) -> Ve
 fn tasks_that_share_a_small_cache_lose_nothing() {
     // Goal: eight tasks, 2048 blocks, memory for 200: eviction, write-back, read-ahead, forgetting
     // and copies on write beside each other, with threads and under explored schedules.
-    let body = |cx: &mut Cx| {
+    for lru in [LruKind::Array(16), LruKind::Sets(16)] {
+        lose_nothing(lru);
+    }
+}
+
+fn lose_nothing(lru: LruKind) {
+    let body = move |cx: &mut Cx| {
         let disk = Disk::new(2048);
         disk.state.lock_irq().bytes.fill(0);
-        let cache = cache_on(cx, &disk, 16, 200);
+        let cache = cache_with(cx, &disk, lru, 200);
         let rounds = if cx.is_virtual() { 200 } else { 3000 };
         let tasks: Vec<_> = (0..8)
             .map(|number| {

@@ -280,7 +280,7 @@ impl Ext4 {
         handle.dirty(cx, desc_buffer)?;
         match handle {
             Handle::Direct(_) => self.make_available(group, start, len),
-            Handle::Journal(journal) => self.free_after_commit(cx, journal, (group, start, len)),
+            Handle::Journal(journal, _) => self.free_after_commit(cx, journal, (group, start, len)),
         }
         Ok(())
     }

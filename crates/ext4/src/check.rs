@@ -34,6 +34,7 @@ mod io;
 mod links;
 mod mapping;
 mod overlay;
+mod quota;
 mod rule;
 mod summary;
 mod system;
@@ -46,6 +47,7 @@ use block_map::BlockMap;
 use dirs::DirRecord;
 use inodes::InodeMap;
 use io::Io;
+use quota::Usage;
 use system::SystemFile;
 use xattrs::XattrBlocks;
 
@@ -94,6 +96,7 @@ pub fn check(
         checker.system_inodes()?;
         checker.inodes()?;
         checker.system_files()?;
+        checker.quota()?;
         checker.xattr_references();
         checker.directories()?;
         checker.links();
@@ -120,6 +123,8 @@ struct Checker<'a> {
     system: Vec<SystemFile>,
     /// Inodes that await their deletion.
     orphans: Vec<u32>,
+    /// What each owner, group and project uses.
+    usage: Usage,
     /// Some blocks in use are unknown: a bitmap's surplus bits prove nothing.
     blocks_unknown: bool,
     /// Some names are unknown: missing links prove nothing.
@@ -140,6 +145,7 @@ impl<'a> Checker<'a> {
             xattrs: XattrBlocks::default(),
             system: Vec::new(),
             orphans: Vec::new(),
+            usage: Usage::default(),
             blocks_unknown: false,
             names_unknown: false,
             g,

@@ -33,5 +33,11 @@ pub(crate) const REMOVE: u32 = 5 * GROUP + 5 * (GROUP + 2) + 4 + INODE + SUPER +
 pub(crate) const REMOVE_SMALL: u32 = 2 * GROUP + 1;
 /// Removing the last name of an inode: orphan list, inode, bitmap.
 pub(crate) const UNLINK: u32 = ORPHAN + INODE + NEW_INODE + REMOVE_SMALL;
+/// Making an entry in a quota file: the header, the blocks of the tree, two data blocks, and up to
+/// four new blocks of the file with their place.
+pub(crate) const fn quota_entry(block_size: u32) -> u32 {
+    let new = 4 * 1024 / block_size + 1;
+    1 + 4 + 2 + new * (APPEND + INODE)
+}
 /// What a truncation asks for at first and again at every restart.
 pub(crate) const TRUNCATE: u32 = 2 * REMOVE;

@@ -20,8 +20,8 @@ use crate::Ext4;
 /// Locks: starting or restarting one may wait for a commit, so it is done while holding no lock
 /// that the holder of another handle may want: see [`crate::super_`] for the order.
 pub(crate) enum Handle {
-    /// Part of a journal transaction.
-    Journal(jbd2::Handle),
+    /// Part of a journal transaction; with the credits that are kept for what quota charges.
+    Journal(jbd2::Handle, u32),
     /// No journal: changed blocks are dirty at once.
     Direct(Arc<BufferCache>),
 }
@@ -38,7 +38,10 @@ impl Ext4 {
     pub(crate) fn journal_start(&self, cx: &mut Cx, credits: u32) -> Result<Handle, Errno> {
         self.check_writable()?;
         match self.journal() {
-            Some(journal) => Ok(Handle::Journal(journal.start(cx, credits)?)),
+            Some(journal) => {
+                let quota = self.quota_credits();
+                Ok(Handle::Journal(journal.start(cx, credits + quota)?, quota))
+            }
             None => Ok(Handle::Direct(self.buffers.clone())),
         }
     }
@@ -51,7 +54,7 @@ impl Handle {
     /// The journal's errno once it has aborted.
     pub(crate) fn write_access(&mut self, cx: &mut Cx, buffer: &BufferRef) -> Result<(), Errno> {
         match self {
-            Handle::Journal(handle) => handle.write_access(cx, buffer),
+            Handle::Journal(handle, _) => handle.write_access(cx, buffer),
             Handle::Direct(_) => Ok(()),
         }
     }
@@ -62,7 +65,7 @@ impl Handle {
     /// As [`Handle::write_access`].
     pub(crate) fn create_access(&mut self, cx: &mut Cx, buffer: &BufferRef) -> Result<(), Errno> {
         match self {
-            Handle::Journal(handle) => handle.create_access(cx, buffer),
+            Handle::Journal(handle, _) => handle.create_access(cx, buffer),
             Handle::Direct(_) => Ok(()),
         }
     }
@@ -73,7 +76,7 @@ impl Handle {
     /// As [`Handle::write_access`].
     pub(crate) fn dirty(&mut self, cx: &mut Cx, buffer: &BufferRef) -> Result<(), Errno> {
         match self {
-            Handle::Journal(handle) => handle.dirty(cx, buffer),
+            Handle::Journal(handle, _) => handle.dirty(cx, buffer),
             Handle::Direct(_) => {
                 buffer.mark_dirty();
                 Ok(())
@@ -88,7 +91,7 @@ impl Handle {
     /// As [`Handle::write_access`].
     pub(crate) fn forget_block(&mut self, cx: &mut Cx, block: u64) -> Result<(), Errno> {
         match self {
-            Handle::Journal(handle) => handle.revoke(cx, block),
+            Handle::Journal(handle, _) => handle.revoke(cx, block),
             Handle::Direct(buffers) => {
                 buffers.forget(cx, block, 1);
                 Ok(())
@@ -103,8 +106,8 @@ impl Handle {
     /// As [`Handle::write_access`].
     pub(crate) fn ensure(&mut self, cx: &mut Cx, credits: u32) -> Result<bool, Errno> {
         match self {
-            Handle::Journal(handle) if handle.credits() < credits => {
-                let more = credits - handle.credits();
+            Handle::Journal(handle, quota) if handle.credits() < credits + *quota => {
+                let more = credits + *quota - handle.credits();
                 handle.extend(cx, more)
             }
             _ => Ok(true),
@@ -118,7 +121,7 @@ impl Handle {
     /// As [`Ext4::journal_start`].
     pub(crate) fn restart(&mut self, cx: &mut Cx, credits: u32) -> Result<(), Errno> {
         match self {
-            Handle::Journal(handle) => handle.restart(cx, credits),
+            Handle::Journal(handle, quota) => handle.restart(cx, credits + *quota),
             Handle::Direct(_) => Ok(()),
         }
     }
@@ -126,7 +129,7 @@ impl Handle {
     /// The transaction that the changes belong to.
     pub(crate) fn tid(&self) -> Tid {
         match self {
-            Handle::Journal(handle) => Some(handle.tid()),
+            Handle::Journal(handle, _) => Some(handle.tid()),
             Handle::Direct(_) => None,
         }
     }
@@ -137,7 +140,7 @@ impl Handle {
     /// As [`Handle::write_access`].
     pub(crate) fn stop(self, cx: &mut Cx) -> Result<(), Errno> {
         match self {
-            Handle::Journal(handle) => handle.stop(cx),
+            Handle::Journal(handle, _) => handle.stop(cx),
             Handle::Direct(_) => Ok(()),
         }
     }

@@ -124,7 +124,13 @@ impl MappingOps for Inode {
         if count == 0 {
             return Ok(());
         }
-        fs.promise_blocks(cx, count)?;
+        // More than one write covers is refused above.
+        let blocks = u32::try_from(count).map_err(|_| Errno::EFBIG)?;
+        fs.promise_quota(cx, self, blocks, blocks)?;
+        if let Err(errno) = fs.promise_blocks(cx, count) {
+            fs.settle_promises(cx, self);
+            return Err(errno);
+        }
         let mut delayed = self.delayed.lock(cx);
         for (from, to) in holes {
             delayed.insert(from..to);
@@ -185,6 +191,8 @@ impl Ext4 {
         let before = delayed.len();
         delayed.remove(from..to);
         let gone = before - delayed.len();
+        drop(delayed);
+        self.settle_promises(cx, inode);
         self.counters.reserved.fetch_sub(gone as i64, Ordering::Relaxed);
     }
 
@@ -304,7 +312,7 @@ impl Ext4 {
 
     /// Has the commit wait for the inode's data in flight.
     fn order_data(&self, cx: &mut Cx, handle: &mut Handle, inode: &Inode) {
-        if let Handle::Journal(journal) = handle
+        if let Handle::Journal(journal, _) = handle
             && self.options.data_mode == JournalMode::Ordered
         {
             let tid = Some(journal.tid());

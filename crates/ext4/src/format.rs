@@ -18,6 +18,7 @@ pub mod hash;
 pub mod htree;
 pub mod inode;
 pub mod orphan;
+pub mod quota;
 pub mod super_block;
 pub mod xattr;
 

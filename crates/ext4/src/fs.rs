@@ -11,12 +11,21 @@ use vfs::{
 
 use crate::format::super_block::ROOT_INO;
 use crate::inode::Inode;
+use crate::quota::Owners;
 use crate::{Ext4, acl, credits, namei, xattr};
 
 impl Ext4 {
     /// Applies the attributes that live in the inode itself.
     fn set_fields(&self, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
         let extra = if set.mode.is_some() { xattr::CREDITS } else { 0 };
+        let payers = if set.uid.is_some() || set.gid.is_some() {
+            let owners = inode.with(cx, |core| {
+                Owners([set.uid.unwrap_or(core.uid), set.gid.unwrap_or(core.gid), core.projid])
+            });
+            self.transfer_quota(cx, inode, owners)?
+        } else {
+            None
+        };
         let mut handle = self.journal_start(cx, credits::INODE + credits::SUPER + extra)?;
         if let Some(mode) = set.mode {
             acl::chmod(self, cx, &mut handle, inode, mode)?;
@@ -26,6 +35,7 @@ impl Ext4 {
             if let Some(mode) = set.mode {
                 core.mode = core.mode & 0xf000 | mode & 0o7777;
             }
+            core.pay_to(payers);
             core.uid = set.uid.unwrap_or(core.uid);
             core.gid = set.gid.unwrap_or(core.gid);
             core.atime = set.atime.map_or(core.atime, |time| self.stamp(time));

@@ -19,6 +19,7 @@ use crate::format::inode::{EXTRA_SIZE, InodeValues};
 use crate::format::super_block::ROOT_INO;
 use crate::format::{At, CorruptKind, GroupFlags, InodeFlags, extent};
 use crate::inode::Inode;
+use crate::quota::InodeQuota;
 
 /// What a new inode is to be.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +37,8 @@ const INHERITED: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::NODUMP)
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::JOURNAL_DATA)
-    .union(InodeFlags::DIRSYNC);
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::PROJINHERIT);
 
 impl Ext4 {
     /// Takes a free inode for something in `dir`: `credits::NEW_INODE`. It is in the cache but not
@@ -50,6 +52,7 @@ impl Ext4 {
         handle: &mut Handle,
         dir: &Inode,
         new: &NewInode,
+        quota: Option<Box<InodeQuota>>,
     ) -> Result<Arc<Inode>, Errno> {
         let is_dir = new.mode & 0xf000 == 0x4000;
         let parent = self.group_of_inode(dir.ino);
@@ -65,7 +68,7 @@ impl Ext4 {
                     + u64::from(index)
                     + 1;
                 let values = self.new_values(cx, dir, new);
-                return Ok(self.fresh_inode(Ino(ino), values));
+                return Ok(self.fresh_inode(Ino(ino), values, quota));
             }
         }
         Err(Errno::ENOSPC)
@@ -79,7 +82,7 @@ impl Ext4 {
         let kind = new.mode & 0xf000;
         let mut flags = dir.with(cx, |core| core.flags) & INHERITED;
         if kind != 0x4000 {
-            flags.remove(InodeFlags::DIRSYNC);
+            flags.remove(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT);
         }
         let mut block = [0u8; 60];
         let extents = self.geometry.features.incompat.contains(Incompat::EXTENTS);
@@ -102,8 +105,19 @@ impl Ext4 {
             generation: cx.random() as u32,
             extra_isize: extra_isize.min((self.geometry.inode_size - 128) as u16),
             block,
+            projid: self.project_for_new(cx, dir),
             ..InodeValues::default()
         }
+    }
+
+    /// The project of what is made in `dir`.
+    pub(crate) fn project_for_new(&self, cx: &Cx, dir: &Inode) -> u32 {
+        dir.with(
+            cx,
+            |core| {
+                if core.flags.contains(InodeFlags::PROJINHERIT) { core.projid } else { 0 }
+            },
+        )
     }
 
     /// The group in which the search for a directory's inode begins.
@@ -287,6 +301,7 @@ impl Ext4 {
         let now = (self.now(cx).sec as u32).max(1);
         let is_dir = inode.with(cx, |core| {
             core.dead = true;
+            core.gone = true;
             core.links = 0;
             core.values.dtime = now;
             core.mode & 0xf000 == 0x4000

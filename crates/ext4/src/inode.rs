@@ -16,6 +16,7 @@ use crate::Ext4;
 use crate::ext4_jbd2::{Handle, Tid};
 use crate::format::inode::InodeValues;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
+use crate::quota::InodeQuota;
 
 /// Blocks of the inode table that are read together (the kernel's `inode_readahead_blks`).
 const INODE_READAHEAD_BLOCKS: u64 = 32;
@@ -37,6 +38,10 @@ pub(crate) struct InodeCore {
     pub dead: bool,
     /// The slot may belong to another inode by now: never written again.
     pub freed: bool,
+    /// Freed: the next write of the slot is the last one.
+    pub gone: bool,
+    /// What the inode's owners are charged for; `None` without quota.
+    pub quota: Option<Box<InodeQuota>>,
     /// In the orphan list or file.
     pub orphan: crate::orphan::Place,
     /// Transaction of the last change.
@@ -70,6 +75,8 @@ impl InodeCore {
             fresh: false,
             dead: false,
             freed: false,
+            gone: false,
+            quota: None,
             orphan: Default::default(),
             tid: None,
             datasync_tid: None,
@@ -264,6 +271,7 @@ impl Ext4 {
             if inode.with(cx, |core| core.links == 0) {
                 return Err(Errno::ESTALE);
             }
+            self.attach_quota(cx, &inode)?;
             // What was read before another task freed the inode must not come into the cache.
             if let Some(inode) = self.inodes.insert_unless(inode, removals) {
                 return Ok(inode);
@@ -280,6 +288,7 @@ impl Ext4 {
             Some(inode) => Ok(inode),
             None => {
                 let inode = self.read_inode(cx, ino)?;
+                self.attach_quota(cx, &inode)?;
                 Ok(self.inodes.insert(inode))
             }
         }
@@ -318,8 +327,13 @@ impl Ext4 {
     }
 
     /// Makes the inode that [`Ext4::new_inode`] has found a number for.
-    pub(crate) fn fresh_inode(&self, ino: Ino, values: InodeValues) -> Arc<Inode> {
-        let core = InodeCore { fresh: true, ..InodeCore::new(values) };
+    pub(crate) fn fresh_inode(
+        &self,
+        ino: Ino,
+        values: InodeValues,
+        quota: Option<Box<InodeQuota>>,
+    ) -> Arc<Inode> {
+        let core = InodeCore { fresh: true, quota, ..InodeCore::new(values) };
         self.inodes.insert(Inode::new(ino, self.weak.clone(), core))
     }
 
@@ -374,6 +388,7 @@ impl Ext4 {
     }
 
     /// Writes the inode's values into its block of the inode table, as part of `handle`: 1 credit.
+    /// Its owners are charged for what the slot now says (the handle has credits for that).
     ///
     /// # Errors
     /// `EIO`; the journal's errno once it has aborted.
@@ -388,7 +403,8 @@ impl Ext4 {
         handle.write_access(cx, &buffer)?;
         let size = self.geometry.inode_size as usize;
         let tid = handle.tid();
-        let large = {
+        let promised = if self.quota().is_some() { self.promised_bytes(cx, inode) } else { 0 };
+        let (large, changes) = {
             let mut core = inode.core.lock(cx);
             if core.mode & 0xf000 != 0x8000 {
                 core.values.size = core.size;
@@ -407,9 +423,13 @@ impl Ext4 {
                 }
                 core.values.emit(slot, inode.ino, &self.geometry);
             });
-            core.values.size > 0x7fff_ffff && core.mode & 0xf000 == 0x8000
+            let changes = core.quota_changes(promised);
+            (core.values.size > 0x7fff_ffff && core.mode & 0xf000 == 0x8000, changes)
         };
         handle.dirty(cx, &buffer)?;
+        for change in &changes {
+            self.charge(cx, handle, change)?;
+        }
         if large && !self.has_large_file() {
             self.set_large_file(cx, handle)?;
         }

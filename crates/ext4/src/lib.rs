@@ -11,7 +11,7 @@
 //! (`ext4_jbd2`). The lock order is told in `super_`.
 //!
 //! Compared with Linux, not supported and refused by name: bigalloc, inline data, encryption,
-//! case-insensitive directories, quota, multi-mount protection; and online resizing.
+//! case-insensitive directories, multi-mount protection; and online resizing.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -23,6 +23,7 @@ pub mod mount_options;
 
 mod acl;
 mod balloc;
+mod bh_lru;
 mod credits;
 mod dir;
 mod direct;
@@ -42,6 +43,7 @@ mod mballoc;
 mod mount;
 mod namei;
 mod orphan;
+pub mod quota;
 mod read_many;
 mod read_super;
 mod seek;
@@ -50,6 +52,7 @@ mod truncate;
 mod write_super;
 mod xattr;
 
+pub use bh_lru::{BhLru, transaction_blocks};
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check};
 pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::{MountError, MountOptions};

@@ -143,8 +143,13 @@ impl Ext4 {
         prealloc: Option<&mut Prealloc>,
         request: Request,
     ) -> Result<(u64, u32), Errno> {
+        let mut request = request;
         if request.purpose != Purpose::Delayed {
             self.check_space(cx, inode, request)?;
+            // Nodes of a file's tree are never refused: its data were let in before.
+            if request.purpose == Purpose::Data || !inode.is_regular(cx) {
+                request.want = self.promise_quota(cx, inode, request.want, 1)?;
+            }
         }
         let mut unused = Prealloc::default();
         let prealloc = prealloc.unwrap_or(&mut unused);

@@ -18,6 +18,7 @@ use zerocopy::IntoBytes;
 
 use crate::Ext4;
 use crate::balloc::Group;
+use crate::bh_lru::BhLru;
 use crate::format::features::{Access, Compat, Incompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
@@ -47,8 +48,9 @@ pub struct MountOptions {
     /// Committed metadata goes to its place by the page cache's `dirty_expire` and
     /// `dirty_interval`, by a flusher; else when log space is needed, and at the end.
     pub flush_metadata: bool,
-    /// Entries of each CPU's LRU of buffers, 8..=64.
-    pub lru_size: usize,
+    /// What each CPU keeps in front of the index of buffers. Of use for experiments only: by itself
+    /// a mount takes what its transactions need.
+    pub bh_lru: BhLru,
     /// Bytes of metadata buffers kept in memory.
     pub buffer_limit_bytes: u64,
     /// Inodes kept in memory.
@@ -68,7 +70,7 @@ impl Default for MountOptions {
             journal_io: JournalIo::default(),
             journal_yield: false,
             flush_metadata: false,
-            lru_size: 16,
+            bh_lru: BhLru::default(),
             buffer_limit_bytes: 256 << 20,
             inode_cache: 65536,
             readahead_bytes: None,
@@ -161,14 +163,15 @@ impl Mounting {
     pub(crate) fn new(
         queue: &Arc<Queue>,
         pages: &Arc<PageCache>,
-        block_size: u32,
+        geometry: &Geometry,
         options: MountOptions,
     ) -> Mounting {
+        let block_size = geometry.block_size;
         let limit_bytes = options.buffer_limit_bytes;
         let meta = options.journal_io == JournalIo::Meta;
         let write_flags = if meta { block::BioFlags::META } else { block::BioFlags::empty() };
-        let config =
-            BufferConfig { block_size, lru_size: options.lru_size, limit_bytes, write_flags };
+        let lru = options.bh_lru.kind(geometry);
+        let config = BufferConfig { block_size, lru, limit_bytes, write_flags };
         let backing = pages.backing(queue.clone(), block_size);
         if let Some(bytes) = options.readahead_bytes {
             backing.set_readahead(bytes);
@@ -388,7 +391,7 @@ impl Ext4 {
         if queue.info().read_only && !options.read_only {
             return Err(MountError::ReadOnlyDevice);
         }
-        let mounting = Mounting::new(queue, pages, geometry.block_size, options);
+        let mounting = Mounting::new(queue, pages, &geometry, options);
         let fs = mounting.open(cx, raw, geometry)?;
         match fs.begin(cx) {
             Ok(()) => Ok(fs),
@@ -405,6 +408,7 @@ impl Ext4 {
     /// What a mount does once it can read and write.
     fn begin(&self, cx: &mut Cx) -> Result<(), Errno> {
         self.load_orphan_file(cx)?;
+        self.load_quota(cx)?;
         if self.read_only {
             return Ok(());
         }

@@ -2,14 +2,14 @@
 
 use std::str::FromStr;
 
-use crate::MountOptions;
+use crate::{BhLru, MountOptions};
 use base::Nanos;
 use jbd2::{CommitRecord, JournalIo, JournalMode};
 
 /// What is said where an option is not known.
 const KNOWN: &str = "data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS, \
      journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, checkpoint=lazy|flusher, \
-     readahead=SIZE";
+     readahead=SIZE, bh_lru=sets|array|1..64";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +28,8 @@ pub enum MountOption {
     FlushMetadata(bool),
     /// Bound of a readahead window in bytes.
     Readahead(u32),
+    /// What each CPU keeps in front of the index of buffers.
+    BhLru(BhLru),
 }
 
 impl MountOption {
@@ -40,6 +42,7 @@ impl MountOption {
             MountOption::Readahead(bytes) => options.readahead_bytes = Some(bytes),
             MountOption::JournalIo(io) => options.journal_io = io,
             MountOption::JournalYield(yields) => options.journal_yield = yields,
+            MountOption::BhLru(lru) => options.bh_lru = lru,
             MountOption::Commit(interval) => options.commit_interval = interval,
         }
     }
@@ -82,6 +85,10 @@ impl FromStr for MountOption {
                 Ok(Ok(bytes)) if bytes < 1 << 31 => Ok(MountOption::Readahead(bytes)),
                 _ => Err(format!("`{text}`: readahead takes a size below 2G, such as 128K")),
             },
+            ("bh_lru", _) => match value.parse() {
+                Ok(lru) => Ok(MountOption::BhLru(lru)),
+                Err(message) => Err(format!("`{text}`: {message}")),
+            },
             _ => Err(format!("`{text}` is not known; there are {KNOWN}")),
         }
     }
@@ -95,12 +102,13 @@ mod tests {
     fn options_mean_what_mount_says() {
         let mut options = MountOptions::default();
         let all = "data=journal,barrier=0,commit=30,journal_io=async,journal_yield=1,readahead=1M,\
-                   checkpoint=flusher";
+                   checkpoint=flusher,bh_lru=16";
         let all = all.split(',');
         for text in all {
             text.parse::<MountOption>().expect("known").apply(&mut options);
         }
         assert_eq!(options.data_mode, JournalMode::Data);
+        assert_eq!(options.bh_lru, BhLru::Fixed(16));
         assert_eq!(options.barrier, CommitRecord::Plain);
         assert_eq!((options.readahead_bytes, options.flush_metadata), (Some(1 << 20), true));
         assert_eq!((options.journal_io, options.journal_yield), (JournalIo::Async, true));
@@ -126,6 +134,8 @@ mod tests {
             "readahead",
             "readahead=2G",
             "checkpoint=no",
+            "bh_lru=0",
+            "bh_lru=65",
         ]) {
             let message = text.parse::<MountOption>().expect_err("refused");
             assert!(message.contains(&format!("`{text}`")), "{message}");

@@ -27,6 +27,7 @@ use crate::format::inode::BLOCK_AREA;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
 use crate::ialloc::NewInode;
 use crate::inode::Inode;
+use crate::quota::{InodeQuota, Owners};
 
 mod rename;
 
@@ -188,8 +189,11 @@ fn create_once(
     // Where its name then finds no space, the block goes back.
     let blocks = if own_block { credits::APPEND + credits::REMOVE } else { 0 };
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER;
+    let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, &parent)]);
+    let space = if own_block { u64::from(fs.geometry.block_size) } else { 0 };
+    let quota = fs.new_inode_quota(cx, owners, space)?;
     let mut handle = fs.journal_start(cx, own + blocks + slot.credits())?;
-    let result = create_in(cx, &mut handle, &mut view, slot, name, node);
+    let result = create_in(cx, &mut handle, &mut view, slot, name, node, quota);
     let inode = finish(fs, cx, handle, &parent, result)?;
     Ok(inode.attr(cx, fs.geometry.block_size))
 }
@@ -202,11 +206,12 @@ fn create_in(
     slot: Slot,
     name: &[u8],
     node: &NewNode,
+    quota: Option<Box<InodeQuota>>,
 ) -> Result<Arc<Inode>, Errno> {
     let fs = dir.fs;
     let mode = node.kind.mode_bits() | node.mode & 0o7777;
     let new = NewInode { mode, uid: node.uid, gid: node.gid, times: node.times };
-    let inode = fs.new_inode(cx, handle, dir.inode, &new)?;
+    let inode = fs.new_inode(cx, handle, dir.inode, &new, quota)?;
     let named = fill(fs, cx, handle, dir.inode, &inode, node).and_then(|()| {
         let target = Target::of(cx, &inode);
         dir.add(cx, handle, slot, name, target)
@@ -371,6 +376,7 @@ pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> R
     if inode.kind(cx) == FileType::Directory {
         return Err(Errno::EPERM);
     }
+    fs.check_project(cx, &parent, &inode)?;
     let mut handle = fs.journal_start(cx, slot.credits() + 2 * credits::INODE)?;
     let result = link_in(cx, &mut handle, &mut view, slot, name, &inode);
     finish(fs, cx, handle, &parent, result)?;

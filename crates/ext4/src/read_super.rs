@@ -176,7 +176,7 @@ fn mend_from_log(
     }
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(1 << 20));
-    let look = Mounting::new(queue, &pages, geometry.block_size, options);
+    let look = Mounting::new(queue, &pages, &geometry, options);
     let mut logged = match look.replayed_super(cx, &raw, geometry) {
         Ok(Some(logged)) => logged,
         Err(MountError::Device(error)) => return Err(error.into()),

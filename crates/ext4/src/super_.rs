@@ -9,9 +9,9 @@
 //! 3. a [`Handle`](crate::ext4_jbd2::Handle): starting or restarting one may wait for a commit, and
 //!    the commit waits for all open handles; so nothing below this line is held there
 //! 4. `Inode::xattr_lock`, then `Inode::map_lock` (the tree of blocks, the preallocation)
-//! 5. `Ext4::orphans`
-//! 6. spin locks: `Inode::core`, a group's state, the inode cache, `Ext4::super_state`; then the
-//!    content of a buffer. Nothing waits under them.
+//! 5. `Ext4::orphans`; the tree of a quota file
+//! 6. spin locks: `Inode::core`, usage and limits of an id, a group's state, the inode cache,
+//!    `Ext4::super_state`; then the content of a buffer. Nothing waits under them.
 //!
 //! A commit itself waits only for data writes that are already on their way
 //! ([`jbd2::OrderedData`]); it takes none of these locks.
@@ -32,6 +32,7 @@ use crate::inode::Inode;
 use crate::mount::MountOptions;
 use crate::namei::Names;
 use crate::orphan::Orphans;
+use crate::quota::Quota;
 use crate::write_super::FirstError;
 
 /// A mounted ext2, ext3 or ext4 file system.
@@ -67,6 +68,8 @@ pub struct Ext4 {
     read_error: SpinLock<Option<String>>,
     /// Unmounted or shut down: every call answers `EIO`.
     stopped: AtomicBool,
+    /// Who is charged for what; unset without the feature.
+    pub(crate) quota: OnceLock<Quota>,
     /// Rotates the groups in which directories of the root are put.
     pub(crate) next_dir_group: AtomicU32,
     /// For each flexible group the block behind the last small file.
@@ -131,6 +134,7 @@ impl Ext4 {
             first_error: SpinLock::new(None),
             read_error: SpinLock::new(None),
             stopped: AtomicBool::new(false),
+            quota: OnceLock::new(),
             next_dir_group: AtomicU32::new(0),
             stream_goals: (0..flexes).map(|_| Default::default()).collect(),
         })

@@ -227,6 +227,7 @@ impl Ext4 {
     fn free_slot(&self, cx: &mut Cx, handle: &mut Handle, inode: &Inode) -> Result<(), Errno> {
         let now = self.now(cx).sec as u32;
         let is_dir = inode.with(cx, |core| {
+            core.gone = true;
             core.values.dtime = now.max(1);
             core.values.size = 0;
             core.size = 0;

@@ -57,7 +57,7 @@ impl Ext4 {
         };
         match self.journal().filter(|_| self.super_has_no_backup()) {
             Some(journal) => {
-                let mut handle = Handle::Journal(journal.start(cx, credits::SUPER)?);
+                let mut handle = Handle::Journal(journal.start(cx, credits::SUPER)?, 0);
                 self.journal_super(cx, &mut handle, change)?;
                 handle.stop(cx)?;
                 journal.flush(cx)

@@ -143,8 +143,7 @@ fn images_with_the_feature_are_refused_or_read_as_the_kernel_does() {
                 refused(cx, &image, false, name);
             }
             Access::ReadOnly => {
-                // Project quotas come with quotas, which are named first.
-                refused(cx, &image, false, if *name == "project" { "quota" } else { name });
+                refused(cx, &image, false, name);
                 same_as_the_kernel(cx, &image, name);
             }
             Access::ReadWrite => same_as_the_kernel(cx, &image, name),

@@ -42,6 +42,8 @@ const CELLS: &[Cell] = &[
     Cell::new("ext4", 1024).journal(1024),
     Cell::new("ext4", 4096).features("^has_journal"),
     Cell::new("ext4", 1024).mke2fs(),
+    Cell::new("ext4", 4096).features("quota,project"),
+    Cell::new("ext4", 1024).features("quota,orphan_file").journal(2048).mke2fs(),
     Cell::new("ext4", 4096).features("^metadata_csum,^64bit,^orphan_file").mke2fs(),
     Cell::new("ext3", 1024),
     Cell::new("ext3", 4096),

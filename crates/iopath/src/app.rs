@@ -93,6 +93,7 @@ fn explain(errno: Errno) -> String {
     let hint = match errno {
         Errno::EUCLEAN | Errno::EBADMSG => "; `iopath check` tells what is damaged",
         Errno::ENOSPC => "; `iopath df` shows what is free",
+        Errno::EDQUOT => "; `iopath quota report` shows usage and limits",
         _ => "",
     };
     format!("{errno}{hint}")

@@ -64,6 +64,7 @@ commands! {
     Truncate => truncate,
     Xattr => xattr,
     Df => df,
+    Quota => quota,
     Mkfs => mkfs,
     Check => check,
     Replay => replay,

@@ -19,6 +19,7 @@ pub mod manifest;
 pub mod mkdir;
 pub mod mkfs;
 pub mod mv;
+pub mod quota;
 pub mod replay;
 pub mod rm;
 pub mod stat;

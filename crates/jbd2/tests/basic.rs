@@ -340,6 +340,6 @@ fn a_killed_journal_lets_go_of_everything() {
         handle.stop(cx).unwrap();
         journal.kill(cx);
         assert_eq!(std::sync::Arc::strong_count(&journal), 1);
-        assert_eq!(std::sync::Arc::strong_count(&buffer), 3, "the index, the LRU and we");
+        assert_eq!(std::sync::Arc::strong_count(&buffer), 2, "the index and we");
     });
 }

@@ -142,6 +142,7 @@ impl Checker<'_> {
         if ino == RESIZE_INO && self.g.features.compat.contains(Compat::RESIZE_INODE) {
             return self.resize_inode(&values);
         }
+        self.count_usage(ino, &values);
         match values.kind() {
             Some(kind) => self.file(ino, &values, kind),
             None if reserved => self.blocks(ino, &values, FileKind::Regular),

@@ -190,6 +190,10 @@ rules! {
     OrphanPresentFlag = "orphan-present-flag",
     /// The resize inode names the reserved descriptor blocks.
     ResizeInode = "resize-inode",
+    /// A quota file is a sound tree of entries.
+    QuotaFile = "quota-file",
+    /// The usage in a quota file is that of the inodes.
+    QuotaUsage = "quota-usage",
     /// The journal's inode is a sound file.
     JournalInode = "journal-inode",
     /// The journal's superblock is sound.
@@ -272,6 +276,10 @@ impl Rule {
             }
             K::XattrOrder { .. } => Rule::XattrEntry,
             K::XattrHash { .. } => Rule::XattrHash,
+            K::QuotaMagic { .. }
+            | K::QuotaVersion { .. }
+            | K::QuotaBlock { .. }
+            | K::QuotaEntry { .. } => Rule::QuotaFile,
             K::OrphanMagic { .. } => Rule::OrphanFileMagic,
             K::OrphanChecksum { .. } => Rule::OrphanFileChecksum,
             _ => Rule::SuperGeometry,

@@ -30,7 +30,9 @@ impl SystemFile {
 impl Checker<'_> {
     /// Is this the journal, the orphan file or a quota file?
     pub fn is_system(&self, ino: u32) -> bool {
-        ino != 0 && (ino == self.g.journal_ino || ino == self.g.orphan_file_ino)
+        let [user, group, project] = self.g.quota_inos;
+        let known = [self.g.journal_ino, self.g.orphan_file_ino, user, group, project];
+        ino != 0 && known.contains(&ino)
     }
 
     /// Keeps the blocks of a system file for its own check.
@@ -44,7 +46,8 @@ impl Checker<'_> {
         });
     }
 
-    fn system_file(&self, ino: u32) -> Option<&SystemFile> {
+    /// A system file that was walked over.
+    pub fn system_file(&self, ino: u32) -> Option<&SystemFile> {
         self.system.iter().find(|file| file.ino == ino)
     }
 
@@ -53,7 +56,8 @@ impl Checker<'_> {
     /// # Errors
     /// The device's.
     pub fn system_inodes(&mut self) -> Result<(), DeviceError> {
-        for ino in [self.g.journal_ino, self.g.orphan_file_ino] {
+        let [user, group, project] = self.g.quota_inos;
+        for ino in [self.g.journal_ino, self.g.orphan_file_ino, user, group, project] {
             if (1..=self.g.inodes_count).contains(&ino) {
                 self.inodes.get_mut(ino).nameless = true;
             }

@@ -231,6 +231,16 @@ pub enum CorruptKind {
     #[error("attribute entry at {offset} is not in order")]
     XattrOrder { offset: u32 },
 
+    // Quota files.
+    #[error("quota file magic {found:#010x} should be {expected:#010x}")]
+    QuotaMagic { found: u32, expected: u32 },
+    #[error("quota file version {found} is not 1")]
+    QuotaVersion { found: u32 },
+    #[error("quota file: block {block} is named twice or outside 2..{blocks}")]
+    QuotaBlock { block: u32, blocks: u32 },
+    #[error("quota file: block {block} has no entry of id {id}, or no room for one")]
+    QuotaEntry { id: u32, block: u32 },
+
     // Orphan file.
     #[error("orphan file block magic {found:#010x} is not 0x0b10ca04")]
     OrphanMagic { found: u32 },

@@ -10,11 +10,15 @@ use super::place::Placed;
 use super::shape::Shape;
 use super::{MkfsError, MkfsOptions, MkfsReport, Plan, Surroundings};
 use crate::format::dir::{self, DirLayout};
-use crate::format::features::{Compat, Incompat};
+use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::EXTRA_SIZE;
+use crate::format::quota::{self, Dqblk, Kind};
 use crate::format::super_block::{FIRST_INO, JOURNAL_INO, RESIZE_INO, ROOT_INO, SUPER_OFFSET};
 use crate::format::{FileKind, Geometry, GroupFlags, InodeFlags, InodeValues, RawSuper, orphan};
 
+/// The hidden inodes of the quota files of users and groups.
+const USER_QUOTA_INO: u32 = 3;
+const GROUP_QUOTA_INO: u32 = 4;
 /// `/lost+found`, the first inode that is not reserved.
 const LOST_INO: u32 = FIRST_INO;
 /// Bytes that `/lost+found` keeps ready, so that e2fsck need not allocate.
@@ -34,6 +38,8 @@ struct Builder<'a> {
     /// Inodes in use: all up to this one.
     last_ino: u32,
     layout: DirLayout,
+    /// Owner, group and project of the inodes that quota counts, and their bytes.
+    charged: Vec<([u32; 3], u64)>,
 }
 
 /// Fills all blocks and turns them into a plan.
@@ -63,6 +69,7 @@ pub fn build(
         zeroes: Vec::new(),
         last_ino: FIRST_INO - 1,
         layout,
+        charged: Vec::new(),
     };
     let tables = builder.placed.used_blocks();
     builder.reserved_inodes();
@@ -72,6 +79,9 @@ pub fn build(
     }
     if shape.journal_blocks > 0 {
         builder.journal(shape.journal_blocks)?;
+    }
+    if g.features.ro_compat.contains(RoCompat::QUOTA) {
+        builder.quota_files()?;
     }
     if shape.orphan_blocks > 0 {
         builder.orphan_file(shape.orphan_blocks)?;
@@ -165,6 +175,7 @@ impl Builder<'_> {
             let kind = FileKind::Directory.dir_type();
             dir::insert(&mut data, self.layout, room, LOST_INO, kind, name);
         }
+        self.charged.push(([root.uid, root.gid, 0], root.blocks * 512));
         self.put_dir_block(ROOT_INO, block, data);
         self.put_inode(ROOT_INO, &root);
         if lost { self.lost_and_found() } else { Ok(()) }
@@ -189,7 +200,53 @@ impl Builder<'_> {
             }
             self.put_dir_block(LOST_INO, block, data);
         }
+        self.charged.push(([0; 3], lost.blocks * 512));
         self.put_inode(LOST_INO, &lost);
+        Ok(())
+    }
+
+    /// The quota files, with what the directories use.
+    fn quota_files(&mut self) -> Result<(), MkfsError> {
+        let project = self.g.features.ro_compat.contains(RoCompat::PROJECT);
+        for kind in Kind::ALL {
+            let ino = match kind {
+                Kind::User => USER_QUOTA_INO,
+                Kind::Group => GROUP_QUOTA_INO,
+                Kind::Project if project => self.last_ino.max(FIRST_INO) + 1,
+                Kind::Project => continue,
+            };
+            let mut usage: BTreeMap<u32, Dqblk> = BTreeMap::new();
+            for (ids, space) in &self.charged {
+                let entry = usage.entry(ids[kind as usize]).or_default();
+                entry.space += space;
+                entry.inodes += 1;
+            }
+            let usage: Vec<_> = usage.into_iter().collect();
+            let bytes = quota::new_file(kind, &usage).0.concat();
+            self.quota_file(kind, ino, &bytes)?;
+        }
+        Ok(())
+    }
+
+    fn quota_file(&mut self, kind: Kind, ino: u32, bytes: &[u8]) -> Result<(), MkfsError> {
+        let size = self.g.block_size as usize;
+        let count = bytes.len().div_ceil(size) as u64;
+        let mapped = journal::map(self.g, &mut self.placed, 0, count).map_err(|_| self.full())?;
+        let list: Vec<u64> =
+            mapped.pieces.iter().flat_map(|&(start, len)| start..start + len).collect();
+        for (block, bytes) in list.into_iter().zip(bytes.chunks(size)) {
+            self.block(block)[..bytes.len()].copy_from_slice(bytes);
+        }
+        let mut values = self.values(FileKind::Regular, 0o600, 1);
+        values.flags |= InodeFlags::IMMUTABLE;
+        values.size = bytes.len() as u64;
+        self.attach(ino, &mut values, mapped);
+        self.put_inode(ino, &values);
+        match kind {
+            Kind::User => self.raw.s_usr_quota_inum.set(ino),
+            Kind::Group => self.raw.s_grp_quota_inum.set(ino),
+            Kind::Project => self.raw.s_prj_quota_inum.set(ino),
+        }
         Ok(())
     }
 

@@ -100,6 +100,9 @@ fn choose_features(options: &MkfsOptions) -> Result<Features, MkfsError> {
     if features.compat.contains(Compat::ORPHAN_FILE) && !journal {
         return Err(MkfsError::FeatureConflict("orphan_file needs has_journal"));
     }
+    if features.ro_compat.contains(RoCompat::PROJECT) && options.inode_size == Some(128) {
+        return Err(MkfsError::FeatureConflict("project needs inodes of 256 bytes"));
+    }
     let resize = features.compat.contains(Compat::RESIZE_INODE);
     if resize && !features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
         return Err(MkfsError::FeatureConflict("resize_inode needs sparse_super"));

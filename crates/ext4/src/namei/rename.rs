@@ -147,6 +147,10 @@ fn check(
     above_new: &[Ino],
 ) -> Result<(), Errno> {
     let exchange = flags.contains(RenameFlags::EXCHANGE);
+    names.fs.check_project(cx, names.new_dir().inode, &found.source)?;
+    if let (true, Ok((_, target, _))) = (exchange, &found.to) {
+        names.fs.check_project(cx, names.old.inode, target)?;
+    }
     match &found.to {
         Err(_) if exchange => return Err(Errno::ENOENT),
         Ok(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST),

@@ -97,6 +97,9 @@ pub(super) fn replace(
         if buffer.block() == old {
             return Ok(());
         }
+        if old == 0 {
+            fs.promise_quota(cx, inode, 1, 1)?;
+        }
         change(fs, cx, handle, &buffer, |data| area::set_refcount(data, area::refcount(data) + 1))?;
         return adopt(fs, cx, handle, inode, old, buffer.block(), &mut shared);
     }
@@ -108,6 +111,9 @@ pub(super) fn replace(
             shared.insert(hash, old);
             return change(fs, cx, handle, &buffer, |data| data.copy_from_slice(&content));
         }
+    }
+    if old == 0 && inode.is_regular(cx) {
+        fs.promise_quota(cx, inode, 1, 1)?;
     }
     let buffer = fs.alloc_meta_block(cx, handle, inode)?;
     buffer.with_mut(|data| data.copy_from_slice(&content));

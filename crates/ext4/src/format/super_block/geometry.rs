@@ -113,6 +113,8 @@ pub struct Geometry {
     pub journal_ino: u32,
     /// Inode of the orphan file, 0 without `orphan_file`.
     pub orphan_file_ino: u32,
+    /// Inodes of the quota files of users, groups and projects, 0 where there is none.
+    pub quota_inos: [u32; 3],
     /// Groups with the backups of `sparse_super2`.
     pub backup_bgs: [u32; 2],
 }
@@ -214,6 +216,11 @@ impl Geometry {
                 features.compat.contains(Compat::ORPHAN_FILE),
                 raw.s_orphan_file_inum.get(),
             ),
+            quota_inos: match features.ro_compat.contains(RoCompat::QUOTA) {
+                true => [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum]
+                    .map(|ino| ino.get()),
+                false => [0; 3],
+            },
             backup_bgs: raw.s_backup_bgs.map(|group| group.get()),
             features,
         })

@@ -1,0 +1,154 @@
+//! Quota files against what the inodes use.
+
+use std::collections::BTreeMap;
+
+use base::Ino;
+use block::DeviceError;
+
+use super::Checker;
+use super::mapping::Run;
+use super::rule::Rule;
+use crate::format::features::RoCompat;
+use crate::format::quota::{self, BLOCK_SIZE, Block, Blocks, Info, Kind};
+use crate::format::{At, Corrupt, CorruptKind, InodeValues};
+
+/// Bytes and inodes by kind and id.
+#[derive(Default)]
+pub struct Usage(BTreeMap<(Kind, u32), (u64, u64)>);
+
+/// The blocks of a quota file.
+struct FileBlocks<'a, 'b> {
+    checker: &'a mut Checker<'b>,
+    runs: Vec<Run>,
+    ino: u32,
+}
+
+/// Why a quota file could not be read.
+enum Failure {
+    Device(DeviceError),
+    Damaged(Corrupt),
+}
+
+impl FileBlocks<'_, '_> {
+    /// Device block of a block of the file system in the file.
+    fn device_block(&self, mut lblk: u64) -> Option<u64> {
+        for run in &self.runs {
+            if lblk < run.len {
+                return Some(run.start + lblk);
+            }
+            lblk -= run.len;
+        }
+        None
+    }
+}
+
+impl Blocks for FileBlocks<'_, '_> {
+    type Error = Failure;
+
+    fn load(&mut self, block: u32) -> Result<Block, Failure> {
+        let at = u64::from(block) * BLOCK_SIZE as u64;
+        let bits = self.checker.g.block_bits;
+        let Some(device) = self.device_block(at >> bits) else {
+            let blocks = self.runs.iter().map(|run| run.len << bits).sum::<u64>();
+            let blocks = (blocks / BLOCK_SIZE as u64) as u32;
+            return Err(self.damaged(CorruptKind::QuotaBlock { block, blocks }));
+        };
+        let page = self.checker.io.read(device, 1).map_err(Failure::Device)?;
+        let offset = (at & ((1 << bits) - 1)) as usize;
+        Ok(page[offset..offset + BLOCK_SIZE].try_into().expect("a whole block"))
+    }
+
+    fn store(&mut self, _block: u32, _data: &Block) -> Result<(), Failure> {
+        unreachable!("a check writes nothing")
+    }
+
+    fn damaged(&mut self, kind: CorruptKind) -> Failure {
+        Failure::Damaged(kind.at(At::Inode(Ino(self.ino.into()))))
+    }
+}
+
+impl Checker<'_> {
+    /// Counts an inode in use.
+    pub fn count_usage(&mut self, ino: u32, values: &InodeValues) {
+        if !self.g.features.ro_compat.contains(RoCompat::QUOTA) || !self.g.is_charged(ino) {
+            return;
+        }
+        for (kind, id) in Kind::ALL.into_iter().zip([values.uid, values.gid, values.projid]) {
+            if self.g.quota_inos[kind as usize] != 0 {
+                let (space, inodes) = self.usage.0.entry((kind, id)).or_default();
+                *space += values.blocks.saturating_mul(512);
+                *inodes += 1;
+            }
+        }
+    }
+
+    /// Compares the quota files with what was counted.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn quota(&mut self) -> Result<(), DeviceError> {
+        let usage = std::mem::take(&mut self.usage.0);
+        for kind in Kind::ALL {
+            let ino = self.g.quota_inos[kind as usize];
+            if ino == 0 {
+                continue;
+            }
+            let of_kind = usage.range((kind, 0)..=(kind, u32::MAX));
+            let mut counted: BTreeMap<u32, _> = of_kind.map(|(key, &sum)| (key.1, sum)).collect();
+            let mut wrong = Vec::new();
+            let result = self.quota_file(kind, ino, &mut |id, space, inodes| {
+                let expected = counted.remove(&id).unwrap_or_default();
+                if (space, inodes) != expected {
+                    wrong.push((id, (space, inodes), expected));
+                }
+            });
+            let sound = match result {
+                Ok(sound) => sound,
+                Err(Failure::Device(error)) => return Err(error),
+                Err(Failure::Damaged(corrupt)) => {
+                    self.findings.corrupt(&corrupt);
+                    false
+                }
+            };
+            if !sound {
+                continue;
+            }
+            wrong.extend(counted.into_iter().map(|(id, expected)| (id, (0, 0), expected)));
+            for (id, found, expected) in wrong {
+                let detail = format!(
+                    "{} {id} has {} bytes and {} inodes, counted {} and {}",
+                    kind.name(),
+                    found.0,
+                    found.1,
+                    expected.0,
+                    expected.1
+                );
+                self.findings.add(Rule::QuotaUsage, At::Inode(Ino(ino.into())), detail);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the usage of all entries of a file; false where it cannot be read as one.
+    fn quota_file(
+        &mut self,
+        kind: Kind,
+        ino: u32,
+        look: &mut dyn FnMut(u32, u64, u64),
+    ) -> Result<bool, Failure> {
+        let at = At::Inode(Ino(ino.into()));
+        let Some(file) = self.system_file(ino) else {
+            self.findings.add(Rule::QuotaFile, at, "the quota file is not in use");
+            return Ok(false);
+        };
+        let Some(runs) = file.whole().map(<[Run]>::to_vec) else {
+            self.findings.add(Rule::QuotaFile, at, "the quota file is no whole file");
+            return Ok(false);
+        };
+        let mut blocks = FileBlocks { checker: self, runs, ino };
+        let header = blocks.load(0)?;
+        let info = Info::parse(&header, kind).map_err(|kind| blocks.damaged(kind))?;
+        quota::walk(&mut blocks, &info, &mut |id, entry| look(id, entry.space, entry.inodes))?;
+        Ok(true)
+    }
+}

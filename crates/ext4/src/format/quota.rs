@@ -1,0 +1,529 @@
+//! Quota files: version 2, revision 1, as hidden inodes of the file system hold them.
+//!
+//! A file of 1 KiB blocks. Block 0 has the header; block 1 is the root of a radix tree over the
+//! four bytes of an id, of 256 references per block. The leaves are data blocks of 14 entries;
+//! entries of any ids share one, and a block with room is in a list. An id without an entry has
+//! neither usage nor limits.
+//!
+//! Source: the layout as `mke2fs -O quota` makes it and `e2fsck` judges it; quotactl(2), quota(5).
+
+use super::CorruptKind;
+
+/// Bytes of a block of the file.
+pub const BLOCK_SIZE: usize = 1024;
+/// Bytes of an entry.
+pub const ENTRY_SIZE: usize = 72;
+/// Entries of a data block.
+pub const ENTRIES_MAX: usize = (BLOCK_SIZE - DATA_HEADER) / ENTRY_SIZE;
+/// Seconds for which a soft limit may be exceeded, unless the file says otherwise: a week.
+pub const GRACE_DEFAULT: u32 = 604_800;
+/// Bytes of the unit of block limits.
+pub const LIMIT_UNIT: u64 = 1024;
+
+const DATA_HEADER: usize = 16;
+const HEADER_SIZE: usize = 32;
+const ROOT: u32 = 1;
+const DEPTH: u32 = 4;
+const VERSION: u32 = 1;
+
+/// Whose usage a file counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// By owner.
+    User,
+    /// By group.
+    Group,
+    /// By project.
+    Project,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Kind; 3] = [Kind::User, Kind::Group, Kind::Project];
+
+    /// First word of its file.
+    pub const fn magic(self) -> u32 {
+        match self {
+            Kind::User => 0xd9c0_1f11,
+            Kind::Group => 0xd9c0_1927,
+            Kind::Project => 0xd9c0_3f14,
+        }
+    }
+
+    /// `user`, `group` or `project`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::User => "user",
+            Kind::Group => "group",
+            Kind::Project => "project",
+        }
+    }
+}
+
+/// A block of a quota file.
+pub type Block = [u8; BLOCK_SIZE];
+
+fn word(data: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(data[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn set_word(data: &mut [u8], at: usize, value: u32) {
+    data[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// What block 0 says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Info {
+    /// Seconds for which more blocks than the soft limit are allowed.
+    pub block_grace: u32,
+    /// The same for inodes.
+    pub inode_grace: u32,
+    /// Flags; none is known here, all are kept.
+    pub flags: u32,
+    /// Blocks of the file.
+    pub blocks: u32,
+    /// First block of those that nobody uses; 0 where there is none.
+    pub free_block: u32,
+    /// First data block with room; 0 where there is none.
+    pub free_entry: u32,
+}
+
+impl Info {
+    /// Reads and checks block 0.
+    ///
+    /// # Errors
+    /// Another magic number or version, no tree.
+    pub fn parse(data: &[u8], kind: Kind) -> Result<Info, CorruptKind> {
+        let (found, expected) = (word(data, 0), kind.magic());
+        if found != expected {
+            return Err(CorruptKind::QuotaMagic { found, expected });
+        }
+        let found = word(data, 4);
+        if found != VERSION {
+            return Err(CorruptKind::QuotaVersion { found });
+        }
+        let [block_grace, inode_grace, flags, blocks, free_block, free_entry] =
+            [8, 12, 16, 20, 24, 28].map(|at| word(data, at));
+        let info = Info { block_grace, inode_grace, flags, blocks, free_block, free_entry };
+        if blocks < 2 {
+            return Err(CorruptKind::QuotaBlock { block: ROOT, blocks });
+        }
+        Ok(info)
+    }
+
+    /// Writes block 0.
+    pub fn emit(&self, data: &mut [u8], kind: Kind) {
+        let words = [
+            kind.magic(),
+            VERSION,
+            self.block_grace,
+            self.inode_grace,
+            self.flags,
+            self.blocks,
+            self.free_block,
+            self.free_entry,
+        ];
+        for (index, value) in words.into_iter().enumerate() {
+            set_word(&mut data[..HEADER_SIZE], index * 4, value);
+        }
+    }
+}
+
+/// Usage and limits of one id. A limit of 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Dqblk {
+    /// Inodes that can never be exceeded.
+    pub inode_hard: u64,
+    /// Inodes that can be exceeded for a while.
+    pub inode_soft: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Space that can never be exceeded, in KiB.
+    pub block_hard: u64,
+    /// Space that can be exceeded for a while, in KiB.
+    pub block_soft: u64,
+    /// Space in use, in bytes.
+    pub space: u64,
+    /// When the grace of the space ends, in seconds since 1970; 0 within the soft limit.
+    pub block_time: u64,
+    /// The same of the inodes.
+    pub inode_time: u64,
+}
+
+impl Dqblk {
+    fn words(&self) -> [u64; 8] {
+        [
+            self.inode_hard,
+            self.inode_soft,
+            self.inodes,
+            self.block_hard,
+            self.block_soft,
+            self.space,
+            self.block_time,
+            self.inode_time,
+        ]
+    }
+
+    fn from_words(words: [u64; 8]) -> Dqblk {
+        let [inode_hard, inode_soft, inodes, ..] = words;
+        let [.., block_hard, block_soft, space, block_time, inode_time] = words;
+        Dqblk {
+            inode_hard,
+            inode_soft,
+            inodes,
+            block_hard,
+            block_soft,
+            space,
+            block_time,
+            inode_time,
+        }
+    }
+
+    /// Reads an entry.
+    pub fn read(data: &[u8]) -> Dqblk {
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(data[8..ENTRY_SIZE].chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        }
+        let entry = Dqblk::from_words(words);
+        // See `emit`.
+        if entry == (Dqblk { inode_time: 1, ..Dqblk::default() }) {
+            Dqblk::default()
+        } else {
+            entry
+        }
+    }
+
+    /// Writes the entry of `id`.
+    pub fn emit(&self, data: &mut [u8], id: u32) {
+        set_word(data, 0, id);
+        set_word(data, 4, 0);
+        let mut words = self.words();
+        if id == 0 && words == [0; 8] {
+            // All zeroes would be an entry that nobody uses.
+            words[7] = 1;
+        }
+        for (bytes, word) in data[8..ENTRY_SIZE].chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+/// Where an entry lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// The data block.
+    pub block: u32,
+    /// Bytes from its start.
+    pub offset: usize,
+}
+
+/// The blocks of a quota file, wherever they are.
+pub trait Blocks {
+    /// What goes wrong.
+    type Error;
+
+    /// Reads a block of the file.
+    fn load(&mut self, block: u32) -> Result<Block, Self::Error>;
+
+    /// Writes a block of the file, maybe one behind its end.
+    fn store(&mut self, block: u32, data: &Block) -> Result<(), Self::Error>;
+
+    /// The error for a damaged file.
+    fn damaged(&mut self, kind: CorruptKind) -> Self::Error;
+}
+
+fn reference(id: u32, level: u32) -> usize {
+    (id >> (8 * (DEPTH - 1 - level)) & 0xff) as usize * 4
+}
+
+fn check<B: Blocks>(blocks: &mut B, info: &Info, block: u32) -> Result<(), B::Error> {
+    if (ROOT + 1..info.blocks).contains(&block) {
+        return Ok(());
+    }
+    Err(blocks.damaged(CorruptKind::QuotaBlock { block, blocks: info.blocks }))
+}
+
+fn used(entry: &[u8]) -> bool {
+    entry.iter().any(|&byte| byte != 0)
+}
+
+fn slots() -> impl Iterator<Item = usize> {
+    (0..ENTRIES_MAX).map(|index| DATA_HEADER + index * ENTRY_SIZE)
+}
+
+fn slot_of(data: &Block, id: u32) -> Option<usize> {
+    slots().find(|&at| word(data, at) == id && used(&data[at..at + ENTRY_SIZE]))
+}
+
+/// The place of an id's entry; `None` where it has none.
+///
+/// # Errors
+/// A tree that leads nowhere; those of the blocks.
+pub fn find<B: Blocks>(blocks: &mut B, info: &Info, id: u32) -> Result<Option<Slot>, B::Error> {
+    let mut block = ROOT;
+    for level in 0..DEPTH {
+        let data = blocks.load(block)?;
+        block = word(&data, reference(id, level));
+        if block == 0 {
+            return Ok(None);
+        }
+        check(blocks, info, block)?;
+    }
+    let data = blocks.load(block)?;
+    match slot_of(&data, id) {
+        Some(offset) => Ok(Some(Slot { block, offset })),
+        None => Err(blocks.damaged(CorruptKind::QuotaEntry { id, block })),
+    }
+}
+
+/// Gives `id`, which has none, an empty entry; the caller writes block 0 afterwards. Takes at most
+/// four new blocks.
+///
+/// # Errors
+/// As [`find`].
+pub fn insert<B: Blocks>(blocks: &mut B, info: &mut Info, id: u32) -> Result<Slot, B::Error> {
+    let slot = take_slot(blocks, info, id)?;
+    // The tree from the top down: every block names the next one.
+    let mut block = ROOT;
+    for level in 0..DEPTH {
+        let mut data = blocks.load(block)?;
+        let at = reference(id, level);
+        let next = word(&data, at);
+        if next != 0 {
+            check(blocks, info, next)?;
+            block = next;
+            continue;
+        }
+        let next = if level == DEPTH - 1 { slot.block } else { take_block(blocks, info)? };
+        set_word(&mut data, at, next);
+        blocks.store(block, &data)?;
+        if level < DEPTH - 1 {
+            blocks.store(next, &[0; BLOCK_SIZE])?;
+        }
+        block = next;
+    }
+    Ok(slot)
+}
+
+/// A block that nobody uses.
+fn take_block<B: Blocks>(blocks: &mut B, info: &mut Info) -> Result<u32, B::Error> {
+    let block = info.free_block;
+    if block == 0 {
+        info.blocks += 1;
+        blocks.store(info.blocks - 1, &[0; BLOCK_SIZE])?;
+        return Ok(info.blocks - 1);
+    }
+    check(blocks, info, block)?;
+    let data = blocks.load(block)?;
+    info.free_block = word(&data, 0);
+    Ok(block)
+}
+
+/// Takes a slot in a data block with room and writes an empty entry into it.
+fn take_slot<B: Blocks>(blocks: &mut B, info: &mut Info, id: u32) -> Result<Slot, B::Error> {
+    let (block, mut data) = match info.free_entry {
+        0 => (take_block(blocks, info)?, [0; BLOCK_SIZE]),
+        block => {
+            check(blocks, info, block)?;
+            (block, blocks.load(block)?)
+        }
+    };
+    info.free_entry = block;
+    let count = u16::from_le_bytes([data[8], data[9]]);
+    let free = slots().find(|&at| !used(&data[at..at + ENTRY_SIZE]));
+    let Some(offset) = free.filter(|_| usize::from(count) < ENTRIES_MAX) else {
+        return Err(blocks.damaged(CorruptKind::QuotaEntry { id, block }));
+    };
+    data[8..10].copy_from_slice(&(count + 1).to_le_bytes());
+    Dqblk::default().emit(&mut data[offset..offset + ENTRY_SIZE], id);
+    if usize::from(count) + 1 == ENTRIES_MAX {
+        // Full: out of the list, whose first block it is.
+        info.free_entry = word(&data, 0);
+        set_word(&mut data, 0, 0);
+        if info.free_entry != 0 {
+            check(blocks, info, info.free_entry)?;
+            let mut next = blocks.load(info.free_entry)?;
+            set_word(&mut next, 4, 0);
+            blocks.store(info.free_entry, &next)?;
+        }
+    }
+    blocks.store(block, &data)?;
+    Ok(Slot { block, offset })
+}
+
+/// Shows every entry to `look`, ids rising.
+///
+/// # Errors
+/// A tree that leads nowhere or twice to the same block; those of the blocks.
+pub fn walk<B: Blocks>(
+    blocks: &mut B,
+    info: &Info,
+    look: &mut dyn FnMut(u32, &Dqblk),
+) -> Result<(), B::Error> {
+    // A damaged tree may lead in circles; each of its blocks is met once.
+    let mut budget = info.blocks;
+    walk_below(blocks, info, ROOT, 0, 0, &mut budget, look)
+}
+
+fn walk_below<B: Blocks>(
+    blocks: &mut B,
+    info: &Info,
+    block: u32,
+    level: u32,
+    prefix: u32,
+    budget: &mut u32,
+    look: &mut dyn FnMut(u32, &Dqblk),
+) -> Result<(), B::Error> {
+    if *budget == 0 {
+        return Err(blocks.damaged(CorruptKind::QuotaBlock { block, blocks: info.blocks }));
+    }
+    *budget -= 1;
+    let data = blocks.load(block)?;
+    let mut leaf: Option<(u32, Block)> = None;
+    for byte in 0..256u32 {
+        let next = word(&data, byte as usize * 4);
+        if next == 0 {
+            continue;
+        }
+        check(blocks, info, next)?;
+        let id = prefix << 8 | byte;
+        if level < DEPTH - 1 {
+            walk_below(blocks, info, next, level + 1, id, budget, look)?;
+            continue;
+        }
+        // Neighbouring ids mostly share their block.
+        let known = leaf.take().filter(|(known, _)| *known == next);
+        let (_, entries) = match known {
+            Some(known) => leaf.insert(known),
+            None => leaf.insert((next, blocks.load(next)?)),
+        };
+        let Some(at) = slot_of(entries, id) else {
+            return Err(blocks.damaged(CorruptKind::QuotaEntry { id, block: next }));
+        };
+        look(id, &Dqblk::read(&entries[at..at + ENTRY_SIZE]));
+    }
+    Ok(())
+}
+
+/// A whole file in memory: for mkfs and for tests.
+#[derive(Clone, Debug, Default)]
+pub struct InMemory(pub Vec<Block>);
+
+impl Blocks for InMemory {
+    type Error = CorruptKind;
+
+    fn load(&mut self, block: u32) -> Result<Block, CorruptKind> {
+        let blocks = self.0.len() as u32;
+        self.0.get(block as usize).copied().ok_or(CorruptKind::QuotaBlock { block, blocks })
+    }
+
+    fn store(&mut self, block: u32, data: &Block) -> Result<(), CorruptKind> {
+        let len = self.0.len().max(block as usize + 1);
+        self.0.resize(len, [0; BLOCK_SIZE]);
+        self.0[block as usize] = *data;
+        Ok(())
+    }
+
+    fn damaged(&mut self, kind: CorruptKind) -> CorruptKind {
+        kind
+    }
+}
+
+/// A new quota file with these entries.
+pub fn new_file(kind: Kind, entries: &[(u32, Dqblk)]) -> InMemory {
+    let mut file = InMemory(vec![[0; BLOCK_SIZE]; 2]);
+    let mut info = Info {
+        block_grace: GRACE_DEFAULT,
+        inode_grace: GRACE_DEFAULT,
+        flags: 0,
+        blocks: 2,
+        free_block: 0,
+        free_entry: 0,
+    };
+    for (id, entry) in entries {
+        let slot = insert(&mut file, &mut info, *id).expect("a new file is sound");
+        entry.emit(&mut file.0[slot.block as usize][slot.offset..slot.offset + ENTRY_SIZE], *id);
+    }
+    info.emit(&mut file.0[0], kind);
+    file
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use base::Rng;
+
+    use super::*;
+
+    fn entry(space: u64) -> Dqblk {
+        Dqblk { space, inodes: space / 7, block_hard: 5, ..Dqblk::default() }
+    }
+
+    #[test]
+    fn entries_come_back_as_they_were_written() {
+        // Goal: random ids over all four bytes, found one by one and listed in order; the file is
+        // as short as its entries allow.
+        let mut rng = Rng::new(1, 1);
+        let ids = |rng: &mut Rng| match rng.below(3) {
+            0 => rng.below(300) as u32,
+            1 => rng.next_u32(),
+            _ => rng.below(70_000) as u32,
+        };
+        let map: BTreeMap<u32, Dqblk> =
+            (0..500).map(|n| (ids(&mut rng), entry(n * 4096))).collect();
+        let mut order: Vec<(u32, Dqblk)> = map.clone().into_iter().collect();
+        order.sort_by_key(|(id, _)| id.wrapping_mul(0x9e37_79b9));
+        let mut file = new_file(Kind::Group, &order);
+        let info = Info::parse(&file.0[0], Kind::Group).expect("sound");
+        assert_eq!(info.blocks as usize, file.0.len());
+        for (id, entry) in &map {
+            let slot = find(&mut file, &info, *id).expect("sound").expect("has an entry");
+            let data = &file.0[slot.block as usize][slot.offset..];
+            assert_eq!(Dqblk::read(&data[..ENTRY_SIZE]), *entry, "id {id}");
+        }
+        let mut seen = Vec::new();
+        walk(&mut file, &info, &mut |id, entry| seen.push((id, *entry))).expect("sound");
+        assert_eq!(seen, map.clone().into_iter().collect::<Vec<_>>());
+        let missing = (0..).find(|id| !map.contains_key(id)).expect("one is missing");
+        assert_eq!(find(&mut file, &info, missing), Ok(None));
+    }
+
+    #[test]
+    fn an_empty_entry_of_id_0_is_not_an_unused_one() {
+        let mut file = new_file(Kind::User, &[(0, Dqblk::default()), (1, entry(4096))]);
+        let info = Info::parse(&file.0[0], Kind::User).expect("sound");
+        let mut seen = Vec::new();
+        walk(&mut file, &info, &mut |id, entry| seen.push((id, *entry))).expect("sound");
+        assert_eq!(seen, [(0, Dqblk::default()), (1, entry(4096))]);
+    }
+
+    #[test]
+    fn damage_has_its_error_and_never_a_circle() {
+        let good = new_file(Kind::User, &[(7, entry(1)), (300, entry(2))]);
+        let info = Info::parse(&good.0[0], Kind::User).expect("sound");
+        assert!(matches!(
+            Info::parse(&good.0[0], Kind::Project),
+            Err(CorruptKind::QuotaMagic { .. })
+        ));
+        let mut rng = Rng::new(2, 2);
+        for _ in 0..3000 {
+            let mut bad = good.clone();
+            let block = rng.below(bad.0.len() as u64) as usize;
+            let at = rng.below(256) as usize * 4;
+            set_word(&mut bad.0[block], at, rng.below(12) as u32);
+            let Ok(mut info) = Info::parse(&bad.0[0], Kind::User) else { continue };
+            info.blocks = info.blocks.min(64);
+            let _ = walk(&mut bad, &info, &mut |_, _| {});
+            let _ = find(&mut bad, &info, 300);
+            let _ = insert(&mut bad, &mut info, 9);
+        }
+        let mut bad = good;
+        set_word(&mut bad.0[1], 0, 1);
+        assert_eq!(
+            find(&mut bad, &info, 7),
+            Err(CorruptKind::QuotaBlock { block: 1, blocks: info.blocks })
+        );
+    }
+}
