@@ -15,7 +15,11 @@ mod agf;
 mod busy;
 mod free_space;
 mod pick;
+mod refcount;
 pub(crate) mod rmap;
+mod share;
+#[cfg(test)]
+mod share_tests;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -237,13 +241,13 @@ impl Space {
         Ok(found)
     }
 
-    /// Carries out deferred work on free space and on the reverse map. May park.
+    /// Carries out deferred work on free space, reverse map and reference counts. May park.
     ///
     /// # Errors
     /// As [`Space::free`]; work of another kind.
     pub fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
         match *work {
-            Work::Free { start, .. } | Work::Rmap { start, .. }
+            Work::Free { start, .. } | Work::Rmap { start, .. } | Work::Refcount { start, .. }
                 if is_below(trans, self.split(FsBlock(start)).ag) =>
             {
                 return Ok(Finished::Again(*work));
@@ -260,7 +264,10 @@ impl Space {
                 self.finish_rmap(cx, trans, &agf, (flags, Owner { owner, offset }, place, len))?;
                 self.note(&agf);
             }
-            _ => return Err(XfsError::Answer(base::Errno::EOPNOTSUPP)),
+            Work::Refcount { flags, start, len } => {
+                return self.finish_refcount(cx, trans, (flags, start, len));
+            }
+            Work::Bmap { .. } => return Err(XfsError::Answer(base::Errno::EOPNOTSUPP)),
         }
         Ok(Finished::Done)
     }
@@ -400,7 +407,7 @@ fn is_below(trans: &Trans, ag: u32) -> bool {
     trans.highest_group().is_some_and(|highest| ag < highest)
 }
 
-/// Free space and the reverse map; the maps of files and reference counts have owners of their own.
+/// All but the maps of files.
 impl IntentFinisher for Space {
     fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
         Space::finish(self, cx, trans, work)

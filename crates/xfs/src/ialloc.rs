@@ -27,6 +27,7 @@ use crate::tree::Tree;
 pub(crate) use agi::Agi;
 use agi::AgiTree;
 use unlinked::Links;
+pub(crate) use unlinked::cluster_of;
 
 /// The inodes of a mounted file system.
 pub(crate) struct Inodes {

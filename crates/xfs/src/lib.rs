@@ -50,8 +50,12 @@ mod ialloc;
 mod inactive;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod inode;
+mod loose;
 mod meta;
 mod mount;
+mod recover;
+#[cfg(test)]
+mod recover_tests;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod reservations;
 mod set_attr;

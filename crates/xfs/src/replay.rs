@@ -6,23 +6,22 @@
 
 use std::sync::Arc;
 
-use base::{FsBlock, Sector};
+use base::Sector;
 use block::Queue;
 use rt::Cx;
 
-use crate::alloc::{Owner, Space};
+use crate::alloc::Space;
 use crate::buf::{BufCache, BufCacheConfig, BufMap, BufOps};
 use crate::error::Result;
 use crate::format::features::Access;
-use crate::format::log_item::ItemKind;
 use crate::format::{At, Features, Geometry, Kind, RawSuper};
 use crate::ialloc::Inodes;
 use crate::inactive::Inactive;
 use crate::log::recovery::{self, Recovered, RecoveryContext};
 use crate::log::{Log, LogGeometry, LogOptions};
+use crate::recover;
 use crate::reservations;
 use crate::trans::Trans;
-use crate::trans::intent::{Finished, IntentFinisher, Work};
 use crate::writer::WriteSide;
 
 static SUPER: BufOps =
@@ -43,6 +42,8 @@ pub struct Replayed {
     pub buffers: u64,
     /// Intents that were carried out.
     pub intents: u64,
+    /// Blocks that were staged for copy on write, and freed.
+    pub staged: u64,
     /// Inodes without a name that were freed.
     pub unlinked: u64,
 }
@@ -52,8 +53,7 @@ pub struct Replayed {
 /// # Errors
 /// What the superblock or the log is wrong about; features that are refused by name. Where the log
 /// announces work that cannot be carried out here, [`LogError::Unfinished`](crate::log::LogError)
-/// names it, before anything was written: somebody else can replay the log. Unlinked files that
-/// share blocks are found out after the log itself was replayed; the log stays dirty then.
+/// names it, before anything was written: somebody else can replay the log.
 pub fn replay(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Replayed> {
     let geometry = Arc::new(read_super(cx, queue)?);
     let config = BufCacheConfig { uuid: geometry.meta_uuid, limit_bytes: 256 << 20 };
@@ -78,7 +78,7 @@ pub(crate) fn open(
     options: LogOptions,
 ) -> Result<(WriteSide, Replayed)> {
     let mut context = RecoveryContext::of(&geometry);
-    context.can_finish = &[ItemKind::Efi, ItemKind::Rui];
+    context.can_finish = &recover::CAN_FINISH;
     let log_geometry = LogGeometry::of(&geometry);
     let recovered = recovery::recover(cx, bufs.queue(), log_geometry, &context)?;
     let mut replayed = Replayed {
@@ -88,6 +88,7 @@ pub(crate) fn open(
         skipped: recovered.skipped,
         buffers: recovered.buffers,
         intents: recovered.unfinished.len() as u64,
+        staged: 0,
         unlinked: 0,
     };
     // Recovery wrote past these buffers.
@@ -113,8 +114,9 @@ fn complete(
     replayed: &mut Replayed,
 ) -> Result<WriteSide> {
     let space = Arc::new(Space::open(cx, geometry, log.clone())?);
-    log.set_finisher(Arc::new(Finisher(space.clone())));
-    log.finish_recovered(cx, recovered.unfinished)?;
+    recover::finish_intents(cx, &space, recovered.unfinished)?;
+    log.set_finisher(space.clone());
+    replayed.staged = space.free_staged(cx)?;
     let inodes = Arc::new(Inodes::open(cx, space.clone())?);
     // A clean log has no lists either: an unmount frees what is on them.
     if !recovered.clean {
@@ -123,35 +125,6 @@ fn complete(
         log.empty(cx)?;
     }
     Ok(WriteSide { log: log.clone(), space, inodes })
-}
-
-/// Frees extents also where nobody knows any more whose they were.
-struct Finisher(Arc<Space>);
-
-impl IntentFinisher for Finisher {
-    fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
-        let space = &self.0;
-        if let Work::Free { start, len, owner: None } = *work
-            && space.geometry.features.rmapbt()
-            && space.geometry.extent_valid(FsBlock(start), u64::from(len))
-        {
-            // Whoever deferred it has taken the extent out of the reverse map already, or left that
-            // to the freeing; then exactly one record covers it.
-            let place = space.split(FsBlock(start));
-            let range = (place.block, place.block + len.saturating_sub(1));
-            let agf = space.lock(cx, trans, place.ag)?;
-            let owners = space.owners(cx, trans, &agf, range)?;
-            if let [one] = owners[..] {
-                let owner = Owner { owner: one.owner, offset: one.offset };
-                let skip = u64::from(place.block.saturating_sub(one.start));
-                let offset = if owner.has_offset() { one.offset + skip } else { one.offset };
-                let owner = Some(Owner { offset, ..owner });
-                space.free(cx, trans, place, len, owner)?;
-                return Ok(Finished::Done);
-            }
-        }
-        space.finish(cx, trans, work)
-    }
 }
 
 fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Geometry> {

@@ -10,6 +10,9 @@ use rt::Cx;
 use super::store::AgfTree;
 use super::{Agf, Space};
 use crate::error::Result;
+use crate::format::log_item::{
+    RMAP_ATTR_FORK as LOG_ATTR_FORK, RMAP_BMBT_BLOCK, RMAP_UNWRITTEN as LOG_UNWRITTEN, RmapOp,
+};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap, owner};
 use crate::format::{AgBlock, Kind};
 use crate::trans::Trans;
@@ -77,34 +80,13 @@ fn covers(whole: &Rmap, part: &Rmap) -> bool {
     within && whole.owner == part.owner && offset == part.offset
 }
 
-/// What deferred work on the reverse map asks for, as the log holds it.
-mod op {
-    pub const MAP: u32 = 1;
-    pub const MAP_SHARED: u32 = 2;
-    pub const UNMAP: u32 = 3;
-    pub const UNMAP_SHARED: u32 = 4;
-    pub const CONVERT: u32 = 5;
-    pub const CONVERT_SHARED: u32 = 6;
-    pub const ALLOC: u32 = 7;
-    pub const FREE: u32 = 8;
-    pub const MASK: u32 = 0xff;
-    pub const ATTR_FORK: u32 = 1 << 31;
-    pub const BMBT: u32 = 1 << 30;
-    pub const UNWRITTEN: u32 = 1 << 29;
-}
-
-/// The flags of deferred work that maps or unmaps (`map`) what `owner` says.
-pub(crate) fn work_flags(owner: Owner, map: bool) -> u32 {
+/// The flags of deferred work that does `op` to what `owner` has.
+pub(crate) fn work_flags(owner: Owner, op: RmapOp) -> u32 {
     let flag = |bit: u64, flag: u32| if owner.offset & bit != 0 { flag } else { 0 };
-    let op = if map { op::MAP } else { op::UNMAP };
-    op | flag(RMAP_ATTR_FORK, op::ATTR_FORK)
-        | flag(RMAP_BMBT, op::BMBT)
-        | flag(RMAP_UNWRITTEN, op::UNWRITTEN)
-}
-
-/// The flags of deferred work after which blocks are as `owner` says, written or unwritten.
-pub(crate) fn convert_flags(owner: Owner) -> u32 {
-    work_flags(owner, true) & !op::MASK | op::CONVERT
+    op as u32
+        | flag(RMAP_ATTR_FORK, LOG_ATTR_FORK)
+        | flag(RMAP_BMBT, RMAP_BMBT_BLOCK)
+        | flag(RMAP_UNWRITTEN, LOG_UNWRITTEN)
 }
 
 fn bytes(record: &Rmap) -> [u8; 24] {
@@ -221,19 +203,20 @@ impl Space {
         (flags, owner, place, len): (u32, Owner, AgBlock, u32),
     ) -> Result<()> {
         let bit = |flag: u32, bit: u64| if flags & flag != 0 { bit } else { 0 };
-        let kind = bit(op::ATTR_FORK, RMAP_ATTR_FORK) | bit(op::BMBT, RMAP_BMBT);
-        let offset = owner.offset & !FLAGS | kind | bit(op::UNWRITTEN, RMAP_UNWRITTEN);
+        let kind = bit(LOG_ATTR_FORK, RMAP_ATTR_FORK) | bit(RMAP_BMBT_BLOCK, RMAP_BMBT);
+        let offset = owner.offset & !FLAGS | kind | bit(LOG_UNWRITTEN, RMAP_UNWRITTEN);
         let record = Owner { offset, ..owner }.record(place.block, len);
-        match flags & op::MASK {
-            op::MAP | op::MAP_SHARED | op::ALLOC => self.map(cx, trans, agf, record),
-            op::UNMAP | op::UNMAP_SHARED | op::FREE => self.unmap(cx, trans, agf, record),
-            op::CONVERT | op::CONVERT_SHARED => {
+        use RmapOp::*;
+        match RmapOp::from_flags(flags) {
+            Some(Map | MapShared | Alloc) => self.map(cx, trans, agf, record),
+            Some(Unmap | UnmapShared | Free) => self.unmap(cx, trans, agf, record),
+            Some(Convert | ConvertShared) => {
                 // The flags tell how it shall be.
                 let old = Rmap { offset: record.offset ^ RMAP_UNWRITTEN, ..record };
                 self.unmap(cx, trans, agf, old)?;
                 self.map(cx, trans, agf, record)
             }
-            _ => Err(Tree::new(&mut self.rmap_tree(agf)).broken("an operation is not known")),
+            None => Err(Tree::new(&mut self.rmap_tree(agf)).broken("an operation is not known")),
         }
     }
 }

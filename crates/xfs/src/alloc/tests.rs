@@ -14,7 +14,7 @@ use crate::format::{AgBlock, Kind};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
 use crate::trans::{Reservation, Trans};
-use crate::tree::Tree;
+use crate::tree::{Store, Tree};
 
 fn transaction(cx: &mut Cx, space: &Space) -> Trans {
     Trans::alloc(cx, &space.log, Reservation::new(150 << 10)).expect("log space")
@@ -26,10 +26,22 @@ fn owner_of(block: u32) -> Owner {
 }
 
 /// All records of a tree.
-fn records(cx: &mut Cx, trans: &mut Trans, space: &Space, ag: u32, kind: Kind) -> Vec<[u8; 24]> {
+pub(super) fn records(
+    cx: &mut Cx,
+    trans: &mut Trans,
+    space: &Space,
+    ag: u32,
+    kind: Kind,
+) -> Vec<[u8; 24]> {
     let agf = space.lock(cx, trans, ag).expect("the AGF");
-    let mut store = super::store::AgfTree { space, agf: &agf, kind };
-    let mut tree = Tree::new(&mut store);
+    match kind {
+        Kind::Refcount => all_of(cx, trans, &mut space.refcounts(&agf)),
+        _ => all_of(cx, trans, &mut super::store::AgfTree { space, agf: &agf, kind }),
+    }
+}
+
+fn all_of<S: Store>(cx: &mut Cx, trans: &mut Trans, store: &mut S) -> Vec<[u8; 24]> {
+    let mut tree = Tree::new(store);
     let mut all = Vec::new();
     let mut cursor = tree.find_ge(cx, trans, [0; 3]).expect("a look");
     while let Some(at) = &mut cursor {

@@ -6,16 +6,16 @@
 use base::Ino;
 use rt::Cx;
 
-use super::Fork;
 use super::edit::MapEdit;
-use crate::alloc::{Owner, Want, rmap};
+use super::{Fork, Which};
+use crate::alloc::{Owner, Want};
 use crate::error::Result;
 use crate::format::btree::{MapRoot, Shape};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
+use crate::format::log_item::RmapOp;
 use crate::format::{AgBlock, At, Geometry, Kind};
 use crate::trans::Trans;
-use crate::trans::intent::Work;
 
 /// Extents that one transaction gives back at the most, and runs that it marks as written.
 pub(crate) const EXTENTS_AT_ONCE: usize = 4;
@@ -24,6 +24,8 @@ pub(crate) const EXTENTS_AT_ONCE: usize = 4;
 pub(crate) struct FileBlocks<'a, 'b> {
     /// The data fork.
     pub edit: &'a mut MapEdit<'b>,
+    /// The file may share blocks with others: [`Flags2::REFLINK`](crate::format::inode::Flags2).
+    pub reflink: bool,
 }
 
 impl FileBlocks<'_, '_> {
@@ -89,17 +91,11 @@ impl FileBlocks<'_, '_> {
         (offset, end): (u64, u64),
     ) -> Result<bool> {
         let changed = self.edit.convert(cx, trans, (offset, end - offset), false)?;
-        if self.edit.space.geometry.features.rmapbt() {
-            for extent in &changed {
-                let owner = Owner::fork(self.edit.ino.0, false, extent.offset, false);
-                trans.defer(Work::Rmap {
-                    flags: rmap::convert_flags(owner),
-                    owner: owner.owner,
-                    start: extent.start.0,
-                    offset: extent.offset,
-                    len: extent.count,
-                });
-            }
+        for extent in &changed {
+            let owner = Owner::fork(self.edit.ino.0, false, extent.offset, false);
+            let blocks = (extent.start, extent.count);
+            let op = if self.reflink { RmapOp::ConvertShared } else { RmapOp::Convert };
+            self.edit.space.defer_rmap(trans, op, owner, blocks);
         }
         Ok(!changed.is_empty())
     }
@@ -124,9 +120,8 @@ impl FileBlocks<'_, '_> {
         let gone = self.edit.remove(cx, trans, start, end - start)?;
         for extent in &gone {
             *self.edit.blocks -= u64::from(extent.count);
-            let owner = Owner::fork(self.edit.ino.0, false, extent.offset, extent.unwritten);
-            let owner = Some((owner.owner, owner.offset, 0));
-            trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
+            let owner = (self.edit.ino, Which::Data);
+            self.edit.space.defer_drop(trans, owner, extent, self.reflink);
         }
         Ok(cut > first)
     }

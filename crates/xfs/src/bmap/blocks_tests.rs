@@ -41,7 +41,7 @@ impl File {
         let near = AgBlock { ag: 1, block: 0 };
         let (fork, blocks) = (&mut self.fork, &mut self.blocks);
         let mut edit = MapEdit { space, ino: INO, which: Which::Data, fork, blocks, near };
-        f(&mut FileBlocks { edit: &mut edit })
+        f(&mut FileBlocks { edit: &mut edit, reflink: false })
     }
 }
 
@@ -165,7 +165,7 @@ fn convert_and_stop(cx: &mut Cx, image: &Path, ino: Ino) {
     let (near, which) = (geometry.ino_place(ino).0, Which::Data);
     let (fork, blocks) = (&mut fork, &mut core.blocks);
     let mut edit = MapEdit { space: &space, ino, which, fork, blocks, near };
-    let mut file = FileBlocks { edit: &mut edit };
+    let mut file = FileBlocks { edit: &mut edit, reflink: false };
     assert!(file.convert(cx, &mut trans, (64, 128)).expect("marked"));
     core.extents = fork.count;
     image[data].copy_from_slice(&fork.bytes);

@@ -122,7 +122,8 @@ impl Checker<'_> {
             let end = events.get(index).map_or(length, |event| event.block).min(length);
             self.judge(ag, at, end - at, holders, free.is_some());
             if holders.shared > 1 {
-                push_shared(&mut shared, at, end - at, holders.shared);
+                let run = Refcount { start: at, cow: false, len: end - at, refs: holders.shared };
+                run.append_to(&mut shared);
             }
             at = end;
         }
@@ -151,7 +152,7 @@ impl Checker<'_> {
         }
         let mut joined: Vec<Refcount> = Vec::new();
         for count in found.iter().filter(|count| !count.cow) {
-            push_shared(&mut joined, count.start, count.len, count.refs);
+            count.append_to(&mut joined);
         }
         if joined != expected {
             let differs = joined.iter().zip(&expected).find(|(found, wanted)| found != wanted);
@@ -178,16 +179,4 @@ impl Checker<'_> {
             self.findings.add(Rule::ReverseMapping, At::Agf(ag), text);
         }
     }
-}
-
-/// Adds a shared run, joined with the one before where it goes on.
-fn push_shared(list: &mut Vec<Refcount>, start: u32, len: u32, refs: u32) {
-    if let Some(last) = list.last_mut()
-        && last.start + last.len == start
-        && last.refs == refs
-    {
-        last.len += len;
-        return;
-    }
-    list.push(Refcount { start, cow: false, len, refs });
 }

@@ -232,6 +232,19 @@ impl Refcount {
         self.start | if self.cow { REFCOUNT_COW } else { 0 }
     }
 
+    /// Adds the record behind those of a list, joined with the last one where it continues that.
+    pub fn append_to(self, list: &mut Vec<Refcount>) {
+        match list.last_mut() {
+            Some(last)
+                if last.start.checked_add(last.len) == Some(self.start)
+                    && (last.cow, last.refs) == (self.cow, self.refs) =>
+            {
+                last.len += self.len;
+            }
+            _ => list.push(self),
+        }
+    }
+
     /// Writes the record.
     pub fn write(&self, data: &mut [u8]) {
         put_u32(data, 0, self.key());

@@ -1,6 +1,6 @@
 //! Blocks that hold a piece of a symbolic link or of an attribute's value.
 
-use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u32, seal, u32_at};
+use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u32, put_u64, seal, u32_at};
 
 /// Bytes of the header in front of each piece.
 pub const HEADER: usize = 56;
@@ -56,6 +56,9 @@ pub fn emit(kind: Kind, data: &mut [u8], offset: u64, content: &[u8], expect: &E
     seal::stamp(kind, data, expect);
     put_u32(data, 4, offset as u32);
     put_u32(data, 8, content.len() as u32);
+    if kind == Kind::AttrRemote {
+        put_u64(data, kind.lsn_offset(), u64::MAX);
+    }
     data[HEADER..][..content.len()].copy_from_slice(content);
 }
 

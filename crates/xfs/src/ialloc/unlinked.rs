@@ -13,7 +13,7 @@ use super::Inodes;
 use crate::buf::{BufMap, INODE_CLUSTER};
 use crate::error::Result;
 use crate::format::ag::UNLINKED_BUCKETS;
-use crate::format::{At, CorruptKind, Kind, NULL32, put_u32, seal};
+use crate::format::{At, CorruptKind, Geometry, Kind, NULL32, put_u32, seal};
 use crate::trans::Trans;
 
 /// Where an inode holds the next one of its list.
@@ -26,16 +26,17 @@ pub(super) struct Links {
     all: BTreeMap<(u32, u32), (Option<u32>, Option<u32>)>,
 }
 
+/// The cluster that holds an inode, and the inode's first byte in it.
+pub(crate) fn cluster_of(geometry: &Geometry, ino: Ino) -> (BufMap, usize) {
+    let (first, blocks, offset) = geometry.ino_cluster(ino);
+    let len = blocks * geometry.block_sectors() as u32;
+    (BufMap { daddr: geometry.ag_sector(first), len }, offset)
+}
+
 impl Inodes {
     /// The cluster that holds an inode, and the inode's first byte in it.
     pub fn cluster_of(&self, ino: Ino) -> (BufMap, usize) {
-        let geometry = &self.space.geometry;
-        let (first, blocks, offset) = geometry.ino_cluster(ino);
-        let map = BufMap {
-            daddr: geometry.ag_sector(first),
-            len: blocks * geometry.block_sectors() as u32,
-        };
-        (map, offset)
+        cluster_of(&self.space.geometry, ino)
     }
 
     /// Stores the next inode of its list in an inode on the device.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rt::Cx;
 
 use super::Trans;
-use super::intent::{EXTENTS_MAX, Finished, IntentFinisher, IntentItem, Work};
+use super::intent::{Finished, IntentFinisher, IntentItem, Work};
 use crate::error::{Result, XfsError};
 use base::Errno;
 
@@ -58,7 +58,7 @@ impl Trans {
         for work in take(&mut self.deferred) {
             match groups.last_mut() {
                 Some(group)
-                    if group.len() < EXTENTS_MAX
+                    if group.len() < work.most_together()
                         && discriminant(&group[0]) == discriminant(&work) =>
                 {
                     group.push(work);

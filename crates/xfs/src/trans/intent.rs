@@ -21,7 +21,7 @@ use crate::format::log_item::{
 use crate::log::item::{ItemCore, LogVec};
 
 /// Extents that one intent names at the most.
-pub(crate) const EXTENTS_MAX: usize = 16;
+const EXTENTS_MAX: usize = 16;
 
 /// One piece of deferred work. Block numbers are file-system blocks, group in the high bits, as
 /// the log holds them.
@@ -75,6 +75,11 @@ pub enum Work {
 }
 
 impl Work {
+    /// Pieces of this kind that one intent names at the most. Linux refuses more maps than one.
+    pub(crate) fn most_together(&self) -> usize {
+        if matches!(self, Work::Bmap { .. }) { 1 } else { EXTENTS_MAX }
+    }
+
     /// Types of the intent and of its done item.
     pub(crate) fn kinds(&self) -> (ItemKind, ItemKind) {
         match self {

@@ -1,6 +1,8 @@
 //! Images of mkfs.xfs, the log's parts put together, and the outside judges.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
+pub mod replayed;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

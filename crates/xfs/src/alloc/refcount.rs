@@ -1,0 +1,438 @@
+//! Reference counts: how many places in files refer to each block of a group.
+//!
+//! Blocks that two or more places share have a record with their number; blocks of one owner, and
+//! free ones, have none. Extents that are *staged* for copy on write, not yet in any file's map,
+//! have records of a kind of their own, which come behind all others. Neighbours that say the same
+//! are one record.
+//!
+//! Source: "XFS Algorithms and Data Structures", chapter on the reference count btree.
+
+use base::FsBlock;
+use rt::Cx;
+
+use super::{Agf, Owner, Space, Want};
+use crate::buf::BufMap;
+use crate::error::{Result, XfsError};
+use crate::format::log_item::RefcountOp;
+use crate::format::record::{REFCOUNT_COW, Refcount, owner};
+use crate::format::{AgBlock, At, Expect, Kind};
+use crate::trans::Trans;
+use crate::trans::intent::{Finished, Work};
+use crate::tree::{Store, Tree};
+use base::Errno;
+
+/// Records that one step changes at the most: a transaction has log space for that many.
+const RECORDS_MAX: usize = 8;
+
+/// The tree of a group. Its root is in the AGF, its blocks come from free space.
+pub(super) struct RefcountTree<'a> {
+    space: &'a Space,
+    agf: &'a Agf,
+}
+
+impl RefcountTree<'_> {
+    fn place(&self, block: u64) -> AgBlock {
+        AgBlock { ag: self.agf.ag, block: block as u32 }
+    }
+
+    fn count(&self, trans: &mut Trans, change: i32) {
+        self.agf.edit(trans, |raw| {
+            let count = &mut raw.agf_refcount_blocks;
+            count.set(count.get().wrapping_add_signed(change));
+        });
+    }
+}
+
+impl Store for RefcountTree<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Refcount
+    }
+
+    fn block_size(&self) -> usize {
+        self.space.geometry.block_size as usize
+    }
+
+    fn root(&self) -> (u64, u32) {
+        let root = self.agf.with(|raw| raw.refcount());
+        (u64::from(root.block), root.levels)
+    }
+
+    fn set_root(&mut self, trans: &mut Trans, block: u64, levels: u32) {
+        self.agf.edit(trans, |raw| {
+            raw.agf_refcount_root.set(block as u32);
+            raw.agf_refcount_level.set(levels);
+        });
+    }
+
+    fn map(&self, block: u64) -> BufMap {
+        self.space.block_map(self.place(block))
+    }
+
+    fn expect(&self, block: u64) -> Expect {
+        self.space.geometry.expect_ag(self.place(block))
+    }
+
+    fn at(&self, block: u64) -> At {
+        At::AgBlock(self.agf.ag, block as u32)
+    }
+
+    fn allocate(&mut self, cx: &mut Cx, trans: &mut Trans, near: u64) -> Result<u64> {
+        let want = Want::block(self.place(near), Owner::special(owner::REFC));
+        let found = self.space.allocate_metadata(cx, trans, &want)?;
+        self.count(trans, 1);
+        Ok(u64::from(found.place.block))
+    }
+
+    fn free(&mut self, _cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()> {
+        self.count(trans, -1);
+        let start = self.space.geometry.join(self.place(block)).0;
+        trans.defer(Work::Free { start, len: 1, owner: Some((owner::REFC, 0, 0)) });
+        Ok(())
+    }
+}
+
+fn bytes(record: &Refcount) -> [u8; 12] {
+    let mut data = [0; 12];
+    record.write(&mut data);
+    data
+}
+
+fn order(record: &Refcount) -> [u64; 3] {
+    [u64::from(record.key()), 0, 0]
+}
+
+/// What a change of a range of blocks leaves: the records that stand in the place of the old ones,
+/// and the blocks that nobody refers to any more.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Changed {
+    records: Vec<Refcount>,
+    free: Vec<(u32, u32)>,
+}
+
+impl Changed {
+    fn keep(&mut self, start: u32, len: u32, like: &Refcount) {
+        Refcount { start, len, ..*like }.append_to(&mut self.records);
+    }
+
+    /// Blocks that had so many references have one more or one less.
+    fn shift(&mut self, start: u32, len: u32, refs: u32, up: bool) {
+        let refs = match (refs, up) {
+            // As many as a record can hold: nobody knows how many there are.
+            (u32::MAX, _) => u32::MAX,
+            (refs, true) => refs + 1,
+            (refs, false) => refs - 1,
+        };
+        match refs {
+            0 => match self.free.last_mut() {
+                Some((first, count)) if *first + *count == start => *count += len,
+                _ => self.free.push((start, len)),
+            },
+            1 => {}
+            _ => Refcount { start, cow: false, len, refs }.append_to(&mut self.records),
+        }
+    }
+
+    /// Adds or takes one reference in `start..end`. `old` holds the records in the range and those
+    /// that touch it, in order.
+    fn of_shift(old: &[Refcount], (start, end): (u32, u32), up: bool) -> Changed {
+        let (mut changed, mut at) = (Changed::default(), start);
+        for record in old {
+            let behind = record.start + record.len;
+            if record.start < start {
+                changed.keep(record.start, behind.min(start) - record.start, record);
+            }
+            let (from, to) = (record.start.max(start), behind.min(end));
+            if from < to {
+                changed.gap(&mut at, from, up);
+                changed.shift(from, to - from, record.refs, up);
+                at = to;
+            }
+            if behind > end {
+                changed.gap(&mut at, end, up);
+                let from = record.start.max(end);
+                changed.keep(from, behind - from, record);
+            }
+        }
+        changed.gap(&mut at, end, up);
+        changed
+    }
+
+    /// Blocks without a record have one reference.
+    fn gap(&mut self, at: &mut u32, upto: u32, up: bool) {
+        if *at < upto {
+            self.shift(*at, upto - *at, 1, up);
+            *at = upto;
+        }
+    }
+}
+
+impl Space {
+    pub(super) fn refcounts<'a>(&'a self, agf: &'a Agf) -> RefcountTree<'a> {
+        RefcountTree { space: self, agf }
+    }
+
+    /// The records of a kind that have a block in `start..end` or touch it, in order, `most` at the
+    /// most.
+    fn counts(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        (cow, start, end): (bool, u32, u32),
+        most: usize,
+    ) -> Result<Vec<Refcount>> {
+        let mut store = self.refcounts(agf);
+        let mut tree = Tree::new(&mut store);
+        let flag = if cow { REFCOUNT_COW } else { 0 };
+        // From the one before: it may end where the range begins.
+        let first = [u64::from(start | flag).saturating_sub(1), 0, 0];
+        let mut cursor = match tree.find_le(cx, trans, first)? {
+            Some(cursor) => Some(cursor),
+            None => tree.find_ge(cx, trans, first)?,
+        };
+        let mut found = Vec::new();
+        while let Some(at) = &mut cursor {
+            let record = Refcount::read(&tree.record(at));
+            if record.key() > end | flag || found.len() == most {
+                break;
+            }
+            let behind = record.start.saturating_add(record.len);
+            if record.cow == cow && behind >= start {
+                found.push(record);
+            }
+            if !tree.next(cx, trans, at)? {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Puts records in the place of others, of the same blocks and their neighbours.
+    fn replace_counts(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        (old, new): (&[Refcount], &[Refcount]),
+    ) -> Result<()> {
+        let mut store = self.refcounts(agf);
+        let mut tree = Tree::new(&mut store);
+        for record in old.iter().filter(|old| new.iter().all(|new| new.key() != old.key())) {
+            match tree.find(cx, trans, order(record))? {
+                Some(cursor) => tree.delete(cx, trans, cursor)?,
+                None => return Err(tree.broken("a record vanished")),
+            }
+        }
+        for record in new {
+            match old.iter().find(|old| old.key() == record.key()) {
+                Some(same) if same == record => {}
+                Some(_) => match tree.find(cx, trans, order(record))? {
+                    Some(cursor) => tree.update(trans, &cursor, &bytes(record)),
+                    None => return Err(tree.broken("a record vanished")),
+                },
+                None => tree.insert(cx, trans, &bytes(record))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// One reference more (`up`) or less for blocks in use; those without any are freed by deferred
+    /// work. Answers how many blocks were done, at least one.
+    fn shift_counts(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        (start, mut end): (u32, u32),
+        up: bool,
+    ) -> Result<u32> {
+        let range = (false, start, end);
+        let mut old = self.counts(cx, trans, agf, range, RECORDS_MAX + 1)?;
+        if old.len() > RECORDS_MAX {
+            old.truncate(RECORDS_MAX);
+            let last = old[RECORDS_MAX - 1];
+            end = end.min(last.start + last.len);
+        }
+        let new = Changed::of_shift(&old, (start, end), up);
+        self.replace_counts(cx, trans, agf, (&old, &new.records))?;
+        for (block, len) in new.free {
+            let start = self.geometry.join(AgBlock { ag: agf.ag, block }).0;
+            trans.defer(Work::Free { start, len, owner: None });
+        }
+        Ok(end - start)
+    }
+
+    /// Notes blocks as staged for copy on write, or as staged no more.
+    fn stage_counts(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agf: &Agf,
+        (start, end): (u32, u32),
+        stage: bool,
+    ) -> Result<()> {
+        let old = self.counts(cx, trans, agf, (true, start, end), usize::MAX)?;
+        let blocks = |record: &Refcount| {
+            let behind = record.start + record.len;
+            behind.min(end).saturating_sub(record.start.max(start))
+        };
+        let staged: u32 = old.iter().map(blocks).sum();
+        if staged != if stage { 0 } else { end - start } {
+            return Err(Tree::new(&mut self.refcounts(agf)).broken("staged blocks differ"));
+        }
+        let mut new = Vec::new();
+        let mut add = |start: u32, end: u32| {
+            if start < end {
+                Refcount { start, cow: true, len: end - start, refs: 1 }.append_to(&mut new);
+            }
+        };
+        for record in old.iter().filter(|record| record.start < start) {
+            add(record.start, (record.start + record.len).min(start));
+        }
+        if stage {
+            add(start, end);
+        }
+        for record in old.iter().filter(|record| record.start + record.len > end) {
+            add(record.start.max(end), record.start + record.len);
+        }
+        self.replace_counts(cx, trans, agf, (&old, &new))
+    }
+
+    /// Carries out deferred work on reference counts, as the log holds it.
+    pub(super) fn finish_refcount(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (flags, start, len): (u32, u64, u32),
+    ) -> Result<Finished> {
+        if !self.geometry.features.reflink() {
+            return Err(XfsError::Answer(Errno::EOPNOTSUPP));
+        }
+        let place = self.checked(start, len)?;
+        let agf = self.lock(cx, trans, place.ag)?;
+        self.fill_list(cx, trans, &agf)?;
+        let range = (place.block, place.block + len);
+        let done = match RefcountOp::from_flags(flags) {
+            Some(RefcountOp::Increase) => self.shift_counts(cx, trans, &agf, range, true)?,
+            Some(RefcountOp::Decrease) => self.shift_counts(cx, trans, &agf, range, false)?,
+            Some(RefcountOp::AllocCow) => {
+                self.stage_counts(cx, trans, &agf, range, true)?;
+                len
+            }
+            Some(RefcountOp::FreeCow) => {
+                self.stage_counts(cx, trans, &agf, range, false)?;
+                len
+            }
+            None => {
+                let what = "an operation is not known";
+                return Err(Tree::new(&mut self.refcounts(&agf)).broken(what));
+            }
+        };
+        self.note(&agf);
+        if done == len {
+            return Ok(Finished::Done);
+        }
+        let start = start + u64::from(done);
+        Ok(Finished::Again(Work::Refcount { flags, start, len: len - done }))
+    }
+
+    /// The runs of an extent's blocks that others share, as first block within the extent and
+    /// count, in order, `most` records of the tree at the most. Locks the group's AGF for the
+    /// transaction. May park.
+    ///
+    /// # Errors
+    /// A tree that is wrong; what the device says.
+    pub(crate) fn shared_runs(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (start, len): (FsBlock, u32),
+    ) -> Result<Vec<(u32, u32)>> {
+        if !self.geometry.features.reflink() {
+            return Ok(Vec::new());
+        }
+        let place = self.checked(start.0, len)?;
+        let agf = self.lock(cx, trans, place.ag)?;
+        let (first, end) = (place.block, place.block + len);
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for record in self.counts(cx, trans, &agf, (false, first, end), usize::MAX)? {
+            let (from, to) = (record.start.max(first), (record.start + record.len).min(end));
+            match runs.last_mut() {
+                _ if from >= to => {}
+                Some((at, count)) if first + *at + *count == from => *count += to - from,
+                _ => runs.push((from - first, to - from)),
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The first extents of a group that are staged for copy on write, eight at the most. Locks
+    /// the group's AGF for the transaction. May park.
+    pub(super) fn staged(&self, cx: &mut Cx, trans: &mut Trans, ag: u32) -> Result<Vec<Refcount>> {
+        let agf = self.lock(cx, trans, ag)?;
+        let all = (true, 0, self.geometry.ag_length(ag));
+        self.counts(cx, trans, &agf, all, RECORDS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(start: u32, len: u32, refs: u32) -> Refcount {
+        Refcount { start, cow: false, len, refs }
+    }
+
+    /// The records of an array of counts.
+    fn records_of(counts: &[u32]) -> Vec<Refcount> {
+        let mut list = Vec::new();
+        for (block, &refs) in counts.iter().enumerate().filter(|(_, refs)| **refs > 1) {
+            record(block as u32, 1, refs).append_to(&mut list);
+        }
+        list
+    }
+
+    proptest! {
+        /// Records beside an array of counts: every block in the range is shifted, none else is,
+        /// and neighbours that are equal are joined.
+        #[test]
+        fn ranges_are_shifted_like_an_array(
+            counts in prop::collection::vec(1u32..4, 40),
+            start in 1u32..39,
+            len in 1u32..30,
+            up in any::<bool>(),
+        ) {
+            let end = (start + len).min(39);
+            let touches = |r: &Refcount| r.start <= end && r.start + r.len >= start;
+            let all = records_of(&counts);
+            let old: Vec<_> = all.iter().copied().filter(touches).collect();
+            let changed = Changed::of_shift(&old, (start, end), up);
+            let mut after = counts.clone();
+            for count in &mut after[start as usize..end as usize] {
+                *count = if up { *count + 1 } else { *count - 1 };
+            }
+            let mut free = Vec::new();
+            for (block, _) in after.iter().enumerate().filter(|(_, refs)| **refs == 0) {
+                free.push(block as u32);
+            }
+            let told: Vec<u32> =
+                changed.free.iter().flat_map(|&(at, count)| at..at + count).collect();
+            prop_assert_eq!(told, free);
+            let rest = all.into_iter().filter(|r| !touches(r));
+            let mut joined: Vec<_> = rest.chain(changed.records).collect();
+            joined.sort_by_key(|r| r.start);
+            prop_assert_eq!(joined, records_of(&after));
+        }
+    }
+
+    #[test]
+    fn a_full_count_stays_full() {
+        let old = [record(10, 5, u32::MAX)];
+        for up in [false, true] {
+            let changed = Changed::of_shift(&old, (10, 15), up);
+            assert_eq!(changed, Changed { records: old.to_vec(), free: Vec::new() });
+        }
+    }
+}

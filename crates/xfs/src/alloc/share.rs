@@ -1,0 +1,121 @@
+//! What is deferred where extents enter and leave files that may share them.
+//!
+//! The order of the work is the format's: first the reverse map, then reference counts, then free
+//! space, each kind with intents of its own; whatever a crash leaves over is carried out by
+//! recovery in that order.
+
+use base::{FsBlock, Ino};
+use rt::Cx;
+
+use super::rmap::work_flags;
+use super::{Owner, Space};
+use crate::bmap::Which;
+use crate::error::Result;
+use crate::format::extent::Extent;
+use crate::format::log_item::{RefcountOp, RmapOp};
+use crate::format::record::{RMAP_OFFSET_MASK, owner};
+use crate::trans::intent::Work;
+use crate::trans::{Reservation, Trans};
+
+/// Log space for giving back a few staged extents.
+const UNSTAGE: Reservation = Reservation { bytes: 160 << 10, count: 4 };
+
+impl Space {
+    /// Defers a change of the reverse map, where the file system keeps one.
+    pub(crate) fn defer_rmap(
+        &self,
+        trans: &mut Trans,
+        op: RmapOp,
+        owner: Owner,
+        (start, len): (FsBlock, u32),
+    ) {
+        if self.geometry.features.rmapbt() {
+            let flags = work_flags(owner, op);
+            let Owner { owner, offset } = owner;
+            let offset = offset & RMAP_OFFSET_MASK;
+            trans.defer(Work::Rmap { flags, owner, start: start.0, offset, len });
+        }
+    }
+
+    fn defer_count(&self, trans: &mut Trans, op: RefcountOp, (start, len): (FsBlock, u32)) {
+        trans.defer(Work::Refcount { flags: op as u32, start: start.0, len });
+    }
+
+    /// Defers what follows when a file no longer maps an extent, which was taken out of its map:
+    /// it is freed, unless others share it. `reflink`: the file may share blocks
+    /// ([`Flags2::REFLINK`](crate::format::inode::Flags2)).
+    pub(crate) fn defer_drop(
+        &self,
+        trans: &mut Trans,
+        (ino, which): (Ino, Which),
+        extent: &Extent,
+        reflink: bool,
+    ) {
+        let attr = which == Which::Attr;
+        let owner = Owner::fork(ino.0, attr, extent.offset, extent.unwritten);
+        let blocks = (extent.start, extent.count);
+        if reflink && !attr {
+            self.defer_rmap(trans, RmapOp::UnmapShared, owner, blocks);
+            self.defer_count(trans, RefcountOp::Decrease, blocks);
+        } else {
+            let owner = Some((owner.owner, owner.offset, 0));
+            trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
+        }
+    }
+
+    /// Defers what follows when a file begins to map an extent that others have: one reference
+    /// more.
+    pub(crate) fn defer_share(&self, trans: &mut Trans, ino: Ino, extent: &Extent) {
+        let blocks = (extent.start, extent.count);
+        self.defer_count(trans, RefcountOp::Increase, blocks);
+        let owner = Owner::fork(ino.0, false, extent.offset, extent.unwritten);
+        self.defer_rmap(trans, RmapOp::MapShared, owner, blocks);
+    }
+
+    /// Defers noting new blocks as staged for copy on write; they were allocated without an owner.
+    pub(crate) fn defer_stage(&self, trans: &mut Trans, blocks: (FsBlock, u32)) {
+        self.defer_count(trans, RefcountOp::AllocCow, blocks);
+        self.defer_rmap(trans, RmapOp::Alloc, Owner::special(owner::COW), blocks);
+    }
+
+    /// Defers the end of staging: the blocks enter a file's map in the same transaction, or are
+    /// freed by it.
+    pub(crate) fn defer_unstage(&self, trans: &mut Trans, blocks: (FsBlock, u32)) {
+        self.defer_rmap(trans, RmapOp::Free, Owner::special(owner::COW), blocks);
+        self.defer_count(trans, RefcountOp::FreeCow, blocks);
+    }
+
+    /// Defers giving staged blocks back to free space.
+    pub(crate) fn defer_cancel(&self, trans: &mut Trans, blocks: (FsBlock, u32)) {
+        self.defer_unstage(trans, blocks);
+        trans.defer(Work::Free { start: blocks.0.0, len: blocks.1, owner: None });
+    }
+
+    /// Frees what a crash has left staged for copy on write; answers the blocks. Before anybody
+    /// writes. May park.
+    ///
+    /// # Errors
+    /// A tree that is wrong; what the device says.
+    pub(crate) fn free_staged(&self, cx: &mut Cx) -> Result<u64> {
+        let mut blocks = 0;
+        if !self.geometry.features.reflink() {
+            return Ok(blocks);
+        }
+        for ag in 0..self.geometry.ag_count {
+            loop {
+                let mut trans = Trans::alloc(cx, &self.log, UNSTAGE)?;
+                let staged = self.staged(cx, &mut trans, ag)?;
+                for record in &staged {
+                    let place = crate::format::AgBlock { ag, block: record.start };
+                    self.defer_cancel(&mut trans, (self.geometry.join(place), record.len));
+                    blocks += u64::from(record.len);
+                }
+                trans.commit(cx)?;
+                if staged.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(blocks)
+    }
+}
