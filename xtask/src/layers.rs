@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["iopath-cache"],
     &["iopath-jbd2", "iopath-vfs"],
     &["iopath-testkit"],
-    &["iopath-ext4", "iopath-xfs"],
+    &["iopath-ext4", "iopath-xfs", "iopath-nfs"],
     &["iopath-workload"],
     &["iopath-lab"],
     &["iopath"],

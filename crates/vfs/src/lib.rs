@@ -36,6 +36,7 @@
 
 pub mod acl;
 mod attr;
+mod create;
 pub mod direct;
 mod file;
 mod fs;
@@ -49,6 +50,7 @@ pub use attr::{
     Attr, DirEntry, ExtentState, FallocMode, FileExtent, FileType, NewNode, RenameFlags,
     SeekWhence, SetAttr, StatFs, XattrFlags, major, makedev, minor,
 };
+pub use create::create_in;
 pub use file::{File, OpenFlags};
 pub use fs::{
     FileRead, FileSystem, NAME_MAX, PATH_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, check_name,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use base::{Errno, Ino};
 use rt::{Charge, Cx};
 
-use crate::acl::{self, Acl};
 use crate::attr::*;
+use crate::create::create_in;
 use crate::file::{File, OpenFlags};
 use crate::fs::FileSystem;
 use crate::path::{Found, Last, Walk};
-use crate::permission::{self, Access, S_ISGID};
+use crate::permission::{self, Access};
 
 /// A file system seen through paths, with a root and a current directory.
 ///
@@ -399,44 +399,9 @@ impl Namespace {
     }
 
     /// Creates with the task's ids, the umask or the directory's default ACL, and its group rule.
-    fn create(&self, cx: &mut Cx, found: &Found, mut node: NewNode) -> Result<Attr, Errno> {
-        let directory = node.kind == FileType::Directory;
-        let name = self.may_create(cx, found, directory)?;
+    fn create(&self, cx: &mut Cx, found: &Found, node: NewNode) -> Result<Attr, Errno> {
+        let name = self.may_create(cx, found, node.kind == FileType::Directory)?;
         cx.charge_for(Charge::Create, 1);
-        let dir = &found.parent.dir;
-        node.uid = cx.cred().uid;
-        node.gid = cx.cred().gid;
-        if dir.mode & S_ISGID != 0 {
-            node.gid = dir.gid;
-            if directory {
-                node.mode |= S_ISGID;
-            }
-        }
-        if node.kind == FileType::Symlink {
-            return self.fs.create(cx, dir.ino, name, &node);
-        }
-        let Some(default) = self.default_acl(cx, dir)? else {
-            node.mode &= !(cx.cred().umask as u16 & 0o777);
-            return self.fs.create(cx, dir.ino, name, &node);
-        };
-        let list = default.inherit(node.mode);
-        node.mode = node.mode & !0o777 | list.mode_bits();
-        let attr = self.fs.create(cx, dir.ino, name, &node)?;
-        let flags = XattrFlags::empty();
-        if !list.is_minimal() {
-            self.fs.setxattr(cx, attr.ino, acl::ACCESS, &list.emit(), flags)?;
-        }
-        if directory {
-            self.fs.setxattr(cx, attr.ino, acl::DEFAULT, &default.emit(), flags)?;
-        }
-        Ok(attr)
-    }
-
-    fn default_acl(&self, cx: &mut Cx, dir: &Attr) -> Result<Option<Acl>, Errno> {
-        match self.fs.getxattr(cx, dir.ino, acl::DEFAULT) {
-            Ok(value) => Acl::parse(&value),
-            Err(Errno::ENODATA | Errno::EOPNOTSUPP) => Ok(None),
-            Err(other) => Err(other),
-        }
+        create_in(cx, &*self.fs, &found.parent.dir, name, node)
     }
 }

@@ -1,0 +1,334 @@
+//! What the client knows of a node: its handle, its attributes with their times, its content, and
+//! who changed it.
+//!
+//! **Whose change?** An answer to one of our changing calls tells attributes before and after.
+//! While such calls are under way, their answers are collected; when the last has come, each
+//! *before* must be what we knew or an *after* of our own: else somebody else has changed the file
+//! in between, and everything cached that is not ours is dropped. Answers may come in any order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use base::map::HashMap;
+use base::{Errno, Ino, Nanos, Timespec};
+use cache::readahead::ReadAhead;
+use rt::{Cx, Mutex, SpinLock, WaitQueue};
+use vfs::{Attr, FileType};
+
+use super::folio::{Folio, Holes};
+use super::{NfsClient, count};
+use crate::proto::{Call, Fattr, Handle, Wcc, WccAttr, WriteVerf};
+
+/// Nodes that are remembered beside those that are open or dirty.
+const INODES_MAX: usize = 1 << 19;
+
+/// A node.
+pub(super) struct Inode {
+    pub ino: Ino,
+    pub handle: Handle,
+    pub state: SpinLock<State>,
+    /// Held by a writer: one at a time, as by Linux's `i_mutex`.
+    pub write_lock: Mutex<()>,
+    /// Held by a COMMIT.
+    pub commit_lock: Mutex<()>,
+    /// Readers wait here for READs, flushers for WRITEs.
+    pub wait: WaitQueue,
+}
+
+/// What the spin lock guards.
+pub(super) struct State {
+    /// The server's attributes.
+    pub attr: Fattr,
+    /// Size with what we wrote and have not sent.
+    pub size: u64,
+    /// When we wrote last, where that is newer than the server's time.
+    pub mtime: Option<Timespec>,
+    pub fetched: Nanos,
+    /// For how long the attributes are believed.
+    pub timeout: Nanos,
+    /// Our changing calls that are under way.
+    pub changing: u32,
+    /// What the answers of them have told since none was under way.
+    pub changes: Vec<(Option<WccAttr>, WccAttr)>,
+    /// What was known when the first of them began.
+    pub known: WccAttr,
+    pub opens: u32,
+    /// The name that it got when its own was removed while it was open.
+    pub silly: Option<(Ino, Vec<u8>)>,
+    pub folios: BTreeMap<u64, Folio>,
+    /// Folios with something of ours.
+    pub ours: u64,
+    /// The server wants a WRITE later.
+    pub later: bool,
+    pub holes: Holes,
+    /// Grows whenever reads under way become stale.
+    pub epoch: u64,
+    /// The life of the server that has what is unstable.
+    pub verf: Option<WriteVerf>,
+    /// A write that failed, to be told once.
+    pub error: Option<Errno>,
+    /// Writing fails: only an fsync tries again.
+    pub failed: bool,
+    pub readahead: ReadAhead,
+    /// Of a directory: the verifier of its cookies.
+    pub cookie_verf: [u8; 8],
+    /// On the list of files with something of ours.
+    pub listed: bool,
+}
+
+impl Inode {
+    fn new(handle: Handle, attr: Fattr, now: Nanos, timeout: Nanos) -> Inode {
+        let state = State {
+            size: attr.size,
+            mtime: None,
+            fetched: now,
+            timeout,
+            changing: 0,
+            changes: Vec::new(),
+            known: attr.stamp(),
+            opens: 0,
+            silly: None,
+            folios: BTreeMap::new(),
+            ours: 0,
+            later: false,
+            holes: Holes::default(),
+            epoch: 0,
+            verf: None,
+            error: None,
+            failed: false,
+            readahead: ReadAhead::new(),
+            cookie_verf: [0; 8],
+            listed: false,
+            attr,
+        };
+        Inode {
+            ino: Ino(state.attr.fileid),
+            handle,
+            state: SpinLock::named("nfs inode", state),
+            write_lock: Mutex::named("nfs write", ()),
+            commit_lock: Mutex::named("nfs commit", ()),
+            wait: WaitQueue::named("nfs folio"),
+        }
+    }
+}
+
+impl State {
+    /// True where something of the content is ours.
+    pub fn is_ours(&self) -> bool {
+        self.ours > 0
+    }
+
+    /// Drops what is cached of another's content; what is ours stays.
+    pub fn invalidate(&mut self) {
+        self.epoch += 1;
+        let epoch = self.epoch;
+        self.folios.values_mut().for_each(|folio| folio.invalidate(epoch));
+        self.holes.clear();
+        self.readahead = ReadAhead::new();
+    }
+
+    /// Takes attributes that the server told, of our own change or of nobody's; the size is kept
+    /// where we have written beyond it.
+    pub fn adopt(&mut self, attr: Fattr, now: Nanos) {
+        let ours = self.is_ours();
+        if !ours || attr.size > self.size {
+            self.size = attr.size;
+        }
+        if !ours {
+            self.mtime = None;
+        }
+        self.attr = attr;
+        self.fetched = now;
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Inodes(SpinLock<Table>);
+
+#[derive(Default)]
+struct Table {
+    all: HashMap<u64, Arc<Inode>>,
+    /// In the order in which they came.
+    order: VecDeque<u64>,
+}
+
+impl NfsClient {
+    /// The node of an inode number that was handed out.
+    ///
+    /// # Errors
+    /// `ESTALE` it was never, or is forgotten.
+    pub(super) fn inode(&self, cx: &Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        self.inodes.0.lock(cx).all.get(&ino.0).cloned().ok_or(Errno::ESTALE)
+    }
+
+    /// Notes what the server told of a node, and answers it.
+    pub(super) fn note(&self, cx: &Cx, handle: Handle, attr: Fattr) -> Arc<Inode> {
+        let now = cx.now();
+        let known = self.inodes.0.lock(cx).all.get(&attr.fileid).cloned();
+        if let Some(inode) = known
+            && inode.handle == handle
+        {
+            self.refresh(cx, &inode, attr);
+            return inode;
+        }
+        let timeout = self.timeouts(attr.kind).0;
+        let inode = Arc::new(Inode::new(handle, attr, now, timeout));
+        let gone = {
+            let mut table = self.inodes.0.lock(cx);
+            if table.all.insert(inode.ino.0, inode.clone()).is_none() {
+                table.order.push_back(inode.ino.0);
+            }
+            table.forget_one(inode.ino)
+        };
+        drop(gone);
+        inode
+    }
+
+    /// Forgets a node, whose name is gone.
+    pub(super) fn forget(&self, cx: &Cx, ino: Ino) {
+        let gone = self.inodes.0.lock(cx).all.remove(&ino.0);
+        if let Some(inode) = gone {
+            self.drop_folios(cx, &inode);
+        }
+    }
+
+    fn timeouts(&self, kind: FileType) -> (Nanos, Nanos) {
+        match kind {
+            FileType::Directory => self.options.attr_dir,
+            _ => self.options.attr_file,
+        }
+    }
+
+    /// Takes attributes that came with an answer that changed nothing. Where they tell of a change
+    /// that is not ours, what is cached is dropped.
+    pub(super) fn refresh(&self, cx: &Cx, inode: &Inode, attr: Fattr) {
+        let (shortest, longest) = self.timeouts(attr.kind);
+        let now = cx.now();
+        let mut state = inode.state.lock(cx);
+        if state.changing > 0 {
+            // What is ours and what is not, the last answer will tell.
+            return;
+        }
+        if attr.stamp() != state.attr.stamp() {
+            state.timeout = shortest;
+            if attr.kind == FileType::Regular {
+                count(&self.counters.foreign_changes, 1);
+                state.invalidate();
+            }
+        } else if now.since(state.fetched) >= state.timeout {
+            state.timeout = Nanos((state.timeout.0.saturating_mul(2)).min(longest.0));
+        }
+        state.adopt(attr, now);
+    }
+
+    /// One of our changing calls begins.
+    pub(super) fn change_begins(&self, cx: &Cx, inode: &Inode) {
+        let mut state = inode.state.lock(cx);
+        if state.changing == 0 {
+            state.known = state.attr.stamp();
+            state.changes.clear();
+        }
+        state.changing += 1;
+    }
+
+    /// One of them has ended, with what its answer tells (nothing where there is none). Event
+    /// context.
+    pub(super) fn change_ends(&self, inode: &Inode, wcc: Option<Wcc>, now: Nanos) {
+        let mut state = inode.state.lock_irq();
+        state.changing = state.changing.saturating_sub(1);
+        if let Some(Wcc { before, after: Some(attr) }) = wcc {
+            state.changes.push((before, attr.stamp()));
+            if (attr.ctime, attr.mtime) >= (state.attr.ctime, state.attr.mtime) {
+                state.adopt(attr, now);
+            }
+        }
+        if state.changing > 0 {
+            return;
+        }
+        let changes = std::mem::take(&mut state.changes);
+        let known = state.known;
+        let mine =
+            |stamp: &WccAttr| *stamp == known || changes.iter().any(|(_, after)| after == stamp);
+        if changes.iter().any(|(before, _)| before.as_ref().is_some_and(|b| !mine(b)))
+            && state.attr.kind == FileType::Regular
+        {
+            count(&self.counters.foreign_changes, 1);
+            state.invalidate();
+        }
+    }
+
+    /// Makes sure that the attributes are not older than they may be.
+    ///
+    /// # Errors
+    /// Those of GETATTR.
+    pub(super) fn revalidate(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+        let now = cx.now();
+        let fresh = {
+            let state = inode.state.lock(cx);
+            now.since(state.fetched) < state.timeout
+        };
+        if fresh { Ok(()) } else { self.fetch_attr(cx, inode) }
+    }
+
+    /// Asks the server for attributes.
+    ///
+    /// # Errors
+    /// Those of GETATTR; after `ESTALE` the node is forgotten once nobody has it open.
+    pub(super) fn fetch_attr(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+        let call = Call::Getattr { handle: inode.handle };
+        let attr = self.call(cx, &call, |reply| {
+            reply.status.check().and_then(|()| reply.attr.clone().ok_or(Errno::EIO))
+        })?;
+        self.refresh(cx, inode, attr?);
+        Ok(())
+    }
+
+    /// The attributes as everybody else has them.
+    pub(super) fn attr(&self, cx: &Cx, inode: &Inode) -> Attr {
+        let state = inode.state.lock(cx);
+        let attr = &state.attr;
+        let size = if attr.kind == FileType::Regular { state.size } else { attr.size };
+        let mtime = state.mtime.unwrap_or(attr.mtime.timespec());
+        Attr {
+            ino: inode.ino,
+            kind: attr.kind,
+            mode: attr.mode as u16,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            rdev: attr.rdev,
+            size,
+            blocks: attr.used.div_ceil(512),
+            atime: attr.atime.timespec(),
+            mtime,
+            ctime: mtime.max(attr.ctime.timespec()),
+            btime: None,
+            generation: 0,
+            flags: 0,
+            blksize: self.limits.rsize,
+        }
+    }
+}
+
+impl Table {
+    /// Where there are too many, forgets the oldest that nobody needs.
+    fn forget_one(&mut self, not: Ino) -> Option<Arc<Inode>> {
+        if self.all.len() <= INODES_MAX {
+            return None;
+        }
+        for _ in 0..64 {
+            let ino = self.order.pop_front()?;
+            let Some(inode) = self.all.get(&ino) else { continue };
+            let needed = {
+                let state = inode.state.lock_irq();
+                state.opens > 0 || state.listed || !state.folios.is_empty()
+            };
+            if needed || ino == not.0 {
+                self.order.push_back(ino);
+                continue;
+            }
+            return self.all.remove(&ino);
+        }
+        None
+    }
+}
