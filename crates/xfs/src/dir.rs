@@ -24,6 +24,7 @@ use crate::format::{At, CorruptKind, Geometry, Kind};
 use crate::inode::Inode;
 use crate::meta::{Meta, Reader, Want};
 
+pub(crate) mod edit;
 mod readdir;
 
 /// The form of a directory.
@@ -156,6 +157,20 @@ impl<'a> Dir<'a> {
     fn data_block(&self, cx: &mut Cx, index: u64) -> Result<Option<(Kind, Meta)>, Fault> {
         let kind = if self.form == Form::Block { Kind::DirBlock } else { Kind::DirData };
         self.block(cx, index * u64::from(self.fs.geometry().dir_blocks()), kind.alone())
+    }
+
+    /// True where it has no name but `.` and `..`. May wait for the device.
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`.
+    pub fn is_empty(&self, cx: &mut Cx) -> Result<bool, Errno> {
+        let mut empty = true;
+        let listed = self.list(cx, 0, &mut |entry| {
+            empty = matches!(entry.name, b"." | b"..");
+            empty
+        });
+        listed.map_err(|fault| self.fs.fault(fault))?;
+        Ok(empty)
     }
 
     /// Finds a name; `.` and `..` as well. May wait for the device.

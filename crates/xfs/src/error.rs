@@ -66,4 +66,4 @@ impl From<Fault> for XfsError {
 }
 
 /// Short for a result of this crate.
-pub type Result<T> = std::result::Result<T, XfsError>;
+pub type Result<T, E = XfsError> = std::result::Result<T, E>;

@@ -38,32 +38,32 @@ impl FileSystem for Xfs {
         self.set_attr(cx, &inode, set)
     }
 
-    fn create(&self, _: &mut Cx, _: Ino, _: &[u8], _: &NewNode) -> Result<Attr, Errno> {
-        Err(Errno::EROFS)
+    fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
+        self.create_node(cx, dir, name, node)
     }
 
-    fn link(&self, _: &mut Cx, _: Ino, _: Ino, _: &[u8]) -> Result<Attr, Errno> {
-        Err(Errno::EROFS)
+    fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        self.link_node(cx, ino, dir, name)
     }
 
-    fn unlink(&self, _: &mut Cx, _: Ino, _: &[u8]) -> Result<(), Errno> {
-        Err(Errno::EROFS)
+    fn unlink(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+        self.remove_node(cx, dir, name, false)
     }
 
-    fn rmdir(&self, _: &mut Cx, _: Ino, _: &[u8]) -> Result<(), Errno> {
-        Err(Errno::EROFS)
+    fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+        self.remove_node(cx, dir, name, true)
     }
 
     fn rename(
         &self,
-        _: &mut Cx,
-        _: Ino,
-        _: &[u8],
-        _: Ino,
-        _: &[u8],
-        _: RenameFlags,
+        cx: &mut Cx,
+        old_dir: Ino,
+        old_name: &[u8],
+        new_dir: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
     ) -> Result<(), Errno> {
-        Err(Errno::EROFS)
+        self.rename_node(cx, (old_dir, old_name), (new_dir, new_name), flags)
     }
 
     fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
@@ -88,14 +88,22 @@ impl FileSystem for Xfs {
 
     fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
-        inode.with(cx, |state| state.opens += 1);
-        Ok(())
+        inode.with(cx, |state| match state.core.links == 0 && state.opens == 0 {
+            true => Err(Errno::ESTALE),
+            false => {
+                state.opens += 1;
+                Ok(())
+            }
+        })
     }
 
     fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
         let inode = self.inodes.find(ino).ok_or(Errno::ESTALE)?;
         inode.with(cx, |state| state.opens = state.opens.saturating_sub(1));
-        Ok(())
+        match self.write {
+            Some(_) => self.inactivate_if_unused(cx, &inode),
+            None => Ok(()),
+        }
     }
 
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {

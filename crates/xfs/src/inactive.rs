@@ -8,17 +8,21 @@ use std::sync::Arc;
 use base::Ino;
 use rt::Cx;
 
+use crate::Xfs;
 use crate::alloc::Space;
 use crate::bmap::Which;
+use crate::buf::RAW;
 use crate::error::Result;
 use crate::format::ag::UNLINKED_BUCKETS;
 use crate::format::extent::Extent;
 use crate::format::inode::{self, Flags2, ForkFormat};
 use crate::ialloc::{FreedInode, Inodes};
+use crate::inode::Inode;
 use crate::inode_item::{InodeFields, InodeItem};
 use crate::log::{Log, LogError};
 use crate::loose::LooseInode;
 use crate::trans::{Reservation, Trans};
+use crate::writer::WriteSide;
 
 /// Log space of one step.
 const STEP: Reservation = Reservation { bytes: 160 << 10, count: 2 };
@@ -32,11 +36,13 @@ pub(crate) struct Inactive<'a> {
     log: &'a Arc<Log>,
     /// The items of those that were changed: a chunk that goes takes them along.
     items: Vec<Arc<InodeItem>>,
+    /// The mount, for the items of inodes in memory.
+    mount: Option<&'a Xfs>,
 }
 
 impl<'a> Inactive<'a> {
     pub fn new(space: &'a Space, inodes: &'a Inodes, log: &'a Arc<Log>) -> Inactive<'a> {
-        Inactive { space, inodes, log, items: Vec::new() }
+        Inactive { space, inodes, log, items: Vec::new(), mount: None }
     }
 
     /// Frees all inodes on the unlinked lists; answers how many. May park.
@@ -71,6 +77,37 @@ impl<'a> Inactive<'a> {
         self.free_inode(cx, dying)
     }
 
+    /// Frees an inode in memory that has no name any more and that nobody uses. The caller holds
+    /// its `rwsem` for writing. May park.
+    ///
+    /// # Errors
+    /// What the device says; a structure that is wrong.
+    pub fn free_live(cx: &mut Cx, fs: &'a Xfs, writer: &'a WriteSide, inode: &Inode) -> Result<()> {
+        let WriteSide { space, inodes, log } = writer;
+        let mut inactive = Inactive { space, inodes, log, items: Vec::new(), mount: Some(fs) };
+        let image = inode.image(cx, &space.geometry);
+        let core = inode.with(cx, |state| state.core.clone());
+        let mut dying = LooseInode { ino: inode.ino, core, image, item: inode.item.clone() };
+        for which in [Which::Data, Which::Attr] {
+            inactive.empty_fork(cx, &mut dying, which)?;
+        }
+        inactive.free_inode(cx, dying)
+    }
+
+    /// Blocks of metadata that are freed are never written again.
+    fn invalidate(&self, cx: &mut Cx, trans: &mut Trans, extent: &Extent) -> Result<()> {
+        let bufs = self.log.bufs();
+        let sectors = self.space.geometry.block_sectors();
+        let first = self.space.geometry.sector(extent.start).0;
+        for block in 0..u64::from(extent.count) {
+            if let Some(buf) = bufs.find(first + block * sectors) {
+                let buf = trans.get_buf(cx, buf.maps(), &RAW)?;
+                trans.invalidate(&buf);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes all extents out of a fork and frees them.
     fn empty_fork(&self, cx: &mut Cx, dying: &mut LooseInode, which: Which) -> Result<()> {
         let mut fork = dying.whole_fork(cx, self.space, which)?;
@@ -85,7 +122,11 @@ impl<'a> Inactive<'a> {
             let mut trans = Trans::alloc(cx, self.log, STEP)?;
             let mut edit = dying.edit(self.space, &mut fork, which);
             let gone = edit.remove(cx, &mut trans, from, end - from)?;
+            let metadata = which == Which::Attr || dying.core.file_type() != 0x8000;
             for extent in gone.iter().rev() {
+                if metadata {
+                    self.invalidate(cx, &mut trans, extent)?;
+                }
                 dying.core.blocks -= u64::from(extent.count);
                 self.space.defer_drop(&mut trans, (dying.ino, which), extent, reflink);
             }
@@ -105,6 +146,12 @@ impl<'a> Inactive<'a> {
         trans.log_inode(&dying.item, &image, InodeFields::CORE);
         if let FreedInode::Chunk(first) = self.inodes.free(cx, &mut trans, dying.ino)? {
             let chunk = first.0..first.0 + 64;
+            if let Some(fs) = self.mount {
+                for inode in chunk.clone().filter_map(|ino| fs.inodes.find(Ino(ino))) {
+                    trans.invalidate_inode(&inode.item);
+                }
+                trans.invalidate_inode(&dying.item);
+            }
             for item in self.items.iter().filter(|item| chunk.contains(&item.place().ino)) {
                 trans.invalidate_inode(item);
             }

@@ -41,6 +41,7 @@ mod log_common;
 mod alloc;
 mod attr;
 mod bmap;
+mod create;
 mod dir;
 mod fault;
 mod file;
@@ -53,6 +54,7 @@ mod inode;
 mod loose;
 mod meta;
 mod mount;
+mod namei;
 mod recover;
 #[cfg(test)]
 mod recover_tests;

@@ -48,19 +48,21 @@ impl WriteSide {
 }
 
 /// Blocks that were set aside for a change; what it did not take goes back when it is dropped.
-pub(crate) struct Reserved<'a> {
-    space: &'a Space,
+pub(crate) struct Reserved {
+    space: Arc<Space>,
     left: u64,
 }
 
-impl<'a> Reserved<'a> {
+impl Reserved {
     /// Sets blocks aside.
     ///
     /// # Errors
     /// [`XfsError::NoSpace`].
-    pub fn new(space: &'a Space, blocks: u64) -> Result<Reserved<'a>> {
-        space.reserve(blocks)?;
-        Ok(Reserved { space, left: blocks })
+    pub fn new(space: &Arc<Space>, blocks: u64) -> Result<Reserved> {
+        if blocks > 0 {
+            space.reserve(blocks)?;
+        }
+        Ok(Reserved { space: space.clone(), left: blocks })
     }
 
     /// Blocks that are left.
@@ -74,7 +76,7 @@ impl<'a> Reserved<'a> {
     }
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for Reserved {
     fn drop(&mut self) {
         self.space.give_back(self.left);
     }

@@ -1,0 +1,70 @@
+//! Hash indexes as arrays of entries, sorted by hash, in which stale ones leave room for new ones.
+
+use super::data::Range;
+use crate::format::dir::{LEAF_ENTRY, LeafEntry, Leaves};
+use crate::format::{put_u32, u32_at};
+
+/// Writes entry `index`.
+pub(super) fn set(array: &mut [u8], index: usize, entry: LeafEntry) {
+    put_u32(array, index * LEAF_ENTRY, entry.hash);
+    put_u32(array, index * LEAF_ENTRY + 4, entry.address);
+}
+
+fn is_stale(array: &[u8], index: usize) -> bool {
+    u32_at(array, index * LEAF_ENTRY + 4) == 0
+}
+
+/// The stale entry that is the nearest one to `index`, among `count`.
+fn nearest_stale(array: &[u8], index: usize, count: usize) -> Option<usize> {
+    let below = (0..index).rev().find(|&at| is_stale(array, at));
+    // No farther than the one below.
+    let reach = below.map_or(count, |below| count.min(index + (index - below)));
+    let above = (index..reach).find(|&at| is_stale(array, at));
+    above.or(below)
+}
+
+/// Puts an entry into an array of `count`, over a stale one where there is any, else behind the
+/// last, where there must be room. Answers which entries were written.
+pub(super) fn insert(array: &mut [u8], count: usize, entry: LeafEntry, any_stale: bool) -> Range {
+    let index = Leaves::new(&array[..count * LEAF_ENTRY]).lower_bound(entry.hash);
+    let free = any_stale.then(|| nearest_stale(array, index, count)).flatten().unwrap_or(count);
+    if free < index {
+        array.copy_within((free + 1) * LEAF_ENTRY..index * LEAF_ENTRY, free * LEAF_ENTRY);
+        set(array, index - 1, entry);
+        free..index
+    } else {
+        array.copy_within(index * LEAF_ENTRY..free * LEAF_ENTRY, (index + 1) * LEAF_ENTRY);
+        set(array, index, entry);
+        index..free + 1
+    }
+}
+
+/// Entries that are not stale, in order.
+pub(super) fn live(leaves: Leaves<'_>) -> Vec<LeafEntry> {
+    leaves.iter().filter(|entry| entry.address != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_stay_sorted_and_take_the_nearest_stale_place() {
+        let mut array = vec![0u8; 8 * LEAF_ENTRY];
+        let mut count = 0;
+        for (address, hash) in [(8, 5u32), (9, 1), (10, 9), (11, 5), (12, 7)] {
+            let range = insert(&mut array, count, LeafEntry { hash, address }, false);
+            count += 1;
+            assert!(range.end == count);
+        }
+        let stale = LeafEntry { hash: 5, address: 0 };
+        set(&mut array, 1, stale);
+        let range = insert(&mut array, count, LeafEntry { hash: 8, address: 20 }, true);
+        assert_eq!(range, 1..4);
+        let leaves = Leaves::new(&array[..count * LEAF_ENTRY]);
+        leaves.check(0, crate::format::At::Block(0)).expect("sorted");
+        assert_eq!(live(leaves).len(), 5);
+        set(&mut array, 4, LeafEntry { hash: 9, address: 0 });
+        assert_eq!(insert(&mut array, count, LeafEntry { hash: 0, address: 21 }, true), 0..5);
+    }
+}

@@ -1,0 +1,110 @@
+//! The free index: free blocks that tell how much room each data block has.
+
+use std::sync::Arc;
+
+use rt::Cx;
+
+use super::DirEdit;
+use crate::bmap::Which;
+use crate::buf::Buf;
+use crate::dir::space_start;
+use crate::error::Result;
+use crate::format::dir_index::{FREE_HEADER, Free, NULL_BEST, emit_free, free_max};
+use crate::format::{Corrupt, Geometry, Kind, put_u16, put_u32, u16_at, u32_at};
+
+/// The block of the fork where free block `number` lies.
+pub(super) fn place(geometry: &Geometry, number: u64) -> u64 {
+    space_start(geometry, 2) + number * u64::from(geometry.dir_blocks())
+}
+
+impl DirEdit<'_> {
+    /// Data blocks that one free block tells of.
+    fn per_free(&self) -> u64 {
+        free_max(self.block_size()) as u64
+    }
+
+    fn free_block(&mut self, cx: &mut Cx, number: u64) -> Result<Arc<Buf>> {
+        let offset = place(self.geometry(), number);
+        let buf = self.read(cx, offset, &[Kind::DirFree])?;
+        let at = self.at(offset);
+        buf.with(|data| Free::parse(data, number as u32, at).map(|_| ()))?;
+        Ok(buf)
+    }
+
+    /// The numbers of the free blocks that there are.
+    pub(super) fn free_blocks(&self, cx: &mut Cx) -> Result<Vec<u64>> {
+        let (base, count) = (space_start(self.geometry(), 2), self.count());
+        let numbers = self.inode.extents(cx, Which::Data, |list| {
+            let from = list.partition_point(|extent| extent.end() <= base);
+            let mut numbers: Vec<u64> = list[from..]
+                .iter()
+                .flat_map(|extent| {
+                    let first = extent.offset.max(base) - base;
+                    first / count..(extent.end() - base).div_ceil(count)
+                })
+                .collect();
+            numbers.dedup();
+            numbers
+        })?;
+        Ok(numbers)
+    }
+
+    /// A data block with room for `size` bytes. None where a new one is needed.
+    pub(super) fn find_room(&mut self, cx: &mut Cx, size: usize) -> Result<Option<u64>> {
+        for number in self.free_blocks(cx)? {
+            let buf = self.free_block(cx, number)?;
+            let found = buf.with(|data| {
+                let valid = u32_at(data, 52) as usize;
+                data[FREE_HEADER..][..2 * valid].chunks_exact(2).position(|best| {
+                    let best = u16_at(best, 0);
+                    best != NULL_BEST && usize::from(best) >= size
+                })
+            });
+            if let Some(index) = found {
+                return Ok(Some(number * self.per_free() + index as u64));
+            }
+            self.trans.release(&buf);
+        }
+        Ok(None)
+    }
+
+    /// Notes the room of a data block; [`NULL_BEST`] where it is gone.
+    pub(super) fn set_room(&mut self, cx: &mut Cx, index: u64, best: u16) -> Result<()> {
+        let (number, slot) = (index / self.per_free(), (index % self.per_free()) as usize);
+        let offset = place(self.geometry(), number);
+        let exists = self.maps(cx, offset)?.is_some();
+        let buf = match exists {
+            true => self.free_block(cx, number)?,
+            false => {
+                let buf = self.grow(cx, offset, Kind::DirFree)?;
+                let first = (number * self.per_free()) as u32;
+                buf.with_mut(|data| emit_free(data, first, &[]));
+                self.log_range(&buf, 0..FREE_HEADER);
+                buf
+            }
+        };
+        let at = self.at(offset);
+        let (range, used) = buf.with_mut(|data| -> Result<_, Corrupt> {
+            let free = Free::parse(data, number as u32, at)?;
+            let (mut used, valid) = (free.used, free.bests().len());
+            let old = free.bests().nth(slot).unwrap_or(NULL_BEST);
+            used += u32::from(old == NULL_BEST && best != NULL_BEST);
+            used -= u32::from(old != NULL_BEST && best == NULL_BEST).min(used);
+            let at_slot = |slot: usize| FREE_HEADER + 2 * slot;
+            let mut new_valid = valid.max(slot + 1);
+            (valid..new_valid).for_each(|slot| put_u16(data, at_slot(slot), NULL_BEST));
+            put_u16(data, at_slot(slot), best);
+            while new_valid > 0 && u16_at(data, at_slot(new_valid - 1)) == NULL_BEST {
+                new_valid -= 1;
+            }
+            put_u32(data, 52, new_valid as u32);
+            put_u32(data, 56, used);
+            Ok((at_slot(valid.min(slot))..at_slot(slot + 1), used))
+        })?;
+        if used == 0 {
+            return self.shrink(cx, offset, &buf);
+        }
+        self.log(&buf, &[48..60, range]);
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! Names: creating, linking and removing. Renaming is in [`rename`].
+//!
+//! Every operation takes its directory's `rwsem` first, looks everything up, finds out what can go
+//! wrong, sets blocks aside, and only then begins its transaction.
+//!
+//! # Locks of several directories
+//!
+//! A directory before what is in it. Of two that are not in each other the one with the lower
+//! number first, under [`Xfs::rename`](crate::Xfs): only a task that holds it moves directories, so
+//! that whoever holds it can tell which one is in the other. (Source: kernel
+//! `Documentation/filesystems/directory-locking`.)
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{Attr, FileType, NewNode};
+
+use crate::dir::Dir;
+use crate::dir::edit::{DirEdit, Name, blocks_needed};
+use crate::error::XfsError;
+use crate::format::dir::FileType as EntryType;
+use crate::format::{At, CorruptKind};
+use crate::inactive::Inactive;
+use crate::inode::Inode;
+use crate::inode_item::InodeFields;
+use crate::trans::Trans;
+use crate::writer::{Reserved, WriteSide};
+use crate::{Xfs, create, reservations};
+
+mod rename;
+
+/// The most names of an inode.
+const LINK_MAX: u32 = 0x7fff_ffff;
+/// What of a directory changes with its names.
+const DIRECTORY: InodeFields = InodeFields::CORE.union(InodeFields::DATA);
+
+/// Is it `.` or `..`?
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Xfs {
+    /// The inode that an entry of `dir` points at.
+    ///
+    /// # Errors
+    /// `EUCLEAN` where it is not in use: a name without an inode is damage.
+    pub(crate) fn entry_inode(&self, cx: &mut Cx, dir: Ino, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        match self.iget(cx, ino) {
+            Err(Errno::ESTALE) => {
+                let kind = CorruptKind::DirUnusedInode { ino: ino.0 };
+                Err(self.fault(kind.at(At::Inode(dir)).into()))
+            }
+            other => other,
+        }
+    }
+
+    /// The inode of a name. The caller holds the directory's `rwsem`.
+    fn child(&self, cx: &mut Cx, parent: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>, Errno> {
+        let ino = Dir::open(self, cx, parent)?.lookup(cx, name)?;
+        self.entry_inode(cx, parent.ino, ino)
+    }
+
+    /// True where a directory has a name. The caller holds its `rwsem`.
+    fn has(&self, cx: &mut Cx, parent: &Arc<Inode>, name: &[u8]) -> Result<bool, Errno> {
+        match Dir::open(self, cx, parent)?.lookup(cx, name) {
+            Ok(_) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// A directory that can get names.
+    fn check_directory(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+        match inode.kind(cx) {
+            FileType::Directory if inode.with(cx, |state| state.core.links) > 0 => Ok(()),
+            FileType::Directory => Err(Errno::ENOENT),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// Blocks for a name in a directory and `more`.
+    fn set_aside(
+        &self,
+        cx: &mut Cx,
+        writer: &WriteSide,
+        parent: &Inode,
+        name: &[u8],
+        more: u64,
+    ) -> Result<Reserved, XfsError> {
+        let blocks = blocks_needed(cx, self.geometry(), parent, name.len())?;
+        Reserved::new(&writer.space, blocks + more)
+    }
+
+    /// Changes the names of a directory in a transaction.
+    fn edit<R>(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (writer, reserved): (&WriteSide, &mut Reserved),
+        inode: &Inode,
+        change: impl FnOnce(&mut Cx, &mut DirEdit<'_>) -> crate::Result<R>,
+    ) -> crate::Result<R> {
+        let mut edit = DirEdit { space: &writer.space, inode, trans, reserved };
+        change(cx, &mut edit)
+    }
+
+    /// Sets the times of a directory whose names changed, and logs it.
+    fn touch(&self, cx: &mut Cx, trans: &mut Trans, inode: &Inode) {
+        let now = cx.realtime();
+        inode.with(cx, |state| (state.core.mtime, state.core.ctime) = (now, now));
+        inode.log(cx, trans, self.geometry(), DIRECTORY);
+    }
+
+    /// Creates a node: see [`vfs::FileSystem::create`].
+    pub(crate) fn create_node(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr, Errno> {
+        vfs::check_name(name)?;
+        let writer = self.writer()?;
+        let parent = self.iget(cx, dir)?;
+        let guard = parent.rwsem.write(cx);
+        self.check_directory(cx, &parent)?;
+        if is_dots(name) || self.has(cx, &parent, name)? {
+            return Err(Errno::EEXIST);
+        }
+        create::check_node(node)?;
+        let directory = node.kind == FileType::Directory;
+        if directory && parent.with(cx, |state| state.core.links) >= LINK_MAX {
+            return Err(Errno::EMLINK);
+        }
+        let target = create::target_blocks(self.geometry(), node);
+        let chunk = u64::from(self.geometry().chunks.blocks);
+        let mut reserved = self.set_aside(cx, writer, &parent, name, target + chunk);
+        if writer.inodes.counts()[1] > 0 && matches!(reserved, Err(XfsError::NoSpace)) {
+            reserved = self.set_aside(cx, writer, &parent, name, target);
+        }
+        let mut reserved = reserved.map_err(|error| self.fail(error))?;
+        let created = self.transact(cx, reservations::create(self.geometry()), |cx, trans| {
+            let parts = (writer, &mut reserved);
+            let inode = self.new_inode(cx, trans, parts, &parent, node)?;
+            let file_type = EntryType::of_mode(inode.with(cx, |state| state.core.mode));
+            let entry = Name { name, ino: inode.ino, file_type };
+            self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| edit.add(cx, entry))?;
+            if directory {
+                parent.with(cx, |state| state.core.links += 1);
+            }
+            self.touch(cx, trans, &parent);
+            Ok(inode)
+        })?;
+        self.publish(created.clone());
+        drop(guard);
+        Ok(created.attr(cx, self.geometry()))
+    }
+
+    /// Gives an inode a further name: see [`vfs::FileSystem::link`].
+    pub(crate) fn link_node(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<Attr, Errno> {
+        vfs::check_name(name)?;
+        let writer = self.writer()?;
+        let parent = self.iget(cx, dir)?;
+        let guard = parent.rwsem.write(cx);
+        self.check_directory(cx, &parent)?;
+        if is_dots(name) || self.has(cx, &parent, name)? {
+            return Err(Errno::EEXIST);
+        }
+        let inode = self.iget(cx, ino)?;
+        if inode.kind(cx) == FileType::Directory {
+            return Err(Errno::EPERM);
+        }
+        let child_guard = inode.rwsem.write(cx);
+        match inode.with(cx, |state| state.core.links) {
+            0 => return Err(Errno::ENOENT),
+            LINK_MAX.. => return Err(Errno::EMLINK),
+            _ => {}
+        }
+        let reserved = self.set_aside(cx, writer, &parent, name, 0);
+        let mut reserved = reserved.map_err(|error| self.fail(error))?;
+        self.transact(cx, reservations::link(self.geometry()), |cx, trans| {
+            trans.join_inode(cx, &inode.item);
+            let now = cx.realtime();
+            let mode = inode.with(cx, |state| {
+                state.core.links += 1;
+                state.core.ctime = now;
+                state.core.mode
+            });
+            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+            let entry = Name { name, ino, file_type: EntryType::of_mode(mode) };
+            self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| edit.add(cx, entry))?;
+            self.touch(cx, trans, &parent);
+            Ok(())
+        })?;
+        drop((child_guard, guard));
+        Ok(inode.attr(cx, self.geometry()))
+    }
+
+    /// Takes names from an inode, and puts it on the list of those without any where it was the
+    /// last one: before its directory is changed, since that may lock a group's free space.
+    fn drop_names(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        writer: &WriteSide,
+        inode: &Inode,
+    ) -> crate::Result<()> {
+        let now = cx.realtime();
+        let directory = inode.kind(cx) == FileType::Directory;
+        let left = inode.with(cx, |state| {
+            let core = &mut state.core;
+            core.links = if directory { 0 } else { core.links.saturating_sub(1) };
+            core.ctime = now;
+            core.links
+        });
+        if left == 0 {
+            writer.inodes.add_unlinked(cx, trans, inode.ino)?;
+        }
+        inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+        Ok(())
+    }
+
+    /// Removes a name: see [`vfs::FileSystem::unlink`] and [`vfs::FileSystem::rmdir`].
+    pub(crate) fn remove_node(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        directory: bool,
+    ) -> Result<(), Errno> {
+        match name {
+            _ if is_dots(name) && !directory => return Err(Errno::EISDIR),
+            b"." => return Err(Errno::EINVAL),
+            b".." => return Err(Errno::ENOTEMPTY),
+            _ if name.len() > vfs::NAME_MAX => return Err(Errno::ENAMETOOLONG),
+            _ => {}
+        }
+        let writer = self.writer()?;
+        let parent = self.iget(cx, dir)?;
+        let guard = parent.rwsem.write(cx);
+        let inode = self.child(cx, &parent, name)?;
+        match (inode.kind(cx) == FileType::Directory, directory) {
+            (true, false) => return Err(Errno::EISDIR),
+            (false, true) => return Err(Errno::ENOTDIR),
+            _ => {}
+        }
+        if directory {
+            self.check_child(&parent, &inode)?;
+        }
+        let child_guard = inode.rwsem.write(cx);
+        if directory && !Dir::open(self, cx, &inode)?.is_empty(cx)? {
+            return Err(Errno::ENOTEMPTY);
+        }
+        // Taking a name out may cut an extent in two.
+        let mut reserved = Reserved::new(&writer.space, 0).map_err(|error| self.fail(error))?;
+        self.transact(cx, reservations::remove(self.geometry()), |cx, trans| {
+            trans.join_inode(cx, &inode.item);
+            self.drop_names(cx, trans, writer, &inode)?;
+            if directory {
+                parent.with(cx, |state| state.core.links = state.core.links.saturating_sub(1));
+            }
+            self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| {
+                edit.remove(cx, name)
+            })?;
+            self.touch(cx, trans, &parent);
+            Ok(())
+        })?;
+        drop((child_guard, guard));
+        self.inactivate_if_unused(cx, &inode)
+    }
+
+    /// A directory that holds itself, or the root, exists only in a damaged image; to lock it again
+    /// would wait for ever.
+    fn check_child(&self, parent: &Inode, child: &Inode) -> Result<(), Errno> {
+        if child.ino == parent.ino || child.ino == self.geometry().root_ino {
+            let kind = CorruptKind::DirCircle { ino: child.ino.0 };
+            return Err(self.fault(kind.at(At::Inode(parent.ino)).into()));
+        }
+        Ok(())
+    }
+
+    /// Frees an inode that has no name and that nobody has open. May park.
+    ///
+    /// # Errors
+    /// What the device says; a structure that is wrong.
+    pub(crate) fn inactivate_if_unused(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+    ) -> Result<(), Errno> {
+        let mine = inode.with(cx, |state| {
+            let unused = state.core.links == 0 && state.opens == 0 && !state.freed;
+            state.freed |= unused;
+            unused
+        });
+        if !mine {
+            return Ok(());
+        }
+        let writer = self.writer()?;
+        let guard = inode.rwsem.write(cx);
+        let freed = Inactive::free_live(cx, self, writer, inode);
+        drop(guard);
+        // Whoever read it meanwhile looks again.
+        self.publish(inode.clone());
+        freed.map_err(|error| self.fail(error))
+    }
+}

@@ -1,0 +1,330 @@
+//! Renaming: with replacing, without, exchanging, and moving directories.
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{FileType, RenameFlags};
+
+use super::{EntryType, InodeFields, LINK_MAX, Name, Reserved, WriteSide, is_dots};
+use crate::dir::Dir;
+use crate::format::{At, CorruptKind};
+use crate::inode::Inode;
+use crate::trans::Trans;
+use crate::{Xfs, reservations};
+
+/// The two names of a rename.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    old: &'a [u8],
+    new: &'a [u8],
+}
+
+/// The inodes of a rename, whose directories are locked.
+struct Move {
+    old_dir: Arc<Inode>,
+    new_dir: Arc<Inode>,
+    source: Arc<Inode>,
+    source_is_dir: bool,
+    /// What has the new name, and whether that is a directory.
+    target: Option<(Arc<Inode>, bool)>,
+}
+
+impl Move {
+    fn crossing(&self) -> bool {
+        self.old_dir.ino != self.new_dir.ino
+    }
+
+    fn target_is_dir(&self) -> bool {
+        self.target.as_ref().is_some_and(|target| target.1)
+    }
+}
+
+impl Xfs {
+    /// Moves a name: see [`vfs::FileSystem::rename`].
+    pub(crate) fn rename_node(
+        &self,
+        cx: &mut Cx,
+        (old_dir, old_name): (Ino, &[u8]),
+        (new_dir, new_name): (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+        if flags.bits() & !both.bits() != 0 || flags == both {
+            return Err(Errno::EINVAL);
+        }
+        if is_dots(old_name) || is_dots(new_name) {
+            return Err(Errno::EBUSY);
+        }
+        vfs::check_name(old_name)?;
+        vfs::check_name(new_name)?;
+        let writer = self.writer()?;
+        let old = self.iget(cx, old_dir)?;
+        let new = self.iget(cx, new_dir)?;
+        let names = Names { old: old_name, new: new_name };
+        if old_dir == new_dir {
+            let guard = old.rwsem.write(cx);
+            let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, (&[], &[]));
+            drop(guard);
+            return self.end_rename(cx, gone);
+        }
+        let moving = self.rename.lock(cx);
+        let (above_old, above_new) = (self.ancestors(cx, &old)?, self.ancestors(cx, &new)?);
+        let old_first = if above_new.contains(&old_dir) {
+            true
+        } else if above_old.contains(&new_dir) {
+            false
+        } else {
+            old_dir < new_dir
+        };
+        let (first, second) = if old_first { (&old, &new) } else { (&new, &old) };
+        let first_guard = first.rwsem.write(cx);
+        let second_guard = second.rwsem.write(cx);
+        let above = (&above_old[..], &above_new[..]);
+        let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, above);
+        drop((second_guard, first_guard, moving));
+        self.end_rename(cx, gone)
+    }
+
+    fn end_rename(
+        &self,
+        cx: &mut Cx,
+        gone: Result<Option<Arc<Inode>>, Errno>,
+    ) -> Result<(), Errno> {
+        match gone? {
+            Some(inode) => self.inactivate_if_unused(cx, &inode),
+            None => Ok(()),
+        }
+    }
+
+    /// A directory and all above it, up to the root. Under [`Xfs::rename`], so that none of them
+    /// moves meanwhile.
+    fn ancestors(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<Vec<Ino>, Errno> {
+        let mut list = vec![inode.ino];
+        let mut at = inode.clone();
+        let mut mark = (inode.ino, 1usize);
+        loop {
+            let parent = {
+                let _guard = at.rwsem.read(cx);
+                self.check_directory(cx, &at)?;
+                Dir::open(self, cx, &at)?.lookup(cx, b"..")?
+            };
+            if parent == at.ino {
+                return Ok(list);
+            }
+            // In a damaged image the way up may lead in a circle.
+            if parent == mark.0 {
+                let kind = CorruptKind::DirCircle { ino: parent.0 };
+                return Err(self.fault(kind.at(At::Inode(at.ino)).into()));
+            }
+            list.push(parent);
+            if list.len() >= 2 * mark.1 {
+                mark = (parent, list.len());
+            }
+            at = self.entry_inode(cx, at.ino, parent)?;
+        }
+    }
+
+    /// The checks of a rename, in the order that the trait tells.
+    fn check_rename(
+        &self,
+        cx: &Cx,
+        found: &Move,
+        flags: RenameFlags,
+        (above_old, above_new): (&[Ino], &[Ino]),
+    ) -> Result<(), Errno> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if found.target.is_none() && exchange {
+            return Err(Errno::ENOENT);
+        }
+        if found.target.is_some() && flags.contains(RenameFlags::NOREPLACE) {
+            return Err(Errno::EEXIST);
+        }
+        if above_new.contains(&found.source.ino) {
+            return Err(Errno::EINVAL);
+        }
+        let target = found.target.as_ref();
+        if target.is_some_and(|target| above_old.contains(&target.0.ino)) {
+            return Err(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
+        }
+        let full = |inode: &Inode| inode.with(cx, |state| state.core.links) >= LINK_MAX;
+        let (source_is_dir, target_is_dir) = (found.source_is_dir, found.target_is_dir());
+        match (target.is_some() && !exchange, source_is_dir, target_is_dir) {
+            (true, true, false) => return Err(Errno::ENOTDIR),
+            (true, false, true) => return Err(Errno::EISDIR),
+            _ => {}
+        }
+        let gains = source_is_dir && !target_is_dir && full(&found.new_dir)
+            || exchange && target_is_dir && !source_is_dir && full(&found.old_dir);
+        if found.crossing() && gains { Err(Errno::EMLINK) } else { Ok(()) }
+    }
+
+    /// A rename whose directories are locked; answers the inode that lost a name.
+    fn rename_locked(
+        &self,
+        cx: &mut Cx,
+        writer: &WriteSide,
+        (old, new): (&Arc<Inode>, &Arc<Inode>),
+        names: Names<'_>,
+        flags: RenameFlags,
+        above: (&[Ino], &[Ino]),
+    ) -> Result<Option<Arc<Inode>>, Errno> {
+        self.check_directory(cx, old)?;
+        self.check_directory(cx, new)?;
+        let source = self.child(cx, old, names.old)?;
+        let target = match self.child(cx, new, names.new) {
+            Ok(inode) => Some(inode),
+            Err(Errno::ENOENT) => None,
+            Err(errno) => return Err(errno),
+        };
+        let same = target.as_ref().is_some_and(|target| target.ino == source.ino);
+        if same && flags != RenameFlags::NOREPLACE {
+            return Ok(None);
+        }
+        let is_dir = |cx: &Cx, inode: &Inode| inode.kind(cx) == FileType::Directory;
+        let source_is_dir = is_dir(cx, &source);
+        let target = target.map(|target| {
+            let directory = is_dir(cx, &target);
+            (target, directory)
+        });
+        let (old_dir, new_dir) = (old.clone(), new.clone());
+        let found = Move { old_dir, new_dir, source, source_is_dir, target };
+        self.check_rename(cx, &found, flags, above)?;
+        // Directories first, then by number: each is in a locked directory, and neither is above
+        // the other.
+        let mut children = vec![(&found.source, source_is_dir)];
+        children.extend(found.target.as_ref().map(|(inode, directory)| (inode, *directory)));
+        children.sort_by_key(|(inode, directory)| (!directory, inode.ino));
+        for (child, _) in children.iter().filter(|child| child.1) {
+            self.check_child(old, child)?;
+            self.check_child(new, child)?;
+        }
+        let guards: Vec<_> = children.iter().map(|(child, _)| child.rwsem.write(cx)).collect();
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if let Some((inode, true)) = &found.target
+            && !exchange
+            && !Dir::open(self, cx, inode)?.is_empty(cx)?
+        {
+            return Err(Errno::ENOTEMPTY);
+        }
+        // A small directory may need a block for a wide inode number in place of a narrow one.
+        let block = 3 * u64::from(self.geometry().dir_blocks()) + 2;
+        let reserved = self.set_aside(cx, writer, new, names.new, 3 * block);
+        let mut reserved = reserved.map_err(|error| self.fail(error))?;
+        self.transact(cx, reservations::rename(self.geometry()), |cx, trans| {
+            let mut items: Vec<_> = children.iter().map(|(child, _)| &child.item).collect();
+            items.sort_by_key(|item| item.place().ino);
+            items.into_iter().for_each(|item| trans.join_inode(cx, item));
+            let parts = (writer, &mut reserved);
+            match exchange {
+                true => self.exchange_in(cx, trans, parts, &found, names),
+                false => self.replace_in(cx, trans, parts, &found, names),
+            }
+        })?;
+        drop(guards);
+        Ok(found.target.map(|target| target.0).filter(|_| !exchange))
+    }
+
+    fn entry<'n>(&self, cx: &Cx, name: &'n [u8], inode: &Inode) -> Name<'n> {
+        let mode = inode.with(cx, |state| state.core.mode);
+        Name { name, ino: inode.ino, file_type: EntryType::of_mode(mode) }
+    }
+
+    /// Notes the change of an inode that got another name.
+    fn touch_moved(&self, cx: &mut Cx, trans: &mut Trans, inode: &Inode) {
+        let now = cx.realtime();
+        inode.with(cx, |state| state.core.ctime = now);
+        inode.log(cx, trans, self.geometry(), InodeFields::CORE | InodeFields::DATA);
+    }
+
+    /// Tells a directory that moved which one it is in now.
+    fn set_parent(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (writer, reserved): (&WriteSide, &mut Reserved),
+        inode: &Inode,
+        parent: &Inode,
+    ) -> crate::Result<()> {
+        let entry = self.entry(cx, b"..", parent);
+        self.edit(cx, trans, (writer, reserved), inode, |cx, edit| edit.replace(cx, entry))
+    }
+
+    /// Gives the source its new name, takes the old one away, and drops what had the new name.
+    fn replace_in(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (writer, reserved): (&WriteSide, &mut Reserved),
+        found: &Move,
+        names: Names<'_>,
+    ) -> crate::Result<()> {
+        let Move { old_dir, new_dir, source, source_is_dir, target } = found;
+        if let Some((target, _)) = target {
+            self.drop_names(cx, trans, writer, target)?;
+        }
+        let entry = self.entry(cx, names.new, source);
+        self.edit(cx, trans, (writer, reserved), new_dir, |cx, edit| match target {
+            Some(_) => edit.replace(cx, entry),
+            None => edit.add(cx, entry),
+        })?;
+        self.edit(cx, trans, (writer, reserved), old_dir, |cx, edit| edit.remove(cx, names.old))?;
+        let change = |cx: &mut Cx, inode: &Inode, by: i32| {
+            inode.with(cx, |state| {
+                state.core.links = state.core.links.saturating_add_signed(by);
+            });
+        };
+        if *source_is_dir && found.crossing() {
+            self.set_parent(cx, trans, (writer, reserved), source, new_dir)?;
+            change(cx, old_dir, -1);
+            change(cx, new_dir, 1);
+        }
+        if found.target_is_dir() {
+            change(cx, new_dir, -1);
+        }
+        self.touch_moved(cx, trans, source);
+        self.touch(cx, trans, old_dir);
+        if found.crossing() {
+            self.touch(cx, trans, new_dir);
+        }
+        Ok(())
+    }
+
+    /// Lets two names change places.
+    fn exchange_in(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (writer, reserved): (&WriteSide, &mut Reserved),
+        found: &Move,
+        names: Names<'_>,
+    ) -> crate::Result<()> {
+        let Move { old_dir, new_dir, source, source_is_dir, target } = found;
+        let (other, other_is_dir) = target.as_ref().expect("an exchange has two names");
+        let (to_new, to_old) =
+            (self.entry(cx, names.new, source), self.entry(cx, names.old, other));
+        self.edit(cx, trans, (writer, reserved), new_dir, |cx, edit| edit.replace(cx, to_new))?;
+        self.edit(cx, trans, (writer, reserved), old_dir, |cx, edit| edit.replace(cx, to_old))?;
+        if found.crossing() {
+            if *source_is_dir {
+                self.set_parent(cx, trans, (writer, reserved), source, new_dir)?;
+            }
+            if *other_is_dir {
+                self.set_parent(cx, trans, (writer, reserved), other, old_dir)?;
+            }
+            let moved = i32::from(*source_is_dir) - i32::from(*other_is_dir);
+            for (dir, by) in [(old_dir, -moved), (new_dir, moved)] {
+                dir.with(cx, |state| {
+                    state.core.links = state.core.links.saturating_add_signed(by);
+                });
+            }
+        }
+        self.touch_moved(cx, trans, source);
+        self.touch_moved(cx, trans, other);
+        self.touch(cx, trans, old_dir);
+        if found.crossing() {
+            self.touch(cx, trans, new_dir);
+        }
+        Ok(())
+    }
+}
