@@ -1,4 +1,4 @@
-//! Extended attributes: reading them, in all forms.
+//! Extended attributes, read and written, in all forms.
 //!
 //! ACLs are attributes of the `trusted` space under fixed names; they are shown in the wire form
 //! under the names that system calls use.
@@ -21,6 +21,14 @@ use crate::inode::Inode;
 use crate::meta::{Meta, Want};
 
 mod acl;
+mod edit;
+mod fork;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod write;
+
+pub(crate) use write::{apply, chmod, remove, set};
 
 /// The name of an attribute on the disk: its space and what follows the prefix.
 #[derive(Clone, PartialEq, Eq, Debug)]

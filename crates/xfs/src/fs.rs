@@ -164,16 +164,23 @@ impl FileSystem for Xfs {
         attr::get(self, cx, ino, name)
     }
 
-    fn setxattr(&self, _: &mut Cx, _: Ino, _: &[u8], _: &[u8], _: XattrFlags) -> Result<(), Errno> {
-        Err(Errno::EROFS)
+    fn setxattr(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<(), Errno> {
+        attr::set(self, cx, ino, name, value, flags)
     }
 
     fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
         attr::list(self, cx, ino)
     }
 
-    fn removexattr(&self, _: &mut Cx, _: Ino, _: &[u8]) -> Result<(), Errno> {
-        Err(Errno::EROFS)
+    fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+        attr::remove(self, cx, ino, name)
     }
 
     fn statfs(&self, _cx: &mut Cx) -> Result<StatFs, Errno> {

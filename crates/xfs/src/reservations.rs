@@ -3,8 +3,9 @@
 //!
 //! A block that is changed counts whole, as a bitmap of 128-byte chunks may have every bit set.
 
-use crate::format::Geometry;
+use crate::format::attr_leaf::VALUE_MAX;
 use crate::format::da::DEPTH_MAX;
+use crate::format::{self, Geometry};
 use crate::trans::Reservation;
 
 /// Bytes of a region's operation header and of a buffer item's header.
@@ -79,6 +80,16 @@ pub(crate) fn rename(geometry: &Geometry) -> Reservation {
 /// Changing an inode alone.
 pub(crate) fn set_attr(geometry: &Geometry) -> Reservation {
     Reservation::new(inode(geometry))
+}
+
+/// Setting an attribute: a value in blocks of its own, the leaf and the nodes above it cut in two,
+/// the maps of both forks.
+pub(crate) fn set_xattr(geometry: &Geometry) -> Reservation {
+    let size = geometry.block_size;
+    let value = format::remote::blocks(u64::from(VALUE_MAX), size as usize) as u32;
+    let tree = 2 * (u32::from(DEPTH_MAX) + 2);
+    let bytes = (value + tree) * buf(size) + 2 * map(geometry) + extents(geometry, 6);
+    Reservation::new(bytes + inode(geometry)).times(2)
 }
 
 /// The counters of the superblock.

@@ -8,7 +8,7 @@ use vfs::{Attr, SetAttr};
 
 use crate::inode::Inode;
 use crate::inode_item::InodeFields;
-use crate::{Xfs, reservations};
+use crate::{Xfs, attr, reservations};
 
 impl Xfs {
     /// Changes attributes. May park.
@@ -27,7 +27,19 @@ impl Xfs {
             return Err(Errno::EOPNOTSUPP);
         }
         let guard = inode.rwsem.write(cx);
-        let done = self.transact(cx, reservations::set_attr(self.geometry()), |cx, trans| {
+        let acl = match set.mode {
+            Some(mode) => attr::chmod(self, cx, inode, mode)?,
+            None => None,
+        };
+        let (reservation, fields) = match acl {
+            Some(_) => (reservations::set_xattr(self.geometry()), InodeFields::all()),
+            None => (reservations::set_attr(self.geometry()), InodeFields::CORE),
+        };
+        let done = self.transact(cx, reservation, |cx, trans| {
+            trans.join_inode(cx, &inode.item);
+            if let Some(change) = &acl {
+                attr::apply(self, cx, trans, inode, change)?;
+            }
             let now = cx.realtime();
             inode.with(cx, |state| {
                 let core = &mut state.core;
@@ -40,7 +52,7 @@ impl Xfs {
                 core.mtime = set.mtime.unwrap_or(core.mtime);
                 core.ctime = set.ctime.unwrap_or(now);
             });
-            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+            inode.log(cx, trans, self.geometry(), fields);
             Ok(())
         });
         drop(guard);

@@ -3,7 +3,7 @@
 use base::Errno;
 use vfs::acl::{ACCESS, Acl, DEFAULT, Entry, NO_ID, Tag};
 
-use crate::format::{u16_at, u32_at};
+use crate::format::{put_u16, put_u32, u16_at, u32_at};
 
 /// Bytes of an entry.
 const ENTRY: usize = 12;
@@ -38,6 +38,18 @@ pub(super) fn from_disk(bytes: &[u8]) -> Result<Acl, Errno> {
     Acl::new(entries)
 }
 
+/// Writes the disk form.
+pub(super) fn to_disk(acl: &Acl) -> Vec<u8> {
+    let mut bytes = vec![0; 4 + ENTRY * acl.entries().len()];
+    put_u32(&mut bytes, 0, acl.entries().len() as u32);
+    for (entry, raw) in acl.entries().iter().zip(bytes[4..].chunks_exact_mut(ENTRY)) {
+        put_u32(raw, 0, entry.tag as u32);
+        put_u32(raw, 4, entry.id);
+        put_u16(raw, 8, entry.perm);
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,7 +63,8 @@ mod tests {
             bytes.extend_from_slice(&perm.to_be_bytes());
             bytes.extend_from_slice(&[0, 0]);
         }
-        assert_eq!(from_disk(&bytes).expect("valid").mode_bits(), 0o754);
+        let acl = from_disk(&bytes).expect("valid");
+        assert_eq!((acl.mode_bits(), to_disk(&acl)), (0o754, bytes.clone()));
         bytes[3] = 4;
         assert_eq!(from_disk(&bytes), Err(Errno::EFSCORRUPTED));
         assert_eq!(disk_name(b"system.posix_acl_default"), Some(&b"SGI_ACL_DEFAULT"[..]));

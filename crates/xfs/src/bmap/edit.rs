@@ -303,6 +303,31 @@ impl MapEdit<'_> {
         Ok(())
     }
 
+    /// Makes a list of extents a btree, so that the fork can do with less room in the inode. May
+    /// park.
+    ///
+    /// # Errors
+    /// As [`MapEdit::add`].
+    pub fn force_tree(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
+        match self.fork.format {
+            ForkFormat::Extents => self.make_tree(cx, trans),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sees to it that the root of a btree has no more children than `room` bytes hold. May park.
+    ///
+    /// # Errors
+    /// As [`MapEdit::add`].
+    pub fn fit_root(&mut self, cx: &mut Cx, trans: &mut Trans, room: usize) -> Result<()> {
+        let root = MapRoot::parse(&self.fork.bytes, At::Inode(self.ino))?;
+        if root.len() > btree::root_max(room) {
+            let mut store = self.tree();
+            Tree::new(&mut store).push_down(cx, trans)?;
+        }
+        Ok(())
+    }
+
     /// The list becomes a btree of one leaf.
     fn make_tree(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
         let records: Vec<_> = self.extents().iter().map(record).collect();

@@ -51,9 +51,10 @@ pub fn local_size(name: usize, value: usize) -> usize {
     (3 + name + value).next_multiple_of(4)
 }
 
-/// Bytes that an attribute with a remote value takes behind the entries.
+/// Bytes that an attribute with a remote value takes behind the entries: two more than its nine
+/// bytes and its name, because a compiler once padded the structure.
 pub fn remote_size(name: usize) -> usize {
-    (9 + name).next_multiple_of(4)
+    (11 + name).next_multiple_of(4)
 }
 
 /// Whether a value of this size lies beside its name in a leaf of `block_size` bytes.

@@ -90,6 +90,16 @@ impl<S: Store> Tree<'_, S> {
         Ok(())
     }
 
+    /// Moves the content of a root in an inode into a block, so that the root has one child.
+    ///
+    /// # Errors
+    /// As [`Tree::insert`].
+    pub fn push_down(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
+        let root = self.root(cx, trans)?;
+        let mut cursor = Cursor { path: smallvec::smallvec![root] };
+        self.grow_in_inode(cx, trans, &mut cursor)
+    }
+
     /// Moves the content of a root in an inode into a block, which becomes its only child.
     fn grow_in_inode(&mut self, cx: &mut Cx, trans: &mut Trans, cursor: &mut Cursor) -> Result<()> {
         let kind = self.shape.kind;

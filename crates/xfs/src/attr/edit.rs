@@ -1,0 +1,175 @@
+//! Setting and removing an attribute in a transaction, in whatever form the attributes are: in the
+//! inode, in one leaf, or in a tree; the form that holds them best is the one they have afterwards.
+
+use rt::Cx;
+
+use super::Name;
+use super::fork::AttrEdit;
+use super::tree::{Attribute, Held};
+use crate::bmap::Fork;
+use crate::error::{Result, XfsError};
+use crate::format::attr::{SfAttr, emit_sf, parse_sf, sf_size};
+use crate::format::attr_leaf::is_local;
+use crate::format::hash::hash;
+use crate::format::inode::ForkFormat;
+use crate::format::{At, Kind};
+use crate::trans::Trans;
+use base::Errno;
+
+/// Bytes of a name or a value in an inode at the most.
+const SMALL: usize = 255;
+
+/// An attribute as it lies in an inode.
+fn small(attr: &Attribute) -> Option<SfAttr<'_>> {
+    match &attr.value {
+        Held::Local(value) if value.len() <= SMALL && attr.name.len() <= SMALL => {
+            Some(SfAttr { flags: attr.flags, name: &attr.name, value })
+        }
+        _ => None,
+    }
+}
+
+impl AttrEdit<'_> {
+    /// True where the attributes, if any, lie in the inode.
+    fn is_small(&self) -> bool {
+        let attr = &self.forks.attr;
+        self.core.forkoff == 0
+            || attr.format == ForkFormat::Local
+            || (attr.format == ForkFormat::Extents && attr.count == 0)
+    }
+
+    /// The attributes in the inode.
+    fn small_list(&self) -> Result<Vec<Attribute>> {
+        if self.core.forkoff == 0 || self.forks.attr.format != ForkFormat::Local {
+            return Ok(Vec::new());
+        }
+        let list = parse_sf(&self.forks.attr.bytes, At::Inode(self.ino))?;
+        let own = |attr: &SfAttr<'_>| Attribute {
+            hash: hash(attr.name),
+            flags: attr.flags,
+            name: attr.name.to_vec(),
+            value: Held::Local(attr.value.to_vec()),
+        };
+        Ok(list.iter().map(own).collect())
+    }
+
+    /// Sets an attribute, or removes it (`None`); it may be there or not. May park.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`]; a block that is wrong; what the device says.
+    pub fn set(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        name: &Name,
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        if self.is_small() {
+            let mut list = self.small_list()?;
+            list.retain(|attr| !name.is(attr.flags, &attr.name));
+            let Some(value) = value else { return self.store_small(cx, trans, &list).map(|_| ()) };
+            list.push(Attribute::new(name, Held::Local(value.to_vec())));
+            if self.store_small(cx, trans, &list)? {
+                return Ok(());
+            }
+            list.pop();
+            self.make_leaf(cx, trans, list)?;
+        }
+        match value {
+            Some(value) => self.put_value(cx, trans, name, value),
+            None => self.remove(cx, trans, name),
+        }
+    }
+
+    /// Stores attributes in the inode. False where they have no room there; then nothing was
+    /// changed.
+    fn store_small(&mut self, cx: &mut Cx, trans: &mut Trans, list: &[Attribute]) -> Result<bool> {
+        if list.is_empty() {
+            self.remove_fork(cx, trans)?;
+            return Ok(true);
+        }
+        let small: Option<Vec<_>> = list.iter().map(small).collect();
+        let Some(small) = small.filter(|small| small.len() <= SMALL) else { return Ok(false) };
+        let need = sf_size(small.iter());
+        if self.room() < need {
+            let Some(border) = self.border_for(need) else { return Ok(false) };
+            self.reset_fork();
+            self.set_border(cx, trans, border)?;
+        }
+        let mut bytes = vec![0; self.room()];
+        emit_sf(&mut bytes, &small);
+        self.forks.attr = Fork::new(ForkFormat::Local, bytes, 0);
+        Ok(true)
+    }
+
+    /// Does without an attribute fork. Where the data fork is a btree the border stays.
+    fn remove_fork(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
+        self.reset_fork();
+        if self.core.forkoff != 0 && self.forks.data.format != ForkFormat::Btree {
+            self.set_border(cx, trans, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Moves attributes out of the inode into a leaf.
+    fn make_leaf(&mut self, cx: &mut Cx, trans: &mut Trans, list: Vec<Attribute>) -> Result<()> {
+        self.reset_fork();
+        if self.core.forkoff == 0 {
+            if self.border_for_blocks().is_none() {
+                self.shrink_data(cx, trans)?;
+            }
+            let border = self.border_for_blocks().ok_or(XfsError::Answer(Errno::ENOSPC))?;
+            self.set_border(cx, trans, border)?;
+        }
+        let block = self.add_blocks(cx, trans, 1)?;
+        debug_assert_eq!(block, 0, "the fork is empty");
+        let leaf = self.fresh_leaf(cx, trans, block)?;
+        let mut list = list;
+        list.sort_by_key(|attr| attr.hash);
+        self.store_leaf(trans, &leaf, &list);
+        Ok(())
+    }
+
+    fn put_value(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        name: &Name,
+        value: &[u8],
+    ) -> Result<()> {
+        if let Some((_, list, index)) = self.find(cx, trans, name)?
+            && let Held::Remote(block, len) = list[index].value
+        {
+            self.free_remote(cx, trans, (block, len))?;
+        }
+        let held = match is_local(name.rest.len(), value.len(), self.block_size()) {
+            true => Held::Local(value.to_vec()),
+            false => Held::Remote(self.write_remote(cx, trans, value)?, value.len() as u32),
+        };
+        self.put(cx, trans, name, &Attribute::new(name, held))
+    }
+
+    fn remove(&mut self, cx: &mut Cx, trans: &mut Trans, name: &Name) -> Result<()> {
+        let Some((way, list, index)) = self.find(cx, trans, name)? else { return Ok(()) };
+        if let Held::Remote(block, len) = list[index].value {
+            self.free_remote(cx, trans, (block, len))?;
+        }
+        self.take(cx, trans, (way, list, index))?;
+        let root = self.read(cx, trans, 0)?;
+        if root.kind() != Some(Kind::AttrLeaf) {
+            return Ok(());
+        }
+        // One leaf: its attributes may fit into the inode again.
+        let list = self.root_list(&root)?;
+        let fits = list.iter().map(small).collect::<Option<Vec<_>>>().is_some_and(|small| {
+            let need = sf_size(small.iter());
+            small.len() <= SMALL && (need <= self.room() || self.border_for(need).is_some())
+        });
+        if list.is_empty() || fits {
+            self.free_blocks(cx, trans, (0, 1), Kind::AttrLeaf)?;
+            let stored = self.store_small(cx, trans, &list)?;
+            debug_assert!(stored, "it fits");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,337 @@
+//! The blocks of an attribute fork that is being changed, and the border between the forks.
+
+use std::sync::Arc;
+
+use base::{FsBlock, Ino};
+use rt::Cx;
+
+use super::Name;
+use crate::alloc::{Owner, Space, Want};
+use crate::bmap::edit::MapEdit;
+use crate::bmap::{self, Fork, Which};
+use crate::buf::{Buf, BufOps};
+use crate::error::Result;
+use crate::format::btree::{MapRoot, emit_root};
+use crate::format::extent::{EXTENT_SIZE, Extent};
+use crate::format::inode::{CORE_SIZE, ForkFormat, InodeCore};
+use crate::format::{At, CorruptKind, Expect, Kind, remote};
+use crate::inode::Forks;
+use crate::trans::Trans;
+use crate::trans::intent::Work;
+
+/// Bytes of the smallest root of a block map that a data fork, and an attribute fork, must have
+/// room for.
+const ROOT_MIN: (usize, usize) = (56, 40);
+/// Where the border lies if nothing else is wanted, in bytes of the data fork.
+const BORDER: usize = 192;
+
+static TREE: BufOps = BufOps {
+    name: "attribute block",
+    kinds: &[Kind::AttrLeaf, Kind::DaNode],
+    check: None,
+    unmapped: false,
+};
+static REMOTE: BufOps =
+    BufOps { name: "attribute value", kinds: &[Kind::AttrRemote], check: None, unmapped: false };
+
+/// An inode whose attributes are changed in a transaction. The caller holds its locks, has read the
+/// extents of both forks, and logs the inode afterwards: core and both forks.
+pub(crate) struct AttrEdit<'a> {
+    pub space: &'a Space,
+    pub ino: Ino,
+    pub core: &'a mut InodeCore,
+    pub forks: &'a mut Forks,
+}
+
+/// Gives a fork so many bytes of the inode; what it holds must fit.
+fn resize(fork: &mut Fork, room: usize, at: At) -> Result<()> {
+    match fork.format {
+        ForkFormat::Btree => {
+            let root = MapRoot::parse(&fork.bytes, at)?;
+            let children: Vec<_> =
+                (0..root.len()).map(|index| (root.key(index), root.pointer(index))).collect();
+            let mut bytes = vec![0; room];
+            emit_root(&mut bytes, root.level, &children);
+            fork.bytes = bytes;
+        }
+        // Local data are as long as they are.
+        ForkFormat::Local if fork.bytes.len() < room => {}
+        _ => fork.bytes.resize(room, 0),
+    }
+    Ok(())
+}
+
+impl AttrEdit<'_> {
+    pub(super) fn at(&self, block: u64) -> At {
+        At::InodeBlock(self.ino, block)
+    }
+
+    pub(super) fn block_size(&self) -> usize {
+        self.space.geometry.block_size as usize
+    }
+
+    /// Bytes that both forks have together.
+    fn literal(&self) -> usize {
+        self.space.geometry.inode_size as usize - CORE_SIZE
+    }
+
+    /// Bytes that the attribute fork has.
+    pub(super) fn room(&self) -> usize {
+        match self.core.forkoff {
+            0 => 0,
+            forkoff => self.literal() - 8 * usize::from(forkoff),
+        }
+    }
+
+    /// Bytes that the data fork needs in the form that it has.
+    fn data_need(&self) -> usize {
+        let data = &self.forks.data;
+        let need = match data.format {
+            ForkFormat::Device => return 8,
+            ForkFormat::Local => data.bytes.len(),
+            ForkFormat::Extents => data.count as usize * EXTENT_SIZE,
+            ForkFormat::Btree => 0,
+        };
+        need.max(ROOT_MIN.0).next_multiple_of(8)
+    }
+
+    /// The border that leaves so many bytes for attributes and the data fork as it is.
+    pub(super) fn border_for(&self, bytes: usize) -> Option<u8> {
+        let need = self.data_need();
+        if self.forks.data.format == ForkFormat::Device {
+            return (need + bytes <= self.literal()).then_some(1);
+        }
+        let bytes = bytes.max(ROOT_MIN.1).next_multiple_of(8);
+        let border = self.literal().checked_sub(bytes)?;
+        (border >= need).then_some((border / 8) as u8)
+    }
+
+    /// The border for attributes that lie in blocks, where there was none.
+    pub(super) fn border_for_blocks(&self) -> Option<u8> {
+        if let Some(border) = self.border_for(self.literal() - BORDER) {
+            return Some(border);
+        }
+        self.border_for(ROOT_MIN.1)
+    }
+
+    fn map_edit(&mut self, which: Which) -> MapEdit<'_> {
+        let near = self.space.geometry.ino_place(self.ino).0;
+        let (space, ino) = (self.space, self.ino);
+        let fork = self.forks.get_mut(which);
+        MapEdit { space, ino, which, fork, blocks: &mut self.core.blocks, near }
+    }
+
+    /// Puts the border between the forks at another place.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace) for a block of the data fork's map.
+    pub(super) fn set_border(&mut self, cx: &mut Cx, trans: &mut Trans, forkoff: u8) -> Result<()> {
+        let at = At::Inode(self.ino);
+        let data = match forkoff {
+            0 => self.literal(),
+            forkoff => 8 * usize::from(forkoff),
+        };
+        if self.forks.data.format == ForkFormat::Btree {
+            self.map_edit(Which::Data).fit_root(cx, trans, data)?;
+        }
+        let attr = self.literal() - data;
+        resize(&mut self.forks.data, data, at)?;
+        resize(&mut self.forks.attr, attr, at)?;
+        if self.forks.attr.format == ForkFormat::Local {
+            self.forks.attr.bytes.resize(attr, 0);
+        }
+        self.core.forkoff = forkoff;
+        Ok(())
+    }
+
+    /// Makes the data fork's list of extents a btree, so that attributes find room beside it.
+    pub(super) fn shrink_data(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
+        match self.forks.data.format {
+            ForkFormat::Extents => self.map_edit(Which::Data).force_tree(cx, trans),
+            _ => Ok(()),
+        }
+    }
+
+    /// An empty attribute fork of extents.
+    pub(super) fn reset_fork(&mut self) {
+        let bytes = vec![0; self.room()];
+        self.forks.attr = Fork::new(ForkFormat::Extents, bytes, 0);
+        self.forks.attr.extents = Some(Vec::new());
+    }
+
+    fn extents(&self) -> &[Extent] {
+        self.forks.attr.extents.as_deref().unwrap_or_default()
+    }
+
+    /// The first `count` blocks of the fork that have no place yet.
+    fn unused(&self, count: u64) -> u64 {
+        let mut at = 0;
+        for extent in self.extents() {
+            if extent.offset >= at + count {
+                break;
+            }
+            at = at.max(extent.end());
+        }
+        at
+    }
+
+    /// Gives places to `count` blocks of the fork; answers the first one. May park.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace).
+    pub(super) fn add_blocks(&mut self, cx: &mut Cx, trans: &mut Trans, count: u32) -> Result<u64> {
+        let first = self.unused(u64::from(count));
+        let mut done = 0;
+        while done < count {
+            let offset = first + u64::from(done);
+            let last = self.extents().iter().rev().find(|extent| extent.end() <= offset);
+            let goal = match last {
+                Some(last) => self.space.split(last.start + u64::from(last.count)),
+                None => self.space.geometry.ino_place(self.ino).0,
+            };
+            let owner = Some(Owner::fork(self.ino.0, true, offset, false));
+            let blocks = (1, count - done);
+            let want = Want { goal, blocks, align: 1, this_group: false, owner, metadata: true };
+            let found = self.space.allocate_metadata(cx, trans, &want)?;
+            let start = self.space.geometry.join(found.place);
+            let extent = Extent { offset, start, count: found.len, unwritten: false };
+            self.core.blocks += u64::from(found.len);
+            self.map_edit(Which::Attr).add(cx, trans, extent)?;
+            done += found.len;
+        }
+        Ok(first)
+    }
+
+    /// Where a block of the fork lies.
+    fn place(&self, block: u64) -> Result<FsBlock> {
+        let mapped = bmap::lookup(self.extents(), block, 1);
+        let hole = CorruptKind::AttrHole { block };
+        mapped.start.ok_or_else(|| hole.at(At::Inode(self.ino)).into())
+    }
+
+    pub(super) fn expect(&self, block: u64) -> Result<Expect> {
+        let address = self.space.geometry.sector(self.place(block)?);
+        Ok(self.space.geometry.expect(address, Some(self.ino.0)))
+    }
+
+    /// A leaf or a node of the fork. May park.
+    ///
+    /// # Errors
+    /// A check of the block; what the device says.
+    pub(super) fn read(&self, cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<Arc<Buf>> {
+        let map = self.space.block_map(self.space.split(self.place(block)?));
+        let buf = trans.read_buf(cx, &[map], &TREE)?;
+        let kind = buf.kind().unwrap_or(Kind::AttrLeaf);
+        let (expect, at) = (self.expect(block)?, self.at(block));
+        buf.with(|data| crate::format::seal::verify_identity(kind, data, &expect, at))?;
+        Ok(buf)
+    }
+
+    /// A block of the fork for a new content. May park.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(super) fn fresh(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        block: u64,
+        kind: Kind,
+    ) -> Result<Arc<Buf>> {
+        let map = self.space.block_map(self.space.split(self.place(block)?));
+        let ops = if kind == Kind::AttrRemote { &REMOTE } else { &TREE };
+        let buf = trans.get_buf(cx, &[map], ops)?;
+        buf.zero();
+        buf.set_kind(kind);
+        Ok(buf)
+    }
+
+    /// Gives `count` blocks of the fork back; nobody may look into them any more. May park.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(super) fn free_blocks(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (first, count): (u64, u64),
+        kind: Kind,
+    ) -> Result<()> {
+        for block in first..first + count {
+            let map = self.space.block_map(self.space.split(self.place(block)?));
+            let ops = if kind == Kind::AttrRemote { &REMOTE } else { &TREE };
+            let buf = trans.get_buf(cx, &[map], ops)?;
+            trans.invalidate(&buf);
+        }
+        for extent in self.map_edit(Which::Attr).remove(cx, trans, first, count)? {
+            self.core.blocks -= u64::from(extent.count);
+            let owner = Owner::fork(self.ino.0, true, extent.offset, false);
+            let owner = Some((owner.owner, owner.offset, 0));
+            trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
+        }
+        Ok(())
+    }
+
+    /// Writes a value into blocks of its own; answers the first one. May park.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace).
+    pub(super) fn write_remote(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        value: &[u8],
+    ) -> Result<u32> {
+        let size = self.block_size();
+        let first = self.add_blocks(cx, trans, remote::blocks(value.len() as u64, size) as u32)?;
+        for (index, piece) in value.chunks(remote::room(size)).enumerate() {
+            let block = first + index as u64;
+            let buf = self.fresh(cx, trans, block, Kind::AttrRemote)?;
+            let offset = (index * remote::room(size)) as u64;
+            let expect = self.expect(block)?;
+            buf.with_mut(|data| {
+                remote::emit(Kind::AttrRemote, data, offset, piece, &expect);
+            });
+            trans.log_buf(&buf, 0, remote::HEADER + piece.len() - 1);
+        }
+        Ok(first as u32)
+    }
+
+    /// Gives the blocks of a value back. May park.
+    ///
+    /// # Errors
+    /// As [`AttrEdit::free_blocks`].
+    pub(super) fn free_remote(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (block, len): (u32, u32),
+    ) -> Result<()> {
+        let count = remote::blocks(u64::from(len), self.block_size());
+        self.free_blocks(cx, trans, (u64::from(block), count), Kind::AttrRemote)
+    }
+}
+
+/// Puts a new content into a block and logs what differs.
+pub(super) fn replace(trans: &mut Trans, buf: &Arc<Buf>, new: &[u8]) {
+    const CHUNK: usize = crate::format::log_item::CHUNK_SIZE;
+    let differs: Vec<usize> = buf.with(|old| {
+        let chunks = old.chunks(CHUNK).zip(new.chunks(CHUNK)).enumerate();
+        chunks.filter(|(_, (old, new))| old != new).map(|(index, _)| index).collect()
+    });
+    buf.with_mut(|data| data.copy_from_slice(new));
+    for chunk in differs {
+        let first = chunk * CHUNK;
+        trans.log_buf(buf, first, (first + CHUNK).min(new.len()) - 1);
+    }
+}
+
+impl Name {
+    /// Whether an attribute in the fork has this name.
+    pub(super) fn is(&self, flags: crate::format::attr::AttrFlags, name: &[u8]) -> bool {
+        use crate::format::attr::{AttrFlags, NAMESPACE};
+        name == self.rest
+            && flags & NAMESPACE == self.space
+            && !flags.contains(AttrFlags::INCOMPLETE)
+    }
+}

@@ -1,0 +1,202 @@
+//! Attributes of a mounted file system: set, removed, and kept in step with the mode.
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::acl::Acl;
+use vfs::{FileType, XattrFlags};
+
+use super::fork::AttrEdit;
+use super::{Attrs, Name, acl};
+use crate::bmap::Which;
+use crate::format::attr::AttrFlags;
+use crate::format::da::DEPTH_MAX;
+use crate::format::remote;
+use crate::inode::Inode;
+use crate::inode_item::InodeFields;
+use crate::trans::Trans;
+use crate::writer::Reserved;
+use crate::{Xfs, reservations};
+
+/// A change of one attribute.
+pub(crate) struct Change {
+    name: Name,
+    /// None removes it.
+    value: Option<Vec<u8>>,
+}
+
+/// Blocks that setting a value may take.
+fn blocks_for(fs: &Xfs, value: usize) -> u64 {
+    let size = fs.geometry().block_size as usize;
+    let value = remote::blocks(value as u64, size);
+    // Leaf and nodes are cut in two, one of them in three; and the maps of both forks grow.
+    value + 2 * u64::from(DEPTH_MAX) + 2 + value.div_ceil(8) + 6
+}
+
+/// Sets an attribute: see [`vfs::FileSystem::setxattr`].
+pub(crate) fn set(
+    fs: &Xfs,
+    cx: &mut Cx,
+    ino: Ino,
+    name: &[u8],
+    value: &[u8],
+    flags: XattrFlags,
+) -> Result<(), Errno> {
+    fs.writer()?;
+    let wanted = Name::parse(name)?;
+    if value.len() > vfs::XATTR_SIZE_MAX {
+        return Err(Errno::E2BIG);
+    }
+    let inode = fs.iget(cx, ino)?;
+    let guard = inode.rwsem.write(cx);
+    let result = match acl::disk_name(name) {
+        Some(_) => set_acl(fs, cx, &inode, (name, wanted), Some(value), flags),
+        None => {
+            let change = Change { name: wanted, value: Some(value.to_vec()) };
+            change_one(fs, cx, &inode, change, flags, None)
+        }
+    };
+    drop(guard);
+    result
+}
+
+/// Removes an attribute: see [`vfs::FileSystem::removexattr`].
+pub(crate) fn remove(fs: &Xfs, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+    fs.writer()?;
+    let wanted = Name::parse(name)?;
+    let inode = fs.iget(cx, ino)?;
+    let guard = inode.rwsem.write(cx);
+    let result = match acl::disk_name(name) {
+        Some(_) => set_acl(fs, cx, &inode, (name, wanted), None, XattrFlags::empty()),
+        None => {
+            let change = Change { name: wanted, value: None };
+            change_one(fs, cx, &inode, change, XattrFlags::REPLACE, None)
+        }
+    };
+    drop(guard);
+    result
+}
+
+/// Sets or removes an ACL given in wire form. The access ACL sets the mode bits too, and is not
+/// stored where they say it all.
+fn set_acl(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+    (shown, name): (&[u8], Name),
+    value: Option<&[u8]>,
+    flags: XattrFlags,
+) -> Result<(), Errno> {
+    let kind = inode.kind(cx);
+    let access = shown == vfs::acl::ACCESS;
+    if kind == FileType::Symlink {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let acl = match value {
+        Some(wire) => Acl::parse(wire)?,
+        None => None,
+    };
+    if !access && kind != FileType::Directory {
+        return if acl.is_some() { Err(Errno::EACCES) } else { Ok(()) };
+    }
+    let mode = acl.as_ref().filter(|_| access).map(Acl::mode_bits);
+    let stored = acl.filter(|acl| !access || !acl.is_minimal());
+    let value = stored.map(|acl| acl::to_disk(&acl));
+    // An ACL that is not stored may well be "created".
+    let flags = if value.is_some() { flags } else { XattrFlags::empty() };
+    change_one(fs, cx, inode, Change { name, value }, flags, mode)
+}
+
+/// Changes one attribute, and the mode bits with it, in a transaction of its own. The caller holds
+/// the inode's `rwsem` for writing.
+fn change_one(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+    change: Change,
+    flags: XattrFlags,
+    mode: Option<u16>,
+) -> Result<(), Errno> {
+    let old = Attrs { fs, inode }.get(cx, &change.name).map_err(|fault| fs.fault(fault))?;
+    match &old {
+        Some(_) if flags.contains(XattrFlags::CREATE) => return Err(Errno::EEXIST),
+        None if flags.contains(XattrFlags::REPLACE) => return Err(Errno::ENODATA),
+        None if change.value.is_none() && mode.is_none() => return Ok(()),
+        _ => {}
+    }
+    let same = old == change.value;
+    let room = blocks_for(fs, change.value.as_ref().map_or(0, Vec::len));
+    let reserved = Reserved::new(&fs.writer()?.space, room).map_err(|error| fs.fail(error))?;
+    read_forks(fs, cx, inode)?;
+    let done = fs.transact(cx, reservations::set_xattr(fs.geometry()), |cx, trans| {
+        trans.join_inode(cx, &inode.item);
+        if !same {
+            apply(fs, cx, trans, inode, &change)?;
+        }
+        let now = cx.realtime();
+        inode.with(cx, |state| {
+            if let Some(bits) = mode {
+                state.core.mode = state.core.mode & !0o777 | bits;
+            }
+            state.core.ctime = now;
+        });
+        inode.log(cx, trans, fs.geometry(), InodeFields::all());
+        Ok(())
+    });
+    drop(reserved);
+    done
+}
+
+/// Brings the extents of both forks into memory.
+fn read_forks(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
+    for which in [Which::Data, Which::Attr] {
+        inode.extents(cx, which, |_| ()).map_err(|fault| fs.fault(fault))?;
+    }
+    Ok(())
+}
+
+/// Changes an attribute as part of a transaction that has joined the inode, and logs it afterwards
+/// with both forks.
+pub(crate) fn apply(
+    fs: &Xfs,
+    cx: &mut Cx,
+    trans: &mut Trans,
+    inode: &Arc<Inode>,
+    change: &Change,
+) -> crate::Result<()> {
+    let space = fs.writer()?.space.clone();
+    let mut forks = inode.forks.write(cx);
+    let mut core = inode.with(cx, |state| state.core.clone());
+    let ino = inode.ino;
+    let mut edit = AttrEdit { space: &space, ino, core: &mut core, forks: &mut forks };
+    edit.set(cx, trans, &change.name, change.value.as_deref())?;
+    inode.with(cx, |state| {
+        (state.core.forkoff, state.core.blocks) = (core.forkoff, core.blocks);
+    });
+    Ok(())
+}
+
+/// What a new mode changes in a stored access ACL. The caller holds the inode's `rwsem` for
+/// writing, and applies the change together with the mode.
+///
+/// # Errors
+/// A malformed ACL; the attributes cannot be read.
+pub(crate) fn chmod(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+    mode: u16,
+) -> Result<Option<Change>, Errno> {
+    if inode.kind(cx) == FileType::Symlink {
+        return Ok(None);
+    }
+    let rest = acl::disk_name(vfs::acl::ACCESS).unwrap_or_default().to_vec();
+    let name = Name { space: AttrFlags::ROOT, rest };
+    let stored = Attrs { fs, inode }.get(cx, &name).map_err(|fault| fs.fault(fault))?;
+    let Some(stored) = stored else { return Ok(None) };
+    let mut acl = acl::from_disk(&stored)?;
+    acl.chmod(mode);
+    read_forks(fs, cx, inode)?;
+    Ok(Some(Change { name, value: Some(acl::to_disk(&acl)) }))
+}
