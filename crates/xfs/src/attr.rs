@@ -21,6 +21,7 @@ use crate::inode::Inode;
 use crate::meta::{Meta, Want};
 
 mod acl;
+mod attribute;
 mod edit;
 mod fork;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use rt::Cx;
 use crate::Xfs;
 use crate::alloc::Space;
 use crate::bmap::Which;
-use crate::buf::RAW;
+use crate::buf::{BufMap, RAW};
 use crate::error::Result;
 use crate::format::ag::UNLINKED_BUCKETS;
 use crate::format::extent::Extent;
@@ -94,16 +94,22 @@ impl<'a> Inactive<'a> {
         inactive.free_inode(cx, dying)
     }
 
-    /// Blocks of metadata that are freed are never written again.
+    /// Blocks of metadata that are freed are never written again, nor brought back by recovery.
     fn invalidate(&self, cx: &mut Cx, trans: &mut Trans, extent: &Extent) -> Result<()> {
         let bufs = self.log.bufs();
         let sectors = self.space.geometry.block_sectors();
-        let first = self.space.geometry.sector(extent.start).0;
-        for block in 0..u64::from(extent.count) {
-            if let Some(buf) = bufs.find(first + block * sectors) {
-                let buf = trans.get_buf(cx, buf.maps(), &RAW)?;
-                trans.invalidate(&buf);
-            }
+        let first = self.space.geometry.sector(extent.start);
+        let mut block = 0;
+        while block < u64::from(extent.count) {
+            let daddr = first + block * sectors;
+            // Who is not in memory is in the log perhaps, as blocks of attributes are: one by one.
+            let alone = [BufMap { daddr, len: sectors as u32 }];
+            let known = bufs.find(daddr.0);
+            let maps = known.as_ref().map_or(&alone[..], |buf| buf.maps());
+            let len = u64::from(maps[0].len);
+            let buf = trans.get_buf(cx, maps, &RAW)?;
+            trans.invalidate(&buf);
+            block += (len / sectors).max(1);
         }
         Ok(())
     }

@@ -4,8 +4,8 @@
 use rt::Cx;
 
 use super::Name;
+use super::attribute::{Attribute, Held};
 use super::fork::AttrEdit;
-use super::tree::{Attribute, Held};
 use crate::bmap::Fork;
 use crate::error::{Result, XfsError};
 use crate::format::attr::{SfAttr, emit_sf, parse_sf, sf_size};
