@@ -119,6 +119,28 @@ pub(crate) fn set(
     stopped
 }
 
+/// The disk form of an ACL that a new inode gets (`None`: the mode says it all), and for an access
+/// ACL the mode bits.
+///
+/// # Errors
+/// As [`set`].
+pub(crate) fn of_new(
+    kind: FileType,
+    name: Name,
+    value: &[u8],
+) -> Result<(Option<Vec<u8>>, Option<u16>), Errno> {
+    let access = name.index == ACL_ACCESS;
+    if kind == FileType::Symlink {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let Some(acl) = Acl::parse(value)? else { return Ok((None, None)) };
+    if !access && kind != FileType::Directory {
+        return Err(Errno::EACCES);
+    }
+    let stored = (!access || !acl.is_minimal()).then(|| to_disk(&acl));
+    Ok((stored, access.then(|| acl.mode_bits())))
+}
+
 /// Carries a new mode into a stored access ACL, as part of `handle`: [`xattr::CREDITS`]. The caller
 /// sets the mode and writes the inode.
 ///

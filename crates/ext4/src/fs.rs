@@ -91,7 +91,19 @@ impl FileSystem for Ext4 {
     }
 
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
-        namei::create(self, cx, dir, name, node)
+        namei::create(self, cx, dir, name, node, &[])
+    }
+
+    fn create_with(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let (list, mode) = xattr::of_new(node, attributes)?;
+        namei::create(self, cx, dir, name, &NewNode { mode, ..*node }, &list)
     }
 
     fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {

@@ -24,10 +24,12 @@ use crate::dir::{Dir, Slot, Target};
 use crate::ext4_jbd2::Handle;
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::BLOCK_AREA;
+use crate::format::xattr::Xattr;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
 use crate::ialloc::NewInode;
 use crate::inode::Inode;
 use crate::quota::{InodeQuota, Owners};
+use crate::xattr;
 
 mod rename;
 
@@ -156,11 +158,12 @@ pub(crate) fn create(
     dir: Ino,
     name: &[u8],
     node: &NewNode,
+    attributes: &[Xattr],
 ) -> Result<Attr, Errno> {
     vfs::check_name(name)?;
     let mut retries = 0;
     loop {
-        match create_once(fs, cx, dir, name, node) {
+        match create_once(fs, cx, dir, name, node, attributes) {
             Err(Errno::ENOSPC) if fs.should_retry_alloc(cx, &mut retries) => {}
             result => return result,
         }
@@ -173,6 +176,7 @@ fn create_once(
     dir: Ino,
     name: &[u8],
     node: &NewNode,
+    attributes: &[Xattr],
 ) -> Result<Attr, Errno> {
     let parent = fs.iget(cx, dir)?;
     let _guard = parent.rwsem.write(cx);
@@ -192,10 +196,19 @@ fn create_once(
     let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, &parent)]);
     let space = if own_block { u64::from(fs.geometry.block_size) } else { 0 };
     let quota = fs.new_inode_quota(cx, owners, space)?;
-    let mut handle = fs.journal_start(cx, own + blocks + slot.credits())?;
-    let result = create_in(cx, &mut handle, &mut view, slot, name, node, quota);
+    let extra = if attributes.is_empty() { 0 } else { xattr::CREDITS };
+    let mut handle = fs.journal_start(cx, own + blocks + extra + slot.credits())?;
+    let new = Making { node, attributes, quota };
+    let result = create_in(cx, &mut handle, &mut view, slot, name, new);
     let inode = finish(fs, cx, handle, &parent, result)?;
     Ok(inode.attr(cx, fs.geometry.block_size))
+}
+
+/// What is being made.
+struct Making<'a> {
+    node: &'a NewNode<'a>,
+    attributes: &'a [Xattr],
+    quota: Option<Box<InodeQuota>>,
 }
 
 /// A new inode, its name, and its directory's times, in an open handle.
@@ -205,18 +218,22 @@ fn create_in(
     dir: &mut Dir,
     slot: Slot,
     name: &[u8],
-    node: &NewNode,
-    quota: Option<Box<InodeQuota>>,
+    making: Making,
 ) -> Result<Arc<Inode>, Errno> {
     let fs = dir.fs;
+    let Making { node, attributes, quota } = making;
     let mode = node.kind.mode_bits() | node.mode & 0o7777;
     let new = NewInode { mode, uid: node.uid, gid: node.gid, times: node.times };
     let inode = fs.new_inode(cx, handle, dir.inode, &new, quota)?;
     let named = fill(fs, cx, handle, dir.inode, &inode, node).and_then(|()| {
+        if !attributes.is_empty() {
+            xattr::init(fs, cx, handle, &inode, attributes)?;
+        }
         let target = Target::of(cx, &inode);
         dir.add(cx, handle, slot, name, target)
     });
     if let Err(errno) = named {
+        xattr::delete_inode(fs, cx, handle, &inode)?;
         if inode.with(cx, |core| core.blocks) > 0 {
             fs.map_remove(cx, handle, &inode, 0, u32::MAX)?;
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::{Errno, Ino};
 use cache::BufferRef;
 use rt::Cx;
-use vfs::XattrFlags;
+use vfs::{NewNode, XattrFlags};
 
 use crate::Ext4;
 use crate::acl;
@@ -299,6 +299,70 @@ pub(crate) fn set_in(
     }
     store_inside(fs, cx, handle, inode, &inside)?;
     Ok(true)
+}
+
+/// The attributes of a new inode as the disk has them, and its mode, which an access ACL sets.
+///
+/// # Errors
+/// As [`set`]; `EEXIST` a name is given twice.
+pub(crate) fn of_new(
+    node: &NewNode,
+    attributes: &[(&[u8], Vec<u8>)],
+) -> Result<(Vec<Xattr>, u16), Errno> {
+    let mut list: Vec<Xattr> = Vec::with_capacity(attributes.len());
+    let mut mode = node.mode;
+    for (name, value) in attributes {
+        let name = Name::parse(name)?;
+        if value.len() > vfs::XATTR_SIZE_MAX {
+            return Err(Errno::E2BIG);
+        }
+        let value = match name.is_acl() {
+            false => Some(value.clone()),
+            true => {
+                let (stored, bits) = acl::of_new(node.kind, name, value)?;
+                mode = bits.map_or(mode, |bits| mode & !0o777 | bits);
+                stored
+            }
+        };
+        if list.iter().any(|x| x.name_index == name.index && x.name == name.rest) {
+            return Err(Errno::EEXIST);
+        }
+        let new = |value| Xattr { name_index: name.index, name: name.rest.to_vec(), value };
+        list.extend(value.map(new));
+    }
+    Ok((list, mode))
+}
+
+/// Gives a new inode its attributes, all at once, as part of the handle that makes it:
+/// [`CREDITS`].
+///
+/// # Errors
+/// `ENOSPC`, `EDQUOT`; `EUCLEAN`, `EIO`.
+pub(crate) fn init(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Arc<Inode>,
+    list: &[Xattr],
+) -> Result<(), Errno> {
+    let _guard = inode.xattr_lock.lock(cx);
+    write_fresh(fs, cx, handle, inode)?;
+    let room = inode_area(fs, cx, inode)?.map_or(0, |area| area.range.len());
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    for new in list {
+        inside.push(new.clone());
+        if area::space(&inside, Place::Inode) > room {
+            outside.extend(inside.pop());
+        }
+    }
+    if area::space(&outside, Place::Block) > fs.geometry.block_size as usize {
+        return Err(Errno::ENOSPC);
+    }
+    if !outside.is_empty() {
+        block::replace(fs, cx, handle, inode, &outside)?;
+    }
+    store_inside(fs, cx, handle, inode, &inside)?;
+    fs.mark_inode_dirty(cx, handle, inode)
 }
 
 /// Gives a new inode its slot before attributes are put behind it.

@@ -3,6 +3,8 @@
 pub mod fio;
 pub mod fs_mark;
 mod machine;
+pub mod mds_survey;
+pub mod mdtest;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use base::Nanos;
 use rt::Cx;
-use workload::{Stop, Target};
+use workload::{Sink, Stop, Target};
 
 use crate::app::App;
 use crate::out::Out;
@@ -141,6 +143,29 @@ pub fn parse_time(text: &str) -> Result<Nanos, String> {
         Ok(number) if number > 0.0 && number * unit < 1e18 => Ok(Nanos((number * unit) as u64)),
         _ => Err("a time is a number above 0 with ms, s or m, as 30s".into()),
     }
+}
+
+/// Standard output and standard error of a tool without a log file.
+struct TextSink<'o> {
+    out: &'o mut Out,
+    failed: Option<std::io::Error>,
+}
+
+impl Sink for TextSink<'_> {
+    fn out(&mut self, text: &str) {
+        if self.out.json {
+            return;
+        }
+        if let Err(error) = self.out.bytes(text.as_bytes()).and_then(|()| self.out.flush()) {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn err(&mut self, text: &str) {
+        eprint!("{text}");
+    }
+
+    fn log(&mut self, _text: &str) {}
 }
 
 /// The tool's arguments as text.

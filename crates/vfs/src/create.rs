@@ -4,7 +4,7 @@ use base::Errno;
 use rt::Cx;
 
 use crate::acl::{self, Acl};
-use crate::attr::{Attr, FileType, NewNode, XattrFlags};
+use crate::attr::{Attr, FileType, NewNode};
 use crate::fs::FileSystem;
 use crate::permission::S_ISGID;
 
@@ -19,7 +19,25 @@ pub fn create_in(
     fs: &dyn FileSystem,
     dir: &Attr,
     name: &[u8],
+    node: NewNode<'_>,
+) -> Result<Attr, Errno> {
+    create_labelled(cx, fs, dir, name, node, false)
+}
+
+/// The attribute with the security label.
+const LABEL: &[u8] = b"security.selinux";
+
+/// As [`create_in`]; with `labelled` what is made gets the label of its directory, too.
+///
+/// # Errors
+/// Those of [`create_in`].
+pub(crate) fn create_labelled(
+    cx: &mut Cx,
+    fs: &dyn FileSystem,
+    dir: &Attr,
+    name: &[u8],
     mut node: NewNode<'_>,
+    labelled: bool,
 ) -> Result<Attr, Errno> {
     let directory = node.kind == FileType::Directory;
     node.uid = cx.cred().uid;
@@ -30,24 +48,32 @@ pub fn create_in(
             node.mode |= S_ISGID;
         }
     }
-    if node.kind == FileType::Symlink {
-        return fs.create(cx, dir.ino, name, &node);
+    let mut attributes: Vec<(&[u8], Vec<u8>)> = Vec::new();
+    if node.kind != FileType::Symlink {
+        if let Some(default) = default_acl(cx, fs, dir)? {
+            let list = default.inherit(node.mode);
+            node.mode = node.mode & !0o777 | list.mode_bits();
+            if !list.is_minimal() {
+                attributes.push((acl::ACCESS, list.emit()));
+            }
+            if directory {
+                attributes.push((acl::DEFAULT, default.emit()));
+            }
+        } else {
+            node.mode &= !(cx.cred().umask as u16 & 0o777);
+        }
     }
-    let Some(default) = default_acl(cx, fs, dir)? else {
-        node.mode &= !(cx.cred().umask as u16 & 0o777);
-        return fs.create(cx, dir.ino, name, &node);
-    };
-    let list = default.inherit(node.mode);
-    node.mode = node.mode & !0o777 | list.mode_bits();
-    let attr = fs.create(cx, dir.ino, name, &node)?;
-    let flags = XattrFlags::empty();
-    if !list.is_minimal() {
-        fs.setxattr(cx, attr.ino, acl::ACCESS, &list.emit(), flags)?;
+    if labelled {
+        match fs.getxattr(cx, dir.ino, LABEL) {
+            Ok(label) => attributes.push((LABEL, label)),
+            Err(Errno::ENODATA | Errno::EOPNOTSUPP) => {}
+            Err(other) => return Err(other),
+        }
     }
-    if directory {
-        fs.setxattr(cx, attr.ino, acl::DEFAULT, &default.emit(), flags)?;
+    match attributes.is_empty() {
+        true => fs.create(cx, dir.ino, name, &node),
+        false => fs.create_with(cx, dir.ino, name, &node, &attributes),
     }
-    Ok(attr)
 }
 
 fn default_acl(cx: &mut Cx, fs: &dyn FileSystem, dir: &Attr) -> Result<Option<Acl>, Errno> {

@@ -100,6 +100,27 @@ pub trait FileSystem: Send + Sync {
     /// subdirectory does not fit; `EINVAL` bad name.
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno>;
 
+    /// As [`create`](Self::create), with attributes (name, value) that the new inode has from the
+    /// beginning: inherited ACLs, a security label. A file system that can makes it one step, so
+    /// that no crash leaves a file without them; here they follow one by one.
+    ///
+    /// # Errors
+    /// Those of `create` and of [`setxattr`](Self::setxattr).
+    fn create_with(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let attr = self.create(cx, dir, name, node)?;
+        for (name, value) in attributes {
+            self.setxattr(cx, attr.ino, name, value, XattrFlags::empty())?;
+        }
+        if attributes.is_empty() { Ok(attr) } else { self.getattr(cx, attr.ino) }
+    }
+
     /// Gives an inode a further name.
     ///
     /// # Errors

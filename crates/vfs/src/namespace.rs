@@ -6,7 +6,7 @@ use base::{Errno, Ino};
 use rt::{Charge, Cx};
 
 use crate::attr::*;
-use crate::create::create_in;
+use crate::create::create_labelled;
 use crate::file::{File, OpenFlags};
 use crate::fs::FileSystem;
 use crate::path::{Found, Last, Walk};
@@ -20,13 +20,20 @@ pub struct Namespace {
     fs: Arc<dyn FileSystem>,
     root: Ino,
     cwd: Ino,
+    labelled: bool,
 }
 
 impl Namespace {
     /// Paths of this file system; the current directory is its root.
     pub fn new(fs: Arc<dyn FileSystem>) -> Namespace {
         let root = fs.root();
-        Namespace { fs, root, cwd: root }
+        Namespace { fs, root, cwd: root, labelled: false }
+    }
+
+    /// The same with security labels: what is made gets the `security.selinux` of its directory,
+    /// as a system with SELinux does where no rule says otherwise.
+    pub fn labelled(self) -> Namespace {
+        Namespace { labelled: true, ..self }
     }
 
     /// The file system.
@@ -398,10 +405,11 @@ impl Namespace {
         Ok(name)
     }
 
-    /// Creates with the task's ids, the umask or the directory's default ACL, and its group rule.
+    /// Creates with the task's ids, the umask or the directory's default ACL, its group rule, and
+    /// its label where labels are used.
     fn create(&self, cx: &mut Cx, found: &Found, node: NewNode) -> Result<Attr, Errno> {
         let name = self.may_create(cx, found, node.kind == FileType::Directory)?;
         cx.charge_for(Charge::Create, 1);
-        create_in(cx, &*self.fs, &found.parent.dir, name, node)
+        create_labelled(cx, &*self.fs, &found.parent.dir, name, node, self.labelled)
     }
 }

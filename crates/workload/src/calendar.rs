@@ -19,6 +19,15 @@ fn month_days(year: i64, month: usize) -> i64 {
     }
 }
 
+/// `11/22/2026 00:24:42`, as mdtest prints it. Times before 1970 show its first second.
+pub fn short(time: Timespec) -> String {
+    let text = ctime(time);
+    let part = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();
+    let month = MONTHS.iter().position(|month| *month == part(4..7)).unwrap_or(0) + 1;
+    let day = part(8..10).trim().parse::<u32>().unwrap_or(1);
+    format!("{month:02}/{day:02}/{} {}", part(20..text.len()), part(11..19))
+}
+
 /// `Thu Jan  1 00:00:00 1970`, without the line's end. Times before 1970 show its first second.
 pub fn ctime(time: Timespec) -> String {
     let seconds = time.sec.max(0);
@@ -49,6 +58,7 @@ mod tests {
     fn known_dates() {
         let at = |sec| ctime(Timespec::from_secs(sec));
         assert_eq!(at(0), "Thu Jan  1 00:00:00 1970");
+        assert_eq!(short(Timespec::from_secs(1_795_307_082)), "11/22/2026 00:24:42");
         assert_eq!(at(951_782_400), "Tue Feb 29 00:00:00 2000");
         assert_eq!(at(1_795_307_082), "Sun Nov 22 00:24:42 2026");
         assert_eq!(at(4_102_444_799), "Thu Dec 31 23:59:59 2099");

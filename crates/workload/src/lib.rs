@@ -1,9 +1,10 @@
-//! Workloads: the command lines and job files of `fs_mark` and `fio` in, their own output out.
+//! Workloads: the command lines and job files of `fs_mark`, `fio`, `mdtest` and `mds-survey` in,
+//! their own output out.
 //!
 //! ```text
 //!   iopath bench, lab
 //!        |  options, Stop, Sink             |  reports, histograms, timelines
-//!   fs_mark            fio
+//!   fs_mark   fio   mdtest   mds_survey
 //!        |  paths, offsets                  |
 //!   Target: our path (vfs::Namespace) | a directory of the host
 //! ```
@@ -29,6 +30,8 @@ mod calendar;
 pub mod fio;
 pub mod fs_mark;
 mod histogram;
+pub mod mds_survey;
+pub mod mdtest;
 mod sink;
 mod stats;
 mod stop;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use base::Errno;
 use rt::Cx;
-use vfs::{FallocMode, FileType, Namespace, OpenFlags};
+use vfs::{FallocMode, FileType, Namespace, OpenFlags, RenameFlags};
 
 use host::HostFile;
 
@@ -27,6 +27,10 @@ pub struct Space {
     pub free: u64,
     /// Free blocks for users other than root.
     pub available: u64,
+    /// Inodes in total.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
 }
 
 impl Space {
@@ -122,6 +126,31 @@ impl Target {
         }
     }
 
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTEMPTY`, ..
+    pub fn rmdir(&self, cx: &mut Cx, path: &[u8]) -> Result<(), Errno> {
+        match self {
+            Target::Ours(ns, base) => ns.rmdir(cx, &ours::join(base, path)),
+            Target::Host(base) => host::rmdir(base, path),
+        }
+    }
+
+    /// Moves a name.
+    ///
+    /// # Errors
+    /// `ENOENT`, ..
+    pub fn rename(&self, cx: &mut Cx, old: &[u8], new: &[u8]) -> Result<(), Errno> {
+        match self {
+            Target::Ours(ns, base) => {
+                let (old, new) = (ours::join(base, old), ours::join(base, new));
+                ns.rename(cx, &old, &new, RenameFlags::empty())
+            }
+            Target::Host(base) => host::rename(base, old, new),
+        }
+    }
+
     /// Type and size of what a path leads to.
     ///
     /// # Errors
@@ -149,6 +178,8 @@ impl Target {
                     blocks: state.blocks,
                     free: state.blocks_free,
                     available: state.blocks_available,
+                    inodes: state.inodes,
+                    inodes_free: state.inodes_free,
                 })
             }
             Target::Host(base) => host::space(base, path),

@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::bench::{self, Machine, Where};
 use crate::text;
 
-/// Run fs_mark or fio on a directory of the host, on an image, or on a modelled machine
+/// Run fs_mark, fio, mdtest, mds-survey: on the host, on an image, on a modelled machine
 ///
 /// The tools take their own options and print their own output. Options of iopath stand before the
 /// name of the tool.
@@ -82,6 +82,27 @@ Examples:
   iopath bench --target disk.img fio job.fio --runtime=10 --time_based
   iopath bench --target sim:disk-7200 fio --name=a --rw=randread --size=1g --direct=1")]
     Fio(Arguments),
+    /// Directories and files are created, looked at and removed by many tasks
+    #[command(after_help = "\
+The options are those of mdtest; --tasks N (or -np N) says how many tasks there are.
+
+Examples:
+  iopath bench mdtest -n 1000 -d /tmp/md
+  iopath bench mdtest --tasks 4 -F -C -T -r -n 100000 -d disk.img:/md
+  iopath bench --target sim:flash-nvme mdtest --tasks 8 -u -z 2 -b 3 -I 100 -d /md")]
+    Mdtest(Arguments),
+    /// Files are created, looked up, labelled and destroyed below their names, on our path
+    #[command(
+        name = "mds-survey",
+        after_help = "\
+The settings are the variables of the script, in the environment or as NAME=VALUE: thrlo,
+thrhi, dir_count, file_count, tests_str, start_number, layer, rslt_loc, rslt.
+
+Examples:
+  iopath bench --target disk.img mds-survey thrlo=1 thrhi=4 file_count=100000 dir_count=1
+  iopath bench --target sim:flash-nvme mds-survey file_count=20000 layer=osd"
+    )]
+    MdsSurvey(Arguments),
 }
 
 #[derive(Args)]
@@ -110,6 +131,10 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Tool::Fio(tool) => {
             let lenient = options.compat == "lenient";
             bench::fio::run(app, place, &machine, stop, lenient, &tool.arguments)
+        }
+        Tool::Mdtest(tool) => bench::mdtest::run(app, place, &machine, stop, &tool.arguments),
+        Tool::MdsSurvey(tool) => {
+            bench::mds_survey::run(app, place, &machine, stop, &tool.arguments)
         }
     }
 }

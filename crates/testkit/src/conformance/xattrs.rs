@@ -13,7 +13,42 @@ pub const CASES: &[Entry] = &[
     ("xattrs::many_small_and_one_large", many),
     ("xattrs::an_access_list_and_the_mode_agree", access_list),
     ("xattrs::default_lists_belong_to_directories", default_list),
+    ("xattrs::a_new_inode_has_them_from_the_beginning", at_create),
 ];
+
+fn at_create(env: &mut Env) {
+    let dir = env.dir;
+    let list = Acl::new(vec![
+        acl::Entry { tag: Tag::UserObj, perm: 6, id: NO_ID },
+        acl::Entry { tag: Tag::User, perm: 7, id: 1000 },
+        acl::Entry { tag: Tag::GroupObj, perm: 4, id: NO_ID },
+        acl::Entry { tag: Tag::Mask, perm: 5, id: NO_ID },
+        acl::Entry { tag: Tag::Other, perm: 0, id: NO_ID },
+    ]);
+    let list = list.expect("a sound list").emit();
+    let label = b"system_u:object_r:tmp_t:s0\0";
+    let large = vec![b'x'; 700];
+    for (name, kind) in [("file", FileType::Regular), ("dir", FileType::Directory)] {
+        let given: [(&[u8], Vec<u8>); 3] = [
+            (acl::ACCESS, list.clone()),
+            (b"security.selinux", label.to_vec()),
+            (b"user.large", large.clone()),
+        ];
+        let node = NewNode::new(kind, 0o777);
+        let attr = env.ok(name, |fs, cx| fs.create_with(cx, dir, name.as_bytes(), &node, &given));
+        assert_eq!(attr.mode & 0o777, 0o650, "{}: the list sets the mode", env.case);
+        for (attribute, value) in &given {
+            let got = env.ok(name, |fs, cx| fs.getxattr(cx, attr.ino, attribute));
+            assert_eq!(got, *value, "{}: {name}", env.case);
+        }
+    }
+    let wrong: [(&[u8], Vec<u8>); 1] = [(acl::DEFAULT, list)];
+    let node = NewNode::new(FileType::Regular, 0o644);
+    let made = |fs: &dyn vfs::FileSystem, cx: &mut rt::Cx| {
+        fs.create_with(cx, dir, b"wrong", &node, &wrong)
+    };
+    env.err(Errno::EACCES, "a default list for a file", made);
+}
 
 const ANY: XattrFlags = XattrFlags::empty();
 

@@ -30,6 +30,14 @@ pub fn unlink(base: &Path, path: &[u8]) -> Result<(), Errno> {
     rustix::fs::unlink(full(base, path)).map_err(errno)
 }
 
+pub fn rmdir(base: &Path, path: &[u8]) -> Result<(), Errno> {
+    rustix::fs::rmdir(full(base, path)).map_err(errno)
+}
+
+pub fn rename(base: &Path, old: &[u8], new: &[u8]) -> Result<(), Errno> {
+    rustix::fs::rename(full(base, old), full(base, new)).map_err(errno)
+}
+
 pub fn sync() {
     rustix::fs::sync();
 }
@@ -47,6 +55,8 @@ pub fn space(base: &Path, path: &[u8]) -> Result<Space, Errno> {
         blocks: state.f_blocks,
         free: state.f_bfree,
         available: state.f_bavail,
+        inodes: state.f_files,
+        inodes_free: state.f_ffree,
     })
 }
 
