@@ -5,6 +5,7 @@
 //! - [`model`]: random operations applied to a file system and to [`memfs`], compared step by step;
 //! - [`crash`]: the write log of a device cut at every flush and in between;
 //! - [`judge`]: the outside opinions: e2fsck, the kernel's own mount;
+//! - [`twin`]: one file as bytes, beside a file system's;
 //! - [`manifest`]: one line per name, for comparing trees.
 //!
 //! Nothing here is linked into the command. Every failure prints its seed.
@@ -17,3 +18,4 @@ pub mod judge;
 pub mod manifest;
 pub mod memfs;
 pub mod model;
+pub mod twin;

@@ -113,6 +113,9 @@ impl Space {
     /// # Errors
     /// [`XfsError::NoSpace`].
     pub fn reserve(&self, blocks: u64) -> Result<()> {
+        if blocks == 0 {
+            return Ok(());
+        }
         let blocks = blocks as i64;
         let kept = self.kept_back() as i64;
         let take = |free: i64| (free - blocks >= kept).then_some(free - blocks);
@@ -197,9 +200,10 @@ impl Space {
     pub fn allocate(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<Allocated> {
         let lowest = trans.highest_group().unwrap_or(0);
         let groups = self.order(want, lowest);
-        // First where it fits whole, then any piece, then after the busy ones have come free.
-        for (round, least) in [want.blocks.1, want.blocks.0, want.blocks.0].into_iter().enumerate()
-        {
+        // First where it fits whole, then any piece, then after the busy ones have come free, and
+        // at last from what groups keep for their trees: the blocks are the caller's, in sum.
+        let (least, most) = want.blocks;
+        for (round, least) in [most, least, least, least].into_iter().enumerate() {
             let mut busy = false;
             for &ag in &groups {
                 let longest = self.groups[ag as usize].longest.load(Ordering::Relaxed);
@@ -209,16 +213,13 @@ impl Space {
                 if !want.this_group && is_below(trans, ag) {
                     continue;
                 }
-                match self.allocate_in(cx, trans, ag, want, least)? {
+                match self.allocate_in(cx, trans, ag, want, (least, round < 3))? {
                     pick::Found::At(found) => return Ok(found),
                     pick::Found::OnlyBusy => busy = true,
                     pick::Found::Nothing => {}
                 }
             }
-            if round == 1 && !busy {
-                break;
-            }
-            if round == 1 {
+            if round == 1 && busy {
                 self.log.force(cx)?;
             }
         }
@@ -286,7 +287,7 @@ impl Space {
         trans: &mut Trans,
         ag: u32,
         want: &Want,
-        least: u32,
+        (least, keep): (u32, bool),
     ) -> Result<pick::Found> {
         let mark = trans.mark();
         let agf = self.lock(cx, trans, ag)?;
@@ -294,7 +295,7 @@ impl Space {
             trans.release_since(mark);
             return Ok(pick::Found::Nothing);
         }
-        let found = self.pick(cx, trans, &agf, want, least)?;
+        let found = self.pick(cx, trans, &agf, want, (least, keep))?;
         let pick::Found::At(taken) = found else {
             trans.release_since(mark);
             return Ok(found);
@@ -360,7 +361,7 @@ impl Space {
             let goal = AgBlock { ag: agf.ag, block: 0 };
             let want =
                 Want { blocks: (1, missing), ..Want::block(goal, Owner::special(owner::AG)) };
-            let pick::Found::At(found) = self.pick(cx, trans, agf, &want, 1)? else {
+            let pick::Found::At(found) = self.pick(cx, trans, agf, &want, (1, false))? else {
                 return Ok(false);
             };
             let block = found.place.block;

@@ -1,11 +1,12 @@
-//! Data of regular files: reads through the page cache, direct reads, holes and extents.
+//! Data of regular files, as the page cache sees them: where blocks lie, who is asked for room, how
+//! dirty pages are written.
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use base::Errno;
 use cache::{Mapping, MappingOps, Piece, Pieces, WritebackControl};
 use rt::Cx;
-use vfs::{ExtentState, FileExtent, FileType, SeekWhence};
 
 use crate::Xfs;
 use crate::bmap::{self, Mapped, Which};
@@ -41,7 +42,12 @@ impl MappingOps for Inode {
             let mut at = block;
             // A few pieces at once: the reads of a fragmented file go down together.
             while at < end && pieces.len() < 16 {
-                let mapped = bmap::lookup(list, at, end - at);
+                let mut mapped = bmap::lookup(list, at, end - at);
+                if mapped.unwritten {
+                    let io = self.io.lock_irq();
+                    mapped.count = io.done_until(at..at + mapped.count) - at;
+                    mapped.unwritten = !io.is_done(at);
+                }
                 let start = mapped.start.filter(|_| !mapped.unwritten);
                 let sector = start.map(|start| fs.geometry().sector(start));
                 pieces.push(Piece { off: at << bits, len: mapped.count << bits, sector });
@@ -52,29 +58,74 @@ impl MappingOps for Inode {
         Ok(pieces)
     }
 
+    fn map_write(
+        &self,
+        cx: &mut Cx,
+        mapping: &Arc<Mapping>,
+        off: u64,
+        len: u64,
+    ) -> Result<Pieces, Errno> {
+        match self.mount()?.map_direct(cx, &self.arc(), off, len)? {
+            Some(piece) => Ok(Pieces::from_iter([piece])),
+            None => self.map(cx, mapping, off, len),
+        }
+    }
+
+    fn end_write(
+        &self,
+        cx: &mut Cx,
+        _mapping: &Arc<Mapping>,
+        off: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        self.mount()?.direct_written(cx, &self.arc(), off, len)
+    }
+
     fn reserve(
         &self,
-        _cx: &mut Cx,
+        cx: &mut Cx,
         _mapping: &Arc<Mapping>,
-        _off: u64,
-        _len: u64,
+        off: u64,
+        len: u64,
     ) -> Result<(), Errno> {
-        Err(Errno::EROFS)
+        let fs = self.mount()?;
+        let bits = fs.geometry().block_bits;
+        self.promise(cx, &fs, off >> bits..(off + len).div_ceil(1 << bits))
     }
 
     fn writepages(
         &self,
-        _cx: &mut Cx,
-        _mapping: &Arc<Mapping>,
-        _wb: &mut WritebackControl<'_>,
+        cx: &mut Cx,
+        mapping: &Arc<Mapping>,
+        wb: &mut WritebackControl<'_>,
     ) -> Result<(), Errno> {
-        Err(Errno::EROFS)
+        let (fs, inode) = (self.mount()?, self.arc());
+        let guard = self.writeback.lock(cx);
+        let mut result = fs.write_dirty_pages(cx, &inode, mapping, wb);
+        // Where blocks are to be marked as written, the times go along with that.
+        if result.is_ok() && self.io.lock(cx).only_times() {
+            result = fs.log_times(cx, &inode);
+        }
+        drop(guard);
+        result
+    }
+
+    fn write_end(&self, _mapping: &Mapping, range: Range<u64>, result: Result<(), Errno>) {
+        if let Some(fs) = self.fs.upgrade() {
+            self.content_written(&fs, range, result.is_ok());
+        }
     }
 }
 
 impl Xfs {
     /// Where the blocks of a file from `block` on lie.
-    fn map_file(&self, cx: &mut Cx, inode: &Inode, block: u64, want: u64) -> Result<Mapped, Errno> {
+    pub(crate) fn map_file(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        block: u64,
+        want: u64,
+    ) -> Result<Mapped, Errno> {
         let mapped = inode.extents(cx, Which::Data, |list| bmap::lookup(list, block, want));
         mapped.map_err(|fault| self.fault(fault))
     }
@@ -108,71 +159,5 @@ impl Xfs {
         let result = vfs::direct::read(cx, &mapping, offset, buf);
         drop(guard);
         result
-    }
-
-    /// The next data or hole at or behind `offset`; unwritten extents count as holes.
-    pub(crate) fn seek_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        offset: u64,
-        whence: SeekWhence,
-    ) -> Result<u64, Errno> {
-        if inode.kind(cx) != FileType::Regular {
-            return Err(Errno::EINVAL);
-        }
-        let size = inode.size(cx);
-        if offset >= size {
-            return Err(Errno::ENXIO);
-        }
-        let guard = inode.rwsem.read(cx);
-        let bits = self.geometry().block_bits;
-        let end = size.div_ceil(1 << bits);
-        let (mut block, mut found) = (offset >> bits, None);
-        while block < end && found.is_none() {
-            let mapped = self.map_file(cx, inode, block, end - block)?;
-            let is_data = mapped.start.is_some() && !mapped.unwritten;
-            if is_data == (whence == SeekWhence::Data) {
-                found = Some((block << bits).max(offset));
-            }
-            block += mapped.count;
-        }
-        drop(guard);
-        match (found, whence) {
-            (Some(at), _) => Ok(at),
-            (None, SeekWhence::Hole) => Ok(size),
-            (None, SeekWhence::Data) => Err(Errno::ENXIO),
-        }
-    }
-
-    /// Where `offset..offset + len` lies on the device.
-    pub(crate) fn fiemap_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        offset: u64,
-        len: u64,
-    ) -> Result<Vec<FileExtent>, Errno> {
-        let bits = self.geometry().block_bits;
-        let (from, to) = (offset >> bits, offset.saturating_add(len).div_ceil(1 << bits));
-        let guard = inode.rwsem.read(cx);
-        let list = inode.extents(cx, Which::Data, |list| list.to_vec());
-        drop(guard);
-        let mut out = Vec::new();
-        for extent in list.map_err(|fault| self.fault(fault))? {
-            let (first, end) = (extent.offset.max(from), extent.end().min(to));
-            if first >= end {
-                continue;
-            }
-            let start = extent.start + (first - extent.offset);
-            let unwritten = extent.unwritten;
-            out.push(FileExtent {
-                offset: first << bits,
-                physical: self.geometry().sector(start).bytes(),
-                len: (end - first) << bits,
-                state: if unwritten { ExtentState::Unwritten } else { ExtentState::Written },
-            });
-        }
-        Ok(out)
     }
 }

@@ -99,10 +99,16 @@ impl FileSystem for Xfs {
 
     fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
         let inode = self.inodes.find(ino).ok_or(Errno::ESTALE)?;
-        inode.with(cx, |state| state.opens = state.opens.saturating_sub(1));
+        let left = inode.with(cx, |state| {
+            state.opens = state.opens.saturating_sub(1);
+            state.opens
+        });
         match self.write {
-            Some(_) => self.inactivate_if_unused(cx, &inode),
-            None => Ok(()),
+            Some(_) if left == 0 => {
+                let closed = self.closed(cx, &inode);
+                closed.and(self.inactivate_if_unused(cx, &inode))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -111,8 +117,14 @@ impl FileSystem for Xfs {
         self.read_file(cx, &inode, offset, buf)
     }
 
-    fn write(&self, _: &mut Cx, _: Ino, _: u64, _: &[u8]) -> Result<usize, Errno> {
-        Err(Errno::EROFS)
+    fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.write_file(cx, &inode, offset, data)
+    }
+
+    fn append(&self, cx: &mut Cx, ino: Ino, data: &[u8]) -> Result<(u64, usize), Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.append_file(cx, &inode, data)
     }
 
     fn read_direct(
@@ -126,22 +138,36 @@ impl FileSystem for Xfs {
         self.read_file_direct(cx, &inode, offset, buf)
     }
 
-    fn write_direct(&self, _: &mut Cx, _: Ino, _: u64, _: &[u8]) -> Result<usize, Errno> {
-        Err(Errno::EROFS)
+    fn write_direct(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.write_file_direct(cx, &inode, offset, data)
     }
 
-    fn fsync(&self, cx: &mut Cx, ino: Ino, _datasync: bool) -> Result<(), Errno> {
+    fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
-        self.force_inode(cx, &inode)
+        self.fsync_inode(cx, &inode, datasync)
     }
 
     fn sync(&self, cx: &mut Cx) -> Result<(), Errno> {
-        self.check_alive()?;
-        self.force_all(cx)
+        self.sync_all(cx)
     }
 
-    fn fallocate(&self, _: &mut Cx, _: Ino, _: FallocMode, _: u64, _: u64) -> Result<(), Errno> {
-        Err(Errno::EROFS)
+    fn fallocate(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        mode: FallocMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.fallocate_file(cx, &inode, mode, offset, len)
     }
 
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {

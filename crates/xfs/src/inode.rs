@@ -1,20 +1,22 @@
 //! Inodes in memory: their values, their forks, their locks, and the cache that finds them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Errno, Ino, Sector};
 use cache::Mapping;
-use rt::{Cx, RwLock, SpinLock};
+use rt::{Cx, Mutex, RwLock, SpinLock};
 use vfs::{Attr, CachedInode, FileType};
 
 use crate::Xfs;
 use crate::alloc::Space;
+use crate::bmap::blocks::FileBlocks;
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{Fork, Which};
 use crate::fault::Fault;
+use crate::file_io::FileIo;
 use crate::format::extent::Extent;
-use crate::format::inode::{Flags, ForkFormat, InodeCore, fork_ranges};
+use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore, fork_ranges};
 use crate::format::{At, CorruptKind, Geometry, Kind, seal, u32_at};
 use crate::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::meta::buf_maps;
@@ -81,6 +83,12 @@ pub(crate) struct Inode {
     pub state: SpinLock<State>,
     /// What goes to the log, and from there to the disk.
     pub item: Arc<InodeItem>,
+    /// Held while dirty pages get their places, and while blocks are taken away.
+    pub writeback: Mutex<()>,
+    /// Content on its way to the disk.
+    pub io: SpinLock<FileIo>,
+    /// Tasks that wait for the content to get there, and finish it then.
+    pub waited: AtomicU32,
     mapping: OnceLock<Arc<Mapping>>,
     pub referenced: AtomicBool,
 }
@@ -98,6 +106,9 @@ impl Inode {
             forks: RwLock::named("xfs inode forks", forks),
             state: SpinLock::named("xfs inode state", State { core, opens: 0, freed: false }),
             item,
+            writeback: Mutex::named("xfs inode write-back", ()),
+            io: SpinLock::named("xfs file content", FileIo::default()),
+            waited: AtomicU32::new(0),
             mapping: OnceLock::new(),
             referenced: AtomicBool::new(true),
         })
@@ -121,6 +132,11 @@ impl Inode {
 
     /// Size in bytes.
     pub fn size(&self, cx: &Cx) -> u64 {
+        self.mapping.get().map_or_else(|| self.disk_size(cx), |mapping| mapping.size())
+    }
+
+    /// Size in bytes as it goes to the disk: that of a file grows when the content is there.
+    pub fn disk_size(&self, cx: &Cx) -> u64 {
         self.with(cx, |state| state.core.size)
     }
 
@@ -182,6 +198,22 @@ impl Inode {
         result
     }
 
+    /// As [`Inode::edit_map`], for the blocks of a file's content.
+    ///
+    /// # Errors
+    /// As [`Inode::edit_map`].
+    pub fn edit_blocks<R>(
+        &self,
+        cx: &mut Cx,
+        space: &Space,
+        change: impl FnOnce(&mut Cx, &mut FileBlocks<'_, '_>) -> crate::Result<R>,
+    ) -> crate::Result<R> {
+        let reflink = self.with(cx, |state| state.core.flags2.contains(Flags2::REFLINK));
+        self.edit_map(cx, space, Which::Data, |cx, edit| {
+            change(cx, &mut FileBlocks { edit, reflink })
+        })
+    }
+
     /// What stat tells.
     pub fn attr(&self, cx: &mut Cx, geometry: &Geometry) -> Attr {
         let device = {
@@ -190,7 +222,8 @@ impl Inode {
             (data.format == ForkFormat::Device && data.bytes.len() >= 4)
                 .then(|| u32_at(&data.bytes, 0))
         };
-        let kind = self.kind(cx);
+        let (kind, size) = (self.kind(cx), self.size(cx));
+        let delayed = self.io.lock(cx).delayed.len();
         self.with(cx, |State { core, .. }| Attr {
             ino: self.ino,
             kind,
@@ -202,8 +235,8 @@ impl Inode {
             rdev: device
                 .filter(|_| kind.is_device())
                 .map_or(0, |raw| vfs::makedev(raw >> 18, raw & 0x3_ffff)),
-            size: core.size,
-            blocks: core.blocks * geometry.block_sectors(),
+            size,
+            blocks: (core.blocks + delayed) * geometry.block_sectors(),
             atime: core.atime,
             mtime: core.mtime,
             ctime: core.ctime,
@@ -212,6 +245,11 @@ impl Inode {
             flags: user_flags(core.flags),
             blksize: geometry.block_size,
         })
+    }
+
+    /// The file's pages, if anybody has asked for them.
+    pub fn mapping_if_any(&self) -> Option<&Arc<Mapping>> {
+        self.mapping.get()
     }
 
     /// The file's pages; made at first use.
@@ -267,7 +305,8 @@ impl CachedInode for Inode {
         let Some(state) = self.state.try_lock() else { return false };
         let item = &self.item;
         state.opens == 0
-            && !self.mapping.get().is_some_and(|mapping| mapping.is_dirty())
+            && self.mapping.get().is_none_or(|mapping| mapping.is_idle())
+            && self.io.try_lock().is_some_and(|io| io.is_idle())
             && (!item.is_dirty() || item.is_stale())
     }
 }

@@ -42,10 +42,14 @@ mod alloc;
 mod attr;
 mod bmap;
 mod create;
+mod delayed;
 mod dir;
+mod fallocate;
 mod fault;
 mod file;
+mod file_io;
 mod fs;
+mod fsync;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod ialloc;
 mod inactive;
@@ -60,12 +64,16 @@ mod recover;
 mod recover_tests;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod reservations;
+mod seek;
 mod set_attr;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod super_;
 mod symlink;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod tree;
+mod truncate;
+mod write;
+mod writeback;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod writer;
 

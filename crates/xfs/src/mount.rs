@@ -245,13 +245,14 @@ impl Xfs {
         self.check_alive()?;
         let mut result = Ok(());
         if let Some(writer) = &self.write {
+            let content = self.close_content(cx);
             // Whoever still has a file open that lost its names loses it now.
             for inode in self.inodes.all() {
                 inode.with(cx, |state| state.opens = 0);
                 result = result.and(self.inactivate_if_unused(cx, &inode));
             }
             let ended = writer.finish(cx).map_err(|error| self.fail(error));
-            result = result.and(ended);
+            result = content.and(result).and(ended);
         }
         self.stop();
         self.inodes.clear();

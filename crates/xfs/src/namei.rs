@@ -305,6 +305,7 @@ impl Xfs {
         }
         let writer = self.writer()?;
         let guard = inode.rwsem.write(cx);
+        self.drop_content(cx, inode);
         let freed = Inactive::free_live(cx, self, writer, inode);
         drop(guard);
         // Whoever read it meanwhile looks again.

@@ -3,6 +3,7 @@
 //!
 //! A block that is changed counts whole, as a bitmap of 128-byte chunks may have every bit set.
 
+use crate::bmap::blocks::EXTENTS_AT_ONCE;
 use crate::format::attr_leaf::VALUE_MAX;
 use crate::format::da::DEPTH_MAX;
 use crate::format::{self, Geometry};
@@ -101,4 +102,23 @@ pub(crate) fn superblock(geometry: &Geometry) -> Reservation {
 pub(crate) fn inactive(geometry: &Geometry) -> Reservation {
     let bytes = (map(geometry) + extents(geometry, 4)).max(inode_trees(geometry) + 2 * buf(512));
     Reservation::new(bytes + inode(geometry)).times(2)
+}
+
+/// Blocks for the content of a file, and one for its map.
+pub(crate) fn write(geometry: &Geometry) -> Reservation {
+    Reservation::new(inode(geometry) + map(geometry) + extents(geometry, 2)).times(2)
+}
+
+/// Marking a few runs of blocks as written: each may lie in another block of the map, and the
+/// reverse map changes in as many places.
+pub(crate) fn convert(geometry: &Geometry) -> Reservation {
+    let runs = 2 * EXTENTS_AT_ONCE as u32;
+    let map = map(geometry) + runs * buf(geometry.block_size);
+    Reservation::new(inode(geometry) + map + extents(geometry, runs)).times(2)
+}
+
+/// Taking a few extents out of a file, and freeing them with blocks of its map.
+pub(crate) fn unmap(geometry: &Geometry) -> Reservation {
+    let freed = 2 * EXTENTS_AT_ONCE as u32;
+    Reservation::new(inode(geometry) + map(geometry) + extents(geometry, freed)).times(2)
 }

@@ -22,11 +22,18 @@ impl Xfs {
         set: &SetAttr,
     ) -> Result<Attr, Errno> {
         self.writer()?;
-        if set.size.is_some() {
-            inode.kind(cx).check_regular()?;
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let guard = inode.rwsem.write(cx);
+        let guard = match set.size {
+            Some(_) => self.begin_write(cx, inode)?,
+            None => inode.rwsem.write(cx),
+        };
+        let sized = set.size.map_or(Ok(()), |size| self.set_size(cx, inode, size));
+        let done = sized.and_then(|()| self.set_fields(cx, inode, set));
+        drop(guard);
+        done?;
+        Ok(inode.attr(cx, self.geometry()))
+    }
+
+    fn set_fields(&self, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
         let acl = match set.mode {
             Some(mode) => attr::chmod(self, cx, inode, mode)?,
             None => None,
@@ -35,7 +42,7 @@ impl Xfs {
             Some(_) => (reservations::set_xattr(self.geometry()), InodeFields::all()),
             None => (reservations::set_attr(self.geometry()), InodeFields::CORE),
         };
-        let done = self.transact(cx, reservation, |cx, trans| {
+        self.transact(cx, reservation, |cx, trans| {
             trans.join_inode(cx, &inode.item);
             if let Some(change) = &acl {
                 attr::apply(self, cx, trans, inode, change)?;
@@ -49,14 +56,12 @@ impl Xfs {
                 core.uid = set.uid.unwrap_or(core.uid);
                 core.gid = set.gid.unwrap_or(core.gid);
                 core.atime = set.atime.unwrap_or(core.atime);
-                core.mtime = set.mtime.unwrap_or(core.mtime);
+                let mtime = if set.size.is_some() { now } else { core.mtime };
+                core.mtime = set.mtime.unwrap_or(mtime);
                 core.ctime = set.ctime.unwrap_or(now);
             });
             inode.log(cx, trans, self.geometry(), fields);
             Ok(())
-        });
-        drop(guard);
-        done?;
-        Ok(inode.attr(cx, self.geometry()))
+        })
     }
 }

@@ -6,23 +6,27 @@
 //!
 //! 1. `Xfs::rename`: one directory moves between directories at a time
 //! 2. `Inode::rwsem` of directories, then of other inodes (several of one kind: by inode number)
-//! 3. space in the log: a transaction begins
-//! 4. `Inode::forks`
-//! 5. locks of buffers, in a transaction: AGI before AGF, both by group; then those of trees and
+//! 3. `Inode::writeback`, `Finisher::busy`
+//! 4. space in the log: a transaction begins
+//! 5. inodes of the transaction ([`crate::trans::Trans::join_inode`]), by inode number
+//! 6. `Inode::forks`
+//! 7. locks of buffers, in a transaction: AGI before AGF, both by group; then those of trees and
 //!    directories, from the root down
-//! 6. the log's own, see [`crate::log`]
-//! 7. spin locks: `Inode::state`, the inode cache; nothing waits under them.
+//! 8. the log's own, see [`crate::log`]
+//! 9. spin locks: `Inode::state`, `Inode::io`, the inode cache; nothing waits under them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::Errno;
+use base::{Errno, Ino};
 use block::Queue;
 use cache::Backing;
 use rt::{Mutex, SpinLock};
 use vfs::{InodeCache, StatFs};
 
 use crate::fault::Fault;
+use crate::file_io::Finisher;
 use crate::format::{Geometry, RawSuper};
 use crate::inode::Inode;
 use crate::meta::Reader;
@@ -44,6 +48,10 @@ pub struct Xfs {
     pub(crate) synchronous: bool,
     /// Held while a directory moves to another one.
     pub(crate) rename: Mutex<()>,
+    /// Files whose content has reached the device.
+    pub(crate) finisher: Finisher,
+    /// Files that have blocks ahead of their content.
+    pub(crate) ahead: SpinLock<BTreeSet<Ino>>,
     counts: Counts,
     /// What the first damage was, in words.
     first_error: SpinLock<Option<String>>,
@@ -97,6 +105,8 @@ impl Xfs {
             write,
             synchronous: options.wsync,
             rename: Mutex::named("xfs rename", ()),
+            finisher: Finisher::new(),
+            ahead: SpinLock::named("files with blocks ahead", BTreeSet::new()),
             counts,
             first_error: SpinLock::new(None),
             stopped: AtomicBool::new(false),

@@ -106,16 +106,17 @@ fn scan(
 }
 
 impl Space {
-    /// An extent of `least` blocks or more, as near to what is wanted as this group has it.
+    /// An extent of `least` blocks or more, as near to what is wanted as this group has it; unless
+    /// for metadata, what the group keeps stays there where `keep`.
     pub(super) fn pick(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
         want: &Want,
-        least: u32,
+        (least, keep): (u32, bool),
     ) -> Result<Found> {
-        let kept = if want.metadata { 0 } else { self.reserve_of(agf) };
+        let kept = if want.metadata || !keep { 0 } else { self.reserve_of(agf) };
         let limit = agf.free().saturating_sub(kept);
         if limit < least {
             return Ok(Found::Nothing);

@@ -9,7 +9,7 @@ use rt::Cx;
 use super::edit::MapEdit;
 use super::{Fork, Which};
 use crate::alloc::{Owner, Want};
-use crate::error::Result;
+use crate::error::{Result, XfsError};
 use crate::format::btree::{MapRoot, Shape};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
@@ -19,6 +19,9 @@ use crate::trans::Trans;
 
 /// Extents that one transaction gives back at the most, and runs that it marks as written.
 pub(crate) const EXTENTS_AT_ONCE: usize = 4;
+
+/// Unwritten extents of a run that one transaction marks as written at the most.
+const UNWRITTEN_AT_ONCE: usize = 16;
 
 /// The data fork of a file whose blocks are changed in a transaction.
 pub(crate) struct FileBlocks<'a, 'b> {
@@ -50,18 +53,18 @@ impl FileBlocks<'_, '_> {
 
     /// Takes blocks for `offset` and those behind it, at most `most`, as many as lie together. The
     /// caller has set them aside ([`Space::reserve`](crate::alloc::Space::reserve)), and the file
-    /// has none there. May park.
+    /// has none there. None where no group that this transaction may look into has any: another
+    /// one may find some. May park.
     ///
     /// # Errors
-    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace): as
-    /// [`Space::allocate`](crate::alloc::Space::allocate); what the device says.
+    /// Where the map cannot grow; what the device says.
     pub fn allocate(
         &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
         offset: u64,
         most: u64,
-    ) -> Result<Extent> {
+    ) -> Result<Option<Extent>> {
         let unwritten = true;
         let want = Want {
             goal: self.goal(offset),
@@ -72,12 +75,15 @@ impl FileBlocks<'_, '_> {
             metadata: false,
         };
         let space = self.edit.space;
-        let found = space.allocate(cx, trans, &want)?;
+        let found = match space.allocate(cx, trans, &want) {
+            Err(XfsError::NoSpace) => return Ok(None),
+            other => other?,
+        };
         let start = space.geometry.join(found.place);
         let extent = Extent { offset, start, count: found.len, unwritten };
         self.edit.add(cx, trans, extent)?;
         *self.edit.blocks += u64::from(extent.count);
-        Ok(extent)
+        Ok(Some(extent))
     }
 
     /// Marks what is unwritten of a range as written. True where something was. May park.
@@ -98,6 +104,15 @@ impl FileBlocks<'_, '_> {
             self.edit.space.defer_rmap(trans, op, owner, blocks);
         }
         Ok(!changed.is_empty())
+    }
+
+    /// Where a transaction that marks blocks from `offset` on as written should stop: at `end`, or
+    /// behind the last of as many unwritten extents as it can take.
+    pub fn unwritten_until(&self, offset: u64, end: u64) -> u64 {
+        let first = self.extents().partition_point(|extent| extent.end() <= offset);
+        let inside = self.extents()[first..].iter().take_while(|extent| extent.offset < end);
+        let last = inside.filter(|extent| extent.unwritten).nth(UNWRITTEN_AT_ONCE - 1);
+        last.map_or(end, |last| last.end().min(end))
     }
 
     /// Gives back the last few extents of `from..end`. True where there are more. May park.

@@ -76,7 +76,8 @@ fn fill(args: &[&str]) {
             let extent = file.edit(&space, |blocks| {
                 // Runs of one block now and then, so that neighbours do not join.
                 let most = if rng.below(3) == 0 { 1 } else { taken };
-                blocks.allocate(cx, &mut trans, offset, most).expect("it was set aside")
+                let taken = blocks.allocate(cx, &mut trans, offset, most).expect("allocated");
+                taken.expect("it was set aside")
             });
             let grown = file.blocks - map_before - u64::from(extent.count);
             assert!(grown <= worst, "the map took {grown} blocks, {worst} were expected");

@@ -106,6 +106,16 @@ impl Log {
         self.push(cx, Some(seq), false)
     }
 
+    /// Number of the checkpoint that is being gathered.
+    pub(crate) fn gathering(&self, cx: &Cx) -> u64 {
+        self.cil.lock(cx).seq
+    }
+
+    /// True where something is committed that no push has taken.
+    pub(crate) fn has_gathered(&self, cx: &Cx) -> bool {
+        !self.cil.lock(cx).items.is_empty()
+    }
+
     /// Makes everything durable that was committed. May park.
     ///
     /// # Errors

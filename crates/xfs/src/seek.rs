@@ -1,0 +1,104 @@
+//! Where a file has data and where holes: `SEEK_DATA`, `SEEK_HOLE`, fiemap.
+
+use std::sync::Arc;
+
+use base::Errno;
+use rt::Cx;
+use vfs::{ExtentState, FileExtent, FileType, SeekWhence};
+
+use crate::Xfs;
+use crate::bmap::Which;
+use crate::inode::Inode;
+
+impl Xfs {
+    /// The next data or hole at or behind `offset`; unwritten extents count as holes. Dirty pages
+    /// are written first, so that the map tells the whole truth.
+    pub(crate) fn seek_file(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        offset: u64,
+        whence: SeekWhence,
+    ) -> Result<u64, Errno> {
+        if inode.kind(cx) != FileType::Regular {
+            return Err(Errno::EINVAL);
+        }
+        let size = inode.size(cx);
+        if offset >= size {
+            return Err(Errno::ENXIO);
+        }
+        self.settle_map(cx, inode)?;
+        let guard = inode.rwsem.read(cx);
+        let bits = self.geometry().block_bits;
+        let end = size.div_ceil(1 << bits);
+        let (mut block, mut found) = (offset >> bits, None);
+        while block < end && found.is_none() {
+            let mapped = self.map_file(cx, inode, block, end - block)?;
+            let is_data = mapped.start.is_some() && !mapped.unwritten;
+            if is_data == (whence == SeekWhence::Data) {
+                found = Some((block << bits).max(offset));
+            }
+            block += mapped.count;
+        }
+        drop(guard);
+        match (found, whence) {
+            (Some(at), _) => Ok(at),
+            (None, SeekWhence::Hole) => Ok(size),
+            (None, SeekWhence::Data) => Err(Errno::ENXIO),
+        }
+    }
+
+    /// Where `offset..offset + len` lies on the device.
+    pub(crate) fn fiemap_file(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<FileExtent>, Errno> {
+        let bits = self.geometry().block_bits;
+        let (from, to) = (offset >> bits, offset.saturating_add(len).div_ceil(1 << bits));
+        if inode.kind(cx) == FileType::Regular && self.write.is_some() {
+            self.finish_io(cx, inode, false)?;
+        }
+        let guard = inode.rwsem.read(cx);
+        let list = inode.extents(cx, Which::Data, |list| {
+            (list.to_vec(), inode.io.lock_irq().delayed.within(from..to).collect::<Vec<_>>())
+        });
+        drop(guard);
+        let (list, delayed) = list.map_err(|fault| self.fault(fault))?;
+        let mut out = Vec::new();
+        for extent in list {
+            let (first, end) = (extent.offset.max(from), extent.end().min(to));
+            if first >= end {
+                continue;
+            }
+            let start = extent.start + (first - extent.offset);
+            let unwritten = extent.unwritten;
+            out.push(FileExtent {
+                offset: first << bits,
+                physical: self.geometry().sector(start).bytes(),
+                len: (end - first) << bits,
+                state: if unwritten { ExtentState::Unwritten } else { ExtentState::Written },
+            });
+        }
+        out.extend(delayed.into_iter().map(|part| FileExtent {
+            offset: part.start << bits,
+            physical: 0,
+            len: (part.end - part.start) << bits,
+            state: ExtentState::Delayed,
+        }));
+        out.sort_by_key(|extent| extent.offset);
+        Ok(out)
+    }
+
+    /// Gives what is dirty of a file its places, and marks them.
+    fn settle_map(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
+        let dirty = inode.mapping_if_any().is_some_and(|mapping| mapping.is_dirty());
+        match dirty {
+            true => self.flush_file(cx, inode, 0..u64::MAX, true),
+            false if self.write.is_some() => self.finish_io(cx, inode, false),
+            false => Ok(()),
+        }
+    }
+}
