@@ -223,6 +223,28 @@ impl Space {
                 self.log.force(cx)?;
             }
         }
+        self.allocate_below(cx, trans, want)
+    }
+
+    /// Takes an extent from a group before those that the transaction has, whose headers it may not
+    /// wait for: those that nobody holds.
+    fn allocate_below(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<Allocated> {
+        let highest = trans.highest_group().filter(|_| !want.this_group).unwrap_or(0);
+        let groups = 0..highest;
+        for ag in groups {
+            if self.groups[ag as usize].longest.load(Ordering::Relaxed) < want.blocks.0 {
+                continue;
+            }
+            let map = self.header_map(ag, 1);
+            if !trans.has_buf(&[map]) {
+                let Some(buf) = self.log.bufs().try_read(cx, &[map], &agf::AGF)? else { continue };
+                trans.join(buf);
+            }
+            let found = self.allocate_in(cx, trans, ag, want, (want.blocks.0, false))?;
+            if let pick::Found::At(found) = found {
+                return Ok(found);
+            }
+        }
         Err(XfsError::NoSpace)
     }
 
@@ -291,7 +313,7 @@ impl Space {
     ) -> Result<pick::Found> {
         let mark = trans.mark();
         let agf = self.lock(cx, trans, ag)?;
-        if !self.fill_list(cx, trans, &agf)? {
+        if !trans.upkeep(|trans| self.fill_list(cx, trans, &agf))? {
             trans.release_since(mark);
             return Ok(pick::Found::Nothing);
         }

@@ -13,7 +13,7 @@ use crate::buf::BufOps;
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore};
-use crate::format::{Geometry, Kind, NULL32, dir_sf, remote};
+use crate::format::{Geometry, Kind, NULL32, dir_sf, remote, time};
 use crate::inode::{Forks, Inode};
 use crate::inode_item::InodeFields;
 use crate::meta::buf_maps;
@@ -67,7 +67,8 @@ impl Xfs {
     fn new_core(&self, cx: &mut Cx, parent: &Inode, node: &NewNode<'_>) -> InodeCore {
         let features = self.geometry().features;
         let now = cx.realtime();
-        let (atime, mtime) = node.times.unwrap_or((now, now));
+        let stored = |at| time::stored(at, features.bigtime());
+        let (atime, mtime) = node.times.map_or((now, now), |(a, m)| (stored(a), stored(m)));
         let directory = node.kind == FileType::Directory;
         let mut flags2 = Flags2::empty();
         flags2.set(Flags2::BIGTIME, features.bigtime());

@@ -26,6 +26,7 @@ pub mod format;
 pub mod inode_item;
 pub mod log;
 pub mod mkfs;
+pub mod mount_options;
 pub mod replay;
 pub mod trans;
 

@@ -6,6 +6,8 @@ use base::Errno;
 use rt::Cx;
 use vfs::{Attr, SetAttr};
 
+use crate::format::inode::Flags2;
+use crate::format::time;
 use crate::inode::Inode;
 use crate::inode_item::InodeFields;
 use crate::{Xfs, attr, reservations};
@@ -55,10 +57,12 @@ impl Xfs {
                 }
                 core.uid = set.uid.unwrap_or(core.uid);
                 core.gid = set.gid.unwrap_or(core.gid);
-                core.atime = set.atime.unwrap_or(core.atime);
+                let bigtime = core.flags2.contains(Flags2::BIGTIME);
+                let stored = |time| time::stored(time, bigtime);
+                core.atime = set.atime.map_or(core.atime, stored);
                 let mtime = if set.size.is_some() { now } else { core.mtime };
-                core.mtime = set.mtime.unwrap_or(mtime);
-                core.ctime = set.ctime.unwrap_or(now);
+                core.mtime = set.mtime.map_or(mtime, stored);
+                core.ctime = set.ctime.map_or(now, stored);
             });
             inode.log(cx, trans, self.geometry(), fields);
             Ok(())

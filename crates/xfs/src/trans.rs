@@ -100,6 +100,8 @@ pub struct Trans {
     freed: Vec<(AgBlock, u32)>,
     /// The highest group whose AGF it has locked since its last commit.
     highest_group: Option<u32>,
+    /// It has changed more than what allocation keeps in order by the way: see [`Trans::upkeep`].
+    substance: bool,
     ended: bool,
 }
 
@@ -132,6 +134,7 @@ impl Trans {
             deferred: VecDeque::new(),
             freed: Vec::new(),
             highest_group: None,
+            substance: false,
             ended: false,
         }
     }
@@ -151,6 +154,20 @@ impl Trans {
         !self.inodes.is_empty() || !self.once.is_empty() || self.bufs.iter().any(|buf| buf.dirty)
     }
 
+    /// True where it has changed something that only makes sense together with what was to follow.
+    pub(crate) fn has_substance(&self) -> bool {
+        self.substance
+    }
+
+    /// Runs a change that stands for itself, such as filling a group's AGFL: a transaction that has
+    /// done nothing else can be committed where the rest of it is impossible.
+    pub(crate) fn upkeep<R>(&mut self, change: impl FnOnce(&mut Trans) -> Result<R>) -> Result<R> {
+        let before = self.substance;
+        let result = change(self)?;
+        self.substance = before;
+        Ok(result)
+    }
+
     fn position(&self, buf: &Arc<Buf>) -> Option<usize> {
         if buf.owner() != self.id {
             return None;
@@ -163,6 +180,11 @@ impl Trans {
     fn joined(&self, maps: &[BufMap]) -> Option<Arc<Buf>> {
         let buf = self.log.bufs().find(maps[0].daddr.0)?;
         (buf.owner() == self.id && buf.maps() == maps).then_some(buf)
+    }
+
+    /// True where it has the buffer of these extents.
+    pub(crate) fn has_buf(&self, maps: &[BufMap]) -> bool {
+        self.joined(maps).is_some()
     }
 
     /// The buffer of these extents with its content, locked until the transaction ends. May park.
@@ -271,6 +293,7 @@ impl Trans {
     /// Where the buffer was not joined, or the range leaves it.
     pub fn log_buf(&mut self, buf: &Arc<Buf>, first: usize, last: usize) {
         self.joined_mut(buf).dirty = true;
+        self.substance = true;
         buf.item.lock_irq().log(first, last);
     }
 
@@ -284,6 +307,7 @@ impl Trans {
     /// The buffer holds new inodes: all of it is logged and recovered, as of any other buffer.
     pub fn inode_alloc_buf(&mut self, buf: &Arc<Buf>) {
         self.joined_mut(buf).dirty = true;
+        self.substance = true;
         let mut item = buf.item.lock_irq();
         item.flags.remove(BufItemFlags::INODE_BUF);
         item.log(0, buf.len() - 1);
@@ -293,6 +317,7 @@ impl Trans {
     /// does not replay older changes of it.
     pub fn invalidate(&mut self, buf: &Arc<Buf>) {
         self.joined_mut(buf).dirty = true;
+        self.substance = true;
         buf.item.lock_irq().make_stale();
         buf.make_stale();
     }
@@ -307,6 +332,7 @@ impl Trans {
     /// content is not logged. For content that can be made again.
     pub fn ordered(&mut self, buf: &Arc<Buf>) {
         self.joined_mut(buf).dirty = true;
+        self.substance = true;
         let mut item = buf.item.lock_irq();
         if !item.is_dirty() {
             item.flags.insert(BufItemFlags::ORDERED);
@@ -327,6 +353,7 @@ impl Trans {
     /// Notes a new image of an inode, whole and as it stands on the device, and what of it changed.
     /// The caller holds the inode's lock until the transaction has ended.
     pub fn log_inode(&mut self, item: &Arc<InodeItem>, image: &[u8], fields: InodeFields) {
+        self.substance = true;
         if let Some(changed) = self.inodes.iter_mut().find(|c| Arc::ptr_eq(&c.item, item)) {
             changed.image.copy_from_slice(image);
             changed.fields |= fields;
@@ -341,6 +368,7 @@ impl Trans {
     }
 
     fn log_once(&mut self, item: Arc<IntentItem>) {
+        self.substance = true;
         self.once.push(item);
     }
 
@@ -391,6 +419,7 @@ impl Trans {
     /// After a shutdown.
     pub fn roll(&mut self, cx: &mut Cx) -> Result<()> {
         self.commit_dirty(cx)?;
+        self.substance = false;
         for joined in std::mem::take(&mut self.bufs) {
             match joined.hold {
                 true => self.bufs.push(joined),

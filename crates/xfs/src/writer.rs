@@ -121,7 +121,11 @@ impl Xfs {
                     Ok(value)
                 }
                 Err(error) => {
-                    trans.cancel();
+                    // What allocation put in order on the way stands for itself.
+                    match trans.is_dirty() && !trans.has_substance() {
+                        true => drop(trans.commit(cx)?),
+                        false => trans.cancel(),
+                    }
                     Err(error)
                 }
             }

@@ -11,7 +11,7 @@ use super::store::AgfTree;
 use super::{Agf, Allocated, Space, Want};
 use crate::error::Result;
 use crate::format::AgBlock;
-use crate::format::record::FreeExtent;
+use crate::format::record::{FreeExtent, owner};
 use crate::trans::Trans;
 use crate::tree::{Cursor, Tree};
 
@@ -35,6 +35,8 @@ struct Search<'a> {
     least: u32,
     /// Blocks that may be taken at the most, so that the group keeps its reserve.
     limit: u32,
+    /// Blocks of the group that will do.
+    range: std::ops::Range<u32>,
     best: Option<(u32, u32)>,
     busy: bool,
 }
@@ -50,7 +52,7 @@ impl Search<'_> {
 
     /// Looks at the blocks `start..end`, which are free.
     fn consider(&mut self, trans: &Trans, start: u32, end: u32) {
-        let mut at = start;
+        let (mut at, end) = (start.max(self.range.start), end.min(self.range.end));
         while at < end && !self.satisfied() {
             let busy = match self.want.metadata {
                 true => None,
@@ -121,7 +123,8 @@ impl Space {
         if limit < least {
             return Ok(Found::Nothing);
         }
-        let mut search = Search { ag: agf.ag, want, least, limit, best: None, busy: false };
+        let range = self.range_for(agf.ag, want);
+        let mut search = Search { ag: agf.ag, want, least, limit, range, best: None, busy: false };
         if want.goal.ag == agf.ag && want.goal.block > 0 {
             self.near(cx, trans, agf, &mut search)?;
             if search.best.is_some() {
@@ -133,6 +136,17 @@ impl Space {
             self.longest(cx, trans, agf, &mut search)?;
         }
         Ok(search.found())
+    }
+
+    /// Where in a group an extent may lie: a part of a chunk of inodes only where the whole chunk,
+    /// which its record describes, lies within the group behind the headers.
+    fn range_for(&self, ag: u32, want: &Want) -> std::ops::Range<u32> {
+        let (length, chunk) = (self.geometry.ag_length(ag), self.geometry.chunks.blocks);
+        let inodes = want.owner.is_some_and(|owner| owner.owner == owner::INODES);
+        match inodes && self.geometry.features.sparse() {
+            true => chunk..length - length % chunk,
+            false => 0..length,
+        }
     }
 
     /// Looks around the goal.

@@ -29,6 +29,11 @@ pub fn encode(time: Timespec, bigtime: bool) -> u64 {
     u64::from(seconds as u32) << 32 | u64::from(time.nsec)
 }
 
+/// A time as it comes back from the disk.
+pub fn stored(time: Timespec, bigtime: bool) -> Timespec {
+    decode(encode(time, bigtime), bigtime)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,79 @@
+//! Mount options by the names of mount(8): `-o logbsize=256k,wsync`.
+
+use std::str::FromStr;
+
+use crate::MountOptions;
+use crate::buf_item::walk::Variant;
+
+/// What is said where an option is not known.
+const KNOWN: &str =
+    "logbsize=32k|64k|128k|256k, wsync, norecovery, buf_item=bitwise|contiguous|runs";
+
+/// One option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MountOption {
+    /// Bytes of a log record.
+    LogRecordBytes(u32),
+    /// Each change of names is durable when its call returns.
+    Wsync,
+    /// A read-only mount looks past a dirty log.
+    NoRecovery,
+    /// How buffers become regions of the log.
+    BufItem(Variant),
+}
+
+impl MountOption {
+    /// Puts the option into those of a mount.
+    pub fn apply(self, options: &mut MountOptions) {
+        match self {
+            MountOption::LogRecordBytes(bytes) => options.log_record_bytes = bytes,
+            MountOption::Wsync => options.wsync = true,
+            MountOption::NoRecovery => options.no_replay = true,
+            MountOption::BufItem(variant) => options.buf_item = variant,
+        }
+    }
+}
+
+impl FromStr for MountOption {
+    type Err = String;
+
+    /// # Errors
+    /// A sentence with what is known.
+    fn from_str(text: &str) -> Result<MountOption, String> {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        match (key, value) {
+            ("wsync", "") => Ok(MountOption::Wsync),
+            ("norecovery", "") => Ok(MountOption::NoRecovery),
+            ("logbsize", _) => match base::unit::parse_size(value) {
+                Ok(bytes @ (0x8000 | 0x1_0000 | 0x2_0000 | 0x4_0000)) => {
+                    Ok(MountOption::LogRecordBytes(bytes as u32))
+                }
+                _ => Err(format!("`{text}`: logbsize is 32k, 64k, 128k or 256k")),
+            },
+            ("buf_item", "bitwise") => Ok(MountOption::BufItem(Variant::Bitwise)),
+            ("buf_item", "contiguous") => Ok(MountOption::BufItem(Variant::Contiguous)),
+            ("buf_item", "runs") => Ok(MountOption::BufItem(Variant::Runs)),
+            ("buf_item", _) => Err(format!("`{text}`: known are buf_item=bitwise|contiguous|runs")),
+            _ => Err(format!("`{text}` is not known; there are {KNOWN}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_mean_what_mount_says_and_unknown_ones_are_answered() {
+        let mut options = MountOptions::default();
+        for text in ["logbsize=256k", "wsync", "norecovery", "buf_item=bitwise"] {
+            text.parse::<MountOption>().expect("known").apply(&mut options);
+        }
+        assert_eq!((options.log_record_bytes, options.wsync), (256 << 10, true));
+        assert_eq!((options.no_replay, options.buf_item), (true, Variant::Bitwise));
+        for text in ["logbsize=48k", "logbsize", "wsync=1", "buf_item=fast", "barrier", ""] {
+            let message = text.parse::<MountOption>().expect_err("refused");
+            assert!(message.contains(&format!("`{text}`")), "{message}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Power cuts while names change: the device's write log is cut at every flush and in between, with
+//! random subsets of the unflushed writes lost and sectors torn. What is recovered is what the tree
+//! was after some operation, not before the last one that a sync promised. A few seeds here, many
+//! with `IOPATH_SEEDS=n`.
+
+mod world;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base::{Ino, Rng};
+use device::{MemoryDevice, RecordDevice, WriteLog};
+use rt::{Cx, World, WorldConfig};
+use testkit::crash::{self, CrashConfig};
+use testkit::judge;
+use vfs::{FileSystem, RenameFlags};
+use world::{Cell, checked, file, mkdir, mount, repaired, seed_count, timed};
+use xfs::Xfs;
+
+/// The paths of all names.
+type Tree = BTreeSet<String>;
+
+fn tree(cx: &mut Cx, fs: &Xfs) -> Tree {
+    let mut found = Tree::new();
+    let mut folders = vec![(String::new(), fs.root())];
+    while let Some((path, dir)) = folders.pop() {
+        let mut names = Vec::new();
+        fs.readdir(cx, dir, 0, &mut |entry| {
+            names.push((String::from_utf8_lossy(entry.name).into_owned(), entry.ino));
+            true
+        })
+        .expect("the directory can be listed");
+        for (name, ino) in names.into_iter().filter(|(name, _)| name != "." && name != "..") {
+            let child = format!("{path}/{name}");
+            if fs.getattr(cx, ino).expect("getattr").is_dir() {
+                folders.push((child.clone(), ino));
+            }
+            found.insert(child);
+        }
+    }
+    found
+}
+
+/// A run and the trees that it had, one after each operation.
+struct Run {
+    base: MemoryDevice,
+    log: WriteLog,
+    states: Vec<Tree>,
+}
+
+/// What one task does to names, and the state after each step.
+struct Work {
+    rng: Rng,
+    dirs: Vec<(String, Ino)>,
+    files: Vec<String>,
+    now: Tree,
+    next: u64,
+}
+
+impl Work {
+    fn step(&mut self, cx: &mut Cx, fs: &Xfs) {
+        let dir = self.rng.below(self.dirs.len() as u64) as usize;
+        let (path, ino) = self.dirs[dir].clone();
+        self.next += 1;
+        let pad = "p".repeat(self.rng.below(90) as usize);
+        let name = format!("{}-{pad}", self.next);
+        let new = format!("{path}/{name}");
+        match self.rng.below(12) {
+            0 if self.dirs.len() < 12 => {
+                let made = mkdir(cx, fs, ino, &name);
+                self.dirs.push((new.clone(), made));
+                self.now.insert(new);
+            }
+            1..=3 if !self.files.is_empty() => {
+                let at = self.rng.below(self.files.len() as u64) as usize;
+                let old = self.files.swap_remove(at);
+                let (parent, last) = self.split(&old);
+                fs.rename(cx, parent, last.as_bytes(), ino, name.as_bytes(), RenameFlags::empty())
+                    .expect("rename");
+                self.now.remove(&old);
+                self.now.insert(new.clone());
+                self.files.push(new);
+            }
+            4..=6 if self.files.len() > 30 => {
+                let at = self.rng.below(self.files.len() as u64) as usize;
+                let old = self.files.swap_remove(at);
+                let (parent, last) = self.split(&old);
+                fs.unlink(cx, parent, last.as_bytes()).expect("unlink");
+                self.now.remove(&old);
+            }
+            _ => {
+                file(cx, fs, ino, &name);
+                self.now.insert(new.clone());
+                self.files.push(new);
+            }
+        }
+    }
+
+    fn split(&self, path: &str) -> (Ino, String) {
+        let (dir, last) = path.rsplit_once('/').expect("a path");
+        let parent = self.dirs.iter().find(|(name, _)| name == dir).expect("a known directory");
+        (parent.1, last.to_owned())
+    }
+}
+
+fn record(cell: Cell, seed: u64, steps: usize) -> Run {
+    World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
+        let memory = cell.fresh(cx, 160 << 20);
+        let base = memory.fork();
+        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
+        let (fs, _) = mount(cx, device.clone(), 2 << 20);
+        let dirs = vec![(String::new(), fs.root())];
+        let rng = Rng::new(seed, 9);
+        let mut work = Work { rng, dirs, files: Vec::new(), now: Tree::new(), next: 0 };
+        let mut states = vec![Tree::new()];
+        for step in 1..=steps {
+            work.step(cx, &fs);
+            states.push(work.now.clone());
+            match step % 37 {
+                0 => fs.sync(cx).expect("sync"),
+                20 => fs.fsync(cx, fs.root(), false).expect("fsync"),
+                _ => continue,
+            }
+            if step % 37 == 0 {
+                device.mark(step as u64);
+            }
+        }
+        fs.shutdown_hard();
+        Run { base, log: device.log(), states }
+    })
+}
+
+fn campaign(cell: Cell, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let run = record(cell, seed, 260);
+        let config = CrashConfig { random: 40, at_flushes_max: 30, ..CrashConfig::new(seed) };
+        let report = crash::explore(&config, &run.base, &run.log, |image, case| {
+            let promised = case.promised.last().map_or(0, |&mark| mark as usize);
+            let dirty = image.fork();
+            let found = rt::testing::real(|cx| {
+                let (fs, _) = mount(cx, image.clone(), 2 << 20);
+                let found = tree(cx, &fs);
+                fs.unmount(cx).expect("unmount after recovery");
+                checked(cx, &image).map(|()| found)
+            })?;
+            if !run.states[promised..].contains(&found) {
+                return Err(format!("{} names are none of the states", found.len()));
+            }
+            if case.index % 12 == 0 {
+                repaired(&image)?;
+                kernel(&dirty, &found)?;
+            }
+            Ok(())
+        });
+        println!("{cell:?} seed {seed}: {report:?}");
+    }
+}
+
+/// The kernel recovers the same tree.
+fn kernel(dirty: &MemoryDevice, ours: &Tree) -> Result<(), String> {
+    let image = judge::write_sparse(&dirty.snapshot());
+    let mount = judge::LoopMount::new(image.path(), "xfs", "rw,nouuid")?;
+    let tree = testkit::manifest::of_dir(&mount.path()).map_err(|error| error.to_string())?;
+    let theirs: Tree = tree
+        .keys()
+        .filter(|path| !path.is_empty())
+        .map(|path| format!("/{}", String::from_utf8_lossy(path)))
+        .collect();
+    if theirs == *ours { Ok(()) } else { Err("the kernel recovers another tree".to_string()) }
+}
+
+#[test]
+fn names_survive_power_cuts() {
+    campaign(Cell(&[]), 0..seed_count(2));
+}
+
+#[test]
+fn names_in_large_directory_blocks_survive_power_cuts() {
+    // The kernel asks for a log that takes a few of them.
+    let edits = &[('n', "size=65536"), ('m', "rmapbt=1"), ('l', "size=64m"), ('d', "agcount=2")];
+    campaign(Cell(edits), 0..seed_count(1));
+}
+
+#[test]
+fn names_in_small_blocks_survive_power_cuts() {
+    campaign(Cell(&[('b', "size=1024"), ('n', "size=4096")]), 3..3 + seed_count(1));
+}

@@ -1,0 +1,117 @@
+//! File systems in memory, made, mounted for writing and judged, for tests in virtual time.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::Arc;
+
+use base::Ino;
+use block::{Device, DeviceInfo, Queue, QueueConfig};
+use cache::{PageCache, PageCacheConfig};
+use device::{MemoryDevice, SimDevice, SimParams};
+use rt::Cx;
+use testkit::judge;
+use vfs::{FileSystem, FileType, NewNode};
+use xfs::{CheckOptions, MkfsOptions, MountOptions, Xfs};
+
+/// A cell of the grid: the options of mkfs, as `edit` takes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell(pub &'static [(char, &'static str)]);
+
+impl Cell {
+    /// Makes the file system on a new device of `bytes` bytes.
+    pub fn fresh(&self, cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
+        let info = DeviceInfo {
+            volatile_cache: true,
+            physical_block: 512,
+            ..DeviceInfo::plain(bytes / 512)
+        };
+        let device = Arc::new(MemoryDevice::with_info(info));
+        // The smallest log, so that it wraps and fills.
+        let mut options = MkfsOptions {
+            uuid: Some([7; 16]),
+            assume_zeroes: true,
+            log_size: Some(10 << 20),
+            ..MkfsOptions::default()
+        };
+        for (section, text) in self.0 {
+            options.edit(*section, text).expect("options of mkfs");
+        }
+        let queue = queue(cx, device.clone());
+        xfs::mkfs(cx, &queue, &options).unwrap_or_else(|error| panic!("mkfs of {self:?}: {error}"));
+        device
+    }
+}
+
+/// A queue over `device`.
+pub fn queue(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
+    let config = QueueConfig { trace_events: 4096, ..QueueConfig::default() };
+    Queue::new(cx.runtime(), device, config).expect("the device takes a queue")
+}
+
+/// The device itself, done at once, or behind the times of flash or of a disk: by the seed.
+pub fn timed(cx: &Cx, memory: &Arc<MemoryDevice>, seed: u64) -> Arc<dyn Device> {
+    let params = match seed % 3 {
+        0 => return memory.clone(),
+        1 => SimParams::flash(),
+        _ => SimParams::disk(),
+    };
+    Arc::new(SimDevice::new(cx.runtime(), params, memory.clone()))
+}
+
+/// Mounts for writing, with a page cache of `cache` bytes.
+pub fn mount(cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> (Arc<Xfs>, Arc<Queue>) {
+    mount_with(cx, device, cache, MountOptions::default())
+}
+
+/// As [`mount`], with options.
+pub fn mount_with(
+    cx: &mut Cx,
+    device: Arc<dyn Device>,
+    cache: u64,
+    options: MountOptions,
+) -> (Arc<Xfs>, Arc<Queue>) {
+    let queue = queue(cx, device);
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(cache));
+    let options = MountOptions { read_only: false, ..options };
+    let fs = Xfs::mount(cx, &queue, &pages, options);
+    (fs.unwrap_or_else(|error| panic!("mount: {error}")), queue)
+}
+
+/// xfs_repair finds nothing.
+///
+/// # Errors
+/// What it says, and where the image is kept.
+pub fn repaired(device: &MemoryDevice) -> Result<(), String> {
+    let file = judge::write_sparse(&device.snapshot());
+    judge::xfs_repair(file.path()).map_err(|message| {
+        let kept = file.keep().map(|(_, path)| path.display().to_string());
+        format!("{message}\nthe image is kept in {}", kept.unwrap_or_else(|e| e.to_string()))
+    })
+}
+
+/// Our check finds nothing.
+///
+/// # Errors
+/// What it says.
+pub fn checked(cx: &mut Cx, device: &Arc<MemoryDevice>) -> Result<(), String> {
+    let queue = queue(cx, device.clone());
+    let report = xfs::check(cx, &queue, &CheckOptions::default()).map_err(|e| e.to_string())?;
+    match &report.findings[..] {
+        [] => Ok(()),
+        findings => Err(findings.iter().map(|finding| format!("{finding}\n")).collect()),
+    }
+}
+
+pub fn file(cx: &mut Cx, fs: &Xfs, dir: Ino, name: &str) -> Ino {
+    let made = fs.create(cx, dir, name.as_bytes(), &NewNode::new(FileType::Regular, 0o640));
+    made.unwrap_or_else(|errno| panic!("create {name}: {errno} {:?}", fs.error())).ino
+}
+
+pub fn mkdir(cx: &mut Cx, fs: &Xfs, dir: Ino, name: &str) -> Ino {
+    let made = fs.create(cx, dir, name.as_bytes(), &NewNode::new(FileType::Directory, 0o755));
+    made.unwrap_or_else(|errno| panic!("mkdir {name}: {errno} {:?}", fs.error())).ino
+}
+
+/// How many seeds a campaign runs: `default`, or the environment's `IOPATH_SEEDS`.
+pub fn seed_count(default: u64) -> u64 {
+    std::env::var("IOPATH_SEEDS").ok().and_then(|n| n.trim().parse().ok()).unwrap_or(default)
+}
