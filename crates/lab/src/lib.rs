@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod bh_lru;
 pub mod experiment;
 pub mod report;
 pub mod run;

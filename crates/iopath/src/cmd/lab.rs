@@ -26,6 +26,7 @@ use crate::app::App;
   iopath lab list
   iopath lab run
   iopath lab run cfq-yield --full --html cfq-yield.html
+  iopath lab run bh-lru --markdown bh-lru.md
   iopath lab run cfq-yield --variant patched --case mixed --seeds 1..3
   iopath lab run my-experiment.toml --results runs.jsonl --shard 1/8
   iopath lab merge all.jsonl runs-1.jsonl runs-2.jsonl
@@ -140,6 +141,15 @@ fn list(app: &mut App) -> Result<ExitCode> {
         app.out.line(format!("  variants: {variants}"))?;
         let cases = names(experiment.file.case.keys().collect());
         app.out.line(format!("  cases: {cases}"))?;
+    }
+    if !app.out.json {
+        app.out.line(lab::bh_lru::NAME)?;
+        app.out.line(
+            "  [PATCH] Allow increasing the buffer-head per-CPU LRU size, Sebastien Buisson, 2014; \
+             measured",
+        )?;
+        app.out.line("  variants: 8 16 ours")?;
+        app.out.line("  cases: create lookup remove")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -65,9 +65,14 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         true => lab::experiments().map(str::to_owned).collect(),
         false => options.names.clone(),
     };
+    let (own, names): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| name == lab::bh_lru::NAME);
     // All are read first: a mistake in the last one should not cost the time of the others.
     let experiments = names.iter().map(|name| Ok(Experiment::load(name)?));
     let experiments = experiments.collect::<Result<Vec<_>>>()?;
+    if !own.is_empty() {
+        bh_lru(app, options)?;
+    }
     let mut reports = Vec::new();
     for experiment in &experiments {
         let records = one(app, experiment, options)?;
@@ -75,10 +80,34 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             reports.push(Report::build(experiment, records, &command(experiment, options)));
         }
     }
-    if options.shard.is_none() {
+    if options.shard.is_none() && !reports.is_empty() {
         write::write(app, &reports, &options.outputs)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The experiment that is measured, and has no file.
+fn bh_lru(app: &mut App, options: &Options) -> Result<()> {
+    let size = if options.full { Size::Full } else { Size::Quick };
+    let shown = std::io::stderr().is_terminal() && !app.options.quiet && !app.out.json;
+    let say = &mut |what: &str| {
+        if shown {
+            eprintln!("{}: {what}", lab::bh_lru::NAME);
+        }
+    };
+    let report = lab::bh_lru::run(app.cx, &lab::bh_lru::Plan::of(size), say);
+    let report = report.map_err(anyhow::Error::msg)?;
+    let write = |path: &Option<PathBuf>, text: String| match path {
+        Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string()),
+        None => Ok(()),
+    };
+    write(&options.outputs.json_file, format!("{:#}\n", report.json()))?;
+    write(&options.outputs.markdown, report.markdown())?;
+    match app.out.json {
+        true => app.out.document(&report.json())?,
+        false => app.out.bytes(report.text().as_bytes())?,
+    }
+    Ok(())
 }
 
 fn one(app: &App, experiment: &Experiment, options: &Options) -> Result<Vec<RunRecord>> {

@@ -1,0 +1,233 @@
+//! File systems in memory, their variants, and what is counted in them.
+
+use std::sync::Arc;
+
+use base::Ino;
+use block::{Queue, QueueConfig};
+use cache::{PageCache, PageCacheConfig};
+use device::MemoryDevice;
+use ext4::{BhLru, Ext4, MkfsOptions, MountOptions};
+use rt::Cx;
+use vfs::acl::{self, Acl, Entry, NO_ID, Tag};
+use vfs::{FileSystem, FileType, Namespace, NewNode, XattrFlags};
+
+/// Entries of a large ACL: too many for the inode.
+const ACL_USERS: u32 = 40;
+/// Inodes beyond those of the names that are there before.
+const SPARE_INODES: u64 = 50_000;
+const LABEL: &[u8] = b"unconfined_u:object_r:user_home_t:s0\0";
+
+/// What each CPU keeps in front of the index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Variant {
+    /// The array of Linux before the thread.
+    Eight,
+    /// The array of Linux after it.
+    Sixteen,
+    /// Our sets.
+    Ours,
+    /// An array of another size.
+    Array(usize),
+}
+
+impl Variant {
+    /// Those of the document, and ours.
+    pub const ALL: [Variant; 3] = [Variant::Eight, Variant::Sixteen, Variant::Ours];
+
+    pub(super) fn option(self) -> BhLru {
+        match self {
+            Variant::Eight => BhLru::Fixed(8),
+            Variant::Sixteen => BhLru::Fixed(16),
+            Variant::Ours => BhLru::Sets,
+            Variant::Array(size) => BhLru::Fixed(size),
+        }
+    }
+
+    /// For tables.
+    pub fn name(self) -> String {
+        match self {
+            Variant::Eight => "8".into(),
+            Variant::Sixteen => "16".into(),
+            Variant::Ours => "ours".into(),
+            Variant::Array(size) => size.to_string(),
+        }
+    }
+}
+
+/// How a file system is made and used.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// `ext3` or `ext4`.
+    pub kind: &'static str,
+    /// Changes to its features.
+    pub features: &'static str,
+    /// Bytes of a block.
+    pub block: u32,
+    /// The directory has a large default ACL.
+    pub acl: bool,
+    /// Labels are inherited.
+    pub label: bool,
+    /// Names in each directory before.
+    pub names: u64,
+}
+
+/// Counters of a stretch of work, or their difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Lookups of blocks by number.
+    pub lookups: u64,
+    /// Of these, not answered by the LRU.
+    pub misses: u64,
+    /// Keys compared.
+    pub compares: u64,
+    /// Bytes that entries keep in memory now.
+    pub pinned: u64,
+}
+
+impl Counts {
+    pub(super) fn of(fs: &Ext4) -> Counts {
+        let stats = fs.buffers().stats();
+        let hits: u64 = stats.lru_hits.iter().sum();
+        Counts {
+            lookups: hits + stats.lru_misses,
+            misses: stats.lru_misses,
+            compares: stats.lru_compares,
+            pinned: stats.lru_pinned_bytes,
+        }
+    }
+
+    pub(super) fn since(self, before: Counts) -> Counts {
+        Counts {
+            lookups: self.lookups - before.lookups,
+            misses: self.misses - before.misses,
+            compares: self.compares - before.compares,
+            pinned: self.pinned,
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Counts) {
+        self.lookups += other.lookups;
+        self.misses += other.misses;
+        self.compares += other.compares;
+        self.pinned = other.pinned;
+    }
+}
+
+/// An image with its directories filled, to be forked.
+pub(super) struct Base {
+    device: MemoryDevice,
+    pub setup: Setup,
+    dirs: u64,
+}
+
+/// A mounted fork.
+pub(super) struct Bed {
+    pub fs: Arc<Ext4>,
+    pub names: Namespace,
+    pub dirs: Vec<(String, Ino)>,
+}
+
+fn queue(cx: &Cx, device: Arc<MemoryDevice>) -> Result<Arc<Queue>, String> {
+    Queue::new(cx.runtime(), device, QueueConfig::default()).map_err(|error| error.to_string())
+}
+
+fn told<T>(what: &str, result: Result<T, base::Errno>) -> Result<T, String> {
+    result.map_err(|errno| format!("{what}: {errno}"))
+}
+
+/// The default ACL of set a and b.
+fn large_acl() -> Acl {
+    let entry = |tag, perm, id| Entry { tag, perm, id };
+    let mut entries = vec![entry(Tag::UserObj, 7, NO_ID)];
+    entries.extend((0..ACL_USERS).map(|n| entry(Tag::User, 5, 10_000 + n)));
+    entries.push(entry(Tag::GroupObj, 5, NO_ID));
+    entries.push(entry(Tag::Mask, 7, NO_ID));
+    entries.push(entry(Tag::Other, 0, NO_ID));
+    Acl::new(entries).expect("a sound list")
+}
+
+impl Base {
+    /// Makes an image and fills `dirs` directories. May park.
+    pub fn make(cx: &mut Cx, setup: &Setup, dirs: u64) -> Result<Base, String> {
+        let inodes = setup.names * dirs + SPARE_INODES;
+        // A group of blocks of 4 KiB has an inode for each of them at most.
+        let bytes = inodes * 4608 + (512 << 20);
+        let device = Arc::new(MemoryDevice::new(bytes.next_multiple_of(1 << 20)));
+        let options = MkfsOptions {
+            fstype: setup.kind.parse()?,
+            block_size: Some(setup.block),
+            features: setup.features.into(),
+            inodes_count: Some(inodes as u32),
+            journal_size: Some(128 << 20),
+            assume_zeroes: true,
+            uuid: Some([3; 16]),
+            hash_seed: Some([5; 16]),
+            ..MkfsOptions::default()
+        };
+        let made = ext4::mkfs(cx, &queue(cx, device.clone())?, &options);
+        made.map_err(|error| format!("mkfs: {error}"))?;
+        let bed = mount(cx, device.clone(), setup, BhLru::default(), 0)?;
+        for number in 0..dirs {
+            let path = directory(number);
+            let dir = told("mkdir", bed.names.mkdir(cx, path.as_bytes(), 0o777))?.ino;
+            let none = XattrFlags::empty();
+            if setup.acl {
+                let value = large_acl().emit();
+                told("acl", bed.fs.setxattr(cx, dir, acl::DEFAULT, &value, none))?;
+            }
+            if setup.label {
+                told("label", bed.fs.setxattr(cx, dir, b"security.selinux", LABEL, none))?;
+            }
+            let node = NewNode::new(FileType::Regular, 0o644);
+            for name in 0..setup.names {
+                let name = format!("file.mdtest.9999.{name}");
+                told("fill", bed.fs.create(cx, dir, name.as_bytes(), &node).map(drop))?;
+            }
+        }
+        told("unmount", bed.fs.unmount(cx))?;
+        drop(bed);
+        let device = device.fork();
+        Ok(Base { device, setup: setup.clone(), dirs })
+    }
+
+    /// A fork, mounted.
+    pub fn mount(&self, cx: &mut Cx, variant: Variant) -> Result<Bed, String> {
+        let device = Arc::new(self.device.fork());
+        mount(cx, device, &self.setup, variant.option(), self.dirs)
+    }
+}
+
+fn directory(number: u64) -> String {
+    format!("/dir{number}")
+}
+
+fn mount(
+    cx: &mut Cx,
+    device: Arc<MemoryDevice>,
+    setup: &Setup,
+    bh_lru: BhLru,
+    dirs: u64,
+) -> Result<Bed, String> {
+    let queue = queue(cx, device)?;
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(64 << 20));
+    let options = MountOptions { bh_lru, buffer_limit_bytes: 4 << 30, ..MountOptions::default() };
+    let fs = Ext4::mount(cx, &queue, &pages, options).map_err(|error| format!("mount: {error}"))?;
+    let mut names = Namespace::new(fs.clone());
+    if setup.label {
+        names = names.labelled();
+    }
+    let mut found = Vec::new();
+    for number in 0..dirs {
+        let path = directory(number);
+        let ino = told("lookup", names.stat(cx, path.as_bytes()))?.ino;
+        found.push((path, ino));
+    }
+    Ok(Bed { fs, names, dirs: found })
+}
+
+impl Bed {
+    /// Unmounts and forgets.
+    pub fn end(self, cx: &mut Cx) -> Result<(), String> {
+        told("unmount", self.fs.unmount(cx))
+    }
+}

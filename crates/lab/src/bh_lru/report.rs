@@ -1,0 +1,223 @@
+//! The report: counts first, then the document's tables with ours beside them, then the curves.
+
+use serde_json::{Value, json};
+
+use super::cell::{Change, Outcome, PHASES};
+use super::published::Set;
+use super::{Curve, NAME, Plan, TraceRow};
+use crate::report::{Align, TextTable};
+
+/// Everything that a run found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How much was done.
+    pub plan: Plan,
+    /// The document's lookups on the structures alone.
+    pub traces: Vec<TraceRow>,
+    /// The document's cells.
+    pub outcomes: Vec<Outcome>,
+    /// Beyond it.
+    pub curves: Vec<Curve>,
+}
+
+const NOTES: &str = "\
+Measured, in CPU time of the process, on a device in memory; per cent are operations in a CPU
+second against 8 entries, the median of the rounds with 95 % of it. `wide` marks an interval of
+more than 1 %. The document's machine, kernel and Lustre stack are not here: signs and sizes are
+compared, not rates. Set (a) of the document loses 4 to 14 % where the counts of its lookups allow
+no more than about 1 %: whatever was measured there, it was not the LRU.";
+
+fn table(heads: &[&str]) -> TextTable {
+    let align = |index| if index == 0 { Align::Left } else { Align::Right };
+    TextTable::new(heads.iter().enumerate().map(|(index, head)| (*head, align(index))))
+}
+
+fn change(change: &Change) -> String {
+    let half = change.interval.half();
+    let wide = if change.narrow() { "" } else { " wide" };
+    format!("{:+.1} ±{half:.1}{wide}", change.percent)
+}
+
+/// What a cell says beside the document's.
+fn verdict(published: Option<f64>, ours: &Change) -> &'static str {
+    let Some(published) = published else { return "" };
+    let interval = ours.interval;
+    let sign = |value: f64| if value.abs() < 1.0 { 0 } else { value.signum() as i32 };
+    if !ours.narrow() && interval.contains(published) {
+        return "not told apart";
+    }
+    match (sign(published), sign(ours.percent)) {
+        (a, b) if a == b => "same sign",
+        (0, _) | (_, 0) => "one is within 1 %",
+        _ => "other sign",
+    }
+}
+
+impl Report {
+    fn trace_table(&self) -> TextTable {
+        let heads = ["trace", "LRU", "hits %", "misses", "compares", "ns", "as a naive list"];
+        let mut rows = table(&heads);
+        for row in &self.traces {
+            rows.row([
+                row.trace.title.to_owned(),
+                row.variant.name(),
+                format!("{:.0}", row.hit_percent),
+                format!("{:.1}", row.misses),
+                format!("{:.0}", row.compares),
+                format!("{:.0}", row.nanos),
+                row.exact.map_or("", |exact| if exact { "exactly" } else { "NO" }).to_owned(),
+            ]);
+        }
+        rows
+    }
+
+    fn set_table(&self, set: Set) -> TextTable {
+        let heads = [
+            "names, dirs, tasks",
+            "phase",
+            "document",
+            "16 to 8",
+            "verdict",
+            "ours to 8",
+            "ours to 16",
+            "ns 8",
+            "lookups",
+            "misses 8",
+            "16",
+            "ours",
+            "compares 8",
+            "16",
+            "ours",
+        ];
+        let mut rows = table(&heads);
+        for outcome in self.outcomes.iter().filter(|outcome| outcome.cell.set == set) {
+            let cell = &outcome.cell;
+            for (phase, name) in PHASES.iter().enumerate() {
+                let published = outcome.published.map(|published| published[phase]);
+                let counts = &outcome.counts[phase];
+                let head = format!("{} {} {}", cell.names, cell.dirs, cell.tasks);
+                rows.row([
+                    if phase == 0 { head } else { String::new() },
+                    (*name).to_owned(),
+                    published.map_or(String::new(), |published| format!("{published:+.1}")),
+                    change(&outcome.sixteen[phase]),
+                    verdict(published, &outcome.sixteen[phase]).to_owned(),
+                    change(&outcome.ours[phase]),
+                    change(&outcome.ours_sixteen[phase]),
+                    format!("{:.0}", outcome.nanos[phase][0]),
+                    format!("{:.1}", counts[0].lookups),
+                    format!("{:.2}", counts[0].misses),
+                    format!("{:.2}", counts[1].misses),
+                    format!("{:.2}", counts[2].misses),
+                    format!("{:.0}", counts[0].compares),
+                    format!("{:.0}", counts[1].compares),
+                    format!("{:.0}", counts[2].compares),
+                ]);
+            }
+        }
+        rows
+    }
+
+    fn curve_table(&self, curve: &Curve) -> TextTable {
+        let mut rows =
+            table(&["LRU", "ns of a create", "lookups", "misses", "compares", "pinned KiB"]);
+        for point in &curve.points {
+            rows.row([
+                point.variant.name(),
+                format!("{:.0}", point.nanos),
+                format!("{:.1}", point.lookups),
+                format!("{:.2}", point.misses),
+                format!("{:.0}", point.compares),
+                format!("{}", point.pinned >> 10),
+            ]);
+        }
+        rows
+    }
+
+    fn render(
+        &self,
+        heading: impl Fn(&str) -> String,
+        show: impl Fn(&TextTable) -> String,
+    ) -> String {
+        let mut out = heading("bh-lru: the buffer-head LRU, 8 against 16 entries against ours");
+        out.push_str(&format!("{NOTES}\n\n"));
+        out.push_str(&heading("The document's lookups of one create, on the structures alone"));
+        out.push_str(&show(&self.trace_table()));
+        for set in [Set::A, Set::B, Set::C, Set::D] {
+            if self.outcomes.iter().any(|outcome| outcome.cell.set == set) {
+                out.push('\n');
+                out.push_str(&heading(&format!("({}) {}", set.letter(), set.title())));
+                out.push_str(&show(&self.set_table(set)));
+            }
+        }
+        for curve in &self.curves {
+            out.push('\n');
+            out.push_str(&heading(&format!("{}, {} names", curve.title, curve.setup.names)));
+            out.push_str(&show(&self.curve_table(curve)));
+        }
+        out
+    }
+
+    /// As text.
+    pub fn text(&self) -> String {
+        self.render(|title| format!("{title}\n\n"), TextTable::text)
+    }
+
+    /// As Markdown.
+    pub fn markdown(&self) -> String {
+        self.render(|title| format!("## {title}\n\n"), TextTable::markdown)
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let changes = |changes: &[Change]| -> Vec<Value> {
+            let each = |change: &Change| {
+                json!({
+                    "percent": change.percent,
+                    "low": change.interval.low,
+                    "high": change.interval.high,
+                })
+            };
+            changes.iter().map(each).collect()
+        };
+        let outcomes = self.outcomes.iter().map(|outcome| {
+            json!({
+                "set": outcome.cell.set.letter().to_string(),
+                "names": outcome.cell.names,
+                "directories": outcome.cell.dirs,
+                "tasks": outcome.cell.tasks,
+                "rounds": outcome.rounds,
+                "phases": PHASES,
+                "published_percent": outcome.published,
+                "sixteen_to_eight": changes(&outcome.sixteen),
+                "ours_to_eight": changes(&outcome.ours),
+                "ours_to_sixteen": changes(&outcome.ours_sixteen),
+                "nanos": outcome.nanos,
+                "pinned_bytes": outcome.pinned,
+            })
+        });
+        let curves = self.curves.iter().map(|curve| {
+            let points = curve.points.iter().map(|point| {
+                json!({
+                    "lru": point.variant.name(), "nanos": point.nanos, "misses": point.misses,
+                    "compares": point.compares, "pinned_bytes": point.pinned,
+                })
+            });
+            json!({ "title": curve.title, "points": points.collect::<Vec<_>>() })
+        });
+        let traces = self.traces.iter().map(|row| {
+            json!({
+                "trace": row.trace.title, "lru": row.variant.name(), "misses": row.misses,
+                "hit_percent": row.hit_percent, "compares": row.compares, "nanos": row.nanos,
+                "exact": row.exact,
+            })
+        });
+        json!({
+            "experiment": NAME,
+            "basis": "measured",
+            "traces": traces.collect::<Vec<_>>(),
+            "cells": outcomes.collect::<Vec<_>>(),
+            "curves": curves.collect::<Vec<_>>(),
+        })
+    }
+}

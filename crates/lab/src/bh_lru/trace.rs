@@ -1,0 +1,173 @@
+//! The lookups of one create as the document lists them, replayed on a cache of buffers alone.
+//!
+//! Our ext4 holds its bitmaps and looks up less than the kernel's did, so the mechanism is shown
+//! here on the kernel's own lookups: their sequence is the document's list of blocks and the order
+//! in which a create needs them.
+
+use std::sync::Arc;
+
+use base::Rng;
+use block::{Queue, QueueConfig};
+use cache::{BufferCache, BufferConfig, LruKind};
+use device::MemoryDevice;
+use rt::Cx;
+
+use super::Plan;
+use super::bed::Variant;
+use super::cell::cpu_nanos;
+
+/// Leaves of the directory, and nodes above them.
+const LEAVES: u64 = 20_000;
+const NODES: u64 = 40;
+
+/// What a create touches.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace {
+    /// In words.
+    pub title: &'static str,
+    quota: bool,
+    acl: bool,
+    /// Two levels of the hash tree and an index block of the directory's map.
+    deep: bool,
+}
+
+/// A trace on one variant.
+#[derive(Clone, Debug)]
+pub struct TraceRow {
+    /// The trace.
+    pub trace: Trace,
+    /// The structure.
+    pub variant: Variant,
+    /// Share of lookups that hit, per cent.
+    pub hit_percent: f64,
+    /// Misses of a create.
+    pub misses: f64,
+    /// Compares of a create.
+    pub compares: f64,
+    /// CPU time of the lookups of a create, nanoseconds.
+    pub nanos: f64,
+    /// Hits and misses are those of a naive list (arrays only).
+    pub exact: Option<bool>,
+}
+
+const TRACES: [Trace; 4] = [
+    Trace { title: "quota, two levels", quota: true, acl: false, deep: true },
+    Trace { title: "no quota, two levels", quota: false, acl: false, deep: true },
+    Trace { title: "quota, two levels, ACL block", quota: true, acl: true, deep: true },
+    Trace { title: "quota, one level", quota: true, acl: false, deep: false },
+];
+
+impl Trace {
+    /// The blocks that create number `n` looks up, in order.
+    fn create(&self, n: u64, rng: &mut Rng, out: &mut Vec<u64>) {
+        const INDEX: u64 = 1;
+        const ROOT: u64 = 2;
+        const BITMAP: u64 = 3;
+        const PARENT: u64 = 4;
+        const USER: u64 = 5;
+        const GROUP: u64 = 6;
+        const ACL: u64 = 7;
+        let table = 100 + n / 16;
+        let leaf = rng.below(if self.deep { LEAVES } else { 1 });
+        let node = 50_000 + leaf * NODES / LEAVES;
+        let leaf = 100_000 + leaf;
+        let walk = |out: &mut Vec<u64>| {
+            let mut step = |block| {
+                out.extend(self.deep.then_some(INDEX));
+                out.push(block);
+            };
+            step(ROOT);
+            if self.deep {
+                step(node);
+            }
+            step(leaf);
+        };
+        // The name is not there yet.
+        walk(out);
+        out.extend([BITMAP, table, table]);
+        out.extend(self.acl.then_some(ACL));
+        if self.quota {
+            // Charged, then written.
+            out.extend([USER, GROUP, USER, GROUP]);
+        }
+        walk(out);
+        out.extend([table, PARENT]);
+    }
+}
+
+/// Hits and misses of a plain list of `size` blocks, most recent first.
+fn naive(size: usize, blocks: &[u64]) -> (u64, u64) {
+    let mut recent: Vec<u64> = Vec::new();
+    let (mut hits, mut misses) = (0, 0);
+    for &block in blocks {
+        match recent.iter().position(|&other| other == block) {
+            Some(depth) => {
+                hits += 1;
+                recent.remove(depth);
+            }
+            None => misses += 1,
+        }
+        recent.insert(0, block);
+        recent.truncate(size);
+    }
+    (hits, misses)
+}
+
+/// Every trace on every variant.
+pub(super) fn all(cx: &mut Cx, plan: &Plan) -> Result<Vec<TraceRow>, String> {
+    let mut rows = Vec::new();
+    for trace in TRACES {
+        let mut rng = Rng::new(11, 4);
+        let mut blocks = Vec::new();
+        (0..plan.trace_operations).for_each(|n| trace.create(n, &mut rng, &mut blocks));
+        for variant in [Variant::Eight, Variant::Sixteen, Variant::Array(32), Variant::Ours] {
+            rows.push(replay(cx, plan, trace, variant, &blocks)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn replay(
+    cx: &mut Cx,
+    plan: &Plan,
+    trace: Trace,
+    variant: Variant,
+    blocks: &[u64],
+) -> Result<TraceRow, String> {
+    let size = match variant {
+        Variant::Eight => Some(8),
+        Variant::Sixteen => Some(16),
+        Variant::Array(size) => Some(size),
+        Variant::Ours => None,
+    };
+    let device = Arc::new(MemoryDevice::new(1 << 30));
+    let queue = Queue::new(cx.runtime(), device, QueueConfig::default());
+    let queue = queue.map_err(|error| error.to_string())?;
+    let lru = size.map_or(LruKind::default(), LruKind::Array);
+    let config = BufferConfig { lru, limit_bytes: 4 << 30, ..BufferConfig::default() };
+    let cache = BufferCache::new(queue, config);
+    // All blocks are in memory, as on a device in memory they soon are.
+    blocks.iter().for_each(|&block| drop(cache.get(cx, block)));
+    let before = cache.stats();
+    let start = cpu_nanos();
+    for &block in blocks {
+        std::hint::black_box(cache.get(cx, block));
+    }
+    let nanos = (cpu_nanos() - start) / plan.trace_operations as f64;
+    let after = cache.stats();
+    let sum = |hits: &[u64]| hits.iter().sum::<u64>();
+    let hits = sum(&after.lru_hits) - sum(&before.lru_hits);
+    let misses = after.lru_misses - before.lru_misses;
+    let each = |count: u64| count as f64 / plan.trace_operations as f64;
+    let twice = [blocks, blocks].concat();
+    let exact = size.map(|size| naive(size, &twice) == (sum(&after.lru_hits), after.lru_misses));
+    Ok(TraceRow {
+        trace,
+        variant,
+        hit_percent: 100.0 * hits as f64 / blocks.len() as f64,
+        misses: each(misses),
+        compares: each(after.lru_compares - before.lru_compares),
+        nanos,
+        exact,
+    })
+}
