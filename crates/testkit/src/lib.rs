@@ -4,6 +4,8 @@
 //! - [`conformance`]: what POSIX and Linux ask of every operation, `errno` by `errno`;
 //! - [`model`]: random operations applied to a file system and to [`memfs`], compared step by step;
 //! - [`crash`]: the write log of a device cut at every flush and in between;
+//! - [`workload`]: tasks that create, append, rename and sync, while an [`oracle`] notes what each
+//!   sync promised; [`chaos`]: tasks that do anything to the same names;
 //! - [`judge`]: the outside opinions: e2fsck, the kernel's own mount;
 //! - [`twin`]: one file as bytes, beside a file system's;
 //! - [`manifest`]: one line per name, for comparing trees.
@@ -12,10 +14,14 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod chaos;
 pub mod conformance;
+pub mod content;
 pub mod crash;
 pub mod judge;
 pub mod manifest;
 pub mod memfs;
 pub mod model;
+pub mod oracle;
 pub mod twin;
+pub mod workload;

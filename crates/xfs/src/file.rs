@@ -2,6 +2,7 @@
 //! dirty pages are written.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use base::Errno;
@@ -102,8 +103,10 @@ impl MappingOps for Inode {
         let (fs, inode) = (self.mount()?, self.arc());
         let guard = self.writeback.lock(cx);
         let mut result = fs.write_dirty_pages(cx, &inode, mapping, wb);
-        // Where blocks are to be marked as written, the times go along with that.
-        if result.is_ok() && self.io.lock(cx).only_times() {
+        // Where blocks are to be marked as written the times go along with that, and who waits for
+        // this file alone sees to them.
+        let waited = self.waited.load(Ordering::Relaxed) > 0;
+        if result.is_ok() && !waited && self.io.lock(cx).only_times() {
             result = fs.log_times(cx, &inode);
         }
         drop(guard);

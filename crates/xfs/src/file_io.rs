@@ -161,6 +161,8 @@ pub(crate) struct Finisher {
 #[derive(Default)]
 struct Waiting {
     files: BTreeMap<u64, Arc<Inode>>,
+    /// Finished but for their size, which content before it holds back, or for their times.
+    held: BTreeMap<u64, Arc<Inode>>,
     running: bool,
 }
 
@@ -219,17 +221,47 @@ impl Xfs {
 
     fn next_waiting(&self, cx: &Cx, stop: bool) -> Option<Arc<Inode>> {
         let mut waiting = self.finisher.waiting.lock(cx);
-        let next = waiting.files.pop_first().map(|(_, inode)| inode);
+        let mut next = waiting.files.pop_first();
+        if next.is_none() && !stop {
+            next = waiting.held.pop_first();
+        }
+        let next = next.map(|(_, inode)| inode);
         waiting.running &= next.is_some() || !stop;
         next
     }
 
+    /// Finishes the next file that waits; None where none does. Whoever waits for all of them
+    /// cannot come between the moment when it is taken from the list and the end.
+    fn finish_next(
+        &self,
+        cx: &mut Cx,
+        (all, stop): (bool, bool),
+    ) -> Option<std::result::Result<(), Errno>> {
+        let busy = self.finisher.busy.read(cx);
+        let next = self.next_waiting(cx, stop);
+        let result = next.map(|inode| {
+            let mut finished = self.finish_locked(cx, &inode, all);
+            if all && inode.io.lock(cx).times_dirty {
+                finished = finished.and(self.log_times(cx, &inode));
+            }
+            if finished.is_ok() && self.has_work(cx, &inode, true) {
+                self.hold(cx, &inode);
+            }
+            finished
+        });
+        drop(busy);
+        result
+    }
+
+    /// Leaves a file to the next sync.
+    pub(crate) fn hold(&self, cx: &Cx, inode: &Arc<Inode>) {
+        self.finisher.waiting.lock(cx).held.insert(inode.ino.0, inode.clone());
+    }
+
     /// The task: finishes files until none is left.
     fn finish_waiting(&self, cx: &mut Cx) {
-        while let Some(inode) = self.next_waiting(cx, true) {
-            // What goes wrong has shut the file system down, and everybody is told.
-            let _ = self.finish_io(cx, &inode, false);
-        }
+        // What goes wrong has shut the file system down, and everybody is told.
+        while self.finish_next(cx, (false, true)).is_some() {}
     }
 
     /// Writes out what is dirty of all files, and finishes them. May park.
@@ -239,11 +271,11 @@ impl Xfs {
     pub(crate) fn sync_content(&self, cx: &mut Cx) -> std::result::Result<(), Errno> {
         self.finisher.syncing.fetch_add(1, Ordering::Relaxed);
         let mut result = self.backing.sync(cx);
-        while let Some(inode) = self.next_waiting(cx, false) {
-            result = result.and(self.finish_io(cx, &inode, true));
+        while let Some(finished) = self.finish_next(cx, (true, false)) {
+            result = result.and(finished);
         }
         self.finisher.syncing.fetch_sub(1, Ordering::Relaxed);
-        // Those that others are about to finish.
+        // Those that others are finishing.
         drop(self.finisher.busy.write(cx));
         result
     }
@@ -260,14 +292,29 @@ impl Xfs {
         all: bool,
     ) -> std::result::Result<(), Errno> {
         let busy = self.finisher.busy.read(cx);
-        self.finisher.waiting.lock(cx).files.remove(&inode.ino.0);
+        {
+            let mut waiting = self.finisher.waiting.lock(cx);
+            waiting.files.remove(&inode.ino.0);
+            waiting.held.remove(&inode.ino.0);
+        }
+        let result = self.finish_locked(cx, inode, all);
+        drop(busy);
+        result
+    }
+
+    /// As [`Xfs::finish_io`], for a file that was taken from the list, under the lock.
+    fn finish_locked(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        all: bool,
+    ) -> std::result::Result<(), Errno> {
         let mut result = Ok(());
         while result.is_ok() && self.has_work(cx, inode, all) {
             let reservation = reservations::convert(self.geometry());
             result =
                 self.transact(cx, reservation, |cx, trans| self.finish_some(cx, trans, inode, all));
         }
-        drop(busy);
         result
     }
 
@@ -327,6 +374,9 @@ impl Xfs {
         let written = mapping.flush(cx, range);
         inode.waited.fetch_sub(1, Ordering::Relaxed);
         let finished = self.finish_io(cx, inode, all);
+        if inode.io.lock(cx).times_dirty {
+            self.hold(cx, inode);
+        }
         written.and(finished)
     }
 

@@ -35,8 +35,11 @@ impl Xfs {
             inode.io.lock(cx).error_mark = mark;
             inode.waited.fetch_sub(1, Ordering::Relaxed);
             self.finish_io(cx, inode, true)?;
-            if !datasync && inode.io.lock(cx).times_dirty {
-                self.log_times(cx, inode)?;
+            let times_dirty = inode.io.lock(cx).times_dirty;
+            match times_dirty {
+                true if datasync => self.hold(cx, inode),
+                true => self.log_times(cx, inode)?,
+                false => {}
             }
         }
         // A transaction that has changed it is waited for.

@@ -260,3 +260,44 @@ fn synced_content_survives_a_power_cut_for_us_and_for_the_kernel() {
         judged(&ours);
     }
 }
+
+/// Goal: content that a crash in a truncation, or another implementation, left behind the end of a
+/// file is never shown. Method: xfs_db makes a file of the kernel shorter than its blocks; it grows
+/// over them in each way.
+#[test]
+fn what_lies_behind_the_end_is_never_shown() {
+    let dir = scratch();
+    let image = image(dir.path(), &[], 3);
+    let mount_point = judge::LoopMount::new(&image, "xfs", "rw").expect("mounted");
+    for number in 0..3 {
+        let path = mount_point.path().join(format!("f{number}"));
+        std::fs::write(path, vec![9; 200_000]).expect("written");
+    }
+    drop(mount_point);
+    for number in 0..3 {
+        let path = format!("path /f{number}");
+        judge::run_ok("xfs_db", &[&"-x", &"-c", &path, &"-c", &"write -d core.size 100", &image]);
+    }
+    real(|cx| {
+        let fs = mount(cx, &image, 8 << 20);
+        let files = [0, 1, 2].map(|number| file(cx, &fs, number));
+        let set = SetAttr { size: Some(160_000), ..SetAttr::default() };
+        fs.setattr(cx, files[0], &set).expect("grows");
+        assert_eq!(fs.write(cx, files[1], 151_000, &[1; 9000]), Ok(9000));
+        assert_eq!(fs.write_direct(cx, files[2], 151_552, &[1; 8192]), Ok(8192));
+        for ino in files {
+            let mut bytes = vec![7; 151_000];
+            assert_eq!(fs.read(cx, ino, 0, &mut bytes), Ok(151_000));
+            assert!(bytes[..100].iter().all(|&byte| byte == 9));
+            assert!(bytes[100..].iter().all(|&byte| byte == 0), "old content of {ino}");
+        }
+        fs.unmount(cx).expect("unmount");
+    });
+    judged(&image);
+    let kernel = judge::LoopMount::new(&image, "xfs", "ro").expect("mounted");
+    for number in 0..3 {
+        let bytes = std::fs::read(kernel.path().join(format!("f{number}"))).expect("read");
+        assert!(bytes[..100].iter().all(|&byte| byte == 9));
+        assert!(bytes[100..151_000].iter().all(|&byte| byte == 0), "old content of file {number}");
+    }
+}

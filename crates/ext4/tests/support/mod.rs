@@ -1,13 +1,9 @@
 //! What the campaigns over a whole ext4 share: making, mounting and judging images in memory.
 
-#![allow(dead_code, reason = "every test program uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test program uses a part of it")]
 
 pub mod campaign;
-pub mod chaos;
-pub mod oracle;
-pub mod workload;
 
-use base::Ino;
 use block::{Device, DeviceInfo, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::{MemoryDevice, SimDevice, SimParams};
@@ -15,7 +11,8 @@ use ext4::{Ext4, MkfsOptions, MountError, MountOptions};
 use jbd2::JournalMode;
 use rt::Cx;
 use std::sync::Arc;
-use vfs::{FileSystem, FileType, NewNode};
+pub use testkit::content::{create, mkdir, pattern};
+pub use testkit::{chaos, oracle, workload};
 
 /// A queue over `device`.
 pub fn queue(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
@@ -167,27 +164,6 @@ pub fn mount_as(
     let options = MountOptions { data_mode, ..MountOptions::default() };
     let mounted = try_mount(cx, device, cache, options);
     mounted.unwrap_or_else(|error| panic!("mount with {data_mode:?}: {error}")).0
-}
-
-/// Creates a regular file.
-pub fn create(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
-    let node = NewNode::new(FileType::Regular, 0o644);
-    fs.create(cx, dir, name.as_bytes(), &node).unwrap_or_else(|e| panic!("{name}: {e}")).ino
-}
-
-/// Creates a directory.
-pub fn mkdir(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
-    let node = NewNode::new(FileType::Directory, 0o755);
-    fs.create(cx, dir, name.as_bytes(), &node).unwrap_or_else(|e| panic!("{name}: {e}")).ino
-}
-
-/// The bytes of file number `file` at `offset`: what a reader must find wherever a writer wrote.
-pub fn pattern(file: u64, offset: u64, bytes: &mut [u8]) {
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        let at = offset + index as u64;
-        let word = (file << 32 ^ (at / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ file;
-        *byte = (word >> (at % 8 * 8)) as u8 | 1;
-    }
 }
 
 /// `e2fsck -fn` on what the device holds.

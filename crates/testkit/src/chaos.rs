@@ -2,7 +2,7 @@
 //! that errors are those of races, that every byte of a file is zero or its own, that nobody waits
 //! for ever, and that the file system is in order afterwards.
 
-use super::pattern;
+use crate::content::pattern;
 use base::{Errno, Ino, Rng};
 use rt::Cx;
 use std::sync::Arc;
@@ -13,7 +13,9 @@ use vfs::{
 /// What the tasks do.
 #[derive(Clone, Copy, Debug)]
 pub struct Chaos {
+    /// Tasks at once.
     pub tasks: u64,
+    /// Operations of each.
     pub steps: u64,
     /// Largest offset of a write, bytes.
     pub size_max: u64,
@@ -254,7 +256,7 @@ fn own_bytes(ino: Ino, offset: u64, bytes: &[u8]) {
 
 /// Reads every file below the root (but `filler`, whose bytes are others).
 pub fn verify(cx: &mut Cx, fs: &dyn FileSystem) -> usize {
-    let tree = super::oracle::tree(cx, fs).expect("the tree is readable");
+    let tree = crate::oracle::tree(cx, fs).expect("the tree is readable");
     for (path, &ino) in &tree {
         let attr = fs.getattr(cx, ino).unwrap_or_else(|errno| panic!("{path}: {errno}"));
         if attr.kind != FileType::Regular || path.ends_with("/filler") {

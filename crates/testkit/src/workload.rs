@@ -1,8 +1,8 @@
 //! Tasks that create, append, rename, remove and fsync at once, while an oracle notes what each
 //! fsync promised.
 
-use super::oracle::Oracle;
-use super::{create, mkdir, pattern};
+use crate::content::{create, mkdir, pattern};
+use crate::oracle::Oracle;
 use base::{Ino, Rng};
 use rt::{Cx, SpinLock};
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use vfs::{FileSystem, RenameFlags, SetAttr};
 
 /// What the tasks share.
 pub struct Shared {
+    /// The file system at work.
     pub fs: Arc<dyn FileSystem>,
+    /// What was promised.
     pub oracle: SpinLock<Oracle>,
     /// Position in the write log, now.
     pub position: Box<dyn Fn() -> usize + Send + Sync>,

@@ -6,7 +6,7 @@
 //! the cut may come after this write and before the commit of the new size. The file then has its
 //! old size and zeroes where bytes were about to be cut off (so it is with the kernel's ext4, too).
 
-use super::pattern;
+use crate::content::pattern;
 use base::{Errno, Ino};
 use rt::Cx;
 use std::collections::BTreeMap;
@@ -15,7 +15,9 @@ use vfs::FileSystem;
 /// A state of one file: where it is (`None`: removed) and its size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
+    /// Its only name.
     pub path: Option<String>,
+    /// Bytes.
     pub size: u64,
 }
 
@@ -73,6 +75,9 @@ impl Oracle {
     }
 
     /// Compares a recovered file system with what was promised up to `position`.
+    ///
+    /// # Errors
+    /// The first file that is not as it was promised.
     pub fn verify(&self, cx: &mut Cx, fs: &dyn FileSystem, position: usize) -> Result<(), String> {
         let found = tree(cx, fs)?;
         let block = u64::from(fs.getattr(cx, fs.root()).map_err(|e| e.to_string())?.blksize);
@@ -150,6 +155,9 @@ fn content(
 }
 
 /// Every path below the root with its inode.
+///
+/// # Errors
+/// What could not be read.
 pub fn tree(cx: &mut Cx, fs: &dyn FileSystem) -> Result<BTreeMap<String, Ino>, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![(String::new(), fs.root())];
