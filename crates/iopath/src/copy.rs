@@ -112,6 +112,11 @@ pub enum Event {
         /// Content.
         data: Range<usize>,
     },
+    /// The regular file that came last has the content of this inode of the same file system, whose
+    /// blocks it shares. From sources that were told to ([`ImageSource::sharing`]).
+    ///
+    /// [`ImageSource::sharing`]: image_source::ImageSource::sharing
+    Shared(base::Ino),
     /// The regular file that came last is complete.
     End,
     /// The regular file just named has holes: where its data lies, as pairs of offset and length,

@@ -278,6 +278,26 @@ pub trait FileSystem: Send + Sync {
         len: u64,
     ) -> Result<(), Errno>;
 
+    /// Lets `len` bytes of a file share the blocks of another one, or of another part of the same
+    /// one: `from` and `to` are inode and offset. What `to` had there is gone; it grows where it
+    /// must. 0 bytes stand for all up to the end of `from`. What either file writes later the other
+    /// does not see.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` the format cannot share blocks; `EINVAL` offsets or length are not whole blocks
+    /// (the end of `from` may be half a one, where `to` ends as well), the range ends behind
+    /// `from`, or both ranges overlap; `EISDIR`; `ENOSPC`, `EROFS`.
+    fn clone_range(
+        &self,
+        cx: &mut Cx,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: u64,
+    ) -> Result<(), Errno> {
+        let _ = (cx, from, to, len);
+        Err(Errno::EOPNOTSUPP)
+    }
+
     /// The next byte at or after `offset` that is data, or is in a hole. Whole blocks may count as
     /// data, and unwritten extents as either.
     ///

@@ -55,6 +55,9 @@ pub struct Options {
     /// Host paths are tar archives, whatever their names
     #[arg(long)]
     tar: bool,
+    /// Share the blocks of files instead of copying them: both sides in one XFS image
+    #[arg(long)]
+    reflink: bool,
 }
 
 /// Runs `cp`.
@@ -73,8 +76,11 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if only_hosts && !matches!(destination, Side::Image(_)) {
         bail!("{destination}: neither side is an image; use cp(1) or tar(1) for that");
     }
+    if options.reflink {
+        check_reflink(&sources, &destination)?;
+    }
     let mut progress = app.out.progress("copying");
-    let mut mounts = Mounts { sessions: Vec::new() };
+    let mut mounts = Mounts { sessions: Vec::new(), reflink: options.reflink };
     let result = copy_all(app, &mut mounts, &sources, &destination, keep, &mut progress);
     let closed = mounts.close(app);
     let (names, bytes) = progress.finish();
@@ -95,6 +101,22 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 /// The images of this command, each mounted once.
 struct Mounts {
     sessions: Vec<Session>,
+    /// Files share their blocks with their sources.
+    reflink: bool,
+}
+
+/// Blocks are shared within one file system.
+fn check_reflink(sources: &[Side], destination: &Side) -> Result<()> {
+    let Side::Image(to) = destination else {
+        bail!("{destination}: --reflink shares blocks within one image, and this is none");
+    };
+    for side in sources {
+        match side {
+            Side::Image(from) if from.target == to.target => {}
+            other => bail!("{other}: --reflink shares blocks within one image: {}", to.target),
+        }
+    }
+    Ok(())
 }
 
 impl Mounts {
@@ -197,7 +219,8 @@ fn self_source(
             if root.is_dir() {
                 keep.check_directory(|| shown.clone())?;
             }
-            Box::new(ImageSource::new(session.fs.clone(), root, shown, name, keep))
+            let source = ImageSource::new(session.fs.clone(), root, shown, name, keep);
+            Box::new(if mounts.reflink { source.sharing() } else { source })
         }
         Side::Archive(path) => {
             let input: Box<dyn Read + Send> = match path {

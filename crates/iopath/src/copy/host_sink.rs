@@ -385,7 +385,7 @@ impl Sink for HostSink {
                 self.abandon();
                 Ok(())
             }
-            Event::Xattr { .. } | Event::Stretches(_) => Ok(()),
+            Event::Xattr { .. } | Event::Stretches(_) | Event::Shared(_) => Ok(()),
         }
     }
 

@@ -230,6 +230,20 @@ impl ImageSink {
         Ok(())
     }
 
+    /// The file takes over the content of another one by sharing its blocks.
+    fn share(&mut self, cx: &mut Cx, from: Ino) -> Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.end = file.meta.size;
+        let ino = file.ino;
+        if file.meta.size == 0 {
+            return Ok(());
+        }
+        self.fs.clone_range(cx, (from, 0), (ino, 0), 0).map_err(|errno| {
+            let path = self.file.as_ref().map_or(Vec::new(), |file| file.path.clone());
+            self.error(&path, errno).context("sharing blocks (--reflink)")
+        })
+    }
+
     fn end(&mut self, cx: &mut Cx) -> Result<()> {
         let Some(file) = self.file.take() else { return Ok(()) };
         for (name, value) in &file.xattrs {
@@ -283,6 +297,7 @@ impl Sink for ImageSink {
             Event::Node { .. } => self.node(cx, batch, at),
             Event::Link { path, to } => self.link(cx, batch.at(path), batch.at(to)),
             Event::Data { offset, data } => self.data(cx, *offset, batch.at(data)),
+            Event::Shared(from) => self.share(cx, *from),
             Event::End => self.end(cx),
             Event::Problem(_) => {
                 self.abandon();

@@ -27,6 +27,8 @@ pub struct ImageSource {
     shown_root: String,
     keep: Keep,
     links: Links,
+    /// Files come as inodes whose blocks are to be shared.
+    sharing: bool,
     name_len: usize,
     /// Path in the copy of what is read now.
     path: Vec<u8>,
@@ -42,7 +44,13 @@ impl ImageSource {
         keep: Keep,
     ) -> ImageSource {
         let links = Links::default();
-        ImageSource { fs, root, shown_root, keep, links, name_len: name.len(), path: name }
+        let (sharing, name_len) = (false, name.len());
+        ImageSource { fs, root, shown_root, keep, links, sharing, name_len, path: name }
+    }
+
+    /// Hands out inodes in the place of content, for a sink on the same file system.
+    pub fn sharing(self) -> ImageSource {
+        ImageSource { sharing: true, ..self }
     }
 
     fn shown(&self) -> String {
@@ -81,6 +89,10 @@ impl ImageSource {
             FileType::Directory => {
                 out.breathe(cx)?;
                 self.walk(cx, attr.ino, out)?;
+            }
+            FileType::Regular if self.sharing => {
+                out.push(Event::Shared(attr.ino));
+                out.push(Event::End);
             }
             FileType::Regular => {
                 let sparse = attr.blocks.saturating_mul(512) < attr.size;
@@ -167,7 +179,8 @@ impl ImageSource {
     fn is_small(&self, attr: &Attr) -> bool {
         let whole = attr.blocks.saturating_mul(512) >= attr.size;
         let linked = self.keep.all && attr.nlink > 1;
-        attr.kind == FileType::Regular && attr.size <= SMALL_MAX && whole && !linked
+        let small = attr.size <= SMALL_MAX && whole && !linked;
+        attr.kind == FileType::Regular && small && !self.sharing
     }
 
     /// Puts small files of one directory into the outbox, `bytes` all together.

@@ -226,7 +226,7 @@ impl<W: Write> Sink for TarSink<W> {
     fn event(&mut self, _cx: &mut Cx, batch: &Batch, at: usize) -> Result<()> {
         let done = match &batch.events[at] {
             Event::Node { .. } => self.node(batch, at),
-            Event::Xattr { .. } | Event::Stretches(_) => Ok(()),
+            Event::Xattr { .. } | Event::Stretches(_) | Event::Shared(_) => Ok(()),
             Event::Link { path, to } => self.link(batch.at(path), batch.at(to)),
             Event::Data { offset, data } => self.data(*offset, batch.at(data)),
             // What could not be read of a file is filled with zeros: its length has been told.
