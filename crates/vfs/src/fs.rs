@@ -298,6 +298,15 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP)
     }
 
+    /// Gives a file blocks of its own where it shares some within `offset..offset + len`.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` the format cannot share blocks; `EISDIR`; `ENOSPC`, `EROFS`.
+    fn unshare_range(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<(), Errno> {
+        let _ = (cx, ino, offset, len);
+        Err(Errno::EOPNOTSUPP)
+    }
+
     /// The next byte at or after `offset` that is data, or is in a hole. Whole blocks may count as
     /// data, and unwritten extents as either.
     ///

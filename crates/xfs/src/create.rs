@@ -159,7 +159,7 @@ impl Xfs {
     }
 
     /// Writes the target of a symbolic link into blocks of its own.
-    fn write_target(
+    pub(crate) fn write_target(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
@@ -205,6 +205,6 @@ impl Xfs {
 }
 
 /// A fork without anything.
-fn empty(room: usize) -> Fork {
+pub(crate) fn empty(room: usize) -> Fork {
     Fork::new(ForkFormat::Extents, vec![0; room], 0)
 }

@@ -67,6 +67,8 @@ impl Xfs {
         let mapping = inode.mapping(cx).clone();
         let guard = inode.writeback.lock(cx);
         let (from, to) = (self.blocks_of(offset), end >> bits);
+        self.stage_edge(cx, inode, offset)?;
+        self.stage_edge(cx, inode, end)?;
         let mut result = mapping.punch(cx, offset..end);
         if from < to && result.is_ok() {
             self.drop_promises(cx, inode, from..to);

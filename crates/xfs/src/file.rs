@@ -44,7 +44,15 @@ impl MappingOps for Inode {
             // A few pieces at once: the reads of a fragmented file go down together.
             while at < end && pieces.len() < 16 {
                 let mut mapped = bmap::lookup(list, at, end - at);
-                if mapped.unwritten {
+                let staged = self.staged.lock_irq().lookup(at, mapped.count);
+                mapped.count = staged.count;
+                if let Some(start) = staged.start {
+                    let io = self.io.lock_irq();
+                    mapped.count = io.done_until(at..at + mapped.count) - at;
+                    if io.is_done(at) {
+                        (mapped.start, mapped.unwritten) = (Some(start), false);
+                    }
+                } else if mapped.unwritten {
                     let io = self.io.lock_irq();
                     mapped.count = io.done_until(at..at + mapped.count) - at;
                     mapped.unwritten = !io.is_done(at);
@@ -91,7 +99,9 @@ impl MappingOps for Inode {
     ) -> Result<(), Errno> {
         let fs = self.mount()?;
         let bits = fs.geometry().block_bits;
-        self.promise(cx, &fs, off >> bits..(off + len).div_ceil(1 << bits))
+        let blocks = off >> bits..(off + len).div_ceil(1 << bits);
+        fs.stage(cx, &self.arc(), blocks.clone())?;
+        self.promise(cx, &fs, blocks)
     }
 
     fn writepages(

@@ -310,8 +310,11 @@ impl Xfs {
         all: bool,
     ) -> std::result::Result<(), Errno> {
         let mut result = Ok(());
+        let reservation = match inode.is_reflink(cx) {
+            true => reservations::remap(self.geometry()),
+            false => reservations::convert(self.geometry()),
+        };
         while result.is_ok() && self.has_work(cx, inode, all) {
-            let reservation = reservations::convert(self.geometry());
             result =
                 self.transact(cx, reservation, |cx, trans| self.finish_some(cx, trans, inode, all));
         }
@@ -338,8 +341,12 @@ impl Xfs {
             let runs = inode.io.lock(cx).take_done();
             let mut changed = false;
             for run in runs {
-                let end = file.unwritten_until(run.start, run.end);
-                changed |= file.convert(cx, trans, (run.start, end))?;
+                let (mut end, moved) = inode.remap_staged(cx, trans, file, run.clone())?;
+                changed |= moved;
+                if !moved {
+                    end = file.unwritten_until(run.start, end);
+                    changed |= file.convert(cx, trans, (run.start, end))?;
+                }
                 inode.io.lock(cx).done.insert(end..run.end);
             }
             Ok(changed)

@@ -170,6 +170,22 @@ impl FileSystem for Xfs {
         self.fallocate_file(cx, &inode, mode, offset, len)
     }
 
+    fn clone_range(
+        &self,
+        cx: &mut Cx,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: u64,
+    ) -> Result<(), Errno> {
+        let (source, target) = (self.iget(cx, from.0)?, self.iget(cx, to.0)?);
+        self.clone_file_range(cx, (&source, from.1), (&target, to.1), len)
+    }
+
+    fn unshare_range(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.unshare(cx, &inode, offset..offset.saturating_add(len))
+    }
+
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
         self.seek_file(cx, &inode, offset, whence)

@@ -13,6 +13,7 @@ use crate::alloc::Space;
 use crate::bmap::blocks::FileBlocks;
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{Fork, Which};
+use crate::cow::Staged;
 use crate::fault::Fault;
 use crate::file_io::FileIo;
 use crate::format::extent::Extent;
@@ -87,6 +88,8 @@ pub(crate) struct Inode {
     pub writeback: Mutex<()>,
     /// Content on its way to the disk.
     pub io: SpinLock<FileIo>,
+    /// Blocks for content that must not overwrite shared ones.
+    pub staged: SpinLock<Staged>,
     /// Tasks that wait for the content to get there, and finish it then.
     pub waited: AtomicU32,
     mapping: OnceLock<Arc<Mapping>>,
@@ -108,6 +111,7 @@ impl Inode {
             item,
             writeback: Mutex::named("xfs inode write-back", ()),
             io: SpinLock::named("xfs file content", FileIo::default()),
+            staged: SpinLock::named("xfs staged blocks", Staged::default()),
             waited: AtomicU32::new(0),
             mapping: OnceLock::new(),
             referenced: AtomicBool::new(true),
@@ -307,6 +311,7 @@ impl CachedInode for Inode {
         state.opens == 0
             && self.mapping.get().is_none_or(|mapping| mapping.is_idle())
             && self.io.try_lock().is_some_and(|io| io.is_idle())
+            && self.staged.try_lock().is_some_and(|staged| staged.is_empty())
             && (!item.is_dirty() || item.is_stale())
     }
 }

@@ -42,6 +42,7 @@ mod log_common;
 mod alloc;
 mod attr;
 mod bmap;
+mod cow;
 mod create;
 mod delayed;
 mod dir;
@@ -63,6 +64,7 @@ mod namei;
 mod recover;
 #[cfg(test)]
 mod recover_tests;
+mod reflink;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod reservations;
 mod seek;

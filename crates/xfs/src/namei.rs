@@ -306,6 +306,7 @@ impl Xfs {
         let writer = self.writer()?;
         let guard = inode.rwsem.write(cx);
         self.drop_content(cx, inode);
+        self.cancel_staged(cx, inode, 0..u64::MAX)?;
         let freed = Inactive::free_live(cx, self, writer, inode);
         drop(guard);
         // Whoever read it meanwhile looks again.

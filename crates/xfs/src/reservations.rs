@@ -109,6 +109,13 @@ pub(crate) fn write(geometry: &Geometry) -> Reservation {
     Reservation::new(inode(geometry) + map(geometry) + extents(geometry, 2)).times(2)
 }
 
+/// Putting an extent of another file, or a staged one, in the place of a few others.
+pub(crate) fn remap(geometry: &Geometry) -> Reservation {
+    let changed = 2 * EXTENTS_AT_ONCE as u32;
+    let map = 2 * map(geometry) + changed * buf(geometry.block_size);
+    Reservation::new(inode(geometry) + map + extents(geometry, 2 * changed)).times(4)
+}
+
 /// Marking a few runs of blocks as written: each may lie in another block of the map, and the
 /// reverse map changes in as many places.
 pub(crate) fn convert(geometry: &Geometry) -> Reservation {

@@ -42,6 +42,8 @@ impl Xfs {
             let range = on_disk / block * block..old.min(size).next_multiple_of(block);
             self.flush_file(cx, inode, range, true)?;
         }
+        // A block that is zeroed in part is written.
+        self.stage_edge(cx, inode, size.min(old))?;
         if size > old {
             self.clear_gap(cx, inode, size)?;
             // The zeroes behind the old end reach the disk before the new size does.
@@ -72,7 +74,7 @@ impl Xfs {
         self.unmap_range(cx, inode, from..OFFSET_MAX)
     }
 
-    fn log_size(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
+    pub(crate) fn log_size(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
         self.transact(cx, reservations::set_attr(self.geometry()), |cx, trans| {
             trans.join_inode(cx, &inode.item);
             inode.with(cx, |state| state.core.size = size);
@@ -93,6 +95,7 @@ impl Xfs {
         inode: &Arc<Inode>,
         range: Range<u64>,
     ) -> Result<(), Errno> {
+        self.cancel_staged(cx, inode, range.clone())?;
         let space = &self.writer()?.space;
         while self.has_blocks(cx, inode, &range)? {
             self.transact(cx, reservations::unmap(self.geometry()), |cx, trans| {

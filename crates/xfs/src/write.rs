@@ -15,7 +15,6 @@ use rt::{Cx, WriteGuard};
 
 use crate::Xfs;
 use crate::bmap::Which;
-use crate::format::inode::Flags2;
 use crate::inode::Inode;
 
 /// The largest size of a file.
@@ -26,7 +25,7 @@ impl Xfs {
     ///
     /// # Errors
     /// `EISDIR`, `EINVAL` not a regular file, `ESTALE` freed meanwhile; `EROFS`, `EIO` the mount
-    /// takes no changes; `EOPNOTSUPP` the file shares blocks with others.
+    /// takes no changes.
     pub(crate) fn begin_write<'i>(
         &self,
         cx: &mut Cx,
@@ -35,12 +34,9 @@ impl Xfs {
         inode.kind(cx).check_regular()?;
         self.writer()?;
         let guard = inode.rwsem.write(cx);
-        let (freed, shared) =
-            inode.with(cx, |state| (state.freed, state.core.flags2.contains(Flags2::REFLINK)));
-        match (freed, shared) {
-            (true, _) => Err(Errno::ESTALE),
-            (_, true) => Err(Errno::EOPNOTSUPP),
-            _ => Ok(guard),
+        match inode.with(cx, |state| state.freed) {
+            true => Err(Errno::ESTALE),
+            false => Ok(guard),
         }
     }
 
@@ -228,7 +224,14 @@ impl Xfs {
     ) -> Result<Option<Piece>, Errno> {
         let bits = self.geometry().block_bits;
         let (block, end) = (off >> bits, (off + len) >> bits);
+        match self.stage(cx, inode, block..end) {
+            Err(Errno::ENOSPC) => return Ok(None),
+            staged => staged?,
+        }
         let mut mapped = self.map_file(cx, inode, block, end - block)?;
+        let staged = inode.staged.lock(cx).lookup(block, mapped.count);
+        mapped.count = staged.count;
+        mapped.start = staged.start.or(mapped.start);
         if mapped.start.is_none() {
             match self.preallocate_step(cx, inode, block, block + mapped.count) {
                 Ok(upto) => mapped = self.map_file(cx, inode, block, upto - block)?,
@@ -258,7 +261,8 @@ impl Xfs {
             let first = list.partition_point(|extent| extent.end() <= blocks.start);
             list[first..].iter().take_while(|e| e.offset < blocks.end).any(|e| e.unwritten)
         });
-        if unwritten.map_err(|fault| self.fault(fault))? {
+        let staged = inode.staged.lock(cx).touches(blocks.clone());
+        if unwritten.map_err(|fault| self.fault(fault))? || staged {
             inode.io.lock(cx).direct_done(blocks);
             self.finish_io(cx, inode, false)?;
         }

@@ -37,6 +37,12 @@ impl Xfs {
             self.writer()?;
             let (from, end) = (range.start >> bits, range.end.div_ceil(1 << bits));
             let mut run = self.map_file(cx, inode, from, end - from)?;
+            // What others share is not overwritten.
+            let staged = inode.staged.lock(cx).lookup(from, run.count);
+            run.count = staged.count;
+            if staged.start.is_some() {
+                (run.start, run.unwritten) = (staged.start, true);
+            }
             if run.start.is_none() {
                 run = self.allocate_run(cx, inode, mapping, (from, run.count))?;
             }

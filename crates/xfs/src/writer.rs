@@ -33,7 +33,8 @@ impl WriteSide {
 
     /// As [`WriteSide::close`], for a mount that others may still hold.
     pub fn finish(&self, cx: &mut Cx) -> Result<()> {
-        let written = self.log.check().and_then(|()| replay::write_super(cx, self));
+        let tidied = self.log.check().and_then(|()| self.space.free_staged(cx));
+        let written = tidied.and_then(|_| replay::write_super(cx, self));
         let ended = self.log.unmount(cx);
         // The finisher holds the log.
         self.log.clear_finisher();

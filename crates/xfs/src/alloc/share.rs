@@ -85,6 +85,15 @@ impl Space {
         self.defer_count(trans, RefcountOp::FreeCow, blocks);
     }
 
+    /// Defers what follows when staged blocks enter a file's map.
+    pub(crate) fn defer_take_staged(&self, trans: &mut Trans, ino: Ino, extent: &Extent) {
+        let blocks = (extent.start, extent.count);
+        self.defer_rmap(trans, RmapOp::Free, Owner::special(owner::COW), blocks);
+        let owner = Owner::fork(ino.0, false, extent.offset, extent.unwritten);
+        self.defer_rmap(trans, RmapOp::MapShared, owner, blocks);
+        self.defer_count(trans, RefcountOp::FreeCow, blocks);
+    }
+
     /// Defers giving staged blocks back to free space.
     pub(crate) fn defer_cancel(&self, trans: &mut Trans, blocks: (FsBlock, u32)) {
         self.defer_unstage(trans, blocks);

@@ -102,10 +102,13 @@ impl AttrEdit<'_> {
         Ok(true)
     }
 
-    /// Does without an attribute fork. Where the data fork is a btree the border stays.
+    /// Does without an attribute fork. The border stays where the data fork is a btree, and where
+    /// it is that of a symbolic link in blocks, which must not have room in the inode.
     fn remove_fork(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
         self.reset_fork();
-        if self.core.forkoff != 0 && self.forks.data.format != ForkFormat::Btree {
+        let format = self.forks.data.format;
+        let link = self.core.file_type() == 0xa000 && format == ForkFormat::Extents;
+        if self.core.forkoff != 0 && format != ForkFormat::Btree && !link {
             self.set_border(cx, trans, 0)?;
         }
         Ok(())

@@ -51,7 +51,13 @@ fn targets(image: &Path) -> BTreeMap<&'static str, Ino> {
     for number in 0..5 {
         fs::write(root.join(format!("directory/file-{number}")), "").expect("written");
     }
-    let names = ["empty", "list", "full-list", "btree", "device", "link", "directory"];
+    symlink("t".repeat(330), root.join("long-link")).expect("a link");
+    fs::create_dir(root.join("full")).expect("a directory");
+    for number in 0..17 {
+        fs::write(root.join(format!("full/name-{number:05}")), "").expect("written");
+    }
+    let names =
+        ["empty", "list", "full-list", "btree", "device", "link", "long-link", "directory", "full"];
     let ino = |name: &str| Ino(fs::symlink_metadata(root.join(name)).expect("there").ino());
     names.into_iter().map(|name| (name, ino(name))).collect()
 }

@@ -7,17 +7,19 @@ use rt::Cx;
 use vfs::acl::Acl;
 use vfs::{FileType, XattrFlags};
 
-use super::fork::AttrEdit;
+use super::fork::{AttrEdit, local_max};
 use super::{Attrs, Name, acl};
 use crate::bmap::Which;
+use crate::dir::edit::DirEdit;
 use crate::format::attr::AttrFlags;
 use crate::format::da::DEPTH_MAX;
+use crate::format::inode::{CORE_SIZE, ForkFormat};
 use crate::format::remote;
 use crate::inode::Inode;
 use crate::inode_item::InodeFields;
 use crate::trans::Trans;
 use crate::writer::Reserved;
-use crate::{Xfs, reservations};
+use crate::{Xfs, create, reservations};
 
 /// A change of one attribute.
 pub(crate) struct Change {
@@ -129,6 +131,7 @@ fn change_one(
     let room = blocks_for(fs, change.value.as_ref().map_or(0, Vec::len));
     let reserved = Reserved::new(&fs.writer()?.space, room).map_err(|error| fs.fail(error))?;
     read_forks(fs, cx, inode)?;
+    leave_room(fs, cx, inode)?;
     let done = fs.transact(cx, reservations::set_xattr(fs.geometry()), |cx, trans| {
         trans.join_inode(cx, &inode.item);
         if !same {
@@ -146,6 +149,37 @@ fn change_one(
     });
     drop(reserved);
     done
+}
+
+/// Moves the content of a small directory or of a symbolic link out of the inode where it would
+/// leave no room for attributes.
+fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
+    let (geometry, writer) = (fs.geometry(), fs.writer()?);
+    let first = inode.with(cx, |state| state.core.forkoff == 0);
+    let target = {
+        let data = &inode.forks.read(cx).data;
+        let large = data.bytes.len() > local_max(geometry.inode_size);
+        (first && large && data.format == ForkFormat::Local).then(|| data.bytes.clone())
+    };
+    let Some(target) = target else { return Ok(()) };
+    let blocks = u64::from(geometry.dir_blocks()) + 2;
+    let mut reserved = Reserved::new(&writer.space, blocks).map_err(|error| fs.fail(error))?;
+    let kind = inode.kind(cx);
+    fs.transact(cx, reservations::create(geometry), |cx, trans| {
+        trans.join_inode(cx, &inode.item);
+        let (space, reserved) = (&*writer.space, &mut reserved);
+        if kind == FileType::Directory {
+            DirEdit { space, inode, trans, reserved }.local_to_block(cx)?;
+        } else {
+            let room = geometry.inode_size as usize - CORE_SIZE;
+            let mut fork = create::empty(room);
+            fork.extents = Some(Vec::new());
+            inode.forks.write(cx).data = fork;
+            fs.write_target(cx, trans, (writer, reserved), inode, &target)?;
+        }
+        inode.log(cx, trans, geometry, InodeFields::CORE | InodeFields::DATA);
+        Ok(())
+    })
 }
 
 /// Brings the extents of both forks into memory.

@@ -121,7 +121,7 @@ fn joined(extents: Vec<Extent>) -> Vec<Extent> {
 }
 
 /// The part of an extent within `offset..end`.
-fn part(extent: &Extent, offset: u64, end: u64) -> Extent {
+pub(crate) fn part(extent: &Extent, offset: u64, end: u64) -> Extent {
     let first = extent.offset.max(offset);
     let count = (extent.end().min(end) - first) as u32;
     Extent { offset: first, start: extent.start + (first - extent.offset), count, ..*extent }

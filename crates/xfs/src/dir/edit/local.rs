@@ -144,7 +144,7 @@ impl DirEdit<'_> {
     }
 
     /// A small directory becomes one block; names keep their places.
-    pub(super) fn local_to_block(&mut self, cx: &mut Cx) -> Result<()> {
+    pub(crate) fn local_to_block(&mut self, cx: &mut Cx) -> Result<()> {
         let small = self.small(cx)?;
         let room = self.room(cx);
         if self.reserved.left() < self.count() {
