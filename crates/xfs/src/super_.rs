@@ -13,7 +13,8 @@
 //! 7. locks of buffers, in a transaction: AGI before AGF, both by group; then those of trees and
 //!    directories, from the root down
 //! 8. the log's own, see [`crate::log`]
-//! 9. spin locks: `Inode::state`, `Inode::io`, the inode cache; nothing waits under them.
+//! 9. spin locks: `Inode::state`, `Inode::staged`, `Inode::io`, the inode cache; nothing waits
+//!    under them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
