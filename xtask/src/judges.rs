@@ -25,6 +25,16 @@ const JUDGES: &[(&str, &str)] = &[
     ("blkparse", "blktrace"),
     ("btt", "blktrace"),
     ("fio", "fio"),
+    ("fusermount3", "fuse3"),
+    ("fuse2fs", "fuse2fs"),
+    ("sysbench", "sysbench"),
+    ("rsync", "rsync"),
+    ("git", "git"),
+    ("sqlite3", "sqlite3"),
+    ("stress-ng", "stress-ng"),
+    ("setpriv", "util-linux"),
+    ("xfs_repair", "xfsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
 ];
 
 const FOLDERS: &[&str] = &["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use base::Errno;
 use rt::Cx;
-use vfs::StatFs;
+use vfs::{FileType, StatFs};
 
 use crate::Ext4;
 use crate::inode::Inode;
@@ -36,6 +36,8 @@ impl Ext4 {
         if !datasync && inode.with(cx, |core| core.times_dirty && !core.dead) {
             self.write_inode(cx, inode)?;
         }
+        // The names of a directory are its data.
+        let datasync = datasync && inode.kind(cx) != FileType::Directory;
         let tid = inode.with(cx, |core| if datasync { core.datasync_tid } else { core.tid });
         result.and(self.make_durable(cx, tid))
     }

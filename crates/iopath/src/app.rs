@@ -39,7 +39,7 @@ pub struct Options {
         value_name = "OPTIONS",
         value_delimiter = ','
     )]
-    pub mount: Vec<MountOption>,
+    pub mount: Vec<MountWord>,
     /// How to talk to the host's storage
     #[arg(long, global = true, value_enum, default_value_t = EngineArg::Auto)]
     pub engine: EngineArg,
@@ -54,6 +54,47 @@ pub enum EngineArg {
     Uring,
     /// pread and pwrite
     Psync,
+}
+
+/// One word of `-o`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MountWord {
+    /// Of the file system.
+    FileSystem(MountOption),
+    /// Of `iopath mount`.
+    Mount(String),
+}
+
+impl std::str::FromStr for MountWord {
+    type Err = String;
+
+    /// # Errors
+    /// A sentence with what is known.
+    fn from_str(text: &str) -> Result<MountWord, String> {
+        match fuse::Options::default().set(text) {
+            Ok(true) => Ok(MountWord::Mount(text.to_owned())),
+            Ok(false) => text.parse().map(MountWord::FileSystem),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Options {
+    /// The mount options that are the file system's.
+    pub fn of_file_system(&self) -> impl Iterator<Item = MountOption> {
+        self.mount.iter().filter_map(|word| match word {
+            MountWord::FileSystem(option) => Some(*option),
+            MountWord::Mount(_) => None,
+        })
+    }
+
+    /// The first mount option that only `iopath mount` knows.
+    pub fn of_mount(&self) -> Option<&str> {
+        self.mount.iter().find_map(|word| match word {
+            MountWord::Mount(word) => Some(word.as_str()),
+            MountWord::FileSystem(_) => None,
+        })
+    }
 }
 
 /// A running command.

@@ -65,6 +65,7 @@ commands! {
     Xattr => xattr,
     Df => df,
     Quota => quota,
+    Mount => mount,
     Mkfs => mkfs,
     Check => check,
     Replay => replay,
@@ -99,6 +100,11 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
             };
         }
     };
+    if let (Some(word), false) = (cli.options.of_mount(), matches!(cli.command, Command::Mount(_)))
+    {
+        eprintln!("iopath: -o {word}: an option of `iopath mount` only");
+        return ExitCode::from(if is_check { cmd::check::USAGE } else { 2 });
+    }
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
     let options = cli.options.clone();
     let out = Out::new(options.json, options.quiet);

@@ -18,6 +18,7 @@ pub mod man;
 pub mod manifest;
 pub mod mkdir;
 pub mod mkfs;
+pub mod mount;
 pub mod mv;
 pub mod quota;
 pub mod replay;

@@ -19,6 +19,7 @@ pub use block;
 pub use cache;
 pub use device;
 pub use ext4;
+pub use fuse;
 pub use jbd2;
 pub use lab;
 pub use rt;

@@ -116,7 +116,7 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
     if !write {
         options.inode_cache = INODES_OF_A_READER;
     }
-    app.options.mount.iter().for_each(|option| option.apply(&mut options));
+    app.options.of_file_system().for_each(|option| option.apply(&mut options));
     let target = &storage.target;
     Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
         MountError::Corrupt(_) => {

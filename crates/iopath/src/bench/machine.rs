@@ -73,7 +73,7 @@ pub(super) fn run<T>(
     work: impl FnOnce(&mut Cx, &mut Out, &Target, &Stop) -> T,
 ) -> Result<Finished<T>> {
     let mut options = MountOptions::default();
-    app.options.mount.iter().for_each(|option| option.apply(&mut options));
+    app.options.of_file_system().for_each(|option| option.apply(&mut options));
     let (out, recorder) = (&mut app.out, &mut app.recorder);
     let mut sim = sim.clone();
     sim.trace_events = recorder.as_ref().map_or(0, |recorder| recorder.events);

@@ -1,0 +1,74 @@
+//! What the host's kernel knows of a mount, and its knobs for one.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes that the kernel reads ahead of a program.
+const READ_AHEAD_KB: &str = "1024";
+
+/// The device numbers of what is mounted at `dir`, as `MAJOR:MINOR`; none where nothing of `kind`
+/// is. It does not touch the mounted file system, so that it cannot wait for it.
+pub(crate) fn mounted(dir: &Path) -> io::Result<Option<String>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let mut found = None;
+    for line in table.split(|&b| b == b'\n') {
+        let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
+        let kind = fields.iter().position(|field| *field == b"-").and_then(|at| fields.get(at + 1));
+        let is_fuse = kind.is_some_and(|kind| kind.starts_with(b"fuse"));
+        if is_fuse && fields.len() > 4 && unescaped(fields[4]) == dir.as_os_str().as_bytes() {
+            // The last one is on top.
+            found = Some(String::from_utf8_lossy(fields[2]).into_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// Undoes `\040` and the like.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while at < field.len() {
+        let octal = field.get(at + 1..at + 4).and_then(|d| std::str::from_utf8(d).ok());
+        match (field[at], octal.and_then(|digits| u8::from_str_radix(digits, 8).ok())) {
+            (b'\\', Some(byte)) => {
+                bytes.push(byte);
+                at += 4;
+            }
+            (byte, _) => {
+                bytes.push(byte);
+                at += 1;
+            }
+        }
+    }
+    bytes
+}
+
+/// Lets the kernel read ahead and collect writes as for a local disk. Only root may; for others the
+/// mount works with the kernel's careful defaults.
+pub(crate) fn tune(device: &str) {
+    let bdi = PathBuf::from("/sys/class/bdi").join(device);
+    for (knob, value) in
+        [("read_ahead_kb", READ_AHEAD_KB), ("strict_limit", "0"), ("max_ratio", "100")]
+    {
+        // Allowed or not, present or not: nothing depends on it but speed.
+        let _refused = fs::write(bdi.join(knob), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_paths_of_the_mount_table_are_read() {
+        assert_eq!(unescaped(br"/a\040b\134c"), b"/a b\\c");
+        assert_eq!(unescaped(br"/plain\04"), br"/plain\04");
+    }
+
+    #[test]
+    fn what_is_no_mount_has_no_device() {
+        assert_eq!(mounted(Path::new("/no/such/mount")).unwrap(), None);
+    }
+}

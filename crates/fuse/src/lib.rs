@@ -1,0 +1,58 @@
+//! FUSE: a file system of iopath in the host's tree of directories.
+//!
+//! ```text
+//!   programs
+//!      |  system calls
+//!   kernel: dentries, attributes, page cache, permission checks
+//!      |  /dev/fuse (crate `fuser`)
+//!   Adapter, many threads: one request = one task
+//!      |  inode numbers
+//!   trait vfs::FileSystem: ext4, xfs, ..
+//! ```
+//!
+//! A typical sequence: open and mount the image, then
+//!
+//! ```text
+//! let signals = Signals::block();                      // before any other thread exists
+//! let mount = Mount::new(cx, fs.clone(), dir, &options)?;
+//! let end = mount.run(cx, Some(signals))?;             // until umount or a signal
+//! fs.unmount(cx)?;                                     // everything is on the image
+//! ```
+//!
+//! # We are the only writer
+//!
+//! Nobody else changes what lies below a mounted image (the device is locked), so the kernel may
+//! keep names (also those that do not exist), attributes, directory listings and pages for as long
+//! as it likes, and collect writes (writeback cache). What a program was told is synced is on the
+//! image: fsync writes the kernel's pages to us and then ours to the image.
+//!
+//! # Inodes without names
+//!
+//! The kernel is told that `open` is not needed, so it sends neither OPEN nor RELEASE. It holds a
+//! reference on every inode that it was told of, counts them, and gives them back with FORGET. An
+//! inode whose last name goes is *pinned* (opened in the file system) until then: files that are
+//! open while unlinked, working directories that were removed and the like live on.
+//!
+//! # Not done, compared with the kernel's own mount
+//!
+//! `docs/mount.md` has the list: no `atime` from reading, `sync(2)` is not handed down by the
+//! kernel (fsync is), disk full is told by close or fsync (as the kernel's pages are written late),
+//! no `O_TMPFILE` and no birth time (not in `fuser`'s protocol).
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod adapter;
+mod convert;
+mod data;
+mod kernel;
+mod listing;
+mod nodes;
+mod options;
+mod requests;
+mod seek;
+mod session;
+mod signals;
+
+pub use options::{Access, Options, OptionsError};
+pub use session::{End, Mount, MountError, unmount};
+pub use signals::Signals;

@@ -1,0 +1,94 @@
+//! What the kernel knows: how often each inode was told to it, and which inodes without names wait
+//! for it to forget them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base::Ino;
+use base::map::HashMap;
+use rt::SpinLock;
+
+const SHARDS: usize = 64;
+
+#[derive(Default)]
+struct Node {
+    /// Answers that named it, less those taken back.
+    lookups: u64,
+    /// How often it is open in the file system because its last name is gone.
+    pins: u32,
+}
+
+/// The inodes that the kernel holds references on.
+pub(crate) struct Nodes {
+    shards: Box<[SpinLock<HashMap<u64, Node>>]>,
+    pinned: AtomicUsize,
+}
+
+impl Nodes {
+    pub fn new() -> Nodes {
+        let shards = (0..SHARDS).map(|_| SpinLock::named("fuse nodes", HashMap::default()));
+        Nodes { shards: shards.collect(), pinned: AtomicUsize::new(0) }
+    }
+
+    fn shard(&self, ino: Ino) -> &SpinLock<HashMap<u64, Node>> {
+        &self.shards[ino.0 as usize % SHARDS]
+    }
+
+    /// An answer will name this inode.
+    pub fn told(&self, ino: Ino) {
+        self.shard(ino).lock_irq().entry(ino.0).or_default().lookups += 1;
+    }
+
+    /// Keeps an open inode without names until the kernel forgets it. False where the kernel does
+    /// not know it: the caller closes it.
+    pub fn pin(&self, ino: Ino) -> bool {
+        match self.shard(ino).lock_irq().get_mut(&ino.0) {
+            Some(node) => node.pins += 1,
+            None => return false,
+        }
+        self.pinned.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// The kernel gives references back. Answers how often the inode is to be closed now.
+    pub fn forgotten(&self, ino: Ino, lookups: u64) -> u32 {
+        let mut shard = self.shard(ino).lock_irq();
+        let Some(node) = shard.get_mut(&ino.0) else { return 0 };
+        node.lookups = node.lookups.saturating_sub(lookups);
+        if node.lookups > 0 {
+            return 0;
+        }
+        let pins = node.pins;
+        shard.remove(&ino.0);
+        drop(shard);
+        pins
+    }
+
+    /// A pinned inode was closed, and its space is free.
+    pub fn freed(&self, pins: u32) {
+        self.pinned.fetch_sub(pins as usize, Ordering::Relaxed);
+    }
+
+    /// Inodes without names whose space is not free yet.
+    pub fn pinned(&self) -> usize {
+        self.pinned.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_inode_is_closed_when_the_last_reference_goes() {
+        let nodes = Nodes::new();
+        let ino = Ino(12);
+        assert!(!nodes.pin(ino), "nobody knows it");
+        nodes.told(ino);
+        nodes.told(ino);
+        assert!(nodes.pin(ino));
+        assert_eq!(nodes.forgotten(ino, 1), 0);
+        assert_eq!((nodes.forgotten(ino, 1), nodes.pinned()), (1, 1));
+        nodes.freed(1);
+        assert_eq!((nodes.forgotten(ino, 1), nodes.pinned()), (0, 0));
+    }
+}

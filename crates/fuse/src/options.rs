@@ -1,0 +1,141 @@
+//! The options of a mount by the names of mount(8) and fuse(8).
+
+use std::str::FromStr;
+
+/// Who may use the mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Access {
+    /// The user who mounted it.
+    #[default]
+    Owner,
+    /// He and root.
+    Root,
+    /// Everybody, as the permission bits allow.
+    Other,
+}
+
+/// How to mount.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// Who may use it.
+    pub access: Access,
+    /// No permission checks: everybody who may use the mount is its root. For images that belong
+    /// to nobody here, such as the root file system of another machine.
+    pub fakeroot: bool,
+    /// Set-id bits count.
+    pub suid: bool,
+    /// Device nodes are devices.
+    pub dev: bool,
+    /// Programs cannot be run from it.
+    pub noexec: bool,
+    /// The kernel collects writes; without it every write(2) comes to us before it returns, and
+    /// tells itself when the disk is full.
+    pub writeback: bool,
+    /// What `df` and `mount` show as the source.
+    pub source: String,
+    /// Threads that serve requests, at least 2.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            read_only: false,
+            access: Access::Owner,
+            fakeroot: false,
+            suid: false,
+            dev: false,
+            noexec: false,
+            writeback: true,
+            source: "iopath".to_owned(),
+            threads: 16,
+        }
+    }
+}
+
+/// An option that is not known here.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{0}` is not known; there are ro, rw, allow_other, allow_root, default_permissions, fakeroot, \
+     suid, nosuid, dev, nodev, exec, noexec, noatime, writeback, nowriteback, fsname=NAME, \
+     threads=NUMBER"
+)]
+pub struct OptionsError(String);
+
+impl Options {
+    /// Applies one word of `-o`. Answers false where the word is not one of ours (then it may be
+    /// the file system's).
+    ///
+    /// # Errors
+    /// Our word with a value that means nothing.
+    pub fn set(&mut self, word: &str) -> Result<bool, OptionsError> {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.access = Access::Other,
+            "allow_root" => self.access = Access::Root,
+            // The kernel checks permissions unless `fakeroot` says otherwise; no read sets a time.
+            "default_permissions" | "noatime" => {}
+            "fakeroot" => self.fakeroot = true,
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "exec" => self.noexec = false,
+            "noexec" => self.noexec = true,
+            "writeback" => self.writeback = true,
+            "nowriteback" => self.writeback = false,
+            "fsname" if !value.is_empty() => self.source = value.to_owned(),
+            "threads" => {
+                let count = usize::from_str(value).ok().filter(|n| (2..=256).contains(n));
+                self.threads = count.ok_or_else(|| OptionsError(word.to_owned()))?;
+            }
+            "fsname" => return Err(OptionsError(word.to_owned())),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn config(&self) -> fuser::Config {
+        use fuser::MountOption as O;
+        let mut config = fuser::Config::default();
+        config.acl = match self.access {
+            Access::Owner => fuser::SessionACL::Owner,
+            Access::Root => fuser::SessionACL::RootAndOwner,
+            Access::Other => fuser::SessionACL::All,
+        };
+        config.n_threads = Some(self.threads.max(2));
+        let options = [
+            Some(O::FSName(self.source.clone())),
+            Some(O::Subtype("iopath".to_owned())),
+            Some(O::NoAtime),
+            Some(if self.read_only { O::RO } else { O::RW }),
+            Some(if self.suid { O::Suid } else { O::NoSuid }),
+            Some(if self.dev { O::Dev } else { O::NoDev }),
+            self.noexec.then_some(O::NoExec),
+            (!self.fakeroot).then_some(O::DefaultPermissions),
+        ];
+        config.mount_options = options.into_iter().flatten().collect();
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_ours_or_left_to_the_file_system() {
+        let mut options = Options::default();
+        for word in ["ro", "allow_other", "default_permissions", "fsname=a", "threads=4"] {
+            assert_eq!(options.set(word), Ok(true), "{word}");
+        }
+        assert!(options.read_only && options.access == Access::Other);
+        assert_eq!((options.source.as_str(), options.threads), ("a", 4));
+        assert_eq!(options.set("data=journal"), Ok(false));
+        assert!(options.set("threads=0").is_err() && options.set("fsname=").is_err());
+    }
+}

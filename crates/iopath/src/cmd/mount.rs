@@ -1,0 +1,150 @@
+//! `mount`: a target in the host's tree of directories, through FUSE.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use fuse::{End, Mount, Signals};
+use vfs::FileSystem;
+
+use crate::app::{App, MountWord};
+use crate::session::{self, Session};
+use crate::storage::{Known, Storage};
+use crate::target::Target;
+use crate::xfs_target;
+
+/// Mount an image in the host's tree of directories (FUSE), without root where fusermount3 is
+#[derive(Args)]
+#[command(after_help = "Examples:
+  iopath mount disk.img /mnt             it serves in the background
+  umount /mnt                            or: fusermount3 -u /mnt
+  iopath mount -f disk.img@2 /mnt        in the foreground; SIGINT and SIGTERM unmount
+  iopath mount -o ro,allow_other disk.img /mnt
+  iopath mount -o fakeroot rootfs.img m  edit an image as if you were its root
+Options of -o beside those of the file system: ro, rw, allow_other, allow_root,
+default_permissions (always, but with fakeroot), fakeroot, suid, dev, noexec, nowriteback,
+fsname=NAME, threads=NUMBER")]
+pub struct Options {
+    /// Image: TARGET
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+    /// Directory to mount on
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// The process in the background: tells on standard output when it serves
+    #[arg(long, hide = true)]
+    background: bool,
+}
+
+/// What the process in the background says when it serves.
+const READY: &[u8] = b"ready\n";
+
+/// Runs `mount`.
+///
+/// # Errors
+/// The target cannot be opened or mounted, the directory not mounted on; later, the image not
+/// written.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let target = Target::parse(&options.target)?;
+    if !options.foreground && !options.background && app.recorder.is_none() {
+        return start();
+    }
+    // Before there is any other thread.
+    let signals = Signals::block();
+    let mut how = fuse::Options { source: target.to_string(), ..fuse::Options::default() };
+    for word in &app.options.mount {
+        if let MountWord::Mount(word) = word {
+            how.set(word)?;
+        }
+    }
+    let storage = Storage::open(app, &target, !how.read_only)?;
+    let (fs, replayed) = mount(app, &storage, !how.read_only)?;
+    let session = Session::on(target.clone(), fs.clone());
+    if let Some(replayed) = replayed {
+        app.out.note(format!("{target}: was not unmounted cleanly: {replayed}"));
+    }
+    let served = serve(app, fs, &options.dir, &how, signals, options.background);
+    let closed = session::close(app, session);
+    let end = served?;
+    closed?;
+    if let End::Torn(signal) = end {
+        app.out
+            .note(format!("{target}: {signal} while programs used it: what they wrote is there"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Mounts a target; answers what was replayed, where something was.
+fn mount(
+    app: &mut App,
+    storage: &Storage,
+    write: bool,
+) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
+    Ok(match storage.must_be_known(app)? {
+        Known::Ext => {
+            let fs = session::mount_ext(app, storage, write)?;
+            let replayed = fs.recovery().map(|report| report.to_string());
+            (fs, replayed)
+        }
+        Known::Xfs => (xfs_target::mount(app, storage, write)?, None),
+    })
+}
+
+fn serve(
+    app: &mut App,
+    fs: Arc<dyn FileSystem>,
+    dir: &Path,
+    how: &fuse::Options,
+    signals: Signals,
+    background: bool,
+) -> Result<End> {
+    let mount = Mount::new(app.cx, fs, dir, how)?;
+    if background {
+        let mut out = std::io::stdout();
+        out.write_all(READY).and_then(|()| out.flush()).context("telling that it serves")?;
+        detach().context("leaving the terminal")?;
+    }
+    Ok(mount.run(app.cx, Some(signals))?)
+}
+
+/// Starts this command again in the background, and waits until it serves.
+fn start() -> Result<ExitCode> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .arg("--background")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting the process that serves")?;
+    let mut said = Vec::new();
+    let pipe = child.stdout.take().ok_or_else(|| anyhow!("no pipe to the process that serves"))?;
+    // It closes its end when it serves.
+    { pipe }.read_to_end(&mut said).context("waiting for the mount")?;
+    if said == READY {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let status = child.wait().context("waiting for the process that serves")?;
+    match status.code() {
+        Some(code @ 1..=255) => Ok(ExitCode::from(code as u8)), // It has said why.
+        _ => bail!("the process that serves ended: {status}"),
+    }
+}
+
+/// Lets go of the terminal, the working directory and the standard streams.
+fn detach() -> Result<()> {
+    // It fails only where we lead a group already, and then there is no need.
+    let _leads_already = rustix::process::setsid();
+    std::env::set_current_dir("/")?;
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}

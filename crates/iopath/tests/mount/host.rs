@@ -1,0 +1,162 @@
+//! Mounts of the built command, as a test holds them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::judge;
+
+/// Anything on a loaded machine that takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The command with these arguments.
+pub fn iopath(args: &[&dyn AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
+    command.args(args.iter().map(|arg| arg.as_ref())).stdin(Stdio::null());
+    command
+}
+
+/// A place for images and mount points, in memory where the host has such.
+pub fn place() -> tempfile::TempDir {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("iopath-mount-");
+    let shm = Path::new("/dev/shm");
+    let dir = if shm.is_dir() { builder.tempdir_in(shm) } else { builder.tempdir() };
+    dir.expect("a temporary directory")
+}
+
+/// Makes an image of `bytes` bytes in `dir` with the outside mkfs of its kind.
+pub fn image(dir: &Path, kind: &str, bytes: u64) -> PathBuf {
+    let image = dir.join(format!("{kind}.img"));
+    judge::mke2fs(&image, bytes, &["-t", kind]);
+    image
+}
+
+/// What the judge of the format says of an image that nobody has mounted.
+#[track_caller]
+pub fn check(image: &Path) {
+    judge::e2fsck(image).unwrap_or_else(|message| panic!("{message}"));
+}
+
+/// Waits until `done` answers true.
+#[track_caller]
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether something is mounted on `dir`, by the kernel's table.
+pub fn is_mounted(dir: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mounts").expect("the kernel has a mount table");
+    let dir = dir.display().to_string();
+    table.lines().any(|line| line.split(' ').nth(1) == Some(&dir))
+}
+
+/// An image mounted by a process in the foreground.
+pub struct Mounted {
+    child: Child,
+    dir: PathBuf,
+    log: PathBuf,
+}
+
+impl Mounted {
+    /// Mounts `image` beside it, with `-o options` besides `allow_other,suid,dev`.
+    #[track_caller]
+    pub fn new(image: &Path, options: &str) -> Mounted {
+        let dir = image.with_extension("mnt");
+        fs::create_dir_all(&dir).expect("a mount point");
+        let log = image.with_extension("log");
+        let stderr = fs::File::create(&log).expect("a log");
+        let options = format!("allow_other,suid,dev{options}");
+        let mut command = iopath(&[&"mount", &"-f", &"-o", &options, &image, &dir]);
+        let mut child = command.stderr(stderr).spawn().expect("the command starts");
+        let start = Instant::now();
+        while !is_mounted(&dir) {
+            if let Some(status) = child.try_wait().expect("the child can be asked") {
+                panic!("mount {}: {status}: {}", image.display(), read(&log));
+            }
+            assert!(start.elapsed() < PATIENCE, "{} is not mounted", image.display());
+            thread::sleep(Duration::from_millis(2));
+        }
+        Mounted { child, dir, log }
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The process that serves.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the process has said.
+    pub fn said(&self) -> String {
+        read(&self.log)
+    }
+
+    /// Unmounts and waits until the process has written everything.
+    #[track_caller]
+    pub fn unmount(mut self) {
+        wait_until("umount", || judge::run("umount", &[&self.dir]).status.success());
+        let status = self.wait();
+        assert!(status.success(), "the mount ended with {status}: {}", self.said());
+    }
+
+    /// Waits for the end of the process.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("the end of the mount", || {
+            status = self.child.try_wait().expect("the child can be asked");
+            status.is_some()
+        });
+        status.expect("it has ended")
+    }
+
+    /// Ends the process with SIGKILL, at once, and takes the dead mount away.
+    pub fn kill(mut self) {
+        self.child.kill().expect("the process can be killed");
+        self.child.wait().expect("it has ended");
+        // Drop takes the mount away.
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+        if is_mounted(&self.dir) {
+            let _gone = judge::run("umount", &[&"-l", &self.dir]);
+        }
+    }
+}
+
+fn read(log: &Path) -> String {
+    fs::read_to_string(log).unwrap_or_default()
+}
+
+/// Runs a shell script in a directory; it must succeed.
+#[track_caller]
+pub fn shell(dir: &Path, script: &str) -> String {
+    let output = shell_output(dir, script);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}\n{}: {text}{error}", output.status);
+    text
+}
+
+/// Runs a shell script in a directory.
+pub fn shell_output(dir: &Path, script: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-ec", script]).current_dir(dir).stdin(Stdio::null()).env("LC_ALL", "C");
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin")).output().expect("sh starts")
+}

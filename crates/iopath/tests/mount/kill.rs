@@ -1,0 +1,180 @@
+//! kill -9 of the process that serves a mount, at any time: what a program was told is synced is
+//! there after recovery, and the judge of the format finds nothing. `IOPATH_KILLS=100` kills more
+//! often.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::host::{Mounted, check, image, place};
+
+/// How often each test kills.
+fn kills(default: u64) -> u64 {
+    match std::env::var("IOPATH_KILLS") {
+        Ok(text) => text.parse().expect("IOPATH_KILLS is a number"),
+        Err(_) => default,
+    }
+}
+
+/// When the `round`th kill comes: spread over what a commit interval and a few syncs take.
+fn moment(round: u64) -> Duration {
+    let spread = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    Duration::from_millis(30 + spread % 400)
+}
+
+/// The content of a file in a version: its length and bytes follow from both numbers.
+fn content(file: u64, version: u64) -> Vec<u8> {
+    let len = 1 + (file * 7919 + version * 104_729) % 20_000;
+    (0..len).map(|i| (i * (2 * version + 1) + file) as u8).collect()
+}
+
+/// Files that are written, synced and renamed over by several threads, their directory synced: each
+/// is found in the version that was last told safe, or a later one, whole.
+#[test]
+fn synced_files_survive_kills() {
+    const THREADS: u64 = 4;
+    const FILES: u64 = 5;
+    let place = place();
+    let image = image(place.path(), "ext4", 128 << 20);
+    let safe: Vec<AtomicU64> = (0..THREADS * FILES).map(|_| AtomicU64::new(0)).collect();
+    for round in 0..kills(5) {
+        let mount = Mounted::new(&image, "");
+        let dir = mount.dir().to_owned();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (dir, safe, stop) = (&dir, &safe, &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        for file in thread * FILES..(thread + 1) * FILES {
+                            let version = safe[file as usize].load(Ordering::Relaxed) + 1;
+                            if replace(dir, file, version).is_err() {
+                                return; // The mount is dead.
+                            }
+                            safe[file as usize].store(version, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            thread::sleep(moment(round));
+            mount.kill();
+            stop.store(true, Ordering::Relaxed);
+        });
+        let mount = Mounted::new(&image, "");
+        for (file, safe) in safe.iter().enumerate() {
+            let told = safe.load(Ordering::Relaxed);
+            let found = fs::read(mount.dir().join(format!("d{}/f{file}", file % 3)));
+            let found = match found {
+                Err(error) if told == 0 && error.raw_os_error() == Some(2) => continue,
+                found => found.unwrap_or_else(|e| panic!("round {round}: file {file}: {e}")),
+            };
+            let version = (told..told + 2).find(|v| *v > 0 && found == content(file as u64, *v));
+            let version = version.unwrap_or_else(|| {
+                panic!("round {round}: file {file}: {} bytes, told {told}", found.len())
+            });
+            safe.store(version, Ordering::Relaxed);
+        }
+        mount.unmount();
+        check(&image);
+    }
+    assert!(safe.iter().all(|safe| safe.load(Ordering::Relaxed) > 0), "nothing was written");
+}
+
+fn replace(dir: &Path, file: u64, version: u64) -> std::io::Result<()> {
+    let dir = dir.join(format!("d{}", file % 3));
+    fs::create_dir_all(&dir)?;
+    let new = dir.join(format!("new{file}"));
+    let mut handle = File::create(&new)?;
+    handle.write_all(&content(file, version))?;
+    handle.sync_all()?;
+    fs::rename(&new, dir.join(format!("f{file}")))?;
+    File::open(&dir)?.sync_all()?;
+    File::open(dir.parent().expect("the mount"))?.sync_all()
+}
+
+/// SQLite with every transaction synced (in rollback mode that takes EXTRA: FULL does not sync the
+/// directory that the journal was removed from): what it has said is committed is there, and the
+/// database is whole.
+fn sqlite(mode: &str, rounds: u64) {
+    let place = place();
+    let image = image(place.path(), "ext4", 128 << 20);
+    let mut committed = 0;
+    for round in 0..rounds {
+        let mount = Mounted::new(&image, "");
+        let base = mount.dir().join("base.db");
+        // Without -bail it goes on after a failed COMMIT and tells of what is in its memory only.
+        let mut child = Command::new("sqlite3")
+            .arg("-bail")
+            .arg(&base)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sqlite3 starts; install it with: apt-get install -y sqlite3");
+        let mut input = child.stdin.take().expect("a pipe");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let feeder = thread::spawn({
+            let mode = mode.to_owned();
+            move || {
+                let begin = format!(
+                    "PRAGMA journal_mode={mode}; PRAGMA synchronous=EXTRA;
+                     CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, v BLOB);
+                     CREATE INDEX IF NOT EXISTS i ON t(v);\n"
+                );
+                let mut alive = input.write_all(begin.as_bytes()).is_ok();
+                let row = "INSERT INTO t(v) VALUES(randomblob(abs(random())%3000));";
+                let say = "SELECT 'at', max(id) FROM t;\n";
+                while alive {
+                    let begin = "BEGIN; DELETE FROM t WHERE id%17=3 AND id>0 AND random()>0;";
+                    let line = format!("{begin}{row}{row}COMMIT;{say}");
+                    alive = input.write_all(line.as_bytes()).is_ok();
+                }
+            }
+        });
+        let reader = thread::spawn(move || {
+            let mut last = 0u64;
+            for line in output.lines().map_while(Result::ok) {
+                if let Some(id) = line.strip_prefix("at|") {
+                    last = id.parse().expect("a number");
+                }
+            }
+            last
+        });
+        thread::sleep(moment(round) + Duration::from_millis(100));
+        mount.kill();
+        let _ended = child.kill();
+        child.wait().expect("sqlite3 has ended");
+        feeder.join().expect("the feeder ends");
+        committed = reader.join().expect("the reader ends").max(committed);
+        let mount = Mounted::new(&image, "");
+        let ask = |question: &str| {
+            let output = Command::new("sqlite3").arg(&base).arg(question).output();
+            let output = output.expect("sqlite3 starts");
+            assert!(output.status.success(), "{mode}, round {round}: {output:?}");
+            String::from_utf8(output.stdout).expect("text").trim().to_owned()
+        };
+        if committed > 0 {
+            assert_eq!(ask("PRAGMA integrity_check;"), "ok", "{mode}, round {round}");
+            let found: u64 = ask("SELECT max(id) FROM t;").parse().expect("a number");
+            assert!(found >= committed, "{mode}, round {round}: {found} of {committed}");
+            committed = found;
+        }
+        mount.unmount();
+        check(&image);
+    }
+    assert!(committed > 0, "{mode}: nothing was committed");
+}
+
+#[test]
+fn sqlite_with_a_write_ahead_log_keeps_what_it_committed() {
+    sqlite("WAL", kills(5));
+}
+
+#[test]
+fn sqlite_with_a_rollback_journal_keeps_what_it_committed() {
+    sqlite("DELETE", kills(5));
+}

@@ -1,0 +1,93 @@
+//! The same system calls on our mount and on the kernel's own mount of the same format: results,
+//! error numbers, and what the trees look like afterwards must be equal. `IOPATH_SEEDS=500` runs
+//! more random sequences; a difference prints the seed and the calls up to it.
+
+mod calls;
+mod matrix;
+mod random;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use testkit::judge::LoopMount;
+
+use crate::host::{Mounted, check, image, place};
+use calls::{Call, User, World};
+
+/// Two worlds side by side.
+struct Pair {
+    ours: World,
+    kernel: World,
+    done: u64,
+    differences: Vec<String>,
+}
+
+impl Pair {
+    /// Runs a call on both; notes a difference with what led to it.
+    fn call(&mut self, user: User, call: &Call, history: &dyn Fn() -> String) {
+        self.done += 1;
+        let (ours, kernel) = (self.ours.run(user, call), self.kernel.run(user, call));
+        if ours != kernel {
+            let before = history();
+            self.differences.push(format!(
+                "{before}{user:?} {call:?}\n    ours:   {ours}\n    kernel: {kernel}"
+            ));
+        }
+    }
+
+    /// Compares the trees.
+    fn compare(&mut self, history: &dyn Fn() -> String) {
+        let (ours, kernel) = (self.ours.snapshot(), self.kernel.snapshot());
+        if ours != kernel {
+            let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+            let (left, right) = (lines(&ours), lines(&kernel));
+            let only = |a: &[String], b: &[String]| -> String {
+                a.iter().filter(|l| !b.contains(l)).map(|l| format!("      {l}\n")).collect()
+            };
+            self.differences.push(format!(
+                "{}the trees differ\n    ours:\n{}    kernel:\n{}",
+                history(),
+                only(&left, &right),
+                only(&right, &left)
+            ));
+        }
+    }
+}
+
+/// Runs `work` on both mounts of fresh images.
+#[track_caller]
+fn side_by_side(kind: &str, work: impl FnOnce(&mut Pair) + Send) {
+    let place = place();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let ours_image = image(place.path(), kind, 320 << 20);
+    let kernel_image = place.path().join("kernel.img");
+    fs::copy(&ours_image, &kernel_image).unwrap();
+    let mount = Mounted::new(&ours_image, "");
+    let kernel = LoopMount::new(&kernel_image, kind, "rw,noatime").unwrap();
+    fs::set_permissions(kernel.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let ours = World::new(mount.dir());
+    let mut pair =
+        Pair { ours, kernel: World::new(&kernel.path()), done: 0, differences: Vec::new() };
+    // The credentials of a thread are changed: it is one of its own.
+    std::thread::scope(|scope| {
+        scope.spawn(|| work(&mut pair)).join().expect("the calls ran");
+    });
+    let (done, differences) = (pair.done, std::mem::take(&mut pair.differences));
+    drop(pair);
+    drop(kernel);
+    mount.unmount();
+    check(&ours_image);
+    let shown = differences.iter().take(12).map(|d| format!("{d}\n")).collect::<String>();
+    assert!(differences.is_empty(), "{} differences in {done} calls\n{shown}", differences.len());
+    assert!(done > 1000, "only {done} calls");
+}
+
+#[test]
+fn every_call_on_every_kind_of_name_answers_as_the_kernels_ext4() {
+    side_by_side("ext4", matrix::run);
+}
+
+#[test]
+fn random_calls_answer_as_the_kernels_ext4() {
+    side_by_side("ext4", random::run);
+}
