@@ -288,8 +288,8 @@ impl Queue {
         self.runtime.now()
     }
 
-    /// One admitted bio within the limits.
-    fn submit_one(self: &Arc<Self>, cx: &mut Cx, bio: Bio) {
+    /// One admitted bio within the limits; without a task that could wait, beyond `nr_requests`.
+    fn submit_one(self: &Arc<Self>, cx: Option<&mut Cx>, bio: Bio) {
         let now = self.now();
         let mut state = self.state.lock_irq();
         state.stats.bios += 1;
@@ -306,7 +306,13 @@ impl Queue {
         };
         let number = state.next_number();
         let request = Request::new(bio, now, number, self.next_id());
-        let (state, now) = self.allocate(cx, state, &request, now);
+        let (state, now) = match cx {
+            Some(cx) => self.allocate(cx, state, &request, now),
+            None => {
+                state.allocate_beyond(request.is_sync() as usize);
+                (state, now)
+            }
+        };
         self.insert_and_run(state, request, now);
     }
 
@@ -412,10 +418,21 @@ impl Queue {
     pub(crate) fn submit_admitted(self: &Arc<Self>, cx: &mut Cx, bio: Bio) {
         if is_too_large(&bio, self.limits) {
             for part in self.split(bio) {
-                self.submit_one(cx, part);
+                self.submit_one(Some(&mut *cx), part);
             }
         } else {
-            self.submit_one(cx, bio);
+            self.submit_one(Some(cx), bio);
+        }
+    }
+
+    /// Submits a bio, which has an owner, where nobody can wait.
+    pub(crate) fn submit_in_event(self: &Arc<Self>, bio: Bio) {
+        match self.admit(bio) {
+            Some(bio) if self.is_too_large(&bio) => {
+                self.split(bio).into_iter().for_each(|part| self.submit_one(None, part));
+            }
+            Some(bio) => self.submit_one(None, bio),
+            None => {}
         }
     }
 

@@ -42,7 +42,7 @@ use crate::page_cache::PageCache;
 use crate::readahead::Streams;
 use crate::writeback::{Backing, WritebackControl};
 pub use journaled::{InMemory, TakenBlocks};
-pub(crate) use writeout::Writes;
+pub(crate) use writeout::{RUN_MAX, Writes};
 
 /// A part of a file and where it is on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -104,6 +104,9 @@ pub struct WritebackControl<'a> {
     pub written: u64,
     /// Where the bios go; shared with other files.
     pub plug: &'a mut WritePlug,
+    /// Longest run that [`Mapping::next_dirty`] looks for, and the end of the last one.
+    pub(crate) run_max: u64,
+    pub(crate) run_end: u64,
 }
 
 impl<'a> WritebackControl<'a> {
@@ -114,7 +117,8 @@ impl<'a> WritebackControl<'a> {
         budget: u64,
         plug: &'a mut WritePlug,
     ) -> WritebackControl<'a> {
-        WritebackControl { range, sync, budget, written: 0, plug }
+        let run_max = crate::mapping::RUN_MAX;
+        WritebackControl { range, sync, budget, written: 0, plug, run_max, run_end: 0 }
     }
 }
 

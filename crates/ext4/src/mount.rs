@@ -45,6 +45,9 @@ pub struct MountOptions {
     pub journal_io: JournalIo,
     /// Who waits for a commit yields his place in the elevator to the journal's task.
     pub journal_yield: bool,
+    /// The commit record follows the log by an edge in the queue, not by a wait of the journal's
+    /// task.
+    pub journal_chain: bool,
     /// Committed metadata goes to its place by the page cache's `dirty_expire` and
     /// `dirty_interval`, by a flusher; else when log space is needed, and at the end.
     pub flush_metadata: bool,
@@ -69,6 +72,7 @@ impl Default for MountOptions {
             barrier: CommitRecord::default(),
             journal_io: JournalIo::default(),
             journal_yield: false,
+            journal_chain: false,
             flush_metadata: false,
             bh_lru: BhLru::default(),
             buffer_limit_bytes: 256 << 20,
@@ -329,6 +333,7 @@ impl Mounting {
             commit_record: self.options.barrier,
             journal_io: self.options.journal_io,
             yield_before_wait: self.options.journal_yield,
+            chain_record: self.options.journal_chain,
             flusher,
             read_only: self.options.read_only,
             discard_log: !fs.geometry.features.incompat.contains(Incompat::RECOVER),

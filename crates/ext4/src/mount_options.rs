@@ -8,8 +8,8 @@ use jbd2::{CommitRecord, JournalIo, JournalMode};
 
 /// What is said where an option is not known.
 const KNOWN: &str = "data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS, \
-     journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, checkpoint=lazy|flusher, \
-     readahead=SIZE, bh_lru=sets|array|1..64";
+     journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1, \
+     checkpoint=lazy|flusher, readahead=SIZE, bh_lru=sets|array|1..64";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub enum MountOption {
     JournalIo(JournalIo),
     /// Whether a waiter yields his place in the elevator to the journal's task.
     JournalYield(bool),
+    /// Whether the commit record follows the log without a wait of the journal's task.
+    JournalChain(bool),
     /// Age at which a transaction commits by itself.
     Commit(Nanos),
     /// Whether committed metadata goes to its place by age.
@@ -43,6 +45,7 @@ impl MountOption {
             MountOption::JournalIo(io) => options.journal_io = io,
             MountOption::JournalYield(yields) => options.journal_yield = yields,
             MountOption::BhLru(lru) => options.bh_lru = lru,
+            MountOption::JournalChain(chains) => options.journal_chain = chains,
             MountOption::Commit(interval) => options.commit_interval = interval,
         }
     }
@@ -72,6 +75,9 @@ impl FromStr for MountOption {
             ("journal_yield", "0") => Ok(MountOption::JournalYield(false)),
             ("journal_yield", "1") => Ok(MountOption::JournalYield(true)),
             ("journal_yield", _) => Err(format!("`{text}`: known are journal_yield=0|1")),
+            ("journal_chain", "0") => Ok(MountOption::JournalChain(false)),
+            ("journal_chain", "1") => Ok(MountOption::JournalChain(true)),
+            ("journal_chain", _) => Err(format!("`{text}`: known are journal_chain=0|1")),
             ("commit", _) => match value.parse::<u32>() {
                 // As for mount(8), 0 is the default.
                 Ok(0) => Ok(MountOption::Commit(MountOptions::default().commit_interval)),
@@ -101,8 +107,8 @@ mod tests {
     #[test]
     fn options_mean_what_mount_says() {
         let mut options = MountOptions::default();
-        let all = "data=journal,barrier=0,commit=30,journal_io=async,journal_yield=1,readahead=1M,\
-                   checkpoint=flusher,bh_lru=16";
+        let all = "data=journal,barrier=0,commit=30,journal_io=async,journal_yield=1,\
+                   journal_chain=1,readahead=1M,checkpoint=flusher,bh_lru=16";
         let all = all.split(',');
         for text in all {
             text.parse::<MountOption>().expect("known").apply(&mut options);
@@ -112,6 +118,7 @@ mod tests {
         assert_eq!(options.barrier, CommitRecord::Plain);
         assert_eq!((options.readahead_bytes, options.flush_metadata), (Some(1 << 20), true));
         assert_eq!((options.journal_io, options.journal_yield), (JournalIo::Async, true));
+        assert!(options.journal_chain);
         for (text, barrier) in [
             ("barrier=drain", CommitRecord::Barrier),
             ("barrier=flush", CommitRecord::FlushFua),
@@ -131,6 +138,7 @@ mod tests {
         for text in wrong.into_iter().chain([
             "journal_io=fast",
             "journal_yield",
+            "journal_chain=2",
             "readahead",
             "readahead=2G",
             "checkpoint=no",

@@ -42,6 +42,7 @@ fn mount_with(cx: &mut Cx, device: Arc<dyn Device>, record: CommitRecord, seed: 
         journal_io: JournalIo::ALL[seed as usize % 5].1,
         flush_metadata: seed.is_multiple_of(3),
         journal_yield: seed.is_multiple_of(2),
+        journal_chain: seed % 3 != 1,
         ..MountOptions::default()
     };
     Ext4::mount(cx, &queue, &pages, options).expect("mounts")

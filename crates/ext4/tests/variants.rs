@@ -22,11 +22,16 @@ struct Variant {
     record: CommitRecord,
     noidle: bool,
     volatile: bool,
+    chain: bool,
 }
 
 impl Variant {
     fn new(kind: &'static str, io: JournalIo, record: CommitRecord) -> Variant {
-        Variant { kind, io, record, noidle: false, volatile: false }
+        Variant { kind, io, record, noidle: false, volatile: false, chain: false }
+    }
+
+    fn chained(self) -> Variant {
+        Variant { chain: true, ..self }
     }
 
     fn noidle(self) -> Variant {
@@ -39,7 +44,8 @@ impl Variant {
 
     fn options(self) -> MountOptions {
         let (barrier, journal_io) = (self.record, self.io);
-        MountOptions { barrier, journal_io, ..MountOptions::default() }
+        let journal_chain = self.chain;
+        MountOptions { barrier, journal_io, journal_chain, ..MountOptions::default() }
     }
 
     fn mount(self, cx: &mut Cx, journal_yield: bool) -> (Arc<Ext4>, Arc<Queue>) {
@@ -219,6 +225,19 @@ fn the_commit_record_is_flushed_drained_or_plain() {
         let variant = Variant::new("ext4", Meta, record);
         let variant = if volatile { variant.volatile() } else { variant };
         sends(variant, &[&data_and_log, rest].concat());
+    }
+}
+
+/// An edge instead of a wait of the journal's task changes nothing of what is sent, and in which
+/// order.
+#[test]
+fn a_chained_record_is_the_same_record() {
+    for kind in ["ext3", "ext4"] {
+        for (record, volatile) in [(FlushFua, true), (Barrier, true), (Plain, false)] {
+            let waited = Variant { volatile, ..Variant::new(kind, Async, record) };
+            let sent = waited.chained().fsync_of_one_file();
+            assert_eq!(sent, waited.fsync_of_one_file(), "{waited:?}");
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::unit::SECTOR_SIZE;
 use base::{Page, Sector};
-use block::{Bio, BioFlags, DeviceError, IoGroup, Op, Plug, Queue, Segment};
+use block::{Bio, BioFlags, DeviceError, EndIo, IoGroup, Op, Plug, Queue, Segment};
 use rt::{Cx, SpinLock};
 
 use crate::error::JournalError;
@@ -178,6 +178,12 @@ impl LogDevice {
             self.queue.submit_plugged(cx, plug, bio);
             done += run;
         }
+    }
+
+    /// The write of one block.
+    pub fn write_of(&self, log: u32, page: Page, flags: BioFlags, end: EndIo) -> Bio {
+        let (block, _) = self.area.map(log);
+        Bio::write(self.sector(block), [page], flags, end)
     }
 
     /// Writes one block and waits. May park.

@@ -164,8 +164,12 @@ impl Task {
         out.blocks(cx, &layout, sequence, frozen);
         let Writer { plug, group, crc, .. } = out;
         plug.finish(cx);
-        group.wait(cx)?;
-        self.write_commit_block(cx, tx, crc)?;
+        if self.chains_record() {
+            self.chain_commit_block(cx, tx, crc, &group)?;
+        } else {
+            group.wait(cx)?;
+            self.write_commit_block(cx, tx, crc)?;
+        }
         if self.log.head < start {
             Counters::add(&self.shared.counters.wraps, 1);
         }
@@ -215,24 +219,58 @@ impl Task {
         tx: &Transaction,
         crc: u32,
     ) -> Result<(), DeviceError> {
-        let options = &self.shared.options;
-        if options.commit_record.is_safe() {
-            self.shared.barrier_sent.store(tx.tid.0, Ordering::Release);
-            if self.log.device.area.is_external() {
-                // The journal's own flush does not reach the data.
-                self.shared.cache.queue().flush(cx)?;
-            }
+        if self.promises_barrier(tx) && self.log.device.area.is_external() {
+            // The journal's own flush does not reach the data.
+            self.shared.cache.queue().flush(cx)?;
         }
+        let page = self.commit_page(cx, crc);
+        let (mut plug, group) = (Plug::new(), IoGroup::new());
+        let flags = self.shared.options.record_flags(&self.log.device.queue);
+        self.log.append(cx, &[page], flags, (&mut plug, &group));
+        plug.finish(cx);
+        group.wait(cx)
+    }
+
+    /// Whether the commit record is handed over behind the log. Not where a flush of another device
+    /// must come between the two.
+    fn chains_record(&self) -> bool {
+        self.shared.options.chain_record && !self.log.device.area.is_external()
+    }
+
+    /// As [`Task::write_commit_block`], behind the bios of `log`: it is sent when all of them have
+    /// succeeded, and fails where one of them does.
+    fn chain_commit_block(
+        &mut self,
+        cx: &mut Cx,
+        tx: &Transaction,
+        crc: u32,
+        log: &IoGroup,
+    ) -> Result<(), DeviceError> {
+        self.promises_barrier(tx);
+        let page = self.commit_page(cx, crc);
+        let group = IoGroup::new();
+        let flags = self.shared.options.record_flags(&self.log.device.queue);
+        let bio = self.log.append_later(page, flags, group.end());
+        log.then(cx, &self.log.device.queue, bio);
+        group.wait(cx)
+    }
+
+    /// Tells those who ask that a flush belongs to this transaction's commit, where it does.
+    fn promises_barrier(&self, tx: &Transaction) -> bool {
+        let safe = self.shared.options.commit_record.is_safe();
+        if safe {
+            self.shared.barrier_sent.store(tx.tid.0, Ordering::Release);
+        }
+        safe
+    }
+
+    fn commit_page(&self, cx: &Cx, crc: u32) -> Page {
         let layout = self.log.layout;
         let transaction_crc = (layout.checksums == Checksums::V1).then_some(crc);
         let commit = CommitBlock { time: cx.realtime(), transaction_crc };
         let mut page = Page::zeroed(layout.block_size as usize);
         commit.emit(&layout, self.log.sequence, page.make_mut());
-        let (mut plug, group) = (Plug::new(), IoGroup::new());
-        let flags = options.record_flags(&self.log.device.queue);
-        self.log.append(cx, &[page], flags, (&mut plug, &group));
-        plug.finish(cx);
-        group.wait(cx)
+        page
     }
 }
 

@@ -46,6 +46,10 @@ pub struct JournalOptions {
     /// Who waits for a commit yields his place in the elevator to the journal's task first (Jeff
     /// Moyer, "jbd2: yield the device queue when waiting for journal commits", 2010-07-02).
     pub yield_before_wait: bool,
+    /// The commit record is handed over together with the log, with an edge between the two
+    /// ([`IoGroup::then`](block::IoGroup::then)): the queue sends it, flush and all, as soon as the
+    /// log has completed, and the journal's task wakes up once for both.
+    pub chain_record: bool,
     /// Blocks go to their places after some time, by a task of their own, as Linux's flusher has
     /// it; `None`: when their log space is needed, and at the end.
     pub flusher: Option<FlusherTimes>,
@@ -74,6 +78,7 @@ impl Default for JournalOptions {
             commit_record: CommitRecord::default(),
             journal_io: JournalIo::default(),
             yield_before_wait: false,
+            chain_record: false,
             flusher: None,
             read_only: false,
             discard_log: false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::Page;
-use block::{BioFlags, DeviceError, IoGroup, Plug, Queue};
+use block::{Bio, BioFlags, DeviceError, EndIo, IoGroup, Plug, Queue};
 use rt::Cx;
 
 use crate::area::LogDevice;
@@ -117,6 +117,14 @@ impl Log {
         }
         self.head = self.advance(self.head, pages.len() as u32);
         self.used += pages.len() as u32;
+    }
+
+    /// The write of one page at the head, which moves. The caller has made sure of the space.
+    pub fn append_later(&mut self, page: Page, flags: BioFlags, end: EndIo) -> Bio {
+        let bio = self.device.write_of(self.head, page, flags, end);
+        self.head = self.advance(self.head, 1);
+        self.used += 1;
+        bio
     }
 
     /// The superblock's block as it shall be on disk now.

@@ -69,6 +69,8 @@ pub struct Relay {
     /// Stream and time of dispatch of each request in flight, by number.
     flights: HashMap<u64, (Sid, Nanos)>,
     waiting: u32,
+    /// Requests that have ended.
+    ended: u64,
     /// Requests in flight: asynchronous, synchronous.
     in_flight: [u32; 2],
     /// Synchronous requests that have passed waiting asynchronous ones.
@@ -101,6 +103,7 @@ impl Default for Relay {
             slots: Vec::new(),
             flights: HashMap::default(),
             waiting: 0,
+            ended: 0,
             in_flight: [0; 2],
             passed: 0,
             async_limit: 1.0,
@@ -297,7 +300,10 @@ impl Elevator for Relay {
         let Some((s, began)) = self.flights.remove(&request.number) else { return };
         let party = self.party(s);
         self.streams[party].window_bytes += request.bytes();
+        self.streams[party].window_ends += 1;
         self.streams[party].guard_bytes += request.bytes();
+        self.ended += 1;
+        self.streams[party].pace.ended(request.bytes(), now, self.ended);
         self.streams[party].party_end = now;
         self.learn_async_limit(s, request, now.since(began));
         let stream = &mut self.streams[s];
@@ -313,7 +319,7 @@ impl Elevator for Relay {
     fn next_timer(&self) -> Option<Nanos> {
         let mixed = self.trials.mode == Mode::Mixed && self.waiting > 0;
         let held = self.waiting_streams().filter(|&s| mixed && self.is_held(s));
-        let held = held.filter_map(|s| self.released_at(s));
+        let held = held.filter_map(|s| self.looks_again_at(s));
         held.chain(self.idle_until).chain(self.async_wakes()).min()
     }
 

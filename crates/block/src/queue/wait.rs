@@ -1,6 +1,6 @@
 //! Bios with a task that waits for them.
 
-use super::Queue;
+use super::{Queue, charge_submit};
 use crate::{Bio, BioFlags, BioResult, DeviceError, EndIo, Op, Segment, Segments};
 use base::{Page, Sector};
 use rt::{Charge, Completion, Cx, SpinLock, WaitQueue};
@@ -138,6 +138,28 @@ struct Ends {
     ended: u64,
     /// The first error since the last wait.
     error: Option<DeviceError>,
+    /// What is sent when nothing is pending.
+    next: Option<(Arc<Queue>, Bio)>,
+}
+
+/// A bio that follows a group, and why it is not to be sent.
+type Next = (Arc<Queue>, Bio, Option<DeviceError>);
+
+impl Ends {
+    fn take_next(&mut self) -> Option<Next> {
+        let (queue, bio) = self.next.take()?;
+        Some((queue, bio, self.error.clone()))
+    }
+}
+
+fn send(next: Option<Next>) {
+    match next {
+        Some((queue, bio, None)) => queue.submit_in_event(bio),
+        Some((_, bio, Some(error))) => {
+            (bio.end)(BioResult { segs: bio.segs, result: Err(error) });
+        }
+        None => {}
+    }
 }
 
 #[derive(Default)]
@@ -172,11 +194,31 @@ impl IoGroup {
                 state.error.get_or_insert(error);
             }
             let last = state.pending == 0;
+            let next = if last { state.take_next() } else { None };
             drop(state);
             if last {
+                send(next);
                 group.waiters.wake_all();
             }
         })
+    }
+
+    /// An edge between requests: `bio` is sent when every bio of the group has ended, in event
+    /// context, so that no task has to wake up in between. Where one of them has failed, `bio` ends
+    /// with that error and is not sent. It may go beyond `nr_requests`. Does not park.
+    ///
+    /// # Panics
+    /// Where another bio follows the group already.
+    pub fn then(&self, cx: &mut Cx, queue: &Arc<Queue>, mut bio: Bio) {
+        queue.own(cx, &mut bio);
+        charge_submit(cx, &bio);
+        cx.settle();
+        let mut state = self.0.state.lock_irq();
+        let before = state.next.replace((queue.clone(), bio));
+        assert!(before.is_none(), "one bio follows a group");
+        let next = if state.pending == 0 { state.take_next() } else { None };
+        drop(state);
+        send(next);
     }
 
     /// Waits until all bios of the group have ended. Parks.

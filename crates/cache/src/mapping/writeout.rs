@@ -22,7 +22,11 @@ use crate::writeback::{Held, WritePlug, WritebackControl};
 /// Bytes of a run that [`Mapping::next_dirty`] answers at the most. A file of many extents takes a
 /// piece of the run at a time, and the rest is looked for again: without a bound, the time to write
 /// a large dirty file would grow with the square of its size.
-const RUN_MAX: u64 = 32 << 20;
+pub(crate) const RUN_MAX: u64 = 32 << 20;
+/// Behind a run of which only a piece was taken, one of so many times the piece is looked for.
+const RUN_PIECES: u64 = 4;
+/// But not less than this.
+const RUN_MIN: u64 = 64 << 10;
 
 /// A write that was taken out of the mapping and is not complete.
 struct Write {
@@ -125,7 +129,10 @@ impl Mapping {
             }
             match self.find_dirty(cx, wb) {
                 Found::Nothing => return Ok(None),
-                Found::Run(range) => return Ok(Some(range)),
+                Found::Run(range) => {
+                    wb.run_end = range.end;
+                    return Ok(Some(range));
+                }
                 Found::Partial(range) => {
                     count(&self.cache().counters.completions, 1);
                     self.make_valid(cx, range)?;
@@ -144,6 +151,7 @@ impl Mapping {
         let limit = self.block_ceil(wb.range.end.min(self.size()));
         let mut from = self.block_floor(wb.range.start) >> shift;
         let mut run: Option<Range<u64>> = None;
+        let most = wb.budget.min(wb.run_max);
         while let Some(index) = guard.index.next_dirty(from, limit.div_ceil(1 << shift)) {
             let start = index << shift;
             if run.as_ref().is_some_and(|run| run.end != start) {
@@ -172,9 +180,9 @@ impl Mapping {
                     Some(_) => return run.map_or(Found::Nothing, Found::Run),
                 }
                 if let Some(run) = &mut run
-                    && run.end - run.start >= wb.budget.min(RUN_MAX)
+                    && run.end - run.start >= most
                 {
-                    run.end = run.start + self.block_ceil(wb.budget.min(RUN_MAX));
+                    run.end = run.start + self.block_ceil(most);
                     return Found::Run(run.clone());
                 }
             }
@@ -226,6 +234,8 @@ impl Mapping {
                 wb.plug.submit(cx);
             }
         }
+        let whole = end >= wb.run_end;
+        wb.run_max = if whole { RUN_MAX } else { (RUN_PIECES * len).clamp(RUN_MIN, RUN_MAX) };
         wb.range.start = wb.range.start.max(end);
         wb.budget = wb.budget.saturating_sub(taken);
         wb.written += taken;

@@ -82,6 +82,15 @@ pub fn label(value: f64) -> String {
     }
 }
 
+/// A place in a picture: tenths are enough.
+fn short(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+/// Place and size.
+pub type Rect = ((f64, f64), (f64, f64));
+
 /// A picture under way.
 pub struct Svg {
     width: f64,
@@ -117,14 +126,39 @@ impl Svg {
         self.push(format_args!("{tip}</rect>"));
     }
 
+    /// A group: what comes until [`Svg::close`] takes its class.
+    pub fn open(&mut self, class: &str) {
+        self.push(format_args!(r#"<g class="{class}">"#));
+    }
+
+    /// Ends the last group.
+    pub fn close(&mut self) {
+        self.body.push_str("</g>");
+    }
+
+    /// Rectangles (place, size) as one shape: a page has thousands of them.
+    pub fn boxes(&mut self, class: &str, boxes: &[Rect], tip: &str) {
+        if boxes.is_empty() {
+            return;
+        }
+        let mut d = String::new();
+        for ((x, y), (w, h)) in boxes {
+            let [x, y, w, h] = [*x, *y, *w, *h].map(short);
+            write!(d, "M{x} {y}h{w}v{h}h-{w}z").expect("writing to a string");
+        }
+        let tip = escape(tip);
+        let tip = if tip.is_empty() { tip } else { format!("<title>{tip}</title>") };
+        self.push(format_args!(r#"<path class="{class}" d="{d}">{tip}</path>"#));
+    }
+
     /// A line through points; `steps` draws them as a staircase.
     pub fn path(&mut self, class: &str, points: &[(f64, f64)], steps: bool) {
         let mut d = String::new();
         for (index, (x, y)) in points.iter().enumerate() {
             match (index, steps) {
-                (0, _) => write!(d, "M{x:.1} {y:.1}"),
-                (_, true) => write!(d, "H{x:.1}V{y:.1}"),
-                (_, false) => write!(d, "L{x:.1} {y:.1}"),
+                (0, _) => write!(d, "M{} {}", short(*x), short(*y)),
+                (_, true) => write!(d, "H{}V{}", short(*x), short(*y)),
+                (_, false) => write!(d, "L{} {}", short(*x), short(*y)),
             }
             .expect("writing to a string");
         }

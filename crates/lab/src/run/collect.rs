@@ -12,7 +12,7 @@ use block::{BioFlags, Op, TraceEvent, TraceKind};
 use super::record::{Detail, IdleCause, Series, Shown};
 
 /// Requests that a time line shows at the most.
-const SHOWN_MAX: usize = 360;
+const SHOWN_MAX: usize = 240;
 /// Span of a time line at the most.
 const SHOWN_SPAN: Nanos = Nanos::from_millis(400);
 /// Step of a series.

@@ -5,7 +5,7 @@
 //! together, since they lose nothing by being mixed; and the asynchronous ones.
 
 use super::Relay;
-use super::stream::Sid;
+use super::stream::{Sid, THINK_SLACK};
 use crate::RequestId;
 use crate::elevator::NoteKind;
 use base::Nanos;
@@ -20,8 +20,6 @@ pub(super) enum Group {
 
 /// The device is never kept idle for longer.
 const IDLE_MAX: Nanos = Nanos::from_millis(8);
-/// A process may be so much later than it usually is.
-const IDLE_SLACK: Nanos = Nanos::from_micros(200);
 
 /// The group that has the device.
 pub(super) struct Turn {
@@ -87,7 +85,7 @@ impl Relay {
                 self.end_turn(NoteKind::SliceGivenUp);
             }
         }
-        let group = self.next_group()?;
+        let group = self.next_group(slice)?;
         self.turn = Some(Turn { group, began: self.now, end: self.now + slice, dispatched: 0 });
         self.note_group(NoteKind::SliceBegin, group, 0);
         self.next_of_group(group)
@@ -112,16 +110,21 @@ impl Relay {
         if stream.gone || !self.works_here(stream.owner) {
             return None;
         }
-        let wait = Nanos(2 * stream.party_think?.0) + IDLE_SLACK;
+        let wait = Nanos(2 * stream.party_think?.0) + THINK_SLACK;
         let until = stream.party_end + wait;
         (wait <= IDLE_MAX && until > self.now).then_some(until)
     }
 
-    /// The group with the most urgent request; of equal ones that which had the least time.
-    fn next_group(&self) -> Option<Group> {
+    /// The group with the most urgent request; of equal ones that which would wait too long if
+    /// another slice came first, then that which had the least time.
+    fn next_group(&self, slice: Nanos) -> Option<Group> {
         let groups = self.waiting_streams().map(|s| {
-            let group = self.group(s);
-            (self.urgency(s), self.vtime(group), group)
+            let (group, stream) = (self.group(s), &self.streams[s]);
+            let arrival = stream.order.oldest().map_or(self.now, |(arrival, _)| arrival);
+            let bound = if stream.sync { self.tunables.max_wait } else { self.tunables.async_wait };
+            let due = slice < bound && arrival + bound <= self.now + slice;
+            let turn = if due { (0, arrival.0) } else { (1, self.vtime(group)) };
+            (self.urgency(s), turn, group)
         });
         groups.min().map(|(_, _, group)| group)
     }

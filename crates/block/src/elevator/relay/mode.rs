@@ -2,7 +2,7 @@
 //!
 //! The worth of a window of time is the sum of the logarithms of what every party got done in it: a
 //! tenth more for one is worth a tenth less for another. So a way of serving that starves somebody
-//! loses, however much the others gain.
+//! loses, however much the others gain. Long waits have their price too.
 
 use super::Relay;
 use super::stream::{Sid, Stream};
@@ -23,7 +23,9 @@ const SHORT: Mode = Mode::Held(40);
 /// Slices for devices where switching is so dear that more waiting pays.
 const LONG: Mode = Mode::Held(120);
 /// Another way must be better by so much.
-const BETTER: f64 = 0.05;
+const BETTER: f64 = 0.04;
+/// Asynchronous requests are a party where so many were done in a window, or wait.
+const FLOOD: usize = 8;
 /// After a win all is settled for so long, after a defeat each time for so many times longer.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(600);
 const BACKOFF: u64 = 3;
@@ -38,6 +40,17 @@ const HELD_WINDOW: Nanos = Nanos::from_millis(160);
 const HOPELESS: f64 = 0.7;
 /// Changes of the parties in less than this do not start a trial at once.
 const CALM: Nanos = Nanos::from_secs(1);
+
+impl Mode {
+    /// What is taken off its worth because all wait longer.
+    fn cost(self) -> f64 {
+        match self {
+            Mode::Mixed => 0.0,
+            SHORT => 0.06,
+            Mode::Held(_) => 0.26,
+        }
+    }
+}
 
 /// What is being tried.
 pub(super) struct Trials {
@@ -79,9 +92,19 @@ impl Relay {
     fn window_parties(&self) -> Vec<Sid> {
         let roots = self.streams.ids().filter(|&s| {
             let stream = &self.streams[s];
+            if !stream.sync {
+                // A commit that nobody waits for is no party whose share could be judged.
+                return stream.window_ends as usize >= FLOOD || stream.order.len() >= FLOOD;
+            }
             stream.window_bytes > 0 || !stream.is_idle() && self.party(s) == s
         });
         roots.collect()
+    }
+
+    /// A party has come or gone in this window: what all got in it says nothing.
+    fn is_unsettled(&self, parties: &[Sid]) -> bool {
+        let began = self.trials.window_began;
+        parties.iter().any(|&s| self.streams[s].gone || self.streams[s].born > began)
     }
 
     /// Whether holding might serve the parties better: one that works in sequence gets little of
@@ -90,7 +113,10 @@ impl Relay {
         let kinds = [false, true].map(|sync| parties.iter().any(|&s| self.streams[s].sync == sync));
         let suffers = parties.iter().any(|&s| {
             let stream = &self.streams[s];
-            let alone = stream.alone_rate().filter(|_| stream.sync && stream.is_sequential());
+            // The guard learns the pace first.
+            let known = stream.pace.rate().is_some() || stream.probed.is_some();
+            let counts = known && stream.sync && stream.is_sequential();
+            let alone = stream.alone_rate().filter(|_| counts);
             let share = rate(stream, span) * parties.len() as f64;
             alone.is_some_and(|alone| share < SUFFERS * alone as f64)
         });
@@ -111,12 +137,15 @@ impl Relay {
             return;
         }
         let parties = self.window_parties();
+        if self.is_unsettled(&parties) {
+            let home = self.trials.home;
+            self.enter(home);
+            self.clear_window();
+            return;
+        }
         let worth = parties.iter().map(|&s| rate(&self.streams[s], span).ln()).sum::<f64>();
         let may_gain = self.may_gain(&parties, span);
-        for stream in self.streams.iter_mut() {
-            stream.window_bytes = 0;
-        }
-        self.trials.window_began = self.now;
+        self.clear_window();
         let trial = parties.len() == self.trials.parties;
         if !trial {
             self.begin_anew(parties.len());
@@ -154,8 +183,9 @@ impl Relay {
 
     fn judge(&mut self, worth: f64, parties: &[Sid]) {
         let tried = self.trials.mode;
+        let dearer = tried.cost() - self.trials.home.cost();
         let won = match &self.trials.worth {
-            Some((before, same)) if same == parties => worth > before + BETTER,
+            Some((before, same)) if same == parties => worth > before + BETTER + dearer,
             _ => false,
         };
         self.trials.tried = tried;
@@ -203,10 +233,14 @@ impl Relay {
         if self.trials.mode != mode {
             self.end_turn(NoteKind::SliceGivenUp);
             self.trials.mode = mode;
-            self.trials.window_began = self.now;
-            for stream in self.streams.iter_mut() {
-                stream.window_bytes = 0;
-            }
+            self.clear_window();
+        }
+    }
+
+    fn clear_window(&mut self) {
+        self.trials.window_began = self.now;
+        for stream in self.streams.iter_mut() {
+            (stream.window_bytes, stream.window_ends) = (0, 0);
         }
     }
 }

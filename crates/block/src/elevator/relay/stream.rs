@@ -21,6 +21,8 @@ pub(super) struct Slot {
 const GAP_SECTORS: u64 = 256;
 /// Of the last 16 requests, so many must go on in sequence.
 const SEQUENTIAL: u32 = 10;
+/// A process may think so much longer than it usually does.
+pub(super) const THINK_SLACK: Nanos = Nanos::from_micros(200);
 /// The best service time is that of the last one or two times so long.
 const BEST_OF: Nanos = Nanos::from_secs(20);
 
@@ -46,6 +48,70 @@ impl RecentMin {
     }
 }
 
+/// What a party gets while nobody is in its way: the best pace of some requests in a row, from the
+/// end of one to the end of the next, so that the pauses of its process count. Between them no
+/// request of others has ended. After a pause the first ones are left out (the device may have read
+/// ahead of them), and after a request of others some (the device may still work for it).
+#[derive(Default)]
+pub(super) struct Pace {
+    /// Requests to be left out.
+    skip: u32,
+    /// Requests of the current row, their bytes, and when it began.
+    count: u32,
+    bytes: u64,
+    began: Nanos,
+    last: Nanos,
+    /// Requests of all that had ended at the last end.
+    last_ended: u64,
+    /// Mean time between two ends (weight 1/8).
+    mean: Nanos,
+    /// ns per KiB.
+    best: RecentMin,
+}
+
+/// Requests in a row, and those that are left out before: after a pause, after others.
+const ROW: u32 = 6;
+const AFTER_PAUSE: u32 = 12;
+const AFTER_OTHERS: u32 = 2;
+/// So many times the mean is a pause.
+const PAUSE: u64 = 4;
+
+impl Pace {
+    /// A request has ended, the `ended`-th of all.
+    pub fn ended(&mut self, bytes: u64, now: Nanos, ended: u64) {
+        let others = ended != self.last_ended + 1;
+        self.last_ended = ended;
+        let span = now.since(self.last);
+        self.last = now;
+        let paused = span.0 > PAUSE * self.mean.0;
+        self.mean = Nanos((7 * self.mean.0 + span.0) / 8);
+        if paused {
+            self.skip = AFTER_PAUSE;
+        } else if others {
+            self.skip = self.skip.max(AFTER_OTHERS);
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            (self.count, self.bytes, self.began) = (0, 0, now);
+            return;
+        }
+        self.count += 1;
+        self.bytes += bytes;
+        if self.count == ROW {
+            self.best.add(now.since(self.began).0 * 1024 / self.bytes.max(512), now);
+            (self.count, self.bytes, self.began) = (0, 0, now);
+        }
+    }
+
+    /// Bytes per second.
+    pub fn rate(&self) -> Option<u64> {
+        self.best.get().map(|ns| 1_024_000_000_000 / ns.max(1))
+    }
+}
+
+/// Requests in a row without others that show a stream's pace.
+pub(super) const PROBE: u32 = AFTER_OTHERS + ROW + 3;
+
 /// The synchronous requests of one I/O context, or the asynchronous ones of a class.
 pub(super) struct Stream {
     /// The context; 0 for asynchronous requests.
@@ -70,10 +136,16 @@ pub(super) struct Stream {
     pub size: u64,
     /// Smallest recent time in the device, ns per KiB.
     pub best: RecentMin,
+    /// That of the party of which this is the root.
+    pub pace: Pace,
+    /// When others were last held back to learn it.
+    pub probed: Option<Nanos>,
     /// Requests that have completed.
     pub completed: u64,
     /// Bytes completed in the current window, of it and of those that it waits for.
     pub window_bytes: u64,
+    /// Requests completed in it.
+    pub window_ends: u32,
     /// Bytes in the window of the share guard.
     pub guard_bytes: u64,
     /// Time that it has had the device for itself, divided by its weight.
@@ -81,6 +153,7 @@ pub(super) struct Stream {
     /// It waits until that stream has completed so many requests.
     pub held: Option<(Sid, u64)>,
     pub gone: bool,
+    pub born: Nanos,
 }
 
 impl Stream {
@@ -100,12 +173,16 @@ impl Stream {
             party_end: now,
             size: 0,
             best: RecentMin::default(),
+            pace: Pace::default(),
+            probed: None,
             completed: 0,
             window_bytes: 0,
+            window_ends: 0,
             guard_bytes: 0,
             vtime: 0,
             held: None,
             gone: false,
+            born: now,
         }
     }
 
@@ -162,8 +239,17 @@ impl Stream {
         self.best.add(took.0 * 1024 / request.bytes().max(512), now);
     }
 
-    /// Bytes per second that it would get alone: its best recent service time and its think time.
+    /// Until when it may be that its process thinks: then it goes on soon.
+    pub fn goes_on_until(&self) -> Nanos {
+        self.last_end_time + Nanos(2 * self.think.0) + THINK_SLACK
+    }
+
+    /// Bytes per second that it would get alone: what it got in its best row, else its best service
+    /// time and its think time.
     pub fn alone_rate(&self) -> Option<u64> {
+        if let Some(rate) = self.pace.rate() {
+            return Some(rate);
+        }
         let best = self.best.get()?;
         let ns = best * self.size / 1024 + self.think.0;
         (self.size > 0).then(|| (self.size as u128 * 1_000_000_000 / ns.max(1) as u128) as u64)

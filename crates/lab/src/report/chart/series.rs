@@ -6,6 +6,9 @@ use crate::run::{Detail, IdleCause, RunRecord};
 
 const PLOT: (f64, f64, f64, f64) = (70.0, 30.0, WIDTH - 250.0, 230.0);
 
+/// Points of a series at the most.
+const POINTS: usize = 300;
+
 fn legend(svg: &mut Svg, index: usize, name: &str) {
     let (_, top, right, _) = PLOT;
     let at = (right + 24.0, top + 10.0 + index as f64 * 22.0);
@@ -35,7 +38,7 @@ fn panel(detail: &Detail, unit: &str) -> String {
     for (index, one) in series.iter().enumerate() {
         let step = one.step_ns as f64 / 1e9;
         // More points than pixels say nothing more: neighbours are joined.
-        let join = one.values.len().div_ceil(600).max(1);
+        let join = one.values.len().div_ceil(POINTS).max(1);
         let mean = |chunk: &[f64]| chunk.iter().sum::<f64>() / chunk.len() as f64;
         let points: Vec<(f64, f64)> = one
             .values

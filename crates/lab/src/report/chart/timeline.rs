@@ -37,8 +37,10 @@ pub fn timeline(detail: &Detail) -> Option<String> {
         let y = top + *lane as f64 * LANE + 27.0;
         svg.rect("idling", (start, y), ((end - start).max(0.5), 5.0), &span);
     }
-    for shown in &detail.timeline {
-        lane(&mut svg, shown, &lanes, top, &clip);
+    for (ioc, index) in &lanes {
+        svg.open(&colour(*index));
+        lane(&mut svg, detail, *ioc, top + *index as f64 * LANE + 4.0, &clip);
+        svg.close();
     }
     sectors(&mut svg, detail, &lanes, (&x, middle, bottom));
     svg.text(
@@ -51,32 +53,33 @@ pub fn timeline(detail: &Detail) -> Option<String> {
     Some(svg.finish())
 }
 
-fn lane(
-    svg: &mut Svg,
-    shown: &Shown,
-    lanes: &BTreeMap<u64, usize>,
-    top: f64,
-    clip: &dyn Fn(u64, u64) -> (f64, f64),
-) {
-    let Some(lane) = lanes.get(&shown.ioc) else { return };
-    let y = top + *lane as f64 * LANE + 4.0;
-    let class = colour(*lane);
-    let (queued, dispatched) = clip(shown.queued, shown.dispatched);
-    if dispatched - queued > 0.3 {
-        svg.rect(&format!("wait {class}"), (queued, y + 5.0), (dispatched - queued, 12.0), "");
+/// The requests of one task.
+fn lane(svg: &mut Svg, detail: &Detail, ioc: u64, y: f64, clip: &dyn Fn(u64, u64) -> (f64, f64)) {
+    let own = || detail.timeline.iter().filter(|shown| shown.ioc == ioc);
+    let waits = own().filter_map(|shown| {
+        let (queued, dispatched) = clip(shown.queued, shown.dispatched);
+        let span = dispatched - queued;
+        (span > 0.3).then_some(((queued, y + 5.0), (span, 12.0)))
+    });
+    svg.boxes("wait", &waits.collect::<Vec<_>>(), "");
+    for shown in own() {
+        let (start, end) = clip(shown.dispatched, shown.completed);
+        let shape = if shown.sync { "device" } else { "device async" };
+        svg.boxes(shape, &[((start, y), ((end - start).max(0.8), 22.0))], &tip(shown));
     }
-    let (start, end) = clip(shown.dispatched, shown.completed);
+}
+
+fn tip(shown: &Shown) -> String {
     let word = if shown.write { "write" } else { "read" };
-    let sync = if shown.sync { "synchronous" } else { "asynchronous" };
-    let tip = format!(
-        "{sync} {word} of {} KiB at sector {}: waited {:.3} ms, took {:.3} ms",
+    let sync = if shown.sync { "sync" } else { "async" };
+    let ms = |from: u64, until: u64| (until - from) as f64 / 1e6;
+    format!(
+        "{sync} {word}, {} KiB at sector {}: waited {:.2} ms, took {:.2} ms",
         shown.count / 2,
         shown.sector,
-        (shown.dispatched - shown.queued) as f64 / 1e6,
-        (shown.completed - shown.dispatched) as f64 / 1e6
-    );
-    let shape = if shown.sync { "device" } else { "device async" };
-    svg.rect(&format!("{shape} {class}"), (start, y), ((end - start).max(0.8), 22.0), &tip);
+        ms(shown.queued, shown.dispatched),
+        ms(shown.dispatched, shown.completed)
+    )
 }
 
 fn sectors(
@@ -90,10 +93,11 @@ fn sectors(
     let (low, high) = (places().fold(f64::MAX, f64::min), places().fold(0.0, f64::max));
     let y = Scale::linear(low.min(high), high.max(low + 0.001), bottom, middle + 14.0);
     svg.axes((LEFT, middle + 14.0, RIGHT, bottom), (x, &y), ("ms since the start", "GiB"));
-    for shown in &detail.timeline {
-        let Some(lane) = lanes.get(&shown.ioc) else { continue };
-        let at = (x.at(shown.dispatched as f64 / 1e6) - 1.5, y.at(gib(shown.sector)) - 1.5);
-        let size = if shown.write { (3.0, 3.0) } else { (5.0, 2.0) };
-        svg.rect(&format!("device {}", colour(*lane)), at, size, "");
+    for (ioc, lane) in lanes {
+        let own = detail.timeline.iter().filter(|shown| shown.ioc == *ioc).map(|shown| {
+            let at = (x.at(shown.dispatched as f64 / 1e6) - 1.5, y.at(gib(shown.sector)) - 1.5);
+            (at, if shown.write { (3.0, 3.0) } else { (5.0, 2.0) })
+        });
+        svg.boxes(&format!("device {}", colour(*lane)), &own.collect::<Vec<_>>(), "");
     }
 }
