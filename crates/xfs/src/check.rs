@@ -67,6 +67,8 @@ struct Known {
     /// The directory above, as a directory's own `..` says.
     parent: Option<Ino>,
     next_unlinked: u32,
+    /// May share blocks, it says.
+    reflink: bool,
     /// Met on an unlinked list.
     unlinked: bool,
 }

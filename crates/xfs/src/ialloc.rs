@@ -9,6 +9,8 @@
 mod agi;
 mod chunk;
 #[cfg(test)]
+mod sparse_tests;
+#[cfg(test)]
 mod tests;
 mod unlinked;
 

@@ -93,6 +93,16 @@ fn group_defects() -> Vec<Defect> {
             db(&["agi 0", "addr free_root", "write -d recs[1].freecount 2"]),
             Rule::FreeInodeBtree,
         ),
+        (
+            "reference count",
+            db(&["agf 0", "addr refcntroot", "write -d recs[1].refcount 5"]),
+            Rule::ReferenceCount,
+        ),
+        (
+            "no reference",
+            db(&["agf 0", "addr refcntroot", "write -d recs[1].refcount 1"]),
+            Rule::ReferenceCount,
+        ),
         ("icount", db(&["sb 0", "write -d icount 7"]), Rule::SuperCount),
         ("fdblocks", db(&["sb 0", "write -d fdblocks 7"]), Rule::SuperCount),
     ]
@@ -103,6 +113,7 @@ fn inode_defects(ino: &dyn Fn(&str) -> u64) -> Vec<Defect> {
         |name: &str, write: &str| vec![format!("inode {}", ino(name)), format!("write -d {write}")];
     vec![
         ("links", of("hard-1", "core.nlinkv2 9"), Rule::LinkCount),
+        ("shared unmarked", of("shared", "v3.reflink 0"), Rule::ReferenceCount),
         ("mode", of("file-511", "core.mode 0"), Rule::InodeUse),
         ("blocks", of("file-4096", "core.nblocks 3"), Rule::InodeBlocks),
         ("extents", of("file-4096", "core.nextents 0"), Rule::InodeBlocks),

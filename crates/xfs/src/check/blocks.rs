@@ -1,6 +1,10 @@
 //! Who owns each block: free space, double use, lost blocks; reverse mappings and reference counts
 //! against what the owners say.
 
+use std::collections::BTreeSet;
+
+use base::Ino;
+
 use super::{Checker, Rule};
 use crate::format::At;
 use crate::format::record::{
@@ -80,6 +84,7 @@ impl Checker<'_> {
             let claims = std::mem::take(&mut self.claims[index]);
             let free = self.groups[index].free.take();
             let shared = self.sweep(ag, &claims, free.as_deref());
+            self.marks(&claims, &shared);
             self.compare_refcounts(ag, shared);
             self.compare_rmaps(ag, claims);
         }
@@ -145,8 +150,39 @@ impl Checker<'_> {
         }
     }
 
+    /// Whoever shares blocks must be marked for that, or he would overwrite them.
+    fn marks(&mut self, claims: &[Rmap], shared: &[Refcount]) {
+        let mut told = BTreeSet::new();
+        for claim in claims.iter().filter(|claim| is_data(claim)) {
+            let at = shared.partition_point(|run| run.start + run.len <= claim.start);
+            let shares = shared.get(at).is_some_and(|run| run.start < claim.start + claim.len);
+            let unmarked = || self.inodes.get(&claim.owner).is_some_and(|known| !known.reflink);
+            if shares && unmarked() && told.insert(claim.owner) {
+                let text = "shares blocks and is not marked for that";
+                self.findings.add(Rule::ReferenceCount, At::Inode(Ino(claim.owner)), text);
+            }
+        }
+    }
+
+    /// Each record is possible by itself, and ends before the next one begins.
+    fn refcount_records(&mut self, ag: u32, found: &[Refcount]) {
+        let length = self.reader.geometry.ag_length(ag);
+        let mut end = (false, 0);
+        for record in found {
+            let behind = record.start.checked_add(record.len);
+            let inside = record.len > 0 && behind.is_some_and(|behind| behind <= length);
+            let refs = if record.cow { record.refs == 1 } else { record.refs >= 2 };
+            if !inside || !refs || (record.cow == end.0 && record.start < end.1) {
+                let text = format!("{record:?} is not possible");
+                self.findings.add(Rule::ReferenceCount, At::AgBlock(ag, record.start), text);
+            }
+            end = (record.cow, behind.unwrap_or(u32::MAX));
+        }
+    }
+
     fn compare_refcounts(&mut self, ag: u32, expected: Vec<Refcount>) {
         let Some(found) = self.groups[ag as usize].refcounts.take() else { return };
+        self.refcount_records(ag, &found);
         if self.owners_unknown {
             return;
         }

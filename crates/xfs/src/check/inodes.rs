@@ -6,7 +6,7 @@ use block::DeviceError;
 use super::{Checker, Known, Rule};
 use crate::bmap::{Fork, Which, runs};
 use crate::format::extent::Extent;
-use crate::format::inode::{Flags, ForkFormat, InodeCore};
+use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
 use crate::format::{At, Kind, remote};
 use crate::inode::Forks;
@@ -82,6 +82,7 @@ impl Checker<'_> {
             named: false,
             parent: None,
             next_unlinked: core.next_unlinked,
+            reflink: core.flags2.contains(Flags2::REFLINK),
             unlinked: false,
         };
         self.inodes.insert(ino.0, known);

@@ -23,7 +23,7 @@ fn transaction(cx: &mut Cx, inodes: &Inodes) -> Trans {
 }
 
 /// The chunks of a group in one of its trees.
-fn chunks(cx: &mut Cx, inodes: &Inodes, ag: u32, kind: Kind) -> Vec<InodeChunk> {
+pub(super) fn chunks(cx: &mut Cx, inodes: &Inodes, ag: u32, kind: Kind) -> Vec<InodeChunk> {
     let mut trans = transaction(cx, inodes);
     let agi = inodes.lock(cx, &mut trans, ag).expect("the AGI");
     let mut store = inodes.tree(&agi, kind);
