@@ -1,0 +1,79 @@
+//! `iopath quota` on an image, with e2fsck as judge, and the metadata workloads beside it.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn iopath(directory: &Path, line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_iopath"))
+        .args(line.split_whitespace())
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .output()
+        .expect("iopath starts")
+}
+
+#[track_caller]
+fn ok(directory: &Path, line: &str) -> String {
+    let output = iopath(directory, line);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "iopath {line}: {error}");
+    String::from_utf8(output.stdout).expect("the output is text")
+}
+
+#[track_caller]
+fn refused(directory: &Path, line: &str, code: i32, part: &str) {
+    let output = iopath(directory, line);
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert_eq!(output.status.code(), Some(code), "iopath {line}: {text}");
+    assert!(text.contains(part), "iopath {line}: `{part}` is not in\n{text}");
+}
+
+/// Goal: limits, grace periods and projects are set and shown, usage follows the files, and the
+/// outside checker agrees; a wrong account is told with the status of a check.
+#[test]
+fn quota_is_set_shown_and_checked() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    ok(place, "mkfs -q -t ext4 -O quota,project --size 64M disk.img");
+    ok(place, "mkdir disk.img:/p");
+    ok(place, "quota project --inherit disk.img:/p 77");
+    assert_eq!(ok(place, "quota project disk.img:/p"), "77 inherited\n");
+    std::fs::write(place.join("file"), vec![1u8; 50_000]).expect("a file");
+    ok(place, "cp file disk.img:/p/file");
+    ok(place, "chown 1000:1000 disk.img:/p/file");
+    ok(place, "quota set --kind user --id 1000 --block-hard 100 --inode-soft 5 disk.img");
+    ok(place, "quota set --kind user --id 1000 --block-soft 40 disk.img");
+    ok(place, "quota grace --kind user --block 3600 disk.img");
+    let report = ok(place, "quota report --kind user disk.img");
+    let line = report.lines().find(|line| line.starts_with("#1000")).expect("a line");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[1], "+-", "{report}");
+    assert_eq!(words[3..5], ["40", "100"], "{report}");
+    let project = ok(place, "quota report --kind project --json disk.img");
+    let line = project.lines().find(|line| line.contains("\"id\":77")).expect("a line");
+    assert!(line.contains("\"inodes\":2"), "{line}");
+    assert_eq!(ok(place, "quota check disk.img"), "");
+    testkit::judge::e2fsck(&place.join("disk.img")).unwrap_or_else(|message| panic!("{message}"));
+    testkit::judge::debugfs(&place.join("disk.img"), true, "sif /p/file uid 3\n");
+    refused(place, "quota check disk.img", 4, "quota-usage");
+    ok(place, "mkfs -q -t ext4 --size 64M plain.img");
+    refused(place, "quota report plain.img", 1, "no quota is counted");
+}
+
+/// Goal: the front ends of the metadata workloads reach an image and a machine.
+#[test]
+fn mdtest_and_mds_survey_run_from_the_command() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    ok(place, "mkfs -q -t ext4 -O quota --size 64M disk.img");
+    let text = ok(place, "bench mdtest --tasks 2 -n 30 -d disk.img:/md");
+    assert!(text.contains("   File removal "), "{text}");
+    let line = "bench --target disk.img mds-survey thrlo=2 thrhi=2 dir_count=1 file_count=60";
+    let text = ok(place, line);
+    assert!(text.contains("mdt 1 file      60 dir    1 thr    2 create "), "{text}");
+    refused(place, "bench mds-survey thrlo=1", 1, "on our path");
+    refused(place, "bench mdtest -c -d x", 1, "option -c is not supported");
+    ok(place, "check disk.img");
+    testkit::judge::e2fsck(&place.join("disk.img")).unwrap_or_else(|message| panic!("{message}"));
+}
