@@ -17,6 +17,7 @@ mod claim;
 mod fault;
 mod file;
 mod memory;
+pub mod nbd;
 mod open;
 mod partition;
 mod record;

@@ -83,6 +83,9 @@ pub enum OpenError {
         /// What it is.
         kind: &'static str,
     },
+    /// A network block device that cannot be used.
+    #[error(transparent)]
+    Nbd(#[from] crate::nbd::NbdError),
     /// Too short for one sector.
     #[error("{}: {bytes} bytes are less than one block of {block}", path.display())]
     Size {
@@ -101,12 +104,21 @@ impl OpenError {
     }
 }
 
+/// The address, where the path is that of a network block device.
+fn nbd_url(path: &Path) -> Option<&str> {
+    path.to_str().filter(|path| path.starts_with("nbd://") || path.starts_with("nbd+unix://"))
+}
+
 /// Opens an image file or a block device, and locks it against every other opener until the last
-/// reference is dropped.
+/// reference is dropped. An address (`nbd://..`, `nbd+unix://..`) opens a network block device,
+/// which is as exclusive as its server makes it.
 ///
 /// # Errors
 /// Where the host refuses, somebody else uses it (the error says who), or it is no storage.
 pub fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, OpenError> {
+    if let Some(url) = nbd_url(path) {
+        return Ok(crate::nbd::connect(url, options.write)?);
+    }
     let meta = std::fs::metadata(path).map_err(|e| OpenError::host(path, "stat", e))?;
     let kind = meta.file_type();
     let other = match () {
@@ -183,6 +195,9 @@ pub fn create_with(
     bytes: u64,
     options: OpenOptions,
 ) -> Result<Arc<dyn Device>, OpenError> {
+    if nbd_url(path).is_some() {
+        return open(path, OpenOptions { write: true, ..options });
+    }
     let meta = std::fs::metadata(path);
     if let Ok(meta) = &meta {
         if !meta.is_file() {

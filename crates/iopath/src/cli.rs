@@ -66,6 +66,7 @@ commands! {
     Df => df,
     Quota => quota,
     Mount => mount,
+    Serve => serve,
     Mkfs => mkfs,
     Check => check,
     Replay => replay,

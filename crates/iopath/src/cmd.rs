@@ -23,6 +23,8 @@ pub mod mv;
 pub mod quota;
 pub mod replay;
 pub mod rm;
+pub mod serve;
+pub mod serve_nbd;
 pub mod stat;
 pub mod touch;
 pub mod trace;

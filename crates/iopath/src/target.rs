@@ -49,7 +49,8 @@ impl Target {
                 arg.display()
             );
         }
-        if let Some(at) = find(bytes, b"://") {
+        let nbd = bytes.starts_with(b"nbd://") || bytes.starts_with(b"nbd+unix://");
+        if let (Some(at), false) = (find(bytes, b"://"), nbd) {
             let scheme = String::from_utf8_lossy(&bytes[..at]);
             bail!(
                 "{}: targets of the kind `{scheme}://` are not supported; \
@@ -185,7 +186,7 @@ fn split(arg: &OsStr) -> Option<(&OsStr, Vec<u8>)> {
 }
 
 fn is_scheme(word: &[u8]) -> bool {
-    [b"nbd" as &[u8], b"nfs", b"sim"].contains(&word)
+    [b"nbd" as &[u8], b"nbd+unix", b"nfs", b"sim"].contains(&word)
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
@@ -217,8 +218,10 @@ mod tests {
         }
         assert!(Target::parse("".as_ref()).is_err());
         assert!(Target::parse("@1".as_ref()).is_err());
-        let error = Target::parse("nbd://host/x".as_ref()).unwrap_err().to_string();
-        assert!(error.contains("nbd://"), "{error}");
+        let error = Target::parse("ftp://host/x".as_ref()).unwrap_err().to_string();
+        assert!(error.contains("ftp://"), "{error}");
+        let nbd = Target::parse("nbd://host/x@1".as_ref()).unwrap();
+        assert_eq!(nbd, target("nbd://host/x", Some(1)));
     }
 
     #[test]
@@ -239,7 +242,8 @@ mod tests {
         }
         let tar = Side::parse("a.tgz".as_ref(), true).unwrap();
         assert_eq!(tar, Side::Archive(Some("a.tgz".into())));
-        assert!(Side::parse("nbd://host/x:/etc".as_ref(), false).is_err());
+        let nbd = Side::parse("nbd://host/x:/etc".as_ref(), false).unwrap();
+        assert_eq!(nbd, image("nbd://host/x", None, "/etc"));
     }
 
     #[test]

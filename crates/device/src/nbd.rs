@@ -1,0 +1,21 @@
+//! Network block devices: the protocol without I/O ([`wire`], [`Handshake`] of a server), a client
+//! that is a [`block::Device`] ([`connect`]), and a server for any queue ([`serve`]).
+//!
+//! Fixed newstyle with `LIST`, `INFO`, `GO`, `EXPORT_NAME`, structured replies and
+//! `base:allocation`; `FLUSH`, `FUA`, `TRIM`, `WRITE_ZEROES`, several connections of one client. No
+//! TLS, no extended headers.
+//!
+//! Source: "The NBD protocol", doc/proto.md of the project NetworkBlockDevice/nbd.
+
+mod client;
+mod handshake;
+mod map;
+mod server;
+mod stream;
+pub mod wire;
+
+pub use client::{NbdError, connect};
+pub use handshake::{Export, Handshake, Settled};
+pub use map::{Allocation, FileMap};
+pub use server::{Served, serve};
+pub use stream::{Address, Listener, Stream};

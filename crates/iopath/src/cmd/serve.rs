@@ -1,0 +1,34 @@
+//! `serve`: a target for others.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use super::serve_nbd;
+use crate::app::App;
+
+/// Serve a target to others
+#[derive(Args)]
+#[command(after_help = "Examples:
+  iopath serve nbd disk.img
+  iopath serve nbd --write --listen /tmp/disk.sock disk.img@2")]
+pub struct Options {
+    #[command(subcommand)]
+    how: How,
+}
+
+#[derive(Subcommand)]
+enum How {
+    Nbd(serve_nbd::Options),
+}
+
+/// Runs `serve`.
+///
+/// # Errors
+/// Those of what is served.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    match &options.how {
+        How::Nbd(options) => serve_nbd::run(app, options),
+    }
+}

@@ -1,0 +1,69 @@
+//! `serve nbd`: a target as a network block device.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use device::nbd::{FileMap, Listener, Served, serve};
+use fuse::Signals;
+use serde_json::json;
+
+use crate::app::{App, at};
+use crate::storage::Storage;
+use crate::target::Target;
+
+/// Serve a device as a network block device (NBD)
+#[derive(Args)]
+#[command(after_help = "Examples:
+  iopath serve nbd disk.img
+  nbdinfo nbd://127.0.0.1:10809/
+  iopath serve nbd --write --listen /tmp/disk.sock disk.img
+  iopath ls 'nbd+unix:///?socket=/tmp/disk.sock:/'")]
+pub struct Options {
+    /// Image or device: TARGET
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+    /// Address and port to listen at (port 0 is any free one), or the path of a socket
+    #[arg(long, value_name = "PLACE", default_value = "127.0.0.1:10809")]
+    listen: String,
+    /// Name of the export; the empty name leads to it too
+    #[arg(long, value_name = "NAME", default_value = "")]
+    name: String,
+    /// Allow changes
+    #[arg(long)]
+    write: bool,
+}
+
+/// Runs `serve nbd` until SIGINT or SIGTERM; then everything is flushed.
+///
+/// # Errors
+/// The target cannot be opened, the place not listened at; the last flush failed.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let target = Target::parse(&options.target)?;
+    // Before there is any other thread.
+    let signals = Signals::block();
+    let storage = Storage::open(app, &target, options.write)?;
+    let mut served = Served::new(storage.queue.clone(), &options.name, options.write);
+    if target.partition.is_none() && target.path.is_file() {
+        served.allocation = Some(Box::new(FileMap::new(&target.path, 0)?));
+    }
+    let listener = Listener::bind(&options.listen).with_context(|| options.listen.clone())?;
+    let url = listener.url(&options.name)?;
+    match app.out.json {
+        true => app.out.document(&json!({ "target": target.to_string(), "url": url }))?,
+        false => app.out.line(format!("{target}: serving at {url}"))?,
+    }
+    app.out.flush()?;
+    let socket = listener.socket();
+    let served = Arc::new(served);
+    app.cx.spawn("nbd server", move |cx| serve(cx, &served, &listener));
+    signals.wait();
+    if let Some(socket) = socket {
+        let _gone_already = std::fs::remove_file(socket);
+    }
+    storage.queue.drain(app.cx);
+    storage.queue.flush(app.cx).map_err(|error| at(&target)(error.to_errno()))?;
+    Ok(ExitCode::SUCCESS)
+}

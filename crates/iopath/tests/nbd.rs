@@ -1,0 +1,195 @@
+//! Network block devices: our server judged by libnbd's tools and fio, our client on servers of
+//! others and on our own. Needs the tools that `cargo xtask judges` installs.
+
+#![allow(clippy::disallowed_methods, reason = "the host's own programs are tested, in real time")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use testkit::judge;
+
+fn iopath(args: &[&dyn AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
+    command.args(args.iter().map(|arg| arg.as_ref())).stdin(Stdio::null());
+    command
+}
+
+#[track_caller]
+fn ok(command: &mut Command) -> String {
+    let output: Output = command.output().unwrap_or_else(|error| {
+        panic!("{command:?}: {error}; `cargo xtask judges` installs what is missing")
+    });
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {error}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[track_caller]
+fn shell(dir: &Path, script: &str) -> String {
+    ok(Command::new("sh").args(["-ec", script]).current_dir(dir).env("LC_ALL", "C"))
+}
+
+/// A server that ends with the test.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    /// Ours, on a socket beside the image.
+    fn ours(image: &Path, options: &[&str]) -> Server {
+        let socket = image.with_extension("sock");
+        let mut command = iopath(&[&"serve", &"nbd", &"--listen", &socket]);
+        command.args(options).arg(image).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the server starts");
+        let mut line = String::new();
+        let out = child.stdout.take().expect("a pipe");
+        BufReader::new(out).read_line(&mut line).expect("it tells where it serves");
+        let url = line.trim().rsplit(' ').next().expect("an address").to_owned();
+        assert!(url.starts_with("nbd+unix://"), "{line}");
+        Server { child, url }
+    }
+
+    /// Somebody else's, once its socket is there.
+    fn other(mut command: Command, socket: &Path) -> Server {
+        let child = command.spawn().unwrap_or_else(|error| {
+            panic!("{command:?}: {error}; `cargo xtask judges` installs what is missing")
+        });
+        let start = Instant::now();
+        while !socket.exists() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{command:?} does not serve");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Server { child, url: format!("nbd+unix:///?socket={}", socket.display()) }
+    }
+
+    /// Ends it with SIGTERM, and waits.
+    fn end(mut self) {
+        judge::run_ok("kill", &[&self.child.id().to_string()]);
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+fn sparse_image(dir: &Path) -> PathBuf {
+    let image = dir.join("disk.img");
+    judge::mke2fs(&image, 32 << 20, &["-t", "ext4"]);
+    shell(dir, "seq 1000 >one; debugfs -w -R 'write one one' disk.img 2>/dev/null");
+    image
+}
+
+#[test]
+fn libnbd_sees_size_abilities_and_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = sparse_image(dir.path());
+    let server = Server::ours(&image, &["--name", "disk", "--write"]);
+    let url = &server.url;
+    let info = shell(dir.path(), &format!("nbdinfo --json '{url}'"));
+    for fact in [
+        "\"export-size\": 33554432",
+        "\"is_read_only\": false",
+        "\"can_flush\": true",
+        "\"can_fua\": true",
+        "\"can_trim\": true",
+        "\"can_zero\": true",
+        "\"can_multi_conn\": true",
+        "\"base:allocation\"",
+        "\"structured\": true",
+    ] {
+        assert!(info.contains(fact), "no {fact} in {info}");
+    }
+    let list = shell(dir.path(), &format!("nbdinfo --list '{url}'"));
+    assert!(list.contains("export=\"disk\""), "{list}");
+    let map = shell(dir.path(), &format!("nbdinfo --map '{url}'"));
+    assert!(map.contains("hole,zero") && map.contains("data"), "{map}");
+    shell(dir.path(), &format!("nbdcopy '{url}' copy.img; cmp copy.img disk.img"));
+    server.end();
+    let server = Server::ours(&image, &[]);
+    let info = shell(dir.path(), &format!("nbdinfo --json '{}'", server.url));
+    assert!(info.contains("\"is_read_only\": true"), "{info}");
+}
+
+#[test]
+fn libnbd_and_fio_write_through_our_server() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("disk.img"), "").unwrap();
+    let image = dir.path().join("disk.img");
+    fs::File::options().write(true).open(&image).unwrap().set_len(32 << 20).unwrap();
+    let server = Server::ours(&image, &["--write"]);
+    let url = &server.url;
+    shell(
+        dir.path(),
+        &format!(
+            "head -c 32M /dev/urandom >random; nbdcopy random '{url}'; nbdcopy '{url}' back
+             cmp random back; cmp random disk.img
+             fio --name=n --ioengine=nbd --uri='{url}' --rw=randrw --bs=4k --size=8M --iodepth=16 \
+               --verify=crc32c --verify_state_save=0 --output=fio.out"
+        ),
+    );
+    server.end();
+}
+
+/// mkfs, copies and check over our own server, and over a qcow2 image that qemu-nbd exports.
+#[test]
+fn a_file_system_lives_on_network_block_devices() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("raw.img");
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let (qcow, socket) = (dir.path().join("q.qcow2"), dir.path().join("q.sock"));
+    ok(Command::new("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&qcow).arg("64M"));
+    let mut qemu = Command::new("qemu-nbd");
+    qemu.args(["-f", "qcow2", "-t", "--discard=unmap", "-k"]).arg(&socket).arg(&qcow);
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    shell(&tree, "mkdir a; seq 100000 >a/one; ln -s one a/two; head -c 5M /dev/urandom >big");
+    for server in [Server::ours(&image, &["--write"]), Server::other(qemu, &socket)] {
+        let url = &server.url;
+        ok(&mut iopath(&[&"mkfs", &"-q", &"-t", &"ext4", &"--force", url]));
+        ok(&mut iopath(&[&"cp", &"-a", &tree.join("."), &format!("{url}:/")]));
+        ok(&mut iopath(&[&"check", url]));
+        let out = dir.path().join("out");
+        fs::create_dir(&out).unwrap();
+        ok(&mut iopath(&[&"cp", &"-r", &format!("{url}:/."), &out]));
+        shell(dir.path(), "rmdir out/lost+found; diff -r tree out; rm -r out");
+    }
+    judge::e2fsck(&image).unwrap();
+    shell(dir.path(), "qemu-img convert -f qcow2 -O raw q.qcow2 q.img");
+    judge::e2fsck(&dir.path().join("q.img")).unwrap();
+}
+
+/// What cannot be used is refused with what, where and why; a server that goes away fails requests
+/// and hangs nobody.
+#[test]
+fn broken_servers_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = sparse_image(dir.path());
+    let server = Server::ours(&image, &["--name", "disk"]);
+    let refused = |url: &str, words: &str| {
+        let output = iopath(&[&"rm", &format!("{url}:/one")]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains(words), "{error}");
+    };
+    refused(&server.url, "the export is read-only");
+    refused(&server.url.replace("/disk?", "/other?"), "no such export");
+    refused("nbd://127.0.0.1:9/x", "Connection refused");
+    refused("nbd+unix:///x", "is no address");
+    drop(server);
+    let mut broken = Command::new("nbdkit");
+    let socket = dir.path().join("k.sock");
+    broken.args(["-f", "--filter=error", "-U"]).arg(&socket).args(["file"]).arg(&image);
+    broken.args(["error-pread-rate=100%", "error=EIO"]);
+    let server = Server::other(broken, &socket);
+    refused(&server.url, "input/output error");
+}
