@@ -65,6 +65,12 @@ impl Xfs {
     ) -> Result<(), Errno> {
         let bits = self.geometry().block_bits;
         let mapping = inode.mapping(cx).clone();
+        let on_disk = inode.disk_size(cx);
+        if on_disk < mapping.size() && on_disk < end {
+            // Pages that would have carried the size to the disk are about to go.
+            let from = on_disk >> bits << bits;
+            self.flush_file(cx, inode, from..u64::MAX, true)?;
+        }
         let guard = inode.writeback.lock(cx);
         let (from, to) = (self.blocks_of(offset), end >> bits);
         self.stage_edge(cx, inode, offset)?;
