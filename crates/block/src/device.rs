@@ -34,6 +34,9 @@ pub struct DeviceInfo {
     pub depth: u32,
     /// Distance costs time.
     pub rotational: bool,
+    /// Bytes of a chunk of a striped device, at whose multiples it cuts requests; a multiple of
+    /// `logical_block`. 0: it cuts nowhere.
+    pub chunk: u32,
 }
 
 impl DeviceInfo {
@@ -53,6 +56,7 @@ impl DeviceInfo {
             read_only: false,
             depth: 64,
             rotational: false,
+            chunk: 0,
         }
     }
 
@@ -137,6 +141,18 @@ impl DeviceIo {
     ) -> DeviceIo {
         let count = bytes_of(&segs) / SECTOR_SIZE;
         DeviceIo::with_owner(op, sector, count, segs, flags, Owner::Call(Box::new(end)))
+    }
+
+    /// As [`DeviceIo::new`], without memory: a discard or a write of zeroes on `count` sectors, or
+    /// a flush.
+    pub fn ranged(
+        op: Op,
+        sector: Sector,
+        count: u64,
+        flags: BioFlags,
+        end: impl FnOnce(Segments, Result<(), DeviceError>) + Send + 'static,
+    ) -> DeviceIo {
+        DeviceIo::with_owner(op, sector, count, Segments::new(), flags, Owner::Call(Box::new(end)))
     }
 
     pub(crate) fn with_owner(

@@ -2,7 +2,7 @@
 //!
 //! Every device has the face [`block::Device`]. Real ones: an image file or a block device of the
 //! host ([`open`], [`create`]), and memory ([`MemoryDevice`]). Layers around any other device: a
-//! [`Partition`], the record of all writes for crash tests ([`RecordDevice`]), faults by rule
+//! [`Partition`], a [`StripeDevice`] over several, the record of all writes for crash tests ([`RecordDevice`]), faults by rule
 //! ([`FaultDevice`]). Modelled: one simple disk or flash device ([`SimDevice`]), for virtual time.
 //! `docs/add-a-device.md` shows how to add one.
 //!
@@ -22,6 +22,7 @@ mod open;
 mod partition;
 mod record;
 mod sim;
+pub mod stripe;
 mod uring;
 
 pub use fault::{Fault, FaultDevice, Rule};
@@ -31,4 +32,5 @@ pub use open::{Engine, OpenError, OpenOptions, create, create_with, open};
 pub use partition::{Partition, PartitionEntry, PartitionError, PartitionTable, TableKind};
 pub use record::{Cut, Entry, Event, RecordDevice, WriteLog};
 pub use sim::{SimCache, SimDevice, SimParams};
+pub use stripe::{StripeDevice, StripeError};
 pub use uring::UringDevice;

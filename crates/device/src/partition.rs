@@ -109,7 +109,9 @@ impl Partition {
             let block = info.logical_block;
             return Err(PartitionError::Unaligned { number, start: start.0, count, block });
         }
-        let info = DeviceInfo { sectors: count, ..info.clone() };
+        let chunk =
+            if start.bytes().is_multiple_of(u64::from(info.chunk)) { info.chunk } else { 0 };
+        let info = DeviceInfo { sectors: count, chunk, ..info.clone() };
         let name = format!("{}@{number}", device.name());
         Ok(Partition { inner: device.clone(), info, start, name })
     }

@@ -78,29 +78,6 @@ impl MappingOps for Inode {
         Ok(pieces)
     }
 
-    fn map_write(
-        &self,
-        cx: &mut Cx,
-        mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<Pieces, Errno> {
-        match self.mount()?.map_direct(cx, self, off, len)? {
-            Some(piece) => Ok(Pieces::from_iter([piece])),
-            None => self.map(cx, mapping, off, len),
-        }
-    }
-
-    fn end_write(
-        &self,
-        cx: &mut Cx,
-        _mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<(), Errno> {
-        self.mount()?.direct_written(cx, self, off, len)
-    }
-
     fn in_memory(&self, cx: &mut Cx, _mapping: &Arc<Mapping>, piece: &Piece) -> InMemory {
         self.mount().map(|fs| fs.newer_blocks(cx, self, piece)).unwrap_or_default()
     }
@@ -166,7 +143,7 @@ impl jbd2::OrderedData for Inode {
 
 impl Ext4 {
     /// Promises `count` blocks to dirty pages.
-    fn promise_blocks(&self, cx: &mut Cx, count: u64) -> Result<(), Errno> {
+    pub(crate) fn promise_blocks(&self, cx: &mut Cx, count: u64) -> Result<(), Errno> {
         let count = i64::try_from(count).map_err(|_| Errno::ENOSPC)?;
         let root =
             if cx.cred().uid == 0 { 0 } else { self.counters.root_blocks.load(Ordering::Relaxed) };

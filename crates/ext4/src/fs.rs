@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use base::{Errno, Ino};
+use block::Segment;
 use rt::Cx;
+use vfs::direct::Memory;
 use vfs::{
     Attr, DirEntry, FallocMode, FileExtent, FileRead, FileSystem, NewNode, RenameFlags, SeekWhence,
     SetAttr, StatFs, XattrFlags,
@@ -204,7 +206,19 @@ impl FileSystem for Ext4 {
         data: &[u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.write_file_direct(cx, &inode, offset, data)
+        let memory = Memory::Bytes(data);
+        self.write_file_direct(cx, &inode, offset, memory).map(|bytes| bytes as usize)
+    }
+
+    fn write_direct_pages(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        pages: &[Segment],
+    ) -> Result<u64, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.write_file_direct(cx, &inode, offset, Memory::Pages(pages))
     }
 
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {

@@ -27,6 +27,18 @@ struct Slot {
     index: usize,
 }
 
+/// Blocks of a file that have none.
+#[derive(Clone, Debug)]
+pub(crate) struct Gap {
+    /// How many.
+    pub len: u32,
+    /// The tables of pointers that they lack, from the inode down: length of their way, level,
+    /// first logical block.
+    pub tables: Vec<(usize, usize, u64)>,
+    /// The block behind what lies before; 0 where nothing does.
+    pub goal: u64,
+}
+
 /// The indices from the inode down to the data pointer of a block.
 type Indices = SmallVec<[usize; 4]>;
 
@@ -205,6 +217,88 @@ impl Ext4 {
         near.map_or(0, |block| block + 1)
     }
 
+    /// Whether a run ends with the last pointer of a table: what follows is mapped by another.
+    pub(crate) fn indirect_boundary(&self, lblk: u32, len: u32) -> bool {
+        let end = u64::from(lblk) + u64::from(len);
+        end == DIRECT || end > DIRECT && (end - DIRECT).is_multiple_of(self.per_table())
+    }
+
+    /// How many blocks from `lblk` on have none, at most `want`, and which tables of pointers they
+    /// lack; with `across` not only in the table of `lblk`.
+    ///
+    /// # Errors
+    /// As [`Ext4::indirect_lookup`].
+    pub(crate) fn indirect_gap(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        lblk: u32,
+        want: u32,
+        across: bool,
+    ) -> Result<Gap, Errno> {
+        let mut gap = Gap { len: 0, tables: Vec::new(), goal: 0 };
+        while gap.len < want {
+            let at = lblk + gap.len;
+            let indices = self.indices(at)?;
+            let slots = self.walk(cx, inode, at, &indices)?;
+            let last = slots.last().expect("the first pointer is always seen");
+            if gap.len == 0 {
+                gap.goal = self.indirect_goal(cx, inode, last);
+            }
+            for level in slots.len()..indices.len() {
+                let covers = self.span(level - 1, indices.len());
+                let first = u64::from(at) - self.offset_in_span(at, covers);
+                let name = (indices.len(), level, first);
+                if !gap.tables.contains(&name) {
+                    gap.tables.push(name);
+                }
+            }
+            let room = if indices.len() > 1 { self.per_table() } else { DIRECT } as usize;
+            let index = *indices.last().expect("a way has a pointer");
+            let most = (room - index).min((want - gap.len) as usize);
+            let free = |data: &[u8]| {
+                (0..most).find(|&more| pointer(data, index + more) != 0).unwrap_or(most)
+            };
+            let free = match &last.table {
+                _ if slots.len() < indices.len() => most,
+                Some(buffer) => buffer.with(free),
+                None => inode.with(cx, |core| free(&core.block)),
+            };
+            gap.len += free as u32;
+            if free < most || !across {
+                break;
+            }
+        }
+        Ok(gap)
+    }
+
+    /// Begins to read the table that the map of `lblk` needs next, where its number is known. True
+    /// where a table is on its way. May park: for the inode's map lock.
+    pub(crate) fn indirect_prefetch(&self, cx: &mut Cx, inode: &Inode, lblk: u32) -> bool {
+        let Ok(indices) = self.indices(lblk) else { return false };
+        let guard = inode.map_lock.read(cx);
+        let mut slot = Slot { table: None, index: indices[0] };
+        let mut reads = None;
+        for &index in &indices[1..] {
+            let block = self.slot_value(cx, inode, &slot);
+            if block == 0 || !self.geometry.data_blocks_valid(block, 1) {
+                break;
+            }
+            match self.buffers.find(cx, block).filter(|buffer| buffer.uptodate()) {
+                Some(buffer) => slot = Slot { table: Some(buffer), index },
+                None => {
+                    reads = Some(block);
+                    break;
+                }
+            }
+        }
+        drop(guard);
+        if let Some(block) = reads {
+            self.buffers.readahead(cx, block, 1);
+        }
+        reads.is_some()
+    }
+
     /// Gives blocks to a hole, as `request` says but with a goal of its own: needs
     /// `credits::map(3)`. The inode must be marked dirty afterwards.
     ///
@@ -223,7 +317,7 @@ impl Ext4 {
         let mut slots = self.walk(cx, inode, lblk, &indices)?;
         while slots.len() < indices.len() {
             let slot = slots.last().expect("the first pointer is always seen").clone();
-            let buffer = self.new_table(cx, handle, inode, &slot)?;
+            let buffer = self.new_table(cx, handle, inode, prealloc, &slot)?;
             self.set_slot(cx, handle, inode, &slot, buffer.block())?;
             slots.push(Slot { table: Some(buffer), index: indices[slots.len()] });
         }
@@ -268,11 +362,12 @@ impl Ext4 {
         cx: &mut Cx,
         handle: &mut Handle,
         inode: &Inode,
+        prealloc: &mut Prealloc,
         slot: &Slot,
     ) -> Result<BufferRef, Errno> {
         let goal = self.indirect_goal(cx, inode, slot);
         let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Metadata };
-        let (block, _) = self.new_blocks(cx, handle, inode, None, request)?;
+        let (block, _) = self.new_blocks(cx, handle, inode, Some(prealloc), request)?;
         let buffer = self.buffers.get(cx, block);
         handle.create_access(cx, &buffer)?;
         buffer.with_mut(|data| data.fill(0));

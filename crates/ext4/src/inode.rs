@@ -92,6 +92,10 @@ pub(crate) struct Prealloc {
     pub lblk: u32,
     pub pblk: u64,
     pub len: u32,
+    /// Tables of pointers for the next blocks, in the order of their need; 0 is none.
+    pub tables: [u64; 3],
+    /// Blocks kept for tables of pointers, so that data stay in one run: first, count.
+    pub pool: (u64, u32),
 }
 
 /// The last extent that a lookup found: most lookups ask for its neighbourhood again.

@@ -20,6 +20,7 @@ use base::{Errno, Page};
 use cache::{InMemory, Mapping, Piece, TakenBlocks, WritebackControl};
 use jbd2::JournalMode;
 use rt::Cx;
+use vfs::direct::Memory;
 
 use crate::Ext4;
 use crate::ext4_jbd2::Handle;
@@ -124,16 +125,17 @@ impl Ext4 {
     }
 
     /// A direct write to a file whose data goes through the journal.
+    ///
+    /// # Errors
+    /// As a buffered write.
     pub(crate) fn write_around_journal(
         &self,
         cx: &mut Cx,
         mapping: &Arc<Mapping>,
         offset: u64,
-        data: &[u8],
-    ) -> Result<usize, Errno> {
-        vfs::direct::check(mapping, offset, data.len() as u64)?;
-        mapping.write(cx, offset, data)?;
-        mapping.flush(cx, offset..offset + data.len() as u64)?;
-        Ok(data.len())
+        memory: Memory<'_>,
+    ) -> Result<u64, Errno> {
+        vfs::direct::write_buffered(cx, mapping, offset, memory, memory.len())?;
+        Ok(memory.len())
     }
 }

@@ -144,6 +144,27 @@ impl Ext4 {
         }
     }
 
+    /// As [`Ext4::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
+    /// tables that they need; what it has afterwards is left.
+    ///
+    /// # Errors
+    /// As [`Ext4::map_create`].
+    pub(crate) fn map_claimed(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        claim: &mut Prealloc,
+    ) -> Result<Mapped, Errno> {
+        let create = Create { purpose: Purpose::Delayed, unwritten: false };
+        let guard = inode.map_lock.write(cx);
+        self.forget_last_extent(cx, inode);
+        let (lblk, len) = (claim.lblk, claim.len);
+        let mapped = self.fill_hole(cx, handle, inode, claim, lblk, len, create);
+        drop(guard);
+        mapped
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the second half of map_create")]
     fn fill_hole(
         &self,

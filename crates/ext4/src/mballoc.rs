@@ -183,7 +183,11 @@ impl Ext4 {
     }
 
     fn take_prealloc(&self, prealloc: &mut Prealloc, request: Request) -> Option<(u64, u32)> {
-        if prealloc.len == 0 || request.purpose == Purpose::Metadata {
+        if request.purpose == Purpose::Metadata {
+            let table = prealloc.tables.iter_mut().find(|table| **table != 0)?;
+            return Some((std::mem::take(table), 1));
+        }
+        if prealloc.len == 0 {
             return None;
         }
         if prealloc.lblk != request.lblk {
@@ -199,12 +203,38 @@ impl Ext4 {
 
     /// Gives the blocks of a preallocation back to the allocator.
     pub(crate) fn release_prealloc(&self, prealloc: &mut Prealloc) {
-        if prealloc.len > 0 {
-            let place = self.geometry.group_of_block(prealloc.pblk);
+        let (pool, count) = std::mem::take(&mut prealloc.pool);
+        let tables = std::mem::take(&mut prealloc.tables).map(|table| (table, 1));
+        self.unclaim(prealloc.pblk, std::mem::take(&mut prealloc.len));
+        self.unclaim(pool, count);
+        tables.into_iter().filter(|table| table.0 != 0).for_each(|one| self.unclaim(one.0, one.1));
+    }
+
+    /// Gives claimed blocks of one group back to the allocator.
+    pub(crate) fn unclaim(&self, start: u64, len: u32) {
+        if len > 0 {
+            let place = self.geometry.group_of_block(start);
             let (group, bit) = place.expect("a claimed block is valid");
-            self.make_available(group, bit, prealloc.len);
-            prealloc.len = 0;
+            self.make_available(group, bit, len);
         }
+    }
+
+    /// Claims a run near `goal` (0: near the inode), in memory only: at the goal itself as far as
+    /// that goes where it is free for at least `min` blocks, else elsewhere. The caller uses the
+    /// blocks or gives them back.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    pub(crate) fn claim_run(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        goal: u64,
+        want: u32,
+        min: u32,
+    ) -> Result<(u64, u32), Errno> {
+        let goal = if goal == 0 { self.inode_goal(cx, inode) } else { goal };
+        self.search_groups(cx, goal, want, min)
     }
 
     /// Gives back what inodes that nobody is working on keep for themselves. True where there was
@@ -213,7 +243,7 @@ impl Ext4 {
         let mut any = false;
         for inode in self.inodes.all() {
             if let Some(mut prealloc) = inode.map_lock.try_write() {
-                any |= prealloc.len > 0;
+                any |= prealloc.len > 0 || prealloc.pool.1 > 0;
                 self.release_prealloc(&mut prealloc);
             }
         }
@@ -251,6 +281,7 @@ impl Ext4 {
                 lblk: request.lblk + used,
                 pblk: start + u64::from(used),
                 len: len - used,
+                ..*prealloc
             };
         }
         if small {

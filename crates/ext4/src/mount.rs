@@ -14,6 +14,7 @@ use jbd2::{
 };
 use jbd2::{JournalOptions, RecoveryReport};
 use rt::Cx;
+use vfs::direct::DirectOptions;
 use zerocopy::IntoBytes;
 
 use crate::Ext4;
@@ -60,6 +61,10 @@ pub struct MountOptions {
     pub inode_cache: usize,
     /// Bound of a readahead window in bytes; `None` leaves the page cache's.
     pub readahead_bytes: Option<u32>,
+    /// How direct I/O builds its bios.
+    pub direct: DirectOptions,
+    /// Direct writes give blocks to holes inside the file; else the page cache does.
+    pub direct_holes: bool,
 }
 
 impl Default for MountOptions {
@@ -78,6 +83,8 @@ impl Default for MountOptions {
             buffer_limit_bytes: 256 << 20,
             inode_cache: 65536,
             readahead_bytes: None,
+            direct: DirectOptions::default(),
+            direct_holes: true,
         }
     }
 }

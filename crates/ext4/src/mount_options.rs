@@ -5,11 +5,13 @@ use std::str::FromStr;
 use crate::{BhLru, MountOptions};
 use base::Nanos;
 use jbd2::{CommitRecord, JournalIo, JournalMode};
+use vfs::direct::Boundary;
 
 /// What is said where an option is not known.
 const KNOWN: &str = "data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS, \
      journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1, \
-     checkpoint=lazy|flusher, readahead=SIZE, bh_lru=sets|array|1..64";
+     checkpoint=lazy|flusher, readahead=SIZE, bh_lru=sets|array|1..64, dio_boundary=RULE, \
+     dio_page=SIZE, dio_holes=direct|buffered";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +34,12 @@ pub enum MountOption {
     Readahead(u32),
     /// What each CPU keeps in front of the index of buffers.
     BhLru(BhLru),
+    /// What direct I/O makes of boundary marks.
+    DirectBoundary(Boundary),
+    /// Bytes of a page, by which the old rules of direct I/O walk memory.
+    DirectPage(u32),
+    /// Whether direct writes give blocks to holes inside the file.
+    DirectHoles(bool),
 }
 
 impl MountOption {
@@ -47,6 +55,9 @@ impl MountOption {
             MountOption::BhLru(lru) => options.bh_lru = lru,
             MountOption::JournalChain(chains) => options.journal_chain = chains,
             MountOption::Commit(interval) => options.commit_interval = interval,
+            MountOption::DirectBoundary(rule) => options.direct.boundary = rule,
+            MountOption::DirectPage(bytes) => options.direct.page_size = bytes,
+            MountOption::DirectHoles(direct) => options.direct_holes = direct,
         }
     }
 }
@@ -95,6 +106,16 @@ impl FromStr for MountOption {
                 Ok(lru) => Ok(MountOption::BhLru(lru)),
                 Err(message) => Err(format!("`{text}`: {message}")),
             },
+            ("dio_boundary", _) => value.parse().map(MountOption::DirectBoundary),
+            ("dio_page", _) => match base::unit::parse_size(value) {
+                Ok(bytes) if (4096..=65536).contains(&bytes) && bytes.is_power_of_two() => {
+                    Ok(MountOption::DirectPage(bytes as u32))
+                }
+                _ => Err(format!("`{text}`: dio_page takes a power of two from 4K to 64K")),
+            },
+            ("dio_holes", "direct") => Ok(MountOption::DirectHoles(true)),
+            ("dio_holes", "buffered") => Ok(MountOption::DirectHoles(false)),
+            ("dio_holes", _) => Err(format!("`{text}`: known are dio_holes=direct|buffered")),
             _ => Err(format!("`{text}` is not known; there are {KNOWN}")),
         }
     }
@@ -108,7 +129,8 @@ mod tests {
     fn options_mean_what_mount_says() {
         let mut options = MountOptions::default();
         let all = "data=journal,barrier=0,commit=30,journal_io=async,journal_yield=1,\
-                   journal_chain=1,readahead=1M,checkpoint=flusher,bh_lru=16";
+                   journal_chain=1,readahead=1M,checkpoint=flusher,bh_lru=16,\
+                   dio_boundary=after-add,dio_page=16K,dio_holes=buffered";
         let all = all.split(',');
         for text in all {
             text.parse::<MountOption>().expect("known").apply(&mut options);
@@ -117,6 +139,8 @@ mod tests {
         assert_eq!(options.bh_lru, BhLru::Fixed(16));
         assert_eq!(options.barrier, CommitRecord::Plain);
         assert_eq!((options.readahead_bytes, options.flush_metadata), (Some(1 << 20), true));
+        let direct = (options.direct.boundary, options.direct.page_size, options.direct_holes);
+        assert_eq!(direct, (Boundary::AfterAdd, 16384, false));
         assert_eq!((options.journal_io, options.journal_yield), (JournalIo::Async, true));
         assert!(options.journal_chain);
         for (text, barrier) in [
@@ -144,6 +168,8 @@ mod tests {
             "checkpoint=no",
             "bh_lru=0",
             "bh_lru=65",
+            "dio_page=5K",
+            "dio_holes",
         ]) {
             let message = text.parse::<MountOption>().expect_err("refused");
             assert!(message.contains(&format!("`{text}`")), "{message}");

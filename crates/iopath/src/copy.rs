@@ -39,7 +39,12 @@ pub struct Keep {
     pub recursive: bool,
     /// Owners, times, attributes, ACLs and hard links as well (`-a`).
     pub all: bool,
+    /// The content of files in images moves past the page cache (`--direct`).
+    pub direct: bool,
 }
+
+/// Direct I/O on images is asked for in multiples of this many bytes: every device's logical block.
+pub const DIRECT_UNIT: usize = 4096;
 
 impl Keep {
     /// Refuses a directory that is not copied without `-r`.

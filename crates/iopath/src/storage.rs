@@ -1,5 +1,6 @@
 //! The device of a target: file or block device, whole or a partition, with a queue in front of it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -42,13 +43,37 @@ pub fn open_options(app: &App, write: bool) -> OpenOptions {
     OpenOptions { write, direct: app.options.direct, engine }
 }
 
+/// The prefix of a stripe: `stripe:CHUNK,PATH,PATH,..`.
+const STRIPE: &str = "stripe:";
+
+/// Opens what a path names: an image file, a block device, or a stripe over several.
+///
+/// # Errors
+/// The host refuses, somebody else uses it, or the parts make no stripe.
+pub fn open_device(app: &App, path: &Path, write: bool) -> Result<Arc<dyn Device>> {
+    let options = open_options(app, write);
+    let Some(list) = path.to_str().and_then(|text| text.strip_prefix(STRIPE)) else {
+        return Ok(device::open(path, options)?);
+    };
+    let named = || path.display().to_string();
+    let (chunk, members) = list.split_once(',').with_context(|| {
+        format!("{}: a stripe is written stripe:CHUNK,PATH,PATH,..", path.display())
+    })?;
+    let chunk = base::unit::parse_size(chunk).map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let members: Result<Vec<Arc<dyn Device>>, device::OpenError> =
+        members.split(',').map(|member| device::open(Path::new(member), options)).collect();
+    let cutter = device::stripe::Cutter::Sectors;
+    let stripe = device::StripeDevice::new(members?, chunk, cutter).with_context(named)?;
+    Ok(Arc::new(stripe))
+}
+
 impl Storage {
     /// Opens a target. It stays locked against other openers until the storage is dropped.
     ///
     /// # Errors
     /// The host refuses, somebody else uses it, or there is no such partition.
     pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Storage> {
-        let device = device::open(&target.path, open_options(app, write))?;
+        let device = open_device(app, &target.path, write)?;
         Storage::on(app, target, device)
     }
 
@@ -134,7 +159,7 @@ fn partition(app: &mut App, device: &Arc<dyn Device>, number: u32) -> Result<Arc
 /// # Errors
 /// The table is damaged.
 pub fn partitions(app: &mut App, target: &Target) -> Result<Value> {
-    let device = device::open(&target.path, open_options(app, false))?;
+    let device = open_device(app, &target.path, false)?;
     let table = device::Partition::list(app.cx, &device).with_context(|| target.to_string())?;
     let describe = |entry: &device::PartitionEntry| {
         json!({

@@ -3,6 +3,7 @@
 //! ```text
 //! disk.img            a target: an image file or a block device
 //! disk.img@2          its second partition (@0: the whole of it, where a name ends like that)
+//! stripe:64K,a,b      a stripe of chunks of 64 KiB over images or devices
 //! disk.img:/etc/motd  a place inside
 //! :/etc/motd          a place inside the target named before (mv, ln)
 //! tree.tar:           an archive; -: or -  archive on standard input or output
@@ -232,6 +233,7 @@ mod tests {
             ("disk.img:", image("disk.img", None, "/")),
             ("a:b", Side::Host("a:b".into())),
             ("./a:/b", Side::Host("./a:/b".into())),
+            ("stripe:64K,/a.img,/b.img:/c", image("stripe:64K,/a.img,/b.img", None, "/c")),
             ("../a:/b", Side::Host("../a:/b".into())),
             ("tree.tar", Side::Host("tree.tar".into())),
             ("tree.tar:", Side::Archive(Some("tree.tar".into()))),

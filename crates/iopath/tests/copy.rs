@@ -17,7 +17,7 @@ use testkit::memfs::MemFs;
 use vfs::acl::{self, Acl, Entry, NO_ID, Tag};
 use vfs::{FileSystem, FileType, NewNode, SetAttr, XattrFlags};
 
-const ALL: Keep = Keep { recursive: true, all: true };
+const ALL: Keep = Keep { recursive: true, all: true, direct: false };
 
 /// A tree with every type of node and everything that `-a` keeps.
 fn tree(cx: &mut Cx) -> Arc<MemFs> {

@@ -25,7 +25,11 @@ use base::hash::EventHash;
 use std::path::Path;
 
 /// The experiments that are built in: name and text.
-const BUILT_IN: &[(&str, &str)] = &[("cfq-yield", include_str!("../experiments/cfq-yield.toml"))];
+const BUILT_IN: &[(&str, &str)] = &[
+    ("cfq-yield", include_str!("../experiments/cfq-yield.toml")),
+    ("dio-boundary", include_str!("../experiments/dio-boundary.toml")),
+    ("dio-boundary-sata", include_str!("../experiments/dio-boundary-sata.toml")),
+];
 
 /// Largest experiment file that is read, in bytes.
 const FILE_MAX: u64 = 4 << 20;

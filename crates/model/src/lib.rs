@@ -50,6 +50,6 @@ pub use flash::FlashParams;
 pub use link::{Link, LinkParams, LinkStats, Way};
 pub use machine::ModelDevice;
 pub use memory::MemoryParams;
-pub use profile::{DeviceSpec, Parameter, Profile, ProfileError, QueueSpec, Rate, names};
+pub use profile::{DeviceSpec, LoadSpec, Parameter, Profile, ProfileError, QueueSpec, Rate, names};
 pub use stats::ModelStats;
 pub use stripe::StripeParams;

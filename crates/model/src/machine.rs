@@ -97,6 +97,9 @@ struct State {
     armed: Option<(Nanos, TimerId)>,
     done: Vec<u32>,
     fold: Fold,
+    segments: u64,
+    /// Writes without [`BioFlags::META`] leave nothing behind.
+    forgets: bool,
 }
 
 struct Inner {
@@ -125,6 +128,8 @@ impl ModelDevice {
             armed: None,
             done: Vec::new(),
             fold: Fold::default(),
+            segments: 0,
+            forgets: false,
         };
         let state = SpinLock::named("model", state);
         ModelDevice(Arc::new(Inner { runtime: runtime.clone(), name, info, memory, state }))
@@ -137,7 +142,14 @@ impl ModelDevice {
 
     /// The counters of the model up to now.
     pub fn stats(&self) -> ModelStats {
-        self.0.state.lock_irq().machine.stats(self.0.runtime.now())
+        let state = self.0.state.lock_irq();
+        ModelStats { segments: state.segments, ..state.machine.stats(self.0.runtime.now()) }
+    }
+
+    /// From now on the content of writes that do not carry [`BioFlags::META`] is forgotten when
+    /// they are done: for runs that write more than memory holds and read nothing of it.
+    pub fn forget_content(&self) {
+        self.0.state.lock_irq().forgets = true;
     }
 
     /// Which completed writes a power cut at this moment would lose: their places among all writes
@@ -179,7 +191,7 @@ impl Inner {
 
     fn fire(self: &Arc<Self>, now: Nanos) {
         let mut ended = smallvec::SmallVec::<[DeviceIo; 8]>::new();
-        {
+        let forgets = {
             let state = &mut *self.state.lock_irq();
             state.armed = None;
             state.machine.advance(now, &mut state.done);
@@ -191,9 +203,13 @@ impl Inner {
                 state.free.push(tag);
             }
             self.arm(state);
-        }
+            state.forgets
+        };
         for io in ended {
-            self.memory.submit(io);
+            match forgets && io.op == Op::Write && !io.flags.contains(BioFlags::META) {
+                true => io.succeed(),
+                false => self.memory.submit(io),
+            }
         }
     }
 }
@@ -213,6 +229,7 @@ impl Device for ModelDevice {
         let fua = io.flags.contains(BioFlags::FUA);
         let (op, sector, count) = (io.op, io.sector, io.count);
         let command = Command { tag, op, sector, count, fua };
+        state.segments += io.segs.len() as u64;
         state.machine.submit(now, command, &io.segs);
         state.ios[tag as usize] = Some(io);
         self.0.arm(state);

@@ -47,6 +47,7 @@ built_in! {
     "array-2010",
     "disk-7200",
     "disk-7200-wc",
+    "sata-2006",
     "flash-sata",
     "flash-nvme",
     "ram",
@@ -72,6 +73,20 @@ pub struct QueueSpec {
     pub depth: u64,
 }
 
+/// What moving data costs all processors together, beside what a task is charged: the processor
+/// columns of tables that tell them for the whole machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadSpec {
+    /// System time of a command of a device (of a member, of a stripe).
+    pub system_command: Nanos,
+    /// System time of a piece of memory.
+    pub system_segment: Nanos,
+    /// Time in interrupts of a command.
+    pub interrupt_command: Nanos,
+    /// Time in interrupts of a piece of memory.
+    pub interrupt_segment: Nanos,
+}
+
 /// A modelled machine.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -91,6 +106,8 @@ pub struct Profile {
     pub page_size: u64,
     /// What the processor costs.
     pub charges: Charges,
+    /// What data cost all processors.
+    pub load: LoadSpec,
     /// The device.
     pub device: DeviceSpec,
     /// The host's queue.
@@ -136,6 +153,7 @@ impl Profile {
         let missing = |key: &'static str| top.wrong(key, format!("write a section [{key}]"));
         let (machine, device) = (top.section("machine")?, top.section("device")?);
         let cpu = top.section("cpu")?;
+        let load = top.section("load")?;
         let queue = top.section("queue")?;
         let link = top.section("link")?;
         top.refuse_strangers()?;
@@ -143,6 +161,9 @@ impl Profile {
         let mut profile = read_machine(machine.ok_or_else(|| missing("machine"))?)?;
         if let Some(section) = cpu {
             read_charges(section, &mut profile)?;
+        }
+        if let Some(section) = load {
+            read_load(section, &mut profile)?;
         }
         let (spec, parameters) = DeviceSpec::read(device)?;
         profile.device = spec;
@@ -200,6 +221,7 @@ impl Profile {
             write_zeroes: false,
             depth: self.queue.depth as u32,
             rotational: traits.rotational,
+            chunk: self.device.chunk(),
             ..memory.clone()
         }
     }
@@ -220,6 +242,7 @@ fn read_machine(section: Section<'_>) -> Result<Profile, ProfileError> {
         memory,
         page_size,
         charges: Charges::default(),
+        load: LoadSpec::default(),
         device: DeviceSpec::Memory(Default::default()),
         queue: QueueSpec { max_sectors: 1024, max_segments: 128, nr_requests: 128, depth: 32 },
         link: None,
@@ -233,6 +256,17 @@ fn read_charges(section: Section<'_>, profile: &mut Profile) -> Result<(), Profi
             profile.charges.set(charge, cost);
         }
     }
+    profile.parameters.extend(section.finish()?);
+    Ok(())
+}
+
+fn read_load(section: Section<'_>, profile: &mut Profile) -> Result<(), ProfileError> {
+    profile.load = LoadSpec {
+        system_command: section.or("system_command", Nanos::ZERO)?,
+        system_segment: section.or("system_segment", Nanos::ZERO)?,
+        interrupt_command: section.or("interrupt_command", Nanos::ZERO)?,
+        interrupt_segment: section.or("interrupt_segment", Nanos::ZERO)?,
+    };
     profile.parameters.extend(section.finish()?);
     Ok(())
 }

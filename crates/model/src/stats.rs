@@ -7,6 +7,8 @@ use base::Nanos;
 pub struct ModelStats {
     /// Commands that came.
     pub commands: u64,
+    /// Pieces of memory that they moved.
+    pub segments: u64,
     /// Commands that the members of a stripe got, after cutting and joining.
     pub member_commands: u64,
     /// Time in which the medium (the back end of an array) did something, summed over its parallel
@@ -43,6 +45,7 @@ impl ModelStats {
     pub(crate) fn add(&mut self, part: &ModelStats) {
         let counts = [
             (&mut self.commands, part.commands),
+            (&mut self.segments, part.segments),
             (&mut self.member_commands, part.member_commands),
             (&mut self.media_busy.0, part.media_busy.0),
             (&mut self.destage_busy.0, part.destage_busy.0),

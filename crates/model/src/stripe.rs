@@ -2,9 +2,7 @@
 //!
 //! Neighbouring chunks of the stripe lie on neighbouring members, and the chunks of one member
 //! follow each other on it. A command is cut at the ends of chunks, as the device mapper of 2006
-//! did it: whole pieces of memory go together as far as the chunk reaches; a piece that lies across
-//! the end of a chunk is cut in two, and both halves are commands of their own. (`docs/machines.md`
-//! has an example.)
+//! did it or at sectors ([`Cutter`]; `docs/machines.md` has an example).
 //!
 //! Each member takes a number of commands at once; what is beyond waits in the host, where a
 //! command that continues the last waiting one joins it.
@@ -15,6 +13,7 @@ use crate::ModelStats;
 use crate::machine::{Command, Machine};
 use base::{Nanos, Sector};
 use block::{Op, Segment};
+use device::stripe::Cutter;
 use std::collections::VecDeque;
 
 /// The parameters of a stripe.
@@ -28,6 +27,8 @@ pub struct StripeParams {
     pub tags: u32,
     /// Largest command of a member, in bytes.
     pub max_bytes: u64,
+    /// How commands are cut at the ends of chunks.
+    pub cutter: Cutter,
 }
 
 /// A command that waits for a tag of its member, with the commands of the stripe that it serves.
@@ -97,51 +98,13 @@ impl Stripe {
         member.queue.push_back(Queued { command: part, parents: vec![parent] });
         member.feed(now);
     }
+}
 
-    /// What has no memory is cut at the ends of chunks only.
-    fn cut_range(&mut self, now: Nanos, command: &Command) {
-        let chunk = self.params.chunk / 512;
-        let mut at = command.sector.0;
-        while at < command.end() {
-            let next = ((at / chunk + 1) * chunk).min(command.end());
-            self.part(now, command, at, next - at);
-            at = next;
-        }
-    }
-
-    fn cut(&mut self, now: Nanos, command: &Command, segments: &[Segment]) {
-        let chunk = self.params.chunk / 512;
-        let mut at = command.sector.0;
-        let mut run = at;
-        for segment in segments {
-            let mut left = segment.len as u64 / 512;
-            while left > 0 {
-                let room = chunk - at % chunk;
-                if left < room {
-                    at += left;
-                    break;
-                }
-                // The piece reaches the end of the chunk, or beyond it.
-                if left > room && run < at {
-                    self.part(now, command, run, at - run);
-                    run = at;
-                }
-                at += room;
-                left -= room;
-                self.part(now, command, run, at - run);
-                run = at;
-                if left > 0 && left < chunk {
-                    self.part(now, command, at, left);
-                    at += left;
-                    run = at;
-                    break;
-                }
-            }
-        }
-        if run < command.end() {
-            self.part(now, command, run, command.end() - run);
-        }
-    }
+/// `count` sectors as lengths in bytes.
+fn whole(count: u64) -> impl Iterator<Item = u32> {
+    const MOST: u64 = 1 << 20;
+    let full = std::iter::repeat_n((MOST * 512) as u32, (count / MOST) as usize);
+    full.chain([(count % MOST * 512) as u32])
 }
 
 impl Member {
@@ -169,8 +132,18 @@ impl Machine for Stripe {
             Op::Flush => {
                 (0..self.members.len()).for_each(|i| self.send(i, now, command, command.tag))
             }
-            _ if segments.is_empty() => self.cut_range(now, &command),
-            _ => self.cut(now, &command, segments),
+            // What has no memory is cut at the ends of chunks only.
+            _ => {
+                let chunk = self.params.chunk / 512;
+                let first = command.sector.0;
+                let parts = match segments.is_empty() {
+                    true => Cutter::Sectors.cut(chunk, first, whole(command.count)),
+                    false => self.params.cutter.cut(chunk, first, segments.iter().map(|s| s.len)),
+                };
+                for (sector, count) in parts {
+                    self.part(now, &command, sector, count);
+                }
+            }
         }
     }
 

@@ -24,6 +24,8 @@ pub enum Charge {
     CopyPage,
     /// Asking the file system where one run of blocks lies.
     MapBlocks,
+    /// Finding one run of new blocks for a direct write, with what the allocation waits for.
+    AllocateRun,
     /// Starting and stopping one journal handle.
     JournalHandle,
     /// Preparing one block for the journal.
@@ -42,7 +44,7 @@ pub enum Charge {
 
 impl Charge {
     /// Every one, in the order of the table.
-    pub const ALL: [Charge; 14] = [
+    pub const ALL: [Charge; 15] = [
         Charge::Syscall,
         Charge::PathComponent,
         Charge::Create,
@@ -50,6 +52,7 @@ impl Charge {
         Charge::PageAdd,
         Charge::CopyPage,
         Charge::MapBlocks,
+        Charge::AllocateRun,
         Charge::JournalHandle,
         Charge::JournalBlock,
         Charge::BioSubmit,
@@ -69,6 +72,7 @@ impl Charge {
             Charge::PageAdd => "page_add",
             Charge::CopyPage => "copy_page",
             Charge::MapBlocks => "map_blocks",
+            Charge::AllocateRun => "allocate_run",
             Charge::JournalHandle => "journal_handle",
             Charge::JournalBlock => "journal_block",
             Charge::BioSubmit => "bio_submit",

@@ -1,47 +1,43 @@
 //! Direct I/O: between the caller's pages and the device, past the page cache.
 //!
 //! ```text
-//! check alignment -> write back and drop the cached range -> map -> bios, plugged -> wait
-//!                 -> (after a write) drop what readers brought in meanwhile
+//! check alignment -> write back and drop the cached range
+//!   -> GetBlock: a run of blocks -> pieces -> sections -> bios          (repeated)
+//!   -> wait for all -> the file system makes new blocks part of the file, and the size grow
+//!   -> drop what readers brought in meanwhile
 //! ```
 //!
+//! [`Engine`] is the part from the map to the bios. A file system gives it a map of its own
+//! ([`GetBlock`]), whose runs may be long, may be new, and may carry the *boundary* mark; what the
+//! mark is used for is a choice of the mount ([`Boundary`]). File systems whose maps say no more
+//! than [`cache::MappingOps`] does use [`read()`] and [`write()`] with a [`Mapping`].
+//!
 //! A read takes any range; holes and unwritten extents give zeros without the device. A write goes
-//! to the device where it overwrites blocks inside the file, and where the file system can give
-//! whole blocks to a hole that read as zeros until the data is there (unwritten extents). Parts
-//! that need blocks of another kind, or make the file longer, go through the cache, are written out
-//! and dropped again, as Linux's file systems do where they fall back to buffered I/O.
+//! to the device wherever its map has a sector; where it has none the page cache does it, as in
+//! Linux's fallback to buffered I/O. New blocks become part of the file when their content is
+//! there, so no crash and no error shows what was on the disk before.
 //!
-//! The caller is the file system: it holds the inode's lock over the call (shared for a read,
-//! exclusive for a write), so that no truncate frees the blocks of bios in flight, and has no
-//! journal handle open.
+//! The caller is the file system: it holds the inode's lock over the call (shared for a read and
+//! for a write that changes no map, else exclusive), so that no truncate frees the blocks of bios
+//! in flight, and has no journal handle open. Many calls are in flight where many tasks make them.
 //!
-//! Not modelled compared with Linux: pinning of user memory (slices are copied through pages; the
-//! functions with `pages` in their name copy nothing), asynchronous completion, and the mapping of
-//! extents block by block with a boundary hint.
+//! Not modelled compared with Linux: pinning of user memory, and faults in it (slices are copied
+//! through pages; [`Memory::Pages`] copies nothing); completion in the caller's absence.
 
-use std::sync::Arc;
+mod boundary;
+mod cached;
+mod collect;
+mod ends;
+mod engine;
+mod memory;
 
-use base::unit::SECTOR_SIZE;
-use base::{Errno, Page, Sector};
-use block::{Bio, BioFlags, IoGroup, Op, Plug, Segment, Segments};
-use cache::{Mapping, Piece, Pieces};
-use rt::{Cx, SpinLock};
+pub use boundary::Boundary;
+pub use cached::{read, read_pages, read_with, write, write_buffered, write_pages};
+pub use engine::{Chunk, DirectOptions, Engine, GetBlock, Run, Stop, Transfer};
+pub use memory::{Memory, Rest};
 
-/// Largest page that slices are copied through, in bytes.
-const BOUNCE_BYTES: u64 = 64 << 10;
-/// Bytes that are mapped, sent off and waited for at once.
-const WINDOW_BYTES: u64 = 8 << 20;
-
-/// A part of what a direct read gives, in ascending order without gaps.
-#[derive(Clone, Debug)]
-pub struct Chunk {
-    /// First byte in the file.
-    pub off: u64,
-    /// Length in bytes.
-    pub len: u64,
-    /// The memory that the device filled; `None` where the file has a hole.
-    pub data: Option<Segment>,
-}
+use base::Errno;
+use cache::Mapping;
 
 /// What offset and length of direct I/O on `mapping` must be multiples of, in bytes: the device's
 /// logical block (Linux: `statx` `stx_dio_offset_align`).
@@ -62,271 +58,17 @@ pub fn check(mapping: &Mapping, off: u64, len: u64) -> Result<(), Errno> {
     }
 }
 
-/// Reads from `off` on into `buf`; answers how many bytes the file had there. May park.
-///
-/// # Errors
-/// `EINVAL` where offset or length is not a multiple of [`alignment`]; `EIO` of the device or of
-/// the write-back before it; those of the file system's map.
-pub fn read(cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-    check(mapping, off, buf.len() as u64)?;
-    let mut done = 0;
-    while done < buf.len() {
-        let len = (buf.len() - done).min(WINDOW_BYTES as usize);
-        let mut got = 0;
-        for chunk in read_pages(cx, mapping, off + done as u64, len as u64)? {
-            let place = &mut buf[done + got..][..chunk.len as usize];
-            match chunk.data {
-                Some(seg) => place.copy_from_slice(&seg.bytes()[..chunk.len as usize]),
-                None => place.fill(0),
-            }
-            got += chunk.len as usize;
-        }
-        done += got;
-        if got < len {
-            break;
-        }
-    }
-    Ok(done)
-}
-
-/// Reads `off..off + len`, as far as the file goes, into new pages and copies nothing. May park.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_pages(
-    cx: &mut Cx,
-    mapping: &Arc<Mapping>,
-    off: u64,
-    len: u64,
-) -> Result<Vec<Chunk>, Errno> {
-    check(mapping, off, len)?;
-    let end = (off + len).min(mapping.size());
-    if off >= end {
-        return Ok(Vec::new());
-    }
-    mapping.flush(cx, off..end)?;
-    let pieces = map_all(off, end, |at, len| mapping.map(cx, at, len))?;
-    let filled = Arc::new(SpinLock::new(Vec::new()));
-    let (group, mut plug) = (IoGroup::new(), Plug::new());
-    let mut chunks = Vec::new();
-    for piece in pieces {
-        let Some(sector) = piece.sector else {
-            chunks.push(Chunk { off: piece.off, len: piece.len, data: None });
-            continue;
-        };
-        // The last sector of the file is read as a whole.
-        let whole = piece.len.next_multiple_of(alignment(mapping));
-        for (from, segs) in split(mapping, whole) {
-            let at = piece.off + from;
-            let filled = filled.clone();
-            let end = group.end_with(move |segs| filled.lock_irq().push((at, segs)));
-            let place = Sector(sector.0 + from / SECTOR_SIZE);
-            let bio = Bio::new(Op::Read, place, segs, BioFlags::SYNC, end);
-            mapping.backing().queue().submit_plugged(cx, &mut plug, bio);
-        }
-    }
-    plug.finish(cx);
-    group.wait(cx).map_err(|error| error.to_errno())?;
-    for (at, segs) in filled.lock(cx).drain(..) {
-        let mut at = at;
-        for seg in segs {
-            let len = u64::from(seg.len).min(end - at);
-            chunks.push(Chunk { off: at, len, data: Some(seg) });
-            at += len;
-        }
-    }
-    chunks.sort_by_key(|chunk| chunk.off);
-    Ok(chunks)
-}
-
-/// Empty segments for `len` bytes, in bios of what the device takes at once, each with its place.
-fn split(mapping: &Mapping, len: u64) -> Vec<(u64, Segments)> {
-    let info = mapping.backing().queue().info();
-    let bytes_max = u64::from(info.max_bytes);
-    let (mut bios, mut at) = (Vec::new(), 0);
-    while at < len {
-        let (first, mut segs) = (at, Segments::new());
-        while at < len && segs.len() < usize::from(info.max_segments.max(1)) {
-            let now = BOUNCE_BYTES.min(len - at).min(bytes_max - (at - first));
-            if now == 0 {
-                break;
-            }
-            segs.push(Segment::whole(Page::zeroed(now as usize)));
-            at += now;
-        }
-        bios.push((first, segs));
-    }
-    bios
-}
-
-/// The pieces of exactly `off..end`, both multiples of the sector or the end of the file.
-fn map_all(
-    off: u64,
-    end: u64,
-    mut map: impl FnMut(u64, u64) -> Result<Pieces, Errno>,
-) -> Result<Vec<Piece>, Errno> {
-    let (mut pieces, mut at) = (Vec::new(), off);
-    while at < end {
-        let before = at;
-        for piece in map(at, end - at)? {
-            // The map answers in blocks: what lies before `at` and behind `end` is cut off.
-            let skip = at.saturating_sub(piece.off);
-            let last = (piece.off + piece.len).min(end);
-            if last <= at {
-                continue;
-            }
-            let sector = piece.sector.map(|sector| Sector(sector.0 + skip / SECTOR_SIZE));
-            pieces.push(Piece { off: at, len: last - at, sector });
-            at = last;
-        }
-        if at == before {
-            return Err(Errno::EIO);
-        }
-    }
-    Ok(pieces)
-}
-
-/// Writes `data` to `off`; the file may grow. When it returns, the data has reached the device (not
-/// yet the medium: `fsync` flushes). May park.
-///
-/// # Errors
-/// `EINVAL` where offset or length is not a multiple of [`alignment`]; `ENOSPC` and what else the
-/// file system says where blocks are needed; `EIO`. Parts may have been written.
-pub fn write(cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, data: &[u8]) -> Result<usize, Errno> {
-    check(mapping, off, data.len() as u64)?;
-    let mut at = off;
-    for window in data.chunks(WINDOW_BYTES as usize) {
-        let pages = window.chunks(BOUNCE_BYTES as usize);
-        let segs: Vec<_> = pages.map(|part| Segment::whole(Page::from_slice(part))).collect();
-        at += write_pages(cx, mapping, at, segs)?;
-    }
-    Ok(data.len())
-}
-
-/// Writes the pages' bytes to `off` on and copies nothing where blocks are overwritten: the pages
-/// must not be needed for writing until the call returns, or they are copied then. May park.
-///
-/// # Errors
-/// As [`write()`].
-pub fn write_pages(
-    cx: &mut Cx,
-    mapping: &Arc<Mapping>,
-    off: u64,
-    segs: Vec<Segment>,
-) -> Result<u64, Errno> {
-    let len = block::bytes_of(&segs);
-    check(mapping, off, len)?;
-    for seg in &segs {
-        check(mapping, 0, u64::from(seg.len))?;
-    }
-    if len == 0 {
-        return Ok(0);
-    }
-    mapping.invalidate(cx, off..off + len)?;
-    let inside = (off + len).min(mapping.size() / alignment(mapping) * alignment(mapping));
-    let mut source = Source { segs, index: 0, used: 0 };
-    let (group, mut plug) = (IoGroup::new(), Plug::new());
-    let mut at = off;
-    let pieces = match off < inside {
-        true => map_all(off, inside, |at, len| mapping.map_write(cx, at, len))?,
-        false => Vec::new(),
-    };
-    let mut buffered = Vec::new();
-    for &piece in &pieces {
-        at = piece.off + piece.len;
-        let Some(sector) = piece.sector else {
-            buffered.push((piece.off, source.take(piece.len, usize::MAX)));
-            continue;
-        };
-        submit_writes(cx, mapping, &mut plug, &group, &mut source, sector, piece.len);
-    }
-    plug.finish(cx);
-    let direct = group.wait(cx).map_err(|error| error.to_errno());
-    if at < off + len {
-        buffered.push((at, source.take(off + len - at, usize::MAX)));
-    }
-    if direct.is_ok() {
-        for piece in pieces.iter().filter(|piece| piece.sector.is_some()) {
-            mapping.end_direct(cx, piece.off, piece.len)?;
-        }
-    }
-    for (from, segs) in buffered {
-        write_buffered(cx, mapping, from, &segs)?;
-    }
-    // A reader, or readahead beside us, may have brought old content in.
-    mapping.invalidate(cx, off..off + len)?;
-    direct.map(|()| len)
-}
-
-fn submit_writes(
-    cx: &mut Cx,
-    mapping: &Mapping,
-    plug: &mut Plug,
-    group: &IoGroup,
-    source: &mut Source,
-    sector: Sector,
-    len: u64,
-) {
-    let queue = mapping.backing().queue();
-    let segments_max = usize::from(queue.info().max_segments.max(1));
-    let mut done = 0;
-    while done < len {
-        let segs = source.take((len - done).min(u64::from(queue.info().max_bytes)), segments_max);
-        let place = Sector(sector.0 + done / SECTOR_SIZE);
-        done += block::bytes_of(&segs);
-        let bio = Bio::new(Op::Write, place, segs, BioFlags::SYNC, group.end());
-        queue.submit_plugged(cx, plug, bio);
-    }
-}
-
-/// Through the cache: where blocks are missing, or the file grows.
-fn write_buffered(
-    cx: &mut Cx,
-    mapping: &Arc<Mapping>,
-    off: u64,
-    segs: &[Segment],
-) -> Result<(), Errno> {
-    let mut at = off;
-    for seg in segs {
-        mapping.write(cx, at, seg.bytes())?;
-        at += u64::from(seg.len);
-    }
-    mapping.flush(cx, off..at)
-}
-
-/// The caller's pages, taken from the front in any lengths.
-struct Source {
-    segs: Vec<Segment>,
-    index: usize,
-    used: u32,
-}
-
-impl Source {
-    /// The next `len` bytes, or less where more than `segments_max` segments would be needed.
-    fn take(&mut self, len: u64, segments_max: usize) -> Segments {
-        let (mut segs, mut left) = (Segments::new(), len);
-        while left > 0 && segs.len() < segments_max {
-            let Some(seg) = self.segs.get(self.index) else { break };
-            let now = u64::from(seg.len - self.used).min(left) as u32;
-            let (page, offset) = (seg.page.clone(), seg.offset + self.used);
-            segs.push(Segment { page, offset, len: now });
-            self.used += now;
-            left -= u64::from(now);
-            if self.used == seg.len {
-                (self.index, self.used) = (self.index + 1, 0);
-            }
-        }
-        segs
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::Sector;
     use base::rng::Rng;
+    use base::unit::SECTOR_SIZE;
     use block::{Queue, QueueConfig};
-    use cache::{MappingOps, PageCache, PageCacheConfig, Pieces, WritebackControl};
+    use cache::{MappingOps, PageCache, PageCacheConfig, Piece, Pieces, WritebackControl};
+    use rt::{Cx, SpinLock};
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     const BLOCK: u64 = 4096;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::{Errno, Ino};
 use bitflags::bitflags;
+use block::Segment;
 use rt::{Charge, Cx, Mutex};
 
 use crate::attr::{Attr, FallocMode, FileType, SeekWhence, SetAttr};
@@ -146,6 +147,30 @@ impl File {
         } else {
             self.fs.write(cx, self.ino, offset, data)?
         };
+        self.sync_if_asked(cx)?;
+        Ok(count)
+    }
+
+    /// Writes the bytes of `pages` at byte `offset`, past the page cache and without a copy; the
+    /// position stays.
+    ///
+    /// # Errors
+    /// `EINVAL` not open with `DIRECT`; as [`write_at`](Self::write_at).
+    pub fn write_pages_at(
+        &self,
+        cx: &mut Cx,
+        offset: u64,
+        pages: &[Segment],
+    ) -> Result<u64, Errno> {
+        cx.charge_for(Charge::Syscall, 1);
+        if !self.flags.contains(OpenFlags::WRITE) {
+            return Err(Errno::EBADF);
+        }
+        if !self.flags.contains(OpenFlags::DIRECT) {
+            return Err(Errno::EINVAL);
+        }
+        self.drop_set_id(cx)?;
+        let count = self.fs.write_direct_pages(cx, self.ino, offset, pages)?;
         self.sync_if_asked(cx)?;
         Ok(count)
     }

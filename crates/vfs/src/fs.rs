@@ -1,6 +1,7 @@
 //! The trait that every file system implements.
 
 use base::{Errno, Ino};
+use block::Segment;
 use rt::Cx;
 
 use crate::attr::*;
@@ -252,6 +253,29 @@ pub trait FileSystem: Send + Sync {
         _data: &[u8],
     ) -> Result<usize, Errno> {
         Err(Errno::EINVAL)
+    }
+
+    /// As [`write_direct`](Self::write_direct) of the caller's pages, which are shared and not
+    /// copied; answers the bytes.
+    ///
+    /// # Errors
+    /// As [`write_direct`](Self::write_direct).
+    fn write_direct_pages(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        pages: &[Segment],
+    ) -> Result<u64, Errno> {
+        let mut done = 0;
+        for page in pages {
+            let count = self.write_direct(cx, ino, offset + done, page.bytes())? as u64;
+            done += count;
+            if count < u64::from(page.len) {
+                break;
+            }
+        }
+        Ok(done)
     }
 
     /// Returns when the inode's content and what is needed to find it (with `datasync` no more than

@@ -11,6 +11,7 @@ mod ours;
 use std::path::{Path, PathBuf};
 
 use base::Errno;
+use block::Segment;
 use rt::Cx;
 use vfs::{FallocMode, FileType, Namespace, OpenFlags, RenameFlags};
 
@@ -229,6 +230,25 @@ impl TargetFile {
         match self {
             TargetFile::Ours(file) => file.write_at(cx, offset, data),
             TargetFile::Host(file) => file.write_at(offset, data),
+        }
+    }
+
+    /// Writes pages at byte `offset`, past the cache and, on our path, without a copy.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at); `EINVAL` not open for direct I/O.
+    pub fn write_pages_at(
+        &self,
+        cx: &mut Cx,
+        offset: u64,
+        pages: &[Segment],
+    ) -> Result<u64, Errno> {
+        match self {
+            TargetFile::Ours(file) => file.write_pages_at(cx, offset, pages),
+            TargetFile::Host(file) => {
+                let bytes: Vec<u8> = pages.iter().flat_map(|page| page.bytes()).copied().collect();
+                file.write_at(offset, &bytes).map(|count| count as u64)
+            }
         }
     }
 

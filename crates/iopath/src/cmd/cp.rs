@@ -32,6 +32,7 @@ use crate::text;
 With several sources, or a directory as destination, names go into it. A source that ends
 with /. and the root of an image give their content, not a name of their own.
 A host path that contains :/ is written ./a:/b. Holes stay holes.
+With --direct the content of large files in images goes past our page cache, too.
 
 Examples:
   iopath cp motd disk.img:/etc/motd
@@ -66,7 +67,8 @@ pub struct Options {
 /// What ended the copy, with its place. One name that cannot be read or written does not: it is
 /// told, the rest goes on, and the answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let keep = Keep { recursive: options.recursive || options.archive, all: options.archive };
+    let recursive = options.recursive || options.archive;
+    let keep = Keep { recursive, all: options.archive, direct: app.options.direct };
     let (destination, sources) = options.paths.split_last().context("no destination")?;
     let destination = Side::parse(destination, options.tar)?;
     let sources: Result<Vec<Side>> =
@@ -343,7 +345,7 @@ pub fn host_to_fs(
     fs: Arc<dyn FileSystem>,
     progress: &mut crate::out::Progress,
 ) -> Result<()> {
-    let keep = Keep { recursive: true, all: true };
+    let keep = Keep { recursive: true, all: true, direct: false };
     let source = Box::new(HostSource::new(from.to_path_buf(), Vec::new(), keep));
     let mut sink = ImageSink::new(fs.clone(), fs.root(), text::escape(b"/"), keep);
     let problems = copy::run(cx, source, &mut sink, progress)?;

@@ -9,7 +9,7 @@ use base::{Errno, Ino};
 use rt::Cx;
 use vfs::{FileSystem, FileType, NewNode, SetAttr, XattrFlags, acl};
 
-use super::{Batch, Event, Keep, Meta, Problems, Sink, split};
+use super::{Batch, DIRECT_UNIT, Event, Keep, Meta, Problems, Sink, split};
 use crate::text;
 
 /// A directory of a mounted image that receives a tree.
@@ -211,7 +211,13 @@ impl ImageSink {
         let Some(file) = &mut self.file else { return Ok(()) };
         let mut at = offset;
         while !data.is_empty() {
-            match self.fs.write(cx, file.ino, at, data) {
+            let whole = data.len() - data.len() % DIRECT_UNIT;
+            let direct = self.keep.direct && at % DIRECT_UNIT as u64 == 0 && whole > 0;
+            let written = match direct {
+                true => self.fs.write_direct(cx, file.ino, at, &data[..whole]),
+                false => self.fs.write(cx, file.ino, at, data),
+            };
+            match written {
                 Ok(0) => {
                     let path = file.path.clone();
                     return Err(self.error(&path, Errno::EIO));

@@ -9,7 +9,7 @@ use rt::Cx;
 use vfs::{Attr, FileRead, FileSystem, FileType, SeekWhence};
 
 use super::content::{self, Content};
-use super::{Event, Keep, Links, Meta, Outbox, Source, descend};
+use super::{DIRECT_UNIT, Event, Keep, Links, Meta, Outbox, Source, descend};
 use crate::text;
 
 /// Files up to this size are read together with their neighbours, bytes.
@@ -242,7 +242,13 @@ impl Content for ImageContent<'_> {
     }
 
     fn read(&mut self, cx: &mut Cx, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let read = self.source.fs.read(cx, self.ino, offset, buf);
+        let whole = buf.len() - buf.len() % DIRECT_UNIT;
+        let aligned = offset.is_multiple_of(DIRECT_UNIT as u64) && whole > 0;
+        let fs = &self.source.fs;
+        let read = match self.source.keep.direct && aligned {
+            true => fs.read_direct(cx, self.ino, offset, &mut buf[..whole]),
+            false => fs.read(cx, self.ino, offset, buf),
+        };
         read.map_err(|errno| anyhow!("{} at {offset}: {errno}", self.source.shown()))
     }
 }

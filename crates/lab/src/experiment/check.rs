@@ -235,7 +235,7 @@ fn sweep(file: &File, sweep: &Sweep) -> Checked {
     }
     match &sweep.vary {
         Vary::Tunable(_) => Ok(()),
-        Vary::Option { workload, .. } => {
+        Vary::Option { workload, .. } | Vary::Job { workload, .. } => {
             let runs = case.run.iter().any(|name| name.get_ref() == workload.get_ref());
             ensure(runs, Some(workload.span()), || {
                 format!("the case {} does not run `{}`", case.title, workload.get_ref())

@@ -236,6 +236,10 @@ impl Runs<'_> {
                     let value = toml::Value::Integer(value as i64);
                     variant.tunables.insert(name.get_ref().clone(), value);
                 }
+                Vary::Job { workload, key } => {
+                    let of = loads.iter_mut().filter(|load| load.name == *workload.get_ref());
+                    of.for_each(|load| load.text = with_key(&load.text, key.get_ref(), value));
+                }
                 Vary::Option { workload, option } => {
                     let of = loads.iter_mut().filter(|load| load.name == *workload.get_ref());
                     of.for_each(|load| {
@@ -269,11 +273,26 @@ fn with_option(line: &str, option: &str, value: u64) -> String {
     words.join(" ")
 }
 
+/// The job file with the value of a key replaced in each job that has it, or with it added to the
+/// last one.
+fn with_key(job: &str, key: &str, value: u64) -> String {
+    let is_key = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == key);
+    let new = format!("{key}={value}");
+    let mut lines: Vec<&str> = job.lines().collect();
+    if lines.iter().any(|line| is_key(line)) {
+        lines.iter_mut().filter(|line| is_key(line)).for_each(|line| *line = &new);
+    } else {
+        lines.push(&new);
+    }
+    lines.join("\n")
+}
+
 impl Sweep {
     /// The point of one of its values.
     pub fn point(&self, value: u64) -> Point {
         let vary = match &self.vary {
             Vary::Tunable(name) => format!("tunable {}", name.get_ref()),
+            Vary::Job { workload, key } => format!("{} {}", workload.get_ref(), key.get_ref()),
             Vary::Option { workload, option } => {
                 format!("{} {}", workload.get_ref(), option.get_ref())
             }

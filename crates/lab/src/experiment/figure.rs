@@ -14,6 +14,23 @@ pub enum Figure {
     ReadMb,
     /// fio: bytes written by time, in MB/s (10^6).
     WriteMb,
+    /// fio: bytes written by time, in MiB/s.
+    WriteMib,
+    /// fio: bytes read by time, in MiB/s.
+    ReadMib,
+    /// Commands of the device, of a stripe's members where it is one, by the workload's time.
+    CommandsPerSecond,
+    /// Bytes of reads and writes of the device by its commands (a stripe's members'), in KiB.
+    CommandKib,
+    /// Bios of the workload's time, by MiB that it moved.
+    BiosPerMib,
+    /// System time that the profile's `[load]` gives for commands and pieces of memory, in percent
+    /// of one processor.
+    SystemPercent,
+    /// Time in interrupts, likewise.
+    InterruptPercent,
+    /// System time and time in interrupts for each GiB that the workload moved, in seconds.
+    LoadPerGib,
     /// A quantile of the workload's latency (fs_mark: a file from its creation to its close; fio:
     /// an I/O), in ms. 1.0 is the longest.
     LatencyMs(f64),
@@ -38,7 +55,18 @@ impl Figure {
     /// Whether it is about one workload, which the metric must name.
     pub fn needs_workload(self) -> bool {
         use Figure::*;
-        matches!(self, Lines(_) | FilesPerSecond | ReadMb | WriteMb | LatencyMs(_))
+        let of_files = matches!(self, Lines(_) | FilesPerSecond);
+        let of_bytes = matches!(self, ReadMb | WriteMb | ReadMib | WriteMib | LatencyMs(_));
+        of_files || of_bytes || self.by_transfer()
+    }
+
+    /// Whether it is about what a workload moved and the time that it took.
+    pub fn by_transfer(self) -> bool {
+        use Figure::*;
+        matches!(
+            self,
+            CommandsPerSecond | BiosPerMib | SystemPercent | InterruptPercent | LoadPerGib
+        )
     }
 
     /// Whether it is divided by the number of files that fs_mark has written.
@@ -51,7 +79,9 @@ impl Figure {
 const KNOWN: &str = "lines:N, files_per_second, read_mb_per_s, write_mb_per_s, latency_ms:Q, \
                      wait_max_ms, idle_armed_per_file, idle_fired_per_file, \
                      idle_satisfied_per_file, writes_per_file, device_idle_percent, \
-                     held_back_percent";
+                     held_back_percent, write_mib_per_s, read_mib_per_s, \
+                     commands_per_second, command_kib, bios_per_mib, system_percent, \
+                     interrupt_percent, load_per_gib";
 
 impl FromStr for Figure {
     type Err = String;
@@ -78,6 +108,14 @@ impl FromStr for Figure {
             ("writes_per_file", None) => Some(Figure::WritesPerFile),
             ("device_idle_percent", None) => Some(Figure::DeviceIdlePercent),
             ("held_back_percent", None) => Some(Figure::HeldBackPercent),
+            ("write_mib_per_s", None) => Some(Figure::WriteMib),
+            ("read_mib_per_s", None) => Some(Figure::ReadMib),
+            ("commands_per_second", None) => Some(Figure::CommandsPerSecond),
+            ("command_kib", None) => Some(Figure::CommandKib),
+            ("bios_per_mib", None) => Some(Figure::BiosPerMib),
+            ("system_percent", None) => Some(Figure::SystemPercent),
+            ("interrupt_percent", None) => Some(Figure::InterruptPercent),
+            ("load_per_gib", None) => Some(Figure::LoadPerGib),
             _ => None,
         };
         figure.ok_or_else(wrong)

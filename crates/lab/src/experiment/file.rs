@@ -346,6 +346,13 @@ pub enum Vary {
         /// The option, e.g. `-s`.
         option: Name,
     },
+    /// The value of a key of a workload's job file, in all of its jobs.
+    Job {
+        /// The workload.
+        workload: Name,
+        /// The key, e.g. `bs`.
+        key: Name,
+    },
 }
 
 /// Two metrics against each other.

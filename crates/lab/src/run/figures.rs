@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use base::Nanos;
+use model::LoadSpec;
+
 use super::collect::Collected;
 use super::loads::Outcome;
 use super::record::{IdleCause, RunRecord};
 use super::world::Played;
 use crate::experiment::{Figure, Metric};
+
+const MIB: f64 = (1 << 20) as f64;
 
 /// Everything countable, by name.
 pub fn counts(record: &mut RunRecord, played: &Played, collected: &Collected) {
@@ -27,6 +32,9 @@ pub fn counts(record: &mut RunRecord, played: &Played, collected: &Collected) {
         ("model_read_hits", played.model.read_hits),
         ("model_read_misses", played.model.read_misses),
         ("wait_max_ns", collected.wait_max.0),
+        ("model_commands", played.model.commands),
+        ("model_member_commands", played.model.member_commands),
+        ("model_segments", played.model.segments),
     ] {
         put(name, value as f64);
     }
@@ -43,6 +51,7 @@ pub fn value(
     record: &RunRecord,
     outcomes: &BTreeMap<String, Outcome>,
     collected: &Collected,
+    load: &LoadSpec,
 ) -> Result<(f64, Option<String>), Option<String>> {
     let figure: Figure = metric.value.get_ref().parse().expect("checked with the file");
     let outcome = metric.of.as_ref().and_then(|of| outcomes.get(of.get_ref()));
@@ -53,6 +62,18 @@ pub fn value(
         (Figure::FilesPerSecond, Some(outcome)) => outcome.files as f64 / seconds,
         (Figure::ReadMb, Some(outcome)) => outcome.read_rate / 1e6,
         (Figure::WriteMb, Some(outcome)) => outcome.write_rate / 1e6,
+        (Figure::WriteMib, Some(outcome)) => outcome.write_rate / MIB,
+        (Figure::ReadMib, Some(outcome)) => outcome.read_rate / MIB,
+        (figure, Some(outcome)) if figure.by_transfer() => {
+            return by_transfer(figure, record, outcome, load).ok_or(None).map(|v| (v, None));
+        }
+        (Figure::CommandKib, _) => {
+            let bytes = count("device_read_bytes") + count("device_write_bytes");
+            match commands(record) > 0.0 {
+                true => bytes / commands(record) / 1024.0,
+                false => return Err(None),
+            }
+        }
         (Figure::LatencyMs(q), Some(outcome)) => return latency(q, outcome),
         (Figure::WaitMaxMs, _) => collected.wait_max.as_secs_f64() * 1e3,
         (Figure::IdleArmedPerFile, _) => return per_file(count("idle_armed"), count("files")),
@@ -69,9 +90,46 @@ pub fn value(
             let held = held.iter().filter_map(|cause| record.idle_ns.get(cause)).sum::<u64>();
             held as f64 / 1e7 / seconds
         }
-        (_, None) => return Err(None),
+        _ => return Err(None),
     };
     Ok((value, None))
+}
+
+/// Commands of the device; a stripe's members'.
+fn commands(record: &RunRecord) -> f64 {
+    let count = |name: &str| record.counts.get(name).copied().unwrap_or(0.0);
+    match count("model_member_commands") {
+        0.0 => count("model_commands"),
+        members => members,
+    }
+}
+
+/// A figure of what a workload moved, and of its time.
+fn by_transfer(
+    figure: Figure,
+    record: &RunRecord,
+    outcome: &Outcome,
+    load: &LoadSpec,
+) -> Option<f64> {
+    let count = |name: &str| record.counts.get(name).copied().unwrap_or(0.0);
+    let rate = outcome.read_rate + outcome.write_rate;
+    let seconds = outcome.bytes as f64 / rate;
+    if outcome.bytes == 0 || !seconds.is_finite() {
+        return None;
+    }
+    let (commands, segments) = (commands(record), count("model_segments"));
+    let busy = |command: Nanos, segment: Nanos| {
+        commands * command.as_secs_f64() + segments * segment.as_secs_f64()
+    };
+    let system = busy(load.system_command, load.system_segment);
+    let interrupt = busy(load.interrupt_command, load.interrupt_segment);
+    Some(match figure {
+        Figure::CommandsPerSecond => commands / seconds,
+        Figure::BiosPerMib => count("bios") / (outcome.bytes as f64 / MIB),
+        Figure::SystemPercent => system / seconds * 100.0,
+        Figure::InterruptPercent => interrupt / seconds * 100.0,
+        _ => (system + interrupt) / (outcome.bytes as f64 / MIB / 1024.0),
+    })
 }
 
 type Valued = Result<(f64, Option<String>), Option<String>>;

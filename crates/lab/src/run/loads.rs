@@ -20,6 +20,8 @@ pub struct Outcome {
     pub read_rate: f64,
     /// fio: bytes written a second, all jobs.
     pub write_rate: f64,
+    /// fio: bytes read and written.
+    pub bytes: u64,
     /// Rates over time.
     pub series: Vec<Series>,
     /// Latencies.
@@ -146,6 +148,7 @@ fn run_fio(cx: &mut Cx, target: &Target, load: &Load, stop: &Stop) -> Result<Out
             if found.ios == 0 {
                 continue;
             }
+            outcome.bytes += found.bytes;
             let name = format!("{}: {}", load.name, direction.word());
             let (rate, timeline) = (found.bandwidth(), &found.timeline);
             match direction {

@@ -9,7 +9,7 @@ use block::trace::ProcessNames;
 use block::{Queue, SyncWrites, TraceEvent};
 use cache::{PageCache, PageCacheConfig};
 use ext4::Ext4;
-use model::{ModelDevice, Profile};
+use model::{LoadSpec, ModelDevice, ModelStats, Profile};
 use rt::{Cx, JoinHandle, SpinLock, World};
 use vfs::Namespace;
 use workload::{Stop, Target};
@@ -74,7 +74,7 @@ pub fn run_one(
         notes: Vec::new(),
         detail: None,
     };
-    fill(&mut record, experiment, &played, collected);
+    fill(&mut record, experiment, &played, collected, &profile.load);
     Ok(Output { record, trace: played.trace, names: played.names })
 }
 
@@ -84,13 +84,14 @@ fn fill(
     experiment: &Experiment,
     played: &Played,
     mut collected: Collected,
+    load: &LoadSpec,
 ) {
     figures::counts(record, played, &collected);
     for (name, metric) in &experiment.file.metric {
         if metric.of.as_ref().is_some_and(|of| !played.outcomes.contains_key(of.get_ref())) {
             continue;
         }
-        match figures::value(metric, record, &played.outcomes, &collected) {
+        match figures::value(metric, record, &played.outcomes, &collected, load) {
             Ok((value, note)) => {
                 record.values.insert(name.clone(), value);
                 record.notes.extend(note);
@@ -162,8 +163,10 @@ impl Scene<'_> {
         let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(limit));
         let filesystem = &self.experiment.file.filesystem[&self.spec.key.filesystem];
         let text = format!("{},{}", filesystem.mount.text(), variant.mount.text());
-        let fs =
-            Ext4::mount(cx, &queue, &pages, mount::parse(&text)?).map_err(|e| e.to_string())?;
+        let mut options = mount::parse(&text)?;
+        options.direct.page_size = self.profile.page_size as u32;
+        let fs = Ext4::mount(cx, &queue, &pages, options).map_err(|e| e.to_string())?;
+        device.forget_content();
         Ok(Stage { device, queue, fs })
     }
 
@@ -182,6 +185,7 @@ impl Scene<'_> {
             self.keep_trace,
         );
         let before = stage.queue.stats();
+        let model = stage.device.stats();
         let commits = stage.fs.journal_stats().map_or(0, |stats| stats.commits);
         let tasks = self.spawn(cx, &target, &stop);
         let mut outcomes = BTreeMap::new();
@@ -194,6 +198,7 @@ impl Scene<'_> {
         let end = cx.now().min(end);
         let (collector, trace) = watch.end(cx, &stage.queue);
         let after = stage.queue.stats();
+        let stats = stage.device.stats();
         let journal = stage.fs.journal_task_ioc().unwrap_or(u64::MAX);
         Ok(Played {
             start,
@@ -201,7 +206,12 @@ impl Scene<'_> {
             journal,
             outcomes,
             stats: since(&before, after),
-            model: stage.device.stats(),
+            model: ModelStats {
+                commands: stats.commands - model.commands,
+                member_commands: stats.member_commands - model.member_commands,
+                segments: stats.segments - model.segments,
+                ..stats
+            },
             commits: stage.fs.journal_stats().map_or(0, |stats| stats.commits) - commits,
             collector: Some(collector),
             trace,

@@ -7,6 +7,7 @@ use crate::flash::{Flash, FlashParams};
 use crate::machine::Machine;
 use crate::memory::{Memory, MemoryParams};
 use crate::stripe::{Stripe, StripeParams};
+use device::stripe::Cutter;
 
 /// A device and its parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,14 @@ pub(crate) struct Traits {
 const KINDS: &str = "\"array\", \"disk\", \"flash\", \"memory\", \"stripe\"";
 
 impl DeviceSpec {
+    /// Bytes of a chunk, where the device is a stripe.
+    pub(crate) fn chunk(&self) -> u32 {
+        match self {
+            DeviceSpec::Stripe(params, _) => params.chunk as u32,
+            _ => 0,
+        }
+    }
+
     pub(crate) fn read(section: Section<'_>) -> Result<(DeviceSpec, Vec<Parameter>), ProfileError> {
         let kind: String = section.need("kind")?;
         let spec = match kind.as_str() {
@@ -237,6 +246,11 @@ fn read_stripe(section: Section<'_>) -> Result<(DeviceSpec, Vec<Parameter>), Pro
         chunk: sectors(&section, "chunk", 1, 1 << 21)? * 512,
         tags: section.count("tags", 1..=1024)? as u32,
         max_bytes: sectors(&section, "member_max_size", 8, 1 << 16)? * 512,
+        cutter: match section.or("cutter", "sectors".to_owned())?.as_str() {
+            "segments" => Cutter::Segments,
+            "sectors" => Cutter::Sectors,
+            _ => return Err(section.wrong("cutter", "give \"segments\" or \"sectors\"")),
+        },
     };
     let member = section.section("member")?;
     let member = member.ok_or_else(|| section.wrong("member", "write [device.member]"))?;

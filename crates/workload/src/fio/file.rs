@@ -1,6 +1,7 @@
 //! The open files of one copy of a job, and the calls that its engine makes.
 
-use base::Errno;
+use base::{Errno, Page};
+use block::Segment;
 use rt::Cx;
 use vfs::{FallocMode, OpenFlags};
 
@@ -16,7 +17,12 @@ pub struct JobFiles {
     flags: OpenFlags,
     paths: Vec<JobPath>,
     open: Vec<TargetFile>,
+    /// The memory of all direct writes of zeros on our path: one page, as often as it takes.
+    zeros: Option<Page>,
 }
+
+/// Bytes of that page.
+const ZEROS: u64 = 64 << 10;
 
 /// Flags with which a job's files are opened.
 fn open_flags(job: &Job) -> OpenFlags {
@@ -28,6 +34,15 @@ fn open_flags(job: &Job) -> OpenFlags {
     flags.set(OpenFlags::SYNC, job.sync);
     flags.set(OpenFlags::DSYNC, job.dsync);
     flags
+}
+
+/// `len` bytes of one page over and over.
+fn repeated(page: &Page, len: u64) -> Vec<Segment> {
+    let size = page.len() as u64;
+    let starts = (0..len.div_ceil(size)).map(|n| n * size);
+    let segment =
+        |at: u64| Segment { page: page.clone(), offset: 0, len: size.min(len - at) as u32 };
+    starts.map(segment).collect()
 }
 
 impl JobFiles {
@@ -42,8 +57,15 @@ impl JobFiles {
         paths: Vec<JobPath>,
     ) -> Result<JobFiles, (String, Errno)> {
         let flags = open_flags(job);
-        let mut files =
-            JobFiles { target: target.clone(), engine: job.engine, flags, paths, open: Vec::new() };
+        let shares = job.direct && job.zero_buffers && matches!(target, Target::Ours(..));
+        let mut files = JobFiles {
+            target: target.clone(),
+            engine: job.engine,
+            flags,
+            paths,
+            open: Vec::new(),
+            zeros: shares.then(|| Page::zeroed(ZEROS as usize)),
+        };
         if job.engine.is_per_file() || job.engine == Engine::Null {
             return Ok(files);
         }
@@ -108,6 +130,9 @@ impl JobFiles {
                 false => FallocMode::Allocate { keep_size: unit.direction == Direction::Read },
             };
             return file.fallocate(cx, mode, unit.offset, unit.len).map(|()| unit.len);
+        }
+        if let (Direction::Write, Some(page)) = (unit.direction, &self.zeros) {
+            return file.write_pages_at(cx, unit.offset, &repeated(page, unit.len));
         }
         let bytes = unit.len as usize;
         let count = match unit.direction {

@@ -212,12 +212,12 @@ fn distribution(text: &str) -> Result<Distribution, Refusal> {
 }
 
 /// Largest operation: every one in flight keeps so much memory.
-const BLOCK_MAX: u64 = 256 << 20;
+const BLOCK_MAX: u64 = 1 << 30;
 
 fn block_size(text: &str, kb_base: u64) -> Result<u64, Refusal> {
     match value::size(text, kb_base)? {
         bytes @ 1..=BLOCK_MAX => Ok(bytes),
-        _ => Err("is not from 1 byte to 256 MiB".into()),
+        _ => Err("is not from 1 byte to 1 GiB".into()),
     }
 }
 
@@ -236,7 +236,7 @@ fn sizes(job: &mut Job, key: &str, text: &str) -> Known {
         "bsrange" | "blocksize_range" => {
             job.bs = value::triple(text, |part| match value::range(part, base)? {
                 (low @ 1.., high @ ..=BLOCK_MAX) => Ok((low, high)),
-                _ => Err("is not from 1 byte to 256 MiB".into()),
+                _ => Err("is not from 1 byte to 1 GiB".into()),
             })?;
             job.bssplit = Default::default();
         }
@@ -245,7 +245,7 @@ fn sizes(job: &mut Job, key: &str, text: &str) -> Known {
                 let split = value::split(part, base)?;
                 match split.iter().all(|part| (1..=BLOCK_MAX).contains(&part.0)) {
                     true => Ok(split),
-                    false => Err("has a size that is not from 1 byte to 256 MiB".into()),
+                    false => Err("has a size that is not from 1 byte to 1 GiB".into()),
                 }
             })?;
         }

@@ -320,7 +320,7 @@ impl State {
         let before = self.written.range((file, 0)..(file, end));
         let covered: Vec<(usize, u64)> = before
             .rev()
-            .take_while(|((_, offset), _)| offset.saturating_add(1 << 28) > start)
+            .take_while(|((_, offset), _)| offset.saturating_add(1 << 30) > start)
             .filter(|((_, offset), (len, _))| offset + len > start)
             .map(|(key, _)| *key)
             .collect();
