@@ -2,7 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+#[cfg(not(iopath_shuttle))]
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[cfg(iopath_shuttle)]
+use shuttle::sync::atomic::{AtomicU32, Ordering};
 
 use base::Page;
 use block::DeviceError;

@@ -22,6 +22,8 @@
 
 pub mod buffer;
 pub mod buffer_cache;
+#[cfg(all(test, iopath_shuttle))]
+mod explore;
 mod folio;
 pub mod index;
 pub mod lru;

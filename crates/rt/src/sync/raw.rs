@@ -26,7 +26,7 @@ const HANDOFF: u32 = 4;
 const READER: u32 = 8;
 /// Looks at a held lock before parking, in real time. (An explored schedule would hardly ever come
 /// past many of them.)
-const SPINS: u32 = if cfg!(all(test, iopath_shuttle)) { 1 } else { 40 };
+const SPINS: u32 = if cfg!(iopath_shuttle) { 1 } else { 40 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
