@@ -212,7 +212,8 @@ impl ImageSink {
         let mut at = offset;
         while !data.is_empty() {
             let whole = data.len() - data.len() % DIRECT_UNIT;
-            let direct = self.keep.direct && at % DIRECT_UNIT as u64 == 0 && whole > 0;
+            let aligned = at.is_multiple_of(DIRECT_UNIT as u64) && whole > 0;
+            let direct = self.keep.direct && aligned;
             let written = match direct {
                 true => self.fs.write_direct(cx, file.ino, at, &data[..whole]),
                 false => self.fs.write(cx, file.ino, at, data),
