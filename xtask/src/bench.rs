@@ -53,7 +53,7 @@ fn scratch() -> Result<PathBuf> {
     Ok(place)
 }
 
-fn make_tree(tree: &Path) -> Result<()> {
+pub(crate) fn make_tree(tree: &Path) -> Result<()> {
     let mut state = 1u64;
     for directory in 0..DIRECTORIES {
         let folder = tree.join(format!("d{directory:03}"));

@@ -5,6 +5,7 @@ mod budget;
 mod judges;
 mod layers;
 mod licences;
+mod peers;
 mod run;
 mod tidy;
 
@@ -20,6 +21,8 @@ cargo xtask TASK
   layers         check that crates depend downwards only
   licences       check the licences of all dependencies
   tidy [--bless] check sizes of files, functions and lines against the ratchet (--bless: shrink it)
+  peers          the mount and the command beside fuse2fs, mke2fs -d, debugfs and the kernel: writes
+                 docs/peers.md; IOPATH_BIN measures another binary, IOPATH_ROUNDS=1 is quicker
   bench          speed beside the peers: ratios measured in one run
   budget [--bless]  instructions per operation against xtask/budget.txt
   judges         install or name the outside programs that judge the tests
@@ -46,6 +49,7 @@ fn task() -> Result<()> {
         ["budget"] => budget::check(false),
         ["budget", "--bless"] => budget::check(true),
         ["bench"] => bench::run_all(),
+        ["peers"] => peers::write(),
         ["fmt"] => run::cargo(&["fmt", "--all"]),
         ["lint"] => lint(),
         ["layers"] => layers::check(),
