@@ -2,7 +2,8 @@
 //!
 //! Every device has the face [`block::Device`]. Real ones: an image file or a block device of the
 //! host ([`open`], [`create`]), and memory ([`MemoryDevice`]). Layers around any other device: a
-//! [`Partition`], a [`StripeDevice`] over several, the record of all writes for crash tests ([`RecordDevice`]), faults by rule
+//! [`Partition`], a [`StripeDevice`] over several, the record of all writes for
+//! crash tests ([`RecordDevice`]), faults by rule
 //! ([`FaultDevice`]). Modelled: one simple disk or flash device ([`SimDevice`]), for virtual time.
 //! `docs/add-a-device.md` shows how to add one.
 //!

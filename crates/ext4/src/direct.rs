@@ -307,8 +307,8 @@ impl Ext4 {
         Ok(bytes)
     }
 
-    /// The content is there: makes what it lies in part of the file, and lets the file grow. Answers
-    /// how many of the transfer's bytes the file has.
+    /// The content is there: makes what it lies in part of the file, and lets the file grow.
+    /// Answers how many of the transfer's bytes the file has.
     fn end_direct_write(
         &self,
         cx: &mut Cx,

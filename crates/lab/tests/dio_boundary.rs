@@ -1,5 +1,5 @@
-//! The thread on boundaries in direct I/O, counted: what one call of 512 MiB sends to the stripe and
-//! to its disks under each rule, exactly; and what must hold between the rules.
+//! The thread on boundaries in direct I/O, counted: what one call of 512 MiB sends to the stripe
+//! and to its disks under each rule, exactly; and what must hold between the rules.
 
 use lab::experiment::{Experiment, Plan};
 use lab::run::{RunOptions, RunRecord, run_all};
@@ -53,7 +53,8 @@ fn a_call_of_512_mib_is_counted() {
     );
 }
 
-/// Goal: no rule changes what goes to extents: whole chunks but for group edges, some of them joined
+/// Goal: no rule changes what goes to extents: whole chunks but for group edges, some of them
+/// joined
 /// where a disk has all that it takes.
 #[test]
 fn extents_are_sent_in_whole_chunks() {
