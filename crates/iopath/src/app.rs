@@ -30,8 +30,8 @@ pub struct Options {
     #[arg(long, global = true)]
     pub direct: bool,
     /// Mount options: data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS,
-    /// journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, checkpoint=lazy|flusher,
-    /// readahead=SIZE
+    /// journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1,
+    /// checkpoint=lazy|flusher, readahead=SIZE
     #[arg(
         short = 'o',
         long = "mount-options",

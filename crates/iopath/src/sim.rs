@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use base::Nanos;
-use block::{Queue, QueueConfig};
+use block::{Queue, QueueConfig, SyncWrites};
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
 use ext4::{Ext4, MkfsOptions, MountOptions, mkfs};
@@ -20,7 +20,8 @@ use vfs::{FileSystem, Namespace};
 use crate::text;
 
 /// What is known behind the question mark, for messages.
-const KNOWN: &str = "size=SIZE, fs=ext2|ext3|ext4, elevator=NAME, seed=N, memory=SIZE";
+const KNOWN: &str = "size=SIZE, fs=ext2|ext3|ext4, elevator=NAME, tunable=NAME:VALUE, noidle=0|1, \
+     seed=N, memory=SIZE";
 
 /// A modelled machine with a file system.
 #[derive(Clone, Debug)]
@@ -33,6 +34,10 @@ pub struct SimTarget {
     pub fs: String,
     /// The elevator in front of the device.
     pub elevator: String,
+    /// Tunables of the queue and of the elevator, by the kernel's names.
+    pub tunables: Vec<(String, String)>,
+    /// Synchronous writes carry NOIDLE, as in Linux 2.6.30 to 2.6.37.
+    pub noidle: bool,
     /// Where every random choice begins.
     pub seed: u64,
     /// Bytes of memory for the page cache; half of the machine's by default.
@@ -93,6 +98,8 @@ impl SimTarget {
             size: 4 << 30,
             fs: "ext4".to_owned(),
             elevator: "deadline".to_owned(),
+            tunables: vec![],
+            noidle: false,
             seed: 1,
             memory: profile.memory / 2,
             trace_events: 0,
@@ -124,6 +131,15 @@ impl SimTarget {
                 }
                 self.elevator = value.to_owned();
             }
+            "noidle" => match value {
+                "0" => self.noidle = false,
+                "1" => self.noidle = true,
+                _ => bail!("noidle: `{value}`; known are 0 and 1"),
+            },
+            "tunable" => match value.split_once(':') {
+                Some((name, value)) => self.tunables.push((name.to_owned(), value.to_owned())),
+                None => bail!("tunable: `{value}`; write NAME:VALUE, such as slice_idle:0"),
+            },
             _ => bail!("`{pair}` is not known; known are {KNOWN}"),
         }
         if self.size < 1 << 20 {
@@ -161,9 +177,11 @@ impl SimTarget {
         let runtime = world.runtime();
         let device = self.profile.device(&runtime, memory)?;
         let config = self.profile.queue_config(&self.elevator);
-        let config = QueueConfig { trace_events: self.trace_events, ..config };
+        let sync_writes = SyncWrites { noidle: self.noidle };
+        let config = QueueConfig { trace_events: self.trace_events, sync_writes, ..config };
         let queue = Queue::new(&runtime, device.clone(), config);
         let queue = queue.map_err(|error| anyhow!("{}: {error}", self.text))?;
+        self.tune(&queue).with_context(|| self.text.clone())?;
         let value = world.run("main", |cx| {
             let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(self.memory));
             let fs = Ext4::mount(cx, &queue, &pages, options)
@@ -177,6 +195,17 @@ impl SimTarget {
         })?;
         let (time, hash) = (world.now(), world.hash());
         Ok((value, SimReport { time, stats: device.stats(), hash }))
+    }
+
+    /// Sets the machine's ticks where the elevator counts in them, then what was asked for.
+    fn tune(&self, queue: &Arc<Queue>) -> Result<()> {
+        if queue.tunables().iter().any(|(name, _)| *name == "hz") {
+            queue.set_tunable("hz", &self.profile.hz.to_string())?;
+        }
+        for (name, value) in &self.tunables {
+            queue.set_tunable(name, value)?;
+        }
+        Ok(())
     }
 
     fn make_fs(&self, prepare: Option<Prepare>) -> Result<MemoryDevice> {
@@ -229,6 +258,8 @@ mod tests {
             ("sim:ram?fs=xfs", "known are ext2"),
             ("sim:ram?elevator=lift", "there is no `lift`"),
             ("sim:ram?sise=1G", "`sise=1G` is not known; known are size="),
+            ("sim:ram?noidle=yes", "known are 0 and 1"),
+            ("sim:ram?tunable=hz", "write NAME:VALUE"),
         ] {
             let error = format!("{:#}", parse(text).unwrap_err());
             assert!(error.contains(part), "{text}: {error}");

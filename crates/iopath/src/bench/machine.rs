@@ -21,6 +21,10 @@ pub struct Machine {
     pub fs: Option<String>,
     /// `--elevator`.
     pub elevator: Option<String>,
+    /// `--tunable`, each `NAME=VALUE`.
+    pub tunables: Vec<String>,
+    /// `--noidle`.
+    pub noidle: bool,
     /// `--seed`.
     pub seed: Option<u64>,
     /// `--size`, bytes.
@@ -46,7 +50,10 @@ impl Machine {
             ("seed", self.seed.map(|seed| seed.to_string())),
             ("size", self.size.map(|size| size.to_string())),
         ];
-        given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        let given = given.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let noidle = self.noidle.then(|| ("noidle", "1".to_owned()));
+        let tunables = self.tunables.iter().map(|pair| ("tunable", pair.replacen('=', ":", 1)));
+        given.chain(noidle).chain(tunables).collect()
     }
 
     /// Reads `sim:PROFILE?..`; options of the command line win over what stands in it.

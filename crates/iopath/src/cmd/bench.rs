@@ -28,6 +28,8 @@ Examples:
   iopath bench fs_mark -d /tmp/a -n 100 -s 4096
   iopath bench fs_mark -S 1 -D 100 -N 1000 -d disk.img:/fs_mark -s 65536 -w 4096
   iopath bench --target sim:disk-7200 --elevator cfq --stop-after 30s fs_mark -d /a -F
+  iopath bench --target sim:array-2010 --elevator cfq --tunable slice_idle=0 --noidle \
+      -o journal_io=async,barrier=0 --stop-after 30s fs_mark -d /a -F -s 65536 -w 4096
   iopath bench --target disk.img fio job.fio --bs=16k --output-format=json
   iopath bench --target sim:flash-nvme fio --name=r --rw=randread --size=64m --direct=1")]
 pub struct Options {
@@ -40,6 +42,12 @@ pub struct Options {
     /// Elevator of a modelled machine
     #[arg(long, value_name = "NAME")]
     elevator: Option<String>,
+    /// Tunable of a modelled machine's queue or elevator (several times for several)
+    #[arg(long, value_name = "NAME=VALUE")]
+    tunable: Vec<String>,
+    /// Synchronous writes of a modelled machine carry NOIDLE, as in Linux 2.6.30 to 2.6.37
+    #[arg(long)]
+    noidle: bool,
     /// Seed of a modelled machine: the same seed gives the same run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -120,6 +128,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let machine = Machine {
         fs: options.fs.clone(),
         elevator: options.elevator.clone(),
+        tunables: options.tunable.clone(),
+        noidle: options.noidle,
         seed: options.seed,
         size: options.size,
     };

@@ -202,7 +202,11 @@ impl Progress for Keeper {
         names: &ProcessNames,
     ) -> Result<(), RunError> {
         let Some(dir) = &self.trace else { return Ok(()) };
-        let name = format!("{}-{}-{}-{}", key.filesystem, key.case, key.variant, key.seed);
+        let point = key.point.as_ref().map_or(String::new(), |point| {
+            format!("-{}={}", point.vary.replace(' ', "-"), point.value)
+        });
+        let RunKey { filesystem, case, variant, seed, .. } = key;
+        let name = format!("{filesystem}-{case}-{variant}{point}-{seed}");
         let formats = [Format::Blktrace, Format::Iolog, Format::Perfetto, Format::Text];
         let written = write_all(&dir.join(name), &formats, events, names);
         written.map(drop).map_err(|error| RunError::Lines(format!("trace: {error}")))
