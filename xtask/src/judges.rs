@@ -40,6 +40,10 @@ const JUDGES: &[(&str, &str)] = &[
     ("setpriv", "util-linux"),
     ("xfs_repair", "xfsprogs"),
     ("mkfs.xfs", "xfsprogs"),
+    ("nfs-cp", "libnfs-utils"),
+    ("ganesha.nfsd", "nfs-ganesha"),
+    ("../lib/x86_64-linux-gnu/ganesha/libfsalvfs.so", "nfs-ganesha-vfs"),
+    ("rpcbind", "rpcbind"),
 ];
 
 const FOLDERS: &[&str] = &["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];

@@ -5,6 +5,7 @@ pub mod fs_mark;
 mod machine;
 pub mod mds_survey;
 pub mod mdtest;
+pub mod sysbench;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +53,7 @@ impl Where {
             return Ok(Where::Host(PathBuf::from(OsStr::from_bytes(directory))));
         }
         let place = Place::parse(text)?;
-        if !place.target.path.exists() {
+        if place.target.nfs_url().is_none() && !place.target.path.exists() {
             bail!(
                 "--target {}: no such image or device; it is `host`, an image or `sim:PROFILE`",
                 text.display()

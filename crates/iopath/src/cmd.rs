@@ -25,6 +25,7 @@ pub mod replay;
 pub mod rm;
 pub mod serve;
 pub mod serve_nbd;
+pub mod serve_nfs;
 pub mod stat;
 pub mod touch;
 pub mod trace;

@@ -32,6 +32,7 @@ pub mod cli;
 pub mod cmd;
 pub mod copy;
 mod demo;
+mod nfs_target;
 pub mod out;
 pub mod recognise;
 pub mod session;

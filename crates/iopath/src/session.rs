@@ -11,7 +11,7 @@ use vfs::{Attr, FileSystem, Namespace};
 use crate::app::{App, at};
 use crate::storage::{Known, Storage};
 use crate::target::{Place, Target};
-use crate::{text, xfs_target};
+use crate::{nfs_target, text, xfs_target};
 
 /// Inodes that a command which only reads keeps in memory: it passes each of them once or twice,
 /// soon after another, and memory that is used again is cheaper than new memory.
@@ -88,6 +88,9 @@ pub fn with_place<T>(
 /// The device cannot be opened, the format is another one, the file system is damaged or uses a
 /// feature that is not supported.
 pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
+    if let Some(fs) = nfs_target::mount(app, target, write)? {
+        return Ok(Session::on(target.clone(), fs));
+    }
     let storage = Storage::open(app, target, write)?;
     let fs = mount(app, &storage, write)?;
     Ok(Session::on(target.clone(), fs))
@@ -132,7 +135,11 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
 /// Writing failed; the image needs its journal replayed.
 pub fn close(app: &mut App, session: Session) -> Result<()> {
     let done = session.fs.unmount(app.cx);
-    done.map_err(|errno: Errno| {
-        anyhow!("{}: writing out failed: {errno}; run `iopath replay` on it", session.target)
+    let nfs = session.target.nfs_url().is_some();
+    done.map_err(|errno: Errno| match nfs {
+        true => anyhow!("{}: writing to the server failed: {errno}", session.target),
+        false => {
+            anyhow!("{}: writing out failed: {errno}; run `iopath replay` on it", session.target)
+        }
     })
 }

@@ -73,6 +73,9 @@ impl Storage {
     /// # Errors
     /// The host refuses, somebody else uses it, or there is no such partition.
     pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Storage> {
+        if target.nfs_url().is_some() {
+            bail!("{target}: an NFS export is files, not a device; give an image or a device");
+        }
         let device = open_device(app, &target.path, write)?;
         Storage::on(app, target, device)
     }

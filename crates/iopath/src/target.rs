@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! disk.img            a target: an image file or a block device
+//! nfs://host/export   an export of an NFS server (?mountport=..&nfsport=.., and client options)
 //! disk.img@2          its second partition (@0: the whole of it, where a name ends like that)
 //! stripe:64K,a,b      a stripe of chunks of 64 KiB over images or devices
 //! disk.img:/etc/motd  a place inside
@@ -37,7 +38,12 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// Reads `PATH` or `PATH@N`.
+    /// The address of an NFS export, where the target is one.
+    pub fn nfs_url(&self) -> Option<&str> {
+        self.path.to_str().filter(|path| path.starts_with("nfs://"))
+    }
+
+    /// Reads `PATH`, `PATH@N` or `nfs://..`.
     ///
     /// # Errors
     /// An empty path, or a scheme that is not supported.
@@ -51,6 +57,12 @@ impl Target {
             );
         }
         let nbd = bytes.starts_with(b"nbd://") || bytes.starts_with(b"nbd+unix://");
+        if let Some(url) = bytes.strip_prefix(b"nfs://") {
+            if url.is_empty() {
+                bail!("`{}` names no server", arg.display());
+            }
+            return Ok(Target { path: PathBuf::from(arg), partition: None });
+        }
         if let (Some(at), false) = (find(bytes, b"://"), nbd) {
             let scheme = String::from_utf8_lossy(&bytes[..at]);
             bail!(
@@ -246,6 +258,8 @@ mod tests {
         assert_eq!(tar, Side::Archive(Some("a.tgz".into())));
         let nbd = Side::parse("nbd://host/x:/etc".as_ref(), false).unwrap();
         assert_eq!(nbd, image("nbd://host/x", None, "/etc"));
+        let nfs = Side::parse("nfs://host:2049/e?mountport=7:/a".as_ref(), false).unwrap();
+        assert_eq!(nfs, image("nfs://host:2049/e?mountport=7", None, "/a"));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 
 pub mod bh_lru;
 pub mod experiment;
+pub mod nfs_partial;
 pub mod report;
 pub mod run;
 pub mod stats;

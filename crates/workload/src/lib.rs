@@ -35,6 +35,7 @@ pub mod mdtest;
 mod sink;
 mod stats;
 mod stop;
+pub mod sysbench;
 mod target;
 mod timeline;
 

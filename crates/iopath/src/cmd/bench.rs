@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::bench::{self, Machine, Where};
 use crate::text;
 
-/// Run fs_mark, fio, mdtest, mds-survey: on the host, on an image, on a modelled machine
+/// Run fs_mark, fio, sysbench, mdtest, mds-survey: on the host, an image, a modelled machine
 ///
 /// The tools take their own options and print their own output. Options of iopath stand before the
 /// name of the tool.
@@ -111,6 +111,17 @@ Examples:
   iopath bench --target sim:flash-nvme mds-survey file_count=20000 layer=osd"
     )]
     MdsSurvey(Arguments),
+    /// sysbench's file I/O test
+    #[command(after_help = "\
+The options are those of sysbench fileio, of version 1.0 or, with --test=fileio, of 0.4, whose
+output is printed then. On a modelled machine the files are prepared before the clock starts.
+
+Examples:
+  iopath bench --target disk.img:/d sysbench fileio --file-total-size=64M prepare
+  iopath bench --target disk.img:/d sysbench fileio --file-total-size=64M --file-test-mode=rndrw run
+  iopath bench --target sim:disk-7200 sysbench --test=fileio --num-threads=16 --max-requests=1000
+      --file-total-size=64M --file-test-mode=rndrw run")]
+    Sysbench(Arguments),
 }
 
 #[derive(Args)]
@@ -138,6 +149,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let stop = options.stop_after;
     match &options.tool {
         Tool::FsMark(tool) => bench::fs_mark::run(app, place, &machine, stop, &tool.arguments),
+        Tool::Sysbench(tool) => bench::sysbench::run(app, place, &machine, stop, &tool.arguments),
         Tool::Fio(tool) => {
             let lenient = options.compat == "lenient";
             bench::fio::run(app, place, &machine, stop, lenient, &tool.arguments)

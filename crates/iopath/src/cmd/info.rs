@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::nfs_target;
 use crate::recognise::Format;
 use crate::storage::{self, Storage};
 use crate::target::Place;
@@ -32,6 +33,11 @@ pub struct Options {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for target in &options.targets {
         let target = Place::parse(target)?.target;
+        if target.nfs_url().is_some() {
+            let facts = nfs_target::facts(app, &target)?;
+            show(app, facts)?;
+            continue;
+        }
         let storage = Storage::open(app, &target, false)?;
         let mut facts: Vec<(&str, Value)> = Vec::new();
         let mut fact = |key: &'static str, value: Value| facts.push((key, value));

@@ -1,5 +1,6 @@
 //! `lab`: published tables, repeated in virtual time.
 
+mod nfs;
 mod run;
 mod write;
 
@@ -28,6 +29,7 @@ use crate::app::App;
   iopath lab run cfq-yield --full --html cfq-yield.html
   iopath lab run bh-lru --markdown bh-lru.md
   iopath lab run cfq-yield --variant patched --case mixed --seeds 1..3
+  iopath lab run nfs-partial --full
   iopath lab run my-experiment.toml --results runs.jsonl --shard 1/8
   iopath lab merge all.jsonl runs-1.jsonl runs-2.jsonl
   iopath lab report all.jsonl --html report.html")]
@@ -151,6 +153,7 @@ fn list(app: &mut App) -> Result<ExitCode> {
         app.out.line("  variants: 8 16 ours")?;
         app.out.line("  cases: create lookup remove")?;
     }
+    nfs::list(app)?;
     Ok(ExitCode::SUCCESS)
 }
 

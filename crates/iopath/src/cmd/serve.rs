@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use super::serve_nbd;
+use super::{serve_nbd, serve_nfs};
 use crate::app::App;
 
 /// Serve a target to others
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath serve nbd disk.img
+  iopath serve nfs disk.img
   iopath serve nbd --write --listen /tmp/disk.sock disk.img@2")]
 pub struct Options {
     #[command(subcommand)]
@@ -21,6 +22,7 @@ pub struct Options {
 #[derive(Subcommand)]
 enum How {
     Nbd(serve_nbd::Options),
+    Nfs(serve_nfs::Options),
 }
 
 /// Runs `serve`.
@@ -30,5 +32,6 @@ enum How {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     match &options.how {
         How::Nbd(options) => serve_nbd::run(app, options),
+        How::Nfs(options) => serve_nfs::run(app, options),
     }
 }

@@ -20,13 +20,6 @@ struct Run {
     cred: Option<Cred>,
 }
 
-enum Next {
-    Run(Run),
-    /// What is left is dirty again while its WRITE is under way.
-    Busy,
-    Nothing,
-}
-
 /// Rounds of sending and committing after which a server that forgets each time is given up.
 const ROUNDS_MAX: u32 = 16;
 /// First wait after a server asked to come again later, doubled up to the second.
@@ -46,19 +39,11 @@ impl NfsClient {
     ) -> Result<(), Errno> {
         let mut later = LATER.0;
         loop {
-            let mut cursor = range.start;
-            loop {
-                if self.has_failed(cx, inode) {
-                    break;
-                }
-                match self.next_run(cx, inode, &mut cursor, range.end) {
-                    Next::Run(run) => self.send_write(cx, inode, run, stable),
-                    Next::Busy => {
-                        self.wait_writing(cx, inode, range.clone());
-                        cursor = range.start;
-                    }
-                    Next::Nothing => break,
-                }
+            let (mut cursor, mut busy) = (range.start, false);
+            while !self.has_failed(cx, inode)
+                && let Some(run) = self.next_run(cx, inode, &mut cursor, range.end, &mut busy)
+            {
+                self.send_write(cx, inode, run, stable);
             }
             self.wait_writing(cx, inode, range.clone());
             let (again, error) = {
@@ -68,6 +53,8 @@ impl NfsClient {
             };
             match (error, again) {
                 (Some(errno), _) => return Err(errno),
+                // What was passed over can be sent now.
+                (None, false) if busy => {}
                 (None, false) => return Ok(()),
                 (None, true) => {
                     cx.sleep(later);
@@ -96,13 +83,21 @@ impl NfsClient {
     }
 
     /// Takes the first dirty bytes from `cursor` on, up to a WRITE's size, and moves the cursor
-    /// behind them. From then on they are being written.
-    fn next_run(&self, cx: &Cx, inode: &Inode, cursor: &mut u64, end: u64) -> Next {
+    /// behind them. From then on they are being written. What is dirty again while its WRITE is
+    /// under way is passed over, which `busy` tells.
+    fn next_run(
+        &self,
+        cx: &Cx,
+        inode: &Inode,
+        cursor: &mut u64,
+        end: u64,
+        busy: &mut bool,
+    ) -> Option<Run> {
         let (size, most) = (self.folio_size(), u64::from(self.limits.wsize));
-        let (mut run, mut busy): (Option<Run>, bool) = (None, false);
+        let mut run: Option<Run> = None;
         let mut state = inode.state.lock(cx);
         if state.ours == 0 {
-            return Next::Nothing;
+            return None;
         }
         'folios: for (&index, folio) in state.folios.range_mut(*cursor / size..) {
             let start = index * size;
@@ -128,7 +123,7 @@ impl NfsClient {
                 let last = last.min(first + room);
                 let inner = (first - start) as u32..(last - start) as u32;
                 if folio.writing.intersects(inner.clone()) {
-                    busy = true;
+                    *busy = true;
                     if run.is_some() {
                         break 'folios;
                     }
@@ -145,14 +140,8 @@ impl NfsClient {
                 run.range.end = last;
             }
         }
-        match run {
-            Some(run) => {
-                *cursor = run.range.end;
-                Next::Run(run)
-            }
-            None if busy => Next::Busy,
-            None => Next::Nothing,
-        }
+        *cursor = run.as_ref()?.range.end;
+        run
     }
 
     /// Sends a WRITE; its answer is taken when it comes. May park: waits for a slot.
@@ -265,6 +254,7 @@ impl NfsClient {
                 }
             }
             if !lost.is_empty() {
+                state.losses += 1;
                 count(&self.counters.verifier_changes, 1);
             }
         }
@@ -335,6 +325,7 @@ impl NfsClient {
             Ok(true) => {}
             Ok(false) => {
                 count(&self.counters.verifier_changes, 1);
+                state.losses += 1;
                 state.verf = None;
             }
             Err(errno) => {
@@ -391,17 +382,18 @@ impl NfsClient {
     /// Those of WRITE and COMMIT, which stay latched; `EIO` where the server forgets each time.
     pub(super) fn flush_and_commit(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
         for _ in 0..ROUNDS_MAX {
-            if inode.state.lock(cx).ours == 0 {
-                return Ok(());
-            }
+            let losses = {
+                let state = inode.state.lock(cx);
+                if state.ours == 0 {
+                    return Ok(());
+                }
+                state.losses
+            };
             let stable = self.stable_for(cx, inode);
             self.flush(cx, inode, 0..u64::MAX, stable)?;
             self.commit(cx, inode)?;
-            let lost = {
-                let state = inode.state.lock(cx);
-                state.verf.is_none() && state.ours > 0
-            };
-            if !lost {
+            // What was forgotten meanwhile may lie behind where the flush had got to.
+            if inode.state.lock(cx).losses == losses {
                 return Ok(());
             }
         }

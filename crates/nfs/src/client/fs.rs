@@ -170,14 +170,9 @@ impl FileSystem for NfsClient {
 
     fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
         let inode = self.inode(cx, ino)?;
-        // Close-to-open: what another has closed before is seen from here on. What was asked for
-        // in this very instant, by the lookup, need not be asked again.
-        let now = cx.now();
-        let just_asked = {
-            let state = inode.state.lock(cx);
-            state.fetched == now || (state.opens == 0 && state.folios.is_empty())
-        };
-        if !just_asked {
+        // Close-to-open: what another has closed before is seen from here on.
+        let made = std::mem::take(&mut inode.state.lock(cx).made);
+        if !made {
             self.fetch_attr(cx, &inode)?;
         }
         inode.state.lock(cx).opens += 1;

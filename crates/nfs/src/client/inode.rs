@@ -53,6 +53,8 @@ pub(super) struct State {
     /// What was known when the first of them began.
     pub known: WccAttr,
     pub opens: u32,
+    /// Just made by us: whoever opens it first need not ask for attributes.
+    pub made: bool,
     /// The name that it got when its own was removed while it was open.
     pub silly: Option<(Ino, Vec<u8>)>,
     pub folios: BTreeMap<u64, Folio>,
@@ -65,6 +67,8 @@ pub(super) struct State {
     pub epoch: u64,
     /// The life of the server that has what is unstable.
     pub verf: Option<WriteVerf>,
+    /// Counts the times that the server had forgotten something.
+    pub losses: u64,
     /// A write that failed, to be told once.
     pub error: Option<Errno>,
     /// Writing fails: only an fsync tries again.
@@ -87,6 +91,7 @@ impl Inode {
             changes: Vec::new(),
             known: attr.stamp(),
             opens: 0,
+            made: false,
             silly: None,
             folios: BTreeMap::new(),
             ours: 0,
@@ -94,6 +99,7 @@ impl Inode {
             holes: Holes::default(),
             epoch: 0,
             verf: None,
+            losses: 0,
             error: None,
             failed: false,
             readahead: ReadAhead::new(),
@@ -238,7 +244,10 @@ impl NfsClient {
         state.changing = state.changing.saturating_sub(1);
         if let Some(Wcc { before, after: Some(attr) }) = wcc {
             state.changes.push((before, attr.stamp()));
-            if (attr.ctime, attr.mtime) >= (state.attr.ctime, state.attr.mtime) {
+            // Answers may overtake each other, also within one step of the server's clock.
+            let (told, known) = ((attr.ctime, attr.mtime), (state.attr.ctime, state.attr.mtime));
+            let alone = state.changing == 0 && state.changes.len() == 1;
+            if told > known || (told == known && (alone || attr.size >= state.attr.size)) {
                 state.adopt(attr, now);
             }
         }

@@ -92,6 +92,7 @@ impl NfsClient {
             Some(handle) => self.known(cx, handle, made.attr)?,
             None => self.find(cx, dir, name)?,
         };
+        inode.state.lock(cx).made = true;
         Ok(inode)
     }
 

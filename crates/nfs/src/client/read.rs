@@ -50,6 +50,18 @@ impl NfsClient {
         off: u64,
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
+        self.read_cached(cx, inode, off, buf, true)
+    }
+
+    /// As [`read_file`](Self::read_file); only what a reader asks for is counted.
+    pub(super) fn read_cached(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        off: u64,
+        buf: &mut [u8],
+        counted: bool,
+    ) -> Result<usize, Errno> {
         self.revalidate(cx, inode)?;
         let (mut at, mut waited, mut partly) = (off, false, false);
         let error: ReadError = ReadError::default();
@@ -78,7 +90,7 @@ impl NfsClient {
                     self.flush_folio(cx, inode, index)?;
                 }
                 Step::Miss(window, cold) => {
-                    if !waited {
+                    if !waited && counted {
                         let counters = &self.counters;
                         count(if cold { &counters.cold_reads } else { &counters.rest_reads }, 1);
                     }
@@ -95,7 +107,7 @@ impl NfsClient {
                 self.start_reads(cx, inode, window, &ReadError::default());
             }
         }
-        if !waited {
+        if !waited && counted {
             count(&self.counters.read_hits, 1);
             count(&self.counters.partial_hits, u64::from(partly));
         }
@@ -114,10 +126,8 @@ impl NfsClient {
         let Some(folio) = state.folios.get_mut(&index) else {
             return (self.miss(state, at, end, true), None);
         };
-        let reading = match self.options.mode {
-            Mode::Ranges => folio.reading.contains(from),
-            _ => !folio.reading.is_empty(),
-        };
+        // One READ of a folio at a time: what it does not bring, the next one does.
+        let reading = !folio.reading.is_empty();
         if let Some(until) = served(self.options.mode, folio, from..to, live) {
             let len = (until - from) as usize;
             room[..len].copy_from_slice(&folio.page[from as usize..until as usize]);
@@ -145,13 +155,10 @@ impl NfsClient {
     }
 
     fn wait_for_byte(&self, cx: &mut Cx, inode: &Inode, at: u64) {
-        let (index, byte) = (at / self.folio_size(), (at % self.folio_size()) as u32);
-        let whole = self.options.mode != Mode::Ranges;
+        let index = at / self.folio_size();
         let done = || {
             let state = inode.state.lock_irq();
-            state.folios.get(&index).is_none_or(|folio| {
-                if whole { folio.reading.is_empty() } else { !folio.reading.contains(byte) }
-            })
+            state.folios.get(&index).is_none_or(|folio| folio.reading.is_empty())
         };
         inode.wait.wait_until(cx, "READ", done);
     }

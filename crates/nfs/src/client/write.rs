@@ -107,7 +107,7 @@ impl NfsClient {
                 Prepare::Read => {
                     count(&self.counters.write_reads, 1);
                     let mut byte = [0];
-                    self.read_file(cx, inode, index * size, &mut byte)?;
+                    self.read_cached(cx, inode, index * size, &mut byte, false)?;
                 }
             }
         };

@@ -129,8 +129,12 @@ impl Wire for LinkWire {
             let Some(wire) = self.own.upgrade() else { break };
             let back: Arc<dyn Back> = Arc::new(LinkBack { wire, connection });
             let (net, peer, record) = (self.net.clone(), self.peer, record[4..].to_vec());
+            let life = net.nfsd.life();
             let arrive = move |_| {
-                let _lost_where_too_many_wait = net.nfsd.take(Job { peer, record, back });
+                // A server that came since has no such connection.
+                if net.nfsd.life() == life {
+                    let _lost_where_too_many_wait = net.nfsd.take(Job { peer, record, back });
+                }
             };
             self.net.runtime.at(at, Box::new(arrive));
         }

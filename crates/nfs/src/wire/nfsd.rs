@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rt::{Channel, Cx, JoinHandle, SpinLock};
 
@@ -32,6 +33,8 @@ pub struct Nfsd {
     jobs: Channel<Job>,
     server: SpinLock<Option<Arc<Server>>>,
     tasks: SpinLock<Vec<JoinHandle<()>>>,
+    /// Counts servers that came: connections do not outlive one.
+    lives: AtomicU64,
 }
 
 impl Nfsd {
@@ -41,6 +44,7 @@ impl Nfsd {
             jobs: Channel::named("calls", WAITING_MAX),
             server: SpinLock::named("nfsd server", Some(server)),
             tasks: SpinLock::named("nfsd tasks", Vec::new()),
+            lives: AtomicU64::new(0),
         });
         for _ in 0..tasks.max(1) {
             let own = nfsd.clone();
@@ -68,6 +72,12 @@ impl Nfsd {
     /// A server comes.
     pub fn up(&self, server: Arc<Server>) {
         *self.server.lock_irq() = Some(server);
+        self.lives.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Differs between two servers that came one after the other.
+    pub fn life(&self) -> u64 {
+        self.lives.load(Ordering::Relaxed)
     }
 
     /// True where a server is there.

@@ -35,14 +35,14 @@ pub struct Options {
     filesystem: Vec<String>,
     /// Seeds, e.g. 1..5; those of the experiment where it is left out
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
-    seeds: Option<SeedRange>,
+    pub(super) seeds: Option<SeedRange>,
     /// Runs at a time; one for each processor where it is left out
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u64).range(0..=4096))]
     jobs: u64,
     /// All seeds, all tables, all points of the sweeps
     #[arg(long)]
-    full: bool,
+    pub(super) full: bool,
     /// No sweeps
     #[arg(long)]
     no_sweeps: bool,
@@ -56,7 +56,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
     #[command(flatten)]
-    outputs: Outputs,
+    pub(super) outputs: Outputs,
 }
 
 /// Runs `lab run`.
@@ -65,13 +65,17 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         true => lab::experiments().map(str::to_owned).collect(),
         false => options.names.clone(),
     };
-    let (own, names): (Vec<String>, Vec<String>) =
-        names.into_iter().partition(|name| name == lab::bh_lru::NAME);
+    let (own, names): (Vec<String>, Vec<String>) = names
+        .into_iter()
+        .partition(|name| [lab::bh_lru::NAME, lab::nfs_partial::NAME].contains(&name.as_str()));
     // All are read first: a mistake in the last one should not cost the time of the others.
     let experiments = names.iter().map(|name| Ok(Experiment::load(name)?));
     let experiments = experiments.collect::<Result<Vec<_>>>()?;
-    if !own.is_empty() {
-        bh_lru(app, options)?;
+    for name in &own {
+        match name == lab::nfs_partial::NAME {
+            true => super::nfs::run(app, options)?,
+            false => bh_lru(app, options)?,
+        }
     }
     let mut reports = Vec::new();
     for experiment in &experiments {

@@ -1,0 +1,254 @@
+//! Goal: others understand our server, and we understand others' servers. Method: libnfs's tools
+//! (package libnfs-utils) on our server, and our client on nfs-ganesha, over TCP on this machine.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use base::Nanos;
+use common::export;
+use nfs::proto::Proc;
+use nfs::wire::{Listener, Nfsd};
+use nfs::{Mode, NfsClient, NfsOptions, Server, Url};
+use rt::{Cx, Runtime};
+use testkit::judge;
+use testkit::memfs::MemFs;
+use vfs::{FileSystem, Namespace, OpenFlags};
+
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE).union(OpenFlags::CREATE);
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+#[test]
+fn libnfs_lists_copies_and_reads_on_our_server() {
+    Runtime::real(2).enter("test", |cx| {
+        let fs = Arc::new(MemFs::new());
+        let server = Arc::new(Server::new(fs.clone(), export(), 7, 1));
+        let nfsd = Nfsd::start(cx, server, 4);
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let listener = Listener::start(cx, any, nfsd.clone()).unwrap();
+        let port = listener.address().port();
+        let url =
+            |path: &str| format!("nfs://127.0.0.1/export{path}?nfsport={port}&mountport={port}");
+        let names = Namespace::new(fs.clone());
+        names.mkdir(cx, b"/dir", 0o755).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let (there, back) = (place.path().join("there"), place.path().join("back"));
+        // Above one WRITE, and no whole number of pages.
+        let content = pattern(3_500_001);
+        std::fs::write(&there, &content).unwrap();
+        judge::run_ok("nfs-cp", &[&there, &url("/dir/file")]);
+        let attr = names.stat(cx, b"/dir/file").unwrap();
+        assert_eq!(attr.size, content.len() as u64);
+        judge::run_ok("nfs-cp", &[&url("/dir/file"), &back]);
+        assert!(std::fs::read(&back).unwrap() == content);
+        let printed = judge::run("nfs-cat", &[&url("/dir/file")]);
+        assert!(printed.status.success() && printed.stdout == content);
+        let listed = judge::run_ok("nfs-ls", &[&url("/dir")]);
+        assert!(listed.contains("3500001 file"), "{listed}");
+        // Our own client over TCP sees the same.
+        let address = format!("nfs://127.0.0.1:{port}/export?mountport={port}");
+        let address: Url = address.parse().unwrap();
+        let client = NfsClient::mount_url(cx, &address, NfsOptions::default()).unwrap();
+        let ours = Namespace::new(client.clone());
+        let file = ours.open(cx, b"/dir/file", OpenFlags::READ, 0).unwrap();
+        let mut got = vec![0; content.len()];
+        assert_eq!(file.read_at(cx, 0, &mut got).unwrap(), got.len());
+        assert!(got == content);
+        file.close(cx).unwrap();
+        client.unmount(cx).unwrap();
+        listener.stop(cx);
+        nfsd.stop(cx);
+    });
+}
+
+/// A running nfs-ganesha with an export of its own; ends with the value.
+struct Ganesha {
+    child: Child,
+    rpcbind: Option<Child>,
+    place: tempfile::TempDir,
+    ports: (u16, u16),
+}
+
+fn spawn(program: &str, args: &[&str]) -> Child {
+    let quiet = || Stdio::null();
+    Command::new(program)
+        .args(args)
+        .stdin(quiet())
+        .stdout(quiet())
+        .stderr(quiet())
+        .spawn()
+        .unwrap_or_else(|e| panic!("{program}: {e}; install it: cargo xtask judges"))
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl Ganesha {
+    fn start(cx: &mut Cx) -> Ganesha {
+        let place = tempfile::tempdir().unwrap();
+        for dir in ["/run/rpcbind", "/run/ganesha", "/var/lib/nfs/ganesha"] {
+            std::fs::create_dir_all(dir).unwrap();
+        }
+        std::fs::create_dir(place.path().join("export")).unwrap();
+        let answers = || std::net::TcpStream::connect("127.0.0.1:111").is_ok();
+        let rpcbind = (!answers()).then(|| spawn("rpcbind", &["-f"]));
+        for _ in 0..100 {
+            if answers() {
+                break;
+            }
+            cx.sleep(Nanos::from_millis(50));
+        }
+        let ports = (free_port(), free_port());
+        let at = |name: &str| place.path().join(name).display().to_string();
+        std::fs::write(at("conf"), configuration(&at("export"), ports)).unwrap();
+        let (conf, log, pid) = (at("conf"), at("log"), at("pid"));
+        let args = ["-F", "-f", &conf, "-L", &log, "-p", &pid, "-N", "NIV_EVENT"];
+        // Ends with the value, also where it does not come up.
+        let child = spawn("ganesha.nfsd", &args);
+        let ganesha = Ganesha { child, rpcbind, place, ports };
+        for _ in 0..400 {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            if text.contains("NFS SERVER INITIALIZED") {
+                return ganesha;
+            }
+            cx.sleep(Nanos::from_millis(50));
+        }
+        panic!("nfs-ganesha does not start: {}", std::fs::read_to_string(&log).unwrap());
+    }
+
+    fn url(&self) -> Url {
+        let (nfs, mount) = self.ports;
+        format!("nfs://127.0.0.1:{nfs}/export?mountport={mount}").parse().unwrap()
+    }
+
+    fn export(&self) -> PathBuf {
+        self.place.path().join("export")
+    }
+}
+
+impl Drop for Ganesha {
+    fn drop(&mut self) {
+        for child in [Some(&mut self.child), self.rpcbind.as_mut()].into_iter().flatten() {
+            let _ended_already = child.kill();
+            let _ended_already = child.wait();
+        }
+    }
+}
+
+fn configuration(export: &str, (nfs, mount): (u16, u16)) -> String {
+    format!(
+        "NFS_CORE_PARAM {{ Protocols = 3, 4; mount_path_pseudo = true; Enable_NLM = false;
+           Enable_RQUOTA = false; Bind_addr = 127.0.0.1; NFS_Port = {nfs}; MNT_Port = {mount}; }}
+         NFSV4 {{ Graceless = true; Only_Numeric_Owners = true; RecoveryBackend = fs; }}
+         NFS_KRB5 {{ Active_krb5 = false; }}
+         EXPORT {{ Export_Id = 1; Path = \"{export}\"; Pseudo = \"/export\"; Access_Type = RW;
+           Squash = No_Root_Squash; SecType = sys; Protocols = 3, 4; Transports = TCP;
+           FSAL {{ Name = VFS; }} }}
+         LOG {{ Default_Log_Level = EVENT; }}"
+    )
+}
+
+#[test]
+fn our_client_works_on_ganesha() {
+    Runtime::real(2).enter("test", |cx| {
+        let ganesha = Ganesha::start(cx);
+        tree_on(cx, &ganesha);
+        for (_, mode) in Mode::ALL {
+            counts_on(cx, &ganesha, mode);
+        }
+    });
+}
+
+fn tree_on(cx: &mut Cx, ganesha: &Ganesha) {
+    let client = NfsClient::mount_url(cx, &ganesha.url(), NfsOptions::default()).unwrap();
+    let ns = Namespace::new(client.clone());
+    ns.mkdir(cx, b"/d", 0o750).unwrap();
+    for n in 0..300 {
+        let path = format!("/d/file {n}");
+        let file = ns.open(cx, path.as_bytes(), RW, 0o640).unwrap();
+        file.write(cx, &pattern(n * 37)).unwrap();
+        file.close(cx).unwrap();
+    }
+    ns.symlink(cx, b"d/file 7", b"/link").unwrap();
+    ns.link(cx, b"/d/file 8", b"/hard").unwrap();
+    ns.rename(cx, b"/d/file 9", b"/moved", vfs::RenameFlags::empty()).unwrap();
+    assert_eq!(ns.list(cx, b"/d").unwrap().len(), 299);
+    let large = pattern(5_000_003);
+    let file = ns.open(cx, b"/large", RW, 0o600).unwrap();
+    file.write(cx, &large).unwrap();
+    file.close(cx).unwrap();
+    client.drop_clean(cx);
+    let file = ns.open(cx, b"/large", OpenFlags::READ, 0).unwrap();
+    let mut got = vec![0; large.len()];
+    file.read_at(cx, 0, &mut got).unwrap();
+    assert!(got == large);
+    file.close(cx).unwrap();
+    client.unmount(cx).unwrap();
+    // What the server's host has is what we wrote.
+    let host = |name: &str| std::fs::read(ganesha.export().join(name)).unwrap();
+    assert!(host("large") == large && host("link") == pattern(7 * 37));
+    assert!(host("hard") == pattern(8 * 37) && host("moved") == pattern(9 * 37));
+    for n in (0..300).filter(|n| *n != 9) {
+        assert!(host(&format!("d/file {n}")) == pattern(n * 37), "file {n}");
+    }
+    let mode = |path: &Path| {
+        std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions()) & 0o7777
+    };
+    assert_eq!(mode(&ganesha.export().join("d")), 0o750);
+    assert_eq!(mode(&ganesha.export().join("hard")), 0o640);
+}
+
+/// The thread's pattern on a real server: writing halves of pages and reading them back.
+fn counts_on(cx: &mut Cx, ganesha: &Ganesha, mode: Mode) {
+    let name = format!("counts-{mode:?}");
+    std::fs::write(ganesha.export().join(&name), vec![9; 1 << 20]).unwrap();
+    let options = NfsOptions { mode, readahead_bytes: 0, ..NfsOptions::default() };
+    let client = NfsClient::mount_url(cx, &ganesha.url(), options).unwrap();
+    let ns = Namespace::new(client.clone());
+    let file = ns.open(cx, format!("/{name}").as_bytes(), RW, 0).unwrap();
+    let mut buf = [0; 2048];
+    for page in 0..64 {
+        file.write_at(cx, page * 4096, &[page as u8; 2048]).unwrap();
+        file.read_at(cx, page * 4096, &mut buf).unwrap();
+        assert_eq!(buf, [page as u8; 2048]);
+    }
+    let stats = client.stats();
+    let calls = |proc: Proc| stats.calls[proc as usize];
+    // (READs, WRITEs so far, pages sent in order to be read)
+    let want = match mode {
+        Mode::Off => (64, 64, 64),
+        Mode::Request | Mode::Ranges => (0, 0, 0),
+        Mode::Rmw => (64, 0, 0),
+    };
+    assert_eq!((calls(Proc::Read), calls(Proc::Write), stats.flush_reads), want, "{mode:?}");
+    // The other half of each page, which nobody has.
+    for page in 0..64 {
+        file.read_at(cx, page * 4096 + 2048, &mut buf).unwrap();
+        assert_eq!(buf, [9; 2048]);
+    }
+    let sent = client.stats().flush_reads;
+    assert_eq!(sent, if matches!(mode, Mode::Off | Mode::Request) { 64 } else { 0 }, "{mode:?}");
+    // After a flush the older modes have forgotten what they wrote.
+    for page in 128..192 {
+        file.write_at(cx, page * 4096, &[page as u8; 2048]).unwrap();
+    }
+    file.fsync(cx).unwrap();
+    let before = client.stats().calls[Proc::Read as usize];
+    for page in 128..192 {
+        file.read_at(cx, page * 4096, &mut buf).unwrap();
+        assert_eq!(buf, [page as u8; 2048]);
+    }
+    let again = client.stats().calls[Proc::Read as usize] - before;
+    let want = if matches!(mode, Mode::Off | Mode::Request) { 64 } else { 0 };
+    assert_eq!(again, want, "{mode:?}");
+    file.close(cx).unwrap();
+    client.unmount(cx).unwrap();
+}

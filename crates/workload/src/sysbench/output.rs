@@ -1,0 +1,209 @@
+//! What the tool prints.
+
+use std::fmt::Write;
+
+use super::options::{Dialect, Extra, Mode, Options};
+use super::run::Report;
+
+/// As version 0.4 writes sizes: a unit of 1024, few digits.
+fn short(bytes: f64) -> String {
+    let units = ["b", "Kb", "Mb", "Gb", "Tb"];
+    let mut value = bytes;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{}{}", five_digits(value), units[unit])
+}
+
+/// `%.5g`.
+fn five_digits(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let digits = value.abs().log10().floor() as i32;
+    let places = (4 - digits).clamp(0, 12) as usize;
+    let text = format!("{value:.places$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    Mode::ALL.iter().find(|(_, _, one)| *one == mode).expect("all modes are listed").1
+}
+
+/// What is printed before the work.
+pub(super) fn start(options: &Options) -> String {
+    let mut out = String::new();
+    let old = options.dialect == Dialect::Old;
+    let version = if old { "0.4.12:  multi-threaded" } else { "1.0.20 (iopath)" };
+    let line = if old { " system evaluation benchmark" } else { "" };
+    let _ = writeln!(out, "sysbench {version}{line}\n");
+    let _ = writeln!(out, "Running the test with following options:");
+    let _ = writeln!(out, "Number of threads: {}\n", options.threads);
+    let flags = match options.extra {
+        Extra::None => "0",
+        Extra::Sync => "sync",
+        Extra::Dsync => "dsync",
+        Extra::Direct => "directio",
+    };
+    let _ = writeln!(out, "Extra file open flags: {flags}");
+    let _ = writeln!(out, "{} files, {} each", options.files, short(options.file_size() as f64));
+    let _ = writeln!(out, "{} total file size", short(options.total_size as f64));
+    let _ = writeln!(out, "Block size {}", short(options.block_size as f64));
+    if options.mode.is_random() {
+        let _ = writeln!(out, "Number of random requests for random IO: {}", options.requests);
+        let ratio = options.rw_ratio;
+        let _ = writeln!(out, "Read/Write ratio for combined random IO test: {ratio:.2}");
+    }
+    if options.fsync_freq > 0 {
+        let freq = options.fsync_freq;
+        let _ = writeln!(out, "Periodic FSYNC enabled, calling fsync() each {freq} requests.");
+    }
+    if options.fsync_end {
+        let _ = writeln!(out, "Calling fsync() at the end of test, Enabled.");
+    }
+    if options.fsync_all {
+        let _ = writeln!(out, "Calling fsync() after each write operation.");
+    }
+    let _ = writeln!(out, "Using synchronous I/O mode");
+    let _ = writeln!(out, "Doing {} test", mode_name(options.mode));
+    let _ = writeln!(out, "Threads started!");
+    out
+}
+
+struct Spread {
+    average: f64,
+    deviation: f64,
+}
+
+/// Mean and deviation, as the tool computes it: of the population.
+fn spread(values: impl Iterator<Item = f64> + Clone) -> Spread {
+    let count = values.clone().count().max(1) as f64;
+    let average = values.clone().sum::<f64>() / count;
+    let squares: f64 = values.map(|value| (value - average).powi(2)).sum();
+    Spread { average, deviation: (squares / count).sqrt() }
+}
+
+/// What is printed after the work.
+pub(super) fn summary(options: &Options, report: &Report) -> String {
+    match options.dialect {
+        Dialect::Old => old(report),
+        Dialect::New => new(report),
+    }
+}
+
+fn fairness(out: &mut String, report: &Report) {
+    let events = spread(report.threads.iter().map(|thread| thread.events as f64));
+    let times = spread(report.threads.iter().map(|thread| thread.time.as_secs_f64()));
+    let _ = writeln!(out, "\nThreads fairness:");
+    let _ = writeln!(
+        out,
+        "    events (avg/stddev):           {:.4}/{:.2}",
+        events.average, events.deviation
+    );
+    let _ = writeln!(
+        out,
+        "    execution time (avg/stddev):   {:.4}/{:.2}\n",
+        times.average, times.deviation
+    );
+}
+
+fn old(report: &Report) -> String {
+    let seconds = report.total.as_secs_f64().max(1e-9);
+    let (reads, writes, others) = (report.reads, report.writes, report.others);
+    let total = (report.read_bytes + report.write_bytes) as f64;
+    let requests = &report.requests;
+    let secs = |ns: f64| ns / 1e9;
+    let mut out = String::from("Done.\n\n");
+    let _ = writeln!(
+        out,
+        "Operations performed:  {reads} Read, {writes} Write, {others} Other = {} Total",
+        reads + writes + others
+    );
+    let _ = writeln!(
+        out,
+        "Read {}  Written {}  Total transferred {}  ({}/sec)",
+        short(report.read_bytes as f64),
+        short(report.write_bytes as f64),
+        short(total),
+        short(total / seconds)
+    );
+    let rate = requests.count() as f64 / seconds;
+    let _ = writeln!(out, "{rate:8.2} Requests/sec executed\n");
+    let _ = writeln!(out, "Test execution summary:");
+    let _ = writeln!(out, "    total time:                          {seconds:.4}s");
+    let _ = writeln!(out, "    total number of events:              {}", requests.count());
+    let spent = secs(requests.sum());
+    let _ = writeln!(out, "    total time taken by event execution: {spent:.4}");
+    let _ = writeln!(out, "    per-request statistics:");
+    let p95 = report.latency.percentile(95.0) as f64;
+    let (min, max) = (requests.min() as f64, requests.max() as f64);
+    for (name, ns) in [
+        ("min:           ", min),
+        ("avg:           ", requests.mean()),
+        ("max:           ", max),
+        ("approx.  95 percentile:", p95),
+    ] {
+        let _ = writeln!(out, "         {name:<33} {:8.4}s", secs(ns));
+    }
+    fairness(&mut out, report);
+    out
+}
+
+fn new(report: &Report) -> String {
+    let seconds = report.total.as_secs_f64().max(1e-9);
+    let by_second = |count: u64| count as f64 / seconds;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20) / seconds;
+    let ms = |ns: f64| ns / 1e6;
+    let requests = &report.requests;
+    let mut out = String::from("\n\nFile operations:\n");
+    for (name, count) in
+        [("reads/s: ", report.reads), ("writes/s:", report.writes), ("fsyncs/s:", report.others)]
+    {
+        let _ = writeln!(out, "    {name:<30}{:.2}", by_second(count));
+    }
+    let _ = writeln!(out, "\nThroughput:");
+    let _ = writeln!(out, "    read, MiB/s:                  {:.2}", mib(report.read_bytes));
+    let _ = writeln!(out, "    written, MiB/s:               {:.2}", mib(report.write_bytes));
+    let _ = writeln!(out, "\nGeneral statistics:");
+    let _ = writeln!(out, "    total time:                          {seconds:.4}s");
+    let _ = writeln!(out, "    total number of events:              {}", requests.count());
+    let _ = writeln!(out, "\nLatency (ms):");
+    let p95 = report.latency.percentile(95.0) as f64;
+    for (name, value) in [
+        ("min:", ms(requests.min() as f64)),
+        ("avg:", ms(requests.mean())),
+        ("max:", ms(requests.max() as f64)),
+        ("95th percentile:", ms(p95)),
+        ("sum:", ms(requests.sum())),
+    ] {
+        let _ = writeln!(out, "{name:>25} {value:>30.2}");
+    }
+    fairness(&mut out, report);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_document() {
+        assert_eq!(short(33356.0 * 2048.0), "65.148Mb");
+        assert_eq!(short(66682.0 * 2048.0), "130.24Mb");
+        assert_eq!(short(100038.0 * 2048.0), "195.39Mb");
+        assert_eq!(short(1_638_400.0), "1.5625Mb");
+        assert_eq!(short(2048.0), "2Kb");
+        assert_eq!(short(0.0), "0b");
+    }
+
+    #[test]
+    fn deviations_are_of_the_population() {
+        let spread = spread([2.0, 4.0].into_iter());
+        assert_eq!((spread.average, spread.deviation), (3.0, 1.0));
+    }
+}
