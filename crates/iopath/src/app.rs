@@ -9,9 +9,9 @@ use block::Queue;
 use clap::{Args, ValueEnum};
 use rt::Cx;
 
+use crate::mount_arg::MountArg;
 use crate::out::Out;
 use crate::text;
-use ext4::mount_options::MountOption;
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
@@ -31,7 +31,8 @@ pub struct Options {
     pub direct: bool,
     /// Mount options: data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS,
     /// journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1,
-    /// checkpoint=lazy|flusher, readahead=SIZE
+    /// checkpoint=lazy|flusher, readahead=SIZE; for xfs logbsize=32k|64k|128k|256k, wsync,
+    /// norecovery, buf_item=bitwise|contiguous|runs
     #[arg(
         short = 'o',
         long = "mount-options",
@@ -60,7 +61,7 @@ pub enum EngineArg {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MountWord {
     /// Of the file system.
-    FileSystem(MountOption),
+    FileSystem(MountArg),
     /// Of `iopath mount`.
     Mount(String),
 }
@@ -81,7 +82,7 @@ impl std::str::FromStr for MountWord {
 
 impl Options {
     /// The mount options that are the file system's.
-    pub fn of_file_system(&self) -> impl Iterator<Item = MountOption> {
+    pub fn of_file_system(&self) -> impl Iterator<Item = MountArg> {
         self.mount.iter().filter_map(|word| match word {
             MountWord::FileSystem(option) => Some(*option),
             MountWord::Mount(_) => None,

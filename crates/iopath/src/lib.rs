@@ -32,6 +32,7 @@ pub mod cli;
 pub mod cmd;
 pub mod copy;
 mod demo;
+pub mod mount_arg;
 mod nfs_target;
 pub mod out;
 pub mod recognise;

@@ -9,6 +9,7 @@ use ext4::{Ext4, MountError, MountOptions};
 use vfs::{Attr, FileSystem, Namespace};
 
 use crate::app::{App, at};
+use crate::mount_arg::apply_ext;
 use crate::storage::{Known, Storage};
 use crate::target::{Place, Target};
 use crate::{nfs_target, text, xfs_target};
@@ -119,7 +120,7 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
     if !write {
         options.inode_cache = INODES_OF_A_READER;
     }
-    app.options.of_file_system().for_each(|option| option.apply(&mut options));
+    apply_ext(app.options.of_file_system(), &mut options)?;
     let target = &storage.target;
     Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
         MountError::Corrupt(_) => {

@@ -10,6 +10,7 @@ use xfs::format::{At, Features, Geometry, RawSuper};
 use xfs::{MountError, MountOptions, Xfs};
 
 use crate::app::App;
+use crate::mount_arg::apply_xfs;
 use crate::session::INODES_OF_A_READER;
 use crate::storage::{Storage, uuid_text};
 use crate::target::Target;
@@ -22,12 +23,12 @@ use crate::text;
 pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> {
     let limit = app.options.cache_size.max(1 << 20);
     let pages = PageCache::new(app.cx.runtime(), PageCacheConfig::with_limit(limit));
-    let options = MountOptions {
-        read_only: !write,
-        buffer_limit_bytes: limit,
-        inode_cache: INODES_OF_A_READER,
-        ..MountOptions::default()
-    };
+    let mut options =
+        MountOptions { read_only: !write, buffer_limit_bytes: limit, ..MountOptions::default() };
+    if !write {
+        options.inode_cache = INODES_OF_A_READER;
+    }
+    apply_xfs(app.options.of_file_system(), &mut options)?;
     let target = &storage.target;
     Xfs::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
         MountError::Corrupt(_) => {

@@ -5,8 +5,10 @@ use std::str::FromStr;
 use crate::MountOptions;
 use crate::buf_item::walk::Variant;
 
-/// What is said where an option is not known.
-const KNOWN: &str =
+/// The names of all options.
+pub const KEYS: [&str; 4] = ["logbsize", "wsync", "norecovery", "buf_item"];
+/// All options in a line, for messages.
+pub const KNOWN: &str =
     "logbsize=32k|64k|128k|256k, wsync, norecovery, buf_item=bitwise|contiguous|runs";
 
 /// One option.

@@ -11,6 +11,7 @@ use workload::{Stop, Target};
 
 use super::{Finished, Prepare, stop_at};
 use crate::app::App;
+use crate::mount_arg::apply_ext;
 use crate::out::Out;
 use crate::sim::{self, SimTarget};
 
@@ -80,7 +81,7 @@ pub(super) fn run<T>(
     work: impl FnOnce(&mut Cx, &mut Out, &Target, &Stop) -> T,
 ) -> Result<Finished<T>> {
     let mut options = MountOptions::default();
-    app.options.of_file_system().for_each(|option| option.apply(&mut options));
+    apply_ext(app.options.of_file_system(), &mut options)?;
     let (out, recorder) = (&mut app.out, &mut app.recorder);
     let mut sim = sim.clone();
     sim.trace_events = recorder.as_ref().map_or(0, |recorder| recorder.events);

@@ -1,0 +1,76 @@
+//! Mount options of the command line, which may be for one format or another.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Result, bail};
+
+/// A mount option, known by the name that mount(8) has for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MountArg {
+    /// For ext2, ext3 and ext4.
+    Ext(ext4::mount_options::MountOption),
+    /// For XFS.
+    Xfs(xfs::mount_options::MountOption),
+}
+
+impl FromStr for MountArg {
+    type Err = String;
+
+    /// # Errors
+    /// A sentence with what is known.
+    fn from_str(text: &str) -> Result<MountArg, String> {
+        let key = text.split('=').next().unwrap_or_default();
+        if xfs::mount_options::KEYS.contains(&key) {
+            return text.parse().map(MountArg::Xfs);
+        }
+        let known = text.parse().map(MountArg::Ext);
+        known.map_err(|message| match message.contains("is not known") {
+            true => format!("{message}; for xfs {}", xfs::mount_options::KNOWN),
+            false => message,
+        })
+    }
+}
+
+impl fmt::Display for MountArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MountArg::Ext(option) => write!(f, "{option:?}"),
+            MountArg::Xfs(option) => write!(f, "{option:?}"),
+        }
+    }
+}
+
+/// Puts options into those of an ext2, ext3 or ext4 mount.
+///
+/// # Errors
+/// One that is for another format.
+pub fn apply_ext(
+    args: impl Iterator<Item = MountArg>,
+    options: &mut ext4::MountOptions,
+) -> Result<()> {
+    for arg in args {
+        match arg {
+            MountArg::Ext(option) => option.apply(options),
+            other => bail!("mount option {other} is for xfs"),
+        }
+    }
+    Ok(())
+}
+
+/// Puts options into those of an XFS mount.
+///
+/// # Errors
+/// One that is for another format.
+pub fn apply_xfs(
+    args: impl Iterator<Item = MountArg>,
+    options: &mut xfs::MountOptions,
+) -> Result<()> {
+    for arg in args {
+        match arg {
+            MountArg::Xfs(option) => option.apply(options),
+            other => bail!("mount option {other} is for ext2, ext3 and ext4"),
+        }
+    }
+    Ok(())
+}
