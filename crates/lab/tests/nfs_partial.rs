@@ -39,7 +39,9 @@ fn the_patch_saves_flushes_and_ours_needs_none() {
     assert!(rmw.flush_reads == 0 && rmw.write_reads > 300);
     assert_eq!((ours.flush_reads, ours.flush_writes, ours.write_reads), (0, 0, 0));
     assert!(ours.rest > 0 && ours.hits > patched.hits);
-    assert!(ours.rate > 2.0 * off.rate, "{} {}", ours.rate, off.rate);
+    // On this scale the final fsync of 128 files is most of the total; the requests are not.
+    assert!(ours.event_time * 4.0 < off.event_time, "{} {}", ours.event_time, off.event_time);
+    assert!(ours.rate > off.rate, "{} {}", ours.rate, off.rate);
     let again = outcomes(&cell, &image);
     assert_eq!(again, all, "a run is a function of its arguments");
     // Piggin's question: no page is partly up to date where requests are whole pages.
