@@ -289,7 +289,7 @@ mod tests {
         assert!(disk.0.0 > 20 * ram.0.0, "{} on a disk, {} in memory", disk.0, ram.0);
     }
 
-    /// Creates, writes, syncs and reads back, all small.
+    /// Creates, writes, also past the cache, syncs and reads back, all small.
     fn little_work(cx: &mut Cx, machine: &Machine) -> Result<()> {
         let names = &machine.names;
         for name in [b"/a", b"/b"] {
@@ -298,6 +298,10 @@ mod tests {
             file.fsync(cx)?;
             file.close(cx)?;
         }
+        let past = OpenFlags::CREATE | OpenFlags::WRITE | OpenFlags::DIRECT;
+        let file = names.open(cx, b"/c", past, 0o644)?;
+        file.write(cx, &[7; 8192])?;
+        file.close(cx)?;
         let file = names.open(cx, b"/a", OpenFlags::READ, 0)?;
         let mut back = vec![0; 50_000];
         assert_eq!(file.read(cx, &mut back)?, 50_000);

@@ -548,8 +548,10 @@ fn mount_options_are_those_of_mount() {
     assert_eq!(ok(&["cat", &format!("{image}:/12")]).into_bytes(), vec![7; 300_000]);
     let message = fails(2, &["ls", "-o", "data=fast", &image]);
     assert!(message.contains("data=ordered|writeback|journal"), "{message}");
-    let message = fails(2, &["-o", "noatime", "ls", &image]);
+    let message = fails(2, &["-o", "nosuch", "ls", &image]);
     assert!(message.contains("commit=SECONDS"), "{message}");
+    let message = fails(2, &["-o", "noatime", "ls", &image]);
+    assert!(message.contains("iopath mount"), "{message}");
     let plain = lab.text("b.img");
     ok(&["mkfs", "-q", "-t", "ext2", "--size", "8M", &plain]);
     let message = fails(1, &["-o", "data=journal", "cp", &data, &format!("{plain}:/")]);
