@@ -14,6 +14,8 @@ pub enum Base {
     Ext4,
     /// Indirect blocks, no journal, no checksums.
     Ext2,
+    /// Quota of users and groups, nothing in it.
+    Quota,
 }
 
 /// How to break one rule.
@@ -51,6 +53,7 @@ pub fn all() -> Vec<Defect> {
     list.extend(links());
     list.extend(xattrs());
     list.extend(system());
+    list.extend(quota());
     list
 }
 
@@ -522,4 +525,24 @@ fn edit_orphan_file(image: &mut Image, edit: impl FnOnce(&mut [u8])) {
     let block = image.blocks(ino)[0];
     assert_eq!(orphan::slot(image.block(block), 0), 0, "no orphans");
     edit(image.block(block));
+}
+
+fn quota() -> Vec<Defect> {
+    const USERS: u32 = 3;
+    let on_quota = |rule, make| Defect { base: Base::Quota, ..on(rule, make) };
+    vec![
+        silent(
+            "e2fsck 1.47.0 passes over a quota file with another magic number",
+            on_quota(Rule::QuotaFile, |image| {
+                let header = image.blocks(USERS)[0];
+                image.block(header)[0] ^= 1;
+            }),
+        ),
+        on_quota(Rule::QuotaUsage, |image| {
+            // The last block has the only entry, that of root, behind its own header.
+            let entries = *image.blocks(USERS).last().expect("the file has blocks");
+            let (entry, inodes) = (16, 24);
+            image.block(entries)[entry + inodes] += 1;
+        }),
+    ]
 }
