@@ -314,11 +314,23 @@ impl Xfs {
             true => reservations::remap(self.geometry()),
             false => reservations::convert(self.geometry()),
         };
-        while result.is_ok() && self.has_work(cx, inode, all) {
+        while result.is_ok() && self.has_work_left(cx, inode, all) {
             result =
                 self.transact(cx, reservation, |cx, trans| self.finish_some(cx, trans, inode, all));
         }
         result
+    }
+
+    /// As [`Xfs::has_work`], after who is just finishing a part of the file: what its transaction
+    /// did not reach is work again.
+    fn has_work_left(&self, cx: &mut Cx, inode: &Inode, all: bool) -> bool {
+        if self.has_work(cx, inode, all) {
+            return true;
+        }
+        inode.item.lock(cx, u64::MAX);
+        let work = self.has_work(cx, inode, all);
+        inode.item.unlock();
+        work
     }
 
     fn has_work(&self, cx: &Cx, inode: &Inode, all: bool) -> bool {
