@@ -1,0 +1,163 @@
+//! `iopath lab` as its user types it, on a small experiment: in parts and merged, killed and gone
+//! on with, all seeds, one run traced for the field's tools, the renderings. Needs blktrace and
+//! fio.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/tests/small.toml");
+
+fn run(dir: &Path, program: &str, args: &[&str]) -> Output {
+    let output = Command::new(program).args(args).current_dir(dir).stdin(Stdio::null()).output();
+    output.unwrap_or_else(|error| {
+        panic!("{program}: {error}; install it with: apt-get install -y blktrace fio")
+    })
+}
+
+/// A directory in which commands are run.
+struct Bed(tempfile::TempDir);
+
+impl Bed {
+    fn new() -> Bed {
+        Bed(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn lab(&self, line: &str) -> Output {
+        let args: Vec<&str> = ["lab"].into_iter().chain(line.split_whitespace()).collect();
+        run(self.0.path(), env!("CARGO_BIN_EXE_iopath"), &args)
+    }
+
+    #[track_caller]
+    fn ok(&self, line: &str) -> String {
+        let output = self.lab(&line.replace("SMALL", SMALL));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "iopath lab {line}: {error}");
+        String::from_utf8(output.stdout).expect("the output is text")
+    }
+
+    #[track_caller]
+    fn tool(&self, name: &str, args: &[&str]) -> String {
+        let output = run(self.0.path(), name, args);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{name} {args:?}: {text}");
+        text
+    }
+}
+
+/// What a report says apart from the command that made it.
+fn figures(report: &str) -> Value {
+    let mut report: Value = serde_json::from_str(report).expect("JSON");
+    report["command"] = Value::Null;
+    for table in report["tables"].as_array_mut().expect("tables") {
+        for row in table["rows"].as_array_mut().expect("rows") {
+            row["cells"].as_array_mut().expect("cells").iter_mut().for_each(|cell| {
+                cell["command"] = Value::Null;
+            });
+        }
+    }
+    report
+}
+
+/// Goal: parts that run anywhere and come back in any order are the whole, also where one of them
+/// was killed in the middle of a line.
+#[test]
+fn parts_are_merged_into_the_report_of_the_whole() {
+    let bed = Bed::new();
+    bed.ok("run SMALL --json whole.json --results whole.jsonl");
+    bed.ok("run SMALL --results b.jsonl --shard 2/2");
+    bed.ok("run SMALL --results a.jsonl --shard 1/2");
+    let lines = bed.read("a.jsonl");
+    let (kept, torn) = lines.split_at(lines.find('\n').expect("a line") + 40);
+    assert!(!torn.is_empty());
+    fs::write(bed.path("a.jsonl"), kept).expect("cut");
+    bed.ok("run SMALL --results a.jsonl --shard 1/2");
+    assert_eq!(bed.read("a.jsonl").lines().count(), lines.lines().count());
+    assert!(bed.ok("merge all.jsonl b.jsonl a.jsonl").contains("8 runs"));
+    let sorted = |name: &str| {
+        let mut lines: Vec<String> = bed.read(name).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted("all.jsonl"), sorted("whole.jsonl"));
+    bed.ok(&format!("report all.jsonl --experiment {SMALL} --json-file again.json"));
+    assert_eq!(figures(&bed.read("again.json")), figures(&bed.read("whole.json")));
+}
+
+/// Goal: `--full` takes all seeds, and the JSON has what the field's programs look for.
+#[test]
+fn full_takes_all_seeds_and_cells_say_what_they_are() {
+    let bed = Bed::new();
+    let text = bed.ok("run SMALL --full --no-sweeps --json full.json --markdown full.md");
+    assert!(text.contains("modelled") && bed.read("full.md").contains("| variant"));
+    let report: Value = serde_json::from_str(&bed.read("full.json")).expect("JSON");
+    let seeds = report["runs"].as_array().expect("runs").iter().map(|run| &run["key"]["seed"]);
+    let seeds: Vec<u64> = seeds.filter_map(Value::as_u64).collect();
+    assert!(seeds.contains(&1) && seeds.contains(&2), "{seeds:?}");
+    let cells = report["tables"][0]["rows"][0]["cells"].as_array().expect("cells");
+    let keys = ["published", "obtained", "ratio", "basis", "role", "band"];
+    for cell in cells {
+        assert!(keys.iter().all(|key| cell.get(*key).is_some()), "{cell}");
+        assert_eq!(cell["basis"], "modelled");
+    }
+}
+
+/// Goal: the events of a run of the lab are read by blkparse, btt and fio, and each run of the
+/// tables has a directory of its own.
+#[test]
+fn a_traced_run_is_read_by_the_tools() {
+    let bed = Bed::new();
+    bed.ok("run SMALL --seeds 1 --trace traces --json all.json");
+    let report: Value = serde_json::from_str(&bed.read("all.json")).expect("JSON");
+    let runs = report["runs"].as_array().expect("runs").iter();
+    let of_tables = runs.filter(|run| run["key"].get("point").is_none()).count();
+    let traced = fs::read_dir(bed.path("traces")).expect("traces").count();
+    assert!(traced == 4 && of_tables == 4, "{traced} directories for {of_tables} runs");
+    let dir = bed.path("traces/ext4-mixed-deadline-1");
+    let trace = dir.join("trace").display().to_string();
+    let parsed = bed.tool("blkparse", &["-i", &trace, "-q"]);
+    let lines = parsed.lines().filter(|line| line.starts_with("  8,0 "));
+    let ours = fs::read_to_string(dir.join("trace.txt")).expect("text");
+    assert_eq!(lines.count(), ours.lines().count());
+    assert!(parsed.contains("[jbd2]"), "the journal's task has its name");
+    let bin = dir.join("trace.bin").display().to_string();
+    let figures = bed.tool("btt", &["-i", &bin]);
+    assert!(figures.contains("D2C"), "{figures}");
+    let iolog = dir.join("trace.iolog").display().to_string();
+    let file = bed.path("replayed");
+    fs::File::create(&file).and_then(|file| file.set_len(256 << 20)).expect("a sparse file");
+    let redirect = format!("--replay_redirect={}", file.display());
+    let log = format!("--read_iolog={iolog}");
+    let args = ["--name=replay", &log, &redirect, "--replay_no_stall=1", "--output-format=json"];
+    let replay: Value =
+        serde_json::from_str(&bed.tool("fio", &args)).expect("fio's JSON and nothing else");
+    let ios = |way: &str| replay["jobs"][0][way]["total_ios"].as_u64().unwrap_or(0);
+    assert!(ios("read") > 0 && ios("write") > 0, "{replay}");
+    assert_eq!(replay["jobs"][0]["error"], 0);
+}
+
+#[test]
+fn mistakes_are_told_by_name() {
+    let bed = Bed::new();
+    for (line, part) in [
+        ("run SMALL --variant lift", "--variant lift"),
+        ("run SMALL --shard 3/2 --results r", "3/2"),
+        ("run SMALL --shard 1/2", "--results"),
+        ("run none-such", "none-such"),
+        ("report missing.jsonl", "missing.jsonl"),
+    ] {
+        let output = bed.lab(&line.replace("SMALL", SMALL));
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(part), "{line}: {error}");
+    }
+}
