@@ -51,12 +51,15 @@ pub type Manifest = BTreeMap<Vec<u8>, Entry>;
 /// Lists a file system.
 ///
 /// # Errors
-/// The first error of any operation.
+/// The first error of any operation; `EFBIG` where a file has more than 16 GiB to be read.
 pub fn of_fs(cx: &mut Cx, fs: &dyn FileSystem) -> Result<Manifest, Errno> {
     let mut manifest = Manifest::new();
     walk_fs(cx, fs, fs.root(), Vec::new(), &mut manifest)?;
     Ok(manifest)
 }
+
+/// Largest file whose content is read, bytes: damaged images have files of exabytes that are holes.
+const CONTENT_MAX: u64 = 16 << 30;
 
 fn walk_fs(
     cx: &mut Cx,
@@ -83,6 +86,7 @@ fn walk_fs(
     }
     match attr.kind {
         FileType::Symlink => entry.target = Some(hex(&fs.readlink(cx, ino)?)),
+        FileType::Regular if attr.size > CONTENT_MAX => return Err(Errno::EFBIG),
         FileType::Regular => entry.sha256 = Some(sha256_fs(cx, fs, ino)?),
         _ => {}
     }
