@@ -26,7 +26,7 @@ pub struct Chaos {
 }
 
 /// Answers that a race explains.
-const RACES: [Errno; 10] = [
+const RACES: [Errno; 11] = [
     Errno::ENOENT,
     Errno::EEXIST,
     Errno::ESTALE,
@@ -37,6 +37,8 @@ const RACES: [Errno; 10] = [
     Errno::ENODATA,
     Errno::EMLINK,
     Errno::ENXIO,
+    // `fallocate` of a number that has become a symbolic link's.
+    Errno::ENODEV,
 ];
 
 /// Runs the tasks below the directory `top` and waits for them. Answers the operations that did
