@@ -11,6 +11,7 @@
 //! that is there already.
 
 pub mod bitmap;
+mod gauge;
 pub mod walk;
 
 use smallvec::SmallVec;
@@ -19,7 +20,7 @@ use crate::buf::{BufMap, Memory, PAGE_SIZE};
 use crate::format::Kind;
 use crate::log::item::LogVec;
 use bitmap::{CHUNK, DirtyMap};
-use walk::{Addresses, Mapped, Paged, Size, Unprobed, Variant, Walk};
+use walk::{Addresses, Mapped, Paged, Probe, Size, Unprobed, Variant, Walk};
 
 /// Type of a buffer item in the log.
 const LI_BUF: u16 = 0x123c;
@@ -164,7 +165,11 @@ impl BufItem {
     }
 
     fn walk_size(&self, segment: &Segment, variant: Variant) -> Size {
-        let (map, probe) = (&segment.dirty, &mut Unprobed);
+        self.walk_size_with(segment, variant, &mut Unprobed)
+    }
+
+    fn walk_size_with(&self, segment: &Segment, variant: Variant, probe: &mut impl Probe) -> Size {
+        let map = &segment.dirty;
         match self.unmapped {
             false => Walk { map, memory: &Mapped, probe }.size(variant),
             // Ours knows the jumps from the bitmap.
@@ -236,7 +241,7 @@ impl BufItem {
                     let start = offset + first * CHUNK;
                     vec.append(|bytes| memory.append_to(start, count * CHUNK, bytes));
                 };
-                walk_format(segment, self.unmapped, variant, &mut emit);
+                walk_format(segment, self.unmapped, variant, &mut emit, &mut Unprobed);
             }
             vec.bytes_mut()[header + 2..header + 4].copy_from_slice(&u16::to_le_bytes(regions));
         }
@@ -259,8 +264,9 @@ fn walk_format(
     unmapped: bool,
     variant: Variant,
     emit: &mut impl FnMut(usize, usize),
+    probe: &mut impl Probe,
 ) {
-    let (map, probe) = (&segment.dirty, &mut Unprobed);
+    let map = &segment.dirty;
     if unmapped && variant != Variant::Runs {
         let memory = &scattered(segment.len as usize * 512, segment.offset % PAGE_SIZE);
         Walk { map, memory, probe }.format(variant, emit);

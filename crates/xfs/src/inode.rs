@@ -14,6 +14,7 @@ use crate::bmap::blocks::FileBlocks;
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{Fork, Which};
 use crate::cow::Staged;
+use crate::dir::edit::RoomHints;
 use crate::fault::Fault;
 use crate::file_io::FileIo;
 use crate::format::extent::Extent;
@@ -92,6 +93,8 @@ pub(crate) struct Inode {
     pub staged: SpinLock<Staged>,
     /// Tasks that wait for the content to get there, and finish it then.
     pub waited: AtomicU32,
+    /// Of a large directory: where to look for room.
+    pub room: SpinLock<RoomHints>,
     mapping: OnceLock<Arc<Mapping>>,
     pub referenced: AtomicBool,
 }
@@ -113,6 +116,7 @@ impl Inode {
             io: SpinLock::named("xfs file content", FileIo::default()),
             staged: SpinLock::named("xfs staged blocks", Staged::default()),
             waited: AtomicU32::new(0),
+            room: SpinLock::named("xfs directory room", RoomHints::default()),
             mapping: OnceLock::new(),
             referenced: AtomicBool::new(true),
         })

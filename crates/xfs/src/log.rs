@@ -22,6 +22,7 @@
 mod ail;
 pub(crate) mod cil;
 mod error;
+pub(crate) mod gauge;
 mod grant;
 pub mod item;
 mod push;
@@ -45,6 +46,7 @@ use crate::trans::intent::{IntentFinisher, IntentItem};
 use crate::trans::{Reservation, Trans};
 
 pub use error::LogError;
+pub use gauge::Gauge;
 pub use push::LogStats;
 
 /// Log space for carrying out an intent that recovery found: as for freeing extents.
@@ -103,6 +105,10 @@ pub struct LogOptions {
     pub idle: rt::Nanos,
     /// Sleep-free tests turn the task off and push by hand.
     pub background: bool,
+    /// Check leaves of directories whole before and after each change.
+    pub debug_checks: bool,
+    /// Keep [`Gauge`] figures.
+    pub gauge: bool,
 }
 
 impl Default for LogOptions {
@@ -112,6 +118,8 @@ impl Default for LogOptions {
             record_bytes: 32 << 10,
             idle: rt::Nanos::from_secs(30),
             background: true,
+            debug_checks: false,
+            gauge: false,
         }
     }
 }
@@ -152,6 +160,7 @@ pub struct Log {
     handle: SpinLock<Option<JoinHandle<()>>>,
     pub(crate) committed: WaitQueue,
     pub(crate) stats: push::Counters,
+    gauge: Option<gauge::Keeper>,
     next_transaction: AtomicU64,
     next_intent: AtomicU64,
     pub(crate) finisher: SpinLock<Option<Arc<dyn IntentFinisher>>>,
@@ -187,6 +196,7 @@ impl Log {
             handle: SpinLock::new(None),
             committed: WaitQueue::named("log force"),
             stats: push::Counters::default(),
+            gauge: options.gauge.then(|| gauge::Keeper::new(cx)),
             next_transaction: AtomicU64::new(1),
             // Never a number that an older part of the ring may hold.
             next_intent: AtomicU64::new(geometry.position(head.head) << 7 | 1),

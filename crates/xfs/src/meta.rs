@@ -6,11 +6,11 @@ use base::{FsBlock, Ino, Page, Sector};
 use block::DeviceError;
 use rt::Cx;
 
-use crate::buf::{BufCache, BufMap, BufOps, INODE_CLUSTER};
+use crate::buf::{BufCache, BufMap, BufOps, Check, INODE_CLUSTER};
 use crate::error::XfsError;
 use crate::fault::Fault;
 use crate::format::inode::{self, InodeCore};
-use crate::format::{AgBlock, At, Corrupt, CorruptKind, Geometry, Kind, seal};
+use crate::format::{AgBlock, At, Corrupt, CorruptKind, Geometry, Kind, da, seal};
 
 /// The content of a few blocks, one behind the other, as it was when they were read.
 pub(crate) type Meta = Page;
@@ -63,7 +63,7 @@ impl Reader {
     ) -> Result<(Kind, Meta), Fault> {
         let maps = buf_maps(&self.geometry, runs);
         let (name, kinds) = (want.kinds[0].name(), want.kinds);
-        let ops = BufOps { name, kinds, check: None, unmapped: false };
+        let ops = BufOps { name, kinds, check: tree_check(kinds), unmapped: false };
         let data = match self.bufs.read(cx, &maps, &ops) {
             Ok(buf) => buf.page(),
             Err(XfsError::Corrupt(Corrupt { kind, .. })) => return Err(kind.at(want.at).into()),
@@ -136,6 +136,11 @@ impl Reader {
         let core = InodeCore::parse(&slot, ino, &self.geometry)?;
         Ok((slot, core))
     }
+}
+
+/// What is checked, once, of blocks that may be nodes of a hash tree.
+pub(crate) fn tree_check(kinds: &[Kind]) -> Option<Check> {
+    kinds.contains(&Kind::DaNode).then_some(da::check_block)
 }
 
 /// The wanted kind whose magic number the block has; the first where it has none of them.

@@ -42,6 +42,14 @@ pub struct MountOptions {
     pub buf_item: Variant,
     /// Each change of names is durable when its call returns (`wsync`).
     pub wsync: bool,
+    /// Leaves of directories get gaps for names to come (`dir_leaf=gaps`), else they are dense as
+    /// Linux makes them.
+    pub leaf_gaps: bool,
+    /// Leaves of directories are checked whole before and after each change, as a debug kernel does
+    /// (`debug_checks`).
+    pub debug_checks: bool,
+    /// Count and time what formatting buffers takes: [`Xfs::gauge`].
+    pub gauge: bool,
     /// After so long without work the log is written out and emptied.
     pub idle: Nanos,
 }
@@ -53,6 +61,8 @@ impl MountOptions {
             record_bytes: self.log_record_bytes,
             idle: self.idle,
             background: true,
+            debug_checks: self.debug_checks,
+            gauge: self.gauge,
         }
     }
 }
@@ -67,6 +77,9 @@ impl Default for MountOptions {
             log_record_bytes: LogOptions::default().record_bytes,
             buf_item: Variant::default(),
             wsync: false,
+            leaf_gaps: true,
+            debug_checks: false,
+            gauge: false,
             idle: LogOptions::default().idle,
         }
     }

@@ -6,10 +6,11 @@ use crate::MountOptions;
 use crate::buf_item::walk::Variant;
 
 /// The names of all options.
-pub const KEYS: [&str; 4] = ["logbsize", "wsync", "norecovery", "buf_item"];
+pub const KEYS: [&str; 6] =
+    ["logbsize", "wsync", "norecovery", "buf_item", "dir_leaf", "debug_checks"];
 /// All options in a line, for messages.
-pub const KNOWN: &str =
-    "logbsize=32k|64k|128k|256k, wsync, norecovery, buf_item=bitwise|contiguous|runs";
+pub const KNOWN: &str = "logbsize=32k|64k|128k|256k, wsync, norecovery, \
+                         buf_item=bitwise|contiguous|runs, dir_leaf=dense|gaps, debug_checks";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +23,10 @@ pub enum MountOption {
     NoRecovery,
     /// How buffers become regions of the log.
     BufItem(Variant),
+    /// Leaves of directories get gaps.
+    LeafGaps(bool),
+    /// Leaves are checked whole before and after each change.
+    DebugChecks,
 }
 
 impl MountOption {
@@ -32,6 +37,8 @@ impl MountOption {
             MountOption::Wsync => options.wsync = true,
             MountOption::NoRecovery => options.no_replay = true,
             MountOption::BufItem(variant) => options.buf_item = variant,
+            MountOption::LeafGaps(gaps) => options.leaf_gaps = gaps,
+            MountOption::DebugChecks => options.debug_checks = true,
         }
     }
 }
@@ -56,6 +63,10 @@ impl FromStr for MountOption {
             ("buf_item", "contiguous") => Ok(MountOption::BufItem(Variant::Contiguous)),
             ("buf_item", "runs") => Ok(MountOption::BufItem(Variant::Runs)),
             ("buf_item", _) => Err(format!("`{text}`: known are buf_item=bitwise|contiguous|runs")),
+            ("dir_leaf", "dense") => Ok(MountOption::LeafGaps(false)),
+            ("dir_leaf", "gaps") => Ok(MountOption::LeafGaps(true)),
+            ("dir_leaf", _) => Err(format!("`{text}`: known are dir_leaf=dense|gaps")),
+            ("debug_checks", "") => Ok(MountOption::DebugChecks),
             _ => Err(format!("`{text}` is not known; there are {KNOWN}")),
         }
     }
@@ -73,7 +84,9 @@ mod tests {
         }
         assert_eq!((options.log_record_bytes, options.wsync), (256 << 10, true));
         assert_eq!((options.no_replay, options.buf_item), (true, Variant::Bitwise));
-        for text in ["logbsize=48k", "logbsize", "wsync=1", "buf_item=fast", "barrier", ""] {
+        for text in
+            ["logbsize=48k", "logbsize", "wsync=1", "buf_item=fast", "dir_leaf=x", "barrier", ""]
+        {
             let message = text.parse::<MountOption>().expect_err("refused");
             assert!(message.contains(&format!("`{text}`")), "{message}");
         }

@@ -101,7 +101,8 @@ impl Xfs {
         inode: &Inode,
         change: impl FnOnce(&mut Cx, &mut DirEdit<'_>) -> crate::Result<R>,
     ) -> crate::Result<R> {
-        let mut edit = DirEdit { space: &writer.space, inode, trans, reserved };
+        let (space, gaps) = (&*writer.space, self.leaf_gaps);
+        let mut edit = DirEdit { space, inode, trans, reserved, gaps };
         change(cx, &mut edit)
     }
 

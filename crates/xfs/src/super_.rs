@@ -47,6 +47,8 @@ pub struct Xfs {
     pub(crate) write: Option<WriteSide>,
     /// Each transaction is durable when its call returns (`wsync`).
     pub(crate) synchronous: bool,
+    /// Leaves of directories get gaps for names to come.
+    pub(crate) leaf_gaps: bool,
     /// Held while a directory moves to another one.
     pub(crate) rename: Mutex<()>,
     /// Files whose content has reached the device.
@@ -58,6 +60,13 @@ pub struct Xfs {
     first_error: SpinLock<Option<String>>,
     /// Unmounted or shut down: every call answers `EIO`.
     stopped: AtomicBool,
+}
+
+impl Xfs {
+    /// What formatting buffers took since the mount: where [`MountOptions::gauge`] asked for it.
+    pub fn gauge(&self) -> Option<crate::log::Gauge> {
+        self.write.as_ref().and_then(|writer| writer.log.gauge())
+    }
 }
 
 /// Forgotten without an unmount: as after a power cut.
@@ -105,6 +114,7 @@ impl Xfs {
             inodes: InodeCache::new(options.inode_cache),
             write,
             synchronous: options.wsync,
+            leaf_gaps: options.leaf_gaps,
             rename: Mutex::named("xfs rename", ()),
             finisher: Finisher::new(),
             ahead: SpinLock::named("files with blocks ahead", BTreeSet::new()),

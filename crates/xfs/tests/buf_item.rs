@@ -81,7 +81,7 @@ proptest! {
 
     /// Pages anywhere in memory, some of them neighbours, some changed about: bit by bit and ours
     /// give the same regions, each in one piece of memory, together the dirty bytes. The patch
-    /// gives the same bytes, and never reserves too little.
+    /// gives the same bytes, and reserves one region too few at the most (weak point 4).
     #[test]
     fn scattered_pages_are_cut_where_memory_jumps(
         pages in prop::collection::vec(0u64..24, 1..=16),
@@ -105,7 +105,7 @@ proptest! {
         let patch = regions(&map, &memory, Variant::Contiguous);
         prop_assert_eq!(content(&patch, &filled), content(&ours, &filled));
         let reserved = size(&map, &memory, Variant::Contiguous);
-        prop_assert!(reserved.regions >= patch.len() && reserved.bytes == counted.bytes);
+        prop_assert!(reserved.regions + 1 >= patch.len() && reserved.bytes == counted.bytes);
     }
 }
 
@@ -144,6 +144,19 @@ fn the_size_of_ours_is_exact_behind_a_jump() {
     assert_eq!(regions(&map, &memory, Variant::Contiguous).len(), 2);
     assert_eq!(size(&map, &memory, Variant::Contiguous).regions, 3);
     assert_eq!(size(&map, &memory, Variant::Runs), Size { regions: 2, bytes: 512 });
+}
+
+/// Weak point 4: where a jump is as far as the run is long the patch's size pass, which compares
+/// with that length, takes it for none, and counts one region too few.
+#[test]
+fn a_jump_as_far_as_the_run_is_long_is_seen_by_ours() {
+    // The run of 33 chunks begins in the last one of the first page.
+    let pages = vec![61_440, 61_440 + 3968 + 33 * 128];
+    let memory = Paged { pages, page_size: 4096, skip: 0 };
+    let map = dirty(8192, &[(3968, 33 * 128 - 1)], memory.cuts());
+    assert_eq!(regions(&map, &memory, Variant::Contiguous).len(), 2);
+    assert_eq!(size(&map, &memory, Variant::Contiguous).regions, 1);
+    assert_eq!(size(&map, &memory, Variant::Runs).regions, 2);
 }
 
 /// The steps of both passes, exactly: by the number of dirty chunks before, by runs after.

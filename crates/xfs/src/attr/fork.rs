@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::btree::{MapRoot, emit_root};
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{CORE_SIZE, ForkFormat, InodeCore};
-use crate::format::{At, CorruptKind, Expect, Kind, remote};
+use crate::format::{At, CorruptKind, Expect, Kind, da, remote};
 use crate::inode::Forks;
 use crate::trans::Trans;
 use crate::trans::intent::Work;
@@ -33,7 +33,7 @@ const BORDER: usize = 192;
 static TREE: BufOps = BufOps {
     name: "attribute block",
     kinds: &[Kind::AttrLeaf, Kind::DaNode],
-    check: None,
+    check: Some(da::check_block),
     unmapped: false,
 };
 static REMOTE: BufOps =

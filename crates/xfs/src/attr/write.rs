@@ -169,7 +169,7 @@ fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
         trans.join_inode(cx, &inode.item);
         let (space, reserved) = (&*writer.space, &mut reserved);
         if kind == FileType::Directory {
-            DirEdit { space, inode, trans, reserved }.local_to_block(cx)?;
+            DirEdit { space, inode, trans, reserved, gaps: fs.leaf_gaps }.local_to_block(cx)?;
         } else {
             let room = geometry.inode_size as usize - CORE_SIZE;
             let mut fork = create::empty(room);

@@ -5,7 +5,8 @@
 //! - [`Variant::Contiguous`]: whole runs, with one comparison of addresses for each; bit by bit for
 //!   the rest of the segment where that finds a jump. What the patch of the thread does, with its
 //!   weak points: it looks at the two ends only (two jumps that cancel are not seen), it looks one
-//!   chunk past the end, and its size pass counts one region too many behind a jump.
+//!   chunk past the end, and its size pass counts one region too many behind a jump, or one too few
+//!   where the jump is as far as the run is long.
 //! - [`Variant::Runs`]: ours. The jumps of the memory are cuts in the bitmap, so a run never
 //!   crosses one; the size is two counters, and a walk costs a few operations for each run.
 //!
@@ -149,7 +150,7 @@ pub struct Walk<'a, A, P> {
 }
 
 impl<A: Addresses, P: Probe> Walk<'_, A, P> {
-    /// The *size* pass. May be too large by one region in [`Variant::Contiguous`], never too small.
+    /// The *size* pass. May be wrong by one region in [`Variant::Contiguous`]; bytes are right.
     #[inline]
     pub fn size(&mut self, variant: Variant) -> Size {
         match variant {

@@ -63,7 +63,7 @@ impl Checker<'_> {
             self.da_siblings(tree, block, 0, &data, left);
             return Ok(look(self, &(block, kind, data)));
         }
-        let parsed = DaNode::parse_trusted(&data, at);
+        let parsed = DaNode::parse_trusted(&data, at).and_then(|node| node.check_order(at));
         let Some(node) = self.keep(parsed.map_err(Into::into))? else { return Ok(None) };
         if level.is_some_and(|level| level != node.level) {
             let text = format!("level {} should be {depth}", node.level);

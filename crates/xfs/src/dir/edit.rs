@@ -24,7 +24,7 @@ use crate::format::extent::Extent;
 use crate::format::inode::{ForkFormat, fork_ranges};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, seal};
 use crate::inode::Inode;
-use crate::meta::buf_maps;
+use crate::meta::{buf_maps, tree_check};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 use crate::writer::Reserved;
@@ -36,7 +36,10 @@ mod free;
 mod leaf;
 mod local;
 mod node;
+mod room;
 mod tree;
+
+pub(crate) use room::RoomHints;
 
 /// What a directory looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +69,8 @@ pub(crate) struct DirEdit<'a> {
     pub trans: &'a mut Trans,
     /// For new blocks.
     pub reserved: &'a mut Reserved,
+    /// Leaves get gaps for names to come.
+    pub gaps: bool,
 }
 
 /// Blocks that adding a name of `len` bytes to a directory may take at the most. May park.
@@ -213,7 +218,8 @@ impl DirEdit<'_> {
         let maps = self.maps(cx, offset)?;
         let hole = CorruptKind::DirHole { block: offset };
         let maps = maps.ok_or_else(|| self.corrupt(offset, hole))?;
-        let ops = BufOps { name: kinds[0].name(), kinds, check: None, unmapped: false };
+        let (name, check) = (kinds[0].name(), tree_check(kinds));
+        let ops = BufOps { name, kinds, check, unmapped: false };
         let buf = self.trans.read_buf(cx, &maps, &ops)?;
         let (at, ino) = (self.at(offset), self.inode.ino.0);
         let expect = self.geometry().expect(maps[0].daddr, Some(ino));
@@ -225,6 +231,7 @@ impl DirEdit<'_> {
             buf.set_kind(kind);
             Ok(())
         })?;
+        self.space.log.debug_check(cx, &buf)?;
         Ok(buf)
     }
 

@@ -44,13 +44,14 @@ impl<'a> DaNode<'a> {
     /// The first check that fails.
     pub fn parse(data: &'a [u8], expect: &Expect, at: At) -> Result<DaNode<'a>, Corrupt> {
         seal::verify(Kind::DaNode, data, expect, at)?;
-        DaNode::parse_trusted(data, at)
+        DaNode::parse_trusted(data, at)?.check_order(at)
     }
 
-    /// The node in `data`, whose self-description was checked when it was read.
+    /// The node in `data`, whose self-description and order were checked when it was read
+    /// ([`check_block`]).
     ///
     /// # Errors
-    /// The first check that fails.
+    /// A level or a count that cannot be.
     pub fn parse_trusted(data: &'a [u8], at: At) -> Result<DaNode<'a>, Corrupt> {
         let (count, level) = (u16_at(data, 56), u16_at(data, 58));
         if level == 0 || level > DEPTH_MAX {
@@ -60,14 +61,21 @@ impl<'a> DaNode<'a> {
         if count == 0 || count > limit {
             return Err(CorruptKind::DaCount { found: count, limit }.at(at));
         }
-        let node = DaNode { level, count, data };
-        for index in 1..node.len() {
-            let (before, hash) = (node.child(index - 1).hash, node.child(index).hash);
+        Ok(DaNode { level, count, data })
+    }
+
+    /// The node, if its hashes do not fall.
+    ///
+    /// # Errors
+    /// [`CorruptKind::HashOrder`].
+    pub fn check_order(self, at: At) -> Result<DaNode<'a>, Corrupt> {
+        for index in 1..self.len() {
+            let (before, hash) = (self.child(index - 1).hash, self.child(index).hash);
             if hash < before {
                 return Err(CorruptKind::HashOrder { index: index as u32, hash, before }.at(at));
             }
         }
-        Ok(node)
+        Ok(self)
     }
 
     /// Number of children, at least 1.
@@ -91,6 +99,18 @@ impl<'a> DaNode<'a> {
             if self.child(middle).hash < hash { low = middle + 1 } else { high = middle }
         }
         (low < self.len()).then_some(low)
+    }
+}
+
+/// Checks a block of a hash tree when it comes into memory: a node's order. Leaves are searched in
+/// a way that is right or finds nothing.
+///
+/// # Errors
+/// The first check that fails.
+pub fn check_block(data: &[u8], at: At) -> Result<(), Corrupt> {
+    match Kind::DaNode.stored_magic(data) == Kind::DaNode.magic() {
+        true => DaNode::parse_trusted(data, at)?.check_order(at).map(|_| ()),
+        false => Ok(()),
     }
 }
 

@@ -66,7 +66,7 @@ impl Log {
         let (mut grown, mut shrunk) = (0, 0);
         let mut new = Vec::new();
         for commit in commits.drain(..) {
-            let (before, after) = self.format_item(&commit.item, commit.image, seq, &mut new);
+            let (before, after) = self.format_item(cx, &commit.item, commit.image, seq, &mut new);
             grown += after;
             shrunk += before;
         }
@@ -93,6 +93,7 @@ impl Log {
     /// Formats one item; answers the bytes that it took in the CIL before and takes now.
     fn format_item(
         &self,
+        cx: &Cx,
         item: &Item,
         image: Option<(Vec<u8>, crate::inode_item::InodeFields)>,
         seq: u64,
@@ -116,16 +117,11 @@ impl Log {
         let mut stale = false;
         match item {
             Item::Buf(buf) => {
-                let mut buf_item = buf.item.lock_irq();
-                stale = buf_item.flags.contains(BufItemFlags::STALE);
-                if !known {
-                    let size = buf_item.size(self.options.variant);
-                    vec.reserve(size.bytes.next_multiple_of(512));
+                stale = buf.item.lock_irq().flags.contains(BufItemFlags::STALE);
+                self.format_buf(cx, buf, &mut vec, known);
+                if !stale && self.debug_check(cx, buf).is_err() {
+                    self.force_shutdown("a directory's leaf was wrong after a change");
                 }
-                let variant = self.options.variant;
-                buf.with_memory(|memory| {
-                    buf_item.format(variant, buf.kind(), &mut vec, known, memory);
-                });
             }
             Item::Inode(inode) => {
                 if let Some((image, fields)) = image {

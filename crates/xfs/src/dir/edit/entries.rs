@@ -39,6 +39,19 @@ pub(super) fn insert(array: &mut [u8], count: usize, entry: LeafEntry, any_stale
     }
 }
 
+/// Puts `add` stale entries between the `count` ones of an array, none of which is stale: who comes
+/// later finds a place nearby, and moves a few entries instead of half of them.
+pub(super) fn spread(array: &mut [u8], count: usize, add: usize) {
+    let place = |index: usize| index + index * add / count.max(1);
+    // From the end, so that nothing is overwritten before it was moved.
+    for index in (0..count).rev() {
+        let entry = Leaves::new(&array[..count * LEAF_ENTRY]).get(index);
+        let (at, end) = (place(index), place(index + 1));
+        set(array, at, entry);
+        (at + 1..end).for_each(|gap| set(array, gap, LeafEntry { address: 0, ..entry }));
+    }
+}
+
 /// Entries that are not stale, in order.
 pub(super) fn live(leaves: Leaves<'_>) -> Vec<LeafEntry> {
     leaves.iter().filter(|entry| entry.address != 0).collect()
@@ -47,6 +60,22 @@ pub(super) fn live(leaves: Leaves<'_>) -> Vec<LeafEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spread_entries_keep_their_order_and_leave_room_everywhere() {
+        for (count, add) in [(1, 1), (7, 3), (10, 10), (100, 37), (64, 200), (5, 0)] {
+            let mut array = vec![0u8; (count + add) * LEAF_ENTRY];
+            let entry = |n: usize| LeafEntry { hash: 3 * n as u32, address: 8 + n as u32 };
+            (0..count).for_each(|n| set(&mut array, n, entry(n)));
+            spread(&mut array, count, add);
+            let leaves = Leaves::new(&array);
+            leaves.check(add as u32, crate::format::At::Block(0)).expect("sorted");
+            assert_eq!(live(leaves), (0..count).map(entry).collect::<Vec<_>>());
+            let farthest = (0..count + add).filter_map(|at| nearest_stale(&array, at, count + add));
+            let spacing = (count + add).div_ceil(add.max(1));
+            assert!(farthest.enumerate().all(|(at, stale)| at.abs_diff(stale) <= spacing));
+        }
+    }
 
     #[test]
     fn entries_stay_sorted_and_take_the_nearest_stale_place() {

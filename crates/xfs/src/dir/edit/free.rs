@@ -51,25 +51,41 @@ impl DirEdit<'_> {
 
     /// A data block with room for `size` bytes. None where a new one is needed.
     pub(super) fn find_room(&mut self, cx: &mut Cx, size: usize) -> Result<Option<u64>> {
-        for number in self.free_blocks(cx)? {
+        let from = self.inode.room.lock(cx).first(size);
+        let numbers = self.free_blocks(cx)?;
+        let mut end = from;
+        for number in numbers {
+            let first = number * self.per_free();
+            if first + self.per_free() <= from {
+                continue;
+            }
             let buf = self.free_block(cx, number)?;
+            let skip = from.saturating_sub(first) as usize;
             let found = buf.with(|data| {
                 let valid = u32_at(data, 52) as usize;
-                data[FREE_HEADER..][..2 * valid].chunks_exact(2).position(|best| {
+                let bests = &data[FREE_HEADER..][2 * skip.min(valid)..2 * valid];
+                bests.chunks_exact(2).position(|best| {
                     let best = u16_at(best, 0);
                     best != NULL_BEST && usize::from(best) >= size
                 })
             });
             if let Some(index) = found {
-                return Ok(Some(number * self.per_free() + index as u64));
+                let index = first + (skip + index) as u64;
+                self.inode.room.lock(cx).none_before(size, index);
+                return Ok(Some(index));
             }
+            end = first + self.per_free();
             self.trans.release(&buf);
         }
+        self.inode.room.lock(cx).none_before(size, end);
         Ok(None)
     }
 
     /// Notes the room of a data block; [`NULL_BEST`] where it is gone.
     pub(super) fn set_room(&mut self, cx: &mut Cx, index: u64, best: u16) -> Result<()> {
+        if best != NULL_BEST {
+            self.inode.room.lock(cx).note(index, best.into());
+        }
         let (number, slot) = (index / self.per_free(), (index % self.per_free()) as usize);
         let offset = place(self.geometry(), number);
         let exists = self.maps(cx, offset)?.is_some();
@@ -87,7 +103,10 @@ impl DirEdit<'_> {
         let (range, used) = buf.with_mut(|data| -> Result<_, Corrupt> {
             let free = Free::parse(data, number as u32, at)?;
             let (mut used, valid) = (free.used, free.bests().len());
-            let old = free.bests().nth(slot).unwrap_or(NULL_BEST);
+            let old = match slot < valid {
+                true => u16_at(data, FREE_HEADER + 2 * slot),
+                false => NULL_BEST,
+            };
             used += u32::from(old == NULL_BEST && best != NULL_BEST);
             used -= u32::from(old != NULL_BEST && best == NULL_BEST).min(used);
             let at_slot = |slot: usize| FREE_HEADER + 2 * slot;

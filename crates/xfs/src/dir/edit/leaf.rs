@@ -23,16 +23,29 @@ pub(super) fn entry_bytes(range: &Range) -> Range {
     LEAF_HEADER + range.start * LEAF_ENTRY..LEAF_HEADER + range.end * LEAF_ENTRY
 }
 
-/// Puts an entry into a leaf, which has a stale one or room behind the last.
-pub(super) fn leaf_insert(data: &mut [u8], entry: LeafEntry) -> [Range; 2] {
-    let (count, stale) = (u16_at(data, 56), u16_at(data, 58));
+/// Fewest entries of a leaf that is spread out, and fewest gaps that are worth it.
+const SPREAD_MIN: (usize, usize) = (64, 16);
+
+/// Puts an entry into a leaf, which has a stale one or room behind the last. One that has neither
+/// stale entries nor more than `limit` is spread out first: half as many gaps as it has entries.
+pub(super) fn leaf_insert(data: &mut [u8], entry: LeafEntry, limit: usize) -> [Range; 2] {
+    let (mut count, mut stale) = (usize::from(u16_at(data, 56)), usize::from(u16_at(data, 58)));
     let array = &mut data[LEAF_HEADER..];
-    let range = entries::insert(array, usize::from(count), entry, stale > 0);
-    match stale {
-        0 => put_u16(data, 56, count + 1),
-        _ => put_u16(data, 58, stale - 1),
+    let gaps = (count / 2).min(limit.saturating_sub(count));
+    let spread = stale == 0 && count >= SPREAD_MIN.0 && gaps >= SPREAD_MIN.1;
+    if spread {
+        entries::spread(array, count, gaps);
+        (count, stale) = (count + gaps, gaps);
     }
-    [56..60, entry_bytes(&range)]
+    let range = entries::insert(array, count, entry, stale > 0);
+    match stale {
+        0 => count += 1,
+        _ => stale -= 1,
+    }
+    put_u16(data, 56, count as u16);
+    put_u16(data, 58, stale as u16);
+    let written = if spread { 0..count } else { range };
+    [56..60, entry_bytes(&written)]
 }
 
 /// Makes an entry of a leaf stale.
@@ -172,7 +185,9 @@ impl DirEdit<'_> {
         let grown = bests.len() != before;
         self.store_bests(&leaf, &bests, if grown { None } else { Some(index) });
         let entry = LeafEntry { hash: hash(name.name), address };
-        let ranges = leaf.with_mut(|data| leaf_insert(data, entry));
+        // Some room is left for more data blocks.
+        let limit = if self.gaps { room.saturating_sub(16) } else { 0 };
+        let ranges = leaf.with_mut(|data| leaf_insert(data, entry, limit));
         self.log(&leaf, &ranges);
         Ok(true)
     }
@@ -265,6 +280,7 @@ impl DirEdit<'_> {
             buf.with_mut(|data| emit_free(data, first, part));
             self.log_all(&buf);
         }
+        self.inode.room.lock(cx).forget();
         self.stamp(&leaf, Kind::DirLeafN);
         leaf.with_mut(|data| {
             data[LEAF_HEADER..].fill(0);

@@ -56,7 +56,9 @@ impl DirEdit<'_> {
         if stale == 0 && count >= leaf_max(self.block_size()) {
             self.split_leaf(cx, &mut path, hash)?;
         }
-        let ranges = path.leaf.with_mut(|data| leaf_insert(data, LeafEntry { hash, address }));
+        let limit = if self.gaps { leaf_max(self.block_size()) } else { 0 };
+        let entry = LeafEntry { hash, address };
+        let ranges = path.leaf.with_mut(|data| leaf_insert(data, entry, limit));
         self.log(&path.leaf, &ranges);
         self.fix_hashes(&path)
     }

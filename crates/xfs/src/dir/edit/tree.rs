@@ -120,13 +120,16 @@ impl DirEdit<'_> {
         let Some(hash) = self.last_hash(&path.leaf, path.block)? else { return Ok(()) };
         for step in path.steps.iter().rev() {
             let at = self.at(step.block);
-            let (_, list) = step.buf.with(|data| children(data, at))?;
-            if list[step.index].hash != hash {
+            let (known, last) = step.buf.with(|data| -> Result<_, Corrupt> {
+                let node = DaNode::parse_trusted(data, at)?;
+                Ok((node.child(step.index).hash, step.index + 1 == node.len()))
+            })?;
+            if known != hash {
                 let place = NODE_HEADER + NODE_ENTRY * step.index;
                 step.buf.with_mut(|data| crate::format::put_u32(data, place, hash));
                 self.log_range(&step.buf, place..place + 4);
             }
-            if step.index + 1 < list.len() {
+            if !last {
                 break;
             }
         }
