@@ -266,21 +266,18 @@ impl Ext4 {
     /// damaged, `EIO`.
     pub(crate) fn iget(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
         self.check_alive()?;
-        if let Some(inode) = self.inodes.find(ino) {
-            return if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(inode) };
-        }
-        loop {
-            let removals = self.inodes.removals(ino);
-            let inode = self.read_inode(cx, ino)?;
-            if inode.with(cx, |core| core.links == 0) {
-                return Err(Errno::ESTALE);
-            }
-            self.attach_quota(cx, &inode)?;
-            // What was read before another task freed the inode must not come into the cache.
-            if let Some(inode) = self.inodes.insert_unless(inode, removals) {
-                return Ok(inode);
-            }
-        }
+        let inode = match self.inodes.find(ino) {
+            Some(inode) => inode,
+            None => self.inodes.read_in(ino, || {
+                let inode = self.read_inode(cx, ino)?;
+                if inode.with(cx, |core| core.links == 0) {
+                    return Err(Errno::ESTALE);
+                }
+                self.attach_quota(cx, &inode)?;
+                Ok(inode)
+            })?,
+        };
+        if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(inode) }
     }
 
     /// As [`Ext4::iget`], also for an inode without names: one of the orphan list.

@@ -59,6 +59,44 @@ pub fn run(cx: &mut Cx, fs: &Arc<dyn FileSystem>, top: Ino, seed: u64, chaos: Ch
     results.fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1))
 }
 
+/// Lets the tasks run below a directory `top`, reads what they left, and, on a device that was made
+/// small for it, removes everything: then as much must be free as before.
+pub fn session(cx: &mut Cx, fs: &Arc<dyn FileSystem>, seed: u64, plan: Chaos) -> String {
+    fs.sync(cx).expect("sync");
+    let before = fs.statfs(cx).expect("statfs");
+    let top = crate::content::mkdir(cx, &**fs, fs.root(), "top");
+    if plan.small {
+        fill_up(cx, &**fs, top);
+    }
+    let (done, full) = run(cx, fs, top, seed, plan);
+    let names = verify(cx, &**fs);
+    if plan.small {
+        remove_tree(cx, &**fs, fs.root(), b"top");
+        fs.sync(cx).expect("sync");
+        let after = fs.statfs(cx).expect("statfs");
+        assert_eq!(after.blocks_free, before.blocks_free, "free blocks after removing everything");
+        assert_eq!(after.inodes_free, before.inodes_free, "free inodes after removing everything");
+    }
+    format!("{done} operations, {full} without space, {names} names left")
+}
+
+/// Leaves half a megabyte.
+fn fill_up(cx: &mut Cx, fs: &dyn FileSystem, top: Ino) {
+    let filler = fs
+        .create(cx, top, b"filler", &NewNode::new(FileType::Regular, 0o600))
+        .expect("a file that fills")
+        .ino;
+    let data = vec![1; 64 << 10];
+    let mut offset = 0;
+    loop {
+        let stat = fs.statfs(cx).expect("statfs");
+        if stat.blocks_free * u64::from(stat.block_size) < 512 << 10 {
+            return;
+        }
+        offset += fs.write(cx, filler, offset, &data).expect("there is space") as u64;
+    }
+}
+
 struct Task {
     fs: Arc<dyn FileSystem>,
     rng: Rng,

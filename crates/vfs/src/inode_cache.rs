@@ -27,14 +27,22 @@ struct Shard<I> {
     slots: Vec<Option<Arc<I>>>,
     free: Vec<u32>,
     hand: usize,
-    /// How often an inode was taken out because it was freed.
-    removals: u64,
+    reading: Vec<Reading>,
+}
+
+/// A number whose inode is being read from the device.
+struct Reading {
+    ino: u64,
+    /// The tasks that do so.
+    readers: usize,
+    /// How often what they read may have become old.
+    changes: u64,
 }
 
 impl<I> Default for Shard<I> {
     fn default() -> Self {
         let (slot_of, slots, free) = (HashMap::default(), Vec::new(), Vec::new());
-        Shard { slot_of, slots, free, hand: 0, removals: 0 }
+        Shard { slot_of, slots, free, hand: 0, reading: Vec::new() }
     }
 }
 
@@ -69,59 +77,62 @@ impl<I: CachedInode> InodeCache<I> {
 
     /// Puts an inode in. Where somebody was faster, his is the answer.
     pub fn insert(&self, inode: Arc<I>) -> Arc<I> {
-        self.insert_if(inode, None).expect("nothing keeps it out")
-    }
-
-    /// A number that changes whenever an inode near this number is freed.
-    pub fn removals(&self, ino: Ino) -> u64 {
-        self.shard(ino).lock_irq().removals
-    }
-
-    /// As [`InodeCache::insert`], for an inode that was read when [`InodeCache::removals`] was
-    /// `removals`. None where that has changed.
-    pub fn insert_unless(&self, inode: Arc<I>, removals: u64) -> Option<Arc<I>> {
-        self.insert_if(inode, Some(removals))
-    }
-
-    fn insert_if(&self, inode: Arc<I>, removals: Option<u64>) -> Option<Arc<I>> {
-        let mut evicted: [Option<Arc<I>>; 2] = [None, None];
-        let mut shard = self.shard(inode.ino()).lock_irq();
-        if let Some(&slot) = shard.slot_of.get(&inode.ino().0) {
-            return shard.slots[slot as usize].clone();
-        }
-        if removals.is_some_and(|removals| removals != shard.removals) {
-            return None;
-        }
-        if shard.slot_of.len() >= self.limit {
-            for place in &mut evicted {
-                *place = shard.evict_one();
-            }
-        }
-        let slot = match shard.free.pop() {
-            Some(slot) => slot,
-            None => {
-                shard.slots.push(None);
-                shard.slots.len() as u32 - 1
-            }
-        };
-        shard.slots[slot as usize] = Some(inode.clone());
-        shard.slot_of.insert(inode.ino().0, slot);
+        let mut evicted = [None, None];
+        let found = self.shard(inode.ino()).lock_irq().insert(inode, self.limit, &mut evicted);
         // Dropping an inode drops its pages; that is not done under the lock.
-        drop(shard);
         drop(evicted);
-        Some(inode)
+        found
+    }
+
+    /// Puts a new inode in the place of the one that had its number before, in one step: nobody
+    /// finds neither, nor reads the old one into the cache again.
+    pub fn replace(&self, inode: Arc<I>) {
+        let mut evicted = [None, None];
+        let mut shard = self.shard(inode.ino()).lock_irq();
+        let gone = shard.take(inode.ino());
+        shard.insert(inode, self.limit, &mut evicted);
+        drop(shard);
+        drop((gone, evicted));
+    }
+
+    /// Brings in the inode that `read` finds on the device. Where the number was freed, given to
+    /// another or dropped from the cache meanwhile, it is read again. Parks where `read` does.
+    ///
+    /// # Errors
+    /// What `read` answers.
+    pub fn read_in<E>(
+        &self,
+        ino: Ino,
+        mut read: impl FnMut() -> Result<Arc<I>, E>,
+    ) -> Result<Arc<I>, E> {
+        loop {
+            let before = self.shard(ino).lock_irq().begin_read(ino);
+            let inode = read();
+            let mut evicted = [None, None];
+            let mut shard = self.shard(ino).lock_irq();
+            let current = shard.end_read(ino) == before;
+            let cached = shard.slot_of.contains_key(&ino.0);
+            let found = match inode {
+                Ok(inode) if current || cached => shard.insert(inode, self.limit, &mut evicted),
+                Ok(_) => continue,
+                Err(error) => return Err(error),
+            };
+            drop(shard);
+            drop(evicted);
+            return Ok(found);
+        }
     }
 
     /// Takes an inode out: it is being freed, and its number may soon name another one.
     pub fn remove(&self, ino: Ino) {
-        let mut shard = self.shard(ino).lock_irq();
-        shard.removals += 1;
-        if let Some(slot) = shard.slot_of.remove(&ino.0) {
-            let gone = shard.slots[slot as usize].take();
-            shard.free.push(slot);
-            drop(shard);
-            drop(gone);
-        }
+        let gone = self.shard(ino).lock_irq().take(ino);
+        drop(gone);
+    }
+
+    /// Whoever is reading this number from the device now reads again: the inode was freed, and
+    /// stays in the cache until the number is used again.
+    pub fn outdate(&self, ino: Ino) {
+        self.shard(ino).lock_irq().outdate(ino);
     }
 
     /// Every inode in the cache, in the order of their places.
@@ -143,6 +154,63 @@ impl<I: CachedInode> InodeCache<I> {
 }
 
 impl<I: CachedInode> Shard<I> {
+    fn begin_read(&mut self, ino: Ino) -> u64 {
+        match self.reading.iter_mut().find(|reading| reading.ino == ino.0) {
+            Some(reading) => {
+                reading.readers += 1;
+                reading.changes
+            }
+            None => {
+                self.reading.push(Reading { ino: ino.0, readers: 1, changes: 0 });
+                0
+            }
+        }
+    }
+
+    /// Answers the changes until now.
+    fn end_read(&mut self, ino: Ino) -> u64 {
+        let is_it = |reading: &Reading| reading.ino == ino.0;
+        let at = self.reading.iter().position(is_it).expect("a read that has begun");
+        self.reading[at].readers -= 1;
+        let changes = self.reading[at].changes;
+        if self.reading[at].readers == 0 {
+            self.reading.swap_remove(at);
+        }
+        changes
+    }
+
+    fn outdate(&mut self, ino: Ino) {
+        if let Some(reading) = self.reading.iter_mut().find(|reading| reading.ino == ino.0) {
+            reading.changes += 1;
+        }
+    }
+
+    fn insert(&mut self, inode: Arc<I>, limit: usize, evicted: &mut [Option<Arc<I>>; 2]) -> Arc<I> {
+        if let Some(&slot) = self.slot_of.get(&inode.ino().0) {
+            return self.slots[slot as usize].clone().expect("an indexed slot is filled");
+        }
+        if self.slot_of.len() >= limit {
+            evicted.fill_with(|| self.evict_one());
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(None);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.slots[slot as usize] = Some(inode.clone());
+        self.slot_of.insert(inode.ino().0, slot);
+        inode
+    }
+
+    fn take(&mut self, ino: Ino) -> Option<Arc<I>> {
+        self.outdate(ino);
+        let slot = self.slot_of.remove(&ino.0)?;
+        self.free.push(slot);
+        self.slots[slot as usize].take()
+    }
+
     /// Moves the hand over a few places and takes out the first inode that nobody needs.
     fn evict_one(&mut self) -> Option<Arc<I>> {
         for _ in 0..8.min(self.slots.len()) {
@@ -152,12 +220,93 @@ impl<I: CachedInode> Shard<I> {
                 .as_ref()
                 .is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.evictable());
             if idle {
-                let inode = self.slots[at].take().expect("just seen");
-                self.slot_of.remove(&inode.ino().0);
-                self.free.push(at as u32);
-                return Some(inode);
+                let ino = self.slots[at].as_ref().expect("just seen").ino();
+                return self.take(ino);
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Node {
+        ino: u64,
+        version: u32,
+        referenced: AtomicBool,
+    }
+
+    impl CachedInode for Node {
+        fn ino(&self) -> Ino {
+            Ino(self.ino)
+        }
+
+        fn referenced(&self) -> &AtomicBool {
+            &self.referenced
+        }
+
+        fn evictable(&self) -> bool {
+            true
+        }
+    }
+
+    fn node(ino: u64, version: u32) -> Arc<Node> {
+        Arc::new(Node { ino, version, referenced: AtomicBool::new(false) })
+    }
+
+    /// The version that a read brings in, where `meanwhile` happens during its first attempt, and
+    /// the attempts.
+    fn read_beside(meanwhile: impl Fn(&InodeCache<Node>)) -> (u32, u32) {
+        let cache = InodeCache::new(0);
+        let mut attempts = 0;
+        let read = cache.read_in(Ino(1), || {
+            attempts += 1;
+            if attempts == 1 {
+                meanwhile(&cache);
+            }
+            Ok::<_, ()>(node(1, attempts))
+        });
+        let version = read.expect("nothing fails").version;
+        assert_eq!(cache.find(Ino(1)).expect("cached").version, version);
+        assert!(cache.shards.iter().all(|shard| shard.lock_irq().reading.is_empty()));
+        (version, attempts)
+    }
+
+    #[test]
+    fn what_is_read_while_nothing_changes_comes_in() {
+        assert_eq!(read_beside(|_| ()), (1, 1));
+        assert_eq!(read_beside(|cache| cache.remove(Ino(2))), (1, 1));
+    }
+
+    #[test]
+    fn what_was_freed_while_it_was_read_is_read_again() {
+        assert_eq!(read_beside(|cache| cache.remove(Ino(1))), (2, 2));
+        assert_eq!(read_beside(|cache| cache.outdate(Ino(1))), (2, 2));
+    }
+
+    #[test]
+    fn what_was_replaced_while_it_was_read_stays() {
+        assert_eq!(read_beside(|cache| cache.replace(node(1, 7))), (7, 1));
+    }
+
+    #[test]
+    fn what_came_and_went_while_it_was_read_is_read_again() {
+        let come_and_go = |cache: &InodeCache<Node>| {
+            cache.insert(node(1, 7));
+            (2..16).for_each(|ino| drop(cache.insert(node(ino, 0))));
+            assert!(cache.find(Ino(1)).is_none(), "not evicted");
+        };
+        assert_eq!(read_beside(come_and_go), (2, 2));
+    }
+
+    #[test]
+    fn a_failed_read_leaves_nothing() {
+        let cache = InodeCache::<Node>::new(0);
+        assert_eq!(cache.read_in(Ino(1), || Err(5)).map(|_| ()), Err(5));
+        assert!(cache.find(Ino(1)).is_none());
+        assert!(cache.shards.iter().all(|shard| shard.lock_irq().reading.is_empty()));
     }
 }

@@ -241,7 +241,7 @@ impl Attrs<'_> {
 /// The names of all attributes of an inode, with their prefixes.
 pub(crate) fn list(fs: &Xfs, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
     let inode = fs.iget(cx, ino)?;
-    let guard = inode.rwsem.read(cx);
+    let guard = inode.lock_shared(cx)?;
     let names = Attrs { fs, inode: &inode }.list(cx);
     drop(guard);
     names.map_err(|fault| fs.fault(fault))
@@ -251,7 +251,7 @@ pub(crate) fn list(fs: &Xfs, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errn
 pub(crate) fn get(fs: &Xfs, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
     let inode = fs.iget(cx, ino)?;
     let wanted = Name::parse(name)?;
-    let guard = inode.rwsem.read(cx);
+    let guard = inode.lock_shared(cx)?;
     let value = Attrs { fs, inode: &inode }.get(cx, &wanted);
     drop(guard);
     let value = value.map_err(|fault| fs.fault(fault))?.ok_or(Errno::ENODATA)?;

@@ -103,7 +103,7 @@ impl Xfs {
     }
 
     /// Takes a free inode for a node in `parent`, fills it and logs it; the transaction may roll
-    /// before. Nobody finds it before [`Xfs::publish`]. May park.
+    /// before. Nobody finds it before it is in the cache. May park.
     pub(crate) fn new_inode(
         &self,
         cx: &mut Cx,
@@ -150,12 +150,6 @@ impl Xfs {
         let fields = InodeFields::CORE | InodeFields::DATA;
         inode.log(cx, trans, self.geometry(), fields);
         Ok(inode)
-    }
-
-    /// Lets everybody find a new inode, whose transaction was committed.
-    pub(crate) fn publish(&self, inode: Arc<Inode>) {
-        self.inodes.remove(inode.ino);
-        self.inodes.insert(inode);
     }
 
     /// Writes the target of a symbolic link into blocks of its own.

@@ -152,7 +152,7 @@ impl Xfs {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         inode.kind(cx).check_regular()?;
-        let guard = inode.rwsem.read(cx);
+        let guard = inode.lock_shared(cx)?;
         let result = inode.mapping(cx).clone().read(cx, offset, buf);
         drop(guard);
         result
@@ -167,7 +167,7 @@ impl Xfs {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         inode.kind(cx).check_regular()?;
-        let guard = inode.rwsem.read(cx);
+        let guard = inode.lock_shared(cx)?;
         let mapping = inode.mapping(cx).clone();
         let result = vfs::direct::read(cx, &mapping, offset, buf);
         drop(guard);

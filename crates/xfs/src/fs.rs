@@ -21,10 +21,11 @@ impl FileSystem for Xfs {
 
     fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
         let inode = self.iget(cx, dir)?;
-        let guard = inode.rwsem.read(cx);
-        let ino = Dir::open(self, cx, &inode).and_then(|dir| dir.lookup(cx, name));
+        let guard = inode.lock_shared(cx)?;
+        self.check_directory(cx, &inode)?;
+        let ino = Dir::open(self, cx, &inode)?.lookup(cx, name)?;
+        let found = if ino == inode.ino { inode.clone() } else { self.entry_inode(cx, dir, ino)? };
         drop(guard);
-        let found = self.iget(cx, ino?)?;
         Ok(found.attr(cx, self.geometry()))
     }
 
@@ -79,7 +80,7 @@ impl FileSystem for Xfs {
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<(), Errno> {
         let inode = self.iget(cx, dir)?;
-        let guard = inode.rwsem.read(cx);
+        let guard = inode.lock_shared(cx)?;
         let listed = Dir::open(self, cx, &inode)
             .and_then(|dir| dir.list(cx, cookie, emit).map_err(|fault| self.fault(fault)));
         drop(guard);

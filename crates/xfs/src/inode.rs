@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Errno, Ino, Sector};
 use cache::Mapping;
-use rt::{Cx, Mutex, RwLock, SpinLock};
+use rt::{Cx, Mutex, ReadGuard, RwLock, SpinLock, WriteGuard};
 use vfs::{Attr, CachedInode, FileType};
 
 use crate::Xfs;
@@ -125,6 +125,24 @@ impl Inode {
     /// Looks at or changes the values, in a short section that cannot wait.
     pub fn with<R>(&self, cx: &Cx, f: impl FnOnce(&mut State) -> R) -> R {
         f(&mut self.state.lock(cx))
+    }
+
+    /// Locks it for reading. May park.
+    ///
+    /// # Errors
+    /// `ESTALE`: it was freed meanwhile, and its number may be another's.
+    pub fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno> {
+        let guard = self.rwsem.read(cx);
+        if self.with(cx, |state| state.freed) { Err(Errno::ESTALE) } else { Ok(guard) }
+    }
+
+    /// Locks it for changes. May park.
+    ///
+    /// # Errors
+    /// As [`Inode::lock_shared`].
+    pub fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno> {
+        let guard = self.rwsem.write(cx);
+        if self.with(cx, |state| state.freed) { Err(Errno::ESTALE) } else { Ok(guard) }
     }
 
     /// This inode, counted.
@@ -362,14 +380,7 @@ impl Xfs {
         if !self.geometry().ino_valid(ino) {
             return Err(Errno::ESTALE);
         }
-        loop {
-            let removals = self.inodes.removals(ino);
-            let inode = self.read_inode(cx, ino)?;
-            // Freed while it was read: it is looked at again.
-            if let Some(inode) = self.inodes.insert_unless(inode, removals) {
-                return Ok(inode);
-            }
-        }
+        self.inodes.read_in(ino, || self.read_inode(cx, ino))
     }
 
     fn read_inode(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {

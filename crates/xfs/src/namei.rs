@@ -70,8 +70,8 @@ impl Xfs {
         }
     }
 
-    /// A directory that can get names.
-    fn check_directory(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+    /// A directory that has names, and can get more: one that was not removed.
+    pub(crate) fn check_directory(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
         match inode.kind(cx) {
             FileType::Directory if inode.with(cx, |state| state.core.links) > 0 => Ok(()),
             FileType::Directory => Err(Errno::ENOENT),
@@ -124,7 +124,7 @@ impl Xfs {
         vfs::check_name(name)?;
         let writer = self.writer()?;
         let parent = self.iget(cx, dir)?;
-        let guard = parent.rwsem.write(cx);
+        let guard = parent.lock_alone(cx)?;
         self.check_directory(cx, &parent)?;
         if is_dots(name) || self.has(cx, &parent, name)? {
             return Err(Errno::EEXIST);
@@ -153,7 +153,7 @@ impl Xfs {
             self.touch(cx, trans, &parent);
             Ok(inode)
         })?;
-        self.publish(created.clone());
+        self.inodes.replace(created.clone());
         drop(guard);
         Ok(created.attr(cx, self.geometry()))
     }
@@ -169,7 +169,7 @@ impl Xfs {
         vfs::check_name(name)?;
         let writer = self.writer()?;
         let parent = self.iget(cx, dir)?;
-        let guard = parent.rwsem.write(cx);
+        let guard = parent.lock_alone(cx)?;
         self.check_directory(cx, &parent)?;
         if is_dots(name) || self.has(cx, &parent, name)? {
             return Err(Errno::EEXIST);
@@ -178,7 +178,7 @@ impl Xfs {
         if inode.kind(cx) == FileType::Directory {
             return Err(Errno::EPERM);
         }
-        let child_guard = inode.rwsem.write(cx);
+        let child_guard = inode.lock_alone(cx)?;
         match inode.with(cx, |state| state.core.links) {
             0 => return Err(Errno::ENOENT),
             LINK_MAX.. => return Err(Errno::EMLINK),
@@ -245,7 +245,7 @@ impl Xfs {
         }
         let writer = self.writer()?;
         let parent = self.iget(cx, dir)?;
-        let guard = parent.rwsem.write(cx);
+        let guard = parent.lock_alone(cx)?;
         let inode = self.child(cx, &parent, name)?;
         match (inode.kind(cx) == FileType::Directory, directory) {
             (true, false) => return Err(Errno::EISDIR),
@@ -255,7 +255,7 @@ impl Xfs {
         if directory {
             self.check_child(&parent, &inode)?;
         }
-        let child_guard = inode.rwsem.write(cx);
+        let child_guard = inode.lock_alone(cx)?;
         if directory && !Dir::open(self, cx, &inode)?.is_empty(cx)? {
             return Err(Errno::ENOTEMPTY);
         }
@@ -310,8 +310,8 @@ impl Xfs {
         self.cancel_staged(cx, inode, 0..u64::MAX)?;
         let freed = Inactive::free_live(cx, self, writer, inode);
         drop(guard);
-        // Whoever read it meanwhile looks again.
-        self.publish(inode.clone());
+        // The number may be another's by now, so that the dead inode is not put back.
+        self.inodes.outdate(inode.ino);
         freed.map_err(|error| self.fail(error))
     }
 }

@@ -45,9 +45,9 @@ impl Xfs {
         from.kind(cx).check_regular()?;
         let same = from.ino == to.ino;
         // The two in the order of their numbers.
-        let first = (!same && from.ino < to.ino).then(|| from.rwsem.write(cx));
+        let first = (!same && from.ino < to.ino).then(|| from.lock_alone(cx)).transpose()?;
         let middle = self.begin_write(cx, to)?;
-        let last = (!same && from.ino > to.ino).then(|| from.rwsem.write(cx));
+        let last = (!same && from.ino > to.ino).then(|| from.lock_alone(cx)).transpose()?;
         let result = self.clone_locked(cx, (from, offset), (to, target), len);
         drop((last, middle, first));
         result

@@ -28,7 +28,7 @@ impl Xfs {
             return Err(Errno::ENXIO);
         }
         self.settle_map(cx, inode)?;
-        let guard = inode.rwsem.read(cx);
+        let guard = inode.lock_shared(cx)?;
         let bits = self.geometry().block_bits;
         let end = size.div_ceil(1 << bits);
         let (mut block, mut found) = (offset >> bits, None);
@@ -61,7 +61,7 @@ impl Xfs {
         if inode.kind(cx) == FileType::Regular && self.write.is_some() {
             self.finish_io(cx, inode, false)?;
         }
-        let guard = inode.rwsem.read(cx);
+        let guard = inode.lock_shared(cx)?;
         let list = inode.extents(cx, Which::Data, |list| {
             (list.to_vec(), inode.io.lock_irq().delayed.within(from..to).collect::<Vec<_>>())
         });

@@ -26,7 +26,7 @@ impl Xfs {
         self.writer()?;
         let guard = match set.size {
             Some(_) => self.begin_write(cx, inode)?,
-            None => inode.rwsem.write(cx),
+            None => inode.lock_alone(cx)?,
         };
         let sized = set.size.map_or(Ok(()), |size| self.set_size(cx, inode, size));
         let done = sized.and_then(|()| self.set_fields(cx, inode, set));

@@ -21,11 +21,14 @@ impl Xfs {
         if inode.kind(cx) != FileType::Symlink {
             return Err(Errno::EINVAL);
         }
+        let guard = inode.lock_shared(cx)?;
         let (format, size) = inode.with(cx, |state| (state.core.format, state.core.size));
         if format == ForkFormat::Local {
             return Ok(inode.forks.read(cx).data.bytes.clone());
         }
-        self.remote_target(cx, inode, size).map_err(|fault| self.fault(fault))
+        let target = self.remote_target(cx, inode, size);
+        drop(guard);
+        target.map_err(|fault| self.fault(fault))
     }
 
     fn remote_target(&self, cx: &mut Cx, inode: &Inode, size: u64) -> Result<Vec<u8>, Fault> {

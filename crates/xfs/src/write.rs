@@ -33,11 +33,7 @@ impl Xfs {
     ) -> Result<WriteGuard<'i, ()>, Errno> {
         inode.kind(cx).check_regular()?;
         self.writer()?;
-        let guard = inode.rwsem.write(cx);
-        match inode.with(cx, |state| state.freed) {
-            true => Err(Errno::ESTALE),
-            false => Ok(guard),
-        }
+        inode.lock_alone(cx)
     }
 
     /// Writes file data into the page cache.

@@ -117,7 +117,6 @@ fn a_full_file_system_says_so_and_goes_on() {
 /// Goal: tasks that change the same and other directories at once, on threads, leave a file system
 /// in order. Method: each makes, moves and removes names in its own directory and in a shared one.
 #[test]
-#[ignore = "a rename beside other tasks answers EUCLEAN in about one of three runs: a known defect"]
 fn many_threads_change_names_at_once() {
     rt::testing::real(|cx| {
         let device = Cell(&[('n', "size=16384")]).fresh(cx, 192 << 20);

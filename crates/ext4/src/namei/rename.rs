@@ -80,11 +80,9 @@ fn ancestors(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Result<Vec<Ino>, Err
     let mut at = inode.clone();
     let mut mark = (inode.ino, 1usize);
     loop {
-        let parent = {
-            // One that was just removed has no parent any more.
-            let _guard = at.rwsem.read(cx);
-            Dir::open(fs, cx, &at)?.parent(cx)?
-        };
+        // One that was just removed has no parent any more.
+        let guard = at.rwsem.read(cx);
+        let parent = Dir::open(fs, cx, &at)?.parent(cx)?;
         if parent == at.ino {
             return Ok(list);
         }
@@ -97,7 +95,10 @@ fn ancestors(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Result<Vec<Ino>, Err
         if list.len() >= 2 * mark.1 {
             mark = (parent, list.len());
         }
-        at = fs.entry_inode(cx, &at, parent.0 as u32)?;
+        // While it is locked, what it lies in is not removed.
+        let above = fs.entry_inode(cx, &at, parent.0 as u32)?;
+        drop(guard);
+        at = above;
     }
 }
 

@@ -11,6 +11,7 @@ use ext4::{Ext4, MkfsOptions, MountError, MountOptions};
 use jbd2::JournalMode;
 use rt::Cx;
 use std::sync::Arc;
+pub use testkit::campaign::{Watchdog, seed_count, seeds};
 pub use testkit::content::{create, mkdir, pattern};
 pub use testkit::{chaos, oracle, workload};
 
@@ -118,16 +119,6 @@ pub fn fresh(cx: &mut Cx, bytes: u64, kind: &'static str, block: u32) -> Arc<Mem
     Cell::new(kind, block).fresh(cx, bytes)
 }
 
-/// How many seeds a campaign runs: `default`, or the environment's `IOPATH_SEEDS`.
-pub fn seed_count(default: u64) -> u64 {
-    std::env::var("IOPATH_SEEDS").ok().and_then(|n| n.trim().parse().ok()).unwrap_or(default)
-}
-
-/// The seeds of a campaign: the one in `IOPATH_SEED`, else 0 to [`seed_count`].
-pub fn seeds(default: u64) -> std::ops::Range<u64> {
-    rt::testing::seeds(seed_count(default))
-}
-
 /// Mounts over a new queue with a page cache of `cache` bytes.
 ///
 /// # Errors
@@ -177,41 +168,4 @@ pub fn checked(cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
     let queue = queue(cx, device.clone());
     let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
     assert!(report.findings.is_empty(), "{what}: {:?}", report.findings);
-}
-
-/// Ends the whole test program, with a report, unless it is dropped in time: against deadlocks and
-/// endless loops in real time.
-pub struct Watchdog(Option<std::sync::mpsc::Sender<()>>);
-
-impl Watchdog {
-    #[allow(clippy::disallowed_methods, reason = "it watches real time from outside of every task")]
-    pub fn new(what: String, seconds: u64) -> Watchdog {
-        let (sender, receiver) = std::sync::mpsc::channel::<()>();
-        std::thread::spawn(move || {
-            let waited = receiver.recv_timeout(std::time::Duration::from_secs(seconds));
-            if waited == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{what}: not done after {seconds} s; the threads are:");
-                print_threads();
-                std::process::abort();
-            }
-        });
-        Watchdog(Some(sender))
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        self.0.take();
-    }
-}
-
-/// What every thread of this process does, as far as the kernel tells.
-fn print_threads() {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    for task in tasks {
-        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
-        let stat = read("stat");
-        let state = stat.rsplit(')').next().unwrap_or_default().trim().chars().next();
-        eprintln!("  {} {:?} {}", read("comm").trim(), state, read("wchan"));
-    }
 }

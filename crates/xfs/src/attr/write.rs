@@ -51,7 +51,7 @@ pub(crate) fn set(
         return Err(Errno::E2BIG);
     }
     let inode = fs.iget(cx, ino)?;
-    let guard = inode.rwsem.write(cx);
+    let guard = inode.lock_alone(cx)?;
     let result = match acl::disk_name(name) {
         Some(_) => set_acl(fs, cx, &inode, (name, wanted), Some(value), flags),
         None => {
@@ -68,7 +68,7 @@ pub(crate) fn remove(fs: &Xfs, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(),
     fs.writer()?;
     let wanted = Name::parse(name)?;
     let inode = fs.iget(cx, ino)?;
-    let guard = inode.rwsem.write(cx);
+    let guard = inode.lock_alone(cx)?;
     let result = match acl::disk_name(name) {
         Some(_) => set_acl(fs, cx, &inode, (name, wanted), None, XattrFlags::empty()),
         None => {

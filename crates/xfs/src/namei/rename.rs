@@ -63,7 +63,7 @@ impl Xfs {
         let new = self.iget(cx, new_dir)?;
         let names = Names { old: old_name, new: new_name };
         if old_dir == new_dir {
-            let guard = old.rwsem.write(cx);
+            let guard = old.lock_alone(cx)?;
             let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, (&[], &[]));
             drop(guard);
             return self.end_rename(cx, gone);
@@ -78,8 +78,8 @@ impl Xfs {
             old_dir < new_dir
         };
         let (first, second) = if old_first { (&old, &new) } else { (&new, &old) };
-        let first_guard = first.rwsem.write(cx);
-        let second_guard = second.rwsem.write(cx);
+        let first_guard = first.lock_alone(cx)?;
+        let second_guard = second.lock_alone(cx)?;
         let above = (&above_old[..], &above_new[..]);
         let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, above);
         drop((second_guard, first_guard, moving));
@@ -104,11 +104,9 @@ impl Xfs {
         let mut at = inode.clone();
         let mut mark = (inode.ino, 1usize);
         loop {
-            let parent = {
-                let _guard = at.rwsem.read(cx);
-                self.check_directory(cx, &at)?;
-                Dir::open(self, cx, &at)?.lookup(cx, b"..")?
-            };
+            let guard = at.lock_shared(cx)?;
+            self.check_directory(cx, &at)?;
+            let parent = Dir::open(self, cx, &at)?.lookup(cx, b"..")?;
             if parent == at.ino {
                 return Ok(list);
             }
@@ -121,7 +119,10 @@ impl Xfs {
             if list.len() >= 2 * mark.1 {
                 mark = (parent, list.len());
             }
-            at = self.entry_inode(cx, at.ino, parent)?;
+            // While it is locked, what it lies in is not removed.
+            let above = self.entry_inode(cx, at.ino, parent)?;
+            drop(guard);
+            at = above;
         }
     }
 

@@ -1,5 +1,5 @@
 //! File systems in memory, made, mounted for writing and judged, for tests in virtual time.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use block::{Device, DeviceInfo, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::{MemoryDevice, SimDevice, SimParams};
 use rt::Cx;
+pub use testkit::campaign::{Watchdog, seed_count, seeds};
 use testkit::judge;
 use vfs::{FileSystem, FileType, NewNode};
 use xfs::{CheckOptions, MkfsOptions, MountOptions, Xfs};
@@ -109,9 +110,4 @@ pub fn file(cx: &mut Cx, fs: &Xfs, dir: Ino, name: &str) -> Ino {
 pub fn mkdir(cx: &mut Cx, fs: &Xfs, dir: Ino, name: &str) -> Ino {
     let made = fs.create(cx, dir, name.as_bytes(), &NewNode::new(FileType::Directory, 0o755));
     made.unwrap_or_else(|errno| panic!("mkdir {name}: {errno} {:?}", fs.error())).ino
-}
-
-/// How many seeds a campaign runs: `default`, or the environment's `IOPATH_SEEDS`.
-pub fn seed_count(default: u64) -> u64 {
-    std::env::var("IOPATH_SEEDS").ok().and_then(|n| n.trim().parse().ok()).unwrap_or(default)
 }
