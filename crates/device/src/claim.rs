@@ -12,6 +12,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// How often a claim is tried that this process itself may be about to give up.
+const TRIES: usize = 100;
+
 /// The locks on an open file: an open-file-description lock, which conflicts with QEMU's and with
 /// ours, and a BSD lock, by which the host can name us. Both go when this is dropped, also while a
 /// child that was forked a moment ago still has a copy of the descriptor.
@@ -20,28 +23,60 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Locks `file` for us alone where `write`, else shared with other readers. Never waits.
+    /// Locks `file` for us alone where `write`, else shared with other readers. Waits for nobody
+    /// but this process itself, and not for long: the thread that ended the last request of a
+    /// device which was closed a moment ago may be the one that lets go of it.
     pub fn take(path: &Path, file: &File, write: bool) -> Result<Claim, OpenError> {
-        let held = |error: std::io::Error| match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::EACCES) => {
-                let by = lock_holder(file).unwrap_or_else(|| "another process".to_owned());
+        for _ in 0..TRIES {
+            match Claim::try_take(path, file, write)? {
+                Ok(claim) => return Ok(claim),
+                Err(holder) if holder.is_none_or(|pid| pid == std::process::id()) => pause(),
+                Err(_) => break,
+            }
+        }
+        match Claim::try_take(path, file, write)? {
+            Ok(claim) => Ok(claim),
+            Err(holder) => {
+                let by = holder.map_or_else(|| "another process".to_owned(), process);
                 Err(OpenError::Locked { path: path.to_owned(), by })
             }
-            // A host file system without locks: nothing can be promised, nothing is refused.
-            Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => Ok(()),
-            _ => Err(OpenError::host(path, "lock", error)),
-        };
+        }
+    }
+
+    /// The claim, or who else has one, where that can be told.
+    fn try_take(
+        path: &Path,
+        file: &File,
+        write: bool,
+    ) -> Result<Result<Claim, Option<u32>>, OpenError> {
         let kind = if write { libc::F_WRLCK } else { libc::F_RDLCK };
-        lock_description(file, kind).or_else(held)?;
         let operation = if write {
             rustix::fs::FlockOperation::NonBlockingLockExclusive
         } else {
             rustix::fs::FlockOperation::NonBlockingLockShared
         };
-        rustix::fs::flock(file, operation).map_err(std::io::Error::from).or_else(held)?;
+        let described = lock_description(file, kind);
+        let locked = described.and_then(|()| Ok(rustix::fs::flock(file, operation)?));
+        if let Err(error) = locked {
+            match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EACCES) => {
+                    // Where the first lock was ours and the second was not.
+                    let _ = lock_description(file, libc::F_UNLCK);
+                    return Ok(Err(lock_holder(file)));
+                }
+                // A host file system without locks: nothing can be promised, nothing is refused.
+                Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {}
+                _ => return Err(OpenError::host(path, "lock", error)),
+            }
+        }
         let file = file.try_clone().map_err(|error| OpenError::host(path, "lock", error))?;
-        Ok(Claim { file })
+        Ok(Ok(Claim { file }))
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a thread of the host waits for another one")]
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(2));
 }
 
 impl Drop for Claim {
@@ -65,13 +100,11 @@ fn lock_description(file: &File, kind: i32) -> std::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Who holds a lock on the file, as the host tells.
-fn lock_holder(file: &File) -> Option<String> {
+/// The process that holds a lock on the file, as the host tells.
+fn lock_holder(file: &File) -> Option<u32> {
     let meta = file.metadata().ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let pid =
-        lock_pid(&locks, meta.dev(), meta.ino()).or_else(|| pid_of_description(meta.ino()))?;
-    Some(process(pid))
+    lock_pid(&locks, meta.dev(), meta.ino()).or_else(|| pid_of_description(meta.ino()))
 }
 
 /// The process of the first lock on the inode that names one. A line of /proc/locks is
@@ -193,7 +226,7 @@ pub(crate) fn holder_of_device(path: &Path) -> Option<String> {
     }
     // Another exclusive opener, maybe one of us.
     let file = File::open(path).ok()?;
-    lock_holder(&file)
+    lock_holder(&file).map(process)
 }
 
 #[cfg(test)]

@@ -1,22 +1,25 @@
 //! Memory for a workload's data, aligned as direct I/O on the host wants it.
 
+use base::Page;
+use block::Segment;
+
 /// Alignment in bytes of what [`AlignedBuffer`] hands out; a power of two.
 const ALIGNMENT: usize = 4096;
 
 /// A buffer whose first byte lies on a page boundary. Zeroed at first.
 #[derive(Debug)]
 pub struct AlignedBuffer {
-    memory: Vec<u8>,
-    start: usize,
+    memory: Page,
     len: usize,
 }
 
 impl AlignedBuffer {
-    /// A buffer of `len` bytes.
+    /// A buffer of `len` bytes, at most 1 GiB.
+    ///
+    /// # Panics
+    /// Where `len` is above that.
     pub fn new(len: usize) -> AlignedBuffer {
-        let memory = vec![0u8; len + ALIGNMENT];
-        let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        AlignedBuffer { memory, start, len }
+        AlignedBuffer { memory: Page::zeroed(len.next_multiple_of(ALIGNMENT).max(ALIGNMENT)), len }
     }
 
     /// Bytes in the buffer.
@@ -31,12 +34,21 @@ impl AlignedBuffer {
 
     /// The content.
     pub fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
+        &self.memory[..self.len]
     }
 
-    /// The content, to be changed.
+    /// The content, to be changed. What was shared keeps what it had.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
+        &mut self.memory.make_mut()[..self.len]
+    }
+
+    /// The first `len` bytes, shared and not copied.
+    ///
+    /// # Panics
+    /// Where there are not so many.
+    pub fn share(&self, len: usize) -> Segment {
+        assert!(len <= self.len, "{len} bytes of a buffer of {}", self.len);
+        Segment { page: self.memory.clone(), offset: 0, len: len as u32 }
     }
 }
 
@@ -51,6 +63,7 @@ mod tests {
             assert_eq!(buffer.bytes().len(), len);
             assert_eq!(buffer.bytes_mut().as_ptr() as usize % ALIGNMENT, 0);
             assert_eq!(buffer.is_empty(), len == 0);
+            assert_eq!(buffer.share(len).len as usize, len);
         }
     }
 }

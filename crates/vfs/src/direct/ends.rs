@@ -62,6 +62,9 @@ impl Ends {
             if keep {
                 let segments = spans.iter().map(|span| span.0).zip(done.segs);
                 state.filled.extend(segments);
+            } else {
+                // Before the caller goes on, who may want to write to its memory again.
+                drop(done.segs);
             }
             let wake = state.bios == 0 || state.bytes <= state.wanted;
             drop(state);

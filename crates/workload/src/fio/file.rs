@@ -19,6 +19,8 @@ pub struct JobFiles {
     open: Vec<TargetFile>,
     /// The memory of all direct writes of zeros on our path: one page, as often as it takes.
     zeros: Option<Page>,
+    /// Direct writes on our path share the job's memory, as a kernel pins it, and copy nothing.
+    shares: bool,
 }
 
 /// Bytes of that page.
@@ -57,14 +59,15 @@ impl JobFiles {
         paths: Vec<JobPath>,
     ) -> Result<JobFiles, (String, Errno)> {
         let flags = open_flags(job);
-        let shares = job.direct && job.zero_buffers && matches!(target, Target::Ours(..));
+        let shares = job.direct && matches!(target, Target::Ours(..));
         let mut files = JobFiles {
             target: target.clone(),
             engine: job.engine,
             flags,
             paths,
             open: Vec::new(),
-            zeros: shares.then(|| Page::zeroed(ZEROS as usize)),
+            zeros: (shares && job.zero_buffers).then(|| Page::zeroed(ZEROS as usize)),
+            shares,
         };
         if job.engine.is_per_file() || job.engine == Engine::Null {
             return Ok(files);
@@ -135,6 +138,9 @@ impl JobFiles {
             return file.write_pages_at(cx, unit.offset, &repeated(page, unit.len));
         }
         let bytes = unit.len as usize;
+        if unit.direction == Direction::Write && self.shares {
+            return file.write_pages_at(cx, unit.offset, &[buffer.share(bytes)]);
+        }
         let count = match unit.direction {
             Direction::Read => file.read_at(cx, unit.offset, &mut buffer.bytes_mut()[..bytes]),
             _ => file.write_at(cx, unit.offset, &buffer.bytes()[..bytes]),
