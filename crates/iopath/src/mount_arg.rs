@@ -69,6 +69,9 @@ pub fn apply_xfs(
     for arg in args {
         match arg {
             MountArg::Xfs(option) => option.apply(options),
+            MountArg::Ext(ext4::mount_options::MountOption::DirectBoundary(rule)) => {
+                options.direct.boundary = rule;
+            }
             other => bail!("mount option {other} is for ext2, ext3 and ext4"),
         }
     }

@@ -11,6 +11,7 @@ use rt::Cx;
 
 use crate::Xfs;
 use crate::bmap::{self, Mapped, Which};
+use crate::format::extent::Extent;
 use crate::inode::Inode;
 
 /// The mapping of a regular file.
@@ -24,6 +25,26 @@ pub(crate) fn new_mapping(fs: &Xfs, inode: Arc<Inode>, size: u64) -> Arc<Mapping
 impl Inode {
     fn mount(&self) -> Result<Arc<Xfs>, Errno> {
         self.fs.upgrade().ok_or(Errno::EIO)
+    }
+
+    /// Where the content of blocks from `at` on lies, `want` at the most: content that is on the
+    /// device counts as written, and in its staged place, before the map says so.
+    fn readable(&self, list: &[Extent], at: u64, want: u64) -> Mapped {
+        let mut mapped = bmap::lookup(list, at, want);
+        let staged = self.staged.lock_irq().lookup(at, mapped.count);
+        mapped.count = staged.count;
+        if let Some(start) = staged.start {
+            let io = self.io.lock_irq();
+            mapped.count = io.done_until(at..at + mapped.count) - at;
+            if io.is_done(at) {
+                (mapped.start, mapped.unwritten) = (Some(start), false);
+            }
+        } else if mapped.unwritten {
+            let io = self.io.lock_irq();
+            mapped.count = io.done_until(at..at + mapped.count) - at;
+            mapped.unwritten = !io.is_done(at);
+        }
+        mapped
     }
 }
 
@@ -43,20 +64,7 @@ impl MappingOps for Inode {
             let mut at = block;
             // A few pieces at once: the reads of a fragmented file go down together.
             while at < end && pieces.len() < 16 {
-                let mut mapped = bmap::lookup(list, at, end - at);
-                let staged = self.staged.lock_irq().lookup(at, mapped.count);
-                mapped.count = staged.count;
-                if let Some(start) = staged.start {
-                    let io = self.io.lock_irq();
-                    mapped.count = io.done_until(at..at + mapped.count) - at;
-                    if io.is_done(at) {
-                        (mapped.start, mapped.unwritten) = (Some(start), false);
-                    }
-                } else if mapped.unwritten {
-                    let io = self.io.lock_irq();
-                    mapped.count = io.done_until(at..at + mapped.count) - at;
-                    mapped.unwritten = !io.is_done(at);
-                }
+                let mapped = self.readable(list, at, end - at);
                 let start = mapped.start.filter(|_| !mapped.unwritten);
                 let sector = start.map(|start| fs.geometry().sector(start));
                 pieces.push(Piece { off: at << bits, len: mapped.count << bits, sector });
@@ -65,29 +73,6 @@ impl MappingOps for Inode {
         });
         fill.map_err(|fault| fs.fault(fault))?;
         Ok(pieces)
-    }
-
-    fn map_write(
-        &self,
-        cx: &mut Cx,
-        mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<Pieces, Errno> {
-        match self.mount()?.map_direct(cx, &self.arc(), off, len)? {
-            Some(piece) => Ok(Pieces::from_iter([piece])),
-            None => self.map(cx, mapping, off, len),
-        }
-    }
-
-    fn end_write(
-        &self,
-        cx: &mut Cx,
-        _mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<(), Errno> {
-        self.mount()?.direct_written(cx, &self.arc(), off, len)
     }
 
     fn reserve(
@@ -143,6 +128,18 @@ impl Xfs {
         mapped.map_err(|fault| self.fault(fault))
     }
 
+    /// As [`Xfs::map_file`], for a reader.
+    pub(crate) fn map_readable(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        block: u64,
+        want: u64,
+    ) -> Result<Mapped, Errno> {
+        let mapped = inode.extents(cx, Which::Data, |list| inode.readable(list, block, want));
+        mapped.map_err(|fault| self.fault(fault))
+    }
+
     /// Reads file data through the page cache.
     pub(crate) fn read_file(
         &self,
@@ -154,22 +151,6 @@ impl Xfs {
         inode.kind(cx).check_regular()?;
         let guard = inode.lock_shared(cx)?;
         let result = inode.mapping(cx).clone().read(cx, offset, buf);
-        drop(guard);
-        result
-    }
-
-    /// Reads past the page cache.
-    pub(crate) fn read_file_direct(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize, Errno> {
-        inode.kind(cx).check_regular()?;
-        let guard = inode.lock_shared(cx)?;
-        let mapping = inode.mapping(cx).clone();
-        let result = vfs::direct::read(cx, &mapping, offset, buf);
         drop(guard);
         result
     }

@@ -109,9 +109,11 @@ impl FileIo {
         }
     }
 
-    /// Whole blocks inside the file were written past the page cache.
-    pub fn direct_done(&mut self, blocks: Range<u64>) {
-        self.done.insert(blocks);
+    /// Content up to byte `end` was written past the page cache, some of it to blocks that the map
+    /// does not call written.
+    pub fn direct_done(&mut self, blocks: Option<Range<u64>>, end: u64) {
+        blocks.into_iter().for_each(|blocks| self.done.insert(blocks));
+        self.done_end = self.done_end.max(end);
     }
 
     /// The blocks of `range` lose their places, or their content.

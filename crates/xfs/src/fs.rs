@@ -1,7 +1,9 @@
 //! The face of a mount: [`vfs::FileSystem`].
 
 use base::{Errno, Ino};
+use block::Segment;
 use rt::Cx;
+use vfs::direct::Memory;
 use vfs::{
     Attr, DirEntry, FallocMode, FileExtent, FileSystem, NewNode, RenameFlags, SeekWhence, SetAttr,
     StatFs, XattrFlags,
@@ -147,7 +149,19 @@ impl FileSystem for Xfs {
         data: &[u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.write_file_direct(cx, &inode, offset, data)
+        let done = self.write_file_direct(cx, &inode, offset, Memory::Bytes(data))?;
+        Ok(done as usize)
+    }
+
+    fn write_direct_pages(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        pages: &[Segment],
+    ) -> Result<u64, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.write_file_direct(cx, &inode, offset, Memory::Pages(pages))
     }
 
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {

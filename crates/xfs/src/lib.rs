@@ -46,6 +46,7 @@ mod cow;
 mod create;
 mod delayed;
 mod dir;
+mod direct;
 mod fallocate;
 mod fault;
 mod file;

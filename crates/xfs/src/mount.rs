@@ -9,6 +9,7 @@ use base::{Errno, Nanos, Sector};
 use block::{DeviceError, Queue};
 use cache::PageCache;
 use rt::Cx;
+use vfs::direct::DirectOptions;
 
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::buf_item::walk::Variant;
@@ -50,6 +51,9 @@ pub struct MountOptions {
     pub debug_checks: bool,
     /// Count and time what formatting buffers takes: [`Xfs::gauge`].
     pub gauge: bool,
+    /// How direct I/O is done. There are no boundary marks: the rules differ in how they walk
+    /// memory, and in when they send a bio.
+    pub direct: DirectOptions,
     /// After so long without work the log is written out and emptied.
     pub idle: Nanos,
 }
@@ -80,6 +84,7 @@ impl Default for MountOptions {
             leaf_gaps: true,
             debug_checks: false,
             gauge: false,
+            direct: DirectOptions::default(),
             idle: LogOptions::default().idle,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use vfs::direct::Boundary;
+
 use crate::MountOptions;
 use crate::buf_item::walk::Variant;
 
@@ -27,6 +29,8 @@ pub enum MountOption {
     LeafGaps(bool),
     /// Leaves are checked whole before and after each change.
     DebugChecks,
+    /// How direct I/O is done.
+    Direct(Boundary),
 }
 
 impl MountOption {
@@ -39,6 +43,7 @@ impl MountOption {
             MountOption::BufItem(variant) => options.buf_item = variant,
             MountOption::LeafGaps(gaps) => options.leaf_gaps = gaps,
             MountOption::DebugChecks => options.debug_checks = true,
+            MountOption::Direct(rule) => options.direct.boundary = rule,
         }
     }
 }
@@ -59,6 +64,7 @@ impl FromStr for MountOption {
                 }
                 _ => Err(format!("`{text}`: logbsize is 32k, 64k, 128k or 256k")),
             },
+            ("dio_boundary", _) => value.parse().map(MountOption::Direct),
             ("buf_item", "bitwise") => Ok(MountOption::BufItem(Variant::Bitwise)),
             ("buf_item", "contiguous") => Ok(MountOption::BufItem(Variant::Contiguous)),
             ("buf_item", "runs") => Ok(MountOption::BufItem(Variant::Runs)),

@@ -24,6 +24,7 @@ use base::{Errno, Ino};
 use block::Queue;
 use cache::Backing;
 use rt::{Mutex, SpinLock};
+use vfs::direct::DirectOptions;
 use vfs::{InodeCache, StatFs};
 
 use crate::fault::Fault;
@@ -49,6 +50,8 @@ pub struct Xfs {
     pub(crate) synchronous: bool,
     /// Leaves of directories get gaps for names to come.
     pub(crate) leaf_gaps: bool,
+    /// How direct I/O is done.
+    pub(crate) direct: DirectOptions,
     /// Held while a directory moves to another one.
     pub(crate) rename: Mutex<()>,
     /// Files whose content has reached the device.
@@ -115,6 +118,7 @@ impl Xfs {
             write,
             synchronous: options.wsync,
             leaf_gaps: options.leaf_gaps,
+            direct: options.direct,
             rename: Mutex::named("xfs rename", ()),
             finisher: Finisher::new(),
             ahead: SpinLock::named("files with blocks ahead", BTreeSet::new()),

@@ -1,16 +1,8 @@
-//! Writing files: through the page cache, and past it.
-//!
-//! ```text
-//! buffered        promise -> pages
-//! direct          blocks in the unwritten state -> the device -> a transaction marks them
-//! direct, growing through the pages, written out at once
-//! ```
+//! Writing files through the page cache: a promise of blocks, then pages.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::Errno;
-use cache::Piece;
 use rt::{Cx, WriteGuard};
 
 use crate::Xfs;
@@ -18,7 +10,7 @@ use crate::bmap::Which;
 use crate::inode::Inode;
 
 /// The largest size of a file.
-const SIZE_MAX: u64 = i64::MAX as u64;
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 
 impl Xfs {
     /// Locks a file for a change of its content.
@@ -176,92 +168,5 @@ impl Xfs {
                 self.ahead.lock(cx).insert(ino);
             }
         }
-    }
-
-    /// Writes past the page cache, as far as the module's table says.
-    ///
-    /// # Errors
-    /// As [`Xfs::write_file`]; `EINVAL` not aligned.
-    pub(crate) fn write_file_direct(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize, Errno> {
-        let guard = self.begin_write(cx, inode)?;
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > SIZE_MAX) {
-            return Err(Errno::EFBIG);
-        }
-        self.finisher.learn(cx);
-        self.clear_gap(cx, inode, offset)?;
-        let mapping = inode.mapping(cx).clone();
-        let result = vfs::direct::write(cx, &mapping, offset, data);
-        self.stamp_times(cx, inode);
-        inode.io.lock(cx).unflushed = true;
-        self.finisher.unflushed.store(true, Ordering::Release);
-        let logged = self.log_times(cx, inode);
-        drop(guard);
-        result.and_then(|done| logged.map(|()| done))
-    }
-
-    /// Where whole blocks from `off` on can be written directly: blocks that there are, or that are
-    /// given now. `None` where the page cache has to do it. The inode is locked for writing, and
-    /// none of its pages in the range is dirty.
-    ///
-    /// # Errors
-    /// `EIO`, `EUCLEAN`, `EROFS`.
-    pub(crate) fn map_direct(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        off: u64,
-        len: u64,
-    ) -> Result<Option<Piece>, Errno> {
-        let bits = self.geometry().block_bits;
-        let (block, end) = (off >> bits, (off + len) >> bits);
-        match self.stage(cx, inode, block..end) {
-            Err(Errno::ENOSPC) => return Ok(None),
-            staged => staged?,
-        }
-        let mut mapped = self.map_file(cx, inode, block, end - block)?;
-        let staged = inode.staged.lock(cx).lookup(block, mapped.count);
-        mapped.count = staged.count;
-        mapped.start = staged.start.or(mapped.start);
-        if mapped.start.is_none() {
-            match self.preallocate_step(cx, inode, block, block + mapped.count) {
-                Ok(upto) => mapped = self.map_file(cx, inode, block, upto - block)?,
-                // The page cache knows how to make room.
-                Err(Errno::ENOSPC) => return Ok(None),
-                Err(errno) => return Err(errno),
-            }
-        }
-        let sector = mapped.start.map(|start| self.geometry().sector(start));
-        Ok(sector.map(|sector| Piece { off, len: mapped.count << bits, sector: Some(sector) }))
-    }
-
-    /// Marks a range of whole blocks as written.
-    ///
-    /// # Errors
-    /// `EIO`, `EUCLEAN`, `EROFS`.
-    pub(crate) fn direct_written(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        off: u64,
-        len: u64,
-    ) -> Result<(), Errno> {
-        let bits = self.geometry().block_bits;
-        let blocks = off >> bits..(off + len) >> bits;
-        let unwritten = inode.extents(cx, Which::Data, |list| {
-            let first = list.partition_point(|extent| extent.end() <= blocks.start);
-            list[first..].iter().take_while(|e| e.offset < blocks.end).any(|e| e.unwritten)
-        });
-        let staged = inode.staged.lock(cx).touches(blocks.clone());
-        if unwritten.map_err(|fault| self.fault(fault))? || staged {
-            inode.io.lock(cx).direct_done(blocks);
-            self.finish_io(cx, inode, false)?;
-        }
-        Ok(())
     }
 }
