@@ -17,7 +17,7 @@ pub use expand::{Load, Plan, Point, RunKey, RunSpec, Size};
 pub use figure::Figure;
 pub use file::{
     Case, Cell, Document, File, Filesystem, Fixes, Frontier, Layout, Lines, Machine, Metric, Name,
-    OptionText, Relation, Seeds, Sweep, Table, Tool, Variant, Vary, Workload,
+    OptionText, Relation, Seeds, StripeShape, Sweep, Table, Tool, Variant, Vary, Workload,
 };
 pub use value::{ByteSize, CellName, Expression, SeedRange};
 

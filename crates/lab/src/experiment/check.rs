@@ -64,11 +64,23 @@ pub fn check(file: &File) -> Checked {
 
 fn filesystems(file: &File) -> Checked {
     for (name, one) in &file.filesystem {
-        let kind = one.kind.get_ref();
-        if let Err(message) = kind.parse::<ext4::mkfs::FsType>() {
-            return wrong(Some(one.kind.span()), format!("filesystem {name}: {message}"));
-        }
-        mount::parse(one.mount.text())
+        let place = Some(one.kind.span());
+        ensure(one.is_xfs() || one.stripe.is_none(), place.clone(), || {
+            format!("filesystem {name}: `stripe` is for xfs")
+        })?;
+        ensure(!one.is_xfs() || one.features.is_empty(), place.clone(), || {
+            format!("filesystem {name}: `features` are for ext2, ext3 and ext4")
+        })?;
+        let options = match one.is_xfs() {
+            true => mount::parse_xfs(one.mount.text()).map(drop),
+            false => {
+                if let Err(message) = one.kind.get_ref().parse::<ext4::mkfs::FsType>() {
+                    return wrong(place, format!("filesystem {name}: {message}, or xfs"));
+                }
+                mount::parse(one.mount.text()).map(drop)
+            }
+        };
+        options
             .or_else(|message| wrong(one.mount.span(), format!("filesystem {name}: {message}")))?;
         for layout in &one.files {
             let path = layout.path.get_ref();

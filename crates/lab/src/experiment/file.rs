@@ -92,7 +92,7 @@ pub struct Seeds {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filesystem {
-    /// `ext2`, `ext3` or `ext4`.
+    /// `ext2`, `ext3`, `ext4` or `xfs`.
     #[serde(rename = "type")]
     pub kind: Name,
     /// Features as `mke2fs -O` takes them.
@@ -100,12 +100,31 @@ pub struct Filesystem {
     pub features: String,
     /// Bytes of the journal.
     pub journal: Option<ByteSize>,
+    /// The stripe that an XFS is made for.
+    pub stripe: Option<StripeShape>,
     /// Mount options, as mount(8) takes them; those of a variant come after.
     #[serde(default)]
     pub mount: OptionText,
     /// Files that exist before the clock starts.
     #[serde(default)]
     pub files: Vec<Layout>,
+}
+
+impl Filesystem {
+    /// True where it is no ext2, ext3 or ext4.
+    pub fn is_xfs(&self) -> bool {
+        self.kind.get_ref() == "xfs"
+    }
+}
+
+/// What `mkfs.xfs -d sunit=..,swidth=..` is told.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StripeShape {
+    /// Bytes of a unit.
+    pub unit: ByteSize,
+    /// Units of a stripe.
+    pub width: u32,
 }
 
 /// A text that may be left out, with its place.

@@ -8,7 +8,6 @@ use base::Nanos;
 use block::trace::ProcessNames;
 use block::{Queue, SyncWrites, TraceEvent};
 use cache::{PageCache, PageCacheConfig};
-use ext4::Ext4;
 use model::{LoadSpec, ModelDevice, ModelStats, Profile};
 use rt::{Cx, JoinHandle, SpinLock, World};
 use vfs::Namespace;
@@ -17,8 +16,9 @@ use workload::{Stop, Target};
 use super::collect::{Collected, Collector};
 use super::forget::Forgetful;
 use super::loads::{self, Outcome};
+use super::mount::Mounted;
 use super::record::{RunRecord, SCHEMA};
-use super::{BaseImage, RunError, figures, mount};
+use super::{BaseImage, RunError, figures};
 use crate::experiment::{Experiment, RunSpec, tunables};
 
 /// Events that the queue's ring keeps between two looks at it.
@@ -138,7 +138,7 @@ struct Scene<'a> {
 struct Stage {
     device: Arc<ModelDevice>,
     queue: Arc<Queue>,
-    fs: Arc<Ext4>,
+    mounted: Mounted,
 }
 
 impl Scene<'_> {
@@ -162,17 +162,15 @@ impl Scene<'_> {
         let limit = self.experiment.file.machine.memory.0;
         let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(limit));
         let filesystem = &self.experiment.file.filesystem[&self.spec.key.filesystem];
-        let text = format!("{},{}", filesystem.mount.text(), variant.mount.text());
-        let mut options = mount::parse(&text)?;
-        options.direct.page_size = self.profile.page_size as u32;
-        let fs = Ext4::mount(cx, &queue, &pages, options).map_err(|e| e.to_string())?;
+        let options = (variant.mount.text(), Some(self.profile.page_size as u32));
+        let mounted = Mounted::mount(cx, &queue, &pages, filesystem, options)?;
         device.forget_content();
-        Ok(Stage { device, queue, fs })
+        Ok(Stage { device, queue, mounted })
     }
 
     fn play(&self, cx: &mut Cx, image: &BaseImage) -> Result<Played, String> {
         let stage = self.build(cx, image)?;
-        let target = Target::ours(Namespace::new(stage.fs.clone()), b"/");
+        let target = Target::ours(Namespace::new(stage.mounted.fs.clone()), b"/");
         stage.queue.drain(cx);
         let _before_the_start = stage.queue.take_trace();
         let start = cx.now();
@@ -186,7 +184,7 @@ impl Scene<'_> {
         );
         let before = stage.queue.stats();
         let model = stage.device.stats();
-        let commits = stage.fs.journal_stats().map_or(0, |stats| stats.commits);
+        let commits = stage.mounted.commits();
         let tasks = self.spawn(cx, &target, &stop);
         let mut outcomes = BTreeMap::new();
         for (name, task) in tasks {
@@ -199,7 +197,7 @@ impl Scene<'_> {
         let (collector, trace) = watch.end(cx, &stage.queue);
         let after = stage.queue.stats();
         let stats = stage.device.stats();
-        let journal = stage.fs.journal_task_ioc().unwrap_or(u64::MAX);
+        let journal = stage.mounted.journal_ioc().unwrap_or(u64::MAX);
         Ok(Played {
             start,
             end,
@@ -212,7 +210,7 @@ impl Scene<'_> {
                 segments: stats.segments - model.segments,
                 ..stats
             },
-            commits: stage.fs.journal_stats().map_or(0, |stats| stats.commits) - commits,
+            commits: stage.mounted.commits() - commits,
             collector: Some(collector),
             trace,
             names: stage.queue.task_names(),

@@ -51,6 +51,14 @@ impl FileBlocks<'_, '_> {
         AgBlock { ag: place.ag, block: block.min(whole as u32 - 1) }
     }
 
+    /// Where `most` blocks should begin: a file's first blocks, where they are enough for it, at a
+    /// unit of the stripe that the file system was made for.
+    fn alignment(&self, most: u64) -> u32 {
+        let unit = self.edit.space.geometry.stripe.0;
+        let aligned = unit > 1 && most >= u64::from(unit) && self.extents().is_empty();
+        if aligned { unit } else { 1 }
+    }
+
     /// Takes blocks for `offset` and those behind it, at most `most`, as many as lie together. The
     /// caller has set them aside ([`Space::reserve`](crate::alloc::Space::reserve)), and the file
     /// has none there. None where no group that this transaction may look into has any: another
@@ -69,13 +77,17 @@ impl FileBlocks<'_, '_> {
         let want = Want {
             goal: self.goal(offset),
             blocks: (1, most.clamp(1, COUNT_MAX) as u32),
-            align: 1,
+            align: self.alignment(most),
             this_group: false,
             owner: Some(Owner::fork(self.edit.ino.0, false, offset, unwritten)),
             metadata: false,
         };
         let space = self.edit.space;
-        let found = match space.allocate(cx, trans, &want) {
+        let mut found = space.allocate(cx, trans, &want);
+        if want.align > 1 && matches!(found, Err(XfsError::NoSpace)) {
+            found = space.allocate(cx, trans, &Want { align: 1, ..want });
+        }
+        let found = match found {
             Err(XfsError::NoSpace) => return Ok(None),
             other => other?,
         };
