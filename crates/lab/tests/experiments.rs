@@ -60,7 +60,7 @@ fn one_wrong_value_is_named_with_file_line_and_what_would_do() {
         ("run = [\"fs_mark\"]", "run = [\"fs\"]", "no workload `fs`; there are: fs_mark"),
         ("value = \"files_per_second\"", "value = \"speed\"", "`speed` is no figure"),
         ("mount = \"barrier=0\"", "mount = \"barrier=9\"", "barrier=flush|drain|0"),
-        ("type = \"ext4\"", "type = \"xfs\"", "unknown file system type xfs"),
+        ("type = \"ext4\"", "type = \"btrfs\"", "unknown file system type btrfs"),
         ("-n 20", "-n 4k", "4k"),
         ("within = [0.5, 2.0]", "within = [2.0, 0.5]", "2 to 0.5 is no range"),
         ("\"cfq.alone.rate / deadline", "\"cfq.alone.speed / deadline", "no metric `speed`"),
