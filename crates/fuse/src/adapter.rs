@@ -14,9 +14,6 @@ use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::seek::Seeks;
 
-/// The kernel may keep names and attributes this long: nobody else changes them.
-pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 30);
-
 /// Buffers for reading that are kept for the next request.
 const BUFFERS_MAX: usize = 32;
 
@@ -47,6 +44,9 @@ pub(crate) struct Adapter {
     pub nodes: Nodes,
     pub fakeroot: bool,
     pub writeback: bool,
+    pub shared: bool,
+    /// How long the kernel may keep names and attributes.
+    pub keep: Duration,
     pub seeks: Seeks,
     gate: Arc<Gate>,
     buffers: SpinLock<Vec<Vec<u8>>>,
@@ -65,7 +65,9 @@ impl Adapter {
             fs,
             nodes: Nodes::new(),
             fakeroot: options.fakeroot,
-            writeback: options.writeback,
+            writeback: options.writeback && !options.shared,
+            shared: options.shared,
+            keep: options.keep(),
             seeks: Seeks::new(),
             gate,
             buffers: SpinLock::named("fuse buffers", Vec::new()),
@@ -161,14 +163,14 @@ impl Adapter {
     }
 
     /// Removes or replaces a name. An inode that loses its last name stays for those who use it,
-    /// until the kernel forgets it.
+    /// until the kernel forgets it; a shared file system is told of those who have it open.
     pub fn remove(
         &self,
         cx: &mut Cx,
         victim: Option<Ino>,
         work: impl FnOnce(&mut Cx) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let Some(ino) = victim else { return work(cx) };
+        let Some(ino) = victim.filter(|_| !self.shared) else { return work(cx) };
         self.fs.open(cx, ino)?;
         let result = work(cx);
         let unnamed = result.is_ok()

@@ -1,6 +1,7 @@
 //! The options of a mount by the names of mount(8) and fuse(8).
 
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Who may use the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,6 +34,9 @@ pub struct Options {
     /// The kernel collects writes; without it every write(2) comes to us before it returns, and
     /// tells itself when the disk is full.
     pub writeback: bool,
+    /// Others change the file system too, as on a server: the kernel asks again after
+    /// [`Options::SHARED_SECONDS`], tells of every open and close, and collects no writes.
+    pub shared: bool,
     /// What `df` and `mount` show as the source.
     pub source: String,
     /// Threads that serve requests, at least 2.
@@ -49,6 +53,7 @@ impl Default for Options {
             dev: false,
             noexec: false,
             writeback: true,
+            shared: false,
             source: "iopath".to_owned(),
             threads: 16,
         }
@@ -65,6 +70,14 @@ impl Default for Options {
 pub struct OptionsError(String);
 
 impl Options {
+    /// How long the kernel keeps names and attributes of a shared file system, in seconds.
+    pub const SHARED_SECONDS: u64 = 1;
+
+    /// How long the kernel may keep names and attributes: for ever where nobody else changes them.
+    pub(crate) fn keep(&self) -> Duration {
+        Duration::from_secs(if self.shared { Options::SHARED_SECONDS } else { 1 << 30 })
+    }
+
     /// Applies one word of `-o`. Answers false where the word is not one of ours (then it may be
     /// the file system's).
     ///

@@ -12,7 +12,7 @@ use fuser::*;
 use rt::Cx;
 use vfs::{Attr, FileType as Kind, NewNode, SetAttr, XattrFlags};
 
-use crate::adapter::{Adapter, FOREVER};
+use crate::adapter::Adapter;
 use crate::convert::{self, errno, generation, timespec};
 use crate::listing::{self, Entry};
 use crate::seek::Seek;
@@ -43,7 +43,7 @@ fn moment(cx: &Cx, time: TimeOrNow) -> Timespec {
 impl Adapter {
     fn entry(&self, reply: ReplyEntry, result: Result<Attr, fuser::Errno>) {
         answer!(reply, result, |attr: Attr| {
-            reply.entry(&FOREVER, &self.tell(&attr), generation(&attr));
+            reply.entry(&self.keep, &self.tell(&attr), generation(&attr));
         });
     }
 
@@ -96,13 +96,16 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT
             | InitFlags::FUSE_HAS_IOCTL_DIR;
         if self.writeback {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
-        if !self.fakeroot {
+        wanted |= match self.shared {
+            true => InitFlags::FUSE_AUTO_INVAL_DATA,
+            false => InitFlags::FUSE_NO_OPEN_SUPPORT,
+        };
+        if !self.fakeroot && !self.shared {
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }
         let offered = config.capabilities();
@@ -125,10 +128,11 @@ impl Filesystem for Adapter {
             });
         match result {
             Ok(Some(attr)) => self.entry(reply, Ok(attr)),
+            Ok(None) if self.shared => reply.error(errno(Errno::ENOENT)),
             // Node 0: there is no such name, and that may be kept too.
             Ok(None) => {
                 let none = FileAttr { ino: INodeNo(0), ..convert::file_attr(&listing::nothing()) };
-                reply.entry(&FOREVER, &none, Generation(0));
+                reply.entry(&self.keep, &none, Generation(0));
             }
             Err(error) => reply.error(error),
         }
@@ -140,7 +144,7 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let result = self.serve(req, |cx| self.fs.getattr(cx, self.ino(ino)));
-        answer!(reply, result, |attr| reply.attr(&FOREVER, &convert::file_attr(&attr)));
+        answer!(reply, result, |attr| reply.attr(&self.keep, &convert::file_attr(&attr)));
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -175,7 +179,7 @@ impl Filesystem for Adapter {
             let set = self.to_set(cx, ino, set)?;
             self.fs.setattr(cx, self.ino(ino), &set)
         });
-        answer!(reply, result, |attr| reply.attr(&FOREVER, &convert::file_attr(&attr)));
+        answer!(reply, result, |attr| reply.attr(&self.keep, &convert::file_attr(&attr)));
     }
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -243,12 +247,17 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let new = NewNode::new(Kind::Regular, mode as u16 & 0o7777);
-        let result = self
-            .serve_growing(req, |cx| self.create(cx, parent, name.as_bytes(), new.clone(), umask));
+        let result = self.serve_growing(req, |cx| {
+            let attr = self.create(cx, parent, name.as_bytes(), new.clone(), umask)?;
+            if self.shared {
+                self.fs.open(cx, attr.ino)?;
+            }
+            Ok(attr)
+        });
         answer!(reply, result, |attr: Attr| {
             let told = self.tell(&attr);
             let flags = FopenFlags::FOPEN_KEEP_CACHE;
-            reply.created(&FOREVER, &told, generation(&attr), FileHandle(0), flags);
+            reply.created(&self.keep, &told, generation(&attr), FileHandle(0), flags);
         });
     }
 
@@ -307,12 +316,31 @@ impl Filesystem for Adapter {
         self.entry(reply, result);
     }
 
-    /// The kernel opens by itself from now on.
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(fuser::Errno::ENOSYS);
+    /// The kernel opens by itself from now on, but on a shared file system.
+    fn open(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if !self.shared {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        let result = self.serve(req, |cx| self.fs.open(cx, self.ino(ino)));
+        // Without FOPEN_KEEP_CACHE: what another has written meanwhile is read.
+        answer!(reply, result, |()| reply.opened(FileHandle(0), FopenFlags::empty()));
     }
 
-    /// As [`Self::open`].
+    fn release(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let result = self.serve(req, |cx| self.fs.release(cx, self.ino(ino)));
+        answer!(reply, result, |()| reply.ok());
+    }
+
+    /// The kernel opens directories by itself from now on.
     fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         reply.error(fuser::Errno::ENOSYS);
     }
@@ -346,7 +374,7 @@ impl Filesystem for Adapter {
         let result = self.serve(req, |cx| {
             self.list(cx, ino, offset, |cx, entry| {
                 let (attr, ttl) = match self.fs.getattr(cx, entry.ino) {
-                    Ok(attr) => (attr, FOREVER),
+                    Ok(attr) => (attr, self.keep),
                     Err(_) => (entry.bare(), Duration::ZERO), // Whoever looks closer is told.
                 };
                 let name = OsStr::from_bytes(&entry.name);
@@ -468,15 +496,20 @@ impl Filesystem for Adapter {
         answer!(reply, result, |count: usize| reply.written(count as u32));
     }
 
+    /// close(2): on a shared file system others see from here on what was written.
     fn flush(
         &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        reply.error(fuser::Errno::ENOSYS); // Nothing is to be done at close; do not ask again.
+        match self.shared {
+            true => Filesystem::fsync(self, req, ino, fh, true, reply),
+            // Nothing is to be done; do not ask again.
+            false => reply.error(fuser::Errno::ENOSYS),
+        }
     }
 
     fn fsync(

@@ -234,7 +234,7 @@ impl Xfs {
                 return Err(MountError::Errno(Errno::EROFS));
             }
             let (bufs, log_options) = (reader.bufs.clone(), options.log_options());
-            write = Some(replay::open(cx, bufs, geometry.clone(), log_options)?.0);
+            write = Some(replay::open(cx, bufs, geometry.clone(), log_options)?);
         } else if !options.no_replay && !external && !recovery::is_clean(cx, queue, geometry)? {
             return Err(MountError::NeedsReplay);
         }
@@ -245,7 +245,7 @@ impl Xfs {
             if is_directory { Ok(()) } else { Err(kind.at(At::Inode(root)).into()) }
         });
         if let Err(error) = found {
-            if let Some(writer) = write {
+            if let Some((writer, _)) = write {
                 writer.abandon(cx);
             }
             return Err(error);

@@ -4,6 +4,7 @@
 //! (intents, inodes without a name), the counters of the superblock are added up again, and an
 //! unmount record ends the log. `xfs_repair` does none of that: it can only throw a log away.
 
+use std::fmt;
 use std::sync::Arc;
 
 use base::Sector;
@@ -46,6 +47,17 @@ pub struct Replayed {
     pub staged: u64,
     /// Inodes without a name that were freed.
     pub unlinked: u64,
+}
+
+impl fmt::Display for Replayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} transactions replayed ({} items, {} buffers written, {} intents carried out, {} \
+             unlinked inodes freed)",
+            self.transactions, self.items, self.buffers, self.intents, self.unlinked
+        )
+    }
 }
 
 /// Replays the log of the file system on a device and leaves it clean. May park.

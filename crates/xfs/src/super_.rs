@@ -33,6 +33,7 @@ use crate::format::{Geometry, RawSuper};
 use crate::inode::Inode;
 use crate::meta::Reader;
 use crate::mount::MountOptions;
+use crate::replay::Replayed;
 use crate::writer::WriteSide;
 
 /// A mounted XFS file system.
@@ -46,6 +47,8 @@ pub struct Xfs {
     pub(crate) inodes: InodeCache<Inode>,
     /// None on a read-only mount.
     pub(crate) write: Option<WriteSide>,
+    /// What the mount replayed, if anything.
+    replayed: Option<Replayed>,
     /// Each transaction is durable when its call returns (`wsync`).
     pub(crate) synchronous: bool,
     /// Leaves of directories get gaps for names to come.
@@ -106,9 +109,10 @@ impl Xfs {
         queue: Arc<Queue>,
         reader: Reader,
         backing: Arc<Backing>,
-        (write, counts): (Option<WriteSide>, Counts),
+        (write, counts): (Option<(WriteSide, Replayed)>, Counts),
         options: &MountOptions,
     ) -> Arc<Xfs> {
+        let (write, replayed) = write.unzip();
         Arc::new_cyclic(|weak| Xfs {
             weak: weak.clone(),
             queue,
@@ -116,6 +120,7 @@ impl Xfs {
             backing,
             inodes: InodeCache::new(options.inode_cache),
             write,
+            replayed: replayed.filter(|replayed| !replayed.was_clean),
             synchronous: options.wsync,
             leaf_gaps: options.leaf_gaps,
             direct: options.direct,
@@ -136,6 +141,11 @@ impl Xfs {
     /// The queue of the device: its counters and its trace.
     pub fn queue(&self) -> &Arc<Queue> {
         &self.queue
+    }
+
+    /// What the mount replayed of a dirty log; none where the log was clean.
+    pub fn recovery(&self) -> Option<&Replayed> {
+        self.replayed.as_ref()
     }
 
     /// The first damage or device error that was met, in words: for messages.

@@ -15,7 +15,7 @@ use crate::app::{App, MountWord};
 use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
 use crate::target::Target;
-use crate::xfs_target;
+use crate::{nfs_target, xfs_target};
 
 /// Mount an image in the host's tree of directories (FUSE), without root where fusermount3 is
 #[derive(Args)]
@@ -25,6 +25,7 @@ use crate::xfs_target;
   iopath mount -f disk.img@2 /mnt        in the foreground; SIGINT and SIGTERM unmount
   iopath mount -o ro,allow_other disk.img /mnt
   iopath mount -o fakeroot rootfs.img m  edit an image as if you were its root
+  iopath mount nfs://server/export m     an export of an NFS server
 Options of -o beside those of the file system: ro, rw, allow_other, allow_root,
 default_permissions (always, but with fakeroot), fakeroot, suid, dev, noexec, nowriteback,
 fsname=NAME, threads=NUMBER")]
@@ -64,8 +65,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             how.set(word)?;
         }
     }
-    let storage = Storage::open(app, &target, !how.read_only)?;
-    let (fs, replayed) = mount(app, &storage, !how.read_only)?;
+    how.shared = target.nfs_url().is_some();
+    let (fs, replayed) = mount(app, &target, !how.read_only)?;
     let session = Session::on(target.clone(), fs.clone());
     if let Some(replayed) = replayed {
         app.out.note(format!("{target}: was not unmounted cleanly: {replayed}"));
@@ -84,16 +85,24 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 /// Mounts a target; answers what was replayed, where something was.
 fn mount(
     app: &mut App,
-    storage: &Storage,
+    target: &Target,
     write: bool,
 ) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
+    if let Some(fs) = nfs_target::mount(app, target, write)? {
+        return Ok((fs, None));
+    }
+    let storage = Storage::open(app, target, write)?;
     Ok(match storage.must_be_known(app)? {
         Known::Ext => {
-            let fs = session::mount_ext(app, storage, write)?;
+            let fs = session::mount_ext(app, &storage, write)?;
             let replayed = fs.recovery().map(|report| report.to_string());
             (fs, replayed)
         }
-        Known::Xfs => (xfs_target::mount(app, storage, write)?, None),
+        Known::Xfs => {
+            let fs = xfs_target::mount(app, &storage, write)?;
+            let replayed = fs.recovery().map(|report| report.to_string());
+            (fs, replayed)
+        }
     })
 }
 

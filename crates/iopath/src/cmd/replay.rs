@@ -72,12 +72,7 @@ fn replay_xfs(app: &mut App, storage: &Storage) -> Result<()> {
     if done.was_clean {
         return Ok(app.out.line(format!("{target}: was clean"))?);
     }
-    let text = format!(
-        "{target}: replayed {} transactions ({} items, {} buffers written, {} intents carried \
-         out, {} unlinked inodes freed), clean now",
-        done.transactions, done.items, done.buffers, done.intents, done.unlinked
-    );
-    Ok(app.out.line(text)?)
+    Ok(app.out.line(format!("{target}: {done}, clean now"))?)
 }
 
 fn is_dirty(app: &mut App, storage: &Storage) -> Result<bool> {

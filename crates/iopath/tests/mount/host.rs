@@ -28,17 +28,42 @@ pub fn place() -> tempfile::TempDir {
     dir.expect("a temporary directory")
 }
 
-/// Makes an image of `bytes` bytes in `dir` with the outside mkfs of its kind.
+/// Makes tests of functions that take the name of a format: one for each format.
+macro_rules! on_each_format {
+    ($($test:ident),+ $(,)?) => {
+        mod ext4 {
+            $(#[test] fn $test() { super::$test("ext4") })+
+        }
+        mod xfs {
+            $(#[test] fn $test() { super::$test("xfs") })+
+        }
+    };
+}
+pub(crate) use on_each_format;
+
+/// mkfs.xfs makes nothing smaller than 300 MiB.
+const XFS_BYTES_MIN: u64 = 304 << 20;
+
+/// Makes an image of `bytes` bytes at least in `dir` with the outside mkfs of its kind.
 pub fn image(dir: &Path, kind: &str, bytes: u64) -> PathBuf {
     let image = dir.join(format!("{kind}.img"));
-    judge::mke2fs(&image, bytes, &["-t", kind]);
+    match kind {
+        "xfs" => {
+            let file = fs::File::create(&image).expect("the image can be created");
+            file.set_len(bytes.max(XFS_BYTES_MIN)).expect("the image takes its size");
+            judge::run_ok("mkfs.xfs", &[&"-q", &image]);
+        }
+        _ => judge::mke2fs(&image, bytes, &["-t", kind]),
+    }
     image
 }
 
 /// What the judge of the format says of an image that nobody has mounted.
 #[track_caller]
 pub fn check(image: &Path) {
-    judge::e2fsck(image).unwrap_or_else(|message| panic!("{message}"));
+    let is_xfs = image.file_name().is_some_and(|name| name == "xfs.img");
+    let said = if is_xfs { judge::xfs_repair(image) } else { judge::e2fsck(image) };
+    said.unwrap_or_else(|message| panic!("{message}"));
 }
 
 /// Waits until `done` answers true.
@@ -69,19 +94,25 @@ impl Mounted {
     /// Mounts `image` beside it, with `-o options` besides `allow_other,suid,dev`.
     #[track_caller]
     pub fn new(image: &Path, options: &str) -> Mounted {
-        let dir = image.with_extension("mnt");
+        Mounted::target(image.as_os_str(), image, options)
+    }
+
+    /// Mounts `target` beside `place`, as [`Mounted::new`].
+    #[track_caller]
+    pub fn target(target: &OsStr, place: &Path, options: &str) -> Mounted {
+        let dir = place.with_extension("mnt");
         fs::create_dir_all(&dir).expect("a mount point");
-        let log = image.with_extension("log");
+        let log = place.with_extension("log");
         let stderr = fs::File::create(&log).expect("a log");
         let options = format!("allow_other,suid,dev{options}");
-        let mut command = iopath(&[&"mount", &"-f", &"-o", &options, &image, &dir]);
+        let mut command = iopath(&[&"mount", &"-f", &"-o", &options, &target, &dir]);
         let mut child = command.stderr(stderr).spawn().expect("the command starts");
         let start = Instant::now();
         while !is_mounted(&dir) {
             if let Some(status) = child.try_wait().expect("the child can be asked") {
-                panic!("mount {}: {status}: {}", image.display(), read(&log));
+                panic!("mount {}: {status}: {}", target.display(), read(&log));
             }
-            assert!(start.elapsed() < PATIENCE, "{} is not mounted", image.display());
+            assert!(start.elapsed() < PATIENCE, "{} is not mounted", target.display());
             thread::sleep(Duration::from_millis(2));
         }
         Mounted { child, dir, log }

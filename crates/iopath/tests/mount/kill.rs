@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::host::{Mounted, check, image, place};
+use crate::host::{Mounted, check, image, on_each_format, place};
 
 /// How often each test kills.
 fn kills(default: u64) -> u64 {
@@ -34,12 +34,11 @@ fn content(file: u64, version: u64) -> Vec<u8> {
 
 /// Files that are written, synced and renamed over by several threads, their directory synced: each
 /// is found in the version that was last told safe, or a later one, whole.
-#[test]
-fn synced_files_survive_kills() {
+fn synced_files_survive_kills(kind: &str) {
     const THREADS: u64 = 4;
     const FILES: u64 = 5;
     let place = place();
-    let image = image(place.path(), "ext4", 128 << 20);
+    let image = image(place.path(), kind, 128 << 20);
     let safe: Vec<AtomicU64> = (0..THREADS * FILES).map(|_| AtomicU64::new(0)).collect();
     for round in 0..kills(5) {
         let mount = Mounted::new(&image, "");
@@ -112,9 +111,9 @@ fn last_told(output: impl BufRead) -> [u64; 2] {
 /// SQLite with every transaction synced (in rollback mode that takes EXTRA: FULL does not sync the
 /// directory that the journal was removed from): what it has said is committed is there, and the
 /// database is whole.
-fn sqlite(mode: &str, rounds: u64) {
+fn sqlite(kind: &str, mode: &str, rounds: u64) {
     let place = place();
-    let image = image(place.path(), "ext4", 128 << 20);
+    let image = image(place.path(), kind, 128 << 20);
     let mut committed = 0;
     for round in 0..rounds {
         let mount = Mounted::new(&image, "");
@@ -175,12 +174,16 @@ fn sqlite(mode: &str, rounds: u64) {
     assert!(committed > 0, "{mode}: nothing was committed");
 }
 
-#[test]
-fn sqlite_with_a_write_ahead_log_keeps_what_it_committed() {
-    sqlite("WAL", kills(5));
+fn sqlite_with_a_write_ahead_log_keeps_what_it_committed(kind: &str) {
+    sqlite(kind, "WAL", kills(5));
 }
 
-#[test]
-fn sqlite_with_a_rollback_journal_keeps_what_it_committed() {
-    sqlite("DELETE", kills(5));
+fn sqlite_with_a_rollback_journal_keeps_what_it_committed(kind: &str) {
+    sqlite(kind, "DELETE", kills(5));
 }
+
+on_each_format!(
+    synced_files_survive_kills,
+    sqlite_with_a_write_ahead_log_keeps_what_it_committed,
+    sqlite_with_a_rollback_journal_keeps_what_it_committed,
+);

@@ -1,11 +1,12 @@
 //! `iopath mount` judged by real programs, by the kernel's own mount of the same format, and by
-//! e2fsck after a clean end and after kill -9. Needs root, FUSE and the tools that `cargo xtask
-//! judges` installs.
+//! e2fsck and xfs_repair after a clean end and after kill -9. Needs root, FUSE and the tools that
+//! `cargo xtask judges` installs.
 
 #![allow(clippy::disallowed_methods, reason = "the host's own programs are tested, in real time")]
 
 mod basics;
 mod host;
 mod kill;
+mod nfs;
 mod posix;
 mod programs;

@@ -11,11 +11,12 @@ use std::os::unix::fs::PermissionsExt;
 
 use testkit::judge::LoopMount;
 
-use crate::host::{Mounted, check, image, place};
+use crate::host::{Mounted, check, image, on_each_format, place};
 use calls::{Call, User, World};
 
 /// Two worlds side by side.
 struct Pair {
+    kind: &'static str,
     ours: World,
     kernel: World,
     done: u64,
@@ -27,12 +28,19 @@ impl Pair {
     fn call(&mut self, user: User, call: &Call, history: &dyn Fn() -> String) {
         self.done += 1;
         let (ours, kernel) = (self.ours.run(user, call), self.kernel.run(user, call));
-        if ours != kernel {
+        if ours != kernel && !self.accepted(call, &ours, &kernel) {
             let before = history();
             self.differences.push(format!(
                 "{before}{user:?} {call:?}\n    ours:   {ours}\n    kernel: {kernel}"
             ));
         }
+    }
+
+    /// The differences that `docs/mount.md` tells: a rename onto a directory that is not empty is
+    /// `ENOTEMPTY` here on every format; the kernel's XFS says `EEXIST`.
+    fn accepted(&self, call: &Call, ours: &str, kernel: &str) -> bool {
+        let full = ("error 39", "error 17");
+        self.kind == "xfs" && matches!(call, Call::Rename { .. }) && (ours, kernel) == full
     }
 
     /// Compares the trees.
@@ -56,7 +64,7 @@ impl Pair {
 
 /// Runs `work` on both mounts of fresh images.
 #[track_caller]
-fn side_by_side(kind: &str, work: impl FnOnce(&mut Pair) + Send) {
+fn side_by_side(kind: &'static str, work: impl FnOnce(&mut Pair) + Send) {
     let place = place();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let ours_image = image(place.path(), kind, 320 << 20);
@@ -67,7 +75,7 @@ fn side_by_side(kind: &str, work: impl FnOnce(&mut Pair) + Send) {
     fs::set_permissions(kernel.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let ours = World::new(mount.dir());
     let mut pair =
-        Pair { ours, kernel: World::new(&kernel.path()), done: 0, differences: Vec::new() };
+        Pair { kind, ours, kernel: World::new(&kernel.path()), done: 0, differences: Vec::new() };
     // The credentials of a thread are changed: it is one of its own.
     std::thread::scope(|scope| {
         scope.spawn(|| work(&mut pair)).join().expect("the calls ran");
@@ -82,12 +90,15 @@ fn side_by_side(kind: &str, work: impl FnOnce(&mut Pair) + Send) {
     assert!(done > 1000, "only {done} calls");
 }
 
-#[test]
-fn every_call_on_every_kind_of_name_answers_as_the_kernels_ext4() {
-    side_by_side("ext4", matrix::run);
+fn every_call_on_every_kind_of_name_answers_as_the_kernels(kind: &'static str) {
+    side_by_side(kind, matrix::run);
 }
 
-#[test]
-fn random_calls_answer_as_the_kernels_ext4() {
-    side_by_side("ext4", random::run);
+fn random_calls_answer_as_the_kernels(kind: &'static str) {
+    side_by_side(kind, random::run);
 }
+
+on_each_format!(
+    every_call_on_every_kind_of_name_answers_as_the_kernels,
+    random_calls_answer_as_the_kernels,
+);

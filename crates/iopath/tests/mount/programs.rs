@@ -3,7 +3,16 @@
 
 use std::path::Path;
 
-use crate::host::{Mounted, check, image, place, shell};
+use crate::host::{Mounted, check, image, on_each_format, place, shell};
+
+on_each_format!(
+    fs_mark_creates_and_syncs,
+    sysbench_mixes_reads_and_writes,
+    fio_verifies_what_it_wrote,
+    tar_and_rsync_keep_trees,
+    git_clones_and_checks_itself,
+    stress_ng_finds_no_mistake,
+);
 
 fn scale() -> u64 {
     match std::env::var("IOPATH_MOUNT_SCALE") {
@@ -15,9 +24,9 @@ fn scale() -> u64 {
 /// Runs `script` on a fresh mount with `$N` as the scale, `$W` as a folder outside; then once more
 /// `again` after a remount. The judge of the format has the last word.
 #[track_caller]
-fn on_mount(script: &str, again: &str) {
+fn on_mount(kind: &str, script: &str, again: &str) {
     let place = place();
-    let image = image(place.path(), "ext4", (512 << 20) * scale());
+    let image = image(place.path(), kind, (512 << 20) * scale());
     let work = place.path().join("work");
     std::fs::create_dir(&work).unwrap();
     let run = |dir: &Path, script: &str| {
@@ -34,17 +43,17 @@ fn on_mount(script: &str, again: &str) {
     check(&image);
 }
 
-#[test]
-fn fs_mark_creates_and_syncs() {
+fn fs_mark_creates_and_syncs(kind: &str) {
     on_mount(
+        kind,
         "fs_mark -d ./m -n $((300*N)) -t 4 -s 10240 -k -L 1 -S 1 >$W/fs_mark.out; rm fs_log.txt",
         "test $(find m -type f | wc -l) = $((1200*N)); rm -r m",
     );
 }
 
-#[test]
-fn sysbench_mixes_reads_and_writes() {
+fn sysbench_mixes_reads_and_writes(kind: &str) {
     on_mount(
+        kind,
         "F='--file-num=8 --file-block-size=2048 --validate=on --file-total-size='$((16*N))M
          sysbench fileio $F prepare >/dev/null
          sysbench fileio $F --file-test-mode=rndrw --threads=8 --time=0 --events=$((4000*N)) run
@@ -53,9 +62,9 @@ fn sysbench_mixes_reads_and_writes() {
     );
 }
 
-#[test]
-fn fio_verifies_what_it_wrote() {
+fn fio_verifies_what_it_wrote(kind: &str) {
     on_mount(
+        kind,
         "fio --name=v --size=$((12*N))M --rw=randrw --bssplit=512/30:4k/40:64k/30 --numjobs=3 \
            --verify=crc32c --verify_state_save=0 --fsync=64 --output=$W/fio1
          fio --name=d --size=$((12*N))M --rw=randwrite --bs=4k --direct=1 --ioengine=libaio \
@@ -66,9 +75,9 @@ fn fio_verifies_what_it_wrote() {
     );
 }
 
-#[test]
-fn tar_and_rsync_keep_trees() {
+fn tar_and_rsync_keep_trees(kind: &str) {
     on_mount(
+        kind,
         "cp -a /usr/include/linux $W/src; mkdir in; tar -C $W -cf - src | tar -C in -xf -
          diff -r $W/src in/src; rsync -aX --delete $W/src/ r/; rsync -aXc --delete $W/src/ r/
          diff -r $W/src r; mkdir t; tar -cf t/self.tar in r; tar -df t/self.tar",
@@ -77,9 +86,9 @@ fn tar_and_rsync_keep_trees() {
     );
 }
 
-#[test]
-fn git_clones_and_checks_itself() {
+fn git_clones_and_checks_itself(kind: &str) {
     on_mount(
+        kind,
         "git config --global user.email a@b; git config --global user.name c
          git config --global --add safe.directory '*'; mkdir $W/up; cd $W/up; git init -q -b main .
          for i in $(seq $((20*N))); do seq $i $((i*50)) >f$i; mkdir -p d$((i%5)); \
@@ -93,8 +102,7 @@ fn git_clones_and_checks_itself() {
     );
 }
 
-#[test]
-fn stress_ng_finds_no_mistake() {
+fn stress_ng_finds_no_mistake(kind: &str) {
     let stressors = [
         "dentry",
         "dir",
@@ -132,5 +140,5 @@ fn stress_ng_finds_no_mistake() {
             )
         })
         .collect();
-    on_mount(&each.join("\n"), "ls -la");
+    on_mount(kind, &each.join("\n"), "ls -la");
 }

@@ -244,10 +244,13 @@ impl NfsClient {
         state.changing = state.changing.saturating_sub(1);
         if let Some(Wcc { before, after: Some(attr) }) = wcc {
             state.changes.push((before, attr.stamp()));
-            // Answers may overtake each other, also within one step of the server's clock.
-            let (told, known) = ((attr.ctime, attr.mtime), (state.attr.ctime, state.attr.mtime));
+            // Answers may overtake each other, also within one step of the server's clock. One that
+            // was alone is the last: it may have set an older mtime.
+            let key = |attr: &Fattr| (attr.ctime, attr.mtime, attr.size);
             let alone = state.changing == 0 && state.changes.len() == 1;
-            if told > known || (told == known && (alone || attr.size >= state.attr.size)) {
+            let later = attr.ctime > state.attr.ctime;
+            if later || (alone && attr.ctime == state.attr.ctime) || key(&attr) >= key(&state.attr)
+            {
                 state.adopt(attr, now);
             }
         }

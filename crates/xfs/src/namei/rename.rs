@@ -291,7 +291,8 @@ impl Xfs {
         Ok(())
     }
 
-    /// Lets two names change places.
+    /// Lets two names change places. A directory that goes to another one is changed by that (its
+    /// `..` is), as the kernel's XFS sees it here, and not in a plain rename.
     fn exchange_in(
         &self,
         cx: &mut Cx,
@@ -309,9 +310,11 @@ impl Xfs {
         if found.crossing() {
             if *source_is_dir {
                 self.set_parent(cx, trans, (writer, reserved), source, new_dir)?;
+                self.touch(cx, trans, source);
             }
             if *other_is_dir {
                 self.set_parent(cx, trans, (writer, reserved), other, old_dir)?;
+                self.touch(cx, trans, other);
             }
             let moved = i32::from(*source_is_dir) - i32::from(*other_is_dir);
             for (dir, by) in [(old_dir, -moved), (new_dir, moved)] {
