@@ -12,7 +12,6 @@ use vfs::{FileType, XattrFlags};
 
 use crate::Ext4;
 use crate::credits;
-use crate::ext4_jbd2::Handle;
 use crate::inode::Inode;
 use crate::xattr::{self, ACL_ACCESS, Name};
 
@@ -99,24 +98,22 @@ pub(crate) fn set(
     let stored = acl.filter(|acl| !access || !acl.is_minimal()).map(|acl| to_disk(&acl));
     // An ACL that is not stored may well be "created".
     let flags = if stored.is_some() { flags } else { XattrFlags::empty() };
-    let mut handle = fs.journal_start(cx, xattr::CREDITS + credits::INODE)?;
-    let result = xattr::set_in(fs, cx, &mut handle, inode, name, stored.as_deref(), flags)
-        .and_then(|changed| {
-            if !changed && mode.is_none() {
-                return Ok(());
+    let stored = stored.as_deref();
+    xattr::with_value(fs, cx, inode, stored, credits::INODE, &mut |cx, handle, value, dropped| {
+        let change = (value, flags);
+        let changed = xattr::set_in(fs, cx, handle, inode, name, change, dropped)?;
+        if !changed && mode.is_none() {
+            return Ok(());
+        }
+        let now = fs.now(cx);
+        inode.with(cx, |core| {
+            if let Some(bits) = mode {
+                core.mode = core.mode & !0o777 | bits;
             }
-            let now = fs.now(cx);
-            inode.with(cx, |core| {
-                if let Some(bits) = mode {
-                    core.mode = core.mode & !0o777 | bits;
-                }
-                core.ctime = now;
-            });
-            fs.mark_inode_dirty(cx, &mut handle, inode)
+            core.ctime = now;
         });
-    let stopped = handle.stop(cx);
-    result?;
-    stopped
+        fs.mark_inode_dirty(cx, handle, inode)
+    })
 }
 
 /// The disk form of an ACL that a new inode gets (`None`: the mode says it all), and for an access
@@ -141,27 +138,24 @@ pub(crate) fn of_new(
     Ok((stored, access.then(|| acl.mode_bits())))
 }
 
-/// Carries a new mode into a stored access ACL, as part of `handle`: [`xattr::CREDITS`]. The caller
-/// sets the mode and writes the inode.
+/// The stored access ACL with a new mode in it; `None` where there is none. The caller sets it and
+/// the mode in one handle.
 ///
 /// # Errors
-/// `EINVAL` a malformed ACL; those of [`xattr::set_in`].
-pub(crate) fn chmod(
+/// `EINVAL` a malformed ACL; `EUCLEAN`, `EIO`.
+pub(crate) fn after_chmod(
     fs: &Ext4,
     cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
+    inode: &Inode,
     mode: u16,
-) -> Result<(), Errno> {
+) -> Result<Option<Vec<u8>>, Errno> {
     if inode.kind(cx) == FileType::Symlink {
-        return Ok(());
+        return Ok(None);
     }
-    let Some(stored) = xattr::read(fs, cx, inode, Name::ACCESS)? else { return Ok(()) };
+    let Some(stored) = xattr::read(fs, cx, inode, Name::ACCESS)? else { return Ok(None) };
     let mut acl = from_disk(&stored)?;
     acl.chmod(mode);
-    let value = to_disk(&acl);
-    let flags = XattrFlags::empty();
-    xattr::set_in(fs, cx, handle, inode, Name::ACCESS, Some(&value), flags).map(|_| ())
+    Ok(Some(to_disk(&acl)))
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@
 //! written.
 //!
 //! Memory: two bits per block, 16 bytes per inode in use, the names' hashes of one directory at a
-//! time, and 24 bytes per run of directory blocks. Time is bounded by the size of the device: a
-//! block that maps others is followed once, whoever names it.
+//! time, 24 bytes per run of directory blocks, and some 100 per attribute value in an inode. Time
+//! is bounded by the size of the device: a block that maps others is followed once, whoever names
+//! it.
 //!
 //! Source: kernel `Documentation/filesystems/ext4/`, and the verdicts of e2fsck on broken images.
 
@@ -49,7 +50,7 @@ use inodes::InodeMap;
 use io::Io;
 use quota::Usage;
 use system::SystemFile;
-use xattrs::XattrBlocks;
+use xattrs::{Attributes, LargeValues, XattrBlocks};
 
 /// How to check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,6 +99,7 @@ pub fn check(
         checker.system_files()?;
         checker.quota()?;
         checker.xattr_references();
+        checker.large_values()?;
         checker.directories()?;
         checker.links();
         checker.summary()?;
@@ -120,6 +122,9 @@ struct Checker<'a> {
     inodes: InodeMap,
     dirs: Vec<DirRecord>,
     xattrs: XattrBlocks,
+    values: LargeValues,
+    /// What the attributes of the inode that is being looked at add to it.
+    attributes: Attributes,
     system: Vec<SystemFile>,
     /// Inodes that await their deletion.
     orphans: Vec<u32>,
@@ -143,6 +148,8 @@ impl<'a> Checker<'a> {
             inodes: InodeMap::new(&g),
             dirs: Vec::new(),
             xattrs: XattrBlocks::default(),
+            values: LargeValues::default(),
+            attributes: Attributes::default(),
             system: Vec::new(),
             orphans: Vec::new(),
             usage: Usage::default(),

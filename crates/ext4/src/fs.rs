@@ -11,15 +11,15 @@ use vfs::{
     SetAttr, StatFs, XattrFlags,
 };
 
+use crate::ext4_jbd2::Handle;
 use crate::format::super_block::ROOT_INO;
 use crate::inode::Inode;
-use crate::quota::Owners;
+use crate::quota::{Dquots, Owners};
 use crate::{Ext4, acl, credits, namei, xattr};
 
 impl Ext4 {
     /// Applies the attributes that live in the inode itself.
     fn set_fields(&self, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
-        let extra = if set.mode.is_some() { xattr::CREDITS } else { 0 };
         let payers = if set.uid.is_some() || set.gid.is_some() {
             let owners = inode.with(cx, |core| {
                 Owners([set.uid.unwrap_or(core.uid), set.gid.unwrap_or(core.gid), core.projid])
@@ -28,10 +28,31 @@ impl Ext4 {
         } else {
             None
         };
-        let mut handle = self.journal_start(cx, credits::INODE + credits::SUPER + extra)?;
-        if let Some(mode) = set.mode {
-            acl::chmod(self, cx, &mut handle, inode, mode)?;
-        }
+        let acl = match set.mode {
+            Some(mode) => acl::after_chmod(self, cx, inode, mode)?,
+            None => None,
+        };
+        let Some(acl) = acl else {
+            let mut handle = self.journal_start(cx, credits::INODE + credits::SUPER)?;
+            self.write_fields(cx, &mut handle, inode, set, payers)?;
+            return handle.stop(cx);
+        };
+        let more = credits::INODE + credits::SUPER;
+        xattr::with_value(self, cx, inode, Some(&acl), more, &mut |cx, handle, value, dropped| {
+            let change = (value, XattrFlags::empty());
+            xattr::set_in(self, cx, handle, inode, xattr::Name::ACCESS, change, dropped)?;
+            self.write_fields(cx, handle, inode, set, payers.clone())
+        })
+    }
+
+    fn write_fields(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Arc<Inode>,
+        set: &SetAttr,
+        payers: Option<Dquots>,
+    ) -> Result<(), Errno> {
         let now = self.now(cx);
         inode.with(cx, |core| {
             if let Some(mode) = set.mode {
@@ -45,8 +66,7 @@ impl Ext4 {
             core.mtime = set.mtime.map_or(mtime, |time| self.stamp(time));
             core.ctime = set.ctime.map_or(now, |time| self.stamp(time));
         });
-        self.mark_inode_dirty(cx, &mut handle, inode)?;
-        handle.stop(cx)
+        self.mark_inode_dirty(cx, handle, inode)
     }
 }
 

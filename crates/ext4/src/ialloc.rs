@@ -91,7 +91,6 @@ impl Ext4 {
             extent::init_node(&mut block, extent::ROOT_MAX, 0);
         }
         let wide = self.geometry.inode_size > 128;
-        let extra_isize = if wide { self.geometry.want_extra_isize.max(EXTRA_SIZE) } else { 0 };
         InodeValues {
             mode: new.mode,
             uid: new.uid,
@@ -103,11 +102,17 @@ impl Ext4 {
             ctime: now,
             crtime: wide.then_some(now),
             generation: cx.random() as u32,
-            extra_isize: extra_isize.min((self.geometry.inode_size - 128) as u16),
+            extra_isize: self.new_extra_isize(),
             block,
             projid: self.project_for_new(cx, dir),
             ..InodeValues::default()
         }
+    }
+
+    /// Bytes beyond 128 that the fields of a new inode take.
+    pub(crate) fn new_extra_isize(&self) -> u16 {
+        let room = (self.geometry.inode_size - 128) as u16;
+        self.geometry.want_extra_isize.max(EXTRA_SIZE).min(room)
     }
 
     /// The project of what is made in `dir`.

@@ -42,6 +42,8 @@ pub(crate) struct InodeCore {
     pub gone: bool,
     /// What the inode's owners are charged for; `None` without quota.
     pub quota: Option<Box<InodeQuota>>,
+    /// Its attribute values in inodes of their own, which quota counts as inodes.
+    pub large_values: u32,
     /// In the orphan list or file.
     pub orphan: crate::orphan::Place,
     /// Transaction of the last change.
@@ -77,11 +79,17 @@ impl InodeCore {
             freed: false,
             gone: false,
             quota: None,
+            large_values: 0,
             orphan: Default::default(),
             tid: None,
             datasync_tid: None,
             ordered_tid: None,
         }
+    }
+
+    /// Does it hold an attribute's value? Then it has no name and no owner.
+    pub(crate) fn is_value(&self) -> bool {
+        self.flags.contains(InodeFlags::EA_INODE) && self.mode & 0xf000 == 0x8000
     }
 }
 
@@ -270,14 +278,15 @@ impl Ext4 {
             Some(inode) => inode,
             None => self.inodes.read_in(ino, || {
                 let inode = self.read_inode(cx, ino)?;
-                if inode.with(cx, |core| core.links == 0) {
+                if inode.with(cx, |core| core.links == 0 || core.is_value()) {
                     return Err(Errno::ESTALE);
                 }
                 self.attach_quota(cx, &inode)?;
                 Ok(inode)
             })?,
         };
-        if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(inode) }
+        let hidden = inode.with(cx, |core| core.dead || core.is_value());
+        if hidden { Err(Errno::ESTALE) } else { Ok(inode) }
     }
 
     /// As [`Ext4::iget`], also for an inode without names: one of the orphan list.
@@ -293,6 +302,26 @@ impl Ext4 {
                 Ok(self.inodes.insert(inode))
             }
         }
+    }
+
+    /// The inode that holds an attribute's value: see [`crate::xattr`].
+    ///
+    /// # Errors
+    /// `ESTALE` where it is not in use or holds no value, `EUCLEAN` where it is damaged, `EIO`.
+    pub(crate) fn iget_value(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        let inode = match self.inodes.find(ino) {
+            Some(inode) => inode,
+            None => self.inodes.read_in(ino, || {
+                let inode = self.read_inode(cx, ino)?;
+                // Only what is an orphan in memory has no links.
+                match inode.with(cx, |core| core.is_value() && core.links > 0) {
+                    true => Ok(inode),
+                    false => Err(Errno::ESTALE),
+                }
+            })?,
+        };
+        let usable = inode.with(cx, |core| core.is_value() && !core.dead);
+        if usable { Ok(inode) } else { Err(Errno::ESTALE) }
     }
 
     fn read_inode(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {

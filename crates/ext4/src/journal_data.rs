@@ -45,7 +45,9 @@ impl Ext4 {
     /// Whether blocks of this inode may stand in the log, so that freeing them revokes them:
     /// everything but the data of most regular files.
     pub(crate) fn logs_content(&self, cx: &Cx, inode: &Inode) -> bool {
-        !inode.is_regular(cx) || self.journals_data(cx, inode)
+        !inode.is_regular(cx)
+            || inode.with(cx, |core| core.is_value())
+            || self.journals_data(cx, inode)
     }
 
     /// Whether the buffers may have newer data of this file than the device: a transaction has, or

@@ -281,7 +281,12 @@ impl Ext4 {
     }
 
     /// The buffer of a block that was just taken: zeroed, with access, without a trigger.
-    fn new_buffer(&self, cx: &mut Cx, handle: &mut Handle, block: u64) -> Result<BufferRef, Errno> {
+    pub(crate) fn new_buffer(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        block: u64,
+    ) -> Result<BufferRef, Errno> {
         let buffer = self.buffers.get(cx, block);
         handle.create_access(cx, &buffer)?;
         buffer.with_mut(|data| data.fill(0));

@@ -196,18 +196,25 @@ fn create_once(
     let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, &parent)]);
     let space = if own_block { u64::from(fs.geometry.block_size) } else { 0 };
     let quota = fs.new_inode_quota(cx, owners, space)?;
-    let extra = if attributes.is_empty() { 0 } else { xattr::CREDITS };
-    let mut handle = fs.journal_start(cx, own + blocks + extra + slot.credits())?;
-    let new = Making { node, attributes, quota };
-    let result = create_in(cx, &mut handle, &mut view, slot, name, new);
-    let inode = finish(fs, cx, handle, &parent, result)?;
+    let symlink = node.kind == FileType::Symlink;
+    let attributes = xattr::prepare_new(fs, cx, &parent, symlink, attributes)?;
+    let mut dropped = xattr::Dropped::default();
+    let credits = own + blocks + attributes.credits() + slot.credits();
+    let result = fs.journal_start(cx, credits).and_then(|mut handle| {
+        let new = Making { node, attributes: &attributes, quota };
+        let result = create_in(cx, &mut handle, &mut view, slot, name, new, &mut dropped);
+        finish(fs, cx, handle, &parent, result)
+    });
+    let freed = attributes.release(fs, cx).and(dropped.free(fs, cx));
+    let inode = result?;
+    freed?;
     Ok(inode.attr(cx, fs.geometry.block_size))
 }
 
 /// What is being made.
 struct Making<'a> {
     node: &'a NewNode<'a>,
-    attributes: &'a [Xattr],
+    attributes: &'a xattr::NewXattrs,
     quota: Option<Box<InodeQuota>>,
 }
 
@@ -219,6 +226,7 @@ fn create_in(
     slot: Slot,
     name: &[u8],
     making: Making,
+    dropped: &mut xattr::Dropped,
 ) -> Result<Arc<Inode>, Errno> {
     let fs = dir.fs;
     let Making { node, attributes, quota } = making;
@@ -227,13 +235,13 @@ fn create_in(
     let inode = fs.new_inode(cx, handle, dir.inode, &new, quota)?;
     let named = fill(fs, cx, handle, dir.inode, &inode, node).and_then(|()| {
         if !attributes.is_empty() {
-            xattr::init(fs, cx, handle, &inode, attributes)?;
+            xattr::init(fs, cx, handle, &inode, attributes, dropped)?;
         }
         let target = Target::of(cx, &inode);
         dir.add(cx, handle, slot, name, target)
     });
     if let Err(errno) = named {
-        xattr::delete_inode(fs, cx, handle, &inode)?;
+        xattr::delete_inode(fs, cx, handle, &inode, dropped)?;
         if inode.with(cx, |core| core.blocks) > 0 {
             fs.map_remove(cx, handle, &inode, 0, u32::MAX)?;
         }

@@ -174,6 +174,7 @@ impl Ext4 {
             if let Some(rwsem) = inode.rwsem.try_write()
                 && let Some(writeback) = inode.writeback.try_lock()
                 && let Some(xattr) = inode.xattr_lock.try_lock()
+                && !crate::xattr::names_values(self, cx, inode)?
                 && handle.ensure(cx, need)?
             {
                 let done = self.delete_in_handle(cx, handle, inode)?;
@@ -282,6 +283,7 @@ impl Ext4 {
 
     fn delete_locked(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
         self.drop_pages(cx, inode);
+        crate::xattr::release_values(self, cx, inode)?;
         let mut handle = self.journal_start(cx, credits::TRUNCATE)?;
         let has_blocks = inode.with(cx, |core| {
             let kind = FileType::from_mode(u32::from(core.mode));
@@ -300,9 +302,11 @@ impl Ext4 {
             self.mark_inode_dirty(cx, &mut handle, inode)?;
             handle.restart(cx, need)?;
         }
-        crate::xattr::delete_inode(self, cx, &mut handle, inode)?;
+        let mut dropped = crate::xattr::Dropped::default();
+        crate::xattr::delete_inode(self, cx, &mut handle, inode, &mut dropped)?;
         self.orphan_del(cx, &mut handle, inode)?;
         self.free_slot(cx, &mut handle, inode)?;
-        handle.stop(cx)
+        handle.stop(cx)?;
+        dropped.free(self, cx)
     }
 }

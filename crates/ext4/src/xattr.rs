@@ -1,16 +1,16 @@
 //! Extended attributes: in the rest of the inode where they fit, else in a block, which inodes with
-//! equal attributes share.
+//! equal attributes share; with `ea_inode` a value that fits neither has an inode of its own, which
+//! entries with equal values share.
 //!
 //! Locks: `Inode::xattr_lock` for the attributes of one inode, inside a handle when they change;
 //! then [`crate::namei::Names::xattr_blocks`] while references to blocks change.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{Errno, Ino};
 use cache::BufferRef;
 use rt::Cx;
-use vfs::{NewNode, XattrFlags};
+use vfs::{FileType, XattrFlags};
 
 use crate::Ext4;
 use crate::acl;
@@ -22,8 +22,14 @@ use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
 
 mod block;
+mod create;
+mod delete;
+mod value;
 
 pub(crate) use block::SharedBlocks;
+pub(crate) use create::{NewXattrs, init, of_new, prepare_new};
+pub(crate) use delete::{delete_inode, names_values, release_values};
+pub(crate) use value::{Dropped, Prepared, Totals};
 
 /// Blocks that setting an attribute changes at most: the inode, the old block and the new one, and
 /// taking and giving back a block.
@@ -110,13 +116,20 @@ pub(crate) fn read(
     inode: &Inode,
     name: Name,
 ) -> Result<Option<Vec<u8>>, Errno> {
-    let mut value = None;
-    visit(fs, cx, inode, &mut |entry| {
-        if value.is_none() && name.is(entry) {
-            value = Some(entry.value.to_vec());
+    let _guard = inode.xattr_lock.lock(cx);
+    if inode.with(cx, |core| core.dead) {
+        return Err(Errno::ESTALE);
+    }
+    let mut found = None;
+    visit_locked(fs, cx, inode, &mut |entry| {
+        if found.is_none() && name.is(entry) {
+            found = Some((entry.value.to_vec(), entry.large));
         }
     })?;
-    Ok(value)
+    match found {
+        Some((_, Some(large))) => value::read(fs, cx, name.rest, &large).map(Some),
+        other => Ok(other.map(|(value, _)| value)),
+    }
 }
 
 /// The names of all attributes: see [`vfs::FileSystem::listxattr`].
@@ -169,21 +182,28 @@ fn visit_locked(
 ) -> Result<(), Errno> {
     // A new inode's slot may hold what an earlier one left there.
     let fresh = inode.with(cx, |core| core.fresh);
+    let large = fs.geometry.large_values();
     if let Some(area) = inode_area(fs, cx, inode)?.filter(|_| !fresh) {
-        let seen = area.buffer.with(|data| walk(&data[area.range.clone()], Place::Inode, look));
+        let range = area.range.clone();
+        let seen = area.buffer.with(|data| walk(&data[range], Place::Inode, large, look));
         seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
     }
     let block = inode.with(cx, |core| core.file_acl);
     if block != 0 {
         let buffer = block::read(fs, cx, inode, block)?;
-        let seen = buffer.with(|data| walk(data, Place::Block, look));
+        let seen = buffer.with(|data| walk(data, Place::Block, large, look));
         seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
     }
     Ok(())
 }
 
-fn walk(bytes: &[u8], place: Place, look: &mut dyn FnMut(&area::Entry)) -> Result<(), CorruptKind> {
-    for entry in area::entries(bytes, place)? {
+fn walk(
+    bytes: &[u8],
+    place: Place,
+    large: bool,
+    look: &mut dyn FnMut(&area::Entry),
+) -> Result<(), CorruptKind> {
+    for entry in area::entries(bytes, place, large)? {
         look(&entry?);
     }
     Ok(())
@@ -223,6 +243,103 @@ pub(crate) fn remove(fs: &Ext4, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<()
     change(fs, cx, &inode, name, None, XattrFlags::REPLACE)
 }
 
+/// A new value: its bytes, or an inode that holds them.
+#[derive(Clone, Copy)]
+pub(crate) enum Value<'a> {
+    /// To be stored in the inode or in the block.
+    Bytes(&'a [u8]),
+    /// In an inode of its own.
+    Large(&'a Prepared),
+}
+
+impl Value<'_> {
+    fn named(&self, name: Name) -> Xattr {
+        let (value, large) = match self {
+            Value::Bytes(bytes) => (bytes.to_vec(), None),
+            Value::Large(prepared) => (Vec::new(), Some(prepared.entry(name.rest))),
+        };
+        Xattr { name_index: name.index, name: name.rest.to_vec(), value, large }
+    }
+}
+
+/// What happens in the handle of [`with_value`].
+pub(crate) type Act<'a, T> =
+    dyn FnMut(&mut Cx, &mut Handle, Option<Value>, &mut Dropped) -> Result<T, Errno> + 'a;
+
+/// Runs `act` in a handle that has credits for setting an attribute of `inode` to `value` (`None`:
+/// for removing one) and `credits` more; a value for which there is no room gets an inode, and
+/// `act` runs again.
+///
+/// # Errors
+/// Those of `act`; those of [`crate::Ext4::journal_start`].
+pub(crate) fn with_value<T>(
+    fs: &Ext4,
+    cx: &mut Cx,
+    inode: &Inode,
+    value: Option<&[u8]>,
+    credits: u32,
+    act: &mut Act<'_, T>,
+) -> Result<T, Errno> {
+    let mut prepared = None;
+    let result = loop {
+        let held = values_of_block(fs, cx, inode)?;
+        let mut handle = fs.journal_start(cx, CREDITS + value_credits(fs, held) + credits)?;
+        let mut dropped = Dropped::default();
+        let given = match &prepared {
+            Some(prepared) => Some(Value::Large(prepared)),
+            None => value.map(Value::Bytes),
+        };
+        let result = act(cx, &mut handle, given, &mut dropped);
+        let stopped = handle.stop(cx);
+        let freed = dropped.free(fs, cx);
+        let may_grow = fs.geometry.large_values() && prepared.is_none();
+        match (result, value) {
+            // The attributes changed while they were counted.
+            (Err(Errno::EAGAIN), _) => {}
+            (Err(Errno::ENOSPC), Some(value)) if may_grow && !value.is_empty() => {
+                prepared = Some(value::prepare(fs, cx, inode, value)?);
+            }
+            (result, _) => break result.and_then(|done| stopped.and(freed).map(|()| done)),
+        }
+    };
+    let released = prepared.map_or(Ok(()), |prepared| prepared.release(fs, cx));
+    result.and_then(|done| released.map(|()| done))
+}
+
+/// Credits for the references to values that change with an attribute, where the inode's block
+/// names `held`: they all change where the inode leaves a shared block.
+fn value_credits(fs: &Ext4, held: u32) -> u32 {
+    if fs.geometry.large_values() { held * credits::INODE + 3 * value::REFERENCE } else { 0 }
+}
+
+/// How many values in inodes the block of an inode names.
+fn values_of_block(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
+    let block = inode.with(cx, |core| core.file_acl);
+    if !fs.geometry.large_values() || block == 0 {
+        return Ok(0);
+    }
+    let _guard = inode.xattr_lock.lock(cx);
+    let block = inode.with(cx, |core| core.file_acl);
+    if block == 0 {
+        return Ok(0);
+    }
+    let buffer = block::read(fs, cx, inode, block)?;
+    let list = block::entries(fs, cx, inode, &buffer)?;
+    Ok(Totals::of(&fs.geometry, list.iter()).count)
+}
+
+/// How many values in inodes an inode names: what quota counts.
+///
+/// # Errors
+/// `EUCLEAN`, `EIO`.
+pub(crate) fn large_values(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
+    let mut count = 0;
+    if fs.geometry.large_values() {
+        visit_locked(fs, cx, inode, &mut |entry| count += u32::from(entry.large.is_some()))?;
+    }
+    Ok(count)
+}
+
 /// Sets or removes an attribute in a handle of its own.
 fn change(
     fs: &Ext4,
@@ -232,35 +349,31 @@ fn change(
     value: Option<&[u8]>,
     flags: XattrFlags,
 ) -> Result<(), Errno> {
-    let mut handle = fs.journal_start(cx, CREDITS)?;
-    expand_extra(fs, cx, &mut handle, inode)?;
-    let result = set_in(fs, cx, &mut handle, inode, name, value, flags).and_then(|changed| {
-        let now = fs.now(cx);
-        if changed {
+    with_value(fs, cx, inode, value, 0, &mut |cx, handle, value, dropped| {
+        expand_extra(fs, cx, handle, inode)?;
+        if set_in(fs, cx, handle, inode, name, (value, flags), dropped)? {
+            let now = fs.now(cx);
             inode.with(cx, |core| core.ctime = now);
-            fs.mark_inode_dirty(cx, &mut handle, inode)?;
+            fs.mark_inode_dirty(cx, handle, inode)?;
         }
         Ok(())
-    });
-    let stopped = handle.stop(cx);
-    result?;
-    stopped
+    })
 }
 
-/// Sets or removes (`None`) an attribute as part of `handle`: [`CREDITS`]. Answers whether anything
-/// changed; the caller then writes the inode.
+/// Sets or removes (`None`) an attribute as part of the handle of [`with_value`]. Answers whether
+/// anything changed; the caller then writes the inode.
 ///
 /// # Errors
 /// `EEXIST`, `ENODATA` by `flags`; `ENOSPC` it fits neither the inode nor a block, or no block is
-/// free; `EUCLEAN`, `EIO`.
+/// free; `EDQUOT`; `EAGAIN` the handle has too few credits; `EUCLEAN`, `EIO`.
 pub(crate) fn set_in(
     fs: &Ext4,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Arc<Inode>,
     name: Name,
-    value: Option<&[u8]>,
-    flags: XattrFlags,
+    (value, flags): (Option<Value>, XattrFlags),
+    dropped: &mut Dropped,
 ) -> Result<bool, Errno> {
     let _guard = inode.xattr_lock.lock(cx);
     if inode.with(cx, |core| core.dead) {
@@ -270,22 +383,30 @@ pub(crate) fn set_in(
     let (mut inside, mut outside) = load(fs, cx, inode)?;
     let same = |x: &Xattr| x.name_index == name.index && x.name == name.rest;
     let old = inside.iter().chain(&outside).find(|x| same(x));
+    let new = value.as_ref().map(|value| value.named(name));
     match old {
         Some(_) if flags.contains(XattrFlags::CREATE) => return Err(Errno::EEXIST),
         None if flags.contains(XattrFlags::REPLACE) => return Err(Errno::ENODATA),
         None if value.is_none() => return Ok(false),
-        Some(old) if value == Some(&old.value) => return Ok(true),
+        Some(old) if new.as_ref() == Some(old) => return Ok(true),
         _ => {}
     }
+    let before = Totals::of(&fs.geometry, inside.iter().chain(&outside));
+    let held = Totals::of(&fs.geometry, outside.iter()).count;
+    if held > 0 && !handle.ensure(cx, CREDITS + value_credits(fs, held))? {
+        return Err(Errno::EAGAIN);
+    }
+    let was_inside = inside.clone();
     let was_outside = outside.iter().any(same);
     inside.retain(|x| !same(x));
     outside.retain(|x| !same(x));
     let mut change_outside = was_outside;
-    if let Some(value) = value {
-        let new = Xattr { name_index: name.index, name: name.rest.to_vec(), value: value.to_vec() };
+    if let Some(new) = new {
         let room = inode_area(fs, cx, inode)?.map_or(0, |area| area.range.len());
+        let symlink = inode.kind(cx) == FileType::Symlink;
+        let apart = new.belongs_outside(symlink);
         inside.push(new);
-        if area::space(&inside, Place::Inode) > room {
+        if apart || area::space(&inside, Place::Inode) > room {
             outside.extend(inside.pop());
             change_outside = true;
         }
@@ -293,76 +414,29 @@ pub(crate) fn set_in(
             return Err(Errno::ENOSPC);
         }
     }
-    // The block first: only there space can run out.
-    if change_outside {
-        block::replace(fs, cx, handle, inode, &outside)?;
+    let after = Totals::of(&fs.geometry, inside.iter().chain(&outside));
+    let promised = 512 * after.sectors.saturating_sub(before.sectors);
+    if after.count > before.count {
+        fs.promise_value(cx, inode, promised)?;
     }
-    store_inside(fs, cx, handle, inode, &inside)?;
+    // The block first: only there space can run out.
+    if change_outside && let Err(errno) = block::replace(fs, cx, handle, inode, &outside, dropped) {
+        if after.count > before.count {
+            fs.unpromise_value(cx, inode, promised);
+        }
+        return Err(errno);
+    }
+    store_inside(fs, cx, handle, inode, (&was_inside, &inside), dropped)?;
+    charge(cx, inode, before, after);
     Ok(true)
 }
 
-/// The attributes of a new inode as the disk has them, and its mode, which an access ACL sets.
-///
-/// # Errors
-/// As [`set`]; `EEXIST` a name is given twice.
-pub(crate) fn of_new(
-    node: &NewNode,
-    attributes: &[(&[u8], Vec<u8>)],
-) -> Result<(Vec<Xattr>, u16), Errno> {
-    let mut list: Vec<Xattr> = Vec::with_capacity(attributes.len());
-    let mut mode = node.mode;
-    for (name, value) in attributes {
-        let name = Name::parse(name)?;
-        if value.len() > vfs::XATTR_SIZE_MAX {
-            return Err(Errno::E2BIG);
-        }
-        let value = match name.is_acl() {
-            false => Some(value.clone()),
-            true => {
-                let (stored, bits) = acl::of_new(node.kind, name, value)?;
-                mode = bits.map_or(mode, |bits| mode & !0o777 | bits);
-                stored
-            }
-        };
-        if list.iter().any(|x| x.name_index == name.index && x.name == name.rest) {
-            return Err(Errno::EEXIST);
-        }
-        let new = |value| Xattr { name_index: name.index, name: name.rest.to_vec(), value };
-        list.extend(value.map(new));
-    }
-    Ok((list, mode))
-}
-
-/// Gives a new inode its attributes, all at once, as part of the handle that makes it:
-/// [`CREDITS`].
-///
-/// # Errors
-/// `ENOSPC`, `EDQUOT`; `EUCLEAN`, `EIO`.
-pub(crate) fn init(
-    fs: &Ext4,
-    cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-    list: &[Xattr],
-) -> Result<(), Errno> {
-    let _guard = inode.xattr_lock.lock(cx);
-    write_fresh(fs, cx, handle, inode)?;
-    let room = inode_area(fs, cx, inode)?.map_or(0, |area| area.range.len());
-    let (mut inside, mut outside) = (Vec::new(), Vec::new());
-    for new in list {
-        inside.push(new.clone());
-        if area::space(&inside, Place::Inode) > room {
-            outside.extend(inside.pop());
-        }
-    }
-    if area::space(&outside, Place::Block) > fs.geometry.block_size as usize {
-        return Err(Errno::ENOSPC);
-    }
-    if !outside.is_empty() {
-        block::replace(fs, cx, handle, inode, &outside)?;
-    }
-    store_inside(fs, cx, handle, inode, &inside)?;
-    fs.mark_inode_dirty(cx, handle, inode)
+/// Counts what an inode's values in other inodes add to it. The caller writes the inode.
+fn charge(cx: &Cx, inode: &Inode, before: Totals, after: Totals) {
+    inode.with(cx, |core| {
+        core.values.blocks = (core.blocks + after.sectors).saturating_sub(before.sectors);
+        core.large_values = (core.large_values + after.count).saturating_sub(before.count);
+    });
 }
 
 /// Gives a new inode its slot before attributes are put behind it.
@@ -370,43 +444,50 @@ fn write_fresh(fs: &Ext4, cx: &mut Cx, handle: &mut Handle, inode: &Inode) -> Re
     if inode.with(cx, |core| core.fresh) { fs.mark_inode_dirty(cx, handle, inode) } else { Ok(()) }
 }
 
-/// All attributes: those in the inode and those in the block.
-fn load(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(Vec<Xattr>, Vec<Xattr>), Errno> {
-    let own = |entry: &area::Entry| Xattr {
-        name_index: entry.name_index,
-        name: entry.name.to_vec(),
-        value: entry.value.to_vec(),
-    };
-    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+/// The attributes in the inode.
+fn load_inside(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<Vec<Xattr>, Errno> {
+    let mut inside = Vec::new();
     if let Some(area) = inode_area(fs, cx, inode)? {
+        let large = fs.geometry.large_values();
         let seen = area.buffer.with(|data| {
             let bytes = &data[area.range.clone()];
-            walk(bytes, Place::Inode, &mut |entry| inside.push(own(entry)))
+            walk(bytes, Place::Inode, large, &mut |entry| inside.push(Xattr::of(entry)))
         });
         seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
     }
+    Ok(inside)
+}
+
+/// All attributes: those in the inode and those in the block.
+fn load(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(Vec<Xattr>, Vec<Xattr>), Errno> {
+    let inside = load_inside(fs, cx, inode)?;
     let block = inode.with(cx, |core| core.file_acl);
-    if block != 0 {
-        let buffer = block::read(fs, cx, inode, block)?;
-        let seen =
-            buffer.with(|data| walk(data, Place::Block, &mut |entry| outside.push(own(entry))));
-        seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
+    if block == 0 {
+        return Ok((inside, Vec::new()));
     }
+    let buffer = block::read(fs, cx, inode, block)?;
+    let outside = block::entries(fs, cx, inode, &buffer)?;
     Ok((inside, outside))
 }
 
-/// Writes the attributes in the inode. The caller writes the inode afterwards, with its checksum.
+/// Writes the attributes in the inode, `after` in place of `before`. The caller writes the inode
+/// afterwards, with its checksum.
 fn store_inside(
     fs: &Ext4,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Inode,
-    list: &[Xattr],
+    (before, after): (&[Xattr], &[Xattr]),
+    dropped: &mut Dropped,
 ) -> Result<(), Errno> {
     let Some(area) = inode_area(fs, cx, inode)? else { return Ok(()) };
+    if before.iter().chain(after).any(|xattr| xattr.large.is_some()) {
+        let mut shared = fs.names.xattr_blocks.lock(cx);
+        value::follow(fs, cx, handle, &mut shared, (before, after), dropped)?;
+    }
     handle.write_access(cx, &area.buffer)?;
     let range = area.range.clone();
-    let fits = area.buffer.with_mut(|data| area::emit(&mut data[range], Place::Inode, list));
+    let fits = area.buffer.with_mut(|data| area::emit(&mut data[range], Place::Inode, after));
     assert!(fits, "the space in the inode was counted before");
     handle.dirty(cx, &area.buffer)
 }
@@ -434,19 +515,7 @@ pub(crate) fn expand_extra(
     if inode.with(cx, |core| core.dead) {
         return Ok(());
     }
-    let mut inside = Vec::new();
-    if let Some(area) = inode_area(fs, cx, inode)? {
-        let seen = area.buffer.with(|data| {
-            walk(&data[area.range.clone()], Place::Inode, &mut |entry| {
-                inside.push(Xattr {
-                    name_index: entry.name_index,
-                    name: entry.name.to_vec(),
-                    value: entry.value.to_vec(),
-                });
-            })
-        });
-        seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
-    }
+    let inside = load_inside(fs, cx, inode)?;
     let room = size - BASE_SIZE - usize::from(want);
     if !inside.is_empty() && area::space(&inside, Place::Inode) > room {
         return Ok(());
@@ -462,25 +531,3 @@ pub(crate) fn expand_extra(
     });
     handle.dirty(cx, &buffer)
 }
-
-/// Gives up the attribute block of an inode that is being freed: [`CREDITS`]. The caller writes the
-/// inode.
-///
-/// # Errors
-/// `EUCLEAN`, `EIO`.
-pub(crate) fn delete_inode(
-    fs: &Ext4,
-    cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-) -> Result<(), Errno> {
-    // Whoever comes later finds the inode dead.
-    let _guard = inode.xattr_lock.lock(cx);
-    if inode.with(cx, |core| core.file_acl) == 0 {
-        return Ok(());
-    }
-    block::replace(fs, cx, handle, inode, &[])
-}
-
-/// Attribute blocks by the hash of their content.
-pub(crate) type ByHash = BTreeMap<u32, Vec<u64>>;

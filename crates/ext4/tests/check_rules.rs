@@ -10,7 +10,7 @@ use common::image::Image;
 use common::{Scratch, e2fsck};
 use defects::{Base, Defect};
 use ext4::check::Rule;
-use testkit::judge::LoopMount;
+use testkit::judge::{self, LoopMount};
 
 /// Makes a base image and lets the kernel fill it. Identifiers are fixed, so that names have the
 /// same hashes in every run.
@@ -22,6 +22,7 @@ fn base(scratch: &Scratch, base: Base) -> Image {
         Base::Ext4 => &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"],
         Base::Ext2 => &["-t", "ext2"],
         Base::Quota => &["-t", "ext4", "-O", "quota"],
+        Base::Values => &["-t", "ext4", "-O", "ea_inode"],
     });
     let path = scratch.mke2fs("base", &args, "32M");
     if base == Base::Quota {
@@ -30,6 +31,10 @@ fn base(scratch: &Scratch, base: Base) -> Image {
     }
     let mount = LoopMount::new(&path, "ext4", "rw").expect("the kernel mounts it");
     common::populate(&mount.path());
+    if base == Base::Values {
+        let set = format!("setfattr -n user.large -v $(seq 1 2000 | tr '\\n' x) {}", "lonely");
+        judge::run_ok("sh", &[&"-c", &format!("cd {} && {set}", mount.path().display())]);
+    }
     drop(mount);
     Image::open(&path)
 }
@@ -37,8 +42,8 @@ fn base(scratch: &Scratch, base: Base) -> Image {
 #[test]
 fn one_defect_gives_one_finding_and_e2fsck_agrees() {
     let scratch = Scratch::new();
-    let [ext4, ext2, quota] =
-        [Base::Ext4, Base::Ext2, Base::Quota].map(|which| base(&scratch, which));
+    let all = [Base::Ext4, Base::Ext2, Base::Quota, Base::Values];
+    let [ext4, ext2, quota, values] = all.map(|which| base(&scratch, which));
     let path = scratch.path("broken");
     let mut wrong = Vec::new();
     for Defect { rule, base, silent, make } in defects::all() {
@@ -46,6 +51,7 @@ fn one_defect_gives_one_finding_and_e2fsck_agrees() {
             Base::Ext4 => ext4.clone(),
             Base::Ext2 => ext2.clone(),
             Base::Quota => quota.clone(),
+            Base::Values => values.clone(),
         };
         make(&mut image);
         let report = image.check();

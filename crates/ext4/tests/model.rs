@@ -62,6 +62,15 @@ const JOURNALED: &[Cell] = &[
     Cell::new("ext3", 4096).mke2fs(),
 ];
 
+/// Those whose attributes may be larger than a block.
+const LARGE_VALUES: &[Cell] = &[
+    Cell::new("ext4", 4096).features("ea_inode"),
+    Cell::new("ext4", 1024).features("ea_inode,quota,project").journal(2048),
+    Cell::new("ext4", 2048).features("ea_inode,^has_journal"),
+    Cell::new("ext4", 1024).features("ea_inode,^metadata_csum,^64bit,^orphan_file").mke2fs(),
+    Cell::new("ext3", 1024).features("ea_inode").journal(1024),
+];
+
 fn choose(cells: &[Cell], seed: u64) -> Cell {
     cells[(seed % cells.len() as u64) as usize]
 }
@@ -79,6 +88,10 @@ fn make(cx: &mut Cx, seed: u64, cell: Cell, mode: JournalMode) -> OnExt4 {
     let cache = *Rng::new(seed, 50).pick(&[2u64 << 20, 64 << 20]);
     let what = format!("{cell:?} {mode:?}, cache {cache}, seed {seed}");
     OnExt4 { device: cell.fresh(cx, 48 << 20), cache, mode, seed, what }
+}
+
+fn large_values(cx: &mut Cx, seed: u64) -> OnExt4 {
+    make(cx, seed, choose(LARGE_VALUES, seed), JournalMode::Ordered)
 }
 
 /// What the format of a cell allows.
@@ -122,4 +135,14 @@ fn one_task_agrees_with_data_in_the_journal() {
 #[test]
 fn many_tasks_agree_with_data_in_the_journal() {
     check_seeds(3000, seed_count(30), config(JOURNALED, true), journaled);
+}
+
+#[test]
+fn attributes_of_all_sizes_agree_with_the_reference() {
+    let large = |many| {
+        let config = config(LARGE_VALUES, many);
+        move |seed| Config { xattr_max: 70_000, ..config(seed) }
+    };
+    check_seeds(4000, seed_count(10), large(false), large_values);
+    check_seeds(5000, seed_count(10), large(true), large_values);
 }

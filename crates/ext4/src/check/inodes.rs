@@ -13,6 +13,7 @@ use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::BASE_SIZE;
 use crate::format::super_block::{RESIZE_INO, ROOT_INO};
 use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues, RawInode};
+use crate::xattr::Totals;
 
 /// The inode whose blocks are bad ones.
 const BAD_BLOCKS_INO: u32 = 1;
@@ -131,17 +132,21 @@ impl Checker<'_> {
             let detail = format!("{} links and time of deletion {}", values.links, values.dtime);
             self.findings.add(Rule::InodeDtime, at, detail);
         }
+        let mut inside = Totals::default();
         let limit = (slot.len() - BASE_SIZE) as u16;
         let found = values.extra_isize;
         if slot.len() > BASE_SIZE && (found > limit || !found.is_multiple_of(4)) {
             self.findings.corrupt(&CorruptKind::ExtraIsize { found, limit }.at(at));
         } else if slot.len() > BASE_SIZE {
-            self.inode_xattrs(ino, slot, found);
+            inside = self.inode_xattrs(ino, slot, found);
         }
         self.unused_fields(ino, slot);
         if ino == RESIZE_INO && self.g.features.compat.contains(Compat::RESIZE_INODE) {
             return self.resize_inode(&values);
         }
+        self.attributes = self.xattr_block(ino, &values)?;
+        self.attributes.large.count += inside.count;
+        self.attributes.large.sectors += inside.sectors;
         self.count_usage(ino, &values);
         match values.kind() {
             Some(kind) => self.file(ino, &values, kind),
@@ -205,9 +210,11 @@ impl Checker<'_> {
         let (compat, incompat) = (self.g.features.compat, self.g.features.incompat);
         let extents = flags.contains(InodeFlags::EXTENTS);
         let index = flags.contains(InodeFlags::INDEX);
+        let holds_value = flags.contains(InodeFlags::EA_INODE);
         if extents && !incompat.contains(Incompat::EXTENTS)
             || index && (kind != FileKind::Directory || !compat.contains(Compat::DIR_INDEX))
-            || flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::EA_INODE)
+            || flags.contains(InodeFlags::INLINE_DATA)
+            || holds_value && (kind != FileKind::Regular || !self.g.large_values())
         {
             let detail = format!("flags {:#x} of a {kind:?}", flags.bits());
             self.findings.add(Rule::InodeFlags, at, detail);
@@ -225,7 +232,8 @@ impl Checker<'_> {
                     let detail = format!("a {kind:?} of {} bytes", values.size);
                     self.findings.add(Rule::InodeSpecial, at, detail);
                 }
-                self.count_blocks(ino, values, 0)
+                self.count_blocks(ino, values, 0);
+                Ok(())
             }
         }
     }
@@ -237,7 +245,8 @@ impl Checker<'_> {
             let detail = format!("a target of {len} bytes, size {}", values.size);
             self.findings.add(Rule::InodeSymlink, At::Inode(Ino(ino.into())), detail);
         }
-        self.count_blocks(ino, values, 0)
+        self.count_blocks(ino, values, 0);
+        Ok(())
     }
 
     /// Walks over the blocks of a file and compares size and count.
@@ -248,11 +257,16 @@ impl Checker<'_> {
         kind: FileKind,
     ) -> Result<(), DeviceError> {
         let directory = kind == FileKind::Directory;
-        let keep = directory || kind == FileKind::Symlink || self.is_system(ino);
+        let holds_value = self.g.large_values() && values.flags.contains(InodeFlags::EA_INODE);
+        let keep = directory || kind == FileKind::Symlink || self.is_system(ino) || holds_value;
         let mapped = self.walk(ino, values, keep)?;
         if mapped.complete {
             self.size(ino, values, kind, &mapped);
-            self.count_blocks(ino, values, mapped.blocks)?;
+            self.count_blocks(ino, values, mapped.blocks);
+        }
+        if holds_value && kind == FileKind::Regular {
+            self.inodes.get_mut(ino).nameless = true;
+            self.keep_value(ino, values, &mapped);
         }
         if self.is_system(ino) {
             self.keep_system(ino, values, &mapped);
@@ -285,20 +299,14 @@ impl Checker<'_> {
         }
     }
 
-    /// Compares `i_blocks` with what was counted and the attribute block.
-    fn count_blocks(
-        &mut self,
-        ino: u32,
-        values: &InodeValues,
-        counted: u64,
-    ) -> Result<(), DeviceError> {
-        let own = self.xattr_block(ino, values)?;
-        let sectors = (counted + own) * u64::from(self.g.block_size / 512);
+    /// Compares `i_blocks` with what was counted and the attributes.
+    fn count_blocks(&mut self, ino: u32, values: &InodeValues, counted: u64) {
+        let own = self.attributes.sectors(self.g.block_size);
+        let sectors = counted * u64::from(self.g.block_size / 512) + own;
         if values.blocks != sectors {
             let detail = format!("{} sectors of 512 bytes, counted {sectors}", values.blocks);
             self.findings.add(Rule::InodeBlocks, At::Inode(Ino(ino.into())), detail);
         }
-        Ok(())
     }
 
     fn slow_symlink(

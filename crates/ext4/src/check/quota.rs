@@ -10,7 +10,7 @@ use super::mapping::Run;
 use super::rule::Rule;
 use crate::format::features::RoCompat;
 use crate::format::quota::{self, BLOCK_SIZE, Block, Blocks, Info, Kind};
-use crate::format::{At, Corrupt, CorruptKind, InodeValues};
+use crate::format::{At, Corrupt, CorruptKind, InodeFlags, InodeValues};
 
 /// Bytes and inodes by kind and id.
 #[derive(Default)]
@@ -70,14 +70,15 @@ impl Blocks for FileBlocks<'_, '_> {
 impl Checker<'_> {
     /// Counts an inode in use.
     pub fn count_usage(&mut self, ino: u32, values: &InodeValues) {
-        if !self.g.features.ro_compat.contains(RoCompat::QUOTA) || !self.g.is_charged(ino) {
+        let uncharged = values.flags.contains(InodeFlags::EA_INODE) || !self.g.is_charged(ino);
+        if !self.g.features.ro_compat.contains(RoCompat::QUOTA) || uncharged {
             return;
         }
         for (kind, id) in Kind::ALL.into_iter().zip([values.uid, values.gid, values.projid]) {
             if self.g.quota_inos[kind as usize] != 0 {
                 let (space, inodes) = self.usage.0.entry((kind, id)).or_default();
                 *space += values.blocks.saturating_mul(512);
-                *inodes += 1;
+                *inodes += 1 + u64::from(self.attributes.large.count);
             }
         }
     }

@@ -178,6 +178,10 @@ rules! {
     XattrAcl = "xattr-acl",
     /// An attribute block counts the inodes that share it.
     XattrReferences = "xattr-references",
+    /// An inode that an attribute names holds a value of that size and hash.
+    XattrInode = "xattr-inode",
+    /// An attribute's inode counts the entries that name it.
+    XattrInodeReferences = "xattr-inode-references",
     /// The orphan list is a list of deleted or truncated inodes.
     OrphanList = "orphan-list",
     /// Nothing awaits its deletion.
@@ -282,7 +286,18 @@ impl Rule {
             | K::QuotaEntry { .. } => Rule::QuotaFile,
             K::OrphanMagic { .. } => Rule::OrphanFileMagic,
             K::OrphanChecksum { .. } => Rule::OrphanFileChecksum,
-            _ => Rule::SuperGeometry,
+            kind => Rule::of_large_value(kind).unwrap_or(Rule::SuperGeometry),
+        }
+    }
+
+    fn of_large_value(kind: &CorruptKind) -> Option<Rule> {
+        use CorruptKind as K;
+        match kind {
+            K::XattrInodeSize { .. } | K::XattrInodeHash { .. } | K::XattrInodeFlag { .. } => {
+                Some(Rule::XattrInode)
+            }
+            K::XattrInodeReferences { .. } => Some(Rule::XattrInodeReferences),
+            _ => None,
         }
     }
 }

@@ -1,17 +1,19 @@
-//! Extended attributes: in inodes, and in blocks that inodes share.
+//! Extended attributes: in inodes, in blocks that inodes share, and values in inodes of their own.
 
 use std::collections::BTreeMap;
 
+use base::crc::crc32c;
 use base::{FsBlock, Ino};
 use block::DeviceError;
 
 use super::Checker;
+use super::mapping::{Mapped, Run};
 use super::rule::Rule;
 use crate::acl;
 use crate::format::inode::BASE_SIZE;
-use crate::format::xattr::{self, Place};
+use crate::format::xattr::{self, LargeValue, Place};
 use crate::format::{At, CorruptKind, InodeValues};
-use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
+use crate::xattr::{ACL_ACCESS, ACL_DEFAULT, Totals};
 
 /// The attribute blocks seen so far.
 #[derive(Default)]
@@ -25,25 +27,79 @@ struct Shared {
     found: u32,
     /// The first of them.
     ino: u32,
+    /// What its values in inodes add to each inode that names it.
+    totals: Totals,
+}
+
+/// Values in inodes of their own, and the entries that name them.
+#[derive(Default)]
+pub struct LargeValues {
+    inodes: BTreeMap<u32, ValueInode>,
+    entries: Vec<ValueEntry>,
+}
+
+/// An inode that holds a value.
+struct ValueInode {
+    hash: u32,
+    size: u64,
+    /// Entries that it counts, and that were found.
+    stored: u64,
+    found: u64,
+    /// Its blocks, where all are known and none is missing.
+    runs: Option<Vec<Run>>,
+}
+
+/// An entry that names one.
+struct ValueEntry {
+    at: At,
+    large: LargeValue,
+    name: Vec<u8>,
+}
+
+/// What the attributes of an inode add to its count of blocks, and to its owners' inodes.
+#[derive(Clone, Copy, Default)]
+pub struct Attributes {
+    /// Attribute blocks.
+    pub blocks: u64,
+    /// Values in inodes of their own.
+    pub large: Totals,
+}
+
+impl Attributes {
+    /// Units of 512 bytes.
+    pub fn sectors(&self, block_size: u32) -> u64 {
+        self.blocks * u64::from(block_size / 512) + self.large.sectors
+    }
 }
 
 impl Checker<'_> {
     /// Checks the attributes behind an inode's extra fields.
-    pub fn inode_xattrs(&mut self, ino: u32, slot: &[u8], extra_isize: u16) {
+    pub fn inode_xattrs(&mut self, ino: u32, slot: &[u8], extra_isize: u16) -> Totals {
         let area = &slot[BASE_SIZE + usize::from(extra_isize)..];
         if extra_isize == 0 || area.len() < 8 {
-            return;
+            return Totals::default();
         }
         let at = At::Inode(Ino(ino.into()));
-        match xattr::check(area, Place::Inode) {
-            Ok(()) => self.acls(area, Place::Inode, at),
-            Err(kind) => self.findings.corrupt(&kind.at(at)),
+        match xattr::check(area, Place::Inode, self.g.large_values()) {
+            Ok(()) => self.entries(area, Place::Inode, at),
+            Err(kind) => {
+                self.findings.corrupt(&kind.at(at));
+                Totals::default()
+            }
         }
     }
 
-    /// Looks into the ACLs of an area whose entries are sound.
-    fn acls(&mut self, area: &[u8], place: Place, at: At) {
-        for entry in xattr::entries(area, place).into_iter().flatten().flatten() {
+    /// Looks into the ACLs of an area whose entries are sound, and takes note of the values that
+    /// lie in inodes.
+    fn entries(&mut self, area: &[u8], place: Place, at: At) -> Totals {
+        let mut totals = Totals::default();
+        let entries = xattr::entries(area, place, self.g.large_values());
+        for entry in entries.into_iter().flatten().flatten() {
+            if let Some(large) = entry.large {
+                totals = totals.plus(&self.g, large);
+                self.values.entries.push(ValueEntry { at, large, name: entry.name.to_vec() });
+                continue;
+            }
             let list = matches!(entry.name_index, ACL_ACCESS | ACL_DEFAULT);
             if list && (!entry.name.is_empty() || acl::to_wire(entry.value).is_err()) {
                 let (len, offset) = (entry.value.len(), entry.offset);
@@ -51,49 +107,55 @@ impl Checker<'_> {
                 self.findings.add(Rule::XattrAcl, at, detail);
             }
         }
+        totals
     }
 
-    /// Checks the attribute block of an inode and counts the reference. Answers how many blocks it
-    /// is: 0 or 1.
+    /// Checks the attribute block of an inode and counts the reference.
     ///
     /// # Errors
     /// The device's.
-    pub fn xattr_block(&mut self, ino: u32, values: &InodeValues) -> Result<u64, DeviceError> {
+    pub fn xattr_block(
+        &mut self,
+        ino: u32,
+        values: &InodeValues,
+    ) -> Result<Attributes, DeviceError> {
         let block = values.file_acl;
+        let own = |large| Attributes { blocks: 1, large };
         if block == 0 {
-            return Ok(0);
+            return Ok(Attributes::default());
         }
         if !self.in_range(FsBlock(block), 1) {
             let (first, end) = (u64::from(self.g.first_data_block) + 1, self.g.blocks_count);
             let kind = CorruptKind::AttributeBlock { block, first, end };
             self.findings.corrupt(&kind.at(At::Inode(Ino(ino.into()))));
             self.blocks_unknown = true;
-            return Ok(1);
+            return Ok(own(Totals::default()));
         }
         if let Some(shared) = self.xattrs.0.get_mut(&block) {
             shared.found += 1;
-            return Ok(1);
+            return Ok(own(shared.totals));
         }
-        let mut shared = Shared { stored: None, found: 1, ino };
+        let mut shared = Shared { stored: None, found: 1, ino, totals: Totals::default() };
         if self.claim(ino, block, 1) {
             let page = self.io.read(block, 1)?;
-            shared.stored = self.check_block(ino, block, &page);
+            (shared.stored, shared.totals) = self.check_block(ino, block, &page);
         }
+        let totals = shared.totals;
         self.xattrs.0.insert(block, shared);
-        Ok(1)
+        Ok(own(totals))
     }
 
-    fn check_block(&mut self, ino: u32, block: u64, data: &[u8]) -> Option<u32> {
+    fn check_block(&mut self, ino: u32, block: u64, data: &[u8]) -> (Option<u32>, Totals) {
         let at = At::Block(Ino(ino.into()), block);
         if self.g.checksums.metadata
             && let Err(kind) = xattr::verify_checksum(&self.g.checksums, block, data)
         {
             self.findings.corrupt(&kind.at(at));
         }
-        match xattr::check(data, Place::Block) {
+        match xattr::check(data, Place::Block, self.g.large_values()) {
             Ok(()) => {
-                self.acls(data, Place::Block, at);
-                Some(xattr::refcount(data))
+                let totals = self.entries(data, Place::Block, at);
+                (Some(xattr::refcount(data)), totals)
             }
             Err(kind) => {
                 self.findings.corrupt(&kind.at(at));
@@ -101,7 +163,7 @@ impl Checker<'_> {
                     kind,
                     CorruptKind::XattrMagic { .. } | CorruptKind::XattrHeader { .. }
                 );
-                (!header).then(|| xattr::refcount(data))
+                ((!header).then(|| xattr::refcount(data)), Totals::default())
             }
         }
     }
@@ -115,5 +177,87 @@ impl Checker<'_> {
                 self.findings.add(Rule::XattrReferences, at, detail);
             }
         }
+    }
+
+    /// Takes note of an inode that holds a value.
+    pub fn keep_value(&mut self, ino: u32, values: &InodeValues, mapped: &Mapped) {
+        let blocks: u64 = mapped.runs.iter().map(|run| run.len).sum();
+        let needed = values.size.div_ceil(u64::from(self.g.block_size));
+        let whole = mapped.complete && blocks == mapped.end && blocks == needed;
+        let inode = ValueInode {
+            hash: values.atime.sec as u32,
+            size: values.size,
+            stored: values.references(),
+            found: 0,
+            runs: whole.then(|| mapped.runs.clone()),
+        };
+        self.values.inodes.insert(ino, inode);
+    }
+
+    /// After all inodes: every entry names a value of its size and hash, every value is what its
+    /// hash says, and counts the entries that name it.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn large_values(&mut self) -> Result<(), DeviceError> {
+        let LargeValues { mut inodes, entries } = std::mem::take(&mut self.values);
+        for ValueEntry { at, large, name } in entries {
+            let Some(inode) = inodes.get_mut(&large.ino) else {
+                self.findings.corrupt(&CorruptKind::XattrInodeFlag { inode: large.ino }.at(at));
+                continue;
+            };
+            inode.found += 1;
+            let (size, hash) = (inode.size, inode.hash);
+            if size != u64::from(large.size) {
+                let (found, expected) = (size, large.size);
+                let kind = CorruptKind::XattrInodeSize { inode: large.ino, found, expected };
+                self.findings.corrupt(&kind.at(at));
+            }
+            let expected = xattr::hash_large(&name, hash);
+            if large.hash != expected && large.hash != xattr::hash_large_signed(&name, hash) {
+                let kind =
+                    CorruptKind::XattrInodeHash { inode: large.ino, found: large.hash, expected };
+                self.findings.corrupt(&kind.at(at));
+            }
+        }
+        for (ino, inode) in inodes {
+            let at = At::Inode(Ino(ino.into()));
+            let orphan = self.orphans.contains(&ino);
+            if inode.stored != inode.found || inode.found == 0 && !orphan {
+                let detail = format!("{} references, counted {}", inode.stored, inode.found);
+                self.findings.add(Rule::XattrInodeReferences, at, detail);
+            }
+            if orphan {
+                continue;
+            }
+            let found = match &inode.runs {
+                Some(runs) if inode.size <= u64::from(xattr::VALUE_MAX) => {
+                    self.content_hash(runs, inode.size)?
+                }
+                _ => {
+                    let detail = format!("its blocks do not hold {} bytes", inode.size);
+                    self.findings.add(Rule::XattrInode, at, detail);
+                    continue;
+                }
+            };
+            if found != inode.hash {
+                let (expected, found) = (found, inode.hash);
+                let kind = CorruptKind::XattrInodeHash { inode: ino, found, expected };
+                self.findings.corrupt(&kind.at(at));
+            }
+        }
+        Ok(())
+    }
+
+    fn content_hash(&mut self, runs: &[Run], size: u64) -> Result<u32, DeviceError> {
+        let mut hash = self.g.checksums.seed;
+        let mut left = size as usize;
+        for block in runs.iter().flat_map(|run| run.start..run.start + run.len) {
+            let page = self.io.read(block, 1)?;
+            let part = left.min(page.len());
+            hash = crc32c(hash, &page[..part]);
+            left -= part;
+        }
+        Ok(hash)
     }
 }

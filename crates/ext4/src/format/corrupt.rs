@@ -228,6 +228,14 @@ pub enum CorruptKind {
     XattrInodeValue { offset: u32, inode: u32 },
     #[error("attribute entry at {offset}: hash {found:#010x} should be {expected:#010x}")]
     XattrHash { offset: u32, found: u32, expected: u32 },
+    #[error("attribute value in inode {inode}: size {found} should be {expected}")]
+    XattrInodeSize { inode: u32, found: u64, expected: u32 },
+    #[error("attribute value in inode {inode}: hash {found:#010x} should be {expected:#010x}")]
+    XattrInodeHash { inode: u32, found: u32, expected: u32 },
+    #[error("inode {inode} is named by an attribute, but holds no attribute's value")]
+    XattrInodeFlag { inode: u32 },
+    #[error("attribute value: it counts {count} references")]
+    XattrInodeReferences { count: u64 },
     #[error("attribute entry at {offset} is not in order")]
     XattrOrder { offset: u32 },
 

@@ -165,7 +165,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 7, "64bit", ReadWrite),
     row(I, 8, "mmp", ReadOnly),
     row(I, 9, "flex_bg", ReadWrite),
-    row(I, 10, "ea_inode", Refused),
+    row(I, 10, "ea_inode", ReadWrite),
     row(I, 12, "dirdata", Refused),
     row(I, 13, "metadata_csum_seed", ReadWrite),
     row(I, 14, "large_dir", ReadWrite),

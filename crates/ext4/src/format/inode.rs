@@ -491,6 +491,17 @@ impl InodeValues {
         }
     }
 
+    /// The attribute entries that name an inode with the flag `EA_INODE`.
+    pub fn references(&self) -> u64 {
+        (self.ctime.sec as u64 & 0xffff_ffff) << 32 | self.version & 0xffff_ffff
+    }
+
+    /// Sets what [`InodeValues::references`] answers.
+    pub fn set_references(&mut self, count: u64) {
+        self.ctime = Timespec { sec: i64::from((count >> 32) as i32), nsec: 0 };
+        self.version = count & 0xffff_ffff;
+    }
+
     /// True where a symbolic link's target lies in the inode itself.
     pub fn is_fast_symlink(&self) -> bool {
         let in_inode = !self.flags.intersects(InodeFlags::EXTENTS | InodeFlags::EA_INODE);

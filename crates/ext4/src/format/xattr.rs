@@ -4,7 +4,14 @@
 //! entries. Offsets of values count from the start of a block, but from the first entry in an
 //! inode. An attribute block may belong to many inodes and counts them.
 //!
-//! Source: kernel `Documentation/filesystems/ext4/attributes`; the hashes checked against `e2fsck`.
+//! With `ea_inode` a value may be the content of an inode of its own instead ([`LargeValue`]),
+//! which many entries may name and which counts them: the inode's time of access holds the value's
+//! hash, its version and its time of change the two halves of the count.
+//!
+//! Source: kernel `Documentation/filesystems/ext4/attributes` and `inodes`; the hashes checked
+//! against `e2fsck` and what the kernel writes.
+
+use base::crc::crc32c;
 
 use super::{Checksums, CorruptKind};
 
@@ -16,6 +23,8 @@ pub const BLOCK_HEADER: usize = 32;
 const ENTRY_LEN: usize = 16;
 /// The most inodes that may share a block.
 pub const REFCOUNT_MAX: u32 = 1024;
+/// Bytes of a value at most, wherever it lies.
+pub const VALUE_MAX: u32 = 65536;
 
 /// Which of the two areas a slice is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +66,19 @@ pub struct Entry<'a> {
     pub value: &'a [u8],
     /// Hash of name and value; 0 where none was stored.
     pub hash: u32,
+    /// Where the value is the content of an inode; `value` is empty then.
+    pub large: Option<LargeValue>,
+}
+
+/// A value in an inode of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LargeValue {
+    /// The inode.
+    pub ino: u32,
+    /// Bytes, 1 to [`VALUE_MAX`].
+    pub size: u32,
+    /// Hash of the entry: of its name and of the value's hash ([`hash_large`]).
+    pub hash: u32,
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -72,15 +94,16 @@ fn set_word(bytes: &mut [u8], at: usize, value: u32) {
 }
 
 /// The attributes in an area. An area without magic number holds none in an inode, and is corrupt
-/// in a block. Each entry is checked when the iterator comes to it.
+/// in a block. Each entry is checked when the iterator comes to it. Values in inodes are allowed
+/// with `large` (the feature `ea_inode`).
 ///
 /// # Errors
 /// `XattrMagic` for a block.
-pub fn entries(bytes: &[u8], place: Place) -> Result<Entries<'_>, CorruptKind> {
+pub fn entries(bytes: &[u8], place: Place, large: bool) -> Result<Entries<'_>, CorruptKind> {
     let found = bytes.get(..4).map_or(0, |_| word(bytes, 0));
     match (found == MAGIC, place) {
-        (true, _) => Ok(Entries { bytes, place, at: place.first(), done: false }),
-        (false, Place::Inode) => Ok(Entries { bytes, place, at: 0, done: true }),
+        (true, _) => Ok(Entries { bytes, place, large, at: place.first(), done: false }),
+        (false, Place::Inode) => Ok(Entries { bytes, place, large, at: 0, done: true }),
         (false, Place::Block) => Err(CorruptKind::XattrMagic { found }),
     }
 }
@@ -90,6 +113,7 @@ pub fn entries(bytes: &[u8], place: Place) -> Result<Entries<'_>, CorruptKind> {
 pub struct Entries<'a> {
     bytes: &'a [u8],
     place: Place,
+    large: bool,
     at: usize,
     done: bool,
 }
@@ -118,8 +142,8 @@ impl<'a> Entries<'a> {
         let raw = bytes.get(at..at + ENTRY_LEN).ok_or(outside)?;
         let name = bytes.get(at + ENTRY_LEN..at + ENTRY_LEN + raw[0] as usize).ok_or(outside)?;
         self.at = at + entry_len(name.len());
-        let inode = word(raw, 4);
-        if inode != 0 {
+        let (inode, hash) = (word(raw, 4), word(raw, 12));
+        if inode != 0 && !self.large {
             return Err(CorruptKind::XattrInodeValue { offset, inode });
         }
         let (value_offset, size) = (half(raw, 2), word(raw, 8) as usize);
@@ -129,30 +153,39 @@ impl<'a> Entries<'a> {
             value_offset: value_offset as u32,
             size: size as u32,
         };
+        if inode != 0 {
+            if size == 0 || size > VALUE_MAX as usize {
+                return Err(bad_value);
+            }
+            let large = Some(LargeValue { ino: inode, size: size as u32, hash });
+            return Ok(Some(Entry { offset, name_index: raw[1], name, value: &[], hash, large }));
+        }
         let value = match size {
             0 => &[],
             // A value that begins before the end of the entries would be overwritten by them.
             _ if start < self.at + 4 => return Err(bad_value),
             _ => start.checked_add(size).and_then(|end| bytes.get(start..end)).ok_or(bad_value)?,
         };
-        let hash = word(raw, 12);
-        Ok(Some(Entry { offset, name_index: raw[1], name, value, hash }))
+        Ok(Some(Entry { offset, name_index: raw[1], name, value, hash, large: None }))
     }
 }
 
-/// Checks an area: every entry, and the hashes that are stored.
+/// Checks an area: every entry, and the hashes that are stored, but for those of values in inodes.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn check(bytes: &[u8], place: Place) -> Result<(), CorruptKind> {
+pub fn check(bytes: &[u8], place: Place, large: bool) -> Result<(), CorruptKind> {
     if place == Place::Block && word(bytes, 0) == MAGIC {
         let (references, blocks) = (word(bytes, 4), word(bytes, 8));
         if blocks != 1 || references == 0 || references > REFCOUNT_MAX {
             return Err(CorruptKind::XattrHeader { found: blocks, references });
         }
     }
-    for entry in entries(bytes, place)? {
+    for entry in entries(bytes, place, large)? {
         let entry = entry?;
+        if entry.large.is_some() {
+            continue;
+        }
         let expected = hash_entry(entry.name, entry.value);
         // Older kernels hashed names as signed characters.
         let signed = hash_words(hash_name_signed(entry.name), entry.value);
@@ -181,8 +214,22 @@ pub struct Xattr {
     pub name_index: u8,
     /// Name behind the prefix.
     pub name: Vec<u8>,
-    /// Value.
+    /// Value; empty where it is in an inode.
     pub value: Vec<u8>,
+    /// The value in an inode.
+    pub large: Option<LargeValue>,
+}
+
+impl Xattr {
+    /// An entry on its own.
+    pub fn of(entry: &Entry) -> Xattr {
+        Xattr {
+            name_index: entry.name_index,
+            name: entry.name.to_vec(),
+            value: entry.value.to_vec(),
+            large: entry.large,
+        }
+    }
 }
 
 /// Bytes that these attributes take in an area with that header, the closing zeros included.
@@ -216,7 +263,8 @@ pub fn emit(bytes: &mut [u8], place: Place, list: &[Xattr]) -> bool {
     for xattr in order {
         end -= value_len(xattr.value.len());
         bytes[end..end + xattr.value.len()].copy_from_slice(&xattr.value);
-        let hash = hash_entry(&xattr.name, &xattr.value);
+        let own = || hash_entry(&xattr.name, &xattr.value);
+        let hash = xattr.large.map_or_else(own, |large| large.hash);
         block_hash = block_hash.rotate_left(16) ^ hash;
         emit_entry(&mut bytes[at..], place, xattr, end, hash);
         at += entry_len(xattr.name.len());
@@ -234,9 +282,26 @@ fn emit_entry(raw: &mut [u8], place: Place, xattr: &Xattr, value_at: usize, hash
     raw[0] = xattr.name.len() as u8;
     raw[1] = xattr.name_index;
     raw[2..4].copy_from_slice(&(value_offset as u16).to_le_bytes());
-    set_word(raw, 8, xattr.value.len() as u32);
+    let in_area = xattr.value.len() as u32;
+    set_word(raw, 4, xattr.large.map_or(0, |large| large.ino));
+    set_word(raw, 8, xattr.large.map_or(in_area, |large| large.size));
     set_word(raw, 12, hash);
     raw[ENTRY_LEN..ENTRY_LEN + xattr.name.len()].copy_from_slice(&xattr.name);
+}
+
+/// The hash of a value in an inode, as the inode stores it.
+pub fn value_hash(sums: &Checksums, value: &[u8]) -> u32 {
+    crc32c(sums.seed, value)
+}
+
+/// The hash of an entry whose value lies in an inode that stores `value_hash`.
+pub fn hash_large(name: &[u8], value_hash: u32) -> u32 {
+    hash_entry(name, &value_hash.to_le_bytes())
+}
+
+/// As [`hash_large`] by older kernels, which took names as signed characters.
+pub fn hash_large_signed(name: &[u8], value_hash: u32) -> u32 {
+    hash_words(hash_name_signed(name), &value_hash.to_le_bytes())
 }
 
 fn hash_entry(name: &[u8], value: &[u8]) -> u32 {
@@ -299,13 +364,13 @@ mod tests {
     use super::*;
 
     fn xattr(name_index: u8, name: &[u8], value: &[u8]) -> Xattr {
-        Xattr { name_index, name: name.to_vec(), value: value.to_vec() }
+        Xattr { name_index, name: name.to_vec(), value: value.to_vec(), large: None }
     }
 
     fn read(bytes: &[u8], place: Place) -> Vec<Xattr> {
-        check(bytes, place).expect("well formed");
-        let all = entries(bytes, place).expect("magic");
-        all.map(|e| e.expect("well formed")).map(|e| xattr(e.name_index, e.name, e.value)).collect()
+        check(bytes, place, true).expect("well formed");
+        let all = entries(bytes, place, true).expect("magic");
+        all.map(|e| Xattr::of(&e.expect("well formed"))).collect()
     }
 
     #[test]
@@ -318,7 +383,14 @@ mod tests {
             for n in 0..rng.below(9) {
                 let mut value = vec![0; rng.below(60) as usize];
                 rng.fill(&mut value);
-                list.push(xattr(1 + rng.below(7) as u8, format!("name{n}").as_bytes(), &value));
+                let mut new = xattr(1 + rng.below(7) as u8, format!("name{n}").as_bytes(), &value);
+                if rng.chance(0.3) {
+                    let size = 1 + rng.below(u64::from(VALUE_MAX)) as u32;
+                    let hash = hash_large(&new.name, rng.next_u32());
+                    new.value.clear();
+                    new.large = Some(LargeValue { ino: 12 + n as u32, size, hash });
+                }
+                list.push(new);
             }
             let fits = space(&list, place) <= bytes.len() || list.is_empty();
             assert_eq!(emit(&mut bytes, place, &list), fits);
@@ -338,7 +410,7 @@ mod tests {
         let damaged = |at: usize, byte: u8| {
             let mut bytes = good.clone();
             bytes[at] = byte;
-            check(&bytes, Place::Block).expect_err("a damaged block")
+            check(&bytes, Place::Block, false).expect_err("a damaged block")
         };
         assert_eq!(damaged(0, 1), XattrMagic { found: MAGIC + 1 });
         assert_eq!(damaged(4, 0), XattrHeader { found: 1, references: 0 });
@@ -350,7 +422,7 @@ mod tests {
         // Entries that run into the end.
         let mut bytes = vec![1; 64];
         set_word(&mut bytes, 0, MAGIC);
-        assert!(check(&bytes, Place::Inode).is_err());
+        assert!(check(&bytes, Place::Inode, true).is_err());
     }
 
     #[test]
@@ -360,7 +432,7 @@ mod tests {
             let mut bytes = vec![0; 96];
             rng.fill(&mut bytes);
             set_word(&mut bytes, 0, MAGIC);
-            let _ = check(&bytes, Place::Inode);
+            let _ = check(&bytes, Place::Inode, true);
         }
     }
 }

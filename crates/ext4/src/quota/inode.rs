@@ -114,10 +114,11 @@ impl InodeCore {
     /// still to come.
     pub(crate) fn quota_changes(&mut self, promised: u64) -> Changes {
         let (gone, space) = (self.gone, space_of(&self.values));
+        let inodes = 1 + u64::from(self.large_values);
         match &mut self.quota {
             None => Changes::new(),
             Some(quota) if gone => quota.follow(0, 0, 0),
-            Some(quota) => quota.follow(space, 1, promised),
+            Some(quota) => quota.follow(space, inodes, promised),
         }
     }
 }
@@ -133,15 +134,19 @@ impl Ext4 {
     /// As [`Ext4::dquots`].
     pub(crate) fn attach_quota(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
         let charged = self.quota().is_some() && self.geometry.is_charged(inode.ino.0 as u32);
-        if !charged || self.check_writable().is_err() {
+        let is_value = inode.with(cx, |core| core.is_value());
+        if !charged || is_value || self.check_writable().is_err() {
             return Ok(());
         }
+        let large_values = crate::xattr::large_values(self, cx, inode)?;
         let owners = inode.with(cx, |core| Owners([core.uid, core.gid, core.projid]));
         let dquots = self.dquots(cx, owners)?;
         inode.with(cx, |core| {
             let space = space_of(&core.values);
             let mut quota = Box::<InodeQuota>::default();
-            (quota.dquots, quota.space, quota.inodes) = (dquots, space, 1);
+            let inodes = 1 + u64::from(large_values);
+            (quota.dquots, quota.space, quota.inodes) = (dquots, space, inodes);
+            core.large_values = large_values;
             core.quota = Some(quota);
         });
         Ok(())
@@ -199,6 +204,38 @@ impl Ext4 {
             }
         });
         Ok(count)
+    }
+
+    /// Promises `bytes` and an inode for an attribute's value, until the slot is written.
+    ///
+    /// # Errors
+    /// `EDQUOT` the limits do not allow it.
+    pub(crate) fn promise_value(&self, cx: &Cx, inode: &Inode, bytes: u64) -> Result<(), Errno> {
+        let dquots = inode.with(cx, |core| {
+            core.quota.as_ref().map(|quota| quota.next.as_ref().unwrap_or(&quota.dquots).clone())
+        });
+        let Some(dquots) = dquots else { return Ok(()) };
+        self.reserve_quota(cx, &dquots, bytes, 1)?;
+        inode.with(cx, |core| {
+            if let Some(quota) = &mut core.quota {
+                quota.reserved_space += bytes;
+                quota.reserved_inodes += 1;
+            }
+        });
+        Ok(())
+    }
+
+    /// Takes the promise of [`Ext4::promise_value`] back where the value did not come.
+    pub(crate) fn unpromise_value(&self, cx: &Cx, inode: &Inode, bytes: u64) {
+        inode.with(cx, |core| {
+            if let Some(quota) = &mut core.quota {
+                let space = quota.reserved_space.min(bytes);
+                let inodes = quota.reserved_inodes.min(1);
+                quota.reserved_space -= space;
+                quota.reserved_inodes -= inodes;
+                quota.dquots.iter().flatten().for_each(|dquot| dquot.unreserve(space, inodes));
+            }
+        });
     }
 
     /// Brings an inode's promises down to those of its delayed blocks.

@@ -5,7 +5,7 @@ use base::bitmap;
 use ext4::check::Rule;
 use ext4::format::extent::{self, Extent};
 use ext4::format::features::{Incompat, RoCompat};
-use ext4::format::{self, GroupFlags, htree, orphan, xattr};
+use ext4::format::{self, GroupFlags, InodeFlags, htree, orphan, xattr};
 
 /// Which image is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,8 @@ pub enum Base {
     Ext2,
     /// Quota of users and groups, nothing in it.
     Quota,
+    /// A value in an inode of its own.
+    Values,
 }
 
 /// How to break one rule.
@@ -453,7 +455,33 @@ fn xattrs() -> Vec<Defect> {
             }),
         ),
         on(XattrReferences, |image| edit_xattr(image, |data| xattr::set_refcount(data, 2))),
+        silent(
+            "e2fsck compares what the inode says of its content, not the content",
+            Defect {
+                base: Base::Values,
+                ..on(XattrInode, |image| {
+                    let ino = value_inode(image);
+                    let block = image.blocks(ino)[0];
+                    image.block(block)[5] ^= 1;
+                })
+            },
+        ),
+        Defect {
+            base: Base::Values,
+            ..on(XattrInodeReferences, |image| {
+                let ino = value_inode(image);
+                image.edit_inode(ino, |values| values.set_references(2));
+            })
+        },
     ]
+}
+
+/// The inode that holds a value.
+fn value_inode(image: &mut Image) -> u32 {
+    let flags = |image: &mut Image, ino: u32| image.inode(ino).flags;
+    (image.g.first_ino..image.g.inodes_count)
+        .find(|&ino| flags(image, ino).contains(InodeFlags::EA_INODE))
+        .expect("there is one")
 }
 
 fn system() -> Vec<Defect> {
