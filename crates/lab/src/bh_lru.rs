@@ -12,6 +12,7 @@
 mod bed;
 mod cell;
 mod curve;
+pub mod instructions;
 mod published;
 mod report;
 mod trace;
@@ -141,5 +142,5 @@ pub fn run(cx: &mut Cx, plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<Report
             curves.push(curve::measure(cx, plan, curve)?);
         }
     }
-    Ok(Report { plan: plan.clone(), traces, outcomes, curves })
+    Ok(Report { plan: plan.clone(), traces, outcomes, curves, instructions: Vec::new() })
 }

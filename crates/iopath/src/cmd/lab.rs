@@ -1,5 +1,6 @@
 //! `lab`: published tables, repeated in virtual time.
 
+mod bh_lru;
 mod nfs;
 mod run;
 mod write;
@@ -27,7 +28,8 @@ use crate::app::App;
   iopath lab list
   iopath lab run
   iopath lab run cfq-yield --full --html cfq-yield.html
-  iopath lab run bh-lru --markdown bh-lru.md
+  iopath lab run bh-lru --instructions --markdown bh-lru.md
+  iopath lab instructions --set a
   iopath lab run cfq-yield --variant patched --case mixed --seeds 1..3
   iopath lab run nfs-partial --full
   iopath lab run my-experiment.toml --results runs.jsonl --shard 1/8
@@ -44,6 +46,8 @@ enum Command {
     List,
     /// Run experiments: all of them, or those that are named
     Run(Box<run::Options>),
+    /// Count the instructions of an operation for each size of the buffer-head LRU (valgrind)
+    Instructions(bh_lru::Instructions),
     /// Make the report again from files of results
     Report(ReportOptions),
     /// Join files of results, in any order
@@ -117,6 +121,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     match &options.command {
         Command::List => list(app),
         Command::Run(options) => run::run(app, options),
+        Command::Instructions(options) => bh_lru::instructions(app, options),
         Command::Report(options) => report(app, options),
         Command::Merge(options) => merge(app, options),
     }

@@ -121,6 +121,7 @@ pub(super) struct Base {
 }
 
 /// A mounted fork.
+#[derive(Clone)]
 pub(super) struct Bed {
     pub fs: Arc<Ext4>,
     pub names: Namespace,

@@ -1,7 +1,5 @@
 //! One row of the document's tables.
 
-use std::sync::Arc;
-
 use base::Errno;
 use rt::Cx;
 use rustix::time::{ClockId, clock_gettime};
@@ -10,7 +8,8 @@ use vfs::{FileSystem, FileType, NewNode, OpenFlags};
 use super::Plan;
 use super::bed::{Base, Bed, Counts, Variant};
 use super::published::{Published, Set};
-use crate::stats::{Interval, bootstrap, median};
+use crate::stats::verdict::{RUNS_MIN, THRESHOLD, judge};
+use crate::stats::{Interval, Verdict, bootstrap, median};
 
 /// The phases of every cell.
 pub const PHASES: [&str; 3] = ["create", "lookup", "remove"];
@@ -37,12 +36,24 @@ pub struct Change {
     pub percent: f64,
     /// 95 % of it.
     pub interval: Interval,
+    /// Rounds.
+    pub rounds: usize,
 }
 
 impl Change {
     fn of(ratios: &[f64]) -> Change {
         let percent: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0) * 100.0).collect();
-        Change { percent: median(&percent), interval: bootstrap::percentile(&percent, median) }
+        let interval = bootstrap::percentile(&percent, median);
+        Change { percent: median(&percent), interval, rounds: ratios.len() }
+    }
+
+    /// Better, worse, the same, or not told.
+    pub fn verdict(&self) -> Verdict {
+        let part = |percent: f64| percent / 100.0;
+        let Interval { low, high } = self.interval;
+        let interval = Interval { low: part(low), high: part(high) };
+        let enough = (self.rounds >= RUNS_MIN).then_some(interval);
+        judge(part(self.percent), enough, self.rounds, THRESHOLD).0
     }
 
     /// Is the interval narrower than 1 %?
@@ -178,24 +189,33 @@ pub(super) fn run_phase(
     let each = files / cell.tasks;
     let tasks: Vec<_> = (0..cell.tasks)
         .map(|task| {
-            let (path, ino) = bed.dirs[(task % cell.dirs) as usize].clone();
-            let (names, by_path) = (bed.names.clone(), cell.set.by_path());
-            let fs: Arc<dyn FileSystem> = bed.fs.clone();
-            cx.spawn("bh-lru", move |cx| {
-                for number in 0..each {
-                    let name = format!("file.mdtest.{task}.{number}");
-                    match by_path {
-                        true => through_paths(cx, &names, &format!("{path}/{name}"), phase)?,
-                        false => below_names(cx, &*fs, ino, name.as_bytes(), phase)?,
-                    }
-                }
-                Ok(())
-            })
+            let (bed, cell) = (bed.clone(), *cell);
+            cx.spawn("bh-lru", move |cx| operations(cx, &bed, &cell, task, each, phase))
         })
         .collect();
-    let results: Vec<Result<(), Errno>> = tasks.into_iter().map(|task| task.join(cx)).collect();
-    let failed = |errno| format!("{} of {}: {errno}", PHASES[phase], cell.title());
-    results.into_iter().collect::<Result<(), Errno>>().map_err(failed)
+    let results: Vec<Result<(), String>> = tasks.into_iter().map(|task| task.join(cx)).collect();
+    results.into_iter().collect()
+}
+
+/// What one task does of a phase.
+pub(super) fn operations(
+    cx: &mut Cx,
+    bed: &Bed,
+    cell: &Cell,
+    task: u64,
+    count: u64,
+    phase: usize,
+) -> Result<(), String> {
+    let (path, ino) = &bed.dirs[(task % cell.dirs) as usize];
+    for number in 0..count {
+        let name = format!("file.mdtest.{task}.{number}");
+        let done = match cell.set.by_path() {
+            true => through_paths(cx, &bed.names, &format!("{path}/{name}"), phase),
+            false => below_names(cx, &*bed.fs, *ino, name.as_bytes(), phase),
+        };
+        done.map_err(|errno| format!("{} of {}: {errno}", PHASES[phase], cell.title()))?;
+    }
+    Ok(())
 }
 
 fn through_paths(

@@ -3,9 +3,12 @@
 use serde_json::{Value, json};
 
 use super::cell::{Change, Outcome, PHASES};
+use super::instructions::{self, InstructionRow};
 use super::published::Set;
 use super::{Curve, NAME, Plan, TraceRow};
 use crate::report::{Align, TextTable};
+use crate::stats::Verdict;
+use crate::stats::verdict::THRESHOLD;
 
 /// Everything that a run found.
 #[derive(Clone, Debug)]
@@ -18,14 +21,17 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
     /// Beyond it.
     pub curves: Vec<Curve>,
+    /// Instructions of an operation by size; none where they were not counted.
+    pub instructions: Vec<InstructionRow>,
 }
 
 const NOTES: &str = "\
 Measured, in CPU time of the process, on a device in memory; per cent are operations in a CPU
 second against 8 entries, the median of the rounds with 95 % of it. `wide` marks an interval of
-more than 1 %. The document's machine, kernel and Lustre stack are not here: signs and sizes are
-compared, not rates. Set (a) of the document loses 4 to 14 % where the counts of its lookups allow
-no more than about 1 %: whatever was measured there, it was not the LRU.";
+more than 1 %; a verdict needs an interval without zero and a change of 2 %. The document's
+machine, kernel and Lustre stack are not here: signs and sizes are compared, not rates. Set (a) of
+the document loses 4 to 14 % where the counts of its lookups allow no more than about 1 %: whatever
+was measured there, it was not the LRU.";
 
 fn table(heads: &[&str]) -> TextTable {
     let align = |index| if index == 0 { Align::Left } else { Align::Right };
@@ -38,18 +44,21 @@ fn change(change: &Change) -> String {
     format!("{:+.1} ±{half:.1}{wide}", change.percent)
 }
 
-/// What a cell says beside the document's.
+/// What a cell says beside the document's: a change needs an interval without zero and two per
+/// cent, and only then has a sign to compare.
 fn verdict(published: Option<f64>, ours: &Change) -> &'static str {
-    let Some(published) = published else { return "" };
-    let interval = ours.interval;
-    let sign = |value: f64| if value.abs() < 1.0 { 0 } else { value.signum() as i32 };
-    if !ours.narrow() && interval.contains(published) {
-        return "not told apart";
-    }
-    match (sign(published), sign(ours.percent)) {
-        (a, b) if a == b => "same sign",
-        (0, _) | (_, 0) => "one is within 1 %",
-        _ => "other sign",
+    let found = ours.verdict();
+    let Some(published) = published else { return found.word() };
+    let small = published.abs() < THRESHOLD * 100.0;
+    match found {
+        Verdict::Unclear if ours.interval.contains(published) => "unclear, holds the document's",
+        Verdict::Unclear => "unclear",
+        Verdict::Same if small => "both within 2 %",
+        Verdict::Same => "the document's alone",
+        Verdict::Better | Verdict::Worse if small => "ours alone",
+        Verdict::Better if published > 0.0 => "same sign",
+        Verdict::Worse if published < 0.0 => "same sign",
+        Verdict::Better | Verdict::Worse => "other sign",
     }
 }
 
@@ -143,6 +152,11 @@ impl Report {
         out.push_str(&format!("{NOTES}\n\n"));
         out.push_str(&heading("The document's lookups of one create, on the structures alone"));
         out.push_str(&show(&self.trace_table()));
+        if !self.instructions.is_empty() {
+            out.push('\n');
+            out.push_str(&heading("Instructions of an operation (callgrind)"));
+            out.push_str(&show(&instructions::table(&self.instructions)));
+        }
         for set in [Set::A, Set::B, Set::C, Set::D] {
             if self.outcomes.iter().any(|outcome| outcome.cell.set == set) {
                 out.push('\n');
@@ -212,12 +226,46 @@ impl Report {
                 "exact": row.exact,
             })
         });
+        let instructions = self.instructions.iter().map(|row| {
+            json!({
+                "set": row.set.letter().to_string(), "lru": row.variant.name(),
+                "phases": PHASES, "instructions": row.instructions,
+            })
+        });
         json!({
             "experiment": NAME,
             "basis": "measured",
             "traces": traces.collect::<Vec<_>>(),
             "cells": outcomes.collect::<Vec<_>>(),
             "curves": curves.collect::<Vec<_>>(),
+            "instructions": instructions.collect::<Vec<_>>(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Interval;
+
+    fn change(percent: f64, low: f64, high: f64) -> Change {
+        Change { percent, interval: Interval { low, high }, rounds: 7 }
+    }
+
+    #[test]
+    fn a_sign_needs_an_interval_without_zero() {
+        let wide = change(-3.0, -9.0, 4.0);
+        assert_eq!(verdict(Some(11.3), &wide), "unclear");
+        assert_eq!(verdict(Some(3.5), &wide), "unclear, holds the document's");
+        assert_eq!(verdict(None, &wide), "unclear");
+        let better = change(5.0, 3.0, 7.0);
+        assert_eq!(verdict(Some(11.3), &better), "same sign");
+        assert_eq!(verdict(Some(-5.2), &better), "other sign");
+        assert_eq!(verdict(Some(0.5), &better), "ours alone");
+        let same = change(0.2, -0.4, 0.9);
+        assert_eq!(verdict(Some(0.0), &same), "both within 2 %");
+        assert_eq!(verdict(Some(-13.6), &same), "the document's alone");
+        let few = Change { rounds: 2, ..better };
+        assert_eq!(verdict(Some(11.3), &few), "unclear");
     }
 }

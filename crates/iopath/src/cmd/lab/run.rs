@@ -43,6 +43,9 @@ pub struct Options {
     /// All seeds, all tables, all points of the sweeps
     #[arg(long)]
     pub(super) full: bool,
+    /// bh-lru: count the instructions of an operation too (valgrind; `--full` does so as well)
+    #[arg(long)]
+    pub(super) instructions: bool,
     /// No sweeps
     #[arg(long)]
     no_sweeps: bool,
@@ -74,7 +77,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for name in &own {
         match name == lab::nfs_partial::NAME {
             true => super::nfs::run(app, options)?,
-            false => bh_lru(app, options)?,
+            false => super::bh_lru::run(app, options)?,
         }
     }
     let mut reports = Vec::new();
@@ -88,30 +91,6 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         write::write(app, &reports, &options.outputs)?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The experiment that is measured, and has no file.
-fn bh_lru(app: &mut App, options: &Options) -> Result<()> {
-    let size = if options.full { Size::Full } else { Size::Quick };
-    let shown = std::io::stderr().is_terminal() && !app.options.quiet && !app.out.json;
-    let say = &mut |what: &str| {
-        if shown {
-            eprintln!("{}: {what}", lab::bh_lru::NAME);
-        }
-    };
-    let report = lab::bh_lru::run(app.cx, &lab::bh_lru::Plan::of(size), say);
-    let report = report.map_err(anyhow::Error::msg)?;
-    let write = |path: &Option<PathBuf>, text: String| match path {
-        Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string()),
-        None => Ok(()),
-    };
-    write(&options.outputs.json_file, format!("{:#}\n", report.json()))?;
-    write(&options.outputs.markdown, report.markdown())?;
-    match app.out.json {
-        true => app.out.document(&report.json())?,
-        false => app.out.bytes(report.text().as_bytes())?,
-    }
-    Ok(())
 }
 
 fn one(app: &App, experiment: &Experiment, options: &Options) -> Result<Vec<RunRecord>> {
