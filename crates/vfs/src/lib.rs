@@ -27,7 +27,8 @@
 //! ```
 //!
 //! File systems that keep data in the `cache` crate's folios use [`direct`] for `O_DIRECT`, and
-//! [`gather`] to read many small files with few requests.
+//! [`gather`] to read many small files with few requests; those on disks name their
+//! features by [`feature`].
 //!
 //! Not modelled compared with Linux: mounts below mounts, `chroot`, user namespaces, leases,
 //! `flock` and POSIX locks, `atime` updates by reading (the callers of this crate decide that).
@@ -38,6 +39,7 @@ pub mod acl;
 mod attr;
 mod create;
 pub mod direct;
+pub mod feature;
 mod file;
 mod fs;
 pub mod gather;
@@ -45,6 +47,7 @@ mod inode_cache;
 mod namespace;
 pub mod path;
 pub mod permission;
+pub mod rename;
 
 pub use attr::{
     Attr, DirEntry, ExtentState, FallocMode, FileExtent, FileType, NewNode, RenameFlags,

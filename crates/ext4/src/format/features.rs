@@ -5,16 +5,9 @@
 
 use std::fmt;
 
-/// What this implementation may do with a file system.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Access {
-    /// Nothing: not even reading is right.
-    Refused,
-    /// Reading is right, writing would break a promise.
-    ReadOnly,
-    /// Everything.
-    ReadWrite,
-}
+use vfs::feature::{self, Word};
+
+pub use vfs::feature::Access;
 
 /// The word of the superblock that holds a feature bit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,17 +20,29 @@ pub enum Set {
     RoCompat,
 }
 
-/// One known feature bit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Feature {
-    /// The word it lives in.
-    pub set: Set,
-    /// The bit's number in that word, 0..32.
-    pub bit: u32,
-    /// The name as `dumpe2fs` prints it and `mke2fs -O` takes it.
-    pub name: &'static str,
-    /// What a mount may do where the bit is set.
-    pub access: Access,
+/// One known feature bit; its name is that which `dumpe2fs` prints and `mke2fs -O` takes.
+pub type Feature = feature::Feature<Set>;
+
+/// A feature that keeps a file system from being read or written here. It is no corruption.
+pub type Unsupported = feature::Unsupported<Set>;
+
+impl Word for Set {
+    const KNOWN: &'static [Feature] = KNOWN;
+
+    fn letter(self) -> char {
+        match self {
+            Set::Compat => 'C',
+            Set::Incompat => 'I',
+            Set::RoCompat => 'R',
+        }
+    }
+
+    fn unknown(self) -> Access {
+        match self {
+            Set::Incompat => Access::Refused,
+            Set::Compat | Set::RoCompat => Access::ReadOnly,
+        }
+    }
 }
 
 bitflags::bitflags! {
@@ -189,26 +194,6 @@ pub const KNOWN: &[Feature] = &[
     row(R, 16, "orphan_present", ReadWrite),
 ];
 
-/// A feature that keeps a file system from being read or written here. It is no corruption.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("feature {name} ({set:?} bit {bit}) is not supported for {}", self.wanted())]
-pub struct Unsupported {
-    /// The name as `dumpe2fs` prints it; `FEATURE_I21` and the like where the bit has none.
-    pub name: String,
-    /// The word it lives in.
-    pub set: Set,
-    /// The bit's number in that word.
-    pub bit: u32,
-    /// What the feature still lets us do.
-    pub access: Access,
-}
-
-impl Unsupported {
-    fn wanted(&self) -> &'static str {
-        if self.access == Access::ReadOnly { "writing" } else { "reading" }
-    }
-}
-
 /// The three feature words of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
@@ -232,14 +217,11 @@ impl Features {
 
     /// Every bit that is set, in the order of the words and of the bits.
     pub fn bits(&self) -> impl Iterator<Item = (Set, u32)> {
-        let words = [
+        feature::bits([
             (Set::Compat, self.compat.bits()),
             (Set::Incompat, self.incompat.bits()),
             (Set::RoCompat, self.ro_compat.bits()),
-        ];
-        words.into_iter().flat_map(|(set, word)| {
-            (0..32).filter(move |bit| word & 1 << bit != 0).map(move |bit| (set, bit))
-        })
+        ])
     }
 
     /// What a mount may do, and the features that forbid more, most severe first.
@@ -247,18 +229,7 @@ impl Features {
     /// An unknown compatible or read-only compatible bit allows reading, an unknown incompatible
     /// one nothing: that is what the three words mean.
     pub fn access(&self) -> (Access, Vec<Unsupported>) {
-        let mut reasons: Vec<Unsupported> = self
-            .bits()
-            .map(|(set, bit)| Unsupported {
-                name: name(set, bit),
-                set,
-                bit,
-                access: state(set, bit),
-            })
-            .filter(|reason| reason.access != Access::ReadWrite)
-            .collect();
-        reasons.sort_by_key(|reason| reason.access);
-        (reasons.first().map_or(Access::ReadWrite, |reason| reason.access), reasons)
+        feature::access(self.bits())
     }
 
     /// Sets the features of a `mke2fs -O` string: names between commas or spaces; `^name` clears
@@ -302,9 +273,7 @@ impl Features {
 /// Prints the names as `dumpe2fs` does: `has_journal ext_attr …`, `(none)` where there are none.
 impl fmt::Display for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.bits().map(|(set, bit)| name(set, bit)).collect();
-        f.write_str(if names.is_empty() { "(none)" } else { "" })?;
-        f.write_str(&names.join(" "))
+        f.write_str(&feature::names(self.bits()))
     }
 }
 
@@ -328,26 +297,9 @@ pub fn find(name: &str) -> Option<&'static Feature> {
     KNOWN.iter().find(|feature| feature.name == name)
 }
 
-fn known(set: Set, bit: u32) -> Option<&'static Feature> {
-    KNOWN.iter().find(|feature| feature.set == set && feature.bit == bit)
-}
-
 /// The bit's name as `dumpe2fs` prints it.
 pub fn name(set: Set, bit: u32) -> String {
-    match (known(set, bit), set) {
-        (Some(feature), _) => feature.name.to_string(),
-        (None, Set::Compat) => format!("FEATURE_C{bit}"),
-        (None, Set::Incompat) => format!("FEATURE_I{bit}"),
-        (None, Set::RoCompat) => format!("FEATURE_R{bit}"),
-    }
-}
-
-fn state(set: Set, bit: u32) -> Access {
-    match (known(set, bit), set) {
-        (Some(feature), _) => feature.access,
-        (None, Set::Incompat) => Access::Refused,
-        (None, Set::Compat | Set::RoCompat) => Access::ReadOnly,
-    }
+    feature::name(set, bit)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::{Errno, Ino};
 use rt::{Cx, WriteGuard};
+use vfs::rename::{Above, Found, Side, first_locked};
 use vfs::{FileType, RenameFlags};
 
 use super::*;
@@ -32,35 +33,21 @@ pub(crate) fn rename(
     new_name: &[u8],
     flags: RenameFlags,
 ) -> Result<(), Errno> {
-    let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-    if flags.bits() & !both.bits() != 0 || flags == both {
-        return Err(Errno::EINVAL);
-    }
-    if is_dots(old_name) || is_dots(new_name) {
-        return Err(Errno::EBUSY);
-    }
-    vfs::check_name(old_name)?;
-    vfs::check_name(new_name)?;
+    vfs::rename::check_call(old_name, new_name, flags)?;
     let old_inode = fs.iget(cx, old_dir)?;
     if old_dir == new_dir {
         let guard = old_inode.rwsem.write(cx);
         let old = Dir::open(fs, cx, &old_inode)?;
         let names = Pair { fs, old, new: None, old_name, new_name };
-        return move_locked(cx, names, flags, &[], &[], guard, None);
+        return move_locked(cx, names, flags, (Above(&[]), Above(&[])), guard, None);
     }
     let new_inode = fs.iget(cx, new_dir)?;
     let _moving = fs.names.rename.lock(cx);
     let above_old = ancestors(fs, cx, &old_inode)?;
     let above_new = ancestors(fs, cx, &new_inode)?;
-    let old_first = if above_new.contains(&old_dir) {
-        true
-    } else if above_old.contains(&new_dir) {
-        false
-    } else {
-        old_dir < new_dir
-    };
+    let above = (Above(&above_old), Above(&above_new));
     let (old_guard, new_guard);
-    if old_first {
+    if first_locked(above.0, above.1) == Side::Old {
         old_guard = old_inode.rwsem.write(cx);
         new_guard = new_inode.rwsem.write(cx);
     } else {
@@ -70,7 +57,7 @@ pub(crate) fn rename(
     let old = Dir::open(fs, cx, &old_inode)?;
     let new = Some(Dir::open(fs, cx, &new_inode)?);
     let names = Pair { fs, old, new, old_name, new_name };
-    move_locked(cx, names, flags, &above_old, &above_new, old_guard, Some(new_guard))
+    move_locked(cx, names, flags, above, old_guard, Some(new_guard))
 }
 
 /// A directory and all above it, up to the root. Under [`Names::rename`](super::Names), so that
@@ -144,42 +131,18 @@ fn check(
     names: &Pair,
     found: &Move,
     flags: RenameFlags,
-    above_old: &[Ino],
-    above_new: &[Ino],
+    above: (Above<'_>, Above<'_>),
 ) -> Result<(), Errno> {
-    let exchange = flags.contains(RenameFlags::EXCHANGE);
     names.fs.check_project(cx, names.new_dir().inode, &found.source)?;
-    if let (true, Ok((_, target, _))) = (exchange, &found.to) {
+    if let (true, Ok((_, target, _))) = (flags.contains(RenameFlags::EXCHANGE), &found.to) {
         names.fs.check_project(cx, names.old.inode, target)?;
     }
-    match &found.to {
-        Err(_) if exchange => return Err(Errno::ENOENT),
-        Ok(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST),
-        _ => {}
-    }
-    if above_new.contains(&found.source.ino) {
-        return Err(Errno::EINVAL);
-    }
-    let Ok((_, target, target_is_dir)) = &found.to else {
-        if names.new.is_some() && found.source_is_dir {
-            check_subdirectories(names.fs, cx, names.new_dir())?;
-        }
-        return Ok(());
-    };
-    if above_old.contains(&target.ino) {
-        return Err(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
-    }
-    if exchange {
-        if names.new.is_some() && found.source_is_dir != *target_is_dir {
-            let gains = if found.source_is_dir { names.new_dir() } else { &names.old };
-            check_subdirectories(names.fs, cx, gains)?;
-        }
-        return Ok(());
-    }
-    match (found.source_is_dir, target_is_dir) {
-        (true, false) => Err(Errno::ENOTDIR),
-        (false, true) => Err(Errno::EISDIR),
-        _ => Ok(()),
+    let source = (found.source.ino, found.source_is_dir);
+    let target = found.to.as_ref().ok().map(|(_, inode, is_dir)| (inode.ino, *is_dir));
+    match (Found { source, target, above }).check(flags)? {
+        Some(Side::Old) => check_subdirectories(names.fs, cx, &names.old),
+        Some(Side::New) => check_subdirectories(names.fs, cx, names.new_dir()),
+        None => Ok(()),
     }
 }
 
@@ -189,8 +152,7 @@ fn move_locked(
     cx: &mut Cx,
     mut names: Pair,
     flags: RenameFlags,
-    above_old: &[Ino],
-    above_new: &[Ino],
+    above: (Above<'_>, Above<'_>),
     old_guard: WriteGuard<()>,
     new_guard: Option<WriteGuard<()>>,
 ) -> Result<(), Errno> {
@@ -202,7 +164,7 @@ fn move_locked(
     {
         return Ok(());
     }
-    check(cx, &names, &found, flags, above_old, above_new)?;
+    check(cx, &names, &found, flags, above)?;
     let exchange = flags.contains(RenameFlags::EXCHANGE);
     let Move { source, source_is_dir, .. } = &found;
     let (source, source_is_dir) = (source.clone(), *source_is_dir);

@@ -3,18 +3,11 @@
 //! Source: "XFS Algorithms and Data Structures"; names are those of `mkfs.xfs` and `xfs_info`, for
 //! newer bits the kernel's.
 
+use vfs::feature::{self, Word};
+
 use super::RawSuper;
 
-/// What this implementation may do with a file system.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Access {
-    /// Nothing: not even reading is right.
-    Refused,
-    /// Reading is right, writing would break a promise.
-    ReadOnly,
-    /// Everything.
-    ReadWrite,
-}
+pub use vfs::feature::Access;
 
 /// The word of the superblock that holds a feature bit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -36,16 +29,34 @@ pub enum Set {
 }
 
 /// One known feature bit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Feature {
-    /// The word it lives in.
-    pub set: Set,
-    /// The bit's number in that word.
-    pub bit: u32,
-    /// Its name.
-    pub name: &'static str,
-    /// What a mount may do where the bit is set.
-    pub access: Access,
+pub type Feature = feature::Feature<Set>;
+
+/// A feature that keeps a file system from being read or written here. It is no corruption.
+pub type Unsupported = feature::Unsupported<Set>;
+
+/// An unknown compatible bit allows everything, an unknown read-only or log bit reading, any other
+/// unknown bit nothing: that is what the words mean.
+impl Word for Set {
+    const KNOWN: &'static [Feature] = KNOWN;
+
+    fn letter(self) -> char {
+        match self {
+            Set::Version => 'V',
+            Set::Features2 => 'F',
+            Set::Compat => 'C',
+            Set::RoCompat => 'R',
+            Set::Incompat => 'I',
+            Set::LogIncompat | Set::Field => 'L',
+        }
+    }
+
+    fn unknown(self) -> Access {
+        match self {
+            Set::Compat => Access::ReadWrite,
+            Set::RoCompat | Set::LogIncompat => Access::ReadOnly,
+            _ => Access::Refused,
+        }
+    }
 }
 
 bitflags::bitflags! {
@@ -207,26 +218,6 @@ pub const KNOWN: &[Feature] = &[
     row(Set::Field, 2, "external-log", ReadOnly),
 ];
 
-/// A feature that keeps a file system from being read or written here. It is no corruption.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("feature {name} ({set:?} bit {bit}) is not supported for {}", self.wanted())]
-pub struct Unsupported {
-    /// Its name; `FEATURE_I21` and the like where the bit has none.
-    pub name: String,
-    /// The word it lives in.
-    pub set: Set,
-    /// The bit's number in that word.
-    pub bit: u32,
-    /// What the feature still lets us do.
-    pub access: Access,
-}
-
-impl Unsupported {
-    fn wanted(&self) -> &'static str {
-        if self.access == Access::ReadOnly { "writing" } else { "reading" }
-    }
-}
-
 /// The feature words of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
@@ -274,7 +265,7 @@ impl Features {
         let fields = u32::from(self.number != 5)
             | u32::from(self.realtime) << 1
             | u32::from(self.external_log) << 2;
-        let words = [
+        feature::bits([
             (Set::Version, u32::from(self.version.bits())),
             (Set::Features2, self.features2.bits()),
             (Set::Compat, self.compat),
@@ -282,26 +273,12 @@ impl Features {
             (Set::Incompat, self.incompat.bits()),
             (Set::LogIncompat, self.log_incompat.bits()),
             (Set::Field, fields),
-        ];
-        words.into_iter().flat_map(|(set, word)| {
-            (0..32).filter(move |bit| word & 1 << bit != 0).map(move |bit| (set, bit))
-        })
+        ])
     }
 
     /// What a mount may do, and the features that forbid more, most severe first.
     pub fn access(&self) -> (Access, Vec<Unsupported>) {
-        let mut reasons: Vec<Unsupported> = self
-            .bits()
-            .map(|(set, bit)| Unsupported {
-                name: name(set, bit),
-                set,
-                bit,
-                access: state(set, bit),
-            })
-            .filter(|reason| reason.access != Access::ReadWrite)
-            .collect();
-        reasons.sort_by_key(|reason| reason.access);
-        (reasons.first().map_or(Access::ReadWrite, |reason| reason.access), reasons)
+        feature::access(self.bits())
     }
 
     /// Whether the free inode btree exists.
@@ -348,38 +325,7 @@ impl Features {
 /// Prints the names in the order of the words, `(none)` where there are none.
 impl std::fmt::Display for Features {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<String> = self.bits().map(|(set, bit)| name(set, bit)).collect();
-        f.write_str(if names.is_empty() { "(none)" } else { "" })?;
-        f.write_str(&names.join(" "))
-    }
-}
-
-fn known(set: Set, bit: u32) -> Option<&'static Feature> {
-    KNOWN.iter().find(|feature| feature.set == set && feature.bit == bit)
-}
-
-/// The bit's name.
-pub fn name(set: Set, bit: u32) -> String {
-    let letter = match (known(set, bit), set) {
-        (Some(feature), _) => return feature.name.to_string(),
-        (None, Set::Version) => "V",
-        (None, Set::Features2) => "F",
-        (None, Set::Compat) => "C",
-        (None, Set::RoCompat) => "R",
-        (None, Set::Incompat) => "I",
-        (None, Set::LogIncompat | Set::Field) => "L",
-    };
-    format!("FEATURE_{letter}{bit}")
-}
-
-/// An unknown compatible bit allows everything, an unknown read-only or log bit reading, any other
-/// unknown bit nothing: that is what the words mean.
-fn state(set: Set, bit: u32) -> Access {
-    match (known(set, bit), set) {
-        (Some(feature), _) => feature.access,
-        (None, Set::Compat) => Access::ReadWrite,
-        (None, Set::RoCompat | Set::LogIncompat) => Access::ReadOnly,
-        (None, _) => Access::Refused,
+        f.write_str(&feature::names(self.bits()))
     }
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use base::{Errno, Ino};
 use rt::Cx;
+use vfs::rename::{Above, Found, Side, first_locked};
 use vfs::{FileType, RenameFlags};
 
-use super::{EntryType, InodeFields, LINK_MAX, Name, Reserved, WriteSide, is_dots};
+use super::{EntryType, InodeFields, LINK_MAX, Name, Reserved, WriteSide};
 use crate::dir::Dir;
 use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
@@ -49,38 +50,25 @@ impl Xfs {
         (new_dir, new_name): (Ino, &[u8]),
         flags: RenameFlags,
     ) -> Result<(), Errno> {
-        let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-        if flags.bits() & !both.bits() != 0 || flags == both {
-            return Err(Errno::EINVAL);
-        }
-        if is_dots(old_name) || is_dots(new_name) {
-            return Err(Errno::EBUSY);
-        }
-        vfs::check_name(old_name)?;
-        vfs::check_name(new_name)?;
+        vfs::rename::check_call(old_name, new_name, flags)?;
         let writer = self.writer()?;
         let old = self.iget(cx, old_dir)?;
         let new = self.iget(cx, new_dir)?;
         let names = Names { old: old_name, new: new_name };
         if old_dir == new_dir {
             let guard = old.lock_alone(cx)?;
-            let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, (&[], &[]));
+            let above = (Above(&[]), Above(&[]));
+            let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, above);
             drop(guard);
             return self.end_rename(cx, gone);
         }
         let moving = self.rename.lock(cx);
         let (above_old, above_new) = (self.ancestors(cx, &old)?, self.ancestors(cx, &new)?);
-        let old_first = if above_new.contains(&old_dir) {
-            true
-        } else if above_old.contains(&new_dir) {
-            false
-        } else {
-            old_dir < new_dir
-        };
+        let above = (Above(&above_old), Above(&above_new));
+        let old_first = first_locked(above.0, above.1) == Side::Old;
         let (first, second) = if old_first { (&old, &new) } else { (&new, &old) };
         let first_guard = first.lock_alone(cx)?;
         let second_guard = second.lock_alone(cx)?;
-        let above = (&above_old[..], &above_new[..]);
         let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, above);
         drop((second_guard, first_guard, moving));
         self.end_rename(cx, gone)
@@ -132,32 +120,17 @@ impl Xfs {
         cx: &Cx,
         found: &Move,
         flags: RenameFlags,
-        (above_old, above_new): (&[Ino], &[Ino]),
+        above: (Above<'_>, Above<'_>),
     ) -> Result<(), Errno> {
-        let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if found.target.is_none() && exchange {
-            return Err(Errno::ENOENT);
-        }
-        if found.target.is_some() && flags.contains(RenameFlags::NOREPLACE) {
-            return Err(Errno::EEXIST);
-        }
-        if above_new.contains(&found.source.ino) {
-            return Err(Errno::EINVAL);
-        }
-        let target = found.target.as_ref();
-        if target.is_some_and(|target| above_old.contains(&target.0.ino)) {
-            return Err(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
-        }
-        let full = |inode: &Inode| inode.with(cx, |state| state.core.links) >= LINK_MAX;
-        let (source_is_dir, target_is_dir) = (found.source_is_dir, found.target_is_dir());
-        match (target.is_some() && !exchange, source_is_dir, target_is_dir) {
-            (true, true, false) => return Err(Errno::ENOTDIR),
-            (true, false, true) => return Err(Errno::EISDIR),
-            _ => {}
-        }
-        let gains = source_is_dir && !target_is_dir && full(&found.new_dir)
-            || exchange && target_is_dir && !source_is_dir && full(&found.old_dir);
-        if found.crossing() && gains { Err(Errno::EMLINK) } else { Ok(()) }
+        let source = (found.source.ino, found.source_is_dir);
+        let target = found.target.as_ref().map(|(inode, is_dir)| (inode.ino, *is_dir));
+        let gains = match (Found { source, target, above }).check(flags)? {
+            Some(Side::Old) => &found.old_dir,
+            Some(Side::New) => &found.new_dir,
+            None => return Ok(()),
+        };
+        let full = gains.with(cx, |state| state.core.links) >= LINK_MAX;
+        if full { Err(Errno::EMLINK) } else { Ok(()) }
     }
 
     /// A rename whose directories are locked; answers the inode that lost a name.
@@ -168,7 +141,7 @@ impl Xfs {
         (old, new): (&Arc<Inode>, &Arc<Inode>),
         names: Names<'_>,
         flags: RenameFlags,
-        above: (&[Ino], &[Ino]),
+        above: (Above<'_>, Above<'_>),
     ) -> Result<Option<Arc<Inode>>, Errno> {
         self.check_directory(cx, old)?;
         self.check_directory(cx, new)?;
