@@ -9,6 +9,7 @@ mod error;
 mod expand;
 mod figure;
 mod file;
+mod knob;
 mod value;
 
 pub use error::ExperimentError;
@@ -19,6 +20,7 @@ pub use file::{
     Case, Cell, Document, File, Filesystem, Fixes, Frontier, Layout, Lines, Machine, Metric, Name,
     OptionText, Relation, Seeds, StripeShape, Sweep, Table, Tool, Variant, Vary, Workload,
 };
+pub use knob::Knob;
 pub use value::{ByteSize, CellName, Expression, SeedRange};
 
 use base::hash::EventHash;
@@ -28,6 +30,7 @@ use std::path::Path;
 const BUILT_IN: &[(&str, &str)] = &[
     ("cfq-yield", include_str!("../experiments/cfq-yield.toml")),
     ("dio-boundary", include_str!("../experiments/dio-boundary.toml")),
+    ("dio-boundary-ram", include_str!("../experiments/dio-boundary-ram.toml")),
     ("dio-boundary-sata", include_str!("../experiments/dio-boundary-sata.toml")),
 ];
 

@@ -48,6 +48,7 @@ built_in! {
     "disk-7200",
     "disk-7200-wc",
     "sata-2006",
+    "ramdisk-2013",
     "flash-sata",
     "flash-nvme",
     "ram",

@@ -17,7 +17,7 @@ fn every_number_of_a_built_in_profile_has_a_source() {
             assert!(free || source.len() > 5, "{name}: {} has no source", parameter.key);
         }
     }
-    assert_eq!(names().count(), 9);
+    assert_eq!(names().count(), 10);
 }
 
 #[test]

@@ -247,6 +247,15 @@ fn sweep(file: &File, sweep: &Sweep) -> Checked {
     }
     match &sweep.vary {
         Vary::Tunable(_) => Ok(()),
+        Vary::Machine(knob) => {
+            let Ok(profile) = model::Profile::load(file.machine.profile.get_ref()) else {
+                return Ok(()); // The run will say so.
+            };
+            sweep.values.iter().try_for_each(|value| {
+                let set = knob.apply(&profile, *value.get_ref()).map(drop);
+                set.or_else(|message| wrong(Some(value.span()), message))
+            })
+        }
         Vary::Option { workload, .. } | Vary::Job { workload, .. } => {
             let runs = case.run.iter().any(|name| name.get_ref() == workload.get_ref());
             ensure(runs, Some(workload.span()), || {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::file::{File, Sweep, Tool, Variant, Vary};
+use super::knob::Knob;
 use super::value::SeedRange;
 use super::{Experiment, Name};
 use crate::stats::abba;
@@ -73,6 +74,8 @@ pub struct RunSpec {
     pub key: RunKey,
     /// The variant with everything that it inherits.
     pub variant: Variant,
+    /// What of the machine is another number.
+    pub machine: Option<(Knob, u64)>,
     /// The workloads.
     pub loads: Vec<Load>,
     /// Simulated seconds.
@@ -227,11 +230,13 @@ impl Runs<'_> {
         let file = &self.experiment.file;
         let case = &file.case[&key.case];
         let mut variant = variant(file, &key.variant);
+        let mut machine = None;
         let mut loads: Vec<Load> = case.run.iter().map(|name| load(file, name.get_ref())).collect();
         let mut seconds = case.seconds_of.get(&key.variant).copied().unwrap_or(case.seconds);
         if let Some((sweep, value)) = setting {
             seconds = sweep.seconds.unwrap_or(seconds);
             match &sweep.vary {
+                Vary::Machine(knob) => machine = Some((*knob, value)),
                 Vary::Tunable(name) => {
                     let value = toml::Value::Integer(value as i64);
                     variant.tunables.insert(name.get_ref().clone(), value);
@@ -249,7 +254,7 @@ impl Runs<'_> {
             }
         }
         let lines = case.lines.as_ref().map(|lines| (lines.of.get_ref().clone(), lines.count));
-        RunSpec { key, variant, loads, seconds, lines, detail }
+        RunSpec { key, variant, machine, loads, seconds, lines, detail }
     }
 }
 
@@ -292,6 +297,7 @@ impl Sweep {
     pub fn point(&self, value: u64) -> Point {
         let vary = match &self.vary {
             Vary::Tunable(name) => format!("tunable {}", name.get_ref()),
+            Vary::Machine(knob) => format!("machine {}", knob.name()),
             Vary::Job { workload, key } => format!("{} {}", workload.get_ref(), key.get_ref()),
             Vary::Option { workload, option } => {
                 format!("{} {}", workload.get_ref(), option.get_ref())

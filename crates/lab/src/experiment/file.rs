@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use super::knob::Knob;
 use super::value::{ByteSize, CellName, Expression, SeedRange};
 use crate::stats::Better;
 
@@ -372,6 +373,8 @@ pub enum Vary {
         /// The key, e.g. `bs`.
         key: Name,
     },
+    /// A number of the modelled machine.
+    Machine(Knob),
 }
 
 /// Two metrics against each other.

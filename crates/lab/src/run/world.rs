@@ -50,6 +50,9 @@ pub fn run_one(
     keep_trace: bool,
 ) -> Result<Output, RunError> {
     let failed = |what: String| RunError::World { run: spec.key.to_string(), what };
+    let varied = spec.machine.map(|(knob, value)| knob.apply(profile, value)).transpose();
+    let varied = varied.map_err(failed)?;
+    let profile = varied.as_ref().unwrap_or(profile);
     let mut world = World::new(profile.world_config(spec.key.seed));
     let scene = Scene { experiment, spec, profile, keep_trace };
     let mut played = world.run("lab", |cx| scene.play(cx, image)).map_err(failed)?;
