@@ -1,8 +1,8 @@
 //! The client: an export as a [`vfs::FileSystem`].
 //!
-//! - `rpc`: calls over a [`crate::wire::Wire`].
+//! - `rpc`, `slots`: calls over a [`crate::wire::Wire`].
 //! - `inode`: attributes with their times, what changed and by whom.
-//! - `folio`, `read`, `write`, `flush`, `cache`: the page cache; see `folio` for its rules.
+//! - `folio`, `read`, `write`, `flush`, `commit`, `cache`: the page cache; its rules: see `folio`.
 //! - `fs`, `names`, `readdir`: the operations.
 //!
 //! **Close-to-open.** [`vfs::FileSystem::open`] asks the server for attributes and drops what is
@@ -16,6 +16,7 @@
 //! COMMIT that fails is an error of the next `fsync` or `release`.
 
 mod cache;
+mod commit;
 mod flush;
 mod folio;
 mod fs;
@@ -25,6 +26,7 @@ mod names;
 mod read;
 mod readdir;
 pub mod rpc;
+mod slots;
 mod url;
 mod write;
 

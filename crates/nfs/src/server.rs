@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Errno;
-use rt::{Cred, Cx};
+use rt::{Cred, Cx, Mutex};
 use vfs::{Attr, FileSystem};
 
 use crate::proto::{Call, DATA_MAX, Fattr, Handle, Proc, Reply, Status, Wcc, WriteVerf};
@@ -72,15 +72,22 @@ pub struct Server {
     /// Changes with every life of the server, and after an error of fsync.
     verf: AtomicU64,
     drc: Drc,
+    /// Held over a change of a file's content and the attributes before and after it, so that
+    /// those belong together: a client tells by them whether somebody else was there in between.
+    changing: [Mutex<()>; STRIPES],
     counters: Counters,
 }
+
+/// Files share locks: as many changes go on at once at most.
+const STRIPES: usize = 64;
 
 impl Server {
     /// Exports `fs`. `life` differs between any two lives of servers that share a handle key: a
     /// random number.
     pub fn new(fs: Arc<dyn FileSystem>, export: Export, fsid: u64, life: u64) -> Server {
         let (verf, drc) = (AtomicU64::new(life), Drc::new());
-        Server { fs, export, fsid, verf, drc, counters: Counters::default() }
+        let changing = std::array::from_fn(|_| Mutex::named("nfs change", ()));
+        Server { fs, export, fsid, verf, drc, changing, counters: Counters::default() }
     }
 
     /// What is exported and to whom.
@@ -240,6 +247,12 @@ impl Server {
             return Err(Status::of(Errno::ESTALE));
         }
         Ok(attr)
+    }
+
+    /// The lock of changes of the object that a handle names.
+    fn changing(&self, handle: &Handle) -> &Mutex<()> {
+        let hash = |hash: usize, &byte: &u8| hash.wrapping_mul(31).wrapping_add(byte.into());
+        &self.changing[handle.bytes().iter().fold(0, hash) % STRIPES]
     }
 
     fn handle(&self, attr: &Attr) -> Handle {

@@ -4,16 +4,15 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 
-use base::Nanos;
 use common::export;
 use nfs::proto::Proc;
 use nfs::wire::{Listener, Nfsd};
 use nfs::{Mode, NfsClient, NfsOptions, Server, Url};
 use rt::{Cx, Runtime};
+use testkit::ganesha::Ganesha;
 use testkit::judge;
 use testkit::memfs::MemFs;
 use vfs::{FileSystem, Namespace, OpenFlags};
@@ -67,99 +66,10 @@ fn libnfs_lists_copies_and_reads_on_our_server() {
     });
 }
 
-/// A running nfs-ganesha with an export of its own; ends with the value.
-struct Ganesha {
-    child: Child,
-    rpcbind: Option<Child>,
-    place: tempfile::TempDir,
-    ports: (u16, u16),
-}
-
-fn spawn(program: &str, args: &[&str]) -> Child {
-    let quiet = || Stdio::null();
-    Command::new(program)
-        .args(args)
-        .stdin(quiet())
-        .stdout(quiet())
-        .stderr(quiet())
-        .spawn()
-        .unwrap_or_else(|e| panic!("{program}: {e}; install it: cargo xtask judges"))
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-impl Ganesha {
-    fn start(cx: &mut Cx) -> Ganesha {
-        let place = tempfile::tempdir().unwrap();
-        for dir in ["/run/rpcbind", "/run/ganesha", "/var/lib/nfs/ganesha"] {
-            std::fs::create_dir_all(dir).unwrap();
-        }
-        std::fs::create_dir(place.path().join("export")).unwrap();
-        let answers = || std::net::TcpStream::connect("127.0.0.1:111").is_ok();
-        let rpcbind = (!answers()).then(|| spawn("rpcbind", &["-f"]));
-        for _ in 0..100 {
-            if answers() {
-                break;
-            }
-            cx.sleep(Nanos::from_millis(50));
-        }
-        let ports = (free_port(), free_port());
-        let at = |name: &str| place.path().join(name).display().to_string();
-        std::fs::write(at("conf"), configuration(&at("export"), ports)).unwrap();
-        let (conf, log, pid) = (at("conf"), at("log"), at("pid"));
-        let args = ["-F", "-f", &conf, "-L", &log, "-p", &pid, "-N", "NIV_EVENT"];
-        // Ends with the value, also where it does not come up.
-        let child = spawn("ganesha.nfsd", &args);
-        let ganesha = Ganesha { child, rpcbind, place, ports };
-        for _ in 0..400 {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            if text.contains("NFS SERVER INITIALIZED") {
-                return ganesha;
-            }
-            cx.sleep(Nanos::from_millis(50));
-        }
-        panic!("nfs-ganesha does not start: {}", std::fs::read_to_string(&log).unwrap());
-    }
-
-    fn url(&self) -> Url {
-        let (nfs, mount) = self.ports;
-        format!("nfs://127.0.0.1:{nfs}/export?mountport={mount}").parse().unwrap()
-    }
-
-    fn export(&self) -> PathBuf {
-        self.place.path().join("export")
-    }
-}
-
-impl Drop for Ganesha {
-    fn drop(&mut self) {
-        for child in [Some(&mut self.child), self.rpcbind.as_mut()].into_iter().flatten() {
-            let _ended_already = child.kill();
-            let _ended_already = child.wait();
-        }
-    }
-}
-
-fn configuration(export: &str, (nfs, mount): (u16, u16)) -> String {
-    format!(
-        "NFS_CORE_PARAM {{ Protocols = 3, 4; mount_path_pseudo = true; Enable_NLM = false;
-           Enable_RQUOTA = false; Bind_addr = 127.0.0.1; NFS_Port = {nfs}; MNT_Port = {mount}; }}
-         NFSV4 {{ Graceless = true; Only_Numeric_Owners = true; RecoveryBackend = fs; }}
-         NFS_KRB5 {{ Active_krb5 = false; }}
-         EXPORT {{ Export_Id = 1; Path = \"{export}\"; Pseudo = \"/export\"; Access_Type = RW;
-           Squash = No_Root_Squash; SecType = sys; Protocols = 3, 4; Transports = TCP;
-           FSAL {{ Name = VFS; }} }}
-         LOG {{ Default_Log_Level = EVENT; }}"
-    )
-}
-
 #[test]
 fn our_client_works_on_ganesha() {
     Runtime::real(2).enter("test", |cx| {
-        let ganesha = Ganesha::start(cx);
+        let ganesha = Ganesha::start(cx, true);
         tree_on(cx, &ganesha);
         for (_, mode) in Mode::ALL {
             counts_on(cx, &ganesha, mode);
@@ -167,8 +77,12 @@ fn our_client_works_on_ganesha() {
     });
 }
 
+fn url(ganesha: &Ganesha) -> Url {
+    ganesha.url().parse().unwrap()
+}
+
 fn tree_on(cx: &mut Cx, ganesha: &Ganesha) {
-    let client = NfsClient::mount_url(cx, &ganesha.url(), NfsOptions::default()).unwrap();
+    let client = NfsClient::mount_url(cx, &url(ganesha), NfsOptions::default()).unwrap();
     let ns = Namespace::new(client.clone());
     ns.mkdir(cx, b"/d", 0o750).unwrap();
     for n in 0..300 {
@@ -211,7 +125,9 @@ fn counts_on(cx: &mut Cx, ganesha: &Ganesha, mode: Mode) {
     let name = format!("counts-{mode:?}");
     std::fs::write(ganesha.export().join(&name), vec![9; 1 << 20]).unwrap();
     let options = NfsOptions { mode, readahead_bytes: 0, ..NfsOptions::default() };
-    let client = NfsClient::mount_url(cx, &ganesha.url(), options).unwrap();
+    let procedures = [("READ", Proc::Read), ("WRITE", Proc::Write), ("COMMIT", Proc::Commit)];
+    let earlier = procedures.map(|(name, _)| ganesha.calls(name));
+    let client = NfsClient::mount_url(cx, &url(ganesha), options).unwrap();
     let ns = Namespace::new(client.clone());
     let file = ns.open(cx, format!("/{name}").as_bytes(), RW, 0).unwrap();
     let mut buf = [0; 2048];
@@ -250,5 +166,10 @@ fn counts_on(cx: &mut Cx, ganesha: &Ganesha, mode: Mode) {
     let want = if matches!(mode, Mode::Off | Mode::Request) { 64 } else { 0 };
     assert_eq!(again, want, "{mode:?}");
     file.close(cx).unwrap();
+    // The server has counted the same.
+    let ours = procedures.map(|(_, proc)| client.stats().calls[proc as usize]);
+    let after = procedures.map(|(name, _)| ganesha.calls(name));
+    let theirs: [u64; 3] = std::array::from_fn(|n| after[n] - earlier[n]);
+    assert_eq!(theirs, ours, "READ, WRITE, COMMIT, {mode:?}");
     client.unmount(cx).unwrap();
 }

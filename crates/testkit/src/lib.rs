@@ -7,6 +7,7 @@
 //! - [`workload`]: tasks that create, append, rename and sync, while an [`oracle`] notes what each
 //!   sync promised; [`chaos`]: tasks that do anything to the same names;
 //! - [`judge`]: the outside opinions: e2fsck, the kernel's own mount;
+//! - [`ganesha`]: a running server of NFS that is not ours;
 //! - [`twin`]: one file as bytes, beside a file system's;
 //! - [`manifest`]: one line per name, for comparing trees.
 //!
@@ -19,6 +20,7 @@ pub mod chaos;
 pub mod conformance;
 pub mod content;
 pub mod crash;
+pub mod ganesha;
 pub mod judge;
 pub mod manifest;
 pub mod memfs;

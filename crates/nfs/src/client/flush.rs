@@ -1,5 +1,4 @@
-//! From the cache to the server: WRITEs in flight together, COMMIT, and what follows from their
-//! answers.
+//! From the cache to the server: WRITEs in flight together, and what follows from their answers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use super::inode::{Inode, State};
 use super::{Mode, NfsClient, auth_of, count, read_answer};
 use crate::proto::{Body, Call, Proc, Reply, Stable, Status, WriteVerf};
 use crate::rpc;
+use crate::xdr::Writer;
 
 /// Bytes of a file that lie together, with their memory.
 struct Run {
@@ -39,12 +39,7 @@ impl NfsClient {
     ) -> Result<(), Errno> {
         let mut later = LATER.0;
         loop {
-            let (mut cursor, mut busy) = (range.start, false);
-            while !self.has_failed(cx, inode)
-                && let Some(run) = self.next_run(cx, inode, &mut cursor, range.end, &mut busy)
-            {
-                self.send_write(cx, inode, run, stable);
-            }
+            let busy = self.send_dirty(cx, inode, range.clone(), stable);
             self.wait_writing(cx, inode, range.clone());
             let (again, error) = {
                 let mut state = inode.state.lock(cx);
@@ -64,6 +59,24 @@ impl NfsClient {
         }
     }
 
+    /// Has WRITEs of what is dirty in `range` sent, and does not wait for them. True where
+    /// something was passed over that is dirty again while its WRITE is under way.
+    fn send_dirty(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        range: Range<u64>,
+        stable: Stable,
+    ) -> bool {
+        let (mut cursor, mut busy) = (range.start, false);
+        while !self.has_failed(cx, inode)
+            && let Some(run) = self.next_run(cx, inode, &mut cursor, range.end, &mut busy)
+        {
+            self.send_write(cx, inode, run, stable);
+        }
+        busy
+    }
+
     fn has_failed(&self, cx: &Cx, inode: &Inode) -> bool {
         inode.state.lock(cx).failed
     }
@@ -71,13 +84,13 @@ impl NfsClient {
     /// Waits until no WRITE of a byte of `range` is under way.
     pub(super) fn wait_writing(&self, cx: &mut Cx, inode: &Inode, range: Range<u64>) {
         let size = self.folio_size();
+        let all = range == (0..u64::MAX);
         let done = || {
             let state = inode.state.lock_irq();
+            let mut folios = state.folios.range(range.start / size..range.end.div_ceil(size));
             state.ours == 0
-                || state
-                    .folios
-                    .range(range.start / size..range.end.div_ceil(size))
-                    .all(|(_, folio)| folio.writing.is_empty())
+                || state.writes == 0
+                || (!all && folios.all(|(_, folio)| folio.writing.is_empty()))
         };
         inode.wait.wait_until(cx, "WRITE", done);
     }
@@ -95,7 +108,8 @@ impl NfsClient {
     ) -> Option<Run> {
         let (size, most) = (self.folio_size(), u64::from(self.limits.wsize));
         let mut run: Option<Run> = None;
-        let mut state = inode.state.lock(cx);
+        let mut guard = inode.state.lock(cx);
+        let state = &mut *guard;
         if state.ours == 0 {
             return None;
         }
@@ -141,23 +155,28 @@ impl NfsClient {
             }
         }
         *cursor = run.as_ref()?.range.end;
+        state.writes += 1;
         run
     }
 
-    /// Sends a WRITE; its answer is taken when it comes. May park: waits for a slot.
+    /// Has a WRITE sent as soon as there is a slot; its answer is taken when it comes.
     fn send_write(&self, cx: &mut Cx, inode: &Arc<Inode>, run: Run, stable: Stable) {
         let Some(own) = self.own.upgrade() else { return };
         self.change_begins(cx, inode);
-        let mut data = Vec::with_capacity((run.range.end - run.range.start) as usize);
-        for (page, part) in &run.parts {
-            data.extend_from_slice(&page[part.start as usize..part.end as usize]);
-        }
+        let Run { range, parts, cred } = run;
         count(&self.counters.calls[Proc::Write as usize], 1);
-        count(&self.counters.write_bytes, data.len() as u64);
+        count(&self.counters.write_bytes, range.end - range.start);
         count(&self.counters.stable_writes, u64::from(stable != Stable::Unstable));
-        let auth = auth_of(run.cred.as_ref().unwrap_or(cx.cred()));
-        let (theirs, range, offset) = (inode.clone(), run.range.clone(), run.range.start);
-        drop(run);
+        let auth = auth_of(cred.as_ref().unwrap_or(cx.cred()));
+        let (theirs, handle, offset) = (inode.clone(), inode.handle, range.start);
+        let len = (range.end - range.start) as usize;
+        let write = move |w: &mut Writer| {
+            let mut data = Vec::with_capacity(len);
+            for (page, part) in parts {
+                data.extend_from_slice(&page[part.start as usize..part.end as usize]);
+            }
+            Call::Write { handle, offset, stable, data: &data }.write(w);
+        };
         let done = move |record: Result<Vec<u8>, Errno>| {
             let now = own.rpc.runtime().now();
             let reply = record.and_then(|record| {
@@ -175,10 +194,8 @@ impl NfsClient {
             own.change_ends(&theirs, wcc, now);
             theirs.wait.wake_all();
         };
-        let handle = inode.handle;
-        let call = Call::Write { handle, offset, stable, data: &data };
         let numbers = (rpc::NFS, 3, Proc::Write as u32);
-        self.rpc.begin(cx, numbers, auth, |w| call.write(w), Box::new(done));
+        self.rpc.queue(cx, numbers, auth, Box::new(write), Box::new(done));
     }
 
     /// Calls `each` for the part of every folio in `range`, and counts it anew.
@@ -205,6 +222,7 @@ impl NfsClient {
     fn take_write(&self, inode: &Inode, range: Range<u64>, written: Result<Written, Errno>) {
         let mut guard = inode.state.lock_irq();
         let state = &mut *guard;
+        state.writes -= 1;
         let (done, written) = match written {
             Ok(written) if written.count > 0 => {
                 (range.start + written.count.min(range.end - range.start), Ok(written))
@@ -262,7 +280,7 @@ impl NfsClient {
     }
 
     /// What the older modes forget: which part of a page was written, once the server has it.
-    fn settle(&self, state: &mut State, range: &Range<u64>) {
+    pub(super) fn settle(&self, state: &mut State, range: &Range<u64>) {
         if self.options.mode == Mode::Ranges {
             return;
         }
@@ -272,84 +290,6 @@ impl NfsClient {
             if !folio.is_ours() && !folio.valid.covers(0..live) {
                 folio.valid.clear();
             }
-        }
-    }
-
-    /// Has the server make durable what it has. May park.
-    ///
-    /// # Errors
-    /// COMMIT failed: everything is to be sent again, and the error is latched.
-    pub(super) fn commit(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let _guard = inode.commit_lock.lock(cx);
-        let (verf, cred) = {
-            let mut guard = inode.state.lock(cx);
-            let state = &mut *guard;
-            if state.ours == 0 {
-                return Ok(());
-            }
-            let mut cred = None;
-            for folio in state.folios.values_mut().filter(|folio| !folio.unstable.is_empty()) {
-                folio.commit_begins();
-                cred = cred.or(folio.cred.clone());
-            }
-            if !state.folios.values().any(|folio| !folio.committing.is_empty()) {
-                return Ok(());
-            }
-            (state.verf, cred)
-        };
-        self.change_begins(cx, inode);
-        let auth = auth_of(cred.as_ref().unwrap_or(cx.cred()));
-        let call = Call::Commit { handle: inode.handle, offset: 0, count: 0 };
-        let done = self.call_as(cx, auth, &call, |reply| {
-            let verf = match reply.body {
-                Body::Commit { verf } => Some(verf),
-                _ => None,
-            };
-            (reply.status.check(), verf, reply.wcc.clone())
-        });
-        let (answer, wcc) = match done {
-            Ok((status, told, wcc)) => (status.map(|()| told == verf), Some(wcc)),
-            Err(errno) => (Err(errno), None),
-        };
-        self.take_commit(cx, inode, answer);
-        self.change_ends(inode, wcc, cx.now());
-        inode.wait.wake_all();
-        answer.map(drop)
-    }
-
-    /// A COMMIT has ended; true where the server is in the life in which it took the data.
-    fn take_commit(&self, cx: &Cx, inode: &Inode, answer: Result<bool, Errno>) {
-        let mut guard = inode.state.lock(cx);
-        let state = &mut *guard;
-        match answer {
-            Ok(true) => {}
-            Ok(false) => {
-                count(&self.counters.verifier_changes, 1);
-                state.losses += 1;
-                state.verf = None;
-            }
-            Err(errno) => {
-                state.error = Some(errno);
-                state.failed = true;
-            }
-        }
-        let touched: Vec<u64> = state
-            .folios
-            .iter()
-            .filter(|(_, folio)| !folio.committing.is_empty())
-            .map(|(&index, _)| index)
-            .collect();
-        for &index in &touched {
-            let folio = state.folios.get_mut(&index).expect("just seen");
-            match answer {
-                Ok(true) => folio.committing.clear(),
-                _ => folio.commit_failed(),
-            }
-            self.recount(state, index);
-        }
-        if let (Some(first), Some(last), Ok(true)) = (touched.first(), touched.last(), answer) {
-            let size = self.folio_size();
-            self.settle(state, &(first * size..last * size));
         }
     }
 
@@ -366,11 +306,7 @@ impl NfsClient {
     ) -> Result<(), Errno> {
         let start = index * self.folio_size();
         self.flush(cx, inode, start..start + self.folio_size(), Stable::FileSync)?;
-        let unstable = {
-            let state = inode.state.lock(cx);
-            state.folios.get(&index).is_some_and(Folio::is_ours)
-        };
-        let done = if unstable { self.commit(cx, inode) } else { Ok(()) };
+        let done = if self.is_ours(cx, inode, index) { self.commit(cx, inode) } else { Ok(()) };
         self.retire(cx, inode);
         done
     }

@@ -126,6 +126,12 @@ impl Folio {
         add(&mut self.dirty, &committing);
     }
 
+    /// What was being committed is still to be.
+    pub fn commit_is_due(&mut self) {
+        let committing = std::mem::take(&mut self.committing);
+        add(&mut self.unstable, &committing);
+    }
+
     /// A COMMIT begins.
     pub fn commit_begins(&mut self) {
         let unstable = std::mem::take(&mut self.unstable);

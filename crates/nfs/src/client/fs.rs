@@ -175,7 +175,7 @@ impl FileSystem for NfsClient {
         if !made {
             self.fetch_attr(cx, &inode)?;
         }
-        inode.state.lock(cx).opens += 1;
+        self.note_open(cx, &inode);
         Ok(())
     }
 

@@ -5,6 +5,10 @@
 //! While such calls are under way, their answers are collected; when the last has come, each
 //! *before* must be what we knew or an *after* of our own: else somebody else has changed the file
 //! in between, and everything cached that is not ours is dropped. Answers may come in any order.
+//!
+//! Servers that do not take *before* and *after* in one step with the change tell states between
+//! two of our own changes that overlap, which look like somebody else's. So of calls that
+//! overlapped it makes a doubt, and what is cached is dropped by the next open.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,9 +33,7 @@ pub(super) struct Inode {
     pub state: SpinLock<State>,
     /// Held by a writer: one at a time, as by Linux's `i_mutex`.
     pub write_lock: Mutex<()>,
-    /// Held by a COMMIT.
-    pub commit_lock: Mutex<()>,
-    /// Readers wait here for READs, flushers for WRITEs.
+    /// Readers wait here for READs, flushers for WRITEs and COMMITs.
     pub wait: WaitQueue,
 }
 
@@ -52,6 +54,10 @@ pub(super) struct State {
     pub changes: Vec<(Option<WccAttr>, WccAttr)>,
     /// What was known when the first of them began.
     pub known: WccAttr,
+    /// The file was opened while they were under way.
+    pub opened: bool,
+    /// Somebody else may have changed the file: the next open drops what is cached.
+    pub doubt: bool,
     pub opens: u32,
     /// Just made by us: whoever opens it first need not ask for attributes.
     pub made: bool,
@@ -60,6 +66,10 @@ pub(super) struct State {
     pub folios: BTreeMap<u64, Folio>,
     /// Folios with something of ours.
     pub ours: u64,
+    /// WRITEs that wait for a slot or an answer.
+    pub writes: u64,
+    /// A COMMIT waits for a slot or an answer.
+    pub committing: bool,
     /// The server wants a WRITE later.
     pub later: bool,
     pub holes: Holes,
@@ -90,11 +100,15 @@ impl Inode {
             changing: 0,
             changes: Vec::new(),
             known: attr.stamp(),
+            opened: false,
+            doubt: false,
             opens: 0,
             made: false,
             silly: None,
             folios: BTreeMap::new(),
             ours: 0,
+            writes: 0,
+            committing: false,
             later: false,
             holes: Holes::default(),
             epoch: 0,
@@ -112,7 +126,6 @@ impl Inode {
             handle,
             state: SpinLock::named("nfs inode", state),
             write_lock: Mutex::named("nfs write", ()),
-            commit_lock: Mutex::named("nfs commit", ()),
             wait: WaitQueue::named("nfs folio"),
         }
     }
@@ -232,6 +245,7 @@ impl NfsClient {
         let mut state = inode.state.lock(cx);
         if state.changing == 0 {
             state.known = state.attr.stamp();
+            state.opened = false;
             state.changes.clear();
         }
         state.changing += 1;
@@ -261,9 +275,25 @@ impl NfsClient {
         let known = state.known;
         let mine =
             |stamp: &WccAttr| *stamp == known || changes.iter().any(|(_, after)| after == stamp);
-        if changes.iter().any(|(before, _)| before.as_ref().is_some_and(|b| !mine(b)))
-            && state.attr.kind == FileType::Regular
+        if changes.iter().all(|(before, _)| before.as_ref().is_none_or(mine))
+            || state.attr.kind != FileType::Regular
         {
+            return;
+        }
+        if changes.len() > 1 && !state.opened {
+            state.doubt = true;
+            return;
+        }
+        count(&self.counters.foreign_changes, 1);
+        state.invalidate();
+    }
+
+    /// The file is opened: from here on it shows what others have closed before.
+    pub(super) fn note_open(&self, cx: &Cx, inode: &Inode) {
+        let mut state = inode.state.lock(cx);
+        state.opens += 1;
+        state.opened = true;
+        if std::mem::take(&mut state.doubt) {
             count(&self.counters.foreign_changes, 1);
             state.invalidate();
         }

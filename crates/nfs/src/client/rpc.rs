@@ -3,15 +3,16 @@
 //! A call keeps its xid for its life. It is sent again when its time is over, with the time
 //! doubled, and when the connection ended; the server's cache of answers keeps it from being
 //! carried out twice. One task, the keeper, does all sending again, so that a call whose answer is
-//! a callback needs no task of its own.
+//! a callback needs no task of its own; it also sends the calls that had to wait for a slot alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::{Errno, Nanos};
-use rt::{Completion, Cx, JoinHandle, Runtime, Semaphore, SpinLock, WaitQueue};
+use rt::{Completion, Cx, JoinHandle, Runtime, SpinLock, WaitQueue};
 
+use super::slots::Slots;
 use crate::rpc::{self, Auth, CallHead};
 use crate::wire::{Receiver, Wire};
 use crate::xdr::Writer;
@@ -35,6 +36,17 @@ const BACKOFF: (Nanos, Nanos) = (Nanos::from_millis(50), Nanos::from_secs(5));
 /// Told the record of the answer, or that there will be none. Event context.
 pub(super) type Done = Box<dyn FnOnce(Result<Vec<u8>, Errno>) + Send>;
 
+/// Writes the arguments of a call when it is sent.
+pub(super) type Arguments = Box<dyn FnOnce(&mut Writer) + Send>;
+
+/// A call that has not been sent yet.
+struct Unsent {
+    procedure: (u32, u32, u32),
+    auth: Auth,
+    write: Arguments,
+    done: Done,
+}
+
 struct Pending {
     record: Arc<Vec<u8>>,
     deadline: Nanos,
@@ -46,6 +58,8 @@ struct Pending {
 #[derive(Default)]
 struct State {
     pending: BTreeMap<u32, Pending>,
+    /// Calls that have got a slot and are to be sent.
+    ready: VecDeque<Unsent>,
     /// The connection ended since the keeper looked.
     cut: bool,
     stop: bool,
@@ -57,7 +71,7 @@ pub struct RpcClient {
     wire: Arc<dyn Wire>,
     runtime: Runtime,
     options: RpcOptions,
-    slots: Semaphore,
+    slots: Slots<Unsent>,
     state: SpinLock<State>,
     keeper_wait: WaitQueue,
     keeper: SpinLock<Option<JoinHandle<()>>>,
@@ -73,7 +87,7 @@ impl RpcClient {
             wire,
             runtime: cx.runtime().clone(),
             options,
-            slots: Semaphore::named("RPC slots", options.slots.max(1)),
+            slots: Slots::new(options.slots),
             state: SpinLock::named("RPC calls", State::default()),
             keeper_wait: WaitQueue::named("RPC keeper"),
             keeper: SpinLock::named("RPC keeper task", None),
@@ -98,12 +112,39 @@ impl RpcClient {
     pub(super) fn begin(
         &self,
         cx: &mut Cx,
-        (program, version, procedure): (u32, u32, u32),
+        procedure: (u32, u32, u32),
         auth: Auth,
         write: impl FnOnce(&mut Writer),
         done: Done,
     ) {
         self.slots.acquire(cx);
+        self.send(cx, procedure, auth, write, done);
+    }
+
+    /// As [`begin`](Self::begin), but where no slot is free the call waits for it by itself. May
+    /// park: waits for room in the connection.
+    pub(super) fn queue(
+        &self,
+        cx: &mut Cx,
+        procedure: (u32, u32, u32),
+        auth: Auth,
+        write: Arguments,
+        done: Done,
+    ) {
+        if let Some(call) = self.slots.acquire_for(Unsent { procedure, auth, write, done }) {
+            self.send(cx, call.procedure, call.auth, call.write, call.done);
+        }
+    }
+
+    /// Sends a call that has a slot.
+    fn send(
+        &self,
+        cx: &mut Cx,
+        (program, version, procedure): (u32, u32, u32),
+        auth: Auth,
+        write: impl FnOnce(&mut Writer),
+        done: Done,
+    ) {
         let xid = self.xid.fetch_add(1, Ordering::Relaxed);
         let mut w = rpc::call(&CallHead { xid, program, version, procedure, auth: Some(auth) });
         write(&mut w);
@@ -115,8 +156,7 @@ impl RpcClient {
             let mut state = self.state.lock(cx);
             if state.stop {
                 drop(state);
-                self.slots.release(1);
-                return (pending.done)(Err(Errno::EIO));
+                return self.end(pending.done, Err(Errno::EIO));
             }
             state.pending.insert(xid, pending);
         }
@@ -167,13 +207,36 @@ impl RpcClient {
     }
 
     fn fail_all(&self) {
-        let pending = std::mem::take(&mut self.state.lock_irq().pending);
+        let (pending, ready) = {
+            let mut state = self.state.lock_irq();
+            (std::mem::take(&mut state.pending), std::mem::take(&mut state.ready))
+        };
         pending.into_values().for_each(|call| self.end(call.done, Err(Errno::EIO)));
+        ready.into_iter().for_each(|call| self.end(call.done, Err(Errno::EIO)));
     }
 
+    /// A call is over, and the next one has its slot.
     fn end(&self, done: Done, answer: Result<Vec<u8>, Errno>) {
         done(answer);
-        self.slots.release(1);
+        while let Some(call) = self.slots.release() {
+            {
+                let mut state = self.state.lock_irq();
+                if !state.stop {
+                    state.ready.push_back(call);
+                    drop(state);
+                    return self.keeper_wait.wake_all();
+                }
+            }
+            (call.done)(Err(Errno::EIO));
+        }
+    }
+
+    fn send_ready(&self, cx: &mut Cx) {
+        loop {
+            let call = self.state.lock(cx).ready.pop_front();
+            let Some(call) = call else { return };
+            self.send(cx, call.procedure, call.auth, call.write, call.done);
+        }
     }
 
     fn keep(&self, cx: &mut Cx) {
@@ -189,12 +252,13 @@ impl RpcClient {
             }
             let woken = || {
                 let state = self.state.lock_irq();
-                state.stop || (state.cut && !state.pending.is_empty())
+                state.stop || !state.ready.is_empty() || (state.cut && !state.pending.is_empty())
             };
             // Calls that begin meanwhile may be due before that one; nobody wakes us for them.
             let span = next.map_or(self.options.timeout, |next| next.since(cx.now()));
             let span = span.min(self.options.timeout);
             self.keeper_wait.wait_until_timeout(cx, "answers", span, woken);
+            self.send_ready(cx);
             if self.resend(cx) {
                 backoff = BACKOFF.0;
             } else {

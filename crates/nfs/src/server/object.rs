@@ -72,6 +72,7 @@ impl Server {
         guard: Option<NfsTime>,
         reply: &mut Reply<'_>,
     ) -> Done {
+        let _alone = self.changing(handle).lock(cx);
         let attr = self.object(cx, handle)?;
         let done = self.set_attributes(cx, &attr, set, guard);
         reply.wcc = self.wcc(cx, &attr);
@@ -208,10 +209,15 @@ impl Server {
         data: &[u8],
         reply: &mut Reply<'_>,
     ) -> Done {
+        let alone = self.changing(handle).lock(cx);
         let attr = self.object(cx, handle)?;
-        let written = self.write_data(cx, &attr, offset, stable, data);
+        let written = self.write_data(cx, &attr, offset, data);
         reply.wcc = self.wcc(cx, &attr);
+        drop(alone);
         let count = written?;
+        if stable != Stable::Unstable {
+            self.sync(cx, &attr, stable == Stable::DataSync)?;
+        }
         self.counters.write_bytes.fetch_add(count as u64, Ordering::Relaxed);
         let stable_write = u64::from(stable != Stable::Unstable);
         self.counters.stable_writes.fetch_add(stable_write, Ordering::Relaxed);
@@ -224,7 +230,6 @@ impl Server {
         cx: &mut Cx,
         attr: &Attr,
         offset: u64,
-        stable: Stable,
         data: &[u8],
     ) -> Result<usize, Status> {
         self.must_write()?;
@@ -235,14 +240,10 @@ impl Server {
             let set = vfs::SetAttr { mode, ..vfs::SetAttr::default() };
             self.fs.setattr(cx, attr.ino, &set).map_err(Status::of)?;
         }
-        let count = match data.is_empty() {
-            true => 0,
-            false => self.fs.write(cx, attr.ino, offset, data).map_err(Status::of)?,
-        };
-        if stable != Stable::Unstable {
-            self.sync(cx, attr, stable == Stable::DataSync)?;
+        match data.is_empty() {
+            true => Ok(0),
+            false => self.fs.write(cx, attr.ino, offset, data).map_err(Status::of),
         }
-        Ok(count)
     }
 
     /// Makes a file durable. After an error nobody's unstable data is taken for granted.
@@ -262,7 +263,11 @@ impl Server {
             self.may_change(cx, &attr, Access::WRITE)?;
             self.sync(cx, &attr, false)
         });
-        reply.wcc = self.wcc(cx, &attr);
+        // It changes no attribute; what others have changed meanwhile is not to look like it.
+        if let Ok(attr) = self.fs.getattr(cx, attr.ino) {
+            let attr = self.fattr(&attr);
+            reply.wcc = Wcc { before: Some(attr.stamp()), after: Some(attr) };
+        }
         reply.body = Body::Commit { verf };
         done
     }
