@@ -104,6 +104,8 @@ pub struct Options {
     pub seconds: u64,
     /// `--rand-seed`; 0: the seed of the run.
     pub seed: u64,
+    /// Names of version 0.4 on a command line of 1.0, with those that it wants instead.
+    pub deprecated: Vec<(&'static str, &'static str)>,
 }
 
 /// What is wrong with a command line.
@@ -168,6 +170,7 @@ impl Options {
             requests: if old { 10_000 } else { 0 },
             seconds: if old { 0 } else { 10 },
             seed: 0,
+            deprecated: Vec::new(),
         }
     }
 
@@ -196,6 +199,7 @@ impl Options {
             };
             let (name, value) = name.split_once('=').unwrap_or((name, "on"));
             mode |= name == "file-test-mode";
+            let name = options.rename(name, value);
             options.set(name, value)?;
         }
         options.command = command.ok_or(Usage::NoCommand)?;
@@ -203,6 +207,18 @@ impl Options {
             return Err(Usage::NoMode);
         }
         options.check()
+    }
+
+    /// Notes a name of version 0.4, and answers that of 1.0.
+    fn rename<'n>(&mut self, name: &'n str, value: &str) -> &'n str {
+        let renamed =
+            [("num-threads", "threads"), ("max-requests", "events"), ("max-time", "time")];
+        let Some(&(old, new)) = renamed.iter().find(|(old, _)| *old == name) else { return name };
+        // The tool says nothing of a bound that is none.
+        if value != "0" {
+            self.deprecated.push((old, new));
+        }
+        new
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), Usage> {
@@ -258,9 +274,9 @@ impl Options {
                 Ok(ratio) if ratio >= 0.0 && ratio.is_finite() => self.rw_ratio = ratio,
                 _ => return Err(wrong("a number from 0")),
             },
-            "num-threads" | "threads" => self.threads = count()?,
-            "max-requests" | "events" => self.requests = number()?,
-            "max-time" | "time" => self.seconds = number()?,
+            "threads" => self.threads = count()?,
+            "events" => self.requests = number()?,
+            "time" => self.seconds = number()?,
             "rand-seed" => self.seed = number()?,
             "rand-type" => one_of(&["uniform"])?,
             "verbosity" | "percentile" => {

@@ -5,9 +5,12 @@ use std::fmt::Write;
 use super::options::{Dialect, Extra, Mode, Options};
 use super::run::Report;
 
-/// As version 0.4 writes sizes: a unit of 1024, few digits.
-fn short(bytes: f64) -> String {
-    let units = ["b", "Kb", "Mb", "Gb", "Tb"];
+/// As the tool writes sizes: a unit of 1024, few digits. Version 0.4 calls it `Kb`, 1.0 `KiB`.
+fn short(bytes: f64, dialect: Dialect) -> String {
+    let units = match dialect {
+        Dialect::Old => ["b", "Kb", "Mb", "Gb", "Tb"],
+        Dialect::New => ["B", "KiB", "MiB", "GiB", "TiB"],
+    };
     let mut value = bytes;
     let mut unit = 0;
     while value >= 1024.0 && unit + 1 < units.len() {
@@ -39,40 +42,68 @@ fn mode_name(mode: Mode) -> &'static str {
 pub(super) fn start(options: &Options) -> String {
     let mut out = String::new();
     let old = options.dialect == Dialect::Old;
-    let version = if old { "0.4.12:  multi-threaded" } else { "1.0.20 (iopath)" };
-    let line = if old { " system evaluation benchmark" } else { "" };
-    let _ = writeln!(out, "sysbench {version}{line}\n");
+    if !old {
+        for (name, instead) in &options.deprecated {
+            let _ = writeln!(out, "WARNING: --{name} is deprecated, use --{instead} instead");
+        }
+    }
+    out.push_str(match old {
+        true => "sysbench 0.4.12:  multi-threaded system evaluation benchmark\n\n",
+        false => "sysbench 1.0.20 (iopath)\n\n",
+    });
     let _ = writeln!(out, "Running the test with following options:");
-    let _ = writeln!(out, "Number of threads: {}\n", options.threads);
-    let flags = match options.extra {
-        Extra::None => "0",
-        Extra::Sync => "sync",
-        Extra::Dsync => "dsync",
-        Extra::Direct => "directio",
+    let _ = writeln!(out, "Number of threads: {}", options.threads);
+    let _ = match (old, options.seed) {
+        (true, _) => writeln!(out),
+        (false, 0) => writeln!(out, "Initializing random number generator from current time\n\n"),
+        (false, seed) => {
+            writeln!(out, "Initializing random number generator from seed ({seed}).\n\n")
+        }
+    };
+    plan(&mut out, options);
+    out.push_str(match old {
+        true => "Threads started!\n",
+        false => "Initializing worker threads...\n\nThreads started!\n\n",
+    });
+    out
+}
+
+/// Files, blocks, order and fsync.
+fn plan(out: &mut String, options: &Options) {
+    let old = options.dialect == Dialect::Old;
+    let size = |bytes: u64| short(bytes as f64, options.dialect);
+    let flags = match (options.extra, old) {
+        (Extra::None, true) => "0",
+        (Extra::None, false) => "(none)",
+        (Extra::Sync, true) => "sync",
+        (Extra::Dsync, true) => "dsync",
+        (Extra::Sync, false) => "sync ",
+        (Extra::Dsync, false) => "dsync ",
+        (Extra::Direct, _) => "directio",
     };
     let _ = writeln!(out, "Extra file open flags: {flags}");
-    let _ = writeln!(out, "{} files, {} each", options.files, short(options.file_size() as f64));
-    let _ = writeln!(out, "{} total file size", short(options.total_size as f64));
-    let _ = writeln!(out, "Block size {}", short(options.block_size as f64));
+    let _ = writeln!(out, "{} files, {} each", options.files, size(options.file_size()));
+    let _ = writeln!(out, "{} total file size", size(options.total_size));
+    let _ = writeln!(out, "Block size {}", size(options.block_size));
     if options.mode.is_random() {
-        let _ = writeln!(out, "Number of random requests for random IO: {}", options.requests);
+        let title = if old { "random requests for random IO" } else { "IO requests" };
+        let _ = writeln!(out, "Number of {title}: {}", options.requests);
         let ratio = options.rw_ratio;
         let _ = writeln!(out, "Read/Write ratio for combined random IO test: {ratio:.2}");
     }
-    if options.fsync_freq > 0 {
-        let freq = options.fsync_freq;
-        let _ = writeln!(out, "Periodic FSYNC enabled, calling fsync() each {freq} requests.");
-    }
-    if options.fsync_end {
-        let _ = writeln!(out, "Calling fsync() at the end of test, Enabled.");
-    }
     if options.fsync_all {
         let _ = writeln!(out, "Calling fsync() after each write operation.");
+    } else {
+        if options.fsync_freq > 0 {
+            let freq = options.fsync_freq;
+            let _ = writeln!(out, "Periodic FSYNC enabled, calling fsync() each {freq} requests.");
+        }
+        if options.fsync_end {
+            let _ = writeln!(out, "Calling fsync() at the end of test, Enabled.");
+        }
     }
     let _ = writeln!(out, "Using synchronous I/O mode");
     let _ = writeln!(out, "Doing {} test", mode_name(options.mode));
-    let _ = writeln!(out, "Threads started!");
-    out
 }
 
 struct Spread {
@@ -116,6 +147,7 @@ fn old(report: &Report) -> String {
     let seconds = report.total.as_secs_f64().max(1e-9);
     let (reads, writes, others) = (report.reads, report.writes, report.others);
     let total = (report.read_bytes + report.write_bytes) as f64;
+    let short = |bytes: f64| short(bytes, Dialect::Old);
     let requests = &report.requests;
     let secs = |ns: f64| ns / 1e9;
     let mut out = String::from("Done.\n\n");
@@ -160,7 +192,7 @@ fn new(report: &Report) -> String {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20) / seconds;
     let ms = |ns: f64| ns / 1e6;
     let requests = &report.requests;
-    let mut out = String::from("\n\nFile operations:\n");
+    let mut out = String::from("\nFile operations:\n");
     for (name, count) in
         [("reads/s: ", report.reads), ("writes/s:", report.writes), ("fsyncs/s:", report.others)]
     {
@@ -181,7 +213,7 @@ fn new(report: &Report) -> String {
         ("95th percentile:", ms(p95)),
         ("sum:", ms(requests.sum())),
     ] {
-        let _ = writeln!(out, "{name:>25} {value:>30.2}");
+        let _ = writeln!(out, "         {name:<16}{value:>28.2}");
     }
     fairness(&mut out, report);
     out
@@ -193,6 +225,7 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_document() {
+        let short = |bytes: f64| short(bytes, Dialect::Old);
         assert_eq!(short(33356.0 * 2048.0), "65.148Mb");
         assert_eq!(short(66682.0 * 2048.0), "130.24Mb");
         assert_eq!(short(100038.0 * 2048.0), "195.39Mb");
