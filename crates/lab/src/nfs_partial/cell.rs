@@ -27,6 +27,8 @@ const SERVER_MOUNT: &str = "data=writeback,barrier=0";
 const SERVER_TASKS: usize = 8;
 /// Calls under way of a client of that time.
 const SLOTS: u64 = 16;
+/// The client's memory: that of the machine, next to nothing else is in it.
+pub(super) const MEMORY: u64 = 2 << 30;
 /// Size of the server's device.
 const DEVICE: u64 = 2 << 30;
 
@@ -63,6 +65,8 @@ pub struct Cell {
     pub total_size: u64,
     /// Bytes of the client's page cache.
     pub cache_bytes: u64,
+    /// Dirty data older than 30 s is written.
+    pub by_age: bool,
     /// Who made the files.
     pub files: Files,
     /// The runs of the tool, one after another on one mount.
@@ -96,6 +100,10 @@ pub struct Outcome {
     pub write_reads: u64,
     /// READ, WRITE and COMMIT calls.
     pub calls: (u64, u64, u64),
+    /// Of the WRITEs, those that were to be durable.
+    pub stable_writes: u64,
+    /// Commands that wrote to the server's disk.
+    pub disk_writes: u64,
     /// Time in requests by thread.
     pub phase: f64,
     /// Time in requests, all threads.
@@ -159,7 +167,8 @@ impl Cell {
             folio_size: 4096,
             block_size: 2048,
             total_size,
-            cache_bytes: 1 << 30,
+            cache_bytes: MEMORY,
+            by_age: true,
             files: Files::Prepared,
             phases: vec![Phase { mode: "rndrw", requests: 100_000, fsync_end: true }],
         }
@@ -183,10 +192,10 @@ impl Cell {
         NfsOptions {
             mode: self.mode,
             folio_size: self.folio_size,
-            // Of the 2 GiB of the machine, as the kernel's ratios of 10 and 20 %; of a smaller
-            // cache the same shares of it.
-            dirty_background_bytes: (204 << 20).min(self.cache_bytes / 10),
-            dirty_limit_bytes: (409 << 20).min(self.cache_bytes / 5),
+            // The kernel's ratios of what memory it has for pages.
+            dirty_background_bytes: self.cache_bytes / 10,
+            dirty_limit_bytes: self.cache_bytes / 5,
+            dirty_expire: if self.by_age { Nanos::from_secs(30) } else { Nanos::MAX },
             readahead_bytes: 0,
             rpc: RpcOptions { slots: SLOTS, timeout: Nanos::from_secs(600), attempts: None },
             ..NfsOptions::with_cache(self.cache_bytes)
@@ -237,7 +246,7 @@ fn play(cx: &mut Cx, profile: &Profile, image: &Image, cell: &Cell) -> Result<Ou
         make_sparse(cx, &names, cell).map_err(|errno| format!("sparse files: {errno}"))?;
     }
     let target = Target::ours(names, b"/");
-    let before = client.stats();
+    let (before, written) = (client.stats(), queue.stats().writes);
     let mut outcome = Outcome::default();
     for phase in &cell.phases {
         let options = cell.options(phase.mode, phase.requests, phase.fsync_end)?;
@@ -250,6 +259,7 @@ fn play(cx: &mut Cx, profile: &Profile, image: &Image, cell: &Cell) -> Result<Ou
         add(&mut outcome, &report);
     }
     counts(&mut outcome, &before, &client.stats());
+    outcome.disk_writes = queue.stats().writes - written;
     Ok(outcome)
 }
 
@@ -310,6 +320,7 @@ fn counts(outcome: &mut Outcome, before: &NfsStats, after: &NfsStats) {
     outcome.flush_reads = after.flush_reads - before.flush_reads;
     outcome.flush_writes = after.flush_writes - before.flush_writes;
     outcome.write_reads = after.write_reads - before.write_reads;
+    outcome.stable_writes = after.stable_writes - before.stable_writes;
     let calls = |proc: Proc| after.calls[proc as usize] - before.calls[proc as usize];
     outcome.calls = (calls(Proc::Read), calls(Proc::Write), calls(Proc::Commit));
 }
