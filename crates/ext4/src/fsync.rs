@@ -72,7 +72,10 @@ impl Ext4 {
         if self.read_only {
             return Ok(());
         }
-        let result = self.backing.sync(cx);
+        let mut result = self.backing.sync(cx);
+        if !self.has_error() {
+            result = result.and(self.release_unused_ids(cx));
+        }
         let tid = self.journal().and_then(|journal| journal.running_tid());
         let durable = match (tid, self.journal()) {
             (None, Some(journal)) => {

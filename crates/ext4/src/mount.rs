@@ -484,6 +484,9 @@ impl Ext4 {
                 result = result.and(self.write_inode(cx, &inode));
             }
         }
+        if !self.has_error() {
+            result = result.and(self.release_unused_ids(cx));
+        }
         self.stop();
         self.close(cx, result)
     }

@@ -132,7 +132,7 @@ impl Ext4 {
             }
             // Keeps it in the cache.
             inode.with(cx, |core| core.opens += 1);
-            let mut blocks = QuotaBlocks { fs: self, cx, inode: &inode, handle: None };
+            let mut blocks = QuotaBlocks::new(self, cx, &inode, None);
             let header = format::Blocks::load(&mut blocks, 0)?;
             let info = Info::parse(&header, kind)
                 .map_err(|kind| self.corrupt_kind(cx, kind, At::Inode(ino)))?;
@@ -215,7 +215,7 @@ impl Ext4 {
         if let Some(dquot) = file.dquots.lock(cx).get(&id) {
             return Ok(Some(dquot.clone()));
         }
-        let mut blocks = QuotaBlocks { fs: self, cx, inode: &file.inode, handle: None };
+        let mut blocks = QuotaBlocks::new(self, cx, &file.inode, None);
         match format::find(&mut blocks, info, id)? {
             Some(slot) => self.keep_dquot(cx, file, id, slot).map(Some),
             None => Ok(None),
@@ -231,12 +231,66 @@ impl Ext4 {
         id: u32,
     ) -> Result<Arc<Dquot>, Errno> {
         let before = *info;
-        let mut blocks = QuotaBlocks { fs: self, cx, inode: &file.inode, handle: Some(handle) };
+        let mut blocks = QuotaBlocks::new(self, cx, &file.inode, Some(handle));
         let slot = format::insert(&mut blocks, info, id).inspect_err(|_| *info = before)?;
         let mut header = format::Blocks::load(&mut blocks, 0)?;
         info.emit(&mut header, file.kind);
         format::Blocks::store(&mut blocks, 0, &header)?;
         self.keep_dquot(cx, file, id, slot)
+    }
+
+    /// Takes the entries of ids that use nothing, have no limits and belong to no inode in memory
+    /// out of the quota files, as Linux does when it forgets such an id: at a sync and at the end,
+    /// and where too many ids are in memory. No handle is open.
+    ///
+    /// # Errors
+    /// `EUCLEAN` a damaged quota file; `EIO`, `EROFS`.
+    pub(crate) fn release_unused_ids(&self, cx: &mut Cx) -> Result<(), Errno> {
+        let Some(quota) = self.quota().filter(|_| !self.read_only) else { return Ok(()) };
+        for file in quota.files.iter().flatten() {
+            let list: Vec<u32> = {
+                let dquots = file.dquots.lock(cx);
+                let unused = |dquot: &&Arc<Dquot>| {
+                    Arc::strong_count(dquot) == 1 && dquot.state.lock(cx).unused()
+                };
+                dquots.values().filter(unused).map(|dquot| dquot.id).collect()
+            };
+            for id in list {
+                let credits = credits::quota_entry(self.geometry.block_size);
+                let mut handle = self.journal_start(cx, credits)?;
+                let result = self.release_id(cx, &mut handle, file, id);
+                let stopped = handle.stop(cx);
+                result.and(stopped)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn release_id(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        file: &QuotaFile,
+        id: u32,
+    ) -> Result<(), Errno> {
+        // Whoever asks for the id from now on waits here, and makes its entry anew.
+        let mut info = file.tree.lock(cx);
+        {
+            let mut dquots = file.dquots.lock(cx);
+            let unused = dquots.get(&id).is_some_and(|dquot| {
+                Arc::strong_count(dquot) == 1 && dquot.state.lock(cx).unused()
+            });
+            if !unused {
+                return Ok(());
+            }
+            dquots.remove(&id);
+        }
+        let before = *info;
+        let mut blocks = QuotaBlocks::new(self, cx, &file.inode, Some(handle));
+        format::remove(&mut blocks, &mut info, id).inspect_err(|_| *info = before)?;
+        let mut header = format::Blocks::load(&mut blocks, 0)?;
+        info.emit(&mut header, file.kind);
+        format::Blocks::store(&mut blocks, 0, &header)
     }
 
     /// Brings the entry in `slot` into memory.
@@ -247,7 +301,7 @@ impl Ext4 {
         id: u32,
         slot: format::Slot,
     ) -> Result<Arc<Dquot>, Errno> {
-        let mut blocks = QuotaBlocks { fs: self, cx, inode: &file.inode, handle: None };
+        let mut blocks = QuotaBlocks::new(self, cx, &file.inode, None);
         let (buffer, start) = blocks.place(slot.block)?;
         let offset = start + slot.offset;
         let entry = buffer.with(|data| Dqblk::read(&data[offset..offset + ENTRY_SIZE]));
@@ -288,6 +342,14 @@ impl Ext4 {
 }
 
 impl DquotState {
+    /// Nothing is used, promised or limited.
+    fn unused(&self) -> bool {
+        let Dqblk { space, inodes, block_hard, block_soft, inode_hard, inode_soft, .. } =
+            self.entry;
+        let limits = block_hard | block_soft | inode_hard | inode_soft;
+        space | inodes | limits | self.reserved_space | self.reserved_inodes == 0
+    }
+
     fn unreserve(&mut self, change: &Change) {
         self.reserved_space = self.reserved_space.saturating_add_signed(change.reserved_space);
         self.reserved_inodes = self.reserved_inodes.saturating_add_signed(change.reserved_inodes);

@@ -236,7 +236,11 @@ impl Ext4 {
             core.mode & 0xf000 == 0x4000
         });
         self.mark_inode_dirty(cx, handle, inode)?;
-        inode.with(cx, |core| core.freed = true);
+        let quota = inode.with(cx, |core| {
+            core.freed = true;
+            core.quota.take()
+        });
+        drop(quota);
         self.inodes.remove(inode.ino);
         self.free_inode(cx, handle, inode.ino, is_dir)
     }

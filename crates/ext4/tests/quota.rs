@@ -283,6 +283,19 @@ fn give_away(cx: &mut Cx, fs: &Ext4, number: u64, seed: u64) {
                 let (_, ino) = files[rng.below(files.len() as u64) as usize];
                 fs.fsync(cx, ino, false).expect("fsync");
             }
+            8 if rng.chance(0.3) => {
+                let kind = *rng.pick(&Kind::ALL);
+                let limits = Limits { inode_soft: rng.below(3), ..Limits::default() };
+                fs.quota_set(cx, kind, id, &limits).expect("limits");
+                let grace = Grace { blocks: 1 + id / 2, inodes: 7 };
+                fs.quota_set_grace(cx, kind, grace).expect("grace");
+                // Ids that nobody needs any more go with a sync.
+                fs.sync(cx).expect("sync");
+            }
+            8 if !files.is_empty() => {
+                let (_, ino) = files[rng.below(files.len() as u64) as usize];
+                fs.set_project(cx, ino, id, false).expect("a project");
+            }
             _ if !files.is_empty() => {
                 let (_, ino) = files[rng.below(files.len() as u64) as usize];
                 chown(cx, fs, ino, id, id / 3).expect("chown");
@@ -326,6 +339,58 @@ fn new_ids_and_new_owners_may_be_cut_anywhere() {
             Ok(())
         });
         println!("{cell:?} seed {seed}: {report:?}");
+    }
+}
+
+#[test]
+fn ids_that_are_no_longer_used_go() {
+    // Goal: an id whose last file went has no entry after a sync, unless it has limits; its room is
+    // used again, so that the file does not grow; one that somebody is about to use stays.
+    for block in [1024, 4096] {
+        rt::testing::both(|cx| {
+            let cell = Cell::new("ext4", block).features(ALL).journal(1024);
+            let device = cell.fresh(cx, 24 << 20);
+            let (mut fs, _) = mount(cx, device.clone());
+            let root = fs.root();
+            let ids = |cx: &mut Cx, fs: &Ext4, kind| -> Vec<u32> {
+                let report = fs.quota_report(cx, kind).expect("a report");
+                report.into_iter().map(|(id, _)| id).collect()
+            };
+            let limits = Limits { block_hard: 100, ..Limits::default() };
+            fs.quota_set(cx, Kind::User, 77_777, &limits).expect("limits");
+            let mut free = None;
+            for wave in 0..4u32 {
+                let id = |n: u32| 1000 + (n * 70_001 + wave * 13) % 3_000_000;
+                for n in 0..120 {
+                    make(cx, &fs, root, &format!("f{n}"), id(n), id(n) / 2);
+                }
+                assert_eq!(ids(cx, &fs, Kind::User).len(), 122);
+                for n in 0..120 {
+                    fs.unlink(cx, root, format!("f{n}").as_bytes()).expect("unlink");
+                }
+                fs.sync(cx).expect("sync");
+                assert_eq!(ids(cx, &fs, Kind::User), [0, 77_777], "wave {wave}");
+                assert_eq!(ids(cx, &fs, Kind::Group), [0], "wave {wave}");
+                let now = fs.statfs(cx).expect("counts").blocks_free;
+                if wave > 0 {
+                    let before = free.expect("a wave was before");
+                    assert!(now + 4 * 4096 / u64::from(block) >= before, "{now}, {before} before");
+                } else {
+                    free = Some(now);
+                }
+            }
+            let name = "kept";
+            make(cx, &fs, root, name, 5, 6);
+            fs.unmount(cx).expect("unmount");
+            fs = mount(cx, device.clone()).0;
+            assert_eq!(ids(cx, &fs, Kind::User), [0, 5, 77_777]);
+            fs.quota_set(cx, Kind::User, 77_777, &Limits::default()).expect("no limits");
+            fs.unlink(cx, root, name.as_bytes()).expect("unlink");
+            fs.unmount(cx).expect("unmount");
+            fs = mount(cx, device.clone()).0;
+            assert_eq!(ids(cx, &fs, Kind::User), [0]);
+            judged(cx, &fs, &device, &format!("blocks of {block}"));
+        });
     }
 }
 

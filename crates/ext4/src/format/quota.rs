@@ -352,6 +352,96 @@ fn take_slot<B: Blocks>(blocks: &mut B, info: &mut Info, id: u32) -> Result<Slot
     Ok(Slot { block, offset })
 }
 
+/// Takes the entry of `id` out, and the blocks that hold nothing else any more; the caller writes
+/// block 0 afterwards. Changes at most seven blocks beside that one. False where there is none.
+///
+/// # Errors
+/// As [`find`].
+pub fn remove<B: Blocks>(blocks: &mut B, info: &mut Info, id: u32) -> Result<bool, B::Error> {
+    let mut path = [ROOT; DEPTH as usize];
+    let mut block = ROOT;
+    for level in 0..DEPTH {
+        path[level as usize] = block;
+        block = word(&blocks.load(block)?, reference(id, level));
+        if block == 0 {
+            return Ok(false);
+        }
+        check(blocks, info, block)?;
+    }
+    release_slot(blocks, info, id, block)?;
+    for level in (0..DEPTH).rev() {
+        let block = path[level as usize];
+        let mut data = blocks.load(block)?;
+        set_word(&mut data, reference(id, level), 0);
+        if block == ROOT || used(&data) {
+            blocks.store(block, &data)?;
+            break;
+        }
+        give_block(blocks, info, block)?;
+    }
+    Ok(true)
+}
+
+/// Puts a block among those that nobody uses.
+fn give_block<B: Blocks>(blocks: &mut B, info: &mut Info, block: u32) -> Result<(), B::Error> {
+    let mut data = [0; BLOCK_SIZE];
+    set_word(&mut data, 0, info.free_block);
+    info.free_block = block;
+    blocks.store(block, &data)
+}
+
+/// Empties the slot of `id` in a data block: one that was full has room now, one that is empty is
+/// given back.
+fn release_slot<B: Blocks>(
+    blocks: &mut B,
+    info: &mut Info,
+    id: u32,
+    block: u32,
+) -> Result<(), B::Error> {
+    let mut data = blocks.load(block)?;
+    let count = usize::from(u16::from_le_bytes([data[8], data[9]]));
+    let Some(at) = slot_of(&data, id).filter(|_| (1..=ENTRIES_MAX).contains(&count)) else {
+        return Err(blocks.damaged(CorruptKind::QuotaEntry { id, block }));
+    };
+    data[at..at + ENTRY_SIZE].fill(0);
+    data[8..10].copy_from_slice(&(count as u16 - 1).to_le_bytes());
+    let (next, before) = (word(&data, 0), word(&data, 4));
+    if count == 1 {
+        if before == 0 {
+            info.free_entry = next;
+        } else {
+            link(blocks, info, before, 0, next)?;
+        }
+        if next != 0 {
+            link(blocks, info, next, 4, before)?;
+        }
+        return give_block(blocks, info, block);
+    }
+    if count == ENTRIES_MAX {
+        set_word(&mut data, 0, info.free_entry);
+        set_word(&mut data, 4, 0);
+        if info.free_entry != 0 {
+            link(blocks, info, info.free_entry, 4, block)?;
+        }
+        info.free_entry = block;
+    }
+    blocks.store(block, &data)
+}
+
+/// Sets a word of the header of a data block in the list of those with room.
+fn link<B: Blocks>(
+    blocks: &mut B,
+    info: &Info,
+    block: u32,
+    at: usize,
+    to: u32,
+) -> Result<(), B::Error> {
+    check(blocks, info, block)?;
+    let mut data = blocks.load(block)?;
+    set_word(&mut data, at, to);
+    blocks.store(block, &data)
+}
+
 /// Shows every entry to `look`, ids rising.
 ///
 /// # Errors
@@ -490,6 +580,88 @@ mod tests {
         assert_eq!(find(&mut file, &info, missing), Ok(None));
     }
 
+    /// The blocks of a list, from `first`, each naming the next at `at`.
+    fn list(file: &mut InMemory, first: u32) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut block = first;
+        while block != 0 {
+            assert!(!found.contains(&block), "a circle at {block}");
+            found.push(block);
+            block = word(&file.0[block as usize], 0);
+        }
+        found
+    }
+
+    /// Every block is in the tree, holds entries, or is free; those with room are in their list,
+    /// both ways.
+    fn sound(file: &mut InMemory, info: &Info) -> usize {
+        let mut data_blocks: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut tree = vec![ROOT];
+        let mut level = vec![ROOT];
+        for depth in 0..DEPTH {
+            let below = |block: &u32| -> Vec<u32> {
+                let data = &file.0[*block as usize];
+                (0..256).map(|n| word(data, n * 4)).filter(|&next| next != 0).collect()
+            };
+            level = level.iter().flat_map(below).collect();
+            match depth < DEPTH - 1 {
+                true => tree.extend(&level),
+                false => level.iter().for_each(|at| *data_blocks.entry(*at).or_default() += 1),
+            }
+        }
+        let free = list(file, info.free_block);
+        let room = list(file, info.free_entry);
+        let mut before = 0;
+        for &block in &room {
+            assert_eq!(word(&file.0[block as usize], 4), before);
+            before = block;
+        }
+        for (block, entries) in &data_blocks {
+            let data = &file.0[*block as usize];
+            assert_eq!(usize::from(u16::from_le_bytes([data[8], data[9]])), *entries);
+            assert_eq!(room.contains(block), *entries < ENTRIES_MAX, "block {block}");
+        }
+        assert!(room.iter().all(|block| data_blocks.contains_key(block)));
+        assert_eq!(1 + tree.len() + data_blocks.len() + free.len(), info.blocks as usize);
+        free.len()
+    }
+
+    #[test]
+    fn entries_that_go_leave_room_for_others() {
+        // Goal: random ids come and go; after each step the file is a sound tree with sound lists,
+        // and at the end, empty, it has only its root in use.
+        let mut file = new_file(Kind::User, &[]);
+        let mut info = Info::parse(&file.0[0], Kind::User).expect("sound");
+        let mut rng = Rng::new(3, 3);
+        let mut ids: Vec<u32> = Vec::new();
+        for step in 0..1500 {
+            let id = [rng.below(200) as u32, rng.next_u32() & 0x0303_00ff][step % 2];
+            let at = ids.iter().position(|&known| known == id);
+            match at {
+                Some(at) => {
+                    assert_eq!(remove(&mut file, &mut info, id), Ok(true));
+                    ids.swap_remove(at);
+                }
+                None => {
+                    assert_eq!(remove(&mut file, &mut info, id), Ok(false));
+                    let slot = insert(&mut file, &mut info, id).expect("sound");
+                    let place = &mut file.0[slot.block as usize][slot.offset..];
+                    entry(4096).emit(&mut place[..ENTRY_SIZE], id);
+                    ids.push(id);
+                }
+            }
+            sound(&mut file, &info);
+        }
+        assert!(ids.len() > 50, "{} ids", ids.len());
+        while let Some(id) = ids.pop() {
+            assert_eq!(remove(&mut file, &mut info, id), Ok(true));
+        }
+        assert_eq!(sound(&mut file, &info), info.blocks as usize - 2);
+        let mut seen = 0;
+        walk(&mut file, &info, &mut |_, _| seen += 1).expect("sound");
+        assert_eq!(seen, 0);
+    }
+
     #[test]
     fn an_empty_entry_of_id_0_is_not_an_unused_one() {
         let mut file = new_file(Kind::User, &[(0, Dqblk::default()), (1, entry(4096))]);
@@ -518,6 +690,7 @@ mod tests {
             let _ = walk(&mut bad, &info, &mut |_, _| {});
             let _ = find(&mut bad, &info, 300);
             let _ = insert(&mut bad, &mut info, 9);
+            let _ = remove(&mut bad, &mut info, 300);
         }
         let mut bad = good;
         set_word(&mut bad.0[1], 0, 1);

@@ -1,5 +1,7 @@
 //! The blocks of a quota file of a mount.
 
+use std::collections::BTreeMap;
+
 use base::Errno;
 use cache::BufferRef;
 use rt::Cx;
@@ -16,9 +18,21 @@ pub(super) struct QuotaBlocks<'a> {
     pub cx: &'a mut Cx,
     pub inode: &'a Inode,
     pub handle: Option<&'a mut Handle>,
+    /// The blocks that were read with the handle, as they were.
+    loaded: BTreeMap<u32, Block>,
 }
 
-impl QuotaBlocks<'_> {
+impl<'a> QuotaBlocks<'a> {
+    /// The blocks of this file.
+    pub fn new(
+        fs: &'a Ext4,
+        cx: &'a mut Cx,
+        inode: &'a Inode,
+        handle: Option<&'a mut Handle>,
+    ) -> QuotaBlocks<'a> {
+        QuotaBlocks { fs, cx, inode, handle, loaded: BTreeMap::new() }
+    }
+
     /// The buffer that holds a block of the file, and where in it.
     ///
     /// # Errors
@@ -49,6 +63,9 @@ impl Blocks for QuotaBlocks<'_> {
         let (buffer, offset) = self.place(block)?;
         let mut copy = [0; BLOCK_SIZE];
         buffer.with(|data| copy.copy_from_slice(&data[offset..offset + BLOCK_SIZE]));
+        if self.handle.is_some() {
+            self.loaded.insert(block, copy);
+        }
         Ok(copy)
     }
 
@@ -66,7 +83,21 @@ impl Blocks for QuotaBlocks<'_> {
             let handle = self.handle.as_deref_mut().expect("blocks are stored within a handle");
             self.fs.append_block(self.cx, handle, self.inode)?.1
         };
-        buffer.with_mut(|bytes| bytes[offset..offset + BLOCK_SIZE].copy_from_slice(data));
+        // Charges change other entries of the block meanwhile, without the tree: only what is
+        // different from what was read goes in.
+        let before = self.loaded.insert(block, *data);
+        buffer.with_mut(|bytes| {
+            let bytes = &mut bytes[offset..offset + BLOCK_SIZE];
+            match before {
+                None => bytes.copy_from_slice(data),
+                Some(before) => {
+                    let changes = bytes.iter_mut().zip(before.iter().zip(data));
+                    changes.filter(|(_, (old, new))| old != new).for_each(|(at, (_, new))| {
+                        *at = *new;
+                    });
+                }
+            }
+        });
         let handle = self.handle.as_deref_mut().expect("blocks are stored within a handle");
         handle.dirty(self.cx, &buffer)?;
         if end > size {

@@ -168,7 +168,7 @@ impl Ext4 {
         let file = self.file_of(kind)?;
         let info = file.tree.lock(cx);
         let mut list = Vec::new();
-        let mut blocks = QuotaBlocks { fs: self, cx, inode: &file.inode, handle: None };
+        let mut blocks = QuotaBlocks::new(self, cx, &file.inode, None);
         format::walk(&mut blocks, &info, &mut |id, entry| list.push((id, *entry)))?;
         Ok(list)
     }
@@ -217,8 +217,7 @@ impl Ext4 {
         let mut handle = self.journal_start(cx, 1)?;
         let mut info = file.tree.lock(cx);
         (info.block_grace, info.inode_grace) = (grace.blocks, grace.inodes);
-        let mut blocks =
-            QuotaBlocks { fs: self, cx, inode: &file.inode, handle: Some(&mut handle) };
+        let mut blocks = QuotaBlocks::new(self, cx, &file.inode, Some(&mut handle));
         let result = format::Blocks::load(&mut blocks, 0).and_then(|mut header| {
             info.emit(&mut header, file.kind);
             format::Blocks::store(&mut blocks, 0, &header)
