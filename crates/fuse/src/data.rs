@@ -10,6 +10,8 @@ use crate::adapter::Adapter;
 const O_DIRECT: i32 = 0o40000;
 /// What direct I/O is aligned to.
 const DIRECT_ALIGN: u64 = 512;
+/// The kernel's pages.
+const PAGE: u64 = 4096;
 
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
@@ -17,6 +19,9 @@ const ZERO_RANGE: i32 = 0x10;
 
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
+
+/// Reads of so many bytes and more are the kernel's readahead for its own cache.
+const READ_PAST_MIN: usize = 64 << 10;
 
 /// Bytes copied through memory at once, and at most by one request.
 const COPY_AT_ONCE: usize = 1 << 20;
@@ -47,15 +52,24 @@ impl Adapter {
         reply: ReplyData,
     ) {
         self.with_buffer(size, |buffer| {
-            let result = self.serve(request, |cx| match is_direct(flags, offset, size)? {
-                true => self.fs.read_direct(cx, self.ino(node), offset, buffer),
-                false => self.fs.read(cx, self.ino(node), offset, buffer),
+            let result = self.serve(request, |cx| {
+                let past = is_direct(flags, offset, size)? || self.reads_past(offset, size);
+                match past {
+                    true => self.fs.read_direct(cx, self.ino(node), offset, buffer),
+                    false => self.fs.read(cx, self.ino(node), offset, buffer),
+                }
             });
             match result {
                 Ok(count) => reply.data(&buffer[..count]),
                 Err(error) => reply.error(error),
             }
         });
+    }
+
+    /// Whether a read goes past our cache: what the kernel reads ahead in large pieces it keeps,
+    /// and asks for once. A second copy of it here would only cost memory and time.
+    fn reads_past(&self, offset: u64, size: usize) -> bool {
+        !self.shared && size >= READ_PAST_MIN && (offset | size as u64).is_multiple_of(PAGE)
     }
 
     pub(crate) fn write_file(

@@ -197,6 +197,20 @@ impl SimTarget {
         Ok((value, SimReport { time, stats: device.stats(), hash }))
     }
 
+    /// The machine's device in real time, behind the machine's elevator: each request takes as long
+    /// as the model says, on the clock of the host.
+    ///
+    /// # Errors
+    /// The device does not fit the machine; mkfs fails.
+    pub fn in_real_time(&self, runtime: &rt::Runtime) -> Result<Arc<Queue>> {
+        let memory = Arc::new(self.make_fs(None).with_context(|| self.text.clone())?);
+        let device = self.profile.device(runtime, memory)?;
+        let queue = Queue::new(runtime, device, self.profile.queue_config(&self.elevator));
+        let queue = queue.map_err(|error| anyhow!("{}: {error}", self.text))?;
+        self.tune(&queue).with_context(|| self.text.clone())?;
+        Ok(queue)
+    }
+
     /// Sets the machine's ticks where the elevator counts in them, then what was asked for.
     fn tune(&self, queue: &Arc<Queue>) -> Result<()> {
         if queue.tunables().iter().any(|(name, _)| *name == "hz") {

@@ -11,6 +11,7 @@ use fuse::Signals;
 use serde_json::json;
 
 use crate::app::{App, at};
+use crate::sim::{SimTarget, is_sim};
 use crate::storage::Storage;
 use crate::target::Target;
 
@@ -20,9 +21,10 @@ use crate::target::Target;
   iopath serve nbd disk.img
   nbdinfo nbd://127.0.0.1:10809/
   iopath serve nbd --write --listen /tmp/disk.sock disk.img
-  iopath ls 'nbd+unix:///?socket=/tmp/disk.sock:/'")]
+  iopath ls 'nbd+unix:///?socket=/tmp/disk.sock:/'
+  iopath serve nbd --write 'sim:disk-7200?size=1G'   a modelled disk, as slow as the real one")]
 pub struct Options {
-    /// Image or device: TARGET
+    /// Image or device: TARGET, or a modelled machine with a fresh file system: sim:MACHINE
     #[arg(value_name = "TARGET")]
     target: OsString,
     /// Address and port to listen at (port 0 is any free one), or the path of a socket
@@ -41,18 +43,21 @@ pub struct Options {
 /// # Errors
 /// The target cannot be opened, the place not listened at; the last flush failed.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let target = Target::parse(&options.target)?;
     // Before there is any other thread.
     let signals = Signals::block();
-    let storage = Storage::open(app, &target, options.write)?;
-    let mut served = Served::new(storage.queue.clone(), &options.name, options.write);
-    if target.partition.is_none() && target.path.is_file() {
-        served.allocation = Some(Box::new(FileMap::new(&target.path, 0)?));
-    }
+    let target = options.target.display().to_string();
+    let served = match is_sim(&options.target) {
+        true => {
+            let machine = SimTarget::parse(&options.target)?.in_real_time(app.cx.runtime())?;
+            Served::new(machine, &options.name, options.write)
+        }
+        false => served(app, options)?,
+    };
+    let queue = served.queue.clone();
     let listener = Listener::bind(&options.listen).with_context(|| options.listen.clone())?;
     let url = listener.url(&options.name)?;
     match app.out.json {
-        true => app.out.document(&json!({ "target": target.to_string(), "url": url }))?,
+        true => app.out.document(&json!({ "target": target, "url": url }))?,
         false => app.out.line(format!("{target}: serving at {url}"))?,
     }
     app.out.flush()?;
@@ -63,7 +68,18 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if let Some(socket) = socket {
         let _gone_already = std::fs::remove_file(socket);
     }
-    storage.queue.drain(app.cx);
-    storage.queue.flush(app.cx).map_err(|error| at(&target)(error.to_errno()))?;
+    queue.drain(app.cx);
+    queue.flush(app.cx).map_err(|error| at(&target)(error.to_errno()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A device as it is served, with the holes of a whole image file.
+fn served(app: &mut App, options: &Options) -> Result<Served> {
+    let target = Target::parse(&options.target)?;
+    let storage = Storage::open(app, &target, options.write)?;
+    let mut served = Served::new(storage.queue, &options.name, options.write);
+    if target.partition.is_none() && target.path.is_file() {
+        served.allocation = Some(Box::new(FileMap::new(&target.path, 0)?));
+    }
+    Ok(served)
 }

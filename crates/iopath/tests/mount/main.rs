@@ -10,3 +10,4 @@ mod kill;
 mod nfs;
 mod posix;
 mod programs;
+mod stress;

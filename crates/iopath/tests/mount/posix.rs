@@ -2,7 +2,7 @@
 //! error numbers, and what the trees look like afterwards must be equal. `IOPATH_SEEDS=500` runs
 //! more random sequences; a difference prints the seed and the calls up to it.
 
-mod calls;
+pub mod calls;
 mod matrix;
 mod random;
 

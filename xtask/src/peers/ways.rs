@@ -1,0 +1,183 @@
+//! What is measured: the ways to mount and to build, the work, the goals.
+
+/// Shell functions for all scripts: `t LABEL COMMAND` tells how long a command takes; `make` makes
+/// the file system, `up` and `down` mount and unmount, and `down` waits until the process that
+/// serves has written all.
+pub const PRELUDE: &str = r#"
+t() { label=$1; shift; a=$(date +%s%N); "$@"; b=$(date +%s%N); echo "@ $label $((b-a))"; }
+ready() { until mountpoint -q $M; do sleep 0.001; done; }
+ext4() { mke2fs -q -F -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 -N 200000 $I; }
+judge() { "$@" >/dev/null 2>&1 || echo "! $1 finds damage"; }
+fresh() { rm -f $I; truncate -s $1 $I; make; }
+off() { until umount $M 2>/dev/null; do sleep 0.005; done; }
+trap '! mountpoint -q $M || umount -l $M' EXIT
+names() { seq -f "file-%06.0f" $1; }
+ours() { $B mount -f $I $M & P=$!; ready; }
+"#;
+
+/// A way to mount.
+pub struct Mounter {
+    pub name: &'static str,
+    /// The kernel's way with the same format.
+    pub kernel: &'static str,
+    pub functions: &'static str,
+}
+
+pub const KERNEL_EXT4: &str = "kernel, ext4 by loop";
+pub const KERNEL_XFS: &str = "kernel, xfs by loop";
+pub const FUSE2FS: &str = "fuse2fs";
+pub const OURS_EXT4: &str = "iopath mount, ext4";
+pub const OURS_XFS: &str = "iopath mount, xfs";
+
+pub const MOUNTERS: &[Mounter] = &[
+    Mounter {
+        name: KERNEL_EXT4,
+        kernel: KERNEL_EXT4,
+        functions: "make() { ext4; }; up() { mount -o loop,noatime $I $M; }; down() { off; }",
+    },
+    Mounter {
+        name: FUSE2FS,
+        kernel: KERNEL_EXT4,
+        functions: "make() { ext4; }; up() { fuse2fs -f $I $M -o rw 2>/dev/null & P=$!; ready; }
+                    down() { off; wait $P || true; }",
+    },
+    Mounter {
+        name: OURS_EXT4,
+        kernel: KERNEL_EXT4,
+        functions: "make() { ext4; }; up() { ours; }; down() { off; wait $P; }",
+    },
+    Mounter {
+        name: KERNEL_XFS,
+        kernel: KERNEL_XFS,
+        functions: "make() { mkfs.xfs -q -f $I; }; up() { mount -o loop,noatime $I $M; }
+                    down() { off; }",
+    },
+    Mounter {
+        name: OURS_XFS,
+        kernel: KERNEL_XFS,
+        functions: "make() { mkfs.xfs -q -f $I; }; up() { ours; }; down() { off; wait $P; }",
+    },
+];
+
+/// What is done on the mounts: a script with `t` around what is measured.
+pub struct Work {
+    pub script: &'static str,
+    /// Ways that need hours.
+    pub without: &'static [&'static str],
+}
+
+pub const POPULATE: &str = "populate: cp -a of 10,000 files of 4 KiB, and unmount";
+pub const RNDRW: &str = "sysbench rndrw of 2 KiB, 16 threads, 100,000 events, no fsync";
+pub const WRITE: &str = "write 1 GiB, 1 MiB calls, fsync";
+pub const READ: &str = "read 1 GiB after a remount, 1 MiB calls";
+pub const MOUNT: &str = "mount a clean image of 100 GiB";
+
+pub const WORKS: &[Work] = &[
+    Work {
+        script: r#"fresh 1G; up
+           t "populate: cp -a of 10,000 files of 4 KiB, and unmount" \
+             eval "cp -a $T/. $M/; down""#,
+        without: &[],
+    },
+    Work {
+        script: r#"fresh 1G; up; mkdir $M/d; names 2000 >$W; cd $M/d
+           t "create 2,000 empty files in one directory" xargs -a $W touch
+           cd /; down; up; cd $M/d
+           t "stat 2,000 after a remount" sh -c "xargs -a $W stat -c '' >/dev/null"
+           t "unlink 2,000" xargs -a $W rm; cd /; down"#,
+        without: &[],
+    },
+    Work {
+        script: r#"fresh 2G; up; mkdir $M/d; names 100000 >$W; cd $M/d
+           t "create 100,000 empty files in one directory" xargs -a $W touch
+           cd /; down; up; cd $M/d
+           t "stat 100,000 after a remount" sh -c "xargs -a $W stat -c '' >/dev/null"
+           t "unlink 100,000" xargs -a $W rm; cd /; down"#,
+        without: &[FUSE2FS],
+    },
+    Work {
+        script: r#"fresh 2G; up; cd $M; S="sysbench fileio --file-total-size=200M"
+           $S prepare >/dev/null; S="$S --file-test-mode=rndrw --file-rw-ratio=0.5 --threads=16"
+           t "sysbench rndrw of 2 KiB, 16 threads, 100,000 events, no fsync" \
+             $S --file-block-size=2048 --file-fsync-freq=0 --time=0 --events=100000 run >$W
+           t "sysbench the same, 128 files synced every 1,000 events" \
+             $S --file-block-size=2048 --file-fsync-freq=1000 --time=0 --events=100000 run >>$W
+           cd /; down; grep '@' $W"#,
+        without: &[],
+    },
+    Work {
+        script: r#"fresh 3G; up; t "write 1 GiB, 1 MiB calls, fsync" \
+             dd if=/dev/zero of=$M/f bs=1M count=1024 conv=fsync status=none
+           down; up; t "read 1 GiB after a remount, 1 MiB calls" \
+             dd if=$M/f of=/dev/null bs=1M status=none
+           down"#,
+        without: &[],
+    },
+    Work {
+        script: r#"ext4() { mke2fs -q -F -t ext4 -E lazy_itable_init=1 $I; }; fresh 100G
+           t "mount a clean image of 100 GiB" up; down"#,
+        without: &[],
+    },
+];
+
+/// The same tree into a fresh image without a mount, and out of it.
+pub const BUILDERS: &[(&str, &str)] = &[
+    ("mke2fs -d", r#"t "build an ext4 image of the tree" mke2fs -q -F -t ext4 -d $T $I 1G"#),
+    (
+        "iopath mkfs, cp",
+        r#"t "build an ext4 image of the tree" sh -c \
+           "$B mkfs -q -t ext4 --size 1G $I; $B cp -a $T/. $I:/""#,
+    ),
+    ("debugfs rdump", r#"t "extract the tree of ext4" debugfs -R "rdump / $O" $I 2>/dev/null"#),
+    ("iopath cp", r#"t "extract the tree of ext4" $B cp -r $I:/. $O"#),
+    (
+        "crate rust-fs-ext4",
+        r#"rm -f $I; truncate -s 1G $I
+           t "build an ext4 image of the tree" sh -c \
+             "mke2fs -q -F -t ext4 $I; timeout 600 $C rust-fs-ext4 $I $T"; judge e2fsck -fn $I"#,
+    ),
+    (
+        "crate rsext4",
+        r#"rm -f $I; truncate -s 1G $I
+           t "build an ext4 image of the tree" sh -c \
+             "mke2fs -q -F -t ext4 $I; timeout 600 $C rsext4 $I $T"; judge e2fsck -fn $I"#,
+    ),
+    (
+        "mkfs.xfs -p",
+        r#"rm -f $I; truncate -s 1G $I
+           { echo /; echo 0 0; echo 'd--755 0 0'; for d in $T/*; do
+             echo "${d##*/} d--755 0 0"; for f in $d/*; do echo "${f##*/} ---644 0 0 $f"; done
+             echo '$'; done; echo '$'; } >$W
+           t "build an xfs image of the tree" mkfs.xfs -q -f -p $W $I"#,
+    ),
+    (
+        "iopath mkfs, cp to xfs",
+        r#"t "build an xfs image of the tree" sh -c \
+           "$B mkfs -q -t xfs --size 1G $I; $B cp -a $T/. $I:/"; judge xfs_repair -n $I"#,
+    ),
+    (
+        "crate rust-fs-xfs",
+        r#"rm -f $I; truncate -s 1G $I
+           t "build an xfs image of the tree" sh -c \
+             "mkfs.xfs -q -f $I; timeout 600 $C rust-fs-xfs $I $T"; judge xfs_repair -n $I"#,
+    ),
+];
+
+/// A goal: the work, our way, the other's way, and the largest ratio of our time to its time.
+pub const GOALS: &[(&str, &str, &str, f64)] = &[
+    (POPULATE, OURS_EXT4, FUSE2FS, 1.0 / 3.0),
+    (POPULATE, OURS_EXT4, KERNEL_EXT4, 2.0),
+    ("create 2,000 empty files in one directory", OURS_EXT4, FUSE2FS, 0.2),
+    ("stat 2,000 after a remount", OURS_EXT4, FUSE2FS, 0.2),
+    ("unlink 2,000", OURS_EXT4, FUSE2FS, 0.2),
+    (RNDRW, OURS_EXT4, FUSE2FS, 0.25),
+    (WRITE, OURS_EXT4, KERNEL_EXT4, 1.0 / 0.7),
+    (READ, OURS_EXT4, KERNEL_EXT4, 1.0 / 0.7),
+];
+
+/// A clean image of 100 GiB is mounted within this, in seconds.
+pub const MOUNT_GOAL_S: f64 = 0.05;
+
+/// Creating, looking at and removing 100,000 names may take at most this many times as long per
+/// name as 2,000.
+pub const FLAT_MAX: f64 = 1.5;
