@@ -17,11 +17,13 @@
 #![deny(missing_docs)]
 
 pub mod bh_lru;
+mod clock;
 pub mod experiment;
 pub mod nfs_partial;
 pub mod report;
 pub mod run;
 pub mod stats;
+pub mod xfs_buf_item;
 
 pub use experiment::{Experiment, ExperimentError, experiments};
 pub use report::Report;

@@ -4,6 +4,7 @@ mod bh_lru;
 mod nfs;
 mod run;
 mod write;
+mod xfs_buf_item;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ use crate::app::App;
   iopath lab instructions --set a
   iopath lab run cfq-yield --variant patched --case mixed --seeds 1..3
   iopath lab run nfs-partial --full
+  iopath lab run xfs-buf-item --full
   iopath lab run my-experiment.toml --results runs.jsonl --shard 1/8
   iopath lab merge all.jsonl runs-1.jsonl runs-2.jsonl
   iopath lab report all.jsonl --html report.html")]
@@ -159,6 +161,7 @@ fn list(app: &mut App) -> Result<ExitCode> {
         app.out.line("  cases: create lookup remove")?;
     }
     nfs::list(app)?;
+    xfs_buf_item::list(app)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,12 +2,12 @@
 
 use base::Errno;
 use rt::Cx;
-use rustix::time::{ClockId, clock_gettime};
 use vfs::{FileSystem, FileType, NewNode, OpenFlags};
 
 use super::Plan;
 use super::bed::{Base, Bed, Counts, Variant};
 use super::published::{Published, Set};
+use crate::clock::cpu_nanos;
 use crate::stats::verdict::{RUNS_MIN, THRESHOLD, judge};
 use crate::stats::{Interval, Verdict, bootstrap, median};
 
@@ -41,7 +41,8 @@ pub struct Change {
 }
 
 impl Change {
-    fn of(ratios: &[f64]) -> Change {
+    /// The change that these ratios say.
+    pub(crate) fn of(ratios: &[f64]) -> Change {
         let percent: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0) * 100.0).collect();
         let interval = bootstrap::percentile(&percent, median);
         Change { percent: median(&percent), interval, rounds: ratios.len() }
@@ -102,12 +103,6 @@ impl Cell {
         let Cell { set, names, dirs, tasks } = self;
         format!("({}) {names} names, {dirs} directories, {tasks} tasks", set.letter())
     }
-}
-
-/// CPU time of the process in nanoseconds.
-pub(super) fn cpu_nanos() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// Measures a cell. May park.

@@ -4,8 +4,9 @@ use rt::Cx;
 
 use super::Plan;
 use super::bed::{Base, Counts, Setup, Variant};
-use super::cell::{Cell, cpu_nanos, run_phase};
+use super::cell::{Cell, run_phase};
 use super::published::Set;
+use crate::clock::cpu_nanos;
 use crate::stats::median;
 
 /// A file system over the sizes.

@@ -14,7 +14,7 @@ use rt::Cx;
 
 use super::Plan;
 use super::bed::Variant;
-use super::cell::cpu_nanos;
+use crate::clock::cpu_nanos;
 
 /// Leaves of the directory, and nodes above them.
 const LEAVES: u64 = 20_000;

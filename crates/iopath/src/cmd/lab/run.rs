@@ -62,6 +62,9 @@ pub struct Options {
     pub(super) outputs: Outputs,
 }
 
+/// Experiments that are programs and have no file.
+const PROGRAMS: [&str; 3] = [lab::bh_lru::NAME, lab::nfs_partial::NAME, lab::xfs_buf_item::NAME];
+
 /// Runs `lab run`.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let names: Vec<String> = match options.names.is_empty() {
@@ -70,14 +73,15 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     };
     let (own, names): (Vec<String>, Vec<String>) = names
         .into_iter()
-        .partition(|name| [lab::bh_lru::NAME, lab::nfs_partial::NAME].contains(&name.as_str()));
+        .partition(|name| PROGRAMS.contains(&name.as_str()));
     // All are read first: a mistake in the last one should not cost the time of the others.
     let experiments = names.iter().map(|name| Ok(Experiment::load(name)?));
     let experiments = experiments.collect::<Result<Vec<_>>>()?;
     for name in &own {
-        match name == lab::nfs_partial::NAME {
-            true => super::nfs::run(app, options)?,
-            false => super::bh_lru::run(app, options)?,
+        match name.as_str() {
+            lab::nfs_partial::NAME => super::nfs::run(app, options)?,
+            lab::xfs_buf_item::NAME => super::xfs_buf_item::run(app, options)?,
+            _ => super::bh_lru::run(app, options)?,
         }
     }
     let mut reports = Vec::new();
