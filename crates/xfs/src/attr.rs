@@ -29,7 +29,8 @@ mod tests;
 mod tree;
 mod write;
 
-pub(crate) use write::{apply, chmod, remove, set};
+pub(crate) use fork::local_max;
+pub(crate) use write::{Change, apply, chmod, fit_inside, of_new, remove, room_for, set};
 
 /// The name of an attribute on the disk: its space and what follows the prefix.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,6 +8,7 @@ use vfs::{FileType, NewNode};
 
 use crate::Xfs;
 use crate::alloc::{Owner, Want};
+use crate::attr::{self, Change};
 use crate::bmap::{Fork, Which};
 use crate::buf::BufOps;
 use crate::error::Result;
@@ -20,10 +21,15 @@ use crate::meta::buf_maps;
 use crate::trans::Trans;
 use crate::writer::{Reserved, WriteSide};
 
-/// Blocks of the target of a symbolic link that does not fit into its inode.
-pub(crate) fn target_blocks(geometry: &Geometry, node: &NewNode<'_>) -> u64 {
+/// Blocks of the target of a symbolic link that does not fit into its inode, beside attributes
+/// where it has some.
+pub(crate) fn target_blocks(geometry: &Geometry, node: &NewNode<'_>, attributes: bool) -> u64 {
+    let room = match attributes {
+        true => attr::local_max(geometry.inode_size),
+        false => geometry.inode_size as usize - CORE_SIZE,
+    };
     match node.target {
-        Some(target) if target.len() > geometry.inode_size as usize - CORE_SIZE => {
+        Some(target) if target.len() > room => {
             remote::blocks(target.len() as u64, geometry.block_size as usize)
         }
         _ => 0,
@@ -103,14 +109,14 @@ impl Xfs {
     }
 
     /// Takes a free inode for a node in `parent`, fills it and logs it; the transaction may roll
-    /// before. Nobody finds it before it is in the cache. May park.
+    /// before. It has these attributes. Nobody finds it before it is in the cache. May park.
     pub(crate) fn new_inode(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         (writer, reserved): (&WriteSide, &mut Reserved),
         parent: &Inode,
-        node: &NewNode<'_>,
+        (node, attributes): (&NewNode<'_>, &[Change]),
     ) -> Result<Arc<Inode>> {
         let directory = node.kind == FileType::Directory;
         let ino = writer.inodes.allocate(cx, trans, parent.ino, directory)?;
@@ -122,6 +128,7 @@ impl Xfs {
             bytes[..4].copy_from_slice(&raw.to_be_bytes());
             Fork::new(ForkFormat::Device, bytes, 0)
         };
+        let blocks = target_blocks(self.geometry(), node, !attributes.is_empty());
         let data = match (node.kind, node.target) {
             (FileType::Directory, _) => {
                 let mut bytes = vec![0; 10];
@@ -129,7 +136,7 @@ impl Xfs {
                 bytes.truncate(len);
                 Fork::new(ForkFormat::Local, bytes, 0)
             }
-            (FileType::Symlink, Some(target)) if target.len() <= room => {
+            (FileType::Symlink, Some(target)) if blocks == 0 => {
                 Fork::new(ForkFormat::Local, target.to_vec(), 0)
             }
             (FileType::CharDevice | FileType::BlockDevice, _) => {
@@ -144,10 +151,16 @@ impl Xfs {
         let old = self.inodes.find(ino).map(|old| old.item.clone());
         let item = old.unwrap_or_else(|| self.new_item(ino));
         let inode = Inode::new(self, item, Forks { data, attr }, core);
-        if let (Some(target), true) = (node.target, target_blocks(self.geometry(), node) > 0) {
+        if let (Some(target), true) = (node.target, blocks > 0) {
             self.write_target(cx, trans, (writer, reserved), &inode, target)?;
         }
-        let fields = InodeFields::CORE | InodeFields::DATA;
+        for change in attributes {
+            attr::apply(self, cx, trans, &inode, change)?;
+        }
+        let fields = match attributes.is_empty() {
+            true => InodeFields::CORE | InodeFields::DATA,
+            false => InodeFields::all(),
+        };
         inode.log(cx, trans, self.geometry(), fields);
         Ok(inode)
     }

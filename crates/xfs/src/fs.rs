@@ -5,8 +5,8 @@ use block::Segment;
 use rt::Cx;
 use vfs::direct::Memory;
 use vfs::{
-    Attr, DirEntry, FallocMode, FileExtent, FileSystem, NewNode, RenameFlags, SeekWhence, SetAttr,
-    StatFs, XattrFlags,
+    Attr, DirEntry, FallocMode, FileExtent, FileSystem, FileType, NewNode, RenameFlags, SeekWhence,
+    SetAttr, StatFs, XattrFlags,
 };
 
 use crate::dir::Dir;
@@ -42,7 +42,28 @@ impl FileSystem for Xfs {
     }
 
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
-        self.create_node(cx, dir, name, node)
+        self.create_node(cx, dir, name, (node, &[]))
+    }
+
+    fn create_with(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let (list, mode) = attr::of_new(node, attributes)?;
+        let node = &NewNode { mode, ..*node };
+        if node.kind != FileType::Directory || attr::fit_inside(self, &list) {
+            return self.create_node(cx, dir, name, (node, &list));
+        }
+        // Blocks for them would come from another group than the name's: one after the other.
+        let attr = self.create_node(cx, dir, name, (node, &[]))?;
+        for (name, value) in attributes {
+            self.setxattr(cx, attr.ino, name, value, XattrFlags::empty())?;
+        }
+        self.getattr(cx, attr.ino)
     }
 
     fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {

@@ -16,6 +16,7 @@ use base::{Errno, Ino};
 use rt::Cx;
 use vfs::{Attr, FileType, NewNode};
 
+use crate::attr::{self, Change};
 use crate::dir::Dir;
 use crate::dir::edit::{DirEdit, Name, blocks_needed};
 use crate::error::XfsError;
@@ -113,13 +114,13 @@ impl Xfs {
         inode.log(cx, trans, self.geometry(), DIRECTORY);
     }
 
-    /// Creates a node: see [`vfs::FileSystem::create`].
+    /// Creates a node with its attributes: see [`vfs::FileSystem::create_with`].
     pub(crate) fn create_node(
         &self,
         cx: &mut Cx,
         dir: Ino,
         name: &[u8],
-        node: &NewNode<'_>,
+        (node, attributes): (&NewNode<'_>, &[Change]),
     ) -> Result<Attr, Errno> {
         vfs::check_name(name)?;
         let writer = self.writer()?;
@@ -134,16 +135,20 @@ impl Xfs {
         if directory && parent.with(cx, |state| state.core.links) >= LINK_MAX {
             return Err(Errno::EMLINK);
         }
-        let target = create::target_blocks(self.geometry(), node);
+        let target = create::target_blocks(self.geometry(), node, !attributes.is_empty());
+        let (blocks, bytes) = attr::room_for(self, attributes);
+        let target = target + blocks;
         let chunk = u64::from(self.geometry().chunks.blocks);
         let mut reserved = self.set_aside(cx, writer, &parent, name, target + chunk);
         if writer.inodes.counts()[1] > 0 && matches!(reserved, Err(XfsError::NoSpace)) {
             reserved = self.set_aside(cx, writer, &parent, name, target);
         }
         let mut reserved = reserved.map_err(|error| self.fail(error))?;
-        let created = self.transact(cx, reservations::create(self.geometry()), |cx, trans| {
+        let mut reservation = reservations::create(self.geometry());
+        reservation.bytes += bytes;
+        let created = self.transact(cx, reservation, |cx, trans| {
             let parts = (writer, &mut reserved);
-            let inode = self.new_inode(cx, trans, parts, &parent, node)?;
+            let inode = self.new_inode(cx, trans, parts, &parent, (node, attributes))?;
             let file_type = EntryType::of_mode(inode.with(cx, |state| state.core.mode));
             let entry = Name { name, ino: inode.ino, file_type };
             self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| edit.add(cx, entry))?;

@@ -86,11 +86,16 @@ pub(crate) fn set_attr(geometry: &Geometry) -> Reservation {
 /// Setting an attribute: a value in blocks of its own, the leaf and the nodes above it cut in two,
 /// the maps of both forks.
 pub(crate) fn set_xattr(geometry: &Geometry) -> Reservation {
-    let size = geometry.block_size;
-    let value = format::remote::blocks(u64::from(VALUE_MAX), size as usize) as u32;
-    let tree = 2 * (u32::from(DEPTH_MAX) + 2);
-    let bytes = (value + tree) * buf(size) + 2 * map(geometry) + extents(geometry, 6);
+    let bytes = attribute(geometry, u64::from(VALUE_MAX));
     Reservation::new(bytes + inode(geometry)).times(2)
+}
+
+/// A value of so many bytes, without the inode.
+pub(crate) fn attribute(geometry: &Geometry, value: u64) -> u32 {
+    let size = geometry.block_size;
+    let value = format::remote::blocks(value, size as usize) as u32;
+    let tree = 2 * (u32::from(DEPTH_MAX) + 2);
+    (value + tree) * buf(size) + 2 * map(geometry) + extents(geometry, 6)
 }
 
 /// The counters of the superblock.

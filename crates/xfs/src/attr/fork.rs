@@ -21,9 +21,9 @@ use crate::trans::intent::Work;
 
 /// Bytes of the smallest root of a block map that a data fork, and an attribute fork, must have
 /// room for.
-const ROOT_MIN: (usize, usize) = (56, 40);
+pub(super) const ROOT_MIN: (usize, usize) = (56, 40);
 /// Bytes of a data fork in the inode that leave room for attributes.
-pub(super) fn local_max(inode_size: u32) -> usize {
+pub(crate) fn local_max(inode_size: u32) -> usize {
     inode_size as usize - CORE_SIZE - ROOT_MIN.1
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use base::{Errno, Ino};
 use rt::Cx;
 use vfs::acl::Acl;
-use vfs::{FileType, XattrFlags};
+use vfs::{FileType, NewNode, XattrFlags};
 
-use super::fork::{AttrEdit, local_max};
+use super::fork::{AttrEdit, ROOT_MIN, local_max};
 use super::{Attrs, Name, acl};
 use crate::bmap::Which;
 use crate::dir::edit::DirEdit;
@@ -90,7 +90,18 @@ fn set_acl(
     value: Option<&[u8]>,
     flags: XattrFlags,
 ) -> Result<(), Errno> {
-    let kind = inode.kind(cx);
+    let (value, mode) = stored_acl(inode.kind(cx), shown, value)?;
+    // An ACL that is not stored may well be "created".
+    let flags = if value.is_some() { flags } else { XattrFlags::empty() };
+    change_one(fs, cx, inode, Change { name, value }, flags, mode)
+}
+
+/// What of an ACL in wire form is stored, and the mode bits that it sets.
+fn stored_acl(
+    kind: FileType,
+    shown: &[u8],
+    value: Option<&[u8]>,
+) -> Result<(Option<Vec<u8>>, Option<u16>), Errno> {
     let access = shown == vfs::acl::ACCESS;
     if kind == FileType::Symlink {
         return Err(Errno::EOPNOTSUPP);
@@ -100,14 +111,62 @@ fn set_acl(
         None => None,
     };
     if !access && kind != FileType::Directory {
-        return if acl.is_some() { Err(Errno::EACCES) } else { Ok(()) };
+        return if acl.is_some() { Err(Errno::EACCES) } else { Ok((None, None)) };
     }
     let mode = acl.as_ref().filter(|_| access).map(Acl::mode_bits);
     let stored = acl.filter(|acl| !access || !acl.is_minimal());
-    let value = stored.map(|acl| acl::to_disk(&acl));
-    // An ACL that is not stored may well be "created".
-    let flags = if value.is_some() { flags } else { XattrFlags::empty() };
-    change_one(fs, cx, inode, Change { name, value }, flags, mode)
+    Ok((stored.map(|acl| acl::to_disk(&acl)), mode))
+}
+
+/// The attributes that a new node has from the beginning, and the mode that an access ACL among
+/// them gives it.
+///
+/// # Errors
+/// As [`vfs::FileSystem::setxattr`]; `EEXIST` a name that is there twice.
+pub(crate) fn of_new(
+    node: &NewNode<'_>,
+    attributes: &[(&[u8], Vec<u8>)],
+) -> Result<(Vec<Change>, u16), Errno> {
+    let mut list: Vec<Change> = Vec::with_capacity(attributes.len());
+    let mut mode = node.mode;
+    for (shown, value) in attributes {
+        let name = Name::parse(shown)?;
+        if value.len() > vfs::XATTR_SIZE_MAX {
+            return Err(Errno::E2BIG);
+        }
+        if list.iter().any(|change| change.name == name) {
+            return Err(Errno::EEXIST);
+        }
+        let value = match acl::disk_name(shown) {
+            None => Some(value.clone()),
+            Some(_) => {
+                let (stored, bits) = stored_acl(node.kind, shown, Some(value))?;
+                mode = bits.map_or(mode, |bits| mode & !0o777 | bits);
+                stored
+            }
+        };
+        if value.is_some() {
+            list.push(Change { name, value });
+        }
+    }
+    Ok((list, mode))
+}
+
+/// True where a new directory has room for these in its inode.
+pub(crate) fn fit_inside(fs: &Xfs, list: &[Change]) -> bool {
+    let room = fs.geometry().inode_size as usize - CORE_SIZE - ROOT_MIN.0;
+    let each =
+        |change: &Change| 3 + change.name.rest.len() + change.value.as_ref().map_or(0, Vec::len);
+    4 + list.iter().map(each).sum::<usize>() <= room
+}
+
+/// Blocks that the attributes of a new node may take, and bytes of the log.
+pub(crate) fn room_for(fs: &Xfs, list: &[Change]) -> (u64, u32) {
+    let each = |change: &Change| {
+        let len = change.value.as_ref().map_or(0, Vec::len);
+        (blocks_for(fs, len), reservations::attribute(fs.geometry(), len as u64))
+    };
+    list.iter().map(each).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
 /// Changes one attribute, and the mode bits with it, in a transaction of its own. The caller holds
