@@ -65,7 +65,7 @@ impl Plan {
                 files: 3200,
                 rounds: 5,
                 threads: Vec::new(),
-                repeats: 20_000,
+                repeats: 2000,
             },
             Size::Full => Plan {
                 dir_blocks: vec![4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10],
@@ -75,7 +75,7 @@ impl Plan {
                 files: 32_000,
                 rounds: 9,
                 threads: vec![1, 2, 4, 8, 32],
-                repeats: 200_000,
+                repeats: 20_000,
             },
         }
     }

@@ -1,6 +1,8 @@
 //! Creates and unlinks in real time, the ways in turns, and what formatting takes of them.
 
-use rt::Cx;
+use std::sync::Arc;
+
+use rt::{Cx, SpinLock};
 use xfs::log::Gauge;
 
 use super::Plan;
@@ -9,6 +11,8 @@ use crate::bh_lru::Change;
 use crate::clock::cpu_nanos;
 use crate::stats::median;
 
+/// Operations of a hundred that are left out as interrupted by other tasks.
+const INTERRUPTED: usize = 2;
 /// Names of the warm-up begin here.
 pub(super) const WARM: u64 = 1 << 20;
 
@@ -107,13 +111,20 @@ pub struct Share {
 }
 
 impl Share {
-    fn of(figures: Gauge, operations: u64) -> Share {
-        let each = |nanos: u64| nanos as f64 / operations as f64;
+    /// The mean of all operations but the [`INTERRUPTED`] slowest in a hundred.
+    fn of(looks: &[Gauge]) -> Share {
+        let mean = |field: fn(&Gauge) -> u64| {
+            let spans = looks.windows(2).map(|pair| field(&pair[1]) - field(&pair[0]));
+            let mut spans: Vec<u64> = spans.collect();
+            spans.sort_unstable();
+            spans.truncate(spans.len() - spans.len() * INTERRUPTED / 100);
+            spans.iter().sum::<u64>() as f64 / spans.len().max(1) as f64
+        };
         Share {
-            walk: each(figures.walk_ns),
-            copy: each(figures.copy_ns),
-            check: each(figures.check_ns),
-            least: each(figures.least_ns),
+            walk: mean(|look| look.walk_ns),
+            copy: mean(|look| look.copy_ns),
+            check: mean(|look| look.check_ns),
+            least: mean(|look| look.least_ns),
         }
     }
 
@@ -156,10 +167,14 @@ pub(super) fn profile(cx: &mut Cx, plan: &Plan, base: &Base) -> Result<[[Share; 
             let bed = base.mount(cx, Use { way, debug: true, gauge: true })?;
             bed.phase(cx, (1, files / 4, WARM), false, |_, _| ())?;
             for (phase, shares) in shares.iter_mut().enumerate() {
-                let before = bed.fs.gauge().unwrap_or_default();
-                bed.phase(cx, (1, files, 0), phase == 1, |_, _| ())?;
-                let figures = since(bed.fs.gauge().unwrap_or_default(), before);
-                shares[index] = shares[index].least(Share::of(figures, files));
+                let first = vec![bed.fs.gauge().unwrap_or_default()];
+                let looks = Arc::new(SpinLock::named("looks", first));
+                let taken = looks.clone();
+                bed.phase(cx, (1, files, 0), phase == 1, move |cx, fs| {
+                    taken.lock(cx).push(fs.gauge().unwrap_or_default());
+                })?;
+                let share = Share::of(&looks.lock(cx));
+                shares[index] = shares[index].least(share);
             }
             bed.end(cx)?;
         }
