@@ -69,6 +69,20 @@ impl BufItem {
         self.walk(variant, known, &mut emit, &mut Unprobed);
     }
 
+    /// Offset and length of what the next format copies.
+    pub(crate) fn ranges(&self, variant: Variant, known: bool) -> Vec<(usize, usize)> {
+        let mut ranges = Vec::new();
+        let reuses = self.reuses(variant, known);
+        for segment in self.copied_segments() {
+            let mut emit = |first: usize, count: usize| {
+                ranges.push((segment.offset + first * CHUNK, count * CHUNK));
+            };
+            let map = if reuses { &segment.fresh } else { &segment.dirty };
+            map.for_each_run(&mut emit);
+        }
+        ranges
+    }
+
     /// Offset and length of what became dirty since the last format.
     pub(crate) fn fresh(&self) -> Vec<(usize, usize)> {
         let mut ranges = Vec::new();

@@ -71,9 +71,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         true => lab::experiments().map(str::to_owned).collect(),
         false => options.names.clone(),
     };
-    let (own, names): (Vec<String>, Vec<String>) = names
-        .into_iter()
-        .partition(|name| PROGRAMS.contains(&name.as_str()));
+    let (own, names): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| PROGRAMS.contains(&name.as_str()));
     // All are read first: a mistake in the last one should not cost the time of the others.
     let experiments = names.iter().map(|name| Ok(Experiment::load(name)?));
     let experiments = experiments.collect::<Result<Vec<_>>>()?;
