@@ -42,7 +42,8 @@ pub fn run_all() -> Result<()> {
         .and_then(|()| compare("extract them", EXTRACT, &place));
     std::fs::remove_dir_all(&place).context("removing the scratch folder")?;
     compared?;
-    run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "meta"])
+    run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "meta"])?;
+    run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "kernel"])
 }
 
 fn scratch() -> Result<PathBuf> {

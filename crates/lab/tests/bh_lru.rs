@@ -1,6 +1,7 @@
 //! The experiment `bh-lru` with tiny sizes: it runs, its counts are exact, its report says all.
 
-use lab::bh_lru::{Plan, Variant, run};
+use lab::bh_lru::instructions::{self, Amount};
+use lab::bh_lru::{Plan, Set, Variant, run};
 
 #[test]
 fn the_experiment_runs_and_its_counts_are_exact() {
@@ -29,4 +30,26 @@ fn the_experiment_runs_and_its_counts_are_exact() {
         }
         assert!(report.json()["cells"].as_array().is_some_and(|cells| cells.len() >= 10));
     });
+}
+
+/// What callgrind looks at in the test below.
+const COUNTED: Amount = Amount { names: 60, files: 12 };
+
+#[test]
+#[ignore = "the work of instructions_are_counted_for_every_size, which runs it"]
+fn counted_work() {
+    rt::testing::real(|cx| instructions::work(cx, Set::C, COUNTED).expect("the work is done"));
+}
+
+#[test]
+fn instructions_are_counted_for_every_size() {
+    // Goal: each size and ours has a count of its own for each phase, and the table shows them.
+    let program = std::env::current_exe().expect("this program");
+    let words = ["counted_work", "--exact", "--ignored"];
+    let rows = instructions::count(&program, &words, Set::C, COUNTED).expect("valgrind counts");
+    assert_eq!(rows.len(), instructions::SIZES.len() + 1);
+    assert!(rows.iter().all(|row| row.instructions.iter().all(|&count| count > 100.0)), "{rows:?}");
+    let text = instructions::table(&rows).text();
+    assert!(text.contains("ours") && text.contains("48"), "{text}");
+    println!("{text}");
 }

@@ -16,6 +16,9 @@ use crate::report::{Align, TextTable};
 /// The sizes of the array that are counted beside ours.
 pub const SIZES: [usize; 7] = [8, 12, 16, 24, 32, 48, 64];
 
+/// The name by which callgrind knows what to count; patterns do not dump.
+const COUNTED: &str = "lab::bh_lru::instructions::counted_operations";
+
 /// How much is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Amount {
@@ -71,7 +74,7 @@ pub fn work(cx: &mut Cx, set: Set, amount: Amount) -> Result<(), String> {
     Ok(())
 }
 
-/// The name by which callgrind knows what to count.
+/// What callgrind counts: see [`COUNTED`].
 #[inline(never)]
 fn counted_operations(
     cx: &mut Cx,
@@ -97,8 +100,8 @@ pub fn count<S: AsRef<OsStr>>(
     let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
     let out = folder.path().join("callgrind");
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--toggle-collect=*counted_operations*"])
-        .arg("--dump-after=*counted_operations*")
+        .args(["--tool=callgrind".to_owned(), format!("--toggle-collect={COUNTED}")])
+        .arg(format!("--dump-after={COUNTED}"))
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(program)
         .args(arguments)
