@@ -171,8 +171,14 @@ impl Drop for LoopMount {
     fn drop(&mut self) {
         let Some(dir) = self.dir.take() else { return };
         let mut output = run("umount", &[&dir.path()]);
-        if !output.status.success() {
-            output = run("umount", &[&"-l", &dir.path()]);
+        // A process that another thread is just starting has our files open until it runs. To
+        // detach the mount would be too early: the image would be read before it is written.
+        for _ in 0..100 {
+            if output.status.success() {
+                break;
+            }
+            wait_a_moment();
+            output = run("umount", &[&dir.path()]);
         }
         if !output.status.success() {
             // Removing the directory would remove what is in the image.
@@ -180,6 +186,11 @@ impl Drop for LoopMount {
             eprintln!("umount failed: {}", String::from_utf8_lossy(&output.stderr));
         }
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "it waits for processes outside of every world")]
+fn wait_a_moment() {
+    std::thread::sleep(std::time::Duration::from_millis(50));
 }
 
 /// The manifest of an image as the kernel's read-only mount shows it.
