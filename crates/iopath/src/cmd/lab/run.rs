@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use block::TraceEvent;
 use block::trace::{Format, ProcessNames, write_all};
 use clap::Args;
@@ -19,9 +19,10 @@ use super::{Outputs, parse_seeds, parse_shard, write};
 use crate::app::App;
 
 /// Runs that were found already done count as nothing in the display.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct Options {
-    /// Experiments by name, or files; all built-in ones where none is named
+    /// Experiments by name, or files; all built-in ones where none is named. Of several, those that
+    /// are programs (bh-lru, nfs-partial, xfs-buf-item) put their name into the names of their files
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Only this variant (several times for several)
@@ -65,24 +66,52 @@ pub struct Options {
 /// Experiments that are programs and have no file.
 const PROGRAMS: [&str; 3] = [lab::bh_lru::NAME, lab::nfs_partial::NAME, lab::xfs_buf_item::NAME];
 
+impl Options {
+    /// What such an experiment cannot do is refused by name where it was asked for by name.
+    fn check_program(&self, name: &str) -> Result<()> {
+        let given = [
+            ("--html", self.outputs.html.is_some()),
+            ("--results", self.results.is_some()),
+            ("--shard", self.shard.is_some()),
+            ("--trace", self.trace.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) if self.names.iter().any(|asked| asked == name) => {
+                bail!(
+                    "{option}: `{name}` is a program, not a file of runs: it has --markdown and --json-file"
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The options for one of several experiments: its name goes into the names of its files.
+    fn beside(&self, name: &str) -> Options {
+        let own = |path: &PathBuf| {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+            let end = path.extension().map_or(String::new(), |e| format!(".{}", e.display()));
+            path.with_file_name(format!("{stem}-{name}{end}"))
+        };
+        let mut options = self.clone();
+        options.outputs.json_file = self.outputs.json_file.as_ref().map(own);
+        options.outputs.markdown = self.outputs.markdown.as_ref().map(own);
+        options
+    }
+}
+
 /// Runs `lab run`.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let names: Vec<String> = match options.names.is_empty() {
-        true => lab::experiments().map(str::to_owned).collect(),
+        true => lab::experiments().chain(PROGRAMS).map(str::to_owned).collect(),
         false => options.names.clone(),
     };
+    let several = names.len() > 1;
     let (own, names): (Vec<String>, Vec<String>) =
         names.into_iter().partition(|name| PROGRAMS.contains(&name.as_str()));
+    own.iter().try_for_each(|name| options.check_program(name))?;
     // All are read first: a mistake in the last one should not cost the time of the others.
     let experiments = names.iter().map(|name| Ok(Experiment::load(name)?));
     let experiments = experiments.collect::<Result<Vec<_>>>()?;
-    for name in &own {
-        match name.as_str() {
-            lab::nfs_partial::NAME => super::nfs::run(app, options)?,
-            lab::xfs_buf_item::NAME => super::xfs_buf_item::run(app, options)?,
-            _ => super::bh_lru::run(app, options)?,
-        }
-    }
     let mut reports = Vec::new();
     for experiment in &experiments {
         let records = one(app, experiment, options)?;
@@ -92,6 +121,16 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
     if options.shard.is_none() && !reports.is_empty() {
         write::write(app, &reports, &options.outputs)?;
+    }
+    // One part of many, and a file of results, are of experiments in files alone.
+    let programs = if options.shard.is_some() { &[] } else { &own[..] };
+    for name in programs {
+        let options = if several { options.beside(name) } else { options.clone() };
+        match name.as_str() {
+            lab::nfs_partial::NAME => super::nfs::run(app, &options)?,
+            lab::xfs_buf_item::NAME => super::xfs_buf_item::run(app, &options)?,
+            _ => super::bh_lru::run(app, &options)?,
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
