@@ -21,8 +21,8 @@ use crate::app::App;
 /// Runs that were found already done count as nothing in the display.
 #[derive(Args, Clone)]
 pub struct Options {
-    /// Experiments by name, or files; all built-in ones where none is named. Of several, those that
-    /// are programs (bh-lru, nfs-partial, xfs-buf-item) put their name into the names of their files
+    /// Experiments by name, or files; all built-in ones where none is named. Of several, those
+    /// that are programs (bh-lru, nfs-partial, xfs-buf-item) put their name into their files' names
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Only this variant (several times for several)
@@ -78,7 +78,8 @@ impl Options {
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) if self.names.iter().any(|asked| asked == name) => {
                 bail!(
-                    "{option}: `{name}` is a program, not a file of runs: it has --markdown and --json-file"
+                    "{option}: `{name}` is a program, not a file of runs; it has --markdown and \
+                     --json-file"
                 )
             }
             _ => Ok(()),
