@@ -12,9 +12,9 @@ use device::{Fault, FaultDevice, RecordDevice, Rule};
 use ext4::{Ext4, MountOptions};
 use rt::{Cx, World, WorldConfig};
 use support::*;
-use testkit::crash;
+use testkit::{crash, mixed};
+use vfs::FileSystem;
 use vfs::direct::{Boundary, DirectOptions};
-use vfs::{FallocMode, FileSystem, SetAttr};
 
 fn options(boundary: Boundary, page_size: u32) -> MountOptions {
     MountOptions { direct: DirectOptions { boundary, page_size }, ..MountOptions::default() }
@@ -48,84 +48,16 @@ fn every_rule_agrees_with_an_array() {
             let page = [4096, 16384][seed as usize % 2];
             let (fs, _) = mount_with(cx, device.clone(), folio, options(rule, page));
             let file = create(cx, &*fs, fs.root(), "file");
-            let tasks: Vec<_> = (0..3u64)
-                .map(|number| {
-                    let fs = fs.clone();
-                    let alone = seed % 4 == 0;
-                    cx.spawn(&format!("task{number}"), move |cx| {
-                        let rng = Rng::new(seed, number);
-                        match alone && number > 0 {
-                            true => Vec::new(),
-                            false => mix(cx, &fs, file, rng, number * 400_000, alone),
-                        }
-                    })
-                })
-                .collect();
-            let parts: Vec<Vec<u8>> = tasks.into_iter().map(|task| task.join(cx)).collect();
+            let shared: Arc<dyn FileSystem> = fs.clone();
+            let parts = mixed::run(cx, &shared, file, seed);
             fs.fsync(cx, file, false).expect("fsync");
             fs.unmount(cx).expect("unmount");
             e2fsck(&device, &what);
             let (fs, _) = mount_with(cx, device, folio, options(rule, page));
-            for (number, part) in parts.iter().enumerate() {
-                let mut bytes = vec![0; part.len()];
-                let at = number as u64 * 400_000 / 512 * 512;
-                let count = fs.read(cx, file, at, &mut bytes).expect("read");
-                assert!(bytes[..count] == part[..count], "{what}: part {number}");
-                assert!(part[count..].iter().all(|&byte| byte == 0), "{what}: the end");
-            }
+            mixed::verify(cx, &*fs, file, &parts, &what);
             fs.unmount(cx).expect("unmount");
         });
     }
-}
-
-/// Random work on `base..base + 400_000` of a file; answers what must be there.
-fn mix(cx: &mut Cx, fs: &Ext4, file: Ino, mut rng: Rng, base: u64, alone: bool) -> Vec<u8> {
-    let base = base / 512 * 512;
-    let mut model = vec![0u8; 390_000 / 512 * 512];
-    let mut size = 0;
-    for step in 0..60u32 {
-        let direct = rng.chance(0.7);
-        let mut at = rng.below(model.len() as u64 - 80_000) as usize;
-        let mut len = 1 + rng.below(80_000) as usize;
-        if direct {
-            (at, len) = (at / 512 * 512, len.next_multiple_of(512).min(79_872));
-        }
-        let place = base + at as u64;
-        match rng.below(10) {
-            0..=4 => {
-                let data = vec![step as u8 | 1; len];
-                let written = match direct {
-                    true => fs.write_direct(cx, file, place, &data),
-                    false => fs.write(cx, file, place, &data),
-                };
-                assert_eq!(written, Ok(len));
-                model[at..at + len].copy_from_slice(&data);
-                size = size.max(at + len);
-            }
-            5..=7 => {
-                let mut bytes = vec![0; len];
-                let read = match direct {
-                    true => fs.read_direct(cx, file, place, &mut bytes),
-                    false => fs.read(cx, file, place, &mut bytes),
-                };
-                let read = read.expect("reads");
-                assert!(bytes[..read] == model[at..at + read], "step {step}: at {at}, {direct}");
-                assert!(read == len || at + read >= size, "step {step}: {read} of {len}");
-            }
-            8 if alone => {
-                let set = SetAttr { size: Some(place), ..SetAttr::default() };
-                fs.setattr(cx, file, &set).expect("truncate");
-                model[at..].fill(0);
-                size = at;
-            }
-            _ => match fs.fallocate(cx, file, FallocMode::PunchHole, place, len as u64) {
-                Ok(()) => model[at..at + len].fill(0),
-                Err(Errno::EOPNOTSUPP) => {}
-                Err(errno) => panic!("step {step}: {errno}"),
-            },
-        }
-    }
-    model
 }
 
 /// Goal: an error on one bio of many loses nothing and tells nothing that did not happen. Method:

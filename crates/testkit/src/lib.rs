@@ -24,6 +24,7 @@ pub mod ganesha;
 pub mod judge;
 pub mod manifest;
 pub mod memfs;
+pub mod mixed;
 pub mod model;
 pub mod oracle;
 pub mod twin;

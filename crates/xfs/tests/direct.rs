@@ -5,15 +5,16 @@ mod world;
 
 use std::sync::Arc;
 
-use base::{Errno, Ino, Page, Rng};
+use base::{Errno, Page, Rng};
 use block::trace::TraceKind;
 use block::{Cause, Op, Queue, QueueConfig, Segment};
 use cache::{PageCache, PageCacheConfig};
 use device::{Engine, Fault, FaultDevice, OpenOptions, RecordDevice, Rule};
 use rt::{Cx, World, WorldConfig};
 use testkit::crash::{self, CrashConfig};
+use testkit::mixed;
 use vfs::direct::Boundary;
-use vfs::{FallocMode, FileSystem, SetAttr};
+use vfs::{FileSystem, SetAttr};
 use world::{Cell, checked, file, mount, repaired, seeds, timed};
 use xfs::{MountOptions, Xfs};
 
@@ -51,84 +52,17 @@ fn mixed_access_agrees_with_an_array() {
             let memory = cell.fresh(cx, 96 << 20);
             let fs = with_folios(cx, timed(cx, &memory, seed), folio, rule);
             let ino = file(cx, &fs, fs.root(), "file");
-            let tasks: Vec<_> = (0..3u64)
-                .map(|number| {
-                    let fs = fs.clone();
-                    let alone = seed % 4 == 0;
-                    cx.spawn(&format!("task{number}"), move |cx| {
-                        let rng = Rng::new(seed, number);
-                        match alone && number > 0 {
-                            true => Vec::new(),
-                            false => mix(cx, &fs, ino, rng, number * 400_000, alone),
-                        }
-                    })
-                })
-                .collect();
-            let parts: Vec<Vec<u8>> = tasks.into_iter().map(|task| task.join(cx)).collect();
+            let shared: Arc<dyn FileSystem> = fs.clone();
+            let parts = mixed::run(cx, &shared, ino, seed);
             fs.fsync(cx, ino, false).expect("fsync");
             fs.unmount(cx).expect("unmount");
             checked(cx, &memory).unwrap_or_else(|found| panic!("{what}: {found}"));
             repaired(&memory).unwrap_or_else(|found| panic!("{what}: {found}"));
             let fs = with_folios(cx, memory, folio, rule);
-            for (number, part) in parts.iter().enumerate() {
-                let mut bytes = vec![0; part.len()];
-                let at = number as u64 * 400_000 / 512 * 512;
-                let count = fs.read(cx, ino, at, &mut bytes).expect("read");
-                assert!(bytes[..count] == part[..count], "{what}: part {number}");
-                assert!(part[count..].iter().all(|&byte| byte == 0), "{what}: the end");
-            }
+            mixed::verify(cx, &*fs, ino, &parts, &what);
             fs.unmount(cx).expect("unmount");
         });
     }
-}
-
-/// Random work on `base..base + 390_000` of a file; answers what must be there.
-fn mix(cx: &mut Cx, fs: &Xfs, ino: Ino, mut rng: Rng, base: u64, alone: bool) -> Vec<u8> {
-    let base = base / 512 * 512;
-    let mut model = vec![0u8; 390_000 / 512 * 512];
-    let mut size = 0;
-    for step in 0..60u32 {
-        let direct = rng.chance(0.7);
-        let mut at = rng.below(model.len() as u64 - 80_000) as usize;
-        let mut len = 1 + rng.below(80_000) as usize;
-        if direct {
-            (at, len) = (at / 512 * 512, len.next_multiple_of(512).min(79_872));
-        }
-        let place = base + at as u64;
-        match rng.below(10) {
-            0..=4 => {
-                let data = vec![step as u8 | 1; len];
-                let written = match direct {
-                    true => fs.write_direct(cx, ino, place, &data),
-                    false => fs.write(cx, ino, place, &data),
-                };
-                assert_eq!(written, Ok(len));
-                model[at..at + len].copy_from_slice(&data);
-                size = size.max(at + len);
-            }
-            5..=7 => {
-                let mut bytes = vec![0; len];
-                let read = match direct {
-                    true => fs.read_direct(cx, ino, place, &mut bytes),
-                    false => fs.read(cx, ino, place, &mut bytes),
-                };
-                let read = read.expect("reads");
-                assert!(bytes[..read] == model[at..at + read], "step {step}: at {at}, {direct}");
-                assert!(read == len || at + read >= size, "step {step}: {read} of {len}");
-            }
-            8 if alone => {
-                let set = SetAttr { size: Some(place), ..SetAttr::default() };
-                fs.setattr(cx, ino, &set).expect("truncate");
-                model[at..].fill(0);
-                size = at;
-            }
-            _ => {
-                fs.fallocate(cx, ino, FallocMode::PunchHole, place, len as u64).expect("punch");
-                model[at..at + len].fill(0);
-            }
-        }
-    }
-    model
 }
 
 /// Blocks full of 0xee that nothing refers to any more.
