@@ -1,27 +1,12 @@
 //! `iopath bench`: fs_mark and fio on the host, on an image and on a modelled machine.
 
+mod command;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
+use command::{iopath_in as iopath, ok_in as ok};
 use serde_json::Value;
-
-fn iopath(directory: &Path, line: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_iopath"))
-        .args(line.split_whitespace())
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .expect("iopath starts")
-}
-
-#[track_caller]
-fn ok(directory: &Path, line: &str) -> String {
-    let output = iopath(directory, line);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "iopath {line}: {error}");
-    String::from_utf8(output.stdout).expect("the output is text")
-}
 
 #[track_caller]
 fn refused(directory: &Path, line: &str, part: &str) {

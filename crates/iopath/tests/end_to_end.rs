@@ -1,33 +1,18 @@
 //! The built command against images of mke2fs and of our own mkfs, judged by e2fsck and by the
 //! kernel's own mount. Needs root and e2fsprogs.
 
+mod command;
+
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
+use command::{iopath, ok};
 use testkit::judge::{self, LoopMount};
 use testkit::manifest::{self, Manifest};
-
-/// Runs the command; answers its output.
-fn iopath(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_iopath"))
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the command starts")
-}
-
-/// Runs the command, which must succeed; answers its standard output.
-#[track_caller]
-fn ok(args: &[&str]) -> String {
-    let output = iopath(args);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "iopath {}: {}: {error}", args.join(" "), output.status);
-    String::from_utf8(output.stdout).expect("the output is text")
-}
 
 /// Runs the command, which must fail with this status; answers what it complained.
 #[track_caller]

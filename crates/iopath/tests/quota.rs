@@ -1,24 +1,10 @@
 //! `iopath quota` on an image, with e2fsck as judge, and the metadata workloads beside it.
 
+mod command;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
-fn iopath(directory: &Path, line: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_iopath"))
-        .args(line.split_whitespace())
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .expect("iopath starts")
-}
-
-#[track_caller]
-fn ok(directory: &Path, line: &str) -> String {
-    let output = iopath(directory, line);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "iopath {line}: {error}");
-    String::from_utf8(output.stdout).expect("the output is text")
-}
+use command::{iopath_in as iopath, ok_in as ok};
 
 #[track_caller]
 fn refused(directory: &Path, line: &str, code: i32, part: &str) {

@@ -1,27 +1,13 @@
 //! The built command writes XFS: images of our own mkfs, changed by every command, judged by
 //! xfs_repair and by the kernel's mount. Needs root and xfsprogs.
 
-use std::os::unix::fs::symlink;
-use std::process::{Command, Output, Stdio};
+mod command;
 
+use std::os::unix::fs::symlink;
+
+use command::{iopath, ok};
 use testkit::judge::{self, LoopMount};
 use testkit::manifest;
-
-fn iopath(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_iopath"))
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the command starts")
-}
-
-#[track_caller]
-fn ok(args: &[&str]) -> String {
-    let output = iopath(args);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "iopath {}: {}: {error}", args.join(" "), output.status);
-    String::from_utf8(output.stdout).expect("the output is text")
-}
 
 #[track_caller]
 fn fails(args: &[&str]) -> String {
