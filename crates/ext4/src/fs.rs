@@ -184,8 +184,11 @@ impl FileSystem for Ext4 {
             core.opens = core.opens.saturating_sub(1);
             core.opens == 0
         });
-        if last && let Some(mut prealloc) = inode.map_lock.try_write() {
-            self.release_prealloc(&mut prealloc);
+        if last {
+            if let Some(mut prealloc) = inode.map_lock.try_write() {
+                self.release_prealloc(&mut prealloc);
+            }
+            self.discard_window(&inode);
         }
         if last && inode.with(cx, |core| core.links == 0) && self.check_writable().is_ok() {
             return self.delete_if_unused(cx, &inode);

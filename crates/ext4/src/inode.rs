@@ -17,6 +17,7 @@ use crate::ext4_jbd2::{Handle, Tid};
 use crate::format::inode::InodeValues;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
 use crate::quota::InodeQuota;
+use crate::reservation::Window;
 
 /// Blocks of the inode table that are read together (the kernel's `inode_readahead_blks`).
 const INODE_READAHEAD_BLOCKS: u64 = 32;
@@ -128,6 +129,8 @@ pub(crate) struct Inode {
     pub xattr_lock: Mutex<()>,
     /// The tree of blocks; holds the preallocation.
     pub map_lock: RwLock<Prealloc>,
+    /// Where its next blocks come from, where the mount has windows.
+    pub window: SpinLock<Window>,
     pub core: SpinLock<InodeCore>,
     /// Logical blocks with dirty pages and a promise of space, but no block yet.
     pub delayed: SpinLock<RangeSet>,
@@ -150,6 +153,7 @@ impl Inode {
             writeback: Mutex::named("inode writeback", ()),
             xattr_lock: Mutex::named("inode xattr", ()),
             map_lock: RwLock::named("inode map", Prealloc::default()),
+            window: SpinLock::named("inode window", Window::default()),
             core: SpinLock::named("inode core", core),
             delayed: SpinLock::named("inode delayed", RangeSet::new()),
             last_extent: SpinLock::new(LastExtent::default()),
@@ -257,6 +261,17 @@ impl CachedInode for Inode {
         let idle = core.opens == 0 && !core.times_dirty && !core.orphan.linked() && !core.fresh;
         idle && self.delayed.lock_irq().is_empty()
             && !self.mapping.get().is_some_and(|mapping| mapping.is_dirty())
+    }
+}
+
+impl Drop for Inode {
+    /// What the inode keeps of the allocator's goes back; of an inode that is still open it does so
+    /// with the last close.
+    fn drop(&mut self) {
+        if let Some(fs) = self.fs.upgrade() {
+            fs.release_prealloc(self.map_lock.get_mut());
+            fs.discard_window(self);
+        }
     }
 }
 

@@ -46,6 +46,7 @@ mod orphan;
 pub mod quota;
 mod read_many;
 mod read_super;
+mod reservation;
 mod seek;
 mod super_;
 mod truncate;

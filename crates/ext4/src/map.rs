@@ -217,6 +217,7 @@ impl Ext4 {
     ) -> Result<Removed, Errno> {
         let mut prealloc = inode.map_lock.write(cx);
         self.release_prealloc(&mut prealloc);
+        self.discard_window(inode);
         self.forget_last_extent(cx, inode);
         if inode.has_extents(cx) {
             self.extent_remove(cx, handle, inode, from, to)

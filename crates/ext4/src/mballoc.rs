@@ -151,9 +151,15 @@ impl Ext4 {
                 request.want = self.promise_quota(cx, inode, request.want, 1)?;
             }
         }
+        // What has no place in the file (attributes) does not come out of its window.
+        let reserves = prealloc.is_some() && self.reserves(cx, inode);
         let mut unused = Prealloc::default();
         let prealloc = prealloc.unwrap_or(&mut unused);
-        let (start, len) = match self.take_prealloc(prealloc, request) {
+        let found = match self.take_prealloc(prealloc, request) {
+            None if reserves => self.claim_reserved(cx, inode, request.goal, request.want)?,
+            found => found,
+        };
+        let (start, len) = match found {
             Some(found) => found,
             None => self.claim_blocks(cx, inode, prealloc, request)?,
         };

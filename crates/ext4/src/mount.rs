@@ -65,6 +65,9 @@ pub struct MountOptions {
     pub direct: DirectOptions,
     /// Direct writes give blocks to holes inside the file; else the page cache does.
     pub direct_holes: bool,
+    /// The blocks of a file without extents come out of a window that others keep off. `None` lays
+    /// files out as ext3 did where `direct` has one of Linux's rules, and as ours where it has not.
+    pub reservation: Option<bool>,
 }
 
 impl Default for MountOptions {
@@ -85,6 +88,7 @@ impl Default for MountOptions {
             readahead_bytes: None,
             direct: DirectOptions::default(),
             direct_holes: true,
+            reservation: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use vfs::direct::Boundary;
 const KNOWN: &str = "data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS, \
      journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1, \
      checkpoint=lazy|flusher, readahead=SIZE, bh_lru=sets|array|1..64, dio_boundary=RULE, \
-     dio_page=SIZE, dio_holes=direct|buffered";
+     dio_page=SIZE, dio_holes=direct|buffered, reservation, noreservation";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +40,8 @@ pub enum MountOption {
     DirectPage(u32),
     /// Whether direct writes give blocks to holes inside the file.
     DirectHoles(bool),
+    /// Whether files without extents allocate out of windows.
+    Reservation(bool),
 }
 
 impl MountOption {
@@ -58,6 +60,7 @@ impl MountOption {
             MountOption::DirectBoundary(rule) => options.direct.boundary = rule,
             MountOption::DirectPage(bytes) => options.direct.page_size = bytes,
             MountOption::DirectHoles(direct) => options.direct_holes = direct,
+            MountOption::Reservation(on) => options.reservation = Some(on),
         }
     }
 }
@@ -70,6 +73,8 @@ impl FromStr for MountOption {
     fn from_str(text: &str) -> Result<MountOption, String> {
         let (key, value) = text.split_once('=').unwrap_or((text, ""));
         match (key, value) {
+            _ if text == "reservation" => Ok(MountOption::Reservation(true)),
+            _ if text == "noreservation" => Ok(MountOption::Reservation(false)),
             ("data", "ordered") => Ok(MountOption::Data(JournalMode::Ordered)),
             ("data", "writeback") => Ok(MountOption::Data(JournalMode::Writeback)),
             ("data", "journal") => Ok(MountOption::Data(JournalMode::Data)),
@@ -130,7 +135,7 @@ mod tests {
         let mut options = MountOptions::default();
         let all = "data=journal,barrier=0,commit=30,journal_io=async,journal_yield=1,\
                    journal_chain=1,readahead=1M,checkpoint=flusher,bh_lru=16,\
-                   dio_boundary=after-add,dio_page=16K,dio_holes=buffered";
+                   dio_boundary=after-add,dio_page=16K,dio_holes=buffered,reservation";
         let all = all.split(',');
         for text in all {
             text.parse::<MountOption>().expect("known").apply(&mut options);
@@ -143,6 +148,9 @@ mod tests {
         assert_eq!(direct, (Boundary::AfterAdd, 16384, false));
         assert_eq!((options.journal_io, options.journal_yield), (JournalIo::Async, true));
         assert!(options.journal_chain);
+        assert_eq!(options.reservation, Some(true));
+        "noreservation".parse::<MountOption>().expect("known").apply(&mut options);
+        assert_eq!(options.reservation, Some(false));
         for (text, barrier) in [
             ("barrier=drain", CommitRecord::Barrier),
             ("barrier=flush", CommitRecord::FlushFua),
@@ -170,6 +178,8 @@ mod tests {
             "bh_lru=65",
             "dio_page=5K",
             "dio_holes",
+            "reservation=1",
+            "reservation=1",
         ]) {
             let message = text.parse::<MountOption>().expect_err("refused");
             assert!(message.contains(&format!("`{text}`")), "{message}");

@@ -11,7 +11,7 @@
 //! 4. `Inode::xattr_lock`, then `Inode::map_lock` (the tree of blocks, the preallocation)
 //! 5. `Ext4::orphans`; the tree of a quota file
 //! 6. spin locks: `Inode::core`, usage and limits of an id, a group's state, the inode cache,
-//!    `Ext4::super_state`; then the content of a buffer. Nothing waits under them.
+//!    the windows, `Ext4::super_state`; then the content of a buffer. Nothing waits under them.
 //!
 //! A commit itself waits only for data writes that are already on their way
 //! ([`jbd2::OrderedData`]); it takes none of these locks.
@@ -33,6 +33,7 @@ use crate::mount::MountOptions;
 use crate::namei::Names;
 use crate::orphan::Orphans;
 use crate::quota::Quota;
+use crate::reservation::Windows;
 use crate::write_super::FirstError;
 
 /// A mounted ext2, ext3 or ext4 file system.
@@ -57,6 +58,7 @@ pub struct Ext4 {
     pub(crate) inodes: InodeCache<Inode>,
     pub(crate) orphans: Mutex<Orphans>,
     pub(crate) freed: Freed,
+    pub(crate) windows: Windows,
     pub(crate) names: Names,
     /// Mounts read-only from the start.
     pub(crate) read_only: bool,
@@ -128,6 +130,7 @@ impl Ext4 {
             counters: parts.counters,
             orphans: Mutex::named("ext4 orphans", Orphans::default()),
             freed: Freed::default(),
+            windows: Windows::default(),
             names: Names::default(),
             read_only: parts.read_only,
             error: AtomicI32::new(0),

@@ -46,7 +46,11 @@ fn every_rule_agrees_with_an_array() {
             let what = format!("seed {seed}: {kind} of {block}, {rule}, folios of {folio}");
             let device = fresh(cx, 32 << 20, kind, block);
             let page = [4096, 16384][seed as usize % 2];
-            let (fs, _) = mount_with(cx, device.clone(), folio, options(rule, page));
+            // As the rule has it, and the other way round.
+            let reservation = [None, Some(!rule.is_modern()), Some(rule.is_modern())];
+            let reservation = reservation[(seed / 7) as usize % 3];
+            let laid_out = MountOptions { reservation, ..options(rule, page) };
+            let (fs, _) = mount_with(cx, device.clone(), folio, laid_out);
             let file = create(cx, &*fs, fs.root(), "file");
             let shared: Arc<dyn FileSystem> = fs.clone();
             let parts = mixed::run(cx, &shared, file, seed);

@@ -124,7 +124,7 @@ impl Ext4 {
         let (mut missing, mut goal) = (tables as u32, goal);
         let before = claims.tables.len();
         loop {
-            let (start, len) = match self.claim_run(cx, inode, goal, missing + want, 1) {
+            let (start, len) = match self.claim_near(cx, inode, goal, missing + want) {
                 Ok(run) => run,
                 Err(errno) => {
                     let taken = claims.tables.split_off(before);
@@ -140,6 +140,22 @@ impl Ext4 {
                 return Ok(Claim { lblk, len: len - first, pblk: start + u64::from(first) });
             }
         }
+    }
+
+    /// A run out of the file's window; where it has none, as far as there is one at the goal.
+    fn claim_near(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        goal: u64,
+        want: u32,
+    ) -> Result<(u64, u32), Errno> {
+        if self.reserves(cx, inode)
+            && let Some(run) = self.claim_reserved(cx, inode, goal, want)?
+        {
+            return Ok(run);
+        }
+        self.claim_run(cx, inode, goal, want, 1)
     }
 
     /// Ours: the data as one run, the tables elsewhere.
