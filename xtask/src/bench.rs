@@ -11,8 +11,9 @@ const ROUNDS: usize = 7;
 const DIRECTORIES: usize = 100;
 const FILES: usize = 100;
 
-/// A way to do the work: shell text with `$I` (image), `$T` (tree), `$O` (target folder) and `$B`
-/// (our command).
+/// A way to do the work: shell text with `$I` (image), `$E` and `$X` (images that hold the tree,
+/// of ext4 and XFS), `$T` (tree), `$P` (the tree as a prototype file of mkfs.xfs), `$O` (target
+/// folder) and `$B` (our command).
 struct Way {
     name: &'static str,
     script: &'static str,
@@ -31,6 +32,33 @@ const EXTRACT: &[Way] = &[
     Way { name: "iopath", script: "$B cp -r $I:/. $O" },
 ];
 
+const POPULATE_XFS: &[Way] = &[
+    Way {
+        name: "mkfs.xfs -p",
+        script: "rm -f $I; truncate -s 1G $I; mkfs.xfs -q -f -p $P $I; sync $I",
+    },
+    Way {
+        name: "iopath, ext4",
+        script: "rm -f $I; $B mkfs -q -t ext4 --size 1G $I; $B cp -a $T/. $I:/; sync $I",
+    },
+    Way {
+        name: "iopath, xfs",
+        script: "rm -f $I; $B mkfs -q -t xfs --size 1G $I; $B cp -a $T/. $I:/; sync $I",
+    },
+];
+
+const EXTRACT_XFS: &[Way] = &[
+    Way { name: "iopath, ext4", script: "$B cp -r $E:/. $O" },
+    Way { name: "iopath, xfs", script: "$B cp -r $X:/. $O" },
+];
+
+/// What the ways of XFS find: a prototype file, and both images.
+const PREPARE: &str = "{ echo /; echo 0 0; echo 'd--755 0 0'; for d in $T/*; do
+    echo \"${d##*/} d--755 0 0\"; for f in $d/*; do echo \"${f##*/} ---644 0 0 $f\"; done
+    echo '$'; done; echo '$'; } >$P
+    $B mkfs -q -t ext4 --size 1G $E; $B cp -a $T/. $E:/
+    $B mkfs -q -t xfs --size 1G $X; $B cp -a $T/. $X:/";
+
 /// Runs all comparisons and prints one table.
 pub fn run_all() -> Result<()> {
     run::cargo(&["build", "--release", "--quiet"])?;
@@ -39,11 +67,15 @@ pub fn run_all() -> Result<()> {
     make_tree(&tree)?;
     println!("| work | way | median s | range s | ratio to the first |\n|---|---|---|---|---|");
     let compared = compare("populate 10,000 x 4 KiB", POPULATE, &place)
-        .and_then(|()| compare("extract them", EXTRACT, &place));
+        .and_then(|()| compare("extract them", EXTRACT, &place))
+        .and_then(|()| run_script(PREPARE, &place))
+        .and_then(|()| compare("populate XFS with them", POPULATE_XFS, &place))
+        .and_then(|()| compare("extract them from XFS", EXTRACT_XFS, &place));
     std::fs::remove_dir_all(&place).context("removing the scratch folder")?;
     compared?;
     run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "meta"])?;
-    run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "kernel"])
+    run::cargo(&["bench", "--quiet", "-p", "iopath-ext4", "--bench", "kernel"])?;
+    run::cargo(&["bench", "--quiet", "-p", "iopath-xfs", "--bench", "kernel"])
 }
 
 fn scratch() -> Result<PathBuf> {
@@ -77,19 +109,26 @@ fn time_once(way: &Way, place: &Path) -> Result<f64> {
     let _ = std::fs::remove_dir_all(&target);
     std::fs::create_dir_all(&target)?;
     let start = Instant::now();
+    run_script(way.script, place)?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+fn run_script(script: &str, place: &Path) -> Result<()> {
     let status = Command::new("sh")
-        .args(["-ec", way.script])
+        .args(["-ec", script])
         .env("I", place.join("image"))
+        .env("E", place.join("ext4"))
+        .env("X", place.join("xfs"))
         .env("T", place.join("tree"))
-        .env("O", &target)
+        .env("P", place.join("prototype"))
+        .env("O", place.join("out"))
         .env("B", run::root().join("target/release/iopath"))
         .status()
         .context("cannot start sh")?;
-    let seconds = start.elapsed().as_secs_f64();
     if !status.success() {
-        bail!("`{}` failed ({status}): {}", way.name, way.script);
+        bail!("failed ({status}): {script}");
     }
-    Ok(seconds)
+    Ok(())
 }
 
 fn compare(work: &str, ways: &[Way], place: &Path) -> Result<()> {

@@ -32,7 +32,7 @@ pub struct Options {
     /// Mount options: data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS,
     /// journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1,
     /// checkpoint=lazy|flusher, readahead=SIZE; for xfs logbsize=32k|64k|128k|256k, wsync,
-    /// norecovery, buf_item=bitwise|contiguous|runs
+    /// norecovery, buf_item=bitwise|contiguous|runs, dir_leaf=gaps|dense, debug_checks
     #[arg(
         short = 'o',
         long = "mount-options",

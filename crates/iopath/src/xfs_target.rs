@@ -34,6 +34,9 @@ pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> 
         MountError::Corrupt(_) => {
             anyhow!("{target}: {error}; `iopath check {target}` tells what is damaged")
         }
+        MountError::Log(_) if !write => {
+            anyhow!("{target}: {error}; `-o norecovery` reads what is there without the log")
+        }
         other => anyhow!("{target}: {other}"),
     })
 }

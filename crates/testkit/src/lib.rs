@@ -9,12 +9,14 @@
 //! - [`judge`]: the outside opinions: e2fsck, the kernel's own mount;
 //! - [`ganesha`]: a running server of NFS that is not ours;
 //! - [`twin`]: one file as bytes, beside a file system's;
+//! - [`beside_kernel`]: rates of names in one large directory, ours and the kernel's;
 //! - [`manifest`]: one line per name, for comparing trees.
 //!
 //! Nothing here is linked into the command. Every failure prints its seed.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod beside_kernel;
 pub mod campaign;
 pub mod chaos;
 pub mod conformance;

@@ -14,12 +14,14 @@ use base::Ino;
 use block::{DeviceError, Queue};
 use rt::Cx;
 
+use crate::error::XfsError;
 use crate::fault::Fault;
 use crate::format::record::Rmap;
 use crate::format::{At, Geometry, RawSuper};
-use crate::log::recovery;
+use crate::log::{LogError, recovery};
 use crate::meta::Reader;
 use crate::mount::{self, MountError};
+use crate::replay;
 
 mod attrs;
 mod blocks;
@@ -45,13 +47,15 @@ const MEMORY: u64 = 64 << 20;
 /// How to check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckOptions {
+    /// Replay a dirty log into memory first; otherwise such a file system is not looked at.
+    pub replay: bool,
     /// How many findings to keep; the rest is counted.
     pub findings_max: usize,
 }
 
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
-        CheckOptions { findings_max: 10_000 }
+        CheckOptions { replay: true, findings_max: 10_000 }
     }
 }
 
@@ -110,29 +114,10 @@ pub fn check(
     options: &CheckOptions,
 ) -> Result<CheckReport, DeviceError> {
     let mut findings = Findings::new(options.findings_max);
-    let (raw, geometry) = match mount::read_super(cx, queue) {
-        Ok(both) => both,
-        Err(MountError::Device(error)) => return Err(error),
-        Err(MountError::Corrupt(corrupt)) => {
-            findings.corrupt(&corrupt);
-            return Ok(findings.report());
-        }
-        Err(other) => {
-            findings.add(Rule::Feature, At::Super(0), other.to_string());
-            return Ok(findings.report());
-        }
+    let Some((queue, raw, geometry)) = begin(cx, queue, options, &mut findings)? else {
+        return Ok(findings.report());
     };
-    if let Err(error) = mount::check_features(&geometry, true) {
-        findings.add(Rule::Feature, At::Super(0), error.to_string());
-        return Ok(findings.report());
-    }
-    let external = geometry.log_start.0 == 0;
-    if !external && !recovery::is_clean(cx, queue, &geometry)? {
-        let text = "the log holds changes that are not on the disk: replay it first";
-        findings.add(Rule::LogDirty, At::Log(0), text);
-        return Ok(findings.report());
-    }
-    let reader = mount::reader(queue, geometry, MEMORY);
+    let reader = mount::reader(&queue, geometry, MEMORY);
     let mut checker = Checker::new(cx, reader, raw, findings);
     checker.backups()?;
     checker.headers()?;
@@ -141,6 +126,56 @@ pub fn check(
     checker.link_pass()?;
     checker.summary();
     Ok(checker.findings.report())
+}
+
+/// The superblock, and the device with its log replayed; none where they say that nothing else can
+/// be looked at.
+fn begin(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    options: &CheckOptions,
+    findings: &mut Findings,
+) -> Result<Option<(Arc<Queue>, RawSuper, Geometry)>, DeviceError> {
+    let Some((raw, geometry)) = read_super(cx, queue, findings)? else { return Ok(None) };
+    if !options.replay {
+        let external = geometry.log_start.0 == 0;
+        if external || recovery::is_clean(cx, queue, &geometry)? {
+            return Ok(Some((queue.clone(), raw, geometry)));
+        }
+        let text = "the log holds changes that are not on the disk: replay it first";
+        findings.add(Rule::LogDirty, At::Log(0), text);
+        return Ok(None);
+    }
+    match replay::in_memory(cx, queue, &geometry) {
+        Ok(None) => Ok(Some((queue.clone(), raw, geometry))),
+        Ok(Some((over, replayed))) => {
+            findings.add(Rule::LogReplayed, At::Log(0), format!("into memory: {replayed}"));
+            let again = read_super(cx, &over, findings)?;
+            Ok(again.map(|(raw, geometry)| (over, raw, geometry)))
+        }
+        Err(XfsError::Device(error)) => Err(error),
+        Err(XfsError::Log(LogError::Device(error))) => Err(error),
+        Err(error) => {
+            findings.add(Rule::LogDirty, At::Log(0), format!("cannot be replayed: {error}"));
+            Ok(None)
+        }
+    }
+}
+
+/// The superblock, where it allows to read on.
+fn read_super(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    findings: &mut Findings,
+) -> Result<Option<(RawSuper, Geometry)>, DeviceError> {
+    let read = mount::read_super(cx, queue);
+    match read.and_then(|both| mount::check_features(&both.1, true).map(|()| both)) {
+        Ok(both) => return Ok(Some(both)),
+        Err(MountError::Device(error)) => return Err(error),
+        Err(MountError::Corrupt(corrupt)) => findings.corrupt(&corrupt),
+        Err(other) => findings.add(Rule::Feature, At::Super(0), other.to_string()),
+    }
+    Ok(None)
 }
 
 impl<'a> Checker<'a> {

@@ -1,7 +1,7 @@
 //! Mounting and unmounting.
 //!
 //! The order: superblock, features (refused by name before anything else is read), log (replayed
-//! where the mount may write, else it must be clean), root directory.
+//! where the mount may write, else in memory), root directory.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::error::XfsError;
 use crate::fault::Fault;
 use crate::format::features::Access;
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
-use crate::log::{LogError, LogOptions, recovery};
+use crate::log::{LogError, LogOptions};
 use crate::meta::Reader;
 use crate::super_::Counts;
 use crate::{Xfs, replay};
@@ -108,9 +108,6 @@ pub enum MountError {
     /// A block size that this implementation cannot mount.
     #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
     BlockSize(u32),
-    /// The log holds changes that are not on the disk yet.
-    #[error("the log needs replay: the file system was not unmounted cleanly")]
-    NeedsReplay,
     /// The log is wrong, or holds what cannot be replayed here.
     #[error(transparent)]
     Log(Arc<LogError>),
@@ -153,7 +150,6 @@ impl MountError {
             MountError::Unsupported(_) | MountError::BlockSize(_) | MountError::Mode(_) => {
                 Errno::EINVAL
             }
-            MountError::NeedsReplay => Errno::EROFS,
             MountError::Log(error) => error.to_errno(),
             MountError::Device(error) => error.to_errno(),
             MountError::Errno(errno) => *errno,
@@ -213,7 +209,8 @@ pub(crate) fn reader(queue: &Arc<Queue>, geometry: Geometry, limit_bytes: u64) -
 }
 
 impl Xfs {
-    /// Mounts the file system on the device behind `queue`. May wait for the device.
+    /// Mounts the file system on the device behind `queue`. A mount that only reads replays a dirty
+    /// log into memory. May wait for the device.
     ///
     /// # Errors
     /// What keeps it from being mounted, by name.
@@ -223,20 +220,26 @@ impl Xfs {
         pages: &Arc<PageCache>,
         options: MountOptions,
     ) -> Result<Arc<Xfs>, MountError> {
-        let (raw, geometry) = read_super(cx, queue)?;
+        let (mut raw, mut geometry) = read_super(cx, queue)?;
         check_features(&geometry, options.read_only)?;
-        let reader = reader(queue, geometry, options.buffer_limit_bytes);
+        let (mut queue, mut replayed) = (queue.clone(), None);
+        if options.read_only
+            && !options.no_replay
+            && let Some((over, done)) = replay::in_memory(cx, &queue, &geometry)?
+        {
+            (queue, replayed) = (over, Some(done));
+            (raw, geometry) = read_super(cx, &queue)?;
+        }
+        let reader = reader(&queue, geometry, options.buffer_limit_bytes);
         let geometry = &reader.geometry;
-        let external = geometry.log_start.0 == 0;
         let mut write = None;
         if !options.read_only {
             if queue.info().read_only {
                 return Err(MountError::Errno(Errno::EROFS));
             }
             let (bufs, log_options) = (reader.bufs.clone(), options.log_options());
-            write = Some(replay::open(cx, bufs, geometry.clone(), log_options)?);
-        } else if !options.no_replay && !external && !recovery::is_clean(cx, queue, geometry)? {
-            return Err(MountError::NeedsReplay);
+            let (writer, done) = replay::open(cx, bufs, geometry.clone(), log_options)?;
+            (write, replayed) = (Some(writer), Some(done));
         }
         let root = geometry.root_ino;
         let found = reader.read_inode(cx, root).map_err(MountError::from).and_then(|(_, core)| {
@@ -245,14 +248,14 @@ impl Xfs {
             if is_directory { Ok(()) } else { Err(kind.at(At::Inode(root)).into()) }
         });
         if let Err(error) = found {
-            if let Some((writer, _)) = write {
+            if let Some(writer) = write {
                 writer.abandon(cx);
             }
             return Err(error);
         }
         let backing = pages.backing(queue.clone(), geometry.block_size);
-        let parts = (write, Counts::new(&raw));
-        Ok(Xfs::assemble(queue.clone(), reader, backing, parts, &options))
+        let parts = (write, replayed, Counts::new(&raw));
+        Ok(Xfs::assemble(queue, reader, backing, parts, &options))
     }
 
     /// Writes everything out and leaves the file system clean. May park.

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use base::Sector;
-use block::Queue;
+use block::{Overlay, Queue};
 use rt::Cx;
 
 use crate::alloc::Space;
@@ -49,6 +49,22 @@ pub struct Replayed {
     pub unlinked: u64,
 }
 
+impl Replayed {
+    /// What recovery did, before anything that the log only announced was carried out.
+    fn of(recovered: &Recovered) -> Replayed {
+        Replayed {
+            was_clean: recovered.clean,
+            transactions: recovered.transactions,
+            items: recovered.items,
+            skipped: recovered.skipped,
+            buffers: recovered.buffers,
+            intents: recovered.unfinished.len() as u64,
+            staged: 0,
+            unlinked: 0,
+        }
+    }
+}
+
 impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -78,6 +94,33 @@ pub fn replay(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Replayed> {
     Ok(replayed)
 }
 
+/// The device as a replay of its log would leave it, and what that did: none where the log is
+/// clean. What would be written stays in memory over the device, as much as the log holds. Where
+/// features forbid writing, what the log only announced is not carried out, and refused by name
+/// where files depend on it. May park.
+///
+/// # Errors
+/// As [`replay`].
+pub(crate) fn in_memory(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &Geometry,
+) -> Result<Option<(Arc<Queue>, Replayed)>> {
+    let external = geometry.log_start.0 == 0;
+    if external || recovery::find(cx, queue, LogGeometry::of(geometry))?.clean {
+        return Ok(None);
+    }
+    let over = Overlay::queue(queue);
+    let replayed = match geometry.features.access().0 {
+        Access::ReadWrite => replay(cx, &over)?,
+        _ => {
+            let context = RecoveryContext::of(geometry);
+            Replayed::of(&recovery::recover(cx, &over, LogGeometry::of(geometry), &context)?)
+        }
+    };
+    Ok(Some((over, replayed)))
+}
+
 /// Recovers the log of a file system that may be written, carries out what it only announced, and
 /// starts it. May park.
 ///
@@ -93,16 +136,7 @@ pub(crate) fn open(
     context.can_finish = &recover::CAN_FINISH;
     let log_geometry = LogGeometry::of(&geometry);
     let recovered = recovery::recover(cx, bufs.queue(), log_geometry, &context)?;
-    let mut replayed = Replayed {
-        was_clean: recovered.clean,
-        transactions: recovered.transactions,
-        items: recovered.items,
-        skipped: recovered.skipped,
-        buffers: recovered.buffers,
-        intents: recovered.unfinished.len() as u64,
-        staged: 0,
-        unlinked: 0,
-    };
+    let mut replayed = Replayed::of(&recovered);
     // Recovery wrote past these buffers.
     bufs.drop_clean();
     let log = Log::start(cx, bufs, log_geometry, options, recovered.head);

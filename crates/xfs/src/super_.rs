@@ -109,10 +109,9 @@ impl Xfs {
         queue: Arc<Queue>,
         reader: Reader,
         backing: Arc<Backing>,
-        (write, counts): (Option<(WriteSide, Replayed)>, Counts),
+        (write, replayed, counts): (Option<WriteSide>, Option<Replayed>, Counts),
         options: &MountOptions,
     ) -> Arc<Xfs> {
-        let (write, replayed) = write.unzip();
         Arc::new_cyclic(|weak| Xfs {
             weak: weak.clone(),
             queue,

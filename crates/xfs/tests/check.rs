@@ -254,7 +254,11 @@ fn damaged_images_never_panic_hang_or_take_all_memory() {
                 let sector = base::Sector(at as u64 / 512);
                 queue.write(cx, sector, page, block::BioFlags::empty()).expect("memory");
             }
-            let report = xfs::check(cx, &queue, &CheckOptions { findings_max: 100 });
+            let report = xfs::check(
+                cx,
+                &queue,
+                &CheckOptions { findings_max: 100, ..CheckOptions::default() },
+            );
             report.expect("the device works");
             if let Ok(fs) = try_mount(cx, device) {
                 let _ = testkit::manifest::of_fs(cx, &*fs);

@@ -1,13 +1,11 @@
 //! A dirty journal, replayed into memory over the device, which is never written.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::unit::SECTOR_SIZE;
-use block::{Cause, Device, DeviceError, DeviceInfo, DeviceIo, Op, Queue, QueueConfig, Segment};
+use block::{DeviceError, Overlay, Queue};
 use cache::{BufferCache, BufferConfig};
 use jbd2::{JournalArea, JournalError, JournalOptions};
-use rt::{Cx, SpinLock};
+use rt::Cx;
 
 use super::findings::Findings;
 use super::io::{Io, read_super};
@@ -18,7 +16,6 @@ use crate::format::{At, Geometry, InodeValues, RawSuper};
 
 /// Bytes of buffers that the replay may keep.
 const REPLAY_CACHE: u64 = 8 << 20;
-const UNIT: usize = SECTOR_SIZE as usize;
 
 /// What became of the journal.
 pub enum Journal {
@@ -59,9 +56,7 @@ pub fn replay(
         findings.add(Rule::JournalInode, at, "needs_recovery is set, no journal can be read");
         return Ok(Journal::Dirty);
     };
-    let overlay = Arc::new(Overlay::new(queue.device().clone()));
-    let over = Queue::new(queue.runtime(), overlay, QueueConfig::default());
-    let over = over.expect("the default elevator exists");
+    let over = Overlay::queue(queue);
     let config = BufferConfig { block_size, limit_bytes: REPLAY_CACHE, ..Default::default() };
     let cache = BufferCache::new(over.clone(), config);
     let options = JournalOptions { fs_uuid: Some(fs_uuid), ..Default::default() };
@@ -114,70 +109,4 @@ fn journal_area(
     }
     let runs = mapped.runs.iter().map(|run| (run.start, run.len as u32));
     Ok(Some(JournalArea::internal(runs)))
-}
-
-/// A device whose writes stay in memory.
-struct Overlay {
-    below: Arc<dyn Device>,
-    info: DeviceInfo,
-    written: Arc<SpinLock<BTreeMap<u64, Box<[u8; UNIT]>>>>,
-}
-
-impl Overlay {
-    fn new(below: Arc<dyn Device>) -> Overlay {
-        let info = DeviceInfo { read_only: false, ..below.info().clone() };
-        Overlay { below, info, written: Arc::new(SpinLock::new(BTreeMap::new())) }
-    }
-}
-
-/// Puts what was written over what was read.
-fn patch(written: &BTreeMap<u64, Box<[u8; UNIT]>>, mut sector: u64, segs: &mut [Segment]) {
-    for seg in segs {
-        let count = seg.len as u64 / SECTOR_SIZE;
-        if written.range(sector..sector + count).next().is_some() {
-            let bytes = seg.bytes_mut();
-            for (at, content) in written.range(sector..sector + count) {
-                let offset = (at - sector) as usize * UNIT;
-                bytes[offset..offset + UNIT].copy_from_slice(&content[..]);
-            }
-        }
-        sector += count;
-    }
-}
-
-impl Device for Overlay {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn submit(&self, io: DeviceIo) {
-        match io.op {
-            Op::Read => {
-                let written = self.written.clone();
-                self.below.submit(io.wrap(move |mut io, result| {
-                    let sector = io.sector.0;
-                    patch(&written.lock_irq(), sector, &mut io.segs);
-                    io.complete(result);
-                }));
-            }
-            Op::Write => {
-                let mut written = self.written.lock_irq();
-                for (offset, seg) in io.pieces() {
-                    for (index, bytes) in seg.bytes().chunks_exact(UNIT).enumerate() {
-                        let at = offset / SECTOR_SIZE + index as u64;
-                        written.insert(at, Box::new(bytes.try_into().expect("512 bytes")));
-                    }
-                }
-                drop(written);
-                io.succeed();
-            }
-            Op::Flush => io.succeed(),
-            // A replay neither discards nor zeroes.
-            Op::Discard | Op::WriteZeroes => io.fail(Cause::ReadOnly),
-        }
-    }
-
-    fn name(&self) -> String {
-        format!("{} with its journal replayed", self.below.name())
-    }
 }

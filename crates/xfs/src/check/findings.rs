@@ -36,9 +36,9 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// True where nothing is wrong.
+    /// True where nothing is wrong; a log that the next mount replays is not.
     pub fn is_clean(&self) -> bool {
-        self.more == 0 && self.findings.is_empty()
+        self.more == 0 && self.findings.iter().all(|found| found.rule == Rule::LogReplayed)
     }
 }
 

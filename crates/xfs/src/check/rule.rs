@@ -31,8 +31,10 @@ rules! {
     SuperCount = "superblock-count",
     /// Every feature is one that this check understands.
     Feature = "feature",
-    /// It was unmounted before the check.
+    /// It was unmounted before the check, or the log can be replayed.
     LogDirty = "log-dirty",
+    /// The log had to be replayed, in memory; the next mount does it on the disk.
+    LogReplayed = "log-replayed",
     /// Every block of metadata has its checksum.
     Checksum = "checksum",
     /// Every block of metadata says its kind, place, owner and file system.

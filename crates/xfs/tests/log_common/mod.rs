@@ -72,6 +72,12 @@ impl Volume {
         Volume::on(cx, device::open(image, options).expect("the image opens"))
     }
 
+    /// Without the right to write.
+    pub fn open_to_read(cx: &mut Cx, image: &Path) -> Volume {
+        let options = OpenOptions { write: false, direct: false, engine: Engine::Psync };
+        Volume::on(cx, device::open(image, options).expect("the image opens"))
+    }
+
     pub fn on(cx: &mut Cx, device: Arc<dyn Device>) -> Volume {
         let queue = Queue::new(cx.runtime(), device, QueueConfig::elevator("none")).expect("queue");
         let sector = queue.read(cx, base::Sector(0), 512).expect("the superblock");
