@@ -74,7 +74,7 @@ fn tunables_are_told_and_checked() {
     let mut elevator = by_name("relay").expect("relay");
     let all: Vec<String> =
         elevator.tunables().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-    assert_eq!(all.join(" "), "max_wait=50 async_wait=500 async_passed=32");
+    assert_eq!(all.join(" "), "max_wait=50 async_wait=500 async_passed=32 round=300 favour=32");
     let error = elevator.set_tunable("max_wait", "0").unwrap_err().to_string();
     assert_eq!(error, "`0` is no value for max_wait (a whole number from 1)");
     assert!(elevator.set_tunable("slice_idle", "8").is_err());

@@ -27,7 +27,6 @@ fn relay_keeps_the_storage_busy_with_both_streams() {
         assert!(record.values["files"] >= 530.0, "{:?}", record.values);
     }
     for record in runs("mixed") {
-        println!("{:?} {:?}", record.values, record.counts);
         assert!(record.values["files"] >= 430.0, "{:?}", record.values);
         assert!(record.values["read"] >= 80.0, "{:?}", record.values);
         assert!(record.values["wait"] <= 50.0, "{:?}", record.values);

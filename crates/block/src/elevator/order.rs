@@ -33,10 +33,6 @@ impl Order {
         self.sorted.is_empty()
     }
 
-    pub fn len(&self) -> usize {
-        self.sorted.len()
-    }
-
     pub fn insert(&mut self, id: RequestId, request: &Request, expiry: Nanos) {
         self.sorted.insert((request.sector, request.number), id);
         self.fifo.insert((expiry, request.number), id);

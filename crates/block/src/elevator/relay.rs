@@ -4,27 +4,23 @@
 //! Moyer, 2010-07-02) leaves open: "I/O from the two streams really needs to be interleaved in
 //! order to keep the storage busy".
 //!
-//! - **Edges** (`relay/edge.rs`): `yield_to(from, to)` is an edge from a waiter to the holder of
-//!   what it waits for, followed transitively. The holder works for the waiter's *party*: with its
-//!   priority, as part of its share, and its asynchronous requests count as synchronous.
-//! - **Mixed** (this file): requests go out as they come, in the order of position where the device
-//!   is full, old ones first; a sequential stream keeps its share (`relay/guard.rs`).
-//!   Asynchronous requests beside synchronous ones are limited to the number that does not make
-//!   those much slower (`relay/depth.rs`).
-//! - **Held** (`relay/hold.rs`): one party at a time has the device, which is kept idle for it
-//!   where its next request comes soon. That pays where changing from one to another is dear.
-//! - **Which of the two** (`relay/mode.rs`) is not configured: both are tried, what gets more done
-//!   is kept.
-//!
-//! No synchronous request is passed over for more than `max_wait` (50 ms) as long as slices are
-//! short; slices of 120 ms are used where they were measured to be better by more than 5 %.
+//! - **Edges**: `yield_to(from, to)` is an edge from a waiter to the holder of what it waits for,
+//!   followed transitively. The holder works for the waiter's *party*: with its priority, as part
+//!   of its share, and its asynchronous requests count as synchronous.
+//! - **Mixing**: requests go out as they come, in the order of position where the device is full,
+//!   old ones first. Asynchronous requests beside synchronous ones are limited to the number that
+//!   does not make those much slower.
+//! - **Turns**: each sequential party, all other synchronous streams together, and the asynchronous
+//!   ones are a *group*. A group that has its turn has the device for itself, and it is kept idle
+//!   for a party whose next request comes soon.
+//! - **A bargain**: what a group gets by mixing, and what it would get alone, are measured. Where
+//!   turns leave something over after every group has got as much as by mixing, turns are taken,
+//!   and what is over is shared alike. So nobody loses by them.
+//! - **A favour**: where mixing is better than turns, the sequential party that suffers most from
+//!   it has turns that cost the others `favour` of what they would get alone.
 
-mod depth;
-mod edge;
-mod guard;
-mod hold;
-mod mode;
 mod stream;
+mod turn;
 
 use super::order::BackSeek;
 use super::{Dispatch, Elevator, ElevatorNote, Newcomer, NoteKind, TunableError, unknown_tunable};
@@ -32,27 +28,39 @@ use crate::bio::is_sync;
 use crate::{DeviceInfo, Request, RequestId};
 use base::map::HashMap;
 use base::{Nanos, Sector};
-use edge::Edge;
-use guard::Guard;
-use hold::Turn;
-use mode::{Mode, Trials};
-use rt::IoClass;
+use rt::{IoClass, IoPriority};
 use smallvec::SmallVec;
-use stream::{Sid, Slot, Stream, Streams};
+use stream::{ASYNC, CONTEXTS, POOL, Sid, Slot, Stream};
+use turn::{HOLD_FIRST, Turn};
+
+/// Longest chain of waiters that is followed.
+const CHAIN: usize = 16;
+/// A synchronous request is slow when it took so many times its best time and this more, or longer
+/// than `SLOW_MAX`.
+const SLOW: u64 = 8;
+const SLACK: Nanos = Nanos::from_millis(2);
+const SLOW_MAX: Nanos = Nanos::from_millis(60);
+/// Asynchronous requests have the device for themselves when no synchronous one has ended for so
+/// long.
+const QUIET: Nanos = Nanos::from_millis(50);
 
 struct Tunables {
-    /// A synchronous request that has waited half of it goes first.
-    max_wait: Nanos,
-    /// The same for asynchronous requests, while synchronous ones wait.
-    async_wait: Nanos,
+    /// ms; a synchronous request that has waited half of it goes first, where requests are mixed.
+    max_wait: u32,
+    /// ms; the same for asynchronous requests, while synchronous ones wait.
+    async_wait: u32,
     /// Synchronous requests that may pass an asynchronous one.
     async_passed: u32,
+    /// ms; the longest round of turns.
+    round: u32,
+    /// Thousandths of what the others would get alone that they give up for the party that
+    /// suffers most from mixing.
+    favour: u32,
 }
 
 impl Default for Tunables {
     fn default() -> Tunables {
-        let (max_wait, async_wait) = (Nanos::from_millis(50), Nanos::from_millis(500));
-        Tunables { max_wait, async_wait, async_passed: 32 }
+        Tunables { max_wait: 50, async_wait: 500, async_passed: 32, round: 300, favour: 32 }
     }
 }
 
@@ -62,170 +70,257 @@ pub struct Relay {
     rotational: bool,
     depth: u32,
     now: Nanos,
-    streams: Streams,
+    streams: Vec<Stream>,
     contexts: HashMap<u64, Sid>,
-    async_streams: [Option<Sid>; 3],
     slots: Vec<Slot>,
     /// Stream and time of dispatch of each request in flight, by number.
     flights: HashMap<u64, (Sid, Nanos)>,
     waiting: u32,
-    /// Requests that have ended.
-    ended: u64,
-    /// Requests in flight: asynchronous, synchronous.
+    /// Asynchronous and synchronous requests in flight.
     in_flight: [u32; 2],
     /// Synchronous requests that have passed waiting asynchronous ones.
     passed: u32,
     /// Asynchronous requests that may be in flight beside synchronous ones.
     async_limit: f64,
-    edges: Vec<Edge>,
-    trials: Trials,
-    guard: Guard,
-    turn: Option<Turn>,
-    pool_vtime: u64,
-    async_vtime: u64,
-    idle_until: Option<Nanos>,
-    idle_since: Nanos,
     last_sync_end: Option<Nanos>,
     last_position: Sector,
+    /// Waiter and holder.
+    edges: Vec<(u64, u64)>,
+    turn: Option<Turn>,
+    /// The device is kept idle: until when, since when.
+    idle: Option<(Nanos, Nanos)>,
+    window_began: Nanos,
+    /// The groups of the last window with their weights.
+    groups: Vec<(Sid, f64)>,
+    /// Turns are taken, until then.
+    hold: Option<Nanos>,
+    hold_span: Nanos,
+    /// They are tried only.
+    trial: bool,
+    next_trial: Nanos,
+    /// When the paces are forgotten.
+    forget: Nanos,
+    favoured: Option<Sid>,
+    next_favour: Nanos,
     notes: Vec<ElevatorNote>,
 }
 
 impl Default for Relay {
     fn default() -> Relay {
+        let fixed = |sync, class| {
+            let prio = IoPriority::new(class, 4).unwrap_or_default();
+            Stream::new(0, sync, prio, Nanos::ZERO)
+        };
+        let classes = [IoClass::RealTime, IoClass::BestEffort, IoClass::Idle];
+        let pool = fixed(true, IoClass::BestEffort);
+        let streams = [pool].into_iter().chain(classes.map(|class| fixed(false, class)));
         Relay {
             tunables: Tunables::default(),
             rotational: true,
             depth: 1,
             now: Nanos::ZERO,
-            streams: Streams::default(),
+            streams: streams.collect(),
             contexts: HashMap::default(),
-            async_streams: [None; 3],
             slots: Vec::new(),
             flights: HashMap::default(),
             waiting: 0,
-            ended: 0,
             in_flight: [0; 2],
             passed: 0,
             async_limit: 1.0,
-            edges: Vec::new(),
-            trials: Trials::default(),
-            guard: Guard::default(),
-            turn: None,
-            pool_vtime: 0,
-            async_vtime: 0,
-            idle_until: None,
-            idle_since: Nanos::ZERO,
             last_sync_end: None,
             last_position: Sector(0),
+            edges: Vec::new(),
+            turn: None,
+            idle: None,
+            window_began: Nanos::ZERO,
+            groups: Vec::new(),
+            hold: None,
+            hold_span: HOLD_FIRST,
+            trial: false,
+            next_trial: Nanos::ZERO,
+            forget: Nanos::ZERO,
+            favoured: None,
+            next_favour: Nanos::ZERO,
             notes: Vec::new(),
         }
     }
 }
 
+/// Edges and parties.
 impl Relay {
-    fn note(&mut self, kind: NoteKind, s: Sid, value: u64) {
-        let ioc = self.streams[s].owner;
-        self.notes.push(ElevatorNote { kind, ioc, value });
+    /// The waiter waits for `holder` from now on, and for nobody else.
+    fn wait_for(&mut self, waiter: u64, holder: u64) {
+        let edge = (waiter, holder);
+        if waiter == holder || !self.contexts.contains_key(&waiter) {
+            self.note(NoteKind::YieldRefused, waiter, holder); // It has nothing to lend here.
+        } else if !self.edges.contains(&edge) {
+            self.end_edges(|edge| edge.0 == waiter);
+            self.edges.push(edge);
+            self.note(NoteKind::YieldBegin, waiter, holder);
+        }
     }
 
-    fn waiting_streams(&self) -> impl Iterator<Item = Sid> {
-        self.streams.ids().filter(|&s| !self.streams[s].order.is_empty())
+    fn end_edges(&mut self, over: impl Fn(&(u64, u64)) -> bool) {
+        let notes = &mut self.notes;
+        self.edges.retain(|edge| {
+            let (ioc, value) = *edge;
+            if over(edge) {
+                notes.push(ElevatorNote { kind: NoteKind::YieldEnd, ioc, value });
+            }
+            !over(edge)
+        });
     }
 
-    /// After so long a synchronous request goes first.
-    fn late_after(&self) -> Nanos {
-        Nanos(self.tunables.max_wait.0 / 2)
+    fn has_waiters(&self, ioc: u64) -> bool {
+        self.edges.iter().any(|edge| edge.1 == ioc)
+    }
+
+    /// The stream that a stream's work counts for: that of the first one that waits for it, for
+    /// that one, and so on; itself where nobody waits.
+    fn party(&self, s: Sid) -> Sid {
+        let own = self.streams[s].owner;
+        let mut root = own;
+        for _ in 0..CHAIN {
+            match self.edges.iter().find(|edge| edge.1 == root) {
+                Some(&(waiter, _)) if waiter != own => root = waiter,
+                _ => break,
+            }
+        }
+        if root == own { s } else { self.contexts.get(&root).copied().unwrap_or(s) }
+    }
+
+    fn group(&self, s: Sid) -> Sid {
+        let party = self.party(s);
+        let stream = &self.streams[party];
+        if stream.sync && !stream.is_sequential() { POOL } else { party }
+    }
+
+    /// Whether the one that `ioc` waits for in the end is known to this device.
+    fn works_here(&self, ioc: u64) -> bool {
+        let next = |&ioc: &u64| self.edges.iter().find(|edge| edge.0 == ioc).map(|edge| edge.1);
+        let last = std::iter::successors(Some(ioc), next).take(CHAIN).last();
+        last.is_some_and(|last| self.contexts.contains_key(&last))
     }
 
     /// The stream that a new request belongs to. What somebody waits for is synchronous.
     fn stream_for(&mut self, request: &Request) -> Sid {
-        let (ioc, prio, now) = (request.ioc, request.ioprio, self.now);
+        let (ioc, prio) = (request.ioc, request.ioprio);
         if !request.is_sync() && !self.has_waiters(ioc) {
-            let class = prio.class() as usize;
-            if let Some(s) = self.async_streams[class] {
-                return s;
-            }
-            let s = self.streams.add(Stream::new(0, false, prio, now));
-            self.async_streams[class] = Some(s);
-            return s;
+            return ASYNC + prio.class() as usize;
         }
         if let Some(&s) = self.contexts.get(&ioc) {
             self.streams[s].prio = prio;
             return s;
         }
-        let s = self.streams.add(Stream::new(ioc, true, prio, now));
+        let new = Stream::new(ioc, true, prio, self.now);
+        let free = (CONTEXTS..self.streams.len())
+            .find(|&s| self.streams[s].gone && self.streams[s].is_idle());
+        let s = match free {
+            Some(s) => {
+                self.streams[s] = new;
+                s
+            }
+            None => {
+                self.streams.push(new);
+                self.streams.len() - 1
+            }
+        };
         self.contexts.insert(ioc, s);
         s
     }
 
     /// The class in which a stream is served: that of its party, where that is more urgent.
     fn urgency(&self, s: Sid) -> IoClass {
-        self.streams[s].class().min(self.streams[self.party(s)].class())
+        self.streams[s].prio.class().min(self.streams[self.party(s)].prio.class())
     }
 
-    /// The waiting request of `streams` that the device reaches best.
+    fn waiting(&self) -> impl Iterator<Item = Sid> {
+        (0..self.streams.len()).filter(|&s| !self.streams[s].order.is_empty())
+    }
+
+    fn note(&mut self, kind: NoteKind, ioc: u64, value: u64) {
+        self.notes.push(ElevatorNote { kind, ioc, value });
+    }
+}
+
+/// Mixing.
+impl Relay {
+    /// The waiting request of `streams` that the device reaches best: upwards from the head, then
+    /// from the bottom.
     fn nearest(&self, streams: impl Iterator<Item = Sid>) -> Option<RequestId> {
         let head = self.last_position;
         let back = BackSeek { max: 0, penalty: 1 };
         let found = streams.filter_map(|s| self.streams[s].order.nearest(head, back));
-        // Upwards from the head, then from the bottom.
         found.min_by_key(|&(sector, id)| (sector < head, sector, id)).map(|(_, id)| id)
     }
 
-    /// The next request while requests are mixed.
+    fn oldest(&self, streams: impl Iterator<Item = Sid>) -> Option<(Nanos, RequestId)> {
+        streams.filter_map(|s| self.streams[s].order.oldest()).min()
+    }
+
+    fn is_late(&self, arrival: Nanos, ms: u32) -> bool {
+        arrival + Nanos(ms as u64 * 1_000_000) <= self.now
+    }
+
     fn choose_mixed(&mut self) -> Option<RequestId> {
-        let free = || self.waiting_streams().filter(|&s| !self.is_held(s));
-        let class = free().map(|s| self.urgency(s)).min()?;
-        let [waiting_async, waiting_sync] = [false, true].map(|sync| {
-            let of_kind = |s: &Sid| self.streams[*s].sync == sync && self.urgency(*s) == class;
-            free().filter(of_kind).collect::<SmallVec<[Sid; 16]>>()
+        let class = self.waiting().map(|s| self.urgency(s)).min()?;
+        let [asynchronous, synchronous] = [false, true].map(|sync| {
+            let same = |&s: &Sid| self.streams[s].sync == sync && self.urgency(s) == class;
+            self.waiting().filter(same).collect::<SmallVec<[Sid; 16]>>()
         });
-        let oldest = |of: &[Sid]| of.iter().filter_map(|&s| self.streams[s].order.oldest()).min();
-        if let Some((arrival, id)) = oldest(&waiting_sync)
-            && arrival + self.late_after() <= self.now
+        if let Some((arrival, id)) = self.oldest(synchronous.iter().copied())
+            && self.is_late(arrival, self.tunables.max_wait / 2)
         {
             return Some(id);
         }
-        if let Some((arrival, id)) = oldest(&waiting_async) {
-            let late = arrival + self.tunables.async_wait <= self.now;
-            let due = late || self.passed >= self.tunables.async_passed;
-            if due && self.has_room_for_async() {
+        let waits_async = self.oldest(asynchronous.iter().copied());
+        if let Some((arrival, id)) = waits_async {
+            let late = self.is_late(arrival, self.tunables.async_wait);
+            if (late || self.passed >= self.tunables.async_passed) && self.has_room_for_async() {
                 self.passed = 0;
                 return Some(id);
             }
         }
-        if let Some(id) = self.nearest(waiting_sync.into_iter()) {
-            self.passed += !waiting_async.is_empty() as u32;
+        if let Some(id) = self.nearest(synchronous.into_iter()) {
+            self.passed += waits_async.is_some() as u32;
             return Some(id);
         }
-        self.nearest(waiting_async.into_iter()).filter(|_| self.has_room_for_async())
+        self.nearest(asynchronous.into_iter()).filter(|_| self.has_room_for_async())
     }
 
-    /// Anything, in the order of urgency and age.
-    fn choose_forced(&mut self) -> Option<RequestId> {
-        self.end_turn(NoteKind::SliceDrained);
-        let oldest = self.waiting_streams().filter_map(|s| {
-            self.streams[s].order.oldest().map(|(arrival, id)| (self.urgency(s), arrival, id))
-        });
-        oldest.min().map(|(_, _, id)| id)
-    }
-
-    fn give(&mut self, id: RequestId, view: &Dispatch<'_>) -> RequestId {
-        let request = view.requests.get(id);
-        let Slot { stream: s, arrival, number } = self.slots[id.0 as usize];
-        let now = self.now;
-        let stream = &mut self.streams[s];
-        stream.order.remove(request.sector, number, arrival);
-        stream.in_flight += 1;
-        stream.held = None;
-        self.in_flight[stream.sync as usize] += 1;
-        self.waiting -= 1;
-        self.flights.insert(number, (s, now));
-        self.last_position = request.end_sector();
-        if let Some(turn) = &mut self.turn {
-            turn.dispatched += 1;
+    /// Learns from a request of `s` that was in the device for `took` how many asynchronous ones
+    /// may be there beside it: one more per eight that were not slow, half as many after one that
+    /// was, none after one that was very slow (a device that hides writes in a cache gives no other
+    /// sign). Below one, only those go that have waited `async_wait`, one at a time.
+    fn learn_async_limit(&mut self, s: Sid, bytes: u64, took: Nanos) {
+        let stream = &self.streams[s];
+        let Some(best) = stream.best.filter(|_| stream.sync) else { return };
+        let slow = (SLOW * best * bytes / 1024 + SLACK.0).min(SLOW_MAX.0);
+        self.async_limit = match took.0 / slow {
+            0 => self.async_limit + 0.125,
+            _ if self.in_flight[0] == 0 => self.async_limit,
+            1..=3 => self.async_limit / 2.0,
+            _ => 0.0,
         }
-        id
+        .min(self.depth as f64);
+    }
+
+    fn has_room_for_async(&self) -> bool {
+        let waits = self.waiting().any(|s| self.streams[s].sync);
+        let recent = |end| self.now.since(end) < QUIET;
+        let quiet = !waits && self.in_flight[1] == 0 && !self.last_sync_end.is_some_and(recent);
+        let most = if quiet { self.depth } else { self.async_limit as u32 };
+        let oldest = self.oldest(ASYNC..CONTEXTS);
+        let late = oldest.is_some_and(|(at, _)| self.is_late(at, self.tunables.async_wait));
+        self.in_flight[0] < most || self.in_flight[0] == 0 && late
+    }
+
+    /// When asynchronous requests that wait for the quiet of synchronous ones may go, where nothing
+    /// else will happen.
+    fn async_wakes(&self) -> Option<Nanos> {
+        let alone = self.waiting > 0 && self.in_flight == [0; 2] && !self.has_room_for_async();
+        let end = self.last_sync_end.filter(|_| alone)?;
+        Some(end + QUIET).filter(|&when| when > self.now)
     }
 }
 
@@ -240,29 +335,32 @@ impl Elevator for Relay {
     }
 
     fn allow_merge(&self, id: RequestId, request: &Request, new: &Newcomer) -> bool {
-        let s = Some(self.slots[id.0 as usize].stream);
+        let s = self.slots[id.0 as usize].stream;
         if is_sync(request.op, new.flags) || self.has_waiters(new.ioc) {
-            return self.contexts.get(&new.ioc).copied() == s;
+            return self.contexts.get(&new.ioc) == Some(&s);
         }
-        self.async_streams[new.ioprio.class() as usize] == s
+        ASYNC + new.ioprio.class() as usize == s
     }
 
     fn insert(&mut self, id: RequestId, request: &Request, now: Nanos) {
         self.now = now;
-        self.stop_waiting(request.ioc);
+        self.end_edges(|edge| edge.0 == request.ioc); // Who asks for something waits no longer.
         let s = self.stream_for(request);
         let party = self.party(s);
         if self.streams[party].is_idle() && self.streams[s].is_idle() {
-            self.streams[party].party_goes_on(now);
+            self.streams[party].learn_think(now);
         }
+        self.streams[party].active = true;
         let stream = &mut self.streams[s];
-        stream.learn(request, now);
+        stream.learn_place(request);
         stream.order.insert(id, request, now);
-        stream::fill(&mut self.slots, id, Slot { stream: s, arrival: now, number: request.number });
-        self.waiting += 1;
-        if self.trials.mode == Mode::Mixed {
-            self.hold_back(s);
+        let slot = Slot { stream: s, arrival: now, number: request.number };
+        let index = id.0 as usize;
+        if self.slots.len() <= index {
+            self.slots.resize(index + 1, slot);
         }
+        self.slots[index] = slot;
+        self.waiting += 1;
     }
 
     fn merged(&mut self, id: RequestId, request: &Request, old_start: Sector) {
@@ -287,45 +385,67 @@ impl Elevator for Relay {
         if self.waiting == 0 {
             return None;
         }
-        let id = match self.trials.mode {
-            _ if view.force => self.choose_forced(),
-            Mode::Mixed => self.choose_mixed(),
-            Mode::Held(ms) => self.choose_held(Nanos::from_millis(ms)),
-        };
-        id.map(|id| self.give(id, view))
+        let id = match view.force {
+            true => {
+                self.end_turn(NoteKind::SliceDrained);
+                let first =
+                    |s: Sid| self.streams[s].order.oldest().map(|old| (self.urgency(s), old));
+                self.waiting().filter_map(first).min().map(|(_, (_, id))| id)
+            }
+            false => self.choose(),
+        }?;
+        let request = view.requests.get(id);
+        let Slot { stream: s, arrival, number } = self.slots[id.0 as usize];
+        let stream = &mut self.streams[s];
+        stream.order.remove(request.sector, number, arrival);
+        stream.in_flight += 1;
+        self.in_flight[stream.sync as usize] += 1;
+        self.waiting -= 1;
+        self.flights.insert(number, (s, self.now));
+        self.last_position = request.end_sector();
+        Some(id)
     }
 
     fn completed(&mut self, request: &Request, now: Nanos) {
         self.now = now;
         let Some((s, began)) = self.flights.remove(&request.number) else { return };
-        let party = self.party(s);
-        self.streams[party].window_bytes += request.bytes();
-        self.streams[party].window_ends += 1;
-        self.streams[party].guard_bytes += request.bytes();
-        self.ended += 1;
-        self.streams[party].pace.ended(request.bytes(), now, self.ended);
-        self.streams[party].party_end = now;
-        self.learn_async_limit(s, request, now.since(began));
+        let (bytes, took) = (request.bytes(), now.since(began));
+        let (party, group) = (self.party(s), self.group(s));
+        self.streams[party].learn_service(bytes, took, now);
+        self.learn_async_limit(party, bytes, took);
         let stream = &mut self.streams[s];
-        stream.finished(request, now.since(began), now);
+        stream.in_flight -= 1;
         self.in_flight[stream.sync as usize] -= 1;
         if stream.sync {
             self.last_sync_end = Some(now);
         }
+        match &mut self.turn {
+            Some(turn) if turn.group == group => {
+                match turn.ends {
+                    0 => turn.first = now,
+                    _ => turn.bytes += bytes,
+                }
+                turn.ends += 1;
+                turn.last = now;
+            }
+            _ => {}
+        }
+        if self.turn.is_none() || self.hold.is_some() {
+            self.streams[group].bytes += bytes;
+            self.streams[group].ends += 1;
+        }
         self.tick();
-        self.correct_share();
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let mixed = self.trials.mode == Mode::Mixed && self.waiting > 0;
-        let held = self.waiting_streams().filter(|&s| mixed && self.is_held(s));
-        let held = held.filter_map(|s| self.looks_again_at(s));
-        held.chain(self.idle_until).chain(self.async_wakes()).min()
+        let idle = self.idle.map(|(until, _)| until);
+        let ends = self.turn.filter(|turn| self.waiting > 0 && turn.end > self.now);
+        idle.into_iter().chain(ends.map(|turn| turn.end)).chain(self.async_wakes()).min()
     }
 
     fn timer(&mut self, now: Nanos) {
         self.now = now;
-        if self.idle_until.is_some_and(|until| until <= now) {
+        if self.idle.is_some_and(|(until, _)| until <= now) {
             self.end_idle(NoteKind::IdleFired);
             self.end_turn(NoteKind::SliceGivenUp);
         }
@@ -338,7 +458,7 @@ impl Elevator for Relay {
 
     fn ioc_exit(&mut self, ioc: u64, now: Nanos) {
         self.now = now;
-        self.end_edges(|edge| edge.waiter == ioc || edge.holder == ioc);
+        self.end_edges(|edge| edge.0 == ioc || edge.1 == ioc);
         if let Some(s) = self.contexts.remove(&ioc) {
             self.streams[s].gone = true;
         }
@@ -350,28 +470,34 @@ impl Elevator for Relay {
 
     fn tunables(&self) -> Vec<(&'static str, String)> {
         let t = &self.tunables;
-        vec![
-            ("max_wait", (t.max_wait.0 / 1_000_000).to_string()),
-            ("async_wait", (t.async_wait.0 / 1_000_000).to_string()),
-            ("async_passed", t.async_passed.to_string()),
-        ]
+        let all = [
+            ("max_wait", t.max_wait),
+            ("async_wait", t.async_wait),
+            ("async_passed", t.async_passed),
+            ("round", t.round),
+            ("favour", t.favour),
+        ];
+        all.map(|(name, value)| (name, value.to_string())).into()
     }
 
     fn set_tunable(&mut self, name: &str, value: &str) -> Result<(), TunableError> {
-        if self.tunables().iter().all(|&(known, _)| known != name) {
-            return Err(unknown_tunable(self, name));
-        }
-        let number = value.parse::<u32>().ok().filter(|&number| number > 0);
-        let number = number.ok_or_else(|| TunableError::Value {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            expected: "a whole number from 1",
-        })?;
-        match name {
-            "max_wait" => self.tunables.max_wait = Nanos::from_millis(number as u64),
-            "async_wait" => self.tunables.async_wait = Nanos::from_millis(number as u64),
-            _ => self.tunables.async_passed = number,
-        }
+        let t = &mut self.tunables;
+        let (place, least) = match name {
+            "max_wait" => (&mut t.max_wait, 1),
+            "async_wait" => (&mut t.async_wait, 1),
+            "async_passed" => (&mut t.async_passed, 1),
+            "round" => (&mut t.round, 1),
+            "favour" => (&mut t.favour, 0),
+            _ => return Err(unknown_tunable(self, name)),
+        };
+        let most = if name == "favour" { 1000 } else { u32::MAX };
+        let number = value.parse().ok().filter(|number| (least..=most).contains(number));
+        let expected = match name {
+            "favour" => "a whole number from 0 to 1000",
+            _ => "a whole number from 1",
+        };
+        let wrong = || TunableError::Value { name: name.into(), value: value.into(), expected };
+        *place = number.ok_or_else(wrong)?;
         Ok(())
     }
 }
