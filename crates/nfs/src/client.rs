@@ -36,7 +36,7 @@ pub use url::Url;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::{Errno, Ino, Nanos};
+use base::{Errno, Ino, Nanos, Page};
 use rt::{Cred, Cx};
 
 use crate::proto::{Body, Call, FsInfo, Handle, Proc, Reply, Status};
@@ -208,6 +208,8 @@ pub struct NfsClient {
     inodes: Inodes,
     cache: Cache,
     counters: Counters,
+    /// What folios hold before they hold anything.
+    zeros: Page,
     /// READDIRPLUS is not there.
     no_plus: AtomicBool,
     dead: AtomicBool,
@@ -255,6 +257,7 @@ impl NfsClient {
             limits,
             inodes: Inodes::default(),
             counters,
+            zeros: Page::zeroed(options.folio_size as usize),
             no_plus: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             own: own.clone(),

@@ -260,7 +260,9 @@ pub struct RecordError {
 #[derive(Debug)]
 pub struct Records {
     max: usize,
+    /// Longer than what was filled where its memory held a longer record before.
     record: Vec<u8>,
+    filled: usize,
     fragments: u32,
 }
 
@@ -270,7 +272,7 @@ const FRAGMENTS_MAX: u32 = 1024;
 impl Records {
     /// For records of up to `max` bytes.
     pub fn new(max: usize) -> Records {
-        Records { max, record: Vec::new(), fragments: 0 }
+        Records { max, record: Vec::new(), filled: 0, fragments: 0 }
     }
 
     /// Takes a record mark: makes room for the fragment's bytes, which the caller fills in.
@@ -279,19 +281,31 @@ impl Records {
     /// The record is too long.
     pub fn mark(&mut self, mark: [u8; 4]) -> Result<(&mut [u8], bool), RecordError> {
         let word = u32::from_be_bytes(mark);
-        let (start, len) = (self.record.len(), (word & !LAST_FRAGMENT) as usize);
+        let (start, len) = (self.filled, (word & !LAST_FRAGMENT) as usize);
         self.fragments += 1;
         if start + len > self.max || self.fragments > FRAGMENTS_MAX {
             let (fragments, max) = (self.fragments, self.max);
             return Err(RecordError { len: start + len, fragments, max });
         }
-        self.record.resize(start + len, 0);
-        Ok((&mut self.record[start..], word & LAST_FRAGMENT != 0))
+        self.filled = start + len;
+        if self.record.len() < self.filled {
+            self.record.resize(self.filled, 0);
+        }
+        Ok((&mut self.record[start..self.filled], word & LAST_FRAGMENT != 0))
+    }
+
+    /// Lets the next record use the memory of an old one, whose bytes need not be cleared. To be
+    /// called between records.
+    pub fn reuse(&mut self, old: Vec<u8>) {
+        debug_assert_eq!(self.filled, 0, "a record has begun");
+        self.record = old;
     }
 
     /// The record whose last fragment was filled in.
     pub fn take(&mut self) -> Vec<u8> {
         self.fragments = 0;
+        self.record.truncate(self.filled);
+        self.filled = 0;
         std::mem::take(&mut self.record)
     }
 }
@@ -346,6 +360,9 @@ mod tests {
         part.copy_from_slice(b"ef");
         assert!(last);
         assert_eq!(records.take(), b"abcdef");
+        records.reuse(b"01234567".to_vec());
+        records.mark([0x80, 0, 0, 3]).unwrap().0.copy_from_slice(b"xyz");
+        assert_eq!(records.take(), b"xyz", "nothing of the old record");
         assert!(records.mark([0x80, 0, 0, 9]).is_err());
         let mut endless = Records::new(8);
         let marks = (0..2000).find_map(|_| endless.mark([0; 4]).map(drop).err());

@@ -33,6 +33,11 @@ pub trait Receiver: Send + Sync {
     /// A record without its mark.
     fn record(&self, record: Vec<u8>);
 
+    /// Memory of a record that is no longer needed, for the next one.
+    fn spare(&self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// The connection ended: what was sent and not answered must be sent again.
     fn cut(&self);
 }

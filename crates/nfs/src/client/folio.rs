@@ -42,9 +42,10 @@ fn add(to: &mut RangeSet, from: &RangeSet) {
 }
 
 impl Folio {
-    pub fn new(size: u32, epoch: u64) -> Folio {
+    /// A folio of which nothing is valid. `zeros` is a page of zeros that all may share.
+    pub fn new(zeros: Page, epoch: u64) -> Folio {
         Folio {
-            page: Page::zeroed(size as usize),
+            page: zeros,
             valid: RangeSet::new(),
             dirty: RangeSet::new(),
             writing: RangeSet::new(),
@@ -83,7 +84,7 @@ impl Folio {
     /// Copies `bytes` to `at`: valid and dirty.
     pub fn write(&mut self, at: u32, bytes: &[u8]) {
         let range = at..at + bytes.len() as u32;
-        self.page.make_mut()[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        self.copy_in(at as usize, bytes);
         self.valid.insert(range.clone());
         self.dirty.insert(range);
     }
@@ -95,16 +96,25 @@ impl Folio {
         if gaps.is_empty() {
             return;
         }
-        let memory = self.page.make_mut();
         for gap in gaps {
-            let from = (gap.start - range.start) as usize;
-            let to = &mut memory[gap.start as usize..gap.end as usize];
-            let have = bytes.get(from..).unwrap_or(&[]);
-            let len = have.len().min(to.len());
-            to[..len].copy_from_slice(&have[..len]);
-            to[len..].fill(0);
+            let (start, end) = (gap.start as usize, gap.end as usize);
+            let have = bytes.get(start - range.start as usize..).unwrap_or(&[]);
+            let len = have.len().min(end - start);
+            self.copy_in(start, &have[..len]);
+            if start + len < end {
+                self.page.make_mut()[start + len..end].fill(0);
+            }
         }
         self.valid.insert(range);
+    }
+
+    /// Copies `bytes` to `at`; a page that is shared and replaced as a whole is not copied first.
+    fn copy_in(&mut self, at: usize, bytes: &[u8]) {
+        if bytes.len() == self.page.len() && !self.page.is_unique() {
+            self.page = Page::from_slice(bytes);
+        } else {
+            self.page.make_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+        }
     }
 
     /// Another has changed the file: only what is ours stays valid, and what is being read is old.
@@ -227,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_read_fills_only_what_is_not_valid() {
-        let mut folio = Folio::new(4096, 0);
+        let mut folio = Folio::new(Page::zeroed(4096), 0);
         folio.write(10, b"abc");
         folio.fill(8..16, b"01234567");
         assert_eq!(&folio.page[8..16], b"01abc567");
@@ -239,7 +249,7 @@ mod tests {
 
     #[test]
     fn ours_survives_the_change_of_another() {
-        let mut folio = Folio::new(4096, 0);
+        let mut folio = Folio::new(Page::zeroed(4096), 0);
         folio.fill(0..4096, &[1; 4096]);
         folio.write(0, &[2; 10]);
         folio.unstable.insert(100..110);
@@ -251,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_was_not_committed_is_sent_again() {
-        let mut folio = Folio::new(4096, 0);
+        let mut folio = Folio::new(Page::zeroed(4096), 0);
         folio.fill(0..4096, &[]);
         folio.unstable.insert(0..10);
         folio.commit_begins();

@@ -38,6 +38,9 @@ enum Step {
     Miss(Range<u64>, bool),
 }
 
+/// After so many bytes of an answer the file's lock is let go for those who wait for it.
+const FILL_BYTES: u64 = 64 << 10;
+
 /// A wait after a server asked to come again later.
 const LATER: Nanos = Nanos::from_secs(1);
 
@@ -174,7 +177,7 @@ impl NfsClient {
             let mut state = inode.state.lock(cx);
             let epoch = state.epoch;
             let fresh = !state.folios.contains_key(&index);
-            let new = || Folio::new(self.options.folio_size, epoch);
+            let new = || Folio::new(self.zeros.clone(), epoch);
             state.folios.entry(index).or_insert_with(new);
             fresh
         };
@@ -291,7 +294,19 @@ impl NfsClient {
         record: Result<Vec<u8>, Errno>,
     ) -> Result<(), Errno> {
         let record = record?;
-        let reply = read_answer(Proc::Read, &record)?;
+        let answer = self.take_data(inode, range, epoch, &record);
+        self.rpc.done_with(record);
+        answer
+    }
+
+    fn take_data(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        epoch: u64,
+        record: &[u8],
+    ) -> Result<(), Errno> {
+        let reply = read_answer(Proc::Read, record)?;
         reply.status.check()?;
         let Body::Read { eof, data } = reply.body else { return Err(Errno::EIO) };
         let asked = (range.end - range.start) as usize;
@@ -305,19 +320,22 @@ impl NfsClient {
         let size = self.folio_size();
         let end = range.start + len as u64;
         let mut at = range.start;
-        let mut state = inode.state.lock_irq();
         while at < end {
-            let (index, start) = (at / size, at / size * size);
-            let until = end.min(start + size);
-            if let Some(folio) = state.folios.get_mut(&index)
-                && folio.epoch <= epoch
-            {
-                let part = (at - start) as u32..(until - start) as u32;
-                let bytes = data.get((at - range.start) as usize..).unwrap_or(&[]);
-                let bytes = &bytes[..bytes.len().min((until - at) as usize)];
-                folio.fill(part, bytes);
+            let pause = end.min(at + FILL_BYTES);
+            let mut state = inode.state.lock_irq();
+            while at < pause {
+                let (index, start) = (at / size, at / size * size);
+                let until = end.min(start + size);
+                if let Some(folio) = state.folios.get_mut(&index)
+                    && folio.epoch <= epoch
+                {
+                    let part = (at - start) as u32..(until - start) as u32;
+                    let bytes = data.get((at - range.start) as usize..).unwrap_or(&[]);
+                    let bytes = &bytes[..bytes.len().min((until - at) as usize)];
+                    folio.fill(part, bytes);
+                }
+                at = until;
             }
-            at = until;
         }
         Ok(())
     }

@@ -33,6 +33,10 @@ const TIMEOUT_MAX: Nanos = Nanos::from_secs(600);
 /// First and longest wait before connecting again.
 const BACKOFF: (Nanos, Nanos) = (Nanos::from_millis(50), Nanos::from_secs(5));
 
+/// Answers whose memory is kept, and from which length on.
+const SPARE_MAX: usize = 2;
+const SPARE_BYTES: usize = 32 << 10;
+
 /// Told the record of the answer, or that there will be none. Event context.
 pub(super) type Done = Box<dyn FnOnce(Result<Vec<u8>, Errno>) + Send>;
 
@@ -77,6 +81,9 @@ pub struct RpcClient {
     keeper: SpinLock<Option<JoinHandle<()>>>,
     xid: AtomicU32,
     again: AtomicU64,
+    /// Memory of answers that were long and are done with: clearing and mapping it anew would cost
+    /// as much as receiving into it.
+    spare: SpinLock<Vec<Vec<u8>>>,
 }
 
 impl RpcClient {
@@ -93,6 +100,7 @@ impl RpcClient {
             keeper: SpinLock::named("RPC keeper task", None),
             xid: AtomicU32::new(first_xid),
             again: AtomicU64::new(0),
+            spare: SpinLock::named("RPC spare memory", Vec::new()),
         });
         let receiver: Arc<dyn Receiver> = client.clone();
         client.wire.attach(Arc::downgrade(&receiver));
@@ -162,6 +170,14 @@ impl RpcClient {
         }
         if self.wire.send(cx, &record).is_err() {
             self.cut();
+        }
+    }
+
+    /// Gives back the memory of an answer. Event context.
+    pub(super) fn done_with(&self, record: Vec<u8>) {
+        let mut spare = self.spare.lock_irq();
+        if spare.len() < SPARE_MAX && record.len() >= SPARE_BYTES {
+            spare.push(record);
         }
     }
 
@@ -317,6 +333,10 @@ impl Receiver for RpcClient {
         if let Some(call) = call {
             self.end(call.done, Ok(record));
         }
+    }
+
+    fn spare(&self) -> Option<Vec<u8>> {
+        self.spare.lock_irq().pop()
     }
 
     fn cut(&self) {

@@ -74,6 +74,9 @@ impl TcpWire {
             while let Some(record) = read_record(&mut stream, &mut records) {
                 if let Some(receiver) = up() {
                     receiver.record(record);
+                    if let Some(old) = receiver.spare() {
+                        records.reuse(old);
+                    }
                 }
             }
             flag.store(false, Ordering::Release);
