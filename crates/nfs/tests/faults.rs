@@ -117,6 +117,12 @@ fn a_stale_handle_is_told_and_later_is_later() {
         file.write_at(cx, 0, &[1; 5000]).unwrap();
         fs.wrongs.lock(cx).write = vec![Some(Errno::EAGAIN), Some(Errno::EAGAIN)];
         assert_eq!(file.fsync(cx), Ok(()), "EJUKEBOX is waited out");
+        client.drop_clean(cx);
+        fs.wrongs.lock(cx).read = vec![Some(Errno::EAGAIN), Some(Errno::EAGAIN), Some(Errno::EIO)];
+        let (began, mut byte) = (cx.now(), [0]);
+        assert_eq!(file.read_at(cx, 4999, &mut byte), Err(Errno::EIO));
+        assert!(cx.now().since(began) >= Nanos::from_secs(2), "EJUKEBOX is waited out twice");
+        assert_eq!((file.read_at(cx, 4999, &mut byte), byte), (Ok(1), [1]));
         file.write_at(cx, 0, &[2; 5000]).unwrap();
         fs.unlink(cx, fs.root(), b"f").unwrap();
         assert_eq!(file.fsync(cx), Err(Errno::ESTALE));

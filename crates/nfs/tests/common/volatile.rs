@@ -12,6 +12,7 @@ use vfs::*;
 /// What goes wrong: taken from the front, one for each call; `None` lets one pass.
 #[derive(Default)]
 pub struct Wrongs {
+    pub read: Vec<Option<Errno>>,
     pub write: Vec<Option<Errno>>,
     pub fsync: Vec<Option<Errno>>,
 }
@@ -142,6 +143,7 @@ impl FileSystem for Volatile {
         both!(self, fs => fs.release(cx, ino))
     }
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        next(&mut self.wrongs.lock(cx).read)?;
         self.live.read(cx, ino, offset, buf)
     }
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {

@@ -199,8 +199,8 @@ impl Options {
             };
             let (name, value) = name.split_once('=').unwrap_or((name, "on"));
             mode |= name == "file-test-mode";
-            let name = options.rename(name, value);
-            options.set(name, value)?;
+            let today = options.rename(name, value);
+            options.set(name, today, value)?;
         }
         options.command = command.ok_or(Usage::NoCommand)?;
         if options.command == Command::Run && !mode {
@@ -221,9 +221,10 @@ impl Options {
         new
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), Usage> {
+    /// Takes an option that was `given` by one name and is called `name` in version 1.0.
+    fn set(&mut self, given: &str, name: &str, value: &str) -> Result<(), Usage> {
         let wrong = |wanted: &str| Usage::Value {
-            option: format!("--{name}"),
+            option: format!("--{given}"),
             value: value.to_owned(),
             wanted: wanted.to_owned(),
         };
@@ -286,7 +287,7 @@ impl Options {
                     &["0", "1", "2", "3", "4", "5"]
                 })?;
             }
-            _ => return Err(Usage::Unknown(format!("--{name}"))),
+            _ => return Err(Usage::Unknown(format!("--{given}"))),
         }
         Ok(())
     }
@@ -343,6 +344,7 @@ mod tests {
         assert_eq!(parse("fileio --colour=red run"), Err(Usage::Unknown("--colour".into())));
         for bad in [
             "--threads=0",
+            "--max-requests=x",
             "--file-num=x",
             "--file-test-mode=up",
             "--file-io-mode=async",
@@ -352,6 +354,8 @@ mod tests {
         ] {
             let error = parse(&format!("fileio {bad} run")).unwrap_err();
             assert!(matches!(error, Usage::Value { .. }), "{bad}: {error}");
+            let option = bad.split('=').next().expect("a name");
+            assert!(error.to_string().contains(option), "{bad}: {error}");
         }
         let error = parse("fileio --file-test-mode=rndrd --file-total-size=1K run").unwrap_err();
         assert!(matches!(error, Usage::Sizes { .. }));
