@@ -27,10 +27,20 @@ impl Claim {
     /// but this process itself, and not for long: the thread that ended the last request of a
     /// device which was closed a moment ago may be the one that lets go of it.
     pub fn take(path: &Path, file: &File, write: bool) -> Result<Claim, OpenError> {
+        Claim::take_waiting(path, file, write, pause)
+    }
+
+    /// As [`Claim::take`], with `wait` between two tries.
+    fn take_waiting(
+        path: &Path,
+        file: &File,
+        write: bool,
+        mut wait: impl FnMut(),
+    ) -> Result<Claim, OpenError> {
         for _ in 0..TRIES {
             match Claim::try_take(path, file, write)? {
                 Ok(claim) => return Ok(claim),
-                Err(holder) if holder.is_none_or(|pid| pid == std::process::id()) => pause(),
+                Err(holder) if holder.is_none_or(|pid| pid == std::process::id()) => wait(),
                 Err(_) => break,
             }
         }
@@ -246,6 +256,37 @@ mod tests {
         assert_eq!(lock_pid(locks, dev, 77), Some(12), "device numbers may differ");
         assert_eq!(lock_pid(locks, dev, 31), None);
     }
+
+    /// A device that was closed a moment ago may still be held by the thread that ended its last
+    /// request. Here it lets go while the third try is waited for.
+    #[test]
+    fn a_claim_waits_for_its_own_process() {
+        let image = tempfile::NamedTempFile::new().expect("a file");
+        let open = || File::options().read(true).write(true).open(image.path()).expect("it opens");
+        for (held_for_writing, write) in [(true, true), (true, false), (false, true)] {
+            let mut held = Claim::take(image.path(), &open(), held_for_writing).ok();
+            assert!(held.is_some(), "nobody has it");
+            let mut waits = 0;
+            let claim = Claim::take_waiting(image.path(), &open(), write, || {
+                waits += 1;
+                if waits == 3 {
+                    held = None;
+                }
+            });
+            assert!(claim.is_ok(), "{:?}", claim.err());
+            assert_eq!(waits, 3, "no try more than it took");
+        }
+        let (one, two) = (open(), open());
+        let _readers = [&one, &two].map(|file| {
+            let claim = Claim::take_waiting(image.path(), file, false, || panic!("waited"));
+            claim.expect("readers share")
+        });
+        let mut waits = 0;
+        let refused = Claim::take_waiting(image.path(), &open(), true, || waits += 1);
+        assert!(matches!(refused, Err(OpenError::Locked { .. })), "{:?}", refused.err());
+        assert_eq!(waits, TRIES, "not for ever");
+    }
+
     #[test]
     fn a_child_with_a_copy_of_the_descriptor_keeps_no_lock() {
         let image = tempfile::NamedTempFile::new().expect("a file");

@@ -21,6 +21,7 @@ pub use file::{
     OptionText, Relation, Seeds, StripeShape, Sweep, Table, Tool, Variant, Vary, Workload,
 };
 pub use knob::Knob;
+pub(crate) use knob::limit;
 pub use value::{ByteSize, CellName, Expression, SeedRange};
 
 use base::hash::EventHash;

@@ -243,6 +243,9 @@ pub struct SweepReport {
     pub unit: String,
     /// Title and unit of what is obtained.
     pub metric: String,
+    /// What the device can do at most, and why, where the sweep asks for it.
+    #[serde(default)]
+    pub limit: Option<(f64, String)>,
     /// The lines.
     pub lines: Vec<SweepLine>,
 }

@@ -164,22 +164,28 @@ fn stamps_of(cx: &mut Cx, fs: &Xfs, ino: Ino, block: usize) -> Vec<u64> {
     sectors.collect()
 }
 
-fn write_block(cx: &mut Cx, fs: &Xfs, ino: Ino, block: usize, stamp: u64) {
+fn write_block(cx: &mut Cx, fs: &Xfs, ino: Ino, block: usize, stamp: u64, direct: bool) {
     let data: Vec<u8> = stamp.to_le_bytes().repeat(BLOCK / 8);
-    assert_eq!(fs.write(cx, ino, (block * BLOCK) as u64, &data), Ok(BLOCK));
+    let at = (block * BLOCK) as u64;
+    let written = match direct {
+        true => fs.write_direct(cx, ino, at, &data),
+        false => fs.write(cx, ino, at, &data),
+    };
+    assert_eq!(written, Ok(BLOCK));
 }
 
 fn queue(cx: &mut Cx, device: Arc<dyn Device>) -> Arc<Queue> {
     Queue::new(cx.runtime(), device, QueueConfig::default()).expect("a queue")
 }
 
-/// Writes into three clones of one file, which is never written itself.
-fn workload(cx: &mut Cx, device: &Arc<RecordDevice>) -> Vec<History> {
+/// Writes into three clones of one file, which is never written itself; past the page cache all
+/// of it, half of it, or nothing.
+fn workload(cx: &mut Cx, device: &Arc<RecordDevice>, direct: f64) -> Vec<History> {
     let queue = queue(cx, device.clone());
     let fs = mount(cx, &queue, 16 << 20);
     let inos: Vec<Ino> = (0..4).map(|number| file(cx, &fs, number)).collect();
     for block in 0..BLOCKS {
-        write_block(cx, &fs, inos[0], block, block as u64 + 1);
+        write_block(cx, &fs, inos[0], block, block as u64 + 1, direct > 0.0);
     }
     let first: Vec<u64> = (1..=BLOCKS as u64).collect();
     let mut histories = vec![History { synced: Vec::new(), now: first }; 4];
@@ -197,7 +203,8 @@ fn workload(cx: &mut Cx, device: &Arc<RecordDevice>) -> Vec<History> {
         match rng.below(12) {
             0..=7 => {
                 let block = rng.below(BLOCKS as u64) as usize;
-                write_block(cx, &fs, inos[index], block, stamp);
+                let direct = rng.chance(direct);
+                write_block(cx, &fs, inos[index], block, stamp, direct);
                 histories[index].now[block] = stamp;
             }
             8..=10 => {
@@ -223,9 +230,16 @@ fn workload(cx: &mut Cx, device: &Arc<RecordDevice>) -> Vec<History> {
 
 /// Goal: after a power cut anywhere a file that shares blocks has what was made durable, or
 /// something that was written later, block by block; the one that was never written has all of its
-/// own; nothing is lost. Method: the write log of a device with a volatile cache, cut at random.
+/// own; nothing is lost. Method: the write log of a device with a volatile cache, cut at random;
+/// through the page cache, past it, and both in turn.
 #[test]
 fn a_power_cut_leaves_each_of_the_sharing_files_its_own() {
+    for (direct, rounds) in [(0.0, 30), (1.0, 16), (0.5, 10)] {
+        cut_sharing_files(direct, rounds);
+    }
+}
+
+fn cut_sharing_files(direct: f64, rounds: u64) {
     let dir = scratch();
     let args = ["--unsupported", "-l", "size=13m", "-m", "reflink=1,rmapbt=1"];
     let path = image(dir.path(), 96 << 20, &args, 4);
@@ -245,19 +259,19 @@ fn a_power_cut_leaves_each_of_the_sharing_files_its_own() {
                 }
             }
             let device = Arc::new(RecordDevice::new(Arc::new(inner)));
-            let histories = workload(cx, &device);
+            let histories = workload(cx, &device, direct);
             (device.take_log(), histories)
         });
-    let rounds = std::env::var("IOPATH_SEEDS").ok().and_then(|text| text.parse().ok());
+    let asked = std::env::var("IOPATH_SEEDS").ok().and_then(|text| text.parse().ok());
     let mut rng = Rng::new(11, 0);
-    for round in 0..rounds.unwrap_or(30u64) {
+    for round in 0..asked.unwrap_or(rounds) {
         let cut = match round % 2 {
             0 => log.random_cut(&mut rng),
             _ => log.random_losses(*rng.pick(&log.cut_points()), &mut rng),
         };
         let after = log.device_after(&base, &cut);
         let (upto, known) = (cut.upto, histories.clone());
-        if round < 6 {
+        if round < 3 || (direct == 0.0 && round < 6) {
             // The kernel carries out what is left to do, and ends where we do.
             let dirty = dir.path().join("dirty.img");
             std::fs::write(&dirty, log.image_after(&bytes, &cut)).expect("written");

@@ -245,6 +245,17 @@ fn sweep(file: &File, sweep: &Sweep) -> Checked {
             format!("{}: the quick value {value} is not among the values", sweep.title)
         })?;
     }
+    if sweep.limit {
+        let metric = &file.metric[sweep.metric.get_ref()];
+        ensure(metric.unit == "MiB/s", Some(sweep.metric.span()), || {
+            format!("{}: a limit is drawn for MiB/s, not for {}", sweep.title, metric.unit)
+        })?;
+        let profile = model::Profile::load(file.machine.profile.get_ref());
+        let known = profile.map_or(true, |profile| super::limit(&profile).is_some());
+        ensure(known, Some(file.machine.profile.span()), || {
+            format!("{}: of this machine's device no limit is known", sweep.title)
+        })?;
+    }
     match &sweep.vary {
         Vary::Tunable(_) => Ok(()),
         Vary::Machine(knob) => {

@@ -345,6 +345,9 @@ pub struct Sweep {
     /// Unit of the values, for the axis.
     #[serde(default)]
     pub unit: String,
+    /// Draw what the machine's device can move at most; the metric is in MiB/s.
+    #[serde(default)]
+    pub limit: bool,
     /// Values of a full run.
     pub values: Vec<Spanned<u64>>,
     /// Values of a quick run.

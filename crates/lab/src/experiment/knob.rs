@@ -51,3 +51,12 @@ impl Knob {
         if fits { Ok(profile) } else { Err(format!("no machine of this kind has {name} {value}")) }
     }
 }
+
+/// What a stripe of disks can move at most, by their buses: MiB/s, and where the number comes from.
+pub fn limit(profile: &Profile) -> Option<(f64, String)> {
+    let DeviceSpec::Stripe(params, member) = &profile.device else { return None };
+    let DeviceSpec::Disk(disk) = &**member else { return None };
+    let bus = disk.bus.0 as f64 / 1_048_576.0;
+    let words = format!("the stripe: {} disks of {bus} MiB/s", params.members);
+    Some((bus * params.members as f64, words))
+}

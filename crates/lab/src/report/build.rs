@@ -7,7 +7,7 @@ use super::{
     Band, CellReport, ColumnReport, ComparisonReport, FrontierPoint, FrontierReport,
     RelationReport, Report, Role, RowReport, Summary, SweepLine, SweepReport, TableReport,
 };
-use crate::experiment::{CellName, Experiment, Frontier, Metric, Relation, Sweep, Table};
+use crate::experiment::{self, CellName, Experiment, Frontier, Metric, Relation, Sweep, Table};
 use crate::run::{RunRecord, SCHEMA};
 use crate::stats::{compare, compare_paired, holm, median, verdict};
 
@@ -333,6 +333,7 @@ fn sweep(experiment: &Experiment, records: &[RunRecord], sweep: &Sweep) -> Optio
         .filter(|line| !line.points.is_empty())
         .collect();
     let metric = &file.metric[sweep.metric.get_ref()];
+    let machine = sweep.limit.then(|| model::Profile::load(file.machine.profile.get_ref()).ok());
     (!lines.is_empty()).then(|| SweepReport {
         title: sweep.title.clone(),
         note: sweep.note.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -340,6 +341,7 @@ fn sweep(experiment: &Experiment, records: &[RunRecord], sweep: &Sweep) -> Optio
         vary,
         unit: sweep.unit.clone(),
         metric: format!("{}, {}", metric.title, metric.unit),
+        limit: machine.flatten().and_then(|profile| experiment::limit(&profile)),
         lines,
     })
 }

@@ -34,8 +34,12 @@ pub fn render(report: &Report) -> String {
         let rows = text::comparison_table(table).markdown();
         out.push_str(&format!("\n## Before and after: {head}\n\n{rows}"));
     }
-    for (title, table) in text::sweeps(report) {
-        out.push_str(&format!("\n## {title}\n\n{}", table.markdown()));
+    for (sweep, (title, table)) in report.sweeps.iter().zip(text::sweeps(report)) {
+        out.push_str(&format!("\n## {title}\n\n"));
+        if !sweep.note.is_empty() {
+            out.push_str(&format!("{}\n\n", sweep.note));
+        }
+        out.push_str(&table.markdown());
     }
     out.push_str("\n## Surroundings\n\n");
     for (name, value) in &report.surroundings {

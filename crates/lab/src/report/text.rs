@@ -324,7 +324,9 @@ pub fn sweeps(report: &Report) -> Vec<(String, TextTable)> {
             };
             table.row([value.to_string()].into_iter().chain(sweep.lines.iter().map(cell)));
         }
-        (format!("{}: {}, {}", sweep.title, sweep.metric, sweep.filesystem), table)
+        let limit = sweep.limit.as_ref();
+        let limit = limit.map_or(String::new(), |(most, why)| format!("; at most {most} ({why})"));
+        (format!("{}: {}, {}{limit}", sweep.title, sweep.metric, sweep.filesystem), table)
     };
     report.sweeps.iter().map(one).collect()
 }

@@ -36,8 +36,9 @@ pub(super) struct Waiting {
 enum Doing {
     #[default]
     Nothing,
-    /// A command; the medium is free at its end.
-    Command(Command),
+    /// A command, the first of its sectors that had not passed before, and when that began to; the
+    /// medium is free at its end.
+    Command(Command, u64, Nanos),
     /// Runs of the write cache.
     WriteOut(SmallVec<[Dirty; 4]>, u64),
     /// Goes on reading behind a read.
@@ -168,7 +169,7 @@ impl Disk {
     pub(super) fn go_on(&mut self, now: Nanos) {
         self.follow_read_ahead(now);
         match &self.media.doing {
-            Doing::Command(_) | Doing::WriteOut(..) => return,
+            Doing::Command(..) | Doing::WriteOut(..) => return,
             Doing::Ahead { promised, .. } if *promised > now => return,
             _ => {}
         }
@@ -318,7 +319,7 @@ impl Disk {
         };
         let end = self.geometry.pass(begin, from, command.end()).max(now);
         self.stats.media_busy += end.since(now);
-        self.media.doing = Doing::Command(command);
+        self.media.doing = Doing::Command(command, from, begin);
         self.agenda.at(end, Event::Medium);
     }
 
@@ -343,22 +344,25 @@ impl Disk {
 
     pub(super) fn medium_done(&mut self, now: Nanos) {
         match std::mem::take(&mut self.media.doing) {
-            Doing::Command(command) => self.command_done(now, command),
+            Doing::Command(command, from, begin) => self.command_done(now, command, (from, begin)),
             Doing::WriteOut(..) => self.clean(now),
             other => self.media.doing = other,
         }
         self.go_on(now);
     }
 
-    fn command_done(&mut self, now: Nanos, command: Command) {
+    fn command_done(&mut self, now: Nanos, command: Command, (from, begin): (u64, Nanos)) {
         self.stand_behind(command.end());
         self.media.idle_since = now;
         if command.op != Op::Read {
             self.agenda.at(now, Event::Written(command.tag));
             return self.clean(now);
         }
-        // The bus is done with the front when the rear comes; the last sector is still to move.
-        let done = self.bus(now, 1);
+        // A bus that is faster than the medium is done with the front when the rear comes, and has
+        // the last sector still to move. A slower one had the first sector when it had passed.
+        let passed = (command.end() - from) * 512;
+        let faster = self.params.bus.time(passed) <= now.since(begin);
+        let done = if faster { self.bus(now, 1) } else { self.bus(begin, command.count).max(now) };
         self.agenda.at(done, Event::Done(command.tag));
         let limit = (command.end() + self.params.segment / 512).min(self.geometry.capacity());
         let place = self.geometry.locate(command.end().min(self.geometry.capacity() - 1));

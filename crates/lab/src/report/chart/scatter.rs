@@ -64,10 +64,15 @@ pub fn sweep(report: &SweepReport) -> String {
         true => Scale::log(low, high, left, right),
         false => Scale::linear(low.min(0.0), high, left, right),
     };
-    let y =
-        Scale::linear(0.0, points().map(|point| point.1).fold(0.0, f64::max) * 1.05, bottom, top);
+    let limit = report.limit.as_ref().map(|limit| limit.0);
+    let most = points().map(|point| point.1).chain(limit).fold(0.0, f64::max);
+    let y = Scale::linear(0.0, most * 1.05, bottom, top);
     let unit = format!("{} ({})", report.vary, report.unit);
     svg.axes(PLOT, (&x, &y), (&unit, &report.metric));
+    if let Some((limit, words)) = &report.limit {
+        svg.path("front", &[(left, y.at(*limit)), (right, y.at(*limit))], false);
+        svg.text("note", (left + 6.0, y.at(*limit) - 5.0), "start", words);
+    }
     for (index, line) in report.lines.iter().enumerate() {
         let class = colour(index);
         let path: Vec<(f64, f64)> =
