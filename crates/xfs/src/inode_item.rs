@@ -179,34 +179,35 @@ impl InodeItem {
     }
 }
 
-/// Widths of the core's fields from its first byte on, in the order of the format. Bytes and
-/// padding stand as they are.
-const WIDTHS: [u8; 39] = [
-    2, 2, 1, 1, 2, 4, 4, 4, 2, 2, 8, // magic .. flush iteration or large extent count
-    8, 8, 8, // times: access, modification, change
-    8, 8, 4, 4, 2, 1, 1, 4, 2, 2, 4, // size .. generation
-    4, 4, 8, 8, 8, 4, // next unlinked .. copy-on-write hint
-    1, 1, 1, 1, 8, // four bytes of padding for now, then the rest of it
-    8, 8, 0, // creation time, inode number
-];
+/// Where the core's fields of two, four and eight bytes lie; single bytes and padding stand as they
+/// are.
+const HALVES: [usize; 8] = [0, 2, 6, 20, 22, 80, 88, 90];
+const WORDS: [usize; 10] = [8, 12, 16, 72, 76, 84, 92, 96, 100, 128];
+const LONGS: [usize; 7] = [24, 56, 64, 104, 112, 120, 152];
+/// Access, modification, change, creation: one number each, or two words where it is old.
+const TIMES: [usize; 4] = [32, 40, 48, 144];
 
 /// Turns a core from the device's byte order into the log's, or back.
 pub(crate) fn swap_core(core: &mut [u8]) {
     let bigtime = bigtime(core);
-    let mut at = 0;
-    for width in WIDTHS.map(usize::from) {
-        let is_time = matches!(at, 32 | 40 | 48 | 144);
-        let padding = (132..144).contains(&at);
-        match width {
-            8 if is_time && !bigtime => {
-                core[at..at + 4].reverse();
-                core[at + 4..at + 8].reverse();
-            }
-            2.. if !padding => core[at..at + width].reverse(),
-            _ => {}
+    let core: &mut [u8; CORE] = (&mut core[..CORE]).try_into().expect("as long as a core");
+    HALVES.into_iter().for_each(|at| swap::<2>(core, at));
+    WORDS.into_iter().for_each(|at| swap::<4>(core, at));
+    LONGS.into_iter().for_each(|at| swap::<8>(core, at));
+    for at in TIMES {
+        if bigtime {
+            swap::<8>(core, at);
+        } else {
+            swap::<4>(core, at);
+            swap::<4>(core, at + 4);
         }
-        at += width;
     }
+}
+
+#[inline(always)]
+fn swap<const N: usize>(core: &mut [u8; CORE], at: usize) {
+    let field: &mut [u8; N] = (&mut core[at..at + N]).try_into().expect("N bytes");
+    field.reverse();
 }
 
 /// The flag of large times, in either byte order: the core's version byte does not tell which.
@@ -220,6 +221,7 @@ fn bigtime(core: &[u8]) -> bool {
 /// Writes the regions of an inode.
 fn format_image(place: &InodePlace, image: &[u8], fields: InodeFields, vec: &mut LogVec) {
     let header_at = vec.len();
+    vec.reserve(HEADER + image.len());
     vec.region(HEADER);
     vec.append(|bytes| {
         let start = bytes.len();
@@ -348,8 +350,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_widths_cover_the_core_up_to_its_uuid() {
-        assert_eq!(WIDTHS.iter().map(|&width| usize::from(width)).sum::<usize>(), 160);
+    fn the_fields_cover_the_core_up_to_its_uuid() {
+        let mut covered = [0u8; 160];
+        let fields = [(&HALVES[..], 2), (&WORDS, 4), (&LONGS, 8), (&TIMES, 8)];
+        for (places, width) in fields {
+            places.iter().for_each(|&at| covered[at..at + width].iter_mut().for_each(|n| *n += 1));
+        }
+        let alone = [4, 5, 82, 83].into_iter().chain(132..144);
+        alone.for_each(|at: usize| covered[at] += 1);
+        assert_eq!(covered, [1; 160]);
     }
 
     #[test]

@@ -342,6 +342,47 @@ impl<'a, S: Store> Tree<'a, S> {
         self.tell_last(trans, cursor);
     }
 
+    /// Puts another record in the place of the one at the cursor, and where the order wants it.
+    /// Cursors into this tree are no longer good.
+    ///
+    /// # Errors
+    /// As [`Tree::delete`] and [`Tree::insert`].
+    pub fn relocate(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        cursor: Cursor,
+        record: &[u8],
+    ) -> Result<()> {
+        if self.stays(&cursor, record) {
+            self.update(trans, &cursor, record);
+            return Ok(());
+        }
+        self.delete(cx, trans, cursor)?;
+        self.insert(cx, trans, record)
+    }
+
+    /// Whether a record would lie where the cursor stands, between the same neighbours.
+    fn stays(&mut self, cursor: &Cursor, record: &[u8]) -> bool {
+        let kind = self.shape.kind;
+        let leaf = &cursor.path[0];
+        let (new, index) = (key::record_order(kind, record), leaf.index);
+        let (len, old, below, above) = self.with(leaf, |layout, data| {
+            let order = |index: usize| key::record_order(kind, layout.entry(data, index));
+            let len = layout.len(data);
+            let below = (index > 0).then(|| order(index - 1));
+            (len, order(index), below, (index + 1 < len).then(|| order(index + 1)))
+        });
+        debug_assert!(index < len, "a cursor stands at a record");
+        // At an edge the next block may hold what lies between.
+        let first = cursor.path[1..].iter().all(|frame| frame.index == 0);
+        below.map_or(first || new >= old, |below| below < new)
+            && match above {
+                Some(above) => new < above,
+                None => new <= old || self.is_last(cursor),
+            }
+    }
+
     /// Brings the keys above `level` in line with the blocks below them.
     fn refresh(&mut self, trans: &mut Trans, cursor: &Cursor, level: usize) {
         let kind = self.shape.kind;

@@ -83,8 +83,24 @@ fn replace(
         Some(cursor) => tree.update(trans, &cursor, &bytes(new)),
         None => return Err(tree.broken("a free extent is missing")),
     }
-    remove(&mut space.by_size(agf), cx, trans, old)?;
-    insert(&mut space.by_size(agf), cx, trans, new)
+    resize(space, cx, trans, agf, (old, new))
+}
+
+/// The same in the order by size.
+fn resize(
+    space: &Space,
+    cx: &mut Cx,
+    trans: &mut Trans,
+    agf: &Agf,
+    (old, new): (FreeExtent, FreeExtent),
+) -> Result<()> {
+    let mut store = space.by_size(agf);
+    let mut tree = Tree::new(&mut store);
+    let found = tree.find(cx, trans, order(Kind::FreeBySize, old))?;
+    match found.filter(|cursor| FreeExtent::read(&tree.record(cursor)) == old) {
+        Some(cursor) => tree.relocate(cx, trans, cursor, &bytes(new)),
+        None => Err(tree.broken("a free extent of the other tree is missing")),
+    }
 }
 
 impl Space {
@@ -118,9 +134,12 @@ impl Space {
         len: u32,
     ) -> Result<()> {
         let end = start + len;
-        let (whole, _) = self.free_at(cx, trans, agf, start)?;
-        let whole = whole
-            .filter(|whole| whole.start + whole.len >= end)
+        let mut store = self.by_block(agf);
+        let mut tree = Tree::new(&mut store);
+        let cursor = tree.find_le(cx, trans, [u64::from(start), 0, 0])?;
+        let found = cursor.map(|cursor| (FreeExtent::read(&tree.record(&cursor)), cursor));
+        let (whole, cursor) = found
+            .filter(|(whole, _)| whole.start + whole.len >= end)
             .ok_or_else(|| CorruptKind::NotFree { block: start, count: len }.at(At::Agf(agf.ag)))?;
         let left = FreeExtent { start: whole.start, len: start - whole.start };
         let right = FreeExtent { start: end, len: whole.start + whole.len - end };
@@ -128,11 +147,13 @@ impl Space {
             (0, 0) => {
                 remove_both(self, cx, trans, agf, whole)?;
             }
-            (_, 0) => replace(self, cx, trans, agf, (whole, left))?,
-            (0, _) => replace(self, cx, trans, agf, (whole, right))?,
-            _ => {
-                replace(self, cx, trans, agf, (whole, left))?;
-                insert_both(self, cx, trans, agf, right)?;
+            (before, behind) => {
+                let rest = if before > 0 { left } else { right };
+                tree.update(trans, &cursor, &bytes(rest));
+                resize(self, cx, trans, agf, (whole, rest))?;
+                if before > 0 && behind > 0 {
+                    insert_both(self, cx, trans, agf, right)?;
+                }
             }
         }
         agf.edit(trans, |raw| raw.agf_freeblks.set(raw.agf_freeblks.get() - len));

@@ -165,6 +165,9 @@ impl Space {
         if let Some(cursor) = &below {
             let extent = FreeExtent::read(&tree.record(cursor));
             search.consider(trans, goal.max(extent.start), extent.start + extent.len);
+            if search.satisfied() {
+                return Ok(());
+            }
         }
         let above = tree.find_ge(cx, trans, [order[0] + 1, 0, 0])?;
         for (cursor, forward) in [(above, true), (below, false)] {

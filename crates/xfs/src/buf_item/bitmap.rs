@@ -83,18 +83,25 @@ impl DirtyMap {
             self.chunks
         );
         let (low, high) = (first / 64, last / 64);
+        let mask = |word: usize| {
+            let from = if word == low { first % 64 } else { 0 };
+            let to = if word == high { last % 64 } else { 63 };
+            (!0 << from) & (!0 >> (63 - to))
+        };
+        // Most of what is logged is logged again.
+        if (low..=high).all(|word| self.words[word] & mask(word) == mask(word)) {
+            return false;
+        }
         // A bit that is set may end the start of a run in the word behind it.
         let end = ((last + 1) / 64).min(self.words.len() - 1);
         let before = self.count(low, end);
         for word in low..=high {
-            let from = if word == low { first % 64 } else { 0 };
-            let to = if word == high { last % 64 } else { 63 };
-            self.words[word] |= (!0 << from) & (!0 >> (63 - to));
+            self.words[word] |= mask(word);
         }
         let after = self.count(low, end);
         self.bits += after.0 - before.0;
         self.runs = self.runs + after.1 - before.1;
-        after.0 != before.0
+        true
     }
 
     /// Makes everything clean.

@@ -26,7 +26,7 @@ impl<S: Store> Tree<'_, S> {
     }
 
     /// Whether the cursor stands at the last record of the tree.
-    fn is_last(&mut self, cursor: &Cursor) -> bool {
+    pub(super) fn is_last(&mut self, cursor: &Cursor) -> bool {
         let mut frames = cursor.path.iter();
         frames.all(|frame| frame.index + 1 == self.len(frame))
     }
