@@ -39,13 +39,19 @@ impl Inodes {
         cluster_of(&self.space.geometry, ino)
     }
 
-    /// Stores the next inode of its list in an inode on the device.
+    /// Stores the next inode of its list in an inode on the device. Where it is stored already the
+    /// cluster is not logged: the only one of a list points nowhere, before and after.
     fn set_next(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino, next: Option<u32>) -> Result<()> {
         let (map, offset) = self.cluster_of(ino);
         let size = self.space.geometry.inode_size as usize;
+        let next = next.unwrap_or(NULL32);
         let buf = trans.read_buf(cx, &[map], &INODE_CLUSTER)?;
+        let stored = buf.with_range(offset, size, |slot| crate::format::u32_at(slot, NEXT_AT));
+        if stored == next {
+            return Ok(());
+        }
         buf.with_range_mut(offset, size, |slot| {
-            put_u32(slot, NEXT_AT, next.unwrap_or(NULL32));
+            put_u32(slot, NEXT_AT, next);
             seal::reseal(Kind::Inode, slot);
         });
         trans.inode_buf(&buf);
