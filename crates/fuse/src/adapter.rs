@@ -1,5 +1,7 @@
 //! Between requests of the kernel and the file system: one request is one task.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +45,8 @@ pub(crate) struct Adapter {
     pub numbers: Numbers,
     pub nodes: Nodes,
     pub fakeroot: bool,
+    /// The kernel checks permissions.
+    pub checked: bool,
     pub writeback: bool,
     pub shared: bool,
     /// How long the kernel may keep names and attributes.
@@ -65,6 +69,7 @@ impl Adapter {
             fs,
             nodes: Nodes::new(),
             fakeroot: options.fakeroot,
+            checked: options.is_checked(),
             writeback: options.writeback && !options.shared,
             shared: options.shared,
             keep: options.keep(),
@@ -140,6 +145,14 @@ impl Adapter {
     /// The inode of a node.
     pub fn ino(&self, node: INodeNo) -> Ino {
         self.numbers.ino(node)
+    }
+
+    /// Where the kernel does not check permissions it does not expect that an ACL changes the mode
+    /// either.
+    pub fn acl_changed(&self, node: INodeNo, name: &OsStr) {
+        if !self.checked && name.as_bytes().starts_with(b"system.posix_acl_") {
+            self.seeks.drop_attributes(node);
+        }
     }
 
     /// Attributes for an answer that names the inode to the kernel.

@@ -20,8 +20,8 @@ const ZERO_RANGE: i32 = 0x10;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// Reads of so many bytes and more are the kernel's readahead for its own cache.
-const READ_PAST_MIN: usize = 64 << 10;
+/// Requests of so many bytes and more are the kernel's readahead and write-back of its own cache.
+const PAST_MIN: usize = 64 << 10;
 
 /// Bytes copied through memory at once, and at most by one request.
 const COPY_AT_ONCE: usize = 1 << 20;
@@ -53,7 +53,7 @@ impl Adapter {
     ) {
         self.with_buffer(size, |buffer| {
             let result = self.serve(request, |cx| {
-                let past = is_direct(flags, offset, size)? || self.reads_past(offset, size);
+                let past = is_direct(flags, offset, size)? || self.goes_past(offset, size);
                 match past {
                     true => self.fs.read_direct(cx, self.ino(node), offset, buffer),
                     false => self.fs.read(cx, self.ino(node), offset, buffer),
@@ -66,10 +66,11 @@ impl Adapter {
         });
     }
 
-    /// Whether a read goes past our cache: what the kernel reads ahead in large pieces it keeps,
-    /// and asks for once. A second copy of it here would only cost memory and time.
-    fn reads_past(&self, offset: u64, size: usize) -> bool {
-        !self.shared && size >= READ_PAST_MIN && (offset | size as u64).is_multiple_of(PAGE)
+    /// Whether a request goes past our cache: what the kernel reads ahead in large pieces it keeps,
+    /// and asks for once; what it writes back in large pieces it has collected. A second copy here
+    /// would only cost memory and time.
+    fn goes_past(&self, offset: u64, size: usize) -> bool {
+        !self.shared && size >= PAST_MIN && (offset | size as u64).is_multiple_of(PAGE)
     }
 
     pub(crate) fn write_file(
@@ -90,11 +91,33 @@ impl Adapter {
             }
         }
         // The kernel's own write-back has flags of some opener, and whole pages.
-        let cached = what.contains(WriteFlags::FUSE_WRITE_CACHE);
-        match !cached && is_direct(flags, offset, data.len())? {
+        if what.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            return self.write_back(cx, ino, offset, data).map(|()| data.len());
+        }
+        match is_direct(flags, offset, data.len())? {
             true => self.fs.write_direct(cx, ino, offset, data),
             false => self.fs.write(cx, ino, offset, data),
         }
+    }
+
+    /// Takes what the kernel writes back. It does not look at how much was taken: all, or an error.
+    fn write_back(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        if self.goes_past(offset, data.len()) {
+            match self.fs.write_direct(cx, ino, offset, data) {
+                Ok(count) => done = count,
+                // Not where the file system keeps content with metadata.
+                Err(Errno::EINVAL | Errno::EOPNOTSUPP) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        while done < data.len() {
+            match self.fs.write(cx, ino, offset + done as u64, &data[done..])? {
+                0 => return Err(Errno::EIO),
+                count => done += count,
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn allocate(

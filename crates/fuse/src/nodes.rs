@@ -49,6 +49,11 @@ impl Nodes {
         true
     }
 
+    /// Whether an inode is without names and waits for the kernel to forget it.
+    pub fn is_pinned(&self, ino: Ino) -> bool {
+        self.pinned() > 0 && self.shard(ino).lock_irq().get(&ino.0).is_some_and(|n| n.pins > 0)
+    }
+
     /// The kernel gives references back. Answers how often the inode is to be closed now.
     pub fn forgotten(&self, ino: Ino, lookups: u64) -> u32 {
         let mut shard = self.shard(ino).lock_irq();
@@ -86,6 +91,7 @@ mod tests {
         nodes.told(ino);
         nodes.told(ino);
         assert!(nodes.pin(ino));
+        assert!(nodes.is_pinned(ino) && !nodes.is_pinned(Ino(13)));
         assert_eq!(nodes.forgotten(ino, 1), 0);
         assert_eq!((nodes.forgotten(ino, 1), nodes.pinned()), (1, 1));
         nodes.freed(1);

@@ -25,6 +25,8 @@ pub struct Options {
     /// No permission checks: everybody who may use the mount is its root. For images that belong
     /// to nobody here, such as the root file system of another machine.
     pub fakeroot: bool,
+    /// The kernel checks permissions even where root alone is let in.
+    pub permissions: bool,
     /// Set-id bits count.
     pub suid: bool,
     /// Device nodes are devices.
@@ -49,6 +51,7 @@ impl Default for Options {
             read_only: false,
             access: Access::Owner,
             fakeroot: false,
+            permissions: false,
             suid: false,
             dev: false,
             noexec: false,
@@ -90,8 +93,9 @@ impl Options {
             "rw" => self.read_only = false,
             "allow_other" => self.access = Access::Other,
             "allow_root" => self.access = Access::Root,
-            // The kernel checks permissions unless `fakeroot` says otherwise; no read sets a time.
-            "default_permissions" | "noatime" => {}
+            "default_permissions" => self.permissions = true,
+            // No read sets a time.
+            "noatime" => {}
             "fakeroot" => self.fakeroot = true,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
@@ -112,6 +116,13 @@ impl Options {
         Ok(true)
     }
 
+    /// Whether the kernel checks permissions and ACLs. It need not where root alone is let in, who
+    /// may do everything; each change of a directory costs a request less then.
+    pub(crate) fn is_checked(&self) -> bool {
+        let root_alone = self.access == Access::Owner && rustix::process::geteuid().is_root();
+        !self.fakeroot && (!root_alone || self.shared || self.permissions)
+    }
+
     pub(crate) fn config(&self) -> fuser::Config {
         use fuser::MountOption as O;
         let mut config = fuser::Config::default();
@@ -129,7 +140,7 @@ impl Options {
             Some(if self.suid { O::Suid } else { O::NoSuid }),
             Some(if self.dev { O::Dev } else { O::NoDev }),
             self.noexec.then_some(O::NoExec),
-            (!self.fakeroot).then_some(O::DefaultPermissions),
+            self.is_checked().then_some(O::DefaultPermissions),
         ];
         config.mount_options = options.into_iter().flatten().collect();
         config

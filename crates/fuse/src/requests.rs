@@ -105,7 +105,7 @@ impl Filesystem for Adapter {
             true => InitFlags::FUSE_AUTO_INVAL_DATA,
             false => InitFlags::FUSE_NO_OPEN_SUPPORT,
         };
-        if !self.fakeroot && !self.shared {
+        if self.checked && !self.shared {
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }
         let offered = config.capabilities();
@@ -177,6 +177,11 @@ impl Filesystem for Adapter {
                 ctime: ctime.map(timespec),
             };
             let set = self.to_set(cx, ino, set)?;
+            // The kernel tells the ctime of a file that it has just removed.
+            let times = SetAttr { ctime: set.ctime, ..SetAttr::default() } == set;
+            if times && self.nodes.is_pinned(self.ino(ino)) {
+                return self.fs.getattr(cx, self.ino(ino));
+            }
             self.fs.setattr(cx, self.ino(ino), &set)
         });
         answer!(reply, result, |attr| reply.attr(&self.keep, &convert::file_attr(&attr)));
@@ -235,6 +240,8 @@ impl Filesystem for Adapter {
         self.entry(reply, result);
     }
 
+    /// The kernel makes a node and opens it by itself from now on, but on a shared file system: a
+    /// file that was created so has no RELEASE.
     #[allow(clippy::too_many_arguments)]
     fn create(
         &self,
@@ -246,12 +253,13 @@ impl Filesystem for Adapter {
         _flags: i32,
         reply: ReplyCreate,
     ) {
+        if !self.shared {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
         let new = NewNode::new(Kind::Regular, mode as u16 & 0o7777);
         let result = self.serve_growing(req, |cx| {
             let attr = self.create(cx, parent, name.as_bytes(), new.clone(), umask)?;
-            if self.shared {
-                self.fs.open(cx, attr.ino)?;
-            }
+            self.fs.open(cx, attr.ino)?;
             Ok(attr)
         });
         answer!(reply, result, |attr: Attr| {
@@ -416,6 +424,7 @@ impl Filesystem for Adapter {
             let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::EINVAL)?;
             self.fs.setxattr(cx, self.ino(ino), name.as_bytes(), value, flags)
         });
+        self.acl_changed(ino, name);
         answer!(reply, result, |()| reply.ok());
     }
 
@@ -436,12 +445,14 @@ impl Filesystem for Adapter {
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let result = self.serve(req, |cx| self.fs.removexattr(cx, self.ino(ino), name.as_bytes()));
+        self.acl_changed(ino, name);
         answer!(reply, result, |()| reply.ok());
     }
 
-    /// Asked only where the kernel does not check permissions: then everything is allowed.
+    /// Asked only where the kernel does not check permissions: then everything is allowed, and it
+    /// does not ask again.
     fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        reply.ok();
+        reply.error(fuser::Errno::ENOSYS);
     }
 
     fn ioctl(

@@ -39,6 +39,14 @@ impl Seeks {
         let _only_once = self.kernel.set(kernel);
     }
 
+    /// The kernel is to ask for the attributes of a node again. Never waits.
+    pub fn drop_attributes(&self, node: INodeNo) {
+        if let Some(kernel) = self.kernel.get() {
+            // A negative offset leaves the pages alone. The kernel may have forgotten the node.
+            let _not_known = kernel.inval_inode(node, -1, 0);
+        }
+    }
+
     /// Hands a seek over. May park.
     pub fn push(&self, cx: &mut Cx, seek: Seek) {
         if let Err(closed) = self.queue.send(cx, seek) {

@@ -151,7 +151,7 @@ pub trait FileSystem: Send + Sync {
     /// with `EXCHANGE` no new one; `EEXIST` with `NOREPLACE`; `EINVAL` a directory would move into
     /// itself; `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) the new name is an ancestor of the old one;
     /// then, except with `EXCHANGE`, `ENOTDIR` a directory onto another type, `EISDIR` the reverse,
-    /// `ENOTEMPTY` onto a directory with entries; `EMLINK`; `ENAMETOOLONG`.
+    /// `ENOTEMPTY` (XFS: `EEXIST`) onto a directory with entries; `EMLINK`; `ENAMETOOLONG`.
     fn rename(
         &self,
         cx: &mut Cx,
