@@ -1,10 +1,10 @@
 //! Between the protocol's types and those of `vfs`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use base::{Ino, Timespec};
+use fuser::INodeNo;
+use vfs::Attr;
 
-use base::{Errno, Ino, Timespec};
-use fuser::{FileAttr, Generation, INodeNo};
-use vfs::{Attr, FileType};
+use crate::abi::{Attributes, Statx, SxTime};
 
 /// The number of the root in the protocol, whatever it is in the file system.
 const ROOT: u64 = 1;
@@ -38,25 +38,21 @@ impl Numbers {
     pub fn node(self, ino: Ino) -> INodeNo {
         INodeNo(self.swap(ino.0))
     }
-
-    /// Attributes as an answer that names the node: the crate puts the attribute's number there.
-    pub fn attr(self, attr: &Attr) -> FileAttr {
-        FileAttr { ino: self.node(attr.ino), ..file_attr(attr) }
-    }
 }
 
 /// Attributes as stat(2) shows them.
-pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.ino.0),
+pub(crate) fn attributes(attr: &Attr) -> Attributes {
+    Attributes {
+        ino: attr.ino.0,
         size: attr.size,
         blocks: attr.blocks,
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        crtime: system_time(attr.btime.unwrap_or_default()),
-        kind: kind(attr.kind),
-        perm: attr.mode,
+        atime: attr.atime.sec,
+        mtime: attr.mtime.sec,
+        ctime: attr.ctime.sec,
+        atimensec: attr.atime.nsec,
+        mtimensec: attr.mtime.nsec,
+        ctimensec: attr.ctime.nsec,
+        mode: attr.st_mode(),
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
@@ -67,41 +63,31 @@ pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-pub(crate) fn generation(attr: &Attr) -> Generation {
-    Generation(attr.generation.into())
-}
+/// `STATX_BASIC_STATS` and `STATX_BTIME`.
+const STATX_BASIC_STATS: u32 = 0x7ff;
+const STATX_BTIME: u32 = 0x800;
 
-pub(crate) fn kind(kind: FileType) -> fuser::FileType {
-    match kind {
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::CharDevice => fuser::FileType::CharDevice,
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        FileType::Regular => fuser::FileType::RegularFile,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::Socket => fuser::FileType::Socket,
-    }
-}
-
-pub(crate) fn errno(errno: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(errno.0)
-}
-
-fn system_time(time: Timespec) -> SystemTime {
-    let nanos = Duration::from_nanos(time.nsec.into());
-    let seconds = Duration::from_secs(time.sec.unsigned_abs());
-    if time.sec >= 0 { UNIX_EPOCH + seconds + nanos } else { UNIX_EPOCH - seconds + nanos }
-}
-
-/// The time of a request. `fuser` 0.18 reads seconds and nanoseconds before 1970 as if both counted
-/// backwards; this undoes it.
-pub(crate) fn timespec(time: SystemTime) -> Timespec {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => Timespec { sec: since.as_secs() as i64, nsec: since.subsec_nanos() },
-        Err(before) => {
-            let before = before.duration();
-            Timespec { sec: -(before.as_secs() as i64), nsec: before.subsec_nanos() }
-        }
+/// Attributes as statx(2) shows them, with the time of birth where the format records it.
+pub(crate) fn statx(attr: &Attr) -> Statx {
+    let time = |time: Timespec| SxTime { sec: time.sec, nsec: time.nsec, reserved: 0 };
+    let rdev = attr.rdev as u32;
+    Statx {
+        mask: STATX_BASIC_STATS | if attr.btime.is_some() { STATX_BTIME } else { 0 },
+        blksize: attr.blksize,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        mode: attr.st_mode() as u16,
+        ino: attr.ino.0,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: time(attr.atime),
+        btime: time(attr.btime.unwrap_or_default()),
+        ctime: time(attr.ctime),
+        mtime: time(attr.mtime),
+        rdev_major: rdev >> 8 & 0xfff,
+        rdev_minor: rdev & 0xff | rdev >> 12 & 0xf_ff00,
+        ..Statx::default()
     }
 }
 
@@ -119,11 +105,26 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_keep_their_nanoseconds() {
-        let time = system_time(Timespec { sec: -2, nsec: 250_000_000 });
-        assert_eq!(UNIX_EPOCH.duration_since(time).unwrap(), Duration::from_millis(1750));
-        // What the crate makes of the request (-2 s, 250 ms).
-        let asked = UNIX_EPOCH - Duration::new(2, 250_000_000);
-        assert_eq!(timespec(asked), Timespec { sec: -2, nsec: 250_000_000 });
+    fn device_numbers_are_taken_apart() {
+        let never = Timespec::default();
+        let stat = statx(&Attr {
+            ino: Ino(0),
+            kind: vfs::FileType::CharDevice,
+            mode: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: vfs::makedev(300, 70_000),
+            size: 0,
+            blocks: 0,
+            atime: never,
+            mtime: never,
+            ctime: never,
+            btime: None,
+            generation: 0,
+            flags: 0,
+            blksize: 4096,
+        });
+        assert_eq!((stat.rdev_major, stat.rdev_minor), (300, 70_000));
     }
 }

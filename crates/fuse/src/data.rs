@@ -1,24 +1,27 @@
 //! Requests about the content of files.
 
 use base::{Errno, Ino};
-use fuser::{INodeNo, OpenFlags, ReplyData, Request, WriteFlags};
+use fuser::INodeNo;
 use rt::Cx;
 use vfs::{FallocMode, FileSystem, SeekWhence, SetAttr};
 
+use crate::abi::*;
 use crate::adapter::Adapter;
+use crate::requests::Answered;
+use crate::wire::{Answer, Request};
 
-const O_DIRECT: i32 = 0o40000;
+const O_DIRECT: u32 = 0o40000;
 /// What direct I/O is aligned to.
 const DIRECT_ALIGN: u64 = 512;
 /// The kernel's pages.
 const PAGE: u64 = 4096;
 
-const KEEP_SIZE: i32 = 1;
-const PUNCH_HOLE: i32 = 2;
-const ZERO_RANGE: i32 = 0x10;
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const ZERO_RANGE: u32 = 0x10;
 
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
 
 /// Requests of so many bytes and more are the kernel's readahead and write-back of its own cache.
 const PAST_MIN: usize = 64 << 10;
@@ -31,8 +34,8 @@ const COPY_MAX: u64 = 64 << 20;
 ///
 /// # Errors
 /// `EINVAL` it wants to and is not aligned.
-fn is_direct(flags: OpenFlags, offset: u64, len: usize) -> Result<bool, Errno> {
-    if flags.0 & O_DIRECT == 0 {
+fn is_direct(flags: u32, offset: u64, len: usize) -> Result<bool, Errno> {
+    if flags & O_DIRECT == 0 {
         return Ok(false);
     }
     match (offset | len as u64).is_multiple_of(DIRECT_ALIGN) {
@@ -42,28 +45,42 @@ fn is_direct(flags: OpenFlags, offset: u64, len: usize) -> Result<bool, Errno> {
 }
 
 impl Adapter {
-    pub(crate) fn read_file(
+    /// READ, WRITE, FSYNC, FSYNCDIR, FALLOCATE, COPY_FILE_RANGE.
+    pub(crate) fn content(
         &self,
-        request: &Request,
+        cx: &mut Cx,
         node: INodeNo,
-        offset: u64,
-        size: usize,
-        flags: OpenFlags,
-        reply: ReplyData,
-    ) {
-        self.with_buffer(size, |buffer| {
-            let result = self.serve(request, |cx| {
-                let past = is_direct(flags, offset, size)? || self.goes_past(offset, size);
-                match past {
-                    true => self.fs.read_direct(cx, self.ino(node), offset, buffer),
-                    false => self.fs.read(cx, self.ino(node), offset, buffer),
-                }
-            });
-            match result {
-                Ok(count) => reply.data(&buffer[..count]),
-                Err(error) => reply.error(error),
+        req: &Request,
+        out: &mut Answer,
+    ) -> Answered {
+        let written = match req.header.opcode {
+            op::READ => return self.read_file(cx, node, req, out),
+            op::WRITE => self.growing(cx, |cx| self.write_file(cx, node, req))?,
+            op::COPY_FILE_RANGE => self.growing(cx, |cx| self.copy(cx, node, req))?,
+            op::FALLOCATE => {
+                let (arg, _) = req.take::<FallocateIn>()?;
+                return self.growing(cx, |cx| self.allocate(cx, node, &arg));
             }
-        });
+            // A directory's names are its data.
+            op::FSYNCDIR => return self.fs.fsync(cx, self.ino(node), false),
+            _ => {
+                let (arg, _) = req.take::<FsyncIn>()?;
+                let content_only = arg.fsync_flags & FSYNC_DATASYNC != 0;
+                return self.fs.fsync(cx, self.ino(node), content_only);
+            }
+        };
+        out.push(WriteOut { size: written as u32, padding: 0 });
+        Ok(())
+    }
+
+    fn read_file(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
+        let (arg, _) = req.take::<ReadIn>()?;
+        let (ino, offset, size) = (self.ino(node), arg.offset, arg.size as usize);
+        let past = is_direct(arg.flags, offset, size)? || self.goes_past(offset, size);
+        out.fill(size, |buffer| match past {
+            true => self.fs.read_direct(cx, ino, offset, buffer),
+            false => self.fs.read(cx, ino, offset, buffer),
+        })
     }
 
     /// Whether a request goes past our cache: what the kernel reads ahead in large pieces it keeps,
@@ -73,17 +90,11 @@ impl Adapter {
         !self.shared && size >= PAST_MIN && (offset | size as u64).is_multiple_of(PAGE)
     }
 
-    pub(crate) fn write_file(
-        &self,
-        cx: &mut Cx,
-        node: INodeNo,
-        offset: u64,
-        data: &[u8],
-        what: WriteFlags,
-        flags: OpenFlags,
-    ) -> Result<usize, Errno> {
-        let ino = self.ino(node);
-        if what.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+    fn write_file(&self, cx: &mut Cx, node: INodeNo, req: &Request) -> Result<usize, Errno> {
+        let (arg, data) = req.take::<WriteIn>()?;
+        let data = data.get(..arg.size as usize).ok_or(Errno::EIO)?;
+        let (ino, offset) = (self.ino(node), arg.offset);
+        if arg.write_flags & WRITE_KILL_SUIDGID != 0 {
             let old = self.fs.getattr(cx, ino)?.mode;
             let mode = vfs::permission::without_set_id(old);
             if mode != old {
@@ -91,10 +102,10 @@ impl Adapter {
             }
         }
         // The kernel's own write-back has flags of some opener, and whole pages.
-        if what.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        if arg.write_flags & WRITE_CACHE != 0 {
             return self.write_back(cx, ino, offset, data).map(|()| data.len());
         }
-        match is_direct(flags, offset, data.len())? {
+        match is_direct(arg.flags, offset, data.len())? {
             true => self.fs.write_direct(cx, ino, offset, data),
             false => self.fs.write(cx, ino, offset, data),
         }
@@ -120,56 +131,40 @@ impl Adapter {
         Ok(())
     }
 
-    pub(crate) fn allocate(
-        &self,
-        cx: &mut Cx,
-        node: INodeNo,
-        offset: u64,
-        len: u64,
-        mode: i32,
-    ) -> Result<(), Errno> {
-        let keep_size = mode & KEEP_SIZE != 0;
-        let mode = match mode & !KEEP_SIZE {
+    fn allocate(&self, cx: &mut Cx, node: INodeNo, arg: &FallocateIn) -> Answered {
+        let keep_size = arg.mode & KEEP_SIZE != 0;
+        let mode = match arg.mode & !KEEP_SIZE {
             0 => FallocMode::Allocate { keep_size },
             PUNCH_HOLE if keep_size => FallocMode::PunchHole,
             ZERO_RANGE => FallocMode::ZeroRange { keep_size },
             _ => return Err(Errno::EOPNOTSUPP),
         };
-        self.fs.fallocate(cx, self.ino(node), mode, offset, len)
+        self.fs.fallocate(cx, self.ino(node), mode, arg.offset, arg.length)
     }
 
     /// Copies inside of the file system; the kernel has written its pages before.
-    pub(crate) fn copy(
-        &self,
-        cx: &mut Cx,
-        (from, mut offset_in): (INodeNo, u64),
-        (to, mut offset_out): (INodeNo, u64),
-        len: u64,
-    ) -> Result<usize, Errno> {
-        let (from, to) = (self.ino(from), self.ino(to));
-        let len = len.min(COPY_MAX) as usize;
-        self.with_buffer(len.min(COPY_AT_ONCE), |buffer| {
-            let mut done = 0;
-            while done < len {
-                let part = (len - done).min(buffer.len());
-                let moved = self.fs.read(cx, from, offset_in, &mut buffer[..part]);
-                let moved = moved.and_then(|count| match count {
-                    0 => Ok(0),
-                    _ => self.fs.write(cx, to, offset_out, &buffer[..count]),
-                });
-                match moved {
-                    Ok(0) => break,
-                    Ok(count) => {
-                        done += count;
-                        offset_in += count as u64;
-                        offset_out += count as u64;
-                    }
-                    Err(_) if done > 0 => break,
-                    Err(error) => return Err(error),
-                }
+    fn copy(&self, cx: &mut Cx, node: INodeNo, req: &Request) -> Result<usize, Errno> {
+        let (arg, _) = req.take::<CopyFileRangeIn>()?;
+        let (from, to) = (self.ino(node), self.ino(INodeNo(arg.nodeid_out)));
+        let len = arg.len.min(COPY_MAX) as usize;
+        let mut buffer = vec![0; len.min(COPY_AT_ONCE)];
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(buffer.len());
+            let at = done as u64;
+            let moved = self.fs.read(cx, from, arg.off_in + at, &mut buffer[..part]);
+            let moved = moved.and_then(|count| match count {
+                0 => Ok(0),
+                _ => self.fs.write(cx, to, arg.off_out + at, &buffer[..count]),
+            });
+            match moved {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
             }
-            Ok(done)
-        })
+        }
+        Ok(done)
     }
 }
 
@@ -179,7 +174,7 @@ pub(crate) fn seek(
     fs: &dyn FileSystem,
     ino: Ino,
     offset: i64,
-    whence: i32,
+    whence: u32,
 ) -> Result<u64, Errno> {
     let whence = match whence {
         SEEK_DATA => SeekWhence::Data,

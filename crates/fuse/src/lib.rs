@@ -4,8 +4,8 @@
 //!   programs
 //!      |  system calls
 //!   kernel: dentries, attributes, page cache, permission checks
-//!      |  /dev/fuse (crate `fuser`)
-//!   Adapter, many threads: one request = one task
+//!      |  /dev/fuse: mounted by the crate `fuser`, read and answered by us
+//!   Crew: the tasks that serve; Adapter: what a request means
 //!      |  inode numbers
 //!   trait vfs::FileSystem: ext4, xfs, ..
 //! ```
@@ -37,13 +37,16 @@
 //!
 //! `docs/mount.md` has the list: no `atime` from reading, `sync(2)` is not handed down by the
 //! kernel (fsync is), disk full is told by close or fsync (as the kernel's pages are written late),
-//! no `O_TMPFILE` and no birth time (not in `fuser`'s protocol).
+//! no `O_TMPFILE` (`vfs` has no file without a name).
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod abi;
 mod adapter;
 mod convert;
+mod crew;
 mod data;
+mod handshake;
 mod kernel;
 mod listing;
 mod nodes;
@@ -52,6 +55,7 @@ mod requests;
 mod seek;
 mod session;
 mod signals;
+mod wire;
 
 pub use options::{Access, Options, OptionsError};
 pub use session::{End, Mount, MountError, unmount};

@@ -1,9 +1,9 @@
 //! Directory listings: the file system lists under the directory's lock, and must not be called
 //! from there, so that entries are collected first.
 
-use base::{Errno, Ino, Timespec};
+use base::{Errno, Ino};
 use rt::Cx;
-use vfs::{Attr, FileSystem, FileType};
+use vfs::{FileSystem, FileType};
 
 /// An entry of a directory, out of its lock.
 pub(crate) struct Entry {
@@ -16,34 +16,6 @@ pub(crate) struct Entry {
 impl Entry {
     pub fn is_dot(&self) -> bool {
         self.name == b"." || self.name == b".."
-    }
-
-    /// What can be said where the inode cannot be read: number and type.
-    pub fn bare(&self) -> Attr {
-        Attr { ino: self.ino, kind: self.kind.unwrap_or(FileType::Regular), ..nothing() }
-    }
-}
-
-/// Attributes of nothing.
-pub(crate) fn nothing() -> Attr {
-    let never = Timespec::default();
-    Attr {
-        ino: Ino(0),
-        kind: FileType::Regular,
-        mode: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        size: 0,
-        blocks: 0,
-        atime: never,
-        mtime: never,
-        ctime: never,
-        btime: None,
-        generation: 0,
-        flags: 0,
-        blksize: 4096,
     }
 }
 

@@ -1,7 +1,8 @@
 //! The options of a mount by the names of mount(8) and fuse(8).
 
 use std::str::FromStr;
-use std::time::Duration;
+
+use base::Nanos;
 
 /// Who may use the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,6 +44,9 @@ pub struct Options {
     pub source: String,
     /// Threads that serve requests, at least 2.
     pub threads: usize,
+    /// How long a thread looks for the next request before it sleeps: waking it takes longer than
+    /// a program takes to make its next call. 0 where there is one processor only.
+    pub spin: Nanos,
 }
 
 impl Default for Options {
@@ -59,6 +63,7 @@ impl Default for Options {
             shared: false,
             source: "iopath".to_owned(),
             threads: 16,
+            spin: Nanos::from_micros(50),
         }
     }
 }
@@ -68,7 +73,7 @@ impl Default for Options {
 #[error(
     "`{0}` is not known; there are ro, rw, allow_other, allow_root, default_permissions, fakeroot, \
      suid, nosuid, dev, nodev, exec, noexec, noatime, writeback, nowriteback, fsname=NAME, \
-     threads=NUMBER"
+     threads=NUMBER, spin=MICROSECONDS"
 )]
 pub struct OptionsError(String);
 
@@ -76,9 +81,10 @@ impl Options {
     /// How long the kernel keeps names and attributes of a shared file system, in seconds.
     pub const SHARED_SECONDS: u64 = 1;
 
-    /// How long the kernel may keep names and attributes: for ever where nobody else changes them.
-    pub(crate) fn keep(&self) -> Duration {
-        Duration::from_secs(if self.shared { Options::SHARED_SECONDS } else { 1 << 30 })
+    /// How long the kernel may keep names and attributes, seconds: for ever where nobody else
+    /// changes them.
+    pub(crate) fn keep_seconds(&self) -> u64 {
+        if self.shared { Options::SHARED_SECONDS } else { 1 << 30 }
     }
 
     /// Applies one word of `-o`. Answers false where the word is not one of ours (then it may be
@@ -110,6 +116,11 @@ impl Options {
                 let count = usize::from_str(value).ok().filter(|n| (2..=256).contains(n));
                 self.threads = count.ok_or_else(|| OptionsError(word.to_owned()))?;
             }
+            "spin" => {
+                let micros = u64::from_str(value).ok().filter(|n| *n <= 10_000);
+                let micros = micros.ok_or_else(|| OptionsError(word.to_owned()))?;
+                self.spin = Nanos::from_micros(micros);
+            }
             "fsname" => return Err(OptionsError(word.to_owned())),
             _ => return Ok(false),
         }
@@ -131,7 +142,6 @@ impl Options {
             Access::Root => fuser::SessionACL::RootAndOwner,
             Access::Other => fuser::SessionACL::All,
         };
-        config.n_threads = Some(self.threads.max(2));
         let options = [
             Some(O::FSName(self.source.clone())),
             Some(O::Subtype("iopath".to_owned())),
@@ -154,12 +164,15 @@ mod tests {
     #[test]
     fn words_are_ours_or_left_to_the_file_system() {
         let mut options = Options::default();
-        for word in ["ro", "allow_other", "default_permissions", "fsname=a", "threads=4"] {
+        for word in ["ro", "allow_other", "default_permissions", "fsname=a", "threads=4", "spin=0"]
+        {
             assert_eq!(options.set(word), Ok(true), "{word}");
         }
         assert!(options.read_only && options.access == Access::Other);
         assert_eq!((options.source.as_str(), options.threads), ("a", 4));
+        assert_eq!(options.spin, Nanos::ZERO);
         assert_eq!(options.set("data=journal"), Ok(false));
-        assert!(options.set("threads=0").is_err() && options.set("fsname=").is_err());
+        assert!(options.set("threads=0").is_err() && options.set("spin=x").is_err());
+        assert!(options.set("fsname=").is_err());
     }
 }

@@ -1,72 +1,128 @@
 //! The requests about names and attributes, each answered from [`vfs::FileSystem`]; those about
 //! content are in `data`.
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
-
-use base::{Errno, Timespec};
-use fuser::*;
+use base::{Errno, Ino, Timespec};
+use fuser::INodeNo;
 use rt::Cx;
-use vfs::{Attr, FileType as Kind, NewNode, SetAttr, XattrFlags};
+use vfs::{Attr, FileType, NewNode, SetAttr, XattrFlags};
 
+use crate::abi::*;
 use crate::adapter::Adapter;
-use crate::convert::{self, errno, generation, timespec};
+use crate::convert;
 use crate::listing::{self, Entry};
-use crate::seek::Seek;
+use crate::wire::{Answer, Request, name};
 
-/// Entries that are collected at once while a listing is answered.
-const LISTED_AT_ONCE: usize = 24;
-/// Bytes of one read or write.
-const MAX_WRITE: u32 = 1 << 20;
+/// Entries that are collected at once while a listing is answered, at least and at most.
+const LISTED_AT_ONCE: (usize, usize) = (24, 512);
 /// `FS_IOC_GETFLAGS`: what lsattr(1) asks.
 const GETFLAGS: u32 = 0x8008_6601;
 
-macro_rules! answer {
-    ($reply:ident, $result:expr, $ok:expr) => {
-        match $result {
-            Ok(value) => $ok(value),
-            Err(error) => $reply.error(error),
-        }
-    };
-}
-
-fn moment(cx: &Cx, time: TimeOrNow) -> Timespec {
-    match time {
-        TimeOrNow::Now => cx.realtime(),
-        TimeOrNow::SpecificTime(time) => timespec(time),
-    }
-}
+/// The answer to a request: it is in the buffer, or an error.
+pub(crate) type Answered = Result<(), Errno>;
 
 impl Adapter {
-    fn entry(&self, reply: ReplyEntry, result: Result<Attr, fuser::Errno>) {
-        answer!(reply, result, |attr: Attr| {
-            reply.entry(&self.keep, &self.tell(&attr), generation(&attr));
-        });
+    /// Answers a request that changes nothing in the way of answering: one request, one answer.
+    pub fn carry_out(&self, cx: &mut Cx, req: &Request, out: &mut Answer) -> Answered {
+        let node = INodeNo(req.header.nodeid);
+        match req.header.opcode {
+            op::LOOKUP => self.lookup(cx, node, req, out),
+            op::GETATTR => {
+                let attr = self.fs.getattr(cx, self.ino(node))?;
+                self.give_attr(&attr, out);
+                Ok(())
+            }
+            op::STATX => self.statx(cx, node, out),
+            op::SETATTR => self.setattr(cx, node, req, out),
+            op::READLINK => {
+                out.bytes(&self.fs.readlink(cx, self.ino(node))?);
+                Ok(())
+            }
+            op::SYMLINK | op::MKNOD | op::MKDIR | op::LINK => self.add(cx, node, req, out),
+            op::CREATE => self.create_open(cx, node, req, out),
+            op::UNLINK | op::RMDIR => self.take_away(cx, node, req),
+            op::RENAME | op::RENAME2 => self.rename(cx, node, req),
+            op::OPEN => self.open(cx, node, out),
+            op::RELEASE => self.fs.release(cx, self.ino(node)),
+            op::STATFS => self.statfs(cx, out),
+            op::SETXATTR | op::REMOVEXATTR => self.change_xattr(cx, node, req),
+            op::GETXATTR | op::LISTXATTR => self.read_xattrs(cx, node, req, out),
+            op::READDIR | op::READDIRPLUS => self.list(cx, node, req, out),
+            op::IOCTL => self.ioctl(cx, node, req, out),
+            // A shared file system: close(2) makes what was written seen by others. Else nothing is
+            // to be done, and the kernel does not ask again.
+            op::FLUSH if self.shared => self.fs.fsync(cx, self.ino(node), true),
+            op::READ | op::WRITE | op::FSYNC | op::FSYNCDIR => self.content(cx, node, req, out),
+            op::FALLOCATE | op::COPY_FILE_RANGE => self.content(cx, node, req, out),
+            // OPENDIR, RELEASEDIR, ACCESS, FLUSH and INTERRUPT: the kernel does it alone from now
+            // on. Others are not known here.
+            _ => Err(Errno::ENOSYS),
+        }
     }
 
-    /// Lists a directory until `add` says that the answer is full.
-    fn list(
-        &self,
-        cx: &mut Cx,
-        dir: INodeNo,
-        mut cookie: u64,
-        mut add: impl FnMut(&mut Cx, &Entry) -> bool,
-    ) -> Result<(), Errno> {
-        loop {
-            let entries = listing::collect(cx, &*self.fs, self.ino(dir), cookie, LISTED_AT_ONCE)?;
-            for entry in &entries {
-                if add(cx, entry) {
-                    return Ok(());
-                }
-            }
-            match entries.last() {
-                Some(last) if entries.len() == LISTED_AT_ONCE => cookie = last.cookie,
-                _ => return Ok(()),
-            }
+    fn give_attr(&self, attr: &Attr, out: &mut Answer) {
+        let attr = convert::attributes(attr);
+        out.push(AttrOut { attr_valid: self.keep, attr, ..AttrOut::default() });
+    }
+
+    fn entry_out(&self, attr: &Attr) -> EntryOut {
+        EntryOut {
+            nodeid: self.tell(attr).0,
+            generation: attr.generation.into(),
+            entry_valid: self.keep,
+            attr_valid: self.keep,
+            attr: convert::attributes(attr),
+            ..EntryOut::default()
         }
+    }
+
+    fn lookup(&self, cx: &mut Cx, dir: INodeNo, req: &Request, out: &mut Answer) -> Answered {
+        match self.fs.lookup(cx, self.ino(dir), name(req.body)?.0) {
+            Ok(attr) => out.push(self.entry_out(&attr)),
+            // Node 0: there is no such name, and that may be kept too.
+            Err(Errno::ENOENT) if !self.shared => {
+                out.push(EntryOut { entry_valid: self.keep, ..EntryOut::default() });
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Attributes with the time of birth.
+    fn statx(&self, cx: &mut Cx, node: INodeNo, out: &mut Answer) -> Answered {
+        let attr = self.fs.getattr(cx, self.ino(node))?;
+        let stat = convert::statx(&attr);
+        out.push(StatxOut { attr_valid: self.keep, stat, ..StatxOut::default() });
+        Ok(())
+    }
+
+    fn setattr(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
+        let (arg, _) = req.take::<SetattrIn>()?;
+        let attr = self.growing(cx, |cx| {
+            let has = |bit: u32| arg.valid & bit != 0;
+            let time = |now: u32, set: u32, sec: i64, nsec: u32| match (has(now), has(set)) {
+                (true, _) => Some(cx.realtime()),
+                (false, true) => Some(Timespec { sec, nsec }),
+                (false, false) => None,
+            };
+            let set = SetAttr {
+                mode: has(fattr::MODE).then_some(arg.mode as u16 & 0o7777),
+                uid: has(fattr::UID).then_some(arg.uid),
+                gid: has(fattr::GID).then_some(arg.gid),
+                size: has(fattr::SIZE).then_some(arg.size),
+                atime: time(fattr::ATIME_NOW, fattr::ATIME, arg.atime, arg.atimensec),
+                mtime: time(fattr::MTIME_NOW, fattr::MTIME, arg.mtime, arg.mtimensec),
+                ctime: time(0, fattr::CTIME, arg.ctime, arg.ctimensec),
+            };
+            // The kernel tells the ctime of a file that it has just removed.
+            let only_ctime = SetAttr { ctime: set.ctime, ..SetAttr::default() } == set;
+            if set.ctime.is_some() && only_ctime && self.nodes.is_pinned(self.ino(node)) {
+                return self.fs.getattr(cx, self.ino(node));
+            }
+            let set = self.to_set(cx, node, set)?;
+            self.fs.setattr(cx, self.ino(node), &set)
+        })?;
+        self.give_attr(&attr, out);
+        Ok(())
     }
 
     /// What is to be set, with the set-id bits that go: chown and truncate drop them, as the kernel
@@ -85,523 +141,243 @@ impl Adapter {
         }
         Ok(set)
     }
-}
 
-impl Filesystem for Adapter {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let mut wanted = InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_NO_OPENDIR_SUPPORT
-            | InitFlags::FUSE_HAS_IOCTL_DIR;
-        if self.writeback {
-            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
-        }
-        wanted |= match self.shared {
-            true => InitFlags::FUSE_AUTO_INVAL_DATA,
-            false => InitFlags::FUSE_NO_OPEN_SUPPORT,
-        };
-        if self.checked && !self.shared {
-            wanted |= InitFlags::FUSE_POSIX_ACL;
-        }
-        let offered = config.capabilities();
-        let needed = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-        if !offered.contains(needed) {
-            return Err(io::Error::other("the kernel's FUSE is older than 5.1"));
-        }
-        let _all_offered = config.add_capabilities(wanted & offered);
-        let _granted = config.set_max_write(MAX_WRITE);
-        let _granted = config.set_max_background(64);
+    /// SYMLINK, MKNOD, MKDIR, LINK: a name is added.
+    fn add(&self, cx: &mut Cx, dir: INodeNo, req: &Request, out: &mut Answer) -> Answered {
+        let attr = match req.header.opcode {
+            op::SYMLINK => {
+                let (called, rest) = name(req.body)?;
+                let node = NewNode::symlink(name(rest)?.0);
+                self.growing(cx, |cx| self.create(cx, dir, called, node.clone(), 0))
+            }
+            op::MKDIR => {
+                let (arg, rest) = req.take::<MkdirIn>()?;
+                let node = NewNode::new(FileType::Directory, arg.mode as u16 & 0o7777);
+                let called = name(rest)?.0;
+                self.growing(cx, |cx| self.create(cx, dir, called, node.clone(), arg.umask))
+            }
+            op::MKNOD => {
+                let (arg, rest) = req.take::<MknodIn>()?;
+                let kind = FileType::from_mode(arg.mode).ok_or(Errno::EINVAL)?;
+                let rdev = if kind.is_device() { arg.rdev.into() } else { 0 };
+                let node = NewNode { rdev, ..NewNode::new(kind, arg.mode as u16 & 0o7777) };
+                let called = name(rest)?.0;
+                self.growing(cx, |cx| self.create(cx, dir, called, node.clone(), arg.umask))
+            }
+            _ => {
+                let (arg, rest) = req.take::<LinkIn>()?;
+                let old = self.ino(INodeNo(arg.oldnodeid));
+                let called = name(rest)?.0;
+                self.growing(cx, |cx| self.fs.link(cx, old, self.ino(dir), called))
+            }
+        }?;
+        out.push(self.entry_out(&attr));
         Ok(())
-    }
-
-    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let result =
-            self.serve(req, |cx| match self.fs.lookup(cx, self.ino(parent), name.as_bytes()) {
-                Ok(attr) => Ok(Some(attr)),
-                Err(Errno::ENOENT) => Ok(None),
-                Err(error) => Err(error),
-            });
-        match result {
-            Ok(Some(attr)) => self.entry(reply, Ok(attr)),
-            Ok(None) if self.shared => reply.error(errno(Errno::ENOENT)),
-            // Node 0: there is no such name, and that may be kept too.
-            Ok(None) => {
-                let none = FileAttr { ino: INodeNo(0), ..convert::file_attr(&listing::nothing()) };
-                reply.entry(&self.keep, &none, Generation(0));
-            }
-            Err(error) => reply.error(error),
-        }
-    }
-
-    fn forget(&self, req: &Request, ino: INodeNo, nlookup: u64) {
-        Adapter::forget(self, req, ino, nlookup);
-    }
-
-    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let result = self.serve(req, |cx| self.fs.getattr(cx, self.ino(ino)));
-        answer!(reply, result, |attr| reply.attr(&self.keep, &convert::file_attr(&attr)));
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn setattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let result = self.serve_growing(req, |cx| {
-            let set = SetAttr {
-                mode: mode.map(|mode| mode as u16 & 0o7777),
-                uid,
-                gid,
-                size,
-                atime: atime.map(|time| moment(cx, time)),
-                mtime: mtime.map(|time| moment(cx, time)),
-                ctime: ctime.map(timespec),
-            };
-            let set = self.to_set(cx, ino, set)?;
-            // The kernel tells the ctime of a file that it has just removed.
-            let times = SetAttr { ctime: set.ctime, ..SetAttr::default() } == set;
-            if times && self.nodes.is_pinned(self.ino(ino)) {
-                return self.fs.getattr(cx, self.ino(ino));
-            }
-            self.fs.setattr(cx, self.ino(ino), &set)
-        });
-        answer!(reply, result, |attr| reply.attr(&self.keep, &convert::file_attr(&attr)));
-    }
-
-    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
-        let result = self.serve(req, |cx| self.fs.readlink(cx, self.ino(ino)));
-        answer!(reply, result, |target: Vec<u8>| reply.data(&target));
-    }
-
-    fn mknod(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let result = self.serve_growing(req, |cx| {
-            let kind = Kind::from_mode(mode).ok_or(Errno::EINVAL)?;
-            let new = NewNode::new(kind, mode as u16 & 0o7777);
-            let rdev = if kind.is_device() { rdev.into() } else { 0 };
-            self.create(cx, parent, name.as_bytes(), NewNode { rdev, ..new }, umask)
-        });
-        self.entry(reply, result);
-    }
-
-    fn mkdir(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let new = NewNode::new(Kind::Directory, mode as u16 & 0o7777);
-        let result = self
-            .serve_growing(req, |cx| self.create(cx, parent, name.as_bytes(), new.clone(), umask));
-        self.entry(reply, result);
-    }
-
-    fn symlink(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        link_name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let new = NewNode::symlink(target.as_os_str().as_bytes());
-        let result = self
-            .serve_growing(req, |cx| self.create(cx, parent, link_name.as_bytes(), new.clone(), 0));
-        self.entry(reply, result);
     }
 
     /// The kernel makes a node and opens it by itself from now on, but on a shared file system: a
     /// file that was created so has no RELEASE.
-    #[allow(clippy::too_many_arguments)]
-    fn create(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        _flags: i32,
-        reply: ReplyCreate,
-    ) {
+    fn create_open(&self, cx: &mut Cx, dir: INodeNo, req: &Request, out: &mut Answer) -> Answered {
         if !self.shared {
-            return reply.error(fuser::Errno::ENOSYS);
+            return Err(Errno::ENOSYS);
         }
-        let new = NewNode::new(Kind::Regular, mode as u16 & 0o7777);
-        let result = self.serve_growing(req, |cx| {
-            let attr = self.create(cx, parent, name.as_bytes(), new.clone(), umask)?;
-            self.fs.open(cx, attr.ino)?;
-            Ok(attr)
-        });
-        answer!(reply, result, |attr: Attr| {
-            let told = self.tell(&attr);
-            let flags = FopenFlags::FOPEN_KEEP_CACHE;
-            reply.created(&self.keep, &told, generation(&attr), FileHandle(0), flags);
-        });
+        let (arg, rest) = req.take::<CreateIn>()?;
+        let called = name(rest)?.0;
+        let node = NewNode::new(FileType::Regular, arg.mode as u16 & 0o7777);
+        let attr = self.growing(cx, |cx| self.create(cx, dir, called, node.clone(), arg.umask))?;
+        self.fs.open(cx, attr.ino)?;
+        out.push(self.entry_out(&attr));
+        out.push(OpenOut { open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() });
+        Ok(())
     }
 
-    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (dir, name) = (self.ino(parent), name.as_bytes());
-        let result = self.serve(req, |cx| {
-            let victim = self.fs.lookup(cx, dir, name)?.ino;
-            self.remove(cx, Some(victim), |cx| self.fs.unlink(cx, dir, name))
-        });
-        answer!(reply, result, |()| reply.ok());
+    /// UNLINK, RMDIR.
+    fn take_away(&self, cx: &mut Cx, dir: INodeNo, req: &Request) -> Answered {
+        let (dir, called) = (self.ino(dir), name(req.body)?.0);
+        let victim = self.fs.lookup(cx, dir, called)?.ino;
+        self.remove(cx, Some(victim), |cx| match req.header.opcode {
+            op::UNLINK => self.fs.unlink(cx, dir, called),
+            _ => self.fs.rmdir(cx, dir, called),
+        })
     }
 
-    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (dir, name) = (self.ino(parent), name.as_bytes());
-        let result = self.serve(req, |cx| {
-            let victim = self.fs.lookup(cx, dir, name)?.ino;
-            self.remove(cx, Some(victim), |cx| self.fs.rmdir(cx, dir, name))
-        });
-        answer!(reply, result, |()| reply.ok());
-    }
-
-    fn rename(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        newparent: INodeNo,
-        newname: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let (from, to) = (self.ino(parent), self.ino(newparent));
-        let (name, newname) = (name.as_bytes(), newname.as_bytes());
-        let result = self.serve_growing(req, |cx| {
-            let flags = vfs::RenameFlags::from_bits(flags.bits()).ok_or(Errno::EINVAL)?;
-            let victim = match self.fs.lookup(cx, to, newname) {
+    fn rename(&self, cx: &mut Cx, dir: INodeNo, req: &Request) -> Answered {
+        let (newdir, flags, rest) = match req.header.opcode {
+            op::RENAME => req.take::<RenameIn>().map(|(arg, rest)| (arg.newdir, 0, rest))?,
+            _ => req.take::<Rename2In>().map(|(arg, rest)| (arg.newdir, arg.flags, rest))?,
+        };
+        let (old, rest) = name(rest)?;
+        let new = name(rest)?.0;
+        let (from, to) = (self.ino(dir), self.ino(INodeNo(newdir)));
+        let flags = vfs::RenameFlags::from_bits(flags).ok_or(Errno::EINVAL)?;
+        self.growing(cx, |cx| {
+            let victim = match self.fs.lookup(cx, to, new) {
                 Ok(attr) => Some(attr.ino).filter(|_| flags.is_empty()),
                 Err(Errno::ENOENT) => None,
                 Err(error) => return Err(error),
             };
-            self.remove(cx, victim, |cx| self.fs.rename(cx, from, name, to, newname, flags))
-        });
-        answer!(reply, result, |()| reply.ok());
-    }
-
-    fn link(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        newparent: INodeNo,
-        newname: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        let (ino, dir) = (self.ino(ino), self.ino(newparent));
-        let result = self.serve_growing(req, |cx| self.fs.link(cx, ino, dir, newname.as_bytes()));
-        self.entry(reply, result);
+            self.remove(cx, victim, |cx| self.fs.rename(cx, from, old, to, new, flags))
+        })
     }
 
     /// The kernel opens by itself from now on, but on a shared file system.
-    fn open(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, cx: &mut Cx, node: INodeNo, out: &mut Answer) -> Answered {
         if !self.shared {
-            return reply.error(fuser::Errno::ENOSYS);
+            return Err(Errno::ENOSYS);
         }
-        let result = self.serve(req, |cx| self.fs.open(cx, self.ino(ino)));
+        self.fs.open(cx, self.ino(node))?;
         // Without FOPEN_KEEP_CACHE: what another has written meanwhile is read.
-        answer!(reply, result, |()| reply.opened(FileHandle(0), FopenFlags::empty()));
+        out.push(OpenOut::default());
+        Ok(())
     }
 
-    fn release(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        let result = self.serve(req, |cx| self.fs.release(cx, self.ino(ino)));
-        answer!(reply, result, |()| reply.ok());
-    }
-
-    /// The kernel opens directories by itself from now on.
-    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(fuser::Errno::ENOSYS);
-    }
-
-    fn readdir(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let result = self.serve(req, |cx| {
-            self.list(cx, ino, offset, |cx, entry| {
-                let known = entry.kind.or_else(|| Some(self.fs.getattr(cx, entry.ino).ok()?.kind));
-                let kind = convert::kind(known.unwrap_or(Kind::Regular));
-                reply.add(INodeNo(entry.ino.0), entry.cookie, kind, OsStr::from_bytes(&entry.name))
-            })
+    fn statfs(&self, cx: &mut Cx, out: &mut Answer) -> Answered {
+        let s = self.fs.statfs(cx)?;
+        out.push(StatfsOut {
+            blocks: s.blocks,
+            bfree: s.blocks_free,
+            bavail: s.blocks_available,
+            files: s.inodes,
+            ffree: s.inodes_free,
+            bsize: s.block_size,
+            namelen: s.name_max,
+            frsize: s.block_size,
+            ..StatfsOut::default()
         });
-        answer!(reply, result, |()| reply.ok());
+        Ok(())
     }
 
-    fn readdirplus(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let result = self.serve(req, |cx| {
-            self.list(cx, ino, offset, |cx, entry| {
-                let (attr, ttl) = match self.fs.getattr(cx, entry.ino) {
-                    Ok(attr) => (attr, self.keep),
-                    Err(_) => (entry.bare(), Duration::ZERO), // Whoever looks closer is told.
-                };
-                let name = OsStr::from_bytes(&entry.name);
-                let (shown, told) = match entry.is_dot() {
-                    true => (convert::file_attr(&attr), false),
-                    false => (self.tell(&attr), true),
-                };
-                let full =
-                    reply.add(shown.ino, entry.cookie, name, &ttl, &shown, generation(&attr));
-                if full && told {
-                    self.nodes.forgotten(attr.ino, 1);
+    fn change_xattr(&self, cx: &mut Cx, node: INodeNo, req: &Request) -> Answered {
+        let ino = self.ino(node);
+        let called = match req.header.opcode {
+            op::SETXATTR => {
+                let (arg, rest) = req.take::<SetxattrIn>()?;
+                let (called, value) = name(rest)?;
+                let value = value.get(..arg.size as usize).ok_or(Errno::EIO)?;
+                let flags = XattrFlags::from_bits(arg.flags).ok_or(Errno::EINVAL)?;
+                self.growing(cx, |cx| self.fs.setxattr(cx, ino, called, value, flags))?;
+                called
+            }
+            _ => {
+                let called = name(req.body)?.0;
+                self.fs.removexattr(cx, ino, called)?;
+                called
+            }
+        };
+        // Where the kernel does not check permissions it does not expect that an ACL changes the
+        // mode.
+        if !self.checked && called.starts_with(b"system.posix_acl_") {
+            self.seeks.drop_attributes(node);
+        }
+        Ok(())
+    }
+
+    fn read_xattrs(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
+        let (arg, rest) = req.take::<GetxattrIn>()?;
+        let value = match req.header.opcode {
+            op::GETXATTR => self.fs.getxattr(cx, self.ino(node), name(rest)?.0)?,
+            _ => {
+                let names = self.fs.listxattr(cx, self.ino(node))?;
+                let root = cx.cred().is_root() || self.fakeroot;
+                let shown = names.iter().filter(|name| root || !name.starts_with(b"trusted."));
+                shown.flat_map(|name| name.iter().copied().chain([0])).collect()
+            }
+        };
+        // No size asks for the length.
+        match arg.size as usize {
+            0 => out.push(GetxattrOut { size: value.len() as u32, padding: 0 }),
+            size if size < value.len() => return Err(Errno::ERANGE),
+            _ => out.bytes(&value),
+        }
+        Ok(())
+    }
+
+    /// READDIR, READDIRPLUS: entries until the answer is full.
+    fn list(&self, cx: &mut Cx, dir: INodeNo, req: &Request, out: &mut Answer) -> Answered {
+        let (arg, _) = req.take::<ReadIn>()?;
+        let plus = req.header.opcode == op::READDIRPLUS;
+        let size = arg.size as usize;
+        let at_once = (size / 160).clamp(LISTED_AT_ONCE.0, LISTED_AT_ONCE.1);
+        let mut cookie = arg.offset;
+        loop {
+            let entries = listing::collect(cx, &*self.fs, self.ino(dir), cookie, at_once)?;
+            for entry in &entries {
+                let head = size_of::<Dirent>() + if plus { size_of::<EntryOut>() } else { 0 };
+                let need = (head + entry.name.len()).next_multiple_of(8);
+                if out.len() + need > size {
+                    return Ok(());
                 }
-                full
-            })
-        });
-        answer!(reply, result, |()| reply.ok());
-    }
-
-    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let result = self.serve(req, |cx| self.fs.statfs(cx));
-        answer!(reply, result, |s: vfs::StatFs| {
-            let (size, available) = (s.block_size, s.blocks_available);
-            let (files, free) = (s.inodes, s.inodes_free);
-            reply.statfs(s.blocks, s.blocks_free, available, files, free, size, s.name_max, size);
-        });
-    }
-
-    fn setxattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let result = self.serve_growing(req, |cx| {
-            let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::EINVAL)?;
-            self.fs.setxattr(cx, self.ino(ino), name.as_bytes(), value, flags)
-        });
-        self.acl_changed(ino, name);
-        answer!(reply, result, |()| reply.ok());
-    }
-
-    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let result = self.serve(req, |cx| self.fs.getxattr(cx, self.ino(ino), name.as_bytes()));
-        answer!(reply, result, |value: Vec<u8>| give(reply, &value, size));
-    }
-
-    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let result = self.serve(req, |cx| {
-            let names = self.fs.listxattr(cx, self.ino(ino))?;
-            let root = cx.cred().is_root() || self.fakeroot;
-            let shown = names.iter().filter(|name| root || !name.starts_with(b"trusted."));
-            Ok(shown.flat_map(|name| name.iter().copied().chain([0])).collect::<Vec<u8>>())
-        });
-        answer!(reply, result, |names: Vec<u8>| give(reply, &names, size));
-    }
-
-    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let result = self.serve(req, |cx| self.fs.removexattr(cx, self.ino(ino), name.as_bytes()));
-        self.acl_changed(ino, name);
-        answer!(reply, result, |()| reply.ok());
-    }
-
-    /// Asked only where the kernel does not check permissions: then everything is allowed, and it
-    /// does not ask again.
-    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::ENOSYS);
-    }
-
-    fn ioctl(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        _flags: IoctlFlags,
-        cmd: u32,
-        _in_data: &[u8],
-        out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        if cmd != GETFLAGS {
-            return reply.error(fuser::Errno::ENOTTY);
-        }
-        let result = self.serve(req, |cx| self.fs.getattr(cx, self.ino(ino)));
-        answer!(reply, result, |attr: Attr| {
-            let flags = u64::from(attr.flags).to_le_bytes();
-            reply.ioctl(0, &flags[..(out_size as usize).min(flags.len())]);
-        });
-    }
-
-    fn read(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        self.read_file(req, ino, offset, size as usize, flags, reply);
-    }
-
-    fn write(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let result = self
-            .serve_growing(req, |cx| self.write_file(cx, ino, offset, data, write_flags, flags));
-        answer!(reply, result, |count: usize| reply.written(count as u32));
-    }
-
-    /// close(2): on a shared file system others see from here on what was written.
-    fn flush(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        match self.shared {
-            true => Filesystem::fsync(self, req, ino, fh, true, reply),
-            // Nothing is to be done; do not ask again.
-            false => reply.error(fuser::Errno::ENOSYS),
+                self.give_dirent(cx, entry, plus, out);
+                cookie = entry.cookie;
+            }
+            if entries.len() < at_once {
+                return Ok(());
+            }
         }
     }
 
-    fn fsync(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        let result = self.serve(req, |cx| self.fs.fsync(cx, self.ino(ino), datasync));
-        answer!(reply, result, |()| reply.ok());
+    fn give_dirent(&self, cx: &mut Cx, entry: &Entry, plus: bool, out: &mut Answer) {
+        let mut kind = entry.kind;
+        if plus || kind.is_none() {
+            let attr = self.fs.getattr(cx, entry.ino).ok();
+            kind = kind.or(attr.as_ref().map(|attr| attr.kind));
+            if plus {
+                // Node 0 tells nothing of an entry: whoever looks closer asks, and is told why not.
+                let told = attr.filter(|_| !entry.is_dot());
+                out.push(told.map_or_else(EntryOut::default, |attr| self.entry_out(&attr)));
+            }
+        }
+        let kind = u32::from(kind.unwrap_or(FileType::Regular).mode_bits()) >> 12;
+        let namelen = entry.name.len() as u32;
+        out.push(Dirent { ino: entry.ino.0, off: entry.cookie, namelen, kind });
+        out.bytes(&entry.name);
+        out.bytes(&[0; 8][..entry.name.len().next_multiple_of(8) - entry.name.len()]);
     }
 
-    fn fsyncdir(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        // A directory's names are its data.
-        Filesystem::fsync(self, req, ino, fh, false, reply);
+    fn ioctl(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
+        let (arg, _) = req.take::<IoctlIn>()?;
+        if arg.cmd != GETFLAGS {
+            return Err(Errno::ENOTTY);
+        }
+        let flags = u64::from(self.fs.getattr(cx, self.ino(node))?.flags).to_ne_bytes();
+        out.push(IoctlOut::default());
+        out.bytes(&flags[..(arg.out_size as usize).min(flags.len())]);
+        Ok(())
     }
 
-    fn fallocate(
+    /// Creates a node in a directory with the caller's ids and the directory's inheritance.
+    fn create(
         &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let result = self.serve_growing(req, |cx| self.allocate(cx, ino, offset, length, mode));
-        answer!(reply, result, |()| reply.ok());
+        cx: &mut Cx,
+        dir: INodeNo,
+        name: &[u8],
+        node: NewNode,
+        umask: u32,
+    ) -> Result<Attr, Errno> {
+        let dir = self.fs.getattr(cx, self.ino(dir))?;
+        cx.set_cred(rt::Cred { umask, ..cx.cred().clone() });
+        vfs::create_in(cx, &*self.fs, &dir, name, node)
     }
 
-    fn lseek(
+    /// Removes or replaces a name. An inode that loses its last name stays for those who use it,
+    /// until the kernel forgets it; a shared file system is told of those who have it open.
+    fn remove(
         &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let seek = Seek { node: ino, offset, whence, reply };
-        let _mount_has_ended = self.serve(req, |cx| {
-            self.seeks.push(cx, seek);
-            Ok(())
-        });
-    }
-
-    fn copy_file_range(
-        &self,
-        req: &Request,
-        ino_in: INodeNo,
-        _fh_in: FileHandle,
-        offset_in: u64,
-        ino_out: INodeNo,
-        _fh_out: FileHandle,
-        offset_out: u64,
-        len: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let result = self.serve_growing(req, |cx| {
-            self.copy(cx, (ino_in, offset_in), (ino_out, offset_out), len)
-        });
-        answer!(reply, result, |count: usize| reply.written(count as u32));
-    }
-}
-
-/// Answers a value of `size` bytes at most; 0 asks for its length.
-fn give(reply: ReplyXattr, value: &[u8], size: u32) {
-    match size as usize {
-        0 => reply.size(value.len() as u32),
-        size if size < value.len() => reply.error(errno(Errno::ERANGE)),
-        _ => reply.data(value),
+        cx: &mut Cx,
+        victim: Option<Ino>,
+        work: impl FnOnce(&mut Cx) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let Some(ino) = victim.filter(|_| !self.shared) else { return work(cx) };
+        self.fs.open(cx, ino)?;
+        let result = work(cx);
+        let unnamed = result.is_ok()
+            && match self.fs.getattr(cx, ino) {
+                Ok(attr) => attr.nlink == 0,
+                Err(_) => false,
+            };
+        if !unnamed || !self.nodes.pin(ino) {
+            self.fs.release(cx, ino)?;
+        }
+        result
     }
 }

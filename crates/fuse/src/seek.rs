@@ -7,8 +7,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use fuser::{INodeNo, Notifier, ReplyLseek};
+use base::Errno;
+use fuser::{INodeNo, Notifier};
 use rt::{Channel, Cx};
+
+use crate::abi::LseekOut;
+use crate::wire::Device;
 
 /// Seeks that may wait for their turn.
 const WAITING_MAX: usize = 1024;
@@ -17,8 +21,17 @@ const WAITING_MAX: usize = 1024;
 pub(crate) struct Seek {
     pub node: INodeNo,
     pub offset: i64,
-    pub whence: i32,
-    pub reply: ReplyLseek,
+    pub whence: u32,
+    /// The request's number, and where it came from.
+    pub unique: u64,
+    pub device: Arc<Device>,
+}
+
+impl Seek {
+    /// Answers it.
+    pub fn answer(&self, found: Result<u64, Errno>) {
+        self.device.answer_with(self.unique, found.map(|offset| LseekOut { offset }));
+    }
 }
 
 /// Seeks on their way to the task that carries them out.
@@ -50,7 +63,7 @@ impl Seeks {
     /// Hands a seek over. May park.
     pub fn push(&self, cx: &mut Cx, seek: Seek) {
         if let Err(closed) = self.queue.send(cx, seek) {
-            closed.0.reply.error(fuser::Errno::EIO);
+            closed.0.answer(Err(Errno::EIO));
         }
     }
 

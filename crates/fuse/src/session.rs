@@ -14,10 +14,13 @@ use rustix::mount::UnmountFlags;
 use vfs::FileSystem;
 
 use crate::adapter::{Adapter, Gate};
+use crate::crew::Crew;
+use crate::handshake::{BUFFER_BYTES, Handshake};
 use crate::kernel;
 use crate::options::Options;
 use crate::seek::Seeks;
 use crate::signals::Signals;
+use crate::wire::Device;
 
 /// How long a mount that is ended by a signal waits for the programs that use it.
 const BUSY_NS: Nanos = Nanos::from_millis(500);
@@ -78,7 +81,9 @@ pub struct Mount {
     dir: PathBuf,
     gate: Arc<Gate>,
     seeks: Seeks,
-    session: fuser::Session<Adapter>,
+    crew: Arc<Crew>,
+    threads: usize,
+    session: fuser::Session<Handshake>,
 }
 
 impl Mount {
@@ -94,17 +99,22 @@ impl Mount {
     ) -> Result<Mount, MountError> {
         let dir = directory(dir)?;
         let gate = Arc::new(Gate::new());
-        let adapter = Adapter::new(cx.runtime(), fs, gate.clone(), options);
+        let refused = |error| MountError::Refused { dir: shown(&dir), error };
+        let handshake = Handshake::new(options);
+        let session = fuser::Session::new(handshake, &dir, &options.config()).map_err(refused)?;
+        let device = Arc::new(Device::new(session.as_fd()).map_err(refused)?);
+        let adapter = Adapter::new(fs, gate.clone(), options);
         let seeks = adapter.seeks.clone();
-        adapter.start_seeks();
-        let session = fuser::Session::new(adapter, &dir, &options.config())
-            .inspect_err(|_| seeks.close())
-            .map_err(|error| MountError::Refused { dir: shown(&dir), error })?;
+        adapter.start_seeks(cx.runtime());
         seeks.connect(session.notifier());
+        let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
+        let spin = if alone { Nanos::ZERO } else { options.spin };
+        let crew = Arc::new(Crew::new(adapter, device, spin, BUFFER_BYTES));
         if let Ok(Some(device)) = kernel::mounted(&dir) {
             kernel::tune(&device);
         }
-        Ok(Mount { dir, gate, seeks, session })
+        let threads = options.threads.max(2);
+        Ok(Mount { dir, gate, seeks, crew, threads, session })
     }
 
     /// Serves requests until the directory is unmounted or one of the signals comes. Afterwards
@@ -113,8 +123,13 @@ impl Mount {
     /// # Errors
     /// The connection to the kernel broke.
     pub fn run(self, cx: &mut Cx, signals: Option<Signals>) -> Result<End, MountError> {
-        let Mount { dir, gate, seeks, session } = self;
-        let served = serve(cx, &dir, &gate, session, signals);
+        let Mount { dir, gate, seeks, crew, threads, session } = self;
+        let work = move |cx: &mut Cx| {
+            let result = crew.run(cx, threads);
+            drop(session); // Takes the mount away where it broke.
+            result
+        };
+        let served = serve(cx, &dir, &gate, work, signals);
         seeks.close();
         served
     }
@@ -124,13 +139,13 @@ fn serve(
     cx: &mut Cx,
     dir: &Path,
     gate: &Gate,
-    session: fuser::Session<Adapter>,
+    work: impl FnOnce(&mut Cx) -> io::Result<()> + Send + 'static,
     signals: Option<Signals>,
 ) -> Result<End, MountError> {
     let events = Arc::new(Channel::named("fuse events", 2));
     let ended = events.clone();
     let server = cx.spawn("fuse", move |cx| {
-        let result = session.run();
+        let result = work(cx);
         let _nobody_listens = ended.send(cx, Event::Ended(result));
     });
     if let Some(signals) = signals {

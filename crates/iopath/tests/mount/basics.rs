@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use testkit::judge;
+use testkit::judge::{self, LoopMount};
 use testkit::manifest;
 
 use crate::host::{
@@ -46,6 +46,20 @@ fn without_xfs_acls(manifest: &mut manifest::Manifest) {
     for entry in manifest.values_mut() {
         entry.xattrs.retain(|name, _| !name.starts_with("trusted.SGI_ACL_"));
     }
+}
+
+/// statx(2) tells when a file was made, as the kernel's own mount does.
+fn birth_times_are_those_of_the_image(kind: &str) {
+    let place = place();
+    let image = image(place.path(), kind, 64 << 20);
+    let mount = Mounted::new(&image, "");
+    let look = "stat -c '%n %W %w' . a b";
+    shell(mount.dir(), "mkdir a; touch b; touch -d 1999-01-01 a b");
+    let ours = shell(mount.dir(), look);
+    mount.unmount();
+    let kernel = LoopMount::new(&image, kind, "ro").unwrap();
+    assert_eq!(ours, shell(&kernel.path(), look));
+    assert!(!ours.contains(" 0 "), "{ours}");
 }
 
 /// The command returns when the mount serves; the process in the background ends by itself after
@@ -165,6 +179,7 @@ fn permissions_are_those_of_the_image(kind: &str) {
 
 on_each_format!(
     what_is_written_through_the_mount_is_what_the_kernel_sees,
+    birth_times_are_those_of_the_image,
     signals_unmount_and_lose_nothing,
     read_only_is_read_only_and_dirty_is_told,
     permissions_are_those_of_the_image,

@@ -100,11 +100,16 @@ impl Mounted {
     /// Mounts `target` beside `place`, as [`Mounted::new`].
     #[track_caller]
     pub fn target(target: &OsStr, place: &Path, options: &str) -> Mounted {
+        Mounted::exactly(target, place, &format!("allow_other,suid,dev{options}"))
+    }
+
+    /// Mounts `target` beside `place` with these options and no others.
+    #[track_caller]
+    pub fn exactly(target: &OsStr, place: &Path, options: &str) -> Mounted {
         let dir = place.with_extension("mnt");
         fs::create_dir_all(&dir).expect("a mount point");
         let log = place.with_extension("log");
         let stderr = fs::File::create(&log).expect("a log");
-        let options = format!("allow_other,suid,dev{options}");
         let mut command = iopath(&[&"mount", &"-f", &"-o", &options, &target, &dir]);
         let mut child = command.stderr(stderr).spawn().expect("the command starts");
         let start = Instant::now();

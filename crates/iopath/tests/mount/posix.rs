@@ -20,6 +20,8 @@ struct Pair {
     kernel: World,
     done: u64,
     differences: Vec<String>,
+    /// Nobody else is let in.
+    root_alone: bool,
 }
 
 impl Pair {
@@ -54,20 +56,28 @@ impl Pair {
     }
 }
 
+/// Options of a mount like the kernel's own.
+const EVERYBODY: &str = "allow_other,suid,dev";
+
 /// Runs `work` on both mounts of fresh images.
 #[track_caller]
-fn side_by_side(kind: &'static str, work: impl FnOnce(&mut Pair) + Send) {
+fn side_by_side(kind: &'static str, options: &str, work: impl FnOnce(&mut Pair) + Send) {
     let place = place();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let ours_image = image(place.path(), kind, 320 << 20);
     let kernel_image = place.path().join("kernel.img");
     fs::copy(&ours_image, &kernel_image).unwrap();
-    let mount = Mounted::new(&ours_image, "");
+    let mount = Mounted::exactly(ours_image.as_os_str(), &ours_image, options);
     let kernel = LoopMount::new(&kernel_image, kind, "rw,noatime").unwrap();
     fs::set_permissions(kernel.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let ours = World::new(mount.dir());
-    let mut pair =
-        Pair { ours, kernel: World::new(&kernel.path()), done: 0, differences: Vec::new() };
+    let mut pair = Pair {
+        ours,
+        kernel: World::new(&kernel.path()),
+        done: 0,
+        differences: Vec::new(),
+        root_alone: !options.contains("allow_other"),
+    };
     // The credentials of a thread are changed: it is one of its own.
     std::thread::scope(|scope| {
         scope.spawn(|| work(&mut pair)).join().expect("the calls ran");
@@ -83,14 +93,20 @@ fn side_by_side(kind: &'static str, work: impl FnOnce(&mut Pair) + Send) {
 }
 
 fn every_call_on_every_kind_of_name_answers_as_the_kernels(kind: &'static str) {
-    side_by_side(kind, matrix::run);
+    side_by_side(kind, EVERYBODY, matrix::run);
 }
 
 fn random_calls_answer_as_the_kernels(kind: &'static str) {
-    side_by_side(kind, random::run);
+    side_by_side(kind, EVERYBODY, random::run);
+}
+
+/// Where root alone is let in the kernel checks no permissions and keeps no ACLs.
+fn random_calls_of_root_alone_answer_as_the_kernels(kind: &'static str) {
+    side_by_side(kind, "suid,dev", random::run);
 }
 
 on_each_format!(
     every_call_on_every_kind_of_name_answers_as_the_kernels,
     random_calls_answer_as_the_kernels,
+    random_calls_of_root_alone_answer_as_the_kernels,
 );

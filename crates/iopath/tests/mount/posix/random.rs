@@ -21,7 +21,8 @@ pub fn run(pair: &mut Pair) {
         pair.kernel.enter("random", 0o777);
         let before = pair.differences.len();
         for step in 0..CALLS {
-            let user = if rng.below(4) == 0 { User::Plain } else { User::Root };
+            let plain = rng.below(4) == 0 && !pair.root_alone;
+            let user = if plain { User::Plain } else { User::Root };
             let call = call(&mut rng);
             let told = calls.clone();
             let history = move || {

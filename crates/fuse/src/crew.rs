@@ -1,0 +1,196 @@
+//! The tasks that serve a mount: one of them *leads*, which is to fetch the requests.
+//!
+//! The leader answers a request that is soon done by itself and goes on leading, so that a program
+//! that makes one call after the other is served by one thread that never sleeps between them.
+//! Where the next request waits already, or the one at hand may take long, it lets another task
+//! lead first. A request that takes long all the same is found by the *watch*, a task that looks
+//! every few milliseconds while requests come, and calls another task to lead.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use base::Nanos;
+use rt::{Cx, WaitQueue};
+
+use crate::abi::{InHeader, op};
+use crate::adapter::Adapter;
+use crate::wire::{Device, Reader, Request};
+
+/// How often the watch looks while requests come.
+const LOOK: Nanos = Nanos::from_millis(2);
+/// So many looks without a request, and it sleeps.
+const QUIET_LOOKS: u32 = 50;
+/// Requests with more bytes than this may take long.
+const LONG: usize = 32 << 10;
+
+/// What the tasks share.
+pub(crate) struct Crew {
+    adapter: Adapter,
+    device: Arc<Device>,
+    /// Somebody leads.
+    led: AtomicBool,
+    /// A task was called to lead and does not run yet.
+    called: AtomicBool,
+    /// Odd while the leader answers a request and still leads. Whoever makes it even ends that: the
+    /// leader goes on leading, or the watch has called another.
+    turn: AtomicU64,
+    /// The watch sleeps until `turn` moves.
+    quiet: AtomicBool,
+    ended: AtomicBool,
+    waiting: WaitQueue,
+    watch: WaitQueue,
+    spin: Nanos,
+    buffer_bytes: usize,
+}
+
+impl Crew {
+    /// `spin` is how long the leader looks for the next request before it sleeps.
+    pub fn new(adapter: Adapter, device: Arc<Device>, spin: Nanos, buffer_bytes: usize) -> Crew {
+        Crew {
+            adapter,
+            device,
+            led: AtomicBool::new(false),
+            called: AtomicBool::new(false),
+            turn: AtomicU64::new(0),
+            quiet: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            waiting: WaitQueue::named("fuse crew"),
+            watch: WaitQueue::named("fuse watch"),
+            spin,
+            buffer_bytes,
+        }
+    }
+
+    /// Serves with `count` tasks until the mount ends. May park.
+    ///
+    /// # Errors
+    /// The connection to the kernel broke.
+    pub fn run(self: &Arc<Crew>, cx: &mut Cx, count: usize) -> io::Result<()> {
+        let tasks: Vec<_> = (0..count)
+            .map(|index| {
+                let crew = self.clone();
+                cx.spawn(&format!("fuse-{index}"), move |cx| {
+                    let end = End(&crew);
+                    let result = crew.serve(cx);
+                    drop(end);
+                    result
+                })
+            })
+            .collect();
+        let crew = self.clone();
+        let watch = cx.spawn("fuse-watch", move |cx| crew.keep_watch(cx));
+        let mut result = Ok(());
+        for task in tasks {
+            result = result.and(task.join(cx));
+        }
+        watch.join(cx);
+        result
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Leads if nobody does.
+    fn try_lead(&self) -> bool {
+        !self.led.swap(true, Ordering::SeqCst)
+    }
+
+    /// Lets another task lead.
+    fn hand_over(&self) {
+        self.led.store(false, Ordering::SeqCst);
+        if !self.called.swap(true, Ordering::SeqCst) {
+            self.waiting.wake_one();
+        }
+    }
+
+    fn serve(&self, cx: &mut Cx) -> io::Result<()> {
+        let mut request = vec![0; self.buffer_bytes];
+        let mut answer = Vec::new();
+        let mut reader = Reader::new(&self.device, self.spin);
+        loop {
+            self.waiting.wait_until(cx, "its turn to lead", || {
+                self.called.store(false, Ordering::SeqCst);
+                self.has_ended() || self.try_lead()
+            });
+            let mut leads = !self.has_ended();
+            if !leads {
+                return Ok(());
+            }
+            while leads {
+                let Some(len) = reader.next(cx, &mut request)? else { return Ok(()) };
+                let bytes = &request[..len];
+                leads = !is_long(bytes) && !self.device.is_pending();
+                if !leads {
+                    self.hand_over();
+                    self.answer(cx, bytes, &mut answer);
+                    continue;
+                }
+                let turn = self.turn.fetch_add(1, Ordering::SeqCst) + 1;
+                if self.quiet.load(Ordering::SeqCst) {
+                    self.watch.wake_one();
+                }
+                self.answer(cx, bytes, &mut answer);
+                let mine = (turn, turn + 1);
+                let (seen, order) = (Ordering::SeqCst, Ordering::SeqCst);
+                leads = self.turn.compare_exchange(mine.0, mine.1, seen, order).is_ok();
+            }
+        }
+    }
+
+    fn answer(&self, cx: &mut Cx, bytes: &[u8], buffer: &mut Vec<u8>) {
+        if let Some(request) = Request::parse(bytes) {
+            self.adapter.answer(cx, &self.device, &request, buffer);
+        }
+    }
+
+    fn keep_watch(&self, cx: &mut Cx) {
+        let mut seen = self.turn.load(Ordering::SeqCst);
+        let mut quiet = 0;
+        while !self.has_ended() {
+            if quiet < QUIET_LOOKS {
+                self.watch.wait_until_timeout(cx, "the next look", LOOK, || self.has_ended());
+            } else {
+                self.quiet.store(true, Ordering::SeqCst);
+                self.watch.wait_until(cx, "requests", || {
+                    self.has_ended() || self.turn.load(Ordering::SeqCst) != seen
+                });
+                self.quiet.store(false, Ordering::SeqCst);
+            }
+            let turn = self.turn.load(Ordering::SeqCst);
+            quiet = if turn == seen { quiet + 1 } else { 0 };
+            let stuck = turn == seen && turn % 2 == 1;
+            let (even, order) = (turn + 1, Ordering::SeqCst);
+            if stuck && self.turn.compare_exchange(turn, even, order, order).is_ok() {
+                self.hand_over();
+            }
+            seen = self.turn.load(Ordering::SeqCst);
+        }
+    }
+}
+
+/// The end of one task is the end of all: of the mount, or of a mistake of ours.
+struct End<'a>(&'a Crew);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.ended.store(true, Ordering::SeqCst);
+        self.0.waiting.wake_all();
+        self.0.watch.wake_all();
+    }
+}
+
+/// Whether a request may take long: it waits for the device, or moves much.
+fn is_long(bytes: &[u8]) -> bool {
+    let opcode =
+        bytes.get(4..8).and_then(|four| four.try_into().ok()).map_or(0, u32::from_ne_bytes);
+    match opcode {
+        op::FSYNC | op::FSYNCDIR | op::FALLOCATE | op::COPY_FILE_RANGE => true,
+        op::READ => {
+            let size = bytes.get(size_of::<InHeader>() + 16..).and_then(|rest| rest.first_chunk());
+            size.is_some_and(|size| u32::from_ne_bytes(*size) as usize > LONG)
+        }
+        _ => bytes.len() > LONG,
+    }
+}

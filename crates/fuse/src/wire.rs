@@ -1,0 +1,236 @@
+//! Requests from the kernel's device, and answers to it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use base::{Errno, Nanos};
+use nix::errno::Errno as HostErrno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rt::Cx;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::abi::{InHeader, OutHeader};
+
+/// Looks in vain after which looking for a request is given up, until requests come quickly again.
+const VAIN_MAX: u32 = 8;
+
+/// The open device of one mount.
+pub(crate) struct Device(OwnedFd);
+
+impl Device {
+    /// Takes the device of a mount whose first words have been exchanged.
+    ///
+    /// # Errors
+    /// The flags of the descriptor cannot be set.
+    pub fn new(fd: BorrowedFd<'_>) -> io::Result<Device> {
+        let fd = fd.try_clone_to_owned()?;
+        let flags = fcntl_getfl(&fd)?;
+        fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+        Ok(Device(fd))
+    }
+
+    /// A request, where there is one.
+    fn read(&self, buffer: &mut [u8]) -> Result<usize, HostErrno> {
+        rustix::io::read(&self.0, buffer).map_err(|e| HostErrno::from_raw(e.raw_os_error()))
+    }
+
+    /// Whether a request waits. None waits after the end.
+    pub fn is_pending(&self) -> bool {
+        self.wait(PollTimeout::ZERO)
+    }
+
+    fn wait(&self, timeout: PollTimeout) -> bool {
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Answers a request. Whoever asked may have gone.
+    pub fn answer(&self, bytes: &[u8]) {
+        let _nobody_waits = rustix::io::write(&self.0, bytes);
+    }
+
+    /// Answers a request whose body is `value`.
+    pub fn answer_with<T: IntoBytes + Immutable>(&self, unique: u64, value: Result<T, Errno>) {
+        let mut bytes = Vec::new();
+        let mut answer = Answer::new(&mut bytes);
+        let result = value.map(|value| answer.push(value));
+        self.answer(answer.finish(unique, result));
+    }
+}
+
+/// Fetches the requests, one after the other. After each it looks for the next for a moment before
+/// it sleeps: a program that makes one call after the other has the next one within microseconds,
+/// while waking a sleeping thread on another processor takes tens of them.
+pub(crate) struct Reader<'a> {
+    device: &'a Device,
+    /// How long it looks.
+    spin: Nanos,
+    /// How often in a row it has looked in vain.
+    vain: u32,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(device: &'a Device, spin: Nanos) -> Reader<'a> {
+        Reader { device, spin, vain: 0 }
+    }
+
+    /// The next request; answers its length, or None after the end of the mount. Blocks the thread.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn next(&mut self, cx: &mut Cx, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let start = cx.now();
+        let mut asleep = false;
+        loop {
+            match self.device.read(buffer) {
+                Ok(len) => {
+                    let soon = cx.now().0.saturating_sub(start.0) <= self.spin.0;
+                    self.vain = if soon { 0 } else { self.vain };
+                    return Ok(Some(len));
+                }
+                // ENOENT: it was taken back.
+                Err(HostErrno::EINTR | HostErrno::ENOENT) => continue,
+                Err(HostErrno::EAGAIN) => {}
+                Err(HostErrno::ENODEV) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+            let waited = cx.now().0.saturating_sub(start.0);
+            if !asleep && self.vain < VAIN_MAX && waited < self.spin.0 {
+                cx.yield_now();
+                continue;
+            }
+            if !asleep && self.spin > Nanos::ZERO {
+                self.vain = (self.vain + 1).min(VAIN_MAX);
+            }
+            asleep = true;
+            self.device.wait(PollTimeout::NONE);
+        }
+    }
+}
+
+/// A request.
+pub(crate) struct Request<'a> {
+    pub header: InHeader,
+    /// What follows the header.
+    pub body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// None where the bytes are no request.
+    pub fn parse(bytes: &'a [u8]) -> Option<Request<'a>> {
+        let (header, body) = InHeader::read_from_prefix(bytes).ok()?;
+        (header.len as usize == bytes.len()).then_some(Request { header, body })
+    }
+
+    /// The structure at the start of the body, and what follows it.
+    ///
+    /// # Errors
+    /// `EIO` the body is too short.
+    pub fn take<T: FromBytes>(&self) -> Result<(T, &'a [u8]), Errno> {
+        T::read_from_prefix(self.body).map_err(|_short| Errno::EIO)
+    }
+}
+
+/// The name at the start of `bytes`, and what follows its end.
+///
+/// # Errors
+/// `EIO` it does not end.
+pub(crate) fn name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Errno> {
+    let end = bytes.iter().position(|&byte| byte == 0).ok_or(Errno::EIO)?;
+    Ok((&bytes[..end], &bytes[end + 1..]))
+}
+
+/// An answer that is being made: a header, and a body. Its buffer is never shortened, so that a
+/// large one is not cleared each time.
+pub(crate) struct Answer<'a> {
+    buffer: &'a mut Vec<u8>,
+    len: usize,
+}
+
+const HEADER: usize = size_of::<OutHeader>();
+
+impl<'a> Answer<'a> {
+    /// An answer without a body, in a buffer of any content.
+    pub fn new(buffer: &'a mut Vec<u8>) -> Answer<'a> {
+        let mut answer = Answer { buffer, len: HEADER };
+        answer.reserve(0);
+        answer
+    }
+
+    fn reserve(&mut self, more: usize) {
+        if self.buffer.len() < self.len + more {
+            self.buffer.resize(self.len + more, 0);
+        }
+    }
+
+    /// Adds a structure to the body.
+    pub fn push<T: IntoBytes + Immutable>(&mut self, value: T) {
+        self.bytes(value.as_bytes());
+    }
+
+    /// Adds bytes to the body.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len());
+        self.buffer[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// Bytes of the body so far.
+    pub fn len(&self) -> usize {
+        self.len - HEADER
+    }
+
+    /// Lets `fill` write a body of `size` bytes at most and say how many it wrote.
+    ///
+    /// # Errors
+    /// Those of `fill`.
+    pub fn fill(
+        &mut self,
+        size: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<(), Errno> {
+        self.reserve(size);
+        self.len += fill(&mut self.buffer[self.len..self.len + size])?;
+        Ok(())
+    }
+
+    /// Writes the header; answers all bytes. Where there is an error there is no body.
+    pub fn finish(self, unique: u64, result: Result<(), Errno>) -> &'a [u8] {
+        let len = if result.is_ok() { self.len } else { HEADER };
+        let error = result.map_or_else(|errno| -errno.0, |()| 0);
+        let header = OutHeader { len: len as u32, error, unique };
+        self.buffer[..HEADER].copy_from_slice(header.as_bytes());
+        &self.buffer[..len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_its_length_and_an_error_has_no_body() {
+        let mut buffer = vec![7; 100];
+        let mut answer = Answer::new(&mut buffer);
+        answer.push(5u64);
+        assert_eq!(answer.len(), 8);
+        let bytes = answer.finish(9, Ok(()));
+        assert_eq!((bytes.len(), bytes[0], bytes[8], bytes[16]), (24, 24, 9, 5));
+        let mut answer = Answer::new(&mut buffer);
+        let failed = answer.fill(500, |_| Err(Errno::EIO));
+        let bytes = answer.finish(9, failed);
+        assert_eq!((bytes.len(), i32::from_ne_bytes(bytes[4..8].try_into().unwrap())), (16, -5));
+    }
+
+    #[test]
+    fn short_requests_are_none() {
+        assert!(Request::parse(&[0; 39]).is_none());
+        let mut bytes = [0; 48];
+        bytes[0] = 48;
+        let request = Request::parse(&bytes).unwrap();
+        assert!(request.take::<u64>().is_ok() && request.take::<[u64; 2]>().is_err());
+        assert_eq!(name(b"ab\0cd"), Ok((&b"ab"[..], &b"cd"[..])));
+        assert_eq!(name(b"ab"), Err(Errno::EIO));
+    }
+}
