@@ -14,6 +14,11 @@ use ways::{BUILDERS, MOUNTERS, PRELUDE, WORKS};
 const PAGE: &str = "docs/peers.md";
 const ROUNDS: usize = 5;
 
+/// Where images and trees lie, in memory: a folder for each process, whose number follows the
+/// prefix.
+const SCRATCH: &str = "/dev/shm";
+const PREFIX: &str = "iopath-peers-";
+
 /// The programs that are measured.
 struct Programs {
     /// Ours.
@@ -87,11 +92,30 @@ pub fn write() -> Result<()> {
         Ok(text) => text.parse().context("IOPATH_ROUNDS is a number above 0")?,
         Err(_) => ROUNDS,
     };
-    let place = PathBuf::from("/dev/shm").join(format!("iopath-peers-{}", std::process::id()));
+    sweep()?;
+    let place = PathBuf::from(SCRATCH).join(format!("{PREFIX}{}", std::process::id()));
     std::fs::create_dir_all(place.join("mnt")).with_context(|| place.display().to_string())?;
     let measured = measure(&place, &Programs { ours, crates }, rounds);
     std::fs::remove_dir_all(&place).context("removing the scratch folder")?;
     std::fs::write(PAGE, page::page(&measured?, rounds)?).context(PAGE)
+}
+
+/// Takes away what runs that were killed have left: mounts, with them their loop devices, and
+/// folders.
+fn sweep() -> Result<()> {
+    for entry in std::fs::read_dir(SCRATCH).context(SCRATCH)? {
+        let place = entry.context(SCRATCH)?.path();
+        let name = place.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(Ok(process)) = name.strip_prefix(PREFIX).map(str::parse::<u32>) else { continue };
+        if Path::new("/proc").join(process.to_string()).exists() {
+            continue;
+        }
+        eprintln!("    taking away what process {process} has left in {}", place.display());
+        // Not mounted is what is hoped for.
+        let _not_mounted = Command::new("umount").arg("-l").arg(place.join("mnt")).output();
+        std::fs::remove_dir_all(&place).with_context(|| place.display().to_string())?;
+    }
+    Ok(())
 }
 
 fn measure(place: &Path, programs: &Programs, rounds: usize) -> Result<Figures> {

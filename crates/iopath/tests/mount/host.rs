@@ -107,17 +107,23 @@ impl Mounted {
     #[track_caller]
     pub fn exactly(target: &OsStr, place: &Path, options: &str) -> Mounted {
         let dir = place.with_extension("mnt");
+        Mounted::by(iopath(&[&"mount", &"-f", &"-o", &options, &target, &dir]), place)
+    }
+
+    /// Waits until `command`, which stays in the foreground, has mounted beside `place`.
+    #[track_caller]
+    pub fn by(mut command: Command, place: &Path) -> Mounted {
+        let dir = place.with_extension("mnt");
         fs::create_dir_all(&dir).expect("a mount point");
         let log = place.with_extension("log");
         let stderr = fs::File::create(&log).expect("a log");
-        let mut command = iopath(&[&"mount", &"-f", &"-o", &options, &target, &dir]);
         let mut child = command.stderr(stderr).spawn().expect("the command starts");
         let start = Instant::now();
         while !is_mounted(&dir) {
             if let Some(status) = child.try_wait().expect("the child can be asked") {
-                panic!("mount {}: {status}: {}", target.display(), read(&log));
+                panic!("{command:?}: {status}: {}", read(&log));
             }
-            assert!(start.elapsed() < PATIENCE, "{} is not mounted", target.display());
+            assert!(start.elapsed() < PATIENCE, "{} is not mounted", dir.display());
             thread::sleep(Duration::from_millis(2));
         }
         Mounted { child, dir, log }

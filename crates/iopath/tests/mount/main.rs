@@ -10,4 +10,6 @@ mod kill;
 mod nfs;
 mod posix;
 mod programs;
+mod reads;
 mod stress;
+mod user;

@@ -100,9 +100,10 @@ fn random_calls_answer_as_the_kernels(kind: &'static str) {
     side_by_side(kind, EVERYBODY, random::run);
 }
 
-/// Where root alone is let in the kernel checks no permissions and keeps no ACLs.
+/// Where root alone is let in the kernel checks no permissions and keeps no ACLs. Two tasks serve,
+/// which sleep after every request.
 fn random_calls_of_root_alone_answer_as_the_kernels(kind: &'static str) {
-    side_by_side(kind, "suid,dev", random::run);
+    side_by_side(kind, "suid,dev,threads=2,spin=0", random::run);
 }
 
 on_each_format!(
