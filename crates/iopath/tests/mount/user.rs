@@ -26,7 +26,8 @@ fn a_user_mounts_with_fusermount3() {
          wait_free() { until ./iopath info ext4.img >info 2>&1; do sleep 0.01; done; }
          ./iopath mount -o fakeroot ext4.img mnt
          grep \"$PWD/mnt fuse.iopath\" /proc/mounts | grep -q user_id=$(id -u)
-         echo one >mnt/one; seq 200000 >big; cp big mnt; cmp big mnt/big; fusermount3 -u mnt; wait_free
+         echo one >mnt/one; seq 200000 >big; cp big mnt; cmp big mnt/big
+         fusermount3 -u mnt; wait_free
          test \"$(./iopath cat ext4.img:/one)\" = one
          ./iopath mount -f ext4.img mnt & until mountpoint -q mnt; do kill -0 $!; sleep 0.01; done
          test \"$(cat mnt/one)\" = one; if echo two 2>/dev/null >mnt/two; then exit 1; fi
