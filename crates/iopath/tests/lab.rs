@@ -154,7 +154,7 @@ fn mistakes_are_told_by_name() {
         ("run SMALL --shard 3/2 --results r", "3/2"),
         ("run SMALL --shard 1/2", "--results"),
         ("run none-such", "none-such"),
-        ("run bh-lru --html page.html", "--html: `bh-lru`"),
+        ("run bh-lru --trace traces", "--trace: `bh-lru`"),
         ("run SMALL nfs-partial --results r", "--results: `nfs-partial`"),
         ("report missing.jsonl", "missing.jsonl"),
     ] {

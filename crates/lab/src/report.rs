@@ -8,6 +8,7 @@ mod cells;
 mod chart;
 mod html;
 mod markdown;
+mod program;
 mod svg;
 mod table;
 mod text;
@@ -18,6 +19,7 @@ use crate::experiment::{Document, Experiment};
 use crate::run::{RunRecord, SCHEMA};
 use crate::stats::{Better, Comparison};
 
+pub use program::ProgramReport;
 pub use table::{Align, TextTable};
 
 /// Where figures come from.
@@ -374,7 +376,11 @@ impl Report {
     ///
     /// # Errors
     /// What the template says (a template of the user's).
-    pub fn html(reports: &[Report], template: Option<&str>) -> Result<String, String> {
-        html::render(reports, template)
+    pub fn html(
+        reports: &[Report],
+        programs: &[ProgramReport],
+        template: Option<&str>,
+    ) -> Result<String, String> {
+        html::render(reports, programs, template)
     }
 }

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use lab::experiment::Experiment;
-use lab::report::Report;
+use lab::report::{ProgramReport, Report};
 use lab::run::{RunOptions, run_all};
 
 /// Before everything of the page: notes errors and what its own policy forbids.
@@ -24,7 +24,7 @@ const BEHIND: &str = "<script>\
       fetched: performance.getEntriesByType('resource').length, \
       tables: document.querySelectorAll('table').length, \
       pictures: document.querySelectorAll('svg').length, \
-      marks: document.querySelectorAll('svg .device').length, \
+      marks: document.querySelectorAll('svg [data-t]').length, \
       scenes: document.querySelectorAll('.scene').length, seen, \
       theme: document.documentElement.dataset.theme, \
       wide: document.documentElement.scrollWidth <= innerWidth }; \
@@ -42,7 +42,13 @@ fn a_browser_shows_everything_and_fetches_nothing() {
     let experiment = Experiment::parse("small", "small.toml", text).unwrap();
     let records = run_all(&experiment, &RunOptions::default(), Vec::new(), &()).unwrap();
     let report = Report::build(&experiment, records, "iopath lab run small.toml");
-    let page = Report::html(&[report], None).unwrap();
+    let program = ProgramReport {
+        experiment: "program",
+        document: "a thread".into(),
+        command: "iopath lab run program".into(),
+        markdown: "## Table\n\n| published | ours |\n| --- | --: |\n| 1 | 2 |\n".into(),
+    };
+    let page = Report::html(&[report], &[program], None).unwrap();
     let page = page.replacen("<head>", &format!("<head>{BEFORE}"), 1);
     let page = page.replacen("</body>", &format!("{BEHIND}</body>"), 1);
     let folder = tempfile::tempdir().unwrap();
@@ -63,9 +69,9 @@ fn a_browser_shows_everything_and_fetches_nothing() {
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
     let number = |key: &str| found[key].as_u64().unwrap_or(u64::MAX);
     assert_eq!((number("wrong"), number("fetched")), (0, 0), "{found}");
-    // Main table, comparisons, commands, relations; time lines, series, forest, idle, latency,
-    // sweep.
-    assert!(number("tables") >= 4 && number("pictures") >= 10, "{found}");
+    // Main table, comparisons, commands, relations, the program's; time lines, series, forest,
+    // idle, latency, sweep.
+    assert!(number("tables") >= 5 && number("pictures") >= 10, "{found}");
     assert!(number("marks") > 100, "{found}");
     assert_eq!((number("scenes"), number("seen")), (4, 1), "{found}");
     assert_eq!((&found["theme"], &found["wide"]), (&"dark".into(), &true.into()), "{found}");

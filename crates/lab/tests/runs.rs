@@ -72,7 +72,7 @@ fn what_is_known_is_not_run_again_and_the_report_tells_all() {
         "{}",
         report.markdown()
     );
-    let page = Report::html(&[report], None).unwrap();
+    let page = Report::html(&[report], &[], None).unwrap();
     for part in ["<svg", "cfq, short idles", "iopath lab run small.toml", "✗ outside"] {
         assert!(page.contains(part), "no {part} in the page");
     }

@@ -28,6 +28,7 @@ use crate::app::App;
 #[command(after_help = "Examples:
   iopath lab list
   iopath lab run
+  iopath lab run --html all.html
   iopath lab run cfq-yield --full --html cfq-yield.html
   iopath lab run bh-lru --instructions --markdown bh-lru.md
   iopath lab instructions --set a
@@ -153,10 +154,7 @@ fn list(app: &mut App) -> Result<ExitCode> {
     }
     if !app.out.json {
         app.out.line(lab::bh_lru::NAME)?;
-        app.out.line(
-            "  [PATCH] Allow increasing the buffer-head per-CPU LRU size, Sebastien Buisson, 2014; \
-             measured",
-        )?;
+        app.out.line(format!("  {}; measured", bh_lru::TITLE))?;
         app.out.line("  variants: 8 16 ours")?;
         app.out.line("  cases: create lookup remove")?;
     }
@@ -216,6 +214,7 @@ fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
         reports.push(Report::build(&experiment, records, &command));
     }
     write::write(app, &reports, &options.outputs)?;
+    write::page(app, &reports, &[], &options.outputs)?;
     Ok(ExitCode::SUCCESS)
 }
 

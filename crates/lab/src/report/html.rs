@@ -4,13 +4,17 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
 
-use super::{Report, TableReport, chart, text};
+use super::{ProgramReport, Report, TableReport, chart, text};
 use crate::run::RunRecord;
 
 const TEMPLATE: &str = include_str!("report.html");
 
 /// The page of several experiments; `template` replaces ours.
-pub fn render(reports: &[Report], template: Option<&str>) -> Result<String, String> {
+pub fn render(
+    reports: &[Report],
+    programs: &[ProgramReport],
+    template: Option<&str>,
+) -> Result<String, String> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
     let explain = |error: minijinja::Error| match error.line() {
@@ -20,7 +24,8 @@ pub fn render(reports: &[Report], template: Option<&str>) -> Result<String, Stri
     environment.add_template("report", template.unwrap_or(TEMPLATE)).map_err(explain)?;
     let template = environment.get_template("report").map_err(explain)?;
     let reports: Vec<Value> = reports.iter().map(page).collect();
-    template.render(Serde(json!({ "reports": reports }))).map_err(explain)
+    let programs: Vec<Value> = programs.iter().map(ProgramReport::page).collect();
+    template.render(Serde(json!({ "reports": reports, "programs": programs }))).map_err(explain)
 }
 
 /// What the template gets of a report.

@@ -151,6 +151,13 @@ impl Svg {
         self.push(format_args!(r#"<path class="{class}" d="{d}">{tip}</path>"#));
     }
 
+    /// One rectangle of thousands: its class is that of the group, its tooltip is made of `data`.
+    pub fn item(&mut self, ((x, y), (w, h)): Rect, data: &str) {
+        let [x, y, w, h] = [x, y, w, h].map(short);
+        let data = escape(data);
+        self.push(format_args!(r#"<path d="M{x} {y}h{w}v{h}h-{w}" data-t="{data}"/>"#));
+    }
+
     /// A line through points; `steps` draws them as a staircase.
     pub fn path(&mut self, class: &str, points: &[(f64, f64)], steps: bool) {
         let mut d = String::new();

@@ -10,9 +10,14 @@ use clap::Args;
 use lab::bh_lru::instructions::{self, Amount, InstructionRow};
 use lab::bh_lru::{self, Set};
 use lab::experiment::Size;
+use lab::report::ProgramReport;
 use serde_json::json;
 
 use crate::app::App;
+
+/// Title, author and date of the document.
+pub const TITLE: &str =
+    "[PATCH] Allow increasing the buffer-head per-CPU LRU size, Sebastien Buisson, 2014";
 
 /// What `lab instructions` counts.
 #[derive(Args)]
@@ -68,7 +73,7 @@ fn count(set: Set, amount: Amount) -> Result<Vec<InstructionRow>> {
 }
 
 /// Runs the experiment.
-pub fn run(app: &mut App, options: &super::run::Options) -> Result<()> {
+pub fn run(app: &mut App, options: &super::run::Options) -> Result<ProgramReport> {
     let size = if options.full { Size::Full } else { Size::Quick };
     let shown = std::io::stderr().is_terminal() && !app.options.quiet && !app.out.json;
     let say = &mut |what: &str| {
@@ -98,5 +103,5 @@ pub fn run(app: &mut App, options: &super::run::Options) -> Result<()> {
         true => app.out.document(&report.json())?,
         false => app.out.bytes(report.text().as_bytes())?,
     }
-    Ok(())
+    Ok(super::run::program(bh_lru::NAME, TITLE.to_owned(), options, report.markdown()))
 }

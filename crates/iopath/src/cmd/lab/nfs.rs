@@ -5,10 +5,11 @@ use std::io::IsTerminal;
 use anyhow::{Result, anyhow};
 use lab::experiment::Size;
 use lab::nfs_partial;
+use lab::report::ProgramReport;
 use serde_json::json;
 
 use super::cannot;
-use super::run::Options;
+use super::run::{Options, program};
 use crate::app::App;
 
 const TITLE: &str = "[PATCH] NFS: Pagecache usage optimization on nfs";
@@ -34,7 +35,7 @@ pub fn list(app: &mut App) -> Result<()> {
 ///
 /// # Errors
 /// A run failed, a file cannot be written.
-pub fn run(app: &mut App, options: &Options) -> Result<()> {
+pub fn run(app: &mut App, options: &Options) -> Result<ProgramReport> {
     let size = if options.full { Size::Full } else { Size::Quick };
     let seed = options.seeds.and_then(|seeds| seeds.iter().next()).unwrap_or(1);
     let shown = std::io::stderr().is_terminal() && !app.options.quiet && !app.out.json;
@@ -59,5 +60,6 @@ pub fn run(app: &mut App, options: &Options) -> Result<()> {
     if report.failed() > 0 {
         app.out.note(format!("{} of {} do not hold", report.failed(), report.checks.len()));
     }
-    Ok(())
+    let document = format!("{TITLE}, Hisashi Hifumi, 2009-02-17");
+    Ok(program(nfs_partial::NAME, document, options, report.to_text()))
 }

@@ -12,7 +12,7 @@ use block::trace::{Format, ProcessNames, write_all};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::experiment::{Experiment, Plan, RunKey, SeedRange, Size};
-use lab::report::Report;
+use lab::report::{ProgramReport, Report};
 use lab::run::{Progress, RunError, RunOptions, RunRecord, lines, run_all};
 
 use super::{Outputs, parse_seeds, parse_shard, write};
@@ -70,7 +70,6 @@ impl Options {
     /// What such an experiment cannot do is refused by name where it was asked for by name.
     fn check_program(&self, name: &str) -> Result<()> {
         let given = [
-            ("--html", self.outputs.html.is_some()),
             ("--results", self.results.is_some()),
             ("--shard", self.shard.is_some()),
             ("--trace", self.trace.is_some()),
@@ -78,8 +77,8 @@ impl Options {
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) if self.names.iter().any(|asked| asked == name) => {
                 bail!(
-                    "{option}: `{name}` is a program, not a file of runs; it has --markdown and \
-                     --json-file"
+                    "{option}: `{name}` is a program, not a file of runs; it has --markdown, \
+                     --html and --json-file"
                 )
             }
             _ => Ok(()),
@@ -125,13 +124,17 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
     // One part of many, and a file of results, are of experiments in files alone.
     let programs = if options.shard.is_some() { &[] } else { &own[..] };
+    let mut found = Vec::new();
     for name in programs {
         let options = if several { options.beside(name) } else { options.clone() };
-        match name.as_str() {
+        found.push(match name.as_str() {
             lab::nfs_partial::NAME => super::nfs::run(app, &options)?,
             lab::xfs_buf_item::NAME => super::xfs_buf_item::run(app, &options)?,
             _ => super::bh_lru::run(app, &options)?,
-        }
+        });
+    }
+    if options.shard.is_none() {
+        write::page(app, &reports, &found, &options.outputs)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -237,6 +240,22 @@ impl Progress for Keeper {
         let written = write_all(&dir.join(name), &formats, events, names);
         written.map(drop).map_err(|error| RunError::Lines(format!("trace: {error}")))
     }
+}
+
+/// The page's part of an experiment that is a program.
+pub(super) fn program(
+    name: &'static str,
+    document: String,
+    options: &Options,
+    markdown: String,
+) -> ProgramReport {
+    let mut command = format!("iopath lab run {name}");
+    if let Some(seeds) = options.seeds {
+        command.push_str(&format!(" --seeds {seeds}"));
+    }
+    let flags = [(options.full, " --full"), (options.instructions, " --instructions")];
+    flags.iter().filter(|(set, _)| *set).for_each(|(_, flag)| command.push_str(flag));
+    ProgramReport { experiment: name, document, command, markdown }
 }
 
 /// The command line that gives the same again.

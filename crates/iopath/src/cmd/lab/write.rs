@@ -1,13 +1,13 @@
 //! Reports to standard output and to files.
 
 use anyhow::{Context, Result, anyhow};
-use lab::report::Report;
+use lab::report::{ProgramReport, Report};
 use serde_json::Value;
 
 use super::{Outputs, cannot};
 use crate::app::App;
 
-/// Prints the reports and writes the files that were asked for.
+/// Prints the reports and writes the files that were asked for, but the page.
 pub fn write(app: &mut App, reports: &[Report], outputs: &Outputs) -> Result<()> {
     if app.out.json {
         app.out.document(&all(reports))?;
@@ -23,12 +23,23 @@ pub fn write(app: &mut App, reports: &[Report], outputs: &Outputs) -> Result<()>
         let text: Vec<String> = reports.iter().map(Report::markdown).collect();
         std::fs::write(path, text.join("\n")).map_err(cannot(path))?;
     }
+    Ok(())
+}
+
+/// Writes the page of all of them, where it was asked for.
+pub fn page(
+    app: &mut App,
+    reports: &[Report],
+    programs: &[ProgramReport],
+    outputs: &Outputs,
+) -> Result<()> {
     if let Some(path) = &outputs.html {
         let read = |file: &std::path::PathBuf| {
             std::fs::read_to_string(file).with_context(|| file.display().to_string())
         };
         let template = outputs.template.as_ref().map(read).transpose()?;
-        let page = Report::html(reports, template.as_deref()).map_err(|error| anyhow!(error))?;
+        let page =
+            Report::html(reports, programs, template.as_deref()).map_err(|error| anyhow!(error))?;
         std::fs::write(path, page).map_err(cannot(path))?;
         app.out.note(format!("the page is {}", path.display()));
     }

@@ -4,11 +4,12 @@ use std::io::IsTerminal;
 
 use anyhow::Result;
 use lab::experiment::Size;
+use lab::report::ProgramReport;
 use lab::xfs_buf_item::{NAME, Plan, run as run_experiment};
 use serde_json::json;
 
 use super::cannot;
-use super::run::Options;
+use super::run::{Options, program};
 use crate::app::App;
 
 const TITLE: &str = "xfs: optimise xfs_buf_item_size/format for contiguous regions";
@@ -33,7 +34,7 @@ pub fn list(app: &mut App) -> Result<()> {
 ///
 /// # Errors
 /// A run failed, a file cannot be written.
-pub fn run(app: &mut App, options: &Options) -> Result<()> {
+pub fn run(app: &mut App, options: &Options) -> Result<ProgramReport> {
     let size = if options.full { Size::Full } else { Size::Quick };
     let shown = std::io::stderr().is_terminal() && !app.options.quiet && !app.out.json;
     let say = &mut |what: &str| {
@@ -56,5 +57,5 @@ pub fn run(app: &mut App, options: &Options) -> Result<()> {
         let (failed, all) = (report.failed(), report.checks.len());
         app.out.note(format!("{failed} of {all} lie outside of their band"));
     }
-    Ok(())
+    Ok(program(NAME, format!("{TITLE}, Dave Chinner, 2021"), options, report.markdown()))
 }

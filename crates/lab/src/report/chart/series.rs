@@ -7,7 +7,7 @@ use crate::run::{Detail, IdleCause, RunRecord};
 const PLOT: (f64, f64, f64, f64) = (70.0, 30.0, WIDTH - 250.0, 230.0);
 
 /// Points of a series at the most.
-const POINTS: usize = 300;
+const POINTS: usize = 150;
 
 fn legend(svg: &mut Svg, index: usize, name: &str) {
     let (_, top, right, _) = PLOT;

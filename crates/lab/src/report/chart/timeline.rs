@@ -30,13 +30,17 @@ pub fn timeline(detail: &Detail) -> Option<String> {
         svg.text("row", (LEFT - 12.0, y + 19.0), "end", name);
     }
     let clip = |from: u64, until: u64| (x.at(ms(from)), x.at(ms(until)));
+    svg.open("idling");
     for (from, until, ioc) in &detail.idles {
         let Some(lane) = lanes.get(ioc) else { continue };
         let (start, end) = clip(*from, *until);
-        let span = format!("the elevator idles for this task: {:.2} ms", ms(until - from));
         let y = top + *lane as f64 * LANE + 27.0;
-        svg.rect("idling", (start, y), ((end - start).max(0.5), 5.0), &span);
+        svg.item(
+            ((start, y), ((end - start).max(0.5), 5.0)),
+            &format!("i {}", (until - from) / 1000),
+        );
     }
+    svg.close();
     for (ioc, index) in &lanes {
         svg.open(&colour(*index));
         lane(&mut svg, detail, *ioc, top + *index as f64 * LANE + 4.0, &clip);
@@ -62,24 +66,25 @@ fn lane(svg: &mut Svg, detail: &Detail, ioc: u64, y: f64, clip: &dyn Fn(u64, u64
         (span > 0.3).then_some(((queued, y + 5.0), (span, 12.0)))
     });
     svg.boxes("wait", &waits.collect::<Vec<_>>(), "");
-    for shown in own() {
-        let (start, end) = clip(shown.dispatched, shown.completed);
-        let shape = if shown.sync { "device" } else { "device async" };
-        svg.boxes(shape, &[((start, y), ((end - start).max(0.8), 22.0))], &tip(shown));
+    for (sync, class) in [(true, "device"), (false, "device async")] {
+        svg.open(class);
+        for shown in own().filter(|shown| shown.sync == sync) {
+            let (start, end) = clip(shown.dispatched, shown.completed);
+            svg.item(((start, y), ((end - start).max(0.8), 22.0)), &data(shown));
+        }
+        svg.close();
     }
 }
 
-fn tip(shown: &Shown) -> String {
-    let word = if shown.write { "write" } else { "read" };
-    let sync = if shown.sync { "sync" } else { "async" };
-    let ms = |from: u64, until: u64| (until - from) as f64 / 1e6;
-    format!(
-        "{sync} {word}, {} KiB at sector {}: waited {:.2} ms, took {:.2} ms",
-        shown.count / 2,
-        shown.sector,
-        ms(shown.queued, shown.dispatched),
-        ms(shown.dispatched, shown.completed)
-    )
+/// What the page's script makes the tooltip of: direction and kind, KiB, sector, microseconds
+/// waited and in the device.
+fn data(shown: &Shown) -> String {
+    let word = if shown.write { 'w' } else { 'r' };
+    let sync = if shown.sync { 's' } else { 'a' };
+    let us = |from: u64, until: u64| (until - from) / 1000;
+    let waited = us(shown.queued, shown.dispatched);
+    let took = us(shown.dispatched, shown.completed);
+    format!("{word}{sync} {} {} {waited} {took}", shown.count / 2, shown.sector)
 }
 
 fn sectors(
