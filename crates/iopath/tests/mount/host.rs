@@ -164,9 +164,16 @@ impl Mounted {
     }
 
     /// Ends the process with SIGKILL, at once, and takes the dead mount away.
-    pub fn kill(mut self) {
+    pub fn kill(self) {
+        self.kill_then(|| ());
+    }
+
+    /// As [`Mounted::kill`], with something to do while the dead mount is still there: afterwards
+    /// the same path leads to the bare directory below it, where calls succeed again.
+    pub fn kill_then(mut self, work: impl FnOnce()) {
         self.child.kill().expect("the process can be killed");
         self.child.wait().expect("it has ended");
+        work();
         // Drop takes the mount away.
     }
 }

@@ -48,11 +48,13 @@ fn synced_files_survive_kills(kind: &str) {
             for thread in 0..THREADS {
                 let (dir, safe, stop) = (&dir, &safe, &stop);
                 scope.spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
+                    while !stop.load(Ordering::SeqCst) {
                         for file in thread * FILES..(thread + 1) * FILES {
                             let version = safe[file as usize].load(Ordering::Relaxed) + 1;
-                            if replace(dir, file, version).is_err() {
-                                return; // The mount is dead.
+                            // The mount is dead; what succeeds then may be below it.
+                            let done = replace(dir, file, version);
+                            if done.is_err() || stop.load(Ordering::SeqCst) {
+                                return;
                             }
                             safe[file as usize].store(version, Ordering::Relaxed);
                         }
@@ -60,8 +62,7 @@ fn synced_files_survive_kills(kind: &str) {
                 });
             }
             thread::sleep(moment(round));
-            mount.kill();
-            stop.store(true, Ordering::Relaxed);
+            mount.kill_then(|| stop.store(true, Ordering::SeqCst));
         });
         let mount = Mounted::new(&image, "");
         for (file, safe) in safe.iter().enumerate() {
