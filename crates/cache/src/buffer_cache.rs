@@ -105,6 +105,8 @@ struct CpuLru(SpinLock<Lru>);
 pub struct BufferCache {
     queue: Arc<Queue>,
     config: BufferConfig,
+    /// What `lrus` are; the config's until `set_lru`.
+    lru_kind: SpinLock<LruKind>,
     lrus: Box<[CpuLru]>,
     index: Index,
     shared: Arc<Shared>,
@@ -129,6 +131,7 @@ impl BufferCache {
         let cpus = queue.runtime().cpus().max(1);
         Arc::new(BufferCache {
             lrus: (0..cpus).map(|_| CpuLru(SpinLock::new(Lru::new(config.lru)))).collect(),
+            lru_kind: SpinLock::named("buffer LRU kind", config.lru),
             index: Index::new((config.limit_bytes / u64::from(size)) as usize),
             shared: Arc::new(Shared {
                 block_size: size,
@@ -151,7 +154,17 @@ impl BufferCache {
 
     /// What each CPU keeps in front of the index.
     pub fn lru_kind(&self) -> LruKind {
-        self.config.lru
+        *self.lru_kind.lock_irq()
+    }
+
+    /// Puts another structure in front of the index, empty on every CPU: for measurements that
+    /// compare structures over the same buffers. Its counts begin anew.
+    pub fn set_lru(&self, kind: LruKind) {
+        let mut current = self.lru_kind.lock_irq();
+        *current = kind;
+        for lru in &self.lrus {
+            *lru.0.lock_irq() = Lru::new(kind);
+        }
     }
 
     /// The device below.

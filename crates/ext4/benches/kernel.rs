@@ -21,7 +21,14 @@ fn main() {
             let options = MkfsOptions { inodes_count: Some(400_000), ..MkfsOptions::default() };
             ext4::mkfs(cx, &queue, &options).expect("mkfs");
             let pages = PageCache::new(cx.runtime(), PageCacheConfig::default());
-            Ext4::mount(cx, &queue, &pages, MountOptions::default()).expect("mount")
+            // The kernel keeps as many inodes and names as memory allows.
+            let options = MountOptions {
+                inode_cache: 1 << 18,
+                name_cache: 1 << 18,
+                buffer_limit_bytes: 1 << 30,
+                ..MountOptions::default()
+            };
+            Ext4::mount(cx, &queue, &pages, options).expect("mount")
         },
     });
 }

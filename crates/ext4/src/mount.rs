@@ -59,6 +59,9 @@ pub struct MountOptions {
     pub buffer_limit_bytes: u64,
     /// Inodes kept in memory.
     pub inode_cache: usize,
+    /// Names kept in memory, of 64 bytes each, by which a lookup finds an inode that is in memory;
+    /// 0: every lookup searches the directory.
+    pub name_cache: usize,
     /// Bound of a readahead window in bytes; `None` leaves the page cache's.
     pub readahead_bytes: Option<u32>,
     /// How direct I/O builds its bios.
@@ -85,6 +88,7 @@ impl Default for MountOptions {
             bh_lru: BhLru::default(),
             buffer_limit_bytes: 256 << 20,
             inode_cache: 65536,
+            name_cache: 65536,
             readahead_bytes: None,
             direct: DirectOptions::default(),
             direct_holes: true,
@@ -460,6 +464,7 @@ impl Ext4 {
         if let Some(journal) = self.journal() {
             journal.kill(cx);
         }
+        self.names.cache.clear();
         self.inodes.clear();
     }
 
@@ -519,6 +524,7 @@ impl Ext4 {
         if !self.read_only && (self.has_error() || metadata.is_err() || written.is_err()) {
             written = written.and(self.mark_broken(cx));
         }
+        self.names.cache.clear();
         self.inodes.clear();
         result.and(metadata).and(written)
     }

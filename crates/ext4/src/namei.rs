@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use base::{Errno, Ino};
 use rt::{Cx, Mutex};
-use vfs::{Attr, DirEntry, FileType, NewNode};
+use vfs::{Attr, DirEntry, FileType, NameCache, NewNode};
 
 use crate::Ext4;
 use crate::credits;
@@ -44,11 +44,15 @@ pub(crate) struct Names {
     pub rename: Mutex<()>,
     /// Attribute blocks that may be shared.
     pub xattr_blocks: Mutex<crate::xattr::SharedBlocks>,
+    /// Where names point. Changed under the directory's `rwsem`, for writing where a name goes.
+    pub cache: NameCache,
 }
 
-impl Default for Names {
-    fn default() -> Names {
+impl Names {
+    /// With a cache of about so many names.
+    pub fn new(cached: usize) -> Names {
         Names {
+            cache: NameCache::new(cached),
             rename: Mutex::named("ext4 rename", ()),
             xattr_blocks: Mutex::named("ext4 attribute blocks", Default::default()),
         }
@@ -116,6 +120,10 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
     if name.len() > vfs::NAME_MAX {
         return Err(Errno::ENAMETOOLONG);
     }
+    fs.check_alive()?;
+    if let Some(attr) = cached(fs, cx, dir, name) {
+        return Ok(attr);
+    }
     let inode = fs.iget(cx, dir)?;
     let guard = inode.rwsem.read(cx);
     let view = Dir::open(fs, cx, &inode)?;
@@ -126,8 +134,20 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
         _ => view.find(cx, name)?.ok_or(Errno::ENOENT)?.found.ino,
     };
     let child = fs.entry_inode(cx, &inode, found)?;
+    if !is_dots(name) {
+        fs.names.cache.insert(dir, name, child.ino);
+    }
     drop(guard);
     Ok(child.attr(cx, fs.geometry.block_size))
+}
+
+/// What stat tells of a name that is in memory with its inode, without a look at the directory and
+/// without its lock. A name leaves the cache before its inode can be freed, so the inode found
+/// under the cache's lock is the name's, and no later one of the same number.
+fn cached(fs: &Ext4, cx: &Cx, dir: Ino, name: &[u8]) -> Option<Attr> {
+    let inode = fs.names.cache.find(dir, name, |ino| fs.inodes.find(ino))??;
+    let usable = inode.with(cx, |core| !core.dead && !core.is_value());
+    usable.then(|| inode.attr(cx, fs.geometry.block_size))
 }
 
 /// Lists a directory: see [`vfs::FileSystem::readdir`].
@@ -208,6 +228,7 @@ fn create_once(
     let freed = attributes.release(fs, cx).and(dropped.free(fs, cx));
     let inode = result?;
     freed?;
+    fs.names.cache.insert(dir, name, inode.ino);
     Ok(inode.attr(cx, fs.geometry.block_size))
 }
 
@@ -454,6 +475,7 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
     if inode.kind(cx) == FileType::Directory {
         return Err(Errno::EISDIR);
     }
+    fs.names.cache.remove(dir, name);
     let mut handle = fs.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
     let result = view.remove(cx, &mut handle, &place).and_then(|()| {
         fs.touch_dir(cx, &mut handle, &parent)?;
@@ -528,6 +550,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
     if !Dir::open(fs, cx, &inode)?.is_empty(cx)? {
         return Err(Errno::ENOTEMPTY);
     }
+    fs.names.cache.remove(dir, name);
     let mut handle = fs.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
     let result = view.remove(cx, &mut handle, &place).and_then(|()| {
         drop_subdirectory(cx, &parent);

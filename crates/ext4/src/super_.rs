@@ -114,6 +114,7 @@ impl Ext4 {
     /// Puts a mount together. Nothing waits.
     pub(crate) fn assemble(parts: Parts) -> Arc<Ext4> {
         let flexes = parts.geometry.groups_count.div_ceil(parts.geometry.flex_size);
+        let names = Names::new(parts.options.name_cache);
         Arc::new_cyclic(|weak| Ext4 {
             weak: weak.clone(),
             queue: parts.queue,
@@ -131,7 +132,7 @@ impl Ext4 {
             orphans: Mutex::named("ext4 orphans", Orphans::default()),
             freed: Freed::default(),
             windows: Windows::default(),
-            names: Names::default(),
+            names,
             read_only: parts.read_only,
             error: AtomicI32::new(0),
             first_error: SpinLock::new(None),
@@ -177,6 +178,17 @@ impl Ext4 {
     /// The metadata buffers: their counters.
     pub fn buffers(&self) -> &Arc<BufferCache> {
         &self.buffers
+    }
+
+    /// Inodes in memory: about `inode_cache` at the most, beside those that are open or dirty.
+    pub fn cached_inodes(&self) -> usize {
+        self.inodes.count()
+    }
+
+    /// Memory that cached names take, in bytes: at most 64 for each of `name_cache`, rounded up to a
+    /// power of two.
+    pub fn name_cache_bytes(&self) -> u64 {
+        self.names.cache.bytes()
     }
 
     /// Bytes per block.

@@ -2,9 +2,10 @@
 //! Sebastien Buisson and others, July 2014, and what the thread asks beyond it.
 //!
 //! It is *measured*: real ext4 on a device in memory, in real time. The variants (8 entries, 16
-//! entries, our sets) are mounts of forks of one image in one process, and take turns in every
-//! round. The basis is the CPU time of the process, which a busy machine changes little; a round
-//! gives the ratios of the variants, a cell is the median of its rounds with an interval.
+//! entries, our sets) take turns in slices of a few milliseconds on one mount in one process, of
+//! which only the structure is exchanged. The basis is the CPU time of the tasks, which a busy
+//! machine changes little; a round gives the ratios of the variants, a cell is the trimmed mean of
+//! its rounds with an interval.
 //!
 //! The counts (lookups, misses, compares, hits by depth) are exact and explain the signs. It has
 //! its own file of cells instead of a TOML file, because nothing in it is modelled.
@@ -15,6 +16,8 @@ mod curve;
 pub mod instructions;
 mod published;
 mod report;
+mod slices;
+mod summary;
 mod trace;
 
 pub use bed::{Counts, Setup, Variant};
@@ -22,6 +25,7 @@ pub use cell::{Cell, Change, Outcome, PHASES};
 pub use curve::{Curve, CurvePoint};
 pub use published::{Published, Set};
 pub use report::Report;
+pub use slices::Effort;
 pub use trace::{Trace, TraceRow};
 
 use crate::experiment::Size;
@@ -41,14 +45,13 @@ pub struct Plan {
     pub threads: Vec<u64>,
     /// Directories and threads of set d.
     pub dirs: Vec<u64>,
-    /// Files of a phase in one round.
-    pub files: u64,
-    /// Names in the directory of sets c and d before.
+    /// Names in all directories of sets c and d before.
     pub names: u64,
-    /// Fewest rounds of a cell.
-    pub rounds_min: usize,
-    /// Most rounds: a cell whose interval is still wider than 1 % is said to be wide.
-    pub rounds_max: usize,
+    /// How long a cell is measured: it ends when all its intervals are narrower than 1 %, or when
+    /// this is used up; then it is said to be wide.
+    pub cells: Effort,
+    /// How long a curve is measured.
+    pub curves: Effort,
     /// Sizes of the curves; none where there are no curves.
     pub curve_sizes: Vec<usize>,
     /// Operations of a trace.
@@ -64,10 +67,9 @@ impl Plan {
                 tasks: vec![1, 8],
                 threads: vec![1, 4, 16],
                 dirs: vec![4, 16],
-                files: 2000,
                 names: 50_000,
-                rounds_min: 5,
-                rounds_max: 7,
+                cells: Effort { files: 128, rounds_min: 8, rounds_max: 4096, millis: 1100 },
+                curves: Effort { files: 96, rounds_min: 8, rounds_max: 4096, millis: 700 },
                 curve_sizes: vec![8, 12, 16, 24, 32, 48, 64],
                 trace_operations: 20_000,
             },
@@ -76,10 +78,9 @@ impl Plan {
                 tasks: vec![1, 8],
                 threads: vec![1, 2, 4, 8, 16],
                 dirs: vec![4, 8, 16],
-                files: 20_000,
                 names: 1_000_000,
-                rounds_min: 7,
-                rounds_max: 41,
+                cells: Effort { files: 512, rounds_min: 8, rounds_max: 16384, millis: 30_000 },
+                curves: Effort { files: 256, rounds_min: 8, rounds_max: 16384, millis: 30_000 },
                 curve_sizes: vec![8, 12, 16, 24, 32, 48, 64],
                 trace_operations: 200_000,
             },
@@ -88,15 +89,15 @@ impl Plan {
 
     /// As little as shows that everything runs.
     pub fn tiny() -> Plan {
+        let amount = Effort { files: 32, rounds_min: 2, rounds_max: 2, millis: 0 };
         Plan {
             sizes: vec![0, 600],
             tasks: vec![1, 2],
             threads: vec![1, 2],
             dirs: vec![2],
-            files: 64,
             names: 400,
-            rounds_min: 2,
-            rounds_max: 2,
+            cells: amount,
+            curves: amount,
             curve_sizes: vec![8, 16],
             trace_operations: 600,
         }
@@ -130,8 +131,9 @@ pub fn run(cx: &mut Cx, plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<Report
     }
     drop(base);
     for &dirs in &plan.dirs {
-        let base = bed::Base::make(cx, &Set::D.setup(plan.names), dirs)?;
-        let cell = Cell { set: Set::D, names: plan.names, dirs, tasks: dirs };
+        let names = plan.names / dirs;
+        let base = bed::Base::make(cx, &Set::D.setup(names), dirs)?;
+        let cell = Cell { set: Set::D, names, dirs, tasks: dirs };
         say(&cell.title());
         outcomes.push(cell::measure(cx, plan, &base, &cell)?);
     }

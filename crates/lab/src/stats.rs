@@ -12,6 +12,7 @@ pub mod effect;
 pub mod normal;
 pub mod order;
 pub mod rank;
+pub mod trimmed;
 pub mod verdict;
 
 pub use bootstrap::{Interval, RESAMPLES};
@@ -19,4 +20,5 @@ pub use center::{geometric_mean, harmonic_mean, mean, median, quantile};
 pub use effect::{cliffs_delta, hodges_lehmann, pseudo_median};
 pub use order::{abba, drift};
 pub use rank::{mann_whitney, wilcoxon};
+pub use trimmed::trimmed_mean;
 pub use verdict::{Better, Comparison, Verdict, compare, compare_paired, holm};

@@ -23,8 +23,10 @@ pub trait CachedInode {
 }
 
 struct Shard<I> {
-    slot_of: HashMap<u64, u32>,
-    slots: Vec<Option<Arc<I>>>,
+    /// The inode and its slot, by number.
+    inodes: HashMap<u64, (Arc<I>, u32)>,
+    /// Where the clock hand goes round: numbers, 0 in a free slot.
+    slots: Vec<u64>,
     free: Vec<u32>,
     hand: usize,
     reading: Vec<Reading>,
@@ -41,8 +43,8 @@ struct Reading {
 
 impl<I> Default for Shard<I> {
     fn default() -> Self {
-        let (slot_of, slots, free) = (HashMap::default(), Vec::new(), Vec::new());
-        Shard { slot_of, slots, free, hand: 0, reading: Vec::new() }
+        let (inodes, slots, free) = (HashMap::default(), Vec::new(), Vec::new());
+        Shard { inodes, slots, free, hand: 0, reading: Vec::new() }
     }
 }
 
@@ -67,8 +69,7 @@ impl<I: CachedInode> InodeCache<I> {
     #[inline]
     pub fn find(&self, ino: Ino) -> Option<Arc<I>> {
         let shard = self.shard(ino).lock_irq();
-        let slot = *shard.slot_of.get(&ino.0)?;
-        let inode = shard.slots[slot as usize].as_ref().expect("an indexed slot is filled");
+        let (inode, _) = shard.inodes.get(&ino.0)?;
         if !inode.referenced().load(Ordering::Relaxed) {
             inode.referenced().store(true, Ordering::Relaxed);
         }
@@ -111,7 +112,7 @@ impl<I: CachedInode> InodeCache<I> {
             let mut evicted = [None, None];
             let mut shard = self.shard(ino).lock_irq();
             let current = shard.end_read(ino) == before;
-            let cached = shard.slot_of.contains_key(&ino.0);
+            let cached = shard.inodes.contains_key(&ino.0);
             let found = match inode {
                 Ok(inode) if current || cached => shard.insert(inode, self.limit, &mut evicted),
                 Ok(_) => continue,
@@ -135,11 +136,18 @@ impl<I: CachedInode> InodeCache<I> {
         self.shard(ino).lock_irq().outdate(ino);
     }
 
+    /// Inodes in the cache now.
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock_irq().inodes.len()).sum()
+    }
+
     /// Every inode in the cache, in the order of their places.
     pub fn all(&self) -> Vec<Arc<I>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(shard.lock_irq().slots.iter().flatten().cloned());
+            let shard = shard.lock_irq();
+            let of_slot = |ino: &u64| shard.inodes.get(ino).map(|(inode, _)| inode.clone());
+            all.extend(shard.slots.iter().filter_map(of_slot));
         }
         all
     }
@@ -186,29 +194,31 @@ impl<I: CachedInode> Shard<I> {
     }
 
     fn insert(&mut self, inode: Arc<I>, limit: usize, evicted: &mut [Option<Arc<I>>; 2]) -> Arc<I> {
-        if let Some(&slot) = self.slot_of.get(&inode.ino().0) {
-            return self.slots[slot as usize].clone().expect("an indexed slot is filled");
+        let ino = inode.ino().0;
+        if let Some((old, _)) = self.inodes.get(&ino) {
+            return old.clone();
         }
-        if self.slot_of.len() >= limit {
+        if self.inodes.len() >= limit {
             evicted.fill_with(|| self.evict_one());
         }
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
-                self.slots.push(None);
+                self.slots.push(0);
                 self.slots.len() as u32 - 1
             }
         };
-        self.slots[slot as usize] = Some(inode.clone());
-        self.slot_of.insert(inode.ino().0, slot);
+        self.slots[slot as usize] = ino;
+        self.inodes.insert(ino, (inode.clone(), slot));
         inode
     }
 
     fn take(&mut self, ino: Ino) -> Option<Arc<I>> {
         self.outdate(ino);
-        let slot = self.slot_of.remove(&ino.0)?;
+        let (inode, slot) = self.inodes.remove(&ino.0)?;
         self.free.push(slot);
-        self.slots[slot as usize].take()
+        self.slots[slot as usize] = 0;
+        Some(inode)
     }
 
     /// Moves the hand over a few places and takes out the first inode that nobody needs.
@@ -216,12 +226,10 @@ impl<I: CachedInode> Shard<I> {
         for _ in 0..8.min(self.slots.len()) {
             let at = self.hand % self.slots.len();
             self.hand = at + 1;
-            let idle = self.slots[at]
-                .as_ref()
-                .is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.evictable());
-            if idle {
-                let ino = self.slots[at].as_ref().expect("just seen").ino();
-                return self.take(ino);
+            let ino = self.slots[at];
+            let inode = self.inodes.get(&ino).map(|(inode, _)| inode);
+            if inode.is_some_and(|inode| Arc::strong_count(inode) == 1 && inode.evictable()) {
+                return self.take(Ino(ino));
             }
         }
         None

@@ -44,6 +44,7 @@ mod file;
 mod fs;
 pub mod gather;
 mod inode_cache;
+mod name_cache;
 mod namespace;
 pub mod path;
 pub mod permission;
@@ -59,4 +60,5 @@ pub use fs::{
     FileRead, FileSystem, NAME_MAX, PATH_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, check_name,
 };
 pub use inode_cache::{CachedInode, InodeCache};
+pub use name_cache::{NAME_CACHED_MAX, NameCache};
 pub use namespace::Namespace;

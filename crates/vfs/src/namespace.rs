@@ -368,14 +368,20 @@ impl Namespace {
 
     fn find(&self, cx: &mut Cx, path: &[u8], follow: bool) -> Result<Found, Errno> {
         cx.charge_for(Charge::Syscall, 1);
-        Walk::new(cx, &*self.fs, self.root, self.cwd)?.find(cx, path, follow)
+        self.walk(cx, path)?.find(cx, path, follow)
+    }
+
+    /// A walk that begins where the path does.
+    fn walk(&self, cx: &mut Cx, path: &[u8]) -> Result<Walk<'_>, Errno> {
+        let start = if path.first() == Some(&b'/') { self.root } else { self.cwd };
+        Walk::new(cx, &*self.fs, self.root, start)
     }
 
     /// For operations on names: the last component is looked up but never followed, not even with a
     /// slash behind it.
     fn find_last(&self, cx: &mut Cx, path: &[u8]) -> Result<Found, Errno> {
         cx.charge_for(Charge::Syscall, 1);
-        let parent = Walk::new(cx, &*self.fs, self.root, self.cwd)?.parent(cx, path)?;
+        let parent = self.walk(cx, path)?.parent(cx, path)?;
         cx.charge_for(Charge::PathComponent, 1);
         let attr = match &parent.last {
             Last::Name(name) => match self.fs.lookup(cx, parent.dir.ino, name) {

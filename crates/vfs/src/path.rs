@@ -3,6 +3,8 @@
 //! Every directory that is passed needs search permission of the task's credentials. Symlinks on
 //! the way are followed, 40 of them at the most. `..` of the root is the root.
 
+use std::borrow::Cow;
+
 use base::{Errno, Ino};
 use rt::{Charge, Cx};
 
@@ -84,15 +86,15 @@ impl<'a> Walk<'a> {
         if path.contains(&0) {
             return Err(Errno::EINVAL);
         }
-        let mut rest = path.to_vec();
+        let mut rest = Cow::Borrowed(path);
         let mut at = 0;
-        if rest[0] == b'/' {
+        if rest[0] == b'/' && self.dir.ino != self.root {
             self.dir = self.fs.getattr(cx, self.root)?;
         }
         loop {
             at += slashes(&rest[at..]);
             let len = rest[at..].iter().position(|&b| b == b'/').unwrap_or(rest.len() - at);
-            let name = rest[at..at + len].to_vec();
+            let name = &rest[at..at + len];
             at += len;
             let gap = slashes(&rest[at..]);
             at += gap;
@@ -100,12 +102,12 @@ impl<'a> Walk<'a> {
             if at == rest.len() {
                 return self.stop(name, gap > 0);
             }
-            let next = self.step(cx, &name)?;
+            let next = self.step(cx, name)?;
             if next.kind == FileType::Symlink {
                 let mut target = self.follow(cx, &next)?;
                 target.push(b'/');
                 target.extend_from_slice(&rest[at..]);
-                (rest, at) = (target, 0);
+                (rest, at) = (Cow::Owned(target), 0);
             } else if next.is_dir() {
                 self.dir = next;
             } else {
@@ -120,7 +122,7 @@ impl<'a> Walk<'a> {
     /// Those of [`parent`](Self::parent); `ENOTDIR` the path ends with a slash and something else
     /// than a directory is there. A missing last component is no error: `attr` is `None`.
     pub fn find(&mut self, cx: &mut Cx, path: &[u8], follow: bool) -> Result<Found, Errno> {
-        let mut path = path.to_vec();
+        let mut path = Cow::Borrowed(path);
         loop {
             let parent = self.parent(cx, &path)?;
             let attr = match &parent.last {
@@ -136,10 +138,11 @@ impl<'a> Walk<'a> {
                 Some(link)
                     if link.kind == FileType::Symlink && (follow || parent.trailing_slash) =>
                 {
-                    path = self.follow(cx, &link)?;
+                    let mut target = self.follow(cx, &link)?;
                     if parent.trailing_slash {
-                        path.push(b'/');
+                        target.push(b'/');
                     }
+                    path = Cow::Owned(target);
                 }
                 Some(attr) if parent.trailing_slash && !attr.is_dir() => {
                     return Err(Errno::ENOTDIR);
@@ -149,13 +152,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn stop(&self, name: Vec<u8>, trailing_slash: bool) -> Result<Parent, Errno> {
-        let last = match &name[..] {
+    fn stop(&self, name: &[u8], trailing_slash: bool) -> Result<Parent, Errno> {
+        let last = match name {
             b"" => Last::Root,
             b"." => Last::Dot,
             b".." => Last::DotDot,
             long if long.len() > NAME_MAX => return Err(Errno::ENAMETOOLONG),
-            _ => Last::Name(name),
+            _ => Last::Name(name.to_vec()),
         };
         Ok(Parent { dir: self.dir.clone(), last, trailing_slash })
     }

@@ -137,6 +137,11 @@ impl Xfs {
         &self.reader.geometry
     }
 
+    /// The counters of the metadata buffers.
+    pub fn buf_stats(&self) -> crate::buf::BufStats {
+        self.reader.bufs.stats()
+    }
+
     /// The queue of the device: its counters and its trace.
     pub fn queue(&self) -> &Arc<Queue> {
         &self.queue

@@ -3,7 +3,7 @@
 mod world;
 
 use vfs::FileSystem;
-use world::{Cell, checked, file, mount, repaired};
+use world::{Cell, checked, file, mkdir, mount, repaired};
 
 /// Between syncs a create costs no flush, and 500 creates with one sync at most two.
 #[test]
@@ -32,4 +32,41 @@ fn five_hundred_creates_and_a_sync_cost_two_flushes() {
         checked(cx, &device).expect("our check");
         repaired(&device).expect("xfs_repair");
     });
+}
+
+/// What the table of `docs/bh-lru.md` says: a create and a removal in a large directory ask for few
+/// buffers, since a transaction holds those that it has; nothing is kept for each CPU beside.
+#[test]
+fn a_create_asks_for_a_handful_of_buffers() {
+    const OPERATIONS: u64 = 400;
+    for (cell, names) in [(Cell(&[]), 100), (Cell(&[]), 6000), (Cell(&[('n', "size=64k")]), 6000)] {
+        rt::testing::world(|cx| {
+            let device = cell.fresh(cx, 256 << 20);
+            let (fs, _) = mount(cx, device, 64 << 20);
+            let dir = mkdir(cx, &fs, fs.root(), "dir");
+            for n in 0..names {
+                file(cx, &fs, dir, &format!("some name of usual length {n}"));
+            }
+            let name = |n| format!("another name of usual length {n}");
+            let before = fs.buf_stats();
+            for n in 0..OPERATIONS {
+                file(cx, &fs, dir, &name(n));
+            }
+            let made = fs.buf_stats();
+            for n in 0..OPERATIONS {
+                fs.unlink(cx, dir, name(n).as_bytes()).expect("unlink");
+            }
+            let gone = fs.buf_stats();
+            let each = |from: xfs::buf::BufStats, to: xfs::buf::BufStats| {
+                (to.hits + to.created - from.hits - from.created) as f64 / OPERATIONS as f64
+            };
+            let (create, remove) = (each(before, made), each(made, gone));
+            println!(
+                "{cell:?}, {names} names: {create:.1} buffers a create, {remove:.1} a removal"
+            );
+            assert!(create > 1.0 && create < 24.0, "{create}");
+            assert!(remove > 1.0 && remove < 24.0, "{remove}");
+            fs.unmount(cx).expect("unmount");
+        });
+    }
 }

@@ -190,6 +190,8 @@ fn move_locked(
 
     let place = found.to.as_ref().map_or_else(Slot::credits, |_| 1);
     let credits = place + 2 + 2 + 4 * credits::INODE + credits::SUPER + credits::UNLINK;
+    fs.names.cache.remove(names.old.inode.ino, names.old_name);
+    fs.names.cache.remove(names.new_dir().inode.ino, names.new_name);
     let mut handle = fs.journal_start(cx, credits)?;
     let result = if exchange {
         exchange_in(cx, &mut handle, &mut names, found).map(|()| None)

@@ -35,22 +35,22 @@ impl Variant {
     pub const ALL: [Variant; 3] = [Variant::Eight, Variant::Sixteen, Variant::Ours];
 
     pub(super) fn option(self) -> BhLru {
+        self.size().map_or(BhLru::Sets, BhLru::Fixed)
+    }
+
+    /// Entries of the array; `None` for ours.
+    pub(super) fn size(self) -> Option<usize> {
         match self {
-            Variant::Eight => BhLru::Fixed(8),
-            Variant::Sixteen => BhLru::Fixed(16),
-            Variant::Ours => BhLru::Sets,
-            Variant::Array(size) => BhLru::Fixed(size),
+            Variant::Eight => Some(8),
+            Variant::Sixteen => Some(16),
+            Variant::Ours => None,
+            Variant::Array(size) => Some(size),
         }
     }
 
     /// For tables.
     pub fn name(self) -> String {
-        match self {
-            Variant::Eight => "8".into(),
-            Variant::Sixteen => "16".into(),
-            Variant::Ours => "ours".into(),
-            Variant::Array(size) => size.to_string(),
-        }
+        self.size().map_or("ours".into(), |size| size.to_string())
     }
 }
 
@@ -211,7 +211,13 @@ fn mount(
 ) -> Result<Bed, String> {
     let queue = queue(cx, device)?;
     let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(64 << 20));
-    let options = MountOptions { bh_lru, buffer_limit_bytes: 4 << 30, ..MountOptions::default() };
+    // A cached name would be found without any lookup of a buffer.
+    let options = MountOptions {
+        bh_lru,
+        buffer_limit_bytes: 4 << 30,
+        name_cache: 0,
+        ..MountOptions::default()
+    };
     let fs = Ext4::mount(cx, &queue, &pages, options).map_err(|error| format!("mount: {error}"))?;
     let mut names = Namespace::new(fs.clone());
     if setup.label {

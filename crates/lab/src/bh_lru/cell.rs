@@ -1,5 +1,7 @@
 //! One row of the document's tables.
 
+use std::ops::Range;
+
 use base::Errno;
 use rt::Cx;
 use vfs::{FileSystem, FileType, NewNode, OpenFlags};
@@ -7,9 +9,9 @@ use vfs::{FileSystem, FileType, NewNode, OpenFlags};
 use super::Plan;
 use super::bed::{Base, Bed, Counts, Variant};
 use super::published::{Published, Set};
-use crate::clock::cpu_nanos;
+use super::slices::{self, Slices};
 use crate::stats::verdict::{RUNS_MIN, THRESHOLD, judge};
-use crate::stats::{Interval, Verdict, bootstrap, median};
+use crate::stats::{Interval, Verdict, bootstrap, median, trimmed_mean};
 
 /// The phases of every cell.
 pub const PHASES: [&str; 3] = ["create", "lookup", "remove"];
@@ -32,7 +34,7 @@ pub struct Cell {
 /// The change of one phase between two variants.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Per cent more operations in a CPU second; the median over the rounds.
+    /// Per cent more operations in a CPU second; the centre of the rounds.
     pub percent: f64,
     /// 95 % of it.
     pub interval: Interval,
@@ -41,11 +43,33 @@ pub struct Change {
 }
 
 impl Change {
-    /// The change that these ratios say.
+    /// The change that these ratios say: their median, with an interval by the bootstrap.
     pub(crate) fn of(ratios: &[f64]) -> Change {
         let percent: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0) * 100.0).collect();
         let interval = bootstrap::percentile(&percent, median);
         Change { percent: median(&percent), interval, rounds: ratios.len() }
+    }
+
+    /// As [`Change::of`] for many short rounds, some of them disturbed: the trimmed mean.
+    pub(super) fn trimmed(ratios: &[f64]) -> Change {
+        let percent: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0) * 100.0).collect();
+        let (center, interval) = trimmed_mean(&percent);
+        Change { percent: center, interval, rounds: ratios.len() }
+    }
+
+    /// How many times as many rounds would make the interval narrow: 1 where it is.
+    pub fn rounds_missing(&self) -> f64 {
+        (2.0 * self.interval.half() / NARROW).powi(2).max(1.0)
+    }
+
+    /// Is it a loss of more than one per cent, beyond doubt?
+    pub fn loses(&self) -> bool {
+        self.interval.high < -NARROW
+    }
+
+    /// Can a loss of more than one per cent be excluded?
+    pub fn loses_nothing(&self) -> bool {
+        self.interval.low > -NARROW
     }
 
     /// Better, worse, the same, or not told.
@@ -70,7 +94,7 @@ pub struct Outcome {
     pub cell: Cell,
     /// Rounds.
     pub rounds: usize,
-    /// Nanoseconds of CPU time of an operation, by phase and variant: medians.
+    /// Nanoseconds of CPU time of an operation, by phase and variant.
     pub nanos: [[f64; 3]; 3],
     /// 16 entries against 8, by phase.
     pub sixteen: Vec<Change>,
@@ -97,6 +121,18 @@ pub struct PerOperation {
     pub compares: f64,
 }
 
+impl PerOperation {
+    /// Of so many operations.
+    pub(super) fn of(counts: &Counts, operations: u64) -> PerOperation {
+        let each = |count: u64| count as f64 / operations as f64;
+        PerOperation {
+            lookups: each(counts.lookups),
+            misses: each(counts.misses),
+            compares: each(counts.compares),
+        }
+    }
+}
+
 impl Cell {
     /// In words.
     pub fn title(&self) -> String {
@@ -112,84 +148,35 @@ pub(super) fn measure(
     base: &Base,
     cell: &Cell,
 ) -> Result<Outcome, String> {
-    let mut beds = Vec::new();
-    for variant in Variant::ALL {
-        beds.push(base.mount(cx, variant)?);
-    }
-    let mut nanos: [[Vec<f64>; 3]; 3] = Default::default();
-    let mut counts = [[Counts::default(); 3]; 3];
-    let mut operations = 0;
-    // The first round brings the directory into memory.
-    for round in 0..=plan.rounds_max {
-        for turn in 0..3 {
-            // Forth and back: whoever comes first in one round comes last in the next.
-            let index = if round % 2 == 0 { turn } else { 2 - turn };
-            for phase in 0..3 {
-                let bed = &beds[index];
-                let before = Counts::of(&bed.fs);
-                let start = cpu_nanos();
-                run_phase(cx, bed, cell, plan.files, phase)?;
-                let span = cpu_nanos() - start;
-                if round > 0 {
-                    nanos[phase][index].push(span / plan.files as f64);
-                    counts[phase][index].add(Counts::of(&bed.fs).since(before));
-                }
-            }
-        }
-        operations += if round > 0 { plan.files } else { 0 };
-        if round >= plan.rounds_min && changes(&nanos, 0, 1).iter().all(Change::narrow) {
-            break;
-        }
-    }
-    for bed in beds {
-        bed.end(cx)?;
-    }
-    let each = |count: u64| count as f64 / operations as f64;
-    let per_operation = |counts: &Counts| PerOperation {
-        lookups: each(counts.lookups),
-        misses: each(counts.misses),
-        compares: each(counts.compares),
+    let bed = base.mount(cx, Variant::Ours)?;
+    let enough = |slices: &Slices| {
+        let all = |from, to| changes(slices, from, to).iter().all(Change::narrow);
+        all(0, 1) && all(0, 2) && all(1, 2)
     };
-    let rounds = nanos[0][0].len();
+    let slices = slices::run(cx, &bed, cell, &Variant::ALL, plan.cells, enough)?;
+    bed.end(cx)?;
+    let triple = |make: &dyn Fn(usize, usize) -> f64| {
+        std::array::from_fn(|phase| std::array::from_fn(|index| make(phase, index)))
+    };
     Ok(Outcome {
         cell: *cell,
-        rounds,
-        sixteen: changes(&nanos, 0, 1),
-        ours: changes(&nanos, 0, 2),
-        ours_sixteen: changes(&nanos, 1, 2),
-        nanos: nanos.map(|phase| phase.map(|values| median(&values))),
-        pinned: counts[0].map(|counts| counts.pinned),
-        counts: counts.map(|phase| [0, 1, 2].map(|index: usize| per_operation(&phase[index]))),
+        rounds: slices.rounds(),
+        sixteen: changes(&slices, 0, 1),
+        ours: changes(&slices, 0, 2),
+        ours_sixteen: changes(&slices, 1, 2),
+        nanos: triple(&|phase, index| trimmed_mean(&slices.nanos[phase][index]).0),
+        pinned: std::array::from_fn(|index| slices.counts[0][index].pinned),
+        counts: std::array::from_fn(|phase| {
+            let counts = &slices.counts[phase];
+            [0, 1, 2].map(|index: usize| PerOperation::of(&counts[index], slices.operations))
+        }),
         published: cell.set.published(cell.names, cell.tasks),
     })
 }
 
 /// The changes of each phase from one variant to another, paired by rounds.
-fn changes(nanos: &[[Vec<f64>; 3]; 3], from: usize, to: usize) -> Vec<Change> {
-    let ratios = |phase: &[Vec<f64>; 3]| {
-        let pairs = phase[from].iter().zip(&phase[to]);
-        Change::of(&pairs.map(|(before, after)| before / after).collect::<Vec<_>>())
-    };
-    nanos.iter().map(ratios).collect()
-}
-
-/// All tasks do one phase.
-pub(super) fn run_phase(
-    cx: &mut Cx,
-    bed: &Bed,
-    cell: &Cell,
-    files: u64,
-    phase: usize,
-) -> Result<(), String> {
-    let each = files / cell.tasks;
-    let tasks: Vec<_> = (0..cell.tasks)
-        .map(|task| {
-            let (bed, cell) = (bed.clone(), *cell);
-            cx.spawn("bh-lru", move |cx| operations(cx, &bed, &cell, task, each, phase))
-        })
-        .collect();
-    let results: Vec<Result<(), String>> = tasks.into_iter().map(|task| task.join(cx)).collect();
-    results.into_iter().collect()
+pub(super) fn changes(slices: &Slices, from: usize, to: usize) -> Vec<Change> {
+    (0..PHASES.len()).map(|phase| Change::trimmed(&slices.ratios(phase, from, to))).collect()
 }
 
 /// What one task does of a phase.
@@ -198,11 +185,11 @@ pub(super) fn operations(
     bed: &Bed,
     cell: &Cell,
     task: u64,
-    count: u64,
+    numbers: Range<u64>,
     phase: usize,
 ) -> Result<(), String> {
     let (path, ino) = &bed.dirs[(task % cell.dirs) as usize];
-    for number in 0..count {
+    for number in numbers {
         let name = format!("file.mdtest.{task}.{number}");
         let done = match cell.set.by_path() {
             true => through_paths(cx, &bed.names, &format!("{path}/{name}"), phase),

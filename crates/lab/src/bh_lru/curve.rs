@@ -3,11 +3,11 @@
 use rt::Cx;
 
 use super::Plan;
-use super::bed::{Base, Counts, Setup, Variant};
-use super::cell::{Cell, run_phase};
+use super::bed::{Base, Setup, Variant};
+use super::cell::{Cell, Change, PerOperation, changes};
 use super::published::Set;
-use crate::clock::cpu_nanos;
-use crate::stats::median;
+use super::slices::{self, Slices};
+use crate::stats::trimmed_mean;
 
 /// A file system over the sizes.
 #[derive(Clone, Debug)]
@@ -16,8 +16,7 @@ pub struct Curve {
     pub title: &'static str,
     /// How it is made.
     pub setup: Setup,
-    /// Different blocks that a create looks up, as the file system declares them; `None` before
-    /// it was mounted.
+    /// The sizes, and ours at last.
     pub points: Vec<CurvePoint>,
 }
 
@@ -26,16 +25,28 @@ pub struct Curve {
 pub struct CurvePoint {
     /// The size, or ours.
     pub variant: Variant,
-    /// CPU time of a create, nanoseconds; the median of the rounds.
-    pub nanos: f64,
-    /// Lookups of a create.
-    pub lookups: f64,
-    /// Misses of a create.
-    pub misses: f64,
-    /// Compares of a create.
-    pub compares: f64,
+    /// CPU time of an operation by phase, nanoseconds.
+    pub nanos: [f64; 3],
+    /// Ours against this size, by phase.
+    pub ours: Vec<Change>,
+    /// Counters of a create.
+    pub create: PerOperation,
     /// Bytes pinned by all CPUs.
     pub pinned: u64,
+}
+
+impl Curve {
+    /// Rounds.
+    pub fn rounds(&self) -> usize {
+        self.points.first().and_then(|point| point.ours.first()).map_or(0, |change| change.rounds)
+    }
+
+    /// The array that is the fastest in a phase, and ours against it.
+    pub fn best_fixed(&self, phase: usize) -> Option<(Variant, &Change)> {
+        let fixed = self.points.iter().filter(|point| point.variant != Variant::Ours);
+        let best = fixed.min_by(|a, b| a.nanos[phase].total_cmp(&b.nanos[phase]))?;
+        Some((best.variant, &best.ours[phase]))
+    }
 }
 
 /// Names that fill one, two and three levels of a hash tree with blocks of 1 KiB.
@@ -66,39 +77,21 @@ pub(super) fn measure(cx: &mut Cx, plan: &Plan, mut curve: Curve) -> Result<Curv
     let base = Base::make(cx, &curve.setup, 1)?;
     let arrays = plan.curve_sizes.iter().map(|&size| Variant::Array(size));
     let variants: Vec<Variant> = arrays.chain([Variant::Ours]).collect();
+    let ours = variants.len() - 1;
     let cell = Cell { set: Set::C, names, dirs: 1, tasks: 1 };
-    let mut beds = Vec::new();
-    for &variant in &variants {
-        beds.push(base.mount(cx, variant)?);
-    }
-    let mut nanos = vec![Vec::new(); variants.len()];
-    let mut counts = vec![Counts::default(); variants.len()];
-    for round in 0..=plan.rounds_min {
-        for turn in 0..variants.len() {
-            let index = if round % 2 == 0 { turn } else { variants.len() - 1 - turn };
-            let bed = &beds[index];
-            let before = Counts::of(&bed.fs);
-            let start = cpu_nanos();
-            run_phase(cx, bed, &cell, plan.files, 0)?;
-            let span = cpu_nanos() - start;
-            if round > 0 {
-                nanos[index].push(span / plan.files as f64);
-                counts[index].add(Counts::of(&bed.fs).since(before));
-            }
-            run_phase(cx, bed, &cell, plan.files, 2)?;
-        }
-    }
-    for bed in beds {
-        bed.end(cx)?;
-    }
-    let operations = (plan.files * plan.rounds_min as u64) as f64;
-    for ((variant, nanos), counts) in variants.into_iter().zip(nanos).zip(counts) {
+    let bed = base.mount(cx, Variant::Ours)?;
+    let enough = |slices: &Slices| {
+        (0..ours).all(|index| changes(slices, index, ours).iter().all(Change::narrow))
+    };
+    let slices = slices::run(cx, &bed, &cell, &variants, plan.curves, enough)?;
+    bed.end(cx)?;
+    for (index, variant) in variants.into_iter().enumerate() {
+        let counts = &slices.counts[0][index];
         curve.points.push(CurvePoint {
             variant,
-            nanos: median(&nanos),
-            lookups: counts.lookups as f64 / operations,
-            misses: counts.misses as f64 / operations,
-            compares: counts.compares as f64 / operations,
+            nanos: std::array::from_fn(|phase| trimmed_mean(&slices.nanos[phase][index]).0),
+            ours: changes(&slices, index, ours),
+            create: PerOperation::of(counts, slices.operations),
             pinned: counts.pinned,
         });
     }

@@ -64,7 +64,7 @@ pub fn work(cx: &mut Cx, set: Set, amount: Amount) -> Result<(), String> {
         let bed = base.mount(cx, variant)?;
         let cell = Cell { set, names: amount.names, dirs: 1, tasks: 1 };
         for phase in 0..PHASES.len() {
-            operations(cx, &bed, &cell, 0, amount.files, phase)?;
+            operations(cx, &bed, &cell, 0, 0..amount.files, phase)?;
         }
         for phase in 0..PHASES.len() {
             counted_operations(cx, &bed, &cell, amount.files, phase)?;
@@ -83,7 +83,7 @@ fn counted_operations(
     files: u64,
     phase: usize,
 ) -> Result<(), String> {
-    operations(cx, bed, cell, 0, files, phase)
+    operations(cx, bed, cell, 0, 0..files, phase)
 }
 
 /// Counts the operations of a set: `program` with `arguments` calls [`work`] for that set and that
