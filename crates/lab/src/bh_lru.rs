@@ -68,8 +68,8 @@ impl Plan {
                 threads: vec![1, 4, 16],
                 dirs: vec![4, 16],
                 names: 50_000,
-                cells: Effort { files: 128, rounds_min: 8, rounds_max: 4096, millis: 1100 },
-                curves: Effort { files: 96, rounds_min: 8, rounds_max: 4096, millis: 700 },
+                cells: Effort { files: 256, rounds_min: 8, rounds_max: 4096, cpu_millis: 1100 },
+                curves: Effort { files: 192, rounds_min: 8, rounds_max: 4096, cpu_millis: 700 },
                 curve_sizes: vec![8, 12, 16, 24, 32, 48, 64],
                 trace_operations: 20_000,
             },
@@ -79,8 +79,8 @@ impl Plan {
                 threads: vec![1, 2, 4, 8, 16],
                 dirs: vec![4, 8, 16],
                 names: 1_000_000,
-                cells: Effort { files: 512, rounds_min: 8, rounds_max: 16384, millis: 30_000 },
-                curves: Effort { files: 256, rounds_min: 8, rounds_max: 16384, millis: 30_000 },
+                cells: Effort { files: 512, rounds_min: 8, rounds_max: 16384, cpu_millis: 30_000 },
+                curves: Effort { files: 256, rounds_min: 8, rounds_max: 16384, cpu_millis: 30_000 },
                 curve_sizes: vec![8, 12, 16, 24, 32, 48, 64],
                 trace_operations: 200_000,
             },
@@ -89,7 +89,7 @@ impl Plan {
 
     /// As little as shows that everything runs.
     pub fn tiny() -> Plan {
-        let amount = Effort { files: 32, rounds_min: 2, rounds_max: 2, millis: 0 };
+        let amount = Effort { files: 32, rounds_min: 2, rounds_max: 2, cpu_millis: 0 };
         Plan {
             sizes: vec![0, 600],
             tasks: vec![1, 2],

@@ -227,7 +227,10 @@ pub fn compare(side: &Side<'_>) {
     let (names, count, rounds) = if full { (100_000, 50_000, 5) } else { (200, 50, 1) };
     let kernel = Kernel::new(side, names, count);
     let (paths, inodes) = (new_names("/dir/", count), new_names("", count));
-    println!("{}, {names} names before, {count} files of each thread, {rounds} rounds, measured:\n", side.kind);
+    println!(
+        "{}, {names} names before, {count} files of each thread, {rounds} rounds, measured:\n",
+        side.kind
+    );
     println!(
         "| | threads | kernel/s | paths/s | ratio | inodes/s | ratio | kernel, CPU us | paths | \
          inodes |"

@@ -11,7 +11,7 @@ use rt::Cx;
 
 use super::bed::{Bed, Counts, Variant};
 use super::cell::{Cell, PHASES, operations};
-use crate::clock::thread_nanos;
+use crate::clock::{cpu_nanos, thread_nanos};
 
 /// Operations of each phase that fill the structure before a slice counts.
 const WARMING: u64 = 16;
@@ -28,8 +28,9 @@ pub struct Effort {
     pub rounds_min: usize,
     /// Most rounds.
     pub rounds_max: usize,
-    /// No round begins later than this after the first, milliseconds.
-    pub millis: u64,
+    /// No round begins after the process has used so much CPU time, milliseconds. A busy machine
+    /// takes longer and does as many rounds.
+    pub cpu_millis: u64,
 }
 
 /// What the slices gave.
@@ -76,7 +77,7 @@ pub(super) fn run(
     let mut slices = Slices { nanos: none(), counts, operations: 0 };
     // Names that no slice had before, so that each finds its leaves as cold as the others do.
     let mut from = 0;
-    let end = cx.now() + rt::Nanos::from_millis(amount.millis);
+    let end = cpu_nanos() + amount.cpu_millis as f64 * 1e6;
     // The first round brings the directory into memory.
     for round in 0..=amount.rounds_max {
         for turn in 0..variants.len() {
@@ -100,7 +101,7 @@ pub(super) fn run(
         }
         slices.operations += if round > 0 { files } else { 0 };
         let done = round >= amount.rounds_min;
-        if done && (cx.now() >= end || (round % 16 == 0 && enough(&slices))) {
+        if done && (cpu_nanos() >= end || (round % 16 == 0 && enough(&slices))) {
             break;
         }
     }
