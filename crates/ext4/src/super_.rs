@@ -185,8 +185,8 @@ impl Ext4 {
         self.inodes.count()
     }
 
-    /// Memory that cached names take, in bytes: at most 64 for each of `name_cache`, rounded up to a
-    /// power of two.
+    /// Memory that cached names take, in bytes: at most 64 for each of `name_cache`, rounded up to
+    /// a power of two.
     pub fn name_cache_bytes(&self) -> u64 {
         self.names.cache.bytes()
     }

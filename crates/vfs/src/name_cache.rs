@@ -2,8 +2,8 @@
 //! again is not searched for again (Linux: the dentry cache, without what is not there).
 //!
 //! A table of fixed lines, in shards. A line holds one name; a set of four lines is searched. The
-//! table begins empty and doubles where a set is full, up to its bound; then a line of the set goes.
-//! Long names are not kept.
+//! table begins empty and doubles where a set is full, up to its bound; then a line of the set is
+//! used again. Long names are not kept.
 //!
 //! # Coherence
 //!

@@ -42,8 +42,8 @@ pub(super) fn lines(report: &Report) -> String {
     let narrow = sixteen.clone().filter(|change| change.narrow()).count();
     let told = |verdict| sixteen.clone().filter(|change| change.verdict() == verdict).count();
     out.push_str(&format!(
-        "- 16 entries to 8, {} cells: {narrow} with an interval narrower than 1 %; by the verdict {} \
-         better, {} worse, {} the same within 2 %, {} unclear.\n",
+        "- 16 entries to 8, {} cells: {narrow} with an interval narrower than 1 %; by the verdict \
+         {} better, {} worse, {} the same within 2 %, {} unclear.\n",
         sixteen.clone().count(),
         told(Verdict::Better),
         told(Verdict::Worse),
