@@ -23,6 +23,8 @@ use crate::run::mount;
 
 /// Mount options of the server's ext3.
 const SERVER_MOUNT: &str = "data=writeback,barrier=0";
+/// Elevator of the server: the default of its kernel.
+const SERVER_ELEVATOR: &str = "cfq";
 /// Tasks of the server.
 const SERVER_TASKS: usize = 8;
 /// Calls under way of a client of that time.
@@ -222,7 +224,7 @@ fn play(cx: &mut Cx, profile: &Profile, image: &Image, cell: &Cell) -> Result<Ou
     let device = profile
         .device(cx.runtime(), Arc::new(image.0.fork()))
         .map_err(|error| error.to_string())?;
-    let queue = Queue::new(cx.runtime(), device, profile.queue_config("deadline"));
+    let queue = Queue::new(cx.runtime(), device, profile.queue_config(SERVER_ELEVATOR));
     let queue = queue.map_err(|error| error.to_string())?;
     let fs = mount_server(cx, &queue)?;
     let key = HandleKey::new([7; 32]);
