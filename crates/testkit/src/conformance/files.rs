@@ -168,7 +168,7 @@ fn wrong_types(env: &mut Env) {
 
 fn limits(env: &mut Env) {
     let file = env.file(env.dir, "f");
-    let far = 1 << 62;
+    let far = 1 << 63;
     assert_eq!(set_size(env, file, far), Err(Errno::EFBIG));
     env.err(Errno::EFBIG, "write", |fs, cx| fs.write(cx, file, far, b"x"));
     assert_eq!(env.attr(file).size, 0);

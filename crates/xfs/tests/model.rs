@@ -1,0 +1,86 @@
+//! Random operations from one and from many tasks, beside the reference file system, with remounts,
+//! in virtual time: the harness of ext4's test of this name, on XFS. More seeds with
+//! `IOPATH_SEEDS=n`. After every unmount `xfs_repair -n` and our check judge the image.
+
+mod world;
+
+use std::sync::Arc;
+
+use base::Rng;
+use device::MemoryDevice;
+use rt::Cx;
+use testkit::memfs::Limits;
+use testkit::model::{Config, Subject, check_seeds};
+use vfs::FileSystem;
+use world::{Cell, checked, mount, repaired, seed_count, timed};
+
+const CELLS: &[Cell] = &[
+    Cell(&[]),
+    Cell(&[('b', "size=1024")]),
+    Cell(&[('n', "size=65536")]),
+    Cell(&[('m', "rmapbt=1")]),
+    Cell(&[('b', "size=2048"), ('i', "size=1024"), ('m', "rmapbt=1")]),
+    Cell(&[('m', "reflink=0"), ('n', "size=16384")]),
+];
+
+/// One file system of the grid, on a device in memory.
+struct OnXfs {
+    device: Arc<MemoryDevice>,
+    cache: u64,
+    seed: u64,
+    what: String,
+}
+
+impl Subject for OnXfs {
+    fn mount(&mut self, cx: &mut Cx) -> Arc<dyn FileSystem> {
+        let device = timed(cx, &self.device, self.seed / 12);
+        mount(cx, device, self.cache).0
+    }
+
+    fn inspect(&mut self, cx: &mut Cx) -> Result<(), String> {
+        let told = |message: String| format!("{}: {message}", self.what);
+        checked(cx, &self.device).map_err(told)?;
+        repaired(&self.device).map_err(told)
+    }
+}
+
+/// The seed chooses the cell and the size of the cache.
+fn subject(cx: &mut Cx, seed: u64) -> OnXfs {
+    let cell = CELLS[(seed % CELLS.len() as u64) as usize];
+    let cache = *Rng::new(seed, 50).pick(&[2u64 << 20, 64 << 20]);
+    let what = format!("{cell:?}, cache {cache}, seed {seed}");
+    OnXfs { device: cell.fresh(cx, 96 << 20), cache, seed, what }
+}
+
+/// What the format allows.
+fn limits() -> Limits {
+    Limits { size_max: i64::MAX as u64, links_max: 0x7fff_ffff, target_max: 1023 }
+}
+
+#[test]
+fn one_task_agrees_with_the_reference() {
+    let config = |seed| Config { limits: limits(), ..Config::new(seed) };
+    check_seeds(0, seed_count(18), config, subject);
+}
+
+#[test]
+fn many_tasks_agree_with_the_reference() {
+    let config = |seed| Config { limits: limits(), ..Config::many(seed) };
+    check_seeds(1000, seed_count(12), config, subject);
+}
+
+/// Goal: every operation answers as POSIX and Linux ask. Method: the suite that ext4 and the
+/// reference run.
+#[test]
+fn every_operation_answers_as_it_should() {
+    for cell in CELLS {
+        rt::testing::world(|cx| {
+            let device = cell.fresh(cx, 96 << 20);
+            let (fs, _) = mount(cx, device.clone(), 64 << 20);
+            testkit::conformance::run_all(cx, &*fs);
+            fs.unmount(cx).expect("unmount");
+            checked(cx, &device).expect("sound");
+            repaired(&device).expect("sound");
+        });
+    }
+}
