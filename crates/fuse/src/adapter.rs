@@ -9,15 +9,17 @@ use vfs::{Attr, FileSystem};
 
 use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, LseekIn, op};
 use crate::convert::Numbers;
+use crate::crew::Lead;
 use crate::data;
 use crate::nodes::Nodes;
 use crate::options::{Access, Options};
 use crate::seek::{Seek, Seeks};
 use crate::wire::{Answer, Device, Request};
 
-/// How often, and how long each time, a request that finds the disk full waits for inodes without
-/// names whose space is on its way back.
+/// How often, how often in vain, and how long each time, a request that finds the disk full waits
+/// for inodes without names whose space is on its way back.
 const FULL_TRIES: usize = 50;
+const FULL_VAIN: usize = 10;
 const FULL_WAIT: Nanos = Nanos::from_millis(1);
 
 /// Lets requests in until the end of the mount.
@@ -46,6 +48,8 @@ pub(crate) struct Adapter {
     /// How long the kernel may keep names and attributes, seconds.
     pub keep: u64,
     pub seeks: Seeks,
+    /// Who fetches the requests.
+    pub lead: Arc<Lead>,
     gate: Arc<Gate>,
     access: Access,
     /// Who mounted it.
@@ -63,6 +67,7 @@ impl Adapter {
             shared: options.shared,
             keep: options.keep_seconds(),
             seeks: Seeks::new(),
+            lead: Arc::new(Lead::new()),
             gate,
             access: options.access,
             owner: rustix::process::geteuid().as_raw(),
@@ -143,16 +148,19 @@ impl Adapter {
         mut work: impl FnMut(&mut Cx) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let mut result = work(cx);
+        let mut vain = 0;
         for _ in 0..FULL_TRIES {
-            if result.as_ref().err() != Some(&Errno::ENOSPC) || self.nodes.pinned() == 0 {
-                break;
-            }
             let before = self.nodes.pinned();
-            cx.sleep(FULL_WAIT);
-            if self.nodes.pinned() >= before {
+            if result.as_ref().err() != Some(&Errno::ENOSPC) || before == 0 || vain == FULL_VAIN {
                 break;
             }
-            result = work(cx);
+            // The space comes back by FORGET.
+            self.lead.let_others();
+            cx.sleep(FULL_WAIT);
+            match self.nodes.pinned() < before {
+                true => result = work(cx),
+                false => vain += 1,
+            }
         }
         result
     }

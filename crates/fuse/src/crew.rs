@@ -24,21 +24,74 @@ const QUIET_LOOKS: u32 = 50;
 /// Requests with more bytes than this may take long.
 const LONG: usize = 32 << 10;
 
-/// What the tasks share.
-pub(crate) struct Crew {
-    adapter: Adapter,
-    device: Arc<Device>,
+/// Who leads.
+pub(crate) struct Lead {
     /// Somebody leads.
     led: AtomicBool,
     /// A task was called to lead and does not run yet.
     called: AtomicBool,
     /// Odd while the leader answers a request and still leads. Whoever makes it even ends that: the
-    /// leader goes on leading, or the watch has called another.
+    /// leader goes on leading, or another was called.
     turn: AtomicU64,
-    /// The watch sleeps until `turn` moves.
+    waiting: WaitQueue,
+}
+
+impl Lead {
+    pub fn new() -> Lead {
+        Lead {
+            led: AtomicBool::new(false),
+            called: AtomicBool::new(false),
+            turn: AtomicU64::new(0),
+            waiting: WaitQueue::named("fuse crew"),
+        }
+    }
+
+    fn turn(&self) -> u64 {
+        self.turn.load(Ordering::SeqCst)
+    }
+
+    /// Leads if nobody does.
+    fn try_lead(&self) -> bool {
+        self.called.store(false, Ordering::SeqCst);
+        !self.led.swap(true, Ordering::SeqCst)
+    }
+
+    /// Lets another task lead.
+    fn hand_over(&self) {
+        self.led.store(false, Ordering::SeqCst);
+        if !self.called.swap(true, Ordering::SeqCst) {
+            self.waiting.wake_one();
+        }
+    }
+
+    /// The leader answers a request; answers the number of its turn.
+    fn begin(&self) -> u64 {
+        self.turn.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// The leader has answered; answers whether it still leads.
+    fn finish(&self, turn: u64) -> bool {
+        let order = Ordering::SeqCst;
+        self.turn.compare_exchange(turn, turn + 1, order, order).is_ok()
+    }
+
+    /// A request is answered that waits for other requests: somebody must fetch them meanwhile.
+    pub fn let_others(&self) {
+        let turn = self.turn();
+        if turn % 2 == 1 && self.finish(turn) {
+            self.hand_over();
+        }
+    }
+}
+
+/// What the tasks share.
+pub(crate) struct Crew {
+    adapter: Adapter,
+    device: Arc<Device>,
+    lead: Arc<Lead>,
+    /// The watch sleeps until a turn begins.
     quiet: AtomicBool,
     ended: AtomicBool,
-    waiting: WaitQueue,
     watch: WaitQueue,
     spin: Nanos,
     buffer_bytes: usize,
@@ -48,14 +101,11 @@ impl Crew {
     /// `spin` is how long the leader looks for the next request before it sleeps.
     pub fn new(adapter: Adapter, device: Arc<Device>, spin: Nanos, buffer_bytes: usize) -> Crew {
         Crew {
+            lead: adapter.lead.clone(),
             adapter,
             device,
-            led: AtomicBool::new(false),
-            called: AtomicBool::new(false),
-            turn: AtomicU64::new(0),
             quiet: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            waiting: WaitQueue::named("fuse crew"),
             watch: WaitQueue::named("fuse watch"),
             spin,
             buffer_bytes,
@@ -92,28 +142,13 @@ impl Crew {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Leads if nobody does.
-    fn try_lead(&self) -> bool {
-        !self.led.swap(true, Ordering::SeqCst)
-    }
-
-    /// Lets another task lead.
-    fn hand_over(&self) {
-        self.led.store(false, Ordering::SeqCst);
-        if !self.called.swap(true, Ordering::SeqCst) {
-            self.waiting.wake_one();
-        }
-    }
-
     fn serve(&self, cx: &mut Cx) -> io::Result<()> {
         let mut request = vec![0; self.buffer_bytes];
         let mut answer = Vec::new();
         let mut reader = Reader::new(&self.device, self.spin);
         loop {
-            self.waiting.wait_until(cx, "its turn to lead", || {
-                self.called.store(false, Ordering::SeqCst);
-                self.has_ended() || self.try_lead()
-            });
+            let lead = &self.lead;
+            lead.waiting.wait_until(cx, "its turn to lead", || self.has_ended() || lead.try_lead());
             let mut leads = !self.has_ended();
             if !leads {
                 return Ok(());
@@ -123,18 +158,16 @@ impl Crew {
                 let bytes = &request[..len];
                 leads = !is_long(bytes) && !self.device.is_pending();
                 if !leads {
-                    self.hand_over();
+                    lead.hand_over();
                     self.answer(cx, bytes, &mut answer);
                     continue;
                 }
-                let turn = self.turn.fetch_add(1, Ordering::SeqCst) + 1;
+                let turn = lead.begin();
                 if self.quiet.load(Ordering::SeqCst) {
                     self.watch.wake_one();
                 }
                 self.answer(cx, bytes, &mut answer);
-                let mine = (turn, turn + 1);
-                let (seen, order) = (Ordering::SeqCst, Ordering::SeqCst);
-                leads = self.turn.compare_exchange(mine.0, mine.1, seen, order).is_ok();
+                leads = lead.finish(turn);
             }
         }
     }
@@ -146,26 +179,23 @@ impl Crew {
     }
 
     fn keep_watch(&self, cx: &mut Cx) {
-        let mut seen = self.turn.load(Ordering::SeqCst);
+        let lead = &self.lead;
+        let mut seen = lead.turn();
         let mut quiet = 0;
         while !self.has_ended() {
             if quiet < QUIET_LOOKS {
                 self.watch.wait_until_timeout(cx, "the next look", LOOK, || self.has_ended());
             } else {
                 self.quiet.store(true, Ordering::SeqCst);
-                self.watch.wait_until(cx, "requests", || {
-                    self.has_ended() || self.turn.load(Ordering::SeqCst) != seen
-                });
+                self.watch.wait_until(cx, "requests", || self.has_ended() || lead.turn() != seen);
                 self.quiet.store(false, Ordering::SeqCst);
             }
-            let turn = self.turn.load(Ordering::SeqCst);
+            let turn = lead.turn();
             quiet = if turn == seen { quiet + 1 } else { 0 };
-            let stuck = turn == seen && turn % 2 == 1;
-            let (even, order) = (turn + 1, Ordering::SeqCst);
-            if stuck && self.turn.compare_exchange(turn, even, order, order).is_ok() {
-                self.hand_over();
+            if turn == seen && turn % 2 == 1 && lead.finish(turn) {
+                lead.hand_over();
             }
-            seen = self.turn.load(Ordering::SeqCst);
+            seen = lead.turn();
         }
     }
 }
@@ -176,7 +206,7 @@ struct End<'a>(&'a Crew);
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.ended.store(true, Ordering::SeqCst);
-        self.0.waiting.wake_all();
+        self.0.lead.waiting.wake_all();
         self.0.watch.wake_all();
     }
 }
