@@ -136,7 +136,7 @@ fn stress_ng_finds_no_mistake(kind: &str) {
             format!(
                 "stress-ng --temp-path . --{name} 2 --{name}-ops $((30*N)) --timeout $((2*N))s \
                  --verify --quiet --hdd-bytes 4m --iomix-bytes 4m --seek-size 1m \
-                 --fallocate-bytes 4m --readahead-bytes 4m || exit 1"
+                 --fallocate-bytes 4m --readahead-bytes 4m --sync-file-bytes 4m || exit 1"
             )
         })
         .collect();
