@@ -87,7 +87,7 @@ pub fn describe() -> clap::Command {
 
 /// Runs a command line; the first argument is the program's name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
-    let args = cmd::lab::with_json_file(args);
+    let args = cmd::bench::with_options_of_the_tool(cmd::lab::with_json_file(args));
     let is_check = args.iter().skip(1).any(|arg| arg == "check")
         && args.iter().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"))
             == Some(&OsString::from("check"));
