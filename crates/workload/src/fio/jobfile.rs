@@ -54,7 +54,7 @@ impl JobFile {
     }
 
     /// Reads a command line in fio's own manner: `--name=a --rw=read --name=b ..`; each `--name`
-    /// opens a job, `--name=global` sets defaults.
+    /// opens a job; `--name=global`, and what stands before the first `--name`, set defaults.
     ///
     /// # Errors
     /// Everything that is wrong with it, up to 20 mistakes.
@@ -71,14 +71,11 @@ impl JobFile {
                 sections.push(Section { name, span, settings: Vec::new() });
                 continue;
             }
-            match sections.last_mut() {
-                Some(section) => section.settings.push(setting),
-                None => {
-                    let message = format!("{}: stands before the first --name", setting.key);
-                    let span = setting.key_span;
-                    return Err(JobErrors(vec![JobError { span, message, hint: None }]));
-                }
+            if sections.is_empty() {
+                let (name, span) = ("global".to_owned(), setting.key_span.clone());
+                sections.push(Section { name, span, settings: Vec::new() });
             }
+            sections.last_mut().expect("there is one").settings.push(setting);
         }
         Builder::new(lenient, Vec::new(), around).build("command line", sections)
     }
@@ -278,7 +275,10 @@ mod tests {
         let around = Surroundings::default();
         let file = JobFile::from_arguments(&arguments, &around, false).unwrap();
         assert_eq!((file.jobs[0].name.as_str(), file.jobs[0].bs[0].0), ("a", 8192));
+        let arguments = ["--bs=16k", "--name=a", "--size=1m", "--name=b", "--size=1m"];
+        let file = JobFile::from_arguments(&arguments, &around, false).unwrap();
+        assert!(file.jobs.iter().all(|job| job.bs[0].0 == 16384) && file.jobs.len() == 2);
         let error = JobFile::from_arguments(&["--bs=4k"], &around, false).unwrap_err();
-        assert!(error.to_string().contains("before the first --name"));
+        assert!(error.to_string().contains("no jobs are defined"));
     }
 }
