@@ -19,12 +19,12 @@ struct Way {
     script: &'static str,
 }
 
+const POPULATE_EXT4: &str =
+    "rm -f $I; $B mkfs -q -t ext4 --size 1G $I; $B cp -a $T/. $I:/; sync $I";
+
 const POPULATE: &[Way] = &[
     Way { name: "mke2fs -d", script: "rm -f $I; mke2fs -q -F -t ext4 -d $T $I 1G; sync $I" },
-    Way {
-        name: "iopath",
-        script: "rm -f $I; $B mkfs -q -t ext4 --size 1G $I; $B cp -a $T/. $I:/; sync $I",
-    },
+    Way { name: "iopath", script: POPULATE_EXT4 },
 ];
 
 const EXTRACT: &[Way] = &[
@@ -37,10 +37,7 @@ const POPULATE_XFS: &[Way] = &[
         name: "mkfs.xfs -p",
         script: "rm -f $I; truncate -s 1G $I; mkfs.xfs -q -f -p $P $I; sync $I",
     },
-    Way {
-        name: "iopath, ext4",
-        script: "rm -f $I; $B mkfs -q -t ext4 --size 1G $I; $B cp -a $T/. $I:/; sync $I",
-    },
+    Way { name: "iopath, ext4", script: POPULATE_EXT4 },
     Way {
         name: "iopath, xfs",
         script: "rm -f $I; $B mkfs -q -t xfs --size 1G $I; $B cp -a $T/. $I:/; sync $I",

@@ -289,14 +289,8 @@ fn reads_of_a_real_ext3() {
             fs.unmount(cx).expect("unmount");
         });
     }
-    let kept = include_str!("data/direct_reads.txt");
-    let text = lines.join("\n") + "\n";
-    if std::env::var_os("IOPATH_BLESS").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/direct_reads.txt");
-        std::fs::write(path, &text).expect("the table can be written");
-        return;
-    }
-    assert!(kept == text, "IOPATH_BLESS=1 takes this over:\n{text}");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/direct_reads.txt");
+    testkit::kept::compare(path, &(lines.join("\n") + "\n"));
 }
 
 /// Goal: what direct writes of ours leave, the kernel reads, and the other way round. Method: fio

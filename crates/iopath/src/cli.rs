@@ -11,7 +11,7 @@ use crate::app::{App, Options};
 use crate::cmd;
 use crate::out::Out;
 
-/// Read, write, make and check ext2, ext3 and ext4 images without root and without mounting
+/// The Linux storage I/O path in user space: ext2/3/4, XFS and NFS without mounting, and its lab
 #[derive(Parser)]
 #[command(name = "iopath", version, disable_help_subcommand = true, after_help = AFTER)]
 struct Cli {
@@ -85,13 +85,32 @@ pub fn describe() -> clap::Command {
     Cli::command()
 }
 
+/// The command that `args` name, the one below it, and so on, whatever else is wrong with them;
+/// none where help is asked for.
+fn names_of_commands(args: &[OsString]) -> Vec<String> {
+    let Ok(matches) = Cli::command().ignore_errors(true).try_get_matches_from(args) else {
+        return Vec::new();
+    };
+    let below = |matches: &clap::ArgMatches| matches.subcommand().map(|(_, below)| below.clone());
+    std::iter::successors(Some(matches), below)
+        .filter_map(|matches| matches.subcommand_name().map(str::to_string))
+        .collect()
+}
+
+fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let commands = names_of_commands(&args);
+    let args = match commands.first().map(String::as_str) {
+        Some("lab") => cmd::lab::with_json_file(args),
+        Some("bench") => cmd::bench::with_options_of_the_tool(args, commands.get(1)),
+        _ => args,
+    };
+    Cli::try_parse_from(args)
+}
+
 /// Runs a command line; the first argument is the program's name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
-    let args = cmd::bench::with_options_of_the_tool(cmd::lab::with_json_file(args));
-    let is_check = args.iter().skip(1).any(|arg| arg == "check")
-        && args.iter().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"))
-            == Some(&OsString::from("check"));
-    let cli = match Cli::try_parse_from(&args) {
+    let is_check = names_of_commands(&args).first().is_some_and(|name| name == "check");
+    let cli = match parse(args) {
         Ok(cli) => cli,
         Err(error) => {
             let _standard_streams_may_be_closed = error.print();
@@ -132,7 +151,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 /// Those of the command.
 pub fn run_inside(app: &mut App, args: &[OsString]) -> anyhow::Result<ExitCode> {
     let line = std::iter::once(OsString::from("iopath")).chain(args.iter().cloned());
-    let cli = match Cli::try_parse_from(line) {
+    let cli = match parse(line.collect()) {
         Ok(cli) => cli,
         Err(error) => {
             let _standard_streams_may_be_closed = error.print();
@@ -177,6 +196,39 @@ mod tests {
         for command in describe().get_subcommands() {
             let help = command.get_after_help().map(|text| text.to_string()).unwrap_or_default();
             assert!(help.contains("iopath "), "{} shows no example", command.get_name());
+        }
+    }
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn what_follows_a_tool_is_the_tools() {
+        for (line, wanted) in [
+            ("iopath bench fio --direct=1 --name=a", "iopath bench fio -- --direct=1 --name=a"),
+            ("iopath -q bench --fs ext3 fs_mark -d a", "iopath -q bench --fs ext3 fs_mark -- -d a"),
+            ("iopath --cache-size 1G bench fio -a", "iopath --cache-size 1G bench fio -- -a"),
+            ("iopath bench fio a.fio", "iopath bench fio a.fio"),
+        ] {
+            let parsed = parse(words(line)).map(|_| ());
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            let commands = names_of_commands(&words(line));
+            let args = cmd::bench::with_options_of_the_tool(words(line), commands.get(1));
+            assert_eq!(args, words(wanted));
+        }
+    }
+
+    #[test]
+    fn commands_are_known_beside_mistakes() {
+        for (line, wanted) in [
+            ("iopath --cache-size 1G check --nonsense", vec!["check"]),
+            ("iopath bench fio --help", vec![]),
+            ("iopath cp bench fio -r", vec!["cp"]),
+            ("iopath lab run --json a.json", vec!["lab", "run"]),
+            ("iopath", vec![]),
+        ] {
+            assert_eq!(names_of_commands(&words(line)), wanted, "{line}");
         }
     }
 }

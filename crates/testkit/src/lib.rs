@@ -8,6 +8,7 @@
 //!   sync promised; [`chaos`]: tasks that do anything to the same names;
 //! - [`judge`]: the outside opinions: e2fsck, the kernel's own mount;
 //! - [`ganesha`]: a running server of NFS that is not ours;
+//! - [`kept`]: tables that are kept as text beside a test;
 //! - [`twin`]: one file as bytes, beside a file system's;
 //! - [`beside_kernel`]: rates of names in one large directory, ours and the kernel's;
 //! - [`manifest`]: one line per name, for comparing trees.
@@ -24,6 +25,7 @@ pub mod content;
 pub mod crash;
 pub mod ganesha;
 pub mod judge;
+pub mod kept;
 pub mod manifest;
 pub mod memfs;
 pub mod mixed;

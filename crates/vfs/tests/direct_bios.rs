@@ -8,6 +8,7 @@
 #[path = "direct/toy.rs"]
 mod toy;
 
+use testkit::kept;
 use toy::{Toy, run};
 use vfs::direct::Boundary;
 
@@ -97,19 +98,11 @@ fn bios_of_every_rule() {
     let mut text = String::new();
     for (name, toy, off, len, write) in scenarios() {
         text += &format!("== {name}\n");
-        let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
-        for rule in Boundary::ALL {
-            let line = run(&toy, rule, off, len, write).line();
-            match lines.iter_mut().find(|(known, _)| *known == line) {
-                Some((_, rules)) => rules.push(rule.name()),
-                None => lines.push((line, vec![rule.name()])),
-            }
-        }
-        for (line, rules) in lines {
-            text += &format!("{}:\n    {line}\n", rules.join(", "));
-        }
+        let line = |rule| run(&toy, rule, off, len, write).line();
+        let outcomes = Boundary::ALL.into_iter().map(|rule| (rule.name(), line(rule)));
+        text += &kept::by_outcome(outcomes);
     }
-    toy::compare("tests/direct/bios.txt", include_str!("direct/bios.txt"), &text);
+    kept::compare(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/direct/bios.txt"), &text);
 }
 
 /// Goal: what the thread asks for, rule by rule, in words and not in a table: the boundary block is

@@ -8,6 +8,7 @@ use base::Ino;
 use block::trace::TraceKind;
 use block::{BioFlags, Op, Queue};
 use rt::Cx;
+use testkit::kept;
 use vfs::direct::Boundary;
 use vfs::{FallocMode, FileSystem};
 use world::{Cell, file, mount_with};
@@ -116,8 +117,7 @@ fn bios_of_every_kind_of_block() {
     let mut text = String::new();
     for (name, prepare, off, len, write) in scenarios() {
         text += &format!("== {name}\n");
-        let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
-        for rule in Boundary::ALL {
+        text += &kept::by_outcome(Boundary::ALL.into_iter().map(|rule| {
             let line = rt::testing::world(|cx| {
                 let mut bed = bed(cx, rule);
                 prepare(cx, &mut bed);
@@ -137,20 +137,8 @@ fn bios_of_every_kind_of_block() {
                 bed.fs.unmount(cx).expect("unmount");
                 line
             });
-            match lines.iter_mut().find(|(known, _)| *known == line) {
-                Some((_, rules)) => rules.push(rule.name()),
-                None => lines.push((line, vec![rule.name()])),
-            }
-        }
-        for (line, rules) in lines {
-            text += &format!("{}:\n    {line}\n", rules.join(", "));
-        }
+            (rule.name(), line)
+        }));
     }
-    let kept = include_str!("data/direct_bios.txt");
-    if std::env::var_os("IOPATH_BLESS").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/direct_bios.txt");
-        std::fs::write(path, &text).expect("the table can be written");
-        return;
-    }
-    assert!(kept == text, "IOPATH_BLESS=1 takes this over:\n{text}");
+    kept::compare(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/direct_bios.txt"), &text);
 }

