@@ -106,7 +106,8 @@ fn limits(cell: Cell) -> Limits {
         "ext4" => (u64::from(u32::MAX) * block, 65_000),
         _ => (mapped.min(counted), 32_000),
     };
-    Limits { size_max, links_max, target_max: cell.block as usize - 1 }
+    let (block_size, target_max) = (u64::from(cell.block), cell.block as usize - 1);
+    Limits { size_max, links_max, target_max, block_size }
 }
 
 /// One task, or many, on the cells; `check_seeds` needs the limits before there is a subject.

@@ -29,12 +29,15 @@ pub struct Limits {
     pub links_max: u32,
     /// Longest symlink target, bytes.
     pub target_max: usize,
+    /// What files share is whole blocks of so many bytes.
+    pub block_size: u64,
 }
 
 impl Default for Limits {
     /// Those of ext4 with blocks of 4 KiB.
     fn default() -> Limits {
-        Limits { size_max: (u32::MAX as u64) << 12, links_max: 65_000, target_max: 4095 }
+        let (size_max, target_max) = ((u32::MAX as u64) << 12, 4095);
+        Limits { size_max, links_max: 65_000, target_max, block_size: 4096 }
     }
 }
 
@@ -156,6 +159,12 @@ impl Node {
 }
 
 impl State {
+    /// The number of a new inode.
+    fn number(&mut self) -> Ino {
+        self.next_ino += 1;
+        Ino(self.next_ino - 1)
+    }
+
     fn node(&mut self, ino: Ino) -> Result<&mut Node, Errno> {
         self.nodes.get_mut(&ino).ok_or(Errno::ESTALE)
     }
@@ -300,8 +309,7 @@ impl FileSystem for MemFs {
             }
             _ => Body::Other,
         };
-        let ino = Ino(state.next_ino);
-        state.next_ino += 1;
+        let ino = state.number();
         let node = Node::new(ino, new, now, body);
         let attr = node.attr();
         state.nodes.insert(ino, node);
@@ -377,7 +385,8 @@ impl FileSystem for MemFs {
     ) -> Result<(), Errno> {
         let now = cx.realtime();
         let mut state = self.lock(cx)?;
-        names::rename(&mut state, (old_dir, old_name), (new_dir, new_name), flags, now)
+        let by = (now, cx.cred());
+        names::rename(&mut state, (old_dir, old_name), (new_dir, new_name), flags, by)
     }
 
     fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
@@ -499,6 +508,39 @@ impl FileSystem for MemFs {
         if !keep_size && end > content.size() {
             content.truncate(end);
         }
+        (node.attr.mtime, node.attr.ctime) = (now, now);
+        Ok(())
+    }
+
+    fn clone_range(
+        &self,
+        cx: &mut Cx,
+        (from, offset): (Ino, u64),
+        (to, target): (Ino, u64),
+        len: u64,
+    ) -> Result<(), Errno> {
+        let now = cx.realtime();
+        let mut state = self.lock(cx)?;
+        state.node(to)?;
+        let size = state.node(from)?.file()?.size();
+        let old = state.node(to)?.file()?.size();
+        let len = if len == 0 { size.saturating_sub(offset) } else { len };
+        let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(Errno::EINVAL)?;
+        let stop = target.checked_add(len).filter(|&stop| stop <= self.limits.size_max);
+        let stop = stop.ok_or(Errno::EFBIG)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let even = |at: u64| at.is_multiple_of(self.limits.block_size);
+        let whole = even(end) || (end == size && stop >= old);
+        let apart = from != to || end <= target || stop <= offset;
+        if !even(offset) || !even(target) || !whole || !apart {
+            return Err(Errno::EINVAL);
+        }
+        let mut data = vec![0; len as usize];
+        state.node(from)?.file()?.read(offset, &mut data);
+        let node = state.node(to)?;
+        node.file()?.write(target, &data);
         (node.attr.mtime, node.attr.ctime) = (now, now);
         Ok(())
     }

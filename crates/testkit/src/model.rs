@@ -46,6 +46,8 @@ pub struct Config {
     pub write_max: u64,
     /// Largest value of an extended attribute, bytes.
     pub xattr_max: u64,
+    /// Files come to share blocks ([`FileSystem::clone_range`]).
+    pub clones: bool,
     /// The limits of the format under test.
     pub limits: Limits,
 }
@@ -61,6 +63,7 @@ impl Config {
             offset_max: 1 << 20,
             write_max: 40_000,
             xattr_max: 300,
+            clones: false,
             limits: Limits::default(),
         }
     }

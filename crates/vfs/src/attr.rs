@@ -195,6 +195,12 @@ impl<'a> NewNode<'a> {
         NewNode { target: Some(target), ..NewNode::new(FileType::Symlink, 0o777) }
     }
 
+    /// What covers a name of a lower layer in an overlay: a character device 0, 0 without
+    /// permissions.
+    pub fn whiteout() -> NewNode<'a> {
+        NewNode::new(FileType::CharDevice, 0)
+    }
+
     /// The same with another owner and group.
     pub fn owner(self, uid: u32, gid: u32) -> NewNode<'a> {
         NewNode { uid, gid, ..self }
@@ -209,6 +215,8 @@ bitflags! {
         const NOREPLACE = 1;
         /// Both names exist and change places.
         const EXCHANGE = 2;
+        /// A whiteout takes the place of the old name: [`NewNode::whiteout`].
+        const WHITEOUT = 4;
     }
 }
 

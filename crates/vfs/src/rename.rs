@@ -11,8 +11,8 @@ use crate::{RenameFlags, check_name};
 /// `EINVAL` flags that are unknown or contradict each other; `EBUSY` `.` or `..`; those of
 /// [`check_name`].
 pub fn check_call(old_name: &[u8], new_name: &[u8], flags: RenameFlags) -> Result<(), Errno> {
-    let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-    if flags.bits() & !both.bits() != 0 || flags == both {
+    let exchange = flags.contains(RenameFlags::EXCHANGE);
+    if !RenameFlags::all().contains(flags) || exchange && flags != RenameFlags::EXCHANGE {
         return Err(Errno::EINVAL);
     }
     if [old_name, new_name].iter().any(|name| matches!(*name, b"." | b"..")) {
@@ -138,8 +138,12 @@ mod tests {
 
     #[test]
     fn dots_and_unknown_flags_are_refused() {
-        let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-        assert_eq!(check_call(b"a", b"b", both), Err(Errno::EINVAL));
+        let (no, swap) = (RenameFlags::NOREPLACE, RenameFlags::EXCHANGE);
+        let white = RenameFlags::WHITEOUT;
+        for bad in [no | swap, swap | white, RenameFlags::from_bits_retain(8)] {
+            assert_eq!(check_call(b"a", b"b", bad), Err(Errno::EINVAL));
+        }
+        assert_eq!(check_call(b"a", b"b", no | white), Ok(()));
         assert_eq!(check_call(b"a", b"..", RenameFlags::empty()), Err(Errno::EBUSY));
         assert_eq!(check_call(b"a", b"b", RenameFlags::EXCHANGE), Ok(()));
     }

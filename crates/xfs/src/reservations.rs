@@ -72,10 +72,11 @@ pub(crate) fn remove(geometry: &Geometry) -> Reservation {
     Reservation::new(directory(geometry) + 2 * inode(geometry) + list).times(2)
 }
 
-/// Moving a name over another one.
+/// Moving a name over another one, with a whiteout under the old one.
 pub(crate) fn rename(geometry: &Geometry) -> Reservation {
     let list = header(geometry) + 2 * buf(512);
-    Reservation::new(2 * directory(geometry) + 5 * inode(geometry) + list).times(2)
+    let whiteout = inode_trees(geometry) + inode(geometry);
+    Reservation::new(2 * directory(geometry) + 5 * inode(geometry) + list + whiteout).times(2)
 }
 
 /// Changing an inode alone.

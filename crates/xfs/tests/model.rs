@@ -46,27 +46,36 @@ impl Subject for OnXfs {
 
 /// The seed chooses the cell and the size of the cache.
 fn subject(cx: &mut Cx, seed: u64) -> OnXfs {
-    let cell = CELLS[(seed % CELLS.len() as u64) as usize];
+    let cell = cell_of(seed);
     let cache = *Rng::new(seed, 50).pick(&[2u64 << 20, 64 << 20]);
     let what = format!("{cell:?}, cache {cache}, seed {seed}");
     OnXfs { device: cell.fresh(cx, 96 << 20), cache, seed, what }
 }
 
-/// What the format allows.
-fn limits() -> Limits {
-    Limits { size_max: i64::MAX as u64, links_max: 0x7fff_ffff, target_max: 1023 }
+/// Attributes up to blocks of their own in every second run; files share blocks.
+fn config(seed: u64, config: Config) -> Config {
+    let block_size = match cell_of(seed).0 {
+        [('b', size), ..] => size.trim_start_matches("size=").parse().expect("bytes"),
+        _ => 4096,
+    };
+    let limits =
+        Limits { size_max: i64::MAX as u64, links_max: 0x7fff_ffff, target_max: 1023, block_size };
+    let xattr_max = if seed.is_multiple_of(2) { 300 } else { 9000 };
+    Config { limits, xattr_max, clones: true, ..config }
+}
+
+fn cell_of(seed: u64) -> Cell {
+    CELLS[(seed % CELLS.len() as u64) as usize]
 }
 
 #[test]
 fn one_task_agrees_with_the_reference() {
-    let config = |seed| Config { limits: limits(), ..Config::new(seed) };
-    check_seeds(0, seed_count(18), config, subject);
+    check_seeds(0, seed_count(18), |seed| config(seed, Config::new(seed)), subject);
 }
 
 #[test]
 fn many_tasks_agree_with_the_reference() {
-    let config = |seed| Config { limits: limits(), ..Config::many(seed) };
-    check_seeds(1000, seed_count(12), config, subject);
+    check_seeds(1000, seed_count(12), |seed| config(seed, Config::many(seed)), subject);
 }
 
 /// Goal: every operation answers as POSIX and Linux ask. Method: the suite that ext4 and the

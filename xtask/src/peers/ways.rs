@@ -125,7 +125,7 @@ pub const BUILDERS: &[(&str, &str)] = &[
     ("mke2fs -d", r#"t "build an ext4 image of the tree" mke2fs -q -F -t ext4 -d $T $I 1G"#),
     (
         "iopath mkfs, cp",
-        r#"t "build an ext4 image of the tree" sh -c \
+        r#"rm -f $I; t "build an ext4 image of the tree" sh -ec \
            "$B mkfs -q -t ext4 --size 1G $I; $B cp -a $T/. $I:/""#,
     ),
     ("debugfs rdump", r#"t "extract the tree of ext4" debugfs -R "rdump / $O" $I 2>/dev/null"#),
@@ -133,13 +133,13 @@ pub const BUILDERS: &[(&str, &str)] = &[
     (
         "crate rust-fs-ext4",
         r#"rm -f $I; truncate -s 1G $I
-           t "build an ext4 image of the tree" sh -c \
+           t "build an ext4 image of the tree" sh -ec \
              "mke2fs -q -F -t ext4 $I; timeout 600 $C rust-fs-ext4 $I $T"; judge e2fsck -fn $I"#,
     ),
     (
         "crate rsext4",
         r#"rm -f $I; truncate -s 1G $I
-           t "build an ext4 image of the tree" sh -c \
+           t "build an ext4 image of the tree" sh -ec \
              "mke2fs -q -F -t ext4 $I; timeout 600 $C rsext4 $I $T"; judge e2fsck -fn $I"#,
     ),
     (
@@ -152,13 +152,13 @@ pub const BUILDERS: &[(&str, &str)] = &[
     ),
     (
         "iopath mkfs, cp to xfs",
-        r#"t "build an xfs image of the tree" sh -c \
+        r#"rm -f $I; t "build an xfs image of the tree" sh -ec \
            "$B mkfs -q -t xfs --size 1G $I; $B cp -a $T/. $I:/"; judge xfs_repair -n $I"#,
     ),
     (
         "crate rust-fs-xfs",
         r#"rm -f $I; truncate -s 1G $I
-           t "build an xfs image of the tree" sh -c \
+           t "build an xfs image of the tree" sh -ec \
              "mkfs.xfs -q -f $I; timeout 600 $C rust-fs-xfs $I $T"; judge xfs_repair -n $I"#,
     ),
 ];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::{Errno, Ino};
 use rt::{Cx, WriteGuard};
 use vfs::rename::{Above, Found, Side, first_locked};
-use vfs::{FileType, RenameFlags};
+use vfs::{FileType, NewNode, RenameFlags};
 
 use super::*;
 use crate::dir::Place;
@@ -189,14 +189,24 @@ fn move_locked(
     }
 
     let place = found.to.as_ref().map_or_else(Slot::credits, |_| 1);
-    let credits = place + 2 + 2 + 4 * credits::INODE + credits::SUPER + credits::UNLINK;
+    let mut credits = place + 2 + 2 + 4 * credits::INODE + credits::SUPER + credits::UNLINK;
+    let mut whiteout = None;
+    if flags.contains(RenameFlags::WHITEOUT) {
+        let node = NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid);
+        let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, names.old.inode)]);
+        whiteout = Some((node, fs.new_inode_quota(cx, owners, 0)?));
+        credits += credits::NEW_INODE + credits::INODE;
+    }
     fs.names.cache.remove(names.old.inode.ino, names.old_name);
     fs.names.cache.remove(names.new_dir().inode.ino, names.new_name);
     let mut handle = fs.journal_start(cx, credits)?;
     let result = if exchange {
         exchange_in(cx, &mut handle, &mut names, found).map(|()| None)
     } else {
-        replace_in(cx, &mut handle, &mut names, found)
+        match whiteout {
+            None => replace_in(cx, &mut handle, &mut names, found, None),
+            Some(new) => cover_in(cx, &mut handle, &mut names, found, new),
+        }
     };
     let (old, new) = (names.old.inode, names.new_dir().inode);
     let dir = if wants_sync(cx, new) { new } else { old };
@@ -208,12 +218,37 @@ fn move_locked(
     Ok(())
 }
 
-/// Gives the source its new name, takes the old one away, and drops what the new name pointed at.
+/// As [`replace_in`], with a new whiteout under the old name.
+fn cover_in(
+    cx: &mut Cx,
+    handle: &mut Handle,
+    names: &mut Pair,
+    found: Move,
+    (node, quota): (NewNode, Option<Box<InodeQuota>>),
+) -> Result<Leftover, Errno> {
+    let (fs, dir) = (names.fs, names.old.inode);
+    let mode = node.kind.mode_bits() | node.mode;
+    let new = NewInode { mode, uid: node.uid, gid: node.gid, times: None };
+    let inode = fs.new_inode(cx, handle, dir, &new, quota)?;
+    let filled = fill(fs, cx, handle, dir, &inode, &node);
+    let target = Target::of(cx, &inode);
+    match filled.and_then(|()| replace_in(cx, handle, names, found, Some(target))) {
+        Ok(leftover) => Ok(leftover),
+        Err(errno) => {
+            fs.drop_new_inode(cx, handle, &inode)?;
+            Err(errno)
+        }
+    }
+}
+
+/// Gives the source its new name, takes the old one away, or lets it lead to `cover`, and drops
+/// what the new name pointed at.
 fn replace_in(
     cx: &mut Cx,
     handle: &mut Handle,
     names: &mut Pair,
     found: Move,
+    cover: Option<Target>,
 ) -> Result<Leftover, Errno> {
     let fs = names.fs;
     let Move { source, source_is_dir, place, to } = found;
@@ -239,7 +274,10 @@ fn replace_in(
         // The new name may have moved the old one, or lie before it now.
         names.old.find(cx, names.old_name)?.ok_or(Errno::EFSCORRUPTED)?
     };
-    names.old.remove(cx, handle, &place)?;
+    match cover {
+        Some(cover) => names.old.replace(cx, handle, &place, cover)?,
+        None => names.old.remove(cx, handle, &place)?,
+    }
     let replaced_dir = replaced.as_ref().is_some_and(|(_, is_dir)| *is_dir);
     if source_is_dir && crossing {
         Dir::open(fs, cx, &source)?.set_parent(cx, handle, names.new_dir().inode.ino)?;

@@ -15,6 +15,7 @@ pub const CASES: &[Entry] = &[
     ("names::rename_moves_and_replaces", rename_replaces),
     ("names::rename_refuses_what_makes_no_sense", rename_errors),
     ("names::rename_flags", rename_flags),
+    ("names::rename_leaves_a_whiteout", rename_whiteout),
     ("names::rename_of_directories_moves_dotdot", rename_dirs),
     ("names::a_removed_directory_takes_no_names", removed_dir),
 ];
@@ -207,6 +208,8 @@ fn rename_flags(env: &mut Env) {
     let inner = env.mkdir(sub, "inner");
     let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
     assert_eq!(rename(env, (dir, "a"), (dir, "b"), both), Err(Errno::EINVAL));
+    let both = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+    assert_eq!(rename(env, (dir, "a"), (dir, "b"), both), Err(Errno::EINVAL));
     let no = RenameFlags::NOREPLACE;
     assert_eq!(rename(env, (dir, "a"), (dir, "sub"), no), Err(Errno::EEXIST));
     assert_eq!(rename(env, (dir, "a"), (dir, "b"), no), Ok(()));
@@ -218,6 +221,32 @@ fn rename_flags(env: &mut Env) {
     assert_eq!((env.look(dir, "b").ino, env.look(sub, "inner").ino), (inner, a));
     assert_eq!(env.look(inner, "..").ino, dir);
     assert_eq!((env.attr(dir).nlink, env.attr(sub).nlink), (4, 2), "links follow the swap");
+}
+
+/// What overlayfs asks for: in one step the name moves and a device 0, 0 stays in its place.
+fn rename_whiteout(env: &mut Env) {
+    let (dir, white) = (env.dir, RenameFlags::WHITEOUT);
+    let (upper, work) = (env.mkdir(dir, "upper"), env.mkdir(dir, "work"));
+    let (file, under) = (env.file(upper, "file"), env.mkdir(upper, "under"));
+    assert_eq!(rename(env, (upper, "none"), (work, "a"), white), Err(Errno::ENOENT));
+    assert_eq!(rename(env, (upper, "file"), (work, "a"), white), Ok(()));
+    assert_eq!(rename(env, (upper, "under"), (work, "under"), white), Ok(()));
+    // Onto a file, in one directory; and onto a whiteout, which goes.
+    let other = env.file(upper, "other");
+    env.file(upper, "target");
+    assert_eq!(rename(env, (upper, "other"), (upper, "target"), white), Ok(()));
+    let both = white | RenameFlags::NOREPLACE;
+    assert_eq!(rename(env, (upper, "target"), (upper, "file"), both), Err(Errno::EEXIST));
+    assert_eq!(rename(env, (upper, "target"), (upper, "file"), white), Ok(()));
+    assert_eq!((env.look(work, "a").ino, env.look(upper, "file").ino), (file, other));
+    assert_eq!((env.look(work, "under").ino, env.look(under, "..").ino), (under, work));
+    assert_eq!(env.names(upper), ["file", "other", "target", "under"]);
+    assert_eq!((env.attr(upper).nlink, env.attr(work).nlink), (2, 3));
+    for name in ["other", "target", "under"] {
+        let attr = env.look(upper, name);
+        assert_eq!((attr.kind, attr.rdev), (FileType::CharDevice, 0), "{name}");
+        assert_eq!((attr.mode, attr.nlink), (0, 1), "{name}");
+    }
 }
 
 fn rename_dirs(env: &mut Env) {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use base::{Errno, Ino, Timespec};
-use vfs::{RenameFlags, check_name};
+use rt::Cred;
+use vfs::{NewNode, RenameFlags, check_name};
 
-use super::{Body, State};
+use super::{Body, Node, State};
 
 /// Names with the position at which listings show them. Positions are never reused; 1 and 2 are `.`
 /// and `..`.
@@ -56,11 +57,11 @@ pub fn rename(
     old: Place,
     new: Place,
     flags: RenameFlags,
-    now: Timespec,
+    (now, cred): (Timespec, &Cred),
 ) -> Result<(), Errno> {
     let exchange = flags.contains(RenameFlags::EXCHANGE);
     let unknown = flags.bits() & !RenameFlags::all().bits() != 0;
-    if unknown || (exchange && flags.contains(RenameFlags::NOREPLACE)) {
+    if unknown || (exchange && flags != RenameFlags::EXCHANGE) {
         return Err(Errno::EINVAL);
     }
     for (dir, name) in [old, new] {
@@ -113,6 +114,12 @@ pub fn rename(
     put(state, new, source, now)?;
     state.touch_dir(old.0, now, -moved);
     state.touch_dir(new.0, now, moved);
+    if flags.contains(RenameFlags::WHITEOUT) {
+        let ino = state.number();
+        let whiteout = NewNode::whiteout().owner(cred.uid, cred.gid);
+        state.nodes.insert(ino, Node::new(ino, &whiteout, now, Body::Other));
+        state.node(old.0)?.names()?.insert(old.1, ino);
+    }
     Ok(())
 }
 

@@ -32,6 +32,7 @@ pub enum Op {
     Append { node: Pick, len: u32, fill: u64 },
     Stripe { file: u32, slot: u32, fill: u64 },
     Fallocate { node: Pick, mode: FallocMode, offset: u64, len: u64 },
+    Clone { from: (Pick, u64), to: (Pick, u64), len: u64 },
     Fsync { node: Pick, data: bool },
     Sync,
     Setxattr { node: Pick, name: Name, len: u32, flags: XattrFlags },
@@ -53,6 +54,9 @@ pub fn draw(config: &Config) -> Vec<(usize, Op)> {
 
 fn one(rng: &mut Rng, config: &Config) -> Op {
     let (dir, node, name) = (rng.next_u32(), rng.next_u32(), rng.next_u32());
+    if config.clones && rng.chance(0.06) {
+        return clone(rng, config, (node, name));
+    }
     match rng.below(100) {
         0..=15 => Op::Create { dir, name, kind: kind(rng), mode: rng.below(0o10000) as u16 },
         16..=18 => Op::Symlink { dir, name, len: length(rng, 1000) },
@@ -63,6 +67,7 @@ fn one(rng: &mut Rng, config: &Config) -> Op {
             let flags = match rng.below(6) {
                 0 => RenameFlags::NOREPLACE,
                 1 | 2 => RenameFlags::EXCHANGE,
+                3 => RenameFlags::WHITEOUT,
                 _ => RenameFlags::empty(),
             };
             Op::Rename { from: (dir, name), to: (rng.next_u32(), rng.next_u32()), flags }
@@ -114,6 +119,22 @@ fn falloc_mode(rng: &mut Rng) -> FallocMode {
         1 => FallocMode::PunchHole,
         _ => FallocMode::ZeroRange { keep_size },
     }
+}
+
+/// Often of a whole file or from its start on, else of whole blocks, seldom of none.
+fn clone(rng: &mut Rng, config: &Config, (from, to): (Pick, Pick)) -> Op {
+    let mut place = || match rng.below(3) {
+        0 => 0,
+        1 => offset(rng, config) & !4095,
+        _ => rng.below(8) << 12,
+    };
+    let (offset, target) = (place(), place());
+    let len = match rng.below(4) {
+        0 | 1 => 0,
+        2 => rng.below(8) << 12,
+        _ => length(rng, 100_000).into(),
+    };
+    Op::Clone { from: (from, offset), to: (to, target), len }
 }
 
 /// Mostly small, sometimes large, often a multiple of a block, in `0..=max`.

@@ -2,7 +2,7 @@
 
 use base::{Errno, Ino, Rng};
 use rt::Cx;
-use vfs::{Attr, FileSystem, FileType, NewNode};
+use vfs::{Attr, FileSystem, FileType, NewNode, RenameFlags};
 
 use super::op::{Name, Op, Pick};
 use super::{MemFs, NOWHERE};
@@ -115,6 +115,18 @@ impl Task {
         &mut self.nodes[pick as usize % count]
     }
 
+    /// A file; one time in sixteen any inode.
+    fn file(&self, pick: Pick) -> Known {
+        let files = self.nodes.iter().filter(|node| node.kind == FileType::Regular);
+        let files: Vec<_> = files.collect();
+        match files.len() {
+            count if count > 0 && !pick.is_multiple_of(16) => {
+                files[pick as usize / 16 % count].clone()
+            }
+            _ => self.pick(pick / 16),
+        }
+    }
+
     /// A directory; one time in sixteen any inode.
     fn dir(&self, pick: Pick) -> Known {
         if pick.is_multiple_of(16) {
@@ -199,7 +211,8 @@ impl Task {
                 let (d1, n1) = (self.dir(from.0), self.name(from.1));
                 let (d2, n2) = (self.dir(to.0), self.name(to.1));
                 let real = fs.rename(cx, d1.fs, &n1, d2.fs, &n2, *flags);
-                let full = real == Err(Errno::EEXIST) && flags.is_empty();
+                let over = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
+                let full = real == Err(Errno::EEXIST) && over;
                 same(real, |()| match mem.rename(cx, d1.mem, &n1, d2.mem, &n2, *flags) {
                     // A directory with entries in the way: POSIX allows both, and Linux answers
                     // the other one on XFS.
@@ -299,6 +312,12 @@ impl Task {
                 let node = self.pick(*node);
                 let real = fs.fallocate(cx, node.fs, *mode, *offset, *len);
                 same(real, |()| mem.fallocate(cx, node.mem, *mode, *offset, *len)).map(drop)
+            }
+            Op::Clone { from, to, len } => {
+                let (source, target) = (self.file(from.0), self.file(to.0));
+                let real = fs.clone_range(cx, (source.fs, from.1), (target.fs, to.1), *len);
+                same(real, |()| mem.clone_range(cx, (source.mem, from.1), (target.mem, to.1), *len))
+                    .map(drop)
             }
             _ => Ok(()),
         }

@@ -2,40 +2,57 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use crate::format::AgBlock;
 use crate::trans::Trans;
 
-/// Freed extents by group and block, with the checkpoint that frees them.
+/// Freed extents by group and block, with the checkpoint that frees them. They do not overlap, and
+/// neighbours of one checkpoint are joined: a search of free space passes them in few steps.
 #[derive(Default)]
 pub(crate) struct Busy {
     extents: BTreeMap<(u32, u32), (u32, u64)>,
-    longest: u32,
 }
 
 impl Busy {
     /// Extents were freed in checkpoint `seq`.
     pub fn add(&mut self, freed: &[(AgBlock, u32)], seq: u64) {
-        for &(place, len) in freed {
-            let entry = self.extents.entry((place.ag, place.block)).or_insert((len, seq));
-            *entry = (entry.0.max(len), entry.1.max(seq));
-            self.longest = self.longest.max(len);
+        freed.iter().for_each(|&(place, len)| self.add_one(place, len, seq));
+    }
+
+    fn add_one(&mut self, AgBlock { ag, block }: AgBlock, len: u32, seq: u64) {
+        let (mut start, mut end) = (block, block + len);
+        let below = self.extents.range((ag, 0)..=(ag, end)).rev();
+        let near = below.map(|(&(_, at), &(len, seq))| (at, at + len, seq));
+        let near: SmallVec<[_; 4]> = near.take_while(|&(_, behind, _)| behind >= start).collect();
+        for (at, behind, other) in near {
+            if other == seq {
+                self.extents.remove(&(ag, at));
+                (start, end) = (start.min(at), end.max(behind));
+            } else if at < end && behind > start {
+                // Metadata took it, and it was freed again.
+                self.extents.remove(&(ag, at));
+                for (from, to) in [(at, start.min(behind)), (end.max(at), behind)] {
+                    if from < to {
+                        self.extents.insert((ag, from), (to - from, other));
+                    }
+                }
+            }
         }
+        self.extents.insert((ag, start), (end - start, seq));
     }
 
     /// Forgets what is on the device up to checkpoint `done`.
     pub fn clear(&mut self, done: u64) {
         self.extents.retain(|_, &mut (_, seq)| seq > done);
-        if self.extents.is_empty() {
-            self.longest = 0;
-        }
     }
 
     /// The first busy blocks in `start..end` of a group.
     fn first(&self, ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
-        let from = start.saturating_sub(self.longest);
-        let mut within = self.extents.range((ag, from)..(ag, end));
-        let hit = within.find(|&(&(_, block), &(len, _))| block + len > start);
-        hit.map(|(&(_, block), &(len, _))| (block, block + len))
+        let run = |(&(_, block), &(len, _)): (&(u32, u32), &(u32, u64))| (block, block + len);
+        let below = self.extents.range((ag, 0)..=(ag, start)).next_back().map(run);
+        let hit = below.filter(|&(_, behind)| behind > start);
+        hit.or_else(|| self.extents.range((ag, start)..(ag, end)).next().map(run))
     }
 }
 
@@ -55,5 +72,42 @@ pub(super) fn first_busy(trans: &Trans, ag: u32, start: u32, end: u32) -> Option
     match (own, others) {
         (Some(own), Some(other)) => Some(own.min(other)),
         (own, other) => own.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what is busy, and for how long, is what a list of blocks says, and neighbours are one
+    /// extent. Method: random extents of growing checkpoints beside an array of blocks.
+    #[test]
+    fn extents_behave_like_single_blocks() {
+        const BLOCKS: u32 = 400;
+        let mut rng = base::Rng::new(5, 5);
+        let (mut busy, mut blocks) = (Busy::default(), [0u64; BLOCKS as usize]);
+        for step in 0..4000u64 {
+            let seq = step / 20 + 1;
+            let block = rng.below(u64::from(BLOCKS) - 10) as u32;
+            let len = 1 + rng.below(10) as u32;
+            busy.add(&[(AgBlock { ag: 1, block }, len)], seq);
+            blocks[block as usize..(block + len) as usize].fill(seq);
+            if step % 50 == 0 {
+                let done = seq - rng.below(4).min(seq);
+                busy.clear(done);
+                blocks.iter_mut().filter(|at| **at <= done).for_each(|at| *at = 0);
+            }
+            for (&(ag, start), &(len, seq)) in &busy.extents {
+                let own = &blocks[start as usize..(start + len) as usize];
+                assert!(ag == 1 && own.iter().all(|&at| at == seq));
+                let next = blocks.get((start + len) as usize);
+                assert!(next.is_none_or(|&next| next != seq), "neighbours are joined");
+            }
+            let (start, end) = (block.saturating_sub(20), block + 10);
+            let want = (start..end).find(|&at| blocks[at as usize] > 0);
+            let found = busy.first(1, start, end);
+            assert_eq!(found.map(|(first, _)| first.max(start)), want);
+            assert_eq!((busy.first(0, 0, BLOCKS), busy.first(2, 0, BLOCKS)), (None, None));
+        }
     }
 }

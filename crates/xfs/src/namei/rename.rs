@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::{Errno, Ino};
 use rt::Cx;
 use vfs::rename::{Above, Found, Side, first_locked};
-use vfs::{FileType, RenameFlags};
+use vfs::{FileType, NewNode, RenameFlags};
 
 use super::{EntryType, InodeFields, LINK_MAX, Name, Reserved, WriteSide};
 use crate::dir::Dir;
@@ -56,10 +56,13 @@ impl Xfs {
         let new = self.iget(cx, new_dir)?;
         let names = Names { old: old_name, new: new_name };
         if old_dir == new_dir {
+            // Holds the headers of two groups' inodes, in any order: one at a time.
+            let whiteout = flags.contains(RenameFlags::WHITEOUT);
+            let covering = if whiteout { Some(self.rename.lock(cx)) } else { None };
             let guard = old.lock_alone(cx)?;
             let above = (Above(&[]), Above(&[]));
             let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, above);
-            drop(guard);
+            drop((guard, covering));
             return self.end_rename(cx, gone);
         }
         let moving = self.rename.lock(cx);
@@ -184,18 +187,30 @@ impl Xfs {
         }
         // A small directory may need a block for a wide inode number in place of a narrow one.
         let block = 3 * u64::from(self.geometry().dir_blocks()) + 2;
-        let reserved = self.set_aside(cx, writer, new, names.new, 3 * block);
+        let whiteout = flags.contains(RenameFlags::WHITEOUT);
+        let chunk = if whiteout { u64::from(self.geometry().chunks.blocks) } else { 0 };
+        let reserved = self.set_aside(cx, writer, new, names.new, 3 * block + chunk);
         let mut reserved = reserved.map_err(|error| self.fail(error))?;
+        let mut cover = None;
         self.transact(cx, reservations::rename(self.geometry()), |cx, trans| {
             let mut items: Vec<_> = children.iter().map(|(child, _)| &child.item).collect();
             items.sort_by_key(|item| item.place().ino);
             items.into_iter().for_each(|item| trans.join_inode(cx, item));
+            if whiteout {
+                // Before any change: making inodes ends what the transaction has done so far.
+                let node = NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid);
+                let parts = (writer, &mut reserved);
+                cover = Some(self.new_inode(cx, trans, parts, old, (&node, &[]))?);
+            }
             let parts = (writer, &mut reserved);
             match exchange {
                 true => self.exchange_in(cx, trans, parts, &found, names),
-                false => self.replace_in(cx, trans, parts, &found, names),
+                false => self.replace_in(cx, trans, parts, &found, (names, cover.as_deref())),
             }
         })?;
+        if let Some(cover) = cover {
+            self.inodes.replace(cover);
+        }
         drop(guards);
         Ok(found.target.map(|target| target.0).filter(|_| !exchange))
     }
@@ -225,14 +240,15 @@ impl Xfs {
         self.edit(cx, trans, (writer, reserved), inode, |cx, edit| edit.replace(cx, entry))
     }
 
-    /// Gives the source its new name, takes the old one away, and drops what had the new name.
+    /// Gives the source its new name, takes the old one away, or lets it lead to `cover`, and drops
+    /// what had the new name.
     fn replace_in(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         (writer, reserved): (&WriteSide, &mut Reserved),
         found: &Move,
-        names: Names<'_>,
+        (names, cover): (Names<'_>, Option<&Inode>),
     ) -> crate::Result<()> {
         let Move { old_dir, new_dir, source, source_is_dir, target } = found;
         if let Some((target, _)) = target {
@@ -243,7 +259,11 @@ impl Xfs {
             Some(_) => edit.replace(cx, entry),
             None => edit.add(cx, entry),
         })?;
-        self.edit(cx, trans, (writer, reserved), old_dir, |cx, edit| edit.remove(cx, names.old))?;
+        let covered = cover.map(|inode| self.entry(cx, names.old, inode));
+        self.edit(cx, trans, (writer, reserved), old_dir, |cx, edit| match covered {
+            Some(entry) => edit.replace(cx, entry),
+            None => edit.remove(cx, names.old),
+        })?;
         let change = |cx: &mut Cx, inode: &Inode, by: i32| {
             inode.with(cx, |state| {
                 state.core.links = state.core.links.saturating_add_signed(by);
