@@ -13,6 +13,7 @@ use vfs::{
     SetAttr, StatFs, XattrFlags, check_name,
 };
 
+mod clone;
 mod content;
 mod names;
 mod xattrs;
@@ -521,28 +522,7 @@ impl FileSystem for MemFs {
     ) -> Result<(), Errno> {
         let now = cx.realtime();
         let mut state = self.lock(cx)?;
-        state.node(to)?;
-        let size = state.node(from)?.file()?.size();
-        let old = state.node(to)?.file()?.size();
-        let len = if len == 0 { size.saturating_sub(offset) } else { len };
-        let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(Errno::EINVAL)?;
-        let stop = target.checked_add(len).filter(|&stop| stop <= self.limits.size_max);
-        let stop = stop.ok_or(Errno::EFBIG)?;
-        if len == 0 {
-            return Ok(());
-        }
-        let even = |at: u64| at.is_multiple_of(self.limits.block_size);
-        let whole = even(end) || (end == size && stop >= old);
-        let apart = from != to || end <= target || stop <= offset;
-        if !even(offset) || !even(target) || !whole || !apart {
-            return Err(Errno::EINVAL);
-        }
-        let mut data = vec![0; len as usize];
-        state.node(from)?.file()?.read(offset, &mut data);
-        let node = state.node(to)?;
-        node.file()?.write(target, &data);
-        (node.attr.mtime, node.attr.ctime) = (now, now);
-        Ok(())
+        clone::clone_range((&mut state, &self.limits), (from, offset), (to, target), len, now)
     }
 
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {

@@ -144,15 +144,16 @@ pub trait FileSystem: Send + Sync {
     fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno>;
 
     /// Moves a name; the new name is replaced in one step if it exists. If both names belong to one
-    /// inode nothing happens. With `WHITEOUT` the old name stays, for a whiteout that belongs to the
-    /// caller ([`NewNode::whiteout`]).
+    /// inode nothing happens. With `WHITEOUT` the old name stays, for a whiteout that belongs to
+    /// the caller ([`NewNode::whiteout`]).
     ///
     /// # Errors
-    /// In this order: `EINVAL` unknown flags, or `EXCHANGE` with another one; `EBUSY` `.` or `..`; `ENOENT` no old name, or
-    /// with `EXCHANGE` no new one; `EEXIST` with `NOREPLACE`; `EINVAL` a directory would move into
-    /// itself; `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) the new name is an ancestor of the old one;
-    /// then, except with `EXCHANGE`, `ENOTDIR` a directory onto another type, `EISDIR` the reverse,
-    /// `ENOTEMPTY` (XFS: `EEXIST`) onto a directory with entries; `EMLINK`; `ENAMETOOLONG`.
+    /// In this order: `EINVAL` unknown flags, or `EXCHANGE` with another one; `EBUSY` `.` or `..`;
+    /// `ENOENT` no old name, or with `EXCHANGE` no new one; `EEXIST` with `NOREPLACE`; `EINVAL` a
+    /// directory would move into itself; `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) the new name is an
+    /// ancestor of the old one; then, except with `EXCHANGE`, `ENOTDIR` a directory onto another
+    /// type, `EISDIR` the reverse, `ENOTEMPTY` (XFS: `EEXIST`) onto a directory with entries;
+    /// `EMLINK`; `ENAMETOOLONG`.
     fn rename(
         &self,
         cx: &mut Cx,

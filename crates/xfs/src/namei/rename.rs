@@ -185,10 +185,25 @@ impl Xfs {
             // Linux answers so on XFS alone; POSIX allows both.
             return Err(Errno::EEXIST);
         }
+        self.carry_out(cx, writer, &found, (names, flags), &children)?;
+        drop(guards);
+        Ok(found.target.map(|target| target.0).filter(|_| !exchange))
+    }
+
+    /// The transaction of a rename in which all inodes are locked.
+    fn carry_out(
+        &self,
+        cx: &mut Cx,
+        writer: &WriteSide,
+        found: &Move,
+        (names, flags): (Names<'_>, RenameFlags),
+        children: &[(&Arc<Inode>, bool)],
+    ) -> Result<(), Errno> {
         // A small directory may need a block for a wide inode number in place of a narrow one.
         let block = 3 * u64::from(self.geometry().dir_blocks()) + 2;
         let whiteout = flags.contains(RenameFlags::WHITEOUT);
         let chunk = if whiteout { u64::from(self.geometry().chunks.blocks) } else { 0 };
+        let new = &found.new_dir;
         let reserved = self.set_aside(cx, writer, new, names.new, 3 * block + chunk);
         let mut reserved = reserved.map_err(|error| self.fail(error))?;
         let mut cover = None;
@@ -200,19 +215,19 @@ impl Xfs {
                 // Before any change: making inodes ends what the transaction has done so far.
                 let node = NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid);
                 let parts = (writer, &mut reserved);
-                cover = Some(self.new_inode(cx, trans, parts, old, (&node, &[]))?);
+                let made = self.new_inode(cx, trans, parts, &found.old_dir, (&node, &[]))?;
+                cover = Some(made);
             }
             let parts = (writer, &mut reserved);
-            match exchange {
-                true => self.exchange_in(cx, trans, parts, &found, names),
-                false => self.replace_in(cx, trans, parts, &found, (names, cover.as_deref())),
+            match flags.contains(RenameFlags::EXCHANGE) {
+                true => self.exchange_in(cx, trans, parts, found, names),
+                false => self.replace_in(cx, trans, parts, found, (names, cover.as_deref())),
             }
         })?;
         if let Some(cover) = cover {
             self.inodes.replace(cover);
         }
-        drop(guards);
-        Ok(found.target.map(|target| target.0).filter(|_| !exchange))
+        Ok(())
     }
 
     fn entry<'n>(&self, cx: &Cx, name: &'n [u8], inode: &Inode) -> Name<'n> {
