@@ -215,6 +215,26 @@ impl Page {
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
     }
 
+    /// Copies `bytes` to `at`. A shared page that holds them there already stays shared, and one
+    /// that is replaced as a whole is not copied first.
+    ///
+    /// # Panics
+    /// Where `bytes` do not lie within the page.
+    #[inline]
+    pub fn copy_in(&mut self, at: usize, bytes: &[u8]) {
+        let range = at..at + bytes.len();
+        if !self.is_unique() {
+            if self[range.clone()] == *bytes {
+                return;
+            }
+            if bytes.len() == self.len {
+                *self = Page::from_slice(bytes);
+                return;
+            }
+        }
+        self.make_mut()[range].copy_from_slice(bytes);
+    }
+
     /// The bytes for writing, or `None` where the page is shared.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         self.is_unique().then(|| self.make_mut())

@@ -51,7 +51,8 @@ impl Folio {
     /// Copies `bytes` to `at` and marks them valid and dirty.
     pub(crate) fn write(&mut self, at: u32, bytes: &[u8], size: u32) {
         let range = at..at + bytes.len() as u32;
-        self.memory(size)[range.start as usize..range.end as usize].copy_from_slice(bytes);
+        let page = self.page.get_or_insert_with(|| Page::zeroed(size as usize));
+        page.copy_in(at as usize, bytes);
         self.valid.insert(range.clone());
         self.dirty.insert(range);
     }

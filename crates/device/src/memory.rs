@@ -17,10 +17,18 @@ type Group = Vec<Option<Page>>;
 ///
 /// Whole aligned pages of 4 KiB are stored and handed out by reference, so that neither a write nor
 /// a read copies them; whoever changes one afterwards gets a copy of his own. Memory is used for
-/// what was written only. There is no volatile cache: what has completed is there.
+/// what was written only, and whole pages of zeros are one page of zeros. There is no volatile
+/// cache: what has completed is there.
 pub struct MemoryDevice {
     info: DeviceInfo,
     groups: Vec<SpinLock<Group>>,
+    /// What a page that is not stored reads as.
+    zeros: Page,
+}
+
+/// True for zeros alone. Content that begins otherwise costs one look.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(256).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 impl MemoryDevice {
@@ -35,14 +43,14 @@ impl MemoryDevice {
     pub fn with_info(info: DeviceInfo) -> MemoryDevice {
         let groups = info.bytes().div_ceil((CHUNK * GROUP) as u64) as usize;
         let groups = (0..groups).map(|_| SpinLock::named("memory device", Group::new())).collect();
-        MemoryDevice { info, groups }
+        MemoryDevice { info, groups, zeros: Page::zeroed(CHUNK) }
     }
 
     /// A device with the content of `image`; pages of zeros use no memory.
     pub fn from_image(image: &[u8]) -> MemoryDevice {
         let device = MemoryDevice::new(image.len() as u64);
         for (index, chunk) in image.chunks(CHUNK).enumerate() {
-            if chunk.iter().any(|&byte| byte != 0) {
+            if !is_zero(chunk) {
                 device.write_at((index * CHUNK) as u64, chunk);
             }
         }
@@ -54,7 +62,8 @@ impl MemoryDevice {
     pub fn fork(&self) -> MemoryDevice {
         let copy =
             |group: &SpinLock<Group>| SpinLock::named("memory device", group.lock_irq().clone());
-        MemoryDevice { info: self.info.clone(), groups: self.groups.iter().map(copy).collect() }
+        let groups = self.groups.iter().map(copy).collect();
+        MemoryDevice { info: self.info.clone(), groups, zeros: self.zeros.clone() }
     }
 
     /// The whole content.
@@ -147,6 +156,7 @@ impl MemoryDevice {
                     seg.page.make_mut()[done..done + len]
                         .copy_from_slice(&page[within..within + len]);
                 }
+                None if len == CHUNK => seg.page = self.zeros.clone(),
                 None => seg.page.make_mut()[done..done + len].fill(0),
             });
         } else {
@@ -158,11 +168,15 @@ impl MemoryDevice {
         let bytes = seg.bytes();
         let whole = seg.page.len() == CHUNK && bytes.len() == CHUNK;
         self.each_chunk(offset, bytes.len(), |page, within, done, len| {
+            let part = &bytes[done..done + len];
+            if len == CHUNK && is_zero(part) {
+                *page = None;
+                return;
+            }
             if whole && len == CHUNK {
                 *page = Some(seg.page.clone());
                 return;
             }
-            let part = &bytes[done..done + len];
             match page {
                 None if len == CHUNK => *page = Some(Page::from_slice(part)),
                 _ => {
@@ -254,6 +268,11 @@ mod tests {
             let mut bytes = [0; 1024];
             fork.read_at(4096, &mut bytes);
             assert_eq!(bytes, [7; 1024]);
+            let used = device.used_bytes();
+            queue.write(cx, Sector(16), Page::zeroed(CHUNK), BioFlags::empty()).unwrap();
+            let [one, two] = [16, 24].map(|s| queue.read(cx, Sector(s), CHUNK).unwrap());
+            assert!(one.ptr_eq(&two) && one.iter().all(|&byte| byte == 0));
+            assert_eq!(device.used_bytes(), used, "zeros use no memory");
             let back = queue.read(cx, Sector(7), 2048).unwrap();
             assert_eq!([back[0], back[512], back[1024], back[1536]], [0, 7, 8, 7]);
             assert_eq!(page[512], 7, "the writer's page is his own");

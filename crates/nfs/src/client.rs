@@ -2,7 +2,8 @@
 //!
 //! - `rpc`, `slots`: calls over a [`crate::wire::Wire`].
 //! - `inode`: attributes with their times, what changed and by whom.
-//! - `folio`, `read`, `write`, `flush`, `commit`, `cache`: the page cache; its rules: see `folio`.
+//! - `folio`, `read`, `write`, `flush`, `commit`, `ahead`, `cache`: the page cache; its rules: see
+//!   `folio`.
 //! - `fs`, `names`, `readdir`: the operations.
 //!
 //! **Close-to-open.** [`vfs::FileSystem::open`] asks the server for attributes and drops what is
@@ -15,6 +16,7 @@
 //! server: its write verifier is compared, and what an earlier life had is sent again. A WRITE or
 //! COMMIT that fails is an error of the next `fsync` or `release`.
 
+mod ahead;
 mod cache;
 mod commit;
 mod flush;

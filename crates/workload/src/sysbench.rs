@@ -2,11 +2,20 @@
 //! 2009 used, and of 1.0) and the output of the version that the command line is written for.
 //!
 //! `prepare` makes the files, `run` works on them with a number of threads, `cleanup` removes them.
-//! Not supported: asynchronous and mmap modes, validation, warm-up, reports at intervals.
+//!
+//! Where it is not the tool: `async` keeps requests under way by tasks instead of a queue of the
+//! kernel's; `mmap` reads the pages of what it writes before, as a fault does, and writes them
+//! through the same calls; validation has a format of its own; options that name the generator of
+//! random numbers, stacks and forced shutdown are taken and change nothing (nor does the first of
+//! them in the tool: its file test draws uniformly, whatever it is told).
 
+mod latency;
 mod options;
 mod output;
 mod run;
+mod validate;
 
-pub use options::{Command, Dialect, Extra, Mode, Options, Usage};
-pub use run::{Failure, Report, cleanup, prepare, run};
+pub use latency::Latency;
+pub use options::{Command, Dialect, Extra, IoMode, Mode, Options, Usage};
+pub use output::prepared;
+pub use run::{Failure, Prepared, Report, ThreadReport, cleanup, prepare, run};

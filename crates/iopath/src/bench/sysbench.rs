@@ -28,11 +28,15 @@ pub fn run(
     stop_after: Option<Nanos>,
     arguments: &[OsString],
 ) -> Result<ExitCode> {
-    let options = match Options::parse(&texts(arguments)?) {
+    let options = match Options::parse(&with_files(texts(arguments)?)?) {
         Ok(options) => options,
+        Err(asked @ (Usage::Help | Usage::Version)) => {
+            app.out.line(asked.to_string())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Err(error) => {
             eprintln!("{error}");
-            return Ok(ExitCode::from(u8::from(error != Usage::Help)));
+            return Ok(ExitCode::FAILURE);
         }
     };
     let place = match place {
@@ -46,12 +50,13 @@ pub fn run(
         Command::Run => work(app, &place, stop_after, &options),
         other => {
             let finished = run_at(app, &place, None, None, |cx, _, target, _| match other {
-                Command::Prepare => sysbench::prepare(cx, target, &options),
-                _ => sysbench::cleanup(cx, target, &options).map(|()| 0),
+                Command::Prepare => sysbench::prepare(cx, target, &options)
+                    .map(|done| sysbench::prepared(&options, &done)),
+                _ => sysbench::cleanup(cx, target, &options)
+                    .map(|()| "Removing test files...\n".to_owned()),
             })?;
             match finished.result {
-                Ok(0) => {}
-                Ok(bytes) => app.out.line(format!("{bytes} bytes written."))?,
+                Ok(told) => app.out.bytes(told.as_bytes())?,
                 Err(failure) => {
                     eprintln!("{failure}");
                     return Ok(ExitCode::FAILURE);
@@ -60,6 +65,27 @@ pub fn run(
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// The arguments with those that files hold which `--config-file` names, in front: what is given
+/// beside them is stronger.
+///
+/// # Errors
+/// A file that cannot be read.
+fn with_files(arguments: Vec<String>) -> Result<Vec<String>> {
+    let (mut found, mut rest) = (Vec::new(), Vec::new());
+    for word in arguments {
+        let Some(path) = word.strip_prefix("--config-file=") else {
+            rest.push(word);
+            continue;
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| anyhow!("{path}: {error}"))?;
+        let lines = text.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with(['#', '[']));
+        found.extend(lines.map(|line| format!("--{}", line.trim_start_matches('-'))));
+    }
+    found.extend(rest);
+    Ok(found)
 }
 
 fn work(
@@ -131,7 +157,7 @@ fn document(report: &Report) -> Value {
         "min_ns": report.requests.min(),
         "mean_ns": report.requests.mean(),
         "max_ns": report.requests.max(),
-        "p95_ns": report.latency.percentile(95.0),
+        "p95_ns": (report.latency.percentile(95) * 1e6) as u64,
         "threads": threads,
         "failure": report.failure.as_ref().map(|failure| failure.to_string()),
     })

@@ -29,8 +29,10 @@ const SERVER_ELEVATOR: &str = "cfq";
 const SERVER_TASKS: usize = 8;
 /// Calls under way of a client of that time.
 const SLOTS: u64 = 16;
-/// The client's memory: that of the machine, next to nothing else is in it.
+/// The memory of client and server: that of the machine, next to nothing else is in it.
 pub(super) const MEMORY: u64 = 2 << 30;
+/// Memory for pages while the files are made.
+const LAYOUT_MEMORY: u64 = 64 << 20;
 /// Size of the server's device.
 const DEVICE: u64 = 2 << 30;
 
@@ -144,7 +146,7 @@ impl Image {
                 ..MkfsOptions::default()
             };
             mkfs(cx, &queue, &options).map_err(|error| error.to_string())?;
-            let fs = mount_server(cx, &queue)?;
+            let fs = mount_server(cx, &queue, LAYOUT_MEMORY)?;
             let target = Target::ours(Namespace::new(fs.clone()), b"/");
             let cell = Cell::plain(total_size);
             sysbench::prepare(cx, &target, &cell.options("rndrw", 1, true)?)
@@ -156,8 +158,8 @@ impl Image {
     }
 }
 
-fn mount_server(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Arc<Ext4>, String> {
-    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_ratios(2 << 30, 10, 20));
+fn mount_server(cx: &mut Cx, queue: &Arc<Queue>, memory: u64) -> Result<Arc<Ext4>, String> {
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_ratios(memory, 10, 20));
     Ext4::mount(cx, queue, &pages, mount::parse(SERVER_MOUNT)?).map_err(|e| e.to_string())
 }
 
@@ -226,7 +228,7 @@ fn play(cx: &mut Cx, profile: &Profile, image: &Image, cell: &Cell) -> Result<Ou
         .map_err(|error| error.to_string())?;
     let queue = Queue::new(cx.runtime(), device, profile.queue_config(SERVER_ELEVATOR));
     let queue = queue.map_err(|error| error.to_string())?;
-    let fs = mount_server(cx, &queue)?;
+    let fs = mount_server(cx, &queue, MEMORY)?;
     let key = HandleKey::new([7; 32]);
     let export = Export {
         read_only: false,
@@ -308,9 +310,9 @@ fn add(outcome: &mut Outcome, report: &sysbench::Report) {
     outcome.phase += ns(report.requests.sum()) / threads;
     outcome.final_fsync += report.final_fsync.as_secs_f64();
     outcome.total += report.total.as_secs_f64();
-    let p95 = report.latency.percentile(95.0) as f64;
+    let p95 = report.latency.percentile(95);
     let (mean, max) = (report.requests.mean(), report.requests.max() as f64);
-    outcome.latency_ms = (mean / 1e6, p95 / 1e6, max / 1e6);
+    outcome.latency_ms = (mean / 1e6, p95, max / 1e6);
     outcome.rate = (outcome.reads + outcome.writes) as f64 / outcome.total.max(1e-9);
 }
 

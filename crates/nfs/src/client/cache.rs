@@ -1,12 +1,14 @@
 //! Memory: the limit of folios, a clock that gives up what was not used lately, and the flusher.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{Errno, Nanos};
 use rt::{Cx, JoinHandle, SpinLock, WaitQueue};
 
+use super::ahead::SyncRun;
 use super::inode::{Inode, State};
 use super::{NfsClient, NfsOptions, count};
 
@@ -23,6 +25,7 @@ pub(super) struct Cache {
     files: SpinLock<BTreeMap<u64, (Arc<Inode>, Nanos)>>,
     flusher: SpinLock<Flusher>,
     wait: WaitQueue,
+    pub syncs: SyncRun,
 }
 
 #[derive(Default)]
@@ -43,6 +46,7 @@ impl Cache {
             files: SpinLock::named("nfs dirty files", BTreeMap::new()),
             flusher: SpinLock::named("nfs flusher", Flusher::default()),
             wait: WaitQueue::named("nfs flusher"),
+            syncs: SyncRun::default(),
         }
     }
 }
@@ -111,6 +115,19 @@ impl NfsClient {
         self.uncharge(freed);
         count(&self.counters.evicted, freed);
         freed
+    }
+
+    /// Forgets what is cached of a range, but for what is ours. READs under way are stale.
+    pub(super) fn forget_range(&self, cx: &Cx, inode: &Inode, range: Range<u64>) {
+        let size = self.folio_size();
+        let mut state = inode.state.lock(cx);
+        state.epoch += 1;
+        let epoch = state.epoch;
+        let folios = range.start / size..range.end.div_ceil(size);
+        state.folios.range_mut(folios).for_each(|(_, folio)| folio.invalidate(epoch));
+        state.holes.remove(range);
+        drop(state);
+        inode.wait.wake_all();
     }
 
     /// Drops all folios of a file.

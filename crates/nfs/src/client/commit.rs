@@ -41,13 +41,16 @@ impl NfsClient {
                     let over = || !inode.state.lock_irq().committing;
                     inode.wait.wait_until(cx, "COMMIT", over);
                 }
-                Commit::Begun => match answer.wait(cx) {
-                    Err(Errno::EAGAIN) => {
-                        cx.sleep(later);
-                        later = Nanos((later.0 * 2).min(LATER.1.0));
+                Commit::Begun => {
+                    self.send_ahead(cx, inode);
+                    match answer.wait(cx) {
+                        Err(Errno::EAGAIN) => {
+                            cx.sleep(later);
+                            later = Nanos((later.0 * 2).min(LATER.1.0));
+                        }
+                        done => return done,
                     }
-                    done => return done,
-                },
+                }
             }
         }
     }

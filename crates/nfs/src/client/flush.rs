@@ -40,6 +40,9 @@ impl NfsClient {
         let mut later = LATER.0;
         loop {
             let busy = self.send_dirty(cx, inode, range.clone(), stable);
+            if stable != Stable::Unstable {
+                self.send_ahead(cx, inode);
+            }
             self.wait_writing(cx, inode, range.clone());
             let (again, error) = {
                 let mut state = inode.state.lock(cx);
@@ -61,7 +64,7 @@ impl NfsClient {
 
     /// Has WRITEs of what is dirty in `range` sent, and does not wait for them. True where
     /// something was passed over that is dirty again while its WRITE is under way.
-    fn send_dirty(
+    pub(super) fn send_dirty(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
@@ -337,7 +340,7 @@ impl NfsClient {
     }
 
     /// A single WRITE needs no COMMIT: it is made durable by itself.
-    fn stable_for(&self, cx: &Cx, inode: &Inode) -> Stable {
+    pub(super) fn stable_for(&self, cx: &Cx, inode: &Inode) -> Stable {
         let state = inode.state.lock(cx);
         let most = u64::from(self.limits.wsize) / self.folio_size();
         if self.options.mode != Mode::Ranges || state.ours > most.max(1) {
@@ -366,6 +369,7 @@ impl NfsClient {
     /// # Errors
     /// Those of WRITE and COMMIT.
     pub(super) fn sync_file(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
+        self.cache.syncs.note();
         let before = {
             let mut state = inode.state.lock(cx);
             state.failed = false;

@@ -84,7 +84,7 @@ impl Folio {
     /// Copies `bytes` to `at`: valid and dirty.
     pub fn write(&mut self, at: u32, bytes: &[u8]) {
         let range = at..at + bytes.len() as u32;
-        self.copy_in(at as usize, bytes);
+        self.page.copy_in(at as usize, bytes);
         self.valid.insert(range.clone());
         self.dirty.insert(range);
     }
@@ -100,21 +100,12 @@ impl Folio {
             let (start, end) = (gap.start as usize, gap.end as usize);
             let have = bytes.get(start - range.start as usize..).unwrap_or(&[]);
             let len = have.len().min(end - start);
-            self.copy_in(start, &have[..len]);
-            if start + len < end {
+            self.page.copy_in(start, &have[..len]);
+            if self.page[start + len..end].iter().any(|&byte| byte != 0) {
                 self.page.make_mut()[start + len..end].fill(0);
             }
         }
         self.valid.insert(range);
-    }
-
-    /// Copies `bytes` to `at`; a page that is shared and replaced as a whole is not copied first.
-    fn copy_in(&mut self, at: usize, bytes: &[u8]) {
-        if bytes.len() == self.page.len() && !self.page.is_unique() {
-            self.page = Page::from_slice(bytes);
-        } else {
-            self.page.make_mut()[at..at + bytes.len()].copy_from_slice(bytes);
-        }
     }
 
     /// Another has changed the file: only what is ours stays valid, and what is being read is old.

@@ -55,7 +55,7 @@ impl NfsClient {
         if told { Ok(()) } else { self.fetch_attr(cx, inode) }
     }
 
-    /// READs past the cache, after what is dirty was sent; the range is forgotten.
+    /// READs past the cache, after what is dirty was sent; the range is forgotten. May park.
     fn read_past(
         &self,
         cx: &mut Cx,
@@ -64,6 +64,8 @@ impl NfsClient {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         self.flush_and_commit(cx, inode)?;
+        // What is ours by now was written during the flush and stays on top.
+        self.forget_range(cx, inode, offset..offset.saturating_add(buf.len() as u64));
         let mut at = 0;
         while at < buf.len() {
             let count = (buf.len() - at).min(self.limits.rsize as usize);

@@ -315,14 +315,28 @@ impl NfsClient {
     /// Asks the server for attributes.
     ///
     /// # Errors
-    /// Those of GETATTR; after `ESTALE` the node is forgotten once nobody has it open.
+    /// Those of GETATTR; after `ESTALE` nothing is cached but what is ours.
     pub(super) fn fetch_attr(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
         let call = Call::Getattr { handle: inode.handle };
         let attr = self.call(cx, &call, |reply| {
             reply.status.check().and_then(|()| reply.attr.clone().ok_or(Errno::EIO))
         })?;
+        if attr == Err(Errno::ESTALE) {
+            inode.state.lock(cx).invalidate();
+        }
         self.refresh(cx, inode, attr?);
         Ok(())
+    }
+
+    /// Forgets what is cached of a file but for what is ours, so that it is read anew: for who has
+    /// got a lock on it by other means, or knows otherwise that it has changed.
+    ///
+    /// # Errors
+    /// `ESTALE` the node is not known; those of GETATTR.
+    pub fn forget_cached(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
+        let inode = self.inode(cx, ino)?;
+        inode.state.lock(cx).invalidate();
+        self.fetch_attr(cx, &inode)
     }
 
     /// The attributes as everybody else has them.

@@ -44,6 +44,7 @@ impl NfsClient {
         data: &[u8],
     ) -> Result<usize, Errno> {
         self.must_write()?;
+        self.cache.syncs.end();
         let end = off.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         if end > self.limits.max_file {
             return Err(Errno::EFBIG);

@@ -1,16 +1,21 @@
 //! The work itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Errno, Nanos, Rng};
-use rt::{Cx, SpinLock};
+use rt::{Cx, SpinLock, WaitQueue};
 use thiserror::Error;
 use vfs::OpenFlags;
 
-use super::options::{Extra, Mode, Options};
-use super::output;
-use crate::{Histogram, Sink, Stats, Stop, Target, TargetFile};
+use super::latency::Latency;
+use super::options::{Extra, IoMode, Mode, Options};
+use super::{output, validate};
+use crate::{NullSink, Sink, Stats, Stop, Target, TargetFile};
+
+/// Bytes of a page of the host, by which mappings are faulted in.
+const PAGE: u64 = 4096;
+/// Most tasks of all threads in mode async.
+const LANES_MAX: u64 = 1024;
 
 /// Why a run ended before its time.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -38,6 +43,16 @@ pub enum Failure {
         /// What is needed.
         wanted: u64,
     },
+    /// A block is not what was written.
+    #[error(
+        "FATAL: Validation failed on file {file}, block offset {offset}: checksum or place differ"
+    )]
+    Content {
+        /// The file.
+        file: u64,
+        /// Where.
+        offset: u64,
+    },
     /// A directory of the host was asked for in virtual time.
     #[error("FATAL: a directory of the host has no virtual time")]
     Clock,
@@ -52,7 +67,7 @@ pub struct ThreadReport {
     pub time: Nanos,
 }
 
-/// What a run did.
+/// What a run did, or a part of it.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Reads.
@@ -67,16 +82,44 @@ pub struct Report {
     pub write_bytes: u64,
     /// From the first request until everything is durable.
     pub total: Nanos,
+    /// Of that, what the figures are of: since the last checkpoint.
+    pub span: Nanos,
     /// Of that, the fsync of all files at the end.
     pub final_fsync: Nanos,
     /// Times of the requests, nanoseconds.
     pub requests: Stats,
     /// Their distribution.
-    pub latency: Histogram,
+    pub latency: Latency,
     /// Each thread.
     pub threads: Vec<ThreadReport>,
     /// Why it ended before its time.
     pub failure: Option<Failure>,
+}
+
+impl Report {
+    fn add(&mut self, thread: usize, tally: &Tally) {
+        self.reads += tally.reads;
+        self.writes += tally.writes;
+        self.others += tally.others;
+        self.read_bytes += tally.bytes.0;
+        self.write_bytes += tally.bytes.1;
+        self.requests.merge(&tally.requests);
+        self.latency.merge(&tally.latency);
+        let own = &mut self.threads[thread];
+        own.events += tally.requests.count();
+        own.time += Nanos(tally.requests.sum() as u64);
+    }
+}
+
+/// What a thread has done since the last checkpoint.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    reads: u64,
+    writes: u64,
+    others: u64,
+    bytes: (u64, u64),
+    requests: Stats,
+    latency: Latency,
 }
 
 /// The name of a file.
@@ -88,28 +131,52 @@ fn failed(call: &'static str, index: u64) -> impl Fn(Errno) -> Failure {
     move |errno| Failure::Call { call, path: file_name(index), errno }
 }
 
-/// Makes the files and fills them. May park.
+/// Makes the files and fills them, as far as they are not there. May park.
 ///
 /// # Errors
 /// The call that failed.
-pub fn prepare(cx: &mut Cx, target: &Target, options: &Options) -> Result<u64, Failure> {
-    let size = options.file_size();
-    let piece: Vec<u8> = (0..(256u32 << 10)).map(|n| (n % 253) as u8).collect();
+pub fn prepare(cx: &mut Cx, target: &Target, options: &Options) -> Result<Prepared, Failure> {
+    let (size, start) = (options.file_size(), cx.now());
+    let block = options.block_size as usize;
+    // Zeros, as the tool's.
+    let mut piece = vec![0; block * (256usize << 10).div_ceil(block)];
+    let mut prepared = Prepared::default();
     for index in 0..options.files {
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let file = target
             .open(cx, file_name(index).as_bytes(), flags, 0o600)
             .map_err(failed("open", index))?;
         let mut at = file.size(cx).map_err(failed("fstat", index))?;
+        prepared.reused.push(at >= size);
+        if options.validate {
+            at -= at % options.block_size;
+        }
         while at < size {
             let len = (size - at).min(piece.len() as u64) as usize;
+            if options.validate {
+                validate::stamp(&mut piece[..len], block, index, at);
+            }
             let done = file.write_at(cx, at, &piece[..len]);
-            at += done.map_err(failed("write", index))? as u64;
+            let done = done.map_err(failed("write", index))? as u64;
+            at += done;
+            prepared.bytes += done;
         }
         file.fsync(cx, false).map_err(failed("fsync", index))?;
         file.close(cx).map_err(failed("close", index))?;
     }
-    Ok(options.files * size)
+    prepared.time = cx.now().since(start);
+    Ok(prepared)
+}
+
+/// What [`prepare`] did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prepared {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Time that it took.
+    pub time: Nanos,
+    /// For each file: it was there.
+    pub reused: Vec<bool>,
 }
 
 /// Removes the files. May park.
@@ -132,103 +199,174 @@ struct Shared {
     files: Vec<TargetFile>,
     stop: Stop,
     state: SpinLock<State>,
-    others: AtomicU64,
+    tallies: Vec<SpinLock<Tally>>,
+    /// Threads that have not ended.
+    running: SpinLock<u64>,
+    ended: WaitQueue,
 }
 
 /// The choice of the next request.
 struct State {
     rng: Rng,
+    /// When the next request is due, where they come at a rate.
+    arrivals: Option<(Rng, Nanos)>,
     reads: u64,
     writes: u64,
-    /// The next block of a sequential test.
+    /// fsyncs that were requests of their own.
+    syncs: u64,
+    /// Something was written since the last round of them.
+    dirty: bool,
+    /// The next file of such a round.
+    round: Option<u64>,
+    /// The next byte of a sequential test.
     next: u64,
     failure: Option<Failure>,
 }
 
 /// A request.
-struct Request {
-    write: bool,
-    file: u64,
-    offset: u64,
-    len: u64,
-    /// So many requests were chosen before it.
-    number: u64,
+#[derive(Clone, Copy)]
+enum Request {
+    Io { write: bool, file: u64, offset: u64, len: u64 },
+    Sync { file: u64 },
 }
 
 impl Shared {
-    /// The next request; `None` where the run is over.
-    fn next(&self, cx: &Cx) -> Option<Request> {
+    /// The next request and when it is due; `None` where the run is over.
+    fn next(&self, cx: &Cx) -> Option<(Request, Nanos)> {
         let options = &self.options;
         let mut state = self.state.lock(cx);
-        let number = state.reads + state.writes;
+        let number = state.reads + state.writes + state.syncs;
         let over = options.requests > 0 && number >= options.requests;
         if over || state.failure.is_some() || self.stop.is_due(cx) {
             return None;
         }
-        let write = match options.mode {
-            Mode::SeqWr | Mode::SeqRewr | Mode::RndWr => true,
-            Mode::SeqRd | Mode::RndRd => false,
-            // The share of reads so far decides.
-            Mode::RndRw => (state.reads + 1) as f64 / (state.writes + 1) as f64 >= options.rw_ratio,
-        };
-        let (block, size) = (options.block_size, options.file_size());
-        let blocks = size / block;
-        let at = if options.mode.is_random() {
-            state.rng.below(blocks * options.files)
-        } else {
-            let at = state.next;
-            if at == blocks * options.files {
-                return None;
+        let request = state.choose(options)?;
+        let due = match &mut state.arrivals {
+            None => cx.now(),
+            Some((rng, due)) => {
+                let unit = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+                *due += Nanos((-(1.0 - unit).ln() * 1e9 / options.rate as f64) as u64);
+                *due
             }
-            state.next += 1;
-            at
         };
-        *(if write { &mut state.writes } else { &mut state.reads }) += 1;
-        let (file, offset) = (at / blocks, at % blocks * block);
-        Some(Request { write, file, offset, len: block, number })
+        Some((request, due))
     }
 
-    fn serve(&self, cx: &mut Cx, request: &Request, buf: &mut [u8]) -> Result<(), Failure> {
-        let (file, index) = (&self.files[request.file as usize], request.file);
-        let buf = &mut buf[..request.len as usize];
-        if request.write {
-            file.write_at(cx, request.offset, buf).map_err(failed("write", index))?;
-            if self.options.fsync_all {
-                self.sync(cx, index)?;
+    fn serve(
+        &self,
+        cx: &mut Cx,
+        request: Request,
+        buf: &mut [u8],
+        tally: &mut Tally,
+    ) -> Result<(), Failure> {
+        let (write, index, offset, len) = match request {
+            Request::Sync { file } => {
+                tally.others += 1;
+                return self.sync(cx, file);
             }
-        } else {
-            file.read_at(cx, request.offset, buf).map_err(failed("read", index))?;
+            Request::Io { write, file, offset, len } => (write, file, offset, len),
+        };
+        let (file, buf) = (&self.files[index as usize], &mut buf[..len as usize]);
+        let block = self.options.block_size as usize;
+        if !write {
+            tally.reads += 1;
+            let count = file.read_at(cx, offset, buf).map_err(failed("read", index))?;
+            tally.bytes.0 += count as u64;
+            let wrong = || validate::mismatch(&buf[..count], block, index, offset);
+            return match self.options.validate.then(wrong).flatten() {
+                Some(offset) => Err(Failure::Content { file: index, offset }),
+                None => Ok(()),
+            };
         }
-        let freq = self.options.fsync_freq;
-        if freq > 0 && request.write && (request.number + 1).is_multiple_of(freq) {
-            (0..self.options.files).try_for_each(|index| self.sync(cx, index))?;
+        if self.options.io_mode == IoMode::Mmap {
+            // A fault brings whole pages before a store changes a part of them.
+            let first = offset / PAGE * PAGE;
+            let mut pages = vec![0; ((offset + len).next_multiple_of(PAGE) - first) as usize];
+            file.read_at(cx, first, &mut pages).map_err(failed("read", index))?;
+        }
+        if self.options.validate {
+            validate::stamp(buf, block, index, offset);
+        }
+        tally.writes += 1;
+        tally.bytes.1 += len;
+        file.write_at(cx, offset, buf).map_err(failed("write", index))?;
+        if self.options.fsync_all {
+            tally.others += 1;
+            self.sync(cx, index)?;
         }
         Ok(())
     }
 
     fn sync(&self, cx: &mut Cx, index: u64) -> Result<(), Failure> {
-        self.others.fetch_add(1, Ordering::Relaxed);
         let file = &self.files[index as usize];
         file.fsync(cx, self.options.fdatasync).map_err(failed("fsync", index))
     }
 
-    fn thread(&self, cx: &mut Cx) -> (ThreadReport, Stats, Histogram) {
-        let mut buf = crate::AlignedBuffer::new(self.options.block_size as usize);
-        let (mut own, mut stats, mut times) =
-            (ThreadReport::default(), Stats::new(), Histogram::new());
-        while let Some(request) = self.next(cx) {
-            let start = cx.now();
-            let done = self.serve(cx, &request, buf.bytes_mut());
-            let span = cx.now().since(start);
-            own.events += 1;
-            own.time += span;
-            stats.add(span.0);
-            times.add(span.0);
+    fn thread(&self, cx: &mut Cx, number: usize) {
+        let mut buf = crate::AlignedBuffer::new(self.options.request_max() as usize);
+        while let Some((request, due)) = self.next(cx) {
+            let early = due.since(cx.now());
+            if early > Nanos(0) {
+                cx.sleep(early);
+            }
+            let mut done_now = Tally::default();
+            let done = self.serve(cx, request, buf.bytes_mut(), &mut done_now);
+            let span = cx.now().since(due);
+            let mut tally = self.tallies[number].lock(cx);
+            tally.reads += done_now.reads;
+            tally.writes += done_now.writes;
+            tally.others += done_now.others;
+            tally.bytes.0 += done_now.bytes.0;
+            tally.bytes.1 += done_now.bytes.1;
+            tally.requests.add(span.0);
+            tally.latency.add(span.0);
+            drop(tally);
             if let Err(failure) = done {
                 self.state.lock(cx).failure.get_or_insert(failure);
             }
         }
-        (own, stats, times)
+        *self.running.lock(cx) -= 1;
+        self.ended.wake_all();
+    }
+}
+
+impl State {
+    fn choose(&mut self, options: &Options) -> Option<Request> {
+        if let Some(file) = self.round {
+            self.round = Some(file + 1).filter(|&next| next < options.files);
+            self.syncs += 1;
+            return Some(Request::Sync { file });
+        }
+        let (block, size) = (options.block_size, options.file_size());
+        let write = match options.mode {
+            Mode::SeqWr | Mode::SeqRewr | Mode::RndWr => true,
+            Mode::SeqRd | Mode::RndRd => false,
+            // The share of reads so far decides.
+            Mode::RndRw => (self.reads + 1) as f64 / (self.writes + 1) as f64 >= options.rw_ratio,
+        };
+        let blocks = size / block;
+        let (file, offset, len) = if options.mode.is_random() {
+            let at = self.rng.below(blocks * options.files);
+            (at / blocks, at % blocks * block, block)
+        } else {
+            let bytes = blocks * block;
+            let (file, offset) = (self.next / bytes, self.next % bytes);
+            if file == options.files {
+                return None;
+            }
+            let len = options.request_max().min(bytes - offset);
+            self.next += len;
+            (file, offset, len)
+        };
+        *(if write { &mut self.writes } else { &mut self.reads }) += 1;
+        self.dirty |= write;
+        let freq = options.fsync_freq;
+        let due = freq > 0 && (self.reads + self.writes).is_multiple_of(freq);
+        if due && self.dirty && !options.fsync_all {
+            self.round = Some(0);
+            self.dirty = false;
+        }
+        Some(Request::Io { write, file, offset, len })
     }
 }
 
@@ -268,22 +406,34 @@ pub fn run(
     stop: &Stop,
     sink: &mut dyn Sink,
 ) -> Report {
-    sink.out(&output::start(options));
-    let report = run_silently(cx, target, options, stop);
+    let mut quiet = NullSink;
+    let notices: &mut dyn Sink = if options.verbosity >= 3 { &mut *sink } else { &mut quiet };
+    notices.out(&output::start(options));
+    let (report, last) = work(cx, target, options, stop, notices);
     match &report.failure {
         Some(failure) => sink.err(&format!("{failure}\n")),
-        None => sink.out(&output::summary(options, &report)),
+        None if options.verbosity >= 3 => sink.out(&output::summary(options, &last)),
+        None => {}
     }
     report
 }
 
-fn run_silently(cx: &mut Cx, target: &Target, options: &Options, stop: &Stop) -> Report {
+/// Answers what the whole run did, and what since the last checkpoint.
+fn work(
+    cx: &mut Cx,
+    target: &Target,
+    options: &Options,
+    stop: &Stop,
+    sink: &mut dyn Sink,
+) -> (Report, Report) {
+    let fails =
+        |failure| (Report { failure: Some(failure), ..Report::default() }, Report::default());
     if !target.fits(cx) {
-        return Report { failure: Some(Failure::Clock), ..Report::default() };
+        return fails(Failure::Clock);
     }
     let files = match open_files(cx, target, options) {
         Ok(files) => files,
-        Err(failure) => return Report { failure: Some(failure), ..Report::default() },
+        Err(failure) => return fails(failure),
     };
     let start = cx.now();
     let stop = stop.nested();
@@ -291,49 +441,137 @@ fn run_silently(cx: &mut Cx, target: &Target, options: &Options, stop: &Stop) ->
         stop.set_deadline(start + Nanos::from_secs(options.seconds));
     }
     let seed = if options.seed > 0 { options.seed } else { cx.random() };
-    let rng = Rng::new(seed, 0x7379_7362_656e_6368);
-    let state = State { rng, reads: 0, writes: 0, next: 0, failure: None };
+    let state = State {
+        rng: Rng::new(seed, 0x7379_7362_656e_6368),
+        arrivals: (options.rate > 0).then(|| (Rng::new(seed, 0x7261_7465), start)),
+        reads: 0,
+        writes: 0,
+        syncs: 0,
+        dirty: false,
+        round: None,
+        next: 0,
+        failure: None,
+    };
+    let lanes = match options.io_mode {
+        IoMode::Async => options.backlog.min(LANES_MAX / options.threads).max(1),
+        _ => 1,
+    };
+    let tally = || SpinLock::named("sysbench thread", Tally::default());
     let shared = Arc::new(Shared {
         options: options.clone(),
         files,
         stop,
         state: SpinLock::named("sysbench", state),
-        others: AtomicU64::new(0),
+        tallies: (0..options.threads).map(|_| tally()).collect(),
+        running: SpinLock::named("sysbench threads", options.threads * lanes),
+        ended: WaitQueue::named("sysbench threads"),
     });
-    let tasks: Vec<_> = (0..options.threads)
+    let tasks: Vec<_> = (0..options.threads * lanes)
         .map(|number| {
-            let shared = shared.clone();
-            cx.spawn(&format!("sysbench-{number}"), move |cx| shared.thread(cx))
+            let (shared, thread) = (shared.clone(), (number % options.threads) as usize);
+            cx.spawn(&format!("sysbench-{number}"), move |cx| shared.thread(cx, thread))
         })
         .collect();
-    let mut report = Report::default();
+    let mut parts = Parts::new(start, options);
+    parts.watch(cx, &shared, sink);
     for task in tasks {
-        let (thread, stats, times) = task.join(cx);
-        report.threads.push(thread);
-        report.requests.merge(&stats);
-        report.latency.merge(&times);
+        task.join(cx);
     }
-    finish(cx, shared, start, report)
+    finish(cx, shared, parts)
+}
+
+/// Reports while the threads work.
+struct Parts {
+    start: Nanos,
+    /// The last checkpoint.
+    since: Nanos,
+    /// All before it.
+    before: Report,
+    /// What was told last, and when.
+    told: (Report, Nanos),
+}
+
+impl Parts {
+    fn new(start: Nanos, options: &Options) -> Parts {
+        let empty = empty(options);
+        Parts { start, since: start, before: empty.clone(), told: (empty, start) }
+    }
+
+    /// Since the last checkpoint.
+    fn report(&self, cx: &Cx, shared: &Shared) -> Report {
+        let mut report = empty(&shared.options);
+        for (thread, tally) in shared.tallies.iter().enumerate() {
+            report.add(thread, &tally.lock(cx).clone());
+        }
+        report.span = cx.now().since(self.since);
+        report.total = cx.now().since(self.start);
+        report
+    }
+
+    /// Tells what is to be told at its time, until all threads have ended.
+    fn watch(&mut self, cx: &mut Cx, shared: &Shared, sink: &mut dyn Sink) {
+        let options = &shared.options;
+        let interval = Nanos::from_secs(options.report_interval);
+        let mut next = (interval > Nanos(0)).then(|| self.start + interval);
+        let mut checkpoints = options.checkpoints.iter().map(|&at| Nanos::from_secs(at));
+        let mut check = checkpoints.next().map(|at| self.start + at);
+        while let Some(at) = next.into_iter().chain(check).min() {
+            let over = || *shared.running.lock_irq() == 0;
+            let wait = at.since(cx.now());
+            if shared.ended.wait_until_timeout(cx, "sysbench threads", wait, over) {
+                return;
+            }
+            if next == Some(at) {
+                next = Some(at + interval);
+                let now = self.report(cx, shared);
+                let span = cx.now().since(self.told.1);
+                sink.out(&output::interval(options, &now, &self.told.0, span));
+                self.told = (now, cx.now());
+            }
+            if check == Some(at) {
+                check = checkpoints.next().map(|at| self.start + at);
+                let report = self.report(cx, shared);
+                sink.out(&output::checkpoint(options, &report));
+                self.checkpoint(cx, shared);
+            }
+        }
+    }
+
+    fn checkpoint(&mut self, cx: &Cx, shared: &Shared) {
+        for (thread, tally) in shared.tallies.iter().enumerate() {
+            self.before.add(thread, &std::mem::take(&mut *tally.lock(cx)));
+        }
+        self.since = cx.now();
+        self.told = (empty(&shared.options), cx.now());
+    }
+}
+
+fn empty(options: &Options) -> Report {
+    let threads = vec![ThreadReport::default(); options.threads as usize];
+    Report { threads, ..Report::default() }
 }
 
 /// Makes everything durable, closes the files and adds up.
-fn finish(cx: &mut Cx, shared: Arc<Shared>, start: Nanos, mut report: Report) -> Report {
+fn finish(cx: &mut Cx, shared: Arc<Shared>, mut parts: Parts) -> (Report, Report) {
     let before = cx.now();
+    let options = &shared.options;
     let mut done = Ok(());
-    if shared.options.fsync_end && shared.state.lock(cx).failure.is_none() {
-        done = (0..shared.options.files).try_for_each(|index| shared.sync(cx, index));
+    if options.fsync_end && !options.fsync_all && shared.state.lock(cx).failure.is_none() {
+        for index in 0..options.files {
+            shared.tallies[0].lock(cx).others += 1;
+            done = done.and(shared.sync(cx, index));
+        }
     }
-    report.final_fsync = cx.now().since(before);
-    report.total = cx.now().since(start);
+    let mut last = parts.report(cx, &shared);
+    last.final_fsync = cx.now().since(before);
+    parts.checkpoint(cx, &shared);
+    let mut report = parts.before;
+    report.final_fsync = last.final_fsync;
+    (report.total, report.span) = (last.total, last.total);
     let shared = Arc::into_inner(shared).expect("the threads have ended");
     for (index, file) in shared.files.into_iter().enumerate() {
         done = done.and(file.close(cx).map_err(failed("close", index as u64)));
     }
-    let state = shared.state.into_inner();
-    (report.reads, report.writes) = (state.reads, state.writes);
-    report.read_bytes = report.reads * shared.options.block_size;
-    report.write_bytes = report.writes * shared.options.block_size;
-    report.others = shared.others.load(Ordering::Relaxed);
-    report.failure = state.failure.or(done.err());
-    report
+    report.failure = shared.state.into_inner().failure.or(done.err());
+    (report, last)
 }
