@@ -4,7 +4,7 @@
 
 use crate::Runtime;
 use crate::exit::ExitHooks;
-use crate::sync::shim::{self, AtomicU64, Ordering};
+use crate::sync::shim::{self, AtomicU32, AtomicU64, Ordering};
 use crate::task::{Task, TaskId};
 use crate::timers::{Action, Callback, TimerId, Timers};
 use base::{Nanos, Timespec};
@@ -20,6 +20,34 @@ pub(crate) struct Real {
     last_task: AtomicU64,
     timers: Arc<Service>,
     pub exits: ExitHooks,
+    pub asleep: Asleep,
+}
+
+/// How many tasks of each remainder of their ids sleep, for whoever wants to know whether the
+/// holder of a lock does. A hint: several tasks share a count.
+pub(crate) struct Asleep(Box<[AtomicU32]>);
+
+impl Asleep {
+    const COUNTS: usize = 1024;
+
+    fn new() -> Asleep {
+        Asleep((0..Asleep::COUNTS).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    fn count(&self, task: u64) -> &AtomicU32 {
+        &self.0[task as usize % Asleep::COUNTS]
+    }
+
+    /// False for task 0, which is none.
+    pub fn any(&self, task: u64) -> bool {
+        task != 0 && self.count(task).load(Ordering::Relaxed) != 0
+    }
+
+    pub fn during(&self, task: u64, f: impl FnOnce()) {
+        self.count(task).fetch_add(1, Ordering::Relaxed);
+        f();
+        self.count(task).fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What the timer thread and the users of timers share.
@@ -41,7 +69,8 @@ impl Real {
         let start = Instant::now();
         let timers = Arc::new(Service { start, state: Mutex::default(), changed: Condvar::new() });
         let exits = ExitHooks::default();
-        Real { start, cpus, seed, last_task: AtomicU64::new(0), timers, exits }
+        let last_task = AtomicU64::new(0);
+        Real { start, cpus, seed, last_task, timers, exits, asleep: Asleep::new() }
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use crate::cx::Inherit;
 use crate::exit::ExitHooks;
 use crate::real::Real;
 use crate::sync::completion::Completion;
-use crate::task::{Outcome, Task};
+use crate::task::{Outcome, Task, TaskId};
 use crate::timers::{Callback, TimerId};
 use crate::world::state::{Body, Virtual};
 use crate::{Charges, Cx, JoinHandle, OnIocExit};
@@ -198,6 +198,20 @@ impl Runtime {
         match &*self.0 {
             Inner::Virtual(virt) => virt.charges.as_deref(),
             Inner::Real(_) => None,
+        }
+    }
+
+    /// Whether the task of this id is known to sleep, in real time; another one may be meant.
+    #[inline]
+    pub(crate) fn sleeps(&self, task: u64) -> bool {
+        matches!(&*self.0, Inner::Real(real) if real.asleep.any(task))
+    }
+
+    /// Counts a task of real time as asleep while `f` runs.
+    pub(crate) fn while_asleep(&self, task: TaskId, f: impl FnOnce()) {
+        match &*self.0 {
+            Inner::Real(real) => real.asleep.during(task.0, f),
+            Inner::Virtual(_) => f(),
         }
     }
 

@@ -140,16 +140,15 @@ impl Task {
         if !self.must_suspend() {
             return;
         }
-        loop {
-            match deadline.map(|d| d.saturating_duration_since(Instant::now())) {
-                None => park(),
-                Some(left) if left.is_zero() => break,
-                Some(left) => park_timeout(left),
+        self.rt.while_asleep(self.id, || {
+            while self.permit.load(Ordering::Acquire) != NOTIFIED {
+                match deadline.map(|d| d.saturating_duration_since(Instant::now())) {
+                    None => park(),
+                    Some(left) if left.is_zero() => break,
+                    Some(left) => park_timeout(left),
+                }
             }
-            if self.permit.load(Ordering::Acquire) == NOTIFIED {
-                break;
-            }
-        }
+        });
         self.resumed();
     }
 }

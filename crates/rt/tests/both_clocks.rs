@@ -124,6 +124,67 @@ fn a_waiter_gets_the_lock_from_a_greedy_task() {
     });
 }
 
+/// Goal: neither a writer nor a reader starves behind tasks that hand a lock to one another without
+/// ever sleeping. Method: the greedy ones stop only once every modest one has had its turns.
+#[test]
+fn waiters_get_their_turns_among_greedy_tasks() {
+    const MODEST: u64 = 4;
+    const TURNS: u64 = 3;
+    both(|cx| {
+        let lock = Arc::new(RwLock::named("wanted", 0u64));
+        let left = Arc::new(AtomicU64::new(MODEST));
+        let spawn = |i: u64| {
+            let (lock, left) = (lock.clone(), left.clone());
+            cx.spawn(&format!("task {i}"), move |cx| {
+                for turn in 0.. {
+                    if i >= MODEST && left.load(Ordering::SeqCst) == 0 {
+                        break;
+                    }
+                    if i.is_multiple_of(2) {
+                        *lock.write(cx) += 1;
+                    } else {
+                        let guard = lock.read(cx);
+                        cx.charge(Nanos(100));
+                        drop(guard);
+                    }
+                    cx.charge(Nanos(100));
+                    if i < MODEST && turn + 1 == TURNS {
+                        left.fetch_sub(1, Ordering::SeqCst);
+                        break;
+                    }
+                }
+            })
+        };
+        let tasks: Vec<_> = (0..MODEST + 4).map(spawn).collect();
+        tasks.into_iter().for_each(|task| task.join(cx));
+        assert!(*lock.read(cx) >= MODEST / 2 * TURNS);
+        assert!(!lock.is_locked());
+    });
+}
+
+/// Goal: a lock whose holder sleeps again and again is passed on to each of many tasks. Method: more
+/// tasks than processors, each sleeps inside.
+#[test]
+fn a_holder_that_sleeps_does_not_keep_waiters_out() {
+    both(|cx| {
+        let lock = Arc::new(Mutex::named("slow", 0u64));
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let lock = lock.clone();
+                cx.spawn("sleeper", move |cx| {
+                    for _ in 0..10 {
+                        let mut sum = lock.lock(cx);
+                        cx.park_timeout("nothing", 0, Nanos::from_micros(50));
+                        *sum += 1;
+                    }
+                })
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| task.join(cx));
+        assert_eq!(*lock.lock(cx), 80);
+    });
+}
+
 /// Goal: a wake before the park is not lost, several wakes are one permit, and a park with a
 /// timeout ends by itself.
 #[test]

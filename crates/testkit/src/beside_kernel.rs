@@ -218,14 +218,17 @@ fn row(phase: &str, threads: usize, sides: &[Vec<Took>; SIDES]) {
 }
 
 /// Prints a table of rates: a directory of 100,000 names, or of 200 unless the program was started
-/// by `cargo bench` (`cargo test` runs benches as well). Needs root for the kernel's mount.
+/// by `cargo bench` (`cargo test` runs benches as well). Needs root for the kernel's mount; with
+/// `--ours` the kernel's side is left out.
 ///
 /// # Panics
 /// If an operation of either side fails.
 pub fn compare(side: &Side<'_>) {
     let full = std::env::args().any(|arg| arg == "--bench");
     let (names, count, rounds) = if full { (100_000, 50_000, 5) } else { (200, 50, 1) };
-    let kernel = Kernel::new(side, names, count);
+    let ours_alone = std::env::args().any(|arg| arg == "--ours");
+    let kernel = (!ours_alone).then(|| Kernel::new(side, names, count));
+    let no_kernel = [Took { wall: f64::NAN, cpu: f64::NAN }; 3];
     let (paths, inodes) = (new_names("/dir/", count), new_names("", count));
     println!(
         "{}, {names} names before, {count} files of each thread, {rounds} rounds, measured:\n",
@@ -242,7 +245,7 @@ pub fn compare(side: &Side<'_>) {
             let mut all: [[Vec<Took>; SIDES]; 3] = Default::default();
             for _ in 0..rounds {
                 let round = [
-                    kernel.measure(threads),
+                    kernel.as_ref().map_or(no_kernel, |kernel| kernel.measure(threads)),
                     ours.measure(cx, &paths[..threads], Ours::by_path),
                     ours.measure(cx, &inodes[..threads], Ours::by_inode),
                 ];

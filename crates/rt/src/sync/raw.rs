@@ -1,10 +1,15 @@
 //! The one algorithm under [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock).
 //!
-//! `state` counts readers and has three flags. A free lock may be taken by whoever comes first,
+//! `state` counts readers and has four flags. A free lock may be taken by whoever comes first,
 //! even before those who wait (a woken task needs microseconds to run, and the lock should not idle
-//! meanwhile). Nobody starves: a waiter stays at its place in the queue until it has the lock, a
-//! waiter that was woken and came too late sets `HANDOFF`, and then the next release gives the lock
-//! to the head of the queue directly; new readers do not pass a queue at all.
+//! meanwhile). Nobody starves: a waiter stays at its place in the queue until it has the lock, the
+//! head of the queue that has waited too long gets it directly from whoever releases it, and new
+//! readers do not pass a queue at all. Too long is, in virtual time, having been woken and come too
+//! late (`HANDOFF`); in real time, having been the head for [`PATIENCE`].
+//!
+//! In real time, whoever finds the lock held looks at it for a while before it sleeps ([`SPIN`]),
+//! unless the holder sleeps itself. Of the writers only one looks at a time (`SPINNING`): the
+//! others sleep, and are not woken while it looks, since it is there sooner than they would be.
 //!
 //! Whoever is woken is woken after `queue` is free again: waking is a system call in real time, and
 //! the first thing that a woken waiter wants is the queue.
@@ -15,18 +20,31 @@ use crate::Cx;
 use crate::task::{Task, Wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Held by a writer.
 const WRITER: u32 = 1;
 /// The queue is not empty: a release must look at it.
 const WAITERS: u32 = 2;
-/// The head of the queue came too late once: only it may have the lock next.
+/// The head of the queue has waited too long: only it may have the lock next.
 const HANDOFF: u32 = 4;
+/// A writer that does not sleep looks at the lock: a release need not wake anybody.
+const SPINNING: u32 = 8;
 /// One reader.
-const READER: u32 = 8;
-/// Looks at a held lock before parking, in real time. (An explored schedule would hardly ever come
-/// past many of them.)
-const SPINS: u32 = if cfg!(iopath_shuttle) { 1 } else { 40 };
+const READER: u32 = 16;
+/// The part of the state that says who holds the lock.
+const HOLDERS: u32 = !(WAITERS | HANDOFF | SPINNING);
+
+/// How long a waiter looks at a held lock before it sleeps, in real time: about as long as it takes
+/// to put a thread to sleep and to wake it, so that looking in vain costs no more than it may save.
+const SPIN: Duration = Duration::from_micros(25);
+/// How long the head of the queue is passed by others in real time (as Linux's `rw_semaphore`).
+const PATIENCE: Duration = Duration::from_millis(4);
+/// Looks between two questions whether to go on looking. (An explored schedule would hardly ever
+/// come past many of them.)
+const LOOKS: u32 = if cfg!(iopath_shuttle) { 1 } else { 16 };
+/// Pauses between two looks: each look takes the cache line away from the holder.
+const PAUSES: u32 = if cfg!(iopath_shuttle) { 1 } else { 4 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
@@ -39,8 +57,34 @@ struct Waiter {
     mode: Mode,
 }
 
+#[derive(Default)]
+struct Waiters {
+    list: VecDeque<Waiter>,
+    /// Since when the head is the head; none in virtual time.
+    since: Option<Instant>,
+}
+
+impl Waiters {
+    /// The head may not be passed any more, now that it was woken and came too late or that
+    /// somebody else releases the lock.
+    fn overdue(&self) -> bool {
+        self.since.is_some_and(|since| since.elapsed() >= PATIENCE)
+    }
+
+    fn new_head(&mut self) {
+        if self.since.is_some() {
+            self.since = Some(Instant::now());
+        }
+    }
+
+    fn pop(&mut self) -> Option<Waiter> {
+        self.new_head();
+        self.list.pop_front()
+    }
+}
+
 // Boxed: most locks never see a waiter, and there is one in every inode and buffer.
-type Queue = Option<Box<VecDeque<Waiter>>>;
+type Queue = Option<Box<Waiters>>;
 
 /// Tasks that have been given the lock and must be woken.
 type Granted = Vec<Arc<Task>>;
@@ -65,10 +109,22 @@ impl RawLock {
     #[inline]
     pub fn try_write(&self, owner: u64) -> bool {
         let free = self.state.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed);
-        if free.is_ok() {
+        let taken = match free {
+            Ok(_) => true,
+            // Whoever looks at the lock may have lost its processor.
+            Err(SPINNING) => self.take_from_spinner(),
+            Err(_) => false,
+        };
+        if taken {
             self.owner.store(owner, Ordering::Relaxed);
         }
-        free.is_ok()
+        taken
+    }
+
+    #[cold]
+    fn take_from_spinner(&self) -> bool {
+        let (free, taken) = (SPINNING, SPINNING | WRITER);
+        self.state.compare_exchange(free, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[inline]
@@ -107,27 +163,25 @@ impl RawLock {
     #[inline]
     pub fn release_write(&self) {
         self.owner.store(0, Ordering::Relaxed);
-        let alone = self.state.compare_exchange(WRITER, 0, Ordering::Release, Ordering::Relaxed);
-        if alone.is_err() {
-            self.release_slow(WRITER);
-        }
+        self.release(WRITER, WRITER);
     }
 
     #[inline]
     pub fn release_read(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        if state & WAITERS == 0 {
-            let free = self.state.compare_exchange(
-                state,
-                state - READER,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-            if free.is_ok() {
-                return;
+        self.release(self.state.load(Ordering::Relaxed), READER);
+    }
+
+    /// Gives back one `unit` of a lock whose state was `state` not long ago.
+    #[inline]
+    fn release(&self, mut state: u32, unit: u32) {
+        while state & WAITERS == 0 {
+            let next = state - unit;
+            match self.state.compare_exchange(state, next, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(seen) => state = seen,
             }
         }
-        self.release_slow(READER);
+        self.release_slow(unit);
     }
 
     /// Makes the writer a reader, without a moment in which the lock is free.
@@ -141,7 +195,7 @@ impl RawLock {
     }
 
     pub fn is_held(&self) -> bool {
-        self.state.load(Ordering::Relaxed) & !(WAITERS | HANDOFF) != 0
+        self.state.load(Ordering::Relaxed) & HOLDERS != 0
     }
 
     /// Task id of the writer, 0 for none. May be late by the time the caller reads it.
@@ -151,7 +205,8 @@ impl RawLock {
 
     #[cold]
     fn wait(&self, cx: &mut Cx, mode: Mode, name: &'static str) {
-        if !cx.is_virtual() && self.spin(cx, mode) {
+        let real = !cx.is_virtual();
+        if real && self.spin(cx, mode) {
             return;
         }
         cx.settle();
@@ -176,12 +231,21 @@ impl RawLock {
                 wake(others);
                 break;
             }
-            if !queued {
-                let entry = Waiter { task: me.clone(), mode };
-                queue.get_or_insert_default().push_back(entry);
+            if queued {
+                let looks = real && is_head(&queue, &me);
+                drop(queue);
+                if looks && self.spin_as_head(cx, mode) {
+                    continue;
+                }
+            } else {
+                let waiters = queue.get_or_insert_default();
+                if waiters.list.is_empty() {
+                    waiters.since = (real && !cfg!(iopath_shuttle)).then(Instant::now);
+                }
+                waiters.list.push_back(Waiter { task: me.clone(), mode });
                 queued = true;
+                drop(queue);
             }
-            drop(queue);
             let why = if mode == Mode::Read { "read lock" } else { "lock" };
             cx.park_on(Wait::on_lock(why, name, &self.owner));
         }
@@ -190,42 +254,93 @@ impl RawLock {
         }
     }
 
-    /// Hopes, for a short time, that the holder is running and almost done.
+    /// Hopes, for a short time, that the holder is running and almost done; true where the lock was
+    /// taken. Of the writers one at a time.
     fn spin(&self, cx: &Cx, mode: Mode) -> bool {
-        for _ in 0..SPINS {
-            let state = self.state.load(Ordering::Relaxed);
-            if state & HANDOFF != 0 {
-                return false;
-            }
-            let taken = match mode {
-                Mode::Write => state == 0 && self.try_write(cx.task().0),
-                Mode::Read => self.try_read(),
-            };
-            if taken {
-                return true;
-            }
-            spin_loop();
+        if mode == Mode::Read {
+            let mut taken = false;
+            self.look_until(cx, |lock, state| {
+                taken = lock.try_read();
+                taken || state & WAITERS != 0
+            });
+            return taken;
         }
-        false
+        if self.state.fetch_or(SPINNING, Ordering::Relaxed) & SPINNING != 0 {
+            return false;
+        }
+        let mut taken = false;
+        self.look_until(cx, |lock, state| {
+            if state & HOLDERS == 0 && state & HANDOFF == 0 {
+                let next = state & !SPINNING | WRITER;
+                let cas =
+                    lock.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed);
+                taken = cas.is_ok();
+            }
+            taken || state & HANDOFF != 0
+        });
+        if taken {
+            self.owner.store(cx.task().0, Ordering::Relaxed);
+        } else {
+            // If the lock is free now, nobody was woken: the caller looks at it again.
+            self.state.fetch_and(!SPINNING, Ordering::AcqRel);
+        }
+        taken
+    }
+
+    /// The same for the head of the queue; true where it must look at the queue again.
+    fn spin_as_head(&self, cx: &Cx, mode: Mode) -> bool {
+        let blocked = if mode == Mode::Read { WRITER } else { HOLDERS };
+        let writer = mode == Mode::Write;
+        if writer && self.state.fetch_or(SPINNING, Ordering::Relaxed) & SPINNING != 0 {
+            return false;
+        }
+        let me = cx.task_arc();
+        self.look_until(cx, |_, state| state & blocked == 0 || me.granted());
+        let last = match writer {
+            true => self.state.fetch_and(!SPINNING, Ordering::AcqRel),
+            false => self.state.load(Ordering::Relaxed),
+        };
+        last & blocked == 0 || me.granted()
+    }
+
+    /// Looks at the state until `done`, or until it is not worth while any more.
+    fn look_until(&self, cx: &Cx, mut done: impl FnMut(&RawLock, u32) -> bool) {
+        let mut until = None;
+        loop {
+            for _ in 0..LOOKS {
+                if done(self, self.state.load(Ordering::Relaxed)) {
+                    return;
+                }
+                (0..PAUSES).for_each(|_| spin_loop());
+            }
+            if cfg!(iopath_shuttle) || cx.runtime().sleeps(self.owner()) {
+                return;
+            }
+            let now = Instant::now();
+            if now >= *until.get_or_insert(now + SPIN) {
+                return;
+            }
+        }
     }
 
     /// With the queue locked: takes the lock if `me` may have it, else makes sure that the next
     /// release sees the queue.
     fn take_or_flag(&self, queue: &Queue, me: &Arc<Task>, mode: Mode, queued: bool) -> bool {
-        let head = queue.as_ref().and_then(|q| q.front());
-        let am_head = head.is_some_and(|w| Arc::ptr_eq(&w.task, me));
+        let am_head = is_head(queue, me);
+        // In virtual time whoever was woken and came too late.
+        let late = || queue.as_ref().is_some_and(|q| q.since.is_none() || q.overdue());
+        let insists = queued && am_head && late();
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            let holders = state & !(WAITERS | HANDOFF);
             let fits = match mode {
-                Mode::Write => holders == 0,
+                Mode::Write => state & HOLDERS == 0,
                 Mode::Read => state & WRITER == 0 && (am_head || state & WAITERS == 0),
             };
             let take = fits && (am_head || state & HANDOFF == 0);
             let next = match (take, mode) {
                 (true, Mode::Write) => state | WRITER,
                 (true, Mode::Read) => state + READER,
-                (false, _) if queued && am_head => state | WAITERS | HANDOFF,
+                (false, _) if insists => state | WAITERS | HANDOFF,
                 (false, _) => state | WAITERS,
             };
             match self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed) {
@@ -238,7 +353,7 @@ impl RawLock {
     /// With the queue locked, after the holder of the lock or the head has changed: `WAITERS` says
     /// whether the queue is empty, and a new head has not come too late yet.
     fn settle_flags(&self, queue: &Queue) {
-        if queue.as_ref().is_none_or(|q| q.is_empty()) {
+        if queue.as_ref().is_none_or(|q| q.list.is_empty()) {
             self.state.fetch_and(!(WAITERS | HANDOFF), Ordering::AcqRel);
         } else {
             self.state.fetch_and(!HANDOFF, Ordering::AcqRel);
@@ -250,9 +365,9 @@ impl RawLock {
     fn grant_readers(&self, queue: &mut SpinGuard<'_, Queue>) -> Granted {
         let mut granted = Granted::new();
         let Some(waiters) = queue.as_mut() else { return granted };
-        while waiters.front().is_some_and(|w| w.mode == Mode::Read) {
+        while waiters.list.front().is_some_and(|w| w.mode == Mode::Read) {
             self.state.fetch_add(READER, Ordering::AcqRel);
-            let waiter = waiters.pop_front().expect("the front was just seen");
+            let waiter = waiters.pop().expect("the front was just seen");
             waiter.task.grant();
             granted.push(waiter.task);
         }
@@ -270,20 +385,20 @@ impl RawLock {
         let state = self.state.load(Ordering::Relaxed);
         // Bits may still change under us: readers leave by the fast path only where no one waits,
         // and whoever wants to wait needs the queue. What can change is the count of readers.
-        let last = unit == WRITER || state & !(WAITERS | HANDOFF) == READER;
-        let empty = queue.as_ref().is_none_or(|q| q.is_empty());
-        if !last || empty || state & HANDOFF == 0 {
+        let last = unit == WRITER || state & HOLDERS == READER;
+        let head = queue.as_ref().and_then(|q| q.list.front());
+        let due = state & HANDOFF != 0 || queue.as_ref().is_some_and(|q| q.overdue());
+        if !last || head.is_none() || !due {
             let before = self.state.fetch_sub(unit, Ordering::AcqRel);
-            let free = (before - unit) & !(WAITERS | HANDOFF) == 0;
-            let head = queue.as_ref().and_then(|q| q.front()).filter(|_| free);
-            let head = head.map(|waiter| waiter.task.clone());
+            let free = (before - unit) & HOLDERS == 0 && before & SPINNING == 0;
+            let head = head.filter(|_| free).map(|waiter| waiter.task.clone());
             drop(queue);
             if let Some(head) = head {
                 head.wake();
             }
             return;
         }
-        let head = queue.as_mut().and_then(|q| q.pop_front()).expect("the queue has a head");
+        let head = queue.as_mut().and_then(|q| q.pop()).expect("the queue has a head");
         let (take, owner) = match head.mode {
             Mode::Write => (WRITER, head.task.id.0),
             Mode::Read => (READER, 0),
@@ -307,10 +422,18 @@ fn wake(granted: Granted) {
     granted.iter().for_each(|task| task.wake());
 }
 
+fn is_head(queue: &Queue, me: &Arc<Task>) -> bool {
+    let head = queue.as_ref().and_then(|q| q.list.front());
+    head.is_some_and(|waiter| Arc::ptr_eq(&waiter.task, me))
+}
+
 fn remove(queue: &mut Queue, me: &Arc<Task>) {
     if let Some(waiters) = queue
-        && let Some(at) = waiters.iter().position(|w| Arc::ptr_eq(&w.task, me))
+        && let Some(at) = waiters.list.iter().position(|w| Arc::ptr_eq(&w.task, me))
     {
-        waiters.remove(at);
+        waiters.list.remove(at);
+        if at == 0 {
+            waiters.new_head();
+        }
     }
 }
