@@ -24,6 +24,7 @@ const JUDGES: &[(&str, &str)] = &[
     ("fs_mark", "fsmark"),
     ("blkparse", "blktrace"),
     ("btt", "blktrace"),
+    ("iowatcher", "blktrace"),
     ("fio", "fio"),
     ("nbdinfo", "libnbd-bin"),
     ("nbdcopy", "libnbd-bin"),

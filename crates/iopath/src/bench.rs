@@ -64,7 +64,7 @@ impl Where {
 }
 
 /// `IMAGE:/path`, where IMAGE exists as a file or block device and the whole does not.
-pub fn split_image(path: &str) -> Option<Place> {
+fn split_image(path: &str) -> Option<Place> {
     if Path::new(path).exists() {
         return None;
     }
@@ -72,6 +72,27 @@ pub fn split_image(path: &str) -> Option<Place> {
     let is_place = path.contains(":/") && place.target.path.is_file();
     let is_device = path.contains(":/") && place.target.path.starts_with("/dev");
     (is_place || is_device).then_some(place)
+}
+
+/// The place that `-d IMAGE:/dir` names: all directories must name the same image, or none. They
+/// become paths on it.
+///
+/// # Errors
+/// Two places; a directory on an image whose name is no text.
+pub fn of_directories(directories: &mut [String]) -> Result<Where> {
+    let places: Vec<Option<Place>> = directories.iter().map(|path| split_image(path)).collect();
+    let Some(first) = places.iter().flatten().next().cloned() else {
+        return Ok(Where::Host(PathBuf::new()));
+    };
+    for (path, place) in directories.iter_mut().zip(places) {
+        match place {
+            Some(place) if place.target == first.target => {
+                *path = String::from_utf8(place.path).context("a directory's name is text")?;
+            }
+            _ => bail!("-d {path}: another place than {}; one run has one place", first.target),
+        }
+    }
+    Ok(Where::Image(Place { target: first.target, path: b"/".to_vec() }))
 }
 
 /// What is done before a run so that its files are there; afterwards nothing of it is cached.

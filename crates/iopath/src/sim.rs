@@ -213,13 +213,8 @@ impl SimTarget {
 
     /// Sets the machine's ticks where the elevator counts in them, then what was asked for.
     fn tune(&self, queue: &Arc<Queue>) -> Result<()> {
-        if queue.tunables().iter().any(|(name, _)| *name == "hz") {
-            queue.set_tunable("hz", &self.profile.hz.to_string())?;
-        }
-        for (name, value) in &self.tunables {
-            queue.set_tunable(name, value)?;
-        }
-        Ok(())
+        let tunables = self.tunables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        Ok(self.profile.tune(queue, tunables)?)
     }
 
     fn make_fs(&self, prepare: Option<Prepare>) -> Result<MemoryDevice> {

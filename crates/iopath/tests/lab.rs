@@ -112,7 +112,7 @@ fn full_takes_all_seeds_and_cells_say_what_they_are() {
     }
 }
 
-/// Goal: the events of a run of the lab are read by blkparse, btt and fio, and each run of the
+/// Goal: the events of a run of the lab are read by blkparse, btt, iowatcher and fio, and each run of the
 /// tables has a directory of its own.
 #[test]
 fn a_traced_run_is_read_by_the_tools() {
@@ -133,6 +133,9 @@ fn a_traced_run_is_read_by_the_tools() {
     let bin = dir.join("trace.bin").display().to_string();
     let figures = bed.tool("btt", &["-i", &bin]);
     assert!(figures.contains("D2C"), "{figures}");
+    let svg = bed.path("trace.svg").display().to_string();
+    bed.tool("iowatcher", &["-t", &bin, "-o", &svg]);
+    assert!(bed.read("trace.svg").matches("<path").count() > 2, "iowatcher draws it");
     let iolog = dir.join("trace.iolog").display().to_string();
     let file = bed.path("replayed");
     fs::File::create(&file).and_then(|file| file.set_len(256 << 20)).expect("a sparse file");
@@ -144,6 +147,33 @@ fn a_traced_run_is_read_by_the_tools() {
     let ios = |way: &str| replay["jobs"][0][way]["total_ios"].as_u64().unwrap_or(0);
     assert!(ios("read") > 0 && ios("write") > 0, "{replay}");
     assert_eq!(replay["jobs"][0]["error"], 0);
+}
+
+/// Goal: the report of an experiment that is a program is shown again from its JSON, alone and
+/// beside others, in all renderings.
+#[test]
+fn the_report_of_a_program_is_made_again() {
+    let bed = Bed::new();
+    let report = serde_json::json!({
+        "schema": 1, "experiment": "nfs-partial", "basis": "modelled", "holds": [2, 1],
+        "document": { "title": "a thread", "author": "somebody", "date": "2009", "summary": "" },
+        "command": "iopath lab run nfs-partial", "rows": [1, 2],
+        "markdown": "# nfs-partial\n\n## Cells\n\n| mode | n |\n| --- | --: |\n| ours | 7 |\n",
+    });
+    fs::write(bed.path("program.json"), report.to_string()).expect("written");
+    let text = bed.ok("report program.json --markdown a.md --html a.html --json-file a.json");
+    assert!(text.contains("mode  n\n----  -\nours  7\n"), "{text}");
+    assert_eq!(bed.read("a.md"), report["markdown"].as_str().expect("text"));
+    assert_eq!(serde_json::from_str::<Value>(&bed.read("a.json")).expect("JSON"), report);
+    let page = bed.read("a.html");
+    assert!(page.contains("2 of 3") && page.contains("<td>7</td>"), "{page}");
+    bed.ok("run SMALL --no-sweeps --results runs.jsonl");
+    let both = format!("report program.json runs.jsonl --experiment {SMALL} --json-file b.json");
+    bed.ok(&both);
+    let both: Value = serde_json::from_str(&bed.read("b.json")).expect("JSON");
+    assert_eq!((both.as_array().map(Vec::len), &both[1]), (Some(2), &report));
+    let output = bed.lab("merge all.jsonl program.json");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("`nfs-partial` is a program"));
 }
 
 #[test]

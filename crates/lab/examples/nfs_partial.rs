@@ -19,6 +19,6 @@ fn main() -> Result<(), String> {
     let report = run(size, 1, &|title, mode, outcome| {
         eprintln!("{title} {mode:?} {:.1} s", outcome.total);
     })?;
-    println!("{}", report.to_text());
+    println!("{}", report.markdown());
     Ok(())
 }

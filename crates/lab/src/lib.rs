@@ -20,6 +20,7 @@ pub mod bh_lru;
 mod clock;
 pub mod experiment;
 pub mod nfs_partial;
+pub mod programs;
 pub mod report;
 pub mod run;
 pub mod stats;

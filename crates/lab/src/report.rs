@@ -8,9 +8,11 @@ mod cells;
 mod chart;
 mod html;
 mod markdown;
+mod markup;
 mod program;
 mod svg;
 mod table;
+mod tail;
 mod text;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,9 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Document, Experiment};
 use crate::run::{RunRecord, SCHEMA};
 use crate::stats::{Better, Comparison};
+
+/// Columns of a terminal.
+const COLUMNS: usize = 100;
 
 pub use program::ProgramReport;
 pub use table::{Align, TextTable};

@@ -24,7 +24,7 @@ fn the_experiment_runs_and_its_counts_are_exact() {
         assert!(change.abs() < 0.2, "one level: {change}");
         assert!(report.outcomes.iter().all(|outcome| outcome.pinned[2] == 0));
         assert!(report.outcomes.iter().all(|outcome| outcome.pinned[1] > 0));
-        let text = report.text();
+        let text = report.markdown();
         for part in ["(a) mdtest", "(d) mds-survey", "ext3", "as a naive list"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

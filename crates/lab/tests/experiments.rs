@@ -20,6 +20,20 @@ fn every_experiment_is_read_and_plans_each_run_once() {
 }
 
 #[test]
+fn file_systems_of_a_full_run_are_in_no_quick_one() {
+    let experiment = Experiment::load("cfq-yield").unwrap();
+    let of_ext3 = |size: Size| {
+        let runs = experiment.runs(&Plan { size, ..Plan::default() }).unwrap();
+        let ext3 = runs.into_iter().filter(|spec| spec.key.filesystem == "ext3");
+        let swept = ext3.clone().filter(|spec| spec.key.point.is_some()).count();
+        (ext3.filter(|spec| spec.key.variant == "relay").count(), swept)
+    };
+    assert_eq!(of_ext3(Size::Quick), (0, 0));
+    let (relay, swept) = of_ext3(Size::Full);
+    assert!(relay > 0 && swept > relay, "{relay} {swept}");
+}
+
+#[test]
 fn the_thread_on_cfq_has_one_calibrated_row_and_all_its_cells() {
     let experiment = Experiment::load("cfq-yield").unwrap();
     let cells = &experiment.file.cell;

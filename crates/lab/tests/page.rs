@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use lab::experiment::Experiment;
+use lab::programs::PROGRAMS;
 use lab::report::{ProgramReport, Report};
 use lab::run::{RunOptions, run_all};
 
@@ -42,12 +43,13 @@ fn a_browser_shows_everything_and_fetches_nothing() {
     let experiment = Experiment::parse("small", "small.toml", text).unwrap();
     let records = run_all(&experiment, &RunOptions::default(), Vec::new(), &()).unwrap();
     let report = Report::build(&experiment, records, "iopath lab run small.toml");
-    let program = ProgramReport {
-        experiment: "program",
-        document: "a thread".into(),
-        command: "iopath lab run program".into(),
-        markdown: "## Table\n\n| published | ours |\n| --- | --: |\n| 1 | 2 |\n".into(),
-    };
+    let program = ProgramReport::new(
+        &PROGRAMS[0],
+        "iopath lab run program".into(),
+        Some([1, 0]),
+        "## Table\n\n| published | ours |\n| --- | --: |\n| 1 | 2 |\n".into(),
+        serde_json::json!({}),
+    );
     let page = Report::html(&[report], &[program], None).unwrap();
     let page = page.replacen("<head>", &format!("<head>{BEFORE}"), 1);
     let page = page.replacen("</body>", &format!("{BEHIND}</body>"), 1);
@@ -69,9 +71,9 @@ fn a_browser_shows_everything_and_fetches_nothing() {
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
     let number = |key: &str| found[key].as_u64().unwrap_or(u64::MAX);
     assert_eq!((number("wrong"), number("fetched")), (0, 0), "{found}");
-    // Main table, comparisons, commands, relations, the program's; time lines, series, forest,
+    // Overview, main table, comparisons, commands, relations, the program's; time lines, series, forest,
     // idle, latency, sweep.
-    assert!(number("tables") >= 5 && number("pictures") >= 10, "{found}");
+    assert!(number("tables") >= 6 && number("pictures") >= 10, "{found}");
     assert!(number("marks") > 100, "{found}");
     assert_eq!((number("scenes"), number("seen")), (4, 1), "{found}");
     assert_eq!((&found["theme"], &found["wide"]), (&"dark".into(), &true.into()), "{found}");

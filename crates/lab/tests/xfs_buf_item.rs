@@ -20,7 +20,7 @@ fn the_experiment_runs_and_its_exact_parts_hold() {
         }
         let copied = |way: usize| report.worlds.counts[1][way][0].copied;
         assert!(copied(0) == copied(1) && copied(2) < copied(1) && copied(3) < copied(2));
-        let text = report.text();
+        let text = report.markdown();
         for part in ["230k", "12m33s", "calibrated", "predicted", "one chunk", "share of the limit"]
         {
             assert!(text.contains(part), "{part} is missing in\n{text}");

@@ -30,7 +30,8 @@ pub(crate) use section::{Section, Text};
 use crate::{LinkParams, ModelDevice};
 use ::device::MemoryDevice;
 use base::Nanos;
-use block::{DeviceInfo, QueueConfig};
+use block::elevator::TunableError;
+use block::{DeviceInfo, Queue, QueueConfig};
 use rt::{Charge, Charges, Runtime, WorldConfig};
 use std::sync::Arc;
 use toml::de::DeTable;
@@ -190,6 +191,22 @@ impl Profile {
             nr_requests: self.queue.nr_requests as u32,
             ..QueueConfig::elevator(elevator)
         }
+    }
+
+    /// Sets the machine's ticks where the queue's elevator counts in them, then these tunables of
+    /// queue and elevator.
+    ///
+    /// # Errors
+    /// A tunable that neither has, a value that it does not take.
+    pub fn tune<'t>(
+        &self,
+        queue: &Arc<Queue>,
+        tunables: impl IntoIterator<Item = (&'t str, &'t str)>,
+    ) -> Result<(), TunableError> {
+        if queue.tunables().iter().any(|(name, _)| *name == "hz") {
+            queue.set_tunable("hz", &self.hz.to_string())?;
+        }
+        tunables.into_iter().try_for_each(|(name, value)| queue.set_tunable(name, value))
     }
 
     /// The modelled device, with the size and content of `memory`.

@@ -3,19 +3,17 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use base::Nanos;
 use serde_json::{Value, json};
 use workload::Sink;
 use workload::fs_mark::{self, CallStats, Options, Report};
 
-use super::{Machine, Where, run_at, split_image, texts};
+use super::{Machine, Where, of_directories, run_at, texts};
 use crate::app::App;
 use crate::out::Out;
-use crate::target::Place;
 
 /// Runs fs_mark with its own arguments.
 ///
@@ -45,7 +43,7 @@ pub fn run(
         Some(place) => place,
         None => {
             machine.refuse_without_sim()?;
-            from_directories(&mut options)?
+            of_directories(&mut options.directories)?
         }
     };
     let log = OpenOptions::new().create(true).append(true).open(&options.log_file);
@@ -66,24 +64,6 @@ pub fn run(
         app.out.note(note);
     }
     Ok(ExitCode::from(report.exit_status()))
-}
-
-/// `-d IMAGE:/dir` names an image; all of them must name the same one, or none.
-fn from_directories(options: &mut Options) -> Result<Where> {
-    let places: Vec<Option<Place>> =
-        options.directories.iter().map(|path| split_image(path)).collect();
-    let Some(first) = places.iter().flatten().next().cloned() else {
-        return Ok(Where::Host(PathBuf::new()));
-    };
-    for (path, place) in options.directories.iter_mut().zip(places) {
-        match place {
-            Some(place) if place.target == first.target => {
-                *path = String::from_utf8(place.path).context("a directory's name is text")?;
-            }
-            _ => bail!("-d {path}: another place than {}; one run has one place", first.target),
-        }
-    }
-    Ok(Where::Image(Place { target: first.target, path: b"/".to_vec() }))
 }
 
 /// Standard output, standard error and the log file.

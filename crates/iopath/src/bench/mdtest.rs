@@ -1,17 +1,15 @@
 //! The front end of mdtest.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use base::Nanos;
 use serde_json::json;
 use workload::mdtest::{self, Options, Usage};
 
-use super::{Machine, TextSink, Where, run_at, split_image, texts};
+use super::{Machine, TextSink, Where, of_directories, run_at, texts};
 use crate::app::App;
-use crate::target::Place;
 
 /// Runs mdtest with its own arguments.
 ///
@@ -40,7 +38,7 @@ pub fn run(
         Some(place) => place,
         None => {
             machine.refuse_without_sim()?;
-            from_directories(&mut options)?
+            of_directories(&mut options.directories)?
         }
     };
     let finished = run_at(app, &place, stop_after, None, |cx, out, target, stop| {
@@ -73,22 +71,4 @@ pub fn run(
         app.out.note(note);
     }
     Ok(ExitCode::from(report.exit_status()))
-}
-
-/// `-d IMAGE:/dir` names an image; all directories must name the same one, or none.
-fn from_directories(options: &mut Options) -> Result<Where> {
-    let places: Vec<Option<Place>> =
-        options.directories.iter().map(|path| split_image(path)).collect();
-    let Some(first) = places.iter().flatten().next().cloned() else {
-        return Ok(Where::Host(PathBuf::new()));
-    };
-    for (path, place) in options.directories.iter_mut().zip(places) {
-        match place {
-            Some(place) if place.target == first.target => {
-                *path = String::from_utf8(place.path).context("a directory's name is text")?;
-            }
-            _ => bail!("-d {path}: another place than {}; one run has one place", first.target),
-        }
-    }
-    Ok(Where::Image(Place { target: first.target, path: b"/".to_vec() }))
 }

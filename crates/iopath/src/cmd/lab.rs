@@ -1,22 +1,23 @@
 //! `lab`: published tables, repeated in virtual time.
 
 mod bh_lru;
-mod nfs;
+mod programs;
 mod run;
 mod write;
-mod xfs_buf_item;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use lab::experiment::{Experiment, SeedRange};
-use lab::report::Report;
+use lab::programs::PROGRAMS;
+use lab::report::{ProgramReport, Report};
 use lab::run::{RunRecord, lines};
 use serde_json::{Value, json};
 
+use self::write::Found;
 use crate::app::App;
 
 /// Repeat published tables on modelled machines and show ours beside them
@@ -130,76 +131,121 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 }
 
 fn list(app: &mut App) -> Result<ExitCode> {
+    let names = |keys: Vec<&String>| keys.into_iter().cloned().collect::<Vec<_>>();
     for name in lab::experiments() {
         let experiment = Experiment::load(name)?;
-        let document = &experiment.file.document;
-        if app.out.json {
-            app.out.document(&json!({
-                "name": name, "title": document.title, "author": document.author,
-                "date": document.date, "question": experiment.file.question.trim(),
-                "variants": experiment.file.variant.keys().collect::<Vec<_>>(),
-                "cases": experiment.file.case.keys().collect::<Vec<_>>(),
-            }))?;
-            continue;
-        }
-        app.out.line(name)?;
-        app.out.line(format!("  {}, {}, {}", document.title, document.author, document.date))?;
-        let names =
-            |keys: Vec<&String>| keys.iter().map(|key| key.as_str()).collect::<Vec<_>>().join(" ");
-        let variants = names(experiment.file.variant.keys().collect());
-        app.out.line(format!("  variants: {variants}"))?;
-        let cases = names(experiment.file.case.keys().collect());
-        app.out.line(format!("  cases: {cases}"))?;
+        let file = &experiment.file;
+        entry(
+            app,
+            name,
+            [&file.document.title, &file.document.author, &file.document.date],
+            Asked {
+                question: file.question.split_whitespace().collect::<Vec<_>>().join(" "),
+                basis: "modelled",
+                variants: names(file.variant.keys().collect()),
+                cases: names(file.case.keys().collect()),
+            },
+        )?;
     }
-    if !app.out.json {
-        app.out.line(lab::bh_lru::NAME)?;
-        app.out.line(format!("  {}; measured", bh_lru::TITLE))?;
-        app.out.line("  variants: 8 16 ours")?;
-        app.out.line("  cases: create lookup remove")?;
+    for program in &PROGRAMS {
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+        entry(
+            app,
+            program.name,
+            [program.title, program.author, program.date],
+            Asked {
+                question: String::new(),
+                basis: program.basis,
+                variants: names(program.variants),
+                cases: names(program.cases),
+            },
+        )?;
     }
-    nfs::list(app)?;
-    xfs_buf_item::list(app)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The records of a file of results, or of a report in JSON.
-fn records(path: &std::path::Path) -> Result<Vec<RunRecord>> {
-    let is_report = path.extension().is_some_and(|extension| extension == "json");
-    if !is_report {
-        return Ok(lines::read(path)?);
-    }
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let value: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-    let reports = match value {
-        Value::Array(reports) => reports,
-        one => vec![one],
-    };
-    let mut all = Vec::new();
-    for mut report in reports {
-        let runs: Vec<RunRecord> = serde_json::from_value(report["runs"].take())
-            .with_context(|| format!("{}: no report of the lab", path.display()))?;
-        all.extend(runs);
-    }
-    Ok(all)
+/// What an experiment asks, for the list.
+struct Asked {
+    question: String,
+    basis: &'static str,
+    variants: Vec<String>,
+    cases: Vec<String>,
 }
 
-/// The records by experiment, merged.
-fn by_experiment(files: &[PathBuf]) -> Result<Vec<(String, Vec<RunRecord>)>> {
-    let mut all: Vec<(String, Vec<RunRecord>)> = Vec::new();
-    for file in files {
-        for record in records(file)? {
-            match all.iter_mut().find(|(name, _)| *name == record.experiment) {
+fn entry(app: &mut App, name: &str, document: [&str; 3], asked: Asked) -> Result<()> {
+    let ([title, author, date], Asked { question, basis, variants, cases }) = (document, asked);
+    if app.out.json {
+        return Ok(app.out.document(&json!({
+            "name": name, "title": title, "author": author, "date": date, "basis": basis,
+            "question": question, "variants": variants, "cases": cases,
+        }))?);
+    }
+    app.out.line(name)?;
+    app.out.line(format!("  {title}, {author}, {date}; {basis}"))?;
+    app.out.line(format!("  variants: {}", variants.join(" ")))?;
+    Ok(app.out.line(format!("  cases: {}", cases.join(" ")))?)
+}
+
+/// What files of results, and reports in JSON, hold.
+#[derive(Default)]
+struct Kept {
+    /// Runs by experiment, merged.
+    runs: Vec<(String, Vec<RunRecord>)>,
+    /// Reports of programs.
+    programs: Vec<ProgramReport>,
+}
+
+impl Kept {
+    fn read(files: &[PathBuf]) -> Result<Kept> {
+        let mut kept = Kept::default();
+        for path in files {
+            if path.extension().is_some_and(|extension| extension == "json") {
+                kept.take_reports(path)?;
+            } else {
+                kept.take(lines::read(path)?);
+            }
+        }
+        for (_, records) in &mut kept.runs {
+            *records = lines::merge(std::mem::take(records))?;
+        }
+        Ok(kept)
+    }
+
+    fn take(&mut self, records: Vec<RunRecord>) {
+        for record in records {
+            match self.runs.iter_mut().find(|(name, _)| *name == record.experiment) {
                 Some((_, records)) => records.push(record),
-                None => all.push((record.experiment.clone(), vec![record])),
+                None => self.runs.push((record.experiment.clone(), vec![record])),
             }
         }
     }
-    all.into_iter().map(|(name, records)| Ok((name, lines::merge(records)?))).collect()
+
+    /// A report in JSON, or a list of them.
+    fn take_reports(&mut self, path: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let value: Value =
+            serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        let no_report = || format!("{}: no report of the lab", path.display());
+        let reports = match value {
+            Value::Array(reports) => reports,
+            one => vec![one],
+        };
+        for mut report in reports {
+            if ProgramReport::is_one(&report) {
+                self.programs.push(serde_json::from_value(report).with_context(no_report)?);
+            } else {
+                let runs = report["runs"].take();
+                self.take(serde_json::from_value(runs).with_context(no_report)?);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
-    let mut reports = Vec::new();
-    for (name, records) in by_experiment(&options.files)? {
+    let kept = Kept::read(&options.files)?;
+    let mut found = Found::default();
+    for (name, records) in kept.runs {
         let experiment = Experiment::load(options.experiment.as_ref().unwrap_or(&name))?;
         if let Some(record) = records.iter().find(|record| record.digest != experiment.digest) {
             bail!(
@@ -210,17 +256,23 @@ fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
         }
         let files: Vec<String> = options.files.iter().map(|f| f.display().to_string()).collect();
         let command = format!("iopath lab report {}", files.join(" "));
-        reports.push(Report::build(&experiment, records, &command));
+        found.report(app, Report::build(&experiment, records, &command))?;
     }
-    write::write(app, &reports, &options.outputs)?;
-    write::page(app, &reports, &[], &options.outputs)?;
+    for program in kept.programs {
+        found.program(app, program)?;
+    }
+    found.write(app, &options.outputs)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn merge(app: &mut App, options: &MergeOptions) -> Result<ExitCode> {
     let mut text = String::new();
     let mut count = 0;
-    for (_, records) in by_experiment(&options.files)? {
+    let kept = Kept::read(&options.files)?;
+    if let Some(program) = kept.programs.first() {
+        bail!("`{}` is a program: its report has no runs to merge", program.experiment);
+    }
+    for (_, records) in kept.runs {
         count += records.len();
         text.extend(records.iter().map(lines::to_line));
     }
@@ -251,7 +303,7 @@ fn parse_seeds(text: &str) -> Result<SeedRange, String> {
 }
 
 /// A failure to write, with the path.
-fn cannot(path: &std::path::Path) -> impl Fn(std::io::Error) -> anyhow::Error + '_ {
+fn cannot(path: &Path) -> impl Fn(std::io::Error) -> anyhow::Error + '_ {
     move |error| anyhow!("{}: {error}", path.display())
 }
 

@@ -6,7 +6,7 @@ use super::bed::Variant;
 use super::cell::{Change, Outcome, PHASES};
 use super::instructions::{self, InstructionRow};
 use super::published::Set;
-use super::{Curve, NAME, Plan, TraceRow, summary};
+use super::{Curve, Plan, TraceRow, summary};
 use crate::report::{Align, TextTable};
 use crate::stats::Verdict;
 use crate::stats::verdict::THRESHOLD;
@@ -164,51 +164,36 @@ impl Report {
         rows
     }
 
-    fn render(
-        &self,
-        heading: impl Fn(&str) -> String,
-        show: impl Fn(&TextTable) -> String,
-    ) -> String {
-        let mut out = heading("bh-lru: the buffer-head LRU, 8 against 16 entries against ours");
-        out.push_str(&format!("{NOTES}\n\n"));
-        out.push_str(&heading("In short"));
-        out.push_str(&summary::lines(self));
-        out.push('\n');
-        out.push_str(&heading("The document's lookups of one create, on the structures alone"));
-        out.push_str(&show(&self.trace_table()));
+    /// The report as Markdown.
+    pub fn markdown(&self) -> String {
+        let mut out = format!(
+            "# bh-lru: the buffer-head LRU, 8 against 16 entries against ours\n\n{NOTES}\n\n\
+             ## In short\n\n{}",
+            summary::lines(self)
+        );
+        let mut part = |title: &str, table: &TextTable| {
+            out.push_str(&format!("\n## {title}\n\n{}", table.markdown()));
+        };
+        let title = "The document's lookups of one create, on the structures alone";
+        part(title, &self.trace_table());
         if !self.instructions.is_empty() {
-            out.push('\n');
-            out.push_str(&heading("Instructions of an operation (callgrind)"));
-            out.push_str(&show(&instructions::table(&self.instructions)));
+            let table = instructions::table(&self.instructions);
+            part("Instructions of an operation (callgrind)", &table);
         }
         for set in [Set::A, Set::B, Set::C, Set::D] {
             if self.outcomes.iter().any(|outcome| outcome.cell.set == set) {
-                out.push('\n');
-                out.push_str(&heading(&format!("({}) {}", set.letter(), set.title())));
-                out.push_str(&show(&self.set_table(set)));
+                part(&format!("({}) {}", set.letter(), set.title()), &self.set_table(set));
             }
         }
         for curve in &self.curves {
-            out.push('\n');
             let (names, rounds) = (curve.setup.names, curve.rounds());
             let title = format!("{}, {names} names, {rounds} rounds", curve.title);
-            out.push_str(&heading(&title));
-            out.push_str(&show(&self.curve_table(curve)));
+            part(&title, &self.curve_table(curve));
         }
         out
     }
 
-    /// As text.
-    pub fn text(&self) -> String {
-        self.render(|title| format!("{title}\n\n"), TextTable::text)
-    }
-
-    /// As Markdown.
-    pub fn markdown(&self) -> String {
-        self.render(|title| format!("## {title}\n\n"), TextTable::markdown)
-    }
-
-    /// As JSON.
+    /// The figures as JSON.
     pub fn json(&self) -> Value {
         let changes = |changes: &[Change]| -> Vec<Value> {
             let each = |change: &Change| {
@@ -261,8 +246,6 @@ impl Report {
             })
         });
         json!({
-            "experiment": NAME,
-            "basis": "measured",
             "traces": traces.collect::<Vec<_>>(),
             "cells": outcomes.collect::<Vec<_>>(),
             "curves": curves.collect::<Vec<_>>(),

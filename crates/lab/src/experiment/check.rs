@@ -179,7 +179,8 @@ fn metric(file: &File, metric: &Metric) -> Checked {
 }
 
 fn table(file: &File, table: &Table) -> Checked {
-    table.filesystems.iter().try_for_each(|n| find(&file.filesystem, "filesystem", n).map(drop))?;
+    let filesystems = table.filesystems.iter().chain(&table.full_filesystems);
+    filesystems.clone().try_for_each(|n| find(&file.filesystem, "filesystem", n).map(drop))?;
     let variants = table.variants.iter().chain(&table.against);
     variants.clone().try_for_each(|n| find(&file.variant, "variant", n).map(drop))?;
     for column in &table.columns {
@@ -231,7 +232,8 @@ fn relations(file: &File) -> Checked {
 }
 
 fn sweep(file: &File, sweep: &Sweep) -> Checked {
-    find(&file.filesystem, "filesystem", &sweep.filesystem)?;
+    let filesystems = std::iter::once(&sweep.filesystem).chain(&sweep.full_filesystems);
+    filesystems.clone().try_for_each(|n| find(&file.filesystem, "filesystem", n).map(drop))?;
     let case = find(&file.case, "case", &sweep.case)?;
     find(&file.metric, "metric", &sweep.metric)?;
     sweep.variants.iter().try_for_each(|name| find(&file.variant, "variant", name).map(drop))?;

@@ -131,8 +131,12 @@ impl Experiment {
         self.exist("--filesystem", &plan.filesystems, self.file.filesystem.keys())?;
         let mut all = Runs { experiment: self, plan, seen: BTreeSet::new(), specs: Vec::new() };
         self.file.table.iter().for_each(|table| {
-            if plan.size == Size::Full || !table.full_only {
+            let full = plan.size == Size::Full;
+            if full || !table.full_only {
                 all.table(&table.filesystems, &table.variants, &table.columns);
+            }
+            if full {
+                all.table(&table.full_filesystems, &table.variants, &table.columns);
             }
         });
         if let Some(frontier) = &self.file.frontier {
@@ -190,10 +194,15 @@ impl Runs<'_> {
 
     fn sweep(&mut self, sweep: &Sweep) {
         let full: Vec<u64> = sweep.values.iter().map(|value| *value.get_ref()).collect();
-        let values = if self.plan.size == Size::Full { full } else { sweep.quick.clone() };
-        for value in values {
-            let (filesystem, case) = (sweep.filesystem.get_ref(), sweep.case.get_ref());
-            self.group(filesystem, case, &sweep.variants, Some((sweep, value)));
+        let (values, more) = match self.plan.size {
+            Size::Full => (full, &sweep.full_filesystems[..]),
+            Size::Quick => (sweep.quick.clone(), &[][..]),
+        };
+        for filesystem in std::iter::once(&sweep.filesystem).chain(more) {
+            for &value in &values {
+                let (filesystem, case) = (filesystem.get_ref(), sweep.case.get_ref());
+                self.group(filesystem, case, &sweep.variants, Some((sweep, value)));
+            }
         }
     }
 

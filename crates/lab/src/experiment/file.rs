@@ -262,6 +262,9 @@ pub struct Table {
     pub note: String,
     /// File systems: one table each.
     pub filesystems: Vec<Name>,
+    /// More of them where everything is run.
+    #[serde(default)]
+    pub full_filesystems: Vec<Name>,
     /// The rows.
     pub variants: Vec<Name>,
     /// The columns: `case.metric`.
@@ -334,6 +337,9 @@ pub struct Sweep {
     pub note: String,
     /// The file system.
     pub filesystem: Name,
+    /// More of them where everything is run: a sweep each.
+    #[serde(default)]
+    pub full_filesystems: Vec<Name>,
     /// The case.
     pub case: Name,
     /// The metric.

@@ -1,12 +1,11 @@
 //! What came out, beside what was published and what must hold.
 
-use std::fmt::Write;
-
 use nfs::Mode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{COUNTS, LARGE_PAGES, MACHINE, NAME, Outcome, PUBLISHED};
+use super::{COUNTS, LARGE_PAGES, MACHINE, NAME, Outcome, PUBLISHED, Published};
+use crate::report::{Align, TextTable};
 
 /// The outcomes of one question.
 #[derive(Clone, Debug)]
@@ -64,6 +63,13 @@ fn name(mode: Mode) -> &'static str {
     }
 }
 
+/// A table with columns of words, then of figures.
+fn table(words: &[&str], figures: &[&str], more: &[&str]) -> TextTable {
+    let left = words.iter().map(|head| (*head, Align::Left));
+    let right = figures.iter().chain(more).map(|head| (*head, Align::Right));
+    TextTable::new(left.chain(right))
+}
+
 impl Report {
     /// Adds up and checks. The first row is the document's.
     pub fn build(seed: u64, rows: Vec<Row>) -> Report {
@@ -90,100 +96,100 @@ impl Report {
         self.checks.iter().filter(|check| !check.holds()).count()
     }
 
-    /// The report as text, which is Markdown too.
-    pub fn to_text(&self) -> String {
-        let mut out = String::new();
-        let _ = writeln!(
-            out,
-            "# {NAME}\n\n[PATCH] NFS: Pagecache usage optimization on nfs, Hisashi Hifumi, \
-             2009-02-17.\nMachine {MACHINE}, seed {}. Counts are exact; times are modelled.\n",
+    /// The report as Markdown.
+    pub fn markdown(&self) -> String {
+        let mut out = format!(
+            "# {NAME}: what a page cache knows of pages that are partly up to date\n\n\
+             [PATCH] NFS: Pagecache usage optimization on nfs, Hisashi Hifumi, 2009-02-17. \
+             Machine {MACHINE}, seed {}. Counts are exact; times are modelled.\n",
             self.seed
         );
-        self.published(&mut out);
-        self.cells(&mut out);
-        let _ =
-            writeln!(out, "## What must hold\n\n| | value | band | |\n| --- | --- | --- | --- |");
-        for check in &self.checks {
-            let verdict = if check.holds() { "holds" } else { "DOES NOT HOLD" };
-            let high =
-                if check.high.is_infinite() { String::new() } else { format!("{:.3}", check.high) };
-            let Check { title, value, low, .. } = check;
-            let _ = writeln!(out, "| {title} | {value:.3} | {low:.3} .. {high} | {verdict} |");
-        }
+        let mut part = |title: &str, table: TextTable| {
+            out.push_str(&format!("\n## {title}\n\n{}", table.markdown()));
+        };
+        part("The document's table", self.published_table());
+        part("Reads and writes in the client's page cache", self.cache_table());
+        part("Calls, and the time that they took", self.calls_table());
+        part("What must hold", self.check_table());
         out
     }
 
-    fn published(&self, out: &mut String) {
-        let _ = writeln!(
-            out,
-            "## The document's table\n\n| | | requests/s | total s | in requests, by thread s | \
-             mean ms | 95 % ms | longest s |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+    fn published_table(&self) -> TextTable {
+        let mut table = table(
+            &["", "figures"],
+            &["requests/s", "total s", "in requests, by thread s", "mean ms", "95 % ms"],
+            &["longest s"],
         );
         for (mode, said) in PUBLISHED {
-            let _ = writeln!(
-                out,
-                "| {} | published | {:.0} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} |",
-                name(mode),
-                said.rate,
-                said.total,
-                said.phase,
-                said.mean,
-                said.p95,
-                said.max
-            );
+            let Published { rate, total, phase, mean, p95, max, .. } = said;
+            let row = |head: &str, basis: &str, figures: [f64; 6]| {
+                let figures = figures.iter().enumerate();
+                let figures =
+                    figures.map(|(at, figure)| format!("{figure:.*}", usize::from(at > 0)));
+                let words = [head.to_owned(), basis.to_owned()];
+                words.into_iter().chain(figures).collect::<Vec<_>>()
+            };
+            table.row(row(name(mode), "published", [rate, total, phase, mean, p95, max]));
             let Some(ours) = self.rows.first().and_then(|row| row.of(mode)) else { continue };
             let (mean, p95, max) = ours.latency_ms;
-            let _ = writeln!(
-                out,
-                "| | modelled | {:.0} | {:.1} | {:.1} | {mean:.1} | {p95:.1} | {:.1} |",
-                ours.rate,
-                ours.total,
-                ours.phase,
-                max / 1e3
-            );
+            let figures = [ours.rate, ours.total, ours.phase, mean, p95, max / 1e3];
+            table.row(row("", "modelled", figures));
         }
-        out.push('\n');
+        table
     }
 
-    fn cells(&self, out: &mut String) {
-        let _ = writeln!(
-            out,
-            "## Cells\n\n| | mode | hits | partial | cold | rest | sent to be read | sent to be \
-             written | read to be written | READ | WRITE | of \
-             them stable | COMMIT | disk writes | in requests s | final \
-             fsync s | \
-             requests/s |\n|{}",
-            " --- |".repeat(17)
-        );
+    /// The outcomes, of which `figures` says what stands in the columns of numbers.
+    fn outcomes<const N: usize>(
+        &self,
+        mut table: TextTable,
+        figures: impl Fn(&Outcome) -> [String; N],
+    ) -> TextTable {
         for row in &self.rows {
-            for (mode, o) in &row.outcomes {
-                let (reads, writes, commits) = o.calls;
-                let _ = writeln!(
-                    out,
-                    "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {reads} | {writes} | \
-                     {} | {commits} | {} | {:.2} | {:.2} | {:.0} |",
-                    row.title,
-                    name(*mode),
-                    o.hits,
-                    o.partial_hits,
-                    o.cold,
-                    o.rest,
-                    o.flush_reads,
-                    o.flush_writes,
-                    o.write_reads,
-                    o.stable_writes,
-                    o.disk_writes,
-                    o.phase,
-                    o.final_fsync,
-                    o.rate
-                );
+            for (index, (mode, outcome)) in row.outcomes.iter().enumerate() {
+                let head = if index == 0 { row.title.clone() } else { String::new() };
+                let words = [head, name(*mode).to_owned()];
+                table.row(words.into_iter().chain(figures(outcome)));
             }
         }
-        out.push('\n');
+        table
+    }
+
+    fn cache_table(&self) -> TextTable {
+        let reads = ["hits", "partial", "cold", "rest", "sent to be read"];
+        let table = table(&["", "mode"], &reads, &["sent to be written", "read to be written"]);
+        self.outcomes(table, |o| {
+            let reads = [o.hits, o.partial_hits, o.cold, o.rest, o.flush_reads];
+            let [a, b, c, d, e] = reads.map(|count| count.to_string());
+            [a, b, c, d, e, o.flush_writes.to_string(), o.write_reads.to_string()]
+        })
+    }
+
+    fn calls_table(&self) -> TextTable {
+        let calls = ["READ", "WRITE", "of them stable", "COMMIT", "disk writes"];
+        let times = ["in requests s", "final fsync s", "requests/s"];
+        self.outcomes(table(&["", "mode"], &calls, &times), |o| {
+            let (reads, writes, commits) = o.calls;
+            let calls = [reads, writes, o.stable_writes, commits, o.disk_writes];
+            let [a, b, c, d, e] = calls.map(|count| count.to_string());
+            let [phase, fsync] = [o.phase, o.final_fsync].map(|seconds| format!("{seconds:.2}"));
+            [a, b, c, d, e, phase, fsync, format!("{:.0}", o.rate)]
+        })
+    }
+
+    fn check_table(&self) -> TextTable {
+        let mut table = table(&["what"], &["value", "band"], &[""]);
+        for check in &self.checks {
+            let Check { title, value, low, high } = check;
+            let high = if high.is_infinite() { String::new() } else { format!("{high:.3}") };
+            let verdict = if check.holds() { "holds" } else { "DOES NOT HOLD" };
+            let band = format!("{low:.3} .. {high}");
+            table.row([title.clone(), format!("{value:.3}"), band, verdict.to_owned()]);
+        }
+        table
     }
 
     /// The report as JSON.
-    pub fn to_json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let row = |row: &Row| {
             let outcomes: Vec<Value> = row
                 .outcomes
@@ -193,7 +199,6 @@ impl Report {
             json!({ "title": row.title, "cells": outcomes })
         };
         json!({
-            "experiment": NAME,
             "machine": MACHINE,
             "seed": self.seed,
             "times": "modelled",

@@ -21,7 +21,11 @@ pub fn build(experiment: &Experiment, mut records: Vec<RunRecord>, command: &str
     let relations = relations(&known);
     let summary = summarize(&tables, &relations);
     let frontier = file.frontier.as_ref().and_then(|one| frontier(&known, one));
-    let sweeps = file.sweep.iter().filter_map(|one| sweep(experiment, &records, one)).collect();
+    let sweeps = file.sweep.iter().flat_map(|one| {
+        let filesystems = std::iter::once(&one.filesystem).chain(&one.full_filesystems);
+        filesystems.filter_map(|name| sweep(experiment, &records, one, name.get_ref()))
+    });
+    let sweeps = sweeps.collect();
     Report {
         schema: SCHEMA,
         experiment: experiment.name.clone(),
@@ -116,7 +120,8 @@ fn tables(known: &Records<'_>, table: &Table) -> Vec<TableReport> {
             comparisons: comparisons(known, table, filesystem),
         })
     };
-    table.filesystems.iter().filter_map(|filesystem| one(filesystem.get_ref())).collect()
+    let all = table.filesystems.iter().chain(&table.full_filesystems);
+    all.filter_map(|filesystem| one(filesystem.get_ref())).collect()
 }
 
 fn title(experiment: &Experiment, variant: &str) -> String {
@@ -304,7 +309,12 @@ fn frontier(known: &Records<'_>, frontier: &Frontier) -> Option<FrontierReport> 
     })
 }
 
-fn sweep(experiment: &Experiment, records: &[RunRecord], sweep: &Sweep) -> Option<SweepReport> {
+fn sweep(
+    experiment: &Experiment,
+    records: &[RunRecord],
+    sweep: &Sweep,
+    filesystem: &str,
+) -> Option<SweepReport> {
     let file = &experiment.file;
     let vary = sweep.point(0).vary;
     let line = |variant: &str| {
@@ -313,7 +323,7 @@ fn sweep(experiment: &Experiment, records: &[RunRecord], sweep: &Sweep) -> Optio
             let key = &record.key;
             let same = key.variant == variant
                 && key.case == *sweep.case.get_ref()
-                && key.filesystem == *sweep.filesystem.get_ref();
+                && key.filesystem == filesystem;
             let point = key.point.as_ref().filter(|point| same && point.vary == vary);
             let value = record.values.get(sweep.metric.get_ref());
             if let (Some(point), Some(value)) = (point, value) {
@@ -337,7 +347,7 @@ fn sweep(experiment: &Experiment, records: &[RunRecord], sweep: &Sweep) -> Optio
     (!lines.is_empty()).then(|| SweepReport {
         title: sweep.title.clone(),
         note: sweep.note.split_whitespace().collect::<Vec<_>>().join(" "),
-        filesystem: sweep.filesystem.get_ref().clone(),
+        filesystem: filesystem.to_owned(),
         vary,
         unit: sweep.unit.clone(),
         metric: format!("{}, {}", metric.title, metric.unit),

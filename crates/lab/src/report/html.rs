@@ -4,7 +4,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
 
-use super::{ProgramReport, Report, TableReport, chart, text};
+use super::{ProgramReport, Report, TableReport, chart, program, tail, text};
 use crate::run::RunRecord;
 
 const TEMPLATE: &str = include_str!("report.html");
@@ -33,7 +33,7 @@ fn page(report: &Report) -> Value {
     let mut data = report.json();
     // Raw samples are for programs; the page has its pictures instead.
     data["runs"] = json!([]);
-    let tables: Vec<Value> = report.tables.iter().map(|one| table(report, one)).collect();
+    let tables: Vec<Value> = report.tables.iter().map(table).collect();
     let sweeps: Vec<Value> = report
         .sweeps
         .iter()
@@ -59,10 +59,12 @@ fn page(report: &Report) -> Value {
         "scenes": scenes(report),
         "idle": idle(report),
         "latency": latency(report),
+        "tail": Some(tail::table(report)).filter(|table| !table.is_empty())
+            .map(|table| program::table(&table)),
     })
 }
 
-fn table(report: &Report, table: &TableReport) -> Value {
+fn table(table: &TableReport) -> Value {
     let rows: Vec<Value> = table
         .rows
         .iter()
@@ -87,11 +89,10 @@ fn table(report: &Report, table: &TableReport) -> Value {
             })
         })
         .collect();
-    let _ = report;
     json!({
         "title": table.title, "note": table.note, "filesystem": table.filesystem,
         "columns": &table.columns, "rows": rows, "comparisons": comparisons,
-        "forest": chart::forest(table),
+        "forest": chart::forest(table), "standings": text::standings(table),
     })
 }
 

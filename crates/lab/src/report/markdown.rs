@@ -1,7 +1,6 @@
 //! The report as Markdown, for documents.
 
-use super::text;
-use super::{Band, Report};
+use super::{Band, Report, tail, text};
 
 pub fn render(report: &Report) -> String {
     let document = &report.document;
@@ -32,7 +31,12 @@ pub fn render(report: &Report) -> String {
     for table in report.tables.iter().filter(|table| !table.comparisons.is_empty()) {
         let head = format!("{} and others, {}", table.comparisons[0].before, table.filesystem);
         let rows = text::comparison_table(table).markdown();
-        out.push_str(&format!("\n## Before and after: {head}\n\n{rows}"));
+        out.push_str(&format!("\n## Before and after: {head}\n\n{rows}\n"));
+        text::standings(table).iter().for_each(|line| out.push_str(&format!("- {line}\n")));
+    }
+    let tail = tail::table(report);
+    if !tail.is_empty() {
+        out.push_str(&format!("\n## Latencies of the first seed, ms\n\n{}", tail.markdown()));
     }
     for (sweep, (title, table)) in report.sweeps.iter().zip(text::sweeps(report)) {
         out.push_str(&format!("\n## {title}\n\n"));

@@ -10,10 +10,10 @@ pub enum Align {
 }
 
 /// A table of texts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct TextTable {
-    columns: Vec<(String, Align)>,
-    rows: Vec<Vec<String>>,
+    pub(super) columns: Vec<(String, Align)>,
+    pub(super) rows: Vec<Vec<String>>,
 }
 
 impl TextTable {

@@ -1,10 +1,8 @@
 //! The report for a terminal, in at most 100 columns.
 
 use super::table::{Align, TextTable, wrap};
-use super::{Band, CellReport, RelationReport, Report, Role, TableReport};
-use crate::stats::{Better, Comparison};
-
-const COLUMNS: usize = 100;
+use super::{Band, COLUMNS, CellReport, RelationReport, Report, Role, TableReport, tail};
+use crate::stats::{Better, Comparison, Verdict, geometric_mean};
 
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
@@ -21,6 +19,10 @@ pub fn render(report: &Report) -> String {
     out.push_str(&relations(report));
     out.push_str(&comparisons(report));
     out.push_str(&frontier(report));
+    let tail = tail::table(report);
+    if !tail.is_empty() {
+        out.push_str(&format!("\nLatencies of the first seed, ms\n\n{}", tail.text()));
+    }
     for sweep in sweeps(report) {
         out.push_str(&format!("\n{}\n\n{}", sweep.0, sweep.1.text()));
     }
@@ -277,6 +279,34 @@ pub fn comparison_table(table: &TableReport) -> TextTable {
     text
 }
 
+/// For each variant of a table's comparisons: how many metrics became better, worse, stayed the
+/// same or are unclear, and the geometric mean of the ratios, above 1 where they became better.
+pub fn standings(table: &TableReport) -> Vec<String> {
+    let mut names: Vec<&str> = table.comparisons.iter().map(|one| one.after.as_str()).collect();
+    names.dedup();
+    let standing = |name: &str| {
+        let own: Vec<_> = table.comparisons.iter().filter(|one| one.after == name).collect();
+        let ratio = |one: &&&super::ComparisonReport| match one.better {
+            Better::Higher => one.figures.after / one.figures.before,
+            Better::Lower => one.figures.before / one.figures.after,
+        };
+        let ratios: Vec<f64> = own.iter().map(|one| ratio(&one)).collect();
+        let count = |verdict| own.iter().filter(|one| one.figures.verdict == verdict).count();
+        let mean = match ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0) {
+            true => format!("geometric mean of the ratios {}", number(geometric_mean(&ratios), 2)),
+            false => "no mean of the ratios, one is zero".to_owned(),
+        };
+        format!(
+            "{name}: {} better, {} worse, {} same, {} unclear; {mean}",
+            count(Verdict::Better),
+            count(Verdict::Worse),
+            count(Verdict::Same),
+            count(Verdict::Unclear)
+        )
+    };
+    names.into_iter().map(standing).collect()
+}
+
 fn comparisons(report: &Report) -> String {
     let mut out = String::new();
     for table in report.tables.iter().filter(|table| !table.comparisons.is_empty()) {
@@ -286,6 +316,8 @@ fn comparisons(report: &Report) -> String {
             table.filesystem,
             comparison_table(table).text()
         ));
+        out.push('\n');
+        standings(table).iter().for_each(|line| out.push_str(&wrap(line, COLUMNS, "  ")));
         if table.comparisons.iter().any(|one| one.figures.change_interval.is_none()) {
             out.push_str("\n  Fewer than five seeds: no interval, no verdict; --full has five.\n");
         }

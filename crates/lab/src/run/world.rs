@@ -155,13 +155,9 @@ impl Scene<'_> {
         config.sync_writes = SyncWrites { noidle: variant.noidle.unwrap_or(false) };
         let top = Arc::new(Forgetful::new(device.clone()));
         let queue = Queue::new(cx.runtime(), top, config).map_err(|e| e.to_string())?;
-        let hz = self.profile.hz.to_string();
-        if queue.tunables().iter().any(|(name, _)| *name == "hz") {
-            queue.set_tunable("hz", &hz).map_err(|error| error.to_string())?;
-        }
-        for (name, value) in tunables(variant) {
-            queue.set_tunable(&name, &value).map_err(|error| error.to_string())?;
-        }
+        let tunables = tunables(variant);
+        let tunables = tunables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        self.profile.tune(&queue, tunables).map_err(|error| error.to_string())?;
         let limit = self.experiment.file.machine.memory.0;
         let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(limit));
         let filesystem = &self.experiment.file.filesystem[&self.spec.key.filesystem];

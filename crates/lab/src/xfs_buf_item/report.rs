@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::published::{
     CHECK_SHARE, COPY_SHARE, CPUS, CREATE_SECONDS, CREATES, FILES, FORMAT_SHARE, UNLINK_SECONDS,
 };
-use super::{NAME, Outcome, Plan, Share, Steps, Way, Worlds};
+use super::{Outcome, Plan, Share, Steps, Way, Worlds};
 use crate::bh_lru::Change;
 use crate::report::{Align, TextTable};
 
@@ -324,16 +324,13 @@ impl Report {
         rows
     }
 
-    fn render(
-        &self,
-        heading: impl Fn(&str) -> String,
-        show: impl Fn(&TextTable) -> String,
-    ) -> String {
-        let mut out = heading("xfs-buf-item: how a dirty buffer becomes regions of the log");
-        out.push_str(&format!("{NOTES}\n\n"));
+    /// The report as Markdown.
+    pub fn markdown(&self) -> String {
+        let title = "xfs-buf-item: how a dirty buffer becomes regions of the log";
+        let mut out = format!("# {title}\n\n{NOTES}\n");
         let mut part = |title: &str, table: TextTable| {
             if !table.is_empty() {
-                out.push_str(&format!("{}{}\n", heading(title), show(&table)));
+                out.push_str(&format!("\n## {title}\n\n{}", table.markdown()));
             }
         };
         part("The document's table", self.published_table());
@@ -347,17 +344,7 @@ impl Report {
         out
     }
 
-    /// As text.
-    pub fn text(&self) -> String {
-        self.render(|title| format!("{title}\n\n"), TextTable::text)
-    }
-
-    /// As Markdown.
-    pub fn markdown(&self) -> String {
-        self.render(|title| format!("## {title}\n\n"), TextTable::markdown)
-    }
-
-    /// As JSON.
+    /// The figures as JSON.
     pub fn json(&self) -> Value {
         let names = Way::ALL.map(Way::name);
         let outcome = |outcome: &Outcome| {
@@ -380,7 +367,6 @@ impl Report {
         };
         let counts = self.worlds.counts.map(|size| size.map(|way| way.map(|gauge| count(&gauge))));
         json!({
-            "experiment": NAME,
             "operations": self.worlds.operations,
             "counts": counts,
             "images_alike": self.worlds.alike,

@@ -1,23 +1,15 @@
-//! `lab run bh-lru`, which is measured and has no file, and `lab instructions`.
+//! `lab instructions`: what the buffer-head LRU costs, counted by callgrind.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use lab::bh_lru::instructions::{self, Amount, InstructionRow};
 use lab::bh_lru::{self, Set};
-use lab::experiment::Size;
-use lab::report::ProgramReport;
 use serde_json::json;
 
 use crate::app::App;
-
-/// Title, author and date of the document.
-pub const TITLE: &str =
-    "[PATCH] Allow increasing the buffer-head per-CPU LRU size, Sebastien Buisson, 2014";
 
 /// What `lab instructions` counts.
 #[derive(Args)]
@@ -62,7 +54,7 @@ fn row(row: &InstructionRow) -> serde_json::Value {
 }
 
 /// Lets callgrind count in another process of ours.
-fn count(set: Set, amount: Amount) -> Result<Vec<InstructionRow>> {
+pub fn count(set: Set, amount: Amount) -> Result<Vec<InstructionRow>> {
     let program = std::env::current_exe().context("the name of this program")?;
     let words = ["lab", "instructions", "--work", "--set"].map(OsString::from);
     let mut arguments = words.to_vec();
@@ -70,38 +62,4 @@ fn count(set: Set, amount: Amount) -> Result<Vec<InstructionRow>> {
     arguments.extend(["--names".into(), amount.names.to_string().into()]);
     arguments.extend(["--files".into(), amount.files.to_string().into()]);
     instructions::count(&program, &arguments, set, amount).map_err(anyhow::Error::msg)
-}
-
-/// Runs the experiment.
-pub fn run(app: &mut App, options: &super::run::Options) -> Result<ProgramReport> {
-    let size = if options.full { Size::Full } else { Size::Quick };
-    let shown = std::io::stderr().is_terminal() && !app.options.quiet && !app.out.json;
-    let say = &mut |what: &str| {
-        if shown {
-            eprintln!("{}: {what}", bh_lru::NAME);
-        }
-    };
-    let report = bh_lru::run(app.cx, &bh_lru::Plan::of(size), say);
-    let mut report = report.map_err(anyhow::Error::msg)?;
-    if options.full || options.instructions {
-        let amount = match options.full {
-            true => Amount { names: 100_000, files: 2000 },
-            false => Amount { names: 5000, files: 500 },
-        };
-        for set in [Set::A, Set::B, Set::C] {
-            say(&format!("instructions of set ({})", set.letter()));
-            report.instructions.extend(count(set, amount)?);
-        }
-    }
-    let write = |path: &Option<PathBuf>, text: String| match path {
-        Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string()),
-        None => Ok(()),
-    };
-    write(&options.outputs.json_file, format!("{:#}\n", report.json()))?;
-    write(&options.outputs.markdown, report.markdown())?;
-    match app.out.json {
-        true => app.out.document(&report.json())?,
-        false => app.out.bytes(report.text().as_bytes())?,
-    }
-    Ok(super::run::program(bh_lru::NAME, TITLE.to_owned(), options, report.markdown()))
 }

@@ -12,17 +12,18 @@ use block::trace::{Format, ProcessNames, write_all};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::experiment::{Experiment, Plan, RunKey, SeedRange, Size};
-use lab::report::{ProgramReport, Report};
+use lab::programs::{PROGRAMS, Program, program};
+use lab::report::Report;
 use lab::run::{Progress, RunError, RunOptions, RunRecord, lines, run_all};
 
-use super::{Outputs, parse_seeds, parse_shard, write};
+use super::write::Found;
+use super::{Outputs, parse_seeds, parse_shard, programs};
 use crate::app::App;
 
 /// Runs that were found already done count as nothing in the display.
 #[derive(Args, Clone)]
 pub struct Options {
-    /// Experiments by name, or files; all built-in ones where none is named. Of several, those
-    /// that are programs (bh-lru, nfs-partial, xfs-buf-item) put their name into their files' names
+    /// Experiments by name, or files; all built-in ones where none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Only this variant (several times for several)
@@ -63,80 +64,61 @@ pub struct Options {
     pub(super) outputs: Outputs,
 }
 
-/// Experiments that are programs and have no file.
-const PROGRAMS: [&str; 3] = [lab::bh_lru::NAME, lab::nfs_partial::NAME, lab::xfs_buf_item::NAME];
-
 impl Options {
-    /// What such an experiment cannot do is refused by name where it was asked for by name.
-    fn check_program(&self, name: &str) -> Result<()> {
+    /// What a program cannot do is refused by name where it was asked for by name.
+    fn check_program(&self, program: &Program) -> Result<()> {
         let given = [
             ("--results", self.results.is_some()),
             ("--shard", self.shard.is_some()),
             ("--trace", self.trace.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) if self.names.iter().any(|asked| asked == name) => {
+            Some((option, _)) if self.names.iter().any(|asked| asked == program.name) => {
                 bail!(
-                    "{option}: `{name}` is a program, not a file of runs; it has --markdown, \
-                     --html and --json-file"
+                    "{option}: `{}` is a program, not a file of runs; it has --markdown, --html \
+                     and --json-file",
+                    program.name
                 )
             }
             _ => Ok(()),
         }
     }
-
-    /// The options for one of several experiments: its name goes into the names of its files.
-    fn beside(&self, name: &str) -> Options {
-        let own = |path: &PathBuf| {
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-            let end = path.extension().map_or(String::new(), |e| format!(".{}", e.display()));
-            path.with_file_name(format!("{stem}-{name}{end}"))
-        };
-        let mut options = self.clone();
-        options.outputs.json_file = self.outputs.json_file.as_ref().map(own);
-        options.outputs.markdown = self.outputs.markdown.as_ref().map(own);
-        options
-    }
 }
 
 /// Runs `lab run`.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let names: Vec<String> = match options.names.is_empty() {
-        true => lab::experiments().chain(PROGRAMS).map(str::to_owned).collect(),
-        false => options.names.clone(),
-    };
-    let several = names.len() > 1;
-    let (own, names): (Vec<String>, Vec<String>) =
-        names.into_iter().partition(|name| PROGRAMS.contains(&name.as_str()));
-    own.iter().try_for_each(|name| options.check_program(name))?;
-    // All are read first: a mistake in the last one should not cost the time of the others.
-    let experiments = names.iter().map(|name| Ok(Experiment::load(name)?));
-    let experiments = experiments.collect::<Result<Vec<_>>>()?;
-    let mut reports = Vec::new();
+    let (experiments, own) = asked(options)?;
+    let mut found = Found::default();
     for experiment in &experiments {
         let records = one(app, experiment, options)?;
         if options.shard.is_none() {
-            reports.push(Report::build(experiment, records, &command(experiment, options)));
+            let report = Report::build(experiment, records, &command(experiment, options));
+            found.report(app, report)?;
         }
     }
-    if options.shard.is_none() && !reports.is_empty() {
-        write::write(app, &reports, &options.outputs)?;
-    }
-    // One part of many, and a file of results, are of experiments in files alone.
-    let programs = if options.shard.is_some() { &[] } else { &own[..] };
-    let mut found = Vec::new();
-    for name in programs {
-        let options = if several { options.beside(name) } else { options.clone() };
-        found.push(match name.as_str() {
-            lab::nfs_partial::NAME => super::nfs::run(app, &options)?,
-            lab::xfs_buf_item::NAME => super::xfs_buf_item::run(app, &options)?,
-            _ => super::bh_lru::run(app, &options)?,
-        });
-    }
     if options.shard.is_none() {
-        write::page(app, &reports, &found, &options.outputs)?;
+        for program in own {
+            let report = programs::run(app, program, options)?;
+            found.program(app, report)?;
+        }
+        found.write(app, &options.outputs)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be run. All is read first: a mistake in the last one should not cost the time of the
+/// others.
+fn asked(options: &Options) -> Result<(Vec<Experiment>, Vec<&'static Program>)> {
+    let all = || lab::experiments().chain(PROGRAMS.iter().map(|program| program.name));
+    let names: Vec<String> = match options.names.is_empty() {
+        true => all().map(str::to_owned).collect(),
+        false => options.names.clone(),
+    };
+    let own: Vec<&Program> = names.iter().filter_map(|name| program(name)).collect();
+    own.iter().try_for_each(|program| options.check_program(program))?;
+    let files = names.iter().filter(|name| program(name).is_none());
+    let experiments = files.map(|name| Ok(Experiment::load(name)?));
+    Ok((experiments.collect::<Result<_>>()?, own))
 }
 
 fn one(app: &App, experiment: &Experiment, options: &Options) -> Result<Vec<RunRecord>> {
@@ -240,22 +222,6 @@ impl Progress for Keeper {
         let written = write_all(&dir.join(name), &formats, events, names);
         written.map(drop).map_err(|error| RunError::Lines(format!("trace: {error}")))
     }
-}
-
-/// The page's part of an experiment that is a program.
-pub(super) fn program(
-    name: &'static str,
-    document: String,
-    options: &Options,
-    markdown: String,
-) -> ProgramReport {
-    let mut command = format!("iopath lab run {name}");
-    if let Some(seeds) = options.seeds {
-        command.push_str(&format!(" --seeds {seeds}"));
-    }
-    let flags = [(options.full, " --full"), (options.instructions, " --instructions")];
-    flags.iter().filter(|(set, _)| *set).for_each(|(_, flag)| command.push_str(flag));
-    ProgramReport { experiment: name, document, command, markdown }
 }
 
 /// The command line that gives the same again.

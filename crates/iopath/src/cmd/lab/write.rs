@@ -7,49 +7,74 @@ use serde_json::Value;
 use super::{Outputs, cannot};
 use crate::app::App;
 
-/// Prints the reports and writes the files that were asked for, but the page.
-pub fn write(app: &mut App, reports: &[Report], outputs: &Outputs) -> Result<()> {
-    if app.out.json {
-        app.out.document(&all(reports))?;
-    } else {
-        for report in reports {
+/// Everything that a command has to show.
+#[derive(Default)]
+pub struct Found {
+    /// Of experiments in files.
+    pub reports: Vec<Report>,
+    /// Of experiments that are programs.
+    pub programs: Vec<ProgramReport>,
+}
+
+impl Found {
+    /// Adds a report, and prints it where it is not part of one JSON document.
+    ///
+    /// # Errors
+    /// Output cannot be written.
+    pub fn report(&mut self, app: &mut App, report: Report) -> Result<()> {
+        if !app.out.json {
             app.out.line(report.text())?;
         }
+        self.reports.push(report);
+        Ok(app.out.flush()?)
     }
-    if let Some(path) = &outputs.json_file {
-        std::fs::write(path, all(reports).to_string()).map_err(cannot(path))?;
-    }
-    if let Some(path) = &outputs.markdown {
-        let text: Vec<String> = reports.iter().map(Report::markdown).collect();
-        std::fs::write(path, text.join("\n")).map_err(cannot(path))?;
-    }
-    Ok(())
-}
 
-/// Writes the page of all of them, where it was asked for.
-pub fn page(
-    app: &mut App,
-    reports: &[Report],
-    programs: &[ProgramReport],
-    outputs: &Outputs,
-) -> Result<()> {
-    if let Some(path) = &outputs.html {
-        let read = |file: &std::path::PathBuf| {
-            std::fs::read_to_string(file).with_context(|| file.display().to_string())
-        };
-        let template = outputs.template.as_ref().map(read).transpose()?;
-        let page =
-            Report::html(reports, programs, template.as_deref()).map_err(|error| anyhow!(error))?;
-        std::fs::write(path, page).map_err(cannot(path))?;
-        app.out.note(format!("the page is {}", path.display()));
+    /// As [`Found::report`], of a program.
+    ///
+    /// # Errors
+    /// Output cannot be written.
+    pub fn program(&mut self, app: &mut App, report: ProgramReport) -> Result<()> {
+        if !app.out.json {
+            app.out.line(report.text())?;
+        }
+        self.programs.push(report);
+        Ok(app.out.flush()?)
     }
-    Ok(())
-}
 
-/// One report is a document, several are a list.
-fn all(reports: &[Report]) -> Value {
-    match reports {
-        [one] => one.json(),
-        several => several.iter().map(Report::json).collect(),
+    /// Writes what was asked for beside the text: JSON, Markdown, the page.
+    ///
+    /// # Errors
+    /// A file cannot be written; a template of the user's that is not valid.
+    pub fn write(&self, app: &mut App, outputs: &Outputs) -> Result<()> {
+        if app.out.json {
+            app.out.document(&self.json())?;
+        }
+        if let Some(path) = &outputs.json_file {
+            std::fs::write(path, format!("{}\n", self.json())).map_err(cannot(path))?;
+        }
+        if let Some(path) = &outputs.markdown {
+            let programs = self.programs.iter().map(|one| one.markdown.clone());
+            let all = self.reports.iter().map(Report::markdown).chain(programs);
+            let text = all.collect::<Vec<_>>().join("\n");
+            std::fs::write(path, text).map_err(cannot(path))?;
+        }
+        if let Some(path) = &outputs.html {
+            let read = |file: &std::path::PathBuf| {
+                std::fs::read_to_string(file).with_context(|| file.display().to_string())
+            };
+            let template = outputs.template.as_ref().map(read).transpose()?;
+            let page = Report::html(&self.reports, &self.programs, template.as_deref());
+            let page = page.map_err(|error| anyhow!(error))?;
+            std::fs::write(path, page).map_err(cannot(path))?;
+            app.out.note(format!("the page is {}", path.display()));
+        }
+        Ok(())
+    }
+
+    /// One report is a document, several are a list.
+    fn json(&self) -> Value {
+        let programs = self.programs.iter().map(ProgramReport::json);
+        let mut all: Vec<Value> = self.reports.iter().map(Report::json).chain(programs).collect();
+        if all.len() == 1 { all.remove(0) } else { Value::Array(all) }
     }
 }
