@@ -112,8 +112,8 @@ fn full_takes_all_seeds_and_cells_say_what_they_are() {
     }
 }
 
-/// Goal: the events of a run of the lab are read by blkparse, btt, iowatcher and fio, and each run of the
-/// tables has a directory of its own.
+/// Goal: the events of a run of the lab are read by blkparse, btt, iowatcher and fio, and each run
+/// of the tables has a directory of its own.
 #[test]
 fn a_traced_run_is_read_by_the_tools() {
     let bed = Bed::new();
@@ -158,7 +158,7 @@ fn the_report_of_a_program_is_made_again() {
         "schema": 1, "experiment": "nfs-partial", "basis": "modelled", "holds": [2, 1],
         "document": { "title": "a thread", "author": "somebody", "date": "2009", "summary": "" },
         "command": "iopath lab run nfs-partial", "rows": [1, 2],
-        "markdown": "# nfs-partial\n\n## Cells\n\n| mode | n |\n| --- | --: |\n| ours | 7 |\n",
+        "markdown": "# nfs-partial\n\n| mode | n |\n| --- | --: |\n| ours | 7 |\n",
     });
     fs::write(bed.path("program.json"), report.to_string()).expect("written");
     let text = bed.ok("report program.json --markdown a.md --html a.html --json-file a.json");

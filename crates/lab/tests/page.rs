@@ -71,8 +71,8 @@ fn a_browser_shows_everything_and_fetches_nothing() {
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
     let number = |key: &str| found[key].as_u64().unwrap_or(u64::MAX);
     assert_eq!((number("wrong"), number("fetched")), (0, 0), "{found}");
-    // Overview, main table, comparisons, commands, relations, the program's; time lines, series, forest,
-    // idle, latency, sweep.
+    // Overview, main table, comparisons, commands, relations, the program's; time lines, series,
+    // forest, idle, latency, sweep.
     assert!(number("tables") >= 6 && number("pictures") >= 10, "{found}");
     assert!(number("marks") > 100, "{found}");
     assert_eq!((number("scenes"), number("seen")), (4, 1), "{found}");
