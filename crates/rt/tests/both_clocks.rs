@@ -162,8 +162,8 @@ fn waiters_get_their_turns_among_greedy_tasks() {
     });
 }
 
-/// Goal: a lock whose holder sleeps again and again is passed on to each of many tasks. Method: more
-/// tasks than processors, each sleeps inside.
+/// Goal: a lock whose holder sleeps again and again is passed on to each of many tasks. Method:
+/// more tasks than processors, each sleeps inside.
 #[test]
 fn a_holder_that_sleeps_does_not_keep_waiters_out() {
     both(|cx| {
