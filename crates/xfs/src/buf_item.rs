@@ -118,8 +118,8 @@ impl BufItem {
             }
             let from = first.max(segment.offset) - segment.offset;
             let to = last.min(end - 1) - segment.offset;
-            segment.fresh.log(from, to);
-            if segment.dirty.log(from, to) {
+            // What is fresh is dirty.
+            if segment.fresh.log(from, to) && segment.dirty.log(from, to) {
                 self.same_layout = false;
             }
         }

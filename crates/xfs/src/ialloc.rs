@@ -25,7 +25,7 @@ use crate::error::{Result, XfsError};
 use crate::format::record::InodeChunk;
 use crate::format::{At, CorruptKind, Kind};
 use crate::trans::Trans;
-use crate::tree::Tree;
+use crate::tree::{Cursor, Tree};
 pub(crate) use agi::Agi;
 use agi::AgiTree;
 use unlinked::Links;
@@ -160,9 +160,9 @@ impl Inodes {
     /// Takes the free inode of a group that is the nearest one to `near`.
     fn take(&self, cx: &mut Cx, trans: &mut Trans, agi: &Agi, near: u32) -> Result<Ino> {
         let geometry = &self.space.geometry;
-        let mut chunk = match geometry.features.finobt() {
+        let (mut chunk, place) = match geometry.features.finobt() {
             true => self.nearest(cx, trans, agi, near)?,
-            false => self.any_free(cx, trans, agi, near)?,
+            false => (self.any_free(cx, trans, agi, near)?, None),
         };
         let bit = chunk.available().trailing_zeros();
         if bit >= 64 {
@@ -171,24 +171,42 @@ impl Inodes {
         }
         chunk.free &= !(1 << bit);
         chunk.free_count -= 1;
-        self.store(cx, trans, agi, &chunk)?;
-        agi.edit(trans, |raw| raw.agi_freecount.set(raw.agi_freecount.get() - 1));
+        self.store_in(cx, trans, (agi, Kind::Inobt), &chunk, (true, None))?;
+        if geometry.features.finobt() {
+            let wanted = chunk.free_count > 0;
+            self.store_in(cx, trans, (agi, Kind::Finobt), &chunk, (wanted, place))?;
+        }
+        agi.edit_freecount(trans, -1);
         self.count(1, -1);
         Ok(geometry.ino_join(agi.ag, chunk.start + bit))
     }
 
-    /// The chunk with free inodes that is the nearest one.
-    fn nearest(&self, cx: &mut Cx, trans: &mut Trans, agi: &Agi, near: u32) -> Result<InodeChunk> {
+    /// The chunk with free inodes that holds `near`, else the nearest one, and its place in the tree
+    /// of those.
+    fn nearest(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agi: &Agi,
+        near: u32,
+    ) -> Result<(InodeChunk, Option<Cursor>)> {
         let sparse = self.space.geometry.features.sparse();
         let mut store = self.tree(agi, Kind::Finobt);
         let mut tree = Tree::new(&mut store);
         let order = [u64::from(near), 0, 0];
         let below = tree.find_le(cx, trans, order)?;
-        let below = below.map(|cursor| InodeChunk::read(&tree.record(&cursor), sparse));
-        let above = tree.find_ge(cx, trans, order)?;
-        let above = above.map(|cursor| InodeChunk::read(&tree.record(&cursor), sparse));
-        let chunks = below.into_iter().chain(above);
-        let nearest = chunks.min_by_key(|chunk| chunk.start.abs_diff(near));
+        let above = match &below {
+            None => tree.find_ge(cx, trans, order)?,
+            Some(cursor) => {
+                let chunk = InodeChunk::read(&tree.record(cursor), sparse);
+                let mut cursor = cursor.clone();
+                let look = near - chunk.start >= 64 && tree.next(cx, trans, &mut cursor)?;
+                look.then_some(cursor)
+            }
+        };
+        let cursors = below.into_iter().chain(above);
+        let chunks = cursors.map(|at| (InodeChunk::read(&tree.record(&at), sparse), Some(at)));
+        let nearest = chunks.min_by_key(|(chunk, _)| chunk.start.abs_diff(near));
         nearest.ok_or_else(|| tree.broken("no chunk has the free inodes that the AGI counts"))
     }
 
@@ -218,23 +236,36 @@ impl Inodes {
 
     /// Writes a chunk's record into both trees, where it belongs.
     fn store(&self, cx: &mut Cx, trans: &mut Trans, agi: &Agi, chunk: &InodeChunk) -> Result<()> {
-        let features = self.space.geometry.features;
-        let mut record = [0; 16];
-        chunk.write(&mut record, features.sparse());
-        let order = [u64::from(chunk.start), 0, 0];
-        let mut kinds = vec![(Kind::Inobt, true)];
-        if features.finobt() {
-            kinds.push((Kind::Finobt, chunk.free_count > 0));
+        self.store_in(cx, trans, (agi, Kind::Inobt), chunk, (true, None))?;
+        if self.space.geometry.features.finobt() {
+            let wanted = chunk.free_count > 0;
+            self.store_in(cx, trans, (agi, Kind::Finobt), chunk, (wanted, None))?;
         }
-        for (kind, wanted) in kinds {
-            let mut store = self.tree(agi, kind);
-            let mut tree = Tree::new(&mut store);
-            match tree.find(cx, trans, order)? {
-                Some(cursor) if wanted => tree.update(trans, &cursor, &record),
-                Some(cursor) => tree.delete(cx, trans, cursor)?,
-                None if wanted => tree.insert(cx, trans, &record)?,
-                None => {}
-            }
+        Ok(())
+    }
+
+    /// Writes a chunk's record into one tree, or takes it out of it; its place may be known.
+    fn store_in(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (agi, kind): (&Agi, Kind),
+        chunk: &InodeChunk,
+        (wanted, place): (bool, Option<Cursor>),
+    ) -> Result<()> {
+        let mut record = [0; 16];
+        chunk.write(&mut record, self.space.geometry.features.sparse());
+        let mut store = self.tree(agi, kind);
+        let mut tree = Tree::new(&mut store);
+        let place = match place {
+            None => tree.find(cx, trans, [u64::from(chunk.start), 0, 0])?,
+            known => known,
+        };
+        match place {
+            Some(cursor) if wanted => tree.update(trans, &cursor, &record),
+            Some(cursor) => tree.delete(cx, trans, cursor)?,
+            None if wanted => tree.insert(cx, trans, &record)?,
+            None => {}
         }
         Ok(())
     }
@@ -275,7 +306,7 @@ impl Inodes {
         }
         chunk.free |= bit;
         chunk.free_count += 1;
-        agi.edit(trans, |raw| raw.agi_freecount.set(raw.agi_freecount.get() + 1));
+        agi.edit_freecount(trans, 1);
         self.count(1, 1);
         if chunk.used() == 0 && geometry.inodes_per_block() <= 64 {
             self.shrink(cx, trans, &agi, &chunk)?;

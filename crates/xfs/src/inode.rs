@@ -192,7 +192,7 @@ impl Inode {
     pub fn log(&self, cx: &mut Cx, trans: &mut Trans, geometry: &Geometry, fields: InodeFields) {
         self.with(cx, |state| state.core.change_count += 1);
         let image = self.image(cx, geometry);
-        trans.log_inode(&self.item, &image, fields);
+        trans.log_image(&self.item, image, fields);
     }
 
     /// Changes the map of a fork. The caller holds `rwsem` for writing, and logs the inode

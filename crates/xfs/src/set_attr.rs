@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, Timespec};
 use rt::Cx;
 use vfs::{Attr, SetAttr};
 
-use crate::format::inode::Flags2;
+use crate::format::inode::{Flags2, InodeCore};
 use crate::format::time;
 use crate::inode::Inode;
 use crate::inode_item::InodeFields;
@@ -35,7 +35,24 @@ impl Xfs {
         Ok(inode.attr(cx, self.geometry()))
     }
 
+    /// The times of a file whose content waits to be written go to the log with it: true where
+    /// that is all that was asked for.
+    fn set_times(&self, cx: &Cx, inode: &Inode, set: &SetAttr) -> bool {
+        let other = SetAttr { atime: None, mtime: None, ..set.clone() };
+        if other != SetAttr::default() || self.synchronous {
+            return false;
+        }
+        // Before the look: what is logged after it has these times.
+        let now = cx.realtime();
+        inode.with(cx, |state| change_times(&mut state.core, set, now));
+        let io = inode.io.lock(cx);
+        io.times_dirty && !io.delayed.is_empty()
+    }
+
     fn set_fields(&self, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
+        if self.set_times(cx, inode, set) {
+            return Ok(());
+        }
         let acl = match set.mode {
             Some(mode) => attr::chmod(self, cx, inode, mode)?,
             None => None,
@@ -57,15 +74,19 @@ impl Xfs {
                 }
                 core.uid = set.uid.unwrap_or(core.uid);
                 core.gid = set.gid.unwrap_or(core.gid);
-                let bigtime = core.flags2.contains(Flags2::BIGTIME);
-                let stored = |time| time::stored(time, bigtime);
-                core.atime = set.atime.map_or(core.atime, stored);
-                let mtime = if set.size.is_some() { now } else { core.mtime };
-                core.mtime = set.mtime.map_or(mtime, stored);
-                core.ctime = set.ctime.map_or(now, stored);
+                change_times(core, set, now);
             });
             inode.log(cx, trans, self.geometry(), fields);
             Ok(())
         })
     }
+}
+
+fn change_times(core: &mut InodeCore, set: &SetAttr, now: Timespec) {
+    let bigtime = core.flags2.contains(Flags2::BIGTIME);
+    let stored = |time| time::stored(time, bigtime);
+    core.atime = set.atime.map_or(core.atime, stored);
+    let mtime = if set.size.is_some() { now } else { core.mtime };
+    core.mtime = set.mtime.map_or(mtime, stored);
+    core.ctime = set.ctime.map_or(now, stored);
 }

@@ -24,6 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rt::Cx;
+use smallvec::SmallVec;
 
 use crate::buf::{Buf, BufMap, BufOps, LockedBuf};
 use crate::buf_item::BufItemFlags;
@@ -31,7 +32,7 @@ use crate::error::Result;
 use crate::format::AgBlock;
 use crate::inode_item::{InodeFields, InodeItem};
 use crate::log::Log;
-use crate::log::cil::Commit;
+use crate::log::cil::{Commit, Commits};
 use crate::log::item::Item;
 use intent::{IntentItem, Work};
 
@@ -55,6 +56,9 @@ impl Reservation {
         Reservation { count, ..self }
     }
 }
+
+/// Up to so many buffers of a transaction are searched for one by one.
+const LIST_MAX: usize = 24;
 
 /// A buffer of a transaction.
 struct Joined {
@@ -89,10 +93,10 @@ pub struct Trans {
     units: u32,
     /// Bytes of this unit that are not used.
     left: u64,
-    bufs: Vec<Joined>,
-    inodes: Vec<Changed>,
+    bufs: SmallVec<[Joined; 12]>,
+    inodes: SmallVec<[Changed; 2]>,
     /// Inodes that it has taken for itself until it ends.
-    locked: Vec<Arc<InodeItem>>,
+    locked: SmallVec<[Arc<InodeItem>; 2]>,
     /// Intents, done items and the like, in order, with the place among the buffers.
     once: Vec<Arc<IntentItem>>,
     deferred: VecDeque<Work>,
@@ -127,9 +131,9 @@ impl Trans {
             unit: 0,
             units: 0,
             left: 0,
-            bufs: Vec::new(),
-            inodes: Vec::new(),
-            locked: Vec::new(),
+            bufs: SmallVec::new(),
+            inodes: SmallVec::new(),
+            locked: SmallVec::new(),
             once: Vec::new(),
             deferred: VecDeque::new(),
             freed: Vec::new(),
@@ -178,6 +182,10 @@ impl Trans {
 
     /// The buffer of these extents if this transaction has it already.
     fn joined(&self, maps: &[BufMap]) -> Option<Arc<Buf>> {
+        if self.bufs.len() <= LIST_MAX {
+            let known = self.bufs.iter().rev().find(|joined| joined.buf.maps() == maps);
+            return known.map(|joined| joined.buf.clone());
+        }
         let buf = self.log.bufs().find(maps[0].daddr.0)?;
         (buf.owner() == self.id && buf.maps() == maps).then_some(buf)
     }
@@ -353,13 +361,23 @@ impl Trans {
     /// Notes a new image of an inode, whole and as it stands on the device, and what of it changed.
     /// The caller holds the inode's lock until the transaction has ended.
     pub fn log_inode(&mut self, item: &Arc<InodeItem>, image: &[u8], fields: InodeFields) {
+        self.log_image(item, image.to_vec(), fields);
+    }
+
+    /// As [`Trans::log_inode`], with an image that the caller has made for it.
+    pub(crate) fn log_image(
+        &mut self,
+        item: &Arc<InodeItem>,
+        image: Vec<u8>,
+        fields: InodeFields,
+    ) {
         self.substance = true;
         if let Some(changed) = self.inodes.iter_mut().find(|c| Arc::ptr_eq(&c.item, item)) {
-            changed.image.copy_from_slice(image);
+            changed.image = image;
             changed.fields |= fields;
             return;
         }
-        self.inodes.push(Changed { item: item.clone(), image: image.to_vec(), fields });
+        self.inodes.push(Changed { item: item.clone(), image, fields });
     }
 
     /// Logs a region that means nothing after recovery has passed it, e.g. an icreate item.
@@ -395,7 +413,7 @@ impl Trans {
         if !self.is_dirty() {
             return Ok(0);
         }
-        let mut commits = Vec::with_capacity(self.bufs.len() + self.inodes.len() + self.once.len());
+        let mut commits = Commits::new();
         let item = |item| Commit { item, image: None };
         commits.extend(self.once.drain(..).map(|once| item(Item::Intent(once))));
         let dirty = self.bufs.iter().filter(|joined| joined.dirty);
@@ -404,10 +422,12 @@ impl Trans {
             let image = Some((changed.image, changed.fields));
             Commit { item: Item::Inode(changed.item), image }
         }));
-        let (seq, used) = self.log.commit_items(cx, &mut commits, self.left)?;
+        let (seq, used) = self.log.commit_items(cx, commits, self.left)?;
         self.left -= used;
         // Before the groups' headers are unlocked, so that nobody takes what is busy.
-        self.log.busy.lock_irq().add(&std::mem::take(&mut self.freed), seq);
+        if !self.freed.is_empty() {
+            self.log.busy.lock_irq().add(&std::mem::take(&mut self.freed), seq);
+        }
         self.bufs.iter_mut().for_each(|joined| joined.dirty = false);
         Ok(seq)
     }
@@ -420,12 +440,12 @@ impl Trans {
     pub fn roll(&mut self, cx: &mut Cx) -> Result<()> {
         self.commit_dirty(cx)?;
         self.substance = false;
-        for joined in std::mem::take(&mut self.bufs) {
-            match joined.hold {
-                true => self.bufs.push(joined),
-                false => joined.buf.unlock(),
+        self.bufs.retain(|joined| {
+            if !joined.hold {
+                joined.buf.unlock();
             }
-        }
+            joined.hold
+        });
         self.highest_group = None;
         self.log.grant.give_back(std::mem::take(&mut self.left));
         match self.units.checked_sub(1) {

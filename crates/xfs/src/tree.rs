@@ -37,6 +37,12 @@ pub(crate) const RECORD_MAX: usize = 24;
 /// A record as it lies in a leaf; the rest is zero.
 pub(crate) type Record = [u8; RECORD_MAX];
 
+fn record_of(entry: &[u8]) -> Record {
+    let mut record = [0; RECORD_MAX];
+    record[..entry.len()].copy_from_slice(entry);
+    record
+}
+
 /// Where a tree's root is kept, and where its blocks come from and go to.
 pub(crate) trait Store {
     /// The kind of its blocks.
@@ -72,6 +78,11 @@ pub(crate) trait Store {
     /// # Errors
     /// What the device says.
     fn free(&mut self, cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()>;
+
+    /// Whether it wants to know the tree's last record.
+    fn wants_last(&self) -> bool {
+        false
+    }
 
     /// The last record of the tree may have changed (free space by size keeps the longest).
     fn last_changed(&mut self, _trans: &mut Trans, _last: Option<&[u8]>) {}
@@ -247,12 +258,7 @@ impl<'a, S: Store> Tree<'a, S> {
     /// The record at the cursor.
     pub fn record(&mut self, cursor: &Cursor) -> Record {
         let leaf = &cursor.path[0];
-        self.with(leaf, |layout, data| {
-            let mut record = [0; RECORD_MAX];
-            let bytes = layout.entry(data, leaf.index);
-            record[..bytes.len()].copy_from_slice(bytes);
-            record
-        })
+        self.with(leaf, |layout, data| record_of(layout.entry(data, leaf.index)))
     }
 
     /// The records whose ranges, from start to high key, have a block in `start..=last`, in order.
@@ -407,6 +413,9 @@ impl<'a, S: Store> Tree<'a, S> {
 
     /// Tells the store the tree's last record where the cursor stands in the last leaf.
     fn tell_last(&mut self, trans: &mut Trans, cursor: &Cursor) {
+        if !self.store.wants_last() {
+            return;
+        }
         for frame in &cursor.path[1..] {
             let frame = frame.clone();
             if frame.index + 1 != self.len(&frame) {
@@ -416,9 +425,9 @@ impl<'a, S: Store> Tree<'a, S> {
         let leaf = cursor.path[0].clone();
         let last = self.with(&leaf, |layout, data| {
             let len = layout.len(data);
-            (len > 0).then(|| layout.entry(data, len - 1).to_vec())
+            (len > 0).then(|| record_of(layout.entry(data, len - 1)))
         });
-        self.store.last_changed(trans, last.as_deref());
+        self.store.last_changed(trans, last.as_ref().map(|record| &record[..]));
     }
 
     /// The error for a tree that is not what a caller relies on.

@@ -86,9 +86,13 @@ impl Store for AgfTree<'_> {
         Ok(())
     }
 
+    fn wants_last(&self) -> bool {
+        self.kind == Kind::FreeBySize
+    }
+
     fn last_changed(&mut self, trans: &mut Trans, last: Option<&[u8]>) {
-        if self.kind == Kind::FreeBySize {
-            let longest = last.map_or(0, |record| FreeExtent::read(record).len);
+        let longest = last.map_or(0, |record| FreeExtent::read(record).len);
+        if self.agf.with(|raw| raw.agf_longest.get()) != longest {
             self.agf.edit(trans, |raw| raw.agf_longest.set(longest));
         }
     }

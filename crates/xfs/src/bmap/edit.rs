@@ -3,6 +3,7 @@
 
 use base::{FsBlock, Ino};
 use rt::Cx;
+use smallvec::SmallVec;
 
 use super::{Fork, Which};
 use crate::alloc::{Owner, Space, Want};
@@ -15,6 +16,9 @@ use crate::format::{AgBlock, At, Expect, Kind};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 use crate::tree::{Store, Tree, key};
+
+/// Extents of one change.
+type Few = SmallVec<[Extent; 4]>;
 
 /// A fork whose map is changed in a transaction. The caller holds the inode's locks, has read the
 /// extents, and logs the inode afterwards: core and fork.
@@ -104,8 +108,8 @@ fn record(extent: &Extent) -> [u8; EXTENT_SIZE] {
 }
 
 /// Joins neighbours that continue each other.
-fn joined(extents: Vec<Extent>) -> Vec<Extent> {
-    let mut all: Vec<Extent> = Vec::with_capacity(extents.len());
+fn joined(extents: Few) -> Few {
+    let mut all = Few::new();
     for extent in extents {
         match all.last_mut() {
             Some(last)
@@ -151,7 +155,7 @@ impl MapEdit<'_> {
         assert!(next.is_none_or(|next| next.offset >= extent.end()), "{extent:?} has blocks");
         let first = at.saturating_sub(1);
         let last = (at + 1).min(self.extents().len());
-        let mut new = self.extents()[first..last].to_vec();
+        let mut new: Few = self.extents()[first..last].into();
         new.insert(at - first, extent);
         self.splice(cx, trans, first..last, joined(new))
     }
@@ -171,8 +175,8 @@ impl MapEdit<'_> {
         let end = offset + count;
         let first = self.extents().partition_point(|known| known.end() <= offset);
         let last = self.extents().partition_point(|known| known.offset < end);
-        let old = self.extents()[first..last].to_vec();
-        let (mut left, mut gone) = (Vec::new(), Vec::new());
+        let old: Few = self.extents()[first..last].into();
+        let (mut left, mut gone) = (Few::new(), Vec::new());
         for extent in &old {
             gone.push(part(extent, offset, end));
             if extent.offset < offset {
@@ -203,7 +207,7 @@ impl MapEdit<'_> {
         let first = self.extents().partition_point(|known| known.end() <= offset);
         let last = self.extents().partition_point(|known| known.offset < end);
         let (from, upto) = (first.saturating_sub(1), (last + 1).min(self.extents().len()));
-        let (mut new, mut changed) = (Vec::new(), Vec::new());
+        let (mut new, mut changed) = (Few::new(), Vec::new());
         for extent in self.extents()[from..upto].iter().copied() {
             let inside = extent.offset < end && extent.end() > offset;
             if !inside || extent.unwritten == unwritten {
@@ -232,10 +236,10 @@ impl MapEdit<'_> {
         cx: &mut Cx,
         trans: &mut Trans,
         range: std::ops::Range<usize>,
-        new: Vec<Extent>,
+        new: Few,
     ) -> Result<()> {
         let total = self.extents().len() - range.len() + new.len();
-        let old = self.extents()[range.clone()].to_vec();
+        let old: Few = self.extents()[range.clone()].into();
         if self.fork.format == ForkFormat::Extents && total > self.room() {
             self.make_tree(cx, trans)?;
         }

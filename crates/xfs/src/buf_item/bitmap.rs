@@ -94,6 +94,13 @@ impl DirtyMap {
         }
         // A bit that is set may end the start of a run in the word behind it.
         let end = ((last + 1) / 64).min(self.words.len() - 1);
+        if low == end {
+            let (old, runs) = (self.words[low], self.starts(low).count_ones());
+            self.words[low] |= mask(low);
+            self.bits += (mask(low) & !old).count_ones();
+            self.runs = self.runs + self.starts(low).count_ones() - runs;
+            return true;
+        }
         let before = self.count(low, end);
         for word in low..=high {
             self.words[word] |= mask(word);

@@ -49,6 +49,15 @@ impl Agi {
         trans.log_buf(&self.buf, 328, size_of::<RawAgi>() - 1);
     }
 
+    /// Changes the number of free inodes.
+    pub fn edit_freecount(&self, trans: &mut Trans, change: i32) {
+        self.buf.with_mut(|data| {
+            let raw = RawAgi::view_mut(data).expect("a sector holds an AGI");
+            raw.agi_freecount.set(raw.agi_freecount.get().wrapping_add_signed(change));
+        });
+        trans.log_buf(&self.buf, 0, 39);
+    }
+
     /// Stores the head of a list of unlinked inodes.
     pub fn set_bucket(&self, trans: &mut Trans, bucket: usize, head: u32) {
         self.buf.with_mut(|data| {

@@ -3,6 +3,7 @@
 use std::mem::take;
 
 use rt::Cx;
+use smallvec::SmallVec;
 
 use super::Log;
 use super::item::{Item, LogVec};
@@ -51,21 +52,26 @@ pub(crate) struct Commit {
     pub image: Option<(Vec<u8>, crate::inode_item::InodeFields)>,
 }
 
+/// All that a transaction has changed.
+pub(crate) type Commits = SmallVec<[Commit; 8]>;
+/// Those of them that the CIL does not have yet.
+type NewItems = SmallVec<[Item; 8]>;
+
 impl Log {
     /// Formats the items and puts them into the CIL; answers the checkpoint's number and how much
     /// of `reserved` was used. The caller holds the items' locks. May park.
     pub(crate) fn commit_items(
         &self,
         cx: &mut Cx,
-        commits: &mut Vec<Commit>,
+        commits: Commits,
         reserved: u64,
     ) -> Result<(u64, u64)> {
         let context = self.context.read(cx);
         self.check()?;
         let seq = self.cil.lock(cx).seq;
         let (mut grown, mut shrunk) = (0, 0);
-        let mut new = Vec::new();
-        for commit in commits.drain(..) {
+        let mut new = NewItems::new();
+        for commit in commits {
             let (before, after) = self.format_item(cx, &commit.item, commit.image, seq, &mut new);
             grown += after;
             shrunk += before;
@@ -76,7 +82,7 @@ impl Log {
     }
 
     /// Adds to the CIL and moves log space from the transaction to it.
-    fn account(&self, cx: &Cx, new: Vec<Item>, grown: u64, shrunk: u64, reserved: u64) -> u64 {
+    fn account(&self, cx: &Cx, new: NewItems, grown: u64, shrunk: u64, reserved: u64) -> u64 {
         let mut cil = self.cil.lock(cx);
         cil.items.extend(new);
         cil.used = (cil.used + grown).saturating_sub(shrunk);
@@ -97,7 +103,7 @@ impl Log {
         item: &Item,
         image: Option<(Vec<u8>, crate::inode_item::InodeFields)>,
         seq: u64,
-        new: &mut Vec<Item>,
+        new: &mut NewItems,
     ) -> (u64, u64) {
         let (mut vec, known) = {
             let mut state = item.core().lock();

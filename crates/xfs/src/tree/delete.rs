@@ -32,6 +32,9 @@ impl<S: Store> Tree<'_, S> {
     }
 
     fn tell_last_of_all(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
+        if !self.store.wants_last() {
+            return Ok(());
+        }
         let end = self.find_le(cx, trans, [u64::MAX; 3])?;
         let last = end.map(|cursor| self.record(&cursor));
         self.store.last_changed(trans, last.as_ref().map(|record| &record[..]));

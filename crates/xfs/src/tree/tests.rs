@@ -69,6 +69,9 @@ impl Store for Lone {
         self.free.push(block);
         Ok(())
     }
+    fn wants_last(&self) -> bool {
+        true
+    }
     fn last_changed(&mut self, _: &mut Trans, last: Option<&[u8]>) {
         self.last = last.map(<[u8]>::to_vec);
     }
