@@ -181,8 +181,8 @@ impl Inodes {
         Ok(geometry.ino_join(agi.ag, chunk.start + bit))
     }
 
-    /// The chunk with free inodes that holds `near`, else the nearest one, and its place in the tree
-    /// of those.
+    /// The chunk with free inodes that holds `near`, else the nearest one, and its place in the
+    /// tree of those.
     fn nearest(
         &self,
         cx: &mut Cx,

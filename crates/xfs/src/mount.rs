@@ -15,7 +15,7 @@ use crate::buf::{BufCache, BufCacheConfig};
 use crate::buf_item::walk::Variant;
 use crate::error::XfsError;
 use crate::fault::Fault;
-use crate::format::features::Access;
+use crate::format::features::{Access, advice};
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
 use crate::log::{LogError, LogOptions};
 use crate::meta::Reader;
@@ -97,7 +97,7 @@ pub enum MountError {
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
     /// A feature forbids it.
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = advice(.0))]
     Unsupported(#[from] Unsupported),
     /// The device failed.
     #[error(transparent)]

@@ -365,12 +365,7 @@ impl Trans {
     }
 
     /// As [`Trans::log_inode`], with an image that the caller has made for it.
-    pub(crate) fn log_image(
-        &mut self,
-        item: &Arc<InodeItem>,
-        image: Vec<u8>,
-        fields: InodeFields,
-    ) {
+    pub(crate) fn log_image(&mut self, item: &Arc<InodeItem>, image: Vec<u8>, fields: InodeFields) {
         self.substance = true;
         if let Some(changed) = self.inodes.iter_mut().find(|c| Arc::ptr_eq(&c.item, item)) {
             changed.image = image;
