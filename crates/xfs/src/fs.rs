@@ -22,13 +22,7 @@ impl FileSystem for Xfs {
     }
 
     fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
-        let inode = self.iget(cx, dir)?;
-        let guard = inode.lock_shared(cx)?;
-        self.check_directory(cx, &inode)?;
-        let ino = Dir::open(self, cx, &inode)?.lookup(cx, name)?;
-        let found = if ino == inode.ino { inode.clone() } else { self.entry_inode(cx, dir, ino)? };
-        drop(guard);
-        Ok(found.attr(cx, self.geometry()))
+        self.look_up(cx, dir, name)
     }
 
     fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {

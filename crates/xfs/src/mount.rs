@@ -37,6 +37,8 @@ pub struct MountOptions {
     pub buffer_limit_bytes: u64,
     /// Inodes kept in memory.
     pub inode_cache: usize,
+    /// Names kept in memory, about; 0: none.
+    pub name_cache: usize,
     /// Bytes of a log record, 32 to 256 KiB (`logbsize`).
     pub log_record_bytes: u32,
     /// How buffers become regions of the log.
@@ -78,6 +80,7 @@ impl Default for MountOptions {
             no_replay: false,
             buffer_limit_bytes: 256 << 20,
             inode_cache: 65536,
+            name_cache: 65536,
             log_record_bytes: LogOptions::default().record_bytes,
             buf_item: Variant::default(),
             wsync: false,
@@ -276,6 +279,7 @@ impl Xfs {
             result = content.and(result).and(ended);
         }
         self.stop();
+        self.names.clear();
         self.inodes.clear();
         result
     }

@@ -56,6 +56,32 @@ impl Xfs {
         }
     }
 
+    /// Finds a name: see [`vfs::FileSystem::lookup`].
+    pub(crate) fn look_up(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        self.check_alive()?;
+        if let Some(found) = self.known(cx, dir, name) {
+            return Ok(found.attr(cx, self.geometry()));
+        }
+        let inode = self.iget(cx, dir)?;
+        let guard = inode.lock_shared(cx)?;
+        self.check_directory(cx, &inode)?;
+        let ino = Dir::open(self, cx, &inode)?.lookup(cx, name)?;
+        let found = if ino == dir { inode.clone() } else { self.entry_inode(cx, dir, ino)? };
+        if !is_dots(name) {
+            self.names.insert(dir, name, ino);
+        }
+        drop(guard);
+        Ok(found.attr(cx, self.geometry()))
+    }
+
+    /// The inode of a name that was looked up before, without a look at the directory and without
+    /// its lock. A name leaves the cache before its inode can be freed, so the inode found under
+    /// the cache's lock is the name's, and no later one of the same number.
+    fn known(&self, cx: &Cx, dir: Ino, name: &[u8]) -> Option<Arc<Inode>> {
+        let inode = self.names.find(dir, name, |ino| self.inodes.find(ino))??;
+        inode.with(cx, |state| !state.freed && state.core.links > 0).then_some(inode)
+    }
+
     /// The inode of a name. The caller holds the directory's `rwsem`.
     fn child(&self, cx: &mut Cx, parent: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>, Errno> {
         let ino = Dir::open(self, cx, parent)?.lookup(cx, name)?;
@@ -264,6 +290,7 @@ impl Xfs {
         if directory && !Dir::open(self, cx, &inode)?.is_empty(cx)? {
             return Err(Errno::ENOTEMPTY);
         }
+        self.names.remove(dir, name);
         // Taking a name out may cut an extent in two.
         let mut reserved = Reserved::new(&writer.space, 0).map_err(|error| self.fail(error))?;
         self.transact(cx, reservations::remove(self.geometry()), |cx, trans| {

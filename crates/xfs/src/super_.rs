@@ -25,7 +25,7 @@ use block::Queue;
 use cache::Backing;
 use rt::{Mutex, SpinLock};
 use vfs::direct::DirectOptions;
-use vfs::{InodeCache, StatFs};
+use vfs::{InodeCache, NameCache, StatFs};
 
 use crate::fault::Fault;
 use crate::file_io::Finisher;
@@ -45,6 +45,8 @@ pub struct Xfs {
     pub(crate) reader: Reader,
     pub(crate) backing: Arc<Backing>,
     pub(crate) inodes: InodeCache<Inode>,
+    /// Names that were looked up.
+    pub(crate) names: NameCache,
     /// None on a read-only mount.
     pub(crate) write: Option<WriteSide>,
     /// What the mount replayed, if anything.
@@ -118,6 +120,7 @@ impl Xfs {
             reader,
             backing,
             inodes: InodeCache::new(options.inode_cache),
+            names: NameCache::new(options.name_cache),
             write,
             replayed: replayed.filter(|replayed| !replayed.was_clean),
             synchronous: options.wsync,

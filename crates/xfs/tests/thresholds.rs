@@ -6,7 +6,9 @@ mod world;
 use std::sync::Arc;
 
 use base::{Errno, Ino};
+use device::MemoryDevice;
 use rt::Cx;
+use testkit::judge;
 use vfs::{FileSystem, FileType, NewNode};
 use world::{Cell, checked, file, mkdir, mount, repaired};
 use xfs::Xfs;
@@ -21,6 +23,15 @@ fn count(cx: &mut Cx, fs: &Xfs, dir: Ino) -> usize {
     names - 2
 }
 
+/// Names in the directory as the kernel lists it; it looks at each of them.
+fn counted_by_the_kernel(device: &MemoryDevice) -> usize {
+    let image = judge::write_sparse(&device.snapshot());
+    let mount = judge::LoopMount::new(image.path(), "xfs", "ro,nouuid").expect("a mount");
+    let listed = std::fs::read_dir(mount.path().join("dir")).expect("the kernel lists");
+    let found = listed.map(|entry| entry.and_then(|entry| entry.metadata()));
+    found.filter(|found| found.as_ref().expect("the kernel finds it").is_file()).count()
+}
+
 /// Makes `files` files in one directory, remounts, and finds them all.
 fn many_files(cell: Cell, bytes: u64, files: usize) {
     rt::testing::world(|cx| {
@@ -31,6 +42,7 @@ fn many_files(cell: Cell, bytes: u64, files: usize) {
         fs.unmount(cx).expect("unmount");
         checked(cx, &device).expect("our check");
         repaired(&device).expect("xfs_repair");
+        assert_eq!(counted_by_the_kernel(&device), files);
         let (fs, _) = mount(cx, device.clone(), 64 << 20);
         let dir = fs.lookup(cx, fs.root(), b"dir").expect("lookup").ino;
         assert_eq!(count(cx, &fs, dir), files);

@@ -185,6 +185,8 @@ impl Xfs {
             // Linux answers so on XFS alone; POSIX allows both.
             return Err(Errno::EEXIST);
         }
+        self.names.remove(old.ino, names.old);
+        self.names.remove(new.ino, names.new);
         self.carry_out(cx, writer, &found, (names, flags), &children)?;
         drop(guards);
         Ok(found.target.map(|target| target.0).filter(|_| !exchange))
