@@ -27,7 +27,8 @@ pub enum MountOption {
     BufItem(Variant),
     /// Leaves of directories get gaps.
     LeafGaps(bool),
-    /// Leaves are checked whole before and after each change.
+    /// Leaves are checked whole before and after each change, and are dense unless an option behind
+    /// this one says otherwise.
     DebugChecks,
     /// How direct I/O is done.
     Direct(Boundary),
@@ -42,7 +43,10 @@ impl MountOption {
             MountOption::NoRecovery => options.no_replay = true,
             MountOption::BufItem(variant) => options.buf_item = variant,
             MountOption::LeafGaps(gaps) => options.leaf_gaps = gaps,
-            MountOption::DebugChecks => options.debug_checks = true,
+            MountOption::DebugChecks => {
+                // A check goes through all of a leaf, and gaps make it longer.
+                (options.debug_checks, options.leaf_gaps) = (true, false);
+            }
             MountOption::Direct(rule) => options.direct.boundary = rule,
         }
     }
@@ -90,6 +94,10 @@ mod tests {
         }
         assert_eq!((options.log_record_bytes, options.wsync), (256 << 10, true));
         assert_eq!((options.no_replay, options.buf_item), (true, Variant::Bitwise));
+        for (text, gaps) in [("debug_checks", false), ("dir_leaf=gaps", true)] {
+            text.parse::<MountOption>().expect("known").apply(&mut options);
+            assert_eq!((options.debug_checks, options.leaf_gaps), (true, gaps));
+        }
         for text in
             ["logbsize=48k", "logbsize", "wsync=1", "buf_item=fast", "dir_leaf=x", "barrier", ""]
         {
