@@ -29,6 +29,11 @@ use rustix::mm::{Advice, madvise};
 /// Shorter pages are aligned to 512 bytes.
 pub const ALIGNMENT: usize = 4096;
 
+/// True for zeros alone. Content that begins otherwise costs one look.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(256).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
 /// A piece of aligned memory of fixed length that is shared by reference.
 ///
 /// Cloning takes a reference and copies nothing. [`Page::make_mut`] gives a writable view: the same

@@ -32,6 +32,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use base::page::is_zero;
 use base::{Errno, Page, Sector};
 use block::DeviceInfo;
 use rt::{Charge, Cx, SpinLock};
@@ -463,7 +464,9 @@ impl Mapping {
             // Zeros for a tail: the caller may hold what the flusher needs.
             self.cache().charge_nowait(cx, 1);
         }
-        let page = if at == 0 {
+        let page = if is_zero(data) {
+            self.cache().zeros.clone()
+        } else if at == 0 {
             Page::padded(data, folio_size as usize)
         } else {
             let mut page = Page::zeroed(folio_size as usize);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::Nanos;
+use base::{Nanos, Page};
 use block::Queue;
 use rt::{Runtime, SpinLock, WaitQueue};
 
@@ -156,6 +156,8 @@ pub struct PageCache {
     pub(crate) runtime: Runtime,
     pub(crate) config: PageCacheConfig,
     pub(crate) folio_shift: u32,
+    /// What folios of zeros share.
+    pub(crate) zeros: Page,
     /// Bytes of folio memory.
     pub(crate) memory: AtomicU64,
     /// Bytes of folios with dirty bytes.
@@ -196,6 +198,7 @@ impl PageCache {
         Arc::new(PageCache {
             runtime: runtime.clone(),
             folio_shift: config.folio_size.trailing_zeros(),
+            zeros: Page::zeroed(config.folio_size as usize),
             config,
             memory: AtomicU64::new(0),
             dirty: AtomicU64::new(0),

@@ -1,6 +1,7 @@
 //! A device in memory: sparse, shared by pages, done at once.
 
 use base::Page;
+use base::page::is_zero;
 use base::unit::SECTOR_SIZE;
 use block::{BioFlags, Cause, Device, DeviceInfo, DeviceIo, Op, Segment};
 use rt::SpinLock;
@@ -24,11 +25,6 @@ pub struct MemoryDevice {
     groups: Vec<SpinLock<Group>>,
     /// What a page that is not stored reads as.
     zeros: Page,
-}
-
-/// True for zeros alone. Content that begins otherwise costs one look.
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.chunks(256).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 impl MemoryDevice {

@@ -51,8 +51,8 @@ fn set(options: &mut NfsOptions, name: &str, value: &str) -> Result<()> {
         "readahead" => options.readahead_bytes = size()?,
         "slots" => options.rpc.slots = size()?.clamp(1, 1024),
         _ => bail!(
-            "`{name}` is no option; there are mountport, nfsport, mode, rsize, wsize, folio, \
-             readahead, slots"
+            "`{name}` is no option; there are mountport, nfsport, portmapport, mode, rsize, \
+             wsize, folio, readahead, slots"
         ),
     }
     Ok(())

@@ -96,10 +96,32 @@ struct Lab {
 
 impl Lab {
     fn new() -> Lab {
+        Lab::on("ext4")
+    }
+
+    /// An image with a file system of this kind, made by its own tool.
+    fn on(kind: &str) -> Lab {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let image = dir.path().join("disk.img");
-        judge::mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+        match kind {
+            "xfs" => {
+                fs::File::create(&image).unwrap().set_len(320 << 20).expect("made");
+                judge::run_ok("mkfs.xfs", &[&"-q", &image]);
+            }
+            kind => judge::mke2fs(&image, 64 << 20, &["-t", kind]),
+        }
         Lab { image, key: dir.path().join("key"), dir }
+    }
+
+    /// The judge of what is on the image.
+    #[track_caller]
+    fn check(&self) {
+        let info: serde_json::Value =
+            serde_json::from_str(&ok(&[&"--json", &"info", &self.image])).expect("JSON");
+        match info.to_string().contains("xfs") {
+            true => judge::xfs_repair(&self.image).unwrap(),
+            false => judge::e2fsck(&self.image).unwrap(),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -140,7 +162,12 @@ impl Lab {
 
 #[test]
 fn trees_are_copied_both_ways_through_our_server() {
-    let lab = Lab::new();
+    for kind in ["ext4", "xfs"] {
+        copy_trees(&Lab::on(kind));
+    }
+}
+
+fn copy_trees(lab: &Lab) {
     let (tree, back) = (lab.tree(), lab.path("back"));
     let server = lab.serve(&["--write", "--squash", "none"]);
     ok(&[&"cp", &"-a", &tree, &server.at("/")]);
@@ -162,9 +189,112 @@ fn trees_are_copied_both_ways_through_our_server() {
     let df = ok(&[&"df", &server.at("")]);
     assert!(df.contains("nfs://"), "{df}");
     server.end();
-    judge::e2fsck(&lab.image).unwrap();
+    lab.check();
     let direct = format!("{}:/new", lab.image.display());
     assert_eq!(ok(&[&"ls", &direct]), "link\nmoved\n");
+}
+
+/// What a client's fsync has told is on the image, though the server is killed at once.
+#[test]
+fn what_is_committed_outlives_the_server() {
+    for kind in ["ext4", "xfs"] {
+        let lab = Lab::on(kind);
+        let mut server = lab.serve(&["--write", "--squash", "none"]);
+        let url: nfs::Url = server.at("").trim_end_matches(':').parse().expect("an address");
+        let content: Vec<u8> = (0..3_000_001u32).map(|n| (n.wrapping_mul(n) >> 5) as u8).collect();
+        Runtime::real(2).enter("test", |cx| {
+            let mut options = NfsOptions::default();
+            // Nobody answers in the end.
+            options.rpc.attempts = Some(1);
+            let client = NfsClient::mount_url(cx, &url, options).expect("mounted");
+            let names = Namespace::new(client.clone());
+            let flags = OpenFlags::WRITE | OpenFlags::CREATE;
+            let file = names.open(cx, b"/committed", flags, 0o644).unwrap();
+            file.write(cx, &content).unwrap();
+            file.fsync(cx).unwrap();
+            assert!(client.stats().calls[nfs::proto::Proc::Commit as usize] > 0);
+            file.write_at(cx, 0, b"never sent").unwrap();
+            server.child.kill().expect("killed");
+            server.child.wait().expect("it ends");
+            vfs::FileSystem::shutdown_hard(&*client);
+        });
+        let server = lab.serve(&[]);
+        let printed = run(&[&"cat", &server.at("/committed")]);
+        assert!(printed.status.success() && printed.stdout == content, "{kind}");
+        server.end();
+        // With the log replayed, which a read-only server does in memory alone.
+        ok(&[&"touch", &format!("{}:/committed", lab.image.display())]);
+        lab.check();
+    }
+}
+
+/// Every command works on an export, or says in one sentence what it cannot do there.
+#[test]
+fn every_command_knows_exports() {
+    let lab = Lab::new();
+    let server = lab.serve(&["--write", "--squash", "none"]);
+    let at = |path: &str| server.at(path);
+    let root = server.at("").trim_end_matches(':').to_owned();
+    fs::write(lab.path("file"), "content").unwrap();
+    let (file, tar) = (lab.path("file"), lab.path("tree.tar"));
+    ok(&[&"mkdir", &"-p", &at("/a/b")]);
+    ok(&[&"cp", &file, &at("/a/file")]);
+    assert_eq!(ok(&[&"cat", &at("/a/file")]), "content");
+    ok(&[&"ln", &at("/a/file"), &":/a/hard"]);
+    ok(&[&"ln", &"-s", &"file", &at("/a/soft")]);
+    ok(&[&"chmod", &"640", &at("/a/file")]);
+    ok(&[&"chown", &"5:6", &at("/a/file")]);
+    ok(&[&"touch", &"-d", &"981173106", &at("/a/file")]);
+    ok(&[&"truncate", &"-s", &"4", &at("/a/file")]);
+    let stat: serde_json::Value =
+        serde_json::from_str(&ok(&[&"--json", &"stat", &at("/a/file")])).expect("JSON");
+    let told = ["uid", "gid", "size", "nlink"].map(|name| stat[name].as_u64());
+    assert_eq!(told, [Some(5), Some(6), Some(4), Some(2)], "{stat}");
+    ok(&[&"mv", &at("/a/hard"), &":/a/b/moved"]);
+    assert_eq!(ok(&[&"ls", &at("/a")]), "b\nfile\nsoft\n");
+    let tree = ok(&[&"tree", &at("/a")]);
+    assert!(tree.contains("moved") && tree.contains("soft"), "{tree}");
+    let told = ok(&[&"manifest", &at("/a")]);
+    assert!(told.contains("b/moved"), "{told}");
+    assert!(ok(&[&"info", &root]).contains("NFS version 3"));
+    assert!(ok(&[&"df", &root]).contains("nfs://"));
+    // From one export to another place of it, into an archive and back, and to an image.
+    ok(&[&"cp", &"-a", &at("/a"), &at("/copy")]);
+    ok(&[&"cp", &"-a", &at("/a"), &format!("{}:", tar.display())]);
+    ok(&[&"cp", &"-a", &format!("{}:", tar.display()), &at("/unpacked")]);
+    let image = lab.path("other.img");
+    judge::mke2fs(&image, 16 << 20, &["-t", "ext4"]);
+    ok(&[&"cp", &"-a", &at("/a"), &format!("{}:/", image.display())]);
+    ok(&[&"cp", &"-a", &format!("{}:/a", image.display()), &at("/from image")]);
+    assert_eq!(ok(&[&"cat", &at("/from image/b/moved")]), "cont");
+    ok(&[&"rm", &"-r", &at("/copy")]);
+    assert_eq!(ok(&[&"xattr", &"list", &at("/a/file")]), "");
+    let sysbench = ok(&[
+        &"bench",
+        &"--target",
+        &at("/a/b"),
+        &"sysbench",
+        &"fileio",
+        &"--file-num=2",
+        &"--file-total-size=64K",
+        &"prepare",
+    ]);
+    assert!(sysbench.contains("65536 bytes written"), "{sysbench}");
+    for (words, word) in [
+        (&["xattr", "set", &at("/a/file"), "user.a", "b"][..], "not supported"),
+        (&["check", &root], "NFS"),
+        (&["mkfs", &root], "NFS"),
+        (&["replay", &root], "NFS"),
+        (&["quota", "report", &root], "NFS"),
+        (&["serve", "nbd", "--listen", "127.0.0.1:0", &root], "NFS"),
+    ] {
+        let words: Vec<&dyn AsRef<OsStr>> = words.iter().map(|w| w as &dyn AsRef<OsStr>).collect();
+        let error = complaint(&words);
+        assert!(error.contains(word), "{error}");
+    }
+    assert!(!Path::new("nfs:").exists(), "nothing is made on the host");
+    server.end();
+    judge::e2fsck(&lab.image).unwrap();
 }
 
 /// libnfs's tools copy the tree file by file, and ours finds the same behind the server.

@@ -3,12 +3,14 @@
 
 mod common;
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
 use common::export;
 use nfs::proto::Proc;
+use nfs::rpc;
 use nfs::wire::{Listener, Nfsd};
 use nfs::{Mode, NfsClient, NfsOptions, Server, Url};
 use rt::{Cx, Runtime};
@@ -61,6 +63,54 @@ fn libnfs_lists_copies_and_reads_on_our_server() {
         assert!(got == content);
         file.close(cx).unwrap();
         client.unmount(cx).unwrap();
+        listener.stop(cx);
+        nfsd.stop(cx);
+    });
+}
+
+/// A portmapper for one server: a record in, the port of every program out; `None`: of none.
+fn portmapper(cx: &mut Cx, port: Option<u16>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    cx.spawn("portmapper", move |_| {
+        // One connection for each question: MOUNT, then NFS.
+        for _ in 0..if port.is_some() { 2 } else { 1 } {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let mut mark = [0; 4];
+            if stream.read_exact(&mut mark).is_err() {
+                return;
+            }
+            let mut record = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+            stream.read_exact(&mut record).unwrap();
+            let (head, mut args) = rpc::read_call(&record).unwrap();
+            assert_eq!((head.program, head.version, head.procedure), (rpc::PORTMAP, 2, 3));
+            let asked: Vec<u32> = (0..4).map(|_| args.u32().unwrap()).collect();
+            assert!(asked == [rpc::MOUNT, 3, 6, 0] || asked == [rpc::NFS, 3, 6, 0], "{asked:?}");
+            let mut w = rpc::reply(head.xid);
+            w.u32(port.unwrap_or(0).into());
+            stream.write_all(&rpc::seal(w)).unwrap();
+        }
+    });
+    own
+}
+
+#[test]
+fn ports_that_are_not_named_are_asked_of_the_portmapper() {
+    Runtime::real(2).enter("test", |cx| {
+        let fs = Arc::new(MemFs::new());
+        Namespace::new(fs.clone()).mkdir(cx, b"/here", 0o755).unwrap();
+        let nfsd = Nfsd::start(cx, Arc::new(Server::new(fs, export(), 7, 1)), 2);
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let listener = Listener::start(cx, any, nfsd.clone()).unwrap();
+        let mapper = portmapper(cx, Some(listener.address().port()));
+        let url: Url = format!("nfs://127.0.0.1/export?portmapport={mapper}").parse().unwrap();
+        let client = NfsClient::mount_url(cx, &url, NfsOptions::default()).unwrap();
+        assert_eq!(Namespace::new(client.clone()).list(cx, b"/").unwrap()[0].0, b"here");
+        client.unmount(cx).unwrap();
+        let mapper = portmapper(cx, None);
+        let url: Url = format!("nfs://127.0.0.1/export?portmapport={mapper}").parse().unwrap();
+        let error = NfsClient::mount_url(cx, &url, NfsOptions::default()).map(drop).unwrap_err();
+        assert!(error.to_string().contains("knows no MOUNT"), "{error}");
         listener.stop(cx);
         nfsd.stop(cx);
     });

@@ -29,6 +29,13 @@ fn the_output_is_that_of_the_real_tool() {
         "--events=50 --time=0 --file-test-mode=rndwr --file-fsync-all=on --file-extra-flags=sync",
         "--threads=2 --events=30 --time=0 --file-test-mode=seqrewr --file-fsync-end=off",
         "--events=30 --time=0 --file-test-mode=seqrd --file-block-size=100",
+        "--events=500 --time=0 --file-test-mode=rndrw --file-fsync-freq=30 --percentile=99",
+        "--events=90 --time=0 --file-test-mode=rndwr --percentile=0 --rand-type=pareto",
+        "--events=20 --time=0 --file-test-mode=seqrd --file-merged-requests=4 --verbosity=4",
+        "--events=40 --time=0 --file-test-mode=rndrd --verbosity=2 --thread-stack-size=128K",
+        "--events=60 --time=0 --file-test-mode=rndrw --file-io-mode=mmap --tx-rate=5000",
+        "--events=60 --time=0 --file-test-mode=rndrw --file-io-mode=async --forced-shutdown=off",
+        // The last, since it shortens the files.
         "--events=30 --time=0 --file-test-mode=seqwr --file-fsync-mode=fdatasync",
     ] {
         let line = format!("{files} {options} run");
@@ -47,7 +54,24 @@ fn the_output_is_that_of_the_real_tool() {
             masked(&lines.map(|line| format!("{line}\n")).collect::<String>())
         };
         assert_eq!(version(&ours), version(&theirs), "{line}");
+        let alone = !options.contains("threads") && !options.contains("async");
+        if alone && !theirs.is_empty() {
+            let (ours, theirs) = (shape(&ours), shape(&theirs));
+            assert_eq!(ours.0, theirs.0, "requests of {line}");
+            assert!((ours.1 - theirs.1).abs() < 0.01, "fsyncs of {line}: {ours:?} {theirs:?}");
+        }
     }
+}
+
+/// What the tool counts as requests, and fsyncs by reads and writes.
+fn shape(text: &str) -> (String, f64) {
+    let value = |name: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(name));
+        line.expect(name).rsplit(' ').next().expect("a value").to_owned()
+    };
+    let number = |name: &str| value(name).parse::<f64>().expect(name);
+    let syncs = number("fsyncs/s:") / (number("reads/s:") + number("writes/s:"));
+    (value("total number of events:"), syncs)
 }
 
 /// From "[PATCH] NFS: Pagecache usage optimization on nfs", Hisashi Hifumi, 17 February 2009.

@@ -14,7 +14,6 @@ use crate::rpc::{self, Auth, ReplyError};
 use crate::wire::{TcpWire, Wire};
 use crate::xdr::XdrError;
 
-const PORTMAP_PORT: u16 = 111;
 const NFS_PORT: u16 = 2049;
 const TCP: u32 = 6;
 
@@ -71,11 +70,10 @@ impl Asked {
 /// Asks the portmapper for the port of a program.
 fn ask_port(
     cx: &mut Cx,
-    host: SocketAddr,
+    address: SocketAddr,
     what: &'static str,
     program: u32,
 ) -> Result<u16, MountError> {
-    let address = SocketAddr::new(host.ip(), PORTMAP_PORT);
     let asked = Asked { what: "the portmapper", address };
     let write = |w: &mut crate::xdr::Writer| {
         w.words(&[program, 3, TCP, 0]);
@@ -101,13 +99,14 @@ impl NfsClient {
         let mut found =
             (url.host.as_str(), 0).to_socket_addrs().map_err(|e| unknown(e.to_string()))?;
         let host = found.next().ok_or_else(|| unknown("no address".to_owned()))?;
+        let portmapper = SocketAddr::new(host.ip(), url.portmap_port);
         let mount_port = match url.mount_port {
             Some(port) => port,
-            None => ask_port(cx, host, "MOUNT version 3", rpc::MOUNT)?,
+            None => ask_port(cx, portmapper, "MOUNT version 3", rpc::MOUNT)?,
         };
         let port = match url.port {
             Some(port) => port,
-            None => ask_port(cx, host, "NFS version 3", rpc::NFS).unwrap_or(NFS_PORT),
+            None => ask_port(cx, portmapper, "NFS version 3", rpc::NFS).unwrap_or(NFS_PORT),
         };
         let address = SocketAddr::new(host.ip(), mount_port);
         let asked = Asked { what: "MOUNT", address };

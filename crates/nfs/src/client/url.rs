@@ -2,6 +2,9 @@
 
 use std::str::FromStr;
 
+/// The portmapper's port, unless the address names another (a tunnel's).
+const PORTMAP_PORT: u16 = 111;
+
 /// Where an export is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Url {
@@ -11,6 +14,8 @@ pub struct Url {
     pub port: Option<u16>,
     /// Port of MOUNT, where it is not to be asked for.
     pub mount_port: Option<u16>,
+    /// Port of the portmapper, which is asked for the two where they are not named.
+    pub portmap_port: u16,
     /// The export's path: absolute.
     pub path: String,
     /// Further options, in order.
@@ -49,6 +54,7 @@ impl FromStr for Url {
             host: host.to_owned(),
             port: port.map(|port| number("port", port)).transpose()?,
             mount_port: None,
+            portmap_port: PORTMAP_PORT,
             path: if path.is_empty() { "/".to_owned() } else { path.to_owned() },
             options: Vec::new(),
         };
@@ -57,6 +63,7 @@ impl FromStr for Url {
                 pair.split_once('=').ok_or_else(|| format!("`{text}`: `{pair}` has no `=`"))?;
             match name {
                 "mountport" => url.mount_port = Some(number(name, value)?),
+                "portmapport" => url.portmap_port = number(name, value)?,
                 "nfsport" | "port" => url.port = Some(number(name, value)?),
                 "version" | "vers" if value == "3" => {}
                 "version" | "vers" => {
@@ -82,7 +89,9 @@ mod tests {
         let url: Url = "nfs://[::1]:5/x?version=3".parse().unwrap();
         assert_eq!((url.host.as_str(), url.port, url.path.as_str()), ("::1", Some(5), "/x"));
         let url: Url = "nfs://srv".parse().unwrap();
-        assert_eq!((url.port, url.path.as_str()), (None, "/"));
+        assert_eq!((url.port, url.path.as_str(), url.portmap_port), (None, "/", 111));
+        let url: Url = "nfs://srv/?portmapport=1111".parse().unwrap();
+        assert_eq!(url.portmap_port, 1111);
         for wrong in ["nfs://", "nfs:///x", "nfs://h:0/", "nfs://h:x/", "nfs://h/x?version=4"] {
             assert!(wrong.parse::<Url>().is_err(), "{wrong}");
         }

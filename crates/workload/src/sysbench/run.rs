@@ -8,7 +8,7 @@ use thiserror::Error;
 use vfs::OpenFlags;
 
 use super::latency::Latency;
-use super::options::{Extra, IoMode, Mode, Options};
+use super::options::{Dialect, Extra, IoMode, Mode, Options};
 use super::{output, validate};
 use crate::{NullSink, Sink, Stats, Stop, Target, TargetFile};
 
@@ -349,12 +349,15 @@ impl State {
             let at = self.rng.below(blocks * options.files);
             (at / blocks, at % blocks * block, block)
         } else {
-            let bytes = blocks * block;
-            let (file, offset) = (self.next / bytes, self.next % bytes);
+            // Version 1.0 begins again until something else ends the run.
+            if self.next == size * options.files && options.dialect == Dialect::New {
+                self.next = 0;
+            }
+            let (file, offset) = (self.next / size, self.next % size);
             if file == options.files {
                 return None;
             }
-            let len = options.request_max().min(bytes - offset);
+            let len = options.request_max().min(size - offset);
             self.next += len;
             (file, offset, len)
         };
@@ -556,7 +559,10 @@ fn finish(cx: &mut Cx, shared: Arc<Shared>, mut parts: Parts) -> (Report, Report
     let before = cx.now();
     let options = &shared.options;
     let mut done = Ok(());
-    if options.fsync_end && !options.fsync_all && shared.state.lock(cx).failure.is_none() {
+    // A test that only reads has nothing to make durable.
+    let wanted = options.fsync_end && !options.fsync_all;
+    let writes = !matches!(options.mode, Mode::SeqRd | Mode::RndRd);
+    if wanted && writes && shared.state.lock(cx).failure.is_none() {
         for index in 0..options.files {
             shared.tallies[0].lock(cx).others += 1;
             done = done.and(shared.sync(cx, index));
