@@ -370,11 +370,7 @@ impl Adapter {
         let Some(ino) = victim.filter(|_| !self.shared) else { return work(cx) };
         self.fs.open(cx, ino)?;
         let result = work(cx);
-        let unnamed = result.is_ok()
-            && match self.fs.getattr(cx, ino) {
-                Ok(attr) => attr.nlink == 0,
-                Err(_) => false,
-            };
+        let unnamed = result.is_ok() && self.fs.getattr(cx, ino).is_ok_and(|attr| attr.nlink == 0);
         if !unnamed || !self.nodes.pin(ino) {
             self.fs.release(cx, ino)?;
         }
