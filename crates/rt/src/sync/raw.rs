@@ -37,14 +37,16 @@ const HOLDERS: u32 = !(WAITERS | HANDOFF | SPINNING);
 
 /// How long a waiter looks at a held lock before it sleeps, in real time: about as long as it takes
 /// to put a thread to sleep and to wake it, so that looking in vain costs no more than it may save.
-const SPIN: Duration = Duration::from_micros(25);
+const SPIN: Duration = Duration::from_micros(40);
 /// How long the head of the queue is passed by others in real time (as Linux's `rw_semaphore`).
 const PATIENCE: Duration = Duration::from_millis(4);
-/// Looks between two questions whether to go on looking. (An explored schedule would hardly ever
-/// come past many of them.)
-const LOOKS: u32 = if cfg!(iopath_shuttle) { 1 } else { 16 };
-/// Pauses between two looks: each look takes the cache line away from the holder.
-const PAUSES: u32 = if cfg!(iopath_shuttle) { 1 } else { 4 };
+/// Pauses between the first two looks, and at most between two: they double. A look takes the cache
+/// line away from the holder; and a holder that comes back at once may have the lock again between
+/// two looks, with all that it guards still in the cache of its processor. (An explored schedule
+/// would hardly ever come past many looks.)
+const PAUSES: (u32, u32) = if cfg!(iopath_shuttle) { (1, 1) } else { (4, 64) };
+/// Pauses between two questions whether to go on looking.
+const PAUSES_ASK: u32 = if cfg!(iopath_shuttle) { 1 } else { 128 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
@@ -305,14 +307,15 @@ impl RawLock {
 
     /// Looks at the state until `done`, or until it is not worth while any more.
     fn look_until(&self, cx: &Cx, mut done: impl FnMut(&RawLock, u32) -> bool) {
-        let mut until = None;
-        loop {
-            for _ in 0..LOOKS {
-                if done(self, self.state.load(Ordering::Relaxed)) {
-                    return;
-                }
-                (0..PAUSES).for_each(|_| spin_loop());
+        let (mut until, mut pauses, mut unasked) = (None, PAUSES.0, 0);
+        while !done(self, self.state.load(Ordering::Relaxed)) {
+            (0..pauses).for_each(|_| spin_loop());
+            unasked += pauses;
+            pauses = PAUSES.1.min(2 * pauses);
+            if unasked < PAUSES_ASK {
+                continue;
             }
+            unasked = 0;
             if cfg!(iopath_shuttle) || cx.runtime().sleeps(self.owner()) {
                 return;
             }
