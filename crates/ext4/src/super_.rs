@@ -249,8 +249,13 @@ impl Ext4 {
         self.first_error.lock_irq().as_ref().map(|first| first.text.clone())
     }
 
-    /// The first metadata block that could not be read, in words. The mount goes on: whoever needed
-    /// the block was answered `EIO`.
+    /// Keeps what [`read_error`](Ext4::read_error) answers, if it is the first.
+    pub(crate) fn note_read_error(&self, text: String) {
+        self.read_error.lock_irq().get_or_insert(text);
+    }
+
+    /// The first metadata that could not be read, in words. The mount goes on: whoever needed it
+    /// was answered `EIO`, or `EOPNOTSUPP` where its form is not supported.
     pub fn read_error(&self) -> Option<String> {
         self.read_error.lock_irq().clone()
     }
@@ -300,9 +305,7 @@ impl Ext4 {
         match self.buffers.read(cx, block) {
             Ok(buffer) => Ok(buffer),
             Err(error) => {
-                let mut first = self.read_error.lock_irq();
-                first.get_or_insert_with(|| format!("block {block}: {error}"));
-                drop(first);
+                self.note_read_error(format!("block {block}: {error}"));
                 Err(self.device_error(cx, &error))
             }
         }

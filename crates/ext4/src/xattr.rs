@@ -127,7 +127,7 @@ pub(crate) fn read(
         }
     })?;
     match found {
-        Some((_, Some(large))) => value::read(fs, cx, name.rest, &large).map(Some),
+        Some((_, Some(large))) => value::read(fs, cx, inode, name.rest, &large).map(Some),
         other => Ok(other.map(|(value, _)| value)),
     }
 }

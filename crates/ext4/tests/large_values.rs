@@ -127,6 +127,42 @@ fn the_inode_of_a_value_cannot_be_opened() {
     });
 }
 
+/// A value of Lustre's older form is refused by its name, not as damage, by reading and by the
+/// check.
+#[test]
+fn the_older_form_of_lustre_is_named() {
+    rt::testing::world(|cx| {
+        let device = CELLS[0].fresh(cx, 16 << 20);
+        let (fs, _) = mount(cx, device.clone());
+        let root = fs.root();
+        let file = create(cx, &*fs, root, "file");
+        set(cx, &fs, file, b"user.a", &value(1, 20_000));
+        let generation = fs.getattr(cx, file).expect("the file").generation;
+        judged(cx, &fs, &device, "before");
+        let image = judge::write_sparse(&device.snapshot());
+        let (owner, ino) = (file.0, file.0 + 1);
+        let fields = [("mtime", format!("@{owner}")), ("generation", generation.to_string())];
+        let mut edit = format!("sif <{ino}> atime @7\n");
+        for (field, value) in fields {
+            edit += &format!("sif <{ino}> {field} {value}\n");
+        }
+        judge::debugfs(image.path(), true, &edit);
+        let bytes = std::fs::read(image.path()).expect("the image is read back");
+        let device = Arc::new(MemoryDevice::from_image(&bytes));
+        let (fs, _) = mount(cx, device.clone());
+        assert_eq!(fs.getxattr(cx, file, b"user.a"), Err(Errno::EOPNOTSUPP));
+        let told = fs.read_error().unwrap_or_default();
+        assert!(told.contains("Lustre's older form"), "{told}");
+        assert_eq!(fs.error(), None, "the rest of the mount goes on");
+        fs.unmount(cx).expect("unmount");
+        let queue = queue(cx, device);
+        let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
+        let told = format!("{:?}", report.findings);
+        assert!(told.contains("Lustre's older form"), "{told}");
+        assert_eq!(report.findings.len(), 1, "{told}");
+    });
+}
+
 /// Blocks of attributes that name values are shared, parted and freed: a value counts the blocks
 /// and inodes that name it, not the files.
 #[test]

@@ -293,9 +293,10 @@ impl Rule {
     fn of_large_value(kind: &CorruptKind) -> Option<Rule> {
         use CorruptKind as K;
         match kind {
-            K::XattrInodeSize { .. } | K::XattrInodeHash { .. } | K::XattrInodeFlag { .. } => {
-                Some(Rule::XattrInode)
-            }
+            K::XattrInodeSize { .. }
+            | K::XattrInodeHash { .. }
+            | K::XattrInodeLustre { .. }
+            | K::XattrInodeFlag { .. } => Some(Rule::XattrInode),
             K::XattrInodeReferences { .. } => Some(Rule::XattrInodeReferences),
             _ => None,
         }

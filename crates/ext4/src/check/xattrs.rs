@@ -41,6 +41,9 @@ pub struct LargeValues {
 /// An inode that holds a value.
 struct ValueInode {
     hash: u32,
+    /// The inode that names it, where it has Lustre's older form and an entry says so.
+    owner: u32,
+    lustre: bool,
     size: u64,
     /// Entries that it counts, and that were found.
     stored: u64,
@@ -186,6 +189,8 @@ impl Checker<'_> {
         let whole = mapped.complete && blocks == mapped.end && blocks == needed;
         let inode = ValueInode {
             hash: values.atime.sec as u32,
+            owner: values.mtime.sec as u32,
+            lustre: false,
             size: values.size,
             stored: values.references(),
             found: 0,
@@ -214,6 +219,13 @@ impl Checker<'_> {
                 self.findings.corrupt(&kind.at(at));
             }
             let expected = xattr::hash_large(&name, hash);
+            let (At::Inode(owner) | At::Block(owner, _)) = at else { continue };
+            if large.hash != expected && u64::from(inode.owner) == owner.0 {
+                inode.lustre = true;
+                let kind = CorruptKind::XattrInodeLustre { inode: large.ino, owner: inode.owner };
+                self.findings.corrupt(&kind.at(at));
+                continue;
+            }
             if large.hash != expected && large.hash != xattr::hash_large_signed(&name, hash) {
                 let kind =
                     CorruptKind::XattrInodeHash { inode: large.ino, found: large.hash, expected };
@@ -223,6 +235,9 @@ impl Checker<'_> {
         for (ino, inode) in inodes {
             let at = At::Inode(Ino(ino.into()));
             let orphan = self.orphans.contains(&ino);
+            if inode.lustre {
+                continue;
+            }
             if inode.stored != inode.found || inode.found == 0 && !orphan {
                 let detail = format!("{} references, counted {}", inode.stored, inode.found);
                 self.findings.add(Rule::XattrInodeReferences, at, detail);

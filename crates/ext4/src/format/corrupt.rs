@@ -232,6 +232,11 @@ pub enum CorruptKind {
     XattrInodeSize { inode: u32, found: u64, expected: u32 },
     #[error("attribute value in inode {inode}: hash {found:#010x} should be {expected:#010x}")]
     XattrInodeHash { inode: u32, found: u32, expected: u32 },
+    #[error(
+        "attribute value in inode {inode}: Lustre's older form of ea_inode (no hash, the owner \
+         {owner} in the time of change) is not supported"
+    )]
+    XattrInodeLustre { inode: u32, owner: u32 },
     #[error("inode {inode} is named by an attribute, but holds no attribute's value")]
     XattrInodeFlag { inode: u32 },
     #[error("attribute value: it counts {count} references")]

@@ -76,6 +76,12 @@ impl Totals {
     }
 }
 
+/// The number of the only inode that names this value, as Lustre's older form has it in the place
+/// of a hash. (Source: kernel `Documentation/filesystems/ext4/attributes.rst`.)
+fn lustre_owner(core: &InodeCore) -> u32 {
+    core.mtime.sec as u32
+}
+
 /// The hash of the value that an inode stores.
 fn stored_hash(core: &InodeCore) -> u32 {
     core.atime.sec as u32
@@ -280,14 +286,15 @@ fn content(fs: &Ext4, cx: &mut Cx, inode: &Inode, len: usize) -> Result<Vec<u8>,
     Ok(value)
 }
 
-/// The value that an entry of this name names, its hashes checked. The caller holds the
-/// `xattr_lock` of an inode with that entry.
+/// The value that an entry of this name and of `owner` names, its hashes checked. The caller holds
+/// the `xattr_lock` of an inode with that entry.
 ///
 /// # Errors
-/// `EUCLEAN`, `EIO`.
+/// `EUCLEAN`, `EIO`; `EOPNOTSUPP` for Lustre's older form.
 pub(crate) fn read(
     fs: &Ext4,
     cx: &mut Cx,
+    owner: &Inode,
     name: &[u8],
     large: &LargeValue,
 ) -> Result<Vec<u8>, Errno> {
@@ -306,6 +313,13 @@ pub(crate) fn read(
         () if !entry.contains(&large.hash) => Some((large.hash, entry[0])),
         () => None,
     };
+    let generation = owner.with(cx, |core| core.generation);
+    let named = inode.with(cx, |core| (u64::from(lustre_owner(core)), core.generation));
+    if wrong.is_some() && named == (owner.ino.0, generation) {
+        let kind = CorruptKind::XattrInodeLustre { inode: large.ino, owner: owner.ino.0 as u32 };
+        fs.note_read_error(kind.at(at).to_string());
+        return Err(Errno::EOPNOTSUPP);
+    }
     if let Some((found, expected)) = wrong {
         let kind = CorruptKind::XattrInodeHash { inode: large.ino, found, expected };
         return Err(fs.corrupt_kind(cx, kind, at));
