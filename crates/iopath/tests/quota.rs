@@ -47,17 +47,44 @@ fn quota_is_set_shown_and_checked() {
     refused(place, "quota report plain.img", 1, "no quota is counted");
 }
 
+/// The second line of a survey has the script's form: every test in turn with its rate and the
+/// smallest and the largest one, each of at least seven columns and with two decimals.
+#[track_caller]
+fn survey_line(text: &str, head: &str) {
+    let line = text.lines().nth(1).unwrap_or_default();
+    let mut rest = line.strip_prefix(head).unwrap_or_else(|| panic!("{text}"));
+    for test in ["create", "lookup", "md_getattr", "setxattr", "destroy"] {
+        rest = rest.strip_prefix(test).unwrap_or_else(|| panic!("{test}: {text}"));
+        for (before, after) in [(" ", " "), ("[ ", ","), (" ", "] ")] {
+            rest = rest.strip_prefix(before).unwrap_or_else(|| panic!("{test}: {text}"));
+            let blanks = rest.len() - rest.trim_start().len();
+            let width = rest[blanks..].find(after).unwrap_or_else(|| panic!("{test}: {text}"));
+            let (number, behind) = rest.split_at(blanks + width);
+            let value: f64 = number.trim().parse().unwrap_or_else(|_| panic!("{number}: {text}"));
+            assert_eq!(number, format!("{value:7.2}"), "{text}");
+            rest = &behind[after.len()..];
+        }
+    }
+    assert_eq!(rest, "", "{text}");
+}
+
 /// Goal: the front ends of the metadata workloads reach an image and a machine.
 #[test]
 fn mdtest_and_mds_survey_run_from_the_command() {
     let bed = tempfile::tempdir().expect("a directory");
     let place = bed.path();
     ok(place, "mkfs -q -t ext4 -O quota --size 64M disk.img");
-    let text = ok(place, "bench mdtest --tasks 2 -n 30 -d disk.img:/md");
+    let text = ok(place, "bench mdtest --tasks 2 -n 30 --prefill 200 -d disk.img:/md");
     assert!(text.contains("   File removal "), "{text}");
     let line = "bench --target disk.img mds-survey thrlo=2 thrhi=2 dir_count=1 file_count=60";
     let text = ok(place, line);
-    assert!(text.contains("mdt 1 file      60 dir    1 thr    2 create "), "{text}");
+    survey_line(&text, "mdt 1 file      60 dir    1 thr    2 ");
+    let line = "bench --target disk.img mds-survey thrlo=2 thrhi=4 dir_count=2 file_count=80 \
+                layer=osd rslt_loc=. rslt=survey";
+    let text = ok(place, line);
+    assert_eq!(text.lines().count(), 3, "{text}");
+    let summary = std::fs::read_to_string(place.join("survey.summary")).expect("a summary");
+    assert_eq!(summary, text);
     refused(place, "bench mds-survey thrlo=1", 1, "on our path");
     refused(place, "bench mdtest -c -d x", 1, "option -c is not supported");
     ok(place, "check disk.img");

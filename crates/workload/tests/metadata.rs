@@ -55,6 +55,7 @@ fn mdtest_does_all_phases_and_leaves_nothing() {
             ("--tasks 2 -I 7 -z 2 -b 3 -L -d /md -i 2", 2 * 63),
             ("--tasks 4 -n 20 -d /a/b@/c -w 5000 -e 5000 -y -Y -R", 4 * 20),
             ("-np 2 -n 9 -z 1 -b 2 -u -d /md -P", 2 * 9),
+            ("--tasks 2 -n 9 -d /md --prefill 300 -i 2", 2 * 9),
         ];
         let (target, fs) = ext4_in_memory(cx, 64 << 20);
         for (line, items) in lines {
@@ -98,6 +99,27 @@ fn mdtest_names_are_those_of_the_tool() {
         let (report, sink) = mdtest(cx, &target, "--tasks 2 -T -n 5 -d /none");
         assert_eq!(report.exit_status(), 1);
         assert!(sink.err.contains("No such file or directory"), "{}", sink.err);
+    });
+}
+
+/// A directory is filled before the items come, in each of the directories that hold some, and what
+/// filled it is no item.
+#[test]
+fn mdtest_works_in_directories_that_are_full_already() {
+    rt::testing::world(|cx| {
+        let target = memory_target();
+        let line = "-C -F -I 2 -z 1 -b 2 -L --prefill 40 -d /md";
+        let (report, _) = mdtest(cx, &target, line);
+        let made = report.rows.iter().find(|row| row.operation == Operation::FileCreate);
+        assert_eq!(made.map(|row| row.items), Some(4));
+        let found = names_below(cx, &target, "/md");
+        let filled = found.iter().filter(|name| name.contains("/prefill.")).count();
+        assert_eq!(filled, 80);
+        let last = "/md/test-dir.0-0/mdtest_tree.0/mdtest_tree.2/prefill.39".to_owned();
+        assert!(found.contains(&last), "{found:?}");
+        let (report, _) = mdtest(cx, &target, "-r -F -I 2 -z 1 -b 2 -L --prefill 40 -d /md");
+        assert_eq!(report.failure, None);
+        assert!(names_below(cx, &target, "/md").iter().all(|name| !name.contains("mdtest")));
     });
 }
 

@@ -90,6 +90,9 @@ pub struct Options {
     pub times_too: bool,
     /// `-Z`: times only.
     pub times_only: bool,
+    /// `--prefill`, which the tool has not: files that lie in each directory of items before the
+    /// first phase; made and removed outside of the times.
+    pub prefill: u64,
 }
 
 impl Default for Options {
@@ -121,6 +124,7 @@ impl Default for Options {
             delay: 0,
             times_too: false,
             times_only: false,
+            prefill: 0,
         }
     }
 }
@@ -229,6 +233,7 @@ impl Options {
             "-e" => self.read_bytes = number()?,
             "-N" => self.stride = number()?,
             "-p" => self.delay = number()?,
+            "--prefill" => self.prefill = number()?,
             // The seed of the runtime is the seed.
             "-V" | "--random-seed" => drop(number()?),
             "-d" => self.directories = value.split('@').map(str::to_owned).collect(),
@@ -342,6 +347,7 @@ mod tests {
         assert_eq!(options.arguments.join(" "), "-n 5 -z2 -b=3 -F -d a@b");
         let options = parse("-np 2 -n 3 -C -T").unwrap();
         assert!(options.create && options.stat && !options.remove && options.tasks == 2);
+        assert_eq!(parse("--prefill=100000 -n 3").unwrap().prefill, 100_000);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use base::{Errno, Nanos};
 use rt::Cx;
 use thiserror::Error;
+use vfs::OpenFlags;
 
 use super::options::Options;
 use super::output;
@@ -172,6 +173,7 @@ fn iterate(
             made += make_tree(cx, target, options, rank, top)?;
         }
         report.add(Operation::TreeCreate, made, cx.now().since(begin));
+        prefill(cx, target, options, stop, &tops, true)?;
     }
     for operation in Operation::ALL.into_iter().filter(|operation| operation.wanted(options)) {
         let tasks: Vec<_> = (0..options.tasks)
@@ -189,6 +191,7 @@ fn iterate(
         report.add(operation, items, slowest);
     }
     if options.remove {
+        prefill(cx, target, options, stop, &tops, false)?;
         let begin = cx.now();
         let mut gone = 0;
         for (rank, top) in trees(options, &tops) {
@@ -213,6 +216,46 @@ fn trees<'a>(options: &Options, tops: &'a [String]) -> Vec<(u64, &'a String)> {
     match options.unique {
         true => (0..options.tasks).map(|rank| (rank, &tops[rank as usize % tops.len()])).collect(),
         false => tops.iter().map(|top| (0, top)).collect(),
+    }
+}
+
+/// Fills the directories of items, or empties them of what filled them.
+fn prefill(
+    cx: &mut Cx,
+    target: &Target,
+    options: &Options,
+    stop: &Stop,
+    tops: &[String],
+    make: bool,
+) -> Result<(), Failure> {
+    let (first, count) = options.holders();
+    let trees = if options.prefill > 0 { trees(options, tops) } else { Vec::new() };
+    for (rank, top) in trees {
+        let root = tree_root(options, top, rank);
+        for node in first..first + count {
+            let folder = node_path(options, &root, node);
+            for number in 0..options.prefill {
+                if stop.is_due(cx) {
+                    return Ok(());
+                }
+                prefill_one(cx, target, &format!("{folder}/prefill.{number}"), make)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn prefill_one(cx: &mut Cx, target: &Target, path: &str, make: bool) -> Result<(), Failure> {
+    if make {
+        let flags = OpenFlags::CREATE | OpenFlags::WRITE;
+        let file = target.open(cx, path.as_bytes(), flags, 0o664);
+        let closed = file.and_then(|file| file.close(cx));
+        return closed.map_err(failure(Operation::TreeCreate, path));
+    }
+    match target.unlink(cx, path.as_bytes()) {
+        // An earlier run made fewer of them.
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(failure(Operation::TreeRemove, path)(errno)),
     }
 }
 
