@@ -7,8 +7,8 @@ use block::Segment;
 use rt::Cx;
 use vfs::direct::Memory;
 use vfs::{
-    Attr, DirEntry, FallocMode, FileExtent, FileRead, FileSystem, NewNode, RenameFlags, SeekWhence,
-    SetAttr, StatFs, XattrFlags,
+    Attr, DirEntry, FallocMode, FileExtent, FileRead, FileSystem, FileType, NewNode, RenameFlags,
+    SeekWhence, SetAttr, StatFs, XattrFlags,
 };
 
 use crate::ext4_jbd2::Handle;
@@ -18,6 +18,11 @@ use crate::quota::{Dquots, Owners};
 use crate::{Ext4, acl, credits, namei, xattr};
 
 impl Ext4 {
+    /// After an attribute was set or removed: an ACL may let other tasks pass a directory.
+    fn changed_acl(&self, name: &[u8]) {
+        self.names.outdate_walks_if(name.starts_with(b"system."));
+    }
+
     /// Applies the attributes that live in the inode itself.
     fn set_fields(&self, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
         let payers = if set.uid.is_some() || set.gid.is_some() {
@@ -87,6 +92,10 @@ impl FileSystem for Ext4 {
         Ino(u64::from(ROOT_INO))
     }
 
+    fn walk_version(&self) -> Option<u64> {
+        self.names.walk_version()
+    }
+
     fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
         namei::lookup(self, cx, dir, name)
     }
@@ -109,6 +118,7 @@ impl FileSystem for Ext4 {
         let sized = set.size.map_or(Ok(()), |size| self.set_size(cx, &inode, size));
         let result = sized.and_then(|()| self.set_fields(cx, &inode, set));
         drop(guard);
+        self.names.outdate_walks_if(inode.kind(cx) == FileType::Directory);
         result.map(|()| inode.attr(cx, self.geometry.block_size))
     }
 
@@ -293,7 +303,9 @@ impl FileSystem for Ext4 {
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<(), Errno> {
-        xattr::set(self, cx, ino, name, value, flags)
+        let result = xattr::set(self, cx, ino, name, value, flags);
+        self.changed_acl(name);
+        result
     }
 
     fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
@@ -301,7 +313,9 @@ impl FileSystem for Ext4 {
     }
 
     fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
-        xattr::remove(self, cx, ino, name)
+        let result = xattr::remove(self, cx, ino, name);
+        self.changed_acl(name);
+        result
     }
 
     fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno> {

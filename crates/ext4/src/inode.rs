@@ -88,6 +88,29 @@ impl InodeCore {
         }
     }
 
+    /// What stat tells; `delayed` are promised blocks, in units of 512 bytes.
+    fn attr(&self, ino: Ino, block_size: u32, delayed: u64) -> Attr {
+        let kind = FileType::from_mode(u32::from(self.mode)).unwrap_or(FileType::Regular);
+        Attr {
+            ino,
+            kind,
+            mode: self.mode & 0o7777,
+            nlink: u32::from(self.links),
+            uid: self.uid,
+            gid: self.gid,
+            rdev: if kind.is_device() { self.device() } else { 0 },
+            size: self.size,
+            blocks: self.blocks + delayed,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.crtime,
+            generation: self.generation,
+            flags: self.flags.bits(),
+            blksize: block_size,
+        }
+    }
+
     /// Does it hold an attribute's value? Then it has no name and no owner.
     pub(crate) fn is_value(&self) -> bool {
         self.flags.contains(InodeFlags::EA_INODE) && self.mode & 0xf000 == 0x8000
@@ -117,8 +140,12 @@ pub(crate) struct LastExtent {
 }
 
 /// An inode in memory.
+// What stat looks at comes first, side by side with the count of references.
+#[repr(C)]
 pub(crate) struct Inode {
     pub ino: Ino,
+    pub referenced: AtomicBool,
+    pub core: SpinLock<InodeCore>,
     pub fs: Weak<Ext4>,
     weak: Weak<Inode>,
     /// Directories: entries. Files: size, and data against truncation. See the lock order.
@@ -131,7 +158,6 @@ pub(crate) struct Inode {
     pub map_lock: RwLock<Prealloc>,
     /// Where its next blocks come from, where the mount has windows.
     pub window: SpinLock<Window>,
-    pub core: SpinLock<InodeCore>,
     /// Logical blocks with dirty pages and a promise of space, but no block yet.
     pub delayed: SpinLock<RangeSet>,
     pub last_extent: SpinLock<LastExtent>,
@@ -140,7 +166,6 @@ pub(crate) struct Inode {
     pub error_mark: SpinLock<ErrorMark>,
     /// Checksum triggers of the inode's blocks, one for each kind, made at first use.
     pub triggers: [OnceLock<Trigger>; 4],
-    pub referenced: AtomicBool,
 }
 
 impl Inode {
@@ -201,28 +226,29 @@ impl Inode {
 
     /// What stat tells.
     pub(crate) fn attr(&self, cx: &Cx, block_size: u32) -> Attr {
+        self.attr_if(cx, block_size, |_| true).expect("nothing is refused")
+    }
+
+    /// The same where `usable` says so.
+    #[inline]
+    pub(crate) fn attr_if(
+        &self,
+        cx: &Cx,
+        block_size: u32,
+        usable: impl Fn(&InodeCore) -> bool,
+    ) -> Option<Attr> {
+        let core = self.core.lock(cx);
+        if !usable(&core) {
+            return None;
+        }
+        if core.size == 0 || core.mode & 0xf000 != 0x8000 {
+            return Some(core.attr(self.ino, block_size, 0));
+        }
+        drop(core);
+        // First: while a promise becomes a block it may be counted twice, but never as neither.
         let delayed = self.delayed.lock(cx).len() * u64::from(block_size / 512);
-        self.with(cx, |core| {
-            let kind = FileType::from_mode(u32::from(core.mode)).unwrap_or(FileType::Regular);
-            Attr {
-                ino: self.ino,
-                kind,
-                mode: core.mode & 0o7777,
-                nlink: u32::from(core.links),
-                uid: core.uid,
-                gid: core.gid,
-                rdev: if kind.is_device() { core.device() } else { 0 },
-                size: core.size,
-                blocks: core.blocks + delayed,
-                atime: core.atime,
-                mtime: core.mtime,
-                ctime: core.ctime,
-                btime: core.crtime,
-                generation: core.generation,
-                flags: core.flags.bits(),
-                blksize: block_size,
-            }
-        })
+        let core = self.core.lock(cx);
+        usable(&core).then(|| core.attr(self.ino, block_size, delayed))
     }
 
     /// The file's pages; made at first use.

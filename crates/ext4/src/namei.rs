@@ -32,6 +32,7 @@ use crate::quota::{InodeQuota, Owners};
 use crate::xattr;
 
 mod rename;
+mod walks;
 
 pub(crate) use rename::rename;
 
@@ -46,6 +47,7 @@ pub(crate) struct Names {
     pub xattr_blocks: Mutex<crate::xattr::SharedBlocks>,
     /// Where names point. Changed under the directory's `rwsem`, for writing where a name goes.
     pub cache: NameCache,
+    walks: walks::Walks,
 }
 
 impl Names {
@@ -53,6 +55,7 @@ impl Names {
     pub fn new(cached: usize) -> Names {
         Names {
             cache: NameCache::new(cached),
+            walks: Default::default(),
             rename: Mutex::named("ext4 rename", ()),
             xattr_blocks: Mutex::named("ext4 attribute blocks", Default::default()),
         }
@@ -146,8 +149,7 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
 /// under the cache's lock is the name's, and no later one of the same number.
 fn cached(fs: &Ext4, cx: &Cx, dir: Ino, name: &[u8]) -> Option<Attr> {
     let inode = fs.names.cache.find(dir, name, |ino| fs.inodes.find(ino))??;
-    let usable = inode.with(cx, |core| !core.dead && !core.is_value());
-    usable.then(|| inode.attr(cx, fs.geometry.block_size))
+    inode.attr_if(cx, fs.geometry.block_size, |core| !core.dead && !core.is_value())
 }
 
 /// Lists a directory: see [`vfs::FileSystem::readdir`].
@@ -557,7 +559,9 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
         fs.touch_dir(cx, &mut handle, &parent)?;
         drop_directory(fs, cx, &mut handle, &inode)
     });
-    let deferred = finish(fs, cx, handle, &parent, result)?;
+    let deferred = finish(fs, cx, handle, &parent, result);
+    fs.names.outdate_walks();
+    let deferred = deferred?;
     drop(child_guard);
     drop(guard);
     if let Some(deferred) = deferred {

@@ -77,6 +77,14 @@ pub trait FileSystem: Send + Sync {
     /// The root directory.
     fn root(&self) -> Ino;
 
+    /// A count of the changes that may make a walk over directories end elsewhere, or be refused:
+    /// a directory that is moved or removed, or whose owner, mode, flags or ACL change. It is
+    /// raised after the change is seen and before the operation returns, so that a walk may be
+    /// kept while the count stays. `None`: walks are not kept. Never waits.
+    fn walk_version(&self) -> Option<u64> {
+        None
+    }
+
     /// Finds a name in a directory; `.` and `..` are answered too.
     ///
     /// # Errors

@@ -4,10 +4,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Ino;
-use base::map::HashMap;
+use base::map::hash_map::HashMap;
 use rt::SpinLock;
+use std::hash::{BuildHasherDefault, Hasher};
 
 const SHARDS: usize = 16;
+/// Neighbouring numbers in one shard.
+const NEAR: u64 = 16;
+
+/// Hashes inode numbers so that neighbours lie side by side in the table: names that are made one
+/// after the other have such numbers, and are looked at one after the other.
+#[derive(Default)]
+struct NearHasher(u64);
+
+impl Hasher for NearHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("inode numbers are hashed as u64");
+    }
+
+    fn write_u64(&mut self, ino: u64) {
+        let far = (ino / NEAR).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+        // The table looks at the low bits for the place and at the upper seven for the rest.
+        self.0 = ((far & !(NEAR - 1)) | (ino % NEAR)) ^ ((ino % NEAR) << 58);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type Numbers<T> = HashMap<u64, T, BuildHasherDefault<NearHasher>>;
 
 /// What the cache must know of a file system's inode.
 pub trait CachedInode {
@@ -24,7 +50,7 @@ pub trait CachedInode {
 
 struct Shard<I> {
     /// The inode and its slot, by number.
-    inodes: HashMap<u64, (Arc<I>, u32)>,
+    inodes: Numbers<(Arc<I>, u32)>,
     /// Where the clock hand goes round: numbers, 0 in a free slot.
     slots: Vec<u64>,
     free: Vec<u32>,
@@ -43,7 +69,7 @@ struct Reading {
 
 impl<I> Default for Shard<I> {
     fn default() -> Self {
-        let (inodes, slots, free) = (HashMap::default(), Vec::new(), Vec::new());
+        let (inodes, slots, free) = (Numbers::default(), Vec::new(), Vec::new());
         Shard { inodes, slots, free, hand: 0, reading: Vec::new() }
     }
 }
@@ -62,7 +88,7 @@ impl<I: CachedInode> InodeCache<I> {
     }
 
     fn shard(&self, ino: Ino) -> &SpinLock<Shard<I>> {
-        &self.shards[ino.0 as usize / 16 % SHARDS]
+        &self.shards[(ino.0 / NEAR) as usize % SHARDS]
     }
 
     /// The inode with this number, if it is here.

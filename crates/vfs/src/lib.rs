@@ -47,6 +47,7 @@ mod inode_cache;
 mod name_cache;
 mod namespace;
 pub mod path;
+mod path_cache;
 pub mod permission;
 pub mod rename;
 

@@ -138,6 +138,11 @@ impl NameCache {
         Some(look(Ino(line.ino)))
     }
 
+    /// False for a cache that keeps nothing.
+    pub fn is_used(&self) -> bool {
+        self.sets_max > 0
+    }
+
     /// Keeps a name. The caller holds the lock of `dir`.
     pub fn insert(&self, dir: Ino, name: &[u8], ino: Ino) {
         if self.sets_max == 0 || name.len() > NAME_CACHED_MAX {

@@ -9,7 +9,8 @@ use crate::attr::*;
 use crate::create::create_labelled;
 use crate::file::{File, OpenFlags};
 use crate::fs::FileSystem;
-use crate::path::{Found, Last, Walk};
+use crate::path::{Found, Last, Parent, Walk};
+use crate::path_cache::{self, PathCache};
 use crate::permission::{self, Access};
 
 /// A file system seen through paths, with a root and a current directory.
@@ -21,13 +22,14 @@ pub struct Namespace {
     root: Ino,
     cwd: Ino,
     labelled: bool,
+    walks: Arc<PathCache>,
 }
 
 impl Namespace {
     /// Paths of this file system; the current directory is its root.
     pub fn new(fs: Arc<dyn FileSystem>) -> Namespace {
         let root = fs.root();
-        Namespace { fs, root, cwd: root, labelled: false }
+        Namespace { fs, root, cwd: root, labelled: false, walks: Arc::default() }
     }
 
     /// The same with security labels: what is made gets the `security.selinux` of its directory,
@@ -95,6 +97,10 @@ impl Namespace {
         mode: u16,
     ) -> Result<File, Errno> {
         let exclusive = flags.contains(OpenFlags::CREATE | OpenFlags::EXCL);
+        if exclusive && !path.ends_with(b"/") {
+            let attr = self.make(cx, path, NewNode::new(FileType::Regular, mode))?;
+            return File::open(cx, &self.fs, &attr, flags);
+        }
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
         let found = self.find(cx, path, follow)?;
         let Some(attr) = found.attr else {
@@ -162,8 +168,7 @@ impl Namespace {
     /// # Errors
     /// `EEXIST`, `EACCES`, those of the walk and of the file system's `create`.
     pub fn mkdir(&self, cx: &mut Cx, path: &[u8], mode: u16) -> Result<Attr, Errno> {
-        let found = self.find_last(cx, path)?;
-        self.create(cx, &found, NewNode::new(FileType::Directory, mode))
+        self.make(cx, path, NewNode::new(FileType::Directory, mode))
     }
 
     /// Makes a symlink at `path` that leads to `target`.
@@ -171,8 +176,7 @@ impl Namespace {
     /// # Errors
     /// As [`mkdir`](Self::mkdir); `ENOENT` for an empty target.
     pub fn symlink(&self, cx: &mut Cx, target: &[u8], path: &[u8]) -> Result<Attr, Errno> {
-        let found = self.find_last(cx, path)?;
-        self.create(cx, &found, NewNode::symlink(target))
+        self.make(cx, path, NewNode::symlink(target))
     }
 
     /// Makes a regular file, device, fifo or socket.
@@ -367,21 +371,42 @@ impl Namespace {
     }
 
     fn find(&self, cx: &mut Cx, path: &[u8], follow: bool) -> Result<Found, Errno> {
-        cx.charge_for(Charge::Syscall, 1);
-        self.walk(cx, path)?.find(cx, path, follow)
+        let (mut walk, parent) = self.parent(cx, path)?;
+        walk.find_last(cx, parent, follow)
     }
 
-    /// A walk that begins where the path does.
-    fn walk(&self, cx: &mut Cx, path: &[u8]) -> Result<Walk<'_>, Errno> {
+    /// Walks to the directory of the last component; where this task's last walk led there, too, it
+    /// is taken from there.
+    fn parent(&self, cx: &mut Cx, path: &[u8]) -> Result<(Walk<'_>, Parent), Errno> {
+        cx.charge_for(Charge::Syscall, 1);
         let start = if path.first() == Some(&b'/') { self.root } else { self.cwd };
-        Walk::new(cx, &*self.fs, self.root, start)
+        let kept = self.fs.walk_version().zip(path_cache::split(path));
+        if let Some((version, (prefix, name))) = kept
+            && let Some((dir, steps)) = self.walks.find(cx, version, start, prefix)
+        {
+            (0..steps).for_each(|_| cx.charge_for(Charge::PathComponent, 1));
+            let walk = Walk::resume(&*self.fs, self.root, dir.clone());
+            let last = Last::Name(name.to_vec());
+            return Ok((walk, Parent { dir, last, trailing_slash: false }));
+        }
+        let mut walk = Walk::new(cx, &*self.fs, self.root, start)?;
+        let parent = walk.parent(cx, path)?;
+        if let Some((version, (prefix, _))) = kept
+            && let Some(steps) = walk.steps()
+        {
+            self.walks.keep(cx, version, start, prefix, &parent.dir, steps);
+        }
+        Ok((walk, parent))
     }
 
     /// For operations on names: the last component is looked up but never followed, not even with a
     /// slash behind it.
     fn find_last(&self, cx: &mut Cx, path: &[u8]) -> Result<Found, Errno> {
-        cx.charge_for(Charge::Syscall, 1);
-        let parent = self.walk(cx, path)?.parent(cx, path)?;
+        let (_, parent) = self.parent(cx, path)?;
+        self.look_up_last(cx, parent)
+    }
+
+    fn look_up_last(&self, cx: &mut Cx, parent: Parent) -> Result<Found, Errno> {
         cx.charge_for(Charge::PathComponent, 1);
         let attr = match &parent.last {
             Last::Name(name) => match self.fs.lookup(cx, parent.dir.ino, name) {
@@ -392,6 +417,33 @@ impl Namespace {
             _ => Some(parent.dir.clone()),
         };
         Ok(Found { parent, attr })
+    }
+
+    /// Makes what must not exist yet. Where walks are kept the file system is asked at once,
+    /// without a look for the name before; where it refuses, what such a look says comes first.
+    fn make(&self, cx: &mut Cx, path: &[u8], node: NewNode) -> Result<Attr, Errno> {
+        let (_, parent) = self.parent(cx, path)?;
+        let mut refused = None;
+        if let Last::Name(name) = &parent.last
+            && !parent.trailing_slash
+            && self.fs.walk_version().is_some()
+            && permission::access(cx, &*self.fs, &parent.dir, Access::WRITE | Access::EXEC).is_ok()
+        {
+            cx.charge_for(Charge::PathComponent, 1);
+            cx.charge_for(Charge::Create, 1);
+            let made =
+                create_labelled(cx, &*self.fs, &parent.dir, name, node.clone(), self.labelled);
+            match made {
+                Err(error) if error != Errno::EEXIST => refused = Some(error),
+                result => return result,
+            }
+        }
+        let found = self.look_up_last(cx, parent)?;
+        match refused {
+            Some(_) if found.attr.is_some() => Err(Errno::EEXIST),
+            Some(error) => Err(error),
+            None => self.create(cx, &found, node),
+        }
     }
 
     fn may_create<'f>(

@@ -54,6 +54,8 @@ pub struct Walk<'a> {
     root: Ino,
     dir: Attr,
     links: u32,
+    /// Directories looked up so far.
+    steps: u64,
 }
 
 impl<'a> Walk<'a> {
@@ -68,7 +70,17 @@ impl<'a> Walk<'a> {
         cwd: Ino,
     ) -> Result<Walk<'a>, Errno> {
         let dir = fs.getattr(cx, cwd)?;
-        Ok(Walk { fs, root, dir, links: 0 })
+        Ok(Walk { fs, root, dir, links: 0, steps: 0 })
+    }
+
+    /// A walk that has come to `dir`, over directories alone.
+    pub(crate) fn resume(fs: &'a dyn FileSystem, root: Ino, dir: Attr) -> Walk<'a> {
+        Walk { fs, root, dir, links: 0, steps: 0 }
+    }
+
+    /// The directories looked up; `None` once a symlink was followed.
+    pub(crate) fn steps(&self) -> Option<u64> {
+        (self.links == 0).then_some(self.steps)
     }
 
     /// Walks to the directory of the last component, which itself is not looked at.
@@ -103,6 +115,7 @@ impl<'a> Walk<'a> {
                 return self.stop(name, gap > 0);
             }
             let next = self.step(cx, name)?;
+            self.steps += 1;
             if next.kind == FileType::Symlink {
                 let mut target = self.follow(cx, &next)?;
                 target.push(b'/');
@@ -122,9 +135,21 @@ impl<'a> Walk<'a> {
     /// Those of [`parent`](Self::parent); `ENOTDIR` the path ends with a slash and something else
     /// than a directory is there. A missing last component is no error: `attr` is `None`.
     pub fn find(&mut self, cx: &mut Cx, path: &[u8], follow: bool) -> Result<Found, Errno> {
-        let mut path = Cow::Borrowed(path);
+        let parent = self.parent(cx, path)?;
+        self.find_last(cx, parent, follow)
+    }
+
+    /// The rest of [`find`](Self::find), from the directory of the last component on.
+    ///
+    /// # Errors
+    /// Those of [`find`](Self::find).
+    pub(crate) fn find_last(
+        &mut self,
+        cx: &mut Cx,
+        mut parent: Parent,
+        follow: bool,
+    ) -> Result<Found, Errno> {
         loop {
-            let parent = self.parent(cx, &path)?;
             let attr = match &parent.last {
                 Last::Root | Last::Dot => Some(parent.dir.clone()),
                 Last::DotDot => Some(self.step(cx, b"..")?),
@@ -142,7 +167,7 @@ impl<'a> Walk<'a> {
                     if parent.trailing_slash {
                         target.push(b'/');
                     }
-                    path = Cow::Owned(target);
+                    parent = self.parent(cx, &target)?;
                 }
                 Some(attr) if parent.trailing_slash && !attr.is_dir() => {
                     return Err(Errno::ENOTDIR);

@@ -170,8 +170,7 @@ fn move_locked(
     let (source, source_is_dir) = (source.clone(), *source_is_dir);
     let replaced = found.to.as_ref().ok().map(|(_, inode, is_dir)| (inode.clone(), *is_dir));
 
-    // Directories among the two inodes, lower number first: each of them is in a locked directory,
-    // and neither is above the other.
+    // Directories among the two, lower number first: each is in a locked directory, neither above.
     let mut children: Vec<&Arc<Inode>> = Vec::new();
     children.extend(source_is_dir.then_some(&source));
     children.extend(replaced.as_ref().and_then(|(inode, is_dir)| is_dir.then_some(inode)));
@@ -210,7 +209,9 @@ fn move_locked(
     };
     let (old, new) = (names.old.inode, names.new_dir().inode);
     let dir = if wants_sync(cx, new) { new } else { old };
-    let leftover = finish(fs, cx, handle, dir, result)?;
+    let leftover = finish(fs, cx, handle, dir, result);
+    fs.names.outdate_walks_if(!children.is_empty());
+    let leftover = leftover?;
     drop((child_guards, new_guard, old_guard));
     if let (Some(leftover), Some((inode, _))) = (leftover, replaced) {
         fs.finish_unlink(cx, &inode, leftover)?;

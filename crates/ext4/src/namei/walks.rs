@@ -1,0 +1,31 @@
+//! The count that tells whether walks over directories are still good: see
+//! [`vfs::FileSystem::walk_version`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Names;
+
+/// In a cache line of its own, which every walk reads.
+#[derive(Default)]
+#[repr(align(64))]
+pub(super) struct Walks(AtomicU64);
+
+impl Names {
+    /// The count; none where names are not cached.
+    pub fn walk_version(&self) -> Option<u64> {
+        self.cache.is_used().then(|| self.walks.0.load(Ordering::Acquire))
+    }
+
+    /// After a change of a directory's place, owner, mode, flags or ACL can be seen, before the
+    /// operation returns.
+    pub fn outdate_walks(&self) {
+        self.walks.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The same where the change concerned a directory.
+    pub fn outdate_walks_if(&self, directory: bool) {
+        if directory {
+            self.outdate_walks();
+        }
+    }
+}
