@@ -1,4 +1,4 @@
-//! The upper quantiles of latencies, of the runs that kept their distributions.
+//! The upper quantiles of latencies, of the main table's runs that kept their distributions.
 
 use super::table::{Align, TextTable};
 use super::{Report, text};
@@ -13,7 +13,11 @@ pub fn table(report: &Report) -> TextTable {
     let quantiles = QUANTILES.map(|(_, name)| (name, Right));
     let figures = [("n", Right)].into_iter().chain(quantiles).chain([("max", Right)]);
     let mut table = TextTable::new(words.into_iter().chain(figures));
-    for run in &report.runs {
+    let main = |variant: &str| {
+        let rows = report.tables.first().map_or(&[][..], |table| &table.rows);
+        rows.iter().any(|row| row.variant == variant)
+    };
+    for run in report.runs.iter().filter(|run| main(&run.key.variant)) {
         for latency in run.detail.iter().flat_map(|detail| &detail.latencies) {
             let n: u64 = latency.buckets.iter().map(|bucket| bucket.1).sum();
             let key = &run.key;
