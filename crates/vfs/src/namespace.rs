@@ -430,9 +430,12 @@ impl Namespace {
             && permission::access(cx, &*self.fs, &parent.dir, Access::WRITE | Access::EXEC).is_ok()
         {
             cx.charge_for(Charge::PathComponent, 1);
-            cx.charge_for(Charge::Create, 1);
             let made =
                 create_labelled(cx, &*self.fs, &parent.dir, name, node.clone(), self.labelled);
+            // A name that exists costs the look for it.
+            if made != Err(Errno::EEXIST) {
+                cx.charge_for(Charge::Create, 1);
+            }
             match made {
                 Err(error) if error != Errno::EEXIST => refused = Some(error),
                 result => return result,
