@@ -247,8 +247,8 @@ fn both_tools(text: &str, options: &[&str]) -> (String, FioReport) {
     (out, report)
 }
 
-/// The text without what depends on the speed of the machine: numbers, units of time and size,
-/// which bands of latency and samples there are, how percentiles break into lines.
+/// The text without what depends on the speed of the machine: numbers and what pads them, units of
+/// time and size, which bands of latency and samples there are, how percentiles break into lines.
 fn text_skeleton(text: &str) -> String {
     let mut out: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -279,6 +279,7 @@ fn text_skeleton(text: &str) -> String {
             ("MiB", "B"),
             ("GiB", "B"),
             ("#iB", "#B"),
+            ("= #", "=#"),
             ("kB", "B"),
             ("MB", "B"),
             ("GB", "B"),
