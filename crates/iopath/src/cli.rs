@@ -97,8 +97,8 @@ fn names_of_commands(args: &[OsString]) -> Vec<String> {
         .collect()
 }
 
-fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let commands = names_of_commands(&args);
+/// Parses `args`, which name these `commands`.
+fn parse(args: Vec<OsString>, commands: &[String]) -> Result<Cli, clap::Error> {
     let args = match commands.first().map(String::as_str) {
         Some("lab") => cmd::lab::with_json_file(args),
         Some("bench") => cmd::bench::with_options_of_the_tool(args, commands.get(1)),
@@ -109,8 +109,9 @@ fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
 
 /// Runs a command line; the first argument is the program's name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
-    let is_check = names_of_commands(&args).first().is_some_and(|name| name == "check");
-    let cli = match parse(args) {
+    let commands = names_of_commands(&args);
+    let is_check = commands.first().is_some_and(|name| name == "check");
+    let cli = match parse(args, &commands) {
         Ok(cli) => cli,
         Err(error) => {
             let _standard_streams_may_be_closed = error.print();
@@ -151,7 +152,9 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 /// Those of the command.
 pub fn run_inside(app: &mut App, args: &[OsString]) -> anyhow::Result<ExitCode> {
     let line = std::iter::once(OsString::from("iopath")).chain(args.iter().cloned());
-    let cli = match parse(line.collect()) {
+    let line: Vec<OsString> = line.collect();
+    let commands = names_of_commands(&line);
+    let cli = match parse(line, &commands) {
         Ok(cli) => cli,
         Err(error) => {
             let _standard_streams_may_be_closed = error.print();
@@ -211,9 +214,9 @@ mod tests {
             ("iopath --cache-size 1G bench fio -a", "iopath --cache-size 1G bench fio -- -a"),
             ("iopath bench fio a.fio", "iopath bench fio a.fio"),
         ] {
-            let parsed = parse(words(line)).map(|_| ());
-            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             let commands = names_of_commands(&words(line));
+            let parsed = parse(words(line), &commands).map(|_| ());
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             let args = cmd::bench::with_options_of_the_tool(words(line), commands.get(1));
             assert_eq!(args, words(wanted));
         }

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use base::Page;
+use base::page::is_zero;
 use base::range::RangeSet;
 use rt::Cred;
 
@@ -101,7 +102,7 @@ impl Folio {
             let have = bytes.get(start - range.start as usize..).unwrap_or(&[]);
             let len = have.len().min(end - start);
             self.page.copy_in(start, &have[..len]);
-            if self.page[start + len..end].iter().any(|&byte| byte != 0) {
+            if !is_zero(&self.page[start + len..end]) {
                 self.page.make_mut()[start + len..end].fill(0);
             }
         }
