@@ -20,7 +20,7 @@ use crate::{Ext4, acl, credits, namei, xattr};
 impl Ext4 {
     /// After an attribute was set or removed: an ACL may let other tasks pass a directory.
     fn changed_acl(&self, name: &[u8]) {
-        self.names.outdate_walks_if(name.starts_with(b"system."));
+        self.names.cache.outdate_walks_if(name.starts_with(b"system."));
     }
 
     /// Applies the attributes that live in the inode itself.
@@ -93,7 +93,7 @@ impl FileSystem for Ext4 {
     }
 
     fn walk_version(&self) -> Option<u64> {
-        self.names.walk_version()
+        self.names.cache.walk_version()
     }
 
     fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
@@ -118,7 +118,7 @@ impl FileSystem for Ext4 {
         let sized = set.size.map_or(Ok(()), |size| self.set_size(cx, &inode, size));
         let result = sized.and_then(|()| self.set_fields(cx, &inode, set));
         drop(guard);
-        self.names.outdate_walks_if(inode.kind(cx) == FileType::Directory);
+        self.names.cache.outdate_walks_if(inode.kind(cx) == FileType::Directory);
         result.map(|()| inode.attr(cx, self.geometry.block_size))
     }
 

@@ -32,7 +32,6 @@ use crate::quota::{InodeQuota, Owners};
 use crate::xattr;
 
 mod rename;
-mod walks;
 
 pub(crate) use rename::rename;
 
@@ -47,7 +46,6 @@ pub(crate) struct Names {
     pub xattr_blocks: Mutex<crate::xattr::SharedBlocks>,
     /// Where names point. Changed under the directory's `rwsem`, for writing where a name goes.
     pub cache: NameCache,
-    walks: walks::Walks,
 }
 
 impl Names {
@@ -55,7 +53,6 @@ impl Names {
     pub fn new(cached: usize) -> Names {
         Names {
             cache: NameCache::new(cached),
-            walks: Default::default(),
             rename: Mutex::named("ext4 rename", ()),
             xattr_blocks: Mutex::named("ext4 attribute blocks", Default::default()),
         }
@@ -560,7 +557,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
         drop_directory(fs, cx, &mut handle, &inode)
     });
     let deferred = finish(fs, cx, handle, &parent, result);
-    fs.names.outdate_walks();
+    fs.names.cache.outdate_walks();
     let deferred = deferred?;
     drop(child_guard);
     drop(guard);

@@ -11,6 +11,8 @@
 //! - [`kept`]: tables that are kept as text beside a test;
 //! - [`twin`]: one file as bytes, beside a file system's;
 //! - [`beside_kernel`]: rates of names in one large directory, ours and the kernel's;
+//! - [`paths`]: names one after another, for profiles;
+//! - [`walks`]: paths by kept walks and by walks anew;
 //! - [`manifest`]: one line per name, for comparing trees.
 //!
 //! Nothing here is linked into the command. Every failure prints its seed.
@@ -31,5 +33,7 @@ pub mod memfs;
 pub mod mixed;
 pub mod model;
 pub mod oracle;
+pub mod paths;
 pub mod twin;
+pub mod walks;
 pub mod workload;

@@ -50,6 +50,7 @@ pub mod path;
 mod path_cache;
 pub mod permission;
 pub mod rename;
+mod walks;
 
 pub use attr::{
     Attr, DirEntry, ExtentState, FallocMode, FileExtent, FileType, NewNode, RenameFlags,

@@ -16,6 +16,8 @@ use base::map::FixedState;
 use rt::SpinLock;
 use std::hash::{BuildHasher, Hasher};
 
+use crate::walks::Walks;
+
 /// The longest name that is kept, in bytes: a line is one line of the processor's cache.
 pub const NAME_CACHED_MAX: usize = 47;
 
@@ -110,6 +112,7 @@ pub struct NameCache {
     shards: Box<[SpinLock<Shard>]>,
     /// Sets of a shard at the most.
     sets_max: usize,
+    pub(crate) walks: Walks,
 }
 
 impl NameCache {
@@ -118,7 +121,7 @@ impl NameCache {
         let shards = (0..SHARDS).map(|_| SpinLock::named("name cache", Shard::default()));
         let sets = names.div_ceil(SHARDS * WAYS);
         let sets_max = if sets == 0 { 0 } else { sets.next_power_of_two() };
-        NameCache { shards: shards.collect(), sets_max }
+        NameCache { shards: shards.collect(), sets_max, walks: Walks::default() }
     }
 
     fn shard(&self, hash: u64) -> &SpinLock<Shard> {

@@ -12,6 +12,13 @@ use vfs::{
 use crate::dir::Dir;
 use crate::{Xfs, attr};
 
+impl Xfs {
+    /// After an attribute was set or removed: an ACL may let other tasks pass a directory.
+    fn changed_acl(&self, name: &[u8]) {
+        self.names.outdate_walks_if(name.starts_with(b"system."));
+    }
+}
+
 impl FileSystem for Xfs {
     fn name(&self) -> &'static str {
         "xfs"
@@ -19,6 +26,10 @@ impl FileSystem for Xfs {
 
     fn root(&self) -> Ino {
         self.geometry().root_ino
+    }
+
+    fn walk_version(&self) -> Option<u64> {
+        self.names.walk_version()
     }
 
     fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
@@ -32,7 +43,9 @@ impl FileSystem for Xfs {
 
     fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.set_attr(cx, &inode, set)
+        let done = self.set_attr(cx, &inode, set);
+        self.names.outdate_walks_if(inode.kind(cx) == FileType::Directory);
+        done
     }
 
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
@@ -244,7 +257,9 @@ impl FileSystem for Xfs {
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<(), Errno> {
-        attr::set(self, cx, ino, name, value, flags)
+        let done = attr::set(self, cx, ino, name, value, flags);
+        self.changed_acl(name);
+        done
     }
 
     fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
@@ -252,7 +267,9 @@ impl FileSystem for Xfs {
     }
 
     fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
-        attr::remove(self, cx, ino, name)
+        let done = attr::remove(self, cx, ino, name);
+        self.changed_acl(name);
+        done
     }
 
     fn statfs(&self, _cx: &mut Cx) -> Result<StatFs, Errno> {

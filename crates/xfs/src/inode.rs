@@ -152,8 +152,7 @@ impl Inode {
 
     /// The type. It never changes.
     pub fn kind(&self, cx: &Cx) -> FileType {
-        let mode = self.with(cx, |state| state.core.mode);
-        FileType::from_mode(u32::from(mode)).expect("checked when the inode was read")
+        self.with(cx, |state| kind_of(&state.core))
     }
 
     /// Size in bytes.
@@ -242,35 +241,56 @@ impl Inode {
 
     /// What stat tells.
     pub fn attr(&self, cx: &mut Cx, geometry: &Geometry) -> Attr {
-        let device = {
-            let forks = self.forks.read(cx);
-            let data = &forks.data;
-            (data.format == ForkFormat::Device && data.bytes.len() >= 4)
-                .then(|| u32_at(&data.bytes, 0))
-        };
-        let (kind, size) = (self.kind(cx), self.size(cx));
-        let delayed = self.io.lock(cx).delayed.len();
-        self.with(cx, |State { core, .. }| Attr {
-            ino: self.ino,
-            kind,
-            mode: core.mode & 0o7777,
-            nlink: core.links,
-            uid: core.uid,
-            gid: core.gid,
-            // Devices are stored as System V does: 14 bits of major, 18 of minor.
-            rdev: device
-                .filter(|_| kind.is_device())
-                .map_or(0, |raw| vfs::makedev(raw >> 18, raw & 0x3_ffff)),
-            size,
-            blocks: (core.blocks + delayed) * geometry.block_sectors(),
-            atime: core.atime,
-            mtime: core.mtime,
-            ctime: core.ctime,
-            btime: Some(core.crtime),
-            generation: core.generation,
-            flags: user_flags(core.flags),
-            blksize: geometry.block_size,
-        })
+        self.attr_if(cx, geometry, |_| true).expect("nothing is refused")
+    }
+
+    /// The same where `usable` says so.
+    pub fn attr_if(
+        &self,
+        cx: &mut Cx,
+        geometry: &Geometry,
+        usable: impl FnOnce(&State) -> bool,
+    ) -> Option<Attr> {
+        let mapped = self.mapping.get().map(|mapping| mapping.size());
+        // First: while a promise becomes a block it may be counted twice, but never as neither.
+        let delayed = mapped.map_or(0, |_| self.io.lock(cx).delayed.len());
+        let mut attr = self.with(cx, |state| {
+            let core = &state.core;
+            usable(state).then(|| Attr {
+                ino: self.ino,
+                kind: kind_of(core),
+                mode: core.mode & 0o7777,
+                nlink: core.links,
+                uid: core.uid,
+                gid: core.gid,
+                rdev: 0,
+                size: mapped.unwrap_or(core.size),
+                blocks: (core.blocks + delayed) * geometry.block_sectors(),
+                atime: core.atime,
+                mtime: core.mtime,
+                ctime: core.ctime,
+                btime: Some(core.crtime),
+                generation: core.generation,
+                flags: user_flags(core.flags),
+                blksize: geometry.block_size,
+            })
+        })?;
+        if attr.kind.is_device() {
+            attr.rdev = self.device_number(cx);
+        }
+        Some(attr)
+    }
+
+    /// The number of a device's node, from its fork.
+    fn device_number(&self, cx: &mut Cx) -> u64 {
+        let forks = self.forks.read(cx);
+        let data = &forks.data;
+        if data.format != ForkFormat::Device || data.bytes.len() < 4 {
+            return 0;
+        }
+        // As System V does: 14 bits of major, 18 of minor.
+        let raw = u32_at(&data.bytes, 0);
+        vfs::makedev(raw >> 18, raw & 0x3_ffff)
     }
 
     /// The file's pages, if anybody has asked for them.
@@ -342,6 +362,11 @@ impl std::fmt::Debug for Inode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Inode({})", self.ino)
     }
+}
+
+/// The type of an inode.
+fn kind_of(core: &InodeCore) -> FileType {
+    FileType::from_mode(u32::from(core.mode)).expect("checked when the inode was read")
 }
 
 /// The flags that `lsattr` shows.

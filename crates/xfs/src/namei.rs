@@ -59,8 +59,8 @@ impl Xfs {
     /// Finds a name: see [`vfs::FileSystem::lookup`].
     pub(crate) fn look_up(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
         self.check_alive()?;
-        if let Some(found) = self.known(cx, dir, name) {
-            return Ok(found.attr(cx, self.geometry()));
+        if let Some(attr) = self.known(cx, dir, name) {
+            return Ok(attr);
         }
         let inode = self.iget(cx, dir)?;
         let guard = inode.lock_shared(cx)?;
@@ -74,12 +74,12 @@ impl Xfs {
         Ok(found.attr(cx, self.geometry()))
     }
 
-    /// The inode of a name that was looked up before, without a look at the directory and without
-    /// its lock. A name leaves the cache before its inode can be freed, so the inode found under
-    /// the cache's lock is the name's, and no later one of the same number.
-    fn known(&self, cx: &Cx, dir: Ino, name: &[u8]) -> Option<Arc<Inode>> {
+    /// What stat tells of a name that is in memory with its inode, without a look at the directory
+    /// and without its lock. A name leaves the cache before its inode can be freed, so the inode
+    /// found under the cache's lock is the name's, and no later one of the same number.
+    fn known(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Option<Attr> {
         let inode = self.names.find(dir, name, |ino| self.inodes.find(ino))??;
-        inode.with(cx, |state| !state.freed && state.core.links > 0).then_some(inode)
+        inode.attr_if(cx, self.geometry(), |state| !state.freed && state.core.links > 0)
     }
 
     /// The inode of a name. The caller holds the directory's `rwsem`.
@@ -185,6 +185,7 @@ impl Xfs {
             Ok(inode)
         })?;
         self.inodes.replace(created.clone());
+        self.names.insert(dir, name, created.ino);
         drop(guard);
         Ok(created.attr(cx, self.geometry()))
     }
@@ -293,7 +294,7 @@ impl Xfs {
         self.names.remove(dir, name);
         // Taking a name out may cut an extent in two.
         let mut reserved = Reserved::new(&writer.space, 0).map_err(|error| self.fail(error))?;
-        self.transact(cx, reservations::remove(self.geometry()), |cx, trans| {
+        let removed = self.transact(cx, reservations::remove(self.geometry()), |cx, trans| {
             trans.join_inode(cx, &inode.item);
             self.drop_names(cx, trans, writer, &inode)?;
             if directory {
@@ -304,7 +305,9 @@ impl Xfs {
             })?;
             self.touch(cx, trans, &parent);
             Ok(())
-        })?;
+        });
+        self.names.outdate_walks_if(directory);
+        removed?;
         drop((child_guard, guard));
         self.inactivate_if_unused(cx, &inode)
     }

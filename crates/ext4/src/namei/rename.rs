@@ -210,7 +210,7 @@ fn move_locked(
     let (old, new) = (names.old.inode, names.new_dir().inode);
     let dir = if wants_sync(cx, new) { new } else { old };
     let leftover = finish(fs, cx, handle, dir, result);
-    fs.names.outdate_walks_if(!children.is_empty());
+    fs.names.cache.outdate_walks_if(!children.is_empty());
     let leftover = leftover?;
     drop((child_guards, new_guard, old_guard));
     if let (Some(leftover), Some((inode, _))) = (leftover, replaced) {

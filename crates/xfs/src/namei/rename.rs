@@ -187,7 +187,9 @@ impl Xfs {
         }
         self.names.remove(old.ino, names.old);
         self.names.remove(new.ino, names.new);
-        self.carry_out(cx, writer, &found, (names, flags), &children)?;
+        let moved = self.carry_out(cx, writer, &found, (names, flags), &children);
+        self.names.outdate_walks_if(children.iter().any(|child| child.1));
+        moved?;
         drop(guards);
         Ok(found.target.map(|target| target.0).filter(|_| !exchange))
     }

@@ -1,19 +1,20 @@
 //! The count that tells whether walks over directories are still good: see
-//! [`vfs::FileSystem::walk_version`].
+//! [`FileSystem::walk_version`](crate::FileSystem::walk_version).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Names;
+use crate::NameCache;
 
 /// In a cache line of its own, which every walk reads.
 #[derive(Default)]
 #[repr(align(64))]
-pub(super) struct Walks(AtomicU64);
+pub(crate) struct Walks(AtomicU64);
 
-impl Names {
-    /// The count; none where names are not cached.
+impl NameCache {
+    /// The count for [`FileSystem::walk_version`](crate::FileSystem::walk_version); none where
+    /// names are not cached.
     pub fn walk_version(&self) -> Option<u64> {
-        self.cache.is_used().then(|| self.walks.0.load(Ordering::Acquire))
+        self.is_used().then(|| self.walks.0.load(Ordering::Acquire))
     }
 
     /// After a change of a directory's place, owner, mode, flags or ACL can be seen, before the
