@@ -474,6 +474,7 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
     if inode.kind(cx) == FileType::Directory {
         return Err(Errno::EISDIR);
     }
+    check_last_name(fs, cx, &inode)?;
     fs.names.cache.remove(dir, name);
     let mut handle = fs.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
     let result = view.remove(cx, &mut handle, &place).and_then(|()| {
@@ -486,6 +487,12 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
         fs.finish_unlink(cx, &inode, deferred)?;
     }
     Ok(())
+}
+
+/// Whether a name of an inode that is not a directory may be taken: see [`xattr::check_freeing`].
+fn check_last_name(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+    let last = fs.geometry.large_values() && inode.with(cx, |core| core.links <= 1);
+    if last { xattr::check_freeing(fs, cx, inode) } else { Ok(()) }
 }
 
 /// What is left to do for an inode after the handle that removed its last name.
@@ -549,6 +556,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
     if !Dir::open(fs, cx, &inode)?.is_empty(cx)? {
         return Err(Errno::ENOTEMPTY);
     }
+    xattr::check_freeing(fs, cx, &inode)?;
     fs.names.cache.remove(dir, name);
     let mut handle = fs.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
     let result = view.remove(cx, &mut handle, &place).and_then(|()| {

@@ -334,6 +334,7 @@ impl Ext4 {
 
     fn finish_orphan(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
         if inode.with(cx, |core| core.links == 0) {
+            crate::xattr::check_freeing(self, cx, inode)?;
             self.delete_inode(cx, inode)
         } else {
             let size = inode.size(cx);

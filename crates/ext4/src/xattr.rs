@@ -28,7 +28,7 @@ mod value;
 
 pub(crate) use block::SharedBlocks;
 pub(crate) use create::{NewXattrs, init, of_new, prepare_new};
-pub(crate) use delete::{delete_inode, names_values, release_values};
+pub(crate) use delete::{check_freeing, delete_inode, names_values, release_values};
 pub(crate) use value::{Dropped, Prepared, Totals};
 
 /// Blocks that setting an attribute changes at most: the inode, the old block and the new one, and
@@ -365,7 +365,8 @@ fn change(
 ///
 /// # Errors
 /// `EEXIST`, `ENODATA` by `flags`; `ENOSPC` it fits neither the inode nor a block, or no block is
-/// free; `EDQUOT`; `EAGAIN` the handle has too few credits; `EUCLEAN`, `EIO`.
+/// free; `EDQUOT`; `EAGAIN` the handle has too few credits; `EOPNOTSUPP` the old value has Lustre's
+/// older form; `EUCLEAN`, `EIO`.
 pub(crate) fn set_in(
     fs: &Ext4,
     cx: &mut Cx,
@@ -389,6 +390,9 @@ pub(crate) fn set_in(
         None if flags.contains(XattrFlags::REPLACE) => return Err(Errno::ENODATA),
         None if value.is_none() => return Ok(false),
         Some(old) if new.as_ref() == Some(old) => return Ok(true),
+        Some(Xattr { large: Some(large), .. }) => {
+            value::refuse_old_form(fs, cx, inode, name.rest, large)?;
+        }
         _ => {}
     }
     let before = Totals::of(&fs.geometry, inside.iter().chain(&outside));

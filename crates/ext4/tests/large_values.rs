@@ -15,7 +15,7 @@ use rt::{Cred, Cx, World, WorldConfig};
 use support::*;
 use testkit::{crash, judge, manifest};
 use vfs::acl::{self, Acl, Entry, NO_ID, Tag};
-use vfs::{FileSystem, FileType, NewNode, OpenFlags, SetAttr, XattrFlags};
+use vfs::{FileSystem, FileType, NewNode, OpenFlags, RenameFlags, SetAttr, XattrFlags};
 
 const ANY: XattrFlags = XattrFlags::empty();
 
@@ -127,8 +127,8 @@ fn the_inode_of_a_value_cannot_be_opened() {
     });
 }
 
-/// A value of Lustre's older form is refused by its name, not as damage, by reading and by the
-/// check.
+/// A value of Lustre's older form is refused by its name, not as damage, by reading, by whatever
+/// would let go of it, and by the check; what lies beside it is written.
 #[test]
 fn the_older_form_of_lustre_is_named() {
     rt::testing::world(|cx| {
@@ -153,6 +153,21 @@ fn the_older_form_of_lustre_is_named() {
         assert_eq!(fs.getxattr(cx, file, b"user.a"), Err(Errno::EOPNOTSUPP));
         let told = fs.read_error().unwrap_or_default();
         assert!(told.contains("Lustre's older form"), "{told}");
+        let (root, before) = (fs.root(), free(cx, &fs));
+        let refused = Err(Errno::EOPNOTSUPP);
+        assert_eq!(fs.setxattr(cx, file, b"user.a", b"other", ANY), refused);
+        assert_eq!(fs.setxattr(cx, file, b"user.a", &value(2, 20_000), ANY), refused);
+        assert_eq!(fs.removexattr(cx, file, b"user.a"), refused);
+        assert_eq!(fs.unlink(cx, root, b"file"), refused, "its last name");
+        create(cx, &*fs, root, "over");
+        let over = fs.rename(cx, root, b"over", root, b"file", RenameFlags::empty());
+        assert_eq!(over, refused, "its last name");
+        fs.link(cx, file, root, b"again").expect("a second name");
+        fs.unlink(cx, root, b"file").expect("not its last name");
+        set(cx, &fs, file, b"user.b", b"beside it");
+        fs.removexattr(cx, file, b"user.b").expect("beside it");
+        fs.unlink(cx, root, b"over").expect("a file without values");
+        assert_eq!(free(cx, &fs), before);
         assert_eq!(fs.error(), None, "the rest of the mount goes on");
         fs.unmount(cx).expect("unmount");
         let queue = queue(cx, device);

@@ -146,6 +146,22 @@ fn check(
     }
 }
 
+/// Whether what the new name pointed at may lose it: an empty directory, and attributes that can be
+/// let go of.
+fn check_replaced(
+    fs: &Ext4,
+    cx: &mut Cx,
+    (inode, is_dir): &(Arc<Inode>, bool),
+) -> Result<(), Errno> {
+    if !is_dir {
+        return check_last_name(fs, cx, inode);
+    }
+    if !Dir::open(fs, cx, inode)?.is_empty(cx)? {
+        return Err(Errno::ENOTEMPTY);
+    }
+    xattr::check_freeing(fs, cx, inode)
+}
+
 /// A rename whose directories are locked. The guards go before the rest of a replaced inode is
 /// freed.
 fn move_locked(
@@ -180,11 +196,8 @@ fn move_locked(
         check_child(fs, cx, names.new_dir().inode, child)?;
     }
     let child_guards: Vec<_> = children.iter().map(|inode| inode.rwsem.write(cx)).collect();
-    if let Some((inode, true)) = &replaced
-        && !exchange
-        && !Dir::open(fs, cx, inode)?.is_empty(cx)?
-    {
-        return Err(Errno::ENOTEMPTY);
+    if let (Some(replaced), false) = (&replaced, exchange) {
+        check_replaced(fs, cx, replaced)?;
     }
 
     let place = found.to.as_ref().map_or_else(Slot::credits, |_| 1);

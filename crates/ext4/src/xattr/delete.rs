@@ -42,6 +42,24 @@ pub(crate) fn delete_inode(
     Ok(())
 }
 
+/// Asked before the last name of an inode is taken: whether all its values can be let go of. No
+/// handle is open.
+///
+/// # Errors
+/// `EOPNOTSUPP` one has Lustre's older form; `EUCLEAN`, `EIO`.
+pub(crate) fn check_freeing(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+    if !fs.geometry.large_values() {
+        return Ok(());
+    }
+    let _guard = inode.xattr_lock.lock(cx);
+    let mut values = Vec::new();
+    visit_locked(fs, cx, inode, &mut |entry| {
+        values.extend(entry.large.map(|large| (entry.name.to_vec(), large)));
+    })?;
+    let mut each = values.iter();
+    each.try_for_each(|(name, large)| value::refuse_old_form(fs, cx, inode, name, large))
+}
+
 /// Whether an inode itself names values in other inodes: then it is not freed in the handle that
 /// takes its last name. The caller holds its `xattr_lock`.
 ///

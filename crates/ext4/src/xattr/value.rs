@@ -313,9 +313,7 @@ pub(crate) fn read(
         () if !entry.contains(&large.hash) => Some((large.hash, entry[0])),
         () => None,
     };
-    let generation = owner.with(cx, |core| core.generation);
-    let named = inode.with(cx, |core| (u64::from(lustre_owner(core)), core.generation));
-    if wrong.is_some() && named == (owner.ino.0, generation) {
+    if wrong.is_some() && belongs_to(cx, &inode, owner) {
         let kind = CorruptKind::XattrInodeLustre { inode: large.ino, owner: owner.ino.0 as u32 };
         fs.note_read_error(kind.at(at).to_string());
         return Err(Errno::EOPNOTSUPP);
@@ -326,6 +324,29 @@ pub(crate) fn read(
     }
     fs.names.xattr_blocks.lock(cx).values.insert(hash, inode.ino.0);
     Ok(value)
+}
+
+/// Whether the inode of a value says of itself what Lustre's older form says: whose it is.
+fn belongs_to(cx: &Cx, inode: &Inode, owner: &Inode) -> bool {
+    let generation = owner.with(cx, |core| core.generation);
+    let said = inode.with(cx, |core| (u64::from(lustre_owner(core)), core.generation));
+    said == (owner.ino.0, generation)
+}
+
+/// Refuses to let go of a value of Lustre's older form: it counts no references.
+///
+/// # Errors
+/// `EOPNOTSUPP` it has that form; `EUCLEAN`, `EIO`.
+pub(super) fn refuse_old_form(
+    fs: &Ext4,
+    cx: &mut Cx,
+    owner: &Inode,
+    name: &[u8],
+    large: &LargeValue,
+) -> Result<(), Errno> {
+    let inode = named(fs, cx, large.ino)?;
+    // Only the content tells whether its hash is one.
+    if belongs_to(cx, &inode, owner) { read(fs, cx, owner, name, large).map(drop) } else { Ok(()) }
 }
 
 /// Follows the entries of an area from `before` to `after`: those that come take a reference, those
