@@ -43,6 +43,30 @@ pub mod op {
     pub const STATX: u32 = 52;
 }
 
+/// Commands in the entries of a ring.
+pub mod ring_command {
+    #![allow(missing_docs)]
+    pub const REGISTER: u32 = 1;
+    pub const COMMIT_AND_FETCH: u32 = 2;
+}
+
+/// What stands before the payload of a request or answer in a ring: `struct fuse_uring_req_header`.
+#[derive(FromBytes, Clone, Copy)]
+#[repr(C)]
+#[allow(missing_docs, dead_code)]
+pub struct RingHeaders {
+    /// [`InHeader`], then [`OutHeader`].
+    pub in_out: [u8; 128],
+    /// The structure of the request.
+    pub op_in: [u8; 128],
+    pub flags: u64,
+    /// Which request an answer belongs to.
+    pub commit_id: u64,
+    pub payload_sz: u32,
+    padding: u32,
+    reserved: u64,
+}
+
 /// Bits of [`SetattrIn::valid`].
 pub mod fattr {
     #![allow(missing_docs)]
@@ -169,5 +193,6 @@ const _: () = {
     assert!(size_of::<Attributes>() == 88 && size_of::<EntryOut>() == 128);
     assert!(size_of::<AttrOut>() == 104 && size_of::<StatfsOut>() == 80);
     assert!(size_of::<Statx>() == 256 && size_of::<StatxOut>() == 288);
+    assert!(size_of::<RingHeaders>() == 288);
     assert!(size_of::<Dirent>() == 24 && size_of::<CopyFileRangeIn>() == 56);
 };

@@ -7,14 +7,15 @@ use fuser::INodeNo;
 use rt::{Cred, Cx, Nanos, Runtime, RwLock};
 use vfs::{Attr, FileSystem};
 
-use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, LseekIn, op};
+use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, LseekIn, LseekOut, op};
 use crate::convert::Numbers;
 use crate::crew::Lead;
 use crate::data;
 use crate::nodes::Nodes;
 use crate::options::{Access, Options};
-use crate::seek::{Seek, Seeks};
-use crate::wire::{Answer, Device, Request};
+use crate::requests::Answered;
+use crate::seek::Seeks;
+use crate::wire::{Answer, Request};
 
 /// How often, how often in vain, and how long each time, a request that finds the disk full waits
 /// for inodes without names whose space is on its way back.
@@ -34,6 +35,16 @@ impl Gate {
     pub fn close(&self, cx: &mut Cx) {
         *self.0.write(cx) = true;
     }
+}
+
+/// What became of a request.
+pub(crate) enum Outcome {
+    /// It is answered.
+    Done(Answered),
+    /// Nobody waits for an answer.
+    Silent,
+    /// The kernel must write its pages first: see `seek`.
+    Seek(LseekIn),
 }
 
 /// Serves the requests of one mount.
@@ -75,53 +86,51 @@ impl Adapter {
     }
 
     /// Starts the task for seeks, which ends with the mount.
-    pub fn start_seeks(&self, rt: &Runtime) {
-        let (fs, numbers, seeks) = (self.fs.clone(), self.numbers, self.seeks.clone());
-        let gate = self.gate.clone();
+    pub fn start_seeks(self: &Arc<Adapter>, rt: &Runtime) {
+        let adapter = self.clone();
         rt.spawn("fuse seeks", move |cx| {
-            while let Some(seek) = seeks.next(cx) {
-                let closed = gate.0.read(cx);
-                let found = match *closed {
-                    true => Err(Errno::EIO),
-                    false => data::seek(cx, &*fs, numbers.ino(seek.node), seek.offset, seek.whence),
-                };
-                seek.answer(found);
+            while let Some(seek) = adapter.seeks.next(cx) {
+                let found = adapter.seek(cx, seek.node, &seek.arg);
+                (seek.answer)(found.map(|offset| LseekOut { offset }));
             }
         });
     }
 
+    /// Where data or a hole of a node is next, after the kernel has written its pages through other
+    /// requests. May park, and blocks the thread.
+    fn seek(&self, cx: &mut Cx, node: INodeNo, arg: &LseekIn) -> Result<u64, Errno> {
+        self.seeks.settle(node);
+        let closed = self.gate.0.read(cx);
+        match *closed {
+            true => Err(Errno::EIO),
+            false => data::seek(cx, &*self.fs, self.ino(node), arg.offset, arg.whence),
+        }
+    }
+
     /// Carries a request out as the process that made it, with its credentials, and its I/O context
-    /// for the elevators; answers it. `buffer` is for the answer, of any content. May park.
-    pub fn answer(&self, cx: &mut Cx, device: &Arc<Device>, req: &Request, buffer: &mut Vec<u8>) {
+    /// for the elevators. What there is to answer is added to `out`. May park.
+    pub fn answer(&self, cx: &mut Cx, req: &Request, out: &mut Answer) -> Outcome {
         let head = &req.header;
         cx.set_cred(Cred { umask: 0, ..Cred::user(head.uid, head.gid) });
         if head.pid != 0 {
             cx.set_ioc(u64::from(head.pid));
         }
-        let mut out = Answer::new(buffer);
         let closed = self.gate.0.read(cx);
-        let result = match head.opcode {
+        Outcome::Done(match head.opcode {
             _ if *closed => Err(Errno::EIO),
             op::FORGET | op::BATCH_FORGET => {
                 // These are not answered. A message that is cut short is not from the kernel.
                 let _nobody_to_tell = self.forget_nodes(cx, req);
-                return;
+                return Outcome::Silent;
             }
             op::DESTROY => Ok(()),
             _ if !self.lets_in(head.uid, head.opcode) => Err(Errno::EACCES),
             op::LSEEK => match req.take::<LseekIn>() {
-                Ok((arg, _)) => {
-                    let (node, device) = (INodeNo(head.nodeid), device.clone());
-                    let (offset, whence, unique) = (arg.offset, arg.whence, head.unique);
-                    self.seeks.push(cx, Seek { node, offset, whence, unique, device });
-                    return;
-                }
+                Ok((arg, _)) => return Outcome::Seek(arg),
                 Err(error) => Err(error),
             },
-            _ => self.carry_out(cx, req, &mut out),
-        };
-        drop(closed);
-        device.answer(out.finish(head.unique, result));
+            _ => self.carry_out(cx, req, out),
+        })
     }
 
     /// The kernel lets nobody or everybody in besides who mounted; between these it is up to us. It

@@ -13,9 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::Nanos;
 use rt::{Cx, WaitQueue};
 
-use crate::abi::{InHeader, op};
-use crate::adapter::Adapter;
-use crate::wire::{Device, Reader, Request};
+use fuser::INodeNo;
+
+use crate::abi::{ReadIn, op};
+use crate::adapter::{Adapter, Outcome};
+use crate::seek::Seek;
+use crate::wire::{Answer, Device, Pace, Reader, Request};
 
 /// How often the watch looks while requests come.
 const LOOK: Nanos = Nanos::from_millis(2);
@@ -86,20 +89,24 @@ impl Lead {
 
 /// What the tasks share.
 pub(crate) struct Crew {
-    adapter: Adapter,
+    adapter: Arc<Adapter>,
     device: Arc<Device>,
     lead: Arc<Lead>,
     /// The watch sleeps until a turn begins.
     quiet: AtomicBool,
     ended: AtomicBool,
     watch: WaitQueue,
-    spin: Nanos,
+    pace: Pace,
     buffer_bytes: usize,
 }
 
 impl Crew {
-    /// `spin` is how long the leader looks for the next request before it sleeps.
-    pub fn new(adapter: Adapter, device: Arc<Device>, spin: Nanos, buffer_bytes: usize) -> Crew {
+    pub fn new(
+        adapter: Arc<Adapter>,
+        device: Arc<Device>,
+        pace: Pace,
+        buffer_bytes: usize,
+    ) -> Crew {
         Crew {
             lead: adapter.lead.clone(),
             adapter,
@@ -107,7 +114,7 @@ impl Crew {
             quiet: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             watch: WaitQueue::named("fuse watch"),
-            spin,
+            pace,
             buffer_bytes,
         }
     }
@@ -143,9 +150,9 @@ impl Crew {
     }
 
     fn serve(&self, cx: &mut Cx) -> io::Result<()> {
-        let mut request = vec![0; self.buffer_bytes];
+        let mut buffer = vec![0; self.buffer_bytes];
         let mut answer = Vec::new();
-        let mut reader = Reader::new(&self.device, self.spin);
+        let mut reader = Reader::new(&self.device, &self.pace);
         loop {
             let lead = &self.lead;
             lead.waiting.wait_until(cx, "its turn to lead", || self.has_ended() || lead.try_lead());
@@ -154,27 +161,36 @@ impl Crew {
                 return Ok(());
             }
             while leads {
-                let Some(len) = reader.next(cx, &mut request)? else { return Ok(()) };
-                let bytes = &request[..len];
-                leads = !is_long(bytes) && !self.device.is_pending();
+                let Some(len) = reader.next(cx, &mut buffer)? else { return Ok(()) };
+                let Some(request) = Request::parse(&buffer[..len]) else { continue };
+                leads = !is_long(&request) && !self.device.is_pending();
                 if !leads {
                     lead.hand_over();
-                    self.answer(cx, bytes, &mut answer);
+                    self.answer(cx, &request, &mut answer);
                     continue;
                 }
                 let turn = lead.begin();
                 if self.quiet.load(Ordering::SeqCst) {
                     self.watch.wake_one();
                 }
-                self.answer(cx, bytes, &mut answer);
+                self.answer(cx, &request, &mut answer);
                 leads = lead.finish(turn);
             }
         }
     }
 
-    fn answer(&self, cx: &mut Cx, bytes: &[u8], buffer: &mut Vec<u8>) {
-        if let Some(request) = Request::parse(bytes) {
-            self.adapter.answer(cx, &self.device, &request, buffer);
+    /// Answers a request; `buffer` is for the answer, of any content.
+    fn answer(&self, cx: &mut Cx, request: &Request, buffer: &mut Vec<u8>) {
+        let mut out = Answer::new(buffer);
+        let unique = request.header.unique;
+        match self.adapter.answer(cx, request, &mut out) {
+            Outcome::Done(result) => self.device.answer(out.finish(unique, result)),
+            Outcome::Silent => {}
+            Outcome::Seek(arg) => {
+                let (node, device) = (INodeNo(request.header.nodeid), self.device.clone());
+                let answer = Box::new(move |found| device.answer_with(unique, found));
+                self.adapter.seeks.push(cx, Seek { node, arg, answer });
+            }
         }
     }
 
@@ -212,15 +228,10 @@ impl Drop for End<'_> {
 }
 
 /// Whether a request may take long: it waits for the device, or moves much.
-fn is_long(bytes: &[u8]) -> bool {
-    let opcode =
-        bytes.get(4..8).and_then(|four| four.try_into().ok()).map_or(0, u32::from_ne_bytes);
-    match opcode {
+pub(crate) fn is_long(request: &Request) -> bool {
+    match request.header.opcode {
         op::FSYNC | op::FSYNCDIR | op::FALLOCATE | op::COPY_FILE_RANGE => true,
-        op::READ => {
-            let size = bytes.get(size_of::<InHeader>() + 16..).and_then(|rest| rest.first_chunk());
-            size.is_some_and(|size| u32::from_ne_bytes(*size) as usize > LONG)
-        }
-        _ => bytes.len() > LONG,
+        op::READ => request.take::<ReadIn>().is_ok_and(|(arg, _)| arg.size as usize > LONG),
+        _ => request.body.len() > LONG,
     }
 }

@@ -38,7 +38,7 @@
 //! `docs/mount.md` has the list: no `atime` from reading, `sync(2)` is not handed down by the
 //! kernel (fsync is), disk full is told by close or fsync (as the kernel's pages are written late),
 //! no `O_TMPFILE` (`vfs` has no file without a name).
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![deny(missing_docs)]
 
 mod abi;
@@ -52,6 +52,8 @@ mod listing;
 mod nodes;
 mod options;
 mod requests;
+mod ring;
+mod rings;
 mod seek;
 mod session;
 mod signals;

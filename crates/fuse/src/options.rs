@@ -47,6 +47,8 @@ pub struct Options {
     /// How long a thread looks for the next request before it sleeps: waking it takes longer than
     /// a program takes to make its next call. 0 where there is one processor only.
     pub spin: Nanos,
+    /// Requests come through io_uring, or mounting fails.
+    pub io_uring: bool,
 }
 
 impl Default for Options {
@@ -64,6 +66,7 @@ impl Default for Options {
             source: "iopath".to_owned(),
             threads: 16,
             spin: Nanos::from_micros(50),
+            io_uring: false,
         }
     }
 }
@@ -73,7 +76,7 @@ impl Default for Options {
 #[error(
     "`{0}` is not known; there are ro, rw, allow_other, allow_root, default_permissions, fakeroot, \
      suid, nosuid, dev, nodev, exec, noexec, noatime, writeback, nowriteback, fsname=NAME, \
-     threads=NUMBER, spin=MICROSECONDS"
+     threads=NUMBER, spin=MICROSECONDS, io_uring"
 )]
 pub struct OptionsError(String);
 
@@ -121,6 +124,7 @@ impl Options {
                 let micros = micros.ok_or_else(|| OptionsError(word.to_owned()))?;
                 self.spin = Nanos::from_micros(micros);
             }
+            "io_uring" if value.is_empty() => self.io_uring = true,
             "fsname" => return Err(OptionsError(word.to_owned())),
             _ => return Ok(false),
         }
@@ -174,5 +178,6 @@ mod tests {
         assert_eq!(options.set("data=journal"), Ok(false));
         assert!(options.set("threads=0").is_err() && options.set("spin=x").is_err());
         assert!(options.set("fsname=").is_err());
+        assert_eq!((options.set("io_uring"), options.io_uring), (Ok(true), true));
     }
 }

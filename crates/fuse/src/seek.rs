@@ -11,27 +11,18 @@ use base::Errno;
 use fuser::{INodeNo, Notifier};
 use rt::{Channel, Cx};
 
-use crate::abi::LseekOut;
-use crate::wire::Device;
+use crate::abi::{LseekIn, LseekOut};
 
-/// Seeks that may wait for their turn.
-const WAITING_MAX: usize = 1024;
+/// Seeks that may wait for their turn: whoever hands one over fetches the requests that it waits
+/// for, and must not wait.
+const WAITING_MAX: usize = usize::MAX;
 
 /// One seek.
 pub(crate) struct Seek {
     pub node: INodeNo,
-    pub offset: i64,
-    pub whence: u32,
-    /// The request's number, and where it came from.
-    pub unique: u64,
-    pub device: Arc<Device>,
-}
-
-impl Seek {
-    /// Answers it.
-    pub fn answer(&self, found: Result<u64, Errno>) {
-        self.device.answer_with(self.unique, found.map(|offset| LseekOut { offset }));
-    }
+    pub arg: LseekIn,
+    /// Brings the answer to whoever asked.
+    pub answer: Box<dyn FnOnce(Result<LseekOut, Errno>) + Send>,
 }
 
 /// Seeks on their way to the task that carries them out.
@@ -60,22 +51,24 @@ impl Seeks {
         }
     }
 
-    /// Hands a seek over. May park.
+    /// Hands a seek over.
     pub fn push(&self, cx: &mut Cx, seek: Seek) {
         if let Err(closed) = self.queue.send(cx, seek) {
-            closed.0.answer(Err(Errno::EIO));
+            (closed.0.answer)(Err(Errno::EIO));
         }
     }
 
-    /// The next seek, after the kernel has written the pages of its file. None at the end. May
-    /// park, and blocks the thread.
+    /// The next seek. None at the end. May park.
     pub fn next(&self, cx: &mut Cx) -> Option<Seek> {
-        let seek = self.queue.recv(cx)?;
+        self.queue.recv(cx)
+    }
+
+    /// Waits until the kernel has written the pages of a node. Blocks the thread.
+    pub fn settle(&self, node: INodeNo) {
         if let Some(kernel) = self.kernel.get() {
             // Nothing cached, or the file is gone: then there is nothing to write.
-            let _nothing_there = kernel.inval_inode(seek.node, 0, 0);
+            let _nothing_there = kernel.inval_inode(node, 0, 0);
         }
-        Some(seek)
     }
 
     /// The mount ends.

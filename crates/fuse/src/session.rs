@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::Nanos;
 use nix::errno::Errno as HostErrno;
@@ -15,12 +16,13 @@ use vfs::FileSystem;
 
 use crate::adapter::{Adapter, Gate};
 use crate::crew::Crew;
-use crate::handshake::{BUFFER_BYTES, Handshake};
+use crate::handshake::{BUFFER_BYTES, Handshake, PAYLOAD_BYTES};
 use crate::kernel;
 use crate::options::Options;
+use crate::rings::Rings;
 use crate::seek::Seeks;
 use crate::signals::Signals;
-use crate::wire::Device;
+use crate::wire::{Device, Pace};
 
 /// How long a mount that is ended by a signal waits for the programs that use it.
 const BUSY_NS: Nanos = Nanos::from_millis(500);
@@ -71,10 +73,20 @@ pub enum End {
     Torn(&'static str),
 }
 
-enum Event {
+pub(crate) enum Event {
     Signal(&'static str),
     Ended(io::Result<()>),
 }
+
+/// Where a mount learns what happens to it.
+pub(crate) type Events = Arc<Channel<Event>>;
+
+/// Events that nobody has taken yet, at most.
+const EVENTS_MAX: usize = 16;
+/// Tasks that read the device where requests come through rings.
+const BESIDE_RINGS: usize = 2;
+/// How long they let forgotten nodes wait for more of them.
+const LINGER: Nanos = Nanos::from_millis(1);
 
 /// A file system that is mounted in the host's tree.
 pub struct Mount {
@@ -82,6 +94,7 @@ pub struct Mount {
     gate: Arc<Gate>,
     seeks: Seeks,
     crew: Arc<Crew>,
+    rings: Option<Arc<Rings>>,
     threads: usize,
     session: fuser::Session<Handshake>,
 }
@@ -101,20 +114,31 @@ impl Mount {
         let gate = Arc::new(Gate::new());
         let refused = |error| MountError::Refused { dir: shown(&dir), error };
         let handshake = Handshake::new(options);
+        let agreed = handshake.agreed();
         let session = fuser::Session::new(handshake, &dir, &options.config()).map_err(refused)?;
         let device = Arc::new(Device::new(session.as_fd()).map_err(refused)?);
-        let adapter = Adapter::new(fs, gate.clone(), options);
+        let adapter = Arc::new(Adapter::new(fs, gate.clone(), options));
         let seeks = adapter.seeks.clone();
-        adapter.start_seeks(cx.runtime());
         seeks.connect(session.notifier());
+        adapter.start_seeks(cx.runtime());
+        let rings = match agreed.load(Ordering::SeqCst) {
+            true => Some(Rings::new(adapter.clone(), device.clone(), PAYLOAD_BYTES, &dir)),
+            false => None,
+        };
+        let rings = rings.transpose().map_err(refused)?.map(Arc::new);
         let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
-        let spin = if alone { Nanos::ZERO } else { options.spin };
-        let crew = Arc::new(Crew::new(adapter, device, spin, BUFFER_BYTES));
+        let pace = match rings {
+            // Only forgotten nodes and interrupts come through the device.
+            Some(_) => Pace { spin: Nanos::ZERO, linger: LINGER },
+            None if alone => Pace { spin: Nanos::ZERO, linger: Nanos::ZERO },
+            None => Pace { spin: options.spin, linger: Nanos::ZERO },
+        };
+        let crew = Arc::new(Crew::new(adapter, device, pace, BUFFER_BYTES));
         if let Ok(Some(device)) = kernel::mounted(&dir) {
             kernel::tune(&device);
         }
         let threads = options.threads.max(2);
-        Ok(Mount { dir, gate, seeks, crew, threads, session })
+        Ok(Mount { dir, gate, seeks, crew, rings, threads, session })
     }
 
     /// Serves requests until the directory is unmounted or one of the signals comes. Afterwards
@@ -123,9 +147,15 @@ impl Mount {
     /// # Errors
     /// The connection to the kernel broke.
     pub fn run(self, cx: &mut Cx, signals: Option<Signals>) -> Result<End, MountError> {
-        let Mount { dir, gate, seeks, crew, threads, session } = self;
-        let work = move |cx: &mut Cx| {
-            let result = crew.run(cx, threads);
+        let Mount { dir, gate, seeks, crew, rings, threads, session } = self;
+        let work = move |cx: &mut Cx, events: &Events| {
+            let beside = if rings.is_some() { BESIDE_RINGS } else { threads };
+            let rings = rings.map(|rings| {
+                let events = events.clone();
+                cx.spawn("fuse rings", move |cx| rings.run(cx, threads, &events))
+            });
+            let result = crew.run(cx, beside);
+            rings.into_iter().for_each(|task| task.join(cx));
             drop(session); // Takes the mount away where it broke.
             result
         };
@@ -139,13 +169,13 @@ fn serve(
     cx: &mut Cx,
     dir: &Path,
     gate: &Gate,
-    work: impl FnOnce(&mut Cx) -> io::Result<()> + Send + 'static,
+    work: impl FnOnce(&mut Cx, &Events) -> io::Result<()> + Send + 'static,
     signals: Option<Signals>,
 ) -> Result<End, MountError> {
-    let events = Arc::new(Channel::named("fuse events", 2));
+    let events = Arc::new(Channel::named("fuse events", EVENTS_MAX));
     let ended = events.clone();
     let server = cx.spawn("fuse", move |cx| {
-        let result = work(cx);
+        let result = work(cx, &ended);
         let _nobody_listens = ended.send(cx, Event::Ended(result));
     });
     if let Some(signals) = signals {

@@ -59,20 +59,34 @@ impl Device {
     }
 }
 
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// How requests are waited for.
+pub(crate) struct Pace {
+    /// How long the next one is looked for before the thread sleeps.
+    pub spin: Nanos,
+    /// How long the first one after a sleep is let wait for more of its kind, which the kernel then
+    /// hands over together: where nobody waits for an answer.
+    pub linger: Nanos,
+}
+
 /// Fetches the requests, one after the other. After each it looks for the next for a moment before
 /// it sleeps: a program that makes one call after the other has the next one within microseconds,
 /// while waking a sleeping thread on another processor takes tens of them.
 pub(crate) struct Reader<'a> {
     device: &'a Device,
-    /// How long it looks.
-    spin: Nanos,
+    pace: &'a Pace,
     /// How often in a row it has looked in vain.
     vain: u32,
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(device: &'a Device, spin: Nanos) -> Reader<'a> {
-        Reader { device, spin, vain: 0 }
+    pub fn new(device: &'a Device, pace: &'a Pace) -> Reader<'a> {
+        Reader { device, pace, vain: 0 }
     }
 
     /// The next request; answers its length, or None after the end of the mount. Blocks the thread.
@@ -85,7 +99,7 @@ impl<'a> Reader<'a> {
         loop {
             match self.device.read(buffer) {
                 Ok(len) => {
-                    let soon = cx.now().0.saturating_sub(start.0) <= self.spin.0;
+                    let soon = cx.now().0.saturating_sub(start.0) <= self.pace.spin.0;
                     self.vain = if soon { 0 } else { self.vain };
                     return Ok(Some(len));
                 }
@@ -96,15 +110,18 @@ impl<'a> Reader<'a> {
                 Err(error) => return Err(error.into()),
             }
             let waited = cx.now().0.saturating_sub(start.0);
-            if !asleep && self.vain < VAIN_MAX && waited < self.spin.0 {
+            if !asleep && self.vain < VAIN_MAX && waited < self.pace.spin.0 {
                 cx.yield_now();
                 continue;
             }
-            if !asleep && self.spin > Nanos::ZERO {
+            if !asleep && self.pace.spin > Nanos::ZERO {
                 self.vain = (self.vain + 1).min(VAIN_MAX);
             }
             asleep = true;
             self.device.wait(PollTimeout::NONE);
+            if self.pace.linger > Nanos::ZERO {
+                cx.sleep(self.pace.linger);
+            }
         }
     }
 }
@@ -112,6 +129,8 @@ impl<'a> Reader<'a> {
 /// A request.
 pub(crate) struct Request<'a> {
     pub header: InHeader,
+    /// Its structure, where that stands apart.
+    args: Option<&'a [u8]>,
     /// What follows the header.
     pub body: &'a [u8],
 }
@@ -120,7 +139,12 @@ impl<'a> Request<'a> {
     /// None where the bytes are no request.
     pub fn parse(bytes: &'a [u8]) -> Option<Request<'a>> {
         let (header, body) = InHeader::read_from_prefix(bytes).ok()?;
-        (header.len as usize == bytes.len()).then_some(Request { header, body })
+        (header.len as usize == bytes.len()).then_some(Request { header, args: None, body })
+    }
+
+    /// A request in parts: its structure in `args`, where it has one, and what follows in `body`.
+    pub fn split(header: InHeader, args: &'a [u8], body: &'a [u8]) -> Request<'a> {
+        Request { header, args: Some(args), body }
     }
 
     /// The structure at the start of the body, and what follows it.
@@ -128,7 +152,11 @@ impl<'a> Request<'a> {
     /// # Errors
     /// `EIO` the body is too short.
     pub fn take<T: FromBytes>(&self) -> Result<(T, &'a [u8]), Errno> {
-        T::read_from_prefix(self.body).map_err(|_short| Errno::EIO)
+        let short = |_| Errno::EIO;
+        match self.args {
+            Some(args) => T::read_from_prefix(args).map(|(arg, _)| (arg, self.body)).map_err(short),
+            None => T::read_from_prefix(self.body).map_err(short),
+        }
     }
 }
 
@@ -141,26 +169,49 @@ pub(crate) fn name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Errno> {
     Ok((&bytes[..end], &bytes[end + 1..]))
 }
 
-/// An answer that is being made: a header, and a body. Its buffer is never shortened, so that a
-/// large one is not cleared each time.
+/// An answer that is being made.
 pub(crate) struct Answer<'a> {
-    buffer: &'a mut Vec<u8>,
+    buffer: Buffer<'a>,
+    /// Bytes before the body.
+    head: usize,
     len: usize,
+    /// Something did not fit.
+    overflow: bool,
+}
+
+enum Buffer<'a> {
+    /// Never shortened, so that a large one is not cleared each time.
+    Grows(&'a mut Vec<u8>),
+    Fixed(&'a mut [u8]),
 }
 
 const HEADER: usize = size_of::<OutHeader>();
 
 impl<'a> Answer<'a> {
-    /// An answer without a body, in a buffer of any content.
+    /// An answer without a body, in a buffer of any content: a header, and a body.
     pub fn new(buffer: &'a mut Vec<u8>) -> Answer<'a> {
-        let mut answer = Answer { buffer, len: HEADER };
-        answer.reserve(0);
+        let buffer = Buffer::Grows(buffer);
+        let mut answer = Answer { buffer, head: HEADER, len: HEADER, overflow: false };
+        let _header = answer.space(0);
         answer
     }
 
-    fn reserve(&mut self, more: usize) {
-        if self.buffer.len() < self.len + more {
-            self.buffer.resize(self.len + more, 0);
+    /// A body alone, in memory of any content.
+    pub fn body(buffer: &'a mut [u8]) -> Answer<'a> {
+        Answer { buffer: Buffer::Fixed(buffer), head: 0, len: 0, overflow: false }
+    }
+
+    /// The next `more` bytes; none where they do not fit.
+    fn space(&mut self, more: usize) -> Option<&mut [u8]> {
+        let end = self.len + more;
+        match &mut self.buffer {
+            Buffer::Grows(buffer) => {
+                if buffer.len() < end {
+                    buffer.resize(end, 0);
+                }
+                buffer.get_mut(self.len..end)
+            }
+            Buffer::Fixed(buffer) => buffer.get_mut(self.len..end),
         }
     }
 
@@ -171,37 +222,54 @@ impl<'a> Answer<'a> {
 
     /// Adds bytes to the body.
     pub fn bytes(&mut self, bytes: &[u8]) {
-        self.reserve(bytes.len());
-        self.buffer[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
+        match self.space(bytes.len()) {
+            Some(space) => {
+                space.copy_from_slice(bytes);
+                self.len += bytes.len();
+            }
+            None => self.overflow = true,
+        }
     }
 
     /// Bytes of the body so far.
     pub fn len(&self) -> usize {
-        self.len - HEADER
+        self.len - self.head
     }
 
     /// Lets `fill` write a body of `size` bytes at most and say how many it wrote.
     ///
     /// # Errors
-    /// Those of `fill`.
+    /// Those of `fill`; `EIO` so many do not fit.
     pub fn fill(
         &mut self,
         size: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
     ) -> Result<(), Errno> {
-        self.reserve(size);
-        self.len += fill(&mut self.buffer[self.len..self.len + size])?;
+        self.len += fill(self.space(size).ok_or(Errno::EIO)?)?;
         Ok(())
+    }
+
+    /// The length of the body, or the error.
+    ///
+    /// # Errors
+    /// That of `result`; `EIO` something did not fit.
+    pub fn close(self, result: Result<(), Errno>) -> Result<usize, Errno> {
+        result.and(if self.overflow { Err(Errno::EIO) } else { Ok(self.len()) })
     }
 
     /// Writes the header; answers all bytes. Where there is an error there is no body.
     pub fn finish(self, unique: u64, result: Result<(), Errno>) -> &'a [u8] {
-        let len = if result.is_ok() { self.len } else { HEADER };
-        let error = result.map_or_else(|errno| -errno.0, |()| 0);
+        let (len, error) = match result {
+            Ok(()) => (self.len, 0),
+            Err(errno) => (self.head, -errno.0),
+        };
         let header = OutHeader { len: len as u32, error, unique };
-        self.buffer[..HEADER].copy_from_slice(header.as_bytes());
-        &self.buffer[..len]
+        let bytes: &'a mut [u8] = match self.buffer {
+            Buffer::Grows(buffer) => buffer,
+            Buffer::Fixed(buffer) => buffer,
+        };
+        bytes[..HEADER].copy_from_slice(header.as_bytes());
+        &bytes[..len]
     }
 }
 

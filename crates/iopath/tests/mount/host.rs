@@ -103,10 +103,13 @@ impl Mounted {
         Mounted::exactly(target, place, &format!("allow_other,suid,dev{options}"))
     }
 
-    /// Mounts `target` beside `place` with these options and no others.
+    /// Mounts `target` beside `place` with these options and no others, but for those that a
+    /// campaign gives to all tests: `IOPATH_MOUNT_OPTIONS=,io_uring`.
     #[track_caller]
     pub fn exactly(target: &OsStr, place: &Path, options: &str) -> Mounted {
         let dir = place.with_extension("mnt");
+        let options =
+            options.to_owned() + &std::env::var("IOPATH_MOUNT_OPTIONS").unwrap_or_default();
         Mounted::by(iopath(&[&"mount", &"-f", &"-o", &options, &target, &dir]), place)
     }
 

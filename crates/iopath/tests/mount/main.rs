@@ -11,5 +11,6 @@ mod nfs;
 mod posix;
 mod programs;
 mod reads;
+mod rings;
 mod stress;
 mod user;
