@@ -8,6 +8,7 @@ use rt::{Cred, Cx, Nanos, Runtime, RwLock};
 use vfs::{Attr, FileSystem};
 
 use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, LseekIn, LseekOut, op};
+use crate::awake::Awake;
 use crate::convert::Numbers;
 use crate::crew::Lead;
 use crate::data;
@@ -59,6 +60,8 @@ pub(crate) struct Adapter {
     /// How long the kernel may keep names and attributes, seconds.
     pub keep: u64,
     pub seeks: Seeks,
+    /// Where processors are kept awake.
+    pub awake: Option<Arc<Awake>>,
     /// Who fetches the requests.
     pub lead: Arc<Lead>,
     gate: Arc<Gate>,
@@ -68,7 +71,12 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    pub fn new(fs: Arc<dyn FileSystem>, gate: Arc<Gate>, options: &Options) -> Adapter {
+    pub fn new(
+        fs: Arc<dyn FileSystem>,
+        gate: Arc<Gate>,
+        awake: Option<Arc<Awake>>,
+        options: &Options,
+    ) -> Adapter {
         Adapter {
             numbers: Numbers::new(fs.root()),
             fs,
@@ -78,6 +86,7 @@ impl Adapter {
             shared: options.shared,
             keep: options.keep_seconds(),
             seeks: Seeks::new(),
+            awake,
             lead: Arc::new(Lead::new()),
             gate,
             access: options.access,
@@ -110,6 +119,9 @@ impl Adapter {
     /// Carries a request out as the process that made it, with its credentials, and its I/O context
     /// for the elevators. What there is to answer is added to `out`. May park.
     pub fn answer(&self, cx: &mut Cx, req: &Request, out: &mut Answer) -> Outcome {
+        if let Some(awake) = &self.awake {
+            awake.note();
+        }
         let head = &req.header;
         cx.set_cred(Cred { umask: 0, ..Cred::user(head.uid, head.gid) });
         if head.pid != 0 {

@@ -43,6 +43,7 @@
 
 mod abi;
 mod adapter;
+mod awake;
 mod convert;
 mod crew;
 mod data;

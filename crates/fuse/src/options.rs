@@ -47,6 +47,8 @@ pub struct Options {
     /// How long a thread looks for the next request before it sleeps: waking it takes longer than
     /// a program takes to make its next call. 0 where there is one processor only.
     pub spin: Nanos,
+    /// The host's processors do not sleep while programs use the mount. Only root may.
+    pub awake: bool,
     /// Requests come through io_uring, or mounting fails.
     pub io_uring: bool,
 }
@@ -66,6 +68,7 @@ impl Default for Options {
             source: "iopath".to_owned(),
             threads: 16,
             spin: Nanos::from_micros(50),
+            awake: false,
             io_uring: false,
         }
     }
@@ -76,7 +79,7 @@ impl Default for Options {
 #[error(
     "`{0}` is not known; there are ro, rw, allow_other, allow_root, default_permissions, fakeroot, \
      suid, nosuid, dev, nodev, exec, noexec, noatime, writeback, nowriteback, fsname=NAME, \
-     threads=NUMBER, spin=MICROSECONDS, io_uring"
+     threads=NUMBER, spin=MICROSECONDS, io_uring, awake"
 )]
 pub struct OptionsError(String);
 
@@ -124,6 +127,7 @@ impl Options {
                 let micros = micros.ok_or_else(|| OptionsError(word.to_owned()))?;
                 self.spin = Nanos::from_micros(micros);
             }
+            "awake" if value.is_empty() => self.awake = true,
             "io_uring" if value.is_empty() => self.io_uring = true,
             "fsname" => return Err(OptionsError(word.to_owned())),
             _ => return Ok(false),

@@ -15,6 +15,7 @@ use rustix::mount::UnmountFlags;
 use vfs::FileSystem;
 
 use crate::adapter::{Adapter, Gate};
+use crate::awake::Awake;
 use crate::crew::Crew;
 use crate::handshake::{BUFFER_BYTES, Handshake, PAYLOAD_BYTES};
 use crate::kernel;
@@ -93,6 +94,7 @@ pub struct Mount {
     dir: PathBuf,
     gate: Arc<Gate>,
     seeks: Seeks,
+    awake: Option<Arc<Awake>>,
     crew: Arc<Crew>,
     rings: Option<Arc<Rings>>,
     threads: usize,
@@ -113,11 +115,12 @@ impl Mount {
         let dir = directory(dir)?;
         let gate = Arc::new(Gate::new());
         let refused = |error| MountError::Refused { dir: shown(&dir), error };
+        let awake = options.awake.then(Awake::new).transpose().map_err(refused)?.map(Arc::new);
         let handshake = Handshake::new(options);
         let agreed = handshake.agreed();
         let session = fuser::Session::new(handshake, &dir, &options.config()).map_err(refused)?;
         let device = Arc::new(Device::new(session.as_fd()).map_err(refused)?);
-        let adapter = Arc::new(Adapter::new(fs, gate.clone(), options));
+        let adapter = Arc::new(Adapter::new(fs, gate.clone(), awake.clone(), options));
         let seeks = adapter.seeks.clone();
         seeks.connect(session.notifier());
         adapter.start_seeks(cx.runtime());
@@ -138,7 +141,7 @@ impl Mount {
             kernel::tune(&device);
         }
         let threads = options.threads.max(2);
-        Ok(Mount { dir, gate, seeks, crew, rings, threads, session })
+        Ok(Mount { dir, gate, seeks, awake, crew, rings, threads, session })
     }
 
     /// Serves requests until the directory is unmounted or one of the signals comes. Afterwards
@@ -147,7 +150,7 @@ impl Mount {
     /// # Errors
     /// The connection to the kernel broke.
     pub fn run(self, cx: &mut Cx, signals: Option<Signals>) -> Result<End, MountError> {
-        let Mount { dir, gate, seeks, crew, rings, threads, session } = self;
+        let Mount { dir, gate, seeks, awake, crew, rings, threads, session } = self;
         let work = move |cx: &mut Cx, events: &Events| {
             let beside = if rings.is_some() { BESIDE_RINGS } else { threads };
             let rings = rings.map(|rings| {
@@ -159,7 +162,11 @@ impl Mount {
             drop(session); // Takes the mount away where it broke.
             result
         };
+        if let Some(awake) = awake.clone() {
+            cx.spawn("fuse-awake", move |cx| awake.keep(cx));
+        }
         let served = serve(cx, &dir, &gate, work, signals);
+        awake.iter().for_each(|awake| awake.end());
         seeks.close();
         served
     }

@@ -151,14 +151,17 @@ fn sqlite(kind: &str, mode: &str, rounds: u64) {
         let sure = if mode == "DELETE" { 1 } else { 0 };
         let reader = thread::spawn(move || last_told(output)[sure]);
         thread::sleep(moment(round) + Duration::from_millis(100));
-        mount.kill();
-        let _ended = child.kill();
-        child.wait().expect("sqlite3 has ended");
+        // Once the dead mount is gone a slow start would find the bare directory, and commit there.
+        mount.kill_then(|| {
+            let _ended = child.kill();
+            child.wait().expect("sqlite3 has ended");
+        });
         feeder.join().expect("the feeder ends");
         committed = reader.join().expect("the reader ends").max(committed);
         let mount = Mounted::new(&image, "");
         let ask = |question: &str| {
-            let output = Command::new("sqlite3").arg(&base).arg(question).output();
+            let mut sqlite = Command::new("sqlite3");
+            let output = sqlite.args(["-cmd", ".log stderr"]).arg(&base).arg(question).output();
             let output = output.expect("sqlite3 starts");
             assert!(output.status.success(), "{mode}, round {round}: {output:?}");
             String::from_utf8(output.stdout).expect("text").trim().to_owned()

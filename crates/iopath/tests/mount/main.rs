@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the host's own programs are tested, in real time")]
 
+mod awake;
 mod basics;
 mod host;
 mod kill;

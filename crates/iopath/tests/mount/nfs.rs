@@ -112,7 +112,8 @@ fn programs_work_on_an_export() {
          git config --global --add safe.directory '*'; mkdir up; cd up; git init -q -b main .
          for i in 1 2 3; do seq $i 900 >f$i; git add .; git commit -qm $i; done; cd ..
          git clone -q --no-local up one; git -C one fsck --strict
-         sqlite3 base.db 'CREATE TABLE t(id INTEGER PRIMARY KEY); INSERT INTO t VALUES(7);'
+         q='CREATE TABLE t(id INTEGER PRIMARY KEY); INSERT INTO t VALUES(7);'
+         sqlite3 -cmd '.log stderr' base.db \"$q\"
          sha256sum v.* >$W/sums",
     );
     mount.unmount();
