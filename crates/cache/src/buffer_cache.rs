@@ -105,7 +105,7 @@ struct CpuLru(SpinLock<Lru>);
 pub struct BufferCache {
     queue: Arc<Queue>,
     config: BufferConfig,
-    /// What `lrus` are; the config's until `set_lru`.
+    /// What `lrus` are; the config's until `exchange_lrus`.
     lru_kind: SpinLock<LruKind>,
     lrus: Box<[CpuLru]>,
     index: Index,
@@ -115,6 +115,12 @@ pub struct BufferCache {
     /// Held by who writes dirty buffers: a `sync` that finds nothing to write must still wait for
     /// those who are writing.
     write_lock: Mutex<()>,
+}
+
+/// What may stand in front of a cache's index, kept aside.
+pub struct SpareLrus {
+    kind: LruKind,
+    lrus: Vec<Lru>,
 }
 
 impl BufferCache {
@@ -157,13 +163,22 @@ impl BufferCache {
         *self.lru_kind.lock_irq()
     }
 
-    /// Puts another structure in front of the index, empty on every CPU: for measurements that
-    /// compare structures over the same buffers. Its counts begin anew.
-    pub fn set_lru(&self, kind: LruKind) {
+    /// Structures of this kind for all CPUs, empty, for [`BufferCache::exchange_lrus`].
+    pub fn spare_lrus(&self, kind: LruKind) -> SpareLrus {
+        SpareLrus { kind, lrus: self.lrus.iter().map(|_| Lru::new(kind)).collect() }
+    }
+
+    /// Puts `spare` in front of the index and what was there into `spare`, with all that they hold
+    /// and have counted: for measurements that compare structures over the same buffers.
+    ///
+    /// # Panics
+    /// Where `spare` was made by a cache with another number of CPUs.
+    pub fn exchange_lrus(&self, spare: &mut SpareLrus) {
+        assert_eq!(self.lrus.len(), spare.lrus.len(), "one structure for each CPU");
         let mut current = self.lru_kind.lock_irq();
-        *current = kind;
-        for lru in &self.lrus {
-            *lru.0.lock_irq() = Lru::new(kind);
+        std::mem::swap(&mut *current, &mut spare.kind);
+        for (lru, spare) in self.lrus.iter().zip(&mut spare.lrus) {
+            std::mem::swap(&mut *lru.0.lock_irq(), spare);
         }
     }
 

@@ -34,7 +34,7 @@ mod reclaim;
 pub mod writeback;
 
 pub use buffer::{Buffer, BufferRef, Trigger};
-pub use buffer_cache::{BufferCache, BufferConfig, BufferStats};
+pub use buffer_cache::{BufferCache, BufferConfig, BufferStats, SpareLrus};
 pub use lru::LruKind;
 pub use mapping::{ErrorMark, InMemory, Mapping, MappingOps, Piece, Pieces, TakenBlocks};
 pub use page_cache::{PageCache, PageCacheConfig, PageCacheStats};

@@ -2,10 +2,10 @@
 //! Sebastien Buisson and others, July 2014, and what the thread asks beyond it.
 //!
 //! It is *measured*: real ext4 on a device in memory, in real time. The variants (8 entries, 16
-//! entries, our sets) take turns in slices of a few milliseconds on one mount in one process, of
-//! which only the structure is exchanged. The basis is the CPU time of the tasks, which a busy
-//! machine changes little; a round gives the ratios of the variants, a cell is the trimmed mean of
-//! its rounds with an interval.
+//! entries, our sets) take turns in slices of a tenth of a millisecond on one mount in one process,
+//! of which only the structure is exchanged. The basis is the CPU time of the tasks, which a busy
+//! machine changes little; neighbouring slices give the ratios of the variants, a cell is their
+//! trimmed mean with an interval.
 //!
 //! The counts (lookups, misses, compares, hits by depth) are exact and explain the signs. It has
 //! its own file of cells instead of a TOML file, because nothing in it is modelled.
@@ -21,7 +21,7 @@ mod summary;
 mod trace;
 
 pub use bed::{Counts, Setup, Variant};
-pub use cell::{Cell, Change, Outcome, PHASES};
+pub use cell::{AtOnce, Cell, Change, Outcome, PHASES};
 pub use curve::{Curve, CurvePoint};
 pub use published::{Published, Set};
 pub use report::Report;
@@ -47,9 +47,11 @@ pub struct Plan {
     pub dirs: Vec<u64>,
     /// Names in all directories of sets c and d before.
     pub names: u64,
-    /// How long a cell is measured: it ends when all its intervals are narrower than 1 %, or when
-    /// this is used up; then it is said to be wide.
+    /// How long a cell is measured: it ends when all its intervals are narrower than half a per
+    /// cent, or when this is used up; those that are wider than 1 % then are said to be.
     pub cells: Effort,
+    /// How long a cell of several tasks is measured with all of them at once.
+    pub at_once: Effort,
     /// How long a curve is measured.
     pub curves: Effort,
     /// Sizes of the curves; none where there are no curves.
@@ -57,6 +59,13 @@ pub struct Plan {
     /// Operations of a trace.
     pub trace_operations: u64,
 }
+
+/// Of tasks that take turns: as short as the clock allows.
+const SLICES: Effort =
+    Effort { slice: 32, groups: 16, rounds_min: 16, rounds_max: 16384, cpu_millis: 0 };
+/// Of tasks at once: long enough that the threads run side by side.
+const LONG_SLICES: Effort =
+    Effort { slice: 256, groups: 2, rounds_min: 6, rounds_max: 16384, cpu_millis: 0 };
 
 impl Plan {
     /// What fits in half a minute in a release build, or everything.
@@ -68,8 +77,9 @@ impl Plan {
                 threads: vec![1, 4, 16],
                 dirs: vec![4, 16],
                 names: 50_000,
-                cells: Effort { files: 256, rounds_min: 8, rounds_max: 4096, cpu_millis: 1100 },
-                curves: Effort { files: 192, rounds_min: 8, rounds_max: 4096, cpu_millis: 700 },
+                cells: Effort { cpu_millis: 1100, ..SLICES },
+                at_once: Effort { cpu_millis: 400, ..LONG_SLICES },
+                curves: Effort { cpu_millis: 900, ..SLICES },
                 curve_sizes: vec![8, 12, 16, 24, 32, 48, 64],
                 trace_operations: 20_000,
             },
@@ -79,8 +89,9 @@ impl Plan {
                 threads: vec![1, 2, 4, 8, 16],
                 dirs: vec![4, 8, 16],
                 names: 1_000_000,
-                cells: Effort { files: 512, rounds_min: 8, rounds_max: 16384, cpu_millis: 30_000 },
-                curves: Effort { files: 256, rounds_min: 8, rounds_max: 16384, cpu_millis: 30_000 },
+                cells: Effort { cpu_millis: 10_000, ..SLICES },
+                at_once: Effort { cpu_millis: 10_000, ..LONG_SLICES },
+                curves: Effort { cpu_millis: 10_000, ..SLICES },
                 curve_sizes: vec![8, 12, 16, 24, 32, 48, 64],
                 trace_operations: 200_000,
             },
@@ -89,7 +100,7 @@ impl Plan {
 
     /// As little as shows that everything runs.
     pub fn tiny() -> Plan {
-        let amount = Effort { files: 32, rounds_min: 2, rounds_max: 2, cpu_millis: 0 };
+        let amount = Effort { slice: 8, groups: 2, rounds_min: 2, rounds_max: 2, cpu_millis: 0 };
         Plan {
             sizes: vec![0, 600],
             tasks: vec![1, 2],
@@ -97,6 +108,7 @@ impl Plan {
             dirs: vec![2],
             names: 400,
             cells: amount,
+            at_once: amount,
             curves: amount,
             curve_sizes: vec![8, 16],
             trace_operations: 600,

@@ -9,7 +9,7 @@ use vfs::{FileSystem, FileType, NewNode, OpenFlags};
 use super::Plan;
 use super::bed::{Base, Bed, Counts, Variant};
 use super::published::{Published, Set};
-use super::slices::{self, Slices};
+use super::slices::{self, Slices, Work};
 use crate::stats::verdict::{RUNS_MIN, THRESHOLD, judge};
 use crate::stats::{Interval, Verdict, bootstrap, median, trimmed_mean};
 
@@ -17,6 +17,8 @@ use crate::stats::{Interval, Verdict, bootstrap, median, trimmed_mean};
 pub const PHASES: [&str; 3] = ["create", "lookup", "remove"];
 /// An interval of so many per cent or less is narrow.
 const NARROW: f64 = 1.0;
+/// A cell ends early where its intervals are narrower than this part of [`NARROW`].
+const ENOUGH: f64 = 0.5;
 
 /// A row.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +36,12 @@ pub struct Cell {
 /// The change of one phase between two variants.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Per cent more operations in a CPU second; the centre of the rounds.
+    /// Per cent more operations in a CPU second; the centre of the pairs.
     pub percent: f64,
     /// 95 % of it.
     pub interval: Interval,
-    /// Rounds.
-    pub rounds: usize,
+    /// Pairs of rounds or slices.
+    pub pairs: usize,
 }
 
 impl Change {
@@ -47,18 +49,18 @@ impl Change {
     pub(crate) fn of(ratios: &[f64]) -> Change {
         let percent: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0) * 100.0).collect();
         let interval = bootstrap::percentile(&percent, median);
-        Change { percent: median(&percent), interval, rounds: ratios.len() }
+        Change { percent: median(&percent), interval, pairs: ratios.len() }
     }
 
-    /// As [`Change::of`] for many short rounds, some of them disturbed: the trimmed mean.
+    /// As [`Change::of`] for many short slices, some of them disturbed: the trimmed mean.
     pub(super) fn trimmed(ratios: &[f64]) -> Change {
         let percent: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0) * 100.0).collect();
         let (center, interval) = trimmed_mean(&percent);
-        Change { percent: center, interval, rounds: ratios.len() }
+        Change { percent: center, interval, pairs: ratios.len() }
     }
 
-    /// How many times as many rounds would make the interval narrow: 1 where it is.
-    pub fn rounds_missing(&self) -> f64 {
+    /// How many times as many pairs would make the interval narrow: 1 where it is.
+    pub fn times_missing(&self) -> f64 {
         (2.0 * self.interval.half() / NARROW).powi(2).max(1.0)
     }
 
@@ -77,13 +79,18 @@ impl Change {
         let part = |percent: f64| percent / 100.0;
         let Interval { low, high } = self.interval;
         let interval = Interval { low: part(low), high: part(high) };
-        let enough = (self.rounds >= RUNS_MIN).then_some(interval);
-        judge(part(self.percent), enough, self.rounds, THRESHOLD).0
+        let enough = (self.pairs >= RUNS_MIN).then_some(interval);
+        judge(part(self.percent), enough, self.pairs, THRESHOLD).0
     }
 
     /// Is the interval narrower than 1 %?
     pub fn narrow(&self) -> bool {
         2.0 * self.interval.half() <= NARROW
+    }
+
+    /// So narrow that more is not asked for.
+    pub(super) fn enough(&self) -> bool {
+        2.0 * self.interval.half() <= NARROW * ENOUGH
     }
 }
 
@@ -92,8 +99,8 @@ impl Change {
 pub struct Outcome {
     /// Which.
     pub cell: Cell,
-    /// Rounds.
-    pub rounds: usize,
+    /// Slices of each variant.
+    pub slices: usize,
     /// Nanoseconds of CPU time of an operation, by phase and variant.
     pub nanos: [[f64; 3]; 3],
     /// 16 entries against 8, by phase.
@@ -108,6 +115,21 @@ pub struct Outcome {
     pub pinned: [u64; 3],
     /// The document's figures.
     pub published: Option<Published>,
+    /// The same with tasks on threads of their own, where there are several.
+    pub at_once: Option<AtOnce>,
+}
+
+/// What tasks that run at once gave, waits for each other included.
+#[derive(Clone, Debug)]
+pub struct AtOnce {
+    /// Nanoseconds of CPU time of an operation with 8 entries, by phase.
+    pub nanos: [f64; 3],
+    /// 16 entries against 8, by phase.
+    pub sixteen: Vec<Change>,
+    /// Ours against 8.
+    pub ours: Vec<Change>,
+    /// Ours against 16.
+    pub ours_sixteen: Vec<Change>,
 }
 
 /// Counters of one operation.
@@ -150,17 +172,30 @@ pub(super) fn measure(
 ) -> Result<Outcome, String> {
     let bed = base.mount(cx, Variant::Ours)?;
     let enough = |slices: &Slices| {
-        let all = |from, to| changes(slices, from, to).iter().all(Change::narrow);
+        let all = |from, to| changes(slices, from, to).iter().all(Change::enough);
         all(0, 1) && all(0, 2) && all(1, 2)
     };
-    let slices = slices::run(cx, &bed, cell, &Variant::ALL, plan.cells, enough)?;
+    let variants = &Variant::ALL;
+    let work = Work { bed: &bed, cell, variants, effort: plan.cells, enough: &enough };
+    let slices = slices::in_turns(cx, work)?;
+    let mut at_once = None;
+    if cell.tasks > 1 {
+        let work = Work { effort: plan.at_once, ..work };
+        let slices = slices::at_once(cx, work)?;
+        at_once = Some(AtOnce {
+            nanos: std::array::from_fn(|phase| trimmed_mean(&slices.nanos[phase][0]).0),
+            sixteen: changes(&slices, 0, 1),
+            ours: changes(&slices, 0, 2),
+            ours_sixteen: changes(&slices, 1, 2),
+        });
+    }
     bed.end(cx)?;
     let triple = |make: &dyn Fn(usize, usize) -> f64| {
         std::array::from_fn(|phase| std::array::from_fn(|index| make(phase, index)))
     };
     Ok(Outcome {
         cell: *cell,
-        rounds: slices.rounds(),
+        slices: slices.count(),
         sixteen: changes(&slices, 0, 1),
         ours: changes(&slices, 0, 2),
         ours_sixteen: changes(&slices, 1, 2),
@@ -171,10 +206,11 @@ pub(super) fn measure(
             [0, 1, 2].map(|index: usize| PerOperation::of(&counts[index], slices.operations))
         }),
         published: cell.set.published(cell.names, cell.tasks),
+        at_once,
     })
 }
 
-/// The changes of each phase from one variant to another, paired by rounds.
+/// The changes of each phase from one variant to another, paired by groups of slices.
 pub(super) fn changes(slices: &Slices, from: usize, to: usize) -> Vec<Change> {
     (0..PHASES.len()).map(|phase| Change::trimmed(&slices.ratios(phase, from, to))).collect()
 }

@@ -6,7 +6,7 @@ use super::Plan;
 use super::bed::{Base, Setup, Variant};
 use super::cell::{Cell, Change, PerOperation, changes};
 use super::published::Set;
-use super::slices::{self, Slices};
+use super::slices::{self, Slices, Work};
 use crate::stats::trimmed_mean;
 
 /// A file system over the sizes.
@@ -36,9 +36,9 @@ pub struct CurvePoint {
 }
 
 impl Curve {
-    /// Rounds.
-    pub fn rounds(&self) -> usize {
-        self.points.first().and_then(|point| point.ours.first()).map_or(0, |change| change.rounds)
+    /// Slices of each size.
+    pub fn slices(&self) -> usize {
+        self.points.first().and_then(|point| point.ours.first()).map_or(0, |change| change.pairs)
     }
 
     /// The array that is the fastest in a phase, and ours against it.
@@ -81,9 +81,11 @@ pub(super) fn measure(cx: &mut Cx, plan: &Plan, mut curve: Curve) -> Result<Curv
     let cell = Cell { set: Set::C, names, dirs: 1, tasks: 1 };
     let bed = base.mount(cx, Variant::Ours)?;
     let enough = |slices: &Slices| {
-        (0..ours).all(|index| changes(slices, index, ours).iter().all(Change::narrow))
+        (0..ours).all(|index| changes(slices, index, ours).iter().all(Change::enough))
     };
-    let slices = slices::run(cx, &bed, &cell, &variants, plan.curves, enough)?;
+    let (effort, enough) = (plan.curves, &enough);
+    let work = Work { bed: &bed, cell: &cell, variants: &variants, effort, enough };
+    let slices = slices::in_turns(cx, work)?;
     bed.end(cx)?;
     for (index, variant) in variants.into_iter().enumerate() {
         let counts = &slices.counts[0][index];

@@ -27,9 +27,11 @@ pub struct Report {
 }
 
 const NOTES: &str = "\
-Measured, in CPU time of the tasks, on a device in memory; the variants take turns in slices of a
-few milliseconds on one mount. Per cent are operations in a CPU second, the trimmed mean of the
-rounds with 95 % of it. `wide xN` marks an interval of more than 1 % that N times as many rounds
+Measured, in CPU time of the tasks, on a device in memory; the variants take turns in slices of 32
+operations on one mount, and so do several tasks, an operation each on one thread. Per cent are
+operations in a CPU second, the trimmed mean of the ratios of neighbouring slices with 95 % of it:
+what the same process would give again. Where its buffers lie in memory differs from process to
+process and is not in it. `wide xN` marks an interval of more than 1 % that N times as many slices
 would make narrow; a verdict needs an interval without zero and a change of 2 %. The document's
 machine, kernel and Lustre stack are not here: signs and sizes are compared, not rates. Set (a) of
 the document loses 4 to 14 % where the counts of its lookups allow no more than about 1 %: whatever
@@ -44,7 +46,7 @@ fn change(change: &Change) -> String {
     let half = change.interval.half();
     let wide = match change.narrow() {
         true => String::new(),
-        false => format!(" wide x{:.0}", change.rounds_missing().ceil()),
+        false => format!(" wide x{:.0}", change.times_missing().ceil()),
     };
     format!("{:+.1} ±{half:.1}{wide}", change.percent)
 }
@@ -132,6 +134,24 @@ impl Report {
         rows
     }
 
+    fn at_once_table(&self) -> TextTable {
+        let mut rows = table(&["cell", "phase", "16 to 8", "ours to 8", "ours to 16", "ns 8"]);
+        for outcome in &self.outcomes {
+            let Some(at_once) = &outcome.at_once else { continue };
+            for (phase, name) in PHASES.iter().enumerate() {
+                rows.row([
+                    if phase == 0 { outcome.cell.title() } else { String::new() },
+                    (*name).to_owned(),
+                    change(&at_once.sixteen[phase]),
+                    change(&at_once.ours[phase]),
+                    change(&at_once.ours_sixteen[phase]),
+                    format!("{:.0}", at_once.nanos[phase]),
+                ]);
+            }
+        }
+        rows
+    }
+
     fn curve_table(&self, curve: &Curve) -> TextTable {
         let mut rows = table(&[
             "LRU",
@@ -185,9 +205,12 @@ impl Report {
                 part(&format!("({}) {}", set.letter(), set.title()), &self.set_table(set));
             }
         }
+        if self.outcomes.iter().any(|outcome| outcome.at_once.is_some()) {
+            part("All tasks at once, with what they wait for each other", &self.at_once_table());
+        }
         for curve in &self.curves {
-            let (names, rounds) = (curve.setup.names, curve.rounds());
-            let title = format!("{}, {names} names, {rounds} rounds", curve.title);
+            let (names, slices) = (curve.setup.names, curve.slices());
+            let title = format!("{}, {names} names, {slices} slices of each", curve.title);
             part(&title, &self.curve_table(curve));
         }
         out
@@ -211,7 +234,7 @@ impl Report {
                 "names": outcome.cell.names,
                 "directories": outcome.cell.dirs,
                 "tasks": outcome.cell.tasks,
-                "rounds": outcome.rounds,
+                "slices": outcome.slices,
                 "phases": PHASES,
                 "published_percent": outcome.published,
                 "sixteen_to_eight": changes(&outcome.sixteen),
@@ -219,6 +242,12 @@ impl Report {
                 "ours_to_sixteen": changes(&outcome.ours_sixteen),
                 "nanos": outcome.nanos,
                 "pinned_bytes": outcome.pinned,
+                "at_once": outcome.at_once.as_ref().map(|at_once| json!({
+                    "sixteen_to_eight": changes(&at_once.sixteen),
+                    "ours_to_eight": changes(&at_once.ours),
+                    "ours_to_sixteen": changes(&at_once.ours_sixteen),
+                    "nanos_of_eight": at_once.nanos,
+                })),
             })
         });
         let curves = self.curves.iter().map(|curve| {
@@ -229,8 +258,8 @@ impl Report {
                     "compares": point.create.compares, "pinned_bytes": point.pinned,
                 })
             });
-            let rounds = curve.rounds();
-            json!({ "title": curve.title, "rounds": rounds, "points": points.collect::<Vec<_>>() })
+            let slices = curve.slices();
+            json!({ "title": curve.title, "slices": slices, "points": points.collect::<Vec<_>>() })
         });
         let traces = self.traces.iter().map(|row| {
             json!({
@@ -260,7 +289,7 @@ mod tests {
     use crate::stats::Interval;
 
     fn change(percent: f64, low: f64, high: f64) -> Change {
-        Change { percent, interval: Interval { low, high }, rounds: 7 }
+        Change { percent, interval: Interval { low, high }, pairs: 7 }
     }
 
     #[test]
@@ -276,7 +305,7 @@ mod tests {
         let same = change(0.2, -0.4, 0.9);
         assert_eq!(verdict(Some(0.0), &same), "both within 2 %");
         assert_eq!(verdict(Some(-13.6), &same), "the document's alone");
-        let few = Change { rounds: 2, ..better };
+        let few = Change { pairs: 2, ..better };
         assert_eq!(verdict(Some(11.3), &few), "unclear");
     }
 }

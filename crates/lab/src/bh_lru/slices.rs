@@ -1,30 +1,35 @@
-//! Variants take turns on one mount, in slices of a few milliseconds.
+//! Variants take turns on one mount, in slices of a tenth of a millisecond.
 //!
-//! Between two slices only the structure in front of the index is exchanged: buffers, inodes, the
-//! directory and where all of them lie in memory stay the same. So nothing but the structure can
-//! make a difference, and what disturbs the machine for longer than a slice disturbs all variants.
-//! What is taken is the CPU time of the tasks that do the operations; the journal's task, which
-//! looks up nothing, is left out.
+//! Between two slices only the structure in front of the index is exchanged, with what it holds:
+//! buffers, inodes, the directory and where all of them lie in memory stay the same. So nothing but
+//! the structure can make a difference, and what disturbs the machine for longer than a slice (the
+//! other programs on it, the processor's caches after one of them ran) disturbs all variants.
+//!
+//! What is taken is the CPU time of the tasks; the journal's task, which looks up nothing, is left
+//! out. Several tasks take turns too, an operation each, on one thread ([`in_turns`]): the
+//! structures see what they would see, each task on its CPU's, and nobody waits for a lock.
+//! [`at_once`] runs them on threads of their own; then what they wait for each other is in the
+//! figures, is most of them, and differs from slice to slice by more than any structure can make.
 
-use cache::LruKind;
-use rt::Cx;
+use cache::{LruKind, SpareLrus};
+use rt::{Cx, Runtime};
 
 use super::bed::{Bed, Counts, Variant};
 use super::cell::{Cell, PHASES, operations};
 use crate::clock::{cpu_nanos, thread_nanos};
 
-/// Operations of each phase that fill the structure before a slice counts.
-const WARMING: u64 = 16;
-
-/// Files of a task in a slice at least.
-const TASK_FILES_MIN: u64 = 16;
+/// Rounds between two questions whether it is enough.
+const ROUNDS_ASK: usize = 4;
 
 /// How long is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Files of a slice, over all tasks.
-    pub files: u64,
-    /// Fewest rounds. In a round each variant has one slice.
+    pub slice: u64,
+    /// Slices of each variant in a round.
+    pub groups: u64,
+    /// Fewest rounds. After twice as many as there are variants each variant has had each name at
+    /// each place of a group.
     pub rounds_min: usize,
     /// Most rounds.
     pub rounds_max: usize,
@@ -35,7 +40,7 @@ pub struct Effort {
 
 /// What the slices gave.
 pub(super) struct Slices {
-    /// CPU time of an operation in nanoseconds: by phase and variant, one for each round.
+    /// CPU time of an operation in nanoseconds: by phase and variant, one for each slice.
     pub nanos: [Vec<Vec<f64>>; 3],
     /// Counters, by phase and variant.
     pub counts: [Vec<Counts>; 3],
@@ -44,95 +49,138 @@ pub(super) struct Slices {
 }
 
 impl Slices {
-    /// Rounds.
-    pub fn rounds(&self) -> usize {
+    /// How many each variant had.
+    pub fn count(&self) -> usize {
         self.nanos[0][0].len()
     }
 
-    /// How many times as fast variant `to` was as variant `from`, by rounds.
+    /// How many times as fast variant `to` was as variant `from`, by groups of slices.
     pub fn ratios(&self, phase: usize, from: usize, to: usize) -> Vec<f64> {
         let pairs = self.nanos[phase][from].iter().zip(&self.nanos[phase][to]);
         pairs.map(|(before, after)| before / after).collect()
     }
 }
 
-/// Rounds of slices until `enough` says so or the amount is used up. May park.
+/// What is measured, and for how long.
+#[derive(Clone, Copy)]
+pub(super) struct Work<'a> {
+    pub bed: &'a Bed,
+    pub cell: &'a Cell,
+    pub variants: &'a [Variant],
+    pub effort: Effort,
+    /// Asked now and then: may it end before the effort is used up?
+    pub enough: &'a dyn Fn(&Slices) -> bool,
+}
+
+/// Does a phase for so many files from a number on: the CPU time that it took, nanoseconds.
+type Phase<'a> = dyn FnMut(u64, u64, usize) -> Result<f64, String> + 'a;
+
+/// Measures with tasks that take turns on this thread, an operation each.
 ///
 /// # Errors
 /// A sentence on what failed.
-pub(super) fn run(
-    cx: &mut Cx,
-    bed: &Bed,
-    cell: &Cell,
-    variants: &[Variant],
-    amount: Effort,
-    enough: impl Fn(&Slices) -> bool,
-) -> Result<Slices, String> {
-    let own = bed.fs.buffers().lru_kind();
-    let kind = |variant: Variant| variant.size().map_or(own, LruKind::Array);
-    // A task that does too little would measure its own beginning.
-    let files = (amount.files / cell.tasks).max(TASK_FILES_MIN) * cell.tasks;
-    let none = || std::array::from_fn(|_| vec![Vec::new(); variants.len()]);
-    let counts = std::array::from_fn(|_| vec![Counts::default(); variants.len()]);
-    let mut slices = Slices { nanos: none(), counts, operations: 0 };
-    // Names that no slice had before, so that each finds its leaves as cold as the others do.
-    let mut from = 0;
-    let end = cpu_nanos() + amount.cpu_millis as f64 * 1e6;
-    // The first round brings the directory into memory.
-    for round in 0..=amount.rounds_max {
-        for turn in 0..variants.len() {
-            // Each variant is in each place of a round equally often.
-            let place = if round % 2 == 0 { turn } else { variants.len() - 1 - turn };
-            let index = (place + round / 2) % variants.len();
-            bed.fs.buffers().set_lru(kind(variants[index]));
-            for phase in 0..PHASES.len() {
-                operations(cx, bed, cell, 0, from..from + WARMING, phase)?;
-            }
-            from += WARMING;
-            for phase in 0..PHASES.len() {
-                let before = Counts::of(&bed.fs);
-                let nanos = run_phase(cx, bed, cell, from, files, phase)?;
-                if round > 0 {
-                    slices.nanos[phase][index].push(nanos / files as f64);
-                    slices.counts[phase][index].add(Counts::of(&bed.fs).since(before));
+pub(super) fn in_turns(cx: &Cx, work: Work<'_>) -> Result<Slices, String> {
+    let Work { bed, cell, .. } = work;
+    enter_all(&cx.runtime().clone(), cell.tasks, Vec::new(), &mut |tasks| {
+        rounds(work, &mut |from, files, phase| {
+            let numbers = from / cell.tasks..(from + files) / cell.tasks;
+            let start = thread_nanos();
+            for number in numbers {
+                for (task, cx) in tasks.iter_mut().enumerate() {
+                    operations(cx, bed, cell, task as u64, number..number + 1, phase)?;
                 }
             }
-            from += files;
+            Ok(thread_nanos() - start)
+        })
+    })
+}
+
+/// Makes this thread `left` tasks more while `body` runs.
+fn enter_all<T>(
+    runtime: &Runtime,
+    left: u64,
+    held: Vec<&mut Cx>,
+    body: &mut dyn FnMut(&mut [&mut Cx]) -> T,
+) -> T {
+    if left == 0 {
+        let mut held = held;
+        return body(&mut held);
+    }
+    runtime.enter("bh-lru", move |cx| {
+        let mut held: Vec<&mut Cx> = held;
+        held.push(cx);
+        enter_all(runtime, left - 1, held, body)
+    })
+}
+
+/// Measures with tasks on threads of their own, all at once. May park.
+///
+/// # Errors
+/// A sentence on what failed.
+pub(super) fn at_once(cx: &mut Cx, work: Work<'_>) -> Result<Slices, String> {
+    let Work { bed, cell, .. } = work;
+    rounds(work, &mut |from, files, phase| {
+        let numbers = from / cell.tasks..(from + files) / cell.tasks;
+        let tasks: Vec<_> = (0..cell.tasks)
+            .map(|task| {
+                let (bed, cell, numbers) = (bed.clone(), *cell, numbers.clone());
+                cx.spawn("bh-lru", move |cx| {
+                    let start = thread_nanos();
+                    operations(cx, &bed, &cell, task, numbers, phase)?;
+                    Ok(thread_nanos() - start)
+                })
+            })
+            .collect();
+        let results: Vec<Result<f64, String>> =
+            tasks.into_iter().map(|task| task.join(cx)).collect();
+        results.into_iter().sum()
+    })
+}
+
+/// Rounds of slices until it is enough or the effort is used up.
+fn rounds(work: Work<'_>, phase_of: &mut Phase<'_>) -> Result<Slices, String> {
+    let Work { bed, cell, variants, effort, enough } = work;
+    let buffers = bed.fs.buffers();
+    let own = buffers.lru_kind();
+    let kind = |variant: &Variant| variant.size().map_or(own, LruKind::Array);
+    let mut spares: Vec<SpareLrus> =
+        variants.iter().map(|variant| buffers.spare_lrus(kind(variant))).collect();
+    let count = variants.len();
+    let files = (effort.slice / cell.tasks).max(1) * cell.tasks;
+    let all = files * effort.groups * count as u64;
+    let none = || std::array::from_fn(|_| vec![Vec::new(); count]);
+    let counts = std::array::from_fn(|_| vec![Counts::default(); count]);
+    let mut slices = Slices { nanos: none(), counts, operations: 0 };
+    // All leaves are split and all inodes known before.
+    for phase in [0, 2] {
+        phase_of(0, all, phase)?;
+    }
+    let end = cpu_nanos() + effort.cpu_millis as f64 * 1e6;
+    for round in 0..=effort.rounds_max {
+        for phase in 0..PHASES.len() {
+            for group in 0..effort.groups as usize {
+                for turn in 0..count {
+                    let forward = (round / count + group).is_multiple_of(2);
+                    let place = if forward { turn } else { count - 1 - turn };
+                    let index = (place + round + group) % count;
+                    let from = (group * count + place) as u64 * files;
+                    buffers.exchange_lrus(&mut spares[index]);
+                    let before = Counts::of(&bed.fs);
+                    let nanos = phase_of(from, files, phase)?;
+                    // The first round brings everything into memory.
+                    if round > 0 {
+                        slices.nanos[phase][index].push(nanos / files as f64);
+                        slices.counts[phase][index].add(Counts::of(&bed.fs).since(before));
+                    }
+                    buffers.exchange_lrus(&mut spares[index]);
+                }
+            }
         }
-        slices.operations += if round > 0 { files } else { 0 };
-        let done = round >= amount.rounds_min;
-        if done && (cpu_nanos() >= end || (round % 16 == 0 && enough(&slices))) {
+        slices.operations += if round > 0 { files * effort.groups } else { 0 };
+        let asks = round >= effort.rounds_min && round.is_multiple_of(ROUNDS_ASK);
+        if round >= effort.rounds_min && cpu_nanos() >= end || asks && enough(&slices) {
             break;
         }
     }
-    bed.fs.buffers().set_lru(own);
     Ok(slices)
-}
-
-/// All tasks do one phase: the CPU time that they took, nanoseconds.
-fn run_phase(
-    cx: &mut Cx,
-    bed: &Bed,
-    cell: &Cell,
-    from: u64,
-    files: u64,
-    phase: usize,
-) -> Result<f64, String> {
-    let each = files / cell.tasks;
-    let work = move |cx: &mut Cx, bed: &Bed, cell: &Cell, task: u64| {
-        let start = thread_nanos();
-        operations(cx, bed, cell, task, from..from + each, phase)?;
-        Ok(thread_nanos() - start)
-    };
-    if cell.tasks == 1 {
-        return work(cx, bed, cell, 0);
-    }
-    let tasks: Vec<_> = (0..cell.tasks)
-        .map(|task| {
-            let (bed, cell) = (bed.clone(), *cell);
-            cx.spawn("bh-lru", move |cx| work(cx, &bed, &cell, task))
-        })
-        .collect();
-    let results: Vec<Result<f64, String>> = tasks.into_iter().map(|task| task.join(cx)).collect();
-    results.into_iter().sum()
 }
