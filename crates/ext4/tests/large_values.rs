@@ -532,3 +532,83 @@ fn cuts() {
         println!("{cell:?} seed {seed}: {report:?}");
     }
 }
+
+/// One task of [`inherited_lists_and_labels_may_be_cut_anywhere`].
+fn make_heirs(cx: &mut Cx, fs: &Arc<Ext4>, task: u64) {
+    let ns = vfs::Namespace::new(fs.clone()).labelled();
+    cx.set_cred(Cred { uid: task as u32, ..Cred::root() });
+    for n in 0..40u64 {
+        let path = |n: u64| format!("/d/{task}.{n}").into_bytes();
+        let flags = OpenFlags::WRITE | OpenFlags::CREATE;
+        let file = ns.open(cx, &path(n), flags, 0o664).expect("a file");
+        if n % 7 == 6 {
+            file.fsync(cx).expect("fsync");
+        }
+        file.close(cx).expect("closed");
+        if n % 3 == 2 {
+            ns.unlink(cx, &path(n - 1)).expect("gone");
+        }
+    }
+}
+
+/// The list and the label of a directory come to a file in the handle that makes it: no power cut
+/// shows one without them, and what shares their blocks is counted, and charged, right.
+#[test]
+fn inherited_lists_and_labels_may_be_cut_anywhere() {
+    let label = b"unconfined_u:object_r:user_home_t:s0\0";
+    let list = large_acl(40);
+    for seed in seeds(2) {
+        let features = ["quota,project", "ea_inode,quota"][seed as usize % 2];
+        let cell = Cell::new("ext4", [1024, 4096][seed as usize % 2]).features(features);
+        let (base, log) = World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
+            let memory = cell.journal(1024).fresh(cx, 16 << 20);
+            let (fs, _) = mount(cx, memory.clone());
+            let dir = mkdir(cx, &*fs, fs.root(), "d");
+            fs.setattr(cx, dir, &SetAttr { mode: Some(0o777), ..SetAttr::default() })
+                .expect("mode");
+            set(cx, &fs, dir, acl::DEFAULT, &list.emit());
+            set(cx, &fs, dir, b"security.selinux", label);
+            fs.unmount(cx).expect("unmount");
+            let base = memory.fork();
+            let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
+            let (fs, _) = mount_cached(cx, device.clone(), 2 << 20);
+            let tasks: Vec<_> = (1..4)
+                .map(|task| {
+                    let fs = fs.clone();
+                    cx.spawn("maker", move |cx| make_heirs(cx, &fs, task))
+                })
+                .collect();
+            tasks.into_iter().for_each(|task| task.join(cx));
+            fs.shutdown_hard();
+            (base, device.log())
+        });
+        let mut heirs = 0;
+        let config = support::campaign::config(seed, 30);
+        crash::explore(&config, &base, &log, |image, case| {
+            let what = format!("{cell:?} IOPATH_SEED={seed}");
+            heirs += rt::testing::real(|cx| {
+                let (fs, _) = mount(cx, image.clone());
+                let dir = fs.lookup(cx, fs.root(), b"d").expect("the directory").ino;
+                let tree = manifest::of_fs(cx, &*fs).expect("the tree");
+                let files: Vec<_> =
+                    tree.keys().filter_map(|path| path.strip_prefix(b"d/")).collect();
+                for name in &files {
+                    let ino = fs.lookup(cx, dir, name).expect("a file").ino;
+                    let access = fs.getxattr(cx, ino, acl::ACCESS).expect("a list");
+                    let access = Acl::parse(&access).expect("valid").expect("there");
+                    assert_eq!(access.mode_bits(), 0o664 & list.mode_bits(), "{what}");
+                    let found = fs.getxattr(cx, ino, b"security.selinux").expect("a label");
+                    assert_eq!(found, label, "{what}");
+                }
+                fs.unmount(cx).expect("unmount after recovery");
+                checked(cx, &image, &what);
+                files.len()
+            });
+            if case.index % 20 == 0 {
+                e2fsck(&image, &what);
+            }
+            Ok(())
+        });
+        assert!(heirs > 100, "{heirs} files in all cuts");
+    }
+}

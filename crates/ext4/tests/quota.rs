@@ -194,6 +194,45 @@ fn hard_limits_are_met_to_the_block() {
 }
 
 #[test]
+fn hard_limits_of_groups_and_projects_are_met_to_the_block() {
+    rt::testing::both(|cx| {
+        let device = Cell::new("ext4", 1024).features(ALL).fresh(cx, 24 << 20);
+        let (fs, _) = mount(cx, device.clone());
+        let root = fs.root();
+        let limits = Limits { block_hard: 16, inode_hard: 2, ..Limits::default() };
+        fs.quota_set(cx, Kind::Group, 7, &limits).expect("limits of a group");
+        let limits = Limits { block_hard: 32, inode_hard: 3, ..Limits::default() };
+        fs.quota_set(cx, Kind::Project, 77, &limits).expect("limits of a project");
+        let dir = fs.create(cx, root, b"p", &node(FileType::Directory, 0, 0)).expect("dir").ino;
+        fs.set_project(cx, dir, 77, true).expect("project");
+        let grouped = make(cx, &fs, root, "grouped", 1, 7);
+        let inside = make(cx, &fs, dir, "inside", 2, 8);
+        let regular = |uid, gid| node(FileType::Regular, uid, gid);
+        as_user(cx, 1, 7, |cx| {
+            assert_eq!(fs.write(cx, grouped, 0, &[1; 20 << 10]), Ok(16 << 10));
+            assert_eq!(fs.write(cx, grouped, 16 << 10, &[1]), Err(Errno::EDQUOT));
+            fs.create(cx, root, b"second", &regular(1, 7)).expect("the group's second inode");
+            let third = fs.create(cx, root, b"third", &regular(1, 7));
+            assert_eq!(third.map(drop), Err(Errno::EDQUOT));
+            fs.create(cx, root, b"third", &regular(1, 9)).expect("no limits in that group");
+        });
+        as_user(cx, 2, 8, |cx| {
+            // The directory's own block is the project's.
+            assert_eq!(fs.write(cx, inside, 0, &[1; 40 << 10]), Ok(31 << 10));
+            assert_eq!(fs.write(cx, inside, 31 << 10, &[1]), Err(Errno::EDQUOT));
+            fs.create(cx, dir, b"second", &regular(2, 8)).expect("the project's third inode");
+            let third = fs.create(cx, dir, b"third", &regular(2, 8));
+            assert_eq!(third.map(drop), Err(Errno::EDQUOT));
+            fs.create(cx, root, b"outside", &regular(2, 8)).expect("no limits out of the project");
+        });
+        fs.sync(cx).expect("sync");
+        assert_eq!(usage(cx, &fs, Kind::Group, 7), (16 << 10, 2));
+        assert_eq!(usage(cx, &fs, Kind::Project, 77), (32 << 10, 3));
+        judged(cx, &fs, &device, "limits of groups and projects");
+    });
+}
+
+#[test]
 fn soft_limits_hold_when_their_grace_is_over() {
     rt::testing::world(|cx| {
         let device = Cell::new("ext4", 1024).features(ALL).fresh(cx, 24 << 20);
