@@ -1,5 +1,5 @@
 //! One name after another by its path, in a directory of many, in memory: `paths [COUNT [PASSES
-//! [TASKS]]]`; for profiles.
+//! [TASKS [NAMES BEFORE]]]]`; for profiles.
 
 #[path = "../benches/mounted/mod.rs"]
 mod mounted;

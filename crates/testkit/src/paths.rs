@@ -7,8 +7,9 @@ use base::Ino;
 use rt::{Cx, Runtime};
 use std::sync::Arc;
 use std::time::Instant;
-use vfs::{FileSystem, Namespace, OpenFlags};
+use vfs::{FileSystem, FileType, Namespace, NewNode, OpenFlags};
 
+#[inline(never)]
 fn make(cx: &mut Cx, names: &Namespace, _: Ino, path: &[u8]) {
     let flags = OpenFlags::CREATE | OpenFlags::EXCL | OpenFlags::WRITE;
     let file = names.open(cx, path, flags, 0o644).expect("create");
@@ -23,6 +24,7 @@ fn look_by_inode(cx: &mut Cx, names: &Namespace, dir: Ino, path: &[u8]) {
     names.fs().lookup(cx, dir, &path["/dir/".len()..]).expect("stat");
 }
 
+#[inline(never)]
 fn remove(cx: &mut Cx, names: &Namespace, _: Ino, path: &[u8]) {
     names.unlink(cx, path).expect("remove");
 }
@@ -30,7 +32,8 @@ fn remove(cx: &mut Cx, names: &Namespace, _: Ino, path: &[u8]) {
 type Operation = fn(&mut Cx, &Namespace, Ino, &[u8]);
 
 /// Creates, looks at and removes names of a fresh mount. The program's arguments: names of a task
-/// (50,000), passes of looks (4), tasks (1). Prints what an operation took.
+/// (50,000), passes of looks (4), tasks (1), names that are there before (0). Prints what an
+/// operation took.
 ///
 /// # Panics
 /// If an operation fails.
@@ -40,10 +43,16 @@ pub fn run(mount: impl FnOnce(&mut Cx) -> Arc<dyn FileSystem>) {
         args.get(at).map_or(default, |text| text.parse().expect("a number"))
     };
     let (count, passes, tasks) = (number(1, 50_000), number(2, 4), number(3, 1));
+    let before = number(4, 0);
     Runtime::real_seeded(2, 1).enter("paths", |cx| {
         let fs = mount(cx);
         let names = Namespace::new(fs.clone());
         let dir = names.mkdir(cx, b"/dir", 0o755).expect("mkdir").ino;
+        let node = NewNode::new(FileType::Regular, 0o644);
+        for n in 0..before {
+            let name = format!("old-{n:08}");
+            fs.create(cx, dir, name.as_bytes(), &node).expect("create");
+        }
         let phases: [(_, _, Operation); 4] = [
             ("create", 1, make),
             ("stat", passes, look),

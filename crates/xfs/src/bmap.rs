@@ -14,6 +14,7 @@ mod edit_tests;
 
 use base::{FsBlock, Ino};
 use rt::Cx;
+use smallvec::SmallVec;
 
 use crate::fault::Fault;
 use crate::format::btree::{MapRoot, Node};
@@ -42,6 +43,8 @@ pub(crate) struct Fork {
     pub count: u64,
     /// The extents, once they were read; without any in local form.
     pub extents: Option<Vec<Extent>>,
+    /// Bytes that a new fork has in the inode, whose `bytes` are made at its first change.
+    new_room: usize,
 }
 
 /// Where a run of a fork's blocks lies.
@@ -75,10 +78,13 @@ pub(crate) fn lookup(extents: &[Extent], offset: u64, want: u64) -> Mapped {
     }
 }
 
+/// Runs of blocks: mostly one.
+pub(crate) type Runs = SmallVec<[(FsBlock, u32); 1]>;
+
 /// The runs of blocks that hold the fork's blocks `offset..offset + count`. None where one of them
 /// has no block or was never written.
-pub(crate) fn runs(extents: &[Extent], offset: u64, count: u64) -> Option<Vec<(FsBlock, u32)>> {
-    let (mut runs, mut at) = (Vec::with_capacity(1), offset);
+pub(crate) fn runs(extents: &[Extent], offset: u64, count: u64) -> Option<Runs> {
+    let (mut runs, mut at) = (Runs::new(), offset);
     while at < offset + count {
         let mapped = lookup(extents, at, offset + count - at);
         let start = mapped.start.filter(|_| !mapped.unwritten)?;
@@ -116,7 +122,25 @@ impl Fork {
     /// The fork without its extents read.
     pub fn new(format: ForkFormat, bytes: Vec<u8>, count: u64) -> Fork {
         let extents = matches!(format, ForkFormat::Local | ForkFormat::Device).then(Vec::new);
-        Fork { format, bytes, count, extents }
+        Fork { format, bytes, count, extents, new_room: 0 }
+    }
+
+    /// A fork without anything, that has so many bytes of the inode.
+    pub fn empty(room: usize) -> Fork {
+        let (format, extents) = (ForkFormat::Extents, Some(Vec::new()));
+        Fork { format, bytes: Vec::new(), count: 0, extents, new_room: room }
+    }
+
+    /// Bytes that it has in the inode.
+    pub fn room(&self) -> usize {
+        if self.bytes.is_empty() { self.new_room } else { self.bytes.len() }
+    }
+
+    /// Gives a new fork its bytes: before its map is changed.
+    pub fn make_bytes(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(self.new_room, 0);
+        }
     }
 }
 
@@ -225,7 +249,7 @@ mod tests {
         assert!(mapped(6, 9).unwritten);
         assert_eq!(mapped(7, 9).count, 3);
         assert_eq!(mapped(11, 9).count, 9);
-        assert_eq!(runs(&list, 2, 3), Some(vec![(FsBlock(100), 3)]));
+        assert_eq!(runs(&list, 2, 3), Some(smallvec::smallvec![(FsBlock(100), 3)]));
         assert_eq!(runs(&list, 4, 2), None);
         assert_eq!(runs(&list, 9, 2), None);
     }

@@ -144,9 +144,9 @@ impl Xfs {
                 device(major << 18 | minor & 0x3_ffff)
             }
             (FileType::Fifo | FileType::Socket, _) => device(0),
-            _ => Fork { extents: Some(Vec::new()), ..empty(room) },
+            _ => Fork::empty(room),
         };
-        let attr = Fork { extents: Some(Vec::new()), ..empty(0) };
+        let attr = Fork::empty(0);
         // The inode that had the number before may still be on its way to the disk.
         let old = self.inodes.find(ino).map(|old| old.item.clone());
         let item = old.unwrap_or_else(|| self.new_item(ino));
@@ -209,9 +209,4 @@ impl Xfs {
         inode.with(cx, |state| state.core.size = target.len() as u64);
         Ok(())
     }
-}
-
-/// A fork without anything.
-pub(crate) fn empty(room: usize) -> Fork {
-    Fork::new(ForkFormat::Extents, vec![0; room], 0)
 }

@@ -194,20 +194,20 @@ impl Inodes {
         let mut store = self.tree(agi, Kind::Finobt);
         let mut tree = Tree::new(&mut store);
         let order = [u64::from(near), 0, 0];
-        let below = tree.find_le(cx, trans, order)?;
-        let above = match &below {
-            None => tree.find_ge(cx, trans, order)?,
-            Some(cursor) => {
-                let chunk = InodeChunk::read(&tree.record(cursor), sparse);
-                let mut cursor = cursor.clone();
-                let look = near - chunk.start >= 64 && tree.next(cx, trans, &mut cursor)?;
-                look.then_some(cursor)
-            }
+        let Some(cursor) = tree.find_le_or_first(cx, trans, order)? else {
+            return Err(tree.broken("no chunk has the free inodes that the AGI counts"));
         };
-        let cursors = below.into_iter().chain(above);
-        let chunks = cursors.map(|at| (InodeChunk::read(&tree.record(&at), sparse), Some(at)));
-        let nearest = chunks.min_by_key(|(chunk, _)| chunk.start.abs_diff(near));
-        nearest.ok_or_else(|| tree.broken("no chunk has the free inodes that the AGI counts"))
+        let chunk = InodeChunk::read(&tree.record(&cursor), sparse);
+        if near.checked_sub(chunk.start).is_some_and(|after| after >= 64) {
+            let mut above = cursor.clone();
+            if tree.next(cx, trans, &mut above)? {
+                let next = InodeChunk::read(&tree.record(&above), sparse);
+                if next.start.abs_diff(near) < chunk.start.abs_diff(near) {
+                    return Ok((next, Some(above)));
+                }
+            }
+        }
+        Ok((chunk, Some(cursor)))
     }
 
     /// A chunk with free inodes, where no tree lists them: from `near` on, then from the beginning.

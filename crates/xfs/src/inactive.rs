@@ -85,7 +85,7 @@ impl<'a> Inactive<'a> {
     pub fn free_live(cx: &mut Cx, fs: &'a Xfs, writer: &'a WriteSide, inode: &Inode) -> Result<()> {
         let WriteSide { space, inodes, log } = writer;
         let mut inactive = Inactive { space, inodes, log, items: Vec::new(), mount: Some(fs) };
-        let image = inode.image(cx, &space.geometry);
+        let image = inode.image(cx, &space.geometry).whole();
         let core = inode.with(cx, |state| state.core.clone());
         let mut dying = LooseInode { ino: inode.ino, core, image, item: inode.item.clone() };
         for which in [Which::Data, Which::Attr] {
@@ -116,6 +116,14 @@ impl<'a> Inactive<'a> {
 
     /// Takes all extents out of a fork and frees them.
     fn empty_fork(&self, cx: &mut Cx, dying: &mut LooseInode, which: Which) -> Result<()> {
+        let core = &dying.core;
+        let (format, count) = match which {
+            Which::Data => (core.format, core.extents),
+            Which::Attr => (core.attr_format, core.attr_extents.into()),
+        };
+        if format == ForkFormat::Extents && count == 0 {
+            return Ok(());
+        }
         let mut fork = dying.whole_fork(cx, self.space, which)?;
         if !matches!(fork.format, ForkFormat::Extents | ForkFormat::Btree) {
             return Ok(());

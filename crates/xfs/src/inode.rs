@@ -17,10 +17,10 @@ use crate::cow::Staged;
 use crate::dir::edit::RoomHints;
 use crate::fault::Fault;
 use crate::file_io::FileIo;
-use crate::format::extent::Extent;
-use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore, fork_ranges};
+use crate::format::extent::{EXTENT_SIZE, Extent};
+use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore, fork_ranges};
 use crate::format::{At, CorruptKind, Geometry, Kind, seal, u32_at};
-use crate::inode_item::{InodeFields, InodeItem, InodePlace};
+use crate::inode_item::{Image, InodeFields, InodeItem, InodePlace};
 use crate::meta::buf_maps;
 use crate::trans::Trans;
 
@@ -166,9 +166,10 @@ impl Inode {
     }
 
     /// The inode as it stands on the disk, from core and forks, which are brought in step.
-    pub fn image(&self, cx: &mut Cx, geometry: &Geometry) -> Vec<u8> {
-        let mut image = vec![0; geometry.inode_size as usize];
-        seal::stamp(Kind::Inode, &mut image, &geometry.expect(Sector(0), Some(self.ino.0)));
+    pub fn image(&self, cx: &mut Cx, geometry: &Geometry) -> Image {
+        let size = geometry.inode_size as usize;
+        let mut head = [0; CORE_SIZE];
+        seal::stamp(Kind::Inode, &mut head, &geometry.expect(Sector(0), Some(self.ino.0)));
         let forks = self.forks.read(cx);
         let forkoff = self.with(cx, |State { core, .. }| {
             (core.format, core.extents) = (forks.data.format, forks.data.count);
@@ -176,14 +177,23 @@ impl Inode {
             if core.format == ForkFormat::Local {
                 core.size = forks.data.bytes.len() as u64;
             }
-            core.emit(&mut image);
+            core.emit(&mut head);
             core.forkoff
         });
-        let (data, attr) = fork_ranges(forkoff, image.len());
-        for (range, fork) in [(data, &forks.data), (attr, &forks.attr)] {
-            image[range][..fork.bytes.len()].copy_from_slice(&fork.bytes);
-        }
-        image
+        let data = &forks.data;
+        let used = match data.format {
+            _ if forkoff != 0 => size - CORE_SIZE,
+            ForkFormat::Local => data.bytes.len().next_multiple_of(8),
+            ForkFormat::Extents => data.count as usize * EXTENT_SIZE,
+            ForkFormat::Device | ForkFormat::Btree => size - CORE_SIZE,
+        };
+        let mut bytes = Vec::with_capacity(CORE_SIZE + used);
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(&data.bytes[..used.min(data.bytes.len())]);
+        bytes.resize(CORE_SIZE + used, 0);
+        let (_, attr) = fork_ranges(forkoff, bytes.len());
+        bytes[attr][..forks.attr.bytes.len()].copy_from_slice(&forks.attr.bytes);
+        Image { bytes, size }
     }
 
     /// Puts the inode as it is now into a transaction; `fields` are the parts that changed. The
@@ -210,11 +220,13 @@ impl Inode {
         let mut forks = self.forks.write(cx);
         let mut blocks = self.with(cx, |state| state.core.blocks);
         let geometry = &space.geometry;
+        let fork = forks.get_mut(which);
+        fork.make_bytes();
         let mut edit = MapEdit {
             space,
             ino: self.ino,
             which,
-            fork: forks.get_mut(which),
+            fork,
             blocks: &mut blocks,
             near: geometry.ino_place(self.ino).0,
         };

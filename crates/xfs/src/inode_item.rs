@@ -58,9 +58,32 @@ pub struct InodePlace {
     pub offset: u32,
 }
 
+/// An inode as it stands on the device.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// Its bytes; the rest of it is zero.
+    pub bytes: Vec<u8>,
+    /// Bytes of an inode.
+    pub size: usize,
+}
+
+impl Image {
+    /// All of it.
+    pub fn whole(mut self) -> Vec<u8> {
+        self.bytes.resize(self.size, 0);
+        self.bytes
+    }
+}
+
+impl From<Vec<u8>> for Image {
+    fn from(bytes: Vec<u8>) -> Image {
+        Image { size: bytes.len(), bytes }
+    }
+}
+
 struct InodeState {
     /// The last committed image; empty before the first commit.
-    image: Vec<u8>,
+    image: Image,
     /// Changed since the last copy into the cluster.
     fields: InodeFields,
     /// Of a copy into the cluster that is not on the device yet.
@@ -84,7 +107,8 @@ impl InodeItem {
     /// A clean item.
     pub fn new(place: InodePlace) -> Arc<InodeItem> {
         let fields = InodeFields::empty();
-        let state = InodeState { image: Vec::new(), fields, flushing: fields, stale: false };
+        let image = Vec::new().into();
+        let state = InodeState { image, fields, flushing: fields, stale: false };
         let state = SpinLock::named("xfs inode item", state);
         let (lock, owner) = (Semaphore::named("xfs inode", 1), AtomicU64::new(0));
         Arc::new(InodeItem { place, lock, owner, state, core: ItemCore::new() })
@@ -136,18 +160,20 @@ impl InodeItem {
     }
 
     /// Takes a new image. The item must be pinned before, so that write-back leaves it alone.
-    pub(crate) fn commit_image(&self, image: Vec<u8>, fields: InodeFields) {
+    pub(crate) fn commit_image(&self, mut image: Image, fields: InodeFields) {
         let mut state = self.state.lock_irq();
-        state.image = image;
+        std::mem::swap(&mut state.image, &mut image);
         state.fields |= fields | InodeFields::CORE;
         state.stale = false;
+        drop(state);
+        drop(image);
     }
 
     /// The *format* pass.
     pub(crate) fn format(&self, vec: &mut LogVec) {
         vec.clear();
         let state = self.state.lock_irq();
-        format_image(&self.place, &state.image, state.fields, vec);
+        format_image(&self.place, &state.image.bytes, state.fields, vec);
     }
 
     /// Copies the image into its cluster, whose lock the caller holds, and seals it with `lsn`;
@@ -155,13 +181,15 @@ impl InodeItem {
     /// it is logged through the cluster.
     pub(crate) fn flush(&self, cluster: &Buf, lsn: u64) -> bool {
         let mut state = self.state.lock_irq();
-        if state.stale || state.image.is_empty() || self.core.is_pinned() {
+        if state.stale || state.image.size == 0 || self.core.is_pinned() {
             return false;
         }
-        let (at, len) = (self.place.offset as usize, state.image.len());
-        cluster.with_range_mut(at, len, |slot| {
-            slot[..96].copy_from_slice(&state.image[..96]);
-            slot[100..].copy_from_slice(&state.image[100..]);
+        let (at, image) = (self.place.offset as usize, &state.image);
+        cluster.with_range_mut(at, image.size, |slot| {
+            let used = image.bytes.len();
+            slot[..96].copy_from_slice(&image.bytes[..96]);
+            slot[100..used].copy_from_slice(&image.bytes[100..]);
+            slot[used..].fill(0);
             seal::seal(Kind::Inode, slot, lsn);
         });
         let fields = std::mem::take(&mut state.fields);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::{FsBlock, Ino, Page, Sector};
 use block::DeviceError;
 use rt::Cx;
+use smallvec::SmallVec;
 
 use crate::buf::{BufCache, BufMap, BufOps, Check, INODE_CLUSTER};
 use crate::error::XfsError;
@@ -26,9 +27,12 @@ pub(crate) struct Want {
     pub at: At,
 }
 
+/// Extents of a buffer: mostly one.
+pub(crate) type Maps = SmallVec<[BufMap; 1]>;
+
 /// Where some runs of blocks lie on the device; neighbours become one.
-pub(crate) fn buf_maps(geometry: &Geometry, runs: &[(FsBlock, u32)]) -> Vec<BufMap> {
-    let mut maps: Vec<BufMap> = Vec::with_capacity(runs.len());
+pub(crate) fn buf_maps(geometry: &Geometry, runs: &[(FsBlock, u32)]) -> Maps {
+    let mut maps = Maps::new();
     for &(start, count) in runs {
         let (daddr, len) = (geometry.sector(start), count * geometry.block_sectors() as u32);
         match maps.last_mut() {

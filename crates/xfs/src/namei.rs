@@ -84,6 +84,12 @@ impl Xfs {
 
     /// The inode of a name. The caller holds the directory's `rwsem`.
     fn child(&self, cx: &mut Cx, parent: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>, Errno> {
+        // Under that lock what the cache says is what the directory says.
+        if let Some(Some(inode)) = self.names.find(parent.ino, name, |ino| self.inodes.find(ino))
+            && !inode.with(cx, |state| state.freed)
+        {
+            return Ok(inode);
+        }
         let ino = Dir::open(self, cx, parent)?.lookup(cx, name)?;
         self.entry_inode(cx, parent.ino, ino)
     }
@@ -129,7 +135,7 @@ impl Xfs {
         change: impl FnOnce(&mut Cx, &mut DirEdit<'_>) -> crate::Result<R>,
     ) -> crate::Result<R> {
         let (space, gaps) = (&*writer.space, self.leaf_gaps);
-        let mut edit = DirEdit { space, inode, trans, reserved, gaps };
+        let mut edit = DirEdit::new(space, inode, trans, reserved, gaps);
         change(cx, &mut edit)
     }
 

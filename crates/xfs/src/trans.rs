@@ -30,7 +30,7 @@ use crate::buf::{Buf, BufMap, BufOps, LockedBuf};
 use crate::buf_item::BufItemFlags;
 use crate::error::Result;
 use crate::format::AgBlock;
-use crate::inode_item::{InodeFields, InodeItem};
+use crate::inode_item::{Image, InodeFields, InodeItem};
 use crate::log::Log;
 use crate::log::cil::{Commit, Commits};
 use crate::log::item::Item;
@@ -71,7 +71,7 @@ struct Joined {
 /// An inode of a transaction with its new image.
 struct Changed {
     item: Arc<InodeItem>,
-    image: Vec<u8>,
+    image: Image,
     fields: InodeFields,
 }
 
@@ -305,6 +305,22 @@ impl Trans {
         buf.item.lock_irq().log(first, last);
     }
 
+    /// As [`Trans::log_buf`], for several ranges of bytes.
+    pub(crate) fn log_ranges(
+        &mut self,
+        buf: &Arc<Buf>,
+        ranges: impl IntoIterator<Item = std::ops::Range<usize>>,
+    ) {
+        let mut ranges = ranges.into_iter().peekable();
+        if ranges.peek().is_none() {
+            return;
+        }
+        self.joined_mut(buf).dirty = true;
+        self.substance = true;
+        let mut item = buf.item.lock_irq();
+        ranges.for_each(|range| item.log(range.start, range.end - 1));
+    }
+
     /// Says that the buffer holds inodes of which only the unlinked pointers are logged through it:
     /// recovery takes nothing else from it.
     pub fn inode_buf(&mut self, buf: &Arc<Buf>) {
@@ -361,11 +377,11 @@ impl Trans {
     /// Notes a new image of an inode, whole and as it stands on the device, and what of it changed.
     /// The caller holds the inode's lock until the transaction has ended.
     pub fn log_inode(&mut self, item: &Arc<InodeItem>, image: &[u8], fields: InodeFields) {
-        self.log_image(item, image.to_vec(), fields);
+        self.log_image(item, image.to_vec().into(), fields);
     }
 
     /// As [`Trans::log_inode`], with an image that the caller has made for it.
-    pub(crate) fn log_image(&mut self, item: &Arc<InodeItem>, image: Vec<u8>, fields: InodeFields) {
+    pub(crate) fn log_image(&mut self, item: &Arc<InodeItem>, image: Image, fields: InodeFields) {
         self.substance = true;
         if let Some(changed) = self.inodes.iter_mut().find(|c| Arc::ptr_eq(&c.item, item)) {
             changed.image = image;

@@ -151,9 +151,7 @@ impl<'a, S: Store> Tree<'a, S> {
             return;
         };
         let dirty = buf.with_mut(|data| f(&layout, data));
-        for (first, end) in dirty {
-            trans.log_buf(buf, first, end - 1);
-        }
+        trans.log_ranges(buf, dirty.into_iter().map(|(first, end)| first..end));
     }
 
     fn len(&mut self, frame: &Frame) -> usize {
@@ -225,6 +223,23 @@ impl<'a, S: Store> Tree<'a, S> {
         }
         leaf.index -= 1;
         Ok(Some(cursor))
+    }
+
+    /// The last record that is not above `order`; where all are above, the first one.
+    pub fn find_le_or_first(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        order: Order,
+    ) -> Result<Option<Cursor>> {
+        let mut cursor = self.descend(cx, trans, order)?;
+        let leaf = &mut cursor.path[0];
+        if leaf.index > 0 {
+            leaf.index -= 1;
+            return Ok(Some(cursor));
+        }
+        let empty = self.len(&cursor.path[0].clone()) == 0;
+        Ok((!empty).then_some(cursor))
     }
 
     /// The first record that is not below `order`.

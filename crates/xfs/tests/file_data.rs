@@ -3,6 +3,7 @@
 
 mod log_common;
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -146,7 +147,7 @@ fn maps_of_ten_thousand_extents_agree_with_bytes() {
 
 /// Goal: a disk is full at its last block and not before, what was accepted is kept, and space that
 /// is given back serves again. Method: a writer of large runs, then of single blocks, until nothing
-/// fits; everything is read back after a remount.
+/// fits; everything is read back by the kernel, and by us after a remount.
 #[test]
 fn a_full_disk_takes_every_block_and_keeps_what_it_took() {
     let dir = scratch();
@@ -177,20 +178,34 @@ fn a_full_disk_takes_every_block_and_keeps_what_it_took() {
         fs.unmount(cx).expect("unmount");
     });
     judged(&image);
+    // The last bytes of a file.
+    let tail = |size: u64| (size - size.min(1 << 20), size.min(1 << 20) as usize);
+    let check = |number: usize, from: u64, bytes: &[u8], who: &str| {
+        let right = |(at, &byte): (u64, &u8)| {
+            let hole = number >= 4 && at / 1024 % 2 == 1;
+            byte == if hole { 0 } else { number as u8 + 1 }
+        };
+        assert!((from..).zip(bytes).all(right), "file {number} behind {from}, read by {who}");
+    };
+    let kernel = judge::LoopMount::new(&image, "xfs", "ro").expect("the kernel mounts");
+    for (number, &size) in files.iter().enumerate() {
+        let file = std::fs::File::open(kernel.path().join(format!("f{number}"))).expect("open");
+        assert_eq!(file.metadata().expect("a file").len(), size);
+        let (at, len) = tail(size);
+        let mut buf = vec![0; len];
+        file.read_exact_at(&mut buf, at).expect("the kernel reads");
+        check(number, at, &buf, "the kernel");
+    }
+    drop(kernel);
     real(|cx| {
         let fs = mount(cx, &image, 8 << 20);
         for (number, &size) in files.iter().enumerate() {
             let ino = file(cx, &fs, number);
             assert_eq!(fs.getattr(cx, ino).expect("getattr").size, size);
-            let mut buf = vec![0; size.min(1 << 20) as usize];
-            let at = size - buf.len() as u64;
-            assert_eq!(fs.read(cx, ino, at, &mut buf), Ok(buf.len()));
-            let whole = number < 4;
-            let right = |(at, &byte): (usize, &u8)| {
-                let hole = !whole && (at + (size as usize - buf.len())) / 1024 % 2 == 1;
-                byte == if hole { 0 } else { number as u8 + 1 }
-            };
-            assert!(buf.iter().enumerate().all(right), "file {number} of {size} bytes");
+            let (at, len) = tail(size);
+            let mut buf = vec![0; len];
+            assert_eq!(fs.read(cx, ino, at, &mut buf), Ok(len));
+            check(number, at, &buf, "us");
         }
         let set = SetAttr { size: Some(0), ..SetAttr::default() };
         let ino = file(cx, &fs, 0);

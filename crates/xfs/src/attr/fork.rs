@@ -123,6 +123,7 @@ impl AttrEdit<'_> {
         let near = self.space.geometry.ino_place(self.ino).0;
         let (space, ino) = (self.space, self.ino);
         let fork = self.forks.get_mut(which);
+        fork.make_bytes();
         MapEdit { space, ino, which, fork, blocks: &mut self.core.blocks, near }
     }
 

@@ -62,10 +62,25 @@ fn targets(image: &Path) -> BTreeMap<&'static str, Ino> {
     names.into_iter().map(|name| (name, ino(name))).collect()
 }
 
+/// The forms of an attribute fork, from the least to the largest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Form {
+    None,
+    /// A fork without any attribute.
+    Empty,
+    Small,
+    Leaf,
+    Extents,
+    Btree,
+}
+
 struct Model {
     fs: Arc<Xfs>,
     wanted: BTreeMap<Ino, Wanted>,
-    forms: BTreeSet<&'static str>,
+    /// The form of each inode's attributes.
+    form: BTreeMap<Ino, Form>,
+    /// Which forms became which.
+    ways: BTreeSet<(Form, Form)>,
     rng: Rng,
 }
 
@@ -131,14 +146,31 @@ impl Model {
         let forkoff = inode.with(cx, |state| state.core.forkoff);
         let forks = inode.forks.read(cx);
         let blocks: u32 = forks.attr.extents.iter().flatten().map(|extent| extent.count).sum();
-        self.forms.insert(match (forkoff, forks.attr.format) {
-            (0, _) => "none",
-            (_, ForkFormat::Local) => "small",
-            (_, ForkFormat::Extents) if blocks == 0 => "empty",
-            (_, ForkFormat::Extents) if blocks == 1 => "leaf",
-            (_, ForkFormat::Extents) => "extents",
-            _ => "btree",
-        });
+        let form = match (forkoff, forks.attr.format) {
+            (0, _) => Form::None,
+            (_, ForkFormat::Local) => Form::Small,
+            (_, ForkFormat::Extents) if blocks == 0 => Form::Empty,
+            (_, ForkFormat::Extents) if blocks == 1 => Form::Leaf,
+            (_, ForkFormat::Extents) => Form::Extents,
+            _ => Form::Btree,
+        };
+        let before = self.form.insert(ino, form).unwrap_or(Form::None);
+        self.ways.insert((before, form));
+    }
+
+    /// Everything goes, and with it the forks.
+    fn empty(&mut self, cx: &mut Cx, inos: &[Ino]) {
+        for (ino, wanted) in std::mem::take(&mut self.wanted) {
+            for name in wanted.keys() {
+                self.fs.removexattr(cx, ino, name).expect("removed");
+                self.note_form(cx, ino);
+            }
+        }
+        for &ino in inos {
+            let inode = self.fs.iget(cx, ino).expect("an inode");
+            let left = inode.extents(cx, super::Which::Attr, |list| list.len()).expect("a list");
+            assert_eq!(left, 0, "{ino} keeps blocks");
+        }
     }
 
     fn agree(&self, cx: &mut Cx) {
@@ -183,15 +215,15 @@ fn kernel_agrees(
     }
 }
 
-fn churn(args: &[&str], seed: u64, steps: u32) -> BTreeSet<&'static str> {
+fn churn(args: &[&str], seed: u64, steps: u32) -> BTreeSet<(Form, Form)> {
     let dir = scratch();
     let image = mkfs(dir.path(), "attrs", 320 << 20, args);
     let names = targets(&image);
     let inos: Vec<Ino> = names.values().copied().collect();
-    let (forms, wanted) = real(|cx| {
+    let (ways, wanted) = real(|cx| {
         let fs = mount(cx, &image);
-        let (wanted, forms, rng) = (BTreeMap::new(), BTreeSet::new(), Rng::new(seed, 1));
-        let mut model = Model { fs, wanted, forms, rng };
+        let (wanted, form, rng) = (BTreeMap::new(), BTreeMap::new(), Rng::new(seed, 1));
+        let mut model = Model { fs, wanted, form, ways: BTreeSet::new(), rng };
         for phase in 0..4 {
             for step in 0..steps {
                 let ino = inos[model.rng.below(inos.len() as u64) as usize];
@@ -203,29 +235,24 @@ fn churn(args: &[&str], seed: u64, steps: u32) -> BTreeSet<&'static str> {
             }
             model.remount(cx, &image);
         }
-        // Everything goes, and with it the forks.
-        for (&ino, wanted) in &model.wanted {
-            for name in wanted.keys() {
-                model.fs.removexattr(cx, ino, name).expect("removed");
+        model.empty(cx, &inos);
+        // Once more, from trees of blocks, and a few for the kernel to see.
+        for (steps, pool) in [(steps / 2, 60), (steps / 10, 20)] {
+            for _ in 0..steps {
+                let ino = inos[model.rng.below(inos.len() as u64) as usize];
+                model.step(cx, ino, (pool, true));
+            }
+            if pool == 60 {
+                model.remount(cx, &image);
+                model.empty(cx, &inos);
             }
         }
-        model.wanted.values_mut().for_each(BTreeMap::clear);
-        for &ino in &inos {
-            model.note_form(cx, ino);
-            let inode = model.fs.iget(cx, ino).expect("an inode");
-            let left = inode.extents(cx, super::Which::Attr, |list| list.len()).expect("a list");
-            assert_eq!(left, 0, "{ino} keeps blocks");
-        }
-        for _ in 0..steps / 2 {
-            let ino = inos[model.rng.below(inos.len() as u64) as usize];
-            model.step(cx, ino, (60, true));
-        }
         model.fs.unmount(cx).expect("unmounted");
-        (model.forms, model.wanted)
+        (model.ways, model.wanted)
     });
     repair(&image).unwrap_or_else(|text| panic!("xfs_repair -n: {text}"));
     kernel_agrees(&image, &names, &wanted);
-    forms
+    ways
 }
 
 #[test]
@@ -235,12 +262,17 @@ fn attributes_go_through_all_forms_and_the_kernel_agrees() {
         &["-i", "size=1024"],
         &["-b", "size=2048", "-i", "nrext64=1", "-m", "rmapbt=0"],
     ];
-    let mut forms = BTreeSet::new();
+    let mut ways = BTreeSet::new();
     for (seed, args) in sets.into_iter().enumerate() {
-        forms.extend(churn(args, seed as u64, 500));
+        ways.extend(churn(args, seed as u64, 500));
     }
-    for form in ["none", "small", "empty", "leaf", "extents", "btree"] {
-        assert!(forms.contains(form), "{form} was not met: {forms:?}");
+    for form in [Form::None, Form::Empty, Form::Small, Form::Leaf] {
+        let left = ways.iter().any(|way| way.0 == form && way.1 > form);
+        assert!(left, "{form:?} was not left on the way up: {ways:?}");
+    }
+    for form in [Form::Small, Form::Leaf, Form::Extents, Form::Btree] {
+        let left = ways.iter().any(|way| way.0 == form && way.1 < form);
+        assert!(left, "{form:?} was not left on the way down: {ways:?}");
     }
 }
 

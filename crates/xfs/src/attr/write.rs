@@ -9,7 +9,7 @@ use vfs::{FileType, NewNode, XattrFlags};
 
 use super::fork::{AttrEdit, ROOT_MIN, local_max};
 use super::{Attrs, Name, acl};
-use crate::bmap::Which;
+use crate::bmap::{Fork, Which};
 use crate::dir::edit::DirEdit;
 use crate::format::attr::AttrFlags;
 use crate::format::da::DEPTH_MAX;
@@ -19,7 +19,7 @@ use crate::inode::Inode;
 use crate::inode_item::InodeFields;
 use crate::trans::Trans;
 use crate::writer::Reserved;
-use crate::{Xfs, create, reservations};
+use crate::{Xfs, reservations};
 
 /// A change of one attribute.
 pub(crate) struct Change {
@@ -228,12 +228,10 @@ fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
         trans.join_inode(cx, &inode.item);
         let (space, reserved) = (&*writer.space, &mut reserved);
         if kind == FileType::Directory {
-            DirEdit { space, inode, trans, reserved, gaps: fs.leaf_gaps }.local_to_block(cx)?;
+            DirEdit::new(space, inode, trans, reserved, fs.leaf_gaps).local_to_block(cx)?;
         } else {
             let room = geometry.inode_size as usize - CORE_SIZE;
-            let mut fork = create::empty(room);
-            fork.extents = Some(Vec::new());
-            inode.forks.write(cx).data = fork;
+            inode.forks.write(cx).data = Fork::empty(room);
             fs.write_target(cx, trans, (writer, reserved), inode, &target)?;
         }
         inode.log(cx, trans, geometry, InodeFields::CORE | InodeFields::DATA);

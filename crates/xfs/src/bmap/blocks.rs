@@ -156,7 +156,7 @@ impl FileBlocks<'_, '_> {
 
 /// Blocks that a map may need when `extents` are added to it, each at a place of its own.
 pub(crate) fn worst_case(geometry: &Geometry, ino: Ino, fork: &Fork, extents: u64) -> u64 {
-    let room = (fork.bytes.len() / EXTENT_SIZE) as u64;
+    let room = (fork.room() / EXTENT_SIZE) as u64;
     if extents == 0 || fork.format == ForkFormat::Extents && fork.count + extents <= room {
         return 0;
     }

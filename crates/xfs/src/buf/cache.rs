@@ -43,6 +43,8 @@ struct Shard {
     bufs: HashMap<u64, Arc<Buf>>,
     /// The order in which reclaim looks at them.
     clock: VecDeque<u64>,
+    /// Lookups that found a buffer.
+    hits: u64,
 }
 
 /// The buffers of one device, by the address of their first extent.
@@ -53,7 +55,6 @@ pub struct BufCache {
     config: BufCacheConfig,
     shards: [SpinLock<Shard>; SHARDS],
     bytes: AtomicUsize,
-    hits: AtomicU64,
     created: AtomicU64,
     reads: AtomicU64,
     reclaimed: AtomicU64,
@@ -67,7 +68,6 @@ impl BufCache {
             config,
             shards: std::array::from_fn(|_| SpinLock::named("xfs buffer index", Shard::default())),
             bytes: AtomicUsize::new(0),
-            hits: AtomicU64::new(0),
             created: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             reclaimed: AtomicU64::new(0),
@@ -100,9 +100,12 @@ impl BufCache {
             // A stale one comes to life again with the same extents: its log item must be the same,
             // so that a new content replaces the record of its end in the same checkpoint.
             if buf.maps() == maps {
-                buf.set_state(BufState::REFERENCED);
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                return Ok(buf.clone());
+                if !buf.state(BufState::REFERENCED) {
+                    buf.set_state(BufState::REFERENCED);
+                }
+                let buf = buf.clone();
+                shard.hits += 1;
+                return Ok(buf);
             }
             // The blocks were freed and serve something else now. What was stale is never written;
             // anything else with other extents must be clean and unused.
@@ -246,7 +249,7 @@ impl BufCache {
     /// The counters so far.
     pub fn stats(&self) -> BufStats {
         BufStats {
-            hits: self.hits.load(Ordering::Relaxed),
+            hits: self.shards.iter().map(|shard| shard.lock_irq().hits).sum(),
             created: self.created.load(Ordering::Relaxed),
             reads: self.reads.load(Ordering::Relaxed),
             reclaimed: self.reclaimed.load(Ordering::Relaxed),

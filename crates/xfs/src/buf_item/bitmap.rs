@@ -83,12 +83,18 @@ impl DirtyMap {
             self.chunks
         );
         let (low, high) = (first / 64, last / 64);
+        if low == high {
+            // Most of what is logged is logged again.
+            let mask = (!0 << (first % 64)) & (!0 >> (63 - last % 64));
+            if self.words[low] & mask == mask {
+                return false;
+            }
+        }
         let mask = |word: usize| {
             let from = if word == low { first % 64 } else { 0 };
             let to = if word == high { last % 64 } else { 63 };
             (!0 << from) & (!0 >> (63 - to))
         };
-        // Most of what is logged is logged again.
         if (low..=high).all(|word| self.words[word] & mask(word) == mask(word)) {
             return false;
         }

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use base::Ino;
 use rt::Cx;
+use smallvec::SmallVec;
 
 use super::space_start;
 use crate::alloc::{Owner, Space, Want};
 use crate::bmap::{self, Which};
-use crate::buf::{Buf, BufMap, BufOps};
+use crate::buf::{Buf, BufOps};
 use crate::error::{Result, XfsError};
 use crate::format::da::DEPTH_MAX;
 use crate::format::dir::{FileType, entry_size};
@@ -24,7 +25,7 @@ use crate::format::extent::Extent;
 use crate::format::inode::{ForkFormat, fork_ranges};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, seal};
 use crate::inode::Inode;
-use crate::meta::{buf_maps, tree_check};
+use crate::meta::{Maps, buf_maps, tree_check};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 use crate::writer::Reserved;
@@ -71,6 +72,13 @@ pub(crate) struct DirEdit<'a> {
     pub reserved: &'a mut Reserved,
     /// Leaves get gaps for names to come.
     pub gaps: bool,
+    /// Blocks that it has read, by their places: they stay locked until the transaction ends.
+    known: SmallVec<[(u64, Arc<Buf>); 6]>,
+}
+
+/// True where a block is of one of these kinds, and not freed.
+fn is_of(buf: &Buf, kinds: &[Kind]) -> bool {
+    !buf.is_stale() && buf.kind().is_some_and(|kind| kinds.contains(&kind))
 }
 
 /// Blocks that adding a name of `len` bytes to a directory may take at the most. May park.
@@ -94,6 +102,18 @@ pub(crate) fn blocks_needed(
     };
     // Each may come in pieces, whose map needs blocks of a tree.
     Ok(new * blocks + 2)
+}
+
+impl<'a> DirEdit<'a> {
+    pub fn new(
+        space: &'a Space,
+        inode: &'a Inode,
+        trans: &'a mut Trans,
+        reserved: &'a mut Reserved,
+        gaps: bool,
+    ) -> DirEdit<'a> {
+        DirEdit { space, inode, trans, reserved, gaps, known: SmallVec::new() }
+    }
 }
 
 impl DirEdit<'_> {
@@ -207,7 +227,7 @@ impl DirEdit<'_> {
     }
 
     /// Where the directory block at block `offset` of the fork lies. None in a hole.
-    fn maps(&self, cx: &mut Cx, offset: u64) -> Result<Option<Vec<BufMap>>> {
+    fn maps(&self, cx: &mut Cx, offset: u64) -> Result<Option<Maps>> {
         let count = self.count();
         let runs = self.inode.extents(cx, Which::Data, |list| bmap::runs(list, offset, count))?;
         Ok(runs.map(|runs| buf_maps(self.geometry(), &runs)))
@@ -215,6 +235,13 @@ impl DirEdit<'_> {
 
     /// A directory block, locked for the transaction.
     fn read(&mut self, cx: &mut Cx, offset: u64, kinds: &'static [Kind]) -> Result<Arc<Buf>> {
+        let known = self.known.iter().find(|known| known.0 == offset);
+        if let Some((_, buf)) = known.filter(|known| is_of(&known.1, kinds)) {
+            let buf = buf.clone();
+            self.space.log.debug_check(cx, &buf)?;
+            return Ok(buf);
+        }
+        self.forget(offset);
         let maps = self.maps(cx, offset)?;
         let hole = CorruptKind::DirHole { block: offset };
         let maps = maps.ok_or_else(|| self.corrupt(offset, hole))?;
@@ -232,7 +259,13 @@ impl DirEdit<'_> {
             Ok(())
         })?;
         self.space.log.debug_check(cx, &buf)?;
+        self.known.push((offset, buf.clone()));
         Ok(buf)
+    }
+
+    /// The block at `offset` is another one, or unlocked.
+    fn forget(&mut self, offset: u64) {
+        self.known.retain(|known| known.0 != offset);
     }
 
     /// A block of the index: a leaf of either kind, or a node.
@@ -262,6 +295,7 @@ impl DirEdit<'_> {
 
     /// Gives the directory a block at `offset` of the fork: zeroes with a header of its kind.
     fn grow(&mut self, cx: &mut Cx, offset: u64, kind: Kind) -> Result<Arc<Buf>> {
+        self.forget(offset);
         let (mut at, end) = (offset, offset + self.count());
         if self.reserved.left() < self.count() {
             return Err(XfsError::NoSpace);
@@ -313,6 +347,7 @@ impl DirEdit<'_> {
 
     /// Takes a block away from the directory.
     fn shrink(&mut self, cx: &mut Cx, offset: u64, buf: &Arc<Buf>) -> Result<()> {
+        self.forget(offset);
         self.trans.invalidate(buf);
         let (count, ino) = (self.count(), self.inode.ino.0);
         let trans = &mut *self.trans;
@@ -344,9 +379,7 @@ impl DirEdit<'_> {
 
     /// Logs ranges of a buffer.
     fn log(&mut self, buf: &Arc<Buf>, ranges: &[data::Range]) {
-        for range in ranges {
-            self.log_range(buf, range.clone());
-        }
+        self.trans.log_ranges(buf, ranges.iter().cloned());
     }
 
     fn log_range(&mut self, buf: &Arc<Buf>, range: data::Range) {

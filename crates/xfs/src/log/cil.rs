@@ -9,6 +9,7 @@ use super::Log;
 use super::item::{Item, LogVec};
 use crate::buf_item::BufItemFlags;
 use crate::error::Result;
+use crate::inode_item::{Image, InodeFields};
 
 /// Gathers until a push takes it.
 pub(crate) struct Cil {
@@ -49,7 +50,7 @@ pub(crate) struct Entry {
 pub(crate) struct Commit {
     pub item: Item,
     /// The new image of an inode.
-    pub image: Option<(Vec<u8>, crate::inode_item::InodeFields)>,
+    pub image: Option<(Image, InodeFields)>,
 }
 
 /// All that a transaction has changed.
@@ -101,7 +102,7 @@ impl Log {
         &self,
         cx: &Cx,
         item: &Item,
-        image: Option<(Vec<u8>, crate::inode_item::InodeFields)>,
+        image: Option<(Image, InodeFields)>,
         seq: u64,
         new: &mut NewItems,
     ) -> (u64, u64) {

@@ -75,6 +75,7 @@ impl DirEdit<'_> {
                 return Ok(Some(index));
             }
             end = first + self.per_free();
+            self.forget(place(self.geometry(), number));
             self.trans.release(&buf);
         }
         self.inode.room.lock(cx).none_before(size, end);
@@ -88,7 +89,8 @@ impl DirEdit<'_> {
         }
         let (number, slot) = (index / self.per_free(), (index % self.per_free()) as usize);
         let offset = place(self.geometry(), number);
-        let exists = self.maps(cx, offset)?.is_some();
+        let known = self.known.iter().any(|known| known.0 == offset);
+        let exists = known || self.maps(cx, offset)?.is_some();
         let buf = match exists {
             true => self.free_block(cx, number)?,
             false => {

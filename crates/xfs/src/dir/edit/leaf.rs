@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rt::Cx;
+use smallvec::SmallVec;
 
 use super::{DirEdit, Name, Shape};
 use super::{entries, free};
@@ -22,6 +23,9 @@ use super::data::{Frame, Range, Ranges};
 pub(super) fn entry_bytes(range: &Range) -> Range {
     LEAF_HEADER + range.start * LEAF_ENTRY..LEAF_HEADER + range.end * LEAF_ENTRY
 }
+
+/// Places in a leaf, and the addresses there.
+pub(super) type Candidates = SmallVec<[(usize, u32); 2]>;
 
 /// Fewest entries of a leaf that is spread out, and fewest gaps that are worth it.
 const SPREAD_MIN: (usize, usize) = (64, 16);
@@ -67,18 +71,23 @@ impl DirEdit<'_> {
         kind: Kind,
         offset: u64,
         hash: u32,
-    ) -> Result<(Vec<(usize, u32)>, bool)> {
+    ) -> Result<(Candidates, bool)> {
         let at = self.at(offset);
         Ok(leaf.with(|data| -> Result<_, Corrupt> {
             let entries = Leaf::parse_counts(kind, data, at)?.entries();
             let from = entries.lower_bound(hash);
-            let same: Vec<_> = (from..entries.len())
-                .map(|index| (index, entries.get(index)))
-                .take_while(|(_, entry)| entry.hash == hash)
-                .collect();
-            let more = from + same.len() == entries.len();
-            let live = same.into_iter().filter(|(_, entry)| entry.address != 0);
-            Ok((live.map(|(index, entry)| (index, entry.address)).collect(), more))
+            let (mut live, mut end) = (Candidates::new(), from);
+            while end < entries.len() {
+                let entry = entries.get(end);
+                if entry.hash != hash {
+                    break;
+                }
+                if entry.address != 0 {
+                    live.push((end, entry.address));
+                }
+                end += 1;
+            }
+            Ok((live, end == entries.len()))
         })?)
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use rt::Cx;
+use smallvec::SmallVec;
 
 use super::{DirEdit, entries};
 use crate::buf::Buf;
@@ -23,10 +24,13 @@ pub(super) struct Step {
     pub index: usize,
 }
 
+/// Nodes from the root down.
+type Steps = SmallVec<[Step; 2]>;
+
 /// A leaf and the way to it from the root.
 #[derive(Clone)]
 pub(super) struct Path {
-    pub steps: Vec<Step>,
+    pub steps: Steps,
     pub block: u64,
     pub leaf: Arc<Buf>,
 }
@@ -34,6 +38,11 @@ pub(super) struct Path {
 /// Entries that a leaf of `size` bytes holds.
 pub(super) fn leaf_max(size: usize) -> usize {
     (size - LEAF_HEADER) / LEAF_ENTRY
+}
+
+/// Entries of a leaf that are not stale, as its header counts them.
+fn live_count(leaf: &Buf) -> usize {
+    leaf.with(|data| u16_at(data, 56).saturating_sub(u16_at(data, 58))).into()
 }
 
 fn children(data: &[u8], at: crate::format::At) -> Result<(u16, Vec<Child>), Corrupt> {
@@ -45,7 +54,7 @@ impl DirEdit<'_> {
     /// Goes down to the leaf in which entries with this hash begin; to the last one where all
     /// hashes are below it.
     pub(super) fn descend(&mut self, cx: &mut Cx, hash: u32) -> Result<Path> {
-        self.descend_with(cx, self.leaf_start(), Vec::new(), |node| {
+        self.descend_with(cx, self.leaf_start(), Steps::new(), |node| {
             node.find(hash).unwrap_or(node.len() - 1)
         })
     }
@@ -54,7 +63,7 @@ impl DirEdit<'_> {
         &mut self,
         cx: &mut Cx,
         mut block: u64,
-        mut steps: Vec<Step>,
+        mut steps: Steps,
         choose: impl Fn(&DaNode<'_>) -> usize,
     ) -> Result<Path> {
         loop {
@@ -311,8 +320,7 @@ impl DirEdit<'_> {
         if path.steps.is_empty() {
             return Ok(());
         }
-        let own = path.leaf.with(|data| u16_at(data, 56).saturating_sub(u16_at(data, 58)));
-        let own = usize::from(own);
+        let own = live_count(&path.leaf);
         let max = leaf_max(self.block_size());
         if own == 0 {
             self.unlink(cx, &path.leaf)?;
@@ -323,12 +331,12 @@ impl DirEdit<'_> {
         if own > max / 4 {
             return Ok(());
         }
-        self.join_leaf(cx, &path, own, max)
+        self.join_leaf(cx, &path, max)
     }
 
     /// Moves the entries of a small leaf into its neighbour on the left, or those of the one on
     /// the right into it, where both fit into half of a leaf.
-    fn join_leaf(&mut self, cx: &mut Cx, path: &Path, own: usize, max: usize) -> Result<()> {
+    fn join_leaf(&mut self, cx: &mut Cx, path: &Path, max: usize) -> Result<()> {
         let step = path.steps.last().expect("the caller looked").clone();
         let at = self.at(step.block);
         let (_, list) = step.buf.with(|data| children(data, at))?;
@@ -337,18 +345,19 @@ impl DirEdit<'_> {
         {
             let (Some(left), Some(right)) = (list.get(first), list.get(second)) else { continue };
             let blocks = [u64::from(left.block), u64::from(right.block)];
-            let mut leaves = Vec::with_capacity(2);
-            let mut all = Vec::with_capacity(own);
+            let mut leaves = SmallVec::<[_; 2]>::new();
             for block in blocks {
-                let leaf = self.read(cx, block, &[Kind::DirLeafN])?;
+                leaves.push(self.read(cx, block, &[Kind::DirLeafN])?);
+            }
+            if leaves.iter().map(|leaf| live_count(leaf)).sum::<usize>() > max / 2 {
+                continue;
+            }
+            let mut all = Vec::with_capacity(max / 2);
+            for (leaf, block) in leaves.iter().zip(blocks) {
                 let at = self.at(block);
                 all.extend(leaf.with(|data| -> Result<_, Corrupt> {
                     Ok(entries::live(Leaf::parse_counts(Kind::DirLeafN, data, at)?.entries()))
                 })?);
-                leaves.push(leaf);
-            }
-            if all.len() > max / 2 {
-                continue;
             }
             self.store_leaf(&leaves[0], &all);
             self.unlink(cx, &leaves[1])?;
@@ -366,7 +375,7 @@ impl DirEdit<'_> {
     }
 
     /// Takes the child out that the last step names; a node without children goes, too.
-    fn drop_child(&mut self, cx: &mut Cx, mut steps: Vec<Step>) -> Result<()> {
+    fn drop_child(&mut self, cx: &mut Cx, mut steps: Steps) -> Result<()> {
         while let Some(step) = steps.pop() {
             let at = self.at(step.block);
             let (level, mut list) = step.buf.with(|data| children(data, at))?;
