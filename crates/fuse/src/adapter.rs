@@ -12,6 +12,7 @@ use crate::awake::Awake;
 use crate::convert::Numbers;
 use crate::crew::Lead;
 use crate::data;
+use crate::frees::{Free, Frees};
 use crate::nodes::Nodes;
 use crate::options::{Access, Options};
 use crate::requests::Answered;
@@ -60,6 +61,7 @@ pub(crate) struct Adapter {
     /// How long the kernel may keep names and attributes, seconds.
     pub keep: u64,
     pub seeks: Seeks,
+    pub frees: Frees,
     /// Where processors are kept awake.
     pub awake: Option<Arc<Awake>>,
     /// Who fetches the requests.
@@ -86,6 +88,7 @@ impl Adapter {
             shared: options.shared,
             keep: options.keep_seconds(),
             seeks: Seeks::new(),
+            frees: Frees::new(),
             awake,
             lead: Arc::new(Lead::new()),
             gate,
@@ -217,6 +220,26 @@ impl Adapter {
     fn forget(&self, cx: &mut Cx, node: INodeNo, lookups: u64) {
         let ino = self.ino(node);
         let pins = self.nodes.forgotten(ino, lookups);
+        if pins == 0 {
+            return;
+        }
+        if let Some(free) = self.frees.push((ino, pins)) {
+            self.free(cx, free);
+        }
+    }
+
+    /// Frees what is handed over, until the mount ends. May park.
+    pub fn free_all(&self, cx: &mut Cx) {
+        self.frees.run(cx, |cx, free| {
+            let closed = self.gate.0.read(cx);
+            if !*closed {
+                self.free(cx, free);
+            }
+        });
+    }
+
+    /// Closes an inode without names as often as it is open.
+    fn free(&self, cx: &mut Cx, (ino, pins): Free) {
         for _ in 0..pins {
             // What fails here latches in the file system, which tells the next who writes.
             let _latched = self.fs.release(cx, ino);

@@ -47,6 +47,7 @@ mod awake;
 mod convert;
 mod crew;
 mod data;
+mod frees;
 mod handshake;
 mod kernel;
 mod listing;

@@ -232,6 +232,7 @@ impl Adapter {
     }
 
     fn statfs(&self, cx: &mut Cx, out: &mut Answer) -> Answered {
+        self.frees.settle(cx);
         let s = self.fs.statfs(cx)?;
         out.push(StatfsOut {
             blocks: s.blocks,

@@ -95,6 +95,7 @@ pub struct Mount {
     gate: Arc<Gate>,
     seeks: Seeks,
     awake: Option<Arc<Awake>>,
+    adapter: Arc<Adapter>,
     crew: Arc<Crew>,
     rings: Option<Arc<Rings>>,
     threads: usize,
@@ -124,6 +125,7 @@ impl Mount {
         let seeks = adapter.seeks.clone();
         seeks.connect(session.notifier());
         adapter.start_seeks(cx.runtime());
+        let serving = adapter.clone();
         let rings = match agreed.load(Ordering::SeqCst) {
             true => Some(Rings::new(adapter.clone(), device.clone(), PAYLOAD_BYTES, &dir)),
             false => None,
@@ -141,7 +143,7 @@ impl Mount {
             kernel::tune(&device);
         }
         let threads = options.threads.max(2);
-        Ok(Mount { dir, gate, seeks, awake, crew, rings, threads, session })
+        Ok(Mount { dir, gate, seeks, awake, adapter: serving, crew, rings, threads, session })
     }
 
     /// Serves requests until the directory is unmounted or one of the signals comes. Afterwards
@@ -150,7 +152,7 @@ impl Mount {
     /// # Errors
     /// The connection to the kernel broke.
     pub fn run(self, cx: &mut Cx, signals: Option<Signals>) -> Result<End, MountError> {
-        let Mount { dir, gate, seeks, awake, crew, rings, threads, session } = self;
+        let Mount { dir, gate, seeks, awake, adapter, crew, rings, threads, session } = self;
         let work = move |cx: &mut Cx, events: &Events| {
             let beside = if rings.is_some() { BESIDE_RINGS } else { threads };
             let rings = rings.map(|rings| {
@@ -165,7 +167,13 @@ impl Mount {
         if let Some(awake) = awake.clone() {
             cx.spawn("fuse-awake", move |cx| awake.keep(cx));
         }
+        let freeing = cx.spawn("fuse-free", {
+            let adapter = adapter.clone();
+            move |cx| adapter.free_all(cx)
+        });
         let served = serve(cx, &dir, &gate, work, signals);
+        adapter.frees.close();
+        freeing.join(cx);
         awake.iter().for_each(|awake| awake.end());
         seeks.close();
         served
