@@ -18,6 +18,9 @@ use super::bed::{Bed, Counts, Variant};
 use super::cell::{Cell, PHASES, operations};
 use crate::clock::{cpu_nanos, thread_nanos};
 
+/// Operations, over all tasks, that a slice begins with and that do not count: they bring the
+/// structure into the processor's nearest caches, where it is in use, and fill it.
+const WARMING: u64 = 8;
 /// Rounds between two questions whether it is enough.
 const ROUNDS_ASK: usize = 4;
 
@@ -146,8 +149,9 @@ fn rounds(work: Work<'_>, phase_of: &mut Phase<'_>) -> Result<Slices, String> {
     let mut spares: Vec<SpareLrus> =
         variants.iter().map(|variant| buffers.spare_lrus(kind(variant))).collect();
     let count = variants.len();
-    let files = (effort.slice / cell.tasks).max(1) * cell.tasks;
-    let all = files * effort.groups * count as u64;
+    let whole = |files: u64| (files / cell.tasks).max(1) * cell.tasks;
+    let (warming, files) = (whole(WARMING), whole(effort.slice));
+    let all = (warming + files) * effort.groups * count as u64;
     let none = || std::array::from_fn(|_| vec![Vec::new(); count]);
     let counts = std::array::from_fn(|_| vec![Counts::default(); count]);
     let mut slices = Slices { nanos: none(), counts, operations: 0 };
@@ -163,10 +167,11 @@ fn rounds(work: Work<'_>, phase_of: &mut Phase<'_>) -> Result<Slices, String> {
                     let forward = (round / count + group).is_multiple_of(2);
                     let place = if forward { turn } else { count - 1 - turn };
                     let index = (place + round + group) % count;
-                    let from = (group * count + place) as u64 * files;
+                    let from = (group * count + place) as u64 * (warming + files);
                     buffers.exchange_lrus(&mut spares[index]);
+                    phase_of(from, warming, phase)?;
                     let before = Counts::of(&bed.fs);
-                    let nanos = phase_of(from, files, phase)?;
+                    let nanos = phase_of(from + warming, files, phase)?;
                     // The first round brings everything into memory.
                     if round > 0 {
                         slices.nanos[phase][index].push(nanos / files as f64);
