@@ -138,6 +138,17 @@ impl FileSystem for Ext4 {
         namei::create(self, cx, dir, name, &NewNode { mode, ..*node }, &list)
     }
 
+    fn create_unnamed(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let (list, mode) = xattr::of_new(node, attributes)?;
+        namei::create_unnamed(self, cx, dir, &NewNode { mode, ..*node }, &list)
+    }
+
     fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
         namei::link(self, cx, ino, dir, name)
     }

@@ -45,6 +45,8 @@ pub(crate) struct InodeCore {
     pub quota: Option<Box<InodeQuota>>,
     /// Its attribute values in inodes of their own, which quota counts as inodes.
     pub large_values: u32,
+    /// Never had a name, and may get one.
+    pub linkable: bool,
     /// In the orphan list or file.
     pub orphan: crate::orphan::Place,
     /// Transaction of the last change.
@@ -81,6 +83,7 @@ impl InodeCore {
             gone: false,
             quota: None,
             large_values: 0,
+            linkable: false,
             orphan: Default::default(),
             tid: None,
             datasync_tid: None,

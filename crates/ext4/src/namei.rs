@@ -31,8 +31,10 @@ use crate::inode::Inode;
 use crate::quota::{InodeQuota, Owners};
 use crate::xattr;
 
+mod link;
 mod rename;
 
+pub(crate) use link::{create_unnamed, link};
 pub(crate) use rename::rename;
 
 /// The most names of an inode, and the most subdirectories that a directory counts.
@@ -403,57 +405,6 @@ fn drop_subdirectory(cx: &Cx, dir: &Inode) {
             core.links -= 1;
         }
     });
-}
-
-/// Gives an inode a further name: see [`vfs::FileSystem::link`].
-///
-/// Credits: the place for the name and both inodes.
-pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
-    vfs::check_name(name)?;
-    let parent = fs.iget(cx, dir)?;
-    let _guard = parent.rwsem.write(cx);
-    let mut view = Dir::open(fs, cx, &parent)?;
-    if is_dots(name) {
-        return Err(Errno::EEXIST);
-    }
-    let Err(slot) = view.find_or_slot(cx, name)? else { return Err(Errno::EEXIST) };
-    let inode = fs.iget(cx, ino)?;
-    if inode.kind(cx) == FileType::Directory {
-        return Err(Errno::EPERM);
-    }
-    fs.check_project(cx, &parent, &inode)?;
-    let mut handle = fs.journal_start(cx, slot.credits() + 2 * credits::INODE)?;
-    let result = link_in(cx, &mut handle, &mut view, slot, name, &inode);
-    finish(fs, cx, handle, &parent, result)?;
-    Ok(inode.attr(cx, fs.geometry.block_size))
-}
-
-fn link_in(
-    cx: &mut Cx,
-    handle: &mut Handle,
-    dir: &mut Dir,
-    slot: Slot,
-    name: &[u8],
-    inode: &Inode,
-) -> Result<(), Errno> {
-    let fs = dir.fs;
-    let now = fs.now(cx);
-    inode.with(cx, |core| match core.links {
-        0 => Err(Errno::ENOENT),
-        LINK_MAX.. => Err(Errno::EMLINK),
-        _ => {
-            core.links += 1;
-            core.ctime = now;
-            Ok(())
-        }
-    })?;
-    let target = Target::of(cx, inode);
-    if let Err(errno) = dir.add(cx, handle, slot, name, target) {
-        inode.with(cx, |core| core.links -= 1);
-        return Err(errno);
-    }
-    fs.mark_inode_dirty(cx, handle, inode)?;
-    fs.touch_dir(cx, handle, dir.inode)
 }
 
 /// Removes a name of anything but a directory: see [`vfs::FileSystem::unlink`].

@@ -15,8 +15,9 @@ use crate::data;
 use crate::frees::{Free, Frees};
 use crate::nodes::Nodes;
 use crate::options::{Access, Options};
+use crate::pages::Pages;
 use crate::requests::Answered;
-use crate::seek::Seeks;
+use crate::seek::{Seek, Seeks};
 use crate::wire::{Answer, Request};
 
 /// How often, how often in vain, and how long each time, a request that finds the disk full waits
@@ -100,22 +101,28 @@ impl Adapter {
     /// Starts the task for seeks, which ends with the mount.
     pub fn start_seeks(self: &Arc<Adapter>, rt: &Runtime) {
         let adapter = self.clone();
+        let pages = Pages::start(rt);
         rt.spawn("fuse seeks", move |cx| {
             while let Some(seek) = adapter.seeks.next(cx) {
-                let found = adapter.seek(cx, seek.node, &seek.arg);
+                let found = adapter.seek(cx, &pages, &seek);
                 (seek.answer)(found.map(|offset| LseekOut { offset }));
             }
+            pages.close();
         });
     }
 
     /// Where data or a hole of a node is next, after the kernel has written its pages through other
     /// requests. May park, and blocks the thread.
-    fn seek(&self, cx: &mut Cx, node: INodeNo, arg: &LseekIn) -> Result<u64, Errno> {
-        self.seeks.settle(node);
+    fn seek(&self, cx: &mut Cx, pages: &Pages, seek: &Seek) -> Result<u64, Errno> {
+        let ino = self.ino(seek.node);
+        let settled = self.seeks.settle(cx, pages, seek, ino);
         let closed = self.gate.0.read(cx);
         match *closed {
             true => Err(Errno::EIO),
-            false => data::seek(cx, &*self.fs, self.ino(node), arg.offset, arg.whence),
+            false => {
+                settled?;
+                data::seek(cx, &*self.fs, ino, seek.arg.offset, seek.arg.whence)
+            }
         }
     }
 

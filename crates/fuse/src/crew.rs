@@ -188,8 +188,9 @@ impl Crew {
             Outcome::Silent => {}
             Outcome::Seek(arg) => {
                 let (node, device) = (INodeNo(request.header.nodeid), self.device.clone());
+                let pid = request.header.pid;
                 let answer = Box::new(move |found| device.answer_with(unique, found));
-                self.adapter.seeks.push(cx, Seek { node, arg, answer });
+                self.adapter.seeks.push(cx, Seek { node, arg, pid, answer });
             }
         }
     }

@@ -45,6 +45,25 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The two numbers of `MAJOR:MINOR`.
+pub(crate) fn numbers(device: &str) -> Option<(u32, u32)> {
+    let (major, minor) = device.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Whether the kernel's pages of a FUSE file stay in write-back until we have taken them. Before
+/// Linux 6.16 a copy was made, and the pages counted as written ("fuse: remove temp page copies in
+/// writeback", Joanne Koong, April 2025).
+pub(crate) fn waits_for_pages() -> bool {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 16),
+        _ => false,
+    }
+}
+
 /// Lets the kernel read ahead and collect writes as for a local disk. Only root may; for others the
 /// mount works with the kernel's careful defaults.
 pub(crate) fn tune(device: &str) {
@@ -65,6 +84,12 @@ mod tests {
     fn odd_paths_of_the_mount_table_are_read() {
         assert_eq!(unescaped(br"/a\040b\134c"), b"/a b\\c");
         assert_eq!(unescaped(br"/plain\04"), br"/plain\04");
+    }
+
+    #[test]
+    fn device_numbers_are_read() {
+        assert_eq!(numbers("0:39"), Some((0, 39)));
+        assert_eq!((numbers("0"), numbers("0:x")), (None, None));
     }
 
     #[test]

@@ -36,8 +36,7 @@
 //! # Not done, compared with the kernel's own mount
 //!
 //! `docs/mount.md` has the list: no `atime` from reading, `sync(2)` is not handed down by the
-//! kernel (fsync is), disk full is told by close or fsync (as the kernel's pages are written late),
-//! no `O_TMPFILE` (`vfs` has no file without a name).
+//! kernel (fsync is), disk full is told by close or fsync (as the kernel's pages are written late).
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -53,6 +52,7 @@ mod kernel;
 mod listing;
 mod nodes;
 mod options;
+mod pages;
 mod requests;
 mod ring;
 mod rings;

@@ -39,10 +39,13 @@ impl Adapter {
             }
             op::SYMLINK | op::MKNOD | op::MKDIR | op::LINK => self.add(cx, node, req, out),
             op::CREATE => self.create_open(cx, node, req, out),
+            op::TMPFILE => self.create_unnamed(cx, node, req, out),
             op::UNLINK | op::RMDIR => self.take_away(cx, node, req),
             op::RENAME | op::RENAME2 => self.rename(cx, node, req),
             op::OPEN => self.open(cx, node, out),
-            op::RELEASE => self.fs.release(cx, self.ino(node)),
+            op::RELEASE if self.shared => self.fs.release(cx, self.ino(node)),
+            // Of a file that was made without a name before anything was opened: FORGET closes it.
+            op::RELEASE => Ok(()),
             op::STATFS => self.statfs(cx, out),
             op::SETXATTR | op::REMOVEXATTR => self.change_xattr(cx, node, req),
             op::GETXATTR | op::LISTXATTR => self.read_xattrs(cx, node, req, out),
@@ -116,7 +119,10 @@ impl Adapter {
             // The kernel tells the ctime of a file that it has just removed.
             let only_ctime = SetAttr { ctime: set.ctime, ..SetAttr::default() } == set;
             if set.ctime.is_some() && only_ctime && self.nodes.is_pinned(self.ino(node)) {
-                return self.fs.getattr(cx, self.ino(node));
+                let attr = self.fs.getattr(cx, self.ino(node))?;
+                if attr.nlink == 0 {
+                    return Ok(attr);
+                }
             }
             let set = self.to_set(cx, node, set)?;
             self.fs.setattr(cx, self.ino(node), &set)
@@ -187,6 +193,30 @@ impl Adapter {
         let attr = self.growing(cx, |cx| self.create(cx, dir, called, node.clone(), arg.umask))?;
         self.fs.open(cx, attr.ino)?;
         out.push(self.entry_out(&attr));
+        out.push(OpenOut { open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() });
+        Ok(())
+    }
+
+    /// A file without a name. It is open until the kernel forgets it, as it would be if its name
+    /// had gone; the kernel knows whether it may get one.
+    fn create_unnamed(
+        &self,
+        cx: &mut Cx,
+        dir: INodeNo,
+        req: &Request,
+        out: &mut Answer,
+    ) -> Answered {
+        if self.shared {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let (arg, _) = req.take::<CreateIn>()?;
+        let dir = self.fs.getattr(cx, self.ino(dir))?;
+        cx.set_cred(rt::Cred { umask: arg.umask, ..cx.cred().clone() });
+        let node = NewNode::new(FileType::Regular, arg.mode as u16 & 0o7777);
+        let attr =
+            self.growing(cx, |cx| vfs::create_unnamed_in(cx, &*self.fs, &dir, node.clone()))?;
+        out.push(self.entry_out(&attr));
+        let _told_just_now = self.nodes.pin(attr.ino);
         out.push(OpenOut { open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() });
         Ok(())
     }

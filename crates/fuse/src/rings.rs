@@ -155,13 +155,14 @@ impl Rings {
                 Some((header, arg)) => {
                     slot.seeks = true;
                     seeking += 1;
-                    let (node, unique) = (INodeNo(header.nodeid), header.unique);
+                    let (node, pid) = (INodeNo(header.nodeid), header.pid);
+                    let unique = header.unique;
                     let home = home.clone();
                     let answer = Box::new(move |found: Result<LseekOut, Errno>| {
                         slot.answer_with(unique, found);
                         home.bring(slot);
                     });
-                    self.adapter.seeks.push(cx, Seek { node, arg, answer });
+                    self.adapter.seeks.push(cx, Seek { node, arg, pid, answer });
                     if seeking + SLOTS_FREE > ring.slots() {
                         ring.grow(SLOTS)?;
                     }
@@ -206,6 +207,8 @@ impl Rings {
 
     /// Asks the mount something through queues.
     fn ask(&self, cx: &mut Cx) {
+        // It waits for this mount, and must not keep its device open where the process is killed.
+        let _as_before_where_refused = rt::leave_files();
         while let Some(queue) = self.questions.recv(cx) {
             stay_on(queue);
             // The answer means nothing.

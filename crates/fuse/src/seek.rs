@@ -1,17 +1,19 @@
 //! `SEEK_DATA` and `SEEK_HOLE` while the kernel has pages that we have not seen.
 //!
 //! The kernel hands these seeks down without writing its pages first, so that a file just written
-//! would seem to be empty. Asked to drop its pages it writes them, through other requests: that is
+//! would seem to be empty. Asked for it, it writes them through other requests ([`Pages`]): that is
 //! waited for in a task of its own, so that the threads that serve are never all waiting for
-//! themselves.
+//! themselves. Where it cannot be asked so it is told to drop its pages, and writes them before.
 
 use std::sync::{Arc, OnceLock};
 
-use base::Errno;
+use base::{Errno, Ino};
 use fuser::{INodeNo, Notifier};
 use rt::{Channel, Cx};
 
 use crate::abi::{LseekIn, LseekOut};
+use crate::kernel;
+use crate::pages::{OpenFile, Pages};
 
 /// Seeks that may wait for their turn: whoever hands one over fetches the requests that it waits
 /// for, and must not wait.
@@ -21,6 +23,8 @@ const WAITING_MAX: usize = usize::MAX;
 pub(crate) struct Seek {
     pub node: INodeNo,
     pub arg: LseekIn,
+    /// The thread that called.
+    pub pid: u32,
     /// Brings the answer to whoever asked.
     pub answer: Box<dyn FnOnce(Result<LseekOut, Errno>) + Send>,
 }
@@ -29,7 +33,15 @@ pub(crate) struct Seek {
 #[derive(Clone)]
 pub(crate) struct Seeks {
     queue: Arc<Channel<Seek>>,
-    kernel: Arc<OnceLock<Notifier>>,
+    kernel: Arc<OnceLock<Kernel>>,
+}
+
+/// The way to the kernel.
+struct Kernel {
+    notifier: Notifier,
+    /// The numbers of the mount's device; none where they are not known, or where a page counts as
+    /// written before we have it.
+    device: Option<(u32, u32)>,
 }
 
 impl Seeks {
@@ -38,16 +50,17 @@ impl Seeks {
         Seeks { queue, kernel: Arc::default() }
     }
 
-    /// The way to the kernel, once there is one.
-    pub fn connect(&self, kernel: Notifier) {
-        let _only_once = self.kernel.set(kernel);
+    /// The way to the kernel, once there is one, and the numbers of the mount's device.
+    pub fn connect(&self, notifier: Notifier, device: Option<(u32, u32)>) {
+        let device = device.filter(|_| kernel::waits_for_pages());
+        let _only_once = self.kernel.set(Kernel { notifier, device });
     }
 
     /// The kernel is to ask for the attributes of a node again. Never waits.
     pub fn drop_attributes(&self, node: INodeNo) {
         if let Some(kernel) = self.kernel.get() {
             // A negative offset leaves the pages alone. The kernel may have forgotten the node.
-            let _not_known = kernel.inval_inode(node, -1, 0);
+            let _not_known = kernel.notifier.inval_inode(node, -1, 0);
         }
     }
 
@@ -63,12 +76,21 @@ impl Seeks {
         self.queue.recv(cx)
     }
 
-    /// Waits until the kernel has written the pages of a node. Blocks the thread.
-    pub fn settle(&self, node: INodeNo) {
-        if let Some(kernel) = self.kernel.get() {
-            // Nothing cached, or the file is gone: then there is nothing to write.
-            let _nothing_there = kernel.inval_inode(node, 0, 0);
+    /// Returns when the kernel has written the pages of the file. May park, and blocks the thread.
+    ///
+    /// # Errors
+    /// A page could not be written.
+    pub fn settle(&self, cx: &mut Cx, pages: &Pages, seek: &Seek, ino: Ino) -> Result<(), Errno> {
+        let Some(kernel) = self.kernel.get() else { return Ok(()) };
+        if let Some(device) = kernel.device {
+            let file = OpenFile { pid: seek.pid, ino, device };
+            if let Some(result) = pages.write(cx, file) {
+                return result;
+            }
         }
+        // Nothing cached, or the file is gone: then there is nothing to write.
+        let _nothing_there = kernel.notifier.inval_inode(seek.node, 0, 0);
+        Ok(())
     }
 
     /// The mount ends.

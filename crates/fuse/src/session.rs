@@ -123,7 +123,6 @@ impl Mount {
         let device = Arc::new(Device::new(session.as_fd()).map_err(refused)?);
         let adapter = Arc::new(Adapter::new(fs, gate.clone(), awake.clone(), options));
         let seeks = adapter.seeks.clone();
-        seeks.connect(session.notifier());
         adapter.start_seeks(cx.runtime());
         let serving = adapter.clone();
         let rings = match agreed.load(Ordering::SeqCst) {
@@ -139,9 +138,9 @@ impl Mount {
             None => Pace { spin: options.spin, linger: Nanos::ZERO },
         };
         let crew = Arc::new(Crew::new(adapter, device, pace, BUFFER_BYTES));
-        if let Ok(Some(device)) = kernel::mounted(&dir) {
-            kernel::tune(&device);
-        }
+        let device = kernel::mounted(&dir).ok().flatten();
+        device.as_deref().inspect(|device| kernel::tune(device));
+        seeks.connect(session.notifier(), device.as_deref().and_then(kernel::numbers));
         let threads = options.threads.max(2);
         Ok(Mount { dir, gate, seeks, awake, adapter: serving, crew, rings, threads, session })
     }
@@ -210,16 +209,23 @@ fn serve(
             return Err(MountError::Broken { dir: shown(dir), error });
         }
     };
-    // The kernel's pages come to us first; then nobody needs the mount to be whole.
-    sync(dir);
-    match unmount(dir, false) {
-        Ok(()) => {
-            server.join(cx);
-            return Ok(End::Signal(name));
+    // The kernel's pages come to us first; then nobody needs the mount to be whole. Whoever waits
+    // for them has no part in our open files, so that the process can be killed meanwhile.
+    let end = cx.spawn("fuse end", {
+        let dir = dir.to_owned();
+        move |_cx| {
+            let _as_before_where_refused = rt::leave_files();
+            sync(&dir);
+            let whole = unmount(&dir, false).is_ok();
+            if !whole {
+                let _torn_anyway = unmount(&dir, true);
+            }
+            whole
         }
-        Err(_busy) => {
-            let _torn_anyway = unmount(dir, true);
-        }
+    });
+    if end.join(cx) {
+        server.join(cx);
+        return Ok(End::Signal(name));
     }
     let deadline = cx.now() + BUSY_NS;
     while cx.now() < deadline && !server.is_finished() {

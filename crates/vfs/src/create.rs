@@ -39,6 +39,44 @@ pub(crate) fn create_labelled(
     mut node: NewNode<'_>,
     labelled: bool,
 ) -> Result<Attr, Errno> {
+    let mut attributes = inherit(cx, fs, dir, &mut node)?;
+    if labelled {
+        match fs.getxattr(cx, dir.ino, LABEL) {
+            Ok(label) => attributes.push((LABEL, label)),
+            Err(Errno::ENODATA | Errno::EOPNOTSUPP) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    match attributes.is_empty() {
+        true => fs.create(cx, dir.ino, name, &node),
+        false => fs.create_with(cx, dir.ino, name, &node, &attributes),
+    }
+}
+
+/// Creates a regular file without a name in `dir`, open once, with what [`create_in`] gives it.
+///
+/// # Errors
+/// Those of [`FileSystem::create_unnamed`].
+pub fn create_unnamed_in(
+    cx: &mut Cx,
+    fs: &dyn FileSystem,
+    dir: &Attr,
+    mut node: NewNode<'_>,
+) -> Result<Attr, Errno> {
+    let attributes = inherit(cx, fs, dir, &mut node)?;
+    fs.create_unnamed(cx, dir.ino, &node, &attributes)
+}
+
+/// Extended attributes by name.
+type Attributes = Vec<(&'static [u8], Vec<u8>)>;
+
+/// Ids and permissions of a new node in `dir`; answers the attributes that it is to have.
+fn inherit(
+    cx: &mut Cx,
+    fs: &dyn FileSystem,
+    dir: &Attr,
+    node: &mut NewNode<'_>,
+) -> Result<Attributes, Errno> {
     let directory = node.kind == FileType::Directory;
     node.uid = cx.cred().uid;
     node.gid = cx.cred().gid;
@@ -48,7 +86,7 @@ pub(crate) fn create_labelled(
             node.mode |= S_ISGID;
         }
     }
-    let mut attributes: Vec<(&[u8], Vec<u8>)> = Vec::new();
+    let mut attributes = Attributes::new();
     if node.kind != FileType::Symlink {
         if let Some(default) = default_acl(cx, fs, dir)? {
             let list = default.inherit(node.mode);
@@ -63,17 +101,7 @@ pub(crate) fn create_labelled(
             node.mode &= !(cx.cred().umask as u16 & 0o777);
         }
     }
-    if labelled {
-        match fs.getxattr(cx, dir.ino, LABEL) {
-            Ok(label) => attributes.push((LABEL, label)),
-            Err(Errno::ENODATA | Errno::EOPNOTSUPP) => {}
-            Err(other) => return Err(other),
-        }
-    }
-    match attributes.is_empty() {
-        true => fs.create(cx, dir.ino, name, &node),
-        false => fs.create_with(cx, dir.ino, name, &node, &attributes),
-    }
+    Ok(attributes)
 }
 
 fn default_acl(cx: &mut Cx, fs: &dyn FileSystem, dir: &Attr) -> Result<Option<Acl>, Errno> {

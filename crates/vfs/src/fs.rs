@@ -130,7 +130,27 @@ pub trait FileSystem: Send + Sync {
         if attributes.is_empty() { Ok(attr) } else { self.getattr(cx, attr.ino) }
     }
 
-    /// Gives an inode a further name.
+    /// Creates a regular file without a name (`O_TMPFILE`), with attributes as
+    /// [`create_with`](Self::create_with), which is open once: it goes with its last
+    /// [`release`](Self::release), or by a crash, unless [`link`](Self::link) gives it a name
+    /// before. It inherits from `dir` and lies near it.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` the format cannot (the default); `ENOENT` the directory was removed; those of
+    /// [`setxattr`](Self::setxattr).
+    fn create_unnamed(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let _ = (cx, dir, node, attributes);
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Gives an inode a further name, or one that was created without
+    /// ([`create_unnamed`](Self::create_unnamed)) its first.
     ///
     /// # Errors
     /// `EPERM` a directory; `EEXIST`; `EMLINK` too many names; `ENOENT` `ino` has no name any more

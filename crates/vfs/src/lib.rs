@@ -56,7 +56,7 @@ pub use attr::{
     Attr, DirEntry, ExtentState, FallocMode, FileExtent, FileType, NewNode, RenameFlags,
     SeekWhence, SetAttr, StatFs, XattrFlags, major, makedev, minor,
 };
-pub use create::create_in;
+pub use create::{create_in, create_unnamed_in};
 pub use file::{File, OpenFlags};
 pub use fs::{
     FileRead, FileSystem, NAME_MAX, PATH_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX, check_name,

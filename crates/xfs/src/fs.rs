@@ -73,6 +73,17 @@ impl FileSystem for Xfs {
         self.getattr(cx, attr.ino)
     }
 
+    fn create_unnamed(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let (list, mode) = attr::of_new(node, attributes)?;
+        self.create_unnamed_node(cx, dir, (&NewNode { mode, ..*node }, &list))
+    }
+
     fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
         self.link_node(cx, ino, dir, name)
     }

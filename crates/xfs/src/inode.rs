@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub core: InodeCore,
     /// How many times the inode is open.
     pub opens: u32,
+    /// It never had a name, and may get one.
+    pub linkable: bool,
     /// Its last name went and it was marked as free; what is left waits for write-back.
     pub freed: bool,
 }
@@ -110,7 +112,10 @@ impl Inode {
             weak: weak.clone(),
             rwsem: RwLock::named("xfs inode rwsem", ()),
             forks: RwLock::named("xfs inode forks", forks),
-            state: SpinLock::named("xfs inode state", State { core, opens: 0, freed: false }),
+            state: SpinLock::named(
+                "xfs inode state",
+                State { core, opens: 0, linkable: false, freed: false },
+            ),
             item,
             writeback: Mutex::named("xfs inode write-back", ()),
             io: SpinLock::named("xfs file content", FileIo::default()),

@@ -29,6 +29,7 @@ use crate::trans::Trans;
 use crate::writer::{Reserved, WriteSide};
 use crate::{Xfs, create, reservations};
 
+mod link;
 mod rename;
 
 /// The most names of an inode.
@@ -194,52 +195,6 @@ impl Xfs {
         self.names.insert(dir, name, created.ino);
         drop(guard);
         Ok(created.attr(cx, self.geometry()))
-    }
-
-    /// Gives an inode a further name: see [`vfs::FileSystem::link`].
-    pub(crate) fn link_node(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        dir: Ino,
-        name: &[u8],
-    ) -> Result<Attr, Errno> {
-        vfs::check_name(name)?;
-        let writer = self.writer()?;
-        let parent = self.iget(cx, dir)?;
-        let guard = parent.lock_alone(cx)?;
-        self.check_directory(cx, &parent)?;
-        if is_dots(name) || self.has(cx, &parent, name)? {
-            return Err(Errno::EEXIST);
-        }
-        let inode = self.iget(cx, ino)?;
-        if inode.kind(cx) == FileType::Directory {
-            return Err(Errno::EPERM);
-        }
-        let child_guard = inode.lock_alone(cx)?;
-        match inode.with(cx, |state| state.core.links) {
-            0 => return Err(Errno::ENOENT),
-            LINK_MAX.. => return Err(Errno::EMLINK),
-            _ => {}
-        }
-        let reserved = self.set_aside(cx, writer, &parent, name, 0);
-        let mut reserved = reserved.map_err(|error| self.fail(error))?;
-        self.transact(cx, reservations::link(self.geometry()), |cx, trans| {
-            trans.join_inode(cx, &inode.item);
-            let now = cx.realtime();
-            let mode = inode.with(cx, |state| {
-                state.core.links += 1;
-                state.core.ctime = now;
-                state.core.mode
-            });
-            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
-            let entry = Name { name, ino, file_type: EntryType::of_mode(mode) };
-            self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| edit.add(cx, entry))?;
-            self.touch(cx, trans, &parent);
-            Ok(())
-        })?;
-        drop((child_guard, guard));
-        Ok(inode.attr(cx, self.geometry()))
     }
 
     /// Takes names from an inode, and puts it on the list of those without any where it was the

@@ -61,20 +61,25 @@ pub(crate) fn create(geometry: &Geometry) -> Reservation {
     Reservation::new(bytes).times(2)
 }
 
-/// A further name for an inode.
+/// Putting an inode onto the list of its group, or taking it out: the inodes before and behind it.
+pub(crate) fn unlinked(geometry: &Geometry) -> u32 {
+    header(geometry) + 2 * buf(512)
+}
+
+/// A further name for an inode, or the first: the inode leaves the list in its group.
 pub(crate) fn link(geometry: &Geometry) -> Reservation {
-    Reservation::new(directory(geometry) + 2 * inode(geometry)).times(2)
+    let list = unlinked(geometry);
+    Reservation::new(directory(geometry) + 2 * inode(geometry) + list).times(2)
 }
 
 /// Taking a name away, perhaps the last one: the inode goes onto a list in its group.
 pub(crate) fn remove(geometry: &Geometry) -> Reservation {
-    let list = header(geometry) + 2 * buf(512);
-    Reservation::new(directory(geometry) + 2 * inode(geometry) + list).times(2)
+    link(geometry)
 }
 
 /// Moving a name over another one, with a whiteout under the old one.
 pub(crate) fn rename(geometry: &Geometry) -> Reservation {
-    let list = header(geometry) + 2 * buf(512);
+    let list = unlinked(geometry);
     let whiteout = inode_trees(geometry) + inode(geometry);
     Reservation::new(2 * directory(geometry) + 5 * inode(geometry) + list + whiteout).times(2)
 }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::mount::{UnmountFlags, unmount};
 use testkit::judge;
 
 /// Anything on a loaded machine that takes longer than this hangs.
@@ -175,7 +176,7 @@ impl Mounted {
     /// the same path leads to the bare directory below it, where calls succeed again.
     pub fn kill_then(mut self, work: impl FnOnce()) {
         self.child.kill().expect("the process can be killed");
-        self.child.wait().expect("it has ended");
+        self.wait();
         work();
         // Drop takes the mount away.
     }
@@ -184,10 +185,11 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ended = self.child.kill();
-        let _ended = self.child.wait();
         if is_mounted(&self.dir) {
-            let _gone = judge::run("umount", &[&"-l", &self.dir]);
+            // Whoever still waits for the mount is told that it is gone.
+            let _gone = unmount(&self.dir, UnmountFlags::FORCE | UnmountFlags::DETACH);
         }
+        let _ended = self.child.wait();
     }
 }
 

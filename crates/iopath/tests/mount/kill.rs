@@ -4,13 +4,17 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::host::{Mounted, check, image, on_each_format, place};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+
+use crate::host::{Mounted, check, image, on_each_format, place, wait_until};
 
 /// How often each test kills.
 fn kills(default: u64) -> u64 {
@@ -186,8 +190,111 @@ fn sqlite_with_a_rollback_journal_keeps_what_it_committed(kind: &str) {
     sqlite(kind, "DELETE", kills(5));
 }
 
+/// Files that begin without a name, are written, synced and only then named: each name that was
+/// told safe leads to a whole file, and what had no name yet is gone.
+fn files_that_were_named_late_survive_kills(kind: &str) {
+    let place = place();
+    let image = image(place.path(), kind, 128 << 20);
+    let mut safe = 0;
+    for round in 0..kills(3) {
+        let mount = Mounted::new(&image, "");
+        let dir = mount.dir().to_owned();
+        let (named, stop) = (AtomicU64::new(safe), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut unnamed = Vec::new();
+                while !stop.load(Ordering::SeqCst) {
+                    let number = named.load(Ordering::Relaxed) + 1;
+                    let Ok(other) = late(&dir, number, &mut unnamed) else { return };
+                    unnamed.push(other);
+                    named.store(number, Ordering::Relaxed);
+                }
+            });
+            wait_until("a file", || named.load(Ordering::Relaxed) > safe);
+            thread::sleep(moment(round));
+            mount.kill_then(|| stop.store(true, Ordering::SeqCst));
+        });
+        let mount = Mounted::new(&image, "");
+        safe = named.load(Ordering::Relaxed);
+        for number in 1..=safe {
+            let found = fs::read(mount.dir().join(format!("late{number}")));
+            let found = found.unwrap_or_else(|e| panic!("round {round}: file {number}: {e}"));
+            assert_eq!(found, content(number, 1), "round {round}: file {number}");
+        }
+        let next = mount.dir().join(format!("late{}", safe + 1));
+        if next.exists() {
+            assert_eq!(fs::read(&next).expect("it can be read"), content(safe + 1, 1));
+            safe += 1;
+        }
+        mount.unmount();
+        check(&image);
+    }
+}
+
+/// Writes, syncs and names a file, and syncs its directory; answers another one without a name.
+fn late(dir: &Path, number: u64, unnamed: &mut Vec<File>) -> std::io::Result<File> {
+    let new = || -> std::io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::open(dir, flags, Mode::from_raw_mode(0o600))?);
+        file.write_all(&content(number, 1))?;
+        file.sync_all()?;
+        Ok(file)
+    };
+    let (file, other) = (new()?, new()?);
+    if number.is_multiple_of(4) {
+        unnamed.clear();
+    }
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let name = dir.join(format!("late{number}"));
+    rustix::fs::linkat(CWD, open, CWD, name, AtFlags::SYMLINK_FOLLOW)?;
+    File::open(dir)?.sync_all()?;
+    Ok(other)
+}
+
+/// Programs write and ask for data and holes all the time, so that the mount's process waits for
+/// the kernel, which waits for it: killed, it ends nevertheless, and nobody waits for ever.
+fn a_mount_that_waits_for_the_kernels_pages_ends_when_killed(kind: &str) {
+    const PROGRAMS: u64 = 4;
+    let place = place();
+    let image = image(place.path(), kind, 128 << 20);
+    for round in 0..kills(5) {
+        let mount = Mounted::new(&image, "");
+        let dir = mount.dir().to_owned();
+        let (asked, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for program in 0..PROGRAMS {
+                let (dir, asked, stop) = (&dir, &asked, &stop);
+                scope.spawn(move || {
+                    let path = dir.join(format!("s{program}"));
+                    while !stop.load(Ordering::SeqCst) && ask_for_data(&path, asked).is_ok() {}
+                });
+            }
+            wait_until("an answer", || asked.load(Ordering::Relaxed) > 0);
+            thread::sleep(moment(round));
+            mount.kill_then(|| stop.store(true, Ordering::SeqCst));
+        });
+        Mounted::new(&image, "").unmount();
+        check(&image);
+    }
+}
+
+/// Writes here and there in a new file, and asks each time where its data begin.
+fn ask_for_data(path: &Path, asked: &AtomicU64) -> std::io::Result<()> {
+    let file = File::create(path)?;
+    for part in 0..10 {
+        let at = (9 - part) << 20;
+        file.write_all_at(&[7; 256 << 10], at)?;
+        let found = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0))?;
+        assert_eq!(found, at, "data begin where the last part was written");
+        asked.fetch_add(1, Ordering::Relaxed);
+    }
+    fs::remove_file(path)
+}
+
 on_each_format!(
     synced_files_survive_kills,
     sqlite_with_a_write_ahead_log_keeps_what_it_committed,
     sqlite_with_a_rollback_journal_keeps_what_it_committed,
+    files_that_were_named_late_survive_kills,
+    a_mount_that_waits_for_the_kernels_pages_ends_when_killed,
 );

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -24,35 +24,140 @@ pub enum User {
 /// One system call. Paths are relative to the world's directory.
 #[derive(Clone, Debug)]
 pub enum Call {
-    Open { slot: usize, path: String, flags: OFlags, mode: u32 },
-    Close { slot: usize },
-    Read { slot: usize, offset: u64, len: usize },
-    Write { slot: usize, offset: u64, len: usize, byte: u8 },
-    Append { slot: usize, len: usize, byte: u8 },
-    Truncate { slot: usize, len: u64 },
-    Fallocate { slot: usize, mode: u32, offset: u64, len: u64 },
-    Seek { slot: usize, hole: bool, offset: u64 },
-    CopyRange { from: usize, to: usize, offset_in: u64, offset_out: u64, len: usize },
-    Fsync { slot: usize },
-    Fstat { slot: usize },
-    Mkdir { path: String, mode: u32 },
-    Mknod { path: String, kind: FileType, mode: u32 },
-    Symlink { target: String, path: String },
-    Link { old: String, new: String, follow: bool },
-    Unlink { path: String },
-    Rmdir { path: String },
-    Rename { old: String, new: String, flags: u32 },
-    Readlink { path: String },
-    Stat { path: String, follow: bool },
-    Access { path: String, mode: u8 },
-    Chmod { path: String, mode: u32 },
-    Chown { path: String, uid: Option<u32>, gid: Option<u32>, follow: bool },
-    Utimens { path: String, seconds: i64, nanos: i64 },
-    Setxattr { path: String, name: String, value: Vec<u8>, flags: u32 },
-    Getxattr { path: String, name: String, size: usize },
-    Listxattr { path: String },
-    Removexattr { path: String, name: String },
-    List { path: String },
+    Open {
+        slot: usize,
+        path: String,
+        flags: OFlags,
+        mode: u32,
+    },
+    Close {
+        slot: usize,
+    },
+    Read {
+        slot: usize,
+        offset: u64,
+        len: usize,
+    },
+    Write {
+        slot: usize,
+        offset: u64,
+        len: usize,
+        byte: u8,
+    },
+    Append {
+        slot: usize,
+        len: usize,
+        byte: u8,
+    },
+    Truncate {
+        slot: usize,
+        len: u64,
+    },
+    Fallocate {
+        slot: usize,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    },
+    Seek {
+        slot: usize,
+        hole: bool,
+        offset: u64,
+    },
+    CopyRange {
+        from: usize,
+        to: usize,
+        offset_in: u64,
+        offset_out: u64,
+        len: usize,
+    },
+    Fsync {
+        slot: usize,
+    },
+    Fstat {
+        slot: usize,
+    },
+    Mkdir {
+        path: String,
+        mode: u32,
+    },
+    Mknod {
+        path: String,
+        kind: FileType,
+        mode: u32,
+    },
+    Symlink {
+        target: String,
+        path: String,
+    },
+    Link {
+        old: String,
+        new: String,
+        follow: bool,
+    },
+    /// Gives an open file a name, by its number in `/proc/self/fd`.
+    LinkOpen {
+        slot: usize,
+        new: String,
+    },
+    Unlink {
+        path: String,
+    },
+    Rmdir {
+        path: String,
+    },
+    Rename {
+        old: String,
+        new: String,
+        flags: u32,
+    },
+    Readlink {
+        path: String,
+    },
+    Stat {
+        path: String,
+        follow: bool,
+    },
+    Access {
+        path: String,
+        mode: u8,
+    },
+    Chmod {
+        path: String,
+        mode: u32,
+    },
+    Chown {
+        path: String,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        follow: bool,
+    },
+    Utimens {
+        path: String,
+        seconds: i64,
+        nanos: i64,
+    },
+    Setxattr {
+        path: String,
+        name: String,
+        value: Vec<u8>,
+        flags: u32,
+    },
+    Getxattr {
+        path: String,
+        name: String,
+        size: usize,
+    },
+    Listxattr {
+        path: String,
+    },
+    Removexattr {
+        path: String,
+        name: String,
+    },
+    List {
+        path: String,
+    },
     NameMax,
 }
 
@@ -141,6 +246,7 @@ impl World {
             | Call::Seek { .. }
             | Call::CopyRange { .. }
             | Call::Fsync { .. }
+            | Call::LinkOpen { .. }
             | Call::Fstat { .. } => self.on_file(call),
             Call::Setxattr { .. }
             | Call::Getxattr { .. }
@@ -183,6 +289,12 @@ impl World {
             }
             Call::Fsync { slot } => {
                 rustix::fs::fsync(self.file(*slot)?)?;
+                0
+            }
+            Call::LinkOpen { slot, new } => {
+                let open = format!("/proc/thread-self/fd/{}", self.file(*slot)?.as_raw_fd());
+                let (new, follow) = (self.at(new), AtFlags::SYMLINK_FOLLOW);
+                rustix::fs::linkat(CWD, open, CWD, new, follow)?;
                 0
             }
             Call::Fstat { slot } => return Ok(stat_text(&rustix::fs::fstat(self.file(*slot)?)?)),

@@ -71,6 +71,8 @@ fn single(name: &str) -> Vec<Call> {
         OFlags::DIRECTORY,
         OFlags::NOFOLLOW,
         OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW,
+        OFlags::TMPFILE,
+        OFlags::TMPFILE | OFlags::EXCL,
     ];
     for mode in modes {
         for extra in extras {

@@ -57,6 +57,12 @@ fn path(rng: &mut Rng) -> String {
     }
 }
 
+/// As [`path`], but none that would move or remove the world's own directory.
+fn below(rng: &mut Rng) -> String {
+    let path = path(rng);
+    if path.is_empty() { ".".to_owned() } else { path }
+}
+
 fn call(rng: &mut Rng) -> Call {
     let pick = rng.below(100);
     match pick {
@@ -75,12 +81,13 @@ fn name_call(rng: &mut Rng, pick: u64) -> Call {
             Call::Mknod { path: path(rng), kind: kinds[rng.below(3) as usize], mode }
         }
         10..14 => Call::Symlink { target: path(rng), path: path(rng) },
-        14..19 => Call::Link { old: path(rng), new: path(rng), follow: rng.below(2) == 0 },
+        14..18 => Call::Link { old: path(rng), new: path(rng), follow: rng.below(2) == 0 },
+        18 => Call::LinkOpen { slot: rng.below(SLOTS as u64) as usize, new: path(rng) },
         19..24 => Call::Unlink { path: path(rng) },
-        24..27 => Call::Rmdir { path: path(rng) },
+        24..27 => Call::Rmdir { path: below(rng) },
         27..36 => {
             let flags = [0, 0, 0, 1, 2, 2][rng.below(6) as usize];
-            Call::Rename { old: path(rng), new: path(rng), flags }
+            Call::Rename { old: below(rng), new: path(rng), flags }
         }
         36..38 => Call::Readlink { path: path(rng) },
         38..41 => Call::Stat { path: path(rng), follow: rng.below(2) == 0 },
@@ -120,6 +127,12 @@ fn file_call(rng: &mut Rng, pick: u64) -> Call {
             // The kernel refuses this pair before it asks a file system.
             if flags.contains(OFlags::CREATE | OFlags::DIRECTORY) {
                 flags.remove(OFlags::DIRECTORY);
+            }
+            // A file without a name, in most cases where it can be one.
+            if rng.below(5) == 0 {
+                let flags = OFlags::TMPFILE | access | flags & OFlags::EXCL;
+                let dir = if rng.below(3) == 0 { path(rng) } else { ".".into() };
+                return Call::Open { slot, path: dir, flags, mode: 0o640 };
             }
             Call::Open { slot, path: path(rng), flags, mode: 0o666 }
         }
