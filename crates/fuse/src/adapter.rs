@@ -101,13 +101,12 @@ impl Adapter {
     /// Starts the task for seeks, which ends with the mount.
     pub fn start_seeks(self: &Arc<Adapter>, rt: &Runtime) {
         let adapter = self.clone();
-        let pages = Pages::start(rt);
+        let pages = Pages::start();
         rt.spawn("fuse seeks", move |cx| {
             while let Some(seek) = adapter.seeks.next(cx) {
                 let found = adapter.seek(cx, &pages, &seek);
                 (seek.answer)(found.map(|offset| LseekOut { offset }));
             }
-            pages.close();
         });
     }
 

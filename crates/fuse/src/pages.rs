@@ -1,13 +1,13 @@
 //! The kernel is asked to write its pages of a file to us, by a thread that may wait for it.
 //!
 //! That thread waits for requests which the others answer. It has no part in their open files
-//! ([`rt::leave_files`]), so that the kernel gives up what it waits for when the process is killed.
+//! ([`rt::spawn_apart`]), so that the kernel gives up what it waits for when the process is killed.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use base::{Errno, Ino};
-use rt::{Channel, Cx, Runtime};
+use rt::{Channel, Cx};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, StatxFlags};
 
 /// A file that a program has open.
@@ -23,28 +23,26 @@ pub(crate) struct OpenFile {
 
 /// The way to the thread that asks and waits.
 pub(crate) struct Pages {
-    asked: Arc<Channel<OpenFile>>,
+    asked: mpsc::Sender<OpenFile>,
     done: Arc<Channel<Option<Result<(), Errno>>>>,
 }
 
 impl Pages {
-    /// Starts the thread. It ends with [`Pages::close`].
-    pub fn start(rt: &Runtime) -> Pages {
-        let pages = Pages {
-            asked: Arc::new(Channel::named("fuse pages asked", 1)),
-            done: Arc::new(Channel::named("fuse pages done", 1)),
-        };
-        let (asked, done) = (pages.asked.clone(), pages.done.clone());
-        rt.spawn("fuse pages", move |cx| {
-            let apart = rt::leave_files().is_ok();
-            while let Some(file) = asked.recv(cx) {
+    /// Starts the thread. It ends after this has been dropped.
+    pub fn start() -> Pages {
+        let (asked, files) = mpsc::channel();
+        let done = Arc::new(Channel::named("fuse pages", 1));
+        let answers = done.clone();
+        rt::spawn_apart("fuse pages", move |apart| {
+            for file in files {
                 let written = if apart { write(file) } else { None };
-                if done.send(cx, written).is_err() {
+                if answers.try_send(written).is_err() {
                     break;
                 }
             }
+            answers.close();
         });
-        pages
+        Pages { asked, done }
     }
 
     /// Returns when the kernel's pages of a file have come to us; one caller at a time. None where
@@ -53,14 +51,8 @@ impl Pages {
     /// # Errors
     /// A page could not be written.
     pub fn write(&self, cx: &mut Cx, file: OpenFile) -> Option<Result<(), Errno>> {
-        self.asked.send(cx, file).ok()?;
+        self.asked.send(file).ok()?;
         self.done.recv(cx).flatten()
-    }
-
-    /// No more will be asked.
-    pub fn close(&self) {
-        self.asked.close();
-        self.done.close();
     }
 }
 

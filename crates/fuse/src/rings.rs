@@ -20,7 +20,7 @@
 
 use std::io::{self, PipeWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use base::Errno;
 use fuser::INodeNo;
@@ -70,8 +70,6 @@ pub(crate) struct Rings {
     payload_bytes: usize,
     queues: usize,
     jobs: Channel<Job>,
-    /// Queues that are to be asked something.
-    questions: Channel<usize>,
     /// Where it is mounted.
     dir: PathBuf,
 }
@@ -88,24 +86,24 @@ impl Rings {
         dir: &Path,
     ) -> io::Result<Rings> {
         let jobs = Channel::named("fuse jobs", WAITING_MAX);
-        let questions = Channel::named("fuse questions", WAITING_MAX);
         let (queues, dir) = (processors()?, dir.to_owned());
-        Ok(Rings { adapter, device, payload_bytes, queues, jobs, questions, dir })
+        Ok(Rings { adapter, device, payload_bytes, queues, jobs, dir })
     }
 
     /// Serves until the mount ends, with `count` tasks beside those of the queues. Where one fails
     /// the kernel has nobody to ask: it tells `events`. May park.
     pub fn run(self: &Arc<Rings>, cx: &mut Cx, count: usize, events: &Events) {
+        let (ask, questions) = mpsc::channel();
         let queues = (0..self.queues).map(|queue| {
-            let (rings, events) = (self.clone(), events.clone());
+            let (rings, events, ask) = (self.clone(), events.clone(), ask.clone());
             cx.spawn(&format!("fuse-cpu-{queue}"), move |cx| {
-                if let Err(error) = rings.serve(cx, queue) {
+                if let Err(error) = rings.serve(cx, queue, &ask) {
                     let _nobody_listens = events.send(cx, Event::Ended(Err(error)));
                 }
             })
         });
         let queues: Vec<_> = queues.collect();
-        let mut others: Vec<_> = (0..count)
+        let others: Vec<_> = (0..count)
             .map(|index| {
                 let rings = self.clone();
                 let events = events.clone();
@@ -116,16 +114,16 @@ impl Rings {
                 })
             })
             .collect();
-        let rings = self.clone();
-        others.push(cx.spawn("fuse-ask", move |cx| rings.ask(cx)));
+        // It waits for this mount, and must not keep its device open where the process is killed.
+        let dir = self.dir.clone();
+        rt::spawn_apart("fuse-ask", move |_apart| ask_queues(&dir, &questions));
         queues.into_iter().for_each(|task| task.join(cx));
         self.jobs.close();
-        self.questions.close();
         others.into_iter().for_each(|task| task.join(cx));
     }
 
-    /// Serves one queue.
-    fn serve(&self, cx: &mut Cx, queue: usize) -> io::Result<()> {
+    /// Serves one queue; tells `ask` when it is to be asked something.
+    fn serve(&self, cx: &mut Cx, queue: usize, ask: &mpsc::Sender<usize>) -> io::Result<()> {
         stay_on(queue);
         let (listens, bell) = io::pipe()?;
         let mut ring = Ring::new(&*self.device, queue as u16, listens, self.payload_bytes)?;
@@ -166,7 +164,7 @@ impl Rings {
                     if seeking + SLOTS_FREE > ring.slots() {
                         ring.grow(SLOTS)?;
                     }
-                    let _ended = self.questions.send(cx, queue);
+                    let _ended = ask.send(queue);
                 }
             }
         }
@@ -204,16 +202,14 @@ impl Rings {
         }
         Ok(())
     }
+}
 
-    /// Asks the mount something through queues.
-    fn ask(&self, cx: &mut Cx) {
-        // It waits for this mount, and must not keep its device open where the process is killed.
-        let _as_before_where_refused = rt::leave_files();
-        while let Some(queue) = self.questions.recv(cx) {
-            stay_on(queue);
-            // The answer means nothing.
-            let _answer = rustix::fs::statfs(&self.dir);
-        }
+/// Asks the mount something through queues.
+fn ask_queues(dir: &Path, queues: &mpsc::Receiver<usize>) {
+    for queue in queues {
+        stay_on(queue);
+        // The answer means nothing.
+        let _answer = rustix::fs::statfs(dir);
     }
 }
 

@@ -211,19 +211,19 @@ fn serve(
     };
     // The kernel's pages come to us first; then nobody needs the mount to be whole. Whoever waits
     // for them has no part in our open files, so that the process can be killed meanwhile.
-    let end = cx.spawn("fuse end", {
-        let dir = dir.to_owned();
-        move |_cx| {
-            let _as_before_where_refused = rt::leave_files();
+    let whole = Arc::new(Channel::named("fuse end", 1));
+    rt::spawn_apart("fuse end", {
+        let (dir, whole) = (dir.to_owned(), whole.clone());
+        move |_apart| {
             sync(&dir);
-            let whole = unmount(&dir, false).is_ok();
-            if !whole {
+            let done = unmount(&dir, false).is_ok();
+            if !done {
                 let _torn_anyway = unmount(&dir, true);
             }
-            whole
+            let _nobody_waits = whole.try_send(done);
         }
     });
-    if end.join(cx) {
+    if whole.recv(cx) == Some(true) {
         server.join(cx);
         return Ok(End::Signal(name));
     }

@@ -5,6 +5,10 @@
 //! wait ends only when the last descriptor of the mount's device is closed: when the last thread
 //! ends that has it in its table. So whoever waits like that must not have it.
 //!
+//! Nor may it be a task. A task that ends tells those who keep something for its I/O context, and
+//! they may hand requests of others to a device, in this very thread: with a table in which the
+//! device's file is not.
+//!
 //! Unsafe: two system calls without pointers. What [`leave_files`] closes are this thread's copies
 //! of descriptors; their owners are other threads and keep theirs. Tested through the mount.
 #![allow(unsafe_code)]
@@ -13,13 +17,23 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 
-/// Gives the calling thread a table of open files of its own, with the null device as standard
-/// streams and nothing else. Call it before the thread owns a descriptor: those of other threads
-/// mean nothing in it from now on, and must neither be used nor dropped by it.
+/// Starts a thread of the host, which is no task and must do nothing for one but wake it. It has a
+/// table of open files of its own, with the null device as standard streams and nothing else; or it
+/// shares that of all others, where the kernel refuses (before Linux 5.9, or by a filter): `work` is
+/// told which. Descriptors of other threads must neither be used nor dropped by it.
 ///
-/// # Errors
-/// The kernel refuses (before Linux 5.9, or by a filter): nothing has changed.
-pub fn leave_files() -> io::Result<()> {
+/// # Panics
+/// Where the system refuses a thread.
+pub fn spawn_apart(name: &str, work: impl FnOnce(bool) + Send + 'static) {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let apart = leave_files().is_ok();
+        work(apart);
+    });
+    started.expect("the system gives us a thread");
+}
+
+/// Leaves the table of open files that this thread shares. On an error nothing has changed.
+fn leave_files() -> io::Result<()> {
     let (first, last): (libc::c_uint, libc::c_uint) = (0, libc::c_uint::MAX);
     // SAFETY: numbers only; see the head of this module for what is closed.
     let result =

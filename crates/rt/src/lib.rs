@@ -62,7 +62,7 @@ pub use charge::{Charge, Charges};
 pub use cred::Cred;
 pub use cx::Cx;
 pub use exit::OnIocExit;
-pub use files::{leave_files, write_pages};
+pub use files::{spawn_apart, write_pages};
 pub use ioprio::{IoClass, IoPriority, ParseIoPriorityError};
 pub use runtime::Runtime;
 pub use sync::channel::{Channel, Closed, TryRecvError, TrySendError};
