@@ -18,9 +18,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 
 /// Starts a thread of the host, which is no task and must do nothing for one but wake it. It has a
-/// table of open files of its own, with the null device as standard streams and nothing else; or it
-/// shares that of all others, where the kernel refuses (before Linux 5.9, or by a filter): `work` is
-/// told which. Descriptors of other threads must neither be used nor dropped by it.
+/// table of open files of its own, with the null device as standard streams and nothing else; or
+/// it shares that of all others, where the kernel refuses (before Linux 5.9, or by a filter):
+/// `work` is told which. Descriptors of other threads must neither be used nor dropped by it.
 ///
 /// # Panics
 /// Where the system refuses a thread.
