@@ -18,11 +18,6 @@ use crate::quota::{Dquots, Owners};
 use crate::{Ext4, acl, credits, namei, xattr};
 
 impl Ext4 {
-    /// After an attribute was set or removed: an ACL may let other tasks pass a directory.
-    fn changed_acl(&self, name: &[u8]) {
-        self.names.cache.outdate_walks_if(name.starts_with(b"system."));
-    }
-
     /// Applies the attributes that live in the inode itself.
     fn set_fields(&self, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
         let payers = if set.uid.is_some() || set.gid.is_some() {
@@ -315,7 +310,7 @@ impl FileSystem for Ext4 {
         flags: XattrFlags,
     ) -> Result<(), Errno> {
         let result = xattr::set(self, cx, ino, name, value, flags);
-        self.changed_acl(name);
+        self.names.cache.outdate_walks_if_acl(name);
         result
     }
 
@@ -325,7 +320,7 @@ impl FileSystem for Ext4 {
 
     fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let result = xattr::remove(self, cx, ino, name);
-        self.changed_acl(name);
+        self.names.cache.outdate_walks_if_acl(name);
         result
     }
 

@@ -29,4 +29,10 @@ impl NameCache {
             self.outdate_walks();
         }
     }
+
+    /// The same after an extended attribute was set or removed: an ACL may let other tasks pass a
+    /// directory.
+    pub fn outdate_walks_if_acl(&self, name: &[u8]) {
+        self.outdate_walks_if(name.starts_with(b"system."));
+    }
 }

@@ -12,13 +12,6 @@ use vfs::{
 use crate::dir::Dir;
 use crate::{Xfs, attr};
 
-impl Xfs {
-    /// After an attribute was set or removed: an ACL may let other tasks pass a directory.
-    fn changed_acl(&self, name: &[u8]) {
-        self.names.outdate_walks_if(name.starts_with(b"system."));
-    }
-}
-
 impl FileSystem for Xfs {
     fn name(&self) -> &'static str {
         "xfs"
@@ -269,7 +262,7 @@ impl FileSystem for Xfs {
         flags: XattrFlags,
     ) -> Result<(), Errno> {
         let done = attr::set(self, cx, ino, name, value, flags);
-        self.changed_acl(name);
+        self.names.outdate_walks_if_acl(name);
         done
     }
 
@@ -279,7 +272,7 @@ impl FileSystem for Xfs {
 
     fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let done = attr::remove(self, cx, ino, name);
-        self.changed_acl(name);
+        self.names.outdate_walks_if_acl(name);
         done
     }
 

@@ -126,6 +126,20 @@ impl Xfs {
         Reserved::new(&writer.space, blocks + more)
     }
 
+    /// Blocks for a new inode, by `reserve`, which adds those of a chunk of inodes: 0 where there
+    /// is no space for one and a free inode will do.
+    fn reserve_inode(
+        &self,
+        writer: &WriteSide,
+        mut reserve: impl FnMut(u64) -> Result<Reserved, XfsError>,
+    ) -> Result<Reserved, Errno> {
+        let mut reserved = reserve(u64::from(self.geometry().chunks.blocks));
+        if writer.inodes.counts()[1] > 0 && matches!(reserved, Err(XfsError::NoSpace)) {
+            reserved = reserve(0);
+        }
+        reserved.map_err(|error| self.fail(error))
+    }
+
     /// Changes the names of a directory in a transaction.
     fn edit<R>(
         &self,
@@ -171,12 +185,9 @@ impl Xfs {
         let target = create::target_blocks(self.geometry(), node, !attributes.is_empty());
         let (blocks, bytes) = attr::room_for(self, attributes);
         let target = target + blocks;
-        let chunk = u64::from(self.geometry().chunks.blocks);
-        let mut reserved = self.set_aside(cx, writer, &parent, name, target + chunk);
-        if writer.inodes.counts()[1] > 0 && matches!(reserved, Err(XfsError::NoSpace)) {
-            reserved = self.set_aside(cx, writer, &parent, name, target);
-        }
-        let mut reserved = reserved.map_err(|error| self.fail(error))?;
+        let mut reserved = self.reserve_inode(writer, |chunk| {
+            self.set_aside(cx, writer, &parent, name, target + chunk)
+        })?;
         let mut reservation = reservations::create(self.geometry());
         reservation.bytes += bytes;
         let created = self.transact(cx, reservation, |cx, trans| {

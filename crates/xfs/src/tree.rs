@@ -249,18 +249,12 @@ impl<'a, S: Store> Tree<'a, S> {
         trans: &mut Trans,
         order: Order,
     ) -> Result<Option<Cursor>> {
-        let mut cursor = self.descend(cx, trans, order)?;
-        let leaf = &mut cursor.path[0];
-        if leaf.index > 0 {
-            leaf.index -= 1;
-            let record = self.record(&cursor);
-            if key::record_order(self.shape.kind, &record) == order {
-                return Ok(Some(cursor));
-            }
-            return Ok(self.next(cx, trans, &mut cursor)?.then_some(cursor));
+        let Some(mut cursor) = self.find_le_or_first(cx, trans, order)? else { return Ok(None) };
+        let record = self.record(&cursor);
+        if key::record_order(self.shape.kind, &record) >= order {
+            return Ok(Some(cursor));
         }
-        let empty = self.len(&cursor.path[0].clone()) == 0;
-        Ok((!empty).then_some(cursor))
+        Ok(self.next(cx, trans, &mut cursor)?.then_some(cursor))
     }
 
     /// The record of exactly that order.

@@ -10,7 +10,6 @@ use vfs::{Attr, FileType, NewNode};
 use super::{LINK_MAX, is_dots};
 use crate::attr::{self, Change};
 use crate::dir::edit::Name;
-use crate::error::XfsError;
 use crate::format::dir::FileType as EntryType;
 use crate::inode_item::InodeFields;
 use crate::writer::Reserved;
@@ -30,12 +29,8 @@ impl Xfs {
         let guard = parent.lock_shared(cx)?;
         self.check_directory(cx, &parent)?;
         let (blocks, bytes) = attr::room_for(self, attributes);
-        let chunk = u64::from(self.geometry().chunks.blocks);
-        let mut reserved = Reserved::new(&writer.space, blocks + chunk);
-        if writer.inodes.counts()[1] > 0 && matches!(reserved, Err(XfsError::NoSpace)) {
-            reserved = Reserved::new(&writer.space, blocks);
-        }
-        let mut reserved = reserved.map_err(|error| self.fail(error))?;
+        let mut reserved =
+            self.reserve_inode(writer, |chunk| Reserved::new(&writer.space, blocks + chunk))?;
         let mut reservation = reservations::create(self.geometry());
         reservation.bytes += bytes + reservations::unlinked(self.geometry());
         let created = self.transact(cx, reservation, |cx, trans| {
