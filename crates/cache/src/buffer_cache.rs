@@ -45,7 +45,7 @@ impl Default for BufferConfig {
 /// Counters of a [`BufferCache`], all since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BufferStats {
-    /// LRU hits per depth, over all CPUs.
+    /// LRU hits by depth (of sets: by age), over all CPUs.
     pub lru_hits: Vec<u64>,
     /// Lookups that no LRU entry answered.
     pub lru_misses: u64,

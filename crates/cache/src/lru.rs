@@ -59,8 +59,8 @@ impl Default for LruKind {
 /// What a CPU's lookups have found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LruCounts {
-    /// Hits by depth: how many entries of the array (or of the set) were used more recently. Of a
-    /// large array they tell what every smaller one would have found.
+    /// Hits of an array by depth, how many entries were used more recently: of a large array they
+    /// tell what every smaller one would have found. Hits of sets by age, youngest first.
     pub hits: Vec<u64>,
     /// Lookups that found nothing.
     pub misses: u64,
@@ -71,7 +71,6 @@ pub struct LruCounts {
 }
 
 /// The buffers that one CPU used last. Not synchronised: the owner holds a spin lock.
-#[expect(clippy::large_enum_variant, reason = "one for each CPU, on lines of its own")]
 pub(crate) enum Lru {
     Sets(SetLru),
     Array(ArrayLru),

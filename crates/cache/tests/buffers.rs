@@ -146,34 +146,33 @@ fn the_lru_hits_where_a_plain_list_would() {
     });
 }
 
-/// A set of four, told naively: a new block comes third, a hit goes to the front.
+/// Sets of four, told naively: a hit makes an entry young, a new block is nearly old, the first of
+/// the oldest leaves. Hits by age, and misses.
 fn model_sets(sets: usize, trace: &[u64]) -> (Vec<u64>, u64) {
-    let mut lists = vec![[None; 4]; sets];
+    let mut lists = vec![[(None, 3); 4]; sets];
     let (mut hits, mut misses) = (vec![0; 4], 0);
     for &block in trace {
-        let hash = u128::from(block.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let folded = block ^ block >> 7 ^ block >> 15;
+        let hash = u128::from(folded.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let list = &mut lists[((hash * sets as u128) >> 64) as usize];
-        if let Some(depth) = list.iter().position(|&entry| entry == Some(block)) {
-            hits[depth] += 1;
-            list[..=depth].rotate_right(1);
+        if let Some((_, age)) = list.iter_mut().find(|entry| entry.0 == Some(block)) {
+            hits[*age] += 1;
+            *age = 0;
             continue;
         }
         misses += 1;
-        match list.iter().position(|entry| entry.is_none()) {
-            Some(free) if free < 3 => list[free] = Some(block),
-            _ => {
-                list[3] = Some(block);
-                list.swap(2, 3);
-            }
+        while list.iter().all(|entry| entry.1 < 3) {
+            list.iter_mut().for_each(|entry| entry.1 += 1);
         }
+        *list.iter_mut().find(|entry| entry.1 == 3).unwrap() = (Some(block), 2);
     }
     (hits, misses)
 }
 
 #[test]
 fn sets_hit_where_plain_lists_would() {
-    // Goal: exact hits per depth and misses for each number of sets; no entry pins a buffer, and
-    // no lookup compares more than four keys.
+    // Goal: exact hits by age and misses for each number of sets; no entry pins a buffer, and
+    // every lookup compares four keys.
     world(|cx| {
         for sets in [1, 4, 16] {
             for seed in seeds(4) {
@@ -190,10 +189,36 @@ fn sets_hit_where_plain_lists_would() {
                 let stats = cache.stats();
                 assert_eq!((stats.lru_hits.clone(), stats.lru_misses), model_sets(sets, &trace));
                 assert_eq!(stats.index_hits + stats.created, stats.lru_misses);
-                assert!(stats.lru_compares <= 4 * trace.len() as u64);
+                assert_eq!(stats.lru_compares, 4 * trace.len() as u64);
                 assert_eq!(stats.lru_pinned_bytes, 0);
             }
         }
+    });
+}
+
+#[test]
+fn blocks_at_equal_distances_do_not_share_few_sets() {
+    // Goal: roots of eight directories made one after another stay in sixteen sets beside leaves
+    // that are looked up once: in 98 of 100 distances three quarters of their lookups or more hit.
+    world(|cx| {
+        let distances: Vec<u64> = (1..140).chain([610, 987, 8192, 32_768, 46_368]).collect();
+        let disk = Disk::new(600_000);
+        let cache = cache_with(cx, &disk, LruKind::Sets(16), 10_000);
+        let mut bad = Vec::new();
+        for &distance in &distances {
+            let mut rng = Rng::new(distance, 16);
+            let mut missed = 0;
+            for n in 0..480 {
+                let before = cache.stats().lru_misses;
+                cache.get(cx, 6402 + n % 8 * distance);
+                missed += if n >= 80 { cache.stats().lru_misses - before } else { 0 };
+                cache.get(cx, 500_000 + rng.below(2000));
+            }
+            if missed > 100 {
+                bad.push((distance, missed));
+            }
+        }
+        assert!(50 * bad.len() <= distances.len(), "of 400 missed, by distance: {bad:?}");
     });
 }
 

@@ -34,9 +34,15 @@ use rt::Cx;
 /// Its name.
 pub const NAME: &str = "bh-lru";
 
+/// Its parts, each of which can be run alone: the document's lookups on the structures, its four
+/// sets, and all sizes as curves.
+pub const CASES: &[&str] = &["traces", "a", "b", "c", "d", "curves"];
+
 /// How much is done.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// Parts that are run, of [`CASES`].
+    pub cases: Vec<&'static str>,
     /// Names that a shared directory has before (sets a and b).
     pub sizes: Vec<u64>,
     /// Tasks of sets a and b.
@@ -72,6 +78,7 @@ impl Plan {
     pub fn of(size: Size) -> Plan {
         match size {
             Size::Quick => Plan {
+                cases: CASES.to_vec(),
                 sizes: vec![0, 100_000],
                 tasks: vec![1, 8],
                 threads: vec![1, 4, 16],
@@ -84,6 +91,7 @@ impl Plan {
                 trace_operations: 20_000,
             },
             Size::Full => Plan {
+                cases: CASES.to_vec(),
                 sizes: vec![0, 100_000, 500_000, 2_000_000, 5_000_000, 10_000_000],
                 tasks: vec![1, 8],
                 threads: vec![1, 2, 4, 8, 16],
@@ -98,10 +106,29 @@ impl Plan {
         }
     }
 
+    /// The same with these parts alone; all of them where none is named.
+    ///
+    /// # Errors
+    /// A sentence that names what is no part.
+    pub fn only(mut self, names: &[String]) -> Result<Plan, String> {
+        if let Some(wrong) = names.iter().find(|name| !CASES.contains(&name.as_str())) {
+            return Err(format!("no case `{wrong}`: there are {}", CASES.join(", ")));
+        }
+        if !names.is_empty() {
+            self.cases.retain(|case| names.iter().any(|name| name == case));
+        }
+        Ok(self)
+    }
+
+    fn has(&self, case: &str) -> bool {
+        self.cases.contains(&case)
+    }
+
     /// As little as shows that everything runs.
     pub fn tiny() -> Plan {
         let amount = Effort { slice: 8, groups: 2, rounds_min: 2, rounds_max: 2, cpu_millis: 0 };
         Plan {
+            cases: CASES.to_vec(),
             sizes: vec![0, 600],
             tasks: vec![1, 2],
             threads: vec![1, 2],
@@ -121,40 +148,50 @@ impl Plan {
 /// # Errors
 /// A sentence on what failed.
 pub fn run(cx: &mut Cx, plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<Report, String> {
-    say("traces of the document");
-    let traces = trace::all(cx, plan)?;
-    let mut outcomes = Vec::new();
-    for &names in &plan.sizes {
-        for set in [Set::A, Set::B] {
-            let setup = set.setup(names);
-            let base = bed::Base::make(cx, &setup, 1)?;
-            for &tasks in &plan.tasks {
-                let cell = Cell { set, names, dirs: 1, tasks };
-                say(&cell.title());
-                outcomes.push(cell::measure(cx, plan, &base, &cell)?);
-            }
+    let mut report = Report::empty(plan);
+    if plan.has("traces") {
+        say("traces of the document");
+        report.traces = trace::all(cx, plan)?;
+    }
+    shared_directories(cx, plan, &mut report, say)?;
+    if plan.has("d") {
+        for &dirs in &plan.dirs {
+            let names = plan.names / dirs;
+            let base = bed::Base::make(cx, &Set::D.setup(names), dirs)?;
+            let cell = Cell { set: Set::D, names, dirs, tasks: dirs };
+            say(&cell.title());
+            report.outcomes.push(cell::measure(cx, plan, &base, &cell)?);
         }
     }
-    let base = bed::Base::make(cx, &Set::C.setup(plan.names), 1)?;
-    for &tasks in &plan.threads {
-        let cell = Cell { set: Set::C, names: plan.names, dirs: 1, tasks };
-        say(&cell.title());
-        outcomes.push(cell::measure(cx, plan, &base, &cell)?);
-    }
-    drop(base);
-    for &dirs in &plan.dirs {
-        let names = plan.names / dirs;
-        let base = bed::Base::make(cx, &Set::D.setup(names), dirs)?;
-        let cell = Cell { set: Set::D, names, dirs, tasks: dirs };
-        say(&cell.title());
-        outcomes.push(cell::measure(cx, plan, &base, &cell)?);
-    }
-    let mut curves = Vec::new();
-    if !plan.curve_sizes.is_empty() {
+    if plan.has("curves") && !plan.curve_sizes.is_empty() {
         for curve in curve::all() {
             say(&format!("curve: {}", curve.title));
-            curves.push(curve::measure(cx, plan, curve)?);
+            report.curves.push(curve::measure(cx, plan, curve)?);
         }
     }
-    Ok(Report { plan: plan.clone(), traces, outcomes, curves, instructions: Vec::new() })
+    Ok(report)
+}
+
+/// Sets (a), (b) and (c).
+fn shared_directories(
+    cx: &mut Cx,
+    plan: &Plan,
+    report: &mut Report,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), String> {
+    let mdtest = plan.sizes.iter().flat_map(|&names| [(Set::A, names), (Set::B, names)]);
+    let survey = std::iter::once((Set::C, plan.names));
+    for (set, names) in mdtest.chain(survey) {
+        if !plan.has(set.case()) {
+            continue;
+        }
+        say(&format!("({}): a directory of {names} names is filled", set.letter()));
+        let base = bed::Base::make(cx, &set.setup(names), 1)?;
+        for &tasks in if set == Set::C { &plan.threads } else { &plan.tasks } {
+            let cell = Cell { set, names, dirs: 1, tasks };
+            say(&cell.title());
+            report.outcomes.push(cell::measure(cx, plan, &base, &cell)?);
+        }
+    }
+    Ok(())
 }

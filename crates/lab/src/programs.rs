@@ -30,7 +30,7 @@ pub const PROGRAMS: [Program; 3] = [
         date: "2014-07-04",
         basis: "measured",
         variants: &["8", "16", "ours"],
-        cases: &["create", "lookup", "remove"],
+        cases: bh_lru::CASES,
     },
     Program {
         name: nfs_partial::NAME,

@@ -32,6 +32,20 @@ fn the_experiment_runs_and_its_counts_are_exact() {
     });
 }
 
+#[test]
+fn a_part_runs_alone() {
+    // Goal: of the parts only the named ones are run and told; a name that is none is refused.
+    let plan = Plan::tiny().only(&["d".into(), "traces".into()]).expect("two parts");
+    let report = rt::testing::real(|cx| run(cx, &plan, &mut |_| {}).expect("they run"));
+    assert!(report.outcomes.iter().all(|outcome| outcome.cell.set == Set::D));
+    assert!(!report.outcomes.is_empty() && !report.traces.is_empty() && report.curves.is_empty());
+    let curves = Plan { curve_sizes: Vec::new(), ..Plan::tiny().only(&["curves".into()]).unwrap() };
+    let report = rt::testing::real(|cx| run(cx, &curves, &mut |_| {}).expect("nothing to do"));
+    assert!(report.outcomes.is_empty() && !report.markdown().contains("16 entries to 8"));
+    let wrong = Plan::tiny().only(&["lookup".into()]).unwrap_err();
+    assert!(wrong.contains("`lookup`") && wrong.contains("curves"), "{wrong}");
+}
+
 /// What callgrind looks at in the test below.
 const COUNTED: Amount = Amount { names: 60, files: 12 };
 

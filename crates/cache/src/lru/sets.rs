@@ -1,12 +1,15 @@
 //! Sets of four entries, chosen by a hash of the block number, that pin nothing.
 //!
-//! A lookup compares four keys, whatever the size, and moves no entry: the order of a set is one
-//! byte. An entry is a *weak* reference: it finds its buffer while the index has it, and does not
-//! keep it there; so the structure may be large without the objection that a large array meets.
+//! A lookup compares four keys, whatever the size, and moves no entry. An entry is a *weak*
+//! reference: it finds its buffer while the index has it, and does not keep it there; so the
+//! structure may be large without the objection that a large array meets.
 //!
-//! A new block enters its set in the third place, behind the two that were hit last: a block that
-//! an operation uses once (a directory's leaf) drives out another such block, not those that every
-//! operation uses. A hit puts an entry first.
+//! Who leaves is told by an *age* of two bits for each entry: 0 after a hit, 2 for a new block; at 3
+//! an entry leaves, and where a set has none of that age, all of them grow older until it has. So a
+//! block that an operation uses once (a directory's leaf) drives out another such block, not those
+//! that every operation uses, and what is no longer used goes at last. (A. Jaleel, K. Theobald, S.
+//! Steely, J. Emer, "High performance cache replacement using re-reference interval prediction",
+//! 2010.)
 
 use std::sync::{Arc, Weak};
 
@@ -16,16 +19,34 @@ use crate::buffer::{Buffer, BufferRef};
 /// Entries of a set.
 pub(super) const WAYS: usize = 4;
 const SETS_MAX: usize = LRU_MAX / WAYS;
-/// Ways of an untouched set, most recent first, two bits each.
-const FIRST_ORDER: u8 = 0b11_10_01_00;
-/// The place at which a new block enters the order.
-const ENTRY_PLACE: u32 = 2;
+/// The key of a way without a buffer; no block has this number.
+const FREE: u64 = u64::MAX;
+/// The low bit of each age of a set.
+const LOW_BITS: u8 = 0b01_01_01_01;
+/// The age of who leaves.
+const OLDEST: u8 = 3;
+/// The age of a new block.
+const NEW: u8 = 2;
+
+/// A set: what a lookup compares and what a hit takes lie on one line of the processor's caches.
+#[derive(Default)]
+#[repr(align(64))]
+struct Entries {
+    keys: Keys,
+    buffers: [Weak<Buffer>; WAYS],
+}
+
+/// Block numbers, or [`FREE`].
+struct Keys([u64; WAYS]);
+
+/// The ages of a set's ways, two bits each.
+#[derive(Clone, Copy)]
+struct Ages(u8);
 
 /// Weak references to the buffers that one CPU used last.
 pub struct SetLru {
-    keys: [[u64; WAYS]; SETS_MAX],
-    order: [u8; SETS_MAX],
-    buffers: Vec<[Weak<Buffer>; WAYS]>,
+    sets: [Entries; SETS_MAX],
+    ages: [Ages; SETS_MAX],
     /// Bits of the hash that do not choose the set.
     shift: u32,
     hits: [u64; WAYS],
@@ -33,21 +54,53 @@ pub struct SetLru {
     compares: u64,
 }
 
-/// The place of `way` in an order.
-#[inline]
-fn place_of(order: u8, way: usize) -> u32 {
-    (0..WAYS as u32).find(|place| order >> (2 * place) & 3 == way as u8).unwrap_or(0)
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys([FREE; WAYS])
+    }
 }
 
-/// Moves the way at place `from` to place `to`, which is not behind it.
-#[inline]
-fn advance(order: u8, from: u32, to: u32) -> u8 {
-    let way = order >> (2 * from) & 3;
-    let mask = |places: u32| ((1u16 << (2 * places)) - 1) as u8;
-    let before = order & mask(to);
-    let between = (order & mask(from) & !mask(to)) << 2;
-    let behind = order & !mask(from + 1);
-    before | way << (2 * to) | between | behind
+impl Keys {
+    /// All are compared, whichever it is: which way has a block cannot be foretold, and a branch
+    /// that the processor takes wrongly costs more than four compares.
+    #[inline]
+    fn way_of(&self, block: u64) -> Option<usize> {
+        let equal = |way: usize| u32::from(self.0[way] == block) << way;
+        let found = equal(0) | equal(1) | equal(2) | equal(3);
+        (found != 0).then(|| found.trailing_zeros() as usize)
+    }
+}
+
+impl Default for Ages {
+    fn default() -> Ages {
+        Ages(OLDEST * LOW_BITS)
+    }
+}
+
+impl Ages {
+    #[inline]
+    fn of(self, way: usize) -> u8 {
+        self.0 >> (2 * way) & OLDEST
+    }
+
+    #[inline]
+    fn set(&mut self, way: usize, age: u8) {
+        self.0 = self.0 & !(OLDEST << (2 * way)) | age << (2 * way);
+    }
+
+    /// The first way that is the oldest, after all have grown as old as it takes.
+    #[inline]
+    fn oldest(&mut self) -> usize {
+        let has = |bits: u8| bits & LOW_BITS != 0;
+        let years = match self.0 {
+            ages if has(ages & ages >> 1) => 0,
+            ages if has(ages >> 1) => 1,
+            ages if has(ages) => 2,
+            _ => 3,
+        };
+        self.0 += years * LOW_BITS;
+        ((self.0 & self.0 >> 1 & LOW_BITS).trailing_zeros() / 2) as usize
+    }
 }
 
 impl SetLru {
@@ -58,9 +111,8 @@ impl SetLru {
     pub fn new(sets: usize) -> SetLru {
         assert!(sets.is_power_of_two() && sets <= SETS_MAX, "{sets} sets");
         SetLru {
-            keys: [[u64::MAX; WAYS]; SETS_MAX],
-            order: [FIRST_ORDER; SETS_MAX],
-            buffers: (0..sets).map(|_| Default::default()).collect(),
+            sets: Default::default(),
+            ages: Default::default(),
             shift: 64 - sets.trailing_zeros(),
             hits: [0; WAYS],
             misses: 0,
@@ -68,64 +120,61 @@ impl SetLru {
         }
     }
 
+    /// Folded before it is multiplied: blocks at equal distances (roots of directories that were
+    /// made one after another) would else share few sets where the distance times the golden ratio
+    /// is nearly whole, as 68 is.
     #[inline]
     fn set_of(&self, block: u64) -> usize {
+        let folded = block ^ block >> 7 ^ block >> 15;
         // The wide shift is one of 64 where there is one set.
-        let hash = block.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash.checked_shr(self.shift).unwrap_or(0) as usize
     }
 
-    /// Finds `block`; counts how many entries of its set were used more recently.
+    /// Finds `block`; counts how old its entry was.
     ///
     /// An entry whose buffer has left the index counts as a miss.
     #[inline]
     pub fn lookup(&mut self, block: u64) -> Option<BufferRef> {
-        let set = self.set_of(block);
-        let keys = &mut self.keys[set];
-        let Some(way) = keys.iter().position(|&key| key == block) else {
+        let index = self.set_of(block);
+        let (set, ages) = (&mut self.sets[index], &mut self.ages[index]);
+        self.compares += WAYS as u64;
+        let Some(way) = set.keys.way_of(block) else {
             self.misses += 1;
-            self.compares += WAYS as u64;
             return None;
         };
-        self.compares += way as u64 + 1;
-        let found = self.buffers[set][way].upgrade().filter(|buffer| !buffer.forgotten());
+        let found = set.buffers[way].upgrade().filter(|buffer| !buffer.forgotten());
         if found.is_none() {
-            keys[way] = u64::MAX;
-            self.buffers[set][way] = Weak::new();
+            set.keys.0[way] = FREE;
+            set.buffers[way] = Weak::new();
+            ages.set(way, OLDEST);
             self.misses += 1;
             return None;
         }
-        let order = self.order[set];
-        let place = place_of(order, way);
-        self.hits[place as usize] += 1;
-        if place > 0 {
-            self.order[set] = advance(order, place, 0);
-        }
+        self.hits[usize::from(ages.of(way))] += 1;
+        ages.set(way, 0);
         found
     }
 
-    /// Takes a buffer in that was just found in the index; the last one of its set leaves.
+    /// Takes a buffer in that was found in the index after a lookup here has missed it, with
+    /// nothing in between. The oldest of its set leaves.
+    #[inline]
     pub fn install(&mut self, buffer: &BufferRef) {
         let block = buffer.block();
-        let set = self.set_of(block);
-        let order = self.order[set];
-        let way_at = |place: u32| usize::from(order >> (2 * place) & 3);
-        let last = WAYS as u32 - 1;
-        let find = |key| (0..=last).find(|&place| self.keys[set][way_at(place)] == key);
-        // Only where two tasks of one CPU looked at once is it here already.
-        let place = find(block).or_else(|| find(u64::MAX)).unwrap_or(last);
-        let way = way_at(place);
-        self.keys[set][way] = block;
-        self.buffers[set][way] = Arc::downgrade(buffer);
-        if place > ENTRY_PLACE {
-            self.order[set] = advance(order, place, ENTRY_PLACE);
-        }
+        let index = self.set_of(block);
+        let (set, ages) = (&mut self.sets[index], &mut self.ages[index]);
+        let missed = block == FREE || set.keys.way_of(block).is_none();
+        debug_assert!(missed, "block {block} is here already");
+        let way = ages.oldest();
+        ages.set(way, NEW);
+        set.keys.0[way] = block;
+        set.buffers[way] = Arc::downgrade(buffer);
     }
 
     /// Drops all references.
     pub fn clear(&mut self) {
-        self.keys = [[u64::MAX; WAYS]; SETS_MAX];
-        self.buffers.fill_with(Default::default);
+        self.sets = Default::default();
+        self.ages = Default::default();
     }
 
     /// What was counted so far.
@@ -143,23 +192,23 @@ impl SetLru {
 mod tests {
     use super::*;
 
-    fn ways(order: u8) -> Vec<u8> {
-        (0..WAYS).map(|place| order >> (2 * place) & 3).collect()
-    }
-
     #[test]
-    fn an_order_is_advanced_as_a_list_is() {
-        let mut order = FIRST_ORDER;
-        let mut list = vec![0u8, 1, 2, 3];
+    fn ages_are_those_of_a_plain_list() {
+        let mut ages = Ages::default();
+        let mut list = [OLDEST; WAYS];
         let mut rng = base::Rng::new(3, 3);
-        for _ in 0..2000 {
-            let from = rng.below(4) as u32;
-            let to = rng.below(u64::from(from) + 1) as u32;
-            order = advance(order, from, to);
-            let way = list.remove(from as usize);
-            list.insert(to as usize, way);
-            assert_eq!(ways(order), list);
-            assert!((0..4).all(|way| list[place_of(order, way as usize) as usize] == way));
+        for _ in 0..4000 {
+            if rng.chance(0.5) {
+                while !list.contains(&OLDEST) {
+                    list.iter_mut().for_each(|age| *age += 1);
+                }
+                let way = list.iter().position(|&age| age == OLDEST).expect("one is the oldest");
+                assert_eq!(ages.oldest(), way);
+            }
+            let (way, age) = (rng.below(4) as usize, rng.below(4) as u8);
+            ages.set(way, age);
+            list[way] = age;
+            assert_eq!([0, 1, 2, 3].map(|way| ages.of(way)), list);
         }
     }
 }

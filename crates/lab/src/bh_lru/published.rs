@@ -64,11 +64,16 @@ const SURVEY_D: &[(u64, Published)] =
 impl Set {
     /// Its letter.
     pub fn letter(self) -> char {
+        self.case().as_bytes()[0].into()
+    }
+
+    /// Its name among the parts of the experiment.
+    pub(super) fn case(self) -> &'static str {
         match self {
-            Set::A => 'a',
-            Set::B => 'b',
-            Set::C => 'c',
-            Set::D => 'd',
+            Set::A => "a",
+            Set::B => "b",
+            Set::C => "c",
+            Set::D => "d",
         }
     }
 

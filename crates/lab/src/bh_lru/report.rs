@@ -70,6 +70,18 @@ fn verdict(published: Option<f64>, ours: &Change) -> &'static str {
 }
 
 impl Report {
+    /// Of which nothing has run yet.
+    pub(super) fn empty(plan: &Plan) -> Report {
+        let (outcomes, curves) = (Vec::new(), Vec::new());
+        Report {
+            plan: plan.clone(),
+            traces: Vec::new(),
+            outcomes,
+            curves,
+            instructions: Vec::new(),
+        }
+    }
+
     fn trace_table(&self) -> TextTable {
         let heads = ["trace", "LRU", "hits %", "misses", "compares", "ns", "as a naive list"];
         let mut rows = table(&heads);
@@ -194,8 +206,10 @@ impl Report {
         let mut part = |title: &str, table: &TextTable| {
             out.push_str(&format!("\n## {title}\n\n{}", table.markdown()));
         };
-        let title = "The document's lookups of one create, on the structures alone";
-        part(title, &self.trace_table());
+        if !self.traces.is_empty() {
+            let title = "The document's lookups of one create, on the structures alone";
+            part(title, &self.trace_table());
+        }
         if !self.instructions.is_empty() {
             let table = instructions::table(&self.instructions);
             part("Instructions of an operation (callgrind)", &table);

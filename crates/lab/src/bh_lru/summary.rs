@@ -38,6 +38,9 @@ impl Losses {
 /// The lines.
 pub(super) fn lines(report: &Report) -> String {
     let mut out = String::new();
+    if report.outcomes.is_empty() {
+        return curves(report);
+    }
     let sixteen = report.outcomes.iter().flat_map(|outcome| &outcome.sixteen);
     let narrow = sixteen.clone().filter(|change| change.narrow()).count();
     let told = |verdict| sixteen.clone().filter(|change| change.verdict() == verdict).count();
@@ -60,6 +63,11 @@ pub(super) fn lines(report: &Report) -> String {
     }
     out.push_str(&eight.line("Ours to 8"));
     out.push_str(&sixteen.line("Ours to 16"));
+    out.push_str(&curves(report));
+    out
+}
+
+fn curves(report: &Report) -> String {
     let mut fixed = Losses::default();
     for curve in &report.curves {
         for (phase, name) in PHASES.iter().enumerate() {
@@ -68,8 +76,8 @@ pub(super) fn lines(report: &Report) -> String {
             }
         }
     }
-    if !report.curves.is_empty() {
-        out.push_str(&fixed.line("Ours to the best fixed size of each row of the curves"));
+    match report.curves.is_empty() {
+        true => String::new(),
+        false => fixed.line("Ours to the best fixed size of each row of the curves"),
     }
-    out
 }

@@ -29,9 +29,10 @@ pub fn run(app: &mut App, program: &Program, options: &Options) -> Result<Progra
     let holds = |outside: usize, all: usize| Some([all - outside, outside]);
     let (holds, markdown, figures) = match program.name {
         bh_lru::NAME => {
-            let report = bh_lru::run(app.cx, &bh_lru::Plan::of(size), &mut |what| say(what));
+            let plan = bh_lru::Plan::of(size).only(&options.case).map_err(failed)?;
+            let report = bh_lru::run(app.cx, &plan, &mut |what| say(what));
             let mut report = report.map_err(failed)?;
-            if options.full || options.instructions {
+            if options.full && options.case.is_empty() || options.instructions {
                 count_instructions(&mut report, options.full, &say)?;
             }
             (None, report.markdown(), report.json())
@@ -80,6 +81,7 @@ fn command(program: &Program, options: &Options) -> String {
     if let Some(seeds) = options.seeds {
         command.push_str(&format!(" --seeds {seeds}"));
     }
+    options.case.iter().for_each(|case| command.push_str(&format!(" --case {case}")));
     let flags = [(options.full, " --full"), (options.instructions, " --instructions")];
     flags.iter().filter(|(set, _)| *set).for_each(|(_, flag)| command.push_str(flag));
     command

@@ -11,6 +11,7 @@ use block::TraceEvent;
 use block::trace::{Format, ProcessNames, write_all};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use lab::bh_lru;
 use lab::experiment::{Experiment, Plan, RunKey, SeedRange, Size};
 use lab::programs::{PROGRAMS, Program, program};
 use lab::report::Report;
@@ -29,9 +30,9 @@ pub struct Options {
     /// Only this variant (several times for several)
     #[arg(long, value_name = "NAME")]
     variant: Vec<String>,
-    /// Only this case
+    /// Only this case (several times for several); `lab list` names them
     #[arg(long, value_name = "NAME")]
-    case: Vec<String>,
+    pub(super) case: Vec<String>,
     /// Only this file system
     #[arg(long, value_name = "NAME")]
     filesystem: Vec<String>,
@@ -71,6 +72,9 @@ impl Options {
             ("--results", self.results.is_some()),
             ("--shard", self.shard.is_some()),
             ("--trace", self.trace.is_some()),
+            ("--variant", !self.variant.is_empty()),
+            ("--filesystem", !self.filesystem.is_empty()),
+            ("--case", !self.case.is_empty() && program.name != bh_lru::NAME),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) if self.names.iter().any(|asked| asked == program.name) => {
