@@ -8,7 +8,7 @@ use rt::{Cred, Cx, Nanos, Runtime, RwLock};
 use vfs::{Attr, FileSystem};
 
 use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, LseekIn, LseekOut, op};
-use crate::awake::Awake;
+use crate::awake::Keeper;
 use crate::convert::Numbers;
 use crate::crew::Lead;
 use crate::data;
@@ -64,7 +64,7 @@ pub(crate) struct Adapter {
     pub seeks: Seeks,
     pub frees: Frees,
     /// Where processors are kept awake.
-    pub awake: Option<Arc<Awake>>,
+    pub awake: Option<Arc<Keeper>>,
     /// Who fetches the requests.
     pub lead: Arc<Lead>,
     gate: Arc<Gate>,
@@ -77,7 +77,7 @@ impl Adapter {
     pub fn new(
         fs: Arc<dyn FileSystem>,
         gate: Arc<Gate>,
-        awake: Option<Arc<Awake>>,
+        awake: Option<Arc<Keeper>>,
         options: &Options,
     ) -> Adapter {
         Adapter {

@@ -61,6 +61,6 @@ mod session;
 mod signals;
 mod wire;
 
-pub use options::{Access, Options, OptionsError};
+pub use options::{Access, Awake, Options, OptionsError};
 pub use session::{End, Mount, MountError, unmount};
 pub use signals::Signals;

@@ -16,6 +16,19 @@ pub enum Access {
     Other,
 }
 
+/// Whether the host's processors are kept from sleeping while programs use the mount. Only root
+/// may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Awake {
+    /// While many requests come, on machines where wake-ups are dear.
+    #[default]
+    Automatic,
+    /// While any come, or mounting fails.
+    Always,
+    /// Never.
+    Never,
+}
+
 /// How to mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -47,8 +60,8 @@ pub struct Options {
     /// How long a thread looks for the next request before it sleeps: waking it takes longer than
     /// a program takes to make its next call. 0 where there is one processor only.
     pub spin: Nanos,
-    /// The host's processors do not sleep while programs use the mount. Only root may.
-    pub awake: bool,
+    /// When the host's processors are kept awake.
+    pub awake: Awake,
     /// Requests come through io_uring, or mounting fails.
     pub io_uring: bool,
 }
@@ -68,7 +81,7 @@ impl Default for Options {
             source: "iopath".to_owned(),
             threads: 16,
             spin: Nanos::from_micros(50),
-            awake: false,
+            awake: Awake::Automatic,
             io_uring: false,
         }
     }
@@ -79,7 +92,7 @@ impl Default for Options {
 #[error(
     "`{0}` is not known; there are ro, rw, allow_other, allow_root, default_permissions, fakeroot, \
      suid, nosuid, dev, nodev, exec, noexec, noatime, writeback, nowriteback, fsname=NAME, \
-     threads=NUMBER, spin=MICROSECONDS, io_uring, awake"
+     threads=NUMBER, spin=MICROSECONDS, io_uring, awake, noawake"
 )]
 pub struct OptionsError(String);
 
@@ -127,7 +140,8 @@ impl Options {
                 let micros = micros.ok_or_else(|| OptionsError(word.to_owned()))?;
                 self.spin = Nanos::from_micros(micros);
             }
-            "awake" if value.is_empty() => self.awake = true,
+            "awake" if value.is_empty() => self.awake = Awake::Always,
+            "noawake" if value.is_empty() => self.awake = Awake::Never,
             "io_uring" if value.is_empty() => self.io_uring = true,
             "fsname" => return Err(OptionsError(word.to_owned())),
             _ => return Ok(false),
@@ -183,5 +197,9 @@ mod tests {
         assert!(options.set("threads=0").is_err() && options.set("spin=x").is_err());
         assert!(options.set("fsname=").is_err());
         assert_eq!((options.set("io_uring"), options.io_uring), (Ok(true), true));
+        assert_eq!(options.awake, Awake::Automatic);
+        for (word, awake) in [("awake", Awake::Always), ("noawake", Awake::Never)] {
+            assert_eq!((options.set(word), options.awake), (Ok(true), awake));
+        }
     }
 }

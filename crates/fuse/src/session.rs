@@ -15,7 +15,7 @@ use rustix::mount::UnmountFlags;
 use vfs::FileSystem;
 
 use crate::adapter::{Adapter, Gate};
-use crate::awake::Awake;
+use crate::awake::{Keeper, ThisHost};
 use crate::crew::Crew;
 use crate::handshake::{BUFFER_BYTES, Handshake, PAYLOAD_BYTES};
 use crate::kernel;
@@ -94,7 +94,7 @@ pub struct Mount {
     dir: PathBuf,
     gate: Arc<Gate>,
     seeks: Seeks,
-    awake: Option<Arc<Awake>>,
+    awake: Option<Arc<Keeper>>,
     adapter: Arc<Adapter>,
     crew: Arc<Crew>,
     rings: Option<Arc<Rings>>,
@@ -116,7 +116,7 @@ impl Mount {
         let dir = directory(dir)?;
         let gate = Arc::new(Gate::new());
         let refused = |error| MountError::Refused { dir: shown(&dir), error };
-        let awake = options.awake.then(Awake::new).transpose().map_err(refused)?.map(Arc::new);
+        let awake = Keeper::new(options.awake).map_err(refused)?.map(Arc::new);
         let handshake = Handshake::new(options);
         let agreed = handshake.agreed();
         let session = fuser::Session::new(handshake, &dir, &options.config()).map_err(refused)?;
@@ -164,7 +164,7 @@ impl Mount {
             result
         };
         if let Some(awake) = awake.clone() {
-            cx.spawn("fuse-awake", move |cx| awake.keep(cx));
+            cx.spawn("fuse-awake", move |cx| awake.keep(cx, &ThisHost));
         }
         let freeing = cx.spawn("fuse-free", {
             let adapter = adapter.clone();

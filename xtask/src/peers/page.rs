@@ -1,6 +1,8 @@
 //! The page: the goals first, then every figure.
 
-use super::ways::{FLAT_MAX, FUSE2FS, GOALS, MOUNT, MOUNT_GOAL_S, MOUNTERS, OURS_EXT4};
+use super::ways::{
+    FLAT_MAX, FUSE2FS, GOALS, KERNEL_EXT4, MOUNT, MOUNT_GOAL_S, MOUNTERS, OURS_EXT4,
+};
 use super::{Figures, middle};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
@@ -41,30 +43,42 @@ fn verdict(met: bool) -> &'static str {
 
 fn goals(figures: &Figures, page: &mut String) -> Result<()> {
     page.push_str(
-        "## Goals\n\nA ratio is our time over the other's: below 1 is faster.\n\n\
-         | work | beside | ratio | at most | |\n|---|---|---|---|---|\n",
+        "## Goals\n\nA ratio is our time over the other's: below 1 is faster. The last column is \
+         what the kernel's own mount of\next4 reaches in the same run, by the same ratio.\n\n\
+         | work | beside | ratio | at most | | the kernel |\n|---|---|---|---|---|---|\n",
     );
+    let figure = |work: &str, way: &str| {
+        figures.median(work, way).with_context(|| format!("{work}: {way}: no figure"))
+    };
     for (work, ours, other, most) in GOALS {
-        let pair = figures.median(work, ours).zip(figures.median(work, other));
-        let (own, others) = pair.with_context(|| format!("{work}: {ours}, {other}: no figure"))?;
-        let ratio = own / others;
+        let ratio = |way| Ok::<_, anyhow::Error>(figure(work, way)? / figure(work, other)?);
+        let (ratio, kernel) = (ratio(ours)?, ratio(KERNEL_EXT4)?);
         let met = verdict(ratio <= *most);
-        writeln!(page, "| {work} | {other} | {ratio:.2} | {most:.2} | {met} |")?;
+        writeln!(page, "| {work} | {other} | {ratio:.2} | {most:.2} | {met} | {kernel:.2} |")?;
     }
     for what in ["create # empty files in one directory", "stat # after a remount", "unlink #"] {
-        let each = |count: &str, number: f64| {
-            let work = what.replace('#', count);
-            let seconds = figures.median(&work, OURS_EXT4);
-            seconds.map(|seconds| seconds / number).with_context(|| format!("{work}: no figure"))
+        let each = |way, count: &str, number: f64| {
+            let seconds = figure(&what.replace('#', count), way)?;
+            Ok::<_, anyhow::Error>(seconds / number)
         };
-        let ratio = each("100,000", 100_000.0)? / each("2,000", 2_000.0)?;
+        let ratio = |way| {
+            let ratio = each(way, "100,000", 100_000.0)? / each(way, "2,000", 2_000.0)?;
+            Ok::<_, anyhow::Error>(ratio)
+        };
+        let (ratio, kernel) = (ratio(OURS_EXT4)?, ratio(KERNEL_EXT4)?);
         let (what, met) = (what.replace("# ", "").replace(" #", ""), verdict(ratio <= FLAT_MAX));
-        let beside = "ours, 100,000 names beside 2,000";
-        writeln!(page, "| {what}, per name | {beside} | {ratio:.2} | {FLAT_MAX:.2} | {met} |")?;
+        writeln!(
+            page,
+            "| {what}, per name | its own, 100,000 names beside 2,000 | {ratio:.2} | {FLAT_MAX:.2} \
+             | {met} | {kernel:.2} |"
+        )?;
     }
-    let seconds = figures.median(MOUNT, OURS_EXT4).context("no time of a mount")?;
+    let (seconds, kernel) = (figure(MOUNT, OURS_EXT4)?, figure(MOUNT, KERNEL_EXT4)?);
     let met = verdict(seconds <= MOUNT_GOAL_S);
-    writeln!(page, "| {MOUNT} | seconds | {seconds:.3} | {MOUNT_GOAL_S:.2} | {met} |")?;
+    writeln!(
+        page,
+        "| {MOUNT} | seconds | {seconds:.3} | {MOUNT_GOAL_S:.2} | {met} | {kernel:.3} |"
+    )?;
     Ok(())
 }
 

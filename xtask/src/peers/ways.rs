@@ -27,7 +27,7 @@ pub const KERNEL_EXT4: &str = "kernel, ext4 by loop";
 pub const KERNEL_XFS: &str = "kernel, xfs by loop";
 pub const FUSE2FS: &str = "fuse2fs";
 pub const OURS_EXT4: &str = "iopath mount, ext4";
-pub const OURS_AWAKE: &str = "iopath mount -o awake, ext4";
+pub const OURS_NOAWAKE: &str = "iopath mount -o noawake, ext4";
 pub const OURS_RINGS: &str = "iopath mount -o io_uring, ext4";
 pub const OURS_XFS: &str = "iopath mount, xfs";
 
@@ -49,11 +49,10 @@ pub const MOUNTERS: &[Mounter] = &[
         functions: "make() { ext4; }; up() { ours; }; down() { off; wait $P; }",
     },
     Mounter {
-        name: OURS_AWAKE,
+        name: OURS_NOAWAKE,
         kernel: KERNEL_EXT4,
-        functions: "[ -e /dev/cpu_dma_latency ] || exit 0
-                    make() { ext4; }; down() { off; wait $P; }
-                    up() { $B mount -f -o awake $I $M & P=$!; ready; }",
+        functions: "make() { ext4; }; down() { off; wait $P; }
+                    up() { $B mount -f -o noawake $I $M & P=$!; ready; }",
     },
     // Where the kernel has no FUSE over io_uring there are no figures of it.
     Mounter {
@@ -134,7 +133,7 @@ pub const WORKS: &[Work] = &[
     Work {
         script: r#"ext4() { mke2fs -q -F -t ext4 -E lazy_itable_init=1 $I; }; fresh 100G
            t "mount a clean image of 100 GiB" up; down"#,
-        without: &[OURS_AWAKE, OURS_RINGS],
+        without: &[OURS_NOAWAKE, OURS_RINGS],
     },
 ];
 

@@ -28,8 +28,9 @@ use crate::{nfs_target, xfs_target};
   iopath mount nfs://server/export m     an export of an NFS server
 Options of -o beside those of the file system: ro, rw, allow_other, allow_root,
 default_permissions (always, but with fakeroot), fakeroot, suid, dev, noexec, nowriteback,
-fsname=NAME, threads=NUMBER, spin=MICROSECONDS, io_uring,
-awake")]
+fsname=NAME, threads=NUMBER, spin=MICROSECONDS, io_uring, awake, noawake (no processor of the
+host sleeps while programs use the mount: always, never; by itself, for root, while many requests
+come and where wake-ups are dear)")]
 pub struct Options {
     /// Image: TARGET
     #[arg(value_name = "TARGET")]
