@@ -130,15 +130,15 @@ impl<'a> Dir<'a> {
         kinds: &'static [Kind],
     ) -> Result<Option<(Kind, Meta)>, Fault> {
         let count = u64::from(self.fs.geometry().dir_blocks());
-        let (hole, runs) = self.inode.extents(cx, Which::Data, |list| {
-            (bmap::lookup(list, offset, count), bmap::runs(list, offset, count))
+        let runs = self.inode.extents(cx, Which::Data, |list| {
+            bmap::runs(list, offset, count).ok_or_else(|| bmap::lookup(list, offset, count))
         })?;
         match runs {
-            Some(runs) => {
+            Ok(runs) => {
                 read_block(&self.fs.reader, cx, self.inode.ino, offset, &runs, kinds).map(Some)
             }
-            None if hole.start.is_none() && hole.count == count => Ok(None),
-            None => Err(CorruptKind::DirHole { block: offset }.at(self.at()).into()),
+            Err(hole) if hole.start.is_none() && hole.count == count => Ok(None),
+            Err(_) => Err(CorruptKind::DirHole { block: offset }.at(self.at()).into()),
         }
     }
 

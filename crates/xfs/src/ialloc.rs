@@ -270,23 +270,63 @@ impl Inodes {
         Ok(())
     }
 
-    /// The record of the chunk that holds an inode.
-    fn chunk_of(
+    /// The record of the chunk that holds an inode, its place in the tree of chunks, and the bit of
+    /// the inode, which is in use.
+    fn used_in(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         agi: &Agi,
-        agino: u32,
-    ) -> Result<InodeChunk> {
+        ino: Ino,
+    ) -> Result<(InodeChunk, Cursor, u64)> {
+        let (_, agino) = self.space.geometry.ino_split(ino);
         let sparse = self.space.geometry.features.sparse();
         let mut store = self.tree(agi, Kind::Inobt);
         let mut tree = Tree::new(&mut store);
         let found = tree.find_le(cx, trans, [u64::from(agino), 0, 0])?;
-        let chunk = found.map(|cursor| InodeChunk::read(&tree.record(&cursor), sparse));
-        match chunk.filter(|chunk| agino - chunk.start < 64) {
-            Some(chunk) => Ok(chunk),
-            None => Err(tree.broken("an inode is in no chunk")),
+        let found = found.map(|place| (InodeChunk::read(&tree.record(&place), sparse), place));
+        let Some((chunk, place)) = found.filter(|(chunk, _)| agino - chunk.start < 64) else {
+            return Err(tree.broken("an inode is in no chunk"));
+        };
+        let bit = 1 << (agino - chunk.start);
+        match chunk.used() & bit {
+            0 => Err(CorruptKind::InodeFreedTwice.at(At::Inode(ino)).into()),
+            _ => Ok((chunk, place, bit)),
         }
+    }
+
+    /// Marks an inode as free where that changes records alone: no block of a tree comes or goes,
+    /// nor does the inode's chunk. False where it would; nothing is changed then. The caller has
+    /// written the inode as a free one, or does. Locks no free space. May park.
+    ///
+    /// # Errors
+    /// As [`Inodes::free`].
+    pub fn free_in_place(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<bool> {
+        let finobt = self.space.geometry.features.finobt();
+        let agi = self.lock(cx, trans, self.space.geometry.ino_split(ino).0)?;
+        let (mut chunk, place, bit) = self.used_in(cx, trans, &agi, ino)?;
+        if chunk.used() == bit {
+            return Ok(false);
+        }
+        let mut free_place = None;
+        if finobt {
+            let order = [u64::from(chunk.start), 0, 0];
+            let mut store = self.tree(&agi, Kind::Finobt);
+            let mut tree = Tree::new(&mut store);
+            free_place = tree.find(cx, trans, order)?;
+            if free_place.is_none() && !tree.takes_in(cx, trans, order)? {
+                return Ok(false);
+            }
+        }
+        chunk.free |= bit;
+        chunk.free_count += 1;
+        self.store_in(cx, trans, (&agi, Kind::Inobt), &chunk, (true, Some(place)))?;
+        if finobt {
+            self.store_in(cx, trans, (&agi, Kind::Finobt), &chunk, (true, free_place))?;
+        }
+        agi.edit_freecount(trans, 1);
+        self.count(1, 1);
+        Ok(true)
     }
 
     /// Marks an inode as free, and gives its chunk back where no other inode of it is used; the
@@ -297,13 +337,9 @@ impl Inodes {
     /// An inode that is free already; a tree that is wrong; what the device says.
     pub fn free(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<FreedInode> {
         let geometry = &self.space.geometry;
-        let (ag, agino) = geometry.ino_split(ino);
+        let (ag, _) = geometry.ino_split(ino);
         let agi = self.lock(cx, trans, ag)?;
-        let mut chunk = self.chunk_of(cx, trans, &agi, agino)?;
-        let bit = 1 << (agino - chunk.start);
-        if chunk.used() & bit == 0 {
-            return Err(CorruptKind::InodeFreedTwice.at(At::Inode(ino)).into());
-        }
+        let (mut chunk, _, bit) = self.used_in(cx, trans, &agi, ino)?;
         chunk.free |= bit;
         chunk.free_count += 1;
         agi.edit_freecount(trans, 1);

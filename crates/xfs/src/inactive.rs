@@ -13,12 +13,13 @@ use crate::alloc::Space;
 use crate::bmap::Which;
 use crate::buf::{BufMap, RAW};
 use crate::error::Result;
+use crate::format::Geometry;
 use crate::format::ag::UNLINKED_BUCKETS;
 use crate::format::extent::Extent;
 use crate::format::inode::{self, Flags2, ForkFormat};
 use crate::ialloc::{FreedInode, Inodes};
 use crate::inode::Inode;
-use crate::inode_item::{InodeFields, InodeItem};
+use crate::inode_item::{Image, InodeFields, InodeItem};
 use crate::log::{Log, LogError};
 use crate::loose::LooseInode;
 use crate::trans::{Reservation, Trans};
@@ -92,6 +93,17 @@ impl<'a> Inactive<'a> {
             inactive.empty_fork(cx, &mut dying, which)?;
         }
         inactive.free_inode(cx, dying)
+    }
+
+    /// Logs an inode in memory as a free one.
+    pub fn log_free(cx: &mut Cx, trans: &mut Trans, geometry: &Geometry, inode: &Inode) {
+        let generation = inode.with(cx, |state| state.core.generation).wrapping_add(1);
+        // The core, and a device's number, which the log may ask for where it has the inode
+        // already.
+        let mut bytes = vec![0; inode::CORE_SIZE + 8];
+        inode::emit_free(&mut bytes, inode.ino, generation, geometry);
+        let image = Image { bytes, size: geometry.inode_size as usize };
+        trans.log_image(&inode.item, image, InodeFields::CORE);
     }
 
     /// Blocks of metadata that are freed are never written again, nor brought back by recovery.

@@ -256,6 +256,19 @@ impl Inode {
         })
     }
 
+    /// True where it has no blocks, and no content in memory. The caller holds `rwsem` for writing.
+    /// May park.
+    pub fn is_bare(&self, cx: &mut Cx) -> bool {
+        let without = |fork: &Fork| match fork.format {
+            ForkFormat::Extents => fork.count == 0,
+            ForkFormat::Btree => false,
+            ForkFormat::Local | ForkFormat::Device => true,
+        };
+        let forks = self.forks.read(cx);
+        let bare = without(&forks.data) && without(&forks.attr);
+        bare && self.mapping.get().is_none() && self.staged.lock(cx).is_empty()
+    }
+
     /// What stat tells.
     pub fn attr(&self, cx: &mut Cx, geometry: &Geometry) -> Attr {
         self.attr_if(cx, geometry, |_| true).expect("nothing is refused")

@@ -209,27 +209,36 @@ impl Xfs {
     }
 
     /// Takes names from an inode, and puts it on the list of those without any where it was the
-    /// last one: before its directory is changed, since that may lock a group's free space.
+    /// last one: before its directory is changed, since that may lock a group's free space. One
+    /// that is `bare` (see [`Inode::is_bare`]) and not open is freed at once, where that takes no
+    /// more than changes of records: true then.
     fn drop_names(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         writer: &WriteSide,
         inode: &Inode,
-    ) -> crate::Result<()> {
+        bare: bool,
+    ) -> crate::Result<bool> {
         let now = cx.realtime();
         let directory = inode.kind(cx) == FileType::Directory;
-        let left = inode.with(cx, |state| {
+        let (left, unused) = inode.with(cx, |state| {
             let core = &mut state.core;
             core.links = if directory { 0 } else { core.links.saturating_sub(1) };
             core.ctime = now;
-            core.links
+            (core.links, bare && core.links == 0 && state.opens == 0)
         });
+        if unused && writer.inodes.free_in_place(cx, trans, inode.ino)? {
+            // Without a name nobody opens it, so that it is as unused as it was.
+            inode.with(cx, |state| state.freed = true);
+            Inactive::log_free(cx, trans, self.geometry(), inode);
+            return Ok(true);
+        }
         if left == 0 {
             writer.inodes.add_unlinked(cx, trans, inode.ino)?;
         }
         inode.log(cx, trans, self.geometry(), InodeFields::CORE);
-        Ok(())
+        Ok(false)
     }
 
     /// Removes a name: see [`vfs::FileSystem::unlink`] and [`vfs::FileSystem::rmdir`].
@@ -266,9 +275,10 @@ impl Xfs {
         self.names.remove(dir, name);
         // Taking a name out may cut an extent in two.
         let mut reserved = Reserved::new(&writer.space, 0).map_err(|error| self.fail(error))?;
+        let bare = inode.is_bare(cx);
         let removed = self.transact(cx, reservations::remove(self.geometry()), |cx, trans| {
             trans.join_inode(cx, &inode.item);
-            self.drop_names(cx, trans, writer, &inode)?;
+            let freed = self.drop_names(cx, trans, writer, &inode, bare)?;
             if directory {
                 parent.with(cx, |state| state.core.links = state.core.links.saturating_sub(1));
             }
@@ -276,10 +286,13 @@ impl Xfs {
                 edit.remove(cx, name)
             })?;
             self.touch(cx, trans, &parent);
-            Ok(())
+            Ok(freed)
         });
         self.names.outdate_walks_if(directory);
-        removed?;
+        if removed? {
+            self.inodes.outdate(inode.ino);
+            return Ok(());
+        }
         drop((child_guard, guard));
         self.inactivate_if_unused(cx, &inode)
     }

@@ -72,9 +72,10 @@ pub(crate) fn link(geometry: &Geometry) -> Reservation {
     Reservation::new(directory(geometry) + 2 * inode(geometry) + list).times(2)
 }
 
-/// Taking a name away, perhaps the last one: the inode goes onto a list in its group.
+/// Taking a name away, perhaps the last one: the inode goes onto a list in its group, or is freed.
 pub(crate) fn remove(geometry: &Geometry) -> Reservation {
-    link(geometry)
+    let link = link(geometry);
+    Reservation { bytes: link.bytes + inode_trees(geometry), ..link }
 }
 
 /// Moving a name over another one, with a whiteout under the old one.

@@ -23,6 +23,7 @@ mod intent_tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use base::Sector;
 use rt::Cx;
 use smallvec::SmallVec;
 
@@ -63,6 +64,8 @@ const LIST_MAX: usize = 24;
 /// A buffer of a transaction.
 struct Joined {
     buf: Arc<Buf>,
+    /// Where it begins, so that a search does not look into every buffer.
+    daddr: Sector,
     dirty: bool,
     /// Stays locked, and with the transaction, when it rolls.
     hold: bool,
@@ -183,7 +186,9 @@ impl Trans {
     /// The buffer of these extents if this transaction has it already.
     fn joined(&self, maps: &[BufMap]) -> Option<Arc<Buf>> {
         if self.bufs.len() <= LIST_MAX {
-            let known = self.bufs.iter().rev().find(|joined| joined.buf.maps() == maps);
+            let same =
+                |joined: &&Joined| joined.daddr == maps[0].daddr && joined.buf.maps() == maps;
+            let known = self.bufs.iter().rev().find(same);
             return known.map(|joined| joined.buf.clone());
         }
         let buf = self.log.bufs().find(maps[0].daddr.0)?;
@@ -229,7 +234,8 @@ impl Trans {
     pub fn join(&mut self, buf: LockedBuf) -> Arc<Buf> {
         let buf = buf.keep_locked();
         buf.set_owner(self.id);
-        self.bufs.push(Joined { buf: buf.clone(), dirty: false, hold: false });
+        let daddr = buf.daddr();
+        self.bufs.push(Joined { buf: buf.clone(), daddr, dirty: false, hold: false });
         buf
     }
 

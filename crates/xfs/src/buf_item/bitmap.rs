@@ -83,28 +83,26 @@ impl DirtyMap {
             self.chunks
         );
         let (low, high) = (first / 64, last / 64);
-        if low == high {
-            // Most of what is logged is logged again.
-            let mask = (!0 << (first % 64)) & (!0 >> (63 - last % 64));
-            if self.words[low] & mask == mask {
-                return false;
-            }
-        }
         let mask = |word: usize| {
             let from = if word == low { first % 64 } else { 0 };
             let to = if word == high { last % 64 } else { 63 };
             (!0 << from) & (!0 >> (63 - to))
         };
-        if (low..=high).all(|word| self.words[word] & mask(word) == mask(word)) {
+        let words = &mut self.words[..];
+        // Most of what is logged is logged again.
+        if (low..=high).all(|word| words[word] & mask(word) == mask(word)) {
             return false;
         }
         // A bit that is set may end the start of a run in the word behind it.
-        let end = ((last + 1) / 64).min(self.words.len() - 1);
+        let end = ((last + 1) / 64).min(words.len() - 1);
         if low == end {
-            let (old, runs) = (self.words[low], self.starts(low).count_ones());
-            self.words[low] |= mask(low);
-            self.bits += (mask(low) & !old).count_ones();
-            self.runs = self.runs + self.starts(low).count_ones() - runs;
+            let carry = if low > 0 { words[low - 1] >> 63 } else { 0 };
+            let cut = self.cuts.get(low).copied().unwrap_or(0);
+            let starts = |word: u64| (word & (!(word << 1 | carry) | cut)).count_ones();
+            let (old, new) = (words[low], words[low] | mask(low));
+            words[low] = new;
+            self.bits += (new & !old).count_ones();
+            self.runs = self.runs + starts(new) - starts(old);
             return true;
         }
         let before = self.count(low, end);

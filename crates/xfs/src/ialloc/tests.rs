@@ -88,18 +88,27 @@ fn churn(image: &Path, seed: u64, many: usize) {
             trans.commit(cx).expect("a commit");
         }
         agree(cx, &inodes, &used, fixed);
-        // Every inode leaves through a list of unlinked ones, in random order.
+        // In random order every inode leaves through a list of unlinked ones, or at once.
         let mut order: Vec<u64> = used.iter().copied().collect();
         for index in (1..order.len()).rev() {
             order.swap(index, rng.below(index as u64 + 1) as usize);
         }
         for pair in order.chunks(40) {
+            let mut listed = Vec::new();
             let mut trans = transaction(cx, &inodes);
             for &ino in pair {
+                let at_once =
+                    ino % 3 == 0 && inodes.free_in_place(cx, &mut trans, Ino(ino)).expect("a look");
+                if at_once {
+                    used.remove(&ino);
+                    continue;
+                }
                 inodes.add_unlinked(cx, &mut trans, Ino(ino)).expect("a list");
+                listed.push(ino);
             }
             trans.commit(cx).expect("a commit");
-            for &ino in pair.iter().rev().chain(&[]) {
+            assert!(listed.len() < pair.len() || pair.len() < 40, "none freed at once");
+            for &ino in listed.iter().rev() {
                 let mut trans = transaction(cx, &inodes);
                 inodes.remove_unlinked(cx, &mut trans, Ino(ino)).expect("out of the list");
                 let freed = inodes.free(cx, &mut trans, Ino(ino)).expect("freed");

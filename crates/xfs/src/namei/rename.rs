@@ -271,7 +271,7 @@ impl Xfs {
     ) -> crate::Result<()> {
         let Move { old_dir, new_dir, source, source_is_dir, target } = found;
         if let Some((target, _)) = target {
-            self.drop_names(cx, trans, writer, target)?;
+            self.drop_names(cx, trans, writer, target, false)?;
         }
         let entry = self.entry(cx, names.new, source);
         self.edit(cx, trans, (writer, reserved), new_dir, |cx, edit| match target {

@@ -34,6 +34,15 @@ impl<S: Store> Tree<'_, S> {
         Ok(())
     }
 
+    /// Whether a record of this order can come in without a new block.
+    ///
+    /// # Errors
+    /// A tree that is wrong; what the device says.
+    pub fn takes_in(&mut self, cx: &mut Cx, trans: &mut Trans, order: key::Order) -> Result<bool> {
+        let cursor = self.descend(cx, trans, order)?;
+        Ok(self.has_room(&cursor.path[0]))
+    }
+
     /// Sees to it that the block at `level` has room for one more entry; the cursor then stands at
     /// the same place, maybe in another block. The tree is whole after each step of this.
     fn make_room(
