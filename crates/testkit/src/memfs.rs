@@ -15,32 +15,13 @@ use vfs::{
 
 mod clone;
 mod content;
+mod limits;
 mod names;
 mod xattrs;
 
 use content::Content;
+pub use limits::Limits;
 use names::Names;
-
-/// The limits in which formats differ.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Largest file, bytes.
-    pub size_max: u64,
-    /// Most names of an inode; directories are not limited.
-    pub links_max: u32,
-    /// Longest symlink target, bytes.
-    pub target_max: usize,
-    /// What files share is whole blocks of so many bytes.
-    pub block_size: u64,
-}
-
-impl Default for Limits {
-    /// Those of ext4 with blocks of 4 KiB.
-    fn default() -> Limits {
-        let (size_max, target_max) = ((u32::MAX as u64) << 12, 4095);
-        Limits { size_max, links_max: 65_000, target_max, block_size: 4096 }
-    }
-}
 
 /// The reference file system.
 pub struct MemFs {
@@ -51,6 +32,9 @@ pub struct MemFs {
 struct State {
     nodes: BTreeMap<Ino, Node>,
     next_ino: u64,
+    /// Numbers of inodes that are gone are used again.
+    reuse: bool,
+    made: u32,
     down: bool,
 }
 
@@ -83,8 +67,16 @@ impl MemFs {
         let node = NewNode::new(FileType::Directory, 0o755);
         let root = Node::new(ROOT, &node, Timespec::default(), body);
         let nodes = BTreeMap::from([(ROOT, root)]);
-        let state = State { nodes, next_ino: 11, down: false };
+        let state = State { nodes, next_ino: 11, reuse: false, made: 0, down: false };
         MemFs { state: Mutex::named("memfs", state), limits }
+    }
+
+    /// An empty file system that uses the lowest free inode number for a new inode, as ext4 does,
+    /// with another generation.
+    pub fn reusing() -> MemFs {
+        let mut fs = MemFs::new();
+        fs.state.get_mut().reuse = true;
+        fs
     }
 
     /// What an unmount and a mount leave: open counts are gone, and with them inodes without names.
@@ -162,6 +154,9 @@ impl Node {
 impl State {
     /// The number of a new inode.
     fn number(&mut self) -> Ino {
+        if self.reuse {
+            return (11..).map(Ino).find(|ino| !self.nodes.contains_key(ino)).expect("endless");
+        }
         self.next_ino += 1;
         Ino(self.next_ino - 1)
     }
@@ -311,7 +306,11 @@ impl FileSystem for MemFs {
             _ => Body::Other,
         };
         let ino = state.number();
-        let node = Node::new(ino, new, now, body);
+        let mut node = Node::new(ino, new, now, body);
+        state.made += 1;
+        if state.reuse {
+            node.attr.generation = state.made;
+        }
         let attr = node.attr();
         state.nodes.insert(ino, node);
         state.node(dir)?.names()?.insert(name, ino);

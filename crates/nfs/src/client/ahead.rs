@@ -51,10 +51,10 @@ impl NfsClient {
         if self.options.mode != Mode::Ranges {
             return;
         }
-        let (mut from, mut bytes) = (inode.ino.0 + 1, 0);
+        let (mut after, mut bytes) = (inode.place(), 0);
         for _ in 0..self.cache.syncs.window() {
-            let Some(next) = self.next_file(cx, from, Nanos::MAX) else { return };
-            from = next.ino.0 + 1;
+            let Some(next) = self.next_file(cx, after, Nanos::MAX) else { return };
+            after = next.place();
             bytes += next.state.lock(cx).ours * self.folio_size();
             if bytes > BYTES_MAX {
                 return;

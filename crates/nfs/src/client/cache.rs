@@ -1,7 +1,7 @@
 //! Memory: the limit of folios, a clock that gives up what was not used lately, and the flusher.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -9,7 +9,7 @@ use base::{Errno, Nanos};
 use rt::{Cx, JoinHandle, SpinLock, WaitQueue};
 
 use super::ahead::SyncRun;
-use super::inode::{Inode, State};
+use super::inode::{Inode, NodePlace, State};
 use super::{NfsClient, NfsOptions, count};
 
 /// What all files share.
@@ -21,8 +21,8 @@ pub(super) struct Cache {
     dirty: AtomicU64,
     /// Folios in the order in which they came: file, index.
     clock: SpinLock<VecDeque<(Weak<Inode>, u64)>>,
-    /// Files with something of ours, by number.
-    files: SpinLock<BTreeMap<u64, (Arc<Inode>, Nanos)>>,
+    /// Files with something of ours, by their places.
+    files: SpinLock<BTreeMap<NodePlace, (Arc<Inode>, Nanos)>>,
     flusher: SpinLock<Flusher>,
     wait: WaitQueue,
     pub syncs: SyncRun,
@@ -66,7 +66,7 @@ impl NfsClient {
             if self.evict_clean(cx, 32) > 0 {
                 break;
             }
-            let Some(inode) = self.next_file(cx, 0, Nanos::MAX) else { break };
+            let Some(inode) = self.next_file(cx, (0, 0), Nanos::MAX) else { break };
             // An error is latched in the file.
             let _ = self.flush_and_commit(cx, &inode);
             self.retire(cx, &inode);
@@ -145,7 +145,7 @@ impl NfsClient {
     /// Puts a file on the list of those with something of ours. The caller has noted that in it.
     pub(super) fn list(&self, cx: &Cx, inode: &Arc<Inode>) {
         let since = cx.now();
-        self.cache.files.lock(cx).entry(inode.ino.0).or_insert_with(|| (inode.clone(), since));
+        self.cache.files.lock(cx).entry(inode.place()).or_insert_with(|| (inode.clone(), since));
         let mut flusher = self.cache.flusher.lock(cx);
         if flusher.running || flusher.stop {
             return;
@@ -165,7 +165,7 @@ impl NfsClient {
             state.listed = false;
             state.verf = None;
         }
-        let gone = self.cache.files.lock(cx).remove(&inode.ino.0);
+        let gone = self.cache.files.lock(cx).remove(&inode.place());
         drop(gone);
     }
 
@@ -196,10 +196,11 @@ impl NfsClient {
         }
     }
 
-    /// The first listed file with a number of at least `from` that became dirty not after `before`.
-    pub(super) fn next_file(&self, cx: &Cx, from: u64, before: Nanos) -> Option<Arc<Inode>> {
+    /// The first listed file behind the place `after` that became dirty not after `before`.
+    pub(super) fn next_file(&self, cx: &Cx, after: NodePlace, before: Nanos) -> Option<Arc<Inode>> {
         let files = self.cache.files.lock(cx);
-        let found = files.range(from..).find(|(_, (_, since))| *since <= before);
+        let behind = (Bound::Excluded(after), Bound::Unbounded);
+        let found = files.range(behind).find(|(_, (_, since))| *since <= before);
         found.map(|(_, (inode, _))| inode.clone())
     }
 
@@ -249,19 +250,19 @@ impl NfsClient {
     /// Writes the files that became dirty not after `before`, while more than `limit` bytes are
     /// ours.
     fn flush_files(&self, cx: &mut Cx, before: Nanos, limit: u64) {
-        let mut from = 0;
+        let mut after = (0, 0);
         while self.cache.dirty.load(Ordering::Relaxed) > limit
             && !self.cache.flusher.lock(cx).stop
-            && let Some(inode) = self.next_file(cx, from, before)
+            && let Some(inode) = self.next_file(cx, after, before)
         {
-            from = inode.ino.0 + 1;
+            after = inode.place();
             if inode.state.lock(cx).failed {
                 continue;
             }
             // Errors are latched in the file.
             let _ = self.flush_and_commit(cx, &inode);
             self.retire(cx, &inode);
-            if let Some((_, since)) = self.cache.files.lock(cx).get_mut(&inode.ino.0) {
+            if let Some((_, since)) = self.cache.files.lock(cx).get_mut(&inode.place()) {
                 *since = cx.now();
             }
         }

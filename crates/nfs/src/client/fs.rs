@@ -55,6 +55,29 @@ impl NfsClient {
         if told { Ok(()) } else { self.fetch_attr(cx, inode) }
     }
 
+    /// Takes an opener away; true where he was the last.
+    pub(super) fn closes(&self, cx: &Cx, inode: &Inode) -> bool {
+        let mut state = inode.state.lock(cx);
+        state.opens = state.opens.saturating_sub(1);
+        state.opens == 0
+    }
+
+    /// What the last close does. May park.
+    pub(super) fn last_close(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
+        if inode.state.lock(cx).silly.is_some() {
+            // Nobody will read it again.
+            self.wait_writing(cx, inode, 0..u64::MAX);
+            self.drop_folios(cx, inode);
+            self.retire(cx, inode);
+            return self.remove_silly(cx, inode);
+        }
+        let done = self.sync_file(cx, inode);
+        if done.is_err() {
+            self.give_up(cx, inode);
+        }
+        done
+    }
+
     /// READs past the cache, after what is dirty was sent; the range is forgotten. May park.
     fn read_past(
         &self,
@@ -183,24 +206,10 @@ impl FileSystem for NfsClient {
 
     fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
         let inode = self.inode(cx, ino)?;
-        let last = {
-            let mut state = inode.state.lock(cx);
-            state.opens = state.opens.saturating_sub(1);
-            state.opens == 0
-        };
-        let silly = inode.state.lock(cx).silly.is_some();
-        if last && silly {
-            // Nobody will read it again.
-            self.wait_writing(cx, &inode, 0..u64::MAX);
-            self.drop_folios(cx, &inode);
-            self.retire(cx, &inode);
-            return self.remove_silly(cx, &inode);
+        match self.closes(cx, &inode) {
+            true => self.last_close(cx, &inode),
+            false => self.sync_file(cx, &inode),
         }
-        let done = self.sync_file(cx, &inode);
-        if last && done.is_err() {
-            self.give_up(cx, &inode);
-        }
-        done
     }
 
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
@@ -258,9 +267,9 @@ impl FileSystem for NfsClient {
     }
 
     fn sync(&self, cx: &mut Cx) -> Result<(), Errno> {
-        let (mut from, mut done) = (0, Ok(()));
-        while let Some(inode) = self.next_file(cx, from, Nanos::MAX) {
-            from = inode.ino.0 + 1;
+        let (mut after, mut done) = ((0, 0), Ok(()));
+        while let Some(inode) = self.next_file(cx, after, Nanos::MAX) {
+            after = inode.place();
             done = done.and(self.sync_file(cx, &inode));
         }
         done

@@ -10,7 +10,7 @@
 //! two of our own changes that overlap, which look like somebody else's. So of calls that
 //! overlapped it makes a doubt, and what is cached is dropped by the next open.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use base::map::HashMap;
@@ -25,10 +25,17 @@ use crate::proto::{Call, Fattr, Handle, Wcc, WccAttr, WriteVerf};
 
 /// Nodes that are remembered beside those that are open or dirty.
 const INODES_MAX: usize = 1 << 19;
+/// Numbers of forgotten nodes that may stay in the order.
+const ORDER_SLACK: usize = 1024;
+
+/// A node's number, and which of those with this number it is, as they came.
+pub(super) type NodePlace = (u64, u64);
 
 /// A node.
 pub(super) struct Inode {
     pub ino: Ino,
+    /// Which of the nodes with this number: numbers are used again.
+    serial: u64,
     pub handle: Handle,
     pub state: SpinLock<State>,
     /// Held by a writer: one at a time, as by Linux's `i_mutex`.
@@ -91,7 +98,7 @@ pub(super) struct State {
 }
 
 impl Inode {
-    fn new(handle: Handle, attr: Fattr, now: Nanos, timeout: Nanos) -> Inode {
+    fn new(serial: u64, handle: Handle, attr: Fattr, now: Nanos, timeout: Nanos) -> Inode {
         let state = State {
             size: attr.size,
             mtime: None,
@@ -123,11 +130,17 @@ impl Inode {
         };
         Inode {
             ino: Ino(state.attr.fileid),
+            serial,
             handle,
             state: SpinLock::named("nfs inode", state),
             write_lock: Mutex::named("nfs write", ()),
             wait: WaitQueue::named("nfs folio"),
         }
+    }
+
+    /// Its place among all nodes.
+    pub fn place(&self) -> NodePlace {
+        (self.ino.0, self.serial)
     }
 }
 
@@ -169,6 +182,7 @@ struct Table {
     all: HashMap<u64, Arc<Inode>>,
     /// In the order in which they came.
     order: VecDeque<u64>,
+    serials: u64,
 }
 
 impl NfsClient {
@@ -191,23 +205,53 @@ impl NfsClient {
             return inode;
         }
         let timeout = self.timeouts(attr.kind).0;
-        let inode = Arc::new(Inode::new(handle, attr, now, timeout));
-        let gone = {
-            let mut table = self.inodes.0.lock(cx);
-            if table.all.insert(inode.ino.0, inode.clone()).is_none() {
-                table.order.push_back(inode.ino.0);
-            }
-            table.forget_one(inode.ino)
-        };
+        let mut table = self.inodes.0.lock(cx);
+        table.serials += 1;
+        let inode = Arc::new(Inode::new(table.serials, handle, attr, now, timeout));
+        let gone = table.insert(inode.clone());
+        drop(table);
         drop(gone);
         inode
     }
 
-    /// Forgets a node, whose name is gone.
-    pub(super) fn forget(&self, cx: &Cx, ino: Ino) {
-        let gone = self.inodes.0.lock(cx).all.remove(&ino.0);
-        if let Some(inode) = gone {
-            self.drop_folios(cx, &inode);
+    /// Notes a node that has a name, if it was forgotten with another one.
+    pub(super) fn keep(&self, cx: &Cx, inode: &Arc<Inode>) {
+        let mut table = self.inodes.0.lock(cx);
+        let known = table.all.contains_key(&inode.ino.0);
+        let gone = if known { None } else { table.insert(inode.clone()) };
+        drop(table);
+        drop(gone);
+    }
+
+    /// True where an answer tells of a node whose number another one has since: it was overtaken.
+    pub(super) fn is_overtaken(&self, cx: &Cx, handle: &Handle, attr: &Fattr) -> bool {
+        let known = self.inodes.0.lock(cx).all.get(&attr.fileid).cloned();
+        known.is_some_and(|inode| {
+            inode.handle != *handle && inode.state.lock(cx).attr.ctime > attr.ctime
+        })
+    }
+
+    /// Forgets a node whose last name is gone, and only that one: the server may have used its
+    /// number for a new one before its answer was here.
+    pub(super) fn forget(&self, cx: &Cx, inode: &Inode) {
+        {
+            let state = inode.state.lock(cx);
+            // Others have opened it, or made a further name, in between.
+            if state.opens > 0 || state.attr.nlink > 1 {
+                return;
+            }
+        }
+        let gone = {
+            let mut table = self.inodes.0.lock(cx);
+            let same = |known: &Arc<Inode>| std::ptr::eq(Arc::as_ptr(known), inode);
+            match table.all.get(&inode.ino.0).is_some_and(same) {
+                true => table.all.remove(&inode.ino.0),
+                false => None,
+            }
+        };
+        if gone.is_some() {
+            self.drop_folios(cx, inode);
+            self.retire(cx, inode);
         }
     }
 
@@ -359,7 +403,7 @@ impl NfsClient {
             mtime,
             ctime: mtime.max(attr.ctime.timespec()),
             btime: None,
-            generation: 0,
+            generation: base::crc::crc32c(0, inode.handle.bytes()),
             flags: 0,
             blksize: self.limits.rsize,
         }
@@ -367,6 +411,21 @@ impl NfsClient {
 }
 
 impl Table {
+    /// Answers a node to be dropped without the lock.
+    fn insert(&mut self, inode: Arc<Inode>) -> Option<Arc<Inode>> {
+        let ino = inode.ino;
+        let replaced = self.all.insert(ino.0, inode);
+        if replaced.is_none() {
+            if self.order.len() > 2 * self.all.len() + ORDER_SLACK {
+                let mut seen = BTreeSet::new();
+                let all = &self.all;
+                self.order.retain(|ino| all.contains_key(ino) && seen.insert(*ino));
+            }
+            self.order.push_back(ino.0);
+        }
+        replaced.or_else(|| self.forget_one(ino))
+    }
+
     /// Where there are too many, forgets the oldest that nobody needs.
     fn forget_one(&mut self, not: Ino) -> Option<Arc<Inode>> {
         if self.all.len() <= INODES_MAX {
@@ -377,7 +436,9 @@ impl Table {
             let Some(inode) = self.all.get(&ino) else { continue };
             let needed = {
                 let state = inode.state.lock_irq();
-                state.opens > 0 || state.listed || !state.folios.is_empty()
+                // Who walks through a directory, or is in it, asks for it by its number alone.
+                let directory = state.attr.kind == FileType::Directory;
+                directory || state.opens > 0 || state.listed || !state.folios.is_empty()
             };
             if needed || ino == not.0 {
                 self.order.push_back(ino);

@@ -12,6 +12,8 @@ use crate::proto::{Body, Call, CreateHow, Fattr, Handle, NfsTime, Reply, Sattr, 
 
 /// Begin of the names that open files get when theirs are removed.
 const SILLY: &[u8] = b".nfs";
+/// How often a name is asked for where the answer was overtaken.
+const OVERTAKEN_MAX: u32 = 3;
 
 /// What an answer tells of the object that it found or made.
 struct Object {
@@ -37,11 +39,20 @@ impl NfsClient {
             name => check_name(name)?,
         }
         let call = Call::Lookup { dir: inode.handle, name };
-        let found = self.call(cx, &call, object)??;
-        if let Some(attr) = found.dir {
-            self.refresh(cx, &inode, attr);
+        let mut tries = 0;
+        loop {
+            let found = self.call(cx, &call, object)??;
+            if let Some(attr) = found.dir {
+                self.refresh(cx, &inode, attr);
+            }
+            let handle = found.handle.ok_or(Errno::EIO)?;
+            tries += 1;
+            // A server's clock may have been set back: then it tells the same each time.
+            let overtaken = |attr: &Fattr| self.is_overtaken(cx, &handle, attr);
+            if tries == OVERTAKEN_MAX || !found.attr.as_ref().is_some_and(overtaken) {
+                return self.known(cx, handle, found.attr);
+            }
         }
-        self.known(cx, found.handle.ok_or(Errno::EIO)?, found.attr)
     }
 
     /// The node with a handle; its attributes are asked for where they were not told.
@@ -135,6 +146,7 @@ impl NfsClient {
             Some(attr) => self.refresh_own(cx, &inode, attr),
             None => self.fetch_attr(cx, &inode)?,
         }
+        self.keep(cx, &inode);
         Ok(self.attr(cx, &inode))
     }
 
@@ -169,7 +181,7 @@ impl NfsClient {
         let call = Call::Remove { dir: parent.handle, name };
         self.changing(cx, &parent, &call, |reply| reply.status.check())??;
         if last {
-            self.forget(cx, victim.ino);
+            self.forget(cx, &victim);
         } else {
             let _told_at_the_next_use = self.fetch_attr(cx, &victim);
         }
@@ -186,18 +198,30 @@ impl NfsClient {
         last: bool,
     ) -> Result<bool, Errno> {
         {
-            let state = victim.state.lock(cx);
+            let mut state = victim.state.lock(cx);
             if state.opens == 0 || state.silly.is_some() || !last {
                 return Ok(false);
             }
+            // Held open: a close meanwhile would be the last and not know the name to remove.
+            state.opens += 1;
         }
+        let done = self.name_silly(cx, victim, dir, name);
+        if self.closes(cx, victim) {
+            // Who closed it last is not here any more to be told.
+            let _latched = self.last_close(cx, victim);
+        }
+        done.map(|()| true)
+    }
+
+    /// Gives an open node a silly name instead of its own.
+    fn name_silly(&self, cx: &mut Cx, victim: &Inode, dir: Ino, name: &[u8]) -> Result<(), Errno> {
         let parent = self.inode(cx, dir)?;
         let number = cx.random() as u32;
         let silly = [SILLY, format!("{:016x}{number:08x}", victim.ino.0).as_bytes()].concat();
         let call = Call::Rename { from: parent.handle, old: name, to: parent.handle, new: &silly };
         self.changing(cx, &parent, &call, |reply| reply.status.check())??;
         victim.state.lock(cx).silly = Some((dir, silly));
-        Ok(true)
+        Ok(())
     }
 
     /// The last close of a node with a silly name removes it.
@@ -206,7 +230,7 @@ impl NfsClient {
         let parent = self.inode(cx, dir)?;
         let call = Call::Remove { dir: parent.handle, name: &name };
         self.changing(cx, &parent, &call, |reply| reply.status.check())??;
-        self.forget(cx, inode.ino);
+        self.forget(cx, inode);
         Ok(())
     }
 

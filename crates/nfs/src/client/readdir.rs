@@ -106,7 +106,7 @@ impl NfsClient {
             self.refresh(cx, inode, attr);
         }
         for (handle, attr) in nodes {
-            if attr.fsid == self.fsid {
+            if attr.fsid == self.fsid && !self.is_overtaken(cx, &handle, &attr) {
                 self.note(cx, handle, attr);
             }
         }

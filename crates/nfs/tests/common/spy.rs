@@ -1,13 +1,14 @@
 //! A connection that notes what goes through it.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use base::Errno;
+use base::{Errno, Nanos};
 use nfs::proto::{Call, Proc};
 use nfs::rpc::{self, Auth};
 use nfs::wire::{LinkWire, Receiver, Wire};
-use rt::{Cx, SpinLock};
+use rt::{Cx, Runtime, SpinLock};
 
 /// A call as it was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +27,9 @@ struct Log {
     sent: Vec<Sent>,
     open: BTreeSet<u32>,
     most: usize,
+    /// Answers to this procedure come so much later, which calls they are, and whose clock it is.
+    late: Option<(Proc, Nanos, Runtime)>,
+    held: BTreeSet<u32>,
 }
 
 pub struct Spy {
@@ -49,6 +53,18 @@ impl Spy {
     pub fn take(&self, proc: Proc) -> Vec<Sent> {
         let sent = std::mem::take(&mut self.log.lock_irq().sent);
         sent.into_iter().filter(|call| call.proc == proc).collect()
+    }
+
+    /// From now on answers to a procedure come so much later; others overtake them.
+    pub fn delay(&self, cx: &Cx, proc: Proc, by: Nanos) {
+        self.log.lock_irq().late = Some((proc, by, cx.runtime().clone()));
+    }
+
+    fn deliver(&self, record: Vec<u8>) {
+        let client = self.client.lock_irq().as_ref().and_then(Weak::upgrade);
+        if let Some(client) = client {
+            client.record(record);
+        }
     }
 
     /// Most calls that were under way at once.
@@ -79,6 +95,9 @@ impl Wire for Spy {
                 _ => u32::MAX,
             };
             let mut log = self.log.lock_irq();
+            if log.late.as_ref().is_some_and(|late| late.0 == proc) {
+                log.held.insert(head.xid);
+            }
             log.sent.push(Sent { xid: head.xid, proc, uid, range, record: record.to_vec() });
             log.open.insert(head.xid);
             log.most = log.most.max(log.open.len());
@@ -93,13 +112,22 @@ impl Wire for Spy {
 
 impl Receiver for Spy {
     fn record(&self, record: Vec<u8>) {
+        let mut late = None;
         if let Some(xid) = rpc::reply_xid(&record) {
-            self.log.lock_irq().open.remove(&xid);
+            let mut log = self.log.lock_irq();
+            log.open.remove(&xid);
+            if log.held.remove(&xid) {
+                late = log.late.clone();
+            }
         }
-        let client = self.client.lock_irq().as_ref().and_then(Weak::upgrade);
-        if let Some(client) = client {
-            client.record(record);
-        }
+        let Some((_, by, runtime)) = late else { return self.deliver(record) };
+        let own = self.own.clone();
+        let deliver = move |_| {
+            if let Some(spy) = own.upgrade() {
+                spy.deliver(record);
+            }
+        };
+        runtime.at(Nanos(runtime.now().0 + by.0), Box::new(deliver));
     }
 
     fn cut(&self) {
