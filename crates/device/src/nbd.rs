@@ -8,14 +8,17 @@
 //! Source: "The NBD protocol", doc/proto.md of the project NetworkBlockDevice/nbd.
 
 mod client;
+mod dial;
 mod handshake;
 mod map;
 mod server;
 mod stream;
+mod transmission;
 pub mod wire;
 
-pub use client::{NbdError, connect};
+pub use client::{Patience, connect, connect_patiently};
+pub use dial::NbdError;
 pub use handshake::{Export, Handshake, Settled};
 pub use map::{Allocation, FileMap};
-pub use server::{Served, serve};
+pub use server::{Limits, Served, serve};
 pub use stream::{Address, Listener, Stream};

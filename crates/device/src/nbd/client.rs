@@ -6,63 +6,44 @@
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use base::map::HashMap;
 use base::unit::SECTOR_SIZE;
+use base::{Errno, Nanos};
 use block::{BioFlags, Cause, Device, DeviceError, DeviceInfo, DeviceIo, Op};
 
+use super::dial::{NbdError, dial};
 use super::stream::{Address, Stream};
-use super::wire::{self, ExportFlags, Fields, Request, cmd, info, opt, rep};
+use super::wire::{self, ExportFlags, Fields, Request, cmd};
 
 /// Connections to a server that allows several.
 const CONNECTIONS: usize = 2;
 /// Bytes of one request, where the server does not ask for less.
-const MAX_BYTES: u32 = 4 << 20;
-/// Longest reply to an option that is believed.
-const REPLY_MAX: u32 = 64 << 10;
+pub(super) const MAX_BYTES: u32 = 4 << 20;
+/// Longest name of an export.
+const NAME_MAX: usize = 4096;
 /// Bytes that are trimmed or zeroed by one request.
 const RANGE_MAX: u64 = 1 << 30;
 
-/// Why an export cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum NbdError {
-    /// Not an address.
-    #[error("`{0}` is no address: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH")]
-    Address(String),
-    /// The connection failed.
-    #[error("{url}: {error}")]
-    Io {
-        /// Whereto.
-        url: String,
-        /// How.
-        error: io::Error,
-    },
-    /// The server said no.
-    #[error("{url}: the server refuses (reply 0x{reply:x}): {message}")]
-    Refused {
-        /// Whereto.
-        url: String,
-        /// Type of the reply.
-        reply: u32,
-        /// Its words.
-        message: String,
-    },
-    /// The server says what the protocol does not allow, or what cannot be used.
-    #[error("{url}: {what}")]
-    Server {
-        /// Whereto.
-        url: String,
-        /// What.
-        what: String,
-    },
+/// How long a server is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// For the whole handshake.
+    pub handshake: Nanos,
+    /// For the next byte of a reply, and for room for the next byte of a request. A connection that
+    /// is silent for longer while requests are in flight is given up, within a fifth more.
+    pub answer: Nanos,
 }
 
-/// What the server tells of its export.
-struct About {
-    size: u64,
-    flags: ExportFlags,
-    block_size: [u32; 3],
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { handshake: Nanos::from_secs(60), answer: Nanos::from_secs(300) }
+    }
 }
+
+/// The part of its patience after which a connection looks whether somebody waits.
+const LOOKS: u32 = 5;
 
 /// An export in use.
 struct NbdDevice {
@@ -76,6 +57,8 @@ struct NbdDevice {
 /// One connection.
 struct Line {
     output: Mutex<Stream>,
+    /// For the end, which waits for nobody.
+    hangup: Stream,
     flying: Mutex<Flying>,
 }
 
@@ -103,8 +86,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// No address, no server, no such export, or one that cannot be used: a size that is no multiple of
 /// 512, or read-only where writing is wanted.
 pub fn connect(url: &str, write: bool) -> Result<Arc<dyn Device>, NbdError> {
-    let address = Address::parse(url).ok_or_else(|| NbdError::Address(url.to_owned()))?;
-    let (first, about) = dial(url, &address)?;
+    connect_patiently(url, write, Patience::default())
+}
+
+/// As [`connect`], with another patience.
+///
+/// # Errors
+/// Those of [`connect`].
+pub fn connect_patiently(
+    url: &str,
+    write: bool,
+    patience: Patience,
+) -> Result<Arc<dyn Device>, NbdError> {
+    let address = Address::parse(url).filter(|address| address.export.len() <= NAME_MAX);
+    let address = address.ok_or_else(|| NbdError::Address(url.to_owned()))?;
+    let handshake = Duration::from_nanos(patience.handshake.0);
+    let (first, about) = dial(url, &address, handshake)?;
     let wrong = |what: String| NbdError::Server { url: url.to_owned(), what };
     let [least, preferred, most] = about.block_size;
     let logical_block = least.max(512);
@@ -138,90 +135,31 @@ pub fn connect(url: &str, write: bool) -> Result<Arc<dyn Device>, NbdError> {
     let mut streams = vec![first];
     if can(ExportFlags::CAN_MULTI_CONN) {
         while streams.len() < CONNECTIONS {
-            streams.push(dial(url, &address)?.0);
+            match dial(url, &address, handshake) {
+                Ok((stream, same)) if same == about => streams.push(stream),
+                Ok(_) => return Err(wrong("the server tells two exports of one name".to_owned())),
+                // It serves so many already: one will do.
+                Err(NbdError::Refused { .. } | NbdError::Io { .. }) => break,
+                Err(error) => return Err(error),
+            }
         }
     }
-    let lines = streams.into_iter().map(|stream| Line::start(url, stream));
+    let answer = Duration::from_nanos(patience.answer.0.max(u64::from(LOOKS) * 1000));
+    let lines = streams.into_iter().map(|stream| Line::start(url, stream, answer));
     let lines = lines.collect::<Result<Vec<_>, _>>()?;
     let (next, cookies) = (AtomicUsize::new(0), AtomicU64::new(1));
     Ok(Arc::new(NbdDevice { url: url.to_owned(), info, lines, next, cookies }))
 }
 
-/// Connects and leads the handshake into transmission.
-fn dial(url: &str, address: &Address) -> Result<(Stream, About), NbdError> {
-    let failed = |error: io::Error| NbdError::Io { url: url.to_owned(), error };
-    let wrong = |what: &str| NbdError::Server { url: url.to_owned(), what: what.to_owned() };
-    let mut stream = Stream::connect(&address.place).map_err(failed)?;
-    let mut greeting = [0; 18];
-    stream.read_exact(&mut greeting).map_err(failed)?;
-    let mut fields = Fields(&greeting);
-    let magics = (fields.u64(), fields.u64(), fields.u16());
-    let (Some(wire::NBDMAGIC), Some(wire::IHAVEOPT), Some(flags)) = magics else {
-        return Err(wrong("no newstyle NBD server answers"));
-    };
-    if flags & wire::FLAG_FIXED == 0 {
-        return Err(wrong("the server is older than fixed newstyle"));
-    }
-    let ours = u32::from(flags & (wire::FLAG_FIXED | wire::FLAG_NO_ZEROES));
-    stream.write_all(&ours.to_be_bytes()).map_err(failed)?;
-    let name = address.export.as_bytes();
-    let mut go = (name.len() as u32).to_be_bytes().to_vec();
-    go.extend(name);
-    go.extend(1u16.to_be_bytes());
-    go.extend(info::BLOCK_SIZE.to_be_bytes());
-    let mut option = wire::IHAVEOPT.to_be_bytes().to_vec();
-    option.extend(opt::GO.to_be_bytes());
-    option.extend((go.len() as u32).to_be_bytes());
-    option.extend(go);
-    stream.write_all(&option).map_err(failed)?;
-    let mut export = None;
-    let mut block_size = [1, 4096, MAX_BYTES];
-    loop {
-        let (reply, data) = option_reply(&mut stream).map_err(failed)?;
-        let mut fields = Fields(&data);
-        match reply {
-            rep::ACK => break,
-            rep::INFO => match fields.u16() {
-                Some(info::EXPORT) => export = fields.u64().zip(fields.u16()),
-                Some(info::BLOCK_SIZE) => {
-                    if let (Some(a), Some(b), Some(c)) = (fields.u32(), fields.u32(), fields.u32())
-                    {
-                        block_size = [a, b, c];
-                    }
-                }
-                _ => {}
-            },
-            reply => {
-                let message = String::from_utf8_lossy(&data).into_owned();
-                return Err(NbdError::Refused { url: url.to_owned(), reply, message });
-            }
-        }
-    }
-    let (size, flags) = export.ok_or_else(|| wrong("the server does not tell the size"))?;
-    let flags = ExportFlags::from_bits_truncate(flags);
-    Ok((stream, About { size, flags, block_size }))
-}
-
-fn option_reply(stream: &mut Stream) -> io::Result<(u32, Vec<u8>)> {
-    let mut header = [0; 20];
-    stream.read_exact(&mut header)?;
-    let mut fields = Fields(&header);
-    let parts = (fields.u64(), fields.u32(), fields.u32(), fields.u32());
-    let (Some(wire::OPTION_REPLY), Some(opt::GO), Some(reply), Some(len @ 0..=REPLY_MAX)) = parts
-    else {
-        return Err(io::Error::other("the server's reply to an option is damaged"));
-    };
-    let mut data = vec![0; len as usize];
-    stream.read_exact(&mut data)?;
-    Ok((reply, data))
-}
-
 impl Line {
-    fn start(url: &str, stream: Stream) -> Result<Arc<Line>, NbdError> {
+    fn start(url: &str, stream: Stream, patience: Duration) -> Result<Arc<Line>, NbdError> {
         let failed = |error: io::Error| NbdError::Io { url: url.to_owned(), error };
         let input = stream.try_clone().map_err(failed)?;
+        input.set_read_patience(Some(patience / LOOKS)).map_err(failed)?;
+        input.set_write_patience(Some(patience)).map_err(failed)?;
+        let hangup = stream.try_clone().map_err(failed)?;
         let (output, flying) = (Mutex::new(stream), Mutex::default());
-        let line = Arc::new(Line { output, flying });
+        let line = Arc::new(Line { output, hangup, flying });
         let theirs = line.clone();
         let name = "iopath-nbd".to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || theirs.receive(input));
@@ -247,57 +185,94 @@ impl Line {
             sent = segs.iter().try_for_each(|seg| output.write_all(seg.bytes()));
         }
         drop(output);
-        if sent.is_err() {
-            self.end();
+        if let Err(error) = sent {
+            self.end(cause(&error));
         }
     }
 
     /// Takes replies until the connection ends.
     fn receive(&self, mut input: Stream) {
-        while let Ok((cookie, error)) = read_reply(&mut input) {
-            let Some(pending) = lock(&self.flying).requests.remove(&cookie) else { break };
-            let mut cause = (error != 0).then(|| wire::cause(error));
-            let mut broken = false;
-            if cause.is_none() {
-                let mut io = lock(&pending.io);
-                if let Some(io) = io.as_mut().filter(|io| io.op == Op::Read) {
-                    let filled =
-                        io.segs.iter_mut().try_for_each(|seg| input.read_exact(seg.bytes_mut()));
-                    broken = filled.is_err();
+        let why = loop {
+            if let Err(error) = self.take_reply(&mut input) {
+                break cause(&error);
+            }
+        };
+        self.end(why);
+    }
+
+    /// Takes a reply.
+    ///
+    /// # Errors
+    /// The connection is of no use any more.
+    fn take_reply(&self, input: &mut Stream) -> io::Result<()> {
+        let mut header = [0; 16];
+        self.fill(input, &mut header, true)?;
+        let mut fields = Fields(&header);
+        let (Some(wire::SIMPLE_REPLY), Some(error), Some(cookie)) =
+            (fields.u32(), fields.u32(), fields.u64())
+        else {
+            return Err(io::Error::other("a damaged reply"));
+        };
+        let pending = lock(&self.flying).requests.remove(&cookie);
+        let pending = pending.ok_or_else(|| io::Error::other("a reply to nothing"))?;
+        if error != 0 {
+            pending.part_done(Some(wire::cause(error)));
+            return Ok(());
+        }
+        let mut filled = Ok(());
+        if let Some(io) = lock(&pending.io).as_mut().filter(|io| io.op == Op::Read) {
+            let mut segs = io.segs.iter_mut();
+            filled = segs.try_for_each(|seg| self.fill(input, seg.bytes_mut(), false));
+        }
+        pending.part_done(filled.as_ref().err().map(cause));
+        filled
+    }
+
+    /// Fills `bytes`. Before the first of them it waits for ever, while nothing is in flight and
+    /// `idle` is allowed.
+    fn fill(&self, input: &mut Stream, bytes: &mut [u8], idle: bool) -> io::Result<()> {
+        let (mut done, mut looks) = (0, 0);
+        while done < bytes.len() {
+            match input.read(&mut bytes[done..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => (done, looks) = (done + count, 0),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    looks += 1;
+                    if idle && done == 0 && lock(&self.flying).requests.is_empty() {
+                        looks = 0;
+                    }
+                    // Whoever waits may have begun just before the first look.
+                    if looks > LOOKS {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
                 }
-            }
-            if broken {
-                cause = Some(Cause::Io);
-            }
-            pending.part_done(cause);
-            if broken {
-                break;
+                Err(error) => return Err(error),
             }
         }
-        self.end();
+        Ok(())
     }
 
     /// The connection is gone: everything in flight fails.
-    fn end(&self) {
+    fn end(&self, why: Cause) {
+        // Wakes whoever sends, or waits for replies.
+        self.hangup.shutdown();
         let mut flying = lock(&self.flying);
         flying.broken = true;
         let mut lost: Vec<(u64, Arc<Pending>)> = flying.requests.drain().collect();
         drop(flying);
         lost.sort_by_key(|(cookie, _)| *cookie);
         for (_, pending) in lost {
-            pending.part_done(Some(Cause::Io));
+            pending.part_done(Some(why));
         }
     }
 }
 
-/// The header of a simple reply: cookie and error.
-fn read_reply(input: &mut Stream) -> io::Result<(u64, u32)> {
-    let mut header = [0; 16];
-    input.read_exact(&mut header)?;
-    let mut fields = Fields(&header);
-    match (fields.u32(), fields.u32(), fields.u64()) {
-        (Some(wire::SIMPLE_REPLY), Some(error), Some(cookie)) => Ok((cookie, error)),
-        _ => Err(io::Error::other("a damaged reply")),
+/// Why requests fail where the connection does.
+fn cause(error: &io::Error) -> Cause {
+    match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Cause::Os(Errno::ETIMEDOUT),
+        _ => Cause::Io,
     }
 }
 

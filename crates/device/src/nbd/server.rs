@@ -1,25 +1,40 @@
-//! A server for any queue: several tasks per connection take turns in reading requests, and carry
-//! them out beside each other.
+//! A server for any queue: takes clients, leads their handshakes within a time, and counts them.
+//! What a client does then is in `transmission`.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use base::unit::SECTOR_SIZE;
-use base::{Errno, Page, Sector};
-use block::{BioFlags, Queue};
-use rt::{Cx, Mutex};
+use base::Nanos;
+use block::Queue;
+use rt::Cx;
 
-use super::handshake::{ALLOCATION_ID, Export, Handshake, Next, Settled};
+use super::handshake::{Export, Handshake, Next, Settled};
 use super::map::Allocation;
 use super::stream::{Listener, Stream};
-use super::wire::{self, ExportFlags, Request, chunk, cmd};
+use super::transmission::{self, LEN_MAX};
+use super::wire::ExportFlags;
 
-/// Tasks that serve one connection.
-const TASKS: usize = 4;
-/// Bytes of one read or write.
-const LEN_MAX: u32 = 32 << 20;
-/// Bytes that go to the queue at once.
-const PART: usize = 1 << 20;
+/// Clients that may shake hands beside those that are served.
+const HANDSHAKES_MAX: usize = 64;
+/// How long the server waits where the host has no descriptor for a client.
+const ACCEPT_AGAIN: Nanos = Nanos::from_millis(50);
+
+/// What clients may take of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Connections that are served at once. One more is refused in its handshake.
+    pub connections: usize,
+    /// Time for a handshake, after which the connection is closed.
+    pub handshake: Nanos,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { connections: 64, handshake: Nanos::from_secs(60) }
+    }
+}
 
 /// What is served, and how.
 pub struct Served {
@@ -29,6 +44,8 @@ pub struct Served {
     pub export: Export,
     /// Where its holes are; none known without.
     pub allocation: Option<Box<dyn Allocation>>,
+    /// Of all clients together.
+    pub limits: Limits,
 }
 
 impl Served {
@@ -47,7 +64,34 @@ impl Served {
         }
         let block_size = [info.logical_block, info.physical_block, LEN_MAX];
         let export = Export { name: name.to_owned(), size: info.bytes(), flags, block_size };
-        Served { queue, export, allocation: None }
+        Served { queue, export, allocation: None, limits: Limits::default() }
+    }
+}
+
+/// How many of something there are; a [`Place`] is one of them.
+#[derive(Clone)]
+struct Places {
+    taken: Arc<AtomicUsize>,
+    limit: usize,
+}
+
+struct Place(Arc<AtomicUsize>);
+
+impl Places {
+    fn new(limit: usize) -> Places {
+        Places { taken: Arc::default(), limit }
+    }
+
+    fn take(&self) -> Option<Place> {
+        let more = |taken| (taken < self.limit).then_some(taken + 1);
+        let took = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        took.is_ok().then(|| Place(self.taken.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -55,60 +99,75 @@ impl Served {
 /// thread.
 ///
 /// # Errors
-/// Those of accepting.
+/// Those of accepting, but for those that pass.
 pub fn serve(cx: &mut Cx, served: &Arc<Served>, listener: &Listener) -> io::Result<()> {
+    let most = served.limits.connections;
+    let (serving, open) = (Places::new(most), Places::new(most.saturating_add(HANDSHAKES_MAX)));
     loop {
-        let stream = listener.accept()?;
-        let served = served.clone();
+        let stream = match listener.accept() {
+            Ok(stream) => stream,
+            Err(error) if passes(&error) => {
+                cx.sleep(ACCEPT_AGAIN);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        // One too many even to be told so is closed at once.
+        let Some(place) = open.take() else { continue };
+        let (served, serving) = (served.clone(), serving.clone());
         cx.spawn("nbd client", move |cx| {
+            let _until_it_ends = place;
             // A client that breaks off has told nobody why, and nobody is there to be told.
-            let _gone = connection(cx, &served, stream);
+            let _gone = connection(cx, &served, &serving, stream);
         });
     }
 }
 
-struct Connection {
-    served: Arc<Served>,
-    settled: Settled,
-    /// Held while a request is read; None once the client has left.
-    input: Mutex<Option<Stream>>,
-    /// Held while a reply is written.
-    output: Mutex<Stream>,
+/// Whether accept(2) may succeed later: the client has gone, or the host is short of something.
+fn passes(error: &io::Error) -> bool {
+    use libc::{ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, EPROTO};
+    let passing = [ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, EPROTO];
+    error.raw_os_error().is_some_and(|number| passing.contains(&number))
 }
 
-fn connection(cx: &mut Cx, served: &Arc<Served>, mut stream: Stream) -> io::Result<()> {
-    let Some(settled) = shake_hands(&served.export, &mut stream)? else { return Ok(()) };
-    let output = Mutex::named("nbd output", stream.try_clone()?);
-    let input = Mutex::named("nbd input", Some(stream));
-    let connection = Arc::new(Connection { served: served.clone(), settled, input, output });
-    let helpers: Vec<_> = (1..TASKS)
-        .map(|_| {
-            let connection = connection.clone();
-            cx.spawn("nbd", move |cx| connection.work(cx))
-        })
-        .collect();
-    connection.work(cx);
-    for helper in helpers {
-        helper.join(cx);
-    }
-    Ok(())
+fn connection(
+    cx: &mut Cx,
+    served: &Arc<Served>,
+    serving: &Places,
+    mut stream: Stream,
+) -> io::Result<()> {
+    let deadline = Nanos(cx.now().0.saturating_add(served.limits.handshake.0));
+    let shaken = shake_hands(cx, &served.export, serving, &mut stream, deadline)?;
+    let Some((settled, _place)) = shaken else { return Ok(()) };
+    stream.set_patience(None)?;
+    transmission::run(cx, served, settled, stream)
 }
 
 /// Leads the handshake; none where the client leaves.
-fn shake_hands(export: &Export, stream: &mut Stream) -> io::Result<Option<Settled>> {
+fn shake_hands(
+    cx: &Cx,
+    export: &Export,
+    serving: &Places,
+    stream: &mut Stream,
+    deadline: Nanos,
+) -> io::Result<Option<(Settled, Place)>> {
     let (mut handshake, mut out) = Handshake::new(export);
-    let mut bytes = Vec::new();
+    let (mut bytes, mut place) = (Vec::new(), None);
     loop {
+        stream.set_patience(Some(left(cx, deadline)?))?;
         stream.write_all(&out)?;
         out.clear();
         bytes.resize(handshake.wants(), 0);
-        stream.read_exact(&mut bytes)?;
-        let next = handshake.advance(&bytes, &mut out);
-        match next {
+        read_before(cx, stream, &mut bytes, deadline)?;
+        let mut admit = || {
+            place = serving.take();
+            place.is_some()
+        };
+        match handshake.advance(&bytes, &mut out, &mut admit) {
             Next::More => {}
             Next::Transmission(settled) => {
                 stream.write_all(&out)?;
-                return Ok(Some(settled));
+                return Ok(place.map(|place| (settled, place)));
             }
             Next::Close => {
                 stream.write_all(&out)?;
@@ -118,173 +177,29 @@ fn shake_hands(export: &Export, stream: &mut Stream) -> io::Result<Option<Settle
     }
 }
 
-/// What a request is answered with.
-enum Answer {
-    Done,
-    Data(Vec<Page>),
-    Status(Vec<(u64, u32)>),
-}
-
-impl Connection {
-    /// Serves requests until the client leaves.
-    fn work(&self, cx: &mut Cx) {
-        while let Some((request, data)) = self.next(cx) {
-            let result = match self.check(&request) {
-                Ok(()) => self.carry_out(cx, &request, &data),
-                Err(errno) => Err(errno),
-            };
-            if self.reply(cx, &request, result).is_err() {
-                *self.input.lock(cx) = None;
-            }
-        }
-    }
-
-    /// The next request with its data; none at the end.
-    fn next(&self, cx: &mut Cx) -> Option<(Request, Vec<u8>)> {
-        let mut input = self.input.lock(cx);
-        let request = read_request(input.as_mut()?);
-        if request.is_none() {
-            *input = None;
-        }
-        request
-    }
-
-    fn check(&self, request: &Request) -> Result<(), Errno> {
-        let export = &self.served.export;
-        let block = u64::from(export.block_size[0]);
-        let writes = matches!(request.kind, cmd::WRITE | cmd::TRIM | cmd::WRITE_ZEROES);
-        if writes && export.flags.contains(ExportFlags::READ_ONLY) {
-            return Err(Errno::EPERM);
-        }
-        if request.kind == cmd::FLUSH {
-            return Ok(());
-        }
-        let end = request.offset.checked_add(request.len.into());
-        if end.is_none_or(|end| end > export.size) {
-            return Err(if writes { Errno::ENOSPC } else { Errno::EINVAL });
-        }
-        let moves = matches!(request.kind, cmd::READ | cmd::WRITE);
-        let aligned = (request.offset | u64::from(request.len)).is_multiple_of(block);
-        match request.len == 0 || !aligned || (moves && request.len > LEN_MAX) {
-            true => Err(Errno::EINVAL),
-            false => Ok(()),
-        }
-    }
-
-    fn carry_out(&self, cx: &mut Cx, request: &Request, data: &[u8]) -> Result<Answer, Errno> {
-        let queue = &self.served.queue;
-        let sector = Sector::from_bytes(request.offset);
-        let sectors = u64::from(request.len) / SECTOR_SIZE;
-        let durable = request.flags & cmd::FUA != 0;
-        match request.kind {
-            cmd::READ => {
-                let mut pages = Vec::new();
-                let mut done = 0;
-                while done < request.len as usize {
-                    let part = (request.len as usize - done).min(PART);
-                    pages.push(queue.read(cx, sector + done as u64 / SECTOR_SIZE, part)?);
-                    done += part;
-                }
-                return Ok(Answer::Data(pages));
-            }
-            cmd::WRITE => {
-                let flags = if durable { BioFlags::FUA } else { BioFlags::empty() };
-                for (index, part) in data.chunks(PART).enumerate() {
-                    let at = sector + (index * PART) as u64 / SECTOR_SIZE;
-                    queue.write(cx, at, Page::from_slice(part), flags | BioFlags::SYNC)?;
-                }
-            }
-            cmd::FLUSH => queue.flush(cx)?,
-            cmd::TRIM => {
-                queue.discard(cx, sector, sectors)?;
-                if durable {
-                    queue.flush(cx)?;
-                }
-            }
-            cmd::WRITE_ZEROES => {
-                queue.write_zeroes(cx, sector, sectors)?;
-                if durable {
-                    queue.flush(cx)?;
-                }
-            }
-            cmd::BLOCK_STATUS if self.settled.allocation => {
-                let len = u64::from(request.len);
-                let mut runs = match &self.served.allocation {
-                    Some(map) => map.extents(request.offset, len),
-                    None => vec![(len, 0)],
-                };
-                if request.flags & cmd::REQ_ONE != 0 {
-                    runs.truncate(1);
-                }
-                return Ok(Answer::Status(runs));
-            }
-            _ => return Err(Errno::EINVAL),
-        }
-        Ok(Answer::Done)
-    }
-
-    fn reply(
-        &self,
-        cx: &mut Cx,
-        request: &Request,
-        result: Result<Answer, Errno>,
-    ) -> io::Result<()> {
-        let cookie = request.cookie;
-        let mut out = self.output.lock(cx);
-        let error = result.as_ref().err().map_or(0, |errno| wire::error_number(*errno));
-        // With structured replies READ is answered in chunks, and so is every BLOCK_STATUS.
-        let chunked =
-            self.settled.structured && matches!(request.kind, cmd::READ | cmd::BLOCK_STATUS);
-        match result {
-            Ok(Answer::Data(pages)) => {
-                if chunked {
-                    let len = request.len + 8;
-                    out.write_all(&wire::chunk_header(
-                        chunk::DONE,
-                        chunk::OFFSET_DATA,
-                        cookie,
-                        len,
-                    ))?;
-                    out.write_all(&request.offset.to_be_bytes())?;
-                } else {
-                    out.write_all(&wire::simple_reply(cookie, 0))?;
-                }
-                pages.iter().try_for_each(|page| out.write_all(page))
-            }
-            Ok(Answer::Status(runs)) => {
-                let mut body = ALLOCATION_ID.to_be_bytes().to_vec();
-                for (len, state) in runs {
-                    body.extend((len.min(u64::from(u32::MAX)) as u32).to_be_bytes());
-                    body.extend(state.to_be_bytes());
-                }
-                let len = body.len() as u32;
-                out.write_all(&wire::chunk_header(chunk::DONE, chunk::BLOCK_STATUS, cookie, len))?;
-                out.write_all(&body)
-            }
-            Err(_) if chunked => {
-                out.write_all(&wire::chunk_header(chunk::DONE, chunk::ERROR, cookie, 6))?;
-                out.write_all(&[&error.to_be_bytes()[..], &[0, 0]].concat())
-            }
-            Ok(Answer::Done) | Err(_) => out.write_all(&wire::simple_reply(cookie, error)),
-        }
+/// What is left until `deadline`.
+///
+/// # Errors
+/// Nothing is.
+fn left(cx: &Cx, deadline: Nanos) -> io::Result<Duration> {
+    match deadline.since(cx.now()) {
+        Nanos(0) => Err(io::ErrorKind::TimedOut.into()),
+        // The host takes no time of 0, and counts in microseconds.
+        Nanos(left) => Ok(Duration::from_nanos(left.max(1000))),
     }
 }
 
-/// Reads a request and its data; none where the client leaves or sends what cannot be understood.
-fn read_request(stream: &mut Stream) -> Option<(Request, Vec<u8>)> {
-    let mut header = [0; wire::REQUEST_BYTES];
-    stream.read_exact(&mut header).ok()?;
-    let request = Request::parse(&header)?;
-    if request.kind == cmd::DISC {
-        return None;
-    }
-    let mut data = Vec::new();
-    if request.kind == cmd::WRITE {
-        if request.len > LEN_MAX {
-            return None; // The data behind it cannot be skipped sensibly.
+/// Fills `bytes`, however slowly they come, before `deadline`.
+fn read_before(cx: &Cx, stream: &mut Stream, bytes: &mut [u8], deadline: Nanos) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        stream.set_patience(Some(left(cx, deadline)?))?;
+        match stream.read(&mut bytes[done..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        data.resize(request.len as usize, 0);
-        stream.read_exact(&mut data).ok()?;
     }
-    Some((request, data))
+    Ok(())
 }

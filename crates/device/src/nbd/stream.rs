@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const DEFAULT_PORT: u16 = 10809;
 
@@ -81,6 +82,36 @@ impl Stream {
             Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
             Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
         })
+    }
+
+    /// How long one read or write may wait; none: for ever. Of all its handles.
+    ///
+    /// # Errors
+    /// The host's; a time of 0.
+    pub fn set_patience(&self, time: Option<Duration>) -> io::Result<()> {
+        self.set_read_patience(time).and_then(|()| self.set_write_patience(time))
+    }
+
+    /// How long one read may wait; none: for ever. Of all its handles.
+    ///
+    /// # Errors
+    /// The host's; a time of 0.
+    pub fn set_read_patience(&self, time: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(time),
+            Stream::Unix(stream) => stream.set_read_timeout(time),
+        }
+    }
+
+    /// How long one write may wait; none: for ever. Of all its handles.
+    ///
+    /// # Errors
+    /// The host's; a time of 0.
+    pub fn set_write_patience(&self, time: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_write_timeout(time),
+            Stream::Unix(stream) => stream.set_write_timeout(time),
+        }
     }
 
     /// Ends the connection for all its handles.

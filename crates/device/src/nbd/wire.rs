@@ -27,6 +27,7 @@ pub mod opt {
     pub const EXPORT_NAME: u32 = 1;
     pub const ABORT: u32 = 2;
     pub const LIST: u32 = 3;
+    pub const STARTTLS: u32 = 5;
     pub const INFO: u32 = 6;
     pub const GO: u32 = 7;
     pub const STRUCTURED_REPLY: u32 = 8;
@@ -43,7 +44,9 @@ pub mod rep {
     pub const META_CONTEXT: u32 = 4;
     pub const ERROR: u32 = 1 << 31;
     pub const ERR_UNSUP: u32 = ERROR | 1;
+    pub const ERR_POLICY: u32 = ERROR | 2;
     pub const ERR_INVALID: u32 = ERROR | 3;
+    pub const ERR_TLS_REQD: u32 = ERROR | 5;
     pub const ERR_UNKNOWN: u32 = ERROR | 6;
     pub const ERR_TOO_BIG: u32 = ERROR | 9;
 }
@@ -94,6 +97,8 @@ pub mod cmd {
     pub const FUA: u16 = 1;
     /// Flag of WRITE_ZEROES: keep the space.
     pub const NO_HOLE: u16 = 2;
+    /// Flag of READ: one chunk with all data, or an error.
+    pub const DF: u16 = 4;
     /// Flag of BLOCK_STATUS: one extent is enough.
     pub const REQ_ONE: u16 = 8;
 }
@@ -180,14 +185,13 @@ pub fn chunk_header(flags: u16, kind: u16, cookie: u64, len: u32) -> [u8; 20] {
     bytes
 }
 
-/// The number for an errno: the protocol knows a few.
+/// The number for an errno: the protocol knows a few, and `ENOTSUP` only for what is not offered.
 pub fn error_number(errno: Errno) -> u32 {
     match errno {
         Errno::EPERM | Errno::EROFS => 1,
         Errno::ENOMEM => 12,
-        Errno::EINVAL => 22,
+        Errno::EINVAL | Errno::EOPNOTSUPP => 22,
         Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG => 28,
-        Errno::EOPNOTSUPP => 95,
         _ => 5,
     }
 }

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use base::Nanos;
 use clap::Args;
-use device::nbd::{FileMap, Listener, Served, serve};
+use device::nbd::{FileMap, Limits, Listener, Served, serve};
 use fuse::Signals;
 use serde_json::json;
 
@@ -36,6 +37,14 @@ pub struct Options {
     /// Allow changes
     #[arg(long)]
     write: bool,
+    /// Connections that are served at once; one more is refused
+    #[arg(long, value_name = "NUMBER", default_value_t = 64,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Time in which a client must ask for the export, or is left
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    handshake: u32,
 }
 
 /// Runs `serve nbd` until SIGINT or SIGTERM; then everything is flushed.
@@ -46,12 +55,16 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
     let signals = Signals::block();
     let target = options.target.display().to_string();
-    let served = match is_sim(&options.target) {
+    let mut served = match is_sim(&options.target) {
         true => {
             let machine = SimTarget::parse(&options.target)?.in_real_time(app.cx.runtime())?;
             Served::new(machine, &options.name, options.write)
         }
         false => served(app, options)?,
+    };
+    served.limits = Limits {
+        connections: options.connections.into(),
+        handshake: Nanos::from_secs(options.handshake.into()),
     };
     let queue = served.queue.clone();
     let listener = Listener::bind(&options.listen).with_context(|| options.listen.clone())?;
