@@ -13,7 +13,8 @@ use std::sync::Arc;
 use support::campaign::{self, Plan};
 use support::chaos::{self, Chaos};
 use support::*;
-use testkit::crash;
+use testkit::crash::{self, CrashConfig};
+use testkit::unnamed;
 use vfs::FileSystem;
 
 /// Cuts between flushes that are drawn per seed, besides the two at every flush.
@@ -154,6 +155,63 @@ fn mounting_and_unmounting_may_be_cut() {
             Ok(())
         });
     }
+}
+
+/// Goal: files made without names are gone after a cut, unless they got one; those that were synced
+/// with it are there, whole. Method: all cuts of runs that make, name, sync, close and remove them.
+#[test]
+fn unnamed_files_are_freed_and_named_ones_are_kept() {
+    let old = Cell::new("ext4", 1024).features("^metadata_csum,uninit_bg,^orphan_file");
+    for (cell, seed) in [Cell::new("ext4", 4096), old, Cell::new("ext3", 1024)].into_iter().zip(0..)
+    {
+        for seed in (seed..seed_count(1) * 3).step_by(3) {
+            unnamed_files(cell.journal(1024), seed);
+        }
+    }
+}
+
+fn unnamed_files(cell: Cell, seed: u64) {
+    let (base, log, history) = World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
+        let memory = cell.fresh(cx, 24 << 20);
+        let (fs, _) = mount(cx, memory.clone());
+        mkdir(cx, &*fs, fs.root(), "top");
+        fs.unmount(cx).expect("unmount");
+        let base = memory.fork();
+        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
+        let (fs, _) = mount_cached(cx, device.clone(), 2 << 20);
+        let top = fs.lookup(cx, fs.root(), b"top").unwrap().ino;
+        let history = unnamed::run(cx, &*fs, top, (seed, 150), |step| device.mark(step));
+        fs.shutdown_hard();
+        (base, device.log(), history)
+    });
+    let config = CrashConfig { random: 30, at_flushes_max: 40, ..CrashConfig::new(seed) };
+    let report = crash::explore(&config, &base, &log, |image, case| {
+        let promised = case.promised.last().map_or(0, |&step| step);
+        let what = format!("{cell:?} IOPATH_SEED={seed}");
+        rt::testing::real(|cx| {
+            let (fs, _) = mount(cx, image.clone());
+            let top = fs.lookup(cx, fs.root(), b"top").unwrap().ino;
+            let verified = unnamed::verify(cx, &*fs, top, &history, promised);
+            fs.unmount(cx).expect("unmount after recovery");
+            checked(cx, &image, &what);
+            verified
+        })?;
+        if case.index % 25 == 0 {
+            e2fsck(&image, &what);
+        }
+        Ok(())
+    });
+    assert!(report.with_promises > 0, "{report:?}");
+    println!("{cell:?} seed {seed}: {report:?}");
+    // What was promised in the end is not there in the beginning.
+    let image = Arc::new(log.device_after(&base, &Cut::clean(0)));
+    let last = history.names.len() as u64 - 1;
+    rt::testing::real(|cx| {
+        let (fs, _) = mount(cx, image);
+        let top = fs.lookup(cx, fs.root(), b"top").unwrap().ino;
+        unnamed::verify(cx, &*fs, top, &history, last).expect_err("all names are missing");
+        fs.shutdown_hard();
+    });
 }
 
 /// The oracle itself can fail: a promise that nobody kept is found.

@@ -9,6 +9,7 @@
 //! - [`judge`]: the outside opinions: e2fsck, the kernel's own mount;
 //! - [`ganesha`]: a running server of NFS that is not ours;
 //! - [`kept`]: tables that are kept as text beside a test;
+//! - [`unnamed`]: files that are made without names, for tests of power cuts;
 //! - [`twin`]: one file as bytes, beside a file system's;
 //! - [`beside_kernel`]: rates of names in one large directory, ours and the kernel's;
 //! - [`paths`]: names one after another, for profiles;
@@ -35,5 +36,6 @@ pub mod model;
 pub mod oracle;
 pub mod paths;
 pub mod twin;
+pub mod unnamed;
 pub mod walks;
 pub mod workload;

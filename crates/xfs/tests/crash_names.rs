@@ -12,7 +12,7 @@ use base::{Ino, Rng};
 use device::{MemoryDevice, RecordDevice, WriteLog};
 use rt::{Cx, World, WorldConfig};
 use testkit::crash::{self, CrashConfig};
-use testkit::judge;
+use testkit::{judge, unnamed};
 use vfs::{FileSystem, RenameFlags};
 use world::{Cell, checked, file, mkdir, mount, repaired, seed_count, timed};
 use xfs::Xfs;
@@ -167,6 +167,48 @@ fn kernel(dirty: &MemoryDevice, ours: &Tree) -> Result<(), String> {
         .map(|path| format!("/{}", String::from_utf8_lossy(path)))
         .collect();
     if theirs == *ours { Ok(()) } else { Err("the kernel recovers another tree".to_string()) }
+}
+
+/// Files made without names are gone after a cut, unless they got one; those that were synced with
+/// it are there, whole.
+#[test]
+fn unnamed_files_are_freed_and_named_ones_are_kept() {
+    let other: &[_] = &[('m', "rmapbt=1"), ('d', "agcount=2"), ('l', "size=64m")];
+    for (edits, seed) in [&[][..], other].into_iter().zip(0..) {
+        for seed in (seed..seed_count(1) * 2).step_by(2) {
+            unnamed_files(Cell(edits), seed);
+        }
+    }
+}
+
+fn unnamed_files(cell: Cell, seed: u64) {
+    let (base, log, history) = World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
+        let memory = cell.fresh(cx, 160 << 20);
+        let (fs, _) = mount(cx, memory.clone(), 2 << 20);
+        mkdir(cx, &fs, fs.root(), "top");
+        fs.unmount(cx).expect("unmount");
+        let base = memory.fork();
+        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
+        let (fs, _) = mount(cx, device.clone(), 2 << 20);
+        let top = fs.lookup(cx, fs.root(), b"top").expect("top").ino;
+        let history = unnamed::run(cx, &*fs, top, (seed, 150), |step| device.mark(step));
+        fs.shutdown_hard();
+        (base, device.log(), history)
+    });
+    let config = CrashConfig { random: 30, at_flushes_max: 30, ..CrashConfig::new(seed) };
+    let report = crash::explore(&config, &base, &log, |image, case| {
+        let promised = case.promised.last().map_or(0, |&step| step);
+        rt::testing::real(|cx| {
+            let (fs, _) = mount(cx, image.clone(), 2 << 20);
+            let top = fs.lookup(cx, fs.root(), b"top").expect("top").ino;
+            let verified = unnamed::verify(cx, &*fs, top, &history, promised);
+            fs.unmount(cx).expect("unmount after recovery");
+            verified.and(checked(cx, &image))
+        })?;
+        if case.index % 20 == 0 { repaired(&image) } else { Ok(()) }
+    });
+    assert!(report.with_promises > 0, "{report:?}");
+    println!("{cell:?} seed {seed}: {report:?}");
 }
 
 #[test]
