@@ -6,6 +6,7 @@ use crate::{BioFlags, Cause, DeviceError, Op, Segment, Segments};
 use base::Sector;
 use base::unit::SECTOR_SIZE;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 
 /// What a queue must know about a device. Does not change while the device lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +72,17 @@ impl DeviceInfo {
     }
 }
 
+/// A run of bytes of a file of the host.
+#[derive(Clone, Copy, Debug)]
+pub struct HostRange<'a> {
+    /// The file.
+    pub file: BorrowedFd<'a>,
+    /// First byte in it.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
 /// Something that stores sectors.
 pub trait Device: Send + Sync {
     /// What it is and can. The same answer every time.
@@ -87,6 +99,14 @@ pub trait Device: Send + Sync {
 
     /// How people call it: a path, or a kind with numbers.
     fn name(&self) -> String;
+
+    /// Where the host keeps `len` bytes from byte `offset` on of the device, where reading them
+    /// there gives the same as a request: for whoever has the host's kernel move them. None (the
+    /// default) where requests do more than that, or go elsewhere. The caller has checked the
+    /// range.
+    fn host_range(&self, _offset: u64, _len: u64) -> Option<HostRange<'_>> {
+        None
+    }
 }
 
 /// Called with the segments when a request is done.

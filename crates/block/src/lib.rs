@@ -35,7 +35,7 @@ mod stats;
 pub mod trace;
 
 pub use bio::{Bio, BioFlags, BioResult, EndIo, Issuer, Op, Segment, Segments, bytes_of};
-pub use device::{Device, DeviceInfo, DeviceIo};
+pub use device::{Device, DeviceInfo, DeviceIo, HostRange};
 pub use error::{Cause, DeviceError};
 pub use overlay::Overlay;
 pub use plug::{PLUG_REQUESTS, Plug};

@@ -21,7 +21,9 @@ use crate::elevator::{self, Elevator, TunableError};
 use crate::request::{Limits, Request};
 use crate::split::{is_too_large, split};
 use crate::trace::{TraceEvent, TraceKind};
-use crate::{Bio, BioFlags, BioResult, Cause, Device, DeviceError, DeviceInfo, Op, QueueStats};
+use crate::{
+    Bio, BioFlags, BioResult, Cause, Device, DeviceError, DeviceInfo, HostRange, Op, QueueStats,
+};
 use base::unit::SECTOR_SIZE;
 use base::{Nanos, Page};
 use rt::{Charge, Cx, OnIocExit, Runtime, SpinGuard, SpinLock, WaitQueue};
@@ -166,6 +168,13 @@ impl Queue {
     /// The device.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
+    }
+
+    /// Where the host keeps bytes of the device ([`Device::host_range`]). None where they must come
+    /// through the queue: outside of the device, or while requests are traced.
+    pub fn host_range(&self, offset: u64, len: u64) -> Option<HostRange<'_>> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.info.bytes());
+        if self.tracing || !inside { None } else { self.device.host_range(offset, len) }
     }
 
     /// The clock and event source.

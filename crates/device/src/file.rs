@@ -7,12 +7,13 @@ use crate::claim::Claim;
 use crate::open::{OpenError, OpenOptions};
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Sector};
-use block::{BioFlags, Cause, Device, DeviceError, DeviceInfo, DeviceIo, Op, Segment};
+use block::{BioFlags, Cause, Device, DeviceError, DeviceInfo, DeviceIo, HostRange, Op, Segment};
 use rustix::fs::FallocateFlags;
 use rustix::io::ReadWriteFlags;
 use smallvec::SmallVec;
 use std::fs::{File, Metadata};
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -184,6 +185,10 @@ impl Device for FileDevice {
 
     fn name(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn host_range(&self, offset: u64, len: u64) -> Option<HostRange<'_>> {
+        Some(HostRange { file: self.file.as_fd(), offset, len })
     }
 }
 

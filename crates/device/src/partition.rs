@@ -9,7 +9,7 @@ mod table;
 pub use table::{PartitionError, TableKind};
 
 use base::Sector;
-use block::{Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
+use block::{Device, DeviceInfo, DeviceIo, HostRange, Op, Queue, QueueConfig};
 use rt::Cx;
 use std::sync::Arc;
 
@@ -141,5 +141,9 @@ impl Device for Partition {
 
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn host_range(&self, offset: u64, len: u64) -> Option<HostRange<'_>> {
+        self.inner.host_range(self.start.bytes() + offset, len)
     }
 }

@@ -19,7 +19,7 @@
 
 use crate::file::FileDevice;
 use base::Errno;
-use block::{BioFlags, Cause, Device, DeviceInfo, DeviceIo, Op};
+use block::{BioFlags, Cause, Device, DeviceInfo, DeviceIo, HostRange, Op};
 use io_uring::{IoUring, opcode, squeue, types};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -88,6 +88,10 @@ impl Device for UringDevice {
 
     fn name(&self) -> String {
         self.shared.file.name()
+    }
+
+    fn host_range(&self, offset: u64, len: u64) -> Option<HostRange<'_>> {
+        self.shared.file.host_range(offset, len)
     }
 }
 

@@ -17,6 +17,7 @@ mod claims;
 use std::sync::Arc;
 
 use base::{Errno, FsBlock};
+use block::HostRange;
 use cache::Mapping;
 use rt::{Charge, Cx};
 use vfs::direct::{Engine, GetBlock, Memory, Run, Stop, Transfer};
@@ -149,6 +150,32 @@ impl Ext4 {
         };
         drop(guard);
         result
+    }
+
+    /// Gives the places in files of the host with the file's bytes
+    /// ([`vfs::FileSystem::read_at_host`]).
+    ///
+    /// # Errors
+    /// As [`Ext4::read_file_direct`].
+    pub(crate) fn read_file_at_host(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        offset: u64,
+        len: u64,
+        give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+    ) -> Result<bool, Errno> {
+        let guard = self.begin_read(cx, inode)?;
+        let mapping = inode.mapping();
+        let given = if self.data_in_buffers(cx, inode) {
+            Ok(false)
+        } else {
+            let mut blocks = Blocks::new(self, inode, Missing::Zeros);
+            let engine = self.engine(mapping);
+            vfs::direct::at_host(cx, mapping, &engine, &mut blocks, offset, len, give)
+        };
+        drop(guard);
+        given
     }
 
     /// Writes past the page cache, as far as the module's table says; answers how many bytes from

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Errno, Ino};
-use block::Segment;
+use block::{HostRange, Segment};
 use rt::Cx;
 use vfs::direct::Memory;
 use vfs::{
@@ -235,6 +235,18 @@ impl FileSystem for Ext4 {
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
         self.read_file_direct(cx, &inode, offset, buf)
+    }
+
+    fn read_at_host(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+    ) -> Result<bool, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_file_at_host(cx, &inode, offset, len, give)
     }
 
     fn write_direct(

@@ -18,6 +18,7 @@ use fuser::INodeNo;
 use crate::abi::{ReadIn, op};
 use crate::adapter::{Adapter, Outcome};
 use crate::seek::Seek;
+use crate::straight::Straight;
 use crate::wire::{Answer, Device, Pace, Reader, Request};
 
 /// How often the watch looks while requests come.
@@ -26,6 +27,8 @@ const LOOK: Nanos = Nanos::from_millis(2);
 const QUIET_LOOKS: u32 = 50;
 /// Requests with more bytes than this may take long.
 const LONG: usize = 32 << 10;
+/// Large reads that take less come from memory.
+const FROM_MEMORY: Nanos = Nanos::from_micros(500);
 
 /// Who leads.
 pub(crate) struct Lead {
@@ -96,6 +99,8 @@ pub(crate) struct Crew {
     quiet: AtomicBool,
     ended: AtomicBool,
     watch: WaitQueue,
+    /// The last large read took no longer than it takes to copy it.
+    from_memory: AtomicBool,
     pace: Pace,
     buffer_bytes: usize,
 }
@@ -114,6 +119,7 @@ impl Crew {
             quiet: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             watch: WaitQueue::named("fuse watch"),
+            from_memory: AtomicBool::new(false),
             pace,
             buffer_bytes,
         }
@@ -152,6 +158,7 @@ impl Crew {
     fn serve(&self, cx: &mut Cx) -> io::Result<()> {
         let mut buffer = vec![0; self.buffer_bytes];
         let mut answer = Vec::new();
+        let mut straight = Straight::default();
         let mut reader = Reader::new(&self.device, &self.pace);
         loop {
             let lead = &self.lead;
@@ -163,27 +170,41 @@ impl Crew {
             while leads {
                 let Some(len) = reader.next(cx, &mut buffer)? else { return Ok(()) };
                 let Some(request) = Request::parse(&buffer[..len]) else { continue };
-                leads = !is_long(&request) && !self.device.is_pending();
+                leads = !self.takes_long(&request) && !self.device.is_pending();
                 if !leads {
                     lead.hand_over();
-                    self.answer(cx, &request, &mut answer);
+                    self.answer(cx, &request, &mut answer, &mut straight);
                     continue;
                 }
                 let turn = lead.begin();
                 if self.quiet.load(Ordering::SeqCst) {
                     self.watch.wake_one();
                 }
-                self.answer(cx, &request, &mut answer);
+                self.answer(cx, &request, &mut answer, &mut straight);
                 leads = lead.finish(turn);
             }
         }
     }
 
+    /// Whether a request may take long, as far as is known.
+    fn takes_long(&self, request: &Request) -> bool {
+        let is_read = request.header.opcode == op::READ;
+        is_long(request) && !(is_read && self.from_memory.load(Ordering::Relaxed))
+    }
+
     /// Answers a request; `buffer` is for the answer, of any content.
-    fn answer(&self, cx: &mut Cx, request: &Request, buffer: &mut Vec<u8>) {
-        let mut out = Answer::new(buffer);
+    fn answer(
+        &self,
+        cx: &mut Cx,
+        request: &Request,
+        buffer: &mut Vec<u8>,
+        straight: &mut Straight,
+    ) {
+        let mut out = Answer::new(buffer).or_straight(straight, &self.device);
         let unique = request.header.unique;
+        let start = (request.header.opcode == op::READ && is_long(request)).then(|| cx.now());
         match self.adapter.answer(cx, request, &mut out) {
+            Outcome::Done(_) if out.has_gone() => {}
             Outcome::Done(result) => self.device.answer(out.finish(unique, result)),
             Outcome::Silent => {}
             Outcome::Seek(arg) => {
@@ -192,6 +213,10 @@ impl Crew {
                 let answer = Box::new(move |found| device.answer_with(unique, found));
                 self.adapter.seeks.push(cx, Seek { node, arg, pid, answer });
             }
+        }
+        if let Some(start) = start {
+            let quick = cx.now().0 - start.0 <= FROM_MEMORY.0;
+            self.from_memory.store(quick, Ordering::Relaxed);
         }
     }
 

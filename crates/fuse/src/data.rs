@@ -1,6 +1,7 @@
 //! Requests about the content of files.
 
 use base::{Errno, Ino};
+use block::HostRange;
 use fuser::INodeNo;
 use rt::Cx;
 use vfs::{FallocMode, FileSystem, SeekWhence, SetAttr};
@@ -77,6 +78,12 @@ impl Adapter {
         let (arg, _) = req.take::<ReadIn>()?;
         let (ino, offset, size) = (self.ino(node), arg.offset, arg.size as usize);
         let past = is_direct(arg.flags, offset, size)? || self.goes_past(offset, size);
+        if past && size >= PAST_MIN && out.may_go_straight() {
+            let mut give = |ranges: &[HostRange<'_>]| out.go_straight(req.header.unique, ranges);
+            if self.fs.read_at_host(cx, ino, offset, size as u64, &mut give)? {
+                return Ok(());
+            }
+        }
         out.fill(size, |buffer| match past {
             true => self.fs.read_direct(cx, ino, offset, buffer),
             false => self.fs.read(cx, ino, offset, buffer),

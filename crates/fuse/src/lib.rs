@@ -59,6 +59,7 @@ mod rings;
 mod seek;
 mod session;
 mod signals;
+mod straight;
 mod wire;
 
 pub use options::{Access, Awake, Options, OptionsError};

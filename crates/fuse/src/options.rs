@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use base::Nanos;
 
+use crate::straight::MAX_READ;
+
 /// Who may use the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
@@ -173,6 +175,8 @@ impl Options {
             Some(if self.dev { O::Dev } else { O::NoDev }),
             self.noexec.then_some(O::NoExec),
             self.is_checked().then_some(O::DefaultPermissions),
+            // Answers that go straight must fit into a pipe.
+            (!self.shared && !self.io_uring).then(|| O::CUSTOM(format!("max_read={MAX_READ}"))),
         ];
         config.mount_options = options.into_iter().flatten().collect();
         config

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::{Errno, Nanos};
+use block::HostRange;
 use nix::errno::Errno as HostErrno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rt::Cx;
@@ -11,6 +12,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::abi::{InHeader, OutHeader};
+use crate::straight::Straight;
 
 /// Looks in vain after which looking for a request is given up, until requests come quickly again.
 const VAIN_MAX: u32 = 8;
@@ -177,6 +179,10 @@ pub(crate) struct Answer<'a> {
     len: usize,
     /// Something did not fit.
     overflow: bool,
+    /// The way for content that lies in files of the host.
+    straight: Option<(&'a mut Straight, &'a Device)>,
+    /// It has gone that way.
+    gone: bool,
 }
 
 enum Buffer<'a> {
@@ -191,14 +197,41 @@ impl<'a> Answer<'a> {
     /// An answer without a body, in a buffer of any content: a header, and a body.
     pub fn new(buffer: &'a mut Vec<u8>) -> Answer<'a> {
         let buffer = Buffer::Grows(buffer);
-        let mut answer = Answer { buffer, head: HEADER, len: HEADER, overflow: false };
+        let mut answer = Answer::in_buffer(buffer, HEADER);
         let _header = answer.space(0);
         answer
     }
 
+    fn in_buffer(buffer: Buffer<'a>, head: usize) -> Answer<'a> {
+        Answer { buffer, head, len: head, overflow: false, straight: None, gone: false }
+    }
+
+    /// May go to `device` straight from files of the host.
+    pub fn or_straight(self, straight: &'a mut Straight, device: &'a Device) -> Answer<'a> {
+        Answer { straight: Some((straight, device)), ..self }
+    }
+
+    /// Whether it may.
+    pub fn may_go_straight(&self) -> bool {
+        self.straight.is_some()
+    }
+
+    /// Answers with what `ranges` have, where that can be.
+    pub fn go_straight(&mut self, unique: u64, ranges: &[HostRange<'_>]) -> bool {
+        if let Some((straight, device)) = &mut self.straight {
+            self.gone = straight.answer(device, unique, ranges);
+        }
+        self.gone
+    }
+
+    /// Whether it has gone already.
+    pub fn has_gone(&self) -> bool {
+        self.gone
+    }
+
     /// A body alone, in memory of any content.
     pub fn body(buffer: &'a mut [u8]) -> Answer<'a> {
-        Answer { buffer: Buffer::Fixed(buffer), head: 0, len: 0, overflow: false }
+        Answer::in_buffer(Buffer::Fixed(buffer), 0)
     }
 
     /// The next `more` bytes; none where they do not fit.

@@ -32,7 +32,7 @@ mod engine;
 mod memory;
 
 pub use boundary::Boundary;
-pub use cached::{read, read_pages, read_with, write, write_buffered, write_pages};
+pub use cached::{at_host, read, read_pages, read_with, write, write_buffered, write_pages};
 pub use engine::{Chunk, DirectOptions, Engine, GetBlock, Run, Stop, Transfer};
 pub use memory::{Memory, Rest};
 

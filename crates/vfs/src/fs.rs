@@ -1,7 +1,7 @@
 //! The trait that every file system implements.
 
 use base::{Errno, Ino};
-use block::Segment;
+use block::{HostRange, Segment};
 use rt::Cx;
 
 use crate::attr::*;
@@ -268,6 +268,24 @@ pub trait FileSystem: Send + Sync {
         _buf: &mut [u8],
     ) -> Result<usize, Errno> {
         Err(Errno::EINVAL)
+    }
+
+    /// Gives `give` the places in files of the host that have the `len` bytes of a file from byte
+    /// `offset` on, less only at its end, in their order, and answers what it does. They stay what
+    /// they are until it returns, so that it must not wait for the file. False without asking it
+    /// where there are no such places (the default).
+    ///
+    /// # Errors
+    /// Those of [`read_direct`](Self::read_direct).
+    fn read_at_host(
+        &self,
+        _cx: &mut Cx,
+        _ino: Ino,
+        _offset: u64,
+        _len: u64,
+        _give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+    ) -> Result<bool, Errno> {
+        Ok(false)
     }
 
     /// Writes past the page cache (`O_DIRECT`). Offset and length are multiples of the logical

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::Errno;
+use block::HostRange;
 use cache::Mapping;
 use rt::Cx;
 use vfs::direct::{Engine, GetBlock, Memory, Run, Stop, Transfer};
@@ -154,6 +155,30 @@ impl Xfs {
         let result = vfs::direct::read_with(cx, &mapping, &engine, &mut blocks, offset, buf);
         drop(guard);
         result
+    }
+
+    /// Gives the places in files of the host with the file's bytes
+    /// ([`vfs::FileSystem::read_at_host`]).
+    ///
+    /// # Errors
+    /// As [`Xfs::read_file_direct`].
+    pub(crate) fn read_file_at_host(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        offset: u64,
+        len: u64,
+        give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+    ) -> Result<bool, Errno> {
+        inode.kind(cx).check_regular()?;
+        let guard = inode.lock_shared(cx)?;
+        let mapping = inode.mapping(cx).clone();
+        let bytes = offset..offset.saturating_add(len);
+        let mut blocks = Blocks::new(self, inode, &mapping, Missing::Zeros, bytes);
+        let engine = self.engine(&mapping);
+        let given = vfs::direct::at_host(cx, &mapping, &engine, &mut blocks, offset, len, give);
+        drop(guard);
+        given
     }
 
     /// Writes past the page cache, as far as the module's table says; answers how many bytes from

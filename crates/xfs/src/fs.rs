@@ -1,7 +1,7 @@
 //! The face of a mount: [`vfs::FileSystem`].
 
 use base::{Errno, Ino};
-use block::Segment;
+use block::{HostRange, Segment};
 use rt::Cx;
 use vfs::direct::Memory;
 use vfs::{
@@ -171,6 +171,18 @@ impl FileSystem for Xfs {
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
         self.read_file_direct(cx, &inode, offset, buf)
+    }
+
+    fn read_at_host(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+    ) -> Result<bool, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_file_at_host(cx, &inode, offset, len, give)
     }
 
     fn write_direct(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Sector};
-use block::Segment;
+use block::{HostRange, Segment};
 use cache::Mapping;
 use rt::Cx;
 
@@ -116,6 +116,31 @@ pub fn read_pages(
     chunks.iter_mut().for_each(|chunk| chunk.len = chunk.len.min(end - chunk.off));
     chunks.sort_by_key(|chunk| chunk.off);
     Ok(chunks)
+}
+
+/// Gives `give` the places in files of the host that have the bytes `off..off + len`, as far as the
+/// file goes: what the kernel reads there is what [`read_with`] reads, as long as the caller holds
+/// the locks of the file system. Answers what `give` does; false without asking it where there are
+/// no such places: in holes, behind the end, on other devices. May park.
+///
+/// # Errors
+/// As [`read_with`].
+pub fn at_host(
+    cx: &mut Cx,
+    mapping: &Arc<Mapping>,
+    engine: &Engine<'_>,
+    map: &mut dyn GetBlock,
+    off: u64,
+    len: u64,
+    give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+) -> Result<bool, Errno> {
+    check(mapping, off, len)?;
+    let end = (off + len).min(mapping.size());
+    if off >= end {
+        return Ok(false);
+    }
+    mapping.flush(cx, off..end)?;
+    Ok(engine.at_host(cx, map, off, end)?.is_some_and(|ranges| give(&ranges)))
 }
 
 fn read_chunks(

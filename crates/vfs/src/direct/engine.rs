@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Sector};
-use block::{Op, Queue, Segment};
+use block::{HostRange, Op, Queue, Segment};
 use rt::{Charge, Cx};
 
 use super::Boundary;
@@ -209,6 +209,32 @@ impl Engine<'_> {
         give(&collector);
         holes.into_iter().for_each(take);
         self.result(off, at.min(end), stop, collector.ends.failed())
+    }
+
+    /// Where the host keeps the bytes `off..end` of the file, in their order. None where one lies
+    /// nowhere, or must come through the queue. May park.
+    ///
+    /// # Errors
+    /// Those of the map.
+    pub fn at_host(
+        &self,
+        cx: &mut Cx,
+        map: &mut dyn GetBlock,
+        off: u64,
+        end: u64,
+    ) -> Result<Option<Vec<HostRange<'_>>>, Errno> {
+        let (mut at, mut ranges) = (off, Vec::new());
+        while at < end {
+            let run = self.map(cx, map, at, end, false)?;
+            let until = self.end_of(at, &run).min(end);
+            let first = run.sector.map(|first| first.bytes() + (at - self.start_of(at)));
+            match first.and_then(|first| self.queue.host_range(first, until - at)) {
+                Some(range) => ranges.push(range),
+                None => return Ok(None),
+            }
+            at = until;
+        }
+        Ok(Some(ranges))
     }
 
     fn collector<'m>(&'m self, op: Op, memory: Memory<'m>) -> Collector<'m> {
