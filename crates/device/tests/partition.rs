@@ -2,7 +2,7 @@
 
 use base::{Page, Sector};
 use block::{BioFlags, Device, Queue, QueueConfig};
-use device::{MemoryDevice, Partition, PartitionError, PartitionTable, TableKind};
+use device::{MemoryDevice, OpenOptions, Partition, PartitionError, PartitionTable, TableKind};
 use rt::Runtime;
 use std::sync::Arc;
 
@@ -196,6 +196,30 @@ fn a_partition_is_a_device_with_its_own_addresses() {
     });
     let image = memory.snapshot();
     assert_eq!([image[3058 * 512], image[3557 * 512], image[3558 * 512]], [5, 5, 0]);
+}
+
+/// Goal: what the host keeps of a partition is told where it lies in the image's file, and only
+/// inside of the partition and while nobody traces.
+#[test]
+fn the_host_keeps_a_partition_inside_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    std::fs::write(&path, mbr()).unwrap();
+    let device = device::open(&path, OpenOptions::default()).unwrap();
+    Runtime::real(1).enter("test", |cx| {
+        let part: Arc<dyn Device> = Arc::new(Partition::open(cx, &device, 6).unwrap());
+        let queue = Queue::new(cx.runtime(), part.clone(), QueueConfig::default()).unwrap();
+        let range = queue.host_range(4096, 1000).unwrap();
+        assert_eq!((range.offset, range.len), (3058 * 512 + 4096, 1000));
+        assert!(queue.host_range(0, 500 * 512).is_some());
+        assert!(queue.host_range(0, 500 * 512 + 1).is_none());
+        assert!(queue.host_range(u64::MAX, 1).is_none());
+        let config = QueueConfig { trace_events: 100, ..QueueConfig::default() };
+        let traced = Queue::new(cx.runtime(), part, config).unwrap();
+        assert!(traced.host_range(0, 512).is_none());
+        let memory: Arc<dyn Device> = Arc::new(MemoryDevice::from_image(&mbr()));
+        assert!(memory.host_range(0, 512).is_none());
+    });
 }
 
 /// Goal: partx (libblkid) sees the same partitions in these images.

@@ -168,9 +168,10 @@ impl Crew {
                 return Ok(());
             }
             while leads {
-                let Some(len) = reader.next(cx, &mut buffer)? else { return Ok(()) };
+                let Some((len, alone)) = reader.next(cx, &mut buffer)? else { return Ok(()) };
                 let Some(request) = Request::parse(&buffer[..len]) else { continue };
-                leads = !self.takes_long(&request) && !self.device.is_pending();
+                // Where none was there just before, there is hardly another one.
+                leads = !self.takes_long(&request) && (alone || !self.device.is_pending());
                 if !leads {
                     lead.hand_over();
                     self.answer(cx, &request, &mut answer, &mut straight);

@@ -91,23 +91,24 @@ impl<'a> Reader<'a> {
         Reader { device, pace, vain: 0 }
     }
 
-    /// The next request; answers its length, or None after the end of the mount. Blocks the thread.
+    /// The next request; answers its length, and whether none was there before, or None after the
+    /// end of the mount. Blocks the thread.
     ///
     /// # Errors
     /// The connection broke.
-    pub fn next(&mut self, cx: &mut Cx, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    pub fn next(&mut self, cx: &mut Cx, buffer: &mut [u8]) -> io::Result<Option<(usize, bool)>> {
         let start = cx.now();
-        let mut asleep = false;
+        let (mut asleep, mut waited_for) = (false, false);
         loop {
             match self.device.read(buffer) {
                 Ok(len) => {
                     let soon = cx.now().0.saturating_sub(start.0) <= self.pace.spin.0;
                     self.vain = if soon { 0 } else { self.vain };
-                    return Ok(Some(len));
+                    return Ok(Some((len, waited_for)));
                 }
                 // ENOENT: it was taken back.
                 Err(HostErrno::EINTR | HostErrno::ENOENT) => continue,
-                Err(HostErrno::EAGAIN) => {}
+                Err(HostErrno::EAGAIN) => waited_for = true,
                 Err(HostErrno::ENODEV) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
