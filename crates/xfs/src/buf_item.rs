@@ -142,6 +142,11 @@ impl BufItem {
         self.flags.insert(BufItemFlags::STALE);
     }
 
+    /// True where it holds inodes, of which less is logged than is to be written.
+    pub fn holds_inodes(&self) -> bool {
+        self.flags.intersects(BufItemFlags::INODE_BUF | BufItemFlags::ORDERED)
+    }
+
     /// True where a byte is dirty.
     pub fn is_dirty(&self) -> bool {
         self.segments.iter().any(|segment| !segment.dirty.is_empty())

@@ -47,14 +47,20 @@ impl Ail {
         self.0.lock_irq().items.keys().next_back().map(|key| key.0)
     }
 
-    /// Puts an item in, or moves it up.
+    /// Puts an item in, or moves it up; but a cluster of inodes stays where it is until it is
+    /// written: only its unlinked pointers were logged anew, while an older checkpoint may be all
+    /// that has its inodes.
     pub fn insert(&self, item: &Item, lsn: u64) {
+        let stays = matches!(item, Item::Buf(buf) if buf.item.lock_irq().holds_inodes());
         let mut state = self.0.lock_irq();
         let state = &mut *state;
         state.next += 1;
         let order = state.next;
         let mut core = item.core().lock();
         let old = (core.lsn, core.order);
+        if stays && old.0 != 0 {
+            return;
+        }
         (core.lsn, core.order) = (lsn, order);
         drop(core);
         if old.0 != 0 {
