@@ -252,7 +252,7 @@ impl Ext4 {
         offset: u64,
         memory: Memory<'_>,
     ) -> Result<u64, Errno> {
-        let limit = inode.with(cx, |core| core.size_limit(&self.geometry));
+        let limit = inode.with(cx, |core| core.growth_limit(&self.geometry));
         let end = offset.checked_add(memory.len()).filter(|end| *end <= limit);
         let end = end.ok_or(Errno::EFBIG)?;
         memory.check(mapping, offset)?;

@@ -34,7 +34,7 @@ impl Ext4 {
         if len == 0 {
             return Err(Errno::EINVAL);
         }
-        let limit = inode.with(cx, |core| core.size_limit(&self.geometry));
+        let limit = inode.with(cx, |core| core.growth_limit(&self.geometry));
         let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
         // Behind the largest file there is nothing to punch, but no room to allocate.
         if mode == FallocMode::PunchHole && offset >= limit {

@@ -357,7 +357,7 @@ impl Ext4 {
         offset: u64,
         data: &[u8],
     ) -> Result<usize, Errno> {
-        let limit = inode.with(cx, |core| core.size_limit(&self.geometry));
+        let limit = inode.with(cx, |core| core.growth_limit(&self.geometry));
         let guard = self.begin_write(cx, inode)?;
         let room = limit.saturating_sub(offset).min(usize::MAX as u64) as usize;
         if room == 0 && !data.is_empty() || offset > limit {

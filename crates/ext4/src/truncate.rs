@@ -33,7 +33,7 @@ impl Ext4 {
     /// `EFBIG`, `EIO`, `EUCLEAN`, `EROFS`.
     pub(crate) fn set_size(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
         self.check_writable()?;
-        if size > inode.with(cx, |core| core.size_limit(&self.geometry)) {
+        if size > inode.with(cx, |core| core.growth_limit(&self.geometry)) {
             return Err(Errno::EFBIG);
         }
         let mapping = inode.mapping().clone();

@@ -35,9 +35,9 @@ pub(crate) use value::{Dropped, Prepared, Totals};
 /// taking and giving back a block.
 pub(crate) const CREDITS: u32 = credits::INODE + 2 + 2 * credits::GROUP + credits::SUPER;
 
-/// The numbers of the prefixes. ACL attributes have a number of their own and no name behind it.
-const PREFIXES: [(&[u8], u8); 4] =
-    [(b"user.", 1), (b"trusted.", 4), (b"security.", 6), (b"system.", 7)];
+/// The numbers of the prefixes. ACL attributes have a number of their own and no name behind it;
+/// what else is of the system (7) is not for programs.
+const PREFIXES: [(&[u8], u8); 3] = [(b"user.", 1), (b"trusted.", 4), (b"security.", 6)];
 /// The number of the access ACL.
 pub(crate) const ACL_ACCESS: u8 = 2;
 /// The number of the default ACL.

@@ -100,8 +100,9 @@ fn limits(cell: Cell) -> Limits {
     let pointers = block / 4;
     let mapped = (12 + pointers + pointers.pow(2) + pointers.pow(3)) * block;
     // Without huge_file, i_blocks counts sectors in 32 bits, those of the map included.
-    let tree = 1 + (1 + pointers) + (1 + pointers + pointers.pow(2));
-    let counted = ((u64::from(u32::MAX) / (block / 512)) - tree) * block;
+    let all = u64::from(u32::MAX) / (block / 512);
+    let leaves = all.div_ceil(pointers);
+    let counted = (all - leaves - leaves.div_ceil(pointers) - 1) * block;
     let (size_max, links_max) = match cell.kind {
         "ext4" => (u64::from(u32::MAX) * block, 65_000),
         _ => (mapped.min(counted), 32_000),

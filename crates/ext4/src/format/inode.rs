@@ -400,6 +400,20 @@ impl InodeValues {
         blocks << geometry.block_bits
     }
 
+    /// Largest size that a write or truncate may give, in bytes: without `huge_file` the sectors of
+    /// data and of the blocks that map them are counted in 32 bits.
+    pub fn growth_limit(&self, geometry: &Geometry) -> u64 {
+        let limit = self.size_limit(geometry);
+        let wide = geometry.features.ro_compat.contains(RoCompat::HUGE_FILE);
+        if wide || self.flags.contains(InodeFlags::EXTENTS) {
+            return limit;
+        }
+        let blocks = u64::from(u32::MAX) >> (geometry.block_bits - 9);
+        let leaves = blocks.div_ceil(1 << (geometry.block_bits - 2));
+        let middle = leaves.div_ceil(1 << (geometry.block_bits - 2));
+        limit.min((blocks - leaves - middle - 1) << geometry.block_bits)
+    }
+
     /// Writes the values into the inode's slot and sets its checksum. Fields that are not values
     /// here, and attributes behind the extra fields, keep what they hold.
     pub fn emit(&self, slot: &mut [u8], ino: Ino, geometry: &Geometry) {
@@ -606,6 +620,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The kernel's and e2fsck's largest file of blocks of 4 KiB without extents.
+    #[test]
+    fn a_file_without_huge_counts_ends_below_two_tebibytes() {
+        let file = InodeValues { mode: 0x8000, ..Default::default() };
+        let limit = |features: &str| file.growth_limit(&geometry(256, features));
+        assert_eq!(limit(""), 2_196_873_666_560);
+        assert_eq!(limit("huge_file"), (12 + 1024 + (1 << 20) + (1 << 30)) << 12);
     }
 
     #[test]

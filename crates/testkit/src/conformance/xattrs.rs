@@ -93,6 +93,7 @@ fn bad_names(env: &mut Env) {
     for (name, want) in [
         (b"nothing" as &[u8], Errno::EOPNOTSUPP),
         (b"unknown.x", Errno::EOPNOTSUPP),
+        (b"system.x", Errno::EOPNOTSUPP),
         (b"user.", Errno::EINVAL),
         (&long, Errno::ERANGE),
     ] {
