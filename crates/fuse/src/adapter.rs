@@ -170,8 +170,8 @@ impl Adapter {
         known || FOR_OTHERS.contains(&opcode)
     }
 
-    /// Carries out what takes space: where none is left, but inodes without names are just being
-    /// freed, it waits for them and tries again. May park.
+    /// Carries out what takes space: where none is left, or a limit of quota is reached, but inodes
+    /// without names are just being freed, it waits for them and tries again. May park.
     pub fn growing<T>(
         &self,
         cx: &mut Cx,
@@ -181,7 +181,8 @@ impl Adapter {
         let mut vain = 0;
         for _ in 0..FULL_TRIES {
             let before = self.nodes.pinned();
-            if result.as_ref().err() != Some(&Errno::ENOSPC) || before == 0 || vain == FULL_VAIN {
+            let full = matches!(result, Err(Errno::ENOSPC | Errno::EDQUOT));
+            if !full || before == 0 || vain == FULL_VAIN {
                 break;
             }
             // The space comes back by FORGET.

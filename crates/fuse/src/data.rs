@@ -3,7 +3,7 @@
 use base::{Errno, Ino};
 use block::HostRange;
 use fuser::INodeNo;
-use rt::Cx;
+use rt::{Cred, Cx};
 use vfs::{FallocMode, FileSystem, SeekWhence, SetAttr};
 
 use crate::abi::*;
@@ -119,7 +119,11 @@ impl Adapter {
     }
 
     /// Takes what the kernel writes back. It does not look at how much was taken: all, or an error.
+    ///
+    /// It comes as root's, whoever wrote it: the file's owner is held to his limits instead.
     fn write_back(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        let owner = self.fs.getattr(cx, ino)?;
+        cx.set_cred(Cred { umask: 0, ..Cred::user(owner.uid, owner.gid) });
         let mut done = 0;
         if self.goes_past(offset, data.len()) {
             match self.fs.write_direct(cx, ino, offset, data) {

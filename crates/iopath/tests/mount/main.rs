@@ -8,6 +8,7 @@ mod awake;
 mod basics;
 mod host;
 mod kill;
+mod limits;
 mod nfs;
 mod posix;
 mod programs;
