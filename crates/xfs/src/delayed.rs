@@ -15,6 +15,7 @@ use crate::bmap::{Fork, Which, lookup};
 use crate::error::XfsError;
 use crate::file_io::FileIo;
 use crate::inode::Inode;
+use crate::small_files::SMALL;
 
 /// The blocks of `range` that have neither a place nor a promise of one.
 fn unpromised(io: &FileIo, fork: &Fork, range: Range<u64>) -> Vec<Range<u64>> {
@@ -67,6 +68,11 @@ impl Inode {
         space.reserve(count + more).map_err(|_: XfsError| Errno::ENOSPC)?;
         io.indirect += more;
         holes.into_iter().for_each(|hole| io.delayed.insert(hole));
+        let small = io.delayed.len() <= SMALL;
+        drop(io);
+        if small {
+            fs.small.lock(cx).insert(self.ino);
+        }
         Ok(())
     }
 
@@ -110,5 +116,8 @@ impl Xfs {
         let gone = inode.end_promises(cx, &writer.space, &forks.data, range);
         drop(forks);
         writer.space.give_back(gone);
+        if gone > 0 {
+            self.small.lock(cx).remove(&inode.ino);
+        }
     }
 }

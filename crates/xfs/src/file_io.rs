@@ -272,6 +272,7 @@ impl Xfs {
     /// The first write error; those of transactions.
     pub(crate) fn sync_content(&self, cx: &mut Cx) -> std::result::Result<(), Errno> {
         self.finisher.syncing.fetch_add(1, Ordering::Relaxed);
+        self.place_small_files(cx);
         let mut result = self.backing.sync(cx);
         while let Some(finished) = self.finish_next(cx, (true, false)) {
             result = result.and(finished);

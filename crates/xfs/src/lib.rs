@@ -70,6 +70,7 @@ mod reflink;
 mod reservations;
 mod seek;
 mod set_attr;
+mod small_files;
 #[allow(dead_code, reason = "the write side of files builds on it")]
 mod super_;
 mod symlink;

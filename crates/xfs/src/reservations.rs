@@ -121,6 +121,11 @@ pub(crate) fn write(geometry: &Geometry) -> Reservation {
     Reservation::new(inode(geometry) + map(geometry) + extents(geometry, 2)).times(2)
 }
 
+/// One extent for the content of several new files whose maps stay in their inodes.
+pub(crate) fn write_many(geometry: &Geometry, files: u32) -> Reservation {
+    Reservation::new(files * inode(geometry) + extents(geometry, 2)).times(2)
+}
+
 /// Putting an extent of another file, or a staged one, in the place of a few others.
 pub(crate) fn remap(geometry: &Geometry) -> Reservation {
     let changed = 2 * EXTENTS_AT_ONCE as u32;

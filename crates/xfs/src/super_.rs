@@ -6,10 +6,11 @@
 //!
 //! 1. `Xfs::rename`: one directory moves between directories at a time
 //! 2. `Inode::rwsem` of directories, then of other inodes (several of one kind: by inode number)
-//! 3. `Inode::writeback`, `Finisher::busy`
+//! 3. `Inode::writeback` (those of small files by inode number, behind the first one only where
+//!    nobody has it), `Finisher::busy`
 //! 4. space in the log: a transaction begins
 //! 5. inodes of the transaction ([`crate::trans::Trans::join_inode`]), by inode number
-//! 6. `Inode::forks`
+//! 6. `Inode::forks`, by inode number
 //! 7. locks of buffers, in a transaction: AGI before AGF, both by group; then those of trees and
 //!    directories, from the root down
 //! 8. the log's own, see [`crate::log`]
@@ -63,6 +64,8 @@ pub struct Xfs {
     pub(crate) finisher: Finisher,
     /// Files that have blocks ahead of their content.
     pub(crate) ahead: SpinLock<BTreeSet<Ino>>,
+    /// Files with few promised blocks: see [`crate::small_files`]. Some may be gone.
+    pub(crate) small: SpinLock<BTreeSet<Ino>>,
     counts: Counts,
     /// What the first damage was, in words.
     first_error: SpinLock<Option<String>>,
@@ -129,6 +132,7 @@ impl Xfs {
             rename: Mutex::named("xfs rename", ()),
             finisher: Finisher::new(),
             ahead: SpinLock::named("files with blocks ahead", BTreeSet::new()),
+            small: SpinLock::named("small files without places", BTreeSet::new()),
             counts,
             first_error: SpinLock::new(None),
             stopped: AtomicBool::new(false),

@@ -120,6 +120,7 @@ impl Xfs {
                     inode.io.lock(cx).ahead = true;
                     self.ahead.lock(cx).insert(inode.ino);
                 }
+                self.small.lock(cx).remove(&inode.ino);
                 let count = u64::from(got).min(count);
                 return Ok(Mapped { start: Some(start), unwritten: true, count });
             }
