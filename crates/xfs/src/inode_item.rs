@@ -59,7 +59,7 @@ pub struct InodePlace {
 }
 
 /// An inode as it stands on the device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Image {
     /// Its bytes; the rest of it is zero.
     pub bytes: Vec<u8>,
@@ -159,21 +159,17 @@ impl InodeItem {
         self.state.lock_irq().stale
     }
 
-    /// Takes a new image. The item must be pinned before, so that write-back leaves it alone.
-    pub(crate) fn commit_image(&self, mut image: Image, fields: InodeFields) {
+    /// Takes a new image, and formats it: the *format* pass. The item must be pinned before, so
+    /// that write-back leaves it alone.
+    pub(crate) fn commit_image(&self, mut image: Image, fields: InodeFields, vec: &mut LogVec) {
         let mut state = self.state.lock_irq();
         std::mem::swap(&mut state.image, &mut image);
         state.fields |= fields | InodeFields::CORE;
         state.stale = false;
+        vec.clear();
+        format_image(&self.place, &state.image.bytes, state.fields, vec);
         drop(state);
         drop(image);
-    }
-
-    /// The *format* pass.
-    pub(crate) fn format(&self, vec: &mut LogVec) {
-        vec.clear();
-        let state = self.state.lock_irq();
-        format_image(&self.place, &state.image.bytes, state.fields, vec);
     }
 
     /// Copies the image into its cluster, whose lock the caller holds, and seals it with `lsn`;

@@ -34,7 +34,6 @@ use crate::format::AgBlock;
 use crate::inode_item::{Image, InodeFields, InodeItem};
 use crate::log::Log;
 use crate::log::cil::{Commit, Commits};
-use crate::log::item::Item;
 use intent::{IntentItem, Work};
 
 /// What a transaction may need of the log.
@@ -208,8 +207,7 @@ impl Trans {
         if let Some(buf) = self.joined(maps) {
             return Ok(buf);
         }
-        let bufs = self.log.bufs().clone();
-        let buf = bufs.read(cx, maps, ops)?;
+        let buf = self.log.bufs().read(cx, maps, ops)?;
         Ok(self.join(buf))
     }
 
@@ -225,8 +223,7 @@ impl Trans {
             }
             return Ok(buf);
         }
-        let bufs = self.log.bufs().clone();
-        let buf = bufs.get(cx, maps, ops)?;
+        let buf = self.log.bufs().get(cx, maps, ops)?;
         Ok(self.join(buf))
     }
 
@@ -431,13 +428,12 @@ impl Trans {
             return Ok(0);
         }
         let mut commits = Commits::new();
-        let item = |item| Commit { item, image: None };
-        commits.extend(self.once.drain(..).map(|once| item(Item::Intent(once))));
+        commits.extend(self.once.drain(..).map(Commit::Intent));
         let dirty = self.bufs.iter().filter(|joined| joined.dirty);
-        commits.extend(dirty.map(|joined| item(Item::Buf(joined.buf.clone()))));
+        commits.extend(dirty.map(|joined| Commit::Buf(&joined.buf)));
         commits.extend(self.inodes.drain(..).map(|changed| {
-            let image = Some((changed.image, changed.fields));
-            Commit { item: Item::Inode(changed.item), image }
+            let Changed { item, image, fields } = changed;
+            Commit::Inode(item, image, fields)
         }));
         let (seq, used) = self.log.commit_items(cx, commits, self.left)?;
         self.left -= used;

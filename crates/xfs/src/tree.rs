@@ -238,7 +238,7 @@ impl<'a, S: Store> Tree<'a, S> {
             leaf.index -= 1;
             return Ok(Some(cursor));
         }
-        let empty = self.len(&cursor.path[0].clone()) == 0;
+        let empty = self.len(&cursor.path[0]) == 0;
         Ok((!empty).then_some(cursor))
     }
 
@@ -330,15 +330,15 @@ impl<'a, S: Store> Tree<'a, S> {
         forward: bool,
     ) -> Result<bool> {
         for level in 0..cursor.path.len() {
-            let frame = cursor.path[level].clone();
-            let can = if forward { frame.index + 1 < self.len(&frame) } else { frame.index > 0 };
+            let frame = &cursor.path[level];
+            let index = frame.index;
+            let can = if forward { index + 1 < self.len(frame) } else { index > 0 };
             if !can {
                 continue;
             }
-            cursor.path[level].index = if forward { frame.index + 1 } else { frame.index - 1 };
+            cursor.path[level].index = if forward { index + 1 } else { index - 1 };
             for below in (0..level).rev() {
-                let parent = cursor.path[below + 1].clone();
-                let mut child = self.child(cx, trans, &parent)?;
+                let mut child = self.child(cx, trans, &cursor.path[below + 1])?;
                 if !forward {
                     child.index = self.len(&child).saturating_sub(1);
                 }
@@ -351,8 +351,8 @@ impl<'a, S: Store> Tree<'a, S> {
 
     /// Puts another record in the place of the one at the cursor; it must keep the order.
     pub fn update(&mut self, trans: &mut Trans, cursor: &Cursor, record: &[u8]) {
-        let leaf = cursor.path[0].clone();
-        self.edit(trans, &leaf, |layout, data| layout.replace(data, leaf.index, record));
+        let leaf = &cursor.path[0];
+        self.edit(trans, leaf, |layout, data| layout.replace(data, leaf.index, record));
         self.refresh(trans, cursor, 0);
         self.tell_last(trans, cursor);
     }
@@ -404,16 +404,16 @@ impl<'a, S: Store> Tree<'a, S> {
         for level in level..cursor.path.len() - 1 {
             let keys =
                 self.with(&cursor.path[level], |layout, data| key::of_block(kind, layout, data));
-            let parent = cursor.path[level + 1].clone();
+            let parent = &cursor.path[level + 1];
             let index = parent.index;
-            let same = self.with(&parent, |layout, data| {
+            let same = self.with(parent, |layout, data| {
                 let entry = layout.entry(data, index);
                 entry == &keys[..entry.len()]
             });
             if same {
                 return;
             }
-            self.edit(trans, &parent, |layout, data| {
+            self.edit(trans, parent, |layout, data| {
                 let size = layout.entry_size();
                 layout.replace(data, index, &keys[..size])
             });
@@ -426,13 +426,11 @@ impl<'a, S: Store> Tree<'a, S> {
             return;
         }
         for frame in &cursor.path[1..] {
-            let frame = frame.clone();
-            if frame.index + 1 != self.len(&frame) {
+            if frame.index + 1 != self.len(frame) {
                 return;
             }
         }
-        let leaf = cursor.path[0].clone();
-        let last = self.with(&leaf, |layout, data| {
+        let last = self.with(&cursor.path[0], |layout, data| {
             let len = layout.len(data);
             (len > 0).then(|| record_of(layout.entry(data, len - 1)))
         });

@@ -1,15 +1,17 @@
 //! The committed item list: what is committed in memory and not yet in the log.
 
 use std::mem::take;
+use std::sync::Arc;
 
 use rt::Cx;
 use smallvec::SmallVec;
 
 use super::Log;
-use super::item::{Item, LogVec};
-use crate::buf_item::BufItemFlags;
+use super::item::{Item, ItemCore, LogVec};
+use crate::buf::Buf;
 use crate::error::Result;
-use crate::inode_item::{Image, InodeFields};
+use crate::inode_item::{Image, InodeFields, InodeItem};
+use crate::trans::intent::IntentItem;
 
 /// Gathers until a push takes it.
 pub(crate) struct Cil {
@@ -46,15 +48,35 @@ pub(crate) struct Entry {
     pub stale: bool,
 }
 
-/// An item that a transaction has changed, as the commit finds it.
-pub(crate) struct Commit {
-    pub item: Item,
-    /// The new image of an inode.
-    pub image: Option<(Image, InodeFields)>,
+/// An item that a transaction has changed, as the commit finds it. Most buffers are in the CIL
+/// already, which then needs no reference of its own.
+pub(crate) enum Commit<'a> {
+    Buf(&'a Arc<Buf>),
+    /// With its new image, and what of it has changed.
+    Inode(Arc<InodeItem>, Image, InodeFields),
+    Intent(Arc<IntentItem>),
+}
+
+impl Commit<'_> {
+    fn core(&self) -> &ItemCore {
+        match self {
+            Commit::Buf(buf) => &buf.core,
+            Commit::Inode(inode, ..) => inode.core(),
+            Commit::Intent(intent) => &intent.core,
+        }
+    }
+
+    fn item(&self) -> Item {
+        match self {
+            Commit::Buf(buf) => Item::Buf(Arc::clone(buf)),
+            Commit::Inode(inode, ..) => Item::Inode(inode.clone()),
+            Commit::Intent(intent) => Item::Intent(intent.clone()),
+        }
+    }
 }
 
 /// All that a transaction has changed.
-pub(crate) type Commits = SmallVec<[Commit; 8]>;
+pub(crate) type Commits<'a> = SmallVec<[Commit<'a>; 8]>;
 /// Those of them that the CIL does not have yet.
 type NewItems = SmallVec<[Item; 8]>;
 
@@ -64,7 +86,7 @@ impl Log {
     pub(crate) fn commit_items(
         &self,
         cx: &mut Cx,
-        commits: Commits,
+        commits: Commits<'_>,
         reserved: u64,
     ) -> Result<(u64, u64)> {
         let context = self.context.read(cx);
@@ -73,7 +95,7 @@ impl Log {
         let (mut grown, mut shrunk) = (0, 0);
         let mut new = NewItems::new();
         for commit in commits {
-            let (before, after) = self.format_item(cx, &commit.item, commit.image, seq, &mut new);
+            let (before, after) = self.format_item(cx, commit, seq, &mut new);
             grown += after;
             shrunk += before;
         }
@@ -101,13 +123,12 @@ impl Log {
     fn format_item(
         &self,
         cx: &Cx,
-        item: &Item,
-        image: Option<(Image, InodeFields)>,
+        mut commit: Commit<'_>,
         seq: u64,
         new: &mut NewItems,
     ) -> (u64, u64) {
         let (mut vec, known) = {
-            let mut state = item.core().lock();
+            let mut state = commit.core().lock();
             let known = state.seq == seq;
             if !known {
                 // Pinned before its content changes, so that write-back leaves it alone.
@@ -119,27 +140,23 @@ impl Log {
         };
         let before = if known { vec.log_bytes() } else { 0 };
         if !known {
-            new.push(item.clone());
+            new.push(commit.item());
         }
         let mut stale = false;
-        match item {
-            Item::Buf(buf) => {
-                stale = buf.item.lock_irq().flags.contains(BufItemFlags::STALE);
-                self.format_buf(cx, buf, &mut vec, known);
+        match &mut commit {
+            Commit::Buf(buf) => {
+                stale = self.format_buf(cx, buf, &mut vec, known);
                 if !stale && self.debug_check(cx, buf).is_err() {
                     self.force_shutdown("a directory's leaf was wrong after a change");
                 }
             }
-            Item::Inode(inode) => {
-                if let Some((image, fields)) = image {
-                    inode.commit_image(image, fields);
-                }
-                inode.format(&mut vec);
+            Commit::Inode(inode, image, fields) => {
+                inode.commit_image(take(image), *fields, &mut vec)
             }
-            Item::Intent(intent) => intent.format(&mut vec),
+            Commit::Intent(intent) => intent.format(&mut vec),
         }
         let after = vec.log_bytes();
-        let mut state = item.core().lock();
+        let mut state = commit.core().lock();
         (state.vec, state.stale) = (vec, stale);
         (before, after)
     }

@@ -9,6 +9,7 @@ use rt::{Cx, Nanos, SpinLock};
 use super::Log;
 use super::item::LogVec;
 use crate::buf::Buf;
+use crate::buf_item::BufItemFlags;
 use crate::buf_item::walk::Visits;
 use crate::error::Result;
 use crate::format::dir_index::Leaf;
@@ -82,15 +83,16 @@ impl Log {
     }
 
     /// Both passes of a buffer's item: `vec` becomes its log vector. `known` says that `vec` is as
-    /// the last format left it.
-    pub(super) fn format_buf(&self, cx: &Cx, buf: &Buf, vec: &mut LogVec, known: bool) {
+    /// the last format left it. Answers whether its blocks were freed.
+    pub(super) fn format_buf(&self, cx: &Cx, buf: &Buf, vec: &mut LogVec, known: bool) -> bool {
         let variant = self.options.variant;
         let mut item = buf.item.lock_irq();
+        let stale = item.flags.contains(BufItemFlags::STALE);
         let Some(keeper) = &self.gauge else {
             let size = item.size(variant);
             vec.reserve(size.bytes.saturating_sub(vec.len()).next_multiple_of(512));
             buf.with_memory(|memory| item.format(variant, buf.kind(), vec, known, memory));
-            return;
+            return stale;
         };
         let formatted = item.gauge(variant, known);
         let start = cx.now();
@@ -125,6 +127,7 @@ impl Log {
         figures.walk_ns += walk;
         figures.copy_ns += copy;
         figures.least_ns += least;
+        stale
     }
 
     /// Where a mount asked for the checks of a debug kernel: all of a directory's leaf.

@@ -119,6 +119,17 @@ impl Grant {
         can
     }
 
+    /// As [`Grant::try_take`], where nobody waits or the caller is `urgent`; answers what is left.
+    fn take_at_once(&self, bytes: u64, reserve: u64, urgent: bool) -> Option<u64> {
+        let mut state = self.state.lock_irq();
+        let free = self.free(&state);
+        if !(urgent || state.queue.is_empty()) || free < bytes + reserve {
+            return None;
+        }
+        state.tickets += bytes;
+        Some(free - bytes)
+    }
+
     /// What new transactions leave to those that roll.
     fn slice(&self) -> u64 {
         self.capacity / 8
@@ -143,9 +154,10 @@ impl Log {
         if bytes + slice + GAP > grant.capacity {
             return Err(LogError::Reservation { bytes, log: grant.capacity }.into());
         }
-        let free_queue = urgent || grant.state.lock(cx).queue.is_empty();
-        if free_queue && grant.try_take(bytes, slice) {
-            self.push_when_low();
+        if let Some(free) = grant.take_at_once(bytes, slice, urgent) {
+            if free < grant.capacity / 4 {
+                self.task.kick();
+            }
             return Ok(());
         }
         if urgent {

@@ -29,6 +29,9 @@ impl Trans {
     /// # Errors
     /// The finisher's; the file system is shut down then.
     pub fn finish_deferred(&mut self, cx: &mut Cx) -> Result<()> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
         let finisher = self.log.finisher.lock(cx).clone();
         self.finish_with(cx, finisher, VecDeque::new())
     }

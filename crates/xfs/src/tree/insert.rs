@@ -18,17 +18,17 @@ impl<S: Store> Tree<'_, S> {
         let kind = self.shape.kind;
         let order = key::record_order(kind, record);
         let mut cursor = self.descend(cx, trans, order)?;
-        let (leaf, index) = (cursor.path[0].clone(), cursor.path[0].index);
+        let (leaf, index) = (&cursor.path[0], cursor.path[0].index);
         let twice = index > 0
-            && self.with(&leaf, |layout, data| {
+            && self.with(leaf, |layout, data| {
                 key::record_order(kind, layout.entry(data, index - 1)) == order
             });
         if twice {
             return Err(self.broken("a record is there already"));
         }
         self.make_room(cx, trans, &mut cursor, 0)?;
-        let leaf = cursor.path[0].clone();
-        self.edit(trans, &leaf, |layout, data| layout.insert(data, leaf.index, record, 0));
+        let leaf = &cursor.path[0];
+        self.edit(trans, leaf, |layout, data| layout.insert(data, leaf.index, record, 0));
         self.refresh(trans, &cursor, 0);
         self.tell_last(trans, &cursor);
         Ok(())
@@ -52,10 +52,10 @@ impl<S: Store> Tree<'_, S> {
         cursor: &mut Cursor,
         level: usize,
     ) -> Result<()> {
-        let frame = cursor.path[level].clone();
-        if self.with(&frame, |layout, data| layout.len(data) < layout.max) {
+        if self.has_room(&cursor.path[level]) {
             return Ok(());
         }
+        let frame = cursor.path[level].clone();
         if level + 1 == cursor.path.len() {
             self.grow(cx, trans, cursor)?;
             if frame.buf.is_none() {

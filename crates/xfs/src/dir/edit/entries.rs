@@ -14,13 +14,24 @@ fn is_stale(array: &[u8], index: usize) -> bool {
     u32_at(array, index * LEAF_ENTRY + 4) == 0
 }
 
-/// The stale entry that is the nearest one to `index`, among `count`.
+/// Entries that are looked at on one side before the other.
+const STRIDE: usize = 16;
+
+/// The stale entry that is the nearest one to `index`, among `count`. Of two the one below.
 fn nearest_stale(array: &[u8], index: usize, count: usize) -> Option<usize> {
-    let below = (0..index).rev().find(|&at| is_stale(array, at));
-    // No farther than the one below.
-    let reach = below.map_or(count, |below| count.min(index + (index - below)));
-    let above = (index..reach).find(|&at| is_stale(array, at));
-    above.or(below)
+    let (mut low, mut high) = (index, index);
+    while low > 0 || high < count {
+        let (below, above) = (low.saturating_sub(STRIDE)..low, high..count.min(high + STRIDE));
+        (low, high) = (below.start, above.end);
+        let below = below.rev().find(|&at| is_stale(array, at));
+        // No farther than the one below.
+        let end = below.map_or(high, |below| high.min(index + (index - below)));
+        let above = (above.start..end).find(|&at| is_stale(array, at));
+        if above.is_some() || below.is_some() {
+            return above.or(below);
+        }
+    }
+    None
 }
 
 /// Puts an entry into an array of `count`, over a stale one where there is any, else behind the
@@ -74,6 +85,26 @@ mod tests {
             let farthest = (0..count + add).filter_map(|at| nearest_stale(&array, at, count + add));
             let spacing = (count + add).div_ceil(add.max(1));
             assert!(farthest.enumerate().all(|(at, stale)| at.abs_diff(stale) <= spacing));
+        }
+    }
+
+    #[test]
+    fn the_nearest_stale_entry_is_found_on_either_side() {
+        for count in [1, 15, 16, 17, 33, 100] {
+            for stale in [0u128, 1, 1 << 99, 1 << 20 | 1 << 70, 1 << 31 | 1 << 33, 0b11 << 60] {
+                let mut array = vec![0u8; count * LEAF_ENTRY];
+                let address = |at: usize| u32::from(stale >> at & 1 == 0);
+                (0..count).for_each(|at| {
+                    set(&mut array, at, LeafEntry { hash: 0, address: address(at) });
+                });
+                for index in 0..=count {
+                    // An entry at the place itself is as near as the one in front of it is.
+                    let distance = |at: usize| (at.abs_diff(index), usize::from(at >= index));
+                    let all = (0..count).filter(|&at| is_stale(&array, at));
+                    let nearest = all.min_by_key(|&at| distance(at));
+                    assert_eq!(nearest_stale(&array, index, count), nearest, "{index} of {count}");
+                }
+            }
         }
     }
 
