@@ -33,7 +33,8 @@ fn a_user_is_held_to_his_quota() {
              set -e; dd of=open/f bs=64k count=4
              if dd of=open/g bs=64k count=16; then exit 1; fi
              test $(du -sk open/g | cut -f1) -le 144; rm open/g; dd of=open/g bs=16k count=9
-             touch open/h; if (echo >open/i) 2>/dev/null; then exit 3; fi; rm open/f open/g open/h\n",
+             touch open/h; if (echo >open/i) 2>/dev/null; then exit 3; fi
+             rm open/f open/g open/h\n",
         )
         .unwrap();
         shell(
