@@ -31,6 +31,7 @@ pub mod op {
     pub const FLUSH: u32 = 25;
     pub const READDIR: u32 = 28;
     pub const FSYNCDIR: u32 = 30;
+    pub const ACCESS: u32 = 34;
     pub const CREATE: u32 = 35;
     pub const DESTROY: u32 = 38;
     pub const IOCTL: u32 = 39;
@@ -82,6 +83,8 @@ pub mod fattr {
     pub const CTIME: u32 = 1 << 10;
 }
 
+/// Bit of [`AccessIn::mask`]: to run it.
+pub const X_OK: u32 = 1 << 0;
 /// Bit of [`WriteIn::write_flags`]: from the kernel's page cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// Bit of [`WriteIn::write_flags`]: set-id bits go.
@@ -127,6 +130,7 @@ input! {
         mode: u32, unused4: u32, uid: u32, gid: u32, unused5: u32,
     }
     MknodIn { mode: u32, rdev: u32, umask: u32, padding: u32 }
+    AccessIn { mask: u32, padding: u32 }
     MkdirIn { mode: u32, umask: u32 }
     RenameIn { newdir: u64 }
     Rename2In { newdir: u64, flags: u32, padding: u32 }

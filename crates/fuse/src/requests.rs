@@ -32,6 +32,7 @@ impl Adapter {
                 Ok(())
             }
             op::STATX => self.statx(cx, node, out),
+            op::ACCESS if !self.checked && !self.shared => self.access(cx, node, req),
             op::SETATTR => self.setattr(cx, node, req, out),
             op::READLINK => {
                 out.bytes(&self.fs.readlink(cx, self.ino(node))?);
@@ -56,10 +57,22 @@ impl Adapter {
             op::FLUSH if self.shared => self.fs.fsync(cx, self.ino(node), true),
             op::READ | op::WRITE | op::FSYNC | op::FSYNCDIR => self.content(cx, node, req, out),
             op::FALLOCATE | op::COPY_FILE_RANGE => self.content(cx, node, req, out),
-            // OPENDIR, RELEASEDIR, ACCESS, FLUSH and INTERRUPT: the kernel does it alone from now
-            // on. Others are not known here.
+            // OPENDIR, RELEASEDIR, FLUSH and INTERRUPT, and ACCESS where the kernel checks: it does
+            // it alone from now on. Others are not known here.
             _ => Err(Errno::ENOSYS),
         }
+    }
+
+    /// Root may do everything but run what nobody may run.
+    fn access(&self, cx: &mut Cx, node: INodeNo, req: &Request) -> Answered {
+        let (arg, _) = req.take::<AccessIn>()?;
+        if arg.mask & X_OK != 0 {
+            let attr = self.fs.getattr(cx, self.ino(node))?;
+            if !attr.is_dir() && attr.mode & 0o111 == 0 {
+                return Err(Errno::EACCES);
+            }
+        }
+        Ok(())
     }
 
     fn give_attr(&self, attr: &Attr, out: &mut Answer) {

@@ -71,7 +71,10 @@ pub(crate) struct Want {
     pub this_group: bool,
     /// For the reverse map; none where the caller does it.
     pub owner: Option<Owner>,
-    /// For metadata, which goes through the log: busy extents may be taken.
+    /// For metadata, all of which goes through the log: a busy block may be taken, and several only
+    /// where there are no others. Where the buffer of freed blocks gave way to one of another size
+    /// within a checkpoint, recovery takes the end of the former for the end of a third that has
+    /// its size.
     pub metadata: bool,
 }
 

@@ -198,7 +198,7 @@ impl BufItem {
         memory: &Memory,
     ) {
         if reuse && self.same_layout && variant == Variant::Runs {
-            self.copy_fresh(vec, memory);
+            self.copy_fresh(kind, vec, memory);
         } else {
             vec.clear();
             if !self.flags.contains(BufItemFlags::ORDERED) {
@@ -210,8 +210,15 @@ impl BufItem {
     }
 
     /// The vector has these runs already: brings it up to date.
-    fn copy_fresh(&mut self, vec: &mut LogVec, memory: &Memory) {
+    fn copy_fresh(&mut self, kind: Option<Kind>, vec: &mut LogVec, memory: &Memory) {
+        // A directory's block becomes a data block where it is.
+        let flags = self.log_flags(kind).to_le_bytes();
         for segment in &self.segments {
+            if segment.dirty.is_empty() {
+                continue;
+            }
+            let header = segment.base - segment.header_bytes();
+            vec.bytes_mut()[header + 4..header + 6].copy_from_slice(&flags);
             let mut at = 0;
             while let Some((first, count)) = segment.fresh.next_run(at) {
                 // Chunks that are fresh are dirty, so they are neighbours in the vector too.

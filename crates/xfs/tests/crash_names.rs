@@ -55,7 +55,20 @@ struct Work {
     files: Vec<String>,
     now: Tree,
     next: u64,
+    fills: bool,
 }
+
+/// What happens between two power cuts.
+#[derive(Clone, Copy)]
+struct Plan {
+    step: fn(&mut Work, &mut Cx, &Xfs),
+    steps: usize,
+    /// Steps from one sync to the next.
+    every: usize,
+}
+
+const MIXED: Plan = Plan { step: Work::step, steps: 260, every: 37 };
+const CHURN: Plan = Plan { step: Work::churn, steps: 1130, every: 377 };
 
 impl Work {
     fn step(&mut self, cx: &mut Cx, fs: &Xfs) {
@@ -96,6 +109,42 @@ impl Work {
         }
     }
 
+    /// Fills a directory of its own, empties it and removes it, again and again: chunks of inodes
+    /// and directory blocks come where others went in the same checkpoint.
+    fn churn(&mut self, cx: &mut Cx, fs: &Xfs) {
+        self.next += 1;
+        let root = fs.root();
+        match self.dirs.last().cloned() {
+            Some((path, ino)) if !path.is_empty() && self.fills => {
+                let name = format!("{}-{}", self.next, "p".repeat(150));
+                let new = format!("{path}/{name}");
+                file(cx, fs, ino, &name);
+                self.now.insert(new.clone());
+                self.files.push(new);
+                self.fills = self.files.len() < 62 || self.rng.below(90) > 0;
+            }
+            Some((path, ino)) if !path.is_empty() => match self.files.pop() {
+                Some(old) => {
+                    let (_, last) = self.split(&old);
+                    fs.unlink(cx, ino, last.as_bytes()).expect("unlink");
+                    self.now.remove(&old);
+                }
+                None => {
+                    fs.rmdir(cx, root, &path.as_bytes()[1..]).expect("rmdir");
+                    self.now.remove(&path);
+                    self.dirs.pop();
+                }
+            },
+            _ => {
+                let name = format!("d{}", self.next);
+                let made = mkdir(cx, fs, root, &name);
+                self.dirs.push((format!("/{name}"), made));
+                self.now.insert(format!("/{name}"));
+                self.fills = true;
+            }
+        }
+    }
+
     fn split(&self, path: &str) -> (Ino, String) {
         let (dir, last) = path.rsplit_once('/').expect("a path");
         let parent = self.dirs.iter().find(|(name, _)| name == dir).expect("a known directory");
@@ -103,7 +152,7 @@ impl Work {
     }
 }
 
-fn record(cell: Cell, seed: u64, steps: usize) -> Run {
+fn record(cell: Cell, seed: u64, plan: Plan) -> Run {
     World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
         let memory = cell.fresh(cx, 160 << 20);
         let base = memory.fork();
@@ -111,17 +160,18 @@ fn record(cell: Cell, seed: u64, steps: usize) -> Run {
         let (fs, _) = mount(cx, device.clone(), 2 << 20);
         let dirs = vec![(String::new(), fs.root())];
         let rng = Rng::new(seed, 9);
-        let mut work = Work { rng, dirs, files: Vec::new(), now: Tree::new(), next: 0 };
+        let (files, now) = (Vec::new(), Tree::new());
+        let mut work = Work { rng, dirs, files, now, next: 0, fills: false };
         let mut states = vec![Tree::new()];
-        for step in 1..=steps {
-            work.step(cx, &fs);
+        for step in 1..=plan.steps {
+            (plan.step)(&mut work, cx, &fs);
             states.push(work.now.clone());
-            match step % 37 {
+            match step % plan.every {
                 0 => fs.sync(cx).expect("sync"),
                 20 => fs.fsync(cx, fs.root(), false).expect("fsync"),
                 _ => continue,
             }
-            if step % 37 == 0 {
+            if step % plan.every == 0 {
                 device.mark(step as u64);
             }
         }
@@ -130,9 +180,9 @@ fn record(cell: Cell, seed: u64, steps: usize) -> Run {
     })
 }
 
-fn campaign(cell: Cell, seeds: std::ops::Range<u64>) {
+fn campaign(cell: Cell, plan: Plan, seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let run = record(cell, seed, 260);
+        let run = record(cell, seed, plan);
         let config = CrashConfig { random: 40, at_flushes_max: 30, ..CrashConfig::new(seed) };
         let report = crash::explore(&config, &run.base, &run.log, |image, case| {
             let promised = case.promised.last().map_or(0, |&mark| mark as usize);
@@ -213,17 +263,32 @@ fn unnamed_files(cell: Cell, seed: u64) {
 
 #[test]
 fn names_survive_power_cuts() {
-    campaign(Cell(&[]), 0..seed_count(2));
+    campaign(Cell(&[]), MIXED, 0..seed_count(2));
 }
 
 #[test]
 fn names_in_large_directory_blocks_survive_power_cuts() {
     // The kernel asks for a log that takes a few of them.
     let edits = &[('n', "size=65536"), ('m', "rmapbt=1"), ('l', "size=64m"), ('d', "agcount=2")];
-    campaign(Cell(edits), 0..seed_count(1));
+    campaign(Cell(edits), MIXED, 0..seed_count(1));
 }
 
 #[test]
 fn names_in_small_blocks_survive_power_cuts() {
-    campaign(Cell(&[('b', "size=1024"), ('n', "size=4096")]), 3..3 + seed_count(1));
+    campaign(Cell(&[('b', "size=1024"), ('n', "size=4096")]), MIXED, 3..3 + seed_count(1));
+}
+
+#[test]
+fn inodes_where_others_went_survive_power_cuts() {
+    // Directory blocks smaller than clusters of inodes, as large, and larger.
+    let (groups, log) = (('d', "agcount=2"), ('l', "size=64m"));
+    for edits in [
+        &[groups][..],
+        &[('n', "size=16384"), groups],
+        &[('n', "size=65536"), ('m', "rmapbt=1"), groups, log],
+        &[('b', "size=1024"), groups],
+    ] {
+        let edits = Vec::leak(edits.to_vec());
+        campaign(Cell(edits), CHURN, 0..seed_count(1));
+    }
 }

@@ -103,7 +103,10 @@ fn random_calls_answer_as_the_kernels(kind: &'static str) {
 /// Where root alone is let in the kernel checks no permissions and keeps no ACLs. Two tasks serve,
 /// which sleep after every request.
 fn random_calls_of_root_alone_answer_as_the_kernels(kind: &'static str) {
-    side_by_side(kind, "suid,dev,threads=2,spin=0", random::run);
+    side_by_side(kind, "suid,dev,threads=2,spin=0", |pair| {
+        matrix::access(pair);
+        random::run(pair);
+    });
 }
 
 on_each_format!(

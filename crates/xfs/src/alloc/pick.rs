@@ -38,6 +38,7 @@ struct Search<'a> {
     /// Blocks of the group that will do.
     range: std::ops::Range<u32>,
     best: Option<(u32, u32)>,
+    takes_busy: bool,
     busy: bool,
 }
 
@@ -54,7 +55,7 @@ impl Search<'_> {
     fn consider(&mut self, trans: &Trans, start: u32, end: u32) {
         let (mut at, end) = (start.max(self.range.start), end.min(self.range.end));
         while at < end && !self.satisfied() {
-            let busy = match self.want.metadata {
+            let busy = match self.takes_busy {
                 true => None,
                 false => first_busy(trans, self.ag, at, end),
             };
@@ -124,7 +125,10 @@ impl Space {
             return Ok(Found::Nothing);
         }
         let range = self.range_for(agf.ag, want);
-        let mut search = Search { ag: agf.ag, want, least, limit, range, best: None, busy: false };
+        let takes_busy = want.metadata && (want.blocks.1 == 1 || !keep);
+        let ag = agf.ag;
+        let mut search =
+            Search { ag, want, least, limit, range, best: None, takes_busy, busy: false };
         if want.goal.ag == agf.ag && want.goal.block > 0 {
             self.near(cx, trans, agf, &mut search)?;
             if search.best.is_some() {

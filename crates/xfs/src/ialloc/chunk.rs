@@ -65,7 +65,8 @@ impl Inodes {
                 align,
                 this_group: true,
                 owner: Some(Owner::special(owner::INODES)),
-                metadata: true,
+                // Recovery would not make inodes where the same checkpoint frees blocks.
+                metadata: false,
             };
             match self.space.allocate_metadata(cx, trans, &want) {
                 Ok(found) => return Ok(Some((found.place, blocks))),

@@ -120,6 +120,29 @@ fn single(name: &str) -> Vec<Call> {
     calls
 }
 
+/// What root may do to nodes of all kinds with and without permission bits.
+pub fn access(pair: &mut Pair) {
+    let path = || "node".to_owned();
+    pair.ours.enter("access", 0o755);
+    pair.kernel.enter("access", 0o755);
+    let mut calls = Vec::new();
+    for mode in [0, 0o644, 0o100, 0o611, 0o001] {
+        for kind in [FileType::RegularFile, FileType::Fifo, FileType::CharacterDevice] {
+            calls.push(Call::Mknod { path: path(), kind, mode });
+            calls.extend((0..8).map(|mode| Call::Access { path: path(), mode }));
+            calls.push(Call::Unlink { path: path() });
+        }
+        calls.push(Call::Mkdir { path: path(), mode });
+        calls.extend((0..8).map(|mode| Call::Access { path: path(), mode }));
+        calls.push(Call::Rmdir { path: path() });
+    }
+    for call in &calls {
+        pair.call(User::Root, call, &String::new);
+    }
+    pair.ours.leave();
+    pair.kernel.leave();
+}
+
 /// The calls on two names.
 fn double(a: &str, b: &str) -> Vec<Call> {
     let (old, new) = (a.to_owned(), b.to_owned());
