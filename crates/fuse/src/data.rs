@@ -101,7 +101,8 @@ impl Adapter {
         let (arg, data) = req.take::<WriteIn>()?;
         let data = data.get(..arg.size as usize).ok_or(Errno::EIO)?;
         let (ino, offset) = (self.ino(node), arg.offset);
-        if arg.write_flags & WRITE_KILL_SUIDGID != 0 {
+        // A server does it by itself, also for those who may not change the mode.
+        if arg.write_flags & WRITE_KILL_SUIDGID != 0 && !self.shared {
             let old = self.fs.getattr(cx, ino)?.mode;
             let mode = vfs::permission::without_set_id(old);
             if mode != old {

@@ -137,6 +137,10 @@ impl Adapter {
                     return Ok(attr);
                 }
             }
+            // Set-id bits that go: a server sees to that by itself.
+            if self.shared && only_ctime {
+                return self.fs.getattr(cx, self.ino(node));
+            }
             let set = self.to_set(cx, node, set)?;
             self.fs.setattr(cx, self.ino(node), &set)
         })?;
@@ -147,7 +151,7 @@ impl Adapter {
     /// What is to be set, with the set-id bits that go: chown and truncate drop them, as the kernel
     /// leaves to us.
     fn to_set(&self, cx: &mut Cx, node: INodeNo, mut set: SetAttr) -> Result<SetAttr, Errno> {
-        let truncates = set.size.is_some() && cx.cred().uid != 0;
+        let truncates = set.size.is_some() && cx.cred().uid != 0 && !self.shared;
         // chown(2) that leaves both ids as they are comes as a change of ctime alone.
         let nothing = SetAttr { ctime: set.ctime, ..SetAttr::default() } == set;
         let owns = set.uid.is_some() || set.gid.is_some() || nothing;

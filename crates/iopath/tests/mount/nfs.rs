@@ -163,6 +163,26 @@ fn what_is_closed_is_seen_by_others_and_open_files_outlive_their_names() {
     server.end();
 }
 
+/// Others than the owner may write to a file with set-id bits, which the server takes from it.
+#[test]
+fn set_id_bits_go_when_others_write() {
+    let place = place();
+    let server = server(place.path());
+    let mount = server.mount();
+    // The kernel asks again for attributes that are older than a second.
+    shell(
+        mount.dir(),
+        "echo content >f; as='setpriv --reuid 9 --regid 9 --clear-groups'
+         chmod 6777 f; $as sh -c 'echo more >>f'; test \"$(tail -n 1 f)\" = more
+         for i in $(seq 100); do test $(stat -c %a f) = 777 && break; sleep 0.1; done
+         test $(stat -c %a f) = 777
+         chmod 6777 f; $as truncate -s 3 f; test $(stat -c %a f) = 777
+         test \"$(cat f)\" = con",
+    );
+    mount.unmount();
+    server.end();
+}
+
 /// kill -9 of the mount: what fsync has told is on the server, and the server goes on.
 #[test]
 fn synced_content_survives_a_kill_of_the_client() {
