@@ -83,8 +83,6 @@ pub mod fattr {
     pub const CTIME: u32 = 1 << 10;
 }
 
-/// Bit of [`AccessIn::mask`]: to run it.
-pub const X_OK: u32 = 1 << 0;
 /// Bit of [`WriteIn::write_flags`]: from the kernel's page cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// Bit of [`WriteIn::write_flags`]: set-id bits go.

@@ -4,6 +4,7 @@
 use base::{Errno, Ino, Timespec};
 use fuser::INodeNo;
 use rt::Cx;
+use vfs::permission::{self, Access};
 use vfs::{Attr, FileType, NewNode, SetAttr, XattrFlags};
 
 use crate::abi::*;
@@ -63,16 +64,12 @@ impl Adapter {
         }
     }
 
-    /// Root may do everything but run what nobody may run.
+    /// Where the kernel checks nothing, everybody may do what root may.
     fn access(&self, cx: &mut Cx, node: INodeNo, req: &Request) -> Answered {
         let (arg, _) = req.take::<AccessIn>()?;
-        if arg.mask & X_OK != 0 {
-            let attr = self.fs.getattr(cx, self.ino(node))?;
-            if !attr.is_dir() && attr.mode & 0o111 == 0 {
-                return Err(Errno::EACCES);
-            }
-        }
-        Ok(())
+        let attr = self.fs.getattr(cx, self.ino(node))?;
+        let want = Access::from_bits_truncate(arg.mask as u16);
+        if permission::root_may(&attr, want) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
     fn give_attr(&self, attr: &Attr, out: &mut Answer) {
@@ -141,7 +138,7 @@ impl Adapter {
             if self.shared && only_ctime {
                 return self.fs.getattr(cx, self.ino(node));
             }
-            let set = self.to_set(cx, node, set)?;
+            let set = self.to_set(cx, node, set, only_ctime)?;
             self.fs.setattr(cx, self.ino(node), &set)
         })?;
         self.give_attr(&attr, out);
@@ -150,14 +147,19 @@ impl Adapter {
 
     /// What is to be set, with the set-id bits that go: chown and truncate drop them, as the kernel
     /// leaves to us.
-    fn to_set(&self, cx: &mut Cx, node: INodeNo, mut set: SetAttr) -> Result<SetAttr, Errno> {
+    fn to_set(
+        &self,
+        cx: &mut Cx,
+        node: INodeNo,
+        mut set: SetAttr,
+        only_ctime: bool,
+    ) -> Result<SetAttr, Errno> {
         let truncates = set.size.is_some() && cx.cred().uid != 0 && !self.shared;
         // chown(2) that leaves both ids as they are comes as a change of ctime alone.
-        let nothing = SetAttr { ctime: set.ctime, ..SetAttr::default() } == set;
-        let owns = set.uid.is_some() || set.gid.is_some() || nothing;
+        let owns = set.uid.is_some() || set.gid.is_some() || only_ctime;
         if (owns || truncates) && set.mode.is_none() {
             let attr = self.fs.getattr(cx, self.ino(node))?;
-            let mode = vfs::permission::without_set_id(attr.mode);
+            let mode = permission::without_set_id(attr.mode);
             if !attr.is_dir() && mode != attr.mode {
                 set.mode = Some(mode);
             }

@@ -212,13 +212,13 @@ impl BufItem {
     /// The vector has these runs already: brings it up to date.
     fn copy_fresh(&mut self, kind: Option<Kind>, vec: &mut LogVec, memory: &Memory) {
         // A directory's block becomes a data block where it is.
-        let flags = self.log_flags(kind).to_le_bytes();
+        let flags = self.log_flags(kind);
         for segment in &self.segments {
             if segment.dirty.is_empty() {
                 continue;
             }
             let header = segment.base - segment.header_bytes();
-            vec.bytes_mut()[header + 4..header + 6].copy_from_slice(&flags);
+            put_flags(&mut vec.bytes_mut()[header..], flags);
             let mut at = 0;
             while let Some((first, count)) = segment.fresh.next_run(at) {
                 // Chunks that are fresh are dirty, so they are neighbours in the vector too.
@@ -293,7 +293,7 @@ fn write_header(vec: &mut LogVec, segment: &Segment, flags: u16) -> usize {
     let words = segment.map_words();
     let header = vec.region(HEADER + 4 * words);
     header[0..2].copy_from_slice(&LI_BUF.to_le_bytes());
-    header[4..6].copy_from_slice(&flags.to_le_bytes());
+    put_flags(header, flags);
     header[6..8].copy_from_slice(&(segment.len as u16).to_le_bytes());
     header[8..16].copy_from_slice(&segment.blkno.to_le_bytes());
     header[16..20].copy_from_slice(&(words as u32).to_le_bytes());
@@ -302,6 +302,10 @@ fn write_header(vec: &mut LogVec, segment: &Segment, flags: u16) -> usize {
         place.copy_from_slice(&(word as u32).to_le_bytes());
     }
     at
+}
+
+fn put_flags(header: &mut [u8], flags: u16) {
+    header[4..6].copy_from_slice(&flags.to_le_bytes());
 }
 
 /// The number by which the log knows a kind of buffer.

@@ -281,14 +281,13 @@ fn names_in_small_blocks_survive_power_cuts() {
 #[test]
 fn inodes_where_others_went_survive_power_cuts() {
     // Directory blocks smaller than clusters of inodes, as large, and larger.
-    let (groups, log) = (('d', "agcount=2"), ('l', "size=64m"));
-    for edits in [
-        &[groups][..],
-        &[('n', "size=16384"), groups],
-        &[('n', "size=65536"), ('m', "rmapbt=1"), groups, log],
-        &[('b', "size=1024"), groups],
-    ] {
-        let edits = Vec::leak(edits.to_vec());
+    const CELLS: [&[(char, &str)]; 4] = [
+        &[('d', "agcount=2")],
+        &[('n', "size=16384"), ('d', "agcount=2")],
+        &[('n', "size=65536"), ('m', "rmapbt=1"), ('d', "agcount=2"), ('l', "size=64m")],
+        &[('b', "size=1024"), ('d', "agcount=2")],
+    ];
+    for edits in CELLS {
         campaign(Cell(edits), CHURN, 0..seed_count(1));
     }
 }

@@ -102,7 +102,7 @@ fn single(name: &str) -> Vec<Call> {
         Call::Utimens { path: path(), seconds: 1_000_000_000, nanos: 123_456_789 },
         Call::Listxattr { path: path() },
     ]);
-    calls.extend((0..8).map(|mode| Call::Access { path: path(), mode }));
+    calls.extend(accesses(name));
     for mode in [0, 0o644, 0o4755, 0o2755, 0o2644, 0o1777] {
         calls.push(Call::Chmod { path: path(), mode });
     }
@@ -120,6 +120,11 @@ fn single(name: &str) -> Vec<Call> {
     calls
 }
 
+/// Every question of access(2).
+fn accesses(name: &str) -> impl Iterator<Item = Call> {
+    (0..8).map(move |mode| Call::Access { path: name.to_owned(), mode })
+}
+
 /// What root may do to nodes of all kinds with and without permission bits.
 pub fn access(pair: &mut Pair) {
     let path = || "node".to_owned();
@@ -129,11 +134,11 @@ pub fn access(pair: &mut Pair) {
     for mode in [0, 0o644, 0o100, 0o611, 0o001] {
         for kind in [FileType::RegularFile, FileType::Fifo, FileType::CharacterDevice] {
             calls.push(Call::Mknod { path: path(), kind, mode });
-            calls.extend((0..8).map(|mode| Call::Access { path: path(), mode }));
+            calls.extend(accesses("node"));
             calls.push(Call::Unlink { path: path() });
         }
         calls.push(Call::Mkdir { path: path(), mode });
-        calls.extend((0..8).map(|mode| Call::Access { path: path(), mode }));
+        calls.extend(accesses("node"));
         calls.push(Call::Rmdir { path: path() });
     }
     for call in &calls {
