@@ -1,9 +1,12 @@
 //! Copies a tree of directories and files into an image that is there already, with a crate of
 //! somebody else: `iopath-peers CRATE IMAGE TREE`, CRATE being rust-fs-ext4, rsext4 or rust-fs-xfs.
+//! And `iopath-peers create|stat|unlink COUNT LABEL`, which tells how long so many names in the
+//! current directory take: `@ LABEL NANOSECONDS`.
 //!
 //! Each crate is used as its documentation says, through its own device for image files where it
 //! has one, and everything is on the image when the program ends.
 
+mod names;
 mod rsext4_way;
 mod rust_fs_ext4_way;
 mod rust_fs_xfs_way;
@@ -50,8 +53,14 @@ fn below<T: Target>(target: &mut T, dir: &T::Dir, from: &Path) -> Result<()> {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [name, image, tree] = args.as_slice() else {
-        return Err("usage: iopath-peers rust-fs-ext4|rsext4|rust-fs-xfs IMAGE TREE".into());
+        return Err("usage: iopath-peers rust-fs-ext4|rsext4|rust-fs-xfs IMAGE TREE\n       \
+                    iopath-peers create|stat|unlink COUNT LABEL"
+            .into());
     };
+    if matches!(name.as_str(), "create" | "stat" | "unlink") {
+        println!("@ {tree} {}", names::run(name, image)?);
+        return Ok(());
+    }
     let (image, tree) = (Path::new(image), Path::new(tree));
     match name.as_str() {
         "rust-fs-ext4" => copy(rust_fs_ext4_way::open(image)?, tree),

@@ -96,21 +96,31 @@ pub const WORKS: &[Work] = &[
              eval "cp -a $T/. $M/; down""#,
         without: &[],
     },
+    // One system call after the other, timed inside of the program.
     Work {
-        script: r#"fresh 1G; up; mkdir $M/d; names 2000 >$W; cd $M/d
-           t "create 2,000 empty files in one directory" xargs -a $W touch
+        script: r#"fresh 1G; up; mkdir $M/d; cd $M/d
+           $C create 2000 "create 2,000 empty files in one directory"
            cd /; down; up; cd $M/d
-           t "stat 2,000 after a remount" sh -c "xargs -a $W stat -c '' >/dev/null"
-           t "unlink 2,000" xargs -a $W rm; cd /; down"#,
+           $C stat 2000 "stat 2,000 after a remount"
+           $C unlink 2000 "unlink 2,000"; cd /; down"#,
         without: &[],
     },
     Work {
-        script: r#"fresh 2G; up; mkdir $M/d; names 100000 >$W; cd $M/d
-           t "create 100,000 empty files in one directory" xargs -a $W touch
+        script: r#"fresh 2G; up; mkdir $M/d; cd $M/d
+           $C create 100000 "create 100,000 empty files in one directory"
            cd /; down; up; cd $M/d
-           t "stat 100,000 after a remount" sh -c "xargs -a $W stat -c '' >/dev/null"
-           t "unlink 100,000" xargs -a $W rm; cd /; down"#,
+           $C stat 100000 "stat 100,000 after a remount"
+           $C unlink 100000 "unlink 100,000"; cd /; down"#,
         without: &[FUSE2FS],
+    },
+    // The same as people do it: with the start and the own work of the programs.
+    Work {
+        script: r#"fresh 1G; up; mkdir $M/d; names 2000 >$W; cd $M/d
+           t "touch(1) of 2,000 names" xargs -a $W touch
+           cd /; down; up; cd $M/d
+           t "stat(1) of 2,000 after a remount" sh -c "xargs -a $W stat -c '' >/dev/null"
+           t "rm(1) of 2,000" xargs -a $W rm; cd /; down"#,
+        without: &[],
     },
     Work {
         script: r#"fresh 2G; up; cd $M; S="sysbench fileio --file-total-size=200M"
@@ -187,6 +197,9 @@ pub const GOALS: &[(&str, &str, &str, f64)] = &[
     ("create 2,000 empty files in one directory", OURS_EXT4, FUSE2FS, 0.2),
     ("stat 2,000 after a remount", OURS_EXT4, FUSE2FS, 0.2),
     ("unlink 2,000", OURS_EXT4, FUSE2FS, 0.2),
+    ("touch(1) of 2,000 names", OURS_EXT4, FUSE2FS, 0.2),
+    ("stat(1) of 2,000 after a remount", OURS_EXT4, FUSE2FS, 0.2),
+    ("rm(1) of 2,000", OURS_EXT4, FUSE2FS, 0.2),
     (RNDRW, OURS_EXT4, FUSE2FS, 0.25),
     (WRITE, OURS_EXT4, KERNEL_EXT4, 1.0 / 0.7),
     (READ, OURS_EXT4, KERNEL_EXT4, 1.0 / 0.7),
