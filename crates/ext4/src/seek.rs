@@ -36,25 +36,13 @@ impl Ext4 {
         {
             mapping.clone().flush(cx, 0..u64::MAX)?;
         }
-        let guard = inode.rwsem.read(cx);
+        let _shared = inode.rwsem.read(cx);
         let bits = self.geometry.block_bits;
-        let mut at = offset;
-        let mut found = None;
-        while at < size && found.is_none() {
+        whence.find(offset, size, |at| {
             let lblk = (at >> bits) as u32;
             let mapped = self.map_lookup(cx, inode, lblk, self.blocks_of(size) - lblk)?;
-            let is_data = mapped.state == State::Written;
-            if is_data == (whence == SeekWhence::Data) {
-                found = Some(at);
-            }
-            at = u64::from(lblk + mapped.len) << bits;
-        }
-        drop(guard);
-        match (found, whence) {
-            (Some(at), _) => Ok(at),
-            (None, SeekWhence::Hole) => Ok(size),
-            (None, SeekWhence::Data) => Err(Errno::ENXIO),
-        }
+            Ok((mapped.state == State::Written, u64::from(lblk + mapped.len) << bits))
+        })
     }
 
     /// Where `offset..offset + len` lies on the device.

@@ -293,6 +293,33 @@ pub enum SeekWhence {
     Hole,
 }
 
+impl SeekWhence {
+    /// The answer for a file of `size` bytes, from `offset` on, which lies before its end.
+    /// `piece(at)` says whether there is data at `at`, and where the next piece begins.
+    ///
+    /// # Errors
+    /// `ENXIO` where no data follows; those of `piece`.
+    pub fn find(
+        self,
+        offset: u64,
+        size: u64,
+        mut piece: impl FnMut(u64) -> Result<(bool, u64), Errno>,
+    ) -> Result<u64, Errno> {
+        let mut at = offset;
+        while at < size {
+            let (data, next) = piece(at)?;
+            if data == (self == SeekWhence::Data) {
+                return Ok(at);
+            }
+            at = next;
+        }
+        match self {
+            SeekWhence::Hole => Ok(size),
+            SeekWhence::Data => Err(Errno::ENXIO),
+        }
+    }
+}
+
 /// The state of a file extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentState {

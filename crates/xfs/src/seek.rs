@@ -28,24 +28,15 @@ impl Xfs {
             return Err(Errno::ENXIO);
         }
         self.settle_map(cx, inode)?;
-        let guard = inode.lock_shared(cx)?;
+        let _shared = inode.lock_shared(cx)?;
         let bits = self.geometry().block_bits;
         let end = size.div_ceil(1 << bits);
-        let (mut block, mut found) = (offset >> bits, None);
-        while block < end && found.is_none() {
+        whence.find(offset, size, |at| {
+            let block = at >> bits;
             let mapped = self.map_file(cx, inode, block, end - block)?;
             let is_data = mapped.start.is_some() && !mapped.unwritten;
-            if is_data == (whence == SeekWhence::Data) {
-                found = Some((block << bits).max(offset));
-            }
-            block += mapped.count;
-        }
-        drop(guard);
-        match (found, whence) {
-            (Some(at), _) => Ok(at),
-            (None, SeekWhence::Hole) => Ok(size),
-            (None, SeekWhence::Data) => Err(Errno::ENXIO),
-        }
+            Ok((is_data, (block + mapped.count) << bits))
+        })
     }
 
     /// Where `offset..offset + len` lies on the device.
