@@ -30,6 +30,9 @@ const STEP: Reservation = Reservation { bytes: 160 << 10, count: 2 };
 /// Extents that one step frees at the most.
 const EXTENTS: usize = 4;
 
+/// More blocks than the target of a symbolic link takes.
+const SYMLINK_BLOCKS: u64 = 4;
+
 /// Frees what nobody names any more.
 pub(crate) struct Inactive<'a> {
     space: &'a Space,
@@ -107,15 +110,18 @@ impl<'a> Inactive<'a> {
     }
 
     /// Blocks of metadata that are freed are never written again, nor brought back by recovery.
-    fn invalidate(&self, cx: &mut Cx, trans: &mut Trans, extent: &Extent) -> Result<()> {
+    /// `unit` are the blocks of the fork that a buffer takes, as far as they lie together.
+    fn invalidate(&self, cx: &mut Cx, trans: &mut Trans, extent: &Extent, unit: u64) -> Result<()> {
         let bufs = self.log.bufs();
         let sectors = self.space.geometry.block_sectors();
         let first = self.space.geometry.sector(extent.start);
         let mut block = 0;
         while block < u64::from(extent.count) {
             let daddr = first + block * sectors;
-            // Who is not in memory is in the log perhaps, as blocks of attributes are: one by one.
-            let alone = [BufMap { daddr, len: sectors as u32 }];
+            // Who is not in memory is in the log perhaps, with the length that it had there.
+            let left = u64::from(extent.count) - block;
+            let len = left.min(unit - (extent.offset + block) % unit) * sectors;
+            let alone = [BufMap { daddr, len: len as u32 }];
             let known = bufs.find(daddr.0);
             let maps = known.as_ref().map_or(&alone[..], |buf| buf.maps());
             let len = u64::from(maps[0].len);
@@ -124,6 +130,18 @@ impl<'a> Inactive<'a> {
             block += (len / sectors).max(1);
         }
         Ok(())
+    }
+
+    /// Blocks of a fork that a buffer takes at the most, and at a multiple of which it begins; none
+    /// where the fork has the content of a file.
+    fn unit(&self, which: Which, file_type: u16) -> Option<u64> {
+        match (which, file_type) {
+            (Which::Attr, _) => Some(1),
+            (Which::Data, 0x4000) => Some(self.space.geometry.dir_blocks().into()),
+            // One buffer for each run of a symbolic link.
+            (Which::Data, 0xa000) => Some(SYMLINK_BLOCKS),
+            (Which::Data, _) => None,
+        }
     }
 
     /// Takes all extents out of a fork and frees them.
@@ -148,10 +166,10 @@ impl<'a> Inactive<'a> {
             let mut trans = Trans::alloc(cx, self.log, STEP)?;
             let mut edit = dying.edit(self.space, &mut fork, which);
             let gone = edit.remove(cx, &mut trans, from, end - from)?;
-            let metadata = which == Which::Attr || dying.core.file_type() != 0x8000;
+            let unit = self.unit(which, dying.core.file_type());
             for extent in gone.iter().rev() {
-                if metadata {
-                    self.invalidate(cx, &mut trans, extent)?;
+                if let Some(unit) = unit {
+                    self.invalidate(cx, &mut trans, extent, unit)?;
                 }
                 dying.core.blocks -= u64::from(extent.count);
                 self.space.defer_drop(&mut trans, (dying.ino, which), extent, reflink);

@@ -160,14 +160,15 @@ impl InodeItem {
     }
 
     /// Takes a new image, and formats it: the *format* pass. The item must be pinned before, so
-    /// that write-back leaves it alone.
+    /// that write-back leaves it alone. What is on its way to the cluster is formatted once more:
+    /// the item moves up in the AIL, and the write may never arrive.
     pub(crate) fn commit_image(&self, mut image: Image, fields: InodeFields, vec: &mut LogVec) {
         let mut state = self.state.lock_irq();
         std::mem::swap(&mut state.image, &mut image);
         state.fields |= fields | InodeFields::CORE;
         state.stale = false;
         vec.clear();
-        format_image(&self.place, &state.image.bytes, state.fields, vec);
+        format_image(&self.place, &state.image.bytes, state.fields | state.flushing, vec);
         drop(state);
         drop(image);
     }

@@ -28,6 +28,8 @@ pub mod item;
 mod push;
 mod record;
 pub mod recovery;
+#[cfg(test)]
+mod tail_tests;
 mod task;
 
 use std::collections::VecDeque;

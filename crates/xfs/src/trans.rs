@@ -362,6 +362,8 @@ impl Trans {
         self.substance = true;
         let mut item = buf.item.lock_irq();
         if !item.is_dirty() {
+            // Its blocks may have been freed before.
+            item.flags.remove(BufItemFlags::STALE);
             item.flags.insert(BufItemFlags::ORDERED);
         }
     }

@@ -169,6 +169,13 @@ impl Log {
         for entry in &checkpoint.entries {
             self.complete_item(entry, lsn);
         }
+        // Those of this checkpoint too, which may come behind their cluster in it.
+        let stale = checkpoint.entries.iter().filter(|entry| entry.stale);
+        for entry in stale {
+            if let Item::Buf(buf) = &entry.item {
+                self.forget_inodes_of(buf);
+            }
+        }
         self.cil.lock(cx).done = checkpoint.seq;
         self.busy.lock(cx).clear(checkpoint.seq);
         self.grant.checkpoint_done(self.position(tail.bits()), checkpoint.reserved);
@@ -178,13 +185,9 @@ impl Log {
 
     fn complete_item(&self, entry: &Entry, lsn: u64) {
         let stale = match &entry.item {
-            Item::Buf(buf) => {
-                if entry.stale {
-                    self.forget_inodes_of(buf);
-                }
-                entry.stale
-            }
-            Item::Inode(inode) => inode.is_stale(),
+            Item::Buf(_) => entry.stale,
+            // Also where its cluster is about to be freed: that is in a later checkpoint.
+            Item::Inode(_) => false,
             Item::Intent(intent) => match &intent.role {
                 IntentRole::Intent => false,
                 IntentRole::Once => true,
