@@ -21,6 +21,8 @@
 
 mod ail;
 pub(crate) mod cil;
+#[cfg(test)]
+mod crash_tests;
 mod error;
 pub(crate) mod gauge;
 mod grant;

@@ -5,7 +5,6 @@
 
 mod world;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::{Ino, Rng};
@@ -14,32 +13,8 @@ use rt::{Cx, World, WorldConfig};
 use testkit::crash::{self, CrashConfig};
 use testkit::{judge, unnamed};
 use vfs::{FileSystem, RenameFlags};
-use world::{Cell, checked, file, mkdir, mount, repaired, seed_count, timed};
+use world::{Cell, Tree, checked, file, mkdir, mount, repaired, seed_count, timed, tree};
 use xfs::Xfs;
-
-/// The paths of all names.
-type Tree = BTreeSet<String>;
-
-fn tree(cx: &mut Cx, fs: &Xfs) -> Tree {
-    let mut found = Tree::new();
-    let mut folders = vec![(String::new(), fs.root())];
-    while let Some((path, dir)) = folders.pop() {
-        let mut names = Vec::new();
-        fs.readdir(cx, dir, 0, &mut |entry| {
-            names.push((String::from_utf8_lossy(entry.name).into_owned(), entry.ino));
-            true
-        })
-        .expect("the directory can be listed");
-        for (name, ino) in names.into_iter().filter(|(name, _)| name != "." && name != "..") {
-            let child = format!("{path}/{name}");
-            if fs.getattr(cx, ino).expect("getattr").is_dir() {
-                folders.push((child.clone(), ino));
-            }
-            found.insert(child);
-        }
-    }
-    found
-}
 
 /// A run and the trees that it had, one after each operation.
 struct Run {

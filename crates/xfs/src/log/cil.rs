@@ -11,7 +11,7 @@ use super::item::{Item, ItemCore, LogVec};
 use crate::buf::Buf;
 use crate::error::Result;
 use crate::inode_item::{Image, InodeFields, InodeItem};
-use crate::trans::intent::IntentItem;
+use crate::trans::intent::{IntentItem, Work};
 
 /// Gathers until a push takes it.
 pub(crate) struct Cil {
@@ -46,6 +46,19 @@ pub(crate) struct Entry {
     pub vec: LogVec,
     /// A buffer that was freed: it leaves the AIL when the checkpoint is on the device.
     pub stale: bool,
+}
+
+impl Entry {
+    /// An item that recovery passes over: the end of an intent that no log has. Linux does not
+    /// recover a checkpoint without items ("committed log item has no regions").
+    pub fn meaningless(id: u64) -> Entry {
+        let none = Work::Free { start: 0, len: 1, owner: None };
+        let done = IntentItem::done(&IntentItem::intent(id, vec![none]));
+        let mut vec = LogVec::default();
+        done.format(&mut vec);
+        done.core.lock().pins = 1;
+        Entry { item: Item::Intent(done), vec, stale: false }
+    }
 }
 
 /// An item that a transaction has changed, as the commit finds it. Most buffers are in the CIL

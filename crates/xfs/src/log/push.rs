@@ -129,8 +129,8 @@ impl Log {
         self.force_seq(cx, seq)
     }
 
-    /// Writes a checkpoint: up to `seq`, or whatever there is. With `even_empty` also one without
-    /// items, which names the newest tail.
+    /// Writes a checkpoint: up to `seq`, or whatever there is. With `even_empty` also one that
+    /// changes nothing, which names the newest tail.
     pub(super) fn push(
         self: &Arc<Self>,
         cx: &mut Cx,
@@ -145,7 +145,10 @@ impl Log {
                 return Ok(());
             }
         }
-        let checkpoint = self.detach(cx);
+        let mut checkpoint = self.detach(cx);
+        if checkpoint.entries.is_empty() {
+            checkpoint.entries.push(Entry::meaningless(self.next_intent()));
+        }
         let tail = self.ail.tail().map(Lsn::from_bits);
         let vecs = checkpoint.entries.iter().map(|entry| &entry.vec);
         match writer.checkpoint(cx, self, vecs, tail) {

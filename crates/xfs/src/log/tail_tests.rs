@@ -8,6 +8,7 @@ use block::{Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
 use rt::{Cx, World, WorldConfig};
+use testkit::judge;
 use vfs::{FileSystem, NewNode};
 
 use super::{Log, LogOptions};
@@ -253,6 +254,25 @@ fn inodes_of_a_freed_chunk_leave_the_list() {
         stage.force(cx);
         stage.write_back(cx);
         assert!(stage.log.ail.is_empty());
+    });
+}
+
+/// A checkpoint that only names the tail is one that the kernel recovers.
+#[test]
+fn a_checkpoint_that_changes_nothing_is_recovered_by_the_kernel() {
+    stage(|cx, stage| {
+        let mut trans = stage.trans(cx);
+        let agi = stage.inodes.lock(cx, &mut trans, 1).expect("the AGI");
+        agi.edit(&mut trans, |raw| raw.agi_newino.set(NULL32));
+        trans.commit(cx).expect("committed");
+        stage.force(cx);
+        stage.log.push(cx, None, true).expect("an empty checkpoint");
+        let image = judge::write_sparse(&stage.device.snapshot());
+        let mounted = judge::LoopMount::new(image.path(), "xfs", "rw");
+        drop(mounted.unwrap_or_else(|message| panic!("{message}")));
+        let volume = Volume::on(cx, Arc::new(stage.device.fork()));
+        let recovered = volume.recover(cx).expect("recovered");
+        assert_eq!((recovered.transactions, recovered.unfinished.len()), (2, 0));
     });
 }
 

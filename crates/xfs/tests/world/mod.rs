@@ -1,6 +1,7 @@
 //! File systems in memory, made, mounted for writing and judged, for tests in virtual time.
 #![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::Ino;
@@ -110,4 +111,29 @@ pub fn file(cx: &mut Cx, fs: &Xfs, dir: Ino, name: &str) -> Ino {
 pub fn mkdir(cx: &mut Cx, fs: &Xfs, dir: Ino, name: &str) -> Ino {
     let made = fs.create(cx, dir, name.as_bytes(), &NewNode::new(FileType::Directory, 0o755));
     made.unwrap_or_else(|errno| panic!("mkdir {name}: {errno} {:?}", fs.error())).ino
+}
+
+/// The paths of all names.
+pub type Tree = BTreeSet<String>;
+
+/// All names of a file system.
+pub fn tree(cx: &mut Cx, fs: &Xfs) -> Tree {
+    let mut found = Tree::new();
+    let mut folders = vec![(String::new(), fs.root())];
+    while let Some((path, dir)) = folders.pop() {
+        let mut names = Vec::new();
+        fs.readdir(cx, dir, 0, &mut |entry| {
+            names.push((String::from_utf8_lossy(entry.name).into_owned(), entry.ino));
+            true
+        })
+        .expect("the directory can be listed");
+        for (name, ino) in names.into_iter().filter(|(name, _)| name != "." && name != "..") {
+            let child = format!("{path}/{name}");
+            if fs.getattr(cx, ino).expect("getattr").is_dir() {
+                folders.push((child.clone(), ino));
+            }
+            found.insert(child);
+        }
+    }
+    found
 }
