@@ -83,6 +83,8 @@ pub mod fattr {
     pub const CTIME: u32 = 1 << 10;
 }
 
+/// Bit of [`GetattrIn::getattr_flags`]: of an open file.
+pub const GETATTR_FH: u32 = 1 << 0;
 /// Bit of [`WriteIn::write_flags`]: from the kernel's page cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// Bit of [`WriteIn::write_flags`]: set-id bits go.
@@ -122,6 +124,7 @@ input! {
     ForgetIn { nlookup: u64 }
     BatchForgetIn { count: u32, dummy: u32 }
     ForgetOne { nodeid: u64, nlookup: u64 }
+    GetattrIn { getattr_flags: u32, dummy: u32, fh: u64 }
     SetattrIn {
         valid: u32, padding: u32, fh: u64, size: u64, lock_owner: u64,
         atime: i64, mtime: i64, ctime: i64, atimensec: u32, mtimensec: u32, ctimensec: u32,

@@ -16,7 +16,9 @@ use crate::frees::{Free, Frees};
 use crate::nodes::Nodes;
 use crate::options::{Access, Options};
 use crate::pages::Pages;
+use crate::refused::Refused;
 use crate::requests::Answered;
+use crate::room::Room;
 use crate::seek::{Seek, Seeks};
 use crate::wire::{Answer, Request};
 
@@ -63,6 +65,8 @@ pub(crate) struct Adapter {
     pub keep: u64,
     pub seeks: Seeks,
     pub frees: Frees,
+    pub refused: Refused,
+    pub room: Room,
     /// Where processors are kept awake.
     pub awake: Option<Arc<Keeper>>,
     /// Who fetches the requests.
@@ -90,6 +94,8 @@ impl Adapter {
             keep: options.keep_seconds(),
             seeks: Seeks::new(),
             frees: Frees::new(),
+            refused: Refused::new(),
+            room: Room::new(),
             awake,
             lead: Arc::new(Lead::new()),
             gate,
@@ -107,6 +113,15 @@ impl Adapter {
                 let found = adapter.seek(cx, &pages, &seek);
                 (seek.answer)(found.map(|offset| LseekOut { offset }));
             }
+        });
+    }
+
+    /// Starts the task that takes attributes back where a write was refused: the kernel may let it
+    /// wait for its own writing. It ends with the mount.
+    pub fn start_refused(self: &Arc<Adapter>, rt: &Runtime) {
+        let adapter = self.clone();
+        rt.spawn("fuse refused", move |cx| {
+            adapter.refused.run(cx, |node| adapter.seeks.drop_attributes(node));
         });
     }
 
@@ -227,6 +242,7 @@ impl Adapter {
     fn forget(&self, cx: &mut Cx, node: INodeNo, lookups: u64) {
         let ino = self.ino(node);
         let pins = self.nodes.forgotten(ino, lookups);
+        self.refused.forget(node);
         if pins == 0 {
             return;
         }

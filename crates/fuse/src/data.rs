@@ -56,7 +56,7 @@ impl Adapter {
     ) -> Answered {
         let written = match req.header.opcode {
             op::READ => return self.read_file(cx, node, req, out),
-            op::WRITE => self.growing(cx, |cx| self.write_file(cx, node, req))?,
+            op::WRITE => self.write_or_tell(cx, node, req)?,
             op::COPY_FILE_RANGE => self.growing(cx, |cx| self.copy(cx, node, req))?,
             op::FALLOCATE => {
                 let (arg, _) = req.take::<FallocateIn>()?;
@@ -95,6 +95,22 @@ impl Adapter {
     /// would only cost memory and time.
     fn goes_past(&self, offset: u64, size: usize) -> bool {
         !self.shared && size >= PAST_MIN && (offset | size as u64).is_multiple_of(PAGE)
+    }
+
+    /// Writes; what is refused of what the kernel has collected is told to whoever writes on.
+    fn write_or_tell(&self, cx: &mut Cx, node: INodeNo, req: &Request) -> Result<usize, Errno> {
+        let result = self.growing(cx, |cx| self.write_file(cx, node, req));
+        let collected =
+            || req.take::<WriteIn>().is_ok_and(|(a, _)| a.write_flags & WRITE_CACHE != 0);
+        match result {
+            Ok(count) => self.room.took(cx, &*self.fs, count as u64),
+            Err(errno) if collected() => {
+                let free = self.fs.statfs(cx).map_or(0, |stat| stat.blocks_free);
+                self.refused.note(node, errno, free);
+            }
+            Err(_) => {}
+        }
+        result
     }
 
     fn write_file(&self, cx: &mut Cx, node: INodeNo, req: &Request) -> Result<usize, Errno> {

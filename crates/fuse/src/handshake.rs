@@ -38,7 +38,7 @@ impl Handshake {
             | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT
             | InitFlags::FUSE_HAS_IOCTL_DIR;
-        if options.writeback && !options.shared {
+        if options.collects() {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
         wanted |= match options.shared {

@@ -76,6 +76,39 @@ pub(crate) fn tune(device: &str) {
     }
 }
 
+/// The kernel's limits for what it collects of a mount.
+pub(crate) struct Bdi {
+    dir: PathBuf,
+    whole: u64,
+}
+
+impl Bdi {
+    /// The limits of a device that is tuned; none before Linux 6.2.
+    pub fn of(device: &str) -> Option<Bdi> {
+        let dir = PathBuf::from("/sys/class/bdi").join(device);
+        let whole = fs::read_to_string(dir.join("max_bytes")).ok()?.trim().parse().ok()?;
+        Some(Bdi { dir, whole })
+    }
+
+    /// The limit of all mounts together, in bytes.
+    pub fn whole(&self) -> u64 {
+        self.whole
+    }
+
+    /// Holds the kernel to so many bytes; where that is more than all mounts may have, to nothing
+    /// but their limit.
+    pub fn limit_dirty(&self, bytes: u64) {
+        let knobs = match bytes < self.whole {
+            true => [("max_bytes", bytes.to_string()), ("strict_limit", "1".to_owned())],
+            false => [("strict_limit", "0".to_owned()), ("max_ratio", "100".to_owned())],
+        };
+        for (knob, value) in knobs {
+            // As above.
+            let _refused = fs::write(self.dir.join(knob), value);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,7 @@
 //! # Not done, compared with the kernel's own mount
 //!
 //! `docs/mount.md` has the list: no `atime` from reading, `sync(2)` is not handed down by the
-//! kernel (fsync is), disk full is told by close or fsync (as the kernel's pages are written late).
+//! kernel (fsync is), disk full is told late (`refused`, `room`).
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -53,9 +53,11 @@ mod listing;
 mod nodes;
 mod options;
 mod pages;
+mod refused;
 mod requests;
 mod ring;
 mod rings;
+mod room;
 mod seek;
 mod session;
 mod signals;

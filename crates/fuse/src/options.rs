@@ -108,6 +108,11 @@ impl Options {
         if self.shared { Options::SHARED_SECONDS } else { 1 << 30 }
     }
 
+    /// Whether the kernel collects writes.
+    pub(crate) fn collects(&self) -> bool {
+        self.writeback && !self.shared
+    }
+
     /// Applies one word of `-o`. Answers false where the word is not one of ours (then it may be
     /// the file system's).
     ///

@@ -27,11 +27,7 @@ impl Adapter {
         let node = INodeNo(req.header.nodeid);
         match req.header.opcode {
             op::LOOKUP => self.lookup(cx, node, req, out),
-            op::GETATTR => {
-                let attr = self.fs.getattr(cx, self.ino(node))?;
-                self.give_attr(&attr, out);
-                Ok(())
-            }
+            op::GETATTR => self.getattr(cx, node, req, out),
             op::STATX => self.statx(cx, node, out),
             op::ACCESS if !self.checked && !self.shared => self.access(cx, node, req),
             op::SETATTR => self.setattr(cx, node, req, out),
@@ -72,7 +68,19 @@ impl Adapter {
         if permission::root_may(&attr, want) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
-    fn give_attr(&self, attr: &Attr, out: &mut Answer) {
+    fn getattr(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
+        let (arg, _) = req.take::<GetattrIn>()?;
+        if arg.getattr_flags & GETATTR_FH != 0 && !self.refused.is_empty() {
+            let free = self.fs.statfs(cx)?.blocks_free;
+            self.refused.take(node, free).map_or(Ok(()), Err)?;
+        }
+        let attr = self.fs.getattr(cx, self.ino(node))?;
+        self.give_attr(node, &attr, out);
+        Ok(())
+    }
+
+    fn give_attr(&self, node: INodeNo, attr: &Attr, out: &mut Answer) {
+        self.refused.given(node);
         let attr = convert::attributes(attr);
         out.push(AttrOut { attr_valid: self.keep, attr, ..AttrOut::default() });
     }
@@ -103,6 +111,7 @@ impl Adapter {
     /// Attributes with the time of birth.
     fn statx(&self, cx: &mut Cx, node: INodeNo, out: &mut Answer) -> Answered {
         let attr = self.fs.getattr(cx, self.ino(node))?;
+        self.refused.given(node);
         let stat = convert::statx(&attr);
         out.push(StatxOut { attr_valid: self.keep, stat, ..StatxOut::default() });
         Ok(())
@@ -141,7 +150,7 @@ impl Adapter {
             let set = self.to_set(cx, node, set, only_ctime)?;
             self.fs.setattr(cx, self.ino(node), &set)
         })?;
-        self.give_attr(&attr, out);
+        self.give_attr(node, &attr, out);
         Ok(())
     }
 

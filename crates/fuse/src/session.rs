@@ -18,7 +18,7 @@ use crate::adapter::{Adapter, Gate};
 use crate::awake::{Keeper, ThisHost};
 use crate::crew::Crew;
 use crate::handshake::{BUFFER_BYTES, Handshake, PAYLOAD_BYTES};
-use crate::kernel;
+use crate::kernel::{self, Bdi};
 use crate::options::Options;
 use crate::rings::Rings;
 use crate::seek::Seeks;
@@ -124,6 +124,7 @@ impl Mount {
         let adapter = Arc::new(Adapter::new(fs, gate.clone(), awake.clone(), options));
         let seeks = adapter.seeks.clone();
         adapter.start_seeks(cx.runtime());
+        adapter.start_refused(cx.runtime());
         let serving = adapter.clone();
         let rings = match agreed.load(Ordering::SeqCst) {
             true => Some(Rings::new(adapter.clone(), device.clone(), PAYLOAD_BYTES, &dir)),
@@ -140,6 +141,10 @@ impl Mount {
         let crew = Arc::new(Crew::new(adapter, device, pace, BUFFER_BYTES));
         let device = kernel::mounted(&dir).ok().flatten();
         device.as_deref().inspect(|device| kernel::tune(device));
+        let limits = device.as_deref().filter(|_| options.collects()).and_then(Bdi::of);
+        if let Some(limits) = limits {
+            serving.room.connect(cx, &*serving.fs, limits);
+        }
         seeks.connect(session.notifier(), device.as_deref().and_then(kernel::numbers));
         let threads = options.threads.max(2);
         Ok(Mount { dir, gate, seeks, awake, adapter: serving, crew, rings, threads, session })
@@ -172,6 +177,7 @@ impl Mount {
         });
         let served = serve(cx, &dir, &gate, work, signals);
         adapter.frees.close();
+        adapter.refused.close();
         freeing.join(cx);
         awake.iter().for_each(|awake| awake.end());
         seeks.close();
