@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use base::{Errno, bitmap};
+use base::{Errno, Nanos, bitmap};
 use cache::BufferRef;
 use rt::{Cx, SpinLock};
 
@@ -17,6 +17,11 @@ use crate::Ext4;
 use crate::ext4_jbd2::Handle;
 use crate::format::{At, Corrupt, CorruptKind, GroupDesc, GroupFlags};
 use crate::inode::Inode;
+
+/// How often data that were promised space look for it, and how long they wait where nothing may
+/// come back by itself.
+const PROMISED_TRIES: u32 = 100;
+const PROMISED_WAIT: Nanos = Nanos::from_millis(1);
 
 /// A block group in memory.
 #[derive(Debug)]
@@ -341,9 +346,25 @@ impl Ext4 {
     /// files that may never use them. True where it is worth trying again; counts the tries.
     pub(crate) fn should_retry_alloc(&self, cx: &mut Cx, retries: &mut u32) -> bool {
         *retries += 1;
-        if *retries > 3 || self.check_writable().is_err() {
+        *retries <= 3 && self.check_writable().is_ok() && self.bring_blocks_back(cx)
+    }
+
+    /// After `ENOSPC` for data that were promised space, and with no handle open: others took what
+    /// was at hand, and what is left waits for a commit or with a task that is just allocating.
+    /// True where it is worth trying again; counts the tries. May park.
+    pub(crate) fn should_retry_promised(&self, cx: &mut Cx, retries: &mut u32) -> bool {
+        *retries += 1;
+        if *retries > PROMISED_TRIES || self.check_writable().is_err() {
             return false;
         }
+        if !self.bring_blocks_back(cx) {
+            cx.sleep(PROMISED_WAIT);
+        }
+        true
+    }
+
+    /// True where some may have come back.
+    fn bring_blocks_back(&self, cx: &mut Cx) -> bool {
         let released = self.release_preallocations(cx);
         let waiting = !self.freed.by_tid.lock_irq().is_empty();
         match self.journal() {

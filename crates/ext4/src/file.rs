@@ -207,8 +207,11 @@ impl Ext4 {
                 continue;
             }
             match self.write_new_run(cx, inode, mapping, wb, &mapped) {
-                Err(Errno::ENOSPC) if self.should_retry_alloc(cx, &mut retries) => {}
-                result => result?,
+                Err(Errno::ENOSPC) if self.should_retry_promised(cx, &mut retries) => {}
+                result => {
+                    result?;
+                    retries = 0;
+                }
             }
         }
         Ok(())

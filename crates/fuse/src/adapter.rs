@@ -23,9 +23,10 @@ use crate::seek::{Seek, Seeks};
 use crate::wire::{Answer, Request};
 
 /// How often, how often in vain, and how long each time, a request that finds the disk full waits
-/// for inodes without names whose space is on its way back.
-const FULL_TRIES: usize = 50;
-const FULL_VAIN: usize = 10;
+/// for inodes without names whose space is on its way back. In vain: the kernel has not even
+/// forgotten them, as where a program has them open.
+const FULL_TRIES: usize = 1000;
+const FULL_VAIN: usize = 30;
 const FULL_WAIT: Nanos = Nanos::from_millis(1);
 
 /// Lets requests in until the end of the mount.
@@ -192,20 +193,29 @@ impl Adapter {
         cx: &mut Cx,
         mut work: impl FnMut(&mut Cx) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
+        let mut seen = self.nodes.freed();
         let mut result = work(cx);
         let mut vain = 0;
         for _ in 0..FULL_TRIES {
-            let before = self.nodes.pinned();
-            let full = matches!(result, Err(Errno::ENOSPC | Errno::EDQUOT));
-            if !full || before == 0 || vain == FULL_VAIN {
+            if !matches!(result, Err(Errno::ENOSPC | Errno::EDQUOT)) {
                 break;
             }
-            // The space comes back by FORGET.
-            self.lead.let_others();
-            cx.sleep(FULL_WAIT);
-            match self.nodes.pinned() < before {
-                true => result = work(cx),
-                false => vain += 1,
+            let none_waits = self.nodes.pinned() == 0;
+            if self.nodes.freed() == seen {
+                if none_waits || vain == FULL_VAIN {
+                    break;
+                }
+                // The space comes back by FORGET.
+                self.lead.let_others();
+                cx.sleep(FULL_WAIT);
+            }
+            match self.nodes.freed() {
+                freed if freed != seen => {
+                    seen = freed;
+                    result = work(cx);
+                }
+                _ if self.frees.is_pending() => {}
+                _ => vain += 1,
             }
         }
         result
@@ -267,6 +277,6 @@ impl Adapter {
             // What fails here latches in the file system, which tells the next who writes.
             let _latched = self.fs.release(cx, ino);
         }
-        self.nodes.freed(pins);
+        self.nodes.closed(pins);
     }
 }

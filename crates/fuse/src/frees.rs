@@ -49,10 +49,14 @@ impl Frees {
         }
     }
 
+    /// Whether something handed over is not freed yet.
+    pub fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::SeqCst) > 0
+    }
+
     /// Waits a while until what was handed over is freed. May park.
     pub fn settle(&self, cx: &mut Cx) {
-        let done = || self.pending.load(Ordering::SeqCst) == 0;
-        self.settled.wait_until_timeout(cx, "freed inodes", SETTLE, done);
+        self.settled.wait_until_timeout(cx, "freed inodes", SETTLE, || !self.is_pending());
     }
 
     /// Frees by `work` whatever is handed over, until [`Frees::close`]. May park.
@@ -106,7 +110,7 @@ mod tests {
                 };
                 hand_over(0);
                 frees.settle(cx);
-                assert_eq!(frees.pending.load(Ordering::SeqCst), 0);
+                assert!(!frees.is_pending());
                 hand_over(20);
                 frees.close();
                 assert_eq!(frees.push((Ino(99), 1)), Some((Ino(99), 1)));

@@ -21,12 +21,15 @@ struct Node {
 pub(crate) struct Nodes {
     shards: Box<[SpinLock<HashMap<u64, Node>>]>,
     pinned: AtomicUsize,
+    /// How many were closed so far.
+    freed: AtomicUsize,
 }
 
 impl Nodes {
     pub fn new() -> Nodes {
         let shards = (0..SHARDS).map(|_| SpinLock::named("fuse nodes", HashMap::default()));
-        Nodes { shards: shards.collect(), pinned: AtomicUsize::new(0) }
+        let pinned = AtomicUsize::new(0);
+        Nodes { shards: shards.collect(), pinned, freed: AtomicUsize::new(0) }
     }
 
     fn shard(&self, ino: Ino) -> &SpinLock<HashMap<u64, Node>> {
@@ -69,13 +72,20 @@ impl Nodes {
     }
 
     /// A pinned inode was closed, and its space is free.
-    pub fn freed(&self, pins: u32) {
-        self.pinned.fetch_sub(pins as usize, Ordering::Relaxed);
+    pub fn closed(&self, pins: u32) {
+        // In this order: whoever finds none that waits finds them all freed.
+        self.freed.fetch_add(pins as usize, Ordering::SeqCst);
+        self.pinned.fetch_sub(pins as usize, Ordering::SeqCst);
+    }
+
+    /// How many inodes without names have been closed and their space freed, since the beginning.
+    pub fn freed(&self) -> usize {
+        self.freed.load(Ordering::SeqCst)
     }
 
     /// Inodes without names whose space is not free yet.
     pub fn pinned(&self) -> usize {
-        self.pinned.load(Ordering::Relaxed)
+        self.pinned.load(Ordering::SeqCst)
     }
 }
 
@@ -94,7 +104,7 @@ mod tests {
         assert!(nodes.is_pinned(ino) && !nodes.is_pinned(Ino(13)));
         assert_eq!(nodes.forgotten(ino, 1), 0);
         assert_eq!((nodes.forgotten(ino, 1), nodes.pinned()), (1, 1));
-        nodes.freed(1);
-        assert_eq!((nodes.forgotten(ino, 1), nodes.pinned()), (0, 0));
+        nodes.closed(1);
+        assert_eq!((nodes.forgotten(ino, 1), nodes.pinned(), nodes.freed()), (0, 0, 1));
     }
 }

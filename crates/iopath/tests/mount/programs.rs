@@ -46,8 +46,11 @@ fn on_mount(kind: &str, script: &str, again: &str) {
 fn fs_mark_creates_and_syncs(kind: &str) {
     on_mount(
         kind,
-        "fs_mark -d ./m -n $((300*N)) -t 4 -s 10240 -k -L 1 -S 1 >$W/fs_mark.out; rm fs_log.txt",
-        "test $(find m -type f | wc -l) = $((1200*N)); rm -r m",
+        "count() { find m -type f | wc -l >$W/count
+           if ! grep -qx $((1200*N)) $W/count; then cat $W/count $W/fs_mark.out >&2; exit 1; fi; }
+         fs_mark -d ./m -n $((300*N)) -t 4 -s 10240 -k -L 1 -S 1 >$W/fs_mark.out; rm fs_log.txt
+         count",
+        "test $(find m -type f | wc -l) = $((1200*N)) || { ls m | wc -l >&2; exit 1; }; rm -r m",
     );
 }
 
