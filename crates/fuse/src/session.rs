@@ -52,6 +52,14 @@ pub enum MountError {
         /// Its answer.
         error: io::Error,
     },
+    /// The kernel's device cannot be opened.
+    #[error("/dev/fuse: {error}; {advice}")]
+    Device {
+        /// Why not.
+        error: io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
     /// The session ended with an error.
     #[error("{dir}: the mount broke: {error}")]
     Broken {
@@ -119,7 +127,8 @@ impl Mount {
         let awake = Keeper::new(options.awake).map_err(refused)?.map(Arc::new);
         let handshake = Handshake::new(options);
         let agreed = handshake.agreed();
-        let session = fuser::Session::new(handshake, &dir, &options.config()).map_err(refused)?;
+        let session = fuser::Session::new(handshake, &dir, &options.config())
+            .map_err(|error| no_device().unwrap_or_else(|| refused(error)))?;
         let device = Arc::new(Device::new(session.as_fd()).map_err(refused)?);
         let adapter = Arc::new(Adapter::new(fs, gate.clone(), awake.clone(), options));
         let seeks = adapter.seeks.clone();
@@ -251,6 +260,17 @@ fn sync(dir: &Path) {
         // An error was or will be told to whoever wrote.
         let _told_elsewhere = rustix::fs::syncfs(root.as_fd());
     }
+}
+
+/// Why mounting failed, where it is the kernel's device.
+fn no_device() -> Option<MountError> {
+    let opened = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+    let error = opened.err()?;
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => "as root, let users open it: chmod 666 /dev/fuse",
+        _ => "as root, load FUSE: modprobe fuse (a container is given it by: --device /dev/fuse)",
+    };
+    Some(MountError::Device { error, advice })
 }
 
 fn shown(dir: &Path) -> String {

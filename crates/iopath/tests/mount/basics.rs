@@ -113,6 +113,53 @@ fn signals_unmount_and_lose_nothing(kind: &str) {
     }
 }
 
+/// A mount in use: umount says busy; after `umount -l` the image stays locked until the last user
+/// leaves, and what he wrote meanwhile is there.
+fn a_mount_in_use_stays_until_its_last_user_leaves(kind: &str) {
+    let place = place();
+    let image = image(place.path(), kind, 64 << 20);
+    let mut mount = Mounted::new(&image, "");
+    let mut held = fs::File::create(mount.dir().join("held")).unwrap();
+    let busy = judge::run("umount", &[&mount.dir()]);
+    assert!(!busy.status.success() && String::from_utf8_lossy(&busy.stderr).contains("busy"));
+    judge::run_ok("umount", &[&"-l", &mount.dir()]);
+    assert!(!is_mounted(mount.dir()));
+    std::io::Write::write_all(&mut held, b"by its last user").unwrap();
+    let locked = iopath(&[&"info", &image]).output().unwrap();
+    let error = String::from_utf8_lossy(&locked.stderr).into_owned();
+    assert!(!locked.status.success() && error.contains("in use by"), "{error}");
+    drop(held);
+    assert!(mount.wait().success(), "{}", mount.said());
+    check(&image);
+    let list = iopath(&[&"cat", &format!("{}:/held", image.display())]).output().unwrap();
+    assert_eq!(list.stdout, b"by its last user");
+}
+
+/// Two images at once: trees move between them and stay what they were; a lock of one process holds
+/// for others.
+#[test]
+fn two_mounts_at_once_and_locks_between_processes() {
+    let place = place();
+    let images = ["ext4", "xfs"].map(|kind| image(place.path(), kind, 64 << 20));
+    let mounts = images.each_ref().map(|image| Mounted::new(image, ""));
+    let [one, other] = mounts.each_ref().map(|mount| mount.dir().display());
+    shell(
+        place.path(),
+        &format!(
+            "mkdir -p {one}/t/d; seq 100000 >{one}/t/d/f; ln {one}/t/d/f {one}/t/g; cp -a {one}/t .
+             setfattr -n user.a -v b {one}/t/g t/g; mv {one}/t {other}/u; test ! -e {one}/t
+             diff -r t {other}/u; mv {other}/u {one}/v; test ! -e {other}/u; diff -r t {one}/v
+             test $(stat -c %h {one}/v/g) = 2; getfattr -n user.a {one}/v/d/f
+             for dir in {one} {other}; do
+               exec 9>$dir/lock; flock -n 9; if flock -n $dir/lock true; then exit 1; fi
+               exec 9>&-; flock -n $dir/lock true
+             done"
+        ),
+    );
+    mounts.into_iter().for_each(Mounted::unmount);
+    images.iter().for_each(|image| check(image));
+}
+
 /// What cannot be mounted is told before anything is touched.
 #[test]
 fn refusals_name_what_and_where() {
@@ -181,6 +228,7 @@ on_each_format!(
     what_is_written_through_the_mount_is_what_the_kernel_sees,
     birth_times_are_those_of_the_image,
     signals_unmount_and_lose_nothing,
+    a_mount_in_use_stays_until_its_last_user_leaves,
     read_only_is_read_only_and_dirty_is_told,
     permissions_are_those_of_the_image,
 );

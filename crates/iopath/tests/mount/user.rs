@@ -10,7 +10,7 @@ use crate::host::{check, image, place, shell};
 /// The user `nobody` mounts an image of his: in the background and in the foreground, and takes it
 /// away with fusermount3 and with a signal. The device is open to everybody as on most machines; on
 /// this one it may not be, so that one of the test's own lies over it in a name space of mounts of
-/// its own.
+/// its own. While it is closed to him he is told so.
 #[test]
 fn a_user_mounts_with_fusermount3() {
     let place = place();
@@ -39,7 +39,10 @@ fn a_user_mounts_with_fusermount3() {
         place,
         "unshare -m sh -ec 'mkdir dev; mount -t tmpfs none dev; mknod -m 666 dev/fuse c 10 229
            mount --bind dev/fuse /dev/fuse
-           setpriv --reuid nobody --regid nogroup --clear-groups timeout 300 sh user.sh'",
+           nobody() { setpriv --reuid nobody --regid nogroup --clear-groups \"$@\"; }
+           chmod 600 dev/fuse; if nobody ./iopath mount ext4.img mnt 2>told; then exit 1; fi
+           grep -q \"/dev/fuse: Permission denied.*chmod 666 /dev/fuse\" told; chmod 666 dev/fuse
+           nobody timeout 300 sh user.sh'",
     );
     judge::run_ok("chown", &[&"root:root", &image]);
     check(&image);
