@@ -162,6 +162,40 @@ fn waiters_get_their_turns_among_greedy_tasks() {
     });
 }
 
+/// Goal: work that waiters leave to the holder of a lock is done once each, and everybody comes
+/// back. Method: more tasks than processors ask, and do what was asked for while they have the lock.
+#[test]
+fn a_holder_does_the_work_of_those_who_wait() {
+    both(|cx| {
+        let state = Arc::new((RwLock::named("sum", 0u64), SpinLock::new(Vec::new())));
+        let tasks: Vec<_> = (0..6)
+            .map(|i| {
+                let state = state.clone();
+                cx.spawn(&format!("task {i}"), move |cx| {
+                    for round in 0..200 {
+                        let done = Arc::new(AtomicBool::new(false));
+                        state.1.lock(cx).push(done.clone());
+                        let finished = || done.load(Ordering::SeqCst);
+                        let Some(mut sum) = state.0.write_unless(cx, finished) else { continue };
+                        if round % 16 == 0 {
+                            cx.yield_now();
+                        }
+                        let asked = std::mem::take(&mut *state.1.lock(cx));
+                        for other in asked {
+                            *sum += 1;
+                            other.store(true, Ordering::SeqCst);
+                        }
+                        assert!(done.load(Ordering::SeqCst), "asked before the lock was had");
+                    }
+                })
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| task.join(cx));
+        assert_eq!(*state.0.read(cx), 1200);
+        assert!(!state.0.is_locked() && state.1.lock(cx).is_empty());
+    });
+}
+
 /// Goal: a lock whose holder sleeps again and again is passed on to each of many tasks. Method:
 /// more tasks than processors, each sleeps inside.
 #[test]

@@ -55,7 +55,7 @@ struct Segment {
     offset: usize,
     /// Dirty since the buffer was written.
     dirty: DirtyMap,
-    /// Dirty since the last format.
+    /// Dirty since the last format; only marked, not counted.
     fresh: DirtyMap,
     /// Where its data begins in the vector of the last format.
     base: usize,
@@ -119,7 +119,7 @@ impl BufItem {
             let from = first.max(segment.offset) - segment.offset;
             let to = last.min(end - 1) - segment.offset;
             // What is fresh is dirty.
-            if segment.fresh.log(from, to) && segment.dirty.log(from, to) {
+            if segment.fresh.mark(from, to) && segment.dirty.log(from, to) {
                 self.same_layout = false;
             }
         }

@@ -27,7 +27,7 @@ use crate::format::{At, CorruptKind, Kind};
 use crate::trans::Trans;
 use crate::tree::{Cursor, Tree};
 pub(crate) use agi::Agi;
-use agi::AgiTree;
+use agi::{AgiTree, Recent};
 use unlinked::Links;
 pub(crate) use unlinked::cluster_of;
 
@@ -39,6 +39,8 @@ pub(crate) struct Inodes {
     /// Inodes that have a place, and those of them that are free.
     counts: [AtomicU64; 2],
     links: SpinLock<Links>,
+    /// Of each group.
+    recent: Box<[Recent]>,
 }
 
 /// Inodes that have a place and those of them that are free, by the AGIs.
@@ -70,7 +72,8 @@ impl Inodes {
         let counts = count_all(cx, &space)?;
         let links = SpinLock::named("xfs unlinked lists", Links::default());
         let counts = counts.map(AtomicU64::new);
-        Ok(Inodes { space, rotor: AtomicU32::new(0), counts, links })
+        let recent = (0..space.geometry.ag_count).map(|_| Recent::default()).collect();
+        Ok(Inodes { space, rotor: AtomicU32::new(0), counts, links, recent })
     }
 
     /// Inodes that have a place, and those of them that are free.
@@ -171,7 +174,8 @@ impl Inodes {
         }
         chunk.free &= !(1 << bit);
         chunk.free_count -= 1;
-        self.store_in(cx, trans, (agi, Kind::Inobt), &chunk, (true, None))?;
+        let known = self.place_of(cx, trans, agi, &chunk)?;
+        self.store_in(cx, trans, (agi, Kind::Inobt), &chunk, (true, known))?;
         if geometry.features.finobt() {
             let wanted = chunk.free_count > 0;
             self.store_in(cx, trans, (agi, Kind::Finobt), &chunk, (wanted, place))?;
@@ -231,7 +235,32 @@ impl Inodes {
     }
 
     fn tree<'a>(&'a self, agi: &'a Agi, kind: Kind) -> AgiTree<'a> {
-        AgiTree { space: &self.space, agi, kind }
+        AgiTree { space: &self.space, agi, kind, recent: &self.recent[agi.ag as usize] }
+    }
+
+    /// The place of a chunk in the tree of chunks: the one that was changed last is found without a
+    /// way from the root.
+    fn place_of(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        agi: &Agi,
+        chunk: &InodeChunk,
+    ) -> Result<Option<Cursor>> {
+        let order = [u64::from(chunk.start), 0, 0];
+        let recent = &self.recent[agi.ag as usize];
+        let mut store = self.tree(agi, Kind::Inobt);
+        let mut tree = Tree::new(&mut store);
+        if let Some((leaf, index)) = recent.get()
+            && let Some(cursor) = tree.in_leaf(cx, trans, (leaf, index), order)?
+        {
+            return Ok(Some(cursor));
+        }
+        let found = tree.find(cx, trans, order)?;
+        if let Some((leaf, index)) = found.as_ref().map(Cursor::leaf) {
+            recent.set(leaf, index);
+        }
+        Ok(found)
     }
 
     /// Writes a chunk's record into both trees, where it belongs.

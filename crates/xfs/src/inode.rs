@@ -22,6 +22,7 @@ use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore, fork
 use crate::format::{At, CorruptKind, Geometry, Kind, seal, u32_at};
 use crate::inode_item::{Image, InodeFields, InodeItem, InodePlace};
 use crate::meta::buf_maps;
+use crate::namei::Orders;
 use crate::trans::Trans;
 
 /// What may change of an inode, under its spin lock.
@@ -97,6 +98,8 @@ pub(crate) struct Inode {
     pub waited: AtomicU32,
     /// Of a large directory: where to look for room.
     pub room: SpinLock<RoomHints>,
+    /// Of a directory: files that its lock's holder is to make.
+    pub orders: Orders,
     mapping: OnceLock<Arc<Mapping>>,
     pub referenced: AtomicBool,
 }
@@ -122,6 +125,7 @@ impl Inode {
             staged: SpinLock::named("xfs staged blocks", Staged::default()),
             waited: AtomicU32::new(0),
             room: SpinLock::named("xfs directory room", RoomHints::default()),
+            orders: Orders::default(),
             mapping: OnceLock::new(),
             referenced: AtomicBool::new(true),
         })

@@ -17,8 +17,8 @@ use rt::Cx;
 use vfs::{Attr, FileType, NewNode};
 
 use crate::attr::{self, Change};
-use crate::dir::Dir;
-use crate::dir::edit::{DirEdit, Name, blocks_needed};
+use crate::dir::edit::{DirEdit, Known, Name, blocks_needed};
+use crate::dir::{Dir, Form};
 use crate::error::XfsError;
 use crate::format::dir::FileType as EntryType;
 use crate::format::{At, CorruptKind};
@@ -30,7 +30,10 @@ use crate::writer::{Reserved, WriteSide};
 use crate::{Xfs, create, reservations};
 
 mod link;
+mod orders;
 mod rename;
+
+pub(crate) use orders::Orders;
 
 /// The most names of an inode.
 const LINK_MAX: u32 = 0x7fff_ffff;
@@ -170,42 +173,88 @@ impl Xfs {
         (node, attributes): (&NewNode<'_>, &[Change]),
     ) -> Result<Attr, Errno> {
         vfs::check_name(name)?;
-        let writer = self.writer()?;
+        self.writer()?;
         let parent = self.iget(cx, dir)?;
+        if orders::can_wait(node, attributes) {
+            return self.create_in_turn(cx, &parent, name, node);
+        }
         let guard = parent.lock_alone(cx)?;
-        self.check_directory(cx, &parent)?;
-        if is_dots(name) || self.has(cx, &parent, name)? {
+        let created = self.create_locked(cx, &parent, name, (node, attributes));
+        drop(guard);
+        created
+    }
+
+    /// Creates a node in a directory whose `rwsem` the caller holds for writing.
+    fn create_locked(
+        &self,
+        cx: &mut Cx,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        (node, attributes): (&NewNode<'_>, &[Change]),
+    ) -> Result<Attr, Errno> {
+        let writer = self.writer()?;
+        self.check_directory(cx, parent)?;
+        // A large one is looked at in the transaction, which needs the same blocks.
+        let large = Dir::open(self, cx, parent)?.form == Form::Indexed;
+        if is_dots(name) || !large && self.has(cx, parent, name)? {
             return Err(Errno::EEXIST);
         }
+        let (blocks, bytes) = attr::room_for(self, attributes);
+        let blocks = blocks + create::target_blocks(self.geometry(), node, !attributes.is_empty());
+        let mut reserved = match self.prepare(cx, writer, parent, (name, node, blocks)) {
+            Ok(reserved) => reserved,
+            Err(_) if large && self.has(cx, parent, name)? => return Err(Errno::EEXIST),
+            Err(errno) => return Err(errno),
+        };
+        let directory = node.kind == FileType::Directory;
+        let mut reservation = reservations::create(self.geometry());
+        reservation.bytes += bytes;
+        let created = self.transact(cx, reservation, |cx, trans| {
+            let mut known = Known::new();
+            if large {
+                let found = self.edit(cx, trans, (writer, &mut reserved), parent, |cx, edit| {
+                    let found = edit.has_indexed(cx, name)?;
+                    known = edit.take_known();
+                    Ok(found)
+                })?;
+                if found {
+                    return Err(XfsError::Answer(Errno::EEXIST));
+                }
+            }
+            let parts = (writer, &mut reserved);
+            let inode = self.new_inode(cx, trans, parts, parent, (node, attributes))?;
+            let file_type = EntryType::of_mode(inode.with(cx, |state| state.core.mode));
+            let entry = Name { name, ino: inode.ino, file_type };
+            self.edit(cx, trans, (writer, &mut reserved), parent, |cx, edit| {
+                edit.set_known(known);
+                edit.add(cx, entry)
+            })?;
+            if directory {
+                parent.with(cx, |state| state.core.links += 1);
+            }
+            self.touch(cx, trans, parent);
+            Ok(inode)
+        })?;
+        self.inodes.replace(created.clone());
+        self.names.insert(parent.ino, name, created.ino);
+        Ok(created.attr(cx, self.geometry()))
+    }
+
+    /// What can be wrong with a new node before its transaction, and blocks for it: its name, its
+    /// inode and so many more.
+    fn prepare(
+        &self,
+        cx: &mut Cx,
+        writer: &WriteSide,
+        parent: &Inode,
+        (name, node, blocks): (&[u8], &NewNode<'_>, u64),
+    ) -> Result<Reserved, Errno> {
         create::check_node(node)?;
         let directory = node.kind == FileType::Directory;
         if directory && parent.with(cx, |state| state.core.links) >= LINK_MAX {
             return Err(Errno::EMLINK);
         }
-        let target = create::target_blocks(self.geometry(), node, !attributes.is_empty());
-        let (blocks, bytes) = attr::room_for(self, attributes);
-        let target = target + blocks;
-        let mut reserved = self.reserve_inode(writer, |chunk| {
-            self.set_aside(cx, writer, &parent, name, target + chunk)
-        })?;
-        let mut reservation = reservations::create(self.geometry());
-        reservation.bytes += bytes;
-        let created = self.transact(cx, reservation, |cx, trans| {
-            let parts = (writer, &mut reserved);
-            let inode = self.new_inode(cx, trans, parts, &parent, (node, attributes))?;
-            let file_type = EntryType::of_mode(inode.with(cx, |state| state.core.mode));
-            let entry = Name { name, ino: inode.ino, file_type };
-            self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| edit.add(cx, entry))?;
-            if directory {
-                parent.with(cx, |state| state.core.links += 1);
-            }
-            self.touch(cx, trans, &parent);
-            Ok(inode)
-        })?;
-        self.inodes.replace(created.clone());
-        self.names.insert(dir, name, created.ino);
-        drop(guard);
-        Ok(created.attr(cx, self.geometry()))
+        self.reserve_inode(writer, |chunk| self.set_aside(cx, writer, parent, name, blocks + chunk))
     }
 
     /// Takes names from an inode, and puts it on the list of those without any where it was the

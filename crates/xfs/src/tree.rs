@@ -110,6 +110,13 @@ pub(crate) struct Cursor {
     path: SmallVec<[Frame; 4]>,
 }
 
+impl Cursor {
+    /// The leaf's block, and the record's number in it.
+    pub fn leaf(&self) -> (u64, usize) {
+        (self.path[0].block, self.path[0].index)
+    }
+}
+
 /// A tree that is read or changed in a transaction.
 pub(crate) struct Tree<'a, S> {
     pub store: &'a mut S,
@@ -260,6 +267,25 @@ impl<'a, S: Store> Tree<'a, S> {
     /// The record of exactly that order.
     pub fn find(&mut self, cx: &mut Cx, trans: &mut Trans, order: Order) -> Result<Option<Cursor>> {
         let Some(cursor) = self.find_le(cx, trans, order)? else { return Ok(None) };
+        let record = self.record(&cursor);
+        Ok((key::record_order(self.shape.kind, &record) == order).then_some(cursor))
+    }
+
+    /// The record of exactly that order, where it is at this place of a leaf. The cursor knows
+    /// nothing above the leaf, so that it is good for [`Tree::record`], and for [`Tree::update`]
+    /// with a record of the same keys.
+    pub fn in_leaf(
+        &mut self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (block, index): (u64, usize),
+        order: Order,
+    ) -> Result<Option<Cursor>> {
+        let leaf = self.read(cx, trans, block, 0)?;
+        if index >= self.len(&leaf) {
+            return Ok(None);
+        }
+        let cursor = Cursor { path: smallvec::smallvec![Frame { index, ..leaf }] };
         let record = self.record(&cursor);
         Ok((key::record_order(self.shape.kind, &record) == order).then_some(cursor))
     }

@@ -5,12 +5,14 @@ mod world;
 
 use std::sync::Arc;
 
+use base::Errno;
 use block::Device;
 use device::MemoryDevice;
 use rt::{Cx, World, WorldConfig};
 use testkit::chaos::{self, Chaos};
-use vfs::FileSystem;
+use vfs::{FileSystem, FileType, NewNode, RenameFlags};
 use world::{Cell, Watchdog, checked, mount, repaired, seeds, timed};
+use xfs::Xfs;
 
 const CELLS: [Cell; 4] = [
     Cell(&[]),
@@ -101,5 +103,76 @@ fn explored_schedules_on_a_full_device_leave_it_empty() {
     let plan = Chaos { tasks: 6, steps: 200, size_max: 2 << 20, small: true, faults: false };
     for seed in seeds(12) {
         in_a_world(56 << 20, plan, seed);
+    }
+}
+
+/// Every task makes the names `0..SHARED` in an order of its own, and some that are its own: that
+/// many times a name was made that only one of them can make.
+fn make_names(cx: &mut Cx, fs: &Arc<Xfs>, tasks: u64) -> usize {
+    const SHARED: u64 = 700;
+    let dir = fs.create(cx, fs.root(), b"dir", &NewNode::new(FileType::Directory, 0o755));
+    let dir = dir.expect("mkdir").ino;
+    let spawn = |task: u64| {
+        let fs = fs.clone();
+        move |cx: &mut Cx| {
+            let node = NewNode::new(FileType::Regular, 0o600).owner(task as u32, 7);
+            let mut made = 0;
+            for step in 0..SHARED {
+                let shared = format!("shared by all {}", step * (2 * task + 1) % SHARED);
+                match fs.create(cx, dir, shared.as_bytes(), &node) {
+                    Ok(attr) => {
+                        assert_eq!((attr.uid, attr.gid, attr.mode), (task as u32, 7, 0o600));
+                        made += 1;
+                    }
+                    Err(errno) => assert_eq!(errno, Errno::EEXIST),
+                }
+                if step % 5 == 0 {
+                    let own = format!("of {task} alone {step}");
+                    let ino = fs.create(cx, dir, own.as_bytes(), &node).expect("create").ino;
+                    assert_eq!(fs.lookup(cx, dir, own.as_bytes()).expect("lookup").ino, ino);
+                }
+            }
+            made
+        }
+    };
+    let tasks: Vec<_> = (0..tasks).map(|task| cx.spawn("maker", spawn(task))).collect();
+    let made: usize = tasks.into_iter().map(|task| task.join(cx)).sum();
+    assert_eq!(made as u64, SHARED, "each name once");
+    let long = vec![b'n'; 256];
+    let errno = fs.create(cx, dir, &long, &NewNode::new(FileType::Regular, 0o600));
+    assert_eq!(errno.expect_err("too long"), Errno::ENAMETOOLONG);
+    fs.rename(cx, fs.root(), b"dir", fs.root(), b"moved", RenameFlags::empty()).expect("rename");
+    assert_eq!(fs.error(), None);
+    made
+}
+
+/// Goal: tasks that create in one directory, of which one makes the files of the others, make each
+/// name once, with the owner that asked for it. Method: the same names by all of them, from an
+/// empty directory to a tree; on threads, and in explored schedules over a slow device.
+#[test]
+fn tasks_that_create_in_one_directory_make_each_name_once() {
+    let real = rt::testing::real(|cx| {
+        let device = Cell(&[]).fresh(cx, 64 << 20);
+        let (fs, _) = mount(cx, device.clone(), 64 << 20);
+        make_names(cx, &fs, 6);
+        fs.unmount(cx).expect("unmount");
+        device
+    });
+    judge(&real, "threads");
+    for seed in seeds(4) {
+        let run = || {
+            let mut world = World::new(WorldConfig::exploring(seed));
+            let device = world.run("names", |cx| {
+                let device = cell(seed).fresh(cx, 64 << 20);
+                let (fs, _) = mount(cx, timed(cx, &device, seed), 2 << 20);
+                make_names(cx, &fs, 4);
+                fs.unmount(cx).expect("unmount");
+                device
+            });
+            (device, world.hash())
+        };
+        let (device, hash) = run();
+        judge(&device, &format!("world, seed {seed}"));
+        assert_eq!(hash, run().1, "seed {seed}: the same events");
     }
 }

@@ -120,6 +120,29 @@ fn a_rwlock_keeps_readers_and_writers_apart() {
 }
 
 #[test]
+fn a_writer_goes_when_the_holder_has_done_its_work() {
+    explore(|cx| {
+        // Who has the lock does what the others have asked for.
+        let state = Arc::new((RwLock::new(0), SpinLock::new(Vec::<Arc<AtomicBool>>::new())));
+        let state2 = state.clone();
+        together(cx, 3, move |_, cx| {
+            let done = Arc::new(AtomicBool::new(false));
+            state2.1.lock(cx).push(done.clone());
+            let (lock, asked) = (&state2.0, &state2.1);
+            if let Some(mut sum) = lock.write_unless(cx, || done.load(Ordering::SeqCst)) {
+                for other in std::mem::take(&mut *asked.lock(cx)) {
+                    *sum += 1;
+                    other.store(true, Ordering::SeqCst);
+                }
+            }
+            assert!(done.load(Ordering::SeqCst));
+        });
+        assert_eq!(*state.0.read(cx), 3);
+        assert!(!state.0.is_locked());
+    });
+}
+
+#[test]
 fn a_wait_queue_wakes_one_for_one() {
     explore(|cx| {
         let state = Arc::new((WaitQueue::new(), AtomicU64::new(0)));

@@ -54,6 +54,17 @@ pub(crate) enum Mode {
     Write,
 }
 
+/// How a writer's looking ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Spun {
+    /// The lock was taken.
+    Taken,
+    /// It is no longer needed.
+    Done,
+    /// Neither.
+    InVain,
+}
+
 struct Waiter {
     task: Arc<Task>,
     mode: Mode,
@@ -154,6 +165,25 @@ impl RawLock {
         }
     }
 
+    /// As [`RawLock::write`], unless `done` is true first; true where the lock was taken. Whoever
+    /// sleeps has it taken in the end. `done` stays true.
+    pub fn write_unless(
+        &self,
+        cx: &mut Cx,
+        name: &'static str,
+        done: impl FnMut() -> bool,
+    ) -> bool {
+        cx.preempt_point();
+        if self.try_write(cx.task().0) {
+            return true;
+        }
+        let spun = if cx.is_virtual() { Spun::InVain } else { self.spin_to_write(cx, done) };
+        if spun == Spun::InVain {
+            self.queue_up(cx, Mode::Write, name);
+        }
+        spun != Spun::Done
+    }
+
     #[inline]
     pub fn read(&self, cx: &mut Cx, name: &'static str) {
         cx.preempt_point();
@@ -207,10 +237,14 @@ impl RawLock {
 
     #[cold]
     fn wait(&self, cx: &mut Cx, mode: Mode, name: &'static str) {
-        let real = !cx.is_virtual();
-        if real && self.spin(cx, mode) {
-            return;
+        if cx.is_virtual() || !self.spin(cx, mode) {
+            self.queue_up(cx, mode, name);
         }
+    }
+
+    /// Takes the lock, and sleeps in its queue until that is done.
+    fn queue_up(&self, cx: &mut Cx, mode: Mode, name: &'static str) {
+        let real = !cx.is_virtual();
         cx.settle();
         let me = cx.task_arc().clone();
         me.clear_granted();
@@ -259,19 +293,25 @@ impl RawLock {
     /// Hopes, for a short time, that the holder is running and almost done; true where the lock was
     /// taken. Of the writers one at a time.
     fn spin(&self, cx: &Cx, mode: Mode) -> bool {
-        if mode == Mode::Read {
-            let mut taken = false;
-            self.look_until(cx, |lock, state| {
-                taken = lock.try_read();
-                taken || state & WAITERS != 0
-            });
-            return taken;
-        }
-        if self.state.fetch_or(SPINNING, Ordering::Relaxed) & SPINNING != 0 {
-            return false;
+        if mode == Mode::Write {
+            return self.spin_to_write(cx, || false) == Spun::Taken;
         }
         let mut taken = false;
-        self.look_until(cx, |lock, state| {
+        let look = |lock: &RawLock, state| {
+            taken = lock.try_read();
+            taken || state & WAITERS != 0
+        };
+        self.look_until(cx, look, || false);
+        taken
+    }
+
+    /// The same for a writer, which stops where `done` is true.
+    fn spin_to_write(&self, cx: &Cx, mut done: impl FnMut() -> bool) -> Spun {
+        if self.state.fetch_or(SPINNING, Ordering::Relaxed) & SPINNING != 0 {
+            return Spun::InVain;
+        }
+        let mut taken = false;
+        let look = |lock: &RawLock, state| {
             if state & HOLDERS == 0 && state & HANDOFF == 0 {
                 let next = state & !SPINNING | WRITER;
                 let cas =
@@ -279,14 +319,17 @@ impl RawLock {
                 taken = cas.is_ok();
             }
             taken || state & HANDOFF != 0
-        });
+        };
+        self.look_until(cx, look, &mut done);
         if taken {
             self.owner.store(cx.task().0, Ordering::Relaxed);
-        } else {
-            // If the lock is free now, nobody was woken: the caller looks at it again.
-            self.state.fetch_and(!SPINNING, Ordering::AcqRel);
+            return Spun::Taken;
         }
-        taken
+        // If the lock is free now and somebody sleeps, nobody was woken: the caller takes the lock
+        // and wakes him by its release.
+        let last = self.state.fetch_and(!SPINNING, Ordering::AcqRel);
+        let sleepers_only = last & WAITERS != 0 && last & HOLDERS == 0;
+        if !sleepers_only && done() { Spun::Done } else { Spun::InVain }
     }
 
     /// The same for the head of the queue; true where it must look at the queue again.
@@ -297,7 +340,7 @@ impl RawLock {
             return false;
         }
         let me = cx.task_arc();
-        self.look_until(cx, |_, state| state & blocked == 0 || me.granted());
+        self.look_until(cx, |_, state| state & blocked == 0 || me.granted(), || false);
         let last = match writer {
             true => self.state.fetch_and(!SPINNING, Ordering::AcqRel),
             false => self.state.load(Ordering::Relaxed),
@@ -305,11 +348,23 @@ impl RawLock {
         last & blocked == 0 || me.granted()
     }
 
-    /// Looks at the state until `done`, or until it is not worth while any more.
-    fn look_until(&self, cx: &Cx, mut done: impl FnMut(&RawLock, u32) -> bool) {
+    /// Looks at the state until `done`, or until it is not worth while any more; between two looks
+    /// until `meanwhile` is true, which does not disturb the holder.
+    fn look_until(
+        &self,
+        cx: &Cx,
+        mut done: impl FnMut(&RawLock, u32) -> bool,
+        mut meanwhile: impl FnMut() -> bool,
+    ) {
         let (mut until, mut pauses, mut unasked) = (None, PAUSES.0, 0);
         while !done(self, self.state.load(Ordering::Relaxed)) {
-            (0..pauses).for_each(|_| spin_loop());
+            let mut pause = || {
+                spin_loop();
+                meanwhile()
+            };
+            if (0..pauses).any(|_| pause()) {
+                return;
+            }
             unasked += pauses;
             pauses = PAUSES.1.min(2 * pauses);
             if unasked < PAUSES_ASK {

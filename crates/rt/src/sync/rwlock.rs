@@ -55,6 +55,21 @@ impl<T> RwLock<T> {
         WriteGuard { lock: self, marker: PhantomData }
     }
 
+    /// Takes the lock alone, unless `done` is true first: for whoever has asked the holder to do his
+    /// work, too. `done` stays true once it is; None tells that it was true, a guard does not tell
+    /// that it was not. It is looked at only before the task sleeps. May park: as [`write`].
+    ///
+    /// [`write`]: RwLock::write
+    #[inline]
+    pub fn write_unless(
+        &self,
+        cx: &mut Cx,
+        done: impl FnMut() -> bool,
+    ) -> Option<WriteGuard<'_, T>> {
+        let taken = self.raw.write_unless(cx, self.name, done);
+        taken.then(|| WriteGuard { lock: self, marker: PhantomData })
+    }
+
     /// Takes the lock for reading if no writer holds it and nobody waits. Any context.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {

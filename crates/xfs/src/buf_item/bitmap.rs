@@ -89,21 +89,24 @@ impl DirtyMap {
             (!0 << from) & (!0 >> (63 - to))
         };
         let words = &mut self.words[..];
-        // Most of what is logged is logged again.
-        if (low..=high).all(|word| words[word] & mask(word) == mask(word)) {
-            return false;
-        }
         // A bit that is set may end the start of a run in the word behind it.
         let end = ((last + 1) / 64).min(words.len() - 1);
         if low == end {
+            let (old, new) = (words[low], words[low] | mask(low));
+            // Most of what is logged is logged again.
+            if old == new {
+                return false;
+            }
             let carry = if low > 0 { words[low - 1] >> 63 } else { 0 };
             let cut = self.cuts.get(low).copied().unwrap_or(0);
             let starts = |word: u64| (word & (!(word << 1 | carry) | cut)).count_ones();
-            let (old, new) = (words[low], words[low] | mask(low));
             words[low] = new;
             self.bits += (new & !old).count_ones();
             self.runs = self.runs + starts(new) - starts(old);
             return true;
+        }
+        if (low..=high).all(|word| words[word] & mask(word) == mask(word)) {
+            return false;
         }
         let before = self.count(low, end);
         for word in low..=high {
@@ -113,6 +116,22 @@ impl DirtyMap {
         self.bits += after.0 - before.0;
         self.runs = self.runs + after.1 - before.1;
         true
+    }
+
+    /// As [`DirtyMap::log`], for a map of which nothing but [`DirtyMap::next_run`] is asked before
+    /// it is cleared: nothing is counted.
+    pub fn mark(&mut self, first: usize, last: usize) -> bool {
+        let (first, last) = (first / CHUNK, last / CHUNK);
+        let (low, high) = (first / 64, last / 64);
+        let mut changed = false;
+        for (index, word) in self.words[low..=high].iter_mut().enumerate() {
+            let from = if index == 0 { first % 64 } else { 0 };
+            let to = if low + index == high { last % 64 } else { 63 };
+            let new = *word | (!0 << from) & (!0 >> (63 - to));
+            changed |= new != *word;
+            *word = new;
+        }
+        changed
     }
 
     /// Makes everything clean.

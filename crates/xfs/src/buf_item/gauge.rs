@@ -55,9 +55,9 @@ impl BufItem {
             copied += (count * CHUNK) as u64;
         };
         self.walk(variant, known, &mut emit, &mut visits);
-        let sum = |bits: fn(&Segment) -> usize| self.copied_segments().map(bits).sum::<usize>();
-        let (dirty, fresh) = (sum(|s| s.dirty.bits()), sum(|s| s.fresh.bits()));
-        let (dirty, fresh, unmapped) = (dirty as u64, fresh as u64, self.unmapped);
+        let dirty = self.copied_segments().map(|segment| segment.dirty.bits() as u64).sum();
+        let fresh = self.fresh().iter().map(|(_, bytes)| (bytes / CHUNK) as u64).sum();
+        let unmapped = self.unmapped;
         Formatted { unmapped, visits, dirty, fresh, regions, copied }
     }
 
@@ -71,14 +71,14 @@ impl BufItem {
 
     /// Offset and length of what the next format copies.
     pub(crate) fn ranges(&self, variant: Variant, known: bool) -> Vec<(usize, usize)> {
+        if self.reuses(variant, known) {
+            return self.fresh();
+        }
         let mut ranges = Vec::new();
-        let reuses = self.reuses(variant, known);
         for segment in self.copied_segments() {
-            let mut emit = |first: usize, count: usize| {
+            segment.dirty.for_each_run(|first, count| {
                 ranges.push((segment.offset + first * CHUNK, count * CHUNK));
-            };
-            let map = if reuses { &segment.fresh } else { &segment.dirty };
-            map.for_each_run(&mut emit);
+            });
         }
         ranges
     }

@@ -72,9 +72,12 @@ pub(crate) struct DirEdit<'a> {
     pub reserved: &'a mut Reserved,
     /// Leaves get gaps for names to come.
     pub gaps: bool,
-    /// Blocks that it has read, by their places: they stay locked until the transaction ends.
-    known: SmallVec<[(u64, Arc<Buf>); 6]>,
+    known: Known,
 }
+
+/// Blocks of a directory that a transaction has read, by their places: they stay locked until it
+/// ends or rolls.
+pub(crate) type Known = SmallVec<[(u64, Arc<Buf>); 6]>;
 
 /// True where a block is of one of these kinds, and not freed.
 fn is_of(buf: &Buf, kinds: &[Kind]) -> bool {
@@ -112,7 +115,17 @@ impl<'a> DirEdit<'a> {
         reserved: &'a mut Reserved,
         gaps: bool,
     ) -> DirEdit<'a> {
-        DirEdit { space, inode, trans, reserved, gaps, known: SmallVec::new() }
+        DirEdit { space, inode, trans, reserved, gaps, known: Known::new() }
+    }
+
+    /// The blocks that it has read, for another one in the same transaction.
+    pub fn take_known(&mut self) -> Known {
+        std::mem::take(&mut self.known)
+    }
+
+    /// Goes on with what [`DirEdit::take_known`] answered.
+    pub fn set_known(&mut self, known: Known) {
+        self.known = known;
     }
 }
 
@@ -192,6 +205,19 @@ impl DirEdit<'_> {
         }
     }
 
+    /// True where a large directory has a name: its leaf stays locked, so that [`DirEdit::add`]
+    /// finds it at once. May park.
+    ///
+    /// # Errors
+    /// A block that is wrong; what the device says.
+    pub fn has_indexed(&mut self, cx: &mut Cx, name: &[u8]) -> Result<bool> {
+        match self.shape(cx)? {
+            Shape::Leaf => Ok(self.leaf_look(cx, name)?.is_some()),
+            Shape::Node => Ok(self.node_look(cx, name)?.is_some()),
+            Shape::Local | Shape::Block => Err(XfsError::Answer(base::Errno::EINVAL)),
+        }
+    }
+
     /// Takes a name out. May park.
     ///
     /// # Errors
@@ -236,7 +262,8 @@ impl DirEdit<'_> {
     /// A directory block, locked for the transaction.
     fn read(&mut self, cx: &mut Cx, offset: u64, kinds: &'static [Kind]) -> Result<Arc<Buf>> {
         let known = self.known.iter().find(|known| known.0 == offset);
-        if let Some((_, buf)) = known.filter(|known| is_of(&known.1, kinds)) {
+        let id = self.trans.id();
+        if let Some((_, buf)) = known.filter(|(_, buf)| buf.owner() == id && is_of(buf, kinds)) {
             let buf = buf.clone();
             self.space.log.debug_check(cx, &buf)?;
             return Ok(buf);

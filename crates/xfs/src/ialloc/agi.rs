@@ -1,6 +1,7 @@
 //! The AGI of one group, in a transaction, and the two trees whose roots it keeps.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rt::Cx;
 
@@ -86,6 +87,30 @@ pub(crate) struct AgiTree<'a> {
     pub space: &'a Space,
     pub agi: &'a Agi,
     pub kind: Kind,
+    pub recent: &'a Recent,
+}
+
+/// Where the chunk of a group was found that was changed last: a leaf of the tree of chunks, and
+/// the record's number in it. Whoever reads or stores it has locked the group's AGI.
+#[derive(Default)]
+pub(crate) struct Recent(AtomicU64);
+
+impl Recent {
+    /// The leaf and the number, where they are known. The leaf is one still: until a block of the
+    /// group's trees is freed each leaf stays one.
+    pub fn get(&self) -> Option<(u64, usize)> {
+        let place = self.0.load(Ordering::Relaxed);
+        (place != 0).then_some((place >> 16, place as usize & 0xffff))
+    }
+
+    pub fn set(&self, block: u64, index: usize) {
+        let place = if index <= 0xffff { block << 16 | index as u64 } else { 0 };
+        self.0.store(place, Ordering::Relaxed);
+    }
+
+    fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 impl AgiTree<'_> {
@@ -156,6 +181,7 @@ impl Store for AgiTree<'_> {
 
     fn free(&mut self, _cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()> {
         self.count(trans, -1);
+        self.recent.forget();
         let start = self.space.geometry.join(self.place(block)).0;
         trans.defer(Work::Free { start, len: 1, owner: Some((owner::INOBT, 0, 0)) });
         Ok(())

@@ -10,25 +10,41 @@ pub(super) fn set(array: &mut [u8], index: usize, entry: LeafEntry) {
     put_u32(array, index * LEAF_ENTRY + 4, entry.address);
 }
 
-fn is_stale(array: &[u8], index: usize) -> bool {
-    u32_at(array, index * LEAF_ENTRY + 4) == 0
-}
-
 /// Entries that are looked at on one side before the other.
 const STRIDE: usize = 16;
+
+/// Which entries of a range, [`STRIDE`] at the most, are stale: a bit for each, without branches.
+fn stale_bits(array: &[u8], from: usize, to: usize) -> u32 {
+    let entries = array[from * LEAF_ENTRY..to * LEAF_ENTRY].chunks_exact(LEAF_ENTRY);
+    let bit = |entry: &[u8], at: usize| u32::from(u32_at(entry, 4) == 0) << at;
+    entries.enumerate().fold(0, |bits, (at, entry)| bits | bit(entry, at))
+}
+
+/// True where one of a range of entries is stale. Names whose hashes lie together use up the gaps
+/// there, so that mostly none is.
+fn has_stale(array: &[u8], from: usize, to: usize) -> bool {
+    let entries = array[from * LEAF_ENTRY..to * LEAF_ENTRY].chunks_exact(LEAF_ENTRY);
+    // The address is behind the hash, in whatever byte order: below one only where it is zero.
+    let address = |entry: &[u8]| u64::from_le_bytes(entry.try_into().expect("eight bytes")) >> 32;
+    entries.fold(0, |below, entry| below | address(entry).wrapping_sub(1)) >> 63 != 0
+}
 
 /// The stale entry that is the nearest one to `index`, among `count`. Of two the one below.
 fn nearest_stale(array: &[u8], index: usize, count: usize) -> Option<usize> {
     let (mut low, mut high) = (index, index);
     while low > 0 || high < count {
-        let (below, above) = (low.saturating_sub(STRIDE)..low, high..count.min(high + STRIDE));
-        (low, high) = (below.start, above.end);
-        let below = below.rev().find(|&at| is_stale(array, at));
-        // No farther than the one below.
-        let end = below.map_or(high, |below| high.min(index + (index - below)));
-        let above = (above.start..end).find(|&at| is_stale(array, at));
-        if above.is_some() || below.is_some() {
-            return above.or(below);
+        let (below, above) = (low.saturating_sub(STRIDE), count.min(high + STRIDE));
+        if !has_stale(array, below, low) && !has_stale(array, high, above) {
+            (low, high) = (below, above);
+            continue;
+        }
+        let [left, right] = [stale_bits(array, below, low), stale_bits(array, high, above)];
+        let left = left.checked_ilog2().map(|bit| below + bit as usize);
+        let right = (right != 0).then(|| high + right.trailing_zeros() as usize);
+        match (left, right) {
+            (Some(left), Some(right)) if right - index < index - left => return Some(right),
+            (None, None) => (low, high) = (below, above),
+            (left, right) => return left.or(right),
         }
     }
     None
@@ -100,7 +116,8 @@ mod tests {
                 for index in 0..=count {
                     // An entry at the place itself is as near as the one in front of it is.
                     let distance = |at: usize| (at.abs_diff(index), usize::from(at >= index));
-                    let all = (0..count).filter(|&at| is_stale(&array, at));
+                    let stale = |&at: &usize| u32_at(&array, at * LEAF_ENTRY + 4) == 0;
+                    let all = (0..count).filter(stale);
                     let nearest = all.min_by_key(|&at| distance(at));
                     assert_eq!(nearest_stale(&array, index, count), nearest, "{index} of {count}");
                 }

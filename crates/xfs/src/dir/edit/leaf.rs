@@ -93,14 +93,21 @@ impl DirEdit<'_> {
 
     /// The place of a name in the leaf, and its address.
     pub(super) fn leaf_find(&mut self, cx: &mut Cx, name: &[u8]) -> Result<(usize, u32)> {
+        let found = self.leaf_look(cx, name)?;
+        let kind = CorruptKind::DirAddress { hash: hash(name), address: 0 };
+        found.ok_or_else(|| self.corrupt(self.leaf_start(), kind))
+    }
+
+    /// The same, where the leaf has the name.
+    pub(super) fn leaf_look(&mut self, cx: &mut Cx, name: &[u8]) -> Result<Option<(usize, u32)>> {
         let leaf = self.leaf(cx)?;
         let (hash, start) = (hash(name), self.leaf_start());
         for (index, address) in self.candidates(&leaf, Kind::DirLeaf1, start, hash)?.0 {
             if self.has_name(cx, address, name, Shape::Leaf)? {
-                return Ok((index, address));
+                return Ok(Some((index, address)));
             }
         }
-        Err(self.corrupt(start, CorruptKind::DirAddress { hash, address: 0 }))
+        Ok(None)
     }
 
     /// A new data block: all of it unused.

@@ -21,18 +21,23 @@ pub(super) struct Found {
 
 impl DirEdit<'_> {
     pub(super) fn node_find(&mut self, cx: &mut Cx, name: &[u8]) -> Result<Found> {
+        let found = self.node_look(cx, name)?;
+        let kind = CorruptKind::DirAddress { hash: hash(name), address: 0 };
+        found.ok_or_else(|| self.corrupt(self.leaf_start(), kind))
+    }
+
+    pub(super) fn node_look(&mut self, cx: &mut Cx, name: &[u8]) -> Result<Option<Found>> {
         let hash = hash(name);
         let mut path = self.descend(cx, hash)?;
         loop {
             let (found, more) = self.candidates(&path.leaf, Kind::DirLeafN, path.block, hash)?;
             for (index, address) in found {
                 if self.has_name(cx, address, name, Shape::Node)? {
-                    return Ok(Found { path, index, address });
+                    return Ok(Some(Found { path, index, address }));
                 }
             }
             if !more || !self.next_leaf(cx, &mut path)? {
-                let kind = CorruptKind::DirAddress { hash, address: 0 };
-                return Err(self.corrupt(self.leaf_start(), kind));
+                return Ok(None);
             }
         }
     }
