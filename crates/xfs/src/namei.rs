@@ -1,7 +1,8 @@
 //! Names: creating, linking and removing. Renaming is in [`rename`].
 //!
 //! Every operation takes its directory's `rwsem` first, looks everything up, finds out what can go
-//! wrong, sets blocks aside, and only then begins its transaction.
+//! wrong, sets blocks aside, and only then begins its transaction. (A creation in a large directory
+//! looks for its name in the transaction, before it changes anything.)
 //!
 //! # Locks of several directories
 //!

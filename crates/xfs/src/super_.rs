@@ -12,7 +12,8 @@
 //! 5. inodes of the transaction ([`crate::trans::Trans::join_inode`]), by inode number
 //! 6. `Inode::forks`, by inode number
 //! 7. locks of buffers, in a transaction: AGI before AGF, both by group; then those of trees and
-//!    directories, from the root down
+//!    directories, from the root down. Those of a directory, from its `rwsem` on, at any time:
+//!    nobody without that waits for one under the lock of another buffer
 //! 8. the log's own, see [`crate::log`]
 //! 9. spin locks: `Inode::state`, `Inode::staged`, `Inode::io`, the inode cache; nothing waits
 //!    under them.
