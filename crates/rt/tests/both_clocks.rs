@@ -162,8 +162,8 @@ fn waiters_get_their_turns_among_greedy_tasks() {
     });
 }
 
-/// Goal: work that waiters leave to the holder of a lock is done once each, and everybody comes
-/// back. Method: more tasks than processors ask, and do what was asked for while they have the lock.
+/// Goal: work that waiters leave to the holder of a lock is done once, and everybody comes back.
+/// Method: more tasks than processors ask, and do what was asked for while they have the lock.
 #[test]
 fn a_holder_does_the_work_of_those_who_wait() {
     both(|cx| {

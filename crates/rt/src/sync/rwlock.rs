@@ -55,9 +55,9 @@ impl<T> RwLock<T> {
         WriteGuard { lock: self, marker: PhantomData }
     }
 
-    /// Takes the lock alone, unless `done` is true first: for whoever has asked the holder to do his
-    /// work, too. `done` stays true once it is; None tells that it was true, a guard does not tell
-    /// that it was not. It is looked at only before the task sleeps. May park: as [`write`].
+    /// Takes the lock alone, unless `done` is true first: for whoever has asked the holder to do
+    /// his work. `done` stays true once it is; none tells that it was true, a guard does not tell
+    /// that it was not, since nobody looks at it who sleeps. May park: as [`write`].
     ///
     /// [`write`]: RwLock::write
     #[inline]
