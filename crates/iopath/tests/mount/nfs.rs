@@ -102,7 +102,8 @@ fn programs_work_on_an_export() {
     let mount = server.mount();
     run(
         mount.dir(),
-        "fs_mark -d ./m -n 50 -t 4 -s 10240 -k -L 1 -S 1 >$W/fs_mark.out; rm fs_log.txt
+        "mkdir m; fs_mark -d m/1 -d m/2 -d m/3 -d m/4 -n 50 -s 10240 -k -L 1 -S 1 \
+           >$W/fs_mark.out; rm fs_log.txt
          test $(find m -type f | wc -l) = 200; rm -r m
          fio --name=v --size=4M --rw=randrw --bssplit=512/30:4k/40:64k/30 --numjobs=2 \
            --verify=crc32c --verify_state_save=0 --fsync=64 --output=$W/fio1
