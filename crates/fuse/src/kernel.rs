@@ -67,11 +67,21 @@ pub(crate) fn waits_for_pages() -> bool {
 /// Lets the kernel read ahead and collect writes as for a local disk. Only root may; for others the
 /// mount works with the kernel's careful defaults.
 pub(crate) fn tune(device: &str) {
-    let bdi = PathBuf::from("/sys/class/bdi").join(device);
-    for (knob, value) in
-        [("read_ahead_kb", READ_AHEAD_KB), ("strict_limit", "0"), ("max_ratio", "100")]
-    {
-        // Allowed or not, present or not: nothing depends on it but speed.
+    let dir = bdi(device);
+    set(&dir, [("read_ahead_kb", READ_AHEAD_KB)]);
+    set(&dir, NO_LIMIT);
+}
+
+/// What lets the kernel collect as much of a mount as all mounts together may have.
+const NO_LIMIT: [(&str, &str); 2] = [("strict_limit", "0"), ("max_ratio", "100")];
+
+fn bdi(device: &str) -> PathBuf {
+    PathBuf::from("/sys/class/bdi").join(device)
+}
+
+fn set<const N: usize>(bdi: &Path, knobs: [(&str, &str); N]) {
+    for (knob, value) in knobs {
+        // Allowed or not, present or not: then the kernel's own limits hold.
         let _refused = fs::write(bdi.join(knob), value);
     }
 }
@@ -85,7 +95,7 @@ pub(crate) struct Bdi {
 impl Bdi {
     /// The limits of a device that is tuned; none before Linux 6.2.
     pub fn of(device: &str) -> Option<Bdi> {
-        let dir = PathBuf::from("/sys/class/bdi").join(device);
+        let dir = bdi(device);
         let whole = fs::read_to_string(dir.join("max_bytes")).ok()?.trim().parse().ok()?;
         Some(Bdi { dir, whole })
     }
@@ -98,13 +108,9 @@ impl Bdi {
     /// Holds the kernel to so many bytes; where that is more than all mounts may have, to nothing
     /// but their limit.
     pub fn limit_dirty(&self, bytes: u64) {
-        let knobs = match bytes < self.whole {
-            true => [("max_bytes", bytes.to_string()), ("strict_limit", "1".to_owned())],
-            false => [("strict_limit", "0".to_owned()), ("max_ratio", "100".to_owned())],
-        };
-        for (knob, value) in knobs {
-            // As above.
-            let _refused = fs::write(self.dir.join(knob), value);
+        match bytes < self.whole {
+            true => set(&self.dir, [("max_bytes", &bytes.to_string()), ("strict_limit", "1")]),
+            false => set(&self.dir, NO_LIMIT),
         }
     }
 }
