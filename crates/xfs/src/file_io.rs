@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 use base::{Errno, RangeSet64};
 use cache::ErrorMark;
 use rt::{Cx, Runtime, RwLock, SpinLock};
+use smallvec::SmallVec;
 
 use crate::Xfs;
 use crate::bmap::blocks::EXTENTS_AT_ONCE;
@@ -26,6 +27,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::inode_item::InodeFields;
 use crate::reservations;
+use crate::small_files::AT_ONCE as SMALL_AT_ONCE;
 use crate::trans::Trans;
 
 /// The state of one file's content. Ranges are of blocks.
@@ -241,18 +243,45 @@ impl Xfs {
     ) -> Option<std::result::Result<(), Errno>> {
         let busy = self.finisher.busy.read(cx);
         let next = self.next_waiting(cx, stop);
-        let result = next.map(|inode| {
-            let mut finished = self.finish_locked(cx, &inode, all);
-            if all && inode.io.lock(cx).times_dirty {
-                finished = finished.and(self.log_times(cx, &inode));
-            }
-            if finished.is_ok() && self.has_work(cx, &inode, true) {
-                self.hold(cx, &inode);
-            }
-            finished
-        });
+        let result = next.map(|inode| self.finish_taken(cx, &inode, all));
         drop(busy);
         result
+    }
+
+    /// Finishes a file that was taken from the list, under the lock.
+    fn finish_taken(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        all: bool,
+    ) -> std::result::Result<(), Errno> {
+        let mut finished = self.finish_locked(cx, inode, all);
+        if all && inode.io.lock(cx).times_dirty {
+            finished = finished.and(self.log_times(cx, inode));
+        }
+        if finished.is_ok() && self.has_work(cx, inode, true) {
+            self.hold(cx, inode);
+        }
+        finished
+    }
+
+    /// As [`Xfs::finish_next`] for a few files that wait, together where they are small; None where
+    /// there is at most one.
+    fn finish_few(&self, cx: &mut Cx) -> Option<std::result::Result<(), Errno>> {
+        let busy = self.finisher.busy.read(cx);
+        let mut few = SmallVec::<[Arc<Inode>; SMALL_AT_ONCE]>::new();
+        {
+            let files = &mut self.finisher.waiting.lock(cx).files;
+            if files.len() > 1 {
+                few.extend((0..SMALL_AT_ONCE).map_while(|_| files.pop_first()).map(|file| file.1));
+            }
+        }
+        let mut result = (!few.is_empty()).then(|| self.finish_small_files(cx, &few))?;
+        for inode in &few {
+            result = result.and(self.finish_taken(cx, inode, true));
+        }
+        drop(busy);
+        Some(result)
     }
 
     /// Leaves a file to the next sync.
@@ -274,6 +303,9 @@ impl Xfs {
         self.finisher.syncing.fetch_add(1, Ordering::Relaxed);
         self.place_small_files(cx);
         let mut result = self.backing.sync(cx);
+        while let Some(finished) = self.finish_few(cx) {
+            result = result.and(finished);
+        }
         while let Some(finished) = self.finish_next(cx, (true, false)) {
             result = result.and(finished);
         }
@@ -336,14 +368,14 @@ impl Xfs {
         work
     }
 
-    fn has_work(&self, cx: &Cx, inode: &Inode, all: bool) -> bool {
+    pub(crate) fn has_work(&self, cx: &Cx, inode: &Inode, all: bool) -> bool {
         let on_disk = inode.disk_size(cx);
         let size = inode.size(cx);
         let io = inode.io.lock(cx);
         !io.done.is_empty() || io.publishable(self.geometry().block_bits, all).min(size) > on_disk
     }
 
-    fn finish_some(
+    pub(crate) fn finish_some(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,

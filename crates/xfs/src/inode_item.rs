@@ -246,7 +246,8 @@ fn bigtime(core: &[u8]) -> bool {
 /// Writes the regions of an inode.
 fn format_image(place: &InodePlace, image: &[u8], fields: InodeFields, vec: &mut LogVec) {
     let header_at = vec.len();
-    vec.reserve(HEADER + image.len());
+    // A few extents more are to come as a rule, before the checkpoint is written.
+    vec.reserve(HEADER + image.len().max(CORE + 64));
     vec.region(HEADER);
     vec.append(|bytes| {
         let start = bytes.len();

@@ -1,5 +1,5 @@
-//! Places for new small files when everything is written out: one transaction takes an extent and
-//! cuts it up among several of them, in the order of their numbers.
+//! Small files when everything is written out, several in one transaction, in the order of their
+//! numbers: it takes an extent and cuts it up among new ones; and it marks what was written.
 //!
 //! A file alone pays for two trees of free space and a transaction; here several share both. What
 //! each gets is unwritten, as ever, and its pages are sent off by write-back as those of a file
@@ -12,6 +12,7 @@ use rt::Cx;
 
 use crate::Xfs;
 use crate::alloc::{Space, Want};
+use crate::bmap::blocks::EXTENTS_AT_ONCE;
 use crate::error::{Result, XfsError};
 use crate::format::AgBlock;
 use crate::format::extent::{EXTENT_SIZE, Extent};
@@ -24,7 +25,10 @@ use crate::trans::Trans;
 /// Blocks of a small file at the most.
 pub(crate) const SMALL: u64 = 16;
 /// Files of one transaction.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
+
+/// Room in a fork for what becomes of one extent of which parts are marked.
+const ROOM: usize = (2 * EXTENTS_AT_ONCE + 1) * EXTENT_SIZE;
 
 /// A file and how many blocks it was promised, from its first one on.
 type Wanting<'a> = (&'a Arc<Inode>, u32);
@@ -53,6 +57,32 @@ impl Xfs {
         }
     }
 
+    /// Marks what of a few files has reached the device as written, of those whose maps stay in
+    /// their inodes; the others, and what comes meanwhile, are left to the caller, who has taken
+    /// them from the list of those that wait. May park.
+    ///
+    /// # Errors
+    /// `EIO` after a shutdown.
+    pub(crate) fn finish_small_files(
+        &self,
+        cx: &mut Cx,
+        inodes: &[Arc<Inode>],
+    ) -> std::result::Result<(), base::Errno> {
+        let geometry = self.geometry();
+        if inodes.len() < 2 || geometry.features.rmapbt() {
+            return Ok(());
+        }
+        self.transact(cx, reservations::write_many(geometry, AT_ONCE as u32), |cx, trans| {
+            inodes.iter().for_each(|inode| trans.join_inode(cx, &inode.item));
+            for inode in inodes {
+                if inode.has_small_map(cx) && self.has_work(cx, inode, true) {
+                    self.finish_some(cx, trans, inode, true)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
     fn place(
         &self,
         cx: &mut Cx,
@@ -77,6 +107,17 @@ impl Xfs {
 }
 
 impl Inode {
+    /// True where its blocks lie in one run, and marking parts of it as written makes no block for
+    /// the map. The caller holds it for a transaction.
+    fn has_small_map(&self, cx: &mut Cx) -> bool {
+        let usable = self.with(cx, |state| !state.freed)
+            && !self.is_reflink(cx)
+            && self.staged.lock(cx).is_empty();
+        let data = &self.forks.read(cx).data;
+        let one = data.extents.as_ref().is_some_and(|extents| extents.len() == 1);
+        usable && one && data.format == ForkFormat::Extents && data.room() >= ROOM
+    }
+
     /// How many blocks a new small file was promised, in one run from its first block on; none
     /// where it is another kind of file. The caller holds it for a transaction.
     fn wants(&self, cx: &mut Cx) -> Option<u32> {

@@ -97,7 +97,7 @@ impl<'a> Shortform<'a> {
 }
 
 /// Bytes of a small directory with these entries.
-pub fn size<'a>(entries: impl Iterator<Item = &'a SfEntry<'a>>, wide: bool, ftype: bool) -> usize {
+pub fn size<'a>(entries: impl Iterator<Item = SfEntry<'a>>, wide: bool, ftype: bool) -> usize {
     let number = if wide { 8 } else { 4 };
     let each = entries.map(|entry| 3 + entry.name.len() + usize::from(ftype) + number);
     2 + number + each.sum::<usize>()
@@ -149,7 +149,7 @@ mod tests {
             ];
             let mut data = [0; 128];
             let used = emit(&mut data, Ino(128), &entries, true);
-            assert_eq!(used, size(entries.iter(), ino.0 > 1 << 32, true));
+            assert_eq!(used, size(entries.iter().cloned(), ino.0 > 1 << 32, true));
             let read = Shortform::parse(&data[..used], true, At::Block(0)).expect("valid");
             assert_eq!((read.parent, read.wide), (Ino(128), ino.0 > 1 << 32));
             assert_eq!(read.entries().collect::<Vec<_>>(), entries);

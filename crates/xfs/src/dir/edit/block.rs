@@ -6,7 +6,7 @@ use rt::Cx;
 
 use super::data::{Frame, Range, Ranges};
 use super::entries;
-use super::local::{Kept, Small};
+use super::local::{Kept, NameBytes, Small};
 use super::{DirEdit, Name};
 use crate::buf::Buf;
 use crate::error::Result;
@@ -181,7 +181,7 @@ fn take_apart(block: &DataBlock<'_>, frame: Frame) -> Result<Small, Corrupt> {
             b"." => {}
             b".." => small.parent = ino,
             _ => small.names.push(Kept {
-                name: name.to_vec(),
+                name: NameBytes::from_slice(name),
                 offset: offset as u16,
                 file_type,
                 ino,

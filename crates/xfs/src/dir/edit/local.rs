@@ -2,6 +2,7 @@
 
 use base::Ino;
 use rt::Cx;
+use smallvec::SmallVec;
 
 use super::{DirEdit, Name};
 use crate::error::Result;
@@ -16,10 +17,13 @@ use crate::format::inode::{ForkFormat, fork_ranges};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind};
 use crate::inode::Inode;
 
+/// The bytes of a name; no allocation where it is short, as those in inodes are.
+pub(super) type NameBytes = SmallVec<[u8; 24]>;
+
 /// A name of a small directory with memory of its own.
 #[derive(Clone)]
 pub(super) struct Kept {
-    pub name: Vec<u8>,
+    pub name: NameBytes,
     /// Where it would lie in a block.
     pub offset: u16,
     pub file_type: FileType,
@@ -43,7 +47,7 @@ impl Small {
     pub fn parse(data: &[u8], ftype: bool, at: At) -> std::result::Result<Small, Corrupt> {
         let local = Shortform::parse(data, ftype, at)?;
         let names = local.entries().map(|entry| Kept {
-            name: entry.name.to_vec(),
+            name: NameBytes::from_slice(entry.name),
             offset: entry.offset,
             file_type: entry.file_type,
             ino: entry.ino,
@@ -55,8 +59,7 @@ impl Small {
     pub fn size(&self, ftype: bool) -> usize {
         let wide = |ino: Ino| ino.0 > u64::from(u32::MAX);
         let any_wide = wide(self.parent) || self.names.iter().any(|kept| wide(kept.ino));
-        let entries: Vec<_> = self.names.iter().map(Kept::entry).collect();
-        dir_sf::size(entries.iter(), any_wide, ftype)
+        dir_sf::size(self.names.iter().map(Kept::entry), any_wide, ftype)
     }
 
     pub fn emit(&self, ftype: bool) -> Vec<u8> {
@@ -120,13 +123,14 @@ impl DirEdit<'_> {
             return Ok(false);
         };
         let Name { ino, file_type, .. } = name;
-        small.names.insert(index, Kept { name: name.name.to_vec(), offset, file_type, ino });
+        let name = NameBytes::from_slice(name.name);
+        small.names.insert(index, Kept { name, offset, file_type, ino });
         Ok(self.store_small(cx, &small))
     }
 
     pub(super) fn local_remove(&mut self, cx: &mut Cx, name: &[u8]) -> Result<()> {
         let mut small = self.small(cx)?;
-        small.names.retain(|kept| kept.name != name);
+        small.names.retain(|kept| *kept.name != *name);
         self.store_small(cx, &small);
         Ok(())
     }
@@ -137,7 +141,7 @@ impl DirEdit<'_> {
         if name.name == b".." {
             small.parent = name.ino;
         }
-        for kept in small.names.iter_mut().filter(|kept| kept.name == name.name) {
+        for kept in small.names.iter_mut().filter(|kept| *kept.name == *name.name) {
             (kept.ino, kept.file_type) = (name.ino, name.file_type);
         }
         Ok(self.store_small(cx, &small))
@@ -173,7 +177,7 @@ fn fill_block(
     at: At,
 ) -> std::result::Result<(), Corrupt> {
     let own = |name: &[u8], offset: usize, ino| Kept {
-        name: name.to_vec(),
+        name: NameBytes::from_slice(name),
         offset: offset as u16,
         file_type: FileType::Directory,
         ino,
