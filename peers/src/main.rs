@@ -1,12 +1,17 @@
 //! Copies a tree of directories and files into an image that is there already, with a crate of
 //! somebody else: `iopath-peers CRATE IMAGE TREE`, CRATE being rust-fs-ext4, rsext4 or rust-fs-xfs.
-//! And `iopath-peers create|stat|unlink COUNT LABEL`, which tells how long so many names in the
-//! current directory take: `@ LABEL NANOSECONDS`.
+//! And `iopath-peers create|stat|statx|unlink COUNT LABEL`, which tells how long so many names in the
+//! current directory take: `@ LABEL NANOSECONDS`. And `iopath-peers null IMAGE DIR`, a FUSE server
+//! that does nothing.
 //!
 //! Each crate is used as its documentation says, through its own device for image files where it
 //! has one, and everything is on the image when the program ends.
 
+#[allow(dead_code, reason = "the protocol as a whole; ours has the rest")]
+#[path = "../../crates/fuse/src/abi.rs"]
+mod abi;
 mod names;
+mod null;
 mod rsext4_way;
 mod rust_fs_ext4_way;
 mod rust_fs_xfs_way;
@@ -54,18 +59,20 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [name, image, tree] = args.as_slice() else {
         return Err("usage: iopath-peers rust-fs-ext4|rsext4|rust-fs-xfs IMAGE TREE\n       \
-                    iopath-peers create|stat|unlink COUNT LABEL"
+                    iopath-peers create|stat|statx|unlink COUNT LABEL\n       \
+                    iopath-peers null IMAGE DIR"
             .into());
     };
-    if matches!(name.as_str(), "create" | "stat" | "unlink") {
+    if matches!(name.as_str(), "create" | "stat" | "statx" | "unlink") {
         println!("@ {tree} {}", names::run(name, image)?);
         return Ok(());
     }
     let (image, tree) = (Path::new(image), Path::new(tree));
     match name.as_str() {
+        "null" => null::serve(image, tree),
         "rust-fs-ext4" => copy(rust_fs_ext4_way::open(image)?, tree),
         "rsext4" => copy(rsext4_way::open(image)?, tree),
         "rust-fs-xfs" => copy(rust_fs_xfs_way::open(image)?, tree),
-        other => Err(format!("{other}: not one of rust-fs-ext4, rsext4, rust-fs-xfs").into()),
+        other => Err(format!("{other}: not one of rust-fs-ext4, rsext4, rust-fs-xfs, null").into()),
     }
 }

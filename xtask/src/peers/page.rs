@@ -1,7 +1,7 @@
 //! The page: the goals first, then every figure.
 
 use super::ways::{
-    FLAT_MAX, FUSE2FS, GOALS, KERNEL_EXT4, MOUNT, MOUNT_GOAL_S, MOUNTERS, OURS_EXT4,
+    EMPTY, FLAT_MAX, FUSE2FS, GOALS, KERNEL_EXT4, MOUNT, MOUNT_GOAL_S, MOUNTERS, OURS_EXT4,
 };
 use super::{Figures, middle};
 use anyhow::{Context, Result};
@@ -52,9 +52,16 @@ fn goals(figures: &Figures, page: &mut String) -> Result<()> {
     };
     for (work, ours, other, most) in GOALS {
         let ratio = |way| Ok::<_, anyhow::Error>(figure(work, way)? / figure(work, other)?);
+        let empty = match figures.median(work, EMPTY) {
+            Some(_) => format!("{:.2}", ratio(EMPTY)?),
+            None => String::new(),
+        };
         let (ratio, kernel) = (ratio(ours)?, ratio(KERNEL_EXT4)?);
         let met = verdict(ratio <= *most);
-        writeln!(page, "| {work} | {other} | {ratio:.2} | {most:.2} | {met} | {kernel:.2} |")?;
+        writeln!(
+            page,
+            "| {work} | {other} | {ratio:.2} | {most:.2} | {met} | {empty} | {kernel:.2} |"
+        )?;
     }
     for what in ["create # empty files in one directory", "stat # after a remount", "unlink #"] {
         let each = |way, count: &str, number: f64| {
@@ -70,14 +77,14 @@ fn goals(figures: &Figures, page: &mut String) -> Result<()> {
         writeln!(
             page,
             "| {what}, per name | its own, 100,000 names beside 2,000 | {ratio:.2} | {FLAT_MAX:.2} \
-             | {met} | {kernel:.2} |"
+             | {met} | | {kernel:.2} |"
         )?;
     }
     let (seconds, kernel) = (figure(MOUNT, OURS_EXT4)?, figure(MOUNT, KERNEL_EXT4)?);
     let met = verdict(seconds <= MOUNT_GOAL_S);
     writeln!(
         page,
-        "| {MOUNT} | seconds | {seconds:.3} | {MOUNT_GOAL_S:.2} | {met} | {kernel:.3} |"
+        "| {MOUNT} | seconds | {seconds:.3} | {MOUNT_GOAL_S:.2} | {met} | | {kernel:.3} |"
     )?;
     Ok(())
 }
