@@ -101,3 +101,17 @@ fn explored_schedules_on_a_full_device_leave_it_empty() {
         in_a_world(cell(seed), 12 << 20, 2 << 20, plan, seed);
     }
 }
+
+/// Content on its way to the device is data to who seeks, however far it has come.
+#[test]
+fn what_is_on_its_way_to_the_device_is_no_hole() {
+    for cell in &CELLS[..4] {
+        rt::testing::world(|cx| {
+            let memory = cell.fresh(cx, 64 << 20);
+            let (fs, _) = mount(cx, timed(cx, &memory, 2));
+            testkit::content::is_no_hole_on_its_way(cx, &fs);
+            fs.unmount(cx).expect("unmount");
+            e2fsck(&memory, cell.kind);
+        });
+    }
+}

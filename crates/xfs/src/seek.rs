@@ -85,11 +85,12 @@ impl Xfs {
 
     /// Gives what is dirty of a file its places, and marks them.
     fn settle_map(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
-        let dirty = inode.mapping_if_any().is_some_and(|mapping| mapping.is_dirty());
-        match dirty {
-            true => self.flush_file(cx, inode, 0..u64::MAX, true),
-            false if self.write.is_some() => self.finish_io(cx, inode, false),
-            false => Ok(()),
+        // What is on its way to the device is not marked before it is there.
+        let idle = inode.mapping_if_any().is_none_or(|mapping| mapping.is_idle());
+        match idle {
+            false => self.flush_file(cx, inode, 0..u64::MAX, true),
+            true if self.write.is_some() => self.finish_io(cx, inode, false),
+            true => Ok(()),
         }
     }
 }
