@@ -249,9 +249,9 @@ impl Space {
         let range = (false, start, end);
         let mut old = self.counts(cx, trans, agf, range, RECORDS_MAX + 1)?;
         if old.len() > RECORDS_MAX {
+            // The last is a neighbour only: a change is joined with what lies behind it.
             old.truncate(RECORDS_MAX);
-            let last = old[RECORDS_MAX - 1];
-            end = end.min(last.start + last.len);
+            end = old[RECORDS_MAX - 1].start;
         }
         let new = Changed::of_shift(&old, (start, end), up);
         self.replace_counts(cx, trans, agf, (&old, &new.records))?;

@@ -72,32 +72,43 @@ impl Model {
         self.files[file][from as usize..to as usize].fill(None);
     }
 
+    fn share_range(&mut self, trans: &mut Trans, files: (usize, usize), from: u64, to: u64) {
+        let (source, file) = files;
+        for extent in runs(&self.files[source], from, to) {
+            self.space.defer_share(trans, ino(file), &extent);
+        }
+        let range = from as usize..to as usize;
+        let blocks = self.files[source][range.clone()].to_vec();
+        self.files[file][range].copy_from_slice(&blocks);
+    }
+
+    fn allocate_range(&mut self, cx: &mut Cx, trans: &mut Trans, file: usize, from: u64, to: u64) {
+        let (start, count) = self.allocate(cx, trans, (to - from) as u32);
+        let owner = Owner::fork(ino(file).0, false, from, false);
+        self.space.defer_rmap(trans, RmapOp::MapShared, owner, (start, count));
+        for index in 0..u64::from(count) {
+            self.files[file][(from + index) as usize] = Some(start.0 + index);
+        }
+    }
+
     /// One change in one transaction, a range of one file.
     fn change(&mut self, cx: &mut Cx, growing: bool) {
         let file = self.rng.below(FILES) as usize;
         let from = self.rng.below(BLOCKS);
-        let to = (from + 1 + self.rng.below(12)).min(BLOCKS);
+        // Now and then long enough for more records than one step takes.
+        let most = if self.rng.chance(0.1) { 300 } else { 12 };
+        let to = (from + 1 + self.rng.below(most)).min(BLOCKS);
         let mut trans = self.transaction(cx);
         match self.rng.below(10) {
             0..=1 if growing => {
                 self.drop_range(&mut trans, file, from, to);
-                let (start, count) = self.allocate(cx, &mut trans, (to - from) as u32);
-                let owner = Owner::fork(ino(file).0, false, from, false);
-                self.space.defer_rmap(&mut trans, RmapOp::MapShared, owner, (start, count));
-                for index in 0..u64::from(count) {
-                    self.files[file][(from + index) as usize] = Some(start.0 + index);
-                }
+                self.allocate_range(cx, &mut trans, file, from, to);
             }
             2..=7 if growing => {
                 let other = self.rng.below(FILES) as usize;
                 if other != file {
                     self.drop_range(&mut trans, file, from, to);
-                    for extent in runs(&self.files[other], from, to) {
-                        self.space.defer_share(&mut trans, ino(file), &extent);
-                    }
-                    let range = from as usize..to as usize;
-                    let blocks = self.files[other][range.clone()].to_vec();
-                    self.files[file][range].copy_from_slice(&blocks);
+                    self.share_range(&mut trans, (other, file), from, to);
                 }
             }
             8 if growing => {
@@ -161,7 +172,8 @@ impl Model {
     }
 }
 
-fn churn(rmapbt: &str, seed: u64) {
+/// Runs `body` on the groups of a new file system; what it leaves is dropped, and judged.
+fn judged(rmapbt: &str, seed: u64, body: impl FnOnce(&mut Cx, &mut Model)) {
     let dir = scratch();
     let args = ["-b", "size=1024", "-d", "agcount=2", "-m", "reflink=1", "-m", rmapbt];
     let image = mkfs(dir.path(), "share", 320 << 20, &args);
@@ -175,14 +187,7 @@ fn churn(rmapbt: &str, seed: u64) {
         let files = vec![vec![None; BLOCKS as usize]; FILES as usize];
         let rng = Rng::new(seed, 0);
         let mut model = Model { space: space.clone(), files, staged: BTreeMap::new(), rng };
-        let mut highest = 0;
-        for round in 0..2400 {
-            model.change(cx, round < 2000);
-            if round % 100 == 0 {
-                highest = highest.max(model.agree(cx));
-            }
-        }
-        assert!(highest >= 2, "a tree of {highest} levels");
+        body(cx, &mut model);
         for file in 0..FILES as usize {
             for from in (0..BLOCKS).step_by(20) {
                 let mut trans = model.transaction(cx);
@@ -203,6 +208,19 @@ fn churn(rmapbt: &str, seed: u64) {
     repair(&image).unwrap_or_else(|text| panic!("xfs_repair -n: {text}"));
 }
 
+fn churn(rmapbt: &str, seed: u64) {
+    judged(rmapbt, seed, |cx, model| {
+        let mut highest = 0;
+        for round in 0..2400 {
+            model.change(cx, round < 2000);
+            if round % 100 == 0 {
+                highest = highest.max(model.agree(cx));
+            }
+        }
+        assert!(highest >= 2, "a tree of {highest} levels");
+    });
+}
+
 #[test]
 fn shared_and_staged_extents_come_and_go_with_a_reverse_map() {
     churn("rmapbt=1", 3);
@@ -211,4 +229,25 @@ fn shared_and_staged_extents_come_and_go_with_a_reverse_map() {
 #[test]
 fn shared_and_staged_extents_come_and_go_without_a_reverse_map() {
     churn("rmapbt=0", 4);
+}
+
+/// One block each of two references and of three in turn, eight of them, and one of four behind:
+/// one reference more for the eight makes the last like its neighbour, which one step of a
+/// transaction no longer looks at.
+#[test]
+fn a_long_change_is_joined_with_what_lies_behind_it() {
+    judged("rmapbt=1", 5, |cx, model| {
+        let mut trans = model.transaction(cx);
+        model.allocate_range(cx, &mut trans, 0, 0, 9);
+        trans.commit(cx).expect("a commit");
+        let odd = (1..9).step_by(2).map(|block| (2, block, block + 1));
+        let shares = [(1, 0, 9), (2, 8, 9), (3, 8, 9)].into_iter().chain(odd).chain([(4, 0, 8)]);
+        for (file, from, to) in shares {
+            let mut trans = model.transaction(cx);
+            model.share_range(&mut trans, (0, file), from, to);
+            trans.commit(cx).expect("a commit");
+            model.agree(cx);
+        }
+        assert_eq!(runs(&model.files[0], 0, 9).len(), 1, "the blocks lie together");
+    });
 }

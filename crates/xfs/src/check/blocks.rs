@@ -178,6 +178,10 @@ impl Checker<'_> {
             }
             end = (record.cow, behind.unwrap_or(u32::MAX));
         }
+        for pair in found.windows(2).filter(|pair| pair[0].is_continued_by(&pair[1])) {
+            let text = format!("{:?} and {:?} should be one record", pair[0], pair[1]);
+            self.findings.add(Rule::ReferenceCount, At::AgBlock(ag, pair[1].start), text);
+        }
     }
 
     fn compare_refcounts(&mut self, ag: u32, expected: Vec<Refcount>) {

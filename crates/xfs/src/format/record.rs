@@ -235,14 +235,16 @@ impl Refcount {
     /// Adds the record behind those of a list, joined with the last one where it continues that.
     pub fn append_to(self, list: &mut Vec<Refcount>) {
         match list.last_mut() {
-            Some(last)
-                if last.start.checked_add(last.len) == Some(self.start)
-                    && (last.cow, last.refs) == (self.cow, self.refs) =>
-            {
-                last.len += self.len;
-            }
+            Some(last) if last.is_continued_by(&self) => last.len += self.len,
             _ => list.push(self),
         }
+    }
+
+    /// True where `next` says the same of the blocks behind this record's.
+    pub fn is_continued_by(&self, next: &Refcount) -> bool {
+        self.start.checked_add(self.len) == Some(next.start)
+            && next.start.checked_add(next.len).is_some()
+            && (self.cow, self.refs) == (next.cow, next.refs)
     }
 
     /// Writes the record.
