@@ -105,8 +105,8 @@ pub struct LogOptions {
     pub variant: Variant,
     /// Bytes of a record at the most: 32 to 256 KiB, a power of two; at least the stripe unit.
     pub record_bytes: u32,
-    /// After so long without work the log is written out and emptied.
-    pub idle: rt::Nanos,
+    /// How long a change may wait in memory.
+    pub interval: rt::Nanos,
     /// Sleep-free tests turn the task off and push by hand.
     pub background: bool,
     /// Check leaves of directories whole before and after each change.
@@ -120,7 +120,7 @@ impl Default for LogOptions {
         LogOptions {
             variant: Variant::default(),
             record_bytes: 32 << 10,
-            idle: rt::Nanos::from_secs(30),
+            interval: rt::Nanos::from_secs(30),
             background: true,
             debug_checks: false,
             gauge: false,

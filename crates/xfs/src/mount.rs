@@ -56,8 +56,9 @@ pub struct MountOptions {
     /// How direct I/O is done. There are no boundary marks: the rules differ in how they walk
     /// memory, and in when they send a bio.
     pub direct: DirectOptions,
-    /// After so long without work the log is written out and emptied.
-    pub idle: Nanos,
+    /// How long a change may wait in memory: then it is written into the log, and to its place
+    /// (Linux: `fs.xfs.xfssyncd_centisecs`).
+    pub write_out_interval: Nanos,
 }
 
 impl MountOptions {
@@ -65,7 +66,7 @@ impl MountOptions {
         LogOptions {
             variant: self.buf_item,
             record_bytes: self.log_record_bytes,
-            idle: self.idle,
+            interval: self.write_out_interval,
             background: true,
             debug_checks: self.debug_checks,
             gauge: self.gauge,
@@ -88,7 +89,7 @@ impl Default for MountOptions {
             debug_checks: false,
             gauge: false,
             direct: DirectOptions::default(),
-            idle: LogOptions::default().idle,
+            write_out_interval: LogOptions::default().interval,
         }
     }
 }

@@ -120,11 +120,15 @@ impl Log {
     /// Adds to the CIL and moves log space from the transaction to it.
     fn account(&self, cx: &Cx, new: NewItems, grown: u64, shrunk: u64, reserved: u64) -> u64 {
         let mut cil = self.cil.lock(cx);
+        let first = cil.items.is_empty();
         cil.items.extend(new);
         cil.used = (cil.used + grown).saturating_sub(shrunk);
         let needed = self.wire_bytes(cil.used).saturating_sub(cil.reserved);
         cil.reserved += needed;
         drop(cil);
+        if first {
+            self.task.stir();
+        }
         if needed > reserved {
             self.stats.note_overrun();
         }

@@ -1,9 +1,9 @@
-//! The background task, Linux's xfsaild: pushes the CIL when it is large, writes items back when
-//! the log fills, and empties everything when nothing happens for long.
+//! The background task, Linux's xfsaild and log worker: pushes the CIL when it is large, writes
+//! items back when the log fills, and writes out what has waited for long.
 
 use std::sync::Arc;
 
-use rt::{Cx, SpinLock, WaitQueue};
+use rt::{Cx, Nanos, SpinLock, WaitQueue};
 
 use super::Log;
 use crate::error::Result;
@@ -13,6 +13,8 @@ use crate::format::log::Lsn;
 struct Wishes {
     kicked: bool,
     end: bool,
+    /// The task will look at what waits by itself.
+    timed: bool,
 }
 
 /// How others ask the task for work.
@@ -39,6 +41,13 @@ impl TaskState {
         }
     }
 
+    /// Tells it that something waits where nothing did. Any context.
+    pub fn stir(&self) {
+        if !self.wishes.lock_irq().timed {
+            self.kick();
+        }
+    }
+
     /// Asks it to end.
     pub fn end(&self) {
         self.wishes.lock_irq().end = true;
@@ -49,19 +58,22 @@ impl TaskState {
 /// The body of the task.
 pub(crate) fn run(cx: &mut Cx, log: &Arc<Log>) {
     let state = &log.task;
-    let mut quiet = true;
+    let mut due: Option<Nanos> = None;
     loop {
         let ready = || {
             let wishes = state.wishes.lock_irq();
             wishes.kicked || wishes.end
         };
-        let woken = match quiet {
+        let woken = match due {
             // Nothing is dirty: no timer, so that a world can come to rest.
-            true => {
+            None => {
                 state.queue.wait_until(cx, "xfsaild work", ready);
                 true
             }
-            false => state.queue.wait_until_timeout(cx, "xfsaild", log.options.idle, ready),
+            Some(due) => {
+                let left = due.since(cx.now());
+                state.queue.wait_until_timeout(cx, "xfsaild", left, ready)
+            }
         };
         {
             let mut wishes = state.wishes.lock(cx);
@@ -71,22 +83,46 @@ pub(crate) fn run(cx: &mut Cx, log: &Arc<Log>) {
             wishes.kicked = false;
         }
         if log.shut_down().is_some() {
-            quiet = true;
+            due = None;
             continue;
         }
-        let worked = if woken { log.relieve(cx) } else { log.empty(cx) };
+        let worked = if woken {
+            log.relieve(cx)
+        } else {
+            due = None;
+            log.write_out(cx)
+        };
         if worked.is_err() && log.shut_down().is_none() {
-            // Write-back is tried again: at the next kick, and after the idle time.
+            // Write-back is tried again: at the next kick, and after the next interval.
             log.stats.note_failure();
         }
-        quiet = log.is_quiet(cx);
+        due = log.next_write_out(cx, due);
     }
 }
 
 impl Log {
-    /// True where nothing waits to be written.
+    /// When what waits to be written is written out: as it was `due`, else an interval from now;
+    /// never, where nothing waits.
+    fn next_write_out(&self, cx: &Cx, due: Option<Nanos>) -> Option<Nanos> {
+        // What comes from here on stirs the task.
+        self.task.wishes.lock(cx).timed = false;
+        if self.is_quiet(cx) {
+            return None;
+        }
+        self.task.wishes.lock(cx).timed = true;
+        Some(due.unwrap_or_else(|| cx.now() + self.options.interval))
+    }
+
     fn is_quiet(&self, cx: &Cx) -> bool {
         self.ail.is_empty() && self.cil.lock(cx).items.is_empty()
+    }
+
+    /// Writes the CIL into the log, and to its place what is there; what is locked comes the next
+    /// time.
+    fn write_out(self: &Arc<Self>, cx: &mut Cx) -> Result<()> {
+        self.force(cx)?;
+        self.write_back(cx, self.newest())?;
+        Ok(())
     }
 
     /// Bytes in the CIL above which it is pushed in the background.
