@@ -166,6 +166,24 @@ impl Buf {
         self.state.fetch_and(!flags.bits(), Ordering::AcqRel);
     }
 
+    /// Reclaim spares it at its next look.
+    fn note_used(&self) {
+        if !self.state(BufState::REFERENCED) {
+            self.set_state(BufState::REFERENCED);
+        }
+    }
+
+    /// Locks a buffer that was read before; none where its content is gone. May park.
+    pub(crate) fn lock_again(self: Arc<Buf>, cx: &mut Cx) -> Option<LockedBuf> {
+        self.lock(cx);
+        let buf = LockedBuf::new(self);
+        let valid = buf.state(BufState::UPTODATE) && !buf.is_stale();
+        valid.then(|| {
+            buf.note_used();
+            buf
+        })
+    }
+
     pub(crate) fn make_stale(&self) {
         self.set_state(BufState::STALE);
     }

@@ -14,7 +14,7 @@ use crate::bmap::blocks::FileBlocks;
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{Fork, Which};
 use crate::cow::Staged;
-use crate::dir::edit::RoomHints;
+use crate::dir::edit::{RecentBlocks, RoomHints};
 use crate::fault::Fault;
 use crate::file_io::FileIo;
 use crate::format::extent::{EXTENT_SIZE, Extent};
@@ -98,6 +98,8 @@ pub(crate) struct Inode {
     pub waited: AtomicU32,
     /// Of a large directory: where to look for room.
     pub room: SpinLock<RoomHints>,
+    /// Of a directory: blocks that were used lately.
+    pub recent: SpinLock<RecentBlocks>,
     /// Of a directory: files that its lock's holder is to make.
     pub orders: Orders,
     mapping: OnceLock<Arc<Mapping>>,
@@ -125,6 +127,7 @@ impl Inode {
             staged: SpinLock::named("xfs staged blocks", Staged::default()),
             waited: AtomicU32::new(0),
             room: SpinLock::named("xfs directory room", RoomHints::default()),
+            recent: SpinLock::named("xfs directory blocks", RecentBlocks::default()),
             orders: Orders::default(),
             mapping: OnceLock::new(),
             referenced: AtomicBool::new(true),

@@ -149,13 +149,23 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (writer, reserved): (&WriteSide, &mut Reserved),
+        parts: (&WriteSide, &mut Reserved),
         inode: &Inode,
         change: impl FnOnce(&mut Cx, &mut DirEdit<'_>) -> crate::Result<R>,
     ) -> crate::Result<R> {
-        let (space, gaps) = (&*writer.space, self.leaf_gaps);
-        let mut edit = DirEdit::new(space, inode, trans, reserved, gaps);
-        change(cx, &mut edit)
+        let mut known = Known::default();
+        change(cx, &mut self.dir_edit(trans, parts, inode, &mut known))
+    }
+
+    /// A directory that a transaction changes, of which it knows something already.
+    fn dir_edit<'a>(
+        &self,
+        trans: &'a mut Trans,
+        (writer, reserved): (&'a WriteSide, &'a mut Reserved),
+        inode: &'a Inode,
+        known: &'a mut Known,
+    ) -> DirEdit<'a> {
+        DirEdit::new(&writer.space, inode, trans, reserved, (self.leaf_gaps, known))
     }
 
     /// Sets the times of a directory whose names changed, and logs it.
@@ -211,14 +221,10 @@ impl Xfs {
         let mut reservation = reservations::create(self.geometry());
         reservation.bytes += bytes;
         let created = self.transact(cx, reservation, |cx, trans| {
-            let mut known = Known::new();
+            let mut known = Known::default();
             if large {
-                let found = self.edit(cx, trans, (writer, &mut reserved), parent, |cx, edit| {
-                    let found = edit.has_indexed(cx, name)?;
-                    known = edit.take_known();
-                    Ok(found)
-                })?;
-                if found {
+                let parts = (writer, &mut reserved);
+                if self.dir_edit(trans, parts, parent, &mut known).has_indexed(cx, name)? {
                     return Err(XfsError::Answer(Errno::EEXIST));
                 }
             }
@@ -226,10 +232,8 @@ impl Xfs {
             let inode = self.new_inode(cx, trans, parts, parent, (node, attributes))?;
             let file_type = EntryType::of_mode(inode.with(cx, |state| state.core.mode));
             let entry = Name { name, ino: inode.ino, file_type };
-            self.edit(cx, trans, (writer, &mut reserved), parent, |cx, edit| {
-                edit.set_known(known);
-                edit.add(cx, entry)
-            })?;
+            let parts = (writer, &mut reserved);
+            self.dir_edit(trans, parts, parent, &mut known).add(cx, entry)?;
             if directory {
                 parent.with(cx, |state| state.core.links += 1);
             }

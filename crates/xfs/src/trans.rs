@@ -211,6 +211,15 @@ impl Trans {
         Ok(self.join(buf))
     }
 
+    /// A buffer that was read before, locked until the transaction ends; none where its content is
+    /// gone. The caller knows that its place holds what it held then. May park.
+    pub(crate) fn read_again(&mut self, cx: &mut Cx, buf: Arc<Buf>) -> Option<Arc<Buf>> {
+        if buf.owner() == self.id {
+            return Some(buf);
+        }
+        buf.lock_again(cx).map(|buf| self.join(buf))
+    }
+
     /// The buffer of these extents for a new content, locked until the transaction ends. The caller
     /// fills all of it, beginning with [`Buf::zero`]. May park.
     ///
@@ -314,14 +323,15 @@ impl Trans {
         buf: &Arc<Buf>,
         ranges: impl IntoIterator<Item = std::ops::Range<usize>>,
     ) {
-        let mut ranges = ranges.into_iter().peekable();
-        if ranges.peek().is_none() {
-            return;
-        }
-        self.joined_mut(buf).dirty = true;
-        self.substance = true;
+        let joined = self.joined_mut(buf);
         let mut item = buf.item.lock_irq();
-        ranges.for_each(|range| item.log(range.start, range.end - 1));
+        let mut any = false;
+        for range in ranges {
+            any = true;
+            item.log(range.start, range.end - 1);
+        }
+        joined.dirty |= any;
+        self.substance |= any;
     }
 
     /// Says that the buffer holds inodes of which only the unlinked pointers are logged through it:

@@ -10,7 +10,7 @@ use vfs::{FileType, NewNode, XattrFlags};
 use super::fork::{AttrEdit, ROOT_MIN, local_max};
 use super::{Attrs, Name, acl};
 use crate::bmap::{Fork, Which};
-use crate::dir::edit::DirEdit;
+use crate::dir::edit::{DirEdit, Known};
 use crate::format::attr::AttrFlags;
 use crate::format::da::DEPTH_MAX;
 use crate::format::inode::{CORE_SIZE, ForkFormat};
@@ -228,7 +228,8 @@ fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
         trans.join_inode(cx, &inode.item);
         let (space, reserved) = (&*writer.space, &mut reserved);
         if kind == FileType::Directory {
-            DirEdit::new(space, inode, trans, reserved, fs.leaf_gaps).local_to_block(cx)?;
+            let how = (fs.leaf_gaps, &mut Known::default());
+            DirEdit::new(space, inode, trans, reserved, how).local_to_block(cx)?;
         } else {
             let room = geometry.inode_size as usize - CORE_SIZE;
             inode.forks.write(cx).data = Fork::empty(room);

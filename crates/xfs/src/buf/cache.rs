@@ -47,6 +47,21 @@ struct Shard {
     hits: u64,
 }
 
+impl Shard {
+    /// Takes a buffer out that nobody uses, and answers its bytes; none where somebody does. Who
+    /// holds a [`Weak`](std::sync::Weak) reference may come between a look at the count and this,
+    /// and goes on with the buffer that is in the index.
+    fn drop_unused(&mut self, daddr: u64) -> Option<usize> {
+        match Arc::try_unwrap(self.bufs.remove(&daddr)?) {
+            Ok(buf) => Some(buf.len()),
+            Err(used) => {
+                self.bufs.insert(daddr, used);
+                None
+            }
+        }
+    }
+}
+
 /// The buffers of one device, by the address of their first extent.
 ///
 /// Locks, in this order: a buffer's sleeping lock, a shard's spin lock.
@@ -96,30 +111,30 @@ impl BufCache {
     fn find_or_make(&self, maps: &[BufMap], ops: &BufOps) -> Result<Arc<Buf>> {
         let daddr = maps[0].daddr.0;
         let mut shard = self.shard(daddr).lock_irq();
+        let mut listed = false;
         if let Some(buf) = shard.bufs.get(&daddr) {
             // A stale one comes to life again with the same extents: its log item must be the same,
             // so that a new content replaces the record of its end in the same checkpoint.
             if buf.maps() == maps {
-                if !buf.state(BufState::REFERENCED) {
-                    buf.set_state(BufState::REFERENCED);
-                }
+                buf.note_used();
                 let buf = buf.clone();
                 shard.hits += 1;
                 return Ok(buf);
             }
             // The blocks were freed and serve something else now. What was stale is never written;
             // anything else with other extents must be clean and unused.
-            let unused = buf.is_stale() || Arc::strong_count(buf) == 1;
-            if !unused {
-                let found = buf.len() as u64;
+            let (found, stale) = (buf.len(), buf.is_stale());
+            if !stale && shard.drop_unused(daddr).is_none() {
                 let expected = maps.iter().map(|map| map.bytes() as u64).sum();
-                let kind = CorruptKind::Overlap { what: ops.name, found, expected };
+                let kind = CorruptKind::Overlap { what: ops.name, found: found as u64, expected };
                 return Err(kind.at(At::Block(daddr)).into());
             }
-            self.bytes.fetch_sub(buf.len(), Ordering::Relaxed);
+            self.bytes.fetch_sub(found, Ordering::Relaxed);
+            listed = true;
         }
         let buf = Arc::new(Buf::new(maps, ops));
-        if shard.bufs.insert(daddr, buf.clone()).is_none() {
+        shard.bufs.insert(daddr, buf.clone());
+        if !listed {
             shard.clock.push_back(daddr);
         }
         self.created.fetch_add(1, Ordering::Relaxed);
@@ -135,14 +150,17 @@ impl BufCache {
         for _ in 0..shard.clock.len().min(8) {
             let Some(daddr) = shard.clock.pop_front() else { return };
             let Some(buf) = shard.bufs.get(&daddr) else { continue };
-            if Arc::strong_count(buf) > 1 || buf.state(BufState::REFERENCED) {
+            let used = Arc::strong_count(buf) > 1 || buf.state(BufState::REFERENCED);
+            if used {
                 buf.clear_state(BufState::REFERENCED);
-                shard.clock.push_back(daddr);
-                continue;
             }
-            self.bytes.fetch_sub(buf.len(), Ordering::Relaxed);
-            self.reclaimed.fetch_add(1, Ordering::Relaxed);
-            shard.bufs.remove(&daddr);
+            match (!used).then(|| shard.drop_unused(daddr)).flatten() {
+                Some(bytes) => {
+                    self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                    self.reclaimed.fetch_add(1, Ordering::Relaxed);
+                }
+                None => shard.clock.push_back(daddr),
+            }
         }
     }
 
@@ -220,13 +238,13 @@ impl BufCache {
             let mut shard = shard.lock_irq();
             for _ in 0..shard.clock.len() {
                 let Some(daddr) = shard.clock.pop_front() else { break };
-                let Some(buf) = shard.bufs.get(&daddr) else { continue };
-                if Arc::strong_count(buf) > 1 {
-                    shard.clock.push_back(daddr);
+                if !shard.bufs.contains_key(&daddr) {
                     continue;
                 }
-                self.bytes.fetch_sub(buf.len(), Ordering::Relaxed);
-                shard.bufs.remove(&daddr);
+                match shard.drop_unused(daddr) {
+                    Some(bytes) => drop(self.bytes.fetch_sub(bytes, Ordering::Relaxed)),
+                    None => shard.clock.push_back(daddr),
+                }
             }
         }
     }
@@ -239,9 +257,11 @@ impl BufCache {
             let Some(buf) = shard.bufs.get(&start) else { continue };
             let overlaps = start + buf.len() as u64 / 512 > daddr;
             let same = start == daddr && buf.len() == bytes;
-            if overlaps && !same && Arc::strong_count(buf) == 1 {
-                self.bytes.fetch_sub(buf.len(), Ordering::Relaxed);
-                shard.bufs.remove(&start);
+            if overlaps
+                && !same
+                && let Some(bytes) = shard.drop_unused(start)
+            {
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             }
         }
     }

@@ -37,9 +37,11 @@ mod free;
 mod leaf;
 mod local;
 mod node;
+mod recent;
 mod room;
 mod tree;
 
+pub(crate) use recent::RecentBlocks;
 pub(crate) use room::RoomHints;
 
 /// What a directory looks like.
@@ -72,12 +74,17 @@ pub(crate) struct DirEdit<'a> {
     pub reserved: &'a mut Reserved,
     /// Leaves get gaps for names to come.
     pub gaps: bool,
-    known: Known,
+    known: &'a mut Known,
 }
 
-/// Blocks of a directory that a transaction has read, by their places: they stay locked until it
-/// ends or rolls.
-pub(crate) type Known = SmallVec<[(u64, Arc<Buf>); 6]>;
+/// What a transaction knows of a directory, until it ends or rolls.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// Blocks that it has read, by their places: they stay locked.
+    blocks: SmallVec<[(u64, Arc<Buf>); 6]>,
+    /// Of a name that is not there: its hash, and the way to the leaf where it belongs.
+    way: Option<(u32, tree::Path)>,
+}
 
 /// True where a block is of one of these kinds, and not freed.
 fn is_of(buf: &Buf, kinds: &[Kind]) -> bool {
@@ -113,19 +120,9 @@ impl<'a> DirEdit<'a> {
         inode: &'a Inode,
         trans: &'a mut Trans,
         reserved: &'a mut Reserved,
-        gaps: bool,
+        (gaps, known): (bool, &'a mut Known),
     ) -> DirEdit<'a> {
-        DirEdit { space, inode, trans, reserved, gaps, known: Known::new() }
-    }
-
-    /// The blocks that it has read, for another one in the same transaction.
-    pub fn take_known(&mut self) -> Known {
-        std::mem::take(&mut self.known)
-    }
-
-    /// Goes on with what [`DirEdit::take_known`] answered.
-    pub fn set_known(&mut self, known: Known) {
-        self.known = known;
+        DirEdit { space, inode, trans, reserved, gaps, known }
     }
 }
 
@@ -182,6 +179,11 @@ impl DirEdit<'_> {
         if end == self.count() {
             return Ok(Shape::Block);
         }
+        self.indexed_shape(cx)
+    }
+
+    /// The shape of a large directory.
+    fn indexed_shape(&mut self, cx: &mut Cx) -> Result<Shape> {
         let root = self.index_block(cx, self.leaf_start())?;
         Ok(if root.kind() == Some(Kind::DirLeaf1) { Shape::Leaf } else { Shape::Node })
     }
@@ -191,6 +193,9 @@ impl DirEdit<'_> {
     /// # Errors
     /// [`XfsError::NoSpace`]; a block that is wrong; what the device says.
     pub fn add(&mut self, cx: &mut Cx, name: Name<'_>) -> Result<()> {
+        if self.known.way.is_some() {
+            return self.node_add(cx, name);
+        }
         self.inode.extents(cx, Which::Data, |_| ())?;
         loop {
             match self.shape(cx)? {
@@ -205,16 +210,15 @@ impl DirEdit<'_> {
         }
     }
 
-    /// True where a large directory has a name: its leaf stays locked, so that [`DirEdit::add`]
-    /// finds it at once. May park.
+    /// True where a large directory has a name: its leaf stays locked, so that [`DirEdit::add`] of
+    /// that name finds it at once. May park.
     ///
     /// # Errors
     /// A block that is wrong; what the device says.
     pub fn has_indexed(&mut self, cx: &mut Cx, name: &[u8]) -> Result<bool> {
-        match self.shape(cx)? {
+        match self.indexed_shape(cx)? {
             Shape::Leaf => Ok(self.leaf_look(cx, name)?.is_some()),
-            Shape::Node => Ok(self.node_look(cx, name)?.is_some()),
-            Shape::Local | Shape::Block => Err(XfsError::Answer(base::Errno::EINVAL)),
+            _ => Ok(self.node_look(cx, name)?.is_some()),
         }
     }
 
@@ -261,14 +265,10 @@ impl DirEdit<'_> {
 
     /// A directory block, locked for the transaction.
     fn read(&mut self, cx: &mut Cx, offset: u64, kinds: &'static [Kind]) -> Result<Arc<Buf>> {
-        let known = self.known.iter().find(|known| known.0 == offset);
-        let id = self.trans.id();
-        if let Some((_, buf)) = known.filter(|(_, buf)| buf.owner() == id && is_of(buf, kinds)) {
-            let buf = buf.clone();
+        if let Some(buf) = self.at_hand(cx, offset, kinds) {
             self.space.log.debug_check(cx, &buf)?;
             return Ok(buf);
         }
-        self.forget(offset);
         let maps = self.maps(cx, offset)?;
         let hole = CorruptKind::DirHole { block: offset };
         let maps = maps.ok_or_else(|| self.corrupt(offset, hole))?;
@@ -286,13 +286,39 @@ impl DirEdit<'_> {
             Ok(())
         })?;
         self.space.log.debug_check(cx, &buf)?;
-        self.known.push((offset, buf.clone()));
+        self.known.blocks.push((offset, buf.clone()));
+        self.inode.recent.lock(cx).put(offset, &buf);
         Ok(buf)
     }
 
-    /// The block at `offset` is another one, or unlocked.
-    fn forget(&mut self, offset: u64) {
-        self.known.retain(|known| known.0 != offset);
+    /// A directory block, locked for the transaction, that it has already or that was used lately.
+    /// May park.
+    fn at_hand(&mut self, cx: &mut Cx, offset: u64, kinds: &[Kind]) -> Option<Arc<Buf>> {
+        let id = self.trans.id();
+        let blocks = &mut self.known.blocks;
+        if let Some(at) = blocks.iter().position(|known| known.0 == offset) {
+            let buf = &blocks[at].1;
+            if buf.owner() == id && is_of(buf, kinds) {
+                return Some(buf.clone());
+            }
+            blocks.swap_remove(at);
+        }
+        let recent = self.inode.recent.lock(cx).get(offset)?;
+        let buf = self.trans.read_again(cx, recent).filter(|buf| is_of(buf, kinds))?;
+        self.known.blocks.push((offset, buf.clone()));
+        Some(buf)
+    }
+
+    /// Unlocks a block, unless it was changed.
+    fn release(&mut self, offset: u64, buf: &Arc<Buf>) {
+        self.known.blocks.retain(|known| known.0 != offset);
+        self.trans.release(buf);
+    }
+
+    /// The block at `offset` is another one from now on.
+    fn forget(&mut self, cx: &Cx, offset: u64) {
+        self.known.blocks.retain(|known| known.0 != offset);
+        self.inode.recent.lock(cx).forget(offset);
     }
 
     /// A block of the index: a leaf of either kind, or a node.
@@ -322,7 +348,7 @@ impl DirEdit<'_> {
 
     /// Gives the directory a block at `offset` of the fork: zeroes with a header of its kind.
     fn grow(&mut self, cx: &mut Cx, offset: u64, kind: Kind) -> Result<Arc<Buf>> {
-        self.forget(offset);
+        self.forget(cx, offset);
         let (mut at, end) = (offset, offset + self.count());
         if self.reserved.left() < self.count() {
             return Err(XfsError::NoSpace);
@@ -374,7 +400,7 @@ impl DirEdit<'_> {
 
     /// Takes a block away from the directory.
     fn shrink(&mut self, cx: &mut Cx, offset: u64, buf: &Arc<Buf>) -> Result<()> {
-        self.forget(offset);
+        self.forget(cx, offset);
         self.trans.invalidate(buf);
         let (count, ino) = (self.count(), self.inode.ino.0);
         let trans = &mut *self.trans;

@@ -132,6 +132,14 @@ impl<'a> Free<'a> {
         let data = self.data;
         (0..self.count).map(move |index| u16_at(data, FREE_HEADER + 2 * index))
     }
+
+    /// The first data block that has room for `size` bytes, from number `from` of this block on.
+    pub fn first_with(&self, size: usize, from: usize) -> Option<usize> {
+        (from..self.count).find(|index| {
+            let best = u16_at(self.data, FREE_HEADER + 2 * index);
+            best != NULL_BEST && usize::from(best) >= size
+        })
+    }
 }
 
 /// Writes a free block's counts and rooms; the self-description stays.
@@ -167,6 +175,11 @@ mod tests {
         emit_free(&mut data, 0, &[16, NULL_BEST, 24]);
         let free = Free::parse(&data, 0, At::Block(0)).expect("valid");
         assert_eq!((free.used, free.bests().len()), (2, 3));
+        let fits = |size, from| free.first_with(size, from);
+        assert_eq!(
+            [fits(16, 0), fits(17, 0), fits(8, 1), fits(25, 0), fits(8, 9)],
+            [Some(0), Some(2), Some(2), None, None]
+        );
         assert!(Free::parse(&data, 1, At::Block(0)).is_err());
     }
 }

@@ -109,7 +109,7 @@ impl Frame {
     }
 
     /// Writes a name at the front of the unused range at `offset`.
-    fn put(
+    pub fn put(
         &self,
         data: &mut [u8],
         offset: usize,

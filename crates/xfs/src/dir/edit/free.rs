@@ -1,7 +1,5 @@
 //! The free index: free blocks that tell how much room each data block has.
 
-use std::sync::Arc;
-
 use rt::Cx;
 
 use super::DirEdit;
@@ -10,7 +8,7 @@ use crate::buf::Buf;
 use crate::dir::space_start;
 use crate::error::Result;
 use crate::format::dir_index::{FREE_HEADER, Free, NULL_BEST, emit_free, free_max};
-use crate::format::{Corrupt, Geometry, Kind, put_u16, put_u32, u16_at, u32_at};
+use crate::format::{Corrupt, Geometry, Kind, put_u16, put_u32, u16_at};
 
 /// The block of the fork where free block `number` lies.
 pub(super) fn place(geometry: &Geometry, number: u64) -> u64 {
@@ -21,14 +19,6 @@ impl DirEdit<'_> {
     /// Data blocks that one free block tells of.
     fn per_free(&self) -> u64 {
         free_max(self.block_size()) as u64
-    }
-
-    fn free_block(&mut self, cx: &mut Cx, number: u64) -> Result<Arc<Buf>> {
-        let offset = place(self.geometry(), number);
-        let buf = self.read(cx, offset, &[Kind::DirFree])?;
-        let at = self.at(offset);
-        buf.with(|data| Free::parse(data, number as u32, at).map(|_| ()))?;
-        Ok(buf)
     }
 
     /// The numbers of the free blocks that there are.
@@ -52,34 +42,46 @@ impl DirEdit<'_> {
     /// A data block with room for `size` bytes. None where a new one is needed.
     pub(super) fn find_room(&mut self, cx: &mut Cx, size: usize) -> Result<Option<u64>> {
         let from = self.inode.room.lock(cx).first(size);
-        let numbers = self.free_blocks(cx)?;
+        // Mostly the block that the last name went to has room for one more.
+        let number = from / self.per_free();
+        let offset = place(self.geometry(), number);
+        if let Some(buf) = self.at_hand(cx, offset, Kind::DirFree.alone())
+            && let Some(index) = self.room_in(&buf, number, (from, size))?
+        {
+            if index != from {
+                self.inode.room.lock(cx).none_before(size, index);
+            }
+            return Ok(Some(index));
+        }
         let mut end = from;
-        for number in numbers {
+        for number in self.free_blocks(cx)? {
             let first = number * self.per_free();
             if first + self.per_free() <= from {
                 continue;
             }
-            let buf = self.free_block(cx, number)?;
-            let skip = from.saturating_sub(first) as usize;
-            let found = buf.with(|data| {
-                let valid = u32_at(data, 52) as usize;
-                let bests = &data[FREE_HEADER..][2 * skip.min(valid)..2 * valid];
-                bests.chunks_exact(2).position(|best| {
-                    let best = u16_at(best, 0);
-                    best != NULL_BEST && usize::from(best) >= size
-                })
-            });
-            if let Some(index) = found {
-                let index = first + (skip + index) as u64;
+            let offset = place(self.geometry(), number);
+            let buf = self.read(cx, offset, Kind::DirFree.alone())?;
+            if let Some(index) = self.room_in(&buf, number, (from, size))? {
                 self.inode.room.lock(cx).none_before(size, index);
                 return Ok(Some(index));
             }
             end = first + self.per_free();
-            self.forget(place(self.geometry(), number));
-            self.trans.release(&buf);
+            self.release(offset, &buf);
         }
         self.inode.room.lock(cx).none_before(size, end);
         Ok(None)
+    }
+
+    /// The first data block from `from` on that has room for `size` bytes, of those that free block
+    /// `number` tells of.
+    fn room_in(&self, buf: &Buf, number: u64, (from, size): (u64, usize)) -> Result<Option<u64>> {
+        let first = number * self.per_free();
+        let skip = from.saturating_sub(first) as usize;
+        let at = self.at(place(self.geometry(), number));
+        let found = buf.with(|data| -> Result<_, Corrupt> {
+            Ok(Free::parse(data, number as u32, at)?.first_with(size, skip))
+        })?;
+        Ok(found.map(|index| first + index as u64))
     }
 
     /// Notes the room of a data block; [`NULL_BEST`] where it is gone.
@@ -89,11 +91,12 @@ impl DirEdit<'_> {
         }
         let (number, slot) = (index / self.per_free(), (index % self.per_free()) as usize);
         let offset = place(self.geometry(), number);
-        let known = self.known.iter().any(|known| known.0 == offset);
-        let exists = known || self.maps(cx, offset)?.is_some();
-        let buf = match exists {
-            true => self.free_block(cx, number)?,
-            false => {
+        let buf = match self.at_hand(cx, offset, Kind::DirFree.alone()) {
+            Some(buf) => buf,
+            None if self.maps(cx, offset)?.is_some() => {
+                self.read(cx, offset, Kind::DirFree.alone())?
+            }
+            None => {
                 let buf = self.grow(cx, offset, Kind::DirFree)?;
                 let first = (number * self.per_free()) as u32;
                 buf.with_mut(|data| emit_free(data, first, &[]));

@@ -15,7 +15,7 @@ use crate::format::dir::{
 };
 use crate::format::dir_index::{LEAF_HEADER, Leaf, NULL_BEST, emit_free, emit_leaf, free_max};
 use crate::format::hash::hash;
-use crate::format::{Corrupt, CorruptKind, Kind, put_u16, u16_at};
+use crate::format::{Corrupt, CorruptKind, Kind, put_u16, u16_at, u32_at};
 
 use super::data::{Frame, Range, Ranges};
 
@@ -50,6 +50,12 @@ pub(super) fn leaf_insert(data: &mut [u8], entry: LeafEntry, limit: usize) -> [R
     put_u16(data, 58, stale as u16);
     let written = if spread { 0..count } else { range };
     [56..60, entry_bytes(&written)]
+}
+
+/// The hash of a leaf's last entry, where `range` of its bytes holds that entry.
+pub(super) fn last_hash_in(data: &[u8], range: &Range) -> Option<u32> {
+    let end = LEAF_HEADER + LEAF_ENTRY * usize::from(u16_at(data, 56));
+    (range.end == end && end > LEAF_HEADER).then(|| u32_at(data, end - LEAF_ENTRY))
 }
 
 /// Makes an entry of a leaf stale.
@@ -138,9 +144,13 @@ impl DirEdit<'_> {
             false => self.read(cx, index * self.count(), &[Kind::DirData])?,
         };
         let frame = self.frame(Kind::DirData, index * self.count());
-        let place = buf.with(|data| usize::from(best_free(data)[0].offset));
-        self.put_name(&buf, frame, place, name)?;
-        let left = buf.with(|data| best_free(data)[0].len);
+        let mut ranges = Ranges::new();
+        let (place, left) = buf.with_mut(|data| -> Result<_, Corrupt> {
+            let place = usize::from(best_free(data)[0].offset);
+            frame.put(data, place, name, &mut ranges)?;
+            Ok((place, best_free(data)[0].len))
+        })?;
+        self.log(&buf, &ranges);
         let address = (index * self.block_size() as u64 + place as u64) >> 3;
         Ok((address as u32, left))
     }

@@ -2,7 +2,7 @@
 
 use rt::Cx;
 
-use super::leaf::{leaf_insert, leaf_stale};
+use super::leaf::{last_hash_in, leaf_insert, leaf_stale};
 use super::tree::{Path, leaf_max};
 use super::{DirEdit, Name, Shape, entries, free};
 use crate::error::Result;
@@ -26,9 +26,11 @@ impl DirEdit<'_> {
         found.ok_or_else(|| self.corrupt(self.leaf_start(), kind))
     }
 
+    /// Where a name is; where it is not there, the way to where it belongs is kept.
     pub(super) fn node_look(&mut self, cx: &mut Cx, name: &[u8]) -> Result<Option<Found>> {
         let hash = hash(name);
         let mut path = self.descend(cx, hash)?;
+        let mut first = None;
         loop {
             let (found, more) = self.candidates(&path.leaf, Kind::DirLeafN, path.block, hash)?;
             for (index, address) in found {
@@ -36,9 +38,24 @@ impl DirEdit<'_> {
                     return Ok(Some(Found { path, index, address }));
                 }
             }
-            if !more || !self.next_leaf(cx, &mut path)? {
-                return Ok(None);
+            if !more {
+                break;
             }
+            first.get_or_insert_with(|| path.clone());
+            if !self.next_leaf(cx, &mut path)? {
+                break;
+            }
+        }
+        self.known.way = Some((hash, first.unwrap_or(path)));
+        Ok(None)
+    }
+
+    /// The way to the leaf where entries with this hash begin, which may be known.
+    fn way_to(&mut self, cx: &mut Cx, hash: u32) -> Result<Path> {
+        let id = self.trans.id();
+        match self.known.way.take() {
+            Some((of, way)) if of == hash && way.is_locked_by(id) => Ok(way),
+            _ => self.descend(cx, hash),
         }
     }
 
@@ -55,17 +72,31 @@ impl DirEdit<'_> {
         let (address, left) = self.put_in_data(cx, index, found.is_none(), name)?;
         self.set_room(cx, index, left)?;
         let hash = hash(name.name);
-        let mut path = self.descend(cx, hash)?;
-        let (count, stale) =
-            path.leaf.with(|data| (usize::from(u16_at(data, 56)), u16_at(data, 58)));
-        if stale == 0 && count >= leaf_max(self.block_size()) {
-            self.split_leaf(cx, &mut path, hash)?;
-        }
-        let limit = if self.gaps { leaf_max(self.block_size()) } else { 0 };
+        let mut path = self.way_to(cx, hash)?;
+        let max = leaf_max(self.block_size());
+        let limit = if self.gaps { max } else { 0 };
         let entry = LeafEntry { hash, address };
-        let ranges = path.leaf.with_mut(|data| leaf_insert(data, entry, limit));
+        let insert = |path: &Path| {
+            path.leaf.with_mut(|data| {
+                let full = u16_at(data, 58) == 0 && usize::from(u16_at(data, 56)) >= max;
+                (!full).then(|| {
+                    let ranges = leaf_insert(data, entry, limit);
+                    let last = last_hash_in(data, &ranges[1]);
+                    (ranges, last)
+                })
+            })
+        };
+        let mut inserted = insert(&path);
+        if inserted.is_none() {
+            self.split_leaf(cx, &mut path, hash)?;
+            inserted = insert(&path);
+        }
+        let (ranges, last) = inserted.expect("a leaf has room after it was split");
         self.log(&path.leaf, &ranges);
-        self.fix_hashes(&path)
+        match last {
+            Some(last) => self.store_hash(&path, last),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn node_remove(&mut self, cx: &mut Cx, name: &[u8]) -> Result<()> {

@@ -29,6 +29,10 @@ impl RoomHints {
     pub fn note(&mut self, index: u64, room: usize) {
         let Some(below) = &mut self.0 else { return };
         let index = u32::try_from(index).unwrap_or(u32::MAX);
+        // What has room for more has room for less: no entry is above those behind it.
+        if below[class(room)] <= index {
+            return;
+        }
         below[..=class(room)].iter_mut().for_each(|first| *first = index.min(*first));
     }
 

@@ -35,6 +35,13 @@ pub(super) struct Path {
     pub leaf: Arc<Buf>,
 }
 
+impl Path {
+    /// True where a transaction has all of its blocks.
+    pub fn is_locked_by(&self, id: u64) -> bool {
+        self.leaf.owner() == id && self.steps.iter().all(|step| step.buf.owner() == id)
+    }
+}
+
 /// Entries that a leaf of `size` bytes holds.
 pub(super) fn leaf_max(size: usize) -> usize {
     (size - LEAF_HEADER) / LEAF_ENTRY
@@ -126,7 +133,14 @@ impl DirEdit<'_> {
 
     /// The nodes above a leaf learn its highest hash.
     pub(super) fn fix_hashes(&mut self, path: &Path) -> Result<()> {
-        let Some(hash) = self.last_hash(&path.leaf, path.block)? else { return Ok(()) };
+        match self.last_hash(&path.leaf, path.block)? {
+            Some(hash) => self.store_hash(path, hash),
+            None => Ok(()),
+        }
+    }
+
+    /// The nodes above a leaf learn that this is its highest hash.
+    pub(super) fn store_hash(&mut self, path: &Path, hash: u32) -> Result<()> {
         for step in path.steps.iter().rev() {
             let at = self.at(step.block);
             let (known, last) = step.buf.with(|data| -> Result<_, Corrupt> {
