@@ -15,6 +15,7 @@
 mod cache;
 mod io;
 mod memory;
+mod recent;
 
 use std::fmt;
 use std::ops::Deref;
@@ -32,6 +33,7 @@ use crate::log::item::ItemCore;
 pub use cache::{BufCache, BufCacheConfig, BufStats};
 pub(crate) use memory::Memory;
 pub use memory::PAGE_SIZE;
+pub(crate) use recent::RecentBlocks;
 
 /// One extent of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,6 +204,11 @@ impl Buf {
             *memory = Memory::zeroed(self.bytes, ops.unmapped);
             *self.item.lock_irq() = BufItem::new(&self.maps, ops.unmapped);
         }
+    }
+
+    /// True where it is of one of these kinds, and not freed.
+    pub(crate) fn is_of(&self, kinds: &[Kind]) -> bool {
+        !self.is_stale() && self.kind().is_some_and(|kind| kinds.contains(&kind))
     }
 
     /// True where a task holds the lock.

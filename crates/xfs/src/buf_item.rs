@@ -8,7 +8,7 @@
 //! is walked is a [`Variant`]; the regions are the same in all of them for a buffer whose memory is
 //! in one piece. Ours does less in two more ways: the size is counters, and where the runs are the
 //! same as at the last format, only the chunks that were dirtied since are copied into the vector
-//! that is there already.
+//! that is there already, whose size needs no question.
 
 pub mod bitmap;
 mod gauge;
@@ -69,6 +69,13 @@ impl Segment {
     fn header_bytes(&self) -> usize {
         HEADER + 4 * self.map_words()
     }
+
+    /// Marks bytes of the segment dirty; true where a chunk was clean.
+    #[inline]
+    fn log(&mut self, first: usize, last: usize) -> bool {
+        // What is fresh is dirty.
+        self.fresh.mark(first, last) && self.dirty.log(first, last)
+    }
 }
 
 /// The log item of a buffer.
@@ -111,6 +118,11 @@ impl BufItem {
 
     /// Marks bytes `first..=last` of the buffer dirty.
     pub fn log(&mut self, first: usize, last: usize) {
+        self.flags.remove(BufItemFlags::STALE | BufItemFlags::ORDERED);
+        if let [segment] = &mut self.segments[..] {
+            self.same_layout &= !segment.log(first, last);
+            return;
+        }
         for segment in &mut self.segments {
             let end = segment.offset + segment.len as usize * 512;
             if last < segment.offset || first >= end {
@@ -118,12 +130,8 @@ impl BufItem {
             }
             let from = first.max(segment.offset) - segment.offset;
             let to = last.min(end - 1) - segment.offset;
-            // What is fresh is dirty.
-            if segment.fresh.mark(from, to) && segment.dirty.log(from, to) {
-                self.same_layout = false;
-            }
+            self.same_layout &= !segment.log(from, to);
         }
-        self.flags.remove(BufItemFlags::STALE | BufItemFlags::ORDERED);
     }
 
     /// Nothing is dirty any more: it was written, or its blocks were freed.
@@ -187,6 +195,12 @@ impl BufItem {
         }
     }
 
+    /// True where a format brings the vector of the last one, `known`, up to date: it needs no more
+    /// room than it has.
+    pub(crate) fn reuses(&self, variant: Variant, known: bool) -> bool {
+        known && self.same_layout && variant == Variant::Runs
+    }
+
     /// The *format* pass: makes `vec` the item's log vector, with content from `memory`. `reuse`
     /// says that `vec` is as the last format left it.
     pub fn format(
@@ -197,7 +211,7 @@ impl BufItem {
         reuse: bool,
         memory: &Memory,
     ) {
-        if reuse && self.same_layout && variant == Variant::Runs {
+        if self.reuses(variant, reuse) {
             self.copy_fresh(kind, vec, memory);
         } else {
             vec.clear();

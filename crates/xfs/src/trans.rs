@@ -33,7 +33,7 @@ use crate::error::Result;
 use crate::format::AgBlock;
 use crate::inode_item::{Image, InodeFields, InodeItem};
 use crate::log::Log;
-use crate::log::cil::{Commit, Commits};
+use crate::log::cil::Commit;
 use intent::{IntentItem, Work};
 
 /// What a transaction may need of the log.
@@ -439,21 +439,22 @@ impl Trans {
         if !self.is_dirty() {
             return Ok(0);
         }
-        let mut commits = Commits::new();
-        commits.extend(self.once.drain(..).map(Commit::Intent));
-        let dirty = self.bufs.iter().filter(|joined| joined.dirty);
-        commits.extend(dirty.map(|joined| Commit::Buf(&joined.buf)));
-        commits.extend(self.inodes.drain(..).map(|changed| {
-            let Changed { item, image, fields } = changed;
-            Commit::Inode(item, image, fields)
-        }));
-        let (seq, used) = self.log.commit_items(cx, commits, self.left)?;
+        let (once, bufs, inodes) = (&mut self.once, &mut self.bufs, &mut self.inodes);
+        let (seq, used) = self.log.commit_items(cx, self.left, |commit| {
+            once.drain(..).for_each(|item| commit(Commit::Intent(item)));
+            for joined in bufs.iter_mut().filter(|joined| joined.dirty) {
+                commit(Commit::Buf(&joined.buf));
+                joined.dirty = false;
+            }
+            for Changed { item, image, fields } in inodes.drain(..) {
+                commit(Commit::Inode(item, image, fields));
+            }
+        })?;
         self.left -= used;
         // Before the groups' headers are unlocked, so that nobody takes what is busy.
         if !self.freed.is_empty() {
             self.log.busy.lock_irq().add(&std::mem::take(&mut self.freed), seq);
         }
-        self.bufs.iter_mut().for_each(|joined| joined.dirty = false);
         Ok(seq)
     }
 

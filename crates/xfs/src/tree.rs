@@ -79,6 +79,14 @@ pub(crate) trait Store {
     /// What the device says.
     fn free(&mut self, cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()>;
 
+    /// A block that was read lately and that is of the tree still, if it is of the tree's kind.
+    fn recent(&self, _cx: &Cx, _block: u64) -> Option<Arc<Buf>> {
+        None
+    }
+
+    /// A block was read.
+    fn note_read(&self, _cx: &Cx, _block: u64, _buf: &Arc<Buf>) {}
+
     /// Whether it wants to know the tree's last record.
     fn wants_last(&self) -> bool {
         false
@@ -177,14 +185,20 @@ impl<'a, S: Store> Tree<'a, S> {
 
     /// Reads a block and checks its level and count.
     fn read(&mut self, cx: &mut Cx, trans: &mut Trans, block: u64, level: u16) -> Result<Frame> {
-        let map = self.store.map(block);
-        let buf = trans.read_buf(cx, &[map], ops(self.shape.kind))?;
         let (kind, at) = (self.shape.kind, self.store.at(block));
+        let recent = self.store.recent(cx, block).and_then(|buf| trans.read_again(cx, buf));
+        if let Some(buf) = recent.filter(|buf| buf.is_of(&[kind])) {
+            buf.with(|data| btree::Node::parse_trusted(kind, data, Some(level), at).map(|_| ()))?;
+            return Ok(Frame { buf: Some(buf), block, level, index: 0 });
+        }
+        let map = self.store.map(block);
+        let buf = trans.read_buf(cx, &[map], ops(kind))?;
         let owner = self.store.expect(block);
         buf.with(|data| {
             btree::Node::parse_trusted(kind, data, Some(level), at)?;
             crate::format::seal::verify_identity(kind, data, &owner, at)
         })?;
+        self.store.note_read(cx, block, &buf);
         Ok(Frame { buf: Some(buf), block, level, index: 0 })
     }
 

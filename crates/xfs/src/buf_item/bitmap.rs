@@ -123,6 +123,13 @@ impl DirtyMap {
     pub fn mark(&mut self, first: usize, last: usize) -> bool {
         let (first, last) = (first / CHUNK, last / CHUNK);
         let (low, high) = (first / 64, last / 64);
+        if low == high {
+            let word = &mut self.words[low];
+            let new = *word | (!0 << (first % 64)) & (!0 >> (63 - last % 64));
+            let changed = new != *word;
+            *word = new;
+            return changed;
+        }
         let mut changed = false;
         for (index, word) in self.words[low..=high].iter_mut().enumerate() {
             let from = if index == 0 { first % 64 } else { 0 };
@@ -136,7 +143,10 @@ impl DirtyMap {
 
     /// Makes everything clean.
     pub fn clear(&mut self) {
-        self.words.fill(0);
+        match &mut self.words[..] {
+            [word] => *word = 0,
+            words => words.fill(0),
+        }
         (self.bits, self.runs) = (0, 0);
     }
 

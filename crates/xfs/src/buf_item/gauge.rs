@@ -14,11 +14,6 @@ impl BufItem {
         self.segments.iter().filter(move |segment| !none && !segment.dirty.is_empty())
     }
 
-    /// A format brings the vector of the last one up to date.
-    fn reuses(&self, variant: Variant, known: bool) -> bool {
-        known && self.same_layout && variant == Variant::Runs
-    }
-
     /// The format pass without the copy: calls `emit` with every run.
     fn walk(
         &self,

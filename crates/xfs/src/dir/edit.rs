@@ -37,11 +37,9 @@ mod free;
 mod leaf;
 mod local;
 mod node;
-mod recent;
 mod room;
 mod tree;
 
-pub(crate) use recent::RecentBlocks;
 pub(crate) use room::RoomHints;
 
 /// What a directory looks like.
@@ -84,11 +82,6 @@ pub(crate) struct Known {
     blocks: SmallVec<[(u64, Arc<Buf>); 6]>,
     /// Of a name that is not there: its hash, and the way to the leaf where it belongs.
     way: Option<(u32, tree::Path)>,
-}
-
-/// True where a block is of one of these kinds, and not freed.
-fn is_of(buf: &Buf, kinds: &[Kind]) -> bool {
-    !buf.is_stale() && buf.kind().is_some_and(|kind| kinds.contains(&kind))
 }
 
 /// Blocks that adding a name of `len` bytes to a directory may take at the most. May park.
@@ -298,13 +291,13 @@ impl DirEdit<'_> {
         let blocks = &mut self.known.blocks;
         if let Some(at) = blocks.iter().position(|known| known.0 == offset) {
             let buf = &blocks[at].1;
-            if buf.owner() == id && is_of(buf, kinds) {
+            if buf.owner() == id && buf.is_of(kinds) {
                 return Some(buf.clone());
             }
             blocks.swap_remove(at);
         }
         let recent = self.inode.recent.lock(cx).get(offset)?;
-        let buf = self.trans.read_again(cx, recent).filter(|buf| is_of(buf, kinds))?;
+        let buf = self.trans.read_again(cx, recent).filter(|buf| buf.is_of(kinds))?;
         self.known.blocks.push((offset, buf.clone()));
         Some(buf)
     }

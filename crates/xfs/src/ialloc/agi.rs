@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rt::Cx;
+use rt::{Cx, SpinLock};
 
 use super::Inodes;
 use crate::alloc::{Owner, Space, Want};
-use crate::buf::{Buf, BufMap, BufOps};
+use crate::buf::{Buf, BufMap, BufOps, RecentBlocks};
 use crate::error::Result;
 use crate::format::ag::RawAgi;
 use crate::format::record::owner;
@@ -76,8 +76,13 @@ impl Inodes {
     /// # Errors
     /// A header that fails a check; what the device says.
     pub fn lock(&self, cx: &mut Cx, trans: &mut Trans, ag: u32) -> Result<Agi> {
+        let known = self.recent[ag as usize].block(cx, HEADER);
+        if let Some(buf) = known.and_then(|buf| trans.read_again(cx, buf)) {
+            return Ok(Agi { ag, buf });
+        }
         let buf = trans.read_buf(cx, &[self.space.header_map(ag, 2)], &AGI)?;
         buf.with(|data| RawAgi::parse_trusted(data, ag, &self.space.geometry).map(|_| ()))?;
+        self.recent[ag as usize].blocks.lock(cx).put(HEADER, &buf);
         Ok(Agi { ag, buf })
     }
 }
@@ -90,26 +95,45 @@ pub(crate) struct AgiTree<'a> {
     pub recent: &'a Recent,
 }
 
-/// Where the chunk of a group was found that was changed last: a leaf of the tree of chunks, and
-/// the record's number in it. Whoever reads or stores it has locked the group's AGI.
-#[derive(Default)]
-pub(crate) struct Recent(AtomicU64);
+/// The place of the AGI among the blocks that were used lately; those of the trees have their
+/// numbers in the group.
+const HEADER: u64 = u64::MAX;
+
+/// What was used lately of a group's inodes.
+pub(crate) struct Recent {
+    /// Where the chunk was found that was changed last: a leaf of the tree of chunks, and the
+    /// record's number in it. Whoever reads or stores it has locked the group's AGI.
+    place: AtomicU64,
+    /// The AGI, checked, and blocks of the trees.
+    blocks: SpinLock<RecentBlocks>,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        let blocks = SpinLock::named("xfs inode tree blocks", RecentBlocks::default());
+        Recent { place: AtomicU64::new(0), blocks }
+    }
+}
 
 impl Recent {
+    fn block(&self, cx: &Cx, place: u64) -> Option<Arc<Buf>> {
+        self.blocks.lock(cx).get(place)
+    }
+
     /// The leaf and the number, where they are known. The leaf is one still: until a block of the
     /// group's trees is freed each leaf stays one.
     pub fn get(&self) -> Option<(u64, usize)> {
-        let place = self.0.load(Ordering::Relaxed);
+        let place = self.place.load(Ordering::Relaxed);
         (place != 0).then_some((place >> 16, place as usize & 0xffff))
     }
 
     pub fn set(&self, block: u64, index: usize) {
         let place = if index <= 0xffff { block << 16 | index as u64 } else { 0 };
-        self.0.store(place, Ordering::Relaxed);
+        self.place.store(place, Ordering::Relaxed);
     }
 
     fn forget(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.place.store(0, Ordering::Relaxed);
     }
 }
 
@@ -177,6 +201,14 @@ impl Store for AgiTree<'_> {
         let found = self.space.allocate_metadata(cx, trans, &want)?;
         self.count(trans, 1);
         Ok(u64::from(found.place.block))
+    }
+
+    fn recent(&self, cx: &Cx, block: u64) -> Option<Arc<Buf>> {
+        self.recent.block(cx, block)
+    }
+
+    fn note_read(&self, cx: &Cx, block: u64, buf: &Arc<Buf>) {
+        self.recent.blocks.lock(cx).put(block, buf);
     }
 
     fn free(&mut self, _cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()> {

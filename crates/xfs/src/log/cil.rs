@@ -70,48 +70,63 @@ pub(crate) enum Commit<'a> {
     Intent(Arc<IntentItem>),
 }
 
-impl Commit<'_> {
-    fn core(&self) -> &ItemCore {
-        match self {
-            Commit::Buf(buf) => &buf.core,
-            Commit::Inode(inode, ..) => inode.core(),
-            Commit::Intent(intent) => &intent.core,
-        }
-    }
-
-    fn item(&self) -> Item {
-        match self {
-            Commit::Buf(buf) => Item::Buf(Arc::clone(buf)),
-            Commit::Inode(inode, ..) => Item::Inode(inode.clone()),
-            Commit::Intent(intent) => Item::Intent(intent.clone()),
-        }
-    }
-}
-
-/// All that a transaction has changed.
-pub(crate) type Commits<'a> = SmallVec<[Commit<'a>; 8]>;
-/// Those of them that the CIL does not have yet.
+/// Items of a transaction that the CIL does not have yet.
 type NewItems = SmallVec<[Item; 8]>;
 
+/// Formats an item that has a lock of its own above that of `core`; answers the bytes that it took
+/// in the CIL before and takes now, and tells `is_new` where it took none.
+fn format_item(
+    core: &ItemCore,
+    seq: u64,
+    format: impl FnOnce(&mut LogVec),
+    is_new: impl FnOnce(),
+) -> (u64, u64) {
+    let (mut vec, known) = {
+        let mut state = core.lock();
+        let known = state.enter(seq);
+        (take(&mut state.vec), known)
+    };
+    let before = if known { vec.log_bytes() } else { 0 };
+    if !known {
+        is_new();
+    }
+    format(&mut vec);
+    let after = vec.log_bytes();
+    let mut state = core.lock();
+    (state.vec, state.stale) = (vec, false);
+    (before, after)
+}
+
 impl Log {
-    /// Formats the items and puts them into the CIL; answers the checkpoint's number and how much
-    /// of `reserved` was used. The caller holds the items' locks. May park.
-    pub(crate) fn commit_items(
-        &self,
-        cx: &mut Cx,
-        commits: Commits<'_>,
-        reserved: u64,
-    ) -> Result<(u64, u64)> {
+    /// Formats the items that `each` hands to its argument, and puts them into the CIL; answers the
+    /// checkpoint's number and how much of `reserved` was used. The caller holds the items' locks.
+    /// May park.
+    pub(crate) fn commit_items<F>(&self, cx: &mut Cx, reserved: u64, each: F) -> Result<(u64, u64)>
+    where
+        F: FnOnce(&mut dyn FnMut(Commit<'_>)),
+    {
         let context = self.context.read(cx);
         self.check()?;
         let seq = self.cil.lock(cx).seq;
         let (mut grown, mut shrunk) = (0, 0);
         let mut new = NewItems::new();
-        for commit in commits {
-            let (before, after) = self.format_item(cx, commit, seq, &mut new);
+        each(&mut |commit| {
+            let (before, after) = match commit {
+                Commit::Buf(buf) => self.commit_buf(cx, buf, seq, &mut new),
+                Commit::Inode(inode, image, fields) => {
+                    let item = || Item::Inode(inode.clone());
+                    let format = |vec: &mut LogVec| inode.commit_image(image, fields, vec);
+                    format_item(inode.core(), seq, format, || new.push(item()))
+                }
+                Commit::Intent(intent) => {
+                    let item = || Item::Intent(intent.clone());
+                    let format = |vec: &mut LogVec| intent.format(vec);
+                    format_item(&intent.core, seq, format, || new.push(item()))
+                }
+            };
             grown += after;
             shrunk += before;
-        }
+        });
         let used = self.account(cx, new, grown, shrunk, reserved);
         drop(context);
         Ok((seq, used))
@@ -136,45 +151,21 @@ impl Log {
         needed.min(reserved)
     }
 
-    /// Formats one item; answers the bytes that it took in the CIL before and takes now.
-    fn format_item(
-        &self,
-        cx: &Cx,
-        mut commit: Commit<'_>,
-        seq: u64,
-        new: &mut NewItems,
-    ) -> (u64, u64) {
-        let (mut vec, known) = {
-            let mut state = commit.core().lock();
-            let known = state.seq == seq;
-            if !known {
-                // Pinned before its content changes, so that write-back leaves it alone.
-                state.pins += 1;
-                state.seq = seq;
-            }
-            state.last_seq = seq;
-            (take(&mut state.vec), known)
-        };
-        let before = if known { vec.log_bytes() } else { 0 };
+    /// Formats a buffer; answers the bytes that it took in the CIL before and takes now.
+    fn commit_buf(&self, cx: &Cx, buf: &Arc<Buf>, seq: u64, new: &mut NewItems) -> (u64, u64) {
+        let mut state = buf.core.lock();
+        let known = state.enter(seq);
+        let before = if known { state.vec.log_bytes() } else { 0 };
+        let stale = self.format_buf(cx, buf, &mut state.vec, known);
+        state.stale = stale;
+        let after = state.vec.log_bytes();
+        drop(state);
         if !known {
-            new.push(commit.item());
+            new.push(Item::Buf(Arc::clone(buf)));
         }
-        let mut stale = false;
-        match &mut commit {
-            Commit::Buf(buf) => {
-                stale = self.format_buf(cx, buf, &mut vec, known);
-                if !stale && self.debug_check(cx, buf).is_err() {
-                    self.force_shutdown("a directory's leaf was wrong after a change");
-                }
-            }
-            Commit::Inode(inode, image, fields) => {
-                inode.commit_image(take(image), *fields, &mut vec)
-            }
-            Commit::Intent(intent) => intent.format(&mut vec),
+        if !stale && self.debug_check(cx, buf).is_err() {
+            self.force_shutdown("a directory's leaf was wrong after a change");
         }
-        let after = vec.log_bytes();
-        let mut state = commit.core().lock();
-        (state.vec, state.stale) = (vec, stale);
         (before, after)
     }
 

@@ -10,7 +10,7 @@ use super::Log;
 use super::item::LogVec;
 use crate::buf::Buf;
 use crate::buf_item::BufItemFlags;
-use crate::buf_item::walk::Visits;
+use crate::buf_item::walk::{Size, Visits};
 use crate::error::Result;
 use crate::format::dir_index::Leaf;
 use crate::format::{At, Kind};
@@ -88,22 +88,25 @@ impl Log {
         let variant = self.options.variant;
         let mut item = buf.item.lock_irq();
         let stale = item.flags.contains(BufItemFlags::STALE);
+        let reuses = item.reuses(variant, known);
         let Some(keeper) = &self.gauge else {
-            let size = item.size(variant);
-            vec.reserve(size.bytes.saturating_sub(vec.len()).next_multiple_of(512));
+            if !reuses {
+                let size = item.size(variant);
+                vec.reserve(size.bytes.saturating_sub(vec.len()).next_multiple_of(512));
+            }
             buf.with_memory(|memory| item.format(variant, buf.kind(), vec, known, memory));
             return stale;
         };
         let formatted = item.gauge(variant, known);
         let start = cx.now();
-        let size = item.size(variant);
+        let size = if reuses { Size::default() } else { item.size(variant) };
         item.walk_only(variant, known);
         let walked = cx.now();
         let (ranges, fresh) = (item.ranges(variant, known), item.fresh());
         vec.reserve(size.bytes.saturating_sub(vec.len()).next_multiple_of(512));
         let [copy, least] = buf.with_memory(|memory| {
             let spans = [&ranges, &fresh].map(|ranges| {
-                let mut scratch = Vec::with_capacity(size.bytes);
+                let mut scratch = Vec::with_capacity(buf.len());
                 let start = cx.now();
                 for (offset, len) in ranges {
                     memory.append_to(*offset, *len, &mut scratch);

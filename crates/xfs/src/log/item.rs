@@ -100,7 +100,22 @@ pub(crate) struct ItemState {
     pub order: u64,
 }
 
-/// The part of an item that CIL and AIL work with. The spin lock is innermost.
+impl ItemState {
+    /// Notes that checkpoint `seq` has it; true where that had it already.
+    pub fn enter(&mut self, seq: u64) -> bool {
+        let known = self.seq == seq;
+        if !known {
+            // Pinned before its content changes, so that write-back leaves it alone.
+            self.pins += 1;
+            self.seq = seq;
+        }
+        self.last_seq = seq;
+        known
+    }
+}
+
+/// The part of an item that CIL and AIL work with. The spin lock is innermost, but for a buffer's
+/// bitmap and memory.
 pub(crate) struct ItemCore(SpinLock<ItemState>);
 
 impl ItemCore {
