@@ -10,8 +10,9 @@
 //!
 //! Locks, in this order: a buffer's or an inode's; the CIL's context lock (shared by commits, taken
 //! alone by a push for the moment in which the vectors are detached); the spin locks of CIL, AIL,
-//! and grant; an item's own; a buffer's bitmap and its memory, innermost. A push takes the writer's lock before the context lock and
-//! holds it until the checkpoint is on the device, so checkpoints follow one another strictly.
+//! and grant; an item's own; a buffer's bitmap and its memory, innermost. A push takes the writer's
+//! lock before the context lock and holds it until the checkpoint is on the device, so checkpoints
+//! follow one another strictly.
 //!
 //! Compared with Linux: one checkpoint is written at a time; the tail that counts for reservations
 //! is the one that a record on the device names, never a newer one, so that no record overwrites

@@ -34,8 +34,9 @@ fn five_hundred_creates_and_a_sync_cost_two_flushes() {
     });
 }
 
-/// What the table of `docs/bh-lru.md` says: a create and a removal in a large directory ask for few
-/// buffers, since a transaction holds those that it has; nothing is kept for each CPU beside.
+/// What the table of `docs/bh-lru.md` says: a create and a removal in a large directory ask the
+/// index for few buffers, since a transaction holds those that it has, and a directory and a group
+/// remember their last ones; nothing is kept for each CPU beside.
 #[test]
 fn a_create_asks_for_a_handful_of_buffers() {
     const OPERATIONS: u64 = 400;
@@ -64,8 +65,9 @@ fn a_create_asks_for_a_handful_of_buffers() {
             println!(
                 "{cell:?}, {names} names: {create:.1} buffers a create, {remove:.1} a removal"
             );
-            assert!(create > 1.0 && create < 24.0, "{create}");
-            assert!(remove > 1.0 && remove < 24.0, "{remove}");
+            // New clusters of inodes at least; mostly the buffers of the operation before.
+            assert!(create > 0.0 && create < 2.0, "{create}");
+            assert!(remove > 0.0 && remove < 2.0, "{remove}");
             fs.unmount(cx).expect("unmount");
         });
     }
