@@ -102,14 +102,16 @@ fn explored_schedules_on_a_full_device_leave_it_empty() {
     }
 }
 
-/// Content on its way to the device is data to who seeks, however far it has come.
+/// Content on its way to the device is data to who seeks, and can be cut away, however far it has
+/// come.
 #[test]
-fn what_is_on_its_way_to_the_device_is_no_hole() {
+fn what_is_on_its_way_to_the_device_is_there() {
     for cell in &CELLS[..4] {
         rt::testing::world(|cx| {
             let memory = cell.fresh(cx, 64 << 20);
             let (fs, _) = mount(cx, timed(cx, &memory, 2));
             testkit::content::is_no_hole_on_its_way(cx, &fs);
+            testkit::content::is_cut_on_its_way(cx, &fs, cell.kind == "ext4");
             fs.unmount(cx).expect("unmount");
             e2fsck(&memory, cell.kind);
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Ino, Nanos};
 use rt::Cx;
-use vfs::{FileSystem, FileType, NewNode, SeekWhence, SetAttr};
+use vfs::{FallocMode, FileSystem, FileType, NewNode, SeekWhence, SetAttr};
 
 /// Creates a regular file.
 pub fn create(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
@@ -27,21 +27,69 @@ pub fn pattern(file: u64, offset: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Content on its way to the device is data to who seeks, however far it has come: another task
-/// syncs the file meanwhile. For a device whose writes take up to some milliseconds.
-pub fn is_no_hole_on_its_way<F: FileSystem + 'static>(cx: &mut Cx, fs: &Arc<F>) {
+/// Bytes of the files of [`beside_syncs`].
+const SYNCED: u64 = 16384;
+
+/// Calls `body` with files whose content is on its way to the device, each time a little further:
+/// another task syncs the file meanwhile. For a device whose writes take up to some milliseconds.
+fn beside_syncs<F: FileSystem + 'static>(
+    cx: &mut Cx,
+    fs: &Arc<F>,
+    what: &str,
+    mut body: impl FnMut(&mut Cx, &F, Ino, u64),
+) {
     for delay in (0..4_000).step_by(20) {
-        let file = create(cx, &**fs, fs.root(), &format!("file{delay}"));
+        let file = create(cx, &**fs, fs.root(), &format!("{what}{delay}"));
         // Inside of the file, where blocks may be marked as written after their content.
-        let size = SetAttr { size: Some(16384), ..SetAttr::default() };
-        fs.setattr(cx, file, &size).expect("setattr");
+        resize(cx, &**fs, file, SYNCED);
         fs.fsync(cx, file, false).expect("fsync");
-        assert_eq!(fs.write(cx, file, 0, &[7; 16384]), Ok(16384));
+        assert_eq!(fs.write(cx, file, 0, &[7; SYNCED as usize]), Ok(SYNCED as usize));
         let syncing = fs.clone();
         let sync = cx.spawn("sync", move |cx| syncing.fsync(cx, file, true));
         cx.sleep(Nanos::from_micros(delay));
-        assert_eq!(fs.seek(cx, file, 0, SeekWhence::Data), Ok(0), "data after {delay} us");
-        assert_eq!(fs.seek(cx, file, 0, SeekWhence::Hole), Ok(16384), "hole after {delay} us");
+        body(cx, fs, file, delay);
         sync.join(cx).expect("fsync");
     }
+}
+
+fn resize(cx: &mut Cx, fs: &dyn FileSystem, file: Ino, size: u64) {
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    fs.setattr(cx, file, &set).expect("setattr");
+}
+
+/// Content on its way to the device is data to who seeks, however far it has come.
+pub fn is_no_hole_on_its_way<F: FileSystem + 'static>(cx: &mut Cx, fs: &Arc<F>) {
+    beside_syncs(cx, fs, "seek", |cx, fs, file, delay| {
+        assert_eq!(fs.seek(cx, file, 0, SeekWhence::Data), Ok(0), "data after {delay} us");
+        assert_eq!(fs.seek(cx, file, 0, SeekWhence::Hole), Ok(SYNCED), "hole after {delay} us");
+    });
+}
+
+/// Content that is cut away in the middle of a block while it is on its way to the device does not
+/// come back; nor what is cut off at the end, where the file grows again. `punches` where the file
+/// system has holes.
+pub fn is_cut_on_its_way<F: FileSystem + 'static>(cx: &mut Cx, fs: &Arc<F>, punches: bool) {
+    let zeros = |cx: &mut Cx, fs: &F, file, (from, to), what: String| {
+        let mut bytes = vec![0xee; SYNCED as usize];
+        for synced in [false, true] {
+            assert_eq!(fs.read(cx, file, 0, &mut bytes), Ok(bytes.len()), "{what}");
+            let wrong = bytes.iter().enumerate().find(|&(at, &byte)| {
+                let cut = (from..to).contains(&(at as u64));
+                byte != if cut { 0 } else { 7 }
+            });
+            assert_eq!(wrong, None, "{what}, synced: {synced}");
+            fs.fsync(cx, file, true).expect("fsync");
+        }
+    };
+    if punches {
+        beside_syncs(cx, fs, "punch", |cx, fs, file, delay| {
+            fs.fallocate(cx, file, FallocMode::PunchHole, 1000, 8000).expect("punch");
+            zeros(cx, fs, file, (1000, 9000), format!("punched after {delay} us"));
+        });
+    }
+    beside_syncs(cx, fs, "cut", |cx, fs, file, delay| {
+        resize(cx, fs, file, 9000);
+        resize(cx, fs, file, SYNCED);
+        zeros(cx, fs, file, (9000, SYNCED), format!("cut after {delay} us"));
+    });
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{Errno, Rng};
 use rt::{Cx, World, WorldConfig};
-use testkit::content::{create, is_no_hole_on_its_way, pattern};
+use testkit::content::{create, is_cut_on_its_way, is_no_hole_on_its_way, pattern};
 use testkit::twin::Twin;
 use vfs::{ExtentState, FallocMode, FileSystem};
 use world::{Cell, checked, mount, repaired, seeds, timed};
@@ -108,16 +108,20 @@ fn an_append_writes_its_data_once() {
     });
 }
 
-/// Content on its way to the device is data to who seeks, however far it has come.
+/// Content on its way to the device is data to who seeks, and can be cut away, however far it has
+/// come.
 #[test]
-fn what_is_on_its_way_to_the_device_is_no_hole() {
-    rt::testing::world(|cx| {
-        let memory = CELLS[0].fresh(cx, 96 << 20);
-        let (fs, _) = mount(cx, timed(cx, &memory, 2), 8 << 20);
-        is_no_hole_on_its_way(cx, &fs);
-        fs.unmount(cx).expect("unmount");
-        repaired(&memory).expect("in order");
-    });
+fn what_is_on_its_way_to_the_device_is_there() {
+    for cell in CELLS {
+        rt::testing::world(|cx| {
+            let memory = cell.fresh(cx, 96 << 20);
+            let (fs, _) = mount(cx, timed(cx, &memory, 2), 8 << 20);
+            is_no_hole_on_its_way(cx, &fs);
+            is_cut_on_its_way(cx, &fs, true);
+            fs.unmount(cx).expect("unmount");
+            repaired(&memory).expect("in order");
+        });
+    }
 }
 
 /// What nobody syncs is on the device by itself: a name after the interval of the log, data when
