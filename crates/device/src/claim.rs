@@ -3,14 +3,27 @@
 //! # Invariant of the unsafe code
 //!
 //! One `fcntl` on a descriptor that the caller keeps open, with a lock description on our stack.
+//!
+//! # Parts
+//!
+//! Who uses a part of a file (a partition) locks its bytes, so that others may use other parts;
+//! whoever uses the whole file locks all of them. QEMU knows no parts: it tells what it does with
+//! a file by shared locks on single bytes from 100 on, and what it forbids others to do from 200
+//! on. A part forbids it everything, and is refused where QEMU is there.
 
 #![allow(unsafe_code)]
 
 use crate::open::OpenError;
 use std::fs::{self, File, Metadata};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// What QEMU's users of a file do with it.
+const QEMU_DOES: Range<u64> = 100..104;
+/// What they forbid others to do.
+const QEMU_FORBIDS: Range<u64> = 200..204;
 
 /// How often a claim is tried that this process itself may be about to give up.
 const TRIES: usize = 100;
@@ -23,28 +36,35 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Locks `file` for us alone where `write`, else shared with other readers. Waits for nobody
-    /// but this process itself, and not for long: the thread that ended the last request of a
-    /// device which was closed a moment ago may be the one that lets go of it.
-    pub fn take(path: &Path, file: &File, write: bool) -> Result<Claim, OpenError> {
-        Claim::take_waiting(path, file, write, pause)
+    /// Locks `file`, or the bytes of a part of it, for us alone where `write`, else shared with
+    /// other readers. Waits for nobody but this process itself, and not for long: the thread that
+    /// ended the last request of a device which was closed a moment ago may be the one that lets
+    /// go of it.
+    pub fn take(
+        path: &Path,
+        file: &File,
+        part: Option<Range<u64>>,
+        write: bool,
+    ) -> Result<Claim, OpenError> {
+        Claim::take_waiting(path, file, part.as_ref(), write, pause)
     }
 
     /// As [`Claim::take`], with `wait` between two tries.
     fn take_waiting(
         path: &Path,
         file: &File,
+        part: Option<&Range<u64>>,
         write: bool,
         mut wait: impl FnMut(),
     ) -> Result<Claim, OpenError> {
         for _ in 0..TRIES {
-            match Claim::try_take(path, file, write)? {
+            match Claim::try_take(path, file, part, write)? {
                 Ok(claim) => return Ok(claim),
                 Err(holder) if holder.is_none_or(|pid| pid == std::process::id()) => wait(),
                 Err(_) => break,
             }
         }
-        match Claim::try_take(path, file, write)? {
+        match Claim::try_take(path, file, part, write)? {
             Ok(claim) => Ok(claim),
             Err(holder) => {
                 let by = holder.map_or_else(|| "another process".to_owned(), process);
@@ -57,22 +77,26 @@ impl Claim {
     fn try_take(
         path: &Path,
         file: &File,
+        part: Option<&Range<u64>>,
         write: bool,
     ) -> Result<Result<Claim, Option<u32>>, OpenError> {
         let kind = if write { libc::F_WRLCK } else { libc::F_RDLCK };
-        let operation = if write {
+        let operation = if write && part.is_none() {
             rustix::fs::FlockOperation::NonBlockingLockExclusive
         } else {
             rustix::fs::FlockOperation::NonBlockingLockShared
         };
-        let described = lock_description(file, kind);
+        let described = match part {
+            None => lock_description(file, kind, &WHOLE),
+            Some(part) => lock_part(file, kind, part),
+        };
         let locked = described.and_then(|()| Ok(rustix::fs::flock(file, operation)?));
         if let Err(error) = locked {
             match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EACCES) => {
                     // Where the first lock was ours and the second was not.
-                    let _ = lock_description(file, libc::F_UNLCK);
-                    return Ok(Err(lock_holder(file)));
+                    let _ = lock_description(file, libc::F_UNLCK, &WHOLE);
+                    return Ok(Err(lock_holder(file, part.unwrap_or(&WHOLE))));
                 }
                 // A host file system without locks: nothing can be promised, nothing is refused.
                 Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {}
@@ -92,29 +116,55 @@ fn pause() {
 impl Drop for Claim {
     fn drop(&mut self) {
         // Both can only fail where no lock was to be had.
-        let _ = lock_description(&self.file, libc::F_UNLCK);
+        let _ = lock_description(&self.file, libc::F_UNLCK, &WHOLE);
         let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
     }
 }
 
-fn lock_description(file: &File, kind: i32) -> std::io::Result<()> {
-    let lock = libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    // SAFETY: the descriptor is open, and the command reads one `flock` structure.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+/// All bytes that a file can have.
+const WHOLE: Range<u64> = 0..1 << 63;
+
+fn lock_description(file: &File, kind: i32, bytes: &Range<u64>) -> std::io::Result<()> {
+    control(file, libc::F_OFD_SETLK, kind, bytes).map(|_| ())
 }
 
-/// The process that holds a lock on the file, as the host tells.
-fn lock_holder(file: &File) -> Option<u32> {
+/// Locks a part, says so to QEMU, and is refused where QEMU has said that it uses the file.
+fn lock_part(file: &File, kind: i32, part: &Range<u64>) -> std::io::Result<()> {
+    lock_description(file, kind, part)?;
+    lock_description(file, libc::F_RDLCK, &QEMU_FORBIDS)?;
+    match control(file, libc::F_OFD_GETLK, libc::F_WRLCK, &QEMU_DOES)? {
+        libc::F_UNLCK => Ok(()),
+        _ => Err(rustix::io::Errno::AGAIN.into()),
+    }
+}
+
+/// Carries out a lock command; answers the kind of lock that it leaves in the description.
+fn control(file: &File, command: i32, kind: i32, bytes: &Range<u64>) -> std::io::Result<i32> {
+    let len = if *bytes == WHOLE { 0 } else { bytes.end - bytes.start };
+    let mut lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: bytes.start as libc::off_t,
+        l_len: len as libc::off_t,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the command reads and writes one `flock` structure.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &mut lock) };
+    if result == 0 { Ok(lock.l_type.into()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// The process that holds a lock on these bytes of the file, as the host tells; else one that holds
+/// any lock on it.
+fn lock_holder(file: &File, bytes: &Range<u64>) -> Option<u32> {
     let meta = file.metadata().ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    lock_pid(&locks, meta.dev(), meta.ino()).or_else(|| pid_of_description(meta.ino()))
+    let any = || {
+        lock_pid(&locks, meta.dev(), meta.ino()).or_else(|| pid_of_description(meta.ino(), &WHOLE))
+    };
+    match *bytes == WHOLE {
+        true => any(),
+        false => pid_of_description(meta.ino(), bytes).or_else(any),
+    }
 }
 
 /// The process of the first lock on the inode that names one. A line of /proc/locks is
@@ -135,9 +185,20 @@ fn lock_pid(locks: &str, dev: u64, ino: u64) -> Option<u32> {
     pid_where(&|place| place == exact).or_else(|| pid_where(&|place| place.ends_with(&inode)))
 }
 
-/// Looks for an open-file-description lock on the inode in the descriptors of all processes.
-fn pid_of_description(ino: u64) -> Option<u32> {
-    let inode = format!(":{ino} ");
+/// Whether a line of /proc/PID/fdinfo is of an open-file-description lock on some of these bytes of
+/// the inode: `lock:  1: OFDLCK ADVISORY  WRITE -1 08:01:131 0 EOF`.
+fn is_lock_on(line: &str, ino: u64, bytes: &Range<u64>) -> bool {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let ["lock:", _, "OFDLCK", _, _, _, place, first, last] = fields[..] else { return false };
+    let number = |text: &str| text.parse().unwrap_or(u64::MAX);
+    place.rsplit(':').next() == Some(&ino.to_string())
+        && number(first) < bytes.end
+        && bytes.start <= number(last)
+}
+
+/// Looks for an open-file-description lock on these bytes of the inode in the descriptors of all
+/// processes.
+fn pid_of_description(ino: u64, bytes: &Range<u64>) -> Option<u32> {
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
@@ -145,7 +206,7 @@ fn pid_of_description(ino: u64) -> Option<u32> {
         let Ok(descriptors) = fs::read_dir(process.path().join("fdinfo")) else { continue };
         for info in descriptors.flatten() {
             let text = fs::read_to_string(info.path()).unwrap_or_default();
-            if text.lines().any(|line| line.starts_with("lock:") && line.contains(&inode)) {
+            if text.lines().any(|line| is_lock_on(line, ino, bytes)) {
                 return Some(pid);
             }
         }
@@ -236,7 +297,7 @@ pub(crate) fn holder_of_device(path: &Path) -> Option<String> {
     }
     // Another exclusive opener, maybe one of us.
     let file = File::open(path).ok()?;
-    lock_holder(&file).map(process)
+    lock_holder(&file, &WHOLE).map(process)
 }
 
 #[cfg(test)]
@@ -264,10 +325,10 @@ mod tests {
         let image = tempfile::NamedTempFile::new().expect("a file");
         let open = || File::options().read(true).write(true).open(image.path()).expect("it opens");
         for (held_for_writing, write) in [(true, true), (true, false), (false, true)] {
-            let mut held = Claim::take(image.path(), &open(), held_for_writing).ok();
+            let mut held = Claim::take(image.path(), &open(), None, held_for_writing).ok();
             assert!(held.is_some(), "nobody has it");
             let mut waits = 0;
-            let claim = Claim::take_waiting(image.path(), &open(), write, || {
+            let claim = Claim::take_waiting(image.path(), &open(), None, write, || {
                 waits += 1;
                 if waits == 3 {
                     held = None;
@@ -278,13 +339,47 @@ mod tests {
         }
         let (one, two) = (open(), open());
         let _readers = [&one, &two].map(|file| {
-            let claim = Claim::take_waiting(image.path(), file, false, || panic!("waited"));
+            let claim = Claim::take_waiting(image.path(), file, None, false, || panic!("waited"));
             claim.expect("readers share")
         });
         let mut waits = 0;
-        let refused = Claim::take_waiting(image.path(), &open(), true, || waits += 1);
+        let refused = Claim::take_waiting(image.path(), &open(), None, true, || waits += 1);
         assert!(matches!(refused, Err(OpenError::Locked { .. })), "{:?}", refused.err());
         assert_eq!(waits, TRIES, "not for ever");
+    }
+
+    /// Parts beside each other are for different users; a part that is used, and the whole, are
+    /// not; readers of a part share it.
+    #[test]
+    fn parts_are_claimed_for_themselves() {
+        let image = tempfile::NamedTempFile::new().expect("a file");
+        let open = || File::options().read(true).write(true).open(image.path()).expect("it opens");
+        let (one, other) = (4096..8192, 8192..1 << 40);
+        let take = |part: Option<&Range<u64>>, write| {
+            Claim::try_take(image.path(), &open(), part, write).expect("the host has locks")
+        };
+        let first = take(Some(&one), true).expect("nobody has it");
+        let second = take(Some(&other), true).expect("nobody has this part");
+        for (part, write) in
+            [(Some(&one), true), (Some(&other), false), (None, true), (None, false)]
+        {
+            assert_eq!(take(part, write).err(), Some(Some(std::process::id())), "{part:?}");
+        }
+        drop(first);
+        let readers = [(); 2].map(|()| take(Some(&one), false).expect("readers share"));
+        assert!(take(Some(&one), true).is_err() && take(None, true).is_err());
+        drop((readers, second));
+        let whole = take(None, true).expect("nobody has any of it");
+        assert!(take(Some(&one), false).is_err());
+        drop(whole);
+        // What QEMU does when it opens an image.
+        let qemu = open();
+        lock_description(&qemu, libc::F_RDLCK, &QEMU_DOES).expect("locked");
+        assert!(take(Some(&one), true).is_err(), "QEMU is there");
+        drop(qemu);
+        let _part = take(Some(&one), true).expect("nobody has it");
+        let qemu = control(&open(), libc::F_OFD_GETLK, libc::F_WRLCK, &QEMU_FORBIDS);
+        assert_eq!(qemu.expect("it can be asked"), libc::F_RDLCK, "QEMU is told");
     }
 
     #[test]
@@ -292,15 +387,15 @@ mod tests {
         let image = tempfile::NamedTempFile::new().expect("a file");
         let open = || File::options().read(true).write(true).open(image.path()).expect("it opens");
         let file = open();
-        let claim = Claim::take(image.path(), &file, true).expect("nobody has it");
-        assert!(Claim::take(image.path(), &open(), true).is_err(), "it is ours");
+        let claim = Claim::take(image.path(), &file, None, true).expect("nobody has it");
+        assert!(Claim::take(image.path(), &open(), None, true).is_err(), "it is ours");
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .stdin(file)
             .spawn()
             .expect("sleep is everywhere");
         drop(claim);
-        let again = Claim::take(image.path(), &open(), true);
+        let again = Claim::take(image.path(), &open(), None, true);
         child.kill().expect("it can be killed");
         child.wait().expect("it ended");
         assert!(again.is_ok(), "{:?}", again.err());

@@ -26,7 +26,7 @@ const MAX_BYTES: u32 = 4 << 20;
 pub struct FileDevice {
     path: PathBuf,
     pub(crate) file: File,
-    _claim: Claim,
+    _claim: Option<Claim>,
     pub(crate) info: DeviceInfo,
     is_block: bool,
 }
@@ -35,7 +35,7 @@ impl FileDevice {
     pub(crate) fn new(
         path: &Path,
         file: File,
-        claim: Claim,
+        claim: Option<Claim>,
         info: DeviceInfo,
         is_block: bool,
     ) -> FileDevice {

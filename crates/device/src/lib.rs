@@ -29,7 +29,9 @@ mod uring;
 pub use fault::{Fault, FaultDevice, Rule};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
-pub use open::{Engine, OpenError, OpenOptions, create, create_with, open};
+pub use open::{
+    Engine, OpenError, OpenOptions, create, create_with, open, open_part, open_unlocked,
+};
 pub use partition::{Partition, PartitionEntry, PartitionError, PartitionTable, TableKind};
 pub use record::{Cut, Entry, Event, RecordDevice, WriteLog};
 pub use sim::{SimCache, SimDevice, SimParams};

@@ -6,6 +6,7 @@ use crate::{blockdev, uring};
 use block::Device;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -116,6 +117,38 @@ fn nbd_url(path: &Path) -> Option<&str> {
 /// # Errors
 /// Where the host refuses, somebody else uses it (the error says who), or it is no storage.
 pub fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, OpenError> {
+    open_as(path, options, Use::Whole)
+}
+
+/// Opens an image file of which only these bytes are used, as [`open`]: others may use other parts
+/// of it. A block device and a network block device are opened as wholes.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_part(
+    path: &Path,
+    options: OpenOptions,
+    bytes: Range<u64>,
+) -> Result<Arc<dyn Device>, OpenError> {
+    open_as(path, options, Use::Part(bytes))
+}
+
+/// Opens an image file for a look at what nobody changes, its partition table: it is not locked.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_unlocked(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, OpenError> {
+    open_as(path, OpenOptions { write: false, ..options }, Use::Look)
+}
+
+/// What of a file is used.
+enum Use {
+    Whole,
+    Part(Range<u64>),
+    Look,
+}
+
+fn open_as(path: &Path, options: OpenOptions, used: Use) -> Result<Arc<dyn Device>, OpenError> {
     if let Some(url) = nbd_url(path) {
         return Ok(crate::nbd::connect(url, options.write)?);
     }
@@ -136,7 +169,13 @@ pub fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, OpenEr
         claim::refuse_loop(path, &meta, options.write)?;
     }
     let file = open_file(path, options, is_block)?;
-    let claim = Claim::take(path, &file, options.write)?;
+    let claim = match used {
+        Use::Look if !is_block => None,
+        Use::Part(bytes) if !is_block => {
+            Some(Claim::take(path, &file, Some(bytes), options.write)?)
+        }
+        _ => Some(Claim::take(path, &file, None, options.write)?),
+    };
     let device = if is_block {
         blockdev::describe(path, &file, &meta, options)?
     } else {
@@ -209,7 +248,7 @@ pub fn create_with(
         let mut make = std::fs::OpenOptions::new();
         make.read(true).write(true).create(true).truncate(false);
         let file = make.open(path).map_err(|e| OpenError::host(path, "create", e))?;
-        let _claim = Claim::take(path, &file, true)?;
+        let _claim = Claim::take(path, &file, None, true)?;
         file.set_len(0).map_err(|e| OpenError::host(path, "truncate", e))?;
         file.set_len(bytes).map_err(|e| OpenError::host(path, "set the size", e))?;
     }

@@ -80,12 +80,24 @@ impl Partition {
         device: &Arc<dyn Device>,
         number: u32,
     ) -> Result<Partition, PartitionError> {
+        let entry = Partition::find(cx, device, number)?;
+        Partition::part(device, entry.start, entry.count, number)
+    }
+
+    /// The entry of the partition `number` in the table of `device`. Parks while it is read.
+    ///
+    /// # Errors
+    /// As [`Partition::open`].
+    pub fn find(
+        cx: &mut Cx,
+        device: &Arc<dyn Device>,
+        number: u32,
+    ) -> Result<PartitionEntry, PartitionError> {
         let table = Partition::list(cx, device)?;
         let known = table.partitions.iter().map(|entry| entry.number.to_string());
         let known = known.collect::<Vec<_>>().join(", ");
         let entry = table.partitions.into_iter().find(|entry| entry.number == number);
-        let entry = entry.ok_or(PartitionError::NoSuch { number, known })?;
-        Partition::part(device, entry.start, entry.count, number)
+        entry.ok_or(PartitionError::NoSuch { number, known })
     }
 
     /// The `count` sectors from `start` of `device` as a device, called number `number`.

@@ -204,13 +204,15 @@ impl Ext4 {
     }
 
     /// A time as inodes can store it: whole seconds up to 2038 in those of 128 bytes, nanoseconds
-    /// up to 2446 in larger ones, the nearest where it lies outside.
+    /// up to 2446 in larger ones, the nearest where it lies outside; the first and the last second
+    /// are whole ones.
     #[inline]
     pub(crate) fn stamp(&self, time: Timespec) -> Timespec {
         let wide = self.geometry.inode_size > 128;
         let max = i64::from(i32::MAX) + if wide { 3 << 32 } else { 0 };
-        let sec = time.sec.clamp(i64::from(i32::MIN), max);
-        Timespec { sec, nsec: if wide && sec == time.sec { time.nsec } else { 0 } }
+        let min = i64::from(i32::MIN);
+        let nsec = if wide && (min + 1..max).contains(&time.sec) { time.nsec } else { 0 };
+        Timespec { sec: time.sec.clamp(min, max), nsec }
     }
 
     /// Whether changes are possible.

@@ -68,13 +68,30 @@ pub fn open_device(app: &App, path: &Path, write: bool) -> Result<Arc<dyn Device
 }
 
 impl Storage {
-    /// Opens a target. It stays locked against other openers until the storage is dropped.
+    /// Opens a target. It stays locked against other openers until the storage is dropped; other
+    /// partitions of an image file may be opened.
     ///
     /// # Errors
     /// The host refuses, somebody else uses it, or there is no such partition.
     pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Storage> {
         if target.nfs_url().is_some() {
             bail!("{target}: an NFS export is files, not a device; give an image or a device");
+        }
+        let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
+        if let (Some(number), true) = (target.partition, is_file) {
+            let options = open_options(app, write);
+            let table = device::open_unlocked(&target.path, options)?;
+            let entry = device::Partition::find(app.cx, &table, number);
+            let entry = entry.with_context(|| target.to_string())?;
+            let start = entry.start.bytes();
+            let bytes = start..start + entry.count * 512;
+            let whole = device::open_part(&target.path, options, bytes)?;
+            let part = device::Partition::part(&whole, entry.start, entry.count, number);
+            return Storage::queued(
+                app,
+                target,
+                Arc::new(part.with_context(|| target.to_string())?),
+            );
         }
         let device = open_device(app, &target.path, write)?;
         Storage::on(app, target, device)
@@ -89,6 +106,11 @@ impl Storage {
             None => device,
             Some(number) => partition(app, &device, number).with_context(|| target.to_string())?,
         };
+        Storage::queued(app, target, device)
+    }
+
+    /// Puts a queue in front of the device of a target.
+    fn queued(app: &mut App, target: &Target, device: Arc<dyn Device>) -> Result<Storage> {
         let trace_events = app.recorder.as_ref().map_or(0, |recorder| recorder.events);
         let config = QueueConfig { trace_events, ..QueueConfig::default() };
         let queue = Queue::new(app.cx.runtime(), device, config);

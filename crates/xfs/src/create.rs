@@ -36,11 +36,15 @@ pub(crate) fn target_blocks(geometry: &Geometry, node: &NewNode<'_>, attributes:
     }
 }
 
+/// Bits of the parts of a device number that the kernel takes; an inode has room for 14 and 18.
+const MAJOR_BITS: u32 = 9;
+const MINOR_BITS: u32 = 18;
+
 /// Checks what a new node is to hold.
 ///
 /// # Errors
 /// `EINVAL` a symbolic link without a target, or with a zero byte in it; `ENOENT` an empty one;
-/// `ENAMETOOLONG` one of 1,024 bytes or more.
+/// `ENAMETOOLONG` one of 1,024 bytes or more; `EINVAL` a device number that is too large.
 pub(crate) fn check_node(node: &NewNode<'_>) -> std::result::Result<(), Errno> {
     match (node.kind, node.target) {
         (FileType::Symlink, None) => Err(Errno::EINVAL),
@@ -49,6 +53,12 @@ pub(crate) fn check_node(node: &NewNode<'_>) -> std::result::Result<(), Errno> {
             Err(Errno::ENAMETOOLONG)
         }
         (FileType::Symlink, Some(target)) if target.contains(&0) => Err(Errno::EINVAL),
+        (FileType::CharDevice | FileType::BlockDevice, _)
+            if vfs::major(node.rdev) >= 1 << MAJOR_BITS
+                || vfs::minor(node.rdev) >= 1 << MINOR_BITS =>
+        {
+            Err(Errno::EINVAL)
+        }
         _ => Ok(()),
     }
 }
@@ -141,7 +151,7 @@ impl Xfs {
             }
             (FileType::CharDevice | FileType::BlockDevice, _) => {
                 let (major, minor) = (vfs::major(node.rdev), vfs::minor(node.rdev));
-                device(major << 18 | minor & 0x3_ffff)
+                device(major << MINOR_BITS | minor)
             }
             (FileType::Fifo | FileType::Socket, _) => device(0),
             _ => Fork::empty(room),

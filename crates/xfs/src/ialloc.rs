@@ -153,11 +153,7 @@ impl Inodes {
 
     /// Whether the limit on the share of inodes leaves room for one more chunk.
     fn may_have_more(&self) -> bool {
-        let geometry = &self.space.geometry;
-        let percent = u64::from(geometry.inode_percent_max);
-        let per_block = u64::from(geometry.inodes_per_block());
-        let limit = geometry.blocks_count / 100 * percent * per_block;
-        percent == 0 || self.counts()[0] + 64 <= limit
+        self.space.geometry.inodes_limit().is_none_or(|limit| self.counts()[0] + 64 <= limit)
     }
 
     /// Takes the free inode of a group that is the nearest one to `near`.

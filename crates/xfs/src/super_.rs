@@ -209,11 +209,7 @@ impl Xfs {
         // Inodes are made of free blocks, so that every block could become some.
         let per_block = u64::from(geometry.inodes_per_block());
         let possible = counts.free_blocks.saturating_mul(per_block);
-        let percent = match geometry.inode_percent_max {
-            0 => 100,
-            percent => u64::from(percent).min(100),
-        };
-        let limit = geometry.blocks_count.saturating_mul(per_block) / 100 * percent;
+        let limit = geometry.inodes_limit().unwrap_or(u64::MAX);
         let inodes = counts.inodes.saturating_add(possible).min(limit).max(counts.inodes);
         StatFs {
             block_size: geometry.block_size,

@@ -42,6 +42,14 @@ macro_rules! on_each_format {
 }
 pub(crate) use on_each_format;
 
+/// How many times as much as by default the tests do: `IOPATH_MOUNT_SCALE=10`.
+pub fn scale() -> u64 {
+    match std::env::var("IOPATH_MOUNT_SCALE") {
+        Ok(text) => text.parse().expect("IOPATH_MOUNT_SCALE is a number"),
+        Err(_) => 1,
+    }
+}
+
 /// mkfs.xfs makes nothing smaller than 300 MiB.
 const XFS_BYTES_MIN: u64 = 304 << 20;
 

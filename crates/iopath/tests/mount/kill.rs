@@ -191,14 +191,16 @@ fn sqlite_with_a_rollback_journal_keeps_what_it_committed(kind: &str) {
 }
 
 /// Files that begin without a name, are written, synced and only then named: each name that was
-/// told safe leads to a whole file, and what had no name yet is gone.
+/// told safe leads to a whole file, and what had no name yet is gone. Files are looked at after the
+/// kill of their round and after the next one, then removed.
 fn files_that_were_named_late_survive_kills(kind: &str) {
     let place = place();
     let image = image(place.path(), kind, 128 << 20);
-    let mut safe = 0;
+    let (mut kept, mut safe) = (1, 0);
     for round in 0..kills(3) {
         let mount = Mounted::new(&image, "");
         let dir = mount.dir().to_owned();
+        let before = safe;
         let (named, stop) = (AtomicU64::new(safe), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -216,11 +218,16 @@ fn files_that_were_named_late_survive_kills(kind: &str) {
         });
         let mount = Mounted::new(&image, "");
         safe = named.load(Ordering::Relaxed);
-        for number in 1..=safe {
-            let found = fs::read(mount.dir().join(format!("late{number}")));
+        for number in kept..=safe {
+            let file = mount.dir().join(format!("late{number}"));
+            let found = fs::read(&file);
             let found = found.unwrap_or_else(|e| panic!("round {round}: file {number}: {e}"));
             assert_eq!(found, content(number, 1), "round {round}: file {number}");
+            if number <= before {
+                fs::remove_file(&file).expect("it can be removed");
+            }
         }
+        kept = before + 1;
         let next = mount.dir().join(format!("late{}", safe + 1));
         if next.exists() {
             assert_eq!(fs::read(&next).expect("it can be read"), content(safe + 1, 1));

@@ -6,13 +6,18 @@
 
 mod awake;
 mod basics;
+mod beside;
+mod faults;
 mod host;
 mod kill;
 mod limits;
+mod many;
 mod nfs;
+mod partitions;
 mod posix;
 mod programs;
 mod reads;
 mod rings;
 mod stress;
 mod user;
+mod watch;

@@ -3,12 +3,14 @@
 //! more random sequences; a difference prints the seed and the calls up to it.
 
 pub mod calls;
+mod limits;
 mod matrix;
 mod random;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use rustix::io::Errno;
 use testkit::judge::LoopMount;
 
 use crate::host::{Mounted, check, image, on_each_format, place};
@@ -25,8 +27,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Runs a call on both; notes a difference with what led to it.
-    fn call(&mut self, user: User, call: &Call, history: &dyn Fn() -> String) {
+    /// Runs a call on both; notes a difference with what led to it. Answers what ours said.
+    fn call(&mut self, user: User, call: &Call, history: &dyn Fn() -> String) -> String {
         self.done += 1;
         let (ours, kernel) = (self.ours.run(user, call), self.kernel.run(user, call));
         if ours != kernel {
@@ -35,6 +37,7 @@ impl Pair {
                 "{before}{user:?} {call:?}\n    ours:   {ours}\n    kernel: {kernel}"
             ));
         }
+        ours
     }
 
     /// Compares the trees.
@@ -109,7 +112,22 @@ fn random_calls_of_root_alone_answer_as_the_kernels(kind: &'static str) {
     });
 }
 
+fn calls_at_the_limits_answer_as_the_kernels(kind: &'static str) {
+    side_by_side(kind, EVERYBODY, |pair| {
+        let mut told = limits::attributes(pair);
+        told.extend(limits::many_attributes(pair));
+        told.extend(limits::largest_file(pair));
+        let expected = [Errno::TOOBIG, Errno::NOSPC, Errno::RANGE, Errno::FBIG];
+        // An inode of XFS has room for all of them.
+        for errno in expected.iter().filter(|errno| kind != "xfs" || **errno != Errno::NOSPC) {
+            let error = format!("error {}", errno.raw_os_error());
+            assert!(told.contains(&error), "{kind}: {errno} was never told");
+        }
+    });
+}
+
 on_each_format!(
+    calls_at_the_limits_answer_as_the_kernels,
     every_call_on_every_kind_of_name_answers_as_the_kernels,
     random_calls_answer_as_the_kernels,
     random_calls_of_root_alone_answer_as_the_kernels,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::host::{Mounted, check, image, on_each_format, place, shell};
+use crate::host::{Mounted, check, image, on_each_format, place, scale, shell};
 
 on_each_format!(
     fs_mark_creates_and_syncs,
@@ -13,13 +13,6 @@ on_each_format!(
     git_clones_and_checks_itself,
     stress_ng_finds_no_mistake,
 );
-
-fn scale() -> u64 {
-    match std::env::var("IOPATH_MOUNT_SCALE") {
-        Ok(text) => text.parse().expect("IOPATH_MOUNT_SCALE is a number"),
-        Err(_) => 1,
-    }
-}
 
 /// Runs `script` on a fresh mount with `$N` as the scale, `$W` as a folder outside; then once more
 /// `again` after a remount. The judge of the format has the last word.

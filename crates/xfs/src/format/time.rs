@@ -29,9 +29,16 @@ pub fn encode(time: Timespec, bigtime: bool) -> u64 {
     u64::from(seconds as u32) << 32 | u64::from(time.nsec)
 }
 
-/// A time as it comes back from the disk.
+/// A time as it is kept: beyond the form's range its nearest end; its first and last seconds are
+/// whole ones.
 pub fn stored(time: Timespec, bigtime: bool) -> Timespec {
-    decode(encode(time, bigtime), bigtime)
+    let end = |sec| decode(encode(Timespec::from_secs(sec), bigtime), bigtime);
+    let (first, last) = (end(i64::MIN), end(i64::MAX));
+    match time.sec {
+        sec if sec <= first.sec => first,
+        sec if sec >= last.sec => last,
+        _ => time,
+    }
 }
 
 #[cfg(test)]
@@ -51,5 +58,11 @@ mod tests {
         assert_eq!(decode(encode(far, false), false).sec, i64::from(i32::MAX));
         assert_eq!(encode(Timespec { sec: i64::MIN, nsec: 0 }, true), 0);
         assert_eq!(decode(u64::MAX, false).nsec, 999_999_999);
+        for (bigtime, last) in [(false, i64::from(i32::MAX)), (true, 16_299_260_424)] {
+            let kept = |sec| stored(Timespec { sec, nsec: 5 }, bigtime);
+            assert_eq!((kept(last - 1).nsec, kept(last).nsec), (5, 0));
+            assert_eq!(kept(i64::MAX), kept(last));
+            assert_eq!(kept(-1 << 31), Timespec::from_secs(-1 << 31));
+        }
     }
 }

@@ -166,6 +166,14 @@ impl Geometry {
         1 << self.inodes_per_block_bits
     }
 
+    /// Inodes that there may be at most, by their share of the blocks, in whole chunks of 64; none
+    /// where the share is not limited.
+    pub fn inodes_limit(&self) -> Option<u64> {
+        let percent = Some(u64::from(self.inode_percent_max)).filter(|&percent| percent > 0)?;
+        let inodes = (self.blocks_count * percent / 100) << self.inodes_per_block_bits;
+        Some(inodes - inodes % 64)
+    }
+
     /// Bits of an inode number within its allocation group.
     pub fn agino_bits(&self) -> u32 {
         self.ag_block_bits + self.inodes_per_block_bits
