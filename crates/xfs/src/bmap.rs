@@ -37,15 +37,19 @@ pub(crate) enum Which {
 pub(crate) struct Fork {
     /// Its form.
     pub format: ForkFormat,
-    /// Its bytes in the inode: content of local form, list or root.
+    /// Its bytes in the inode: content of local form, list or root. A new fork with a list has none
+    /// until somebody needs them ([`Fork::make_bytes`]).
     pub bytes: Vec<u8>,
     /// Extents that the inode says it has.
     pub count: u64,
     /// The extents, once they were read; without any in local form.
-    pub extents: Option<Vec<Extent>>,
-    /// Bytes that a new fork has in the inode, whose `bytes` are made at its first change.
+    pub extents: Option<Extents>,
+    /// Bytes that a new fork has in the inode, whose `bytes` are made later.
     new_room: usize,
 }
+
+/// Extents in order: mostly one.
+pub(crate) type Extents = SmallVec<[Extent; 1]>;
 
 /// Where a run of a fork's blocks lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,13 +125,13 @@ impl Collector<'_> {
 impl Fork {
     /// The fork without its extents read.
     pub fn new(format: ForkFormat, bytes: Vec<u8>, count: u64) -> Fork {
-        let extents = matches!(format, ForkFormat::Local | ForkFormat::Device).then(Vec::new);
+        let extents = matches!(format, ForkFormat::Local | ForkFormat::Device).then(Extents::new);
         Fork { format, bytes, count, extents, new_room: 0 }
     }
 
     /// A fork without anything, that has so many bytes of the inode.
     pub fn empty(room: usize) -> Fork {
-        let (format, extents) = (ForkFormat::Extents, Some(Vec::new()));
+        let (format, extents) = (ForkFormat::Extents, Some(Extents::new()));
         Fork { format, bytes: Vec::new(), count: 0, extents, new_room: room }
     }
 
@@ -136,11 +140,38 @@ impl Fork {
         if self.bytes.is_empty() { self.new_room } else { self.bytes.len() }
     }
 
-    /// Gives a new fork its bytes: before its map is changed.
+    /// Gives a new fork its bytes: before its list takes another form or another place.
     pub fn make_bytes(&mut self) {
         if self.bytes.is_empty() {
             self.bytes.resize(self.new_room, 0);
+            if self.format == ForkFormat::Extents {
+                self.write_list();
+            }
         }
+    }
+
+    /// Brings the bytes of a list in step with it.
+    fn write_list(&mut self) {
+        let Fork { bytes, extents, .. } = self;
+        let extents = extents.as_deref().expect("the extents were read");
+        bytes.fill(0);
+        for (extent, slot) in extents.iter().zip(bytes.chunks_exact_mut(EXTENT_SIZE)) {
+            extent.write(slot);
+        }
+    }
+
+    /// Appends what the fork holds, in `used` bytes.
+    pub fn append_to(&self, used: usize, to: &mut Vec<u8>) {
+        let end = to.len() + used;
+        match &self.extents {
+            Some(extents) if self.format == ForkFormat::Extents && self.bytes.is_empty() => {
+                for extent in extents {
+                    to.extend_from_slice(&extent.record());
+                }
+            }
+            _ => to.extend_from_slice(&self.bytes[..used.min(self.bytes.len())]),
+        }
+        to.resize(end, 0);
     }
 }
 

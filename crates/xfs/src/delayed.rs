@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use base::Errno;
 use rt::Cx;
+use smallvec::SmallVec;
 
 use crate::Xfs;
 use crate::alloc::Space;
@@ -18,9 +19,9 @@ use crate::inode::Inode;
 use crate::small_files::SMALL;
 
 /// The blocks of `range` that have neither a place nor a promise of one.
-fn unpromised(io: &FileIo, fork: &Fork, range: Range<u64>) -> Vec<Range<u64>> {
+fn unpromised(io: &FileIo, fork: &Fork, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
     let extents = fork.extents.as_deref().expect("the extents were read");
-    let mut holes = Vec::new();
+    let mut holes = SmallVec::new();
     for gap in io.delayed.gaps(range) {
         let mut at = gap.start;
         while at < gap.end {

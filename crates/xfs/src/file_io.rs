@@ -42,7 +42,7 @@ pub(crate) struct FileIo {
     /// On the device, and not yet marked as written.
     done: RangeSet64,
     /// Of writes under way that end in the middle of a block: that block, and the size in bytes.
-    tails: BTreeMap<u64, u64>,
+    tails: SmallVec<[(u64, u64); 1]>,
     /// Up to where content has reached the device, in bytes.
     done_end: u64,
     /// Blocks behind the end of the file were taken ahead of their content.
@@ -93,16 +93,19 @@ impl FileIo {
 
     /// A write goes out whose last block is this one; the size where the file ends inside of it.
     pub fn end_at(&mut self, block: u64, size: Option<u64>) {
-        match size {
-            Some(size) => self.tails.insert(block, size),
-            None => self.tails.remove(&block),
-        };
+        self.take_tail(block);
+        self.tails.extend(size.map(|size| (block, size)));
+    }
+
+    fn take_tail(&mut self, block: u64) -> Option<u64> {
+        let at = self.tails.iter().position(|tail| tail.0 == block)?;
+        Some(self.tails.swap_remove(at).1)
     }
 
     /// A write is complete.
     fn complete(&mut self, blocks: Range<u64>, bits: u32, good: bool) {
-        let tail = self.tails.remove(&(blocks.end - 1));
-        let first: Vec<_> = self.pending.within(blocks.clone()).collect();
+        let tail = self.take_tail(blocks.end - 1);
+        let first: SmallVec<[_; 2]> = self.pending.within(blocks.clone()).collect();
         self.pending.remove(blocks.clone());
         if good {
             first.into_iter().for_each(|part| self.done.insert(part));
@@ -122,13 +125,13 @@ impl FileIo {
     pub fn forget(&mut self, range: Range<u64>) {
         self.pending.remove(range.clone());
         self.done.remove(range.clone());
-        self.tails.retain(|block, _| !range.contains(block));
+        self.tails.retain(|(block, _)| !range.contains(block));
     }
 
     /// The file ends here now.
     pub fn cut(&mut self, size: u64) {
         self.done_end = self.done_end.min(size);
-        self.tails.values_mut().for_each(|tail| *tail = (*tail).min(size));
+        self.tails.iter_mut().for_each(|(_, tail)| *tail = (*tail).min(size));
     }
 
     /// The size that may go to the disk: up to where content has come. Unless the caller knows that
@@ -143,8 +146,9 @@ impl FileIo {
     }
 
     /// A few of the runs to be marked.
-    fn take_done(&mut self) -> Vec<Range<u64>> {
-        let runs: Vec<_> = self.done.iter().take(EXTENTS_AT_ONCE).collect();
+    fn take_done(&mut self) -> SmallVec<[Range<u64>; EXTENTS_AT_ONCE]> {
+        let runs: SmallVec<[Range<u64>; EXTENTS_AT_ONCE]> =
+            self.done.iter().take(EXTENTS_AT_ONCE).collect();
         runs.iter().for_each(|run| self.done.remove(run.clone()));
         runs
     }

@@ -200,10 +200,10 @@ impl Inode {
             ForkFormat::Extents => data.count as usize * EXTENT_SIZE,
             ForkFormat::Device | ForkFormat::Btree => size - CORE_SIZE,
         };
-        let mut bytes = Vec::with_capacity(CORE_SIZE + used);
+        // Of one size mostly, so that the memory of the one before serves the next.
+        let mut bytes = Vec::with_capacity(CORE_SIZE + used.max(4 * EXTENT_SIZE));
         bytes.extend_from_slice(&head);
-        bytes.extend_from_slice(&data.bytes[..used.min(data.bytes.len())]);
-        bytes.resize(CORE_SIZE + used, 0);
+        data.append_to(used, &mut bytes);
         let (_, attr) = fork_ranges(forkoff, bytes.len());
         bytes[attr][..forks.attr.bytes.len()].copy_from_slice(&forks.attr.bytes);
         Image { bytes, size }
@@ -234,7 +234,6 @@ impl Inode {
         let mut blocks = self.with(cx, |state| state.core.blocks);
         let geometry = &space.geometry;
         let fork = forks.get_mut(which);
-        fork.make_bytes();
         let mut edit = MapEdit {
             space,
             ino: self.ino,
@@ -367,7 +366,7 @@ impl Inode {
         let mut forks = self.forks.write(cx);
         if forks.get(which).extents.is_none() {
             let list = fs.reader.read_extents(cx, self.ino, forks.get(which), &mut |_| ())?;
-            forks.get_mut(which).extents = Some(list);
+            forks.get_mut(which).extents = Some(list.into());
         }
         Ok(look(forks.get(which).extents.as_deref().expect("just read")))
     }

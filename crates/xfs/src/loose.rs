@@ -72,7 +72,7 @@ impl LooseInode {
     pub fn whole_fork(&self, cx: &mut Cx, space: &Space, which: Which) -> Result<Fork> {
         let mut fork = self.fork(which);
         if fork.extents.is_none() {
-            fork.extents = Some(self.extents(cx, space, &fork)?);
+            fork.extents = Some(self.extents(cx, space, &fork)?.into());
         }
         Ok(fork)
     }

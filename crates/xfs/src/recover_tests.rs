@@ -45,7 +45,7 @@ impl IntentFinisher for Crash {
 fn extents(cx: &mut Cx, space: &Space, ino: u64) -> Vec<Extent> {
     let inode = LooseInode::read(cx, space, Ino(ino)).expect("an inode");
     let fork = inode.whole_fork(cx, space, Which::Data).expect("a map");
-    fork.extents.expect("they were read")
+    fork.extents.expect("they were read").into_vec()
 }
 
 /// What a clone of `from` over `to` defers, for each extent.

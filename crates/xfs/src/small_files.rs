@@ -73,6 +73,7 @@ impl Xfs {
             return Ok(());
         }
         self.transact(cx, reservations::write_many(geometry, AT_ONCE as u32), |cx, trans| {
+            trans.expect_inodes(inodes.len());
             inodes.iter().for_each(|inode| trans.join_inode(cx, &inode.item));
             for inode in inodes {
                 if inode.has_small_map(cx) && self.has_work(cx, inode, true) {
@@ -95,6 +96,7 @@ impl Xfs {
             return Ok(());
         }
         self.transact(cx, reservations::write_many(self.geometry(), AT_ONCE as u32), |cx, trans| {
+            trans.expect_inodes(locked.len());
             locked.iter().for_each(|(inode, _)| trans.join_inode(cx, &inode.item));
             let wanting = locked.iter().filter_map(|(inode, _)| Some((*inode, inode.wants(cx)?)));
             let wanting: Vec<Wanting<'_>> = wanting.collect();

@@ -389,6 +389,12 @@ impl Trans {
         }
     }
 
+    /// Makes room for so many inodes.
+    pub(crate) fn expect_inodes(&mut self, count: usize) {
+        self.inodes.reserve_exact(count);
+        self.locked.reserve_exact(count);
+    }
+
     /// Notes a new image of an inode, whole and as it stands on the device, and what of it changed.
     /// The caller holds the inode's lock until the transaction has ended.
     pub fn log_inode(&mut self, item: &Arc<InodeItem>, image: &[u8], fields: InodeFields) {

@@ -8,7 +8,7 @@ use rt::Cx;
 use super::Name;
 use crate::alloc::{Owner, Space, Want};
 use crate::bmap::edit::MapEdit;
-use crate::bmap::{self, Fork, Which};
+use crate::bmap::{self, Extents, Fork, Which};
 use crate::buf::{Buf, BufOps};
 use crate::error::Result;
 use crate::format::btree::{MapRoot, emit_root};
@@ -61,7 +61,10 @@ fn resize(fork: &mut Fork, room: usize, at: At) -> Result<()> {
         }
         // Local data are as long as they are.
         ForkFormat::Local if fork.bytes.len() < room => {}
-        _ => fork.bytes.resize(room, 0),
+        _ => {
+            fork.make_bytes();
+            fork.bytes.resize(room, 0);
+        }
     }
     Ok(())
 }
@@ -162,7 +165,7 @@ impl AttrEdit<'_> {
     pub(super) fn reset_fork(&mut self) {
         let bytes = vec![0; self.room()];
         self.forks.attr = Fork::new(ForkFormat::Extents, bytes, 0);
-        self.forks.attr.extents = Some(Vec::new());
+        self.forks.attr.extents = Some(Extents::new());
     }
 
     fn extents(&self) -> &[Extent] {

@@ -10,7 +10,7 @@ use testkit::judge;
 
 use super::blocks::{FileBlocks, worst_case};
 use super::edit::MapEdit;
-use super::{Fork, Which, lookup};
+use super::{Extents, Fork, Which, lookup};
 use crate::alloc::Space;
 use crate::buf::INODE_CLUSTER;
 use crate::error::XfsError;
@@ -33,7 +33,7 @@ struct File {
 impl File {
     fn new() -> File {
         let mut fork = Fork::new(ForkFormat::Extents, vec![0; 336], 0);
-        fork.extents = Some(Vec::new());
+        fork.extents = Some(Extents::new());
         File { fork, blocks: 0 }
     }
 

@@ -5,7 +5,7 @@ use base::{FsBlock, Ino};
 use rt::Cx;
 use smallvec::SmallVec;
 
-use super::{Fork, Which};
+use super::{Extents, Fork, Which};
 use crate::alloc::{Owner, Space, Want};
 use crate::buf::BufMap;
 use crate::error::Result;
@@ -101,12 +101,6 @@ impl Store for MapTree<'_> {
     }
 }
 
-fn record(extent: &Extent) -> [u8; EXTENT_SIZE] {
-    let mut data = [0; EXTENT_SIZE];
-    extent.write(&mut data);
-    data
-}
-
 /// Joins neighbours that continue each other.
 fn joined(extents: Few) -> Few {
     let mut all = Few::new();
@@ -124,6 +118,15 @@ fn joined(extents: Few) -> Few {
     all
 }
 
+/// Puts `new` in the place of a run of `extents`; what lies behind moves once at the most.
+fn replace(extents: &mut Extents, range: std::ops::Range<usize>, new: &[Extent]) {
+    let (same, more) = new.split_at(new.len().min(range.len()));
+    let middle = range.start + same.len();
+    extents[range.start..middle].copy_from_slice(same);
+    extents.drain(middle..range.end);
+    extents.insert_from_slice(middle, more);
+}
+
 /// The part of an extent within `offset..end`.
 pub(crate) fn part(extent: &Extent, offset: u64, end: u64) -> Extent {
     let first = extent.offset.max(offset);
@@ -138,7 +141,7 @@ impl MapEdit<'_> {
 
     /// Extents that the fork holds without a btree.
     fn room(&self) -> usize {
-        self.fork.bytes.len() / EXTENT_SIZE
+        self.fork.room() / EXTENT_SIZE
     }
 
     /// Puts an extent where the file has none, joined with its neighbours where they continue each
@@ -202,12 +205,12 @@ impl MapEdit<'_> {
         trans: &mut Trans,
         (offset, count): (u64, u64),
         unwritten: bool,
-    ) -> Result<Vec<Extent>> {
+    ) -> Result<Few> {
         let end = offset + count;
         let first = self.extents().partition_point(|known| known.end() <= offset);
         let last = self.extents().partition_point(|known| known.offset < end);
         let (from, upto) = (first.saturating_sub(1), (last + 1).min(self.extents().len()));
-        let (mut new, mut changed) = (Few::new(), Vec::new());
+        let (mut new, mut changed) = (Few::new(), Few::new());
         for extent in self.extents()[from..upto].iter().copied() {
             let inside = extent.offset < end && extent.end() > offset;
             if !inside || extent.unwritten == unwritten {
@@ -246,13 +249,13 @@ impl MapEdit<'_> {
         if self.fork.format == ForkFormat::Btree {
             self.splice_tree(cx, trans, &old, &new)?;
         }
-        self.fork.extents.as_mut().expect("the extents were read").splice(range, new);
+        replace(self.fork.extents.as_mut().expect("the extents were read"), range, &new);
         self.fork.count = total as u64;
         if self.fork.format == ForkFormat::Btree {
             self.make_list(cx, trans)?;
         }
         if self.fork.format == ForkFormat::Extents {
-            self.write_list();
+            self.fork.write_list();
         }
         Ok(())
     }
@@ -286,14 +289,14 @@ impl MapEdit<'_> {
             // The same place in the order: changed where it is. New ones in front of it first.
             while let Some(front) = wanted.next_if(|new| new.offset < extent.offset) {
                 if !old.iter().any(|old| old.offset == front.offset) {
-                    tree.insert(cx, trans, &record(front))?;
+                    tree.insert(cx, trans, &front.record())?;
                 }
             }
             match wanted.next_if(|new| new.offset == extent.offset) {
                 Some(same) if same == extent => {}
                 Some(same) => {
                     let cursor = tree.find(cx, trans, order)?.unwrap_or(cursor);
-                    tree.update(trans, &cursor, &record(same));
+                    tree.update(trans, &cursor, &same.record());
                 }
                 None => {
                     let cursor = tree.find(cx, trans, order)?.unwrap_or(cursor);
@@ -302,7 +305,7 @@ impl MapEdit<'_> {
             }
         }
         for extent in wanted {
-            tree.insert(cx, trans, &record(extent))?;
+            tree.insert(cx, trans, &extent.record())?;
         }
         Ok(())
     }
@@ -334,7 +337,8 @@ impl MapEdit<'_> {
 
     /// The list becomes a btree of one leaf.
     fn make_tree(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
-        let records: Vec<_> = self.extents().iter().map(record).collect();
+        self.fork.make_bytes();
+        let records: Vec<_> = self.extents().iter().map(Extent::record).collect();
         let first = self.extents().first().map_or(0, |extent| extent.offset);
         let mut store = self.tree();
         let block = store.allocate(cx, trans, u64::MAX)?;
@@ -372,13 +376,5 @@ impl MapEdit<'_> {
         store.free(cx, trans, block)?;
         self.fork.format = ForkFormat::Extents;
         Ok(())
-    }
-
-    fn write_list(&mut self) {
-        let extents = self.fork.extents.as_deref().expect("the extents were read");
-        self.fork.bytes.fill(0);
-        for (extent, slot) in extents.iter().zip(self.fork.bytes.chunks_exact_mut(EXTENT_SIZE)) {
-            extent.write(slot);
-        }
     }
 }

@@ -7,7 +7,7 @@ use base::{FsBlock, Ino, Rng};
 use rt::Cx;
 
 use super::edit::MapEdit;
-use super::{Fork, Which, lookup};
+use super::{Extents, Fork, Which, lookup};
 use crate::alloc::Space;
 use crate::format::btree::{MapRoot, Node};
 use crate::format::extent::{EXTENT_SIZE, Extent};
@@ -112,7 +112,7 @@ fn maps_change_form_and_hold_what_the_file_has() {
         log.set_finisher(space.clone());
         let before = space.count_free(cx).expect("a count");
         let mut fork = Fork::new(ForkFormat::Extents, vec![0; 104], 0);
-        fork.extents = Some(Vec::new());
+        fork.extents = Some(Extents::new());
         let mut file: Blocks = vec![None; FILE as usize];
         let (mut rng, mut blocks, mut forms) = (Rng::new(5, 5), 0, [0; 3]);
         for round in 0..900 {
@@ -126,7 +126,7 @@ fn maps_change_form_and_hold_what_the_file_has() {
                 change(cx, &mut trans, &mut edit, &mut file, &mut rng, round < 500);
             }
             let extents = fork.extents.clone().expect("extents");
-            assert_eq!(stored(cx, &mut trans, &space, &fork), extents);
+            assert_eq!(stored(cx, &mut trans, &space, &fork), *extents);
             for (offset, block) in file.iter().enumerate() {
                 let found = lookup(&extents, offset as u64, 1);
                 let found = found.start.map(|start| (start.0, found.unwritten));

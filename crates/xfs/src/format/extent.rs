@@ -28,6 +28,13 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// The packed extent.
+    pub fn record(&self) -> [u8; EXTENT_SIZE] {
+        let mut data = [0; EXTENT_SIZE];
+        self.write(&mut data);
+        data
+    }
+
     /// The extent in the first 16 bytes of `data`.
     pub fn read(data: &[u8]) -> Extent {
         let (high, low) = (u64_at(data, 0), u64_at(data, 8));

@@ -5,6 +5,7 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::{DirEdit, Name};
+use crate::bmap::Extents;
 use crate::error::Result;
 use crate::format::dir::DataBlock;
 use crate::format::dir::{
@@ -158,7 +159,7 @@ impl DirEdit<'_> {
             let mut forks = self.inode.forks.write(cx);
             let fork = &mut forks.data;
             (fork.format, fork.bytes, fork.count) = (ForkFormat::Extents, vec![0; room], 0);
-            fork.extents = Some(Vec::new());
+            fork.extents = Some(Extents::new());
         }
         let buf = self.grow(cx, 0, Kind::DirBlock)?;
         let (ftype, at, ino) = (self.ftype(), self.at(0), self.inode.ino);
