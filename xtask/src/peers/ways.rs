@@ -157,16 +157,27 @@ pub const WORKS: &[Work] = &[
     },
 ];
 
+pub const BUILD_EXT4: &str = "build an ext4 image of the tree";
+pub const BUILD_XFS: &str = "build an xfs image of the tree";
+pub const EXTRACT_EXT4: &str = "extract the tree of ext4";
+pub const EXTRACT_XFS: &str = "extract the tree of xfs";
+pub const OURS_TO_EXT4: &str = "iopath mkfs, cp";
+pub const OURS_FROM_EXT4: &str = "iopath cp";
+pub const OURS_TO_XFS: &str = "iopath mkfs, cp to xfs";
+pub const OURS_FROM_XFS: &str = "iopath cp from xfs";
+pub const RDUMP: &str = "debugfs rdump";
+pub const MKFS_XFS: &str = "mkfs.xfs -p";
+
 /// The same tree into a fresh image without a mount, and out of it.
 pub const BUILDERS: &[(&str, &str)] = &[
     ("mke2fs -d", r#"t "build an ext4 image of the tree" mke2fs -q -F -t ext4 -d $T $I 1G"#),
     (
-        "iopath mkfs, cp",
+        OURS_TO_EXT4,
         r#"rm -f $I; t "build an ext4 image of the tree" sh -ec \
            "$B mkfs -q -t ext4 --size 1G $I; $B cp -a $T/. $I:/""#,
     ),
-    ("debugfs rdump", r#"t "extract the tree of ext4" debugfs -R "rdump / $O" $I 2>/dev/null"#),
-    ("iopath cp", r#"t "extract the tree of ext4" $B cp -r $I:/. $O"#),
+    (RDUMP, r#"t "extract the tree of ext4" debugfs -R "rdump / $O" $I 2>/dev/null"#),
+    (OURS_FROM_EXT4, r#"t "extract the tree of ext4" $B cp -a $I:/. $O"#),
     (
         "crate rust-fs-ext4",
         r#"rm -f $I; truncate -s 1G $I
@@ -180,7 +191,7 @@ pub const BUILDERS: &[(&str, &str)] = &[
              "mke2fs -q -F -t ext4 $I; timeout 600 $C rsext4 $I $T"; judge e2fsck -fn $I"#,
     ),
     (
-        "mkfs.xfs -p",
+        MKFS_XFS,
         r#"rm -f $I; truncate -s 1G $I
            { echo /; echo 0 0; echo 'd--755 0 0'; for d in $T/*; do
              echo "${d##*/} d--755 0 0"; for f in $d/*; do echo "${f##*/} ---644 0 0 $f"; done
@@ -188,9 +199,14 @@ pub const BUILDERS: &[(&str, &str)] = &[
            t "build an xfs image of the tree" mkfs.xfs -q -f -p $W $I"#,
     ),
     (
-        "iopath mkfs, cp to xfs",
+        OURS_TO_XFS,
         r#"rm -f $I; t "build an xfs image of the tree" sh -ec \
            "$B mkfs -q -t xfs --size 1G $I; $B cp -a $T/. $I:/"; judge xfs_repair -n $I"#,
+    ),
+    (OURS_FROM_XFS, r#"t "extract the tree of xfs" $B cp -a $I:/. $O"#),
+    (
+        KERNEL_XFS,
+        r#"t "extract the tree of xfs" eval "mount -o loop,ro $I $M; cp -a $M/. $O; off""#,
     ),
     (
         "crate rust-fs-xfs",
@@ -200,19 +216,37 @@ pub const BUILDERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// A goal: the work, our way, the other's way, and the largest ratio of our time to its time.
-pub const GOALS: &[(&str, &str, &str, f64)] = &[
-    (POPULATE, OURS_EXT4, FUSE2FS, 1.0 / 3.0),
-    (POPULATE, OURS_EXT4, KERNEL_EXT4, 2.0),
-    ("create 2,000 empty files in one directory", OURS_EXT4, FUSE2FS, 0.2),
-    ("stat 2,000 after a remount", OURS_EXT4, FUSE2FS, 0.2),
-    ("unlink 2,000", OURS_EXT4, FUSE2FS, 0.2),
-    ("touch(1) of 2,000 names", OURS_EXT4, FUSE2FS, 0.2),
-    ("stat(1) of 2,000 after a remount", OURS_EXT4, FUSE2FS, 0.2),
-    ("rm(1) of 2,000", OURS_EXT4, FUSE2FS, 0.2),
-    (RNDRW, OURS_EXT4, FUSE2FS, 0.25),
-    (WRITE, OURS_EXT4, KERNEL_EXT4, 1.0 / 0.7),
-    (READ, OURS_EXT4, KERNEL_EXT4, 1.0 / 0.7),
+/// A work and a way to do it.
+pub type Done = (&'static str, &'static str);
+
+/// A goal: what is ours, what it is held against, and the largest ratio of our time to that.
+pub struct Goal {
+    pub ours: Done,
+    pub beside: Done,
+    pub most: f64,
+}
+
+/// Of the same work on a mount of ext4.
+const fn mounted(work: &'static str, other: &'static str, most: f64) -> Goal {
+    Goal { ours: (work, OURS_EXT4), beside: (work, other), most }
+}
+
+pub const GOALS: &[Goal] = &[
+    mounted(POPULATE, FUSE2FS, 1.0 / 3.0),
+    mounted(POPULATE, KERNEL_EXT4, 2.0),
+    mounted("create 2,000 empty files in one directory", FUSE2FS, 0.2),
+    mounted("stat 2,000 after a remount", FUSE2FS, 0.2),
+    mounted("unlink 2,000", FUSE2FS, 0.2),
+    mounted("touch(1) of 2,000 names", FUSE2FS, 0.2),
+    mounted("stat(1) of 2,000 after a remount", FUSE2FS, 0.2),
+    mounted("rm(1) of 2,000", FUSE2FS, 0.2),
+    mounted(RNDRW, FUSE2FS, 0.25),
+    mounted(WRITE, KERNEL_EXT4, 1.0 / 0.7),
+    mounted(READ, KERNEL_EXT4, 1.0 / 0.7),
+    Goal { ours: (EXTRACT_EXT4, OURS_FROM_EXT4), beside: (EXTRACT_EXT4, RDUMP), most: 1.0 },
+    Goal { ours: (BUILD_XFS, OURS_TO_XFS), beside: (BUILD_XFS, MKFS_XFS), most: 1.0 },
+    Goal { ours: (BUILD_XFS, OURS_TO_XFS), beside: (BUILD_EXT4, OURS_TO_EXT4), most: 1.3 },
+    Goal { ours: (EXTRACT_XFS, OURS_FROM_XFS), beside: (EXTRACT_EXT4, OURS_FROM_EXT4), most: 1.3 },
 ];
 
 /// A clean image of 100 GiB is mounted within this, in seconds.
