@@ -208,6 +208,10 @@ fn files_that_were_named_late_survive_kills(kind: &str) {
                 while !stop.load(Ordering::SeqCst) {
                     let number = named.load(Ordering::Relaxed) + 1;
                     let Ok(other) = late(&dir, number, &mut unnamed) else { return };
+                    // The mount is dead; the directory that was synced may be the one below it.
+                    if stop.load(Ordering::SeqCst) {
+                        return;
+                    }
                     unnamed.push(other);
                     named.store(number, Ordering::Relaxed);
                 }
