@@ -57,6 +57,16 @@ fn stage(body: impl FnOnce(&mut Cx, Stage) + Send + 'static) {
     });
 }
 
+/// A stage with one inode in the second group, which is at its place.
+fn with_inode(body: impl FnOnce(&mut Cx, Stage, Ino) + Send + 'static) {
+    stage(|cx, stage| {
+        let ino = stage.take(cx);
+        stage.force(cx);
+        stage.write_back(cx);
+        body(cx, stage, ino);
+    });
+}
+
 impl Stage {
     fn trans(&self, cx: &mut Cx) -> Trans {
         let reservation = Reservation::new(150 << 10).times(2);
@@ -171,10 +181,7 @@ fn new_inodes_stay_in_the_log_while_their_lists_change() {
 /// taken for freed still, so that nothing kept the record that makes the new ones.
 #[test]
 fn inodes_made_where_others_went_stay_in_the_log() {
-    stage(|cx, stage| {
-        let ino = stage.take(cx);
-        stage.force(cx);
-        stage.write_back(cx);
+    with_inode(|cx, stage, ino| {
         stage.give_back(cx, ino, None);
         stage.force(cx);
         stage.write_back(cx);
@@ -191,10 +198,7 @@ fn inodes_made_where_others_went_stay_in_the_log() {
 /// log alone has the rest.
 #[test]
 fn an_inode_under_way_is_logged_whole() {
-    stage(|cx, stage| {
-        let ino = stage.take(cx);
-        stage.force(cx);
-        stage.write_back(cx);
+    with_inode(|cx, stage, ino| {
         let (item, mut image) = stage.content(cx, ino);
         stage.log_inode(cx, &item, &image, InodeFields::CORE | InodeFields::DATA);
         stage.force(cx);
@@ -216,10 +220,7 @@ fn an_inode_under_way_is_logged_whole() {
 /// must not be lost.
 #[test]
 fn an_inode_of_a_chunk_about_to_go_stays_in_the_log() {
-    stage(|cx, stage| {
-        let ino = stage.take(cx);
-        stage.force(cx);
-        stage.write_back(cx);
+    with_inode(|cx, stage, ino| {
         let (item, image) = stage.content(cx, ino);
         stage.log_inode(cx, &item, &image, InodeFields::CORE | InodeFields::DATA);
         let mut trans = stage.trans(cx);
@@ -234,10 +235,7 @@ fn an_inode_of_a_chunk_about_to_go_stays_in_the_log() {
 /// cluster or behind it.
 #[test]
 fn inodes_of_a_freed_chunk_leave_the_list() {
-    stage(|cx, stage| {
-        let ino = stage.take(cx);
-        stage.force(cx);
-        stage.write_back(cx);
+    with_inode(|cx, stage, ino| {
         let (item, image) = stage.content(cx, ino);
         stage.log_inode(cx, &item, &image, InodeFields::CORE);
         stage.force(cx);
