@@ -18,9 +18,9 @@ use crate::ext4_jbd2::Handle;
 use crate::format::{At, Corrupt, CorruptKind, GroupDesc, GroupFlags};
 use crate::inode::Inode;
 
-/// How often data that were promised space look for it, and how long they wait where nothing may
-/// come back by itself.
-const PROMISED_TRIES: u32 = 100;
+/// How long data that were promised space look for it, and how long they wait in between: on a
+/// loaded machine whoever holds it, or is about to give it back, may not run for long.
+const PROMISED_PATIENCE: Nanos = Nanos::from_secs(20);
 const PROMISED_WAIT: Nanos = Nanos::from_millis(1);
 
 /// A block group in memory.
@@ -351,13 +351,15 @@ impl Ext4 {
 
     /// After `ENOSPC` for data that were promised space, and with no handle open: others took what
     /// was at hand, and what is left waits for a commit or with a task that is just allocating.
-    /// True where it is worth trying again; counts the tries. May park.
-    pub(crate) fn should_retry_promised(&self, cx: &mut Cx, retries: &mut u32) -> bool {
-        *retries += 1;
-        if *retries > PROMISED_TRIES || self.check_writable().is_err() {
+    /// True where it is worth trying again; `since` is when it was missed first. May park.
+    pub(crate) fn should_retry_promised(&self, cx: &mut Cx, since: &mut Option<Nanos>) -> bool {
+        let first = since.is_none();
+        let waited = cx.now().since(*since.get_or_insert_with(|| cx.now()));
+        if waited > PROMISED_PATIENCE || self.check_writable().is_err() {
             return false;
         }
-        if !self.bring_blocks_back(cx) {
+        // What a commit brings back may come a moment behind it.
+        if !(self.bring_blocks_back(cx) && first) {
             cx.sleep(PROMISED_WAIT);
         }
         true

@@ -190,7 +190,7 @@ impl Ext4 {
     ) -> Result<(), Errno> {
         let bits = self.geometry.block_bits;
         let journaled = self.journals_data(cx, inode);
-        let mut retries = 0;
+        let mut missed = None;
         while let Some(range) = mapping.next_dirty(cx, wb)? {
             self.check_alive()?;
             let from = (range.start >> bits) as u32;
@@ -207,10 +207,10 @@ impl Ext4 {
                 continue;
             }
             match self.write_new_run(cx, inode, mapping, wb, &mapped) {
-                Err(Errno::ENOSPC) if self.should_retry_promised(cx, &mut retries) => {}
+                Err(Errno::ENOSPC) if self.should_retry_promised(cx, &mut missed) => {}
                 result => {
                     result?;
-                    retries = 0;
+                    missed = None;
                 }
             }
         }
