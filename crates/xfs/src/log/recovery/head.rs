@@ -18,8 +18,8 @@ use crate::log::{LogError, LogGeometry, LogHead};
 const WINDOW: u32 = 8 * 512;
 /// Records that are checked by their checksum before the head is believed.
 const CHECKED: usize = 8;
-/// Blocks that are read at once: as many bytes as the largest page whose memory is used again.
-const CHUNK: u32 = 128;
+/// Blocks that are read at once.
+const CHUNK: u32 = 256;
 /// The log's limits: 2 GiB and one block less; a few records.
 const BLOCKS: std::ops::Range<u32> = 512..1 << 23;
 
