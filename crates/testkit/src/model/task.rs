@@ -177,7 +177,9 @@ impl Task {
         let target = vec![b'l'; if let Op::Symlink { len, .. } = op { *len as usize } else { 0 }];
         let node = match op {
             Op::Create { kind, mode, .. } => {
-                let rdev = if kind.is_device() { u64::from(*mode) << 8 | 3 } else { 0 };
+                // XFS takes majors of nine bits.
+                let rdev =
+                    if kind.is_device() { vfs::makedev(u32::from(*mode) % 512, 3) } else { 0 };
                 NewNode { rdev, ..NewNode::new(*kind, *mode).owner(1, 70_000) }
             }
             _ => NewNode::symlink(&target),
