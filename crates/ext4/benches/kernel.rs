@@ -7,6 +7,10 @@ use mounted::{SIZE, mounted};
 use testkit::beside_kernel::{Side, compare};
 use testkit::judge;
 
+/// The heap that the command has, too.
+#[global_allocator]
+static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     compare(&Side {
         kind: "ext4",
