@@ -146,7 +146,7 @@ impl Inode {
     /// `ESTALE`: it was freed meanwhile, and its number may be another's.
     pub fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno> {
         let guard = self.rwsem.read(cx);
-        if self.with(cx, |state| state.freed) { Err(Errno::ESTALE) } else { Ok(guard) }
+        self.check_there(cx).map(|()| guard)
     }
 
     /// Locks it for changes. May park.
@@ -155,7 +155,15 @@ impl Inode {
     /// As [`Inode::lock_shared`].
     pub fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno> {
         let guard = self.rwsem.write(cx);
-        if self.with(cx, |state| state.freed) { Err(Errno::ESTALE) } else { Ok(guard) }
+        self.check_there(cx).map(|()| guard)
+    }
+
+    /// An error where it was freed, for who has locked it.
+    ///
+    /// # Errors
+    /// As [`Inode::lock_shared`].
+    pub fn check_there(&self, cx: &Cx) -> Result<(), Errno> {
+        if self.with(cx, |state| state.freed) { Err(Errno::ESTALE) } else { Ok(()) }
     }
 
     /// This inode, counted.

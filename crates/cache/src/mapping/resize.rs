@@ -56,14 +56,14 @@ impl Mapping {
         let index = block >> self.shift();
         let start = index << self.shift();
         let inner = (block - start) as u32..(end - start) as u32;
-        // What is on its way to the device has a place that the map may tell only afterwards.
-        let placed = {
+        // What is dirty, or being written, has a place that the map may tell only afterwards.
+        let on_its_way = {
             let state = self.state.lock(cx);
             state.writes.overlaps(block..end)
                 || state.index.get(index).is_some_and(|folio| folio.dirty.intersects(inner))
         };
         let placed =
-            placed || ops.map(cx, self, block, end - block)?.iter().any(|p| p.sector.is_some());
+            on_its_way || ops.map(cx, self, block, end - block)?.iter().any(|p| p.sector.is_some());
         if placed {
             self.write_zeros(cx, ops, from..to);
         } else {

@@ -21,6 +21,14 @@ pub struct DirtyMap {
     runs: u32,
 }
 
+/// The bits of chunks `first..=last` in a word that has some of them.
+#[inline]
+fn chunks_in(word: usize, first: usize, last: usize) -> u64 {
+    let from = if word == first / 64 { first % 64 } else { 0 };
+    let to = if word == last / 64 { last % 64 } else { 63 };
+    (!0 << from) & (!0 >> (63 - to))
+}
+
 impl DirtyMap {
     /// A clean map of a segment of `bytes` bytes in one piece of memory.
     pub fn new(bytes: usize) -> DirtyMap {
@@ -83,11 +91,7 @@ impl DirtyMap {
             self.chunks
         );
         let (low, high) = (first / 64, last / 64);
-        let mask = |word: usize| {
-            let from = if word == low { first % 64 } else { 0 };
-            let to = if word == high { last % 64 } else { 63 };
-            (!0 << from) & (!0 >> (63 - to))
-        };
+        let mask = |word| chunks_in(word, first, last);
         let words = &mut self.words[..];
         // A bit that is set may end the start of a run in the word behind it.
         let end = ((last + 1) / 64).min(words.len() - 1);
@@ -125,16 +129,14 @@ impl DirtyMap {
         let (low, high) = (first / 64, last / 64);
         if low == high {
             let word = &mut self.words[low];
-            let new = *word | (!0 << (first % 64)) & (!0 >> (63 - last % 64));
+            let new = *word | chunks_in(low, first, last);
             let changed = new != *word;
             *word = new;
             return changed;
         }
         let mut changed = false;
         for (index, word) in self.words[low..=high].iter_mut().enumerate() {
-            let from = if index == 0 { first % 64 } else { 0 };
-            let to = if low + index == high { last % 64 } else { 63 };
-            let new = *word | (!0 << from) & (!0 >> (63 - to));
+            let new = *word | chunks_in(low + index, first, last);
             changed |= new != *word;
             *word = new;
         }

@@ -227,7 +227,7 @@ impl Log {
         let mut patience = 0;
         loop {
             self.force(cx)?;
-            if self.ail.is_empty() && self.cil.lock(cx).items.is_empty() {
+            if self.is_quiet(cx) {
                 return Ok(());
             }
             let left = self.write_back(cx, self.newest())?;

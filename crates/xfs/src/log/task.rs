@@ -113,7 +113,8 @@ impl Log {
         Some(due.unwrap_or_else(|| cx.now() + self.options.interval))
     }
 
-    fn is_quiet(&self, cx: &Cx) -> bool {
+    /// True where nothing waits to be written.
+    pub(super) fn is_quiet(&self, cx: &Cx) -> bool {
         self.ail.is_empty() && self.cil.lock(cx).items.is_empty()
     }
 

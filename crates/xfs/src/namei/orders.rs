@@ -129,9 +129,7 @@ impl Xfs {
         name: &[u8],
         node: &NewNode<'_>,
     ) -> Result<Attr, Errno> {
-        if parent.with(cx, |state| state.freed) {
-            return Err(Errno::ESTALE);
-        }
+        parent.check_there(cx)?;
         self.create_locked(cx, parent, name, (node, &[]))
     }
 
