@@ -75,6 +75,15 @@ impl<T: Copy + Ord + Into<u64>> Ranges<T> {
         self.iter().map(|range| range.end.into() - range.start.into()).sum()
     }
 
+    /// The last of its ranges.
+    pub fn last(&self) -> Option<Range<T>> {
+        match &self.0 {
+            Repr::Empty => None,
+            Repr::One(start, end) => Some(*start..*end),
+            Repr::Many(ranges) => ranges.last().map(|&(start, end)| start..end),
+        }
+    }
+
     /// Adds `range`; ranges that touch become one.
     pub fn insert(&mut self, range: Range<T>) {
         let (start, end) = (range.start, range.end);
@@ -192,7 +201,13 @@ impl<T: Copy + Ord + Into<u64>> Ranges<T> {
 
     /// The parts of `range` that are in the set, in ascending order.
     pub fn within(&self, range: Range<T>) -> impl Iterator<Item = Range<T>> + '_ {
+        let skipped = match &self.0 {
+            Repr::Many(ranges) => ranges.partition_point(|&(_, end)| end <= range.start),
+            _ => 0,
+        };
         self.iter()
+            .skip(skipped)
+            .take_while(move |part| part.start < range.end)
             .map(move |part| part.start.max(range.start)..part.end.min(range.end))
             .filter(|part| part.start < part.end)
     }

@@ -38,4 +38,4 @@ pub use buffer_cache::{BufferCache, BufferConfig, BufferStats, SpareLrus};
 pub use lru::LruKind;
 pub use mapping::{ErrorMark, InMemory, Mapping, MappingOps, Piece, Pieces, TakenBlocks};
 pub use page_cache::{PageCache, PageCacheConfig, PageCacheStats};
-pub use writeback::{Backing, WritePlug, WritebackControl};
+pub use writeback::{Backing, Lost, WritePlug, WritebackControl};

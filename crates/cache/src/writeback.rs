@@ -131,6 +131,15 @@ pub(crate) struct Listed {
     since: Nanos,
 }
 
+/// Written data that found no place on the device and were dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Bytes of them.
+    pub bytes: u64,
+    /// The file that lost some first, by its number, and why.
+    pub first: Option<(u64, Errno)>,
+}
+
 /// File number, then the mapping's serial number: write-back goes in this order.
 type Key = (u64, u64);
 
@@ -158,6 +167,8 @@ pub struct Backing {
     flusher_wait: WaitQueue,
     /// Errors of all files, and how far `sync` has told of them.
     errors: SpinLock<(ErrorLatch, ErrorMark)>,
+    /// What was dropped since it found no place.
+    lost: SpinLock<Lost>,
     /// One `sync` at a time: those who wait find most of their work done.
     syncing: Mutex<()>,
 }
@@ -174,6 +185,7 @@ impl Backing {
             flusher: SpinLock::named("flusher", Flusher::default()),
             flusher_wait: WaitQueue::named("flusher"),
             errors: SpinLock::named("backing errors", Default::default()),
+            lost: SpinLock::named("lost data", Lost::default()),
             syncing: Mutex::named("sync", ()),
         })
     }
@@ -226,6 +238,17 @@ impl Backing {
     /// Takes a mapping off the list. The caller holds its lock, and drops the answer without it.
     pub(crate) fn unlist(&self, mapping: &Mapping) -> Option<Listed> {
         self.dirty.lock_irq().remove(&(mapping.id(), mapping.serial()))
+    }
+
+    /// What was dropped of all files since the mount, for whoever unmounts.
+    pub fn lost(&self) -> Lost {
+        *self.lost.lock_irq()
+    }
+
+    pub(crate) fn note_lost(&self, file: u64, bytes: u64, errno: Errno) {
+        let mut lost = self.lost.lock_irq();
+        lost.bytes += bytes;
+        lost.first = lost.first.or(Some((file, errno)));
     }
 
     pub(crate) fn note_error(&self, errno: Errno) {

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use base::{Errno, Nanos, bitmap};
+use base::{Errno, bitmap};
 use cache::BufferRef;
 use rt::{Cx, SpinLock};
 
@@ -17,11 +17,6 @@ use crate::Ext4;
 use crate::ext4_jbd2::Handle;
 use crate::format::{At, Corrupt, CorruptKind, GroupDesc, GroupFlags};
 use crate::inode::Inode;
-
-/// How long data that were promised space look for it, and how long they wait in between: on a
-/// loaded machine whoever holds it, or is about to give it back, may not run for long.
-const PROMISED_PATIENCE: Nanos = Nanos::from_secs(20);
-const PROMISED_WAIT: Nanos = Nanos::from_millis(1);
 
 /// A block group in memory.
 #[derive(Debug)]
@@ -107,6 +102,9 @@ impl Ext4 {
                 let valid = self.geometry.clusters_in_group(group) as usize;
                 state.available = bitmap::count_zeros(&map, valid) as u32;
                 state.run_limit = state.available;
+                // A damaged bitmap has other blocks than its descriptor counts.
+                let more = i64::from(state.available) - i64::from(state.desc.free_blocks);
+                self.counters.at_hand.fetch_add(more, Ordering::Relaxed);
                 state.map = Some(map);
                 state.block_bitmap = Some(buffer);
             })
@@ -299,6 +297,9 @@ impl Ext4 {
             state.available += len;
             state.run_limit = state.available;
         }
+        drop(state);
+        self.counters.at_hand.fetch_add(i64::from(len), Ordering::Relaxed);
+        self.counters.returned.fetch_add(1, Ordering::Relaxed);
     }
 
     fn free_after_commit(&self, cx: &mut Cx, handle: &mut jbd2::Handle, run: Run) {
@@ -347,22 +348,6 @@ impl Ext4 {
     pub(crate) fn should_retry_alloc(&self, cx: &mut Cx, retries: &mut u32) -> bool {
         *retries += 1;
         *retries <= 3 && self.check_writable().is_ok() && self.bring_blocks_back(cx)
-    }
-
-    /// After `ENOSPC` for data that were promised space, and with no handle open: others took what
-    /// was at hand, and what is left waits for a commit or with a task that is just allocating.
-    /// True where it is worth trying again; `since` is when it was missed first. May park.
-    pub(crate) fn should_retry_promised(&self, cx: &mut Cx, since: &mut Option<Nanos>) -> bool {
-        let first = since.is_none();
-        let waited = cx.now().since(*since.get_or_insert_with(|| cx.now()));
-        if waited > PROMISED_PATIENCE || self.check_writable().is_err() {
-            return false;
-        }
-        // What a commit brings back may come a moment behind it.
-        if !(self.bring_blocks_back(cx) && first) {
-            cx.sleep(PROMISED_WAIT);
-        }
-        true
     }
 
     /// True where some may have come back.

@@ -361,20 +361,13 @@ impl Ext4 {
             }
         };
         let end = offset + bytes;
-        let mut result = Ok(());
-        if unwritten && bytes > 0 {
-            let first = offset >> bits << bits;
-            let last = end.next_multiple_of(1 << bits);
-            result = self.direct_written(cx, inode, first, last - first);
-        }
-        let upto = if result.is_ok() && bytes > 0 { end.div_ceil(1 << bits) as u32 } else { 0 };
-        let (reached, used) = self.use_claims(cx, inode, claims, upto, end);
-        let bytes = match (&result, reached) {
-            (Err(_), _) => 0,
-            (_, Some(lblk)) => (u64::from(lblk) << bits).clamp(offset, end) - offset,
-            (_, None) => bytes,
+        let (reached, result) = if bytes > 0 && (unwritten || !claims.is_empty()) {
+            self.direct_written(cx, inode, claims, offset, end)
+        } else {
+            self.drop_claims(cx, inode, claims);
+            (end, Ok(()))
         };
-        result = result.and(used);
+        let bytes = reached - offset;
         let mapping = inode.mapping();
         if bytes > 0 && offset + bytes > mapping.size() {
             mapping.set_size(offset + bytes);
@@ -386,34 +379,57 @@ impl Ext4 {
         (bytes, result)
     }
 
-    /// Makes written what is unwritten of a range of whole blocks.
-    ///
-    /// # Errors
-    /// `EIO`, `EUCLEAN`, `EROFS`, `ENOSPC` (a block of the tree).
-    fn direct_written(&self, cx: &mut Cx, inode: &Inode, off: u64, len: u64) -> Result<(), Errno> {
+    /// Makes the blocks of `offset..end`, which have their content, part of the file, in the order
+    /// of the file: puts claims in, makes written what is unwritten. The size on the disk follows
+    /// in the same handles, so wherever it has to end, nothing behind that is the file's. Answers
+    /// the byte where it ended.
+    fn direct_written(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        mut claims: Claims,
+        offset: u64,
+        end: u64,
+    ) -> (u64, Result<(), Errno>) {
         let bits = self.geometry.block_bits;
-        let (mut at, to) = ((off >> bits) as u32, ((off + len) >> bits) as u32);
-        let mut retries = 0;
+        let (mut at, to) = ((offset >> bits) as u32, end.div_ceil(1 << bits) as u32);
+        let (mut retries, mut result) = (0, Ok(()));
         while at < to {
-            let mapped = self.map_lookup(cx, inode, at, to - at)?;
-            if mapped.state == State::Unwritten {
-                let need = self.map_credits(cx, inode);
-                let mut handle = self.journal_start(cx, need)?;
-                let create = Create { purpose: Purpose::Data, unwritten: false };
-                let made = self.map_create(cx, &mut handle, inode, at, mapped.len, create);
-                let tid = handle.tid();
-                inode.with(cx, |core| core.datasync_tid = tid);
-                self.mark_inode_dirty(cx, &mut handle, inode)?;
-                handle.stop(cx)?;
-                match made {
-                    Ok((made, _)) => at += made.len,
-                    Err(Errno::ENOSPC) if self.should_retry_alloc(cx, &mut retries) => {}
-                    Err(errno) => return Err(errno),
+            match self.direct_written_step(cx, inode, &mut claims, (at, to), end) {
+                Ok(next) => at = next,
+                Err(Errno::ENOSPC) if self.should_retry_alloc(cx, &mut retries) => {}
+                Err(errno) => {
+                    result = Err(errno);
+                    break;
                 }
-            } else {
-                at += mapped.len;
             }
         }
-        Ok(())
+        self.drop_claims(cx, inode, claims);
+        ((u64::from(at) << bits).clamp(offset, end), result)
+    }
+
+    /// One run of [`Ext4::direct_written`], in one handle: the block to go on with.
+    fn direct_written_step(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        claims: &mut Claims,
+        (at, to): (u32, u32),
+        size: u64,
+    ) -> Result<u32, Errno> {
+        let mapped = self.map_lookup(cx, inode, at, to - at)?;
+        match mapped.state {
+            State::Written => Ok(at + mapped.len),
+            State::Hole => self.use_claim(cx, inode, claims, (at, to), size),
+            State::Unwritten => {
+                let need = self.map_credits(cx, inode);
+                let mut handle = self.journal_start(cx, need)?;
+                let create = Create::written(Purpose::Data, size);
+                let made = self.map_create(cx, &mut handle, inode, at, mapped.len, create);
+                self.mark_inode_dirty(cx, &mut handle, inode)?;
+                handle.stop(cx)?;
+                made.map(|(made, _)| at + made.len)
+            }
+        }
     }
 }

@@ -9,7 +9,6 @@ use vfs::{FallocMode, FileType};
 use crate::Ext4;
 use crate::inode::Inode;
 use crate::map::{Create, State};
-use crate::mballoc::Purpose;
 
 impl Ext4 {
     /// Allocates, punches or zeroes `offset..offset + len`.
@@ -140,10 +139,7 @@ impl Ext4 {
         }
         let need = self.map_credits(cx, inode);
         let mut handle = self.journal_start(cx, need)?;
-        let create = Create { purpose: Purpose::Data, unwritten: true };
-        let created = self.map_create(cx, &mut handle, inode, at, len, create);
-        let tid = handle.tid();
-        inode.with(cx, |core| core.datasync_tid = tid);
+        let created = self.map_create(cx, &mut handle, inode, at, len, Create::unwritten());
         self.mark_inode_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)?;
         created.map(|(mapped, _)| at + mapped.len)

@@ -5,7 +5,6 @@
 //! made the blocks known ends, and the commit waits for them ([`jbd2::OrderedData`]): so no crash
 //! shows what was on the disk before. The size on the disk grows in the same handle.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use base::Errno;
@@ -32,29 +31,6 @@ pub(crate) fn new_mapping(fs: &Ext4, inode: Arc<Inode>) -> Arc<Mapping> {
 impl Inode {
     fn mount(&self) -> Result<Arc<Ext4>, Errno> {
         self.fs.upgrade().ok_or(Errno::EIO)
-    }
-
-    /// The blocks of `from..to` that have neither a block nor a promise of one.
-    fn unpromised(
-        &self,
-        fs: &Ext4,
-        cx: &mut Cx,
-        from: u32,
-        to: u32,
-    ) -> Result<Vec<(u32, u32)>, Errno> {
-        let mut holes = Vec::new();
-        let gaps = self.delayed.lock(cx).gaps(from..to);
-        for gap in gaps {
-            let mut at = gap.start;
-            while at < gap.end {
-                let mapped = fs.map_lookup(cx, self, at, gap.end - at)?;
-                if mapped.state == State::Hole {
-                    holes.push((at, at + mapped.len));
-                }
-                at += mapped.len;
-            }
-        }
-        Ok(holes)
     }
 }
 
@@ -93,26 +69,7 @@ impl MappingOps for Inode {
         let bits = fs.geometry.block_bits;
         let from = u32::try_from(off >> bits).map_err(|_| Errno::EFBIG)?;
         let to = u32::try_from((off + len).div_ceil(1 << bits)).map_err(|_| Errno::EFBIG)?;
-        if self.delayed.lock(cx).covers(from..to) {
-            return Ok(());
-        }
-        let holes = self.unpromised(&fs, cx, from, to)?;
-        let count: u64 = holes.iter().map(|(from, to)| u64::from(to - from)).sum();
-        if count == 0 {
-            return Ok(());
-        }
-        // More than one write covers is refused above.
-        let blocks = u32::try_from(count).map_err(|_| Errno::EFBIG)?;
-        fs.promise_quota(cx, self, blocks, blocks)?;
-        if let Err(errno) = fs.promise_blocks(cx, count) {
-            fs.settle_promises(cx, self);
-            return Err(errno);
-        }
-        let mut delayed = self.delayed.lock(cx);
-        for (from, to) in holes {
-            delayed.insert(from..to);
-        }
-        Ok(())
+        fs.promise_range(cx, self, from, to)
     }
 
     fn writepages(
@@ -142,37 +99,6 @@ impl jbd2::OrderedData for Inode {
 }
 
 impl Ext4 {
-    /// Promises `count` blocks to dirty pages.
-    pub(crate) fn promise_blocks(&self, cx: &mut Cx, count: u64) -> Result<(), Errno> {
-        let count = i64::try_from(count).map_err(|_| Errno::ENOSPC)?;
-        let root =
-            if cx.cred().uid == 0 { 0 } else { self.counters.root_blocks.load(Ordering::Relaxed) };
-        let kept = root + self.counters.pool.load(Ordering::Relaxed);
-        let mut retries = 0;
-        loop {
-            // First the promise, then the look: two tasks cannot both get the last block.
-            self.counters.reserved.fetch_add(count, Ordering::Relaxed);
-            if self.unpromised_blocks() >= kept {
-                return Ok(());
-            }
-            self.counters.reserved.fetch_sub(count, Ordering::Relaxed);
-            if !self.should_retry_alloc(cx, &mut retries) {
-                return Err(Errno::ENOSPC);
-            }
-        }
-    }
-
-    /// Takes back the promises of `from..to`: the pages are gone.
-    pub(crate) fn drop_promises(&self, cx: &Cx, inode: &Inode, from: u32, to: u32) {
-        let mut delayed = inode.delayed.lock(cx);
-        let before = delayed.len();
-        delayed.remove(from..to);
-        let gone = before - delayed.len();
-        drop(delayed);
-        self.settle_promises(cx, inode);
-        self.counters.reserved.fetch_sub(gone as i64, Ordering::Relaxed);
-    }
-
     /// Writes an inode whose times changed without a handle.
     pub(crate) fn write_inode(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
         let mut handle = self.journal_start(cx, credits::INODE + credits::SUPER)?;
@@ -190,7 +116,7 @@ impl Ext4 {
     ) -> Result<(), Errno> {
         let bits = self.geometry.block_bits;
         let journaled = self.journals_data(cx, inode);
-        let mut missed = None;
+        let mut result = Ok(());
         while let Some(range) = mapping.next_dirty(cx, wb)? {
             self.check_alive()?;
             let from = (range.start >> bits) as u32;
@@ -206,15 +132,31 @@ impl Ext4 {
                 self.write_run(cx, mapping, wb, &mapped);
                 continue;
             }
-            match self.write_new_run(cx, inode, mapping, wb, &mapped) {
-                Err(Errno::ENOSPC) if self.should_retry_promised(cx, &mut missed) => {}
-                result => {
-                    result?;
-                    missed = None;
-                }
+            if let Err(errno) = self.write_new_run(cx, inode, mapping, wb, &mapped) {
+                // A mount that takes no changes any more leaves everything as it is.
+                self.check_writable()?;
+                self.give_up(cx, inode, mapping, &mapped, errno);
+                result = result.and(Err(errno));
             }
         }
-        Ok(())
+        result
+    }
+
+    /// A dirty run cannot be placed: its pages are dropped, with what they were promised, as Linux
+    /// drops them. Waiting would not help: what was promised is at hand, so this is what nobody
+    /// promised, or an error of the device.
+    fn give_up(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        mapping: &Arc<Mapping>,
+        run: &Mapped,
+        errno: Errno,
+    ) {
+        let bits = self.geometry.block_bits;
+        let (from, to) = (run.lblk, run.lblk + run.len);
+        mapping.give_up(cx, u64::from(from) << bits..u64::from(to) << bits, errno);
+        self.drop_promises(cx, inode, from, to);
     }
 
     fn write_run(
@@ -243,32 +185,25 @@ impl Ext4 {
         let journaled = self.journals_data(cx, inode);
         let need = self.map_credits(cx, inode) + if journaled { len } else { 0 };
         let mut handle = self.journal_start(cx, need)?;
-        let create = Create { purpose, unwritten: false };
+        self.begin_placing(cx, inode);
+        let create = Create::written(purpose, mapping.size());
         let created = self.map_create(cx, &mut handle, inode, run.lblk, len, create);
         let (mapped, _) = match created {
             Ok(created) => created,
             Err(errno) => {
+                self.end_placing(cx, inode, None);
                 // Nodes may have been split before the space ran out.
                 self.mark_inode_dirty(cx, &mut handle, inode)?;
                 handle.stop(cx)?;
                 return Err(errno);
             }
         };
-        if purpose == Purpose::Delayed && run.state == State::Hole {
-            inode.delayed.lock(cx).remove(mapped.lblk..mapped.lblk + mapped.len);
-        }
+        self.end_placing(cx, inode, Some(mapped.lblk..mapped.lblk + mapped.len));
         if journaled {
             self.journal_run(cx, &mut handle, mapping, wb, &mapped)?;
         } else {
             self.write_run(cx, mapping, wb, &mapped);
         }
-        let tid = handle.tid();
-        let end = u64::from(mapped.lblk + mapped.len) << self.geometry.block_bits;
-        let end = end.min(mapping.size());
-        inode.with(cx, |core| {
-            core.values.size = core.values.size.max(end);
-            core.datasync_tid = tid;
-        });
         self.mark_inode_dirty(cx, &mut handle, inode)?;
         if !journaled {
             self.order_data(cx, &mut handle, inode);
@@ -282,7 +217,7 @@ impl Ext4 {
             return (run.len, Purpose::Data);
         }
         let delayed = inode.delayed.lock(cx);
-        let first = delayed.within(run.lblk..run.lblk + run.len).next();
+        let first = delayed.holes().within(run.lblk..run.lblk + run.len).next();
         match first {
             Some(range) if range.start == run.lblk => (range.end - range.start, Purpose::Delayed),
             Some(range) => (range.start - run.lblk, Purpose::Data),

@@ -91,7 +91,8 @@ impl Ext4 {
     /// Sizes and free space.
     pub(crate) fn stat_fs(&self, _cx: &Cx) -> Result<StatFs, Errno> {
         self.check_alive()?;
-        let free = self.unpromised_blocks().max(0) as u64;
+        let promised = self.counters.reserved.load(Ordering::Relaxed);
+        let free = (self.counters.free_blocks.load(Ordering::Relaxed) - promised).max(0) as u64;
         let reserved = self.counters.root_blocks.load(Ordering::Relaxed).max(0) as u64;
         let uuid = &self.geometry.uuid;
         let half = |from: usize| {

@@ -366,7 +366,7 @@ impl Ext4 {
         slot: &Slot,
     ) -> Result<BufferRef, Errno> {
         let goal = self.indirect_goal(cx, inode, slot);
-        let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Metadata };
+        let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Node };
         let (block, _) = self.new_blocks(cx, handle, inode, Some(prealloc), request)?;
         let buffer = self.buffers.get(cx, block);
         handle.create_access(cx, &buffer)?;

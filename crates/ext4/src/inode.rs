@@ -7,12 +7,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Errno, Ino, RangeSet};
+use base::{Errno, Ino};
 use cache::{BufferRef, ErrorMark, Mapping, Trigger};
 use rt::{Cx, Mutex, RwLock, SpinLock};
 use vfs::{Attr, CachedInode, FileType};
 
 use crate::Ext4;
+use crate::delalloc::Delalloc;
 use crate::ext4_jbd2::{Handle, Tid};
 use crate::format::inode::InodeValues;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
@@ -51,8 +52,14 @@ pub(crate) struct InodeCore {
     pub orphan: crate::orphan::Place,
     /// Transaction of the last change.
     pub tid: Tid,
-    /// Transaction of the last change that is needed to find the data.
+    /// Transaction of the last change that is needed to find the data: of the inode's creation, its
+    /// size or its map.
     pub datasync_tid: Tid,
+    /// The size that the slot has.
+    pub logged_size: u64,
+    /// Transaction whose commit looks at the size.
+    #[cfg(debug_assertions)]
+    pub checked_tid: Tid,
     /// Transaction that waits for the inode's data.
     pub ordered_tid: Tid,
 }
@@ -74,6 +81,9 @@ impl InodeCore {
     fn new(values: InodeValues) -> InodeCore {
         InodeCore {
             size: values.size,
+            logged_size: values.size,
+            #[cfg(debug_assertions)]
+            checked_tid: None,
             values,
             opens: 0,
             times_dirty: false,
@@ -161,8 +171,8 @@ pub(crate) struct Inode {
     pub map_lock: RwLock<Prealloc>,
     /// Where its next blocks come from, where the mount has windows.
     pub window: SpinLock<Window>,
-    /// Logical blocks with dirty pages and a promise of space, but no block yet.
-    pub delayed: SpinLock<RangeSet>,
+    /// What its dirty pages were promised.
+    pub delayed: SpinLock<Delalloc>,
     pub last_extent: SpinLock<LastExtent>,
     mapping: OnceLock<Arc<Mapping>>,
     /// How far fsync has told of write errors.
@@ -183,7 +193,7 @@ impl Inode {
             map_lock: RwLock::named("inode map", Prealloc::default()),
             window: SpinLock::named("inode window", Window::default()),
             core: SpinLock::named("inode core", core),
-            delayed: SpinLock::named("inode delayed", RangeSet::new()),
+            delayed: SpinLock::named("inode delayed", Delalloc::default()),
             last_extent: SpinLock::new(LastExtent::default()),
             mapping: OnceLock::new(),
             error_mark: SpinLock::new(ErrorMark::default()),
@@ -249,7 +259,7 @@ impl Inode {
         }
         drop(core);
         // First: while a promise becomes a block it may be counted twice, but never as neither.
-        let delayed = self.delayed.lock(cx).len() * u64::from(block_size / 512);
+        let delayed = self.delayed.lock(cx).blocks() * u64::from(block_size / 512);
         let core = self.core.lock(cx);
         usable(&core).then(|| core.attr(self.ino, block_size, delayed))
     }
@@ -490,6 +500,10 @@ impl Ext4 {
             }
             core.tid = tid;
             let fresh = std::mem::take(&mut core.fresh);
+            if fresh || core.logged_size != core.values.size {
+                core.logged_size = core.values.size;
+                core.datasync_tid = tid;
+            }
             buffer.with_mut(|data| {
                 let slot = &mut data[offset..offset + size];
                 if fresh {
@@ -501,6 +515,8 @@ impl Ext4 {
             (core.values.size > 0x7fff_ffff && core.mode & 0xf000 == 0x8000, changes)
         };
         handle.dirty(cx, &buffer)?;
+        #[cfg(debug_assertions)]
+        self.check_size_at_commit(cx, handle, inode);
         for change in &changes {
             self.charge(cx, handle, change)?;
         }

@@ -25,6 +25,7 @@ mod acl;
 mod balloc;
 mod bh_lru;
 mod credits;
+mod delalloc;
 mod dir;
 mod direct;
 mod ext4_jbd2;
@@ -48,6 +49,8 @@ mod read_many;
 mod read_super;
 mod reservation;
 mod seek;
+#[cfg(debug_assertions)]
+mod size_rule;
 mod super_;
 mod truncate;
 mod write_super;

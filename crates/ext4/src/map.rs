@@ -41,6 +41,26 @@ pub(crate) struct Create {
     pub purpose: Purpose,
     /// They read as zeroes (extents only).
     pub unwritten: bool,
+    /// The file's content reaches to this byte: as far as what is written here covers it, the size
+    /// on the disk follows in the same handle.
+    pub size: u64,
+}
+
+impl Create {
+    /// Blocks of a regular file with content, which reaches to byte `size`.
+    pub fn written(purpose: Purpose, size: u64) -> Create {
+        Create { purpose, unwritten: false, size }
+    }
+
+    /// Space that reads as zeroes.
+    pub fn unwritten() -> Create {
+        Create { purpose: Purpose::Data, unwritten: true, size: 0 }
+    }
+
+    /// A block of metadata: the caller keeps the size.
+    pub fn metadata() -> Create {
+        Create { purpose: Purpose::Metadata, unwritten: false, size: 0 }
+    }
 }
 
 impl Ext4 {
@@ -109,8 +129,8 @@ impl Ext4 {
 
     /// What lies at `lblk` after blocks were given to a hole, and (unless `create.unwritten`) an
     /// unwritten run was made a written one: needs `credits::map` of the tree's depth. The inode
-    /// must be marked dirty afterwards in the same handle. The second answer tells whether the tree
-    /// changed.
+    /// must be marked dirty afterwards in the same handle. The size on the disk covers what is
+    /// written now, up to `create.size`. The second answer tells whether the tree changed.
     ///
     /// # Errors
     /// `ENOSPC` (try again after [`Ext4::should_retry_alloc`]), `EFBIG`, `EIO`, `EUCLEAN`.
@@ -125,27 +145,38 @@ impl Ext4 {
     ) -> Result<(Mapped, bool), Errno> {
         let mut prealloc = inode.map_lock.write(cx);
         let found = self.lookup_locked(cx, inode, lblk, len)?;
-        match found.state {
-            State::Written => Ok((found, false)),
-            State::Unwritten if create.unwritten => Ok((found, false)),
+        let (mapped, changed) = match found.state {
+            State::Written => (found, false),
+            State::Unwritten if create.unwritten => return Ok((found, false)),
             State::Unwritten => {
                 self.forget_last_extent(cx, inode);
                 let to = lblk + found.len;
                 let end = self.extent_set_state(cx, handle, inode, lblk, to, false)?;
-                let len = end - lblk;
-                Ok((Mapped { len, state: State::Written, ..found }, true))
+                (Mapped { len: end - lblk, state: State::Written, ..found }, true)
             }
             State::Hole => {
                 self.forget_last_extent(cx, inode);
-                let mapped =
-                    self.fill_hole(cx, handle, inode, &mut prealloc, lblk, found.len, create)?;
-                Ok((mapped, true))
+                let prealloc = &mut prealloc;
+                (self.fill_hole(cx, handle, inode, prealloc, lblk, found.len, create)?, true)
             }
-        }
+        };
+        self.mapped_in(cx, handle, inode, &mapped, create);
+        Ok((mapped, changed))
+    }
+
+    /// What changed of the map belongs to the handle's transaction, and so does the size that makes
+    /// it a part of the file: no commit has the one without the other.
+    fn mapped_in(&self, cx: &Cx, handle: &Handle, inode: &Inode, mapped: &Mapped, create: Create) {
+        let end = u64::from(mapped.lblk + mapped.len) << self.geometry.block_bits;
+        let tid = handle.tid();
+        inode.with(cx, |core| {
+            core.values.size = core.values.size.max(end.min(create.size));
+            core.datasync_tid = tid;
+        });
     }
 
     /// As [`Ext4::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
-    /// tables that they need; what it has afterwards is left.
+    /// tables that they need; what it has afterwards is left. The file reaches to byte `size`.
     ///
     /// # Errors
     /// As [`Ext4::map_create`].
@@ -155,14 +186,16 @@ impl Ext4 {
         handle: &mut Handle,
         inode: &Inode,
         claim: &mut Prealloc,
+        size: u64,
     ) -> Result<Mapped, Errno> {
-        let create = Create { purpose: Purpose::Delayed, unwritten: false };
+        let create = Create::written(Purpose::Claimed, size);
         let guard = inode.map_lock.write(cx);
         self.forget_last_extent(cx, inode);
         let (lblk, len) = (claim.lblk, claim.len);
-        let mapped = self.fill_hole(cx, handle, inode, claim, lblk, len, create);
+        let mapped = self.fill_hole(cx, handle, inode, claim, lblk, len, create)?;
+        self.mapped_in(cx, handle, inode, &mapped, create);
         drop(guard);
-        mapped
+        Ok(mapped)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the second half of map_create")]
@@ -191,8 +224,8 @@ impl Ext4 {
         if let Err(errno) = self.extent_insert(cx, handle, inode, new) {
             self.free_blocks(cx, handle, start, len)?;
             if purpose == Purpose::Delayed {
-                let back = i64::from(len);
-                self.counters.reserved.fetch_add(back, std::sync::atomic::Ordering::Relaxed);
+                // Their promise was kept, and they are lost.
+                self.end_placing(cx, inode, Some(lblk..lblk + len));
             }
             return Err(errno);
         }
@@ -265,8 +298,7 @@ impl Ext4 {
         let block_size = u64::from(self.geometry.block_size);
         let lblk = inode.size(cx).div_ceil(block_size);
         let lblk = u32::try_from(lblk).map_err(|_| Errno::EFBIG)?;
-        let create = Create { purpose: Purpose::Metadata, unwritten: false };
-        let (mapped, new) = self.map_create(cx, handle, inode, lblk, 1, create)?;
+        let (mapped, new) = self.map_create(cx, handle, inode, lblk, 1, Create::metadata())?;
         if !new {
             // A crash cannot leave a block behind a directory's end; a bad image can.
             let kind = CorruptKind::DirectorySize {

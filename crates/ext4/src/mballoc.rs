@@ -29,12 +29,16 @@ const PREALLOC_MAX: u32 = 2048;
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// A file's data whose space was reserved when they were written: blocks of the request.
+    /// A file's data whose space was promised when they were written: blocks of the request.
     Delayed,
-    /// A file's data without a reservation.
+    /// A file's data in blocks that were claimed before.
+    Claimed,
+    /// A file's data without a promise.
     Data,
-    /// A directory block, a node of a tree, an attribute block: always one block.
+    /// A directory block or an attribute block: always one block.
     Metadata,
+    /// A node of a tree, a table of pointers: always one block.
+    Node,
 }
 
 /// A request for blocks.
@@ -111,12 +115,6 @@ fn longest_run(
 }
 
 impl Ext4 {
-    /// Free blocks that a new promise may take: what is free, less what is promised already.
-    pub(crate) fn unpromised_blocks(&self) -> i64 {
-        self.counters.free_blocks.load(Ordering::Relaxed)
-            - self.counters.reserved.load(Ordering::Relaxed)
-    }
-
     /// The first block of an inode's neighbourhood: its flexible group, files behind directories.
     pub(crate) fn inode_goal(&self, cx: &Cx, inode: &Inode) -> u64 {
         let group = self.group_of_inode(inode.ino);
@@ -144,13 +142,64 @@ impl Ext4 {
         request: Request,
     ) -> Result<(u64, u32), Errno> {
         let mut request = request;
-        if request.purpose != Purpose::Delayed {
-            self.check_space(cx, inode, request)?;
-            // Nodes of a file's tree are never refused: its data were let in before.
-            if request.purpose == Purpose::Data || !inode.is_regular(cx) {
-                request.want = self.promise_quota(cx, inode, request.want, 1)?;
+        let held = self.hold_space(cx, inode, &mut request)?;
+        let claimed = self.claim_for(cx, inode, prealloc, request);
+        // What was claimed is not at hand any more: the promise of it ends. What a delayed request
+        // did not get stays promised.
+        let kept = match (&claimed, request.purpose) {
+            (Ok((_, len)), Purpose::Delayed) => u64::from(*len),
+            _ => held,
+        };
+        self.end_promise(kept);
+        let (start, len) = claimed?;
+        let (group, bit) = self.geometry.group_of_block(start).expect("a claimed block is valid");
+        if let Err(errno) = self.use_blocks(cx, handle, group, bit, len) {
+            self.make_available(group, bit, len);
+            return Err(errno);
+        }
+        Ok((start, len))
+    }
+
+    /// Promises a request without a promise what it is about to claim, which may make it shorter;
+    /// how much.
+    fn hold_space(&self, cx: &mut Cx, inode: &Inode, request: &mut Request) -> Result<u64, Errno> {
+        if matches!(request.purpose, Purpose::Delayed | Purpose::Claimed) {
+            return Ok(0);
+        }
+        // Nodes of a file's tree are never refused: its data were let in before.
+        if request.purpose != Purpose::Node || !inode.is_regular(cx) {
+            request.want = self.promise_quota(cx, inode, request.want, 1)?;
+        }
+        let special = inode.ino.0 < u64::from(self.geometry.first_ino);
+        let kept = match request.purpose {
+            _ if special => 0,
+            Purpose::Node if inode.is_regular(cx) => 0,
+            _ => self.kept_blocks(cx),
+        };
+        loop {
+            let most = (self.unpromised_blocks() - kept).clamp(0, i64::from(request.want)) as u32;
+            if most > 0 && self.try_promise(u64::from(most), kept) {
+                request.want = most;
+                return Ok(u64::from(most));
+            }
+            if most == 0 {
+                break;
             }
         }
+        match request.purpose == Purpose::Node && self.take_promised_node(cx, inode) {
+            true => Ok(1),
+            false => Err(Errno::ENOSPC),
+        }
+    }
+
+    /// Claims blocks for a request in memory: the file's own, or others.
+    fn claim_for(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        prealloc: Option<&mut Prealloc>,
+        request: Request,
+    ) -> Result<(u64, u32), Errno> {
         // What has no place in the file (attributes) does not come out of its window.
         let reserves = prealloc.is_some() && self.reserves(cx, inode);
         let mut unused = Prealloc::default();
@@ -159,37 +208,14 @@ impl Ext4 {
             None if reserves => self.claim_reserved(cx, inode, request.goal, request.want)?,
             found => found,
         };
-        let (start, len) = match found {
-            Some(found) => found,
-            None => self.claim_blocks(cx, inode, prealloc, request)?,
-        };
-        let (group, bit) = self.geometry.group_of_block(start).expect("a claimed block is valid");
-        if let Err(errno) = self.use_blocks(cx, handle, group, bit, len) {
-            self.make_available(group, bit, len);
-            return Err(errno);
+        match found {
+            Some(found) => Ok(found),
+            None => self.claim_blocks(cx, inode, prealloc, request),
         }
-        if request.purpose == Purpose::Delayed {
-            self.counters.reserved.fetch_sub(i64::from(len), Ordering::Relaxed);
-        }
-        Ok((start, len))
-    }
-
-    /// Whether blocks without a promise may be taken.
-    fn check_space(&self, cx: &Cx, inode: &Inode, request: Request) -> Result<(), Errno> {
-        let free = self.unpromised_blocks();
-        let root = self.counters.root_blocks.load(Ordering::Relaxed);
-        let kept = match request.purpose {
-            // Nodes of trees of delayed data live from the pool; the data were let in before.
-            Purpose::Metadata => 0,
-            _ if inode.ino.0 < u64::from(self.geometry.first_ino) => 0,
-            _ if cx.cred().uid == 0 => 0,
-            _ => root,
-        };
-        if free - kept < 1 { Err(Errno::ENOSPC) } else { Ok(()) }
     }
 
     fn take_prealloc(&self, prealloc: &mut Prealloc, request: Request) -> Option<(u64, u32)> {
-        if request.purpose == Purpose::Metadata {
+        if matches!(request.purpose, Purpose::Metadata | Purpose::Node) {
             let table = prealloc.tables.iter_mut().find(|table| **table != 0)?;
             return Some((std::mem::take(table), 1));
         }
@@ -264,7 +290,7 @@ impl Ext4 {
         prealloc: &mut Prealloc,
         request: Request,
     ) -> Result<(u64, u32), Errno> {
-        let regular = request.purpose != Purpose::Metadata;
+        let regular = !matches!(request.purpose, Purpose::Metadata | Purpose::Node);
         let growing = regular && (request.lblk >= STREAM_BLOCKS || request.want > STREAM_BLOCKS);
         let small = regular && !growing && request.lblk == 0;
         let flex = self.group_of_inode(inode.ino) / self.geometry.flex_size;
@@ -280,7 +306,10 @@ impl Ext4 {
         } else {
             request.want
         };
-        let (start, len) = self.search_groups(cx, goal, window.max(request.want), request.want)?;
+        // More than it needs only where there is more than enough.
+        let ample = self.unpromised_blocks() > self.kept_blocks(cx) + i64::from(2 * window);
+        let window = if ample { window.max(request.want) } else { request.want };
+        let (start, len) = self.search_groups(cx, goal, window, request.want)?;
         let used = len.min(request.want);
         if len > used {
             *prealloc = Prealloc {
@@ -307,19 +336,31 @@ impl Ext4 {
         let (goal_group, goal_bit) = self.geometry.group_of_block(goal).unwrap_or((0, 0));
         let most = self.geometry.clusters_per_group;
         let (window, want) = (window.min(most), want.min(most));
+        let mut seen = self.counters.returned.load(Ordering::Relaxed);
         let mut mins = [want, (want / 4).max(1), 1].to_vec();
         mins.dedup();
-        for min in mins {
-            for step in 0..groups {
-                let group = (goal_group + step) % groups;
-                let search =
-                    Search { goal: if step == 0 { goal_bit } else { 0 }, want: window, min };
-                if let Some((start, len)) = self.claim_in_group(cx, group, search)? {
-                    return Ok((self.geometry.group_first_block(group) + u64::from(start), len));
+        loop {
+            for &min in &mins {
+                for step in 0..groups {
+                    let group = (goal_group + step) % groups;
+                    let search =
+                        Search { goal: if step == 0 { goal_bit } else { 0 }, want: window, min };
+                    if let Some((start, len)) = self.claim_in_group(cx, group, search)? {
+                        return Ok((
+                            self.geometry.group_first_block(group) + u64::from(start),
+                            len,
+                        ));
+                    }
                 }
             }
+            // Where blocks came back behind the search while others took those in front of it,
+            // another look finds them: some other search has got on.
+            let before =
+                std::mem::replace(&mut seen, self.counters.returned.load(Ordering::Relaxed));
+            if seen == before {
+                return Err(Errno::ENOSPC);
+            }
         }
-        Err(Errno::ENOSPC)
     }
 
     fn claim_in_group(
@@ -345,7 +386,11 @@ impl Ext4 {
             self.load_group(cx, group)?;
         }
         let valid = self.geometry.clusters_in_group(group);
-        Ok(self.groups[group as usize].state.lock(cx).claim(search, valid))
+        let claimed = self.groups[group as usize].state.lock(cx).claim(search, valid);
+        if let Some((_, len)) = claimed {
+            self.counters.at_hand.fetch_sub(i64::from(len), Ordering::Relaxed);
+        }
+        Ok(claimed)
     }
 
     /// True for a group whose block bitmap was never written.

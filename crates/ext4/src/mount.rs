@@ -383,6 +383,7 @@ fn count(groups: &[Group], raw: &RawSuper, geometry: &Geometry) -> Counters {
     let pool = (geometry.blocks_count / 50).min(4096) as i64;
     Counters {
         free_blocks: free_blocks.into(),
+        at_hand: free_blocks.into(),
         free_inodes: free_inodes.into(),
         dirs: dirs.into(),
         root_blocks: (raw.reserved_blocks() as i64).into(),

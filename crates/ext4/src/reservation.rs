@@ -14,6 +14,7 @@
 //! (Cao, Ts'o and others, Ottawa Linux Symposium 2005).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use base::{Errno, bitmap};
 use rt::{Cx, SpinLock};
@@ -168,6 +169,7 @@ impl Ext4 {
             let to = from + (window.end() - at) as u32;
             let claimed = self.groups[group as usize].state.lock(cx).claim_first(from, to, want);
             if let Some((start, len)) = claimed {
+                self.counters.at_hand.fetch_sub(i64::from(len), Ordering::Relaxed);
                 window.hits += len;
                 let first = self.geometry.group_first_block(group);
                 return Ok(Some((first + u64::from(start), len)));

@@ -75,7 +75,7 @@ impl Ext4 {
             let state = match mapped.state {
                 State::Hole => {
                     let delayed = inode.delayed.lock(cx);
-                    for part in delayed.within(lblk..lblk + mapped.len) {
+                    for part in delayed.holes().within(lblk..lblk + mapped.len) {
                         push(&mut extents, part.start, part.end, 0, ExtentState::Delayed, bits);
                     }
                     lblk += mapped.len;

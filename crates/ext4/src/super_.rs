@@ -16,7 +16,7 @@
 //! A commit itself waits only for data writes that are already on their way
 //! ([`jbd2::OrderedData`]); it takes none of these locks.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Errno, Ino, Timespec};
@@ -75,7 +75,7 @@ pub struct Ext4 {
     /// Rotates the groups in which directories of the root are put.
     pub(crate) next_dir_group: AtomicU32,
     /// For each flexible group the block behind the last small file.
-    pub(crate) stream_goals: Box<[std::sync::atomic::AtomicU64]>,
+    pub(crate) stream_goals: Box<[AtomicU64]>,
 }
 
 /// Counts over the whole file system, kept beside the groups' own.
@@ -83,15 +83,21 @@ pub struct Ext4 {
 pub(crate) struct Counters {
     /// Free blocks by the descriptors, those freed by a transaction under way included.
     pub free_blocks: AtomicI64,
-    /// Blocks promised to dirty pages that have none yet.
+    /// Those of them that the allocator may take now: not claimed in memory, and not waiting for
+    /// the commit that frees them.
+    pub at_hand: AtomicI64,
+    /// Blocks at hand that are promised: to dirty pages that have none yet and to the nodes of
+    /// their trees, and to whoever is just taking some.
     pub reserved: AtomicI64,
+    /// How often blocks came back to the allocator.
+    pub returned: AtomicU64,
     /// Free inodes.
     pub free_inodes: AtomicI64,
     /// Directories.
     pub dirs: AtomicI64,
     /// Blocks that only root may use.
     pub root_blocks: AtomicI64,
-    /// Blocks kept for the trees of delayed files.
+    /// Blocks kept for what no write asked for (Linux: `s_resv_clusters`).
     pub pool: AtomicI64,
 }
 

@@ -35,6 +35,11 @@ impl Task {
     /// Commits the running transaction, if there is one. May park.
     pub fn commit(&mut self, cx: &mut Cx) {
         let Some(transaction) = self.lock_running(cx) else { return };
+        #[cfg(debug_assertions)]
+        {
+            let checks = take(&mut transaction.extra.lock(cx).on_freeze);
+            checks.into_iter().for_each(|check| check(cx));
+        }
         let frozen = freeze(cx, &transaction);
         self.shared.state.lock(cx).running = None;
         self.shared.wait_start.wake_all();

@@ -215,6 +215,14 @@ impl Handle {
         self.transaction.extra.lock(cx).on_commit.push(f);
     }
 
+    /// Calls `f` in the journal's task when all handles of this transaction have stopped and the
+    /// next one has not begun: what memory has is what the log gets. For assertions. `f` must
+    /// neither wait nor start a handle.
+    #[cfg(debug_assertions)]
+    pub fn on_freeze(&mut self, cx: &mut Cx, f: OnCommit) {
+        self.transaction.extra.lock(cx).on_freeze.push(f);
+    }
+
     /// Ends the operation. Waits for the commit where [`Handle::set_sync`] was called.
     ///
     /// # Errors

@@ -51,6 +51,8 @@ pub(crate) struct Extra {
     pub ordered: Vec<Arc<dyn OrderedData>>,
     ordered_seen: HashSet<usize>,
     pub on_commit: Vec<OnCommit>,
+    #[cfg(debug_assertions)]
+    pub on_freeze: Vec<OnCommit>,
 }
 
 impl Transaction {

@@ -26,6 +26,7 @@ pub mod chaos;
 pub mod conformance;
 pub mod content;
 pub mod crash;
+pub mod full;
 pub mod ganesha;
 pub mod judge;
 pub mod kept;

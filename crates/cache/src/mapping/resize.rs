@@ -107,6 +107,30 @@ impl Mapping {
         self.retire(cx);
     }
 
+    /// Drops the dirty `range`, for which the file system has no place and will have none: the
+    /// owner of the file learns of `errno` by what `writepages` answers, and whoever unmounts by
+    /// [`Backing::lost`](crate::Backing::lost). May park.
+    pub fn give_up(&self, cx: &mut Cx, range: Range<u64>, errno: Errno) {
+        let dirty = {
+            let state = self.state.lock(cx);
+            let shift = self.shift();
+            let end = range.end.min(self.size());
+            let (mut from, mut dirty) = (range.start >> shift, 0);
+            while let Some(index) = state.index.next_dirty(from, end.div_ceil(1 << shift)) {
+                let start = index << shift;
+                let inner =
+                    range.start.saturating_sub(start) as u32..(end - start).min(1 << shift) as u32;
+                let parts = state.index.get(index).into_iter();
+                let parts = parts.flat_map(|folio| folio.dirty.within(inner.clone()));
+                dirty += parts.map(|part| u64::from(part.end - part.start)).sum::<u64>();
+                from = index + 1;
+            }
+            dirty
+        };
+        self.backing().note_lost(self.id(), dirty, errno);
+        self.drop_range(cx, range, false);
+    }
+
     /// Writes `range` out and drops it from memory, for direct I/O. Blocks that were dirtied
     /// meanwhile stay. May park.
     ///

@@ -7,7 +7,6 @@
 //! together in front of it, so that data follow data.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 use base::Errno;
 use rt::Cx;
@@ -31,13 +30,11 @@ struct Claim {
 /// The claims of one call, in the order of the file.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    runs: Vec<Claim>,
+    runs: VecDeque<Claim>,
     /// Blocks for tables, in the order of their need.
     tables: VecDeque<u64>,
     /// The tables that they are for.
     named: Vec<(usize, usize, u64)>,
-    /// Blocks promised and not yet used.
-    promised: i64,
 }
 
 impl Claims {
@@ -46,8 +43,13 @@ impl Claims {
         self.runs.iter().any(|run| run.lblk <= lblk && lblk - run.lblk < run.len)
     }
 
+    /// Nothing is claimed.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     fn end(&self) -> u64 {
-        self.runs.last().map_or(0, |run| run.pblk + u64::from(run.len))
+        self.runs.back().map_or(0, |run| run.pblk + u64::from(run.len))
     }
 }
 
@@ -86,12 +88,10 @@ impl Ext4 {
             true => self.claim_apart(cx, inode, claims, (lblk, promised), goal, &tables),
             false => self.claim_inline(cx, inode, claims, (lblk, promised), goal, tables.len()),
         };
-        let used = claimed.as_ref().map_or(0, |claim| claim.len);
-        let back = i64::from(promised - used);
-        self.counters.reserved.fetch_sub(back, Ordering::Relaxed);
+        // What was claimed is not at hand any more: the promise of it ends.
+        self.end_promise(u64::from(promised));
         let claim = claimed?;
-        claims.promised += i64::from(claim.len);
-        claims.runs.push(claim);
+        claims.runs.push_back(claim);
         // A table that only later parts of the hole need is claimed with them.
         let end = u64::from(lblk) + u64::from(claim.len);
         claims.named.extend(tables.into_iter().filter(|name| name.2 < end));
@@ -101,7 +101,7 @@ impl Ext4 {
 
     /// Promises `count` blocks, or what there is of them and what the inode's owners may have.
     fn promise_some(&self, cx: &mut Cx, inode: &Inode, count: u32) -> Result<u32, Errno> {
-        let free = self.unpromised_blocks().max(0) as u64;
+        let free = (self.unpromised_blocks() - self.kept_blocks(cx)).max(0) as u64;
         let count = u64::from(count).min(free.saturating_sub(8)).max(1) as u32;
         let count = self.promise_quota(cx, inode, count, 1)?;
         let promised = self.promise_blocks(cx, u64::from(count));
@@ -246,45 +246,46 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Puts the claims before block `upto` into the file, in as many handles as it takes, the size
-    /// on the disk with them, up to `size`; gives back the others. Answers the block where it had
-    /// to end.
-    pub(super) fn use_claims(
+    /// Puts the claim that begins at block `lblk` into the file, as far as one handle goes and not
+    /// behind block `upto`, and with it the size on the disk, up to byte `size`. Answers the block
+    /// to go on with.
+    ///
+    /// # Errors
+    /// `ENOSPC` (a block of the tree), `EIO`, `EUCLEAN`: the claim is as before.
+    pub(super) fn use_claim(
         &self,
         cx: &mut Cx,
         inode: &Inode,
-        mut claims: Claims,
-        upto: u32,
+        claims: &mut Claims,
+        (lblk, upto): (u32, u32),
         size: u64,
-    ) -> (Option<u32>, Result<(), Errno>) {
-        let mut ended = (None, Ok(()));
-        for claim in std::mem::take(&mut claims.runs) {
-            let wanted = upto.saturating_sub(claim.lblk).min(claim.len);
-            let mut run = Prealloc { lblk: claim.lblk, pblk: claim.pblk, ..Prealloc::default() };
-            run.len = if ended.0.is_none() { wanted } else { 0 };
-            let rest = claim.len - run.len;
-            let mut retries = 0;
-            while run.len > 0 && ended.0.is_none() {
-                let at = run.lblk;
-                match self.use_claim(cx, inode, &mut claims, &mut run, size) {
-                    Ok(()) => {}
-                    // Nothing of the run was used; what was is the journal's to give back.
-                    Err(Errno::ENOSPC)
-                        if run.lblk == at && self.should_retry_alloc(cx, &mut retries) => {}
-                    Err(errno) => ended = (Some(at), Err(errno)),
-                }
-            }
-            self.unclaim(claim.pblk + u64::from(claim.len - rest), rest);
-            self.unclaim(run.pblk, run.len);
+    ) -> Result<u32, Errno> {
+        let Some(claim) = claims.runs.front().copied().filter(|claim| claim.lblk == lblk) else {
+            // Somebody took the blocks out of the file that the write went to.
+            return Err(Errno::EIO);
+        };
+        let len = claim.len.min(upto - lblk);
+        let mut run = Prealloc { lblk, pblk: claim.pblk, len, ..Prealloc::default() };
+        let used = self.use_run(cx, inode, claims, &mut run, size);
+        let done = len - run.len;
+        let Claim { lblk, len, pblk } = claim;
+        let rest = Claim { lblk: lblk + done, len: len - done, pblk: pblk + u64::from(done) };
+        match rest.len {
+            0 => drop(claims.runs.pop_front()),
+            _ => claims.runs[0] = rest,
         }
-        claims.tables.drain(..).for_each(|table| self.unclaim(table, 1));
-        self.counters.reserved.fetch_sub(claims.promised, Ordering::Relaxed);
+        used.map(|()| rest.lblk)
+    }
+
+    /// Gives back what was claimed and not used.
+    pub(super) fn drop_claims(&self, cx: &Cx, inode: &Inode, claims: Claims) {
+        claims.runs.iter().for_each(|claim| self.unclaim(claim.pblk, claim.len));
+        claims.tables.iter().for_each(|&table| self.unclaim(table, 1));
         self.settle_promises(cx, inode);
-        ended
     }
 
     /// One handle: as much of `run` as one table maps.
-    fn use_claim(
+    fn use_run(
         &self,
         cx: &mut Cx,
         inode: &Inode,
@@ -296,18 +297,9 @@ impl Ext4 {
         for slot in &mut run.tables {
             *slot = claims.tables.pop_front().unwrap_or(0);
         }
-        let mapped = self.map_claimed(cx, &mut handle, inode, run);
+        let mapped = self.map_claimed(cx, &mut handle, inode, run, size);
         for table in std::mem::take(&mut run.tables).into_iter().rev().filter(|table| *table != 0) {
             claims.tables.push_front(table);
-        }
-        let tid = handle.tid();
-        if let Ok(mapped) = &mapped {
-            claims.promised -= i64::from(mapped.len);
-            let end = u64::from(mapped.lblk + mapped.len) << self.geometry.block_bits;
-            inode.with(cx, |core| {
-                core.values.size = core.values.size.max(end.min(size));
-                core.datasync_tid = tid;
-            });
         }
         self.mark_inode_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)?;

@@ -160,7 +160,7 @@ impl Ext4 {
         inode: &Inode,
         goal: u64,
     ) -> Result<cache::BufferRef, Errno> {
-        let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Metadata };
+        let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Node };
         let (block, _) = self.new_blocks(cx, handle, inode, None, request)?;
         let buffer = self.buffers.get(cx, block);
         handle.create_access(cx, &buffer)?;

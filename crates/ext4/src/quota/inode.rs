@@ -255,7 +255,7 @@ impl Ext4 {
 
     /// Bytes of blocks that dirty pages were promised.
     pub(crate) fn promised_bytes(&self, cx: &Cx, inode: &Inode) -> u64 {
-        inode.delayed.lock(cx).len() * u64::from(self.geometry.block_size)
+        inode.delayed.lock(cx).blocks() * u64::from(self.geometry.block_size)
     }
 
     /// Asks whether an inode may change its owners; whom [`InodeCore::pay_to`] is to name when it

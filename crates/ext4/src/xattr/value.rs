@@ -24,7 +24,6 @@ use crate::format::{At, CorruptKind, Geometry, InodeFlags};
 use crate::ialloc::NewInode;
 use crate::inode::{Inode, InodeCore};
 use crate::map::Create;
-use crate::mballoc::Purpose;
 
 /// Blocks of a value that one handle takes: a quarter of what the smallest journal allows.
 const BLOCKS_MAX: u32 = 64;
@@ -238,8 +237,7 @@ fn fill(fs: &Ext4, cx: &mut Cx, inode: &Inode, value: &[u8]) -> Result<(), Errno
     while lblk < blocks {
         let want = (blocks - lblk).min(BLOCKS_MAX);
         let mut handle = fs.journal_start(cx, fs.map_credits(cx, inode) + want)?;
-        let create = Create { purpose: Purpose::Metadata, unwritten: false };
-        let result = fs.map_create(cx, &mut handle, inode, lblk, want, create);
+        let result = fs.map_create(cx, &mut handle, inode, lblk, want, Create::metadata());
         let result = result.and_then(|(mapped, _)| {
             for (n, chunk) in chunks.by_ref().take(mapped.len as usize).enumerate() {
                 let buffer = fs.new_buffer(cx, &mut handle, mapped.pblk + n as u64)?;

@@ -1,0 +1,344 @@
+//! Delayed allocation: what dirty pages are promised before they have blocks.
+//!
+//! A write promises each block that it dirties, and what placing it can cost at the worst: nodes of
+//! the extent tree, or tables of pointers, where every run is torn into single blocks and every
+//! leaf on the way is full. A write into preallocated space promises the nodes that turning it into
+//! written blocks can take. So what write(2) accepted finds its place: nothing that is promised is
+//! given to anybody else, and a promise is made only of blocks that the allocator has at hand, not
+//! of those that a commit is still to free.
+//!
+//! Beside the promises a pool is kept (Linux: `s_resv_clusters`, 2 % of the blocks and at most
+//! 4,096) for the nodes that nobody asked write(2) for: a punch that splits an extent, the end of a
+//! direct write.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use base::{Errno, RangeSet};
+use rt::Cx;
+
+use crate::Ext4;
+use crate::format::extent;
+use crate::inode::Inode;
+use crate::map::State;
+
+/// What the dirty pages of one file were promised.
+#[derive(Debug, Default)]
+pub(crate) struct Delalloc {
+    /// Logical blocks without a block on the device.
+    holes: RangeSet,
+    /// Blocks of `holes`.
+    blocks: u64,
+    /// Logical blocks that are unwritten on the device, and dirty.
+    unwritten: RangeSet,
+    /// Nodes of the tree, or tables of pointers, that were promised for both.
+    nodes: u64,
+    /// The blocks are being placed: new nodes may come out of the promise.
+    placing: bool,
+}
+
+impl Delalloc {
+    /// The dirty blocks without a block on the device.
+    pub fn holes(&self) -> &RangeSet {
+        &self.holes
+    }
+
+    /// How many those are.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Nothing is promised.
+    pub fn is_empty(&self) -> bool {
+        self.holes.is_empty() && self.unwritten.is_empty()
+    }
+
+    fn remove(&mut self, range: Range<u32>) -> u64 {
+        let before = self.holes.within(range.clone()).map(|part| u64::from(part.end - part.start));
+        let gone = before.sum();
+        self.holes.remove(range.clone());
+        self.unwritten.remove(range);
+        self.blocks -= gone;
+        gone
+    }
+}
+
+/// The shape of a file's map, as far as the cost of placing blocks depends on it.
+struct Shape {
+    /// Levels of the extent tree below the root; `None`: tables of pointers.
+    depth: Option<u64>,
+    /// Entries in the root.
+    entries: u64,
+    /// Blocks that the file has, nodes included.
+    mapped: u64,
+    /// Entries of a node, or pointers of a table.
+    per_node: u64,
+}
+
+/// What is to be placed: single blocks at the worst, in so many places.
+#[derive(Clone, Copy)]
+struct Load {
+    blocks: u64,
+    /// Runs of blocks that are to be turned into written ones: each may leave three extents of one.
+    conversions: u64,
+    /// Runs of both sorts.
+    runs: u64,
+    /// The block behind the last one.
+    end: u64,
+}
+
+impl Shape {
+    /// How many nodes placing `load` takes at the worst, whatever the state of the nodes is.
+    fn nodes(&self, load: Load) -> u64 {
+        match self.depth {
+            _ if load.runs == 0 => 0,
+            Some(depth) => self.extent_nodes(depth, load),
+            None => self.tables(load),
+        }
+    }
+
+    fn extent_nodes(&self, depth: u64, load: Load) -> u64 {
+        let entries = load.blocks + 2 * load.conversions;
+        // After a split a leaf takes half a leaf more before it is split again.
+        let splits = entries / (self.per_node / 2 - 1);
+        if depth == 0 {
+            return match self.entries + entries <= u64::from(extent::ROOT_MAX) {
+                true => 0,
+                false if splits == 0 => 1,
+                false => 1 + splits + 2 + splits / (self.per_node / 2 - 1),
+            };
+        }
+        // A leaf that is full has a block for each entry at the least.
+        let full = (self.mapped / (self.per_node - 1) + 1).min(load.runs);
+        full * depth + splits + 2 + splits / (self.per_node / 2 - 1)
+    }
+
+    fn tables(&self, load: Load) -> u64 {
+        const DIRECT: u64 = 12;
+        if load.end <= DIRECT {
+            return 0;
+        }
+        if load.end <= DIRECT + self.per_node {
+            return 1;
+        }
+        let leaves = load.blocks.min(load.blocks / self.per_node + 2 * load.runs);
+        leaves + leaves / self.per_node + 4
+    }
+}
+
+impl Inode {
+    fn shape(&self, cx: &Cx, block_size: u32) -> Shape {
+        let extents = self.has_extents(cx);
+        self.with(cx, |core| {
+            let word =
+                |at: usize| u64::from(u16::from_le_bytes([core.block[at], core.block[at + 1]]));
+            let mapped = core.blocks / u64::from(block_size / 512);
+            match extents {
+                true => Shape {
+                    depth: Some(word(6)),
+                    entries: word(2),
+                    mapped,
+                    per_node: u64::from(extent::block_max(block_size)),
+                },
+                false => {
+                    Shape { depth: None, entries: 0, mapped, per_node: u64::from(block_size / 4) }
+                }
+            }
+        })
+    }
+}
+
+impl Delalloc {
+    /// What is to be placed when `holes` and `unwritten` come in addition, which are not in it.
+    fn load_with(&self, holes: &[Range<u32>], unwritten: &[Range<u32>]) -> Load {
+        let len = |range: &Range<u32>| u64::from(range.end - range.start);
+        let more = || holes.iter().chain(unwritten);
+        // A run that continues another is counted with it.
+        let apart = |range: &&Range<u32>| {
+            let before = range.start.wrapping_sub(1);
+            !self.holes.contains(before) && !self.unwritten.contains(before)
+        };
+        let apart = more().filter(apart).count();
+        let last = |set: &RangeSet| set.last().map_or(0, |range| u64::from(range.end));
+        let end = more().map(|range| u64::from(range.end)).max().unwrap_or(0);
+        Load {
+            blocks: self.blocks + holes.iter().map(len).sum::<u64>(),
+            conversions: (self.unwritten.count() + unwritten.len()) as u64,
+            runs: (self.holes.count() + self.unwritten.count() + apart) as u64,
+            end: end.max(last(&self.holes)).max(last(&self.unwritten)),
+        }
+    }
+
+    fn load(&self) -> Load {
+        self.load_with(&[], &[])
+    }
+}
+
+impl Ext4 {
+    /// Blocks that are at hand and promised to nobody.
+    pub(crate) fn unpromised_blocks(&self) -> i64 {
+        self.counters.at_hand.load(Ordering::Relaxed)
+            - self.counters.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Promises `count` blocks where `kept` are left then. First the promise, then the look: two
+    /// tasks cannot both get the last block.
+    pub(crate) fn try_promise(&self, count: u64, kept: i64) -> bool {
+        let Ok(count) = i64::try_from(count) else { return false };
+        self.counters.reserved.fetch_add(count, Ordering::Relaxed);
+        let made = self.unpromised_blocks() >= kept;
+        if !made {
+            self.counters.reserved.fetch_sub(count, Ordering::Relaxed);
+        }
+        made
+    }
+
+    /// Takes a promise back, or notes that it was kept.
+    pub(crate) fn end_promise(&self, count: u64) {
+        self.counters.reserved.fetch_sub(count as i64, Ordering::Relaxed);
+    }
+
+    /// Blocks that a write of this task leaves alone: the pool, and what only root may have.
+    pub(crate) fn kept_blocks(&self, cx: &Cx) -> i64 {
+        let root = match cx.cred().uid {
+            0 => 0,
+            _ => self.counters.root_blocks.load(Ordering::Relaxed),
+        };
+        root + self.counters.pool.load(Ordering::Relaxed)
+    }
+
+    /// Promises `count` blocks to a write; waits for a commit where that frees some.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub(crate) fn promise_blocks(&self, cx: &mut Cx, count: u64) -> Result<(), Errno> {
+        let kept = self.kept_blocks(cx);
+        let mut retries = 0;
+        while !self.try_promise(count, kept) {
+            if !self.should_retry_alloc(cx, &mut retries) {
+                return Err(Errno::ENOSPC);
+            }
+        }
+        Ok(())
+    }
+
+    /// Promises what writing out the blocks `from..to` can take. The caller holds the inode's
+    /// `rwsem` for writing. May wait for the device and for a commit.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EDQUOT`, `EFBIG`, `EIO`, `EUCLEAN`: nothing is promised then.
+    pub(crate) fn promise_range(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        from: u32,
+        to: u32,
+    ) -> Result<(), Errno> {
+        if inode.delayed.lock(cx).holes.covers(from..to) {
+            return Ok(());
+        }
+        let (holes, unwritten) = self.unpromised_parts(cx, inode, from, to)?;
+        if holes.is_empty() && unwritten.is_empty() {
+            return Ok(());
+        }
+        let blocks: u64 = holes.iter().map(|range| u64::from(range.end - range.start)).sum();
+        let blocks = u32::try_from(blocks).map_err(|_| Errno::EFBIG)?;
+        let shape = inode.shape(cx, self.geometry.block_size);
+        let nodes = {
+            let delayed = inode.delayed.lock(cx);
+            shape.nodes(delayed.load_with(&holes, &unwritten)).saturating_sub(delayed.nodes)
+        };
+        self.promise_quota(cx, inode, blocks, blocks)?;
+        if let Err(errno) = self.promise_blocks(cx, u64::from(blocks) + nodes) {
+            self.settle_promises(cx, inode);
+            return Err(errno);
+        }
+        let mut delayed = inode.delayed.lock(cx);
+        holes.into_iter().for_each(|range| delayed.holes.insert(range));
+        unwritten.into_iter().for_each(|range| delayed.unwritten.insert(range));
+        delayed.blocks += u64::from(blocks);
+        delayed.nodes += nodes;
+        Ok(())
+    }
+
+    /// The runs of `from..to` that have no block and no promise of one, and those that are
+    /// unwritten and not known to be dirty.
+    #[expect(clippy::type_complexity, reason = "two lists of runs")]
+    fn unpromised_parts(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        from: u32,
+        to: u32,
+    ) -> Result<(Vec<Range<u32>>, Vec<Range<u32>>), Errno> {
+        let (mut holes, mut unwritten) = (Vec::new(), Vec::new());
+        let gaps = inode.delayed.lock(cx).holes.gaps(from..to);
+        for gap in gaps {
+            let mut at = gap.start;
+            while at < gap.end {
+                let mapped = self.map_lookup(cx, inode, at, gap.end - at)?;
+                let end = at + mapped.len;
+                match mapped.state {
+                    State::Hole => holes.push(at..end),
+                    State::Unwritten => {
+                        let known = inode.delayed.lock(cx).unwritten.gaps(at..end);
+                        unwritten.extend(known);
+                    }
+                    State::Written => {}
+                }
+                at = end;
+            }
+        }
+        Ok((holes, unwritten))
+    }
+
+    /// Begins to place what `inode` was promised: its new nodes may come out of the promise.
+    pub(crate) fn begin_placing(&self, cx: &Cx, inode: &Inode) {
+        inode.delayed.lock(cx).placing = true;
+    }
+
+    /// The blocks `placed` have their place, or none is to be had: what is left of the promise is
+    /// what the rest can take. The blocks' own promise was kept where they were allocated.
+    pub(crate) fn end_placing(&self, cx: &Cx, inode: &Inode, placed: Option<Range<u32>>) {
+        let mut delayed = inode.delayed.lock(cx);
+        delayed.placing = false;
+        if let Some(range) = placed {
+            delayed.remove(range);
+            drop(delayed);
+            self.settle_nodes(cx, inode);
+        }
+    }
+
+    /// Takes a node out of the promise of a file that is being placed.
+    pub(crate) fn take_promised_node(&self, cx: &Cx, inode: &Inode) -> bool {
+        let mut delayed = inode.delayed.lock(cx);
+        let take = delayed.placing && delayed.nodes > 0;
+        delayed.nodes -= u64::from(take);
+        take
+    }
+
+    /// Gives back the promise of nodes that the rest cannot need.
+    fn settle_nodes(&self, cx: &Cx, inode: &Inode) {
+        let shape = inode.shape(cx, self.geometry.block_size);
+        let mut delayed = inode.delayed.lock(cx);
+        let needed = shape.nodes(delayed.load()).min(delayed.nodes);
+        let over = delayed.nodes - needed;
+        delayed.nodes = needed;
+        drop(delayed);
+        self.end_promise(over);
+    }
+
+    /// Takes back the promises of `from..to`: the pages are gone.
+    pub(crate) fn drop_promises(&self, cx: &Cx, inode: &Inode, from: u32, to: u32) {
+        let gone = {
+            let mut delayed = inode.delayed.lock(cx);
+            if delayed.is_empty() {
+                return;
+            }
+            delayed.remove(from..to)
+        };
+        self.settle_promises(cx, inode);
+        self.end_promise(gone);
+        self.settle_nodes(cx, inode);
+    }
+}
