@@ -5,12 +5,13 @@
 mod support;
 
 use device::RecordDevice;
+use jbd2::JournalMode;
 use rt::{World, WorldConfig};
 use std::sync::Arc;
 use support::*;
 use testkit::crash::{self, CrashConfig};
 use testkit::full::{self, History, Plan, Position};
-use vfs::FileSystem;
+use vfs::{FallocMode, FileSystem};
 
 const CELLS: [Cell; 6] = [
     Cell::new("ext4", 4096).journal(1024),
@@ -115,5 +116,66 @@ fn what_was_accepted_finds_its_place() {
         assert!(history.full > 0, "{what}: the device was never full");
         rt::testing::real(|cx| checked(cx, &memory, &what));
         e2fsck(&memory, &what);
+    }
+}
+
+/// Goal: what a direct write makes written is covered by the size on the disk in the same
+/// transaction, also where pages before it or behind it have no place yet. Method: direct writes
+/// into preallocated space behind the size on the disk, a commit for another file's sake, a cut.
+#[test]
+fn written_blocks_and_the_size_are_committed_together() {
+    for (cell, mode) in [
+        (CELLS[0], JournalMode::Ordered),
+        (CELLS[1], JournalMode::Ordered),
+        (CELLS[1], JournalMode::Writeback),
+        (CELLS[1], JournalMode::Data),
+    ] {
+        rt::testing::world(|cx| {
+            let memory = cell.fresh(cx, 24 << 20);
+            let fs = mount_as(cx, memory.clone(), 64 << 20, mode);
+            let files: Vec<_> =
+                (0..3).map(|n| create(cx, &*fs, fs.root(), &format!("f{n}"))).collect();
+            for &file in &files {
+                let ahead = FallocMode::Allocate { keep_size: true };
+                fs.fallocate(cx, file, ahead, 0, 1 << 20).expect("space ahead");
+            }
+            // Behind the size, with nothing before it; in front of pages that wait; behind such.
+            let content = vec![7; 64 << 10];
+            fs.write_direct(cx, files[0], 512 << 10, &content).expect("a direct write");
+            fs.write(cx, files[1], 700_000, &content).expect("a write");
+            fs.write_direct(cx, files[1], 128 << 10, &content).expect("a direct write");
+            fs.write(cx, files[2], 5_000, &content).expect("a write");
+            fs.write_direct(cx, files[2], 256 << 10, &content).expect("a direct write");
+            let other = create(cx, &*fs, fs.root(), "other");
+            fs.fsync(cx, other, false).expect("a commit");
+            fs.shutdown_hard();
+            let what = format!("{cell:?} {mode:?}");
+            let (fs, _) = mount(cx, memory.clone());
+            for (file, offset) in files.into_iter().zip([512 << 10, 128 << 10, 256 << 10]) {
+                let mut found = vec![0; content.len()];
+                assert_eq!(fs.read(cx, file, offset, &mut found), Ok(content.len()), "{what}");
+                assert!(found == content, "{what}: {file} has other bytes");
+            }
+            fs.unmount(cx).expect("unmount");
+            checked(cx, &memory, &what);
+            e2fsck(&memory, &what);
+        });
+    }
+}
+
+/// Goal: a new empty file is there after fdatasync and a power cut, its name with it.
+#[test]
+fn a_new_empty_file_survives_fdatasync() {
+    for cell in &CELLS[..4] {
+        rt::testing::world(|cx| {
+            let memory = cell.fresh(cx, 24 << 20);
+            let (fs, _) = mount(cx, memory.clone());
+            let file = create(cx, &*fs, fs.root(), "empty");
+            fs.fsync(cx, file, true).expect("fdatasync");
+            fs.shutdown_hard();
+            let (fs, _) = mount(cx, memory.clone());
+            assert!(fs.lookup(cx, fs.root(), b"empty").is_ok(), "{cell:?}");
+            fs.unmount(cx).expect("unmount");
+        });
     }
 }
