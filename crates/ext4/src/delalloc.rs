@@ -33,7 +33,7 @@ pub(crate) struct Delalloc {
     unwritten: RangeSet,
     /// Nodes of the tree, or tables of pointers, that were promised for both.
     nodes: u64,
-    /// The blocks are being placed: new nodes may come out of the promise.
+    /// Promised blocks are being placed: new nodes come out of the promise.
     placing: bool,
 }
 
@@ -292,9 +292,10 @@ impl Ext4 {
         Ok((holes, unwritten))
     }
 
-    /// Begins to place what `inode` was promised: its new nodes may come out of the promise.
-    pub(crate) fn begin_placing(&self, cx: &Cx, inode: &Inode) {
-        inode.delayed.lock(cx).placing = true;
+    /// Begins to place `run`; where it was promised, its new nodes come out of the promise.
+    pub(crate) fn begin_placing(&self, cx: &Cx, inode: &Inode, run: Range<u32>) {
+        let mut delayed = inode.delayed.lock(cx);
+        delayed.placing = delayed.holes.covers(run.clone()) || delayed.unwritten.covers(run);
     }
 
     /// The blocks `placed` have their place, or none is to be had: what is left of the promise is
@@ -312,6 +313,7 @@ impl Ext4 {
     /// Takes a node out of the promise of a file that is being placed.
     pub(crate) fn take_promised_node(&self, cx: &Cx, inode: &Inode) -> bool {
         let mut delayed = inode.delayed.lock(cx);
+        debug_assert!(!delayed.placing || delayed.nodes > 0, "more nodes than the worst case");
         let take = delayed.placing && delayed.nodes > 0;
         delayed.nodes -= u64::from(take);
         take

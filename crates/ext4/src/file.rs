@@ -185,7 +185,7 @@ impl Ext4 {
         let journaled = self.journals_data(cx, inode);
         let need = self.map_credits(cx, inode) + if journaled { len } else { 0 };
         let mut handle = self.journal_start(cx, need)?;
-        self.begin_placing(cx, inode);
+        self.begin_placing(cx, inode, run.lblk..run.lblk + len);
         let create = Create::written(purpose, mapping.size());
         let created = self.map_create(cx, &mut handle, inode, run.lblk, len, create);
         let (mapped, _) = match created {

@@ -166,6 +166,9 @@ impl Ext4 {
         if matches!(request.purpose, Purpose::Delayed | Purpose::Claimed) {
             return Ok(0);
         }
+        if request.purpose == Purpose::Node && self.take_promised_node(cx, inode) {
+            return Ok(1);
+        }
         // Nodes of a file's tree are never refused: its data were let in before.
         if request.purpose != Purpose::Node || !inode.is_regular(cx) {
             request.want = self.promise_quota(cx, inode, request.want, 1)?;
@@ -186,10 +189,7 @@ impl Ext4 {
                 break;
             }
         }
-        match request.purpose == Purpose::Node && self.take_promised_node(cx, inode) {
-            true => Ok(1),
-            false => Err(Errno::ENOSPC),
-        }
+        Err(Errno::ENOSPC)
     }
 
     /// Claims blocks for a request in memory: the file's own, or others.

@@ -22,8 +22,15 @@ const CELLS: [Cell; 6] = [
     Cell::new("ext2", 1024),
 ];
 
-const PLAN: Plan =
-    Plan { tasks: 5, steps: 90, files: 4, size_max: 600_000, left: Some(600), align: 4096 };
+const PLAN: Plan = Plan {
+    tasks: 5,
+    steps: 90,
+    files: 4,
+    size_max: 600_000,
+    left: Some(600),
+    torn: false,
+    align: 4096,
+};
 
 /// Cells with a journal: only they promise anything for a cut.
 fn journaled(seed: u64) -> Cell {
@@ -38,7 +45,7 @@ fn what_was_synced_survives_power_cuts_on_a_full_device() {
     for seed in seeds(8) {
         let cell = journaled(seed);
         let left = if seed % 3 == 2 { None } else { Some(300 + seed % 5 * 100) };
-        survive(cell, Plan { left, ..PLAN }, seed);
+        survive(cell, Plan { left, torn: seed % 4 == 1, ..PLAN }, seed);
     }
 }
 
@@ -96,7 +103,8 @@ fn recovered(
 fn what_was_accepted_finds_its_place() {
     for seed in seeds(12) {
         let cell = CELLS[(seed % 6) as usize];
-        let plan = Plan { steps: 250, left: Some(200 + seed % 7 * 150), ..PLAN };
+        let plan =
+            Plan { steps: 250, left: Some(300 + seed % 7 * 150), torn: seed % 5 > 2, ..PLAN };
         let what = format!("{cell:?} IOPATH_SEED={seed}");
         let _watchdog = Watchdog::new(what.clone(), 240);
         let session = |cx: &mut rt::Cx, cell: Cell| {

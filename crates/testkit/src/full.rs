@@ -25,6 +25,8 @@ pub struct Plan {
     pub size_max: u64,
     /// Blocks that are left free at the start; `None`: all.
     pub left: Option<u64>,
+    /// What is left free at the start lies in single blocks, each between two of the filler's.
+    pub torn: bool,
     /// What direct I/O is aligned to, bytes.
     pub align: u64,
 }
@@ -88,7 +90,10 @@ pub fn run(
     position: &Position,
 ) -> History {
     if let Some(left) = plan.left {
-        fill(cx, &**fs, dir, left);
+        fill(cx, &**fs, dir, if plan.torn { 0 } else { left });
+        if plan.torn {
+            tear(cx, &**fs, dir, left);
+        }
     }
     let history = Arc::new(SpinLock::new(History::default()));
     let handles: Vec<_> = (0..plan.tasks)
@@ -136,6 +141,19 @@ fn fill(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, left: u64) {
         }
     }
     fs.fsync(cx, filler, false).expect("what the filler was promised");
+}
+
+/// Punches single blocks out of the filler until so many are free.
+fn tear(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, left: u64) {
+    let filler = fs.lookup(cx, dir, b"filler").expect("the filler");
+    let block = u64::from(fs.statfs(cx).expect("statfs").block_size);
+    let mut offset = 0;
+    while fs.statfs(cx).expect("statfs").blocks_free < left && offset + block < filler.size {
+        let punched = fs.fallocate(cx, filler.ino, FallocMode::PunchHole, offset, block);
+        punched.expect("a punch finds its node in the pool");
+        offset += 2 * block;
+    }
+    fs.sync(cx).expect("sync");
 }
 
 impl Task {
