@@ -10,10 +10,11 @@ use rt::Cx;
 
 use crate::Xfs;
 use crate::bmap::{self, Which};
+use crate::da_btree::{self, LeafBlock};
 use crate::fault::Fault;
 use crate::format::attr::{AttrFlags, NAMESPACE, parse_sf};
 use crate::format::attr_leaf::{AttrLeaf, LeafAttr, Value};
-use crate::format::da::{self, DaNode};
+use crate::format::da;
 use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
 use crate::format::{At, CorruptKind, Kind, remote};
@@ -24,9 +25,9 @@ mod acl;
 mod attribute;
 mod edit;
 mod fork;
+mod leaf;
 #[cfg(test)]
 mod tests;
-mod tree;
 mod write;
 
 pub(crate) use fork::local_max;
@@ -112,27 +113,6 @@ impl Attrs<'_> {
         self.fs.reader.read(cx, &runs, &want)
     }
 
-    /// The leaf in which attributes with this hash begin.
-    fn find_leaf(&self, cx: &mut Cx, hash: u32) -> Result<Option<(u64, Meta)>, Fault> {
-        let (mut block, mut level) = (0, None);
-        loop {
-            let (kind, data) = self.block(cx, block, &[Kind::AttrLeaf, Kind::DaNode])?;
-            if kind == Kind::AttrLeaf {
-                return match level {
-                    None | Some(0) => Ok(Some((block, data))),
-                    Some(found) => Err(CorruptKind::DaLevel { found }.at(self.at(block)).into()),
-                };
-            }
-            let node = DaNode::parse_trusted(&data, self.at(block))?;
-            if level.is_some_and(|level| level != node.level) {
-                return Err(CorruptKind::DaLevel { found: node.level }.at(self.at(block)).into());
-            }
-            let Some(child) = node.find(hash) else { return Ok(None) };
-            level = Some(node.level - 1);
-            block = u64::from(node.child(child).block);
-        }
-    }
-
     /// Shows the attributes of leaves from the one of `hash` on, until `look` answers false.
     fn visit_leaves(
         &self,
@@ -140,7 +120,10 @@ impl Attrs<'_> {
         hash: u32,
         look: &mut dyn FnMut(&LeafAttr<'_>) -> bool,
     ) -> Result<(), Fault> {
-        let Some((mut block, mut data)) = self.find_leaf(cx, hash)? else { return Ok(()) };
+        let at = |block| self.at(block);
+        let read = |block| self.block(cx, block, &[Kind::AttrLeaf, Kind::DaNode]);
+        let leaf = da_btree::find_leaf(0, hash, at, read)?;
+        let Some(LeafBlock { mut block, mut data, .. }) = leaf else { return Ok(()) };
         let mut left = self.inode.with(cx, |state| state.core.blocks);
         loop {
             let leaf = AttrLeaf::parse(&data, self.at(block))?;

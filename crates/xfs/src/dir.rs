@@ -13,8 +13,9 @@ use vfs::{DirEntry, FileType as VfsType};
 
 use crate::Xfs;
 use crate::bmap::{self, Which};
+use crate::da_btree::{self, LeafBlock};
 use crate::fault::Fault;
-use crate::format::da::{self, DEPTH_MAX, DaNode};
+use crate::format::da;
 use crate::format::dir::{DataBlock, FileType, Item, SPACES, check_entry};
 use crate::format::dir_index::Leaf;
 use crate::format::dir_sf::Shortform;
@@ -239,37 +240,13 @@ impl<'a> Dir<'a> {
         Ok(None)
     }
 
-    /// Reads block `block` of the index: a leaf of either kind, or a node.
-    fn index_block(&self, cx: &mut Cx, block: u64) -> Result<(Kind, Meta), Fault> {
-        self.block_must(cx, block, &[Kind::DirLeaf1, Kind::DirLeafN, Kind::DaNode])
-    }
-
-    /// The leaf in which entries with this hash begin: its block, kind and content.
-    fn find_leaf(&self, cx: &mut Cx, hash: u32) -> Result<Option<(Kind, Meta)>, Fault> {
-        let mut block = space_start(self.fs.geometry(), 1);
-        let mut level = None;
-        loop {
-            let (kind, data) = self.index_block(cx, block)?;
-            let at = At::InodeBlock(self.inode.ino, block);
-            if kind != Kind::DaNode {
-                return match level {
-                    None | Some(0) => Ok(Some((kind, data))),
-                    Some(level) => Err(CorruptKind::DaLevel { found: level }.at(at).into()),
-                };
-            }
-            let node = DaNode::parse_trusted(&data, at)?;
-            if node.level > DEPTH_MAX || level.is_some_and(|level| level != node.level) {
-                return Err(CorruptKind::DaLevel { found: node.level }.at(at).into());
-            }
-            let Some(child) = node.find(hash) else { return Ok(None) };
-            level = Some(node.level - 1);
-            block = u64::from(node.child(child).block);
-        }
-    }
-
     fn lookup_indexed(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<Ino>, Fault> {
         let hash = hash(name);
-        let Some((mut kind, mut data)) = self.find_leaf(cx, hash)? else { return Ok(None) };
+        let root = space_start(self.fs.geometry(), 1);
+        let at = |block| At::InodeBlock(self.inode.ino, block);
+        let kinds = &[Kind::DirLeaf1, Kind::DirLeafN, Kind::DaNode];
+        let leaf = da_btree::find_leaf(root, hash, at, |block| self.block_must(cx, block, kinds))?;
+        let Some(LeafBlock { mut kind, mut data, .. }) = leaf else { return Ok(None) };
         // Names of one hash may go on in the next leaves: no more of them than there are blocks.
         let mut left = self.size(cx) / self.block_size() + 2;
         loop {

@@ -44,6 +44,7 @@ mod attr;
 mod bmap;
 mod cow;
 mod create;
+mod da_btree;
 mod delayed;
 mod dir;
 mod direct;

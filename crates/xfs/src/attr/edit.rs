@@ -7,13 +7,13 @@ use super::Name;
 use super::attribute::{Attribute, Held};
 use super::fork::AttrEdit;
 use crate::bmap::Fork;
+use crate::da_btree::Leaf;
 use crate::error::{Result, XfsError};
 use crate::format::attr::{SfAttr, emit_sf, parse_sf, sf_size};
 use crate::format::attr_leaf::is_local;
 use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
 use crate::format::{At, Kind};
-use crate::trans::Trans;
 use base::Errno;
 
 /// Bytes of a name or a value in an inode at the most.
@@ -57,35 +57,29 @@ impl AttrEdit<'_> {
     ///
     /// # Errors
     /// [`XfsError::NoSpace`]; a block that is wrong; what the device says.
-    pub fn set(
-        &mut self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        name: &Name,
-        value: Option<&[u8]>,
-    ) -> Result<()> {
+    pub fn set(&mut self, cx: &mut Cx, name: &Name, value: Option<&[u8]>) -> Result<()> {
         if self.is_small() {
             let mut list = self.small_list()?;
             list.retain(|attr| !name.is(attr.flags, &attr.name));
-            let Some(value) = value else { return self.store_small(cx, trans, &list).map(|_| ()) };
+            let Some(value) = value else { return self.store_small(cx, &list).map(|_| ()) };
             list.push(Attribute::new(name, Held::Local(value.to_vec())));
-            if self.store_small(cx, trans, &list)? {
+            if self.store_small(cx, &list)? {
                 return Ok(());
             }
             list.pop();
-            self.make_leaf(cx, trans, list)?;
+            self.make_leaf(cx, list)?;
         }
         match value {
-            Some(value) => self.put_value(cx, trans, name, value),
-            None => self.remove(cx, trans, name),
+            Some(value) => self.put_value(cx, name, value),
+            None => self.remove(cx, name),
         }
     }
 
     /// Stores attributes in the inode. False where they have no room there; then nothing was
     /// changed.
-    fn store_small(&mut self, cx: &mut Cx, trans: &mut Trans, list: &[Attribute]) -> Result<bool> {
+    fn store_small(&mut self, cx: &mut Cx, list: &[Attribute]) -> Result<bool> {
         if list.is_empty() {
-            self.remove_fork(cx, trans)?;
+            self.remove_fork(cx)?;
             return Ok(true);
         }
         let small: Option<Vec<_>> = list.iter().map(small).collect();
@@ -94,7 +88,7 @@ impl AttrEdit<'_> {
         if self.room() < need {
             let Some(border) = self.border_for(need) else { return Ok(false) };
             self.reset_fork();
-            self.set_border(cx, trans, border)?;
+            self.set_border(cx, border)?;
         }
         let mut bytes = vec![0; self.room()];
         emit_sf(&mut bytes, &small);
@@ -104,73 +98,67 @@ impl AttrEdit<'_> {
 
     /// Does without an attribute fork. The border stays where the data fork is a btree, and where
     /// it is that of a symbolic link in blocks, which must not have room in the inode.
-    fn remove_fork(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
+    fn remove_fork(&mut self, cx: &mut Cx) -> Result<()> {
         self.reset_fork();
         let format = self.forks.data.format;
         let link = self.core.file_type() == 0xa000 && format == ForkFormat::Extents;
         if self.core.forkoff != 0 && format != ForkFormat::Btree && !link {
-            self.set_border(cx, trans, 0)?;
+            self.set_border(cx, 0)?;
         }
         Ok(())
     }
 
     /// Moves attributes out of the inode into a leaf.
-    fn make_leaf(&mut self, cx: &mut Cx, trans: &mut Trans, list: Vec<Attribute>) -> Result<()> {
+    fn make_leaf(&mut self, cx: &mut Cx, list: Vec<Attribute>) -> Result<()> {
         self.reset_fork();
         if self.core.forkoff == 0 {
             if self.border_for_blocks().is_none() {
-                self.shrink_data(cx, trans)?;
+                self.shrink_data(cx)?;
             }
             let border = self.border_for_blocks().ok_or(XfsError::Answer(Errno::ENOSPC))?;
-            self.set_border(cx, trans, border)?;
+            self.set_border(cx, border)?;
         }
-        let block = self.add_blocks(cx, trans, 1)?;
+        let block = self.add_blocks(cx, 1)?;
         debug_assert_eq!(block, 0, "the fork is empty");
-        let leaf = self.fresh_leaf(cx, trans, block)?;
+        let leaf = self.fresh_leaf(cx, block)?;
         let mut list = list;
         list.sort_by_key(|attr| attr.hash);
-        self.store_leaf(trans, &leaf, &list);
+        self.store_leaf(&leaf, &list);
         Ok(())
     }
 
-    fn put_value(
-        &mut self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        name: &Name,
-        value: &[u8],
-    ) -> Result<()> {
-        if let Some((_, list, index)) = self.find(cx, trans, name)?
-            && let Held::Remote(block, len) = list[index].value
+    fn put_value(&mut self, cx: &mut Cx, name: &Name, value: &[u8]) -> Result<()> {
+        if let Some(found) = self.find(cx, name)?
+            && let Held::Remote(block, len) = found.attribute().value
         {
-            self.free_remote(cx, trans, (block, len))?;
+            self.free_remote(cx, (block, len))?;
         }
         let held = match is_local(name.rest.len(), value.len(), self.block_size()) {
             true => Held::Local(value.to_vec()),
-            false => Held::Remote(self.write_remote(cx, trans, value)?, value.len() as u32),
+            false => Held::Remote(self.write_remote(cx, value)?, value.len() as u32),
         };
-        self.put(cx, trans, name, &Attribute::new(name, held))
+        self.put(cx, name, &Attribute::new(name, held))
     }
 
-    fn remove(&mut self, cx: &mut Cx, trans: &mut Trans, name: &Name) -> Result<()> {
-        let Some((way, list, index)) = self.find(cx, trans, name)? else { return Ok(()) };
-        if let Held::Remote(block, len) = list[index].value {
-            self.free_remote(cx, trans, (block, len))?;
+    fn remove(&mut self, cx: &mut Cx, name: &Name) -> Result<()> {
+        let Some(found) = self.find(cx, name)? else { return Ok(()) };
+        if let Held::Remote(block, len) = found.attribute().value {
+            self.free_remote(cx, (block, len))?;
         }
-        self.take(cx, trans, (way, list, index))?;
-        let root = self.read(cx, trans, 0)?;
-        if root.kind() != Some(Kind::AttrLeaf) {
+        self.take(cx, found)?;
+        let root = Leaf { block: 0, buf: self.read_block(cx, 0)? };
+        if root.buf.kind() != Some(Kind::AttrLeaf) {
             return Ok(());
         }
         // One leaf: its attributes may fit into the inode again.
-        let list = self.root_list(&root)?;
+        let list = self.attributes(&root)?;
         let fits = list.iter().map(small).collect::<Option<Vec<_>>>().is_some_and(|small| {
             let need = sf_size(small.iter());
             small.len() <= SMALL && (need <= self.room() || self.border_for(need).is_some())
         });
         if list.is_empty() || fits {
-            self.free_blocks(cx, trans, (0, 1), Kind::AttrLeaf)?;
-            let stored = self.store_small(cx, trans, &list)?;
+            self.free_blocks(cx, (0, 1), Kind::AttrLeaf)?;
+            let stored = self.store_small(cx, &list)?;
             debug_assert!(stored, "it fits");
         }
         Ok(())

@@ -10,6 +10,7 @@ use crate::alloc::{Owner, Space, Want};
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{self, Extents, Fork, Which};
 use crate::buf::{Buf, BufOps};
+use crate::da_btree::DaFork;
 use crate::error::Result;
 use crate::format::btree::{MapRoot, emit_root};
 use crate::format::extent::{EXTENT_SIZE, Extent};
@@ -43,6 +44,7 @@ static REMOTE: BufOps =
 /// extents of both forks, and logs the inode afterwards: core and both forks.
 pub(crate) struct AttrEdit<'a> {
     pub space: &'a Space,
+    pub trans: &'a mut Trans,
     pub ino: Ino,
     pub core: &'a mut InodeCore,
     pub forks: &'a mut Forks,
@@ -70,10 +72,6 @@ fn resize(fork: &mut Fork, room: usize, at: At) -> Result<()> {
 }
 
 impl AttrEdit<'_> {
-    pub(super) fn at(&self, block: u64) -> At {
-        At::InodeBlock(self.ino, block)
-    }
-
     pub(super) fn block_size(&self) -> usize {
         self.space.geometry.block_size as usize
     }
@@ -122,26 +120,29 @@ impl AttrEdit<'_> {
         self.border_for(ROOT_MIN.1)
     }
 
-    fn map_edit(&mut self, which: Which) -> MapEdit<'_> {
+    /// The map of a fork, with the transaction that changes it.
+    fn map_edit(&mut self, which: Which) -> (MapEdit<'_>, &mut Trans) {
         let near = self.space.geometry.ino_place(self.ino).0;
         let (space, ino) = (self.space, self.ino);
         let fork = self.forks.get_mut(which);
         fork.make_bytes();
-        MapEdit { space, ino, which, fork, blocks: &mut self.core.blocks, near }
+        let blocks = &mut self.core.blocks;
+        (MapEdit { space, ino, which, fork, blocks, near }, &mut *self.trans)
     }
 
     /// Puts the border between the forks at another place.
     ///
     /// # Errors
     /// [`XfsError::NoSpace`](crate::XfsError::NoSpace) for a block of the data fork's map.
-    pub(super) fn set_border(&mut self, cx: &mut Cx, trans: &mut Trans, forkoff: u8) -> Result<()> {
+    pub(super) fn set_border(&mut self, cx: &mut Cx, forkoff: u8) -> Result<()> {
         let at = At::Inode(self.ino);
         let data = match forkoff {
             0 => self.literal(),
             forkoff => 8 * usize::from(forkoff),
         };
         if self.forks.data.format == ForkFormat::Btree {
-            self.map_edit(Which::Data).fit_root(cx, trans, data)?;
+            let (mut map, trans) = self.map_edit(Which::Data);
+            map.fit_root(cx, trans, data)?;
         }
         let attr = self.literal() - data;
         resize(&mut self.forks.data, data, at)?;
@@ -154,11 +155,12 @@ impl AttrEdit<'_> {
     }
 
     /// Makes the data fork's list of extents a btree, so that attributes find room beside it.
-    pub(super) fn shrink_data(&mut self, cx: &mut Cx, trans: &mut Trans) -> Result<()> {
-        match self.forks.data.format {
-            ForkFormat::Extents => self.map_edit(Which::Data).force_tree(cx, trans),
-            _ => Ok(()),
+    pub(super) fn shrink_data(&mut self, cx: &mut Cx) -> Result<()> {
+        if self.forks.data.format != ForkFormat::Extents {
+            return Ok(());
         }
+        let (mut map, trans) = self.map_edit(Which::Data);
+        map.force_tree(cx, trans)
     }
 
     /// An empty attribute fork of extents.
@@ -188,7 +190,7 @@ impl AttrEdit<'_> {
     ///
     /// # Errors
     /// [`XfsError::NoSpace`](crate::XfsError::NoSpace).
-    pub(super) fn add_blocks(&mut self, cx: &mut Cx, trans: &mut Trans, count: u32) -> Result<u64> {
+    pub(super) fn add_blocks(&mut self, cx: &mut Cx, count: u32) -> Result<u64> {
         let first = self.unused(u64::from(count));
         let mut done = 0;
         while done < count {
@@ -201,11 +203,12 @@ impl AttrEdit<'_> {
             let owner = Some(Owner::fork(self.ino.0, true, offset, false));
             let blocks = (1, count - done);
             let want = Want { goal, blocks, align: 1, this_group: false, owner, metadata: true };
-            let found = self.space.allocate_metadata(cx, trans, &want)?;
+            let found = self.space.allocate_metadata(cx, self.trans, &want)?;
             let start = self.space.geometry.join(found.place);
             let extent = Extent { offset, start, count: found.len, unwritten: false };
             self.core.blocks += u64::from(found.len);
-            self.map_edit(Which::Attr).add(cx, trans, extent)?;
+            let (mut map, trans) = self.map_edit(Which::Attr);
+            map.add(cx, trans, extent)?;
             done += found.len;
         }
         Ok(first)
@@ -227,9 +230,9 @@ impl AttrEdit<'_> {
     ///
     /// # Errors
     /// A check of the block; what the device says.
-    pub(super) fn read(&self, cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<Arc<Buf>> {
+    pub(super) fn read_block(&mut self, cx: &mut Cx, block: u64) -> Result<Arc<Buf>> {
         let map = self.space.block_map(self.space.split(self.place(block)?));
-        let buf = trans.read_buf(cx, &[map], &TREE)?;
+        let buf = self.trans.read_buf(cx, &[map], &TREE)?;
         let kind = buf.kind().unwrap_or(Kind::AttrLeaf);
         let (expect, at) = (self.expect(block)?, self.at(block));
         buf.with(|data| crate::format::seal::verify_identity(kind, data, &expect, at))?;
@@ -240,16 +243,10 @@ impl AttrEdit<'_> {
     ///
     /// # Errors
     /// What the device says.
-    pub(super) fn fresh(
-        &self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        block: u64,
-        kind: Kind,
-    ) -> Result<Arc<Buf>> {
+    pub(super) fn fresh(&mut self, cx: &mut Cx, block: u64, kind: Kind) -> Result<Arc<Buf>> {
         let map = self.space.block_map(self.space.split(self.place(block)?));
         let ops = if kind == Kind::AttrRemote { &REMOTE } else { &TREE };
-        let buf = trans.get_buf(cx, &[map], ops)?;
+        let buf = self.trans.get_buf(cx, &[map], ops)?;
         buf.zero();
         buf.set_kind(kind);
         Ok(buf)
@@ -262,21 +259,22 @@ impl AttrEdit<'_> {
     pub(super) fn free_blocks(
         &mut self,
         cx: &mut Cx,
-        trans: &mut Trans,
         (first, count): (u64, u64),
         kind: Kind,
     ) -> Result<()> {
         for block in first..first + count {
             let map = self.space.block_map(self.space.split(self.place(block)?));
             let ops = if kind == Kind::AttrRemote { &REMOTE } else { &TREE };
-            let buf = trans.get_buf(cx, &[map], ops)?;
-            trans.invalidate(&buf);
+            let buf = self.trans.get_buf(cx, &[map], ops)?;
+            self.trans.invalidate(&buf);
         }
-        for extent in self.map_edit(Which::Attr).remove(cx, trans, first, count)? {
+        let (mut map, trans) = self.map_edit(Which::Attr);
+        let gone = map.remove(cx, trans, first, count)?;
+        for extent in gone {
             self.core.blocks -= u64::from(extent.count);
             let owner = Owner::fork(self.ino.0, true, extent.offset, false);
             let owner = Some((owner.owner, owner.offset, 0));
-            trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
+            self.trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
         }
         Ok(())
     }
@@ -285,23 +283,18 @@ impl AttrEdit<'_> {
     ///
     /// # Errors
     /// [`XfsError::NoSpace`](crate::XfsError::NoSpace).
-    pub(super) fn write_remote(
-        &mut self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        value: &[u8],
-    ) -> Result<u32> {
+    pub(super) fn write_remote(&mut self, cx: &mut Cx, value: &[u8]) -> Result<u32> {
         let size = self.block_size();
-        let first = self.add_blocks(cx, trans, remote::blocks(value.len() as u64, size) as u32)?;
+        let first = self.add_blocks(cx, remote::blocks(value.len() as u64, size) as u32)?;
         for (index, piece) in value.chunks(remote::room(size)).enumerate() {
             let block = first + index as u64;
-            let buf = self.fresh(cx, trans, block, Kind::AttrRemote)?;
+            let buf = self.fresh(cx, block, Kind::AttrRemote)?;
             let offset = (index * remote::room(size)) as u64;
             let expect = self.expect(block)?;
             buf.with_mut(|data| {
                 remote::emit(Kind::AttrRemote, data, offset, piece, &expect);
             });
-            trans.log_buf(&buf, 0, remote::HEADER + piece.len() - 1);
+            self.trans.log_buf(&buf, 0, remote::HEADER + piece.len() - 1);
         }
         Ok(first as u32)
     }
@@ -310,28 +303,9 @@ impl AttrEdit<'_> {
     ///
     /// # Errors
     /// As [`AttrEdit::free_blocks`].
-    pub(super) fn free_remote(
-        &mut self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        (block, len): (u32, u32),
-    ) -> Result<()> {
+    pub(super) fn free_remote(&mut self, cx: &mut Cx, (block, len): (u32, u32)) -> Result<()> {
         let count = remote::blocks(u64::from(len), self.block_size());
-        self.free_blocks(cx, trans, (u64::from(block), count), Kind::AttrRemote)
-    }
-}
-
-/// Puts a new content into a block and logs what differs.
-pub(super) fn replace(trans: &mut Trans, buf: &Arc<Buf>, new: &[u8]) {
-    const CHUNK: usize = crate::format::log_item::CHUNK_SIZE;
-    let differs: Vec<usize> = buf.with(|old| {
-        let chunks = old.chunks(CHUNK).zip(new.chunks(CHUNK)).enumerate();
-        chunks.filter(|(_, (old, new))| old != new).map(|(index, _)| index).collect()
-    });
-    buf.with_mut(|data| data.copy_from_slice(new));
-    for chunk in differs {
-        let first = chunk * CHUNK;
-        trans.log_buf(buf, first, (first + CHUNK).min(new.len()) - 1);
+        self.free_blocks(cx, (u64::from(block), count), Kind::AttrRemote)
     }
 }
 

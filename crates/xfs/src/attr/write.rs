@@ -261,8 +261,8 @@ pub(crate) fn apply(
     let mut forks = inode.forks.write(cx);
     let mut core = inode.with(cx, |state| state.core.clone());
     let ino = inode.ino;
-    let mut edit = AttrEdit { space: &space, ino, core: &mut core, forks: &mut forks };
-    edit.set(cx, trans, &change.name, change.value.as_deref())?;
+    let mut edit = AttrEdit { space: &space, trans, ino, core: &mut core, forks: &mut forks };
+    edit.set(cx, &change.name, change.value.as_deref())?;
     inode.with(cx, |state| {
         (state.core.forkoff, state.core.blocks) = (core.forkoff, core.blocks);
     });

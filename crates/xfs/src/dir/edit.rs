@@ -18,6 +18,7 @@ use super::space_start;
 use crate::alloc::{Owner, Space, Want};
 use crate::bmap::{self, Which};
 use crate::buf::{Buf, BufOps};
+use crate::da_btree::Path;
 use crate::error::{Result, XfsError};
 use crate::format::da::DEPTH_MAX;
 use crate::format::dir::{FileType, entry_size};
@@ -38,7 +39,6 @@ mod leaf;
 mod local;
 mod node;
 mod room;
-mod tree;
 
 pub(crate) use room::RoomHints;
 
@@ -81,7 +81,7 @@ pub(crate) struct Known {
     /// Blocks that it has read, by their places: they stay locked.
     blocks: SmallVec<[(u64, Arc<Buf>); 6]>,
     /// Of a name that is not there: its hash, and the way to the leaf where it belongs.
-    way: Option<(u32, tree::Path)>,
+    way: Option<(u32, Path)>,
 }
 
 /// Blocks that adding a name of `len` bytes to a directory may take at the most. May park.
@@ -142,7 +142,7 @@ impl DirEdit<'_> {
         space_start(self.geometry(), 1)
     }
 
-    fn at(&self, offset: u64) -> At {
+    fn block_at(&self, offset: u64) -> At {
         At::InodeBlock(self.inode.ino, offset)
     }
 
@@ -151,7 +151,7 @@ impl DirEdit<'_> {
     }
 
     fn corrupt(&self, offset: u64, kind: CorruptKind) -> XfsError {
-        kind.at(self.at(offset)).into()
+        kind.at(self.block_at(offset)).into()
     }
 
     /// Bytes of the inode that the data fork may have.
@@ -257,7 +257,7 @@ impl DirEdit<'_> {
     }
 
     /// A directory block, locked for the transaction.
-    fn read(&mut self, cx: &mut Cx, offset: u64, kinds: &'static [Kind]) -> Result<Arc<Buf>> {
+    fn read_block(&mut self, cx: &mut Cx, offset: u64, kinds: &'static [Kind]) -> Result<Arc<Buf>> {
         if let Some(buf) = self.at_hand(cx, offset, kinds) {
             self.space.log.debug_check(cx, &buf)?;
             return Ok(buf);
@@ -268,7 +268,7 @@ impl DirEdit<'_> {
         let (name, check) = (kinds[0].name(), tree_check(kinds));
         let ops = BufOps { name, kinds, check, unmapped: false };
         let buf = self.trans.read_buf(cx, &maps, &ops)?;
-        let (at, ino) = (self.at(offset), self.inode.ino.0);
+        let (at, ino) = (self.block_at(offset), self.inode.ino.0);
         let expect = self.geometry().expect(maps[0].daddr, Some(ino));
         buf.with(|data| -> std::result::Result<(), Corrupt> {
             let found = kinds.iter().find(|kind| kind.stored_magic(data) == kind.magic());
@@ -316,7 +316,7 @@ impl DirEdit<'_> {
 
     /// A block of the index: a leaf of either kind, or a node.
     fn index_block(&mut self, cx: &mut Cx, offset: u64) -> Result<Arc<Buf>> {
-        self.read(cx, offset, &[Kind::DirLeaf1, Kind::DirLeafN, Kind::DaNode])
+        self.read_block(cx, offset, &[Kind::DirLeaf1, Kind::DirLeafN, Kind::DaNode])
     }
 
     fn data_kind(shape: Shape) -> &'static [Kind] {
@@ -380,12 +380,12 @@ impl DirEdit<'_> {
         let buf = self.trans.get_buf(cx, &maps, &ops)?;
         buf.zero();
         buf.set_kind(kind);
-        self.stamp(&buf, kind);
+        self.stamp_block(&buf, kind);
         Ok(buf)
     }
 
     /// Writes the self-description of a kind into a block.
-    fn stamp(&self, buf: &Buf, kind: Kind) {
+    fn stamp_block(&self, buf: &Buf, kind: Kind) {
         let expect = self.geometry().expect(buf.daddr(), Some(self.inode.ino.0));
         buf.set_kind(kind);
         buf.with_mut(|data| seal::stamp(kind, data, &expect));

@@ -46,7 +46,7 @@ fn index_bytes(end: usize, range: &Range) -> Range {
 
 impl DirEdit<'_> {
     fn block(&mut self, cx: &mut Cx) -> Result<(Arc<Buf>, Frame)> {
-        let buf = self.read(cx, 0, &[Kind::DirBlock])?;
+        let buf = self.read_block(cx, 0, &[Kind::DirBlock])?;
         Ok((buf, self.frame(Kind::DirBlock, 0)))
     }
 
@@ -156,7 +156,7 @@ impl DirEdit<'_> {
             let block = DataBlock::new(frame.kind, data, frame.ftype, frame.at)?;
             Ok((block.end(), entries::live(block.index())))
         })?;
-        self.stamp(&buf, Kind::DirData);
+        self.stamp_block(&buf, Kind::DirData);
         let frame = Frame { kind: Kind::DirData, ..frame };
         let mut ranges = Ranges::new();
         ranges.push(0..DATA_HEADER);

@@ -182,7 +182,7 @@ impl Frame {
 
 impl DirEdit<'_> {
     pub(super) fn frame(&self, kind: Kind, offset: u64) -> Frame {
-        Frame { kind, ftype: self.ftype(), at: self.at(offset) }
+        Frame { kind, ftype: self.ftype(), at: self.block_at(offset) }
     }
 
     /// Puts a name into the unused range at `place` of a data block.
@@ -224,7 +224,7 @@ impl DirEdit<'_> {
         if offset >= self.leaf_start() {
             return Err(self.corrupt(offset, CorruptKind::DirAddress { hash: 0, address }));
         }
-        let buf = self.read(cx, offset, DirEdit::data_kind(shape))?;
+        let buf = self.read_block(cx, offset, DirEdit::data_kind(shape))?;
         Ok((buf, index, (bytes % size) as usize))
     }
 

@@ -60,7 +60,7 @@ impl DirEdit<'_> {
                 continue;
             }
             let offset = place(self.geometry(), number);
-            let buf = self.read(cx, offset, Kind::DirFree.alone())?;
+            let buf = self.read_block(cx, offset, Kind::DirFree.alone())?;
             if let Some(index) = self.room_in(&buf, number, (from, size))? {
                 self.inode.room.lock(cx).none_before(size, index);
                 return Ok(Some(index));
@@ -77,7 +77,7 @@ impl DirEdit<'_> {
     fn room_in(&self, buf: &Buf, number: u64, (from, size): (u64, usize)) -> Result<Option<u64>> {
         let first = number * self.per_free();
         let skip = from.saturating_sub(first) as usize;
-        let at = self.at(place(self.geometry(), number));
+        let at = self.block_at(place(self.geometry(), number));
         let found = buf.with(|data| -> Result<_, Corrupt> {
             Ok(Free::parse(data, number as u32, at)?.first_with(size, skip))
         })?;
@@ -94,7 +94,7 @@ impl DirEdit<'_> {
         let buf = match self.at_hand(cx, offset, Kind::DirFree.alone()) {
             Some(buf) => buf,
             None if self.maps(cx, offset)?.is_some() => {
-                self.read(cx, offset, Kind::DirFree.alone())?
+                self.read_block(cx, offset, Kind::DirFree.alone())?
             }
             None => {
                 let buf = self.grow(cx, offset, Kind::DirFree)?;
@@ -104,7 +104,7 @@ impl DirEdit<'_> {
                 buf
             }
         };
-        let at = self.at(offset);
+        let at = self.block_at(offset);
         let (range, used) = buf.with_mut(|data| -> Result<_, Corrupt> {
             let free = Free::parse(data, number as u32, at)?;
             let (mut used, valid) = (free.used, free.bests().len());

@@ -67,7 +67,7 @@ pub(super) fn leaf_stale(data: &mut [u8], index: usize, hash: u32) -> [Range; 2]
 
 impl DirEdit<'_> {
     fn leaf(&mut self, cx: &mut Cx) -> Result<Arc<Buf>> {
-        self.read(cx, self.leaf_start(), &[Kind::DirLeaf1])
+        self.read_block(cx, self.leaf_start(), &[Kind::DirLeaf1])
     }
 
     /// Entries with this hash in a leaf, and whether the next one may have more.
@@ -78,7 +78,7 @@ impl DirEdit<'_> {
         offset: u64,
         hash: u32,
     ) -> Result<(Candidates, bool)> {
-        let at = self.at(offset);
+        let at = self.block_at(offset);
         Ok(leaf.with(|data| -> Result<_, Corrupt> {
             let entries = Leaf::parse_counts(kind, data, at)?.entries();
             let from = entries.lower_bound(hash);
@@ -141,7 +141,7 @@ impl DirEdit<'_> {
     ) -> Result<(u32, u16)> {
         let buf = match new {
             true => self.new_data(cx, index)?,
-            false => self.read(cx, index * self.count(), &[Kind::DirData])?,
+            false => self.read_block(cx, index * self.count(), &[Kind::DirData])?,
         };
         let frame = self.frame(Kind::DirData, index * self.count());
         let mut ranges = Ranges::new();
@@ -177,7 +177,7 @@ impl DirEdit<'_> {
     /// Adds a name; false where the leaf has no room for it.
     pub(super) fn leaf_add(&mut self, cx: &mut Cx, name: Name<'_>) -> Result<bool> {
         let leaf = self.leaf(cx)?;
-        let at = self.at(self.leaf_start());
+        let at = self.block_at(self.leaf_start());
         let size = self.entry_size(name.name);
         let (mut bests, mut live, stale) = leaf.with(|data| -> Result<_, Corrupt> {
             let view = Leaf::parse_counts(Kind::DirLeaf1, data, at)?;
@@ -236,7 +236,7 @@ impl DirEdit<'_> {
     pub(super) fn leaf_remove(&mut self, cx: &mut Cx, name: &[u8]) -> Result<()> {
         let (place, address) = self.leaf_find(cx, name)?;
         let leaf = self.leaf(cx)?;
-        let at = self.at(self.leaf_start());
+        let at = self.block_at(self.leaf_start());
         let (index, best) = self.take_from_data(cx, address, Shape::Leaf)?;
         let mut bests = leaf.with(|data| -> Result<_, Corrupt> {
             Ok(Leaf::parse_counts(Kind::DirLeaf1, data, at)?.bests().collect::<Vec<_>>())
@@ -257,7 +257,7 @@ impl DirEdit<'_> {
     /// One data block whose end has room for the index takes it in.
     pub(super) fn leaf_to_block(&mut self, cx: &mut Cx) -> Result<()> {
         let leaf = self.leaf(cx)?;
-        let at = self.at(self.leaf_start());
+        let at = self.block_at(self.leaf_start());
         let (bests, live) = leaf.with(|data| -> Result<_, Corrupt> {
             let view = Leaf::parse_counts(Kind::DirLeaf1, data, at)?;
             Ok((view.bests().len(), view.entries().len() - usize::from(view.stale)))
@@ -265,7 +265,7 @@ impl DirEdit<'_> {
         if bests != 1 {
             return Ok(());
         }
-        let buf = self.read(cx, 0, &[Kind::DirData])?;
+        let buf = self.read_block(cx, 0, &[Kind::DirData])?;
         let frame = self.frame(Kind::DirData, 0);
         let need = BLOCK_TAIL + LEAF_ENTRY * live;
         let last = buf.with(|data| frame.last_unused(data))?;
@@ -274,7 +274,7 @@ impl DirEdit<'_> {
             Ok(entries::live(Leaf::parse_counts(Kind::DirLeaf1, data, at)?.entries()))
         })?;
         self.shrink(cx, self.leaf_start(), &leaf)?;
-        self.stamp(&buf, Kind::DirBlock);
+        self.stamp_block(&buf, Kind::DirBlock);
         let frame = Frame { kind: Kind::DirBlock, ..frame };
         let mut ranges = Ranges::new();
         ranges.push(0..DATA_HEADER);
@@ -294,7 +294,7 @@ impl DirEdit<'_> {
     /// The leaf becomes the root of a tree; a free block takes the room of the data blocks.
     pub(super) fn leaf_to_node(&mut self, cx: &mut Cx) -> Result<()> {
         let leaf = self.leaf(cx)?;
-        let at = self.at(self.leaf_start());
+        let at = self.block_at(self.leaf_start());
         let (live, bests) = leaf.with(|data| -> Result<_, Corrupt> {
             let view = Leaf::parse_counts(Kind::DirLeaf1, data, at)?;
             Ok((entries::live(view.entries()), view.bests().collect::<Vec<_>>()))
@@ -307,7 +307,7 @@ impl DirEdit<'_> {
             self.log_all(&buf);
         }
         self.inode.room.lock(cx).forget();
-        self.stamp(&leaf, Kind::DirLeafN);
+        self.stamp_block(&leaf, Kind::DirLeafN);
         leaf.with_mut(|data| {
             data[LEAF_HEADER..].fill(0);
             emit_leaf(data, &live, None);

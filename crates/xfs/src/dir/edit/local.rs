@@ -162,7 +162,7 @@ impl DirEdit<'_> {
             fork.extents = Some(Extents::new());
         }
         let buf = self.grow(cx, 0, Kind::DirBlock)?;
-        let (ftype, at, ino) = (self.ftype(), self.at(0), self.inode.ino);
+        let (ftype, at, ino) = (self.ftype(), self.block_at(0), self.inode.ino);
         buf.with_mut(|data| fill_block(data, ino, &small, ftype, at))?;
         self.log_all(&buf);
         Ok(())
