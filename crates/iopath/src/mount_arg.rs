@@ -11,7 +11,7 @@ pub enum MountArg {
     /// For ext2, ext3 and ext4.
     Ext(ext4::mount_options::MountOption),
     /// For XFS.
-    Xfs(xfs::mount_options::MountOption),
+    Xfs(xfs::mount::options::MountOption),
 }
 
 impl FromStr for MountArg {
@@ -21,12 +21,12 @@ impl FromStr for MountArg {
     /// A sentence with what is known.
     fn from_str(text: &str) -> Result<MountArg, String> {
         let key = text.split('=').next().unwrap_or_default();
-        if xfs::mount_options::KEYS.contains(&key) {
+        if xfs::mount::options::KEYS.contains(&key) {
             return text.parse().map(MountArg::Xfs);
         }
         let known = text.parse().map(MountArg::Ext);
         known.map_err(|message| match message.contains("is not known") {
-            true => format!("{message}; for xfs {}", xfs::mount_options::KNOWN),
+            true => format!("{message}; for xfs {}", xfs::mount::options::KNOWN),
             false => message,
         })
     }

@@ -7,8 +7,8 @@
 use std::hint::black_box;
 
 use rt::{Cx, Runtime};
-use xfs::buf_item::bitmap::DirtyMap;
-use xfs::buf_item::walk::{Mapped, Unprobed, Variant, Walk};
+use xfs::log::buf_item::bitmap::DirtyMap;
+use xfs::log::buf_item::walk::{Mapped, Unprobed, Variant, Walk};
 
 /// Name, bytes of the buffer, and the ranges that are dirty.
 type Case = (&'static str, usize, &'static [(usize, usize)]);

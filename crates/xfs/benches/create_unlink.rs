@@ -11,7 +11,7 @@ use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
 use rt::{Cx, Runtime};
 use vfs::{FileSystem, FileType, NewNode};
-use xfs::buf_item::walk::Variant;
+use xfs::log::buf_item::walk::Variant;
 use xfs::{MkfsOptions, MountOptions, Xfs};
 
 /// Times of one run in nanoseconds, and what the log wrote.

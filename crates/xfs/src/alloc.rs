@@ -12,7 +12,7 @@
 //! Source: "XFS Algorithms and Data Structures", chapters on AG free space and the AGFL.
 
 mod agf;
-mod busy;
+pub(crate) mod busy;
 mod free_space;
 mod pick;
 mod refcount;
@@ -35,9 +35,9 @@ use crate::format::record::owner;
 use crate::format::{AgBlock, At, CorruptKind, Geometry};
 use crate::log::Log;
 use crate::trans::Trans;
-use crate::trans::intent::{Finished, IntentFinisher, Work};
+use crate::trans::intent::Work;
+use crate::trans::{Finished, IntentFinisher};
 pub(crate) use agf::Agf;
-pub(crate) use busy::Busy;
 pub(crate) use rmap::Owner;
 
 /// What is known of a group without looking into its AGF. May be a little old.
@@ -167,11 +167,6 @@ impl Space {
         group.free.store(free, Ordering::Relaxed);
         group.longest.store(longest, Ordering::Relaxed);
         group.kept.store(self.reserve_of(agf) + in_use, Ordering::Relaxed);
-    }
-
-    /// Free blocks of a group, as its AGF last said.
-    pub fn group_free(&self, ag: u32) -> u32 {
-        self.groups[ag as usize].free.load(Ordering::Relaxed)
     }
 
     pub(crate) fn header_map(&self, ag: u32, index: u32) -> crate::buf::BufMap {

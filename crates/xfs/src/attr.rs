@@ -10,8 +10,9 @@ use rt::Cx;
 
 use crate::Xfs;
 use crate::bmap::{self, Which};
+use crate::buf::meta::{Meta, Want};
 use crate::da_btree::{self, LeafBlock};
-use crate::fault::Fault;
+use crate::error::Fault;
 use crate::format::attr::{AttrFlags, NAMESPACE, parse_sf};
 use crate::format::attr_leaf::{AttrLeaf, LeafAttr, Value};
 use crate::format::da;
@@ -19,7 +20,6 @@ use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
 use crate::format::{At, CorruptKind, Kind, remote};
 use crate::inode::Inode;
-use crate::meta::{Meta, Want};
 
 mod acl;
 mod attribute;

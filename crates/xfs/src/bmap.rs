@@ -3,11 +3,9 @@
 //! Both forms, the list in the inode and the btree, become one sorted list in memory when the fork
 //! is first looked into, as in Linux.
 
-#[allow(dead_code, reason = "the write side of files builds on it")]
 pub(crate) mod blocks;
 #[cfg(test)]
 mod blocks_tests;
-#[allow(dead_code, reason = "the write side of files builds on it")]
 pub(crate) mod edit;
 #[cfg(test)]
 mod edit_tests;
@@ -16,12 +14,12 @@ use base::{FsBlock, Ino};
 use rt::Cx;
 use smallvec::SmallVec;
 
-use crate::fault::Fault;
+use crate::buf::meta::{Reader, Want};
+use crate::error::Fault;
 use crate::format::btree::{MapRoot, Node};
 use crate::format::extent::{self, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind};
-use crate::meta::{Reader, Want};
 
 /// The fork of an inode that a function works on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

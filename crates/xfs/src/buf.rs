@@ -14,8 +14,10 @@
 
 mod cache;
 mod io;
-mod memory;
-mod recent;
+pub(crate) mod map;
+pub(crate) mod memory;
+pub(crate) mod meta;
+pub(crate) mod recent;
 
 use std::fmt;
 use std::ops::Deref;
@@ -26,30 +28,15 @@ use base::{Page, Sector};
 use rt::{Cx, Semaphore, SpinLock};
 use smallvec::SmallVec;
 
-use crate::buf_item::BufItem;
 use crate::format::{At, Corrupt, Kind};
+use crate::log::buf_item::BufItem;
 use crate::log::item::ItemCore;
 
 pub use cache::{BufCache, BufCacheConfig, BufStats};
+pub use map::BufMap;
 pub(crate) use memory::Memory;
 pub use memory::PAGE_SIZE;
 pub(crate) use recent::RecentBlocks;
-
-/// One extent of a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BufMap {
-    /// Where it begins on the device.
-    pub daddr: Sector,
-    /// Length in blocks of 512 bytes, above 0.
-    pub len: u32,
-}
-
-impl BufMap {
-    /// Length in bytes.
-    pub fn bytes(&self) -> usize {
-        self.len as usize * 512
-    }
-}
 
 /// Checks the structure of a block behind its header.
 pub type Check = fn(&[u8], At) -> Result<(), Corrupt>;

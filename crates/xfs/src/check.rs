@@ -14,14 +14,14 @@ use base::Ino;
 use block::{DeviceError, Queue};
 use rt::Cx;
 
+use crate::buf::meta::Reader;
+use crate::error::Fault;
 use crate::error::XfsError;
-use crate::fault::Fault;
 use crate::format::record::Rmap;
 use crate::format::{At, Geometry, RawSuper};
 use crate::log::{LogError, recovery};
-use crate::meta::Reader;
+use crate::mount::recovery::recover_in_memory;
 use crate::mount::{self, MountError};
-use crate::replay;
 
 mod attrs;
 mod blocks;
@@ -146,7 +146,7 @@ fn begin(
         findings.add(Rule::LogDirty, At::Log(0), text);
         return Ok(None);
     }
-    match replay::in_memory(cx, queue, &geometry) {
+    match recover_in_memory(cx, queue, &geometry) {
         Ok(None) => Ok(Some((queue.clone(), raw, geometry))),
         Ok(Some((over, replayed))) => {
             findings.add(Rule::LogReplayed, At::Log(0), format!("into memory: {replayed}"));

@@ -18,11 +18,11 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use crate::buf::Buf;
+use crate::buf::meta::Meta;
+use crate::error::Fault;
 use crate::error::Result;
-use crate::fault::Fault;
 use crate::format::da::{self, Child, DEPTH_MAX, DaNode, NODE_ENTRY, NODE_HEADER};
 use crate::format::{At, Corrupt, CorruptKind, Kind, put_u32, u16_at};
-use crate::meta::Meta;
 use crate::trans::Trans;
 
 /// When leaves are joined, in the unit of [`DaFork::used`].

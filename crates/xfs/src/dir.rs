@@ -13,8 +13,9 @@ use vfs::{DirEntry, FileType as VfsType};
 
 use crate::Xfs;
 use crate::bmap::{self, Which};
+use crate::buf::meta::{Meta, Reader, Want};
 use crate::da_btree::{self, LeafBlock};
-use crate::fault::Fault;
+use crate::error::Fault;
 use crate::format::da;
 use crate::format::dir::{DataBlock, FileType, Item, SPACES, check_entry};
 use crate::format::dir_index::Leaf;
@@ -23,9 +24,10 @@ use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
 use crate::format::{At, CorruptKind, Geometry, Kind};
 use crate::inode::Inode;
-use crate::meta::{Meta, Reader, Want};
 
+pub(crate) mod create_batch;
 pub(crate) mod edit;
+mod namei;
 mod readdir;
 
 /// The form of a directory.

@@ -1,9 +1,25 @@
 //! Data of regular files, as the page cache sees them: where blocks lie, who is asked for room, how
 //! dirty pages are written.
 
+pub(crate) mod cow;
+pub(crate) mod cow_fork;
+mod delalloc;
+mod direct;
+mod fallocate;
+pub(crate) mod finisher;
+mod fsync;
+pub(crate) mod io;
+mod ioend;
+mod reflink;
+mod seek;
+pub(crate) mod small_files;
+mod truncate;
+pub(crate) mod write;
+mod writeback;
+
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use base::Errno;
 use cache::{Mapping, MappingOps, Piece, Pieces, WritebackControl};
@@ -13,14 +29,6 @@ use crate::Xfs;
 use crate::bmap::{self, Mapped, Which};
 use crate::format::extent::Extent;
 use crate::inode::Inode;
-
-/// The mapping of a regular file.
-pub(crate) fn new_mapping(fs: &Xfs, inode: Arc<Inode>, size: u64) -> Arc<Mapping> {
-    let ino = inode.ino.0;
-    let ops: Arc<dyn MappingOps> = inode;
-    let ops: Weak<dyn MappingOps> = Arc::downgrade(&ops);
-    Mapping::new(&fs.backing, ino, size, ops)
-}
 
 impl Inode {
     fn mount(&self) -> Result<Arc<Xfs>, Errno> {

@@ -21,11 +21,11 @@ use base::Ino;
 use rt::{Cx, SpinLock};
 
 use crate::alloc::Space;
+use crate::btree::{Cursor, Tree};
 use crate::error::{Result, XfsError};
 use crate::format::record::InodeChunk;
 use crate::format::{At, CorruptKind, Kind};
 use crate::trans::Trans;
-use crate::tree::{Cursor, Tree};
 pub(crate) use agi::Agi;
 use agi::{AgiTree, Recent};
 use unlinked::Links;

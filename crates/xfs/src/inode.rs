@@ -1,10 +1,16 @@
 //! Inodes in memory: their values, their forks, their locks, and the cache that finds them.
 
+pub(crate) mod create;
+pub(crate) mod inactive;
+mod set_attr;
+mod symlink;
+pub(crate) mod uncached;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Errno, Ino, Sector};
-use cache::Mapping;
+use cache::{Mapping, MappingOps};
 use rt::{Cx, Mutex, ReadGuard, RwLock, SpinLock, WriteGuard};
 use vfs::{Attr, CachedInode, FileType};
 
@@ -14,16 +20,16 @@ use crate::bmap::blocks::FileBlocks;
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{Fork, Which};
 use crate::buf::RecentBlocks;
-use crate::cow::Staged;
-use crate::dir::edit::RoomHints;
-use crate::fault::Fault;
-use crate::file_io::FileIo;
+use crate::buf::meta::buf_maps;
+use crate::dir::create_batch::Orders;
+use crate::dir::edit::room::RoomHints;
+use crate::error::Fault;
+use crate::file::cow_fork::Staged;
+use crate::file::io::FileIo;
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore, fork_ranges};
 use crate::format::{At, CorruptKind, Geometry, Kind, seal, u32_at};
-use crate::inode_item::{Image, InodeFields, InodeItem, InodePlace};
-use crate::meta::buf_maps;
-use crate::namei::Orders;
+use crate::log::inode_item::{Image, InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;
 
 /// What may change of an inode, under its spin lock.
@@ -348,7 +354,9 @@ impl Inode {
         let size = self.size(cx);
         self.mapping.get_or_init(|| {
             let fs = self.fs.upgrade().expect("an inode is used only while its mount lives");
-            crate::file::new_mapping(&fs, self.arc(), size)
+            let ops: Arc<dyn MappingOps> = self.arc();
+            let ops: Weak<dyn MappingOps> = Arc::downgrade(&ops);
+            Mapping::new(&fs.backing, self.ino.0, size, ops)
         })
     }
 

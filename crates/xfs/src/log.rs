@@ -21,13 +21,16 @@
 //! Source: kernel `Documentation/filesystems/xfs/xfs-delayed-logging-design.rst`.
 
 mod ail;
+pub mod buf_item;
 pub(crate) mod cil;
 #[cfg(test)]
 mod crash_tests;
-mod error;
+pub(crate) mod error;
 pub(crate) mod gauge;
 mod grant;
+pub mod inode_item;
 pub mod item;
+mod item_ref;
 mod push;
 mod record;
 pub mod recovery;
@@ -43,21 +46,22 @@ use base::Sector;
 use rt::{Cx, JoinHandle, Mutex, RwLock, SpinLock, WaitQueue};
 
 use crate::buf::BufCache;
-use crate::buf_item::walk::Variant;
 use crate::error::{Result, XfsError};
 use crate::format::Geometry;
 use crate::format::log::Lsn;
-use crate::trans::intent::{IntentFinisher, IntentItem};
+use crate::log::buf_item::walk::Variant;
+use crate::trans::IntentFinisher;
+use crate::trans::intent::IntentItem;
 use crate::trans::{Reservation, Trans};
 
 pub use error::LogError;
 pub use gauge::Gauge;
+pub use item::OP_HEADER;
+pub(crate) use item_ref::Item;
 pub use push::LogStats;
 
 /// Log space for carrying out an intent that recovery found: as for freeing extents.
 const RECOVERED_BYTES: u32 = 128 << 10;
-/// Bytes of the header in front of every region.
-pub const OP_HEADER: usize = 12;
 
 /// Where the log lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +174,7 @@ pub struct Log {
     next_intent: AtomicU64,
     pub(crate) finisher: SpinLock<Option<Arc<dyn IntentFinisher>>>,
     /// Extents whose freeing is not on the device yet.
-    pub(crate) busy: SpinLock<crate::alloc::Busy>,
+    pub(crate) busy: SpinLock<crate::alloc::busy::Busy>,
 }
 
 impl Log {
@@ -206,7 +210,7 @@ impl Log {
             // Never a number that an older part of the ring may hold.
             next_intent: AtomicU64::new(geometry.position(head.head) << 7 | 1),
             finisher: SpinLock::named("intent finisher", None),
-            busy: SpinLock::named("busy extents", crate::alloc::Busy::default()),
+            busy: SpinLock::named("busy extents", crate::alloc::busy::Busy::default()),
             options,
         });
         if log.options.background {
@@ -252,7 +256,7 @@ impl Log {
             .map(|found| (IntentItem::intent(found.id, found.work), found.lsn))
             .collect();
         for (intent, lsn) in &intents {
-            self.ail.insert(&item::Item::Intent(intent.clone()), lsn.bits());
+            self.ail.insert(&Item::Intent(intent.clone()), lsn.bits());
         }
         for (intent, _) in intents {
             let reservation = Reservation::new(RECOVERED_BYTES);

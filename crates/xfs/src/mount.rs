@@ -3,96 +3,33 @@
 //! The order: superblock, features (refused by name before anything else is read), log (replayed
 //! where the mount may write, else in memory), root directory.
 
+mod fs;
+pub mod options;
+pub mod recovery;
+pub(crate) mod super_;
+mod transact;
+pub(crate) mod writer;
+
 use std::sync::Arc;
 
-use base::{Errno, Nanos, Sector};
+use base::{Errno, Sector};
 use block::{DeviceError, Queue};
 use cache::PageCache;
 use rt::Cx;
-use vfs::direct::DirectOptions;
 
+use crate::Xfs;
+use crate::buf::meta::Reader;
 use crate::buf::{BufCache, BufCacheConfig};
-use crate::buf_item::walk::Variant;
+use crate::error::Fault;
 use crate::error::XfsError;
-use crate::fault::Fault;
 use crate::format::features::{Access, advice};
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
-use crate::log::{LogError, LogOptions};
-use crate::meta::Reader;
-use crate::super_::Counts;
-use crate::{Xfs, replay};
+use crate::log::LogError;
+use options::MountOptions;
+use super_::Counts;
 
 /// Bytes that are read to find the superblock: the largest sector.
 const SUPER_READ: usize = 32 << 10;
-
-/// How to mount.
-#[derive(Clone, Debug)]
-pub struct MountOptions {
-    /// Write nothing at all.
-    pub read_only: bool,
-    /// On a read-only mount of a file system with a dirty log: read it as it lies on the disk,
-    /// without what the log holds (the kernel's `norecovery`).
-    pub no_replay: bool,
-    /// Bytes of metadata kept in memory.
-    pub buffer_limit_bytes: u64,
-    /// Inodes kept in memory.
-    pub inode_cache: usize,
-    /// Names kept in memory, about; 0: none.
-    pub name_cache: usize,
-    /// Bytes of a log record, 32 to 256 KiB (`logbsize`).
-    pub log_record_bytes: u32,
-    /// How buffers become regions of the log.
-    pub buf_item: Variant,
-    /// Each change of names is durable when its call returns (`wsync`).
-    pub wsync: bool,
-    /// Leaves of directories get gaps for names to come (`dir_leaf=gaps`), else they are dense as
-    /// Linux makes them.
-    pub leaf_gaps: bool,
-    /// Leaves of directories are checked whole before and after each change, as a debug kernel does
-    /// (`debug_checks`).
-    pub debug_checks: bool,
-    /// Count and time what formatting buffers takes: [`Xfs::gauge`].
-    pub gauge: bool,
-    /// How direct I/O is done. There are no boundary marks: the rules differ in how they walk
-    /// memory, and in when they send a bio.
-    pub direct: DirectOptions,
-    /// How long a change may wait in memory: then it is written into the log, and to its place
-    /// (Linux: `fs.xfs.xfssyncd_centisecs`).
-    pub write_out_interval: Nanos,
-}
-
-impl MountOptions {
-    fn log_options(&self) -> LogOptions {
-        LogOptions {
-            variant: self.buf_item,
-            record_bytes: self.log_record_bytes,
-            interval: self.write_out_interval,
-            background: true,
-            debug_checks: self.debug_checks,
-            gauge: self.gauge,
-        }
-    }
-}
-
-impl Default for MountOptions {
-    fn default() -> MountOptions {
-        MountOptions {
-            read_only: true,
-            no_replay: false,
-            buffer_limit_bytes: 256 << 20,
-            inode_cache: 65536,
-            name_cache: 65536,
-            log_record_bytes: LogOptions::default().record_bytes,
-            buf_item: Variant::default(),
-            wsync: false,
-            leaf_gaps: true,
-            debug_checks: false,
-            gauge: false,
-            direct: DirectOptions::default(),
-            write_out_interval: LogOptions::default().interval,
-        }
-    }
-}
 
 /// Why a file system cannot be mounted.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -229,7 +166,7 @@ impl Xfs {
         let (mut queue, mut replayed) = (queue.clone(), None);
         if options.read_only
             && !options.no_replay
-            && let Some((over, done)) = replay::in_memory(cx, &queue, &geometry)?
+            && let Some((over, done)) = recovery::recover_in_memory(cx, &queue, &geometry)?
         {
             (queue, replayed) = (over, Some(done));
             (raw, geometry) = read_super(cx, &queue)?;
@@ -242,7 +179,7 @@ impl Xfs {
                 return Err(MountError::Errno(Errno::EROFS));
             }
             let (bufs, log_options) = (reader.bufs.clone(), options.log_options());
-            let (writer, done) = replay::open(cx, bufs, geometry.clone(), log_options)?;
+            let (writer, done) = recovery::open(cx, bufs, geometry.clone(), log_options)?;
             (write, replayed) = (Some(writer), Some(done));
         }
         let root = geometry.root_ino;

@@ -19,6 +19,7 @@ mod defer;
 pub mod intent;
 #[cfg(test)]
 mod intent_tests;
+pub(crate) mod reservations;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,13 +29,15 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use crate::buf::{Buf, BufMap, BufOps, LockedBuf};
-use crate::buf_item::BufItemFlags;
 use crate::error::Result;
 use crate::format::AgBlock;
-use crate::inode_item::{Image, InodeFields, InodeItem};
 use crate::log::Log;
+use crate::log::buf_item::BufItemFlags;
 use crate::log::cil::Commit;
+use crate::log::inode_item::{Image, InodeFields, InodeItem};
 use intent::{IntentItem, Work};
+
+pub use defer::{Finished, IntentFinisher};
 
 /// What a transaction may need of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

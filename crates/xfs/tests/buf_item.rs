@@ -1,8 +1,8 @@
 //! The three ways of formatting a buffer's bitmap, compared for any bitmap and any page layout.
 
 use proptest::prelude::*;
-use xfs::buf_item::bitmap::{CHUNK, DirtyMap};
-use xfs::buf_item::walk::{Addresses, Mapped, Paged, Size, Unprobed, Variant, Visits, Walk};
+use xfs::log::buf_item::bitmap::{CHUNK, DirtyMap};
+use xfs::log::buf_item::walk::{Addresses, Mapped, Paged, Size, Unprobed, Variant, Visits, Walk};
 
 type Regions = Vec<(usize, usize)>;
 

@@ -9,7 +9,7 @@ use log_common::{Volume, copy, logprint, mkfs, real, repair, scratch};
 use testkit::judge;
 use xfs::buf::{BufMap, BufOps, INODE_CLUSTER};
 use xfs::format::Kind;
-use xfs::inode_item::{InodeFields, InodeItem, InodePlace};
+use xfs::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use xfs::log::{Log, LogOptions};
 use xfs::trans::{Reservation, Trans};
 
@@ -149,7 +149,7 @@ fn large_checkpoints_in_records_of_every_size() {
         repair(&image).expect("clean after the kernel's replay");
         real(|cx| {
             let volume = Volume::open(cx, &ours);
-            let replayed = xfs::replay::replay(cx, &volume.queue).expect("replayed");
+            let replayed = xfs::recover(cx, &volume.queue).expect("replayed");
             assert!(!replayed.was_clean);
             volume.queue.drain(cx);
         });

@@ -15,9 +15,9 @@ use device::{Fault, FaultDevice, MemoryDevice, RecordDevice, Rule};
 use log_common::{Volume, mkfs, scratch};
 use rt::{Cx, World, WorldConfig};
 use xfs::buf::{Buf, BufMap, BufOps, INODE_CLUSTER};
-use xfs::buf_item::walk::Variant;
 use xfs::format::{Kind, U64};
-use xfs::inode_item::{InodeFields, InodeItem, InodePlace};
+use xfs::log::buf_item::walk::Variant;
+use xfs::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use xfs::log::{Log, LogOptions};
 use xfs::trans::{Reservation, Trans};
 

@@ -52,7 +52,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 /// Replays the log of an XFS onto its device.
 fn replay_xfs(app: &mut App, storage: &Storage) -> Result<()> {
     let target = &storage.target;
-    let done = xfs::replay::replay(app.cx, &storage.queue);
+    let done = xfs::recover(app.cx, &storage.queue);
     let done = done.map_err(|error| anyhow!("{target}: {error}"))?;
     storage.queue.flush(app.cx).map_err(|error| anyhow!("{target}: {error}"))?;
     if app.out.json {

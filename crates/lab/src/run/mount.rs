@@ -32,7 +32,7 @@ pub fn parse(text: &str) -> Result<MountOptions, String> {
 pub fn parse_xfs(text: &str) -> Result<xfs::MountOptions, String> {
     let mut options = xfs::MountOptions { read_only: false, ..xfs::MountOptions::default() };
     for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
-        one.parse::<xfs::mount_options::MountOption>()?.apply(&mut options);
+        one.parse::<xfs::mount::options::MountOption>()?.apply(&mut options);
     }
     Ok(options)
 }

@@ -8,7 +8,7 @@ use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
 use rt::{Cx, World, WorldConfig};
 use vfs::{FileSystem, FileType, NewNode};
-use xfs::buf_item::walk::Variant;
+use xfs::log::buf_item::walk::Variant;
 use xfs::{MkfsOptions, MountOptions, Xfs};
 
 use super::Plan;

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use rt::Cx;
-use xfs::buf_item::bitmap::DirtyMap;
-use xfs::buf_item::walk::{Addresses, Mapped, Paged, Unprobed, Variant, Visits, Walk};
+use xfs::log::buf_item::bitmap::DirtyMap;
+use xfs::log::buf_item::walk::{Addresses, Mapped, Paged, Unprobed, Variant, Visits, Walk};
 
 /// Repetitions between two looks at the clock: a stretch that other tasks seldom interrupt.
 const BATCH: u64 = 50;

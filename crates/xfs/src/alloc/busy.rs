@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use crate::format::AgBlock;
-use crate::trans::Trans;
 
 /// Freed extents by group and block, with the checkpoint that frees them. They do not overlap, and
 /// neighbours of one checkpoint are joined: a search of free space passes them in few steps.
@@ -48,30 +47,11 @@ impl Busy {
     }
 
     /// The first busy blocks in `start..end` of a group.
-    fn first(&self, ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
+    pub(super) fn first(&self, ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
         let run = |(&(_, block), &(len, _)): (&(u32, u32), &(u32, u64))| (block, block + len);
         let below = self.extents.range((ag, 0)..=(ag, start)).next_back().map(run);
         let hit = below.filter(|&(_, behind)| behind > start);
         hit.or_else(|| self.extents.range((ag, start)..(ag, end)).next().map(run))
-    }
-}
-
-/// The first blocks in `start..end` that a list of extents has.
-fn first_of(list: &[(AgBlock, u32)], ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
-    let hits = list
-        .iter()
-        .filter(|(place, len)| place.ag == ag && place.block < end && place.block + len > start);
-    hits.map(|&(place, len)| (place.block, place.block + len)).min()
-}
-
-/// The first blocks in `start..end` that were freed by this transaction or by a checkpoint that is
-/// not on the device.
-pub(super) fn first_busy(trans: &Trans, ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
-    let own = first_of(trans.freed(), ag, start, end);
-    let others = trans.log().busy.lock_irq().first(ag, start, end);
-    match (own, others) {
-        (Some(own), Some(other)) => Some(own.min(other)),
-        (own, other) => own.or(other),
     }
 }
 

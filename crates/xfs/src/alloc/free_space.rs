@@ -3,12 +3,12 @@
 use rt::Cx;
 
 use super::{Agf, Space};
+use crate::btree::key::{Order, record_order};
+use crate::btree::{Store, Tree};
 use crate::error::Result;
 use crate::format::record::FreeExtent;
 use crate::format::{At, CorruptKind, Kind};
 use crate::trans::Trans;
-use crate::tree::key::{Order, record_order};
-use crate::tree::{Store, Tree};
 
 /// The order of a free extent in the tree of this kind.
 fn order(kind: Kind, extent: FreeExtent) -> Order {

@@ -6,14 +6,13 @@
 
 use rt::Cx;
 
-use super::busy::first_busy;
 use super::store::AgfTree;
 use super::{Agf, Allocated, Space, Want};
+use crate::btree::{Cursor, Tree};
 use crate::error::Result;
 use crate::format::AgBlock;
 use crate::format::record::{FreeExtent, owner};
 use crate::trans::Trans;
-use crate::tree::{Cursor, Tree};
 
 /// Extents on each side of the goal that are looked at, and those of a length.
 const NEAR_MAX: usize = 16;
@@ -40,6 +39,25 @@ struct Search<'a> {
     best: Option<(u32, u32)>,
     takes_busy: bool,
     busy: bool,
+}
+
+/// The first blocks in `start..end` that a list of extents has.
+fn first_of(list: &[(AgBlock, u32)], ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
+    let hits = list
+        .iter()
+        .filter(|(place, len)| place.ag == ag && place.block < end && place.block + len > start);
+    hits.map(|&(place, len)| (place.block, place.block + len)).min()
+}
+
+/// The first blocks in `start..end` that were freed by this transaction or by a checkpoint that is
+/// not on the device.
+fn first_busy(trans: &Trans, ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
+    let own = first_of(trans.freed(), ag, start, end);
+    let others = trans.log().busy.lock_irq().first(ag, start, end);
+    match (own, others) {
+        (Some(own), Some(other)) => Some(own.min(other)),
+        (own, other) => own.or(other),
+    }
 }
 
 impl Search<'_> {

@@ -11,14 +11,15 @@ use base::FsBlock;
 use rt::Cx;
 
 use super::{Agf, Owner, Space, Want};
+use crate::btree::{Store, Tree};
 use crate::buf::BufMap;
 use crate::error::{Result, XfsError};
 use crate::format::log_item::RefcountOp;
 use crate::format::record::{REFCOUNT_COW, Refcount, owner};
 use crate::format::{AgBlock, At, Expect, Kind};
+use crate::trans::Finished;
 use crate::trans::Trans;
-use crate::trans::intent::{Finished, Work};
-use crate::tree::{Store, Tree};
+use crate::trans::intent::Work;
 use base::Errno;
 
 /// Records that one step changes at the most: a transaction has log space for that many.

@@ -9,6 +9,8 @@ use rt::Cx;
 
 use super::store::AgfTree;
 use super::{Agf, Space};
+use crate::btree::Tree;
+use crate::btree::key::record_order;
 use crate::error::Result;
 use crate::format::log_item::{
     RMAP_ATTR_FORK as LOG_ATTR_FORK, RMAP_BMBT_BLOCK, RMAP_UNWRITTEN as LOG_UNWRITTEN, RmapOp,
@@ -16,8 +18,6 @@ use crate::format::log_item::{
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap, owner};
 use crate::format::{AgBlock, Kind};
 use crate::trans::Trans;
-use crate::tree::Tree;
-use crate::tree::key::record_order;
 
 /// Who owns an extent, and as what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

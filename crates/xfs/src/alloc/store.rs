@@ -3,12 +3,12 @@
 use rt::Cx;
 
 use super::{Agf, Space};
+use crate::btree::Store;
 use crate::buf::BufMap;
 use crate::error::Result;
 use crate::format::record::FreeExtent;
 use crate::format::{AgBlock, At, Expect, Kind};
 use crate::trans::Trans;
-use crate::tree::Store;
 
 /// A tree whose root is in the AGF and whose blocks are the AGFL's: both of free space, and the
 /// reverse map.

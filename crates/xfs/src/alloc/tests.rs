@@ -8,13 +8,13 @@ use rt::Cx;
 
 use super::rmap::Owner;
 use super::{Space, Want};
+use crate::btree::{Store, Tree};
 use crate::error::XfsError;
 use crate::format::record::{FreeExtent, Rmap};
 use crate::format::{AgBlock, Kind};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
 use crate::trans::{Reservation, Trans};
-use crate::tree::{Store, Tree};
 
 fn transaction(cx: &mut Cx, space: &Space) -> Trans {
     Trans::alloc(cx, &space.log, Reservation::new(150 << 10)).expect("log space")

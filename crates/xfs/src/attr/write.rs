@@ -9,6 +9,7 @@ use vfs::{FileType, NewNode, XattrFlags};
 
 use super::fork::{AttrEdit, ROOT_MIN, local_max};
 use super::{Attrs, Name, acl};
+use crate::Xfs;
 use crate::bmap::{Fork, Which};
 use crate::dir::edit::{DirEdit, Known};
 use crate::format::attr::AttrFlags;
@@ -16,10 +17,10 @@ use crate::format::da::DEPTH_MAX;
 use crate::format::inode::{CORE_SIZE, ForkFormat};
 use crate::format::remote;
 use crate::inode::Inode;
-use crate::inode_item::InodeFields;
+use crate::log::inode_item::InodeFields;
+use crate::mount::writer::Reserved;
 use crate::trans::Trans;
-use crate::writer::Reserved;
-use crate::{Xfs, reservations};
+use crate::trans::reservations;
 
 /// A change of one attribute.
 pub(crate) struct Change {

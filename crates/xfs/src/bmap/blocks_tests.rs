@@ -16,10 +16,11 @@ use crate::buf::INODE_CLUSTER;
 use crate::error::XfsError;
 use crate::format::inode::{ForkFormat, InodeCore, fork_ranges};
 use crate::format::{AgBlock, Geometry};
-use crate::inode_item::{InodeFields, InodeItem, InodePlace};
+use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::log::{Log, LogOptions};
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
-use crate::trans::intent::{Finished, IntentFinisher, Work};
+use crate::trans::intent::Work;
+use crate::trans::{Finished, IntentFinisher};
 use crate::trans::{Reservation, Trans};
 
 const INO: Ino = Ino(131);
@@ -194,7 +195,7 @@ fn intents_that_mark_blocks_as_written_are_carried_out_by_the_kernel_and_by_us()
     crate::log_common::copy(&image, &theirs);
     real(|cx| {
         let volume = Volume::open(cx, &image);
-        let replayed = crate::replay::replay(cx, &volume.queue).expect("replayed");
+        let replayed = crate::mount::recovery::recover(cx, &volume.queue).expect("replayed");
         assert_eq!(replayed.intents, 1);
     });
     repair(&image).unwrap_or_else(|text| panic!("our replay: {text}"));

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Extents, Fork, Which};
 use crate::alloc::{Owner, Space, Want};
+use crate::btree::{Store, Tree, key};
 use crate::buf::BufMap;
 use crate::error::Result;
 use crate::format::btree::{self, MapRoot};
@@ -15,7 +16,6 @@ use crate::format::inode::ForkFormat;
 use crate::format::{AgBlock, At, Expect, Kind};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
-use crate::tree::{Store, Tree, key};
 
 /// Extents of one change.
 type Few = SmallVec<[Extent; 4]>;

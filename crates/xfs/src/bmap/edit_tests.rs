@@ -32,7 +32,7 @@ fn stored(cx: &mut Cx, trans: &mut Trans, space: &Space, fork: &Fork) -> Vec<Ext
         let mut next = Vec::new();
         for block in row {
             let map = space.block_map(space.split(FsBlock(block)));
-            let ops = crate::tree::key::ops(Kind::Bmap);
+            let ops = crate::btree::key::ops(Kind::Bmap);
             let buf = trans.read_buf(cx, &[map], ops).expect("a block");
             buf.with(|data| {
                 let node = Node::parse_trusted(Kind::Bmap, data, Some(level), At::Inode(INO));

@@ -4,10 +4,10 @@ use base::Ino;
 use block::DeviceError;
 
 use super::{Checker, Rule};
+use crate::buf::meta::Meta;
 use crate::format::da::{self, DaNode};
 use crate::format::extent::Extent;
 use crate::format::{At, Kind};
-use crate::meta::Meta;
 
 /// A tree to walk.
 #[derive(Clone, Copy)]

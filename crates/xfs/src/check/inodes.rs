@@ -5,12 +5,12 @@ use block::DeviceError;
 
 use super::{Checker, Known, Rule};
 use crate::bmap::{Fork, Which, runs};
+use crate::buf::meta::Want;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
 use crate::format::{At, Kind, remote};
 use crate::inode::Forks;
-use crate::meta::Want;
 
 /// An inode that is being checked.
 pub(super) struct Subject {
@@ -191,7 +191,7 @@ impl Checker<'_> {
         offset: u64,
         count: u64,
         kinds: &'static [Kind],
-    ) -> Result<Option<(Kind, crate::meta::Meta)>, DeviceError> {
+    ) -> Result<Option<(Kind, crate::buf::meta::Meta)>, DeviceError> {
         let Some(runs) = runs(list, offset, count) else {
             let rule = if kinds.contains(&Kind::AttrLeaf) || kinds.contains(&Kind::AttrRemote) {
                 Rule::Attribute

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use super::space_start;
 use crate::alloc::{Owner, Space, Want};
 use crate::bmap::{self, Which};
+use crate::buf::meta::{Maps, buf_maps, tree_check};
 use crate::buf::{Buf, BufOps};
 use crate::da_btree::Path;
 use crate::error::{Result, XfsError};
@@ -26,10 +27,9 @@ use crate::format::extent::Extent;
 use crate::format::inode::{ForkFormat, fork_ranges};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, seal};
 use crate::inode::Inode;
-use crate::meta::{Maps, buf_maps, tree_check};
+use crate::mount::writer::Reserved;
 use crate::trans::Trans;
 use crate::trans::intent::Work;
-use crate::writer::Reserved;
 
 mod block;
 mod data;
@@ -38,9 +38,7 @@ mod free;
 mod leaf;
 mod local;
 mod node;
-mod room;
-
-pub(crate) use room::RoomHints;
+pub(crate) mod room;
 
 /// What a directory looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,7 @@ use vfs::{DirEntry, FileType as VfsType};
 
 use super::{Dir, Emit, Form, vfs_type};
 use crate::bmap::Which;
-use crate::fault::Fault;
+use crate::error::Fault;
 use crate::format::At;
 use crate::format::dir::{DATA_HEADER, DataBlock, FileType, Item, check_entry, entry_size};
 

@@ -7,6 +7,7 @@ use rt::{Cx, SpinLock};
 
 use super::Inodes;
 use crate::alloc::{Owner, Space, Want};
+use crate::btree::Store;
 use crate::buf::{Buf, BufMap, BufOps, RecentBlocks};
 use crate::error::Result;
 use crate::format::ag::RawAgi;
@@ -14,7 +15,6 @@ use crate::format::record::owner;
 use crate::format::{AgBlock, At, Expect, Kind};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
-use crate::tree::Store;
 
 static AGI: BufOps = BufOps { name: "AGI", kinds: &[Kind::Agi], check: None, unmapped: false };
 

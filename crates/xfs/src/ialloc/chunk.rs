@@ -4,6 +4,7 @@ use rt::Cx;
 
 use super::{Agi, Inodes};
 use crate::alloc::{Owner, Want};
+use crate::btree::Tree;
 use crate::buf::{BufMap, INODE_CLUSTER};
 use crate::error::{Result, XfsError};
 use crate::format::log_item::{ItemKind, RawIcreate};
@@ -11,7 +12,6 @@ use crate::format::record::{InodeChunk, owner};
 use crate::format::{AgBlock, Kind, inode, seal};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
-use crate::tree::Tree;
 use zerocopy::IntoBytes;
 
 impl Inodes {

@@ -9,13 +9,13 @@ use rt::Cx;
 
 use super::{FreedInode, Inodes};
 use crate::alloc::Space;
+use crate::btree::Tree;
 use crate::format::ag::UNLINKED_BUCKETS;
 use crate::format::record::InodeChunk;
 use crate::format::{Kind, NULL32};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
 use crate::trans::{Reservation, Trans};
-use crate::tree::Tree;
 
 fn transaction(cx: &mut Cx, inodes: &Inodes) -> Trans {
     let reservation = Reservation::new(150 << 10).times(2);

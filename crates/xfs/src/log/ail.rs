@@ -8,10 +8,10 @@ use block::{BioResult, IoGroup, Plug};
 use rt::{Cx, SpinLock};
 
 use super::Log;
-use super::item::Item;
+use super::item_ref::Item;
 use crate::buf::{Buf, INODE_CLUSTER, LockedBuf};
 use crate::error::Result;
-use crate::inode_item::InodeItem;
+use crate::log::inode_item::InodeItem;
 
 /// Items that one pass of write-back looks at.
 const BATCH: usize = 1024;

@@ -7,10 +7,11 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::Log;
-use super::item::{Item, ItemCore, LogVec};
+use super::item::{ItemCore, LogVec};
+use super::item_ref::Item;
 use crate::buf::Buf;
 use crate::error::Result;
-use crate::inode_item::{Image, InodeFields, InodeItem};
+use crate::log::inode_item::{Image, InodeFields, InodeItem};
 use crate::trans::intent::{IntentItem, Work};
 
 /// Gathers until a push takes it.

@@ -22,7 +22,8 @@ use world::{
 };
 
 use super::Log;
-use crate::{MountOptions, Xfs};
+use crate::MountOptions;
+use crate::Xfs;
 
 /// The directory of what only takes space.
 const FILLER: &str = "filler";

@@ -9,11 +9,11 @@ use rt::{Cx, Nanos, SpinLock};
 use super::Log;
 use super::item::LogVec;
 use crate::buf::Buf;
-use crate::buf_item::BufItemFlags;
-use crate::buf_item::walk::{Size, Visits};
 use crate::error::Result;
 use crate::format::dir_index::Leaf;
 use crate::format::{At, Kind};
+use crate::log::buf_item::BufItemFlags;
+use crate::log::buf_item::walk::{Size, Visits};
 
 /// What formatting buffers took since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Gauge {
     pub check_ns: u64,
 }
 
-/// One formatted buffer, as [`crate::buf_item::BufItem::gauge`] tells of it.
+/// One formatted buffer, as [`crate::log::buf_item::BufItem::gauge`] tells of it.
 pub(crate) struct Formatted {
     pub unmapped: bool,
     pub visits: Visits,

@@ -1,13 +1,10 @@
 //! What every log item has: its vector, its place in the CIL, its place in the AIL.
 
-use std::sync::Arc;
-
 use rt::SpinLock;
 use smallvec::SmallVec;
 
-use crate::buf::Buf;
-use crate::inode_item::InodeItem;
-use crate::trans::intent::IntentItem;
+/// Bytes of the header in front of every region.
+pub const OP_HEADER: usize = 12;
 
 /// The formatted content of an item: regions one behind the other.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +74,7 @@ impl LogVec {
 
     /// Bytes that it takes in the log: the regions, each with its operation header.
     pub fn log_bytes(&self) -> u64 {
-        (self.bytes.len() + self.ends.len() * super::OP_HEADER) as u64
+        (self.bytes.len() + self.ends.len() * OP_HEADER) as u64
     }
 }
 
@@ -130,24 +127,5 @@ impl ItemCore {
     /// True while a checkpoint that holds it is not on the device: it must not be written.
     pub fn is_pinned(&self) -> bool {
         self.lock().pins > 0
-    }
-}
-
-/// A reference to an item of any type.
-#[derive(Clone)]
-pub(crate) enum Item {
-    Buf(Arc<Buf>),
-    Inode(Arc<InodeItem>),
-    /// An intent, or what is only logged once: a done item, an inode chunk's creation.
-    Intent(Arc<IntentItem>),
-}
-
-impl Item {
-    pub fn core(&self) -> &ItemCore {
-        match self {
-            Item::Buf(buf) => &buf.core,
-            Item::Inode(inode) => inode.core(),
-            Item::Intent(intent) => &intent.core,
-        }
     }
 }

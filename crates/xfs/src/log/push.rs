@@ -7,7 +7,7 @@ use rt::Cx;
 
 use super::Log;
 use super::cil::{Checkpoint, Entry};
-use super::item::Item;
+use super::item_ref::Item;
 use crate::error::Result;
 use crate::format::log::Lsn;
 use crate::trans::intent::IntentRole;

@@ -12,15 +12,17 @@ use testkit::judge;
 use vfs::{FileSystem, NewNode};
 
 use super::{Log, LogOptions};
+use crate::MkfsOptions;
+use crate::MountOptions;
+use crate::Xfs;
 use crate::alloc::Space;
 use crate::bmap::Which;
 use crate::buf::{BufCache, BufMap, INODE_CLUSTER};
 use crate::format::{At, Geometry, Kind, NULL32, seal};
 use crate::ialloc::{FreedInode, Inodes, cluster_of};
-use crate::inode_item::{InodeFields, InodeItem, InodePlace};
+use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::log_common::Volume;
 use crate::trans::{Reservation, Trans};
-use crate::{MkfsOptions, MountOptions, Xfs};
 
 /// A log without its task, so that nothing is written but by the test.
 struct Stage {

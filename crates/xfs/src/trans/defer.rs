@@ -7,9 +7,29 @@ use std::sync::Arc;
 use rt::Cx;
 
 use super::Trans;
-use super::intent::{Finished, IntentFinisher, IntentItem, Work};
+use super::intent::{IntentItem, Work};
 use crate::error::{Result, XfsError};
 use base::Errno;
+
+/// How far a piece of work came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// All of it.
+    Done,
+    /// The transaction is full: this is left, and goes on in the next one.
+    Again(Work),
+}
+
+/// Who carries out deferred work: the allocator, the reverse map, the reference counts, the maps of
+/// files.
+pub trait IntentFinisher: Send + Sync {
+    /// Carries out one piece of work in `trans`, which has a reservation for it. It may defer more
+    /// work. May park.
+    ///
+    /// # Errors
+    /// Whatever goes wrong; the file system is shut down then, since the intent is in the log.
+    fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished>;
+}
 
 impl Trans {
     /// Asks for work after this transaction. It is carried out by [`Trans::commit`], or earlier by

@@ -2,19 +2,16 @@
 //!
 //! A transaction that wants an extent freed says so with [`Trans::defer`](super::Trans::defer). At
 //! its commit an *intent* goes into the log; then, in a transaction of its own, the work is carried
-//! out by the [`IntentFinisher`] and a *done* item follows. After a crash recovery finds intents
-//! without done items and carries them out.
+//! out by the [`IntentFinisher`](super::IntentFinisher) and a *done* item follows. After a crash
+//! recovery finds intents without done items and carries them out.
 //!
 //! Source: "XFS Algorithms and Data Structures", chapters on EFI, RUI, CUI and BUI items; kernel
 //! `Documentation/filesystems/xfs/xfs-online-fsck-design.rst` on deferred work.
 
 use std::sync::Arc;
 
-use rt::Cx;
 use zerocopy::IntoBytes;
 
-use super::Trans;
-use crate::error::Result;
 use crate::format::log_item::{
     ItemKind, RawExtent, RawFreeIntent, RawIntent, RawIntentDone, RawMapExtent, RawPhysExtent,
 };
@@ -117,26 +114,6 @@ impl Work {
             }
         }
     }
-}
-
-/// How far a piece of work came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finished {
-    /// All of it.
-    Done,
-    /// The transaction is full: this is left, and goes on in the next one.
-    Again(Work),
-}
-
-/// Who carries out deferred work: the allocator, the reverse map, the reference counts, the maps of
-/// files.
-pub trait IntentFinisher: Send + Sync {
-    /// Carries out one piece of work in `trans`, which has a reservation for it. It may defer more
-    /// work. May park.
-    ///
-    /// # Errors
-    /// Whatever goes wrong; the file system is shut down then, since the intent is in the log.
-    fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished>;
 }
 
 /// What an item that is logged once means for the AIL.

@@ -11,8 +11,9 @@ use crate::format::AgBlock;
 use crate::format::record::owner;
 use crate::log::{Log, LogOptions};
 use crate::log_common::{Volume, copy, logprint, mkfs, real, repair, scratch};
-use crate::replay::replay;
-use crate::trans::intent::{Finished, IntentFinisher, Work};
+use crate::mount::recovery::recover;
+use crate::trans::intent::Work;
+use crate::trans::{Finished, IntentFinisher};
 use crate::trans::{Reservation, Trans};
 use base::Errno;
 use testkit::judge::LoopMount;
@@ -88,7 +89,7 @@ fn an_intent_that_was_cut_is_finished_by_recovery() {
         repair(&theirs).expect("clean after the kernel");
         let replayed = real(|cx| {
             let volume = Volume::open(cx, &image);
-            replay(cx, &volume.queue).expect("replayed")
+            recover(cx, &volume.queue).expect("replayed")
         });
         // Sixteen extents are in one intent.
         assert_eq!(replayed.intents, 3);

@@ -7,16 +7,16 @@ use cache::{PageCache, PageCacheConfig};
 use testkit::judge::{self, LoopMount};
 use testkit::manifest::{self, Manifest};
 use vfs::{FileSystem, SetAttr};
-use xfs::replay::{Replayed, replay};
 use xfs::{CheckOptions, MountOptions, Result, Rule, Xfs};
+use xfs::{RecoveryReport, recover};
 
 use super::{Volume, copy, real, repair};
 
 /// Replays the log of an image.
-pub fn ours(image: &Path) -> Result<Replayed> {
+pub fn ours(image: &Path) -> Result<RecoveryReport> {
     real(|cx| {
         let volume = Volume::open(cx, image);
-        let replayed = replay(cx, &volume.queue);
+        let replayed = recover(cx, &volume.queue);
         volume.queue.drain(cx);
         replayed
     })
@@ -46,7 +46,7 @@ pub fn seen_without_writing(image: &Path) -> Manifest {
 
 /// Replays one copy and has the kernel replay another one; compares. Before that a mount that only
 /// reads sees the same.
-pub fn compare(dir: &Path, dirty: &Path) -> Replayed {
+pub fn compare(dir: &Path, dirty: &Path) -> RecoveryReport {
     let theirs = dir.join("theirs.img");
     copy(dirty, &theirs);
     let seen = seen_without_writing(dirty);

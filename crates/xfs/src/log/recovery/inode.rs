@@ -11,8 +11,8 @@ use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
 use crate::error::Result;
 use crate::format::log_item::{InodeFields, RawInodeItem};
 use crate::format::{At, Kind, seal, u64_at};
-use crate::inode_item::{CORE, swap_core};
 use crate::log::LogError;
+use crate::log::inode_item::{CORE, swap_core};
 
 /// An inode's change.
 pub(super) struct InodeRecord {

@@ -1,0 +1,391 @@
+//! Names: creating, linking and removing. Renaming is in [`rename`].
+//!
+//! Every operation takes its directory's `rwsem` first, looks everything up, finds out what can go
+//! wrong, sets blocks aside, and only then begins its transaction. (A creation in a large directory
+//! looks for its name in the transaction, before it changes anything.)
+//!
+//! # Locks of several directories
+//!
+//! A directory before what is in it. Of two that are not in each other the one with the lower
+//! number first, under [`Xfs::rename`](crate::Xfs): only a task that holds it moves directories, so
+//! that whoever holds it can tell which one is in the other. (Source: kernel
+//! `Documentation/filesystems/directory-locking`.)
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{Attr, FileType, NewNode};
+
+use crate::Xfs;
+use crate::attr::{self, Change};
+use crate::dir::edit::{DirEdit, Known, Name, blocks_needed};
+use crate::dir::{Dir, Form};
+use crate::error::XfsError;
+use crate::format::dir::FileType as EntryType;
+use crate::format::{At, CorruptKind};
+use crate::inode::Inode;
+use crate::inode::create;
+use crate::inode::inactive::Inactive;
+use crate::log::inode_item::InodeFields;
+use crate::mount::writer::{Reserved, WriteSide};
+use crate::trans::Trans;
+use crate::trans::reservations;
+
+mod batch;
+mod link;
+mod rename;
+
+/// The most names of an inode.
+const LINK_MAX: u32 = 0x7fff_ffff;
+/// What of a directory changes with its names.
+const DIRECTORY: InodeFields = InodeFields::CORE.union(InodeFields::DATA);
+
+/// Is it `.` or `..`?
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Xfs {
+    /// The inode that an entry of `dir` points at.
+    ///
+    /// # Errors
+    /// `EUCLEAN` where it is not in use: a name without an inode is damage.
+    pub(crate) fn entry_inode(&self, cx: &mut Cx, dir: Ino, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        match self.iget(cx, ino) {
+            Err(Errno::ESTALE) => {
+                let kind = CorruptKind::DirUnusedInode { ino: ino.0 };
+                Err(self.fault(kind.at(At::Inode(dir)).into()))
+            }
+            other => other,
+        }
+    }
+
+    /// Finds a name: see [`vfs::FileSystem::lookup`].
+    pub(crate) fn look_up(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        self.check_alive()?;
+        if let Some(attr) = self.known(cx, dir, name) {
+            return Ok(attr);
+        }
+        let inode = self.iget(cx, dir)?;
+        let guard = inode.lock_shared(cx)?;
+        self.check_directory(cx, &inode)?;
+        let ino = Dir::open(self, cx, &inode)?.lookup(cx, name)?;
+        let found = if ino == dir { inode.clone() } else { self.entry_inode(cx, dir, ino)? };
+        if !is_dots(name) {
+            self.names.insert(dir, name, ino);
+        }
+        drop(guard);
+        Ok(found.attr(cx, self.geometry()))
+    }
+
+    /// What stat tells of a name that is in memory with its inode, without a look at the directory
+    /// and without its lock. A name leaves the cache before its inode can be freed, so the inode
+    /// found under the cache's lock is the name's, and no later one of the same number.
+    fn known(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Option<Attr> {
+        let inode = self.names.find(dir, name, |ino| self.inodes.find(ino))??;
+        inode.attr_if(cx, self.geometry(), |state| !state.freed && state.core.links > 0)
+    }
+
+    /// The inode of a name. The caller holds the directory's `rwsem`.
+    fn child(&self, cx: &mut Cx, parent: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>, Errno> {
+        // Under that lock what the cache says is what the directory says.
+        if let Some(Some(inode)) = self.names.find(parent.ino, name, |ino| self.inodes.find(ino))
+            && !inode.with(cx, |state| state.freed)
+        {
+            return Ok(inode);
+        }
+        let ino = Dir::open(self, cx, parent)?.lookup(cx, name)?;
+        self.entry_inode(cx, parent.ino, ino)
+    }
+
+    /// True where a directory has a name. The caller holds its `rwsem`.
+    fn has(&self, cx: &mut Cx, parent: &Arc<Inode>, name: &[u8]) -> Result<bool, Errno> {
+        match Dir::open(self, cx, parent)?.lookup(cx, name) {
+            Ok(_) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// A directory that has names, and can get more: one that was not removed.
+    pub(crate) fn check_directory(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+        match inode.kind(cx) {
+            FileType::Directory if inode.with(cx, |state| state.core.links) > 0 => Ok(()),
+            FileType::Directory => Err(Errno::ENOENT),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// Blocks for a name in a directory and `more`.
+    fn set_aside(
+        &self,
+        cx: &mut Cx,
+        writer: &WriteSide,
+        parent: &Inode,
+        name: &[u8],
+        more: u64,
+    ) -> Result<Reserved, XfsError> {
+        let blocks = blocks_needed(cx, self.geometry(), parent, name.len())?;
+        Reserved::new(&writer.space, blocks + more)
+    }
+
+    /// Blocks for a new inode, by `reserve`, which adds those of a chunk of inodes: 0 where there
+    /// is no space for one and a free inode will do.
+    fn reserve_inode(
+        &self,
+        writer: &WriteSide,
+        mut reserve: impl FnMut(u64) -> Result<Reserved, XfsError>,
+    ) -> Result<Reserved, Errno> {
+        let mut reserved = reserve(u64::from(self.geometry().chunks.blocks));
+        if writer.inodes.counts()[1] > 0 && matches!(reserved, Err(XfsError::NoSpace)) {
+            reserved = reserve(0);
+        }
+        reserved.map_err(|error| self.fail(error))
+    }
+
+    /// Changes the names of a directory in a transaction.
+    fn edit<R>(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        parts: (&WriteSide, &mut Reserved),
+        inode: &Inode,
+        change: impl FnOnce(&mut Cx, &mut DirEdit<'_>) -> crate::Result<R>,
+    ) -> crate::Result<R> {
+        let mut known = Known::default();
+        change(cx, &mut self.dir_edit(trans, parts, inode, &mut known))
+    }
+
+    /// A directory that a transaction changes, of which it knows something already.
+    fn dir_edit<'a>(
+        &self,
+        trans: &'a mut Trans,
+        (writer, reserved): (&'a WriteSide, &'a mut Reserved),
+        inode: &'a Inode,
+        known: &'a mut Known,
+    ) -> DirEdit<'a> {
+        DirEdit::new(&writer.space, inode, trans, reserved, (self.leaf_gaps, known))
+    }
+
+    /// Sets the times of a directory whose names changed, and logs it.
+    fn touch(&self, cx: &mut Cx, trans: &mut Trans, inode: &Inode) {
+        let now = cx.realtime();
+        inode.with(cx, |state| (state.core.mtime, state.core.ctime) = (now, now));
+        inode.log(cx, trans, self.geometry(), DIRECTORY);
+    }
+
+    /// Creates a node with its attributes: see [`vfs::FileSystem::create_with`].
+    pub(crate) fn create_node(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        (node, attributes): (&NewNode<'_>, &[Change]),
+    ) -> Result<Attr, Errno> {
+        vfs::check_name(name)?;
+        self.writer()?;
+        let parent = self.iget(cx, dir)?;
+        if batch::can_wait(node, attributes) {
+            return self.create_in_turn(cx, &parent, name, node);
+        }
+        let guard = parent.lock_alone(cx)?;
+        let created = self.create_locked(cx, &parent, name, (node, attributes));
+        drop(guard);
+        created
+    }
+
+    /// Creates a node in a directory whose `rwsem` the caller holds for writing.
+    fn create_locked(
+        &self,
+        cx: &mut Cx,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        (node, attributes): (&NewNode<'_>, &[Change]),
+    ) -> Result<Attr, Errno> {
+        let writer = self.writer()?;
+        self.check_directory(cx, parent)?;
+        // A large one is looked at in the transaction, which needs the same blocks.
+        let large = Dir::open(self, cx, parent)?.form == Form::Indexed;
+        if is_dots(name) || !large && self.has(cx, parent, name)? {
+            return Err(Errno::EEXIST);
+        }
+        let (blocks, bytes) = attr::room_for(self, attributes);
+        let blocks = blocks + create::target_blocks(self.geometry(), node, !attributes.is_empty());
+        let mut reserved = match self.prepare(cx, writer, parent, (name, node, blocks)) {
+            Ok(reserved) => reserved,
+            Err(_) if large && self.has(cx, parent, name)? => return Err(Errno::EEXIST),
+            Err(errno) => return Err(errno),
+        };
+        let directory = node.kind == FileType::Directory;
+        let mut reservation = reservations::create(self.geometry());
+        reservation.bytes += bytes;
+        let created = self.transact(cx, reservation, |cx, trans| {
+            let mut known = Known::default();
+            if large {
+                let parts = (writer, &mut reserved);
+                if self.dir_edit(trans, parts, parent, &mut known).has_indexed(cx, name)? {
+                    return Err(XfsError::Answer(Errno::EEXIST));
+                }
+            }
+            let parts = (writer, &mut reserved);
+            let inode = self.new_inode(cx, trans, parts, parent, (node, attributes))?;
+            let file_type = EntryType::of_mode(inode.with(cx, |state| state.core.mode));
+            let entry = Name { name, ino: inode.ino, file_type };
+            let parts = (writer, &mut reserved);
+            self.dir_edit(trans, parts, parent, &mut known).add(cx, entry)?;
+            if directory {
+                parent.with(cx, |state| state.core.links += 1);
+            }
+            self.touch(cx, trans, parent);
+            Ok(inode)
+        })?;
+        self.inodes.replace(created.clone());
+        self.names.insert(parent.ino, name, created.ino);
+        Ok(created.attr(cx, self.geometry()))
+    }
+
+    /// What can be wrong with a new node before its transaction, and blocks for it: its name, its
+    /// inode and so many more.
+    fn prepare(
+        &self,
+        cx: &mut Cx,
+        writer: &WriteSide,
+        parent: &Inode,
+        (name, node, blocks): (&[u8], &NewNode<'_>, u64),
+    ) -> Result<Reserved, Errno> {
+        create::check_node(node)?;
+        let directory = node.kind == FileType::Directory;
+        if directory && parent.with(cx, |state| state.core.links) >= LINK_MAX {
+            return Err(Errno::EMLINK);
+        }
+        self.reserve_inode(writer, |chunk| self.set_aside(cx, writer, parent, name, blocks + chunk))
+    }
+
+    /// Takes names from an inode, and puts it on the list of those without any where it was the
+    /// last one: before its directory is changed, since that may lock a group's free space. One
+    /// that is `bare` (see [`Inode::is_bare`]) and not open is freed at once, where that takes no
+    /// more than changes of records: true then.
+    fn drop_names(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        writer: &WriteSide,
+        inode: &Inode,
+        bare: bool,
+    ) -> crate::Result<bool> {
+        let now = cx.realtime();
+        let directory = inode.kind(cx) == FileType::Directory;
+        let (left, unused) = inode.with(cx, |state| {
+            let core = &mut state.core;
+            core.links = if directory { 0 } else { core.links.saturating_sub(1) };
+            core.ctime = now;
+            (core.links, bare && core.links == 0 && state.opens == 0)
+        });
+        if unused && writer.inodes.free_in_place(cx, trans, inode.ino)? {
+            // Without a name nobody opens it, so that it is as unused as it was.
+            inode.with(cx, |state| state.freed = true);
+            Inactive::log_free(cx, trans, self.geometry(), inode);
+            return Ok(true);
+        }
+        if left == 0 {
+            writer.inodes.add_unlinked(cx, trans, inode.ino)?;
+        }
+        inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+        Ok(false)
+    }
+
+    /// Removes a name: see [`vfs::FileSystem::unlink`] and [`vfs::FileSystem::rmdir`].
+    pub(crate) fn remove_node(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        directory: bool,
+    ) -> Result<(), Errno> {
+        match name {
+            _ if is_dots(name) && !directory => return Err(Errno::EISDIR),
+            b"." => return Err(Errno::EINVAL),
+            b".." => return Err(Errno::ENOTEMPTY),
+            _ if name.len() > vfs::NAME_MAX => return Err(Errno::ENAMETOOLONG),
+            _ => {}
+        }
+        let writer = self.writer()?;
+        let parent = self.iget(cx, dir)?;
+        let guard = parent.lock_alone(cx)?;
+        let inode = self.child(cx, &parent, name)?;
+        match (inode.kind(cx) == FileType::Directory, directory) {
+            (true, false) => return Err(Errno::EISDIR),
+            (false, true) => return Err(Errno::ENOTDIR),
+            _ => {}
+        }
+        if directory {
+            self.check_child(&parent, &inode)?;
+        }
+        let child_guard = inode.lock_alone(cx)?;
+        if directory && !Dir::open(self, cx, &inode)?.is_empty(cx)? {
+            return Err(Errno::ENOTEMPTY);
+        }
+        self.names.remove(dir, name);
+        // Taking a name out may cut an extent in two.
+        let mut reserved = Reserved::new(&writer.space, 0).map_err(|error| self.fail(error))?;
+        let bare = inode.is_bare(cx);
+        let removed = self.transact(cx, reservations::remove(self.geometry()), |cx, trans| {
+            trans.join_inode(cx, &inode.item);
+            let freed = self.drop_names(cx, trans, writer, &inode, bare)?;
+            if directory {
+                parent.with(cx, |state| state.core.links = state.core.links.saturating_sub(1));
+            }
+            self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| {
+                edit.remove(cx, name)
+            })?;
+            self.touch(cx, trans, &parent);
+            Ok(freed)
+        });
+        self.names.outdate_walks_if(directory);
+        if removed? {
+            self.inodes.outdate(inode.ino);
+            return Ok(());
+        }
+        drop((child_guard, guard));
+        self.inactivate_if_unused(cx, &inode)
+    }
+
+    /// A directory that holds itself, or the root, exists only in a damaged image; to lock it again
+    /// would wait for ever.
+    fn check_child(&self, parent: &Inode, child: &Inode) -> Result<(), Errno> {
+        if child.ino == parent.ino || child.ino == self.geometry().root_ino {
+            let kind = CorruptKind::DirCircle { ino: child.ino.0 };
+            return Err(self.fault(kind.at(At::Inode(parent.ino)).into()));
+        }
+        Ok(())
+    }
+
+    /// Frees an inode that has no name and that nobody has open. May park.
+    ///
+    /// # Errors
+    /// What the device says; a structure that is wrong.
+    pub(crate) fn inactivate_if_unused(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+    ) -> Result<(), Errno> {
+        let mine = inode.with(cx, |state| {
+            let unused = state.core.links == 0 && state.opens == 0 && !state.freed;
+            state.freed |= unused;
+            unused
+        });
+        if !mine {
+            return Ok(());
+        }
+        let writer = self.writer()?;
+        let guard = inode.rwsem.write(cx);
+        self.drop_content(cx, inode);
+        self.cancel_staged(cx, inode, 0..u64::MAX)?;
+        let freed = Inactive::free_live(cx, self, writer, inode);
+        drop(guard);
+        // The number may be another's by now, so that the dead inode is not put back.
+        self.inodes.outdate(inode.ino);
+        freed.map_err(|error| self.fail(error))
+    }
+}

@@ -1,0 +1,73 @@
+//! Creating a file, and those that other tasks wait to create in the same directory: see
+//! [`crate::dir::create_batch`].
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use base::Errno;
+use rt::{Cx, SpinLock, WriteGuard};
+use vfs::{Attr, FileType, NewNode};
+
+use crate::Xfs;
+use crate::attr::Change;
+use crate::dir::create_batch::Order;
+use crate::inode::Inode;
+
+/// Orders that a task carries out beside its own before it gives the lock back.
+const AT_ONCE: usize = 16;
+
+/// True for what another task can make as well: it needs nothing but a name and numbers.
+pub(super) fn can_wait(node: &NewNode<'_>, attributes: &[Change]) -> bool {
+    node.kind == FileType::Regular && node.target.is_none() && attributes.is_empty()
+}
+
+impl Xfs {
+    /// Creates a file as [`can_wait`] wants it, or has it created by who holds the directory's
+    /// lock. May park.
+    pub(super) fn create_in_turn(
+        &self,
+        cx: &mut Cx,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr, Errno> {
+        let guard = match parent.rwsem.try_write() {
+            Some(guard) => guard,
+            None => {
+                let order = Arc::new(Order {
+                    name: name.into(),
+                    node: NewNode { target: None, ..*node },
+                    answer: SpinLock::named("xfs order", None),
+                    done: AtomicBool::new(false),
+                });
+                parent.orders.add(order.clone());
+                match parent.rwsem.write_unless(cx, || order.is_done()) {
+                    Some(guard) if parent.orders.take_back(&order) => guard,
+                    _ => return order.answer(),
+                }
+            }
+        };
+        let created = self.create_checked(cx, parent, name, node);
+        self.serve_orders(cx, parent, &guard);
+        created
+    }
+
+    fn create_checked(
+        &self,
+        cx: &mut Cx,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Attr, Errno> {
+        parent.check_there(cx)?;
+        self.create_locked(cx, parent, name, (node, &[]))
+    }
+
+    /// Carries out the orders of others, under the directory's lock.
+    fn serve_orders(&self, cx: &mut Cx, parent: &Arc<Inode>, _lock: &WriteGuard<'_, ()>) {
+        for _ in 0..AT_ONCE {
+            let Some(order) = parent.orders.next() else { return };
+            order.finish(self.create_checked(cx, parent, &order.name, &order.node));
+        }
+    }
+}

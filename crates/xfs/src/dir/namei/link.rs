@@ -1,0 +1,105 @@
+//! Further names of an inode, and files that begin without one (`O_TMPFILE`).
+//!
+//! A file without a name is on its group's list of unlinked inodes from the transaction that makes
+//! it to the one that names it: a crash between them frees it, and its last release does.
+
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{Attr, FileType, NewNode};
+
+use super::{LINK_MAX, is_dots};
+use crate::Xfs;
+use crate::attr::{self, Change};
+use crate::dir::edit::Name;
+use crate::format::dir::FileType as EntryType;
+use crate::log::inode_item::InodeFields;
+use crate::mount::writer::Reserved;
+use crate::trans::reservations;
+
+impl Xfs {
+    /// Creates a file without a name: see [`vfs::FileSystem::create_unnamed`].
+    pub(crate) fn create_unnamed_node(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        (node, attributes): (&NewNode<'_>, &[Change]),
+    ) -> Result<Attr, Errno> {
+        node.kind.check_regular()?;
+        let writer = self.writer()?;
+        let parent = self.iget(cx, dir)?;
+        let guard = parent.lock_shared(cx)?;
+        self.check_directory(cx, &parent)?;
+        let (blocks, bytes) = attr::room_for(self, attributes);
+        let mut reserved =
+            self.reserve_inode(writer, |chunk| Reserved::new(&writer.space, blocks + chunk))?;
+        let mut reservation = reservations::create(self.geometry());
+        reservation.bytes += bytes + reservations::unlinked(self.geometry());
+        let created = self.transact(cx, reservation, |cx, trans| {
+            let parts = (writer, &mut reserved);
+            let inode = self.new_inode(cx, trans, parts, &parent, (node, attributes))?;
+            inode.with(cx, |state| {
+                state.core.links = 0;
+                state.linkable = true;
+                state.opens = 1;
+            });
+            writer.inodes.add_unlinked(cx, trans, inode.ino)?;
+            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+            Ok(inode)
+        })?;
+        self.inodes.replace(created.clone());
+        drop(guard);
+        Ok(created.attr(cx, self.geometry()))
+    }
+
+    /// Gives an inode a further name: see [`vfs::FileSystem::link`].
+    pub(crate) fn link_node(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<Attr, Errno> {
+        vfs::check_name(name)?;
+        let writer = self.writer()?;
+        let parent = self.iget(cx, dir)?;
+        let guard = parent.lock_alone(cx)?;
+        self.check_directory(cx, &parent)?;
+        if is_dots(name) || self.has(cx, &parent, name)? {
+            return Err(Errno::EEXIST);
+        }
+        let inode = self.iget(cx, ino)?;
+        if inode.kind(cx) == FileType::Directory {
+            return Err(Errno::EPERM);
+        }
+        let child_guard = inode.lock_alone(cx)?;
+        let first = inode.with(cx, |state| match state.core.links {
+            0 if state.linkable && !state.freed => Ok(true),
+            0 => Err(Errno::ENOENT),
+            LINK_MAX.. => Err(Errno::EMLINK),
+            _ => Ok(false),
+        })?;
+        let reserved = self.set_aside(cx, writer, &parent, name, 0);
+        let mut reserved = reserved.map_err(|error| self.fail(error))?;
+        self.transact(cx, reservations::link(self.geometry()), |cx, trans| {
+            trans.join_inode(cx, &inode.item);
+            if first {
+                // Before the directory is changed, since that may lock a group's free space.
+                writer.inodes.remove_unlinked(cx, trans, ino)?;
+            }
+            let now = cx.realtime();
+            let mode = inode.with(cx, |state| {
+                state.linkable = false;
+                state.core.links += 1;
+                state.core.ctime = now;
+                state.core.mode
+            });
+            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+            let entry = Name { name, ino, file_type: EntryType::of_mode(mode) };
+            self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| edit.add(cx, entry))?;
+            self.touch(cx, trans, &parent);
+            Ok(())
+        })?;
+        drop((child_guard, guard));
+        Ok(inode.attr(cx, self.geometry()))
+    }
+}

@@ -1,0 +1,87 @@
+//! The extents of a file's copy-on-write fork.
+
+use std::ops::Range;
+
+use crate::bmap::edit::part;
+use crate::bmap::{self, Mapped};
+use crate::format::extent::Extent;
+
+/// The blocks that are staged for a file, by their place in it.
+#[derive(Default)]
+pub(crate) struct Staged {
+    extents: Vec<Extent>,
+}
+
+impl Staged {
+    /// True where nothing is staged.
+    pub fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// What is staged for `block` and those behind it, `want` at the most, as far as it is alike.
+    pub fn lookup(&self, block: u64, want: u64) -> Mapped {
+        bmap::lookup(&self.extents, block, want)
+    }
+
+    /// Whether something is staged for one of some blocks.
+    pub fn touches(&self, blocks: Range<u64>) -> bool {
+        let first = self.extents.partition_point(|extent| extent.end() <= blocks.start);
+        self.extents.get(first).is_some_and(|extent| extent.offset < blocks.end)
+    }
+
+    pub(super) fn insert(&mut self, extent: Extent) {
+        let at = self.extents.partition_point(|known| known.end() <= extent.offset);
+        match at.checked_sub(1).map(|before| &mut self.extents[before]) {
+            Some(before) if before.joins(&extent) => before.count += extent.count,
+            _ => self.extents.insert(at, extent),
+        }
+    }
+
+    /// Takes what is staged for `range` out, `most` extents at the most.
+    pub(super) fn take(&mut self, range: Range<u64>, most: usize) -> Vec<Extent> {
+        let (mut taken, mut rest) = (Vec::new(), Vec::new());
+        for extent in self.extents.drain(..) {
+            let inside = extent.offset < range.end && extent.end() > range.start;
+            if !inside || taken.len() == most {
+                rest.push(extent);
+                continue;
+            }
+            if extent.offset < range.start {
+                rest.push(part(&extent, extent.offset, range.start));
+            }
+            taken.push(part(&extent, range.start, range.end));
+            if extent.end() > range.end {
+                rest.push(part(&extent, range.end, extent.end()));
+            }
+        }
+        self.extents = rest;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::FsBlock;
+
+    use super::*;
+
+    #[test]
+    fn staged_extents_are_joined_and_cut() {
+        let extent = |offset, start, count| Extent {
+            offset,
+            start: FsBlock(start),
+            count,
+            unwritten: false,
+        };
+        let mut staged = Staged::default();
+        staged.insert(extent(10, 100, 5));
+        staged.insert(extent(2, 50, 3));
+        staged.insert(extent(15, 105, 5));
+        assert_eq!(staged.extents, [extent(2, 50, 3), extent(10, 100, 10)]);
+        assert_eq!(staged.lookup(12, 20).start, Some(FsBlock(102)));
+        assert_eq!(staged.take(4..13, 9), [extent(4, 52, 1), extent(10, 100, 3)]);
+        assert_eq!(staged.extents, [extent(2, 50, 2), extent(13, 103, 7)]);
+        assert_eq!(staged.take(0..100, 1).len(), 1);
+        assert!(!staged.is_empty());
+    }
+}

@@ -1,0 +1,124 @@
+//! Delayed allocation: dirty pages are promised blocks, and get their places when they are written.
+//!
+//! A promise is kept for certain: with the blocks themselves those are set aside which the file's
+//! map may need in the worst case, each promised block being an extent of its own.
+
+use std::ops::Range;
+
+use base::Errno;
+use rt::Cx;
+use smallvec::SmallVec;
+
+use crate::Xfs;
+use crate::alloc::Space;
+use crate::bmap::blocks::worst_case;
+use crate::bmap::{Fork, Which, lookup};
+use crate::error::XfsError;
+use crate::file::io::FileIo;
+use crate::file::small_files::SMALL;
+use crate::inode::Inode;
+
+/// The blocks of `range` that have neither a place nor a promise of one.
+fn unpromised(io: &FileIo, fork: &Fork, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
+    let extents = fork.extents.as_deref().expect("the extents were read");
+    let mut holes = SmallVec::new();
+    for gap in io.delayed.gaps(range) {
+        let mut at = gap.start;
+        while at < gap.end {
+            let mapped = lookup(extents, at, gap.end - at);
+            if mapped.start.is_none() {
+                holes.push(at..at + mapped.count);
+            }
+            at += mapped.count;
+        }
+    }
+    holes
+}
+
+impl FileIo {
+    /// Sets aside, or gives back, what the map needs for the promises that there are.
+    fn settle(&mut self, space: &Space, worst: u64) {
+        if worst < self.indirect {
+            space.give_back(self.indirect - worst);
+            self.indirect = worst;
+        }
+    }
+}
+
+impl Inode {
+    /// Promises blocks to the dirty pages of `range`. May wait for the device.
+    ///
+    /// # Errors
+    /// `ENOSPC`; the extents cannot be read.
+    pub(crate) fn promise(&self, cx: &mut Cx, fs: &Xfs, range: Range<u64>) -> Result<(), Errno> {
+        if self.io.lock(cx).delayed.covers(range.clone()) {
+            return Ok(());
+        }
+        let space = &fs.writer()?.space;
+        self.extents(cx, Which::Data, |_| ()).map_err(|fault| fs.fault(fault))?;
+        let forks = self.forks.read(cx);
+        let mut io = self.io.lock(cx);
+        let holes = unpromised(&io, &forks.data, range);
+        let count: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
+        if count == 0 {
+            return Ok(());
+        }
+        let promised = io.delayed.len() + count;
+        let worst = worst_case(&space.geometry, self.ino, &forks.data, promised);
+        let more = worst.saturating_sub(io.indirect);
+        space.reserve(count + more).map_err(|_: XfsError| Errno::ENOSPC)?;
+        io.indirect += more;
+        holes.into_iter().for_each(|hole| io.delayed.insert(hole));
+        let small = io.delayed.len() <= SMALL;
+        drop(io);
+        if small {
+            fs.small.lock(cx).insert(self.ino);
+        }
+        Ok(())
+    }
+
+    /// Whether the first of some blocks without a place was promised one, and how many behind it
+    /// share its lot.
+    pub(crate) fn promised_run(&self, cx: &Cx, from: u64, count: u64) -> (bool, u64) {
+        let io = self.io.lock(cx);
+        let first = io.delayed.within(from..from + count).next();
+        match first {
+            Some(range) if range.start == from => (true, range.end - from),
+            Some(range) => (false, range.start - from),
+            None => (false, count),
+        }
+    }
+
+    /// The promises of `range` are void: kept, or no longer needed. Answers how many they were; the
+    /// blocks remain set aside. The caller holds the fork for writing.
+    pub(crate) fn end_promises(
+        &self,
+        cx: &Cx,
+        space: &Space,
+        fork: &Fork,
+        range: Range<u64>,
+    ) -> u64 {
+        let mut io = self.io.lock(cx);
+        let before = io.delayed.len();
+        io.delayed.remove(range);
+        let left = io.delayed.len();
+        if left < before || left == 0 {
+            io.settle(space, worst_case(&space.geometry, self.ino, fork, left));
+        }
+        before - left
+    }
+}
+
+impl Xfs {
+    /// Takes back the promises of `range`: the pages are gone. May park.
+    pub(crate) fn drop_promises(&self, cx: &mut Cx, inode: &Inode, range: Range<u64>) {
+        let Some(writer) = &self.write else { return };
+        let forks = inode.forks.write(cx);
+        let gone = inode.end_promises(cx, &writer.space, &forks.data, range);
+        drop(forks);
+        writer.space.give_back(gone);
+        if gone > 0 {
+            self.small.lock(cx).remove(&inode.ino);
+        }
+    }
+}

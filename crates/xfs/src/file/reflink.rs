@@ -1,0 +1,228 @@
+//! Files that come to share blocks: clone a range of one into another.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::Errno;
+use rt::Cx;
+
+use crate::Xfs;
+use crate::bmap::Which;
+use crate::format::extent::Extent;
+use crate::format::inode::Flags2;
+use crate::inode::Inode;
+use crate::log::inode_item::InodeFields;
+use crate::mount::writer::Reserved;
+use crate::trans::reservations;
+
+/// Extents of the target that one transaction takes out at the most.
+const EXTENTS_AT_ONCE: usize = 3;
+/// Blocks that the target's map may grow by in one transaction.
+const MAP_BLOCKS: u64 = 10;
+
+/// A clone: blocks of the source, and the first block of the target.
+struct Clone<'a> {
+    from: &'a Arc<Inode>,
+    to: &'a Arc<Inode>,
+    blocks: Range<u64>,
+    target: u64,
+}
+
+impl Xfs {
+    /// Lets `to` share a range of `from`'s blocks: see [`vfs::FileSystem::clone_range`].
+    ///
+    /// # Errors
+    /// Those of [`vfs::FileSystem::clone_range`].
+    pub(crate) fn clone_file_range(
+        &self,
+        cx: &mut Cx,
+        (from, offset): (&Arc<Inode>, u64),
+        (to, target): (&Arc<Inode>, u64),
+        len: u64,
+    ) -> Result<(), Errno> {
+        if !self.geometry().features.reflink() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        from.kind(cx).check_regular()?;
+        let same = from.ino == to.ino;
+        // The two in the order of their numbers.
+        let first = (!same && from.ino < to.ino).then(|| from.lock_alone(cx)).transpose()?;
+        let middle = self.begin_write(cx, to)?;
+        let last = (!same && from.ino > to.ino).then(|| from.lock_alone(cx)).transpose()?;
+        let result = self.clone_locked(cx, (from, offset), (to, target), len);
+        drop((last, middle, first));
+        result
+    }
+
+    fn clone_locked(
+        &self,
+        cx: &mut Cx,
+        (from, offset): (&Arc<Inode>, u64),
+        (to, target): (&Arc<Inode>, u64),
+        len: u64,
+    ) -> Result<(), Errno> {
+        let bits = self.geometry().block_bits;
+        let block = 1u64 << bits;
+        let size = from.size(cx);
+        let len = if len == 0 { size.saturating_sub(offset) } else { len };
+        let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(Errno::EINVAL)?;
+        let stop = target.checked_add(len).filter(|&end| end <= i64::MAX as u64);
+        let stop = stop.ok_or(Errno::EFBIG)?;
+        if len == 0 {
+            return Ok(());
+        }
+        // Half a block can be shared only where both files end in it.
+        let whole = end.is_multiple_of(block) || (end == size && stop >= to.size(cx));
+        let apart = from.ino != to.ino || end <= target || stop <= offset;
+        if !offset.is_multiple_of(block) || !target.is_multiple_of(block) || !whole || !apart {
+            return Err(Errno::EINVAL);
+        }
+        let wide = |range: Range<u64>| range.start..range.end.next_multiple_of(block);
+        self.flush_file(cx, from, 0..size.next_multiple_of(block), true)?;
+        self.clear_gap(cx, to, target)?;
+        let old = to.size(cx);
+        self.flush_file(cx, to, 0..old.next_multiple_of(block), true)?;
+        self.set_reflink(cx, from)?;
+        self.set_reflink(cx, to)?;
+        let guard = to.writeback.lock(cx);
+        let blocks = offset >> bits..self.blocks_of(end);
+        let clone = Clone { from, to, blocks, target: target >> bits };
+        let result = self.share_all(cx, &clone);
+        to.mapping(cx).clone().discard(cx, wide(target..stop));
+        drop(guard);
+        result?;
+        self.stamp_times(cx, to);
+        match stop > old {
+            true => self.grown(cx, to, stop),
+            false => self.log_times(cx, to),
+        }
+    }
+
+    /// The file has grown without a write.
+    fn grown(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
+        inode.mapping(cx).clone().set_size(size);
+        self.log_size(cx, inode, size)
+    }
+
+    /// Says on the disk that the file may share blocks.
+    fn set_reflink(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
+        if inode.is_reflink(cx) {
+            return Ok(());
+        }
+        self.transact(cx, reservations::set_attr(self.geometry()), |cx, trans| {
+            trans.join_inode(cx, &inode.item);
+            inode.with(cx, |state| state.core.flags2.insert(Flags2::REFLINK));
+            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+            Ok(())
+        })
+    }
+
+    /// Shares all extents of the range, one in each transaction; holes become holes.
+    fn share_all(&self, cx: &mut Cx, clone: &Clone<'_>) -> Result<(), Errno> {
+        let Clone { from, to, blocks, target } = clone;
+        let range = *target..*target + (blocks.end - blocks.start);
+        self.drop_promises(cx, to, range.clone());
+        to.io.lock(cx).forget(range.clone());
+        self.cancel_staged(cx, to, range)?;
+        let source = from.extents(cx, Which::Data, |list| list.to_vec());
+        let source = source.map_err(|fault| self.fault(fault))?;
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let mapped = crate::bmap::lookup(&source, at, blocks.end - at);
+            let offset = *target + (at - blocks.start);
+            let count = self.few_extents(cx, to, offset..offset + mapped.count)?;
+            let new = mapped.start.filter(|_| !mapped.unwritten).map(|start| Extent {
+                offset,
+                start,
+                count: count as u32,
+                unwritten: false,
+            });
+            self.share_one(cx, to, offset..offset + count, new)?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// How many blocks of a range hold so few extents that one transaction can take them out.
+    fn few_extents(&self, cx: &mut Cx, inode: &Inode, range: Range<u64>) -> Result<u64, Errno> {
+        let end = inode.extents(cx, Which::Data, |list| {
+            let first = list.partition_point(|extent| extent.end() <= range.start);
+            let behind = list.get(first + EXTENTS_AT_ONCE);
+            behind.map_or(range.end, |extent| extent.offset.min(range.end))
+        });
+        Ok(end.map_err(|fault| self.fault(fault))? - range.start)
+    }
+
+    fn share_one(
+        &self,
+        cx: &mut Cx,
+        to: &Arc<Inode>,
+        range: Range<u64>,
+        new: Option<Extent>,
+    ) -> Result<(), Errno> {
+        let space = &self.writer()?.space;
+        let reserved = Reserved::new(space, MAP_BLOCKS).map_err(|error| self.fail(error))?;
+        let done = self.transact(cx, reservations::remap(self.geometry()), |cx, trans| {
+            trans.join_inode(cx, &to.item);
+            to.edit_blocks(cx, space, |cx, file| match new {
+                Some(new) => file.share(cx, trans, new),
+                None => file.drop_range(cx, trans, range),
+            })?;
+            to.log(cx, trans, self.geometry(), InodeFields::CORE | InodeFields::DATA);
+            Ok(())
+        });
+        drop(reserved);
+        done
+    }
+
+    /// Gives a file blocks of its own where it shares some.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`, `EROFS`.
+    pub(crate) fn unshare(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        range: Range<u64>,
+    ) -> Result<(), Errno> {
+        if !self.geometry().features.reflink() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let guard = self.begin_write(cx, inode)?;
+        let result = self.unshare_locked(cx, inode, range);
+        drop(guard);
+        result
+    }
+
+    fn unshare_locked(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        range: Range<u64>,
+    ) -> Result<(), Errno> {
+        let bits = self.geometry().block_bits;
+        let end = range.end.min(inode.size(cx));
+        if range.start >= end {
+            return Ok(());
+        }
+        let blocks = range.start >> bits..self.blocks_of(end);
+        self.stage(cx, inode, blocks.clone())?;
+        let mapping = inode.mapping(cx).clone();
+        let mut at = blocks.start << bits;
+        while at < end {
+            let block = at >> bits;
+            let staged = inode.staged.lock(cx).lookup(block, blocks.end - block);
+            let stop = ((block + staged.count) << bits).min(end);
+            if staged.start.is_none() {
+                at = stop;
+                continue;
+            }
+            // What the page cache holds becomes dirty, and goes to the staged blocks.
+            let mut data = vec![0; (stop - at).min(1 << 20) as usize];
+            let read = mapping.read(cx, at, &mut data)?;
+            mapping.write(cx, at, &data[..read])?;
+            at += read.max(1) as u64;
+        }
+        self.flush_file(cx, inode, blocks.start << bits..blocks.end << bits, true)
+    }
+}

@@ -1,0 +1,150 @@
+//! Dirty pages to the device: places for those that were only promised one, then bios.
+
+use std::sync::Arc;
+
+use base::Errno;
+use cache::{Mapping, WritebackControl};
+use rt::Cx;
+
+use crate::Xfs;
+use crate::bmap::Mapped;
+use crate::format::extent::{COUNT_MAX, Extent};
+use crate::format::inode::Flags;
+use crate::inode::Inode;
+use crate::log::inode_item::InodeFields;
+use crate::mount::writer::Reserved;
+use crate::trans::reservations;
+
+/// Files get blocks ahead of their content from this size on, in bytes (Linux: `allocsize`).
+const AHEAD_FROM: u64 = 64 << 10;
+/// Bytes that a file gets ahead at the most.
+const AHEAD_MAX: u64 = 256 << 20;
+/// The part of the free space that one file gets ahead at the most.
+const AHEAD_SHARE: u64 = 64;
+
+impl Xfs {
+    /// The body of `writepages`, under the inode's write-back lock.
+    pub(crate) fn write_dirty_pages(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        mapping: &Arc<Mapping>,
+        wb: &mut WritebackControl<'_>,
+    ) -> Result<(), Errno> {
+        let bits = self.geometry().block_bits;
+        self.finisher.learn(cx);
+        while let Some(range) = mapping.next_dirty(cx, wb)? {
+            self.writer()?;
+            let (from, end) = (range.start >> bits, range.end.div_ceil(1 << bits));
+            let mut run = self.map_file(cx, inode, from, end - from)?;
+            // What others share is not overwritten.
+            let staged = inode.staged.lock(cx).lookup(from, run.count);
+            run.count = staged.count;
+            if staged.start.is_some() {
+                (run.start, run.unwritten) = (staged.start, true);
+            }
+            if run.start.is_none() {
+                run = self.allocate_run(cx, inode, mapping, (from, run.count))?;
+            }
+            self.submit_run(cx, inode, mapping, wb, (from, run));
+        }
+        Ok(())
+    }
+
+    /// Sends the dirty pages of a run with a place off.
+    fn submit_run(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        mapping: &Arc<Mapping>,
+        wb: &mut WritebackControl<'_>,
+        (from, run): (u64, Mapped),
+    ) {
+        let bits = self.geometry().block_bits;
+        let start = run.start.expect("the run was given a place");
+        let (off, len) = (from << bits, run.count << bits);
+        // The size before the pages are taken: what is written later comes with a later write.
+        let size = mapping.size();
+        let tail = (size < off + len).then_some(size);
+        {
+            let mut io = inode.io.lock(cx);
+            io.end_at(from + run.count - 1, tail);
+            if run.unwritten {
+                io.submit(from..from + run.count);
+            }
+        }
+        mapping.write_extent(cx, wb, off, len, self.geometry().sector(start));
+    }
+
+    /// Gives a place to blocks from `from` on that have none, as many as lie together.
+    fn allocate_run(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        mapping: &Arc<Mapping>,
+        (from, count): (u64, u64),
+    ) -> Result<Mapped, Errno> {
+        let (promised, count) = inode.promised_run(cx, from, count.min(COUNT_MAX));
+        let space = &self.writer()?.space;
+        let ahead = self.blocks_ahead(cx, inode, mapping, from + count);
+        let set_aside = if promised { 0 } else { count };
+        let reserve = |blocks| Reserved::new(space, blocks);
+        let (mut reserved, ahead) = match reserve(set_aside + ahead) {
+            Ok(reserved) => (reserved, ahead),
+            Err(_) => (reserve(set_aside).map_err(|error| self.fail(error))?, 0),
+        };
+        let most = (count + ahead).min(COUNT_MAX);
+        for _ in 0..3 {
+            let found = self.transact(cx, reservations::write(self.geometry()), |cx, trans| {
+                trans.join_inode(cx, &inode.item);
+                let found = inode.edit_blocks(cx, space, |cx, file| {
+                    let most = hole_at(file.edit.fork.extents.as_deref(), from, most);
+                    let found = file.allocate(cx, trans, from, most)?;
+                    let Some(extent) = found else { return Ok(None) };
+                    let blocks = from..extent.end();
+                    let kept = inode.end_promises(cx, space, file.edit.fork, blocks);
+                    // Promises first, then what was set aside here.
+                    let rest = u64::from(extent.count).saturating_sub(kept);
+                    space.give_back(kept.saturating_sub(u64::from(extent.count)));
+                    reserved.take(rest.min(reserved.left()));
+                    Ok(Some(extent))
+                })?;
+                if found.is_some() {
+                    let fields = InodeFields::CORE | InodeFields::DATA;
+                    inode.log(cx, trans, self.geometry(), fields);
+                }
+                Ok(found)
+            })?;
+            if let Some(Extent { start, count: got, .. }) = found {
+                if u64::from(got) > count {
+                    inode.io.lock(cx).ahead = true;
+                    self.ahead.lock(cx).insert(inode.ino);
+                }
+                self.small.lock(cx).remove(&inode.ino);
+                let count = u64::from(got).min(count);
+                return Ok(Mapped { start: Some(start), unwritten: true, count });
+            }
+        }
+        Err(Errno::ENOSPC)
+    }
+
+    /// How many blocks to take behind a run that ends at block `end`: some where a file that is
+    /// open grows, so that files which grow side by side do not cut each other in pieces.
+    fn blocks_ahead(&self, cx: &Cx, inode: &Inode, mapping: &Mapping, end: u64) -> u64 {
+        let bits = self.geometry().block_bits;
+        let size = mapping.size();
+        let (open, flags) = inode.with(cx, |state| (state.opens > 0, state.core.flags));
+        let grows = end == size.div_ceil(1 << bits) && size >= AHEAD_FROM;
+        if !open || !grows || flags.contains(Flags::PREALLOC) {
+            return 0;
+        }
+        let Ok(writer) = self.writer() else { return 0 };
+        let free = writer.space.available().saturating_sub(writer.space.kept_back());
+        (size.min(AHEAD_MAX) >> bits).min(free / AHEAD_SHARE)
+    }
+}
+
+/// The part of `most` blocks from `from` on where the file has none.
+fn hole_at(extents: Option<&[Extent]>, from: u64, most: u64) -> u64 {
+    crate::bmap::lookup(extents.expect("the extents were read"), from, most).count
+}

@@ -1,0 +1,222 @@
+//! New inodes.
+
+use std::sync::Arc;
+
+use base::Errno;
+use rt::Cx;
+use vfs::{FileType, NewNode};
+
+use crate::Xfs;
+use crate::alloc::{Owner, Want};
+use crate::attr::{self, Change};
+use crate::bmap::{Fork, Which};
+use crate::buf::BufOps;
+use crate::buf::meta::buf_maps;
+use crate::error::Result;
+use crate::format::extent::Extent;
+use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore};
+use crate::format::{Geometry, Kind, NULL32, dir_sf, remote, time};
+use crate::inode::{Forks, Inode};
+use crate::log::inode_item::InodeFields;
+use crate::mount::writer::{Reserved, WriteSide};
+use crate::trans::Trans;
+
+/// Blocks of the target of a symbolic link that does not fit into its inode, beside attributes
+/// where it has some.
+pub(crate) fn target_blocks(geometry: &Geometry, node: &NewNode<'_>, attributes: bool) -> u64 {
+    let room = match attributes {
+        true => attr::local_max(geometry.inode_size),
+        false => geometry.inode_size as usize - CORE_SIZE,
+    };
+    match node.target {
+        Some(target) if target.len() > room => {
+            remote::blocks(target.len() as u64, geometry.block_size as usize)
+        }
+        _ => 0,
+    }
+}
+
+/// Bits of the parts of a device number that the kernel takes; an inode has room for 14 and 18.
+const MAJOR_BITS: u32 = 9;
+const MINOR_BITS: u32 = 18;
+
+/// Checks what a new node is to hold.
+///
+/// # Errors
+/// `EINVAL` a symbolic link without a target, or with a zero byte in it; `ENOENT` an empty one;
+/// `ENAMETOOLONG` one of 1,024 bytes or more; `EINVAL` a device number that is too large.
+pub(crate) fn check_node(node: &NewNode<'_>) -> std::result::Result<(), Errno> {
+    match (node.kind, node.target) {
+        (FileType::Symlink, None) => Err(Errno::EINVAL),
+        (FileType::Symlink, Some([])) => Err(Errno::ENOENT),
+        (FileType::Symlink, Some(target)) if target.len() as u64 >= remote::SYMLINK_MAX => {
+            Err(Errno::ENAMETOOLONG)
+        }
+        (FileType::Symlink, Some(target)) if target.contains(&0) => Err(Errno::EINVAL),
+        (FileType::CharDevice | FileType::BlockDevice, _)
+            if vfs::major(node.rdev) >= 1 << MAJOR_BITS
+                || vfs::minor(node.rdev) >= 1 << MINOR_BITS =>
+        {
+            Err(Errno::EINVAL)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a file takes over from its directory.
+fn inherit(parent: &InodeCore, core: &mut InodeCore, directory: bool) {
+    let mut flags = Flags::NOATIME | Flags::NODUMP | Flags::SYNC | Flags::NODEFRAG;
+    if directory {
+        flags |= Flags::PROJINHERIT | Flags::EXTSZINHERIT;
+    }
+    core.flags = parent.flags & flags;
+    if core.flags.contains(Flags::EXTSZINHERIT) {
+        core.extsize = parent.extsize;
+    }
+    if parent.flags.contains(Flags::PROJINHERIT) {
+        core.project = parent.project;
+    }
+}
+
+impl Xfs {
+    /// A core for a new inode in `parent`.
+    fn new_core(&self, cx: &mut Cx, parent: &Inode, node: &NewNode<'_>) -> InodeCore {
+        let features = self.geometry().features;
+        let now = cx.realtime();
+        let stored = |at| time::stored(at, features.bigtime());
+        let (atime, mtime) = node.times.map_or((now, now), |(a, m)| (stored(a), stored(m)));
+        let directory = node.kind == FileType::Directory;
+        let mut flags2 = Flags2::empty();
+        flags2.set(Flags2::BIGTIME, features.bigtime());
+        flags2.set(Flags2::NREXT64, features.nrext64());
+        let mut core = InodeCore {
+            mode: node.kind.mode_bits() | node.mode & 0o7777,
+            format: ForkFormat::Extents,
+            attr_format: ForkFormat::Extents,
+            uid: node.uid,
+            gid: node.gid,
+            links: if directory { 2 } else { 1 },
+            project: 0,
+            atime,
+            mtime,
+            ctime: now,
+            crtime: now,
+            size: 0,
+            blocks: 0,
+            extsize: 0,
+            cowextsize: 0,
+            extents: 0,
+            attr_extents: 0,
+            forkoff: 0,
+            flags: Flags::empty(),
+            flags2,
+            generation: cx.random() as u32,
+            next_unlinked: NULL32,
+            change_count: 0,
+        };
+        parent.with(cx, |state| inherit(&state.core, &mut core, directory));
+        core
+    }
+
+    /// Takes a free inode for a node in `parent`, fills it and logs it; the transaction may roll
+    /// before. It has these attributes. Nobody finds it before it is in the cache. May park.
+    pub(crate) fn new_inode(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (writer, reserved): (&WriteSide, &mut Reserved),
+        parent: &Inode,
+        (node, attributes): (&NewNode<'_>, &[Change]),
+    ) -> Result<Arc<Inode>> {
+        let directory = node.kind == FileType::Directory;
+        let ino = writer.inodes.allocate(cx, trans, parent.ino, directory)?;
+        let core = self.new_core(cx, parent, node);
+        let ftype = self.geometry().features.ftype();
+        let room = self.geometry().inode_size as usize - CORE_SIZE;
+        let device = |raw: u32| {
+            let mut bytes = vec![0; room];
+            bytes[..4].copy_from_slice(&raw.to_be_bytes());
+            Fork::new(ForkFormat::Device, bytes, 0)
+        };
+        let blocks = target_blocks(self.geometry(), node, !attributes.is_empty());
+        let data = match (node.kind, node.target) {
+            (FileType::Directory, _) => {
+                let mut bytes = vec![0; 10];
+                let len = dir_sf::emit(&mut bytes, parent.ino, &[], ftype);
+                bytes.truncate(len);
+                Fork::new(ForkFormat::Local, bytes, 0)
+            }
+            (FileType::Symlink, Some(target)) if blocks == 0 => {
+                Fork::new(ForkFormat::Local, target.to_vec(), 0)
+            }
+            (FileType::CharDevice | FileType::BlockDevice, _) => {
+                let (major, minor) = (vfs::major(node.rdev), vfs::minor(node.rdev));
+                device(major << MINOR_BITS | minor)
+            }
+            (FileType::Fifo | FileType::Socket, _) => device(0),
+            _ => Fork::empty(room),
+        };
+        let attr = Fork::empty(0);
+        // The inode that had the number before may still be on its way to the disk.
+        let old = self.inodes.find(ino).map(|old| old.item.clone());
+        let item = old.unwrap_or_else(|| self.new_item(ino));
+        let inode = Inode::new(self, item, Forks { data, attr }, core);
+        if let (Some(target), true) = (node.target, blocks > 0) {
+            self.write_target(cx, trans, (writer, reserved), &inode, target)?;
+        }
+        for change in attributes {
+            attr::apply(self, cx, trans, &inode, change)?;
+        }
+        let fields = match attributes.is_empty() {
+            true => InodeFields::CORE | InodeFields::DATA,
+            false => InodeFields::all(),
+        };
+        inode.log(cx, trans, self.geometry(), fields);
+        Ok(inode)
+    }
+
+    /// Writes the target of a symbolic link into blocks of its own.
+    pub(crate) fn write_target(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (writer, reserved): (&WriteSide, &mut Reserved),
+        inode: &Inode,
+        target: &[u8],
+    ) -> Result<()> {
+        let geometry = self.geometry();
+        let blocks = remote::blocks(target.len() as u64, geometry.block_size as usize);
+        let (mut offset, mut done) = (0, 0);
+        while done < target.len() {
+            let want = Want {
+                goal: geometry.ino_place(inode.ino).0,
+                blocks: (1, (blocks - offset) as u32),
+                align: 1,
+                this_group: false,
+                owner: Some(Owner::fork(inode.ino.0, false, offset, false)),
+                metadata: true,
+            };
+            let found = writer.space.allocate(cx, trans, &want)?;
+            reserved.take(u64::from(found.len));
+            let start = geometry.join(found.place);
+            let extent = Extent { offset, start, count: found.len, unwritten: false };
+            inode.edit_map(cx, &writer.space, Which::Data, |cx, edit| {
+                *edit.blocks += u64::from(found.len);
+                edit.add(cx, trans, extent)
+            })?;
+            let maps = buf_maps(geometry, &[(start, found.len)]);
+            let (name, kinds) = (Kind::Symlink.name(), Kind::Symlink.alone());
+            let ops = BufOps { name, kinds, check: None, unmapped: false };
+            let buf = trans.get_buf(cx, &maps, &ops)?;
+            buf.zero();
+            let part = &target[done..target.len().min(done + remote::room(buf.len()))];
+            let expect = geometry.expect(maps[0].daddr, Some(inode.ino.0));
+            buf.with_mut(|data| remote::emit(Kind::Symlink, data, done as u64, part, &expect));
+            trans.log_buf(&buf, 0, buf.len() - 1);
+            done += part.len();
+            offset += u64::from(found.len);
+        }
+        inode.with(cx, |state| state.core.size = target.len() as u64);
+        Ok(())
+    }
+}

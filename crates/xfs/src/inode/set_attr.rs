@@ -1,0 +1,94 @@
+//! Changing an inode's attributes.
+
+use std::sync::Arc;
+
+use base::{Errno, Timespec};
+use rt::Cx;
+use vfs::{Attr, SetAttr};
+
+use crate::Xfs;
+use crate::attr;
+use crate::format::inode::{Flags2, InodeCore};
+use crate::format::time;
+use crate::inode::Inode;
+use crate::log::inode_item::InodeFields;
+use crate::trans::reservations;
+
+impl Xfs {
+    /// Changes attributes. May park.
+    ///
+    /// # Errors
+    /// See [`vfs::FileSystem::setattr`].
+    pub(crate) fn set_attr(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        set: &SetAttr,
+    ) -> Result<Attr, Errno> {
+        self.writer()?;
+        let guard = match set.size {
+            Some(_) => self.begin_write(cx, inode)?,
+            None => inode.lock_alone(cx)?,
+        };
+        let sized = set.size.map_or(Ok(()), |size| self.set_size(cx, inode, size));
+        let done = sized.and_then(|()| self.set_fields(cx, inode, set));
+        drop(guard);
+        done?;
+        Ok(inode.attr(cx, self.geometry()))
+    }
+
+    /// The times of a file whose content waits to be written go to the log with it: true where
+    /// that is all that was asked for.
+    fn set_times(&self, cx: &Cx, inode: &Inode, set: &SetAttr) -> bool {
+        let other = SetAttr { atime: None, mtime: None, ..set.clone() };
+        if other != SetAttr::default() || self.synchronous {
+            return false;
+        }
+        // Before the look: what is logged after it has these times.
+        let now = cx.realtime();
+        inode.with(cx, |state| change_times(&mut state.core, set, now));
+        let io = inode.io.lock(cx);
+        io.times_dirty && !io.delayed.is_empty()
+    }
+
+    fn set_fields(&self, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
+        if self.set_times(cx, inode, set) {
+            return Ok(());
+        }
+        let acl = match set.mode {
+            Some(mode) => attr::chmod(self, cx, inode, mode)?,
+            None => None,
+        };
+        let (reservation, fields) = match acl {
+            Some(_) => (reservations::set_xattr(self.geometry()), InodeFields::all()),
+            None => (reservations::set_attr(self.geometry()), InodeFields::CORE),
+        };
+        self.transact(cx, reservation, |cx, trans| {
+            trans.join_inode(cx, &inode.item);
+            if let Some(change) = &acl {
+                attr::apply(self, cx, trans, inode, change)?;
+            }
+            let now = cx.realtime();
+            inode.with(cx, |state| {
+                let core = &mut state.core;
+                if let Some(mode) = set.mode {
+                    core.mode = core.file_type() | mode & 0o7777;
+                }
+                core.uid = set.uid.unwrap_or(core.uid);
+                core.gid = set.gid.unwrap_or(core.gid);
+                change_times(core, set, now);
+            });
+            inode.log(cx, trans, self.geometry(), fields);
+            Ok(())
+        })
+    }
+}
+
+fn change_times(core: &mut InodeCore, set: &SetAttr, now: Timespec) {
+    let bigtime = core.flags2.contains(Flags2::BIGTIME);
+    let stored = |time| time::stored(time, bigtime);
+    core.atime = set.atime.map_or(core.atime, stored);
+    let mtime = if set.size.is_some() { now } else { core.mtime };
+    core.mtime = set.mtime.map_or(mtime, stored);
+    core.ctime = set.ctime.map_or(now, stored);
+}

@@ -1,0 +1,307 @@
+//! The face of a mount: [`vfs::FileSystem`].
+
+use base::{Errno, Ino};
+use block::{HostRange, Segment};
+use rt::Cx;
+use vfs::direct::Memory;
+use vfs::{
+    Attr, DirEntry, FallocMode, FileExtent, FileSystem, FileType, NewNode, RenameFlags, SeekWhence,
+    SetAttr, StatFs, XattrFlags,
+};
+
+use crate::Xfs;
+use crate::attr;
+use crate::dir::Dir;
+
+impl FileSystem for Xfs {
+    fn name(&self) -> &'static str {
+        "xfs"
+    }
+
+    fn root(&self) -> Ino {
+        self.geometry().root_ino
+    }
+
+    fn walk_version(&self) -> Option<u64> {
+        self.names.walk_version()
+    }
+
+    fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        self.look_up(cx, dir, name)
+    }
+
+    fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {
+        let inode = self.iget(cx, ino)?;
+        Ok(inode.attr(cx, self.geometry()))
+    }
+
+    fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
+        let inode = self.iget(cx, ino)?;
+        let done = self.set_attr(cx, &inode, set);
+        self.names.outdate_walks_if(inode.kind(cx) == FileType::Directory);
+        done
+    }
+
+    fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
+        self.create_node(cx, dir, name, (node, &[]))
+    }
+
+    fn create_with(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let (list, mode) = attr::of_new(node, attributes)?;
+        let node = &NewNode { mode, ..*node };
+        if node.kind != FileType::Directory || attr::fit_inside(self, &list) {
+            return self.create_node(cx, dir, name, (node, &list));
+        }
+        // Blocks for them would come from another group than the name's: one after the other.
+        let attr = self.create_node(cx, dir, name, (node, &[]))?;
+        for (name, value) in attributes {
+            self.setxattr(cx, attr.ino, name, value, XattrFlags::empty())?;
+        }
+        self.getattr(cx, attr.ino)
+    }
+
+    fn create_unnamed(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let (list, mode) = attr::of_new(node, attributes)?;
+        self.create_unnamed_node(cx, dir, (&NewNode { mode, ..*node }, &list))
+    }
+
+    fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        self.link_node(cx, ino, dir, name)
+    }
+
+    fn unlink(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+        self.remove_node(cx, dir, name, false)
+    }
+
+    fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+        self.remove_node(cx, dir, name, true)
+    }
+
+    fn rename(
+        &self,
+        cx: &mut Cx,
+        old_dir: Ino,
+        old_name: &[u8],
+        new_dir: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        self.rename_node(cx, (old_dir, old_name), (new_dir, new_name), flags)
+    }
+
+    fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_symlink(cx, &inode)
+    }
+
+    fn readdir(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Errno> {
+        let inode = self.iget(cx, dir)?;
+        let guard = inode.lock_shared(cx)?;
+        let listed = Dir::open(self, cx, &inode)
+            .and_then(|dir| dir.list(cx, cookie, emit).map_err(|fault| self.fault(fault)));
+        drop(guard);
+        listed
+    }
+
+    fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        inode.with(cx, |state| match state.core.links == 0 && state.opens == 0 {
+            true => Err(Errno::ESTALE),
+            false => {
+                state.opens += 1;
+                Ok(())
+            }
+        })
+    }
+
+    fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
+        let inode = self.inodes.find(ino).ok_or(Errno::ESTALE)?;
+        let left = inode.with(cx, |state| {
+            state.opens = state.opens.saturating_sub(1);
+            state.opens
+        });
+        match self.write {
+            Some(_) if left == 0 => {
+                let closed = self.closed(cx, &inode);
+                closed.and(self.inactivate_if_unused(cx, &inode))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_file(cx, &inode, offset, buf)
+    }
+
+    fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.write_file(cx, &inode, offset, data)
+    }
+
+    fn append(&self, cx: &mut Cx, ino: Ino, data: &[u8]) -> Result<(u64, usize), Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.append_file(cx, &inode, data)
+    }
+
+    fn read_direct(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_file_direct(cx, &inode, offset, buf)
+    }
+
+    fn read_at_host(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+    ) -> Result<bool, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.read_file_at_host(cx, &inode, offset, len, give)
+    }
+
+    fn write_direct(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Errno> {
+        let inode = self.iget(cx, ino)?;
+        let done = self.write_file_direct(cx, &inode, offset, Memory::Bytes(data))?;
+        Ok(done as usize)
+    }
+
+    fn write_direct_pages(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        pages: &[Segment],
+    ) -> Result<u64, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.write_file_direct(cx, &inode, offset, Memory::Pages(pages))
+    }
+
+    fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.fsync_inode(cx, &inode, datasync)
+    }
+
+    fn sync(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.sync_all(cx)
+    }
+
+    fn fallocate(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        mode: FallocMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.fallocate_file(cx, &inode, mode, offset, len)
+    }
+
+    fn clone_range(
+        &self,
+        cx: &mut Cx,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: u64,
+    ) -> Result<(), Errno> {
+        let (source, target) = (self.iget(cx, from.0)?, self.iget(cx, to.0)?);
+        self.clone_file_range(cx, (&source, from.1), (&target, to.1), len)
+    }
+
+    fn unshare_range(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<(), Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.unshare(cx, &inode, offset..offset.saturating_add(len))
+    }
+
+    fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.seek_file(cx, &inode, offset, whence)
+    }
+
+    fn fiemap(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<FileExtent>, Errno> {
+        let inode = self.iget(cx, ino)?;
+        self.fiemap_file(cx, &inode, offset, len)
+    }
+
+    fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        attr::get(self, cx, ino, name)
+    }
+
+    fn setxattr(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<(), Errno> {
+        let done = attr::set(self, cx, ino, name, value, flags);
+        self.names.outdate_walks_if_acl(name);
+        done
+    }
+
+    fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+        attr::list(self, cx, ino)
+    }
+
+    fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+        let done = attr::remove(self, cx, ino, name);
+        self.names.outdate_walks_if_acl(name);
+        done
+    }
+
+    fn statfs(&self, _cx: &mut Cx) -> Result<StatFs, Errno> {
+        self.check_alive()?;
+        Ok(self.stat_fs())
+    }
+
+    fn unmount(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.unmount_clean(cx)
+    }
+
+    fn shutdown_hard(&self) {
+        self.stop();
+        if let Some(writer) = &self.write {
+            writer.log.die();
+        }
+    }
+}

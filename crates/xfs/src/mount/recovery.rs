@@ -1,0 +1,144 @@
+//! From a dirty image to a clean one, without a mount.
+//!
+//! Recovery brings what the log promises to its places; then what it only announced is carried out
+//! (intents, inodes without a name), the counters of the superblock are added up again, and an
+//! unmount record ends the log. `xfs_repair` does none of that: it can only throw a log away.
+
+pub(crate) mod intents;
+pub(crate) mod report;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use base::Sector;
+use block::{Overlay, Queue};
+use rt::Cx;
+
+pub use report::RecoveryReport;
+
+use crate::alloc::Space;
+use crate::buf::{BufCache, BufCacheConfig};
+use crate::error::Result;
+use crate::format::features::Access;
+use crate::format::{At, Features, Geometry, RawSuper};
+use crate::ialloc::Inodes;
+use crate::inode::inactive::Inactive;
+use crate::log::recovery::{self, Recovered, RecoveryContext};
+use crate::log::{Log, LogGeometry, LogOptions};
+use crate::mount::writer::WriteSide;
+
+/// Replays the log of the file system on a device and leaves it clean. May park.
+///
+/// # Errors
+/// What the superblock or the log is wrong about; features that are refused by name. Where the log
+/// announces work that cannot be carried out here, [`LogError::Unfinished`](crate::log::LogError)
+/// names it, before anything was written: somebody else can replay the log.
+pub fn recover(cx: &mut Cx, queue: &Arc<Queue>) -> Result<RecoveryReport> {
+    let geometry = Arc::new(read_super(cx, queue)?);
+    let config = BufCacheConfig { uuid: geometry.meta_uuid, limit_bytes: 256 << 20 };
+    let bufs = BufCache::new(queue.clone(), config);
+    let (writer, replayed) = open(cx, bufs, geometry, LogOptions::default())?;
+    match replayed.was_clean {
+        true => writer.abandon(cx),
+        false => writer.close(cx)?,
+    }
+    Ok(replayed)
+}
+
+/// The device as a replay of its log would leave it, and what that did: none where the log is
+/// clean. What would be written stays in memory over the device, as much as the log holds. Where
+/// features forbid writing, what the log only announced is not carried out, and refused by name
+/// where files depend on it. May park.
+///
+/// # Errors
+/// As [`recover`].
+pub(crate) fn recover_in_memory(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &Geometry,
+) -> Result<Option<(Arc<Queue>, RecoveryReport)>> {
+    let external = geometry.log_start.0 == 0;
+    if external || recovery::find(cx, queue, LogGeometry::of(geometry))?.clean {
+        return Ok(None);
+    }
+    let over = Overlay::queue(queue);
+    let replayed = match geometry.features.access().0 {
+        Access::ReadWrite => recover(cx, &over)?,
+        _ => {
+            let context = RecoveryContext::of(geometry);
+            RecoveryReport::of(&recovery::recover(cx, &over, LogGeometry::of(geometry), &context)?)
+        }
+    };
+    Ok(Some((over, replayed)))
+}
+
+/// Recovers the log of a file system that may be written, carries out what it only announced, and
+/// starts it. May park.
+///
+/// # Errors
+/// As [`recover`].
+pub(crate) fn open(
+    cx: &mut Cx,
+    bufs: Arc<BufCache>,
+    geometry: Arc<Geometry>,
+    options: LogOptions,
+) -> Result<(WriteSide, RecoveryReport)> {
+    let mut context = RecoveryContext::of(&geometry);
+    context.can_finish = &intents::CAN_FINISH;
+    let log_geometry = LogGeometry::of(&geometry);
+    let recovered = recovery::recover(cx, bufs.queue(), log_geometry, &context)?;
+    let mut replayed = RecoveryReport::of(&recovered);
+    // Recovery wrote past these buffers.
+    bufs.drop_clean();
+    let log = Log::start(cx, bufs, log_geometry, options, recovered.head);
+    match complete(cx, &log, geometry, recovered, &mut replayed) {
+        Ok(writer) => Ok((writer, replayed)),
+        Err(error) => {
+            // The finisher holds the log.
+            log.clear_finisher();
+            log.abandon(cx);
+            Err(error)
+        }
+    }
+}
+
+/// Carries out what the log only announced.
+fn complete(
+    cx: &mut Cx,
+    log: &Arc<Log>,
+    geometry: Arc<Geometry>,
+    recovered: Recovered,
+    replayed: &mut RecoveryReport,
+) -> Result<WriteSide> {
+    let space = Arc::new(Space::open(cx, geometry, log.clone())?);
+    intents::finish_intents(cx, &space, recovered.unfinished)?;
+    log.set_finisher(space.clone());
+    replayed.staged = space.free_staged(cx)?;
+    let inodes = Arc::new(Inodes::open(cx, space.clone())?);
+    // A clean log has no lists either: an unmount frees what is on them.
+    if !recovered.clean {
+        replayed.unlinked = Inactive::new(&space, &inodes, log).free_all(cx)?;
+        // What was freed leaves the log before its number is used again.
+        log.empty(cx)?;
+    }
+    Ok(WriteSide { log: log.clone(), space, inodes })
+}
+
+fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Geometry> {
+    let unit = queue.info().logical_block.max(512) as usize;
+    let sector = queue.read(cx, Sector(0), unit)?;
+    if let Some(raw) = RawSuper::view(&sector) {
+        refuse(raw)?;
+    }
+    Ok(Geometry::parse(&sector, At::Super(0))?)
+}
+
+/// A log is replayed only where everything in it can be understood.
+fn refuse(raw: &RawSuper) -> Result<()> {
+    let (access, reasons) = Features::new(raw).access();
+    match reasons.into_iter().next() {
+        Some(reason) if access != Access::ReadWrite => Err(reason.into()),
+        _ => Ok(()),
+    }
+}

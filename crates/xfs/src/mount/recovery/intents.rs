@@ -1,0 +1,175 @@
+//! What the log announced and did not carry out: intents without a done item.
+//!
+//! They come in the order of the log. What one of them asks for in turn (a map that changed wants
+//! its reverse map changed, blocks without references want to be free) is done before the next one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{FsBlock, Ino};
+use rt::{Cx, SpinLock};
+
+use crate::alloc::{Owner, Space};
+use crate::bmap::Which;
+use crate::error::Result;
+use crate::format::extent::Extent;
+use crate::format::inode::{Flags2, ForkFormat};
+use crate::format::log_item::{BMAP_ATTR_FORK, BMAP_UNWRITTEN, ItemKind, RmapOp};
+use crate::format::{At, CorruptKind};
+use crate::inode::uncached::LooseInode;
+use crate::log::recovery::Unfinished;
+use crate::trans::Trans;
+use crate::trans::intent::Work;
+use crate::trans::{Finished, IntentFinisher};
+
+/// The kinds of intents that can be carried out.
+pub(crate) const CAN_FINISH: [ItemKind; 4] =
+    [ItemKind::Efi, ItemKind::Rui, ItemKind::Cui, ItemKind::Bui];
+
+/// What a BUI asks for.
+pub(crate) const MAP: u32 = 1;
+pub(crate) const UNMAP: u32 = 2;
+
+/// Carries out intents that recovery found. The log's finisher afterwards is the recovery's own;
+/// whoever goes on sets another one. May park.
+///
+/// # Errors
+/// What contradicts the file system; what the device says. The log is shut down then.
+pub(crate) fn finish_intents(
+    cx: &mut Cx,
+    space: &Arc<Space>,
+    unfinished: Vec<Unfinished>,
+) -> Result<()> {
+    let finisher = Arc::new(Finisher::new(space.clone()));
+    space.log.set_finisher(finisher.clone());
+    let maps = unfinished.iter().any(|intent| matches!(intent.work[0], Work::Bmap { .. }));
+    space.log.finish_recovered(cx, unfinished)?;
+    if maps {
+        // Others read inodes from their clusters.
+        space.log.empty(cx)?;
+        finisher.inodes.lock(cx).clear();
+    }
+    Ok(())
+}
+
+/// Carries out work of all kinds, also where nobody knows any more whose an extent was.
+pub(crate) struct Finisher {
+    space: Arc<Space>,
+    /// Inodes that were changed: the newest images are here.
+    inodes: SpinLock<BTreeMap<Ino, LooseInode>>,
+}
+
+impl IntentFinisher for Finisher {
+    fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
+        match *work {
+            Work::Free { start, len, owner: None } if self.has_owner(start, len) => {
+                self.free(cx, trans, (start, len))
+            }
+            Work::Bmap { flags, ino, start, offset, len } => {
+                let unwritten = flags & BMAP_UNWRITTEN != 0;
+                let extent = Extent { offset, start: FsBlock(start), count: len, unwritten };
+                let attr = flags & BMAP_ATTR_FORK != 0;
+                let which = if attr { Which::Attr } else { Which::Data };
+                self.change_map(cx, trans, (Ino(ino), which), (flags & 0xff, extent))?;
+                Ok(Finished::Done)
+            }
+            _ => self.space.finish(cx, trans, work),
+        }
+    }
+}
+
+impl Finisher {
+    pub(crate) fn new(space: Arc<Space>) -> Finisher {
+        Finisher { space, inodes: SpinLock::named("xfs recovered inodes", BTreeMap::new()) }
+    }
+
+    /// Whether the reverse map can tell whose an extent was.
+    fn has_owner(&self, start: u64, len: u32) -> bool {
+        let geometry = &self.space.geometry;
+        geometry.features.rmapbt() && geometry.extent_valid(FsBlock(start), u64::from(len))
+    }
+
+    /// Frees an extent. Whoever deferred that has taken it out of the reverse map already, or left
+    /// it to the freeing; then exactly one record covers it.
+    fn free(&self, cx: &mut Cx, trans: &mut Trans, (start, len): (u64, u32)) -> Result<Finished> {
+        let space = &self.space;
+        let place = space.split(FsBlock(start));
+        let range = (place.block, place.block + len.saturating_sub(1));
+        let agf = space.lock(cx, trans, place.ag)?;
+        let owners = space.owners(cx, trans, &agf, range)?;
+        let [one] = owners[..] else {
+            return space.finish(cx, trans, &Work::Free { start, len, owner: None });
+        };
+        let owner = Owner { owner: one.owner, offset: one.offset };
+        let skip = u64::from(place.block.saturating_sub(one.start));
+        let offset = if owner.has_offset() { one.offset + skip } else { one.offset };
+        space.free(cx, trans, place, len, Some(Owner { offset, ..owner }))?;
+        Ok(Finished::Done)
+    }
+
+    /// Puts an extent into a file's map, or takes it out; the reverse map follows.
+    fn change_map(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        (ino, which): (Ino, Which),
+        (op, extent): (u32, Extent),
+    ) -> Result<()> {
+        let at = At::Inode(ino);
+        extent.check(&self.space.geometry, at)?;
+        let known = self.inodes.lock(cx).remove(&ino);
+        let mut inode = match known {
+            Some(inode) => inode,
+            None => LooseInode::read(cx, &self.space, ino)?,
+        };
+        let mut fork = inode.whole_fork(cx, &self.space, which)?;
+        if !matches!(fork.format, ForkFormat::Extents | ForkFormat::Btree) {
+            let number = fork.format as u8;
+            return Err(CorruptKind::ForkFormatOfMode { number, mode: inode.core.mode }
+                .at(at)
+                .into());
+        }
+        let shared = inode.core.flags2.contains(Flags2::REFLINK) && which == Which::Data;
+        let space = &self.space;
+        let count = u64::from(extent.count);
+        let known = fork.extents.as_deref().unwrap_or_default().iter();
+        let overlap =
+            known.filter(|known| known.offset < extent.end() && known.end() > extent.offset);
+        match op {
+            MAP if overlap.count() == 0 => {
+                inode.edit(space, &mut fork, which).add(cx, trans, extent)?;
+                inode.core.blocks += count;
+                let op = if shared { RmapOp::MapShared } else { RmapOp::Map };
+                self.owner_changes(trans, (op, ino, which), &extent);
+            }
+            UNMAP => {
+                let mut edit = inode.edit(space, &mut fork, which);
+                let gone = edit.remove(cx, trans, extent.offset, count)?;
+                let op = if shared { RmapOp::UnmapShared } else { RmapOp::Unmap };
+                for extent in &gone {
+                    inode.core.blocks -= u64::from(extent.count);
+                    self.owner_changes(trans, (op, ino, which), extent);
+                }
+            }
+            _ => {
+                let (offset, end) = (extent.offset, extent.end());
+                return Err(CorruptKind::ExtentOrder { offset, end }.at(at).into());
+            }
+        }
+        inode.store(which, &fork);
+        inode.log(trans);
+        self.inodes.lock(cx).insert(ino, inode);
+        Ok(())
+    }
+
+    fn owner_changes(
+        &self,
+        trans: &mut Trans,
+        (op, ino, which): (RmapOp, Ino, Which),
+        extent: &Extent,
+    ) {
+        let attr = which == Which::Attr;
+        let owner = Owner::fork(ino.0, attr, extent.offset, extent.unwritten);
+        self.space.defer_rmap(trans, op, owner, (extent.start, extent.count));
+    }
+}

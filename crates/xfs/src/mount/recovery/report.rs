@@ -1,0 +1,53 @@
+//! What the recovery of a file system did.
+
+use std::fmt;
+
+use crate::log::recovery::Recovered;
+
+/// What a replay did.
+#[derive(Clone, Debug)]
+pub struct RecoveryReport {
+    /// True where there was nothing to do.
+    pub was_clean: bool,
+    /// Transactions of the log.
+    pub transactions: u64,
+    /// Items in them.
+    pub items: u64,
+    /// Items that were on the device already, in this or a newer form.
+    pub skipped: u64,
+    /// Buffers that were written.
+    pub buffers: u64,
+    /// Intents that were carried out.
+    pub intents: u64,
+    /// Blocks that were staged for copy on write, and freed.
+    pub staged: u64,
+    /// Inodes without a name that were freed.
+    pub unlinked: u64,
+}
+
+impl RecoveryReport {
+    /// What recovery did, before anything that the log only announced was carried out.
+    pub(super) fn of(recovered: &Recovered) -> RecoveryReport {
+        RecoveryReport {
+            was_clean: recovered.clean,
+            transactions: recovered.transactions,
+            items: recovered.items,
+            skipped: recovered.skipped,
+            buffers: recovered.buffers,
+            intents: recovered.unfinished.len() as u64,
+            staged: 0,
+            unlinked: 0,
+        }
+    }
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} transactions replayed ({} items, {} buffers written, {} intents carried out, {} \
+             unlinked inodes freed)",
+            self.transactions, self.items, self.buffers, self.intents, self.unlinked
+        )
+    }
+}

@@ -1,0 +1,226 @@
+//! A mounted file system: what all parts share.
+//!
+//! # Lock order
+//!
+//! From the outside in; whoever holds one may take only those below it.
+//!
+//! 1. `Xfs::rename`: one directory moves between directories at a time
+//! 2. `Inode::rwsem` of directories, then of other inodes (several of one kind: by inode number)
+//! 3. `Inode::writeback` (those of small files by inode number, behind the first one only where
+//!    nobody has it), `Finisher::busy`
+//! 4. space in the log: a transaction begins
+//! 5. inodes of the transaction ([`crate::trans::Trans::join_inode`]), by inode number
+//! 6. `Inode::forks`, by inode number
+//! 7. locks of buffers, in a transaction: AGI before AGF, both by group; then those of trees and
+//!    directories, from the root down. Those of a directory, from its `rwsem` on, at any time:
+//!    nobody without that waits for one under the lock of another buffer
+//! 8. the log's own, see [`crate::log`]
+//! 9. spin locks: `Inode::state`, `Inode::staged`, `Inode::io`, the inode cache; nothing waits
+//!    under them.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use base::{Errno, Ino};
+use block::Queue;
+use cache::Backing;
+use rt::{Mutex, SpinLock};
+use vfs::direct::DirectOptions;
+use vfs::{InodeCache, NameCache, StatFs};
+
+use crate::buf::meta::Reader;
+use crate::error::Fault;
+use crate::file::finisher::Finisher;
+use crate::format::{Geometry, RawSuper};
+use crate::inode::Inode;
+use crate::mount::options::MountOptions;
+use crate::mount::recovery::report::RecoveryReport;
+use crate::mount::writer::WriteSide;
+
+/// A mounted XFS file system.
+///
+/// Made by [`Xfs::mount`]; used through [`vfs::FileSystem`].
+pub struct Xfs {
+    pub(crate) weak: Weak<Xfs>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) reader: Reader,
+    pub(crate) backing: Arc<Backing>,
+    pub(crate) inodes: InodeCache<Inode>,
+    /// Names that were looked up.
+    pub(crate) names: NameCache,
+    /// None on a read-only mount.
+    pub(crate) write: Option<WriteSide>,
+    /// What the mount replayed, if anything.
+    replayed: Option<RecoveryReport>,
+    /// Each transaction is durable when its call returns (`wsync`).
+    pub(crate) synchronous: bool,
+    /// Leaves of directories get gaps for names to come.
+    pub(crate) leaf_gaps: bool,
+    /// How direct I/O is done.
+    pub(crate) direct: DirectOptions,
+    /// Held while a directory moves to another one.
+    pub(crate) rename: Mutex<()>,
+    /// Files whose content has reached the device.
+    pub(crate) finisher: Finisher,
+    /// Files that have blocks ahead of their content.
+    pub(crate) ahead: SpinLock<BTreeSet<Ino>>,
+    /// Files with few promised blocks: see [`crate::file::small_files`]. Some may be gone.
+    pub(crate) small: SpinLock<BTreeSet<Ino>>,
+    counts: Counts,
+    /// What the first damage was, in words.
+    first_error: SpinLock<Option<String>>,
+    /// Unmounted or shut down: every call answers `EIO`.
+    stopped: AtomicBool,
+}
+
+impl Xfs {
+    /// What formatting buffers took since the mount: where [`MountOptions::gauge`] asked for it.
+    pub fn gauge(&self) -> Option<crate::log::Gauge> {
+        self.write.as_ref().and_then(|writer| writer.log.gauge())
+    }
+}
+
+/// Forgotten without an unmount: as after a power cut.
+impl Drop for Xfs {
+    fn drop(&mut self) {
+        if let Some(writer) = &self.write {
+            writer.log.die();
+        }
+    }
+}
+
+/// Counts of the superblock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub free_blocks: u64,
+    pub inodes: u64,
+    pub free_inodes: u64,
+}
+
+impl Counts {
+    /// The counts that a superblock holds; they are right after a clean unmount.
+    pub(crate) fn new(raw: &RawSuper) -> Counts {
+        Counts {
+            free_blocks: raw.sb_fdblocks.get(),
+            inodes: raw.sb_icount.get(),
+            free_inodes: raw.sb_ifree.get(),
+        }
+    }
+}
+
+impl Xfs {
+    /// Puts a mount together. Nothing waits.
+    pub(crate) fn assemble(
+        queue: Arc<Queue>,
+        reader: Reader,
+        backing: Arc<Backing>,
+        (write, replayed, counts): (Option<WriteSide>, Option<RecoveryReport>, Counts),
+        options: &MountOptions,
+    ) -> Arc<Xfs> {
+        Arc::new_cyclic(|weak| Xfs {
+            weak: weak.clone(),
+            queue,
+            reader,
+            backing,
+            inodes: InodeCache::new(options.inode_cache),
+            names: NameCache::new(options.name_cache),
+            write,
+            replayed: replayed.filter(|replayed| !replayed.was_clean),
+            synchronous: options.wsync,
+            leaf_gaps: options.leaf_gaps,
+            direct: options.direct,
+            rename: Mutex::named("xfs rename", ()),
+            finisher: Finisher::new(),
+            ahead: SpinLock::named("files with blocks ahead", BTreeSet::new()),
+            small: SpinLock::named("small files without places", BTreeSet::new()),
+            counts,
+            first_error: SpinLock::new(None),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// The shape of the file system; never changes.
+    pub fn geometry(&self) -> &Geometry {
+        &self.reader.geometry
+    }
+
+    /// The counters of the metadata buffers.
+    pub fn buf_stats(&self) -> crate::buf::BufStats {
+        self.reader.bufs.stats()
+    }
+
+    /// The queue of the device: its counters and its trace.
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    /// What the mount replayed of a dirty log; none where the log was clean.
+    pub fn recovery(&self) -> Option<&RecoveryReport> {
+        self.replayed.as_ref()
+    }
+
+    /// The first damage or device error that was met, in words: for messages.
+    pub fn error(&self) -> Option<String> {
+        self.first_error.lock_irq().clone()
+    }
+
+    /// Takes note of a fault and gives the errno for the caller.
+    pub(crate) fn fault(&self, fault: Fault) -> Errno {
+        if !matches!(fault, Fault::Answer(_)) {
+            self.note_error(fault.to_string());
+        }
+        fault.to_errno()
+    }
+
+    /// Takes note of an error for [`Xfs::error`].
+    pub(crate) fn note_error(&self, text: String) {
+        self.first_error.lock_irq().get_or_insert(text);
+    }
+
+    /// Whether the mount still answers.
+    ///
+    /// # Errors
+    /// `EIO` after unmount or shutdown.
+    pub(crate) fn check_alive(&self) -> Result<(), Errno> {
+        if self.stopped.load(Ordering::Relaxed) { Err(Errno::EIO) } else { Ok(()) }
+    }
+
+    /// Makes every later call answer `EIO`. True the first time.
+    pub(crate) fn stop(&self) -> bool {
+        !self.stopped.swap(true, Ordering::AcqRel)
+    }
+
+    /// The counts as they are now.
+    fn live_counts(&self) -> Counts {
+        let Some(writer) = &self.write else { return self.counts };
+        let [inodes, free_inodes] = writer.inodes.counts();
+        let kept = writer.space.kept_back();
+        let free_blocks = writer.space.available().saturating_sub(kept);
+        Counts { free_blocks, inodes, free_inodes }
+    }
+
+    /// State and limits.
+    pub(crate) fn stat_fs(&self) -> StatFs {
+        let geometry = self.geometry();
+        let counts = self.live_counts();
+        let uuid = u128::from_be_bytes(geometry.uuid);
+        let log = if geometry.log_start.0 == 0 { 0 } else { u64::from(geometry.log_blocks) };
+        // Inodes are made of free blocks, so that every block could become some.
+        let per_block = u64::from(geometry.inodes_per_block());
+        let possible = counts.free_blocks.saturating_mul(per_block);
+        let limit = geometry.inodes_limit().unwrap_or(u64::MAX);
+        let inodes = counts.inodes.saturating_add(possible).min(limit).max(counts.inodes);
+        StatFs {
+            block_size: geometry.block_size,
+            blocks: geometry.blocks_count.saturating_sub(log),
+            blocks_free: counts.free_blocks,
+            blocks_available: counts.free_blocks,
+            inodes,
+            inodes_free: inodes
+                .saturating_sub(counts.inodes - counts.free_inodes.min(counts.inodes)),
+            name_max: 255,
+            fsid: (uuid >> 64) as u64 ^ uuid as u64,
+        }
+    }
+}

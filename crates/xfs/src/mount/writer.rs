@@ -1,0 +1,112 @@
+//! What a mount for writing has: the log, the free space, the inodes; and the one way to run a
+//! transaction.
+
+use std::sync::Arc;
+
+use rt::Cx;
+
+use crate::alloc::Space;
+use crate::buf::{BufMap, BufOps};
+use crate::error::Result;
+use crate::format::{Geometry, Kind, RawSuper};
+use crate::ialloc::Inodes;
+use crate::log::Log;
+use crate::trans::Trans;
+use crate::trans::reservations;
+
+static SUPER: BufOps =
+    BufOps { name: "superblock", kinds: &[Kind::Super], check: None, unmapped: false };
+
+/// The parts that change a file system.
+pub(crate) struct WriteSide {
+    pub log: Arc<Log>,
+    pub space: Arc<Space>,
+    pub inodes: Arc<Inodes>,
+}
+
+impl WriteSide {
+    /// Leaves the file system clean: counters into the superblock, everything to its place, an
+    /// unmount record. After a shutdown nothing is written. May park.
+    ///
+    /// # Errors
+    /// The first error of a write.
+    pub fn close(self, cx: &mut Cx) -> Result<()> {
+        self.finish(cx)
+    }
+
+    /// As [`WriteSide::close`], for a mount that others may still hold.
+    pub fn finish(&self, cx: &mut Cx) -> Result<()> {
+        let tidied = self.log.check().and_then(|()| self.space.free_staged(cx));
+        let written = tidied.and_then(|_| write_super(cx, self));
+        let ended = self.log.unmount(cx);
+        // The finisher holds the log.
+        self.log.clear_finisher();
+        written.and(ended)
+    }
+
+    /// Lets everything go without writing. May park.
+    pub fn abandon(self, cx: &mut Cx) {
+        self.log.clear_finisher();
+        self.log.abandon(cx);
+    }
+}
+
+/// Blocks that were set aside for a change; what it did not take goes back when it is dropped.
+pub(crate) struct Reserved {
+    space: Arc<Space>,
+    left: u64,
+}
+
+impl Reserved {
+    /// Sets blocks aside.
+    ///
+    /// # Errors
+    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace).
+    pub fn new(space: &Arc<Space>, blocks: u64) -> Result<Reserved> {
+        if blocks > 0 {
+            space.reserve(blocks)?;
+        }
+        Ok(Reserved { space: space.clone(), left: blocks })
+    }
+
+    /// Blocks that are left.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// So many of them were allocated.
+    pub fn take(&mut self, blocks: u64) {
+        self.left = self.left.checked_sub(blocks).expect("no more than was set aside");
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.space.give_back(self.left);
+    }
+}
+
+fn header(geometry: &Geometry, ag: u32, index: u32) -> BufMap {
+    BufMap { daddr: geometry.header_sector(ag, index), len: geometry.sector_size / 512 }
+}
+
+/// Writes the counters of the superblock: in a running file system that is done at unmount only.
+///
+/// # Errors
+/// A group's header that fails a check; what the device says.
+pub(crate) fn write_super(cx: &mut Cx, writer: &WriteSide) -> Result<()> {
+    let WriteSide { log, space, inodes } = writer;
+    let [count, free] = inodes.count_all(cx)?;
+    let blocks = space.count_free(cx)?;
+    let mut trans = Trans::alloc(cx, log, reservations::superblock(&space.geometry))?;
+    let buf = trans.read_buf(cx, &[header(&space.geometry, 0, 0)], &SUPER)?;
+    buf.with_mut(|bytes| {
+        let raw = RawSuper::view_mut(bytes).expect("a sector holds a superblock");
+        raw.sb_icount.set(count);
+        raw.sb_ifree.set(free);
+        raw.sb_fdblocks.set(blocks);
+    });
+    trans.log_buf(&buf, 0, size_of::<RawSuper>() - 1);
+    trans.commit(cx)?;
+    Ok(())
+}

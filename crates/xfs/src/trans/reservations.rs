@@ -1,0 +1,142 @@
+//! What each transaction may need of the log, by name: bytes of regions with their operation
+//! headers, computed from the file system's shape.
+//!
+//! A block that is changed counts whole, as a bitmap of 128-byte chunks may have every bit set.
+
+use crate::bmap::blocks::EXTENTS_AT_ONCE;
+use crate::format::attr_leaf::VALUE_MAX;
+use crate::format::da::DEPTH_MAX;
+use crate::format::{self, Geometry};
+use crate::trans::Reservation;
+
+/// Bytes of a region's operation header and of a buffer item's header.
+const ITEM: u32 = 12 + 12 + 64;
+/// Levels that a tree of a group has at the most while the group is no larger than can be.
+const LEVELS: u32 = 5;
+
+/// A buffer of `bytes`.
+fn buf(bytes: u32) -> u32 {
+    // A bitmap with every second bit set gives a header per region.
+    bytes + bytes / 256 * 12 + ITEM
+}
+
+/// A header of a group.
+fn header(geometry: &Geometry) -> u32 {
+    buf(geometry.sector_size)
+}
+
+/// An inode with both forks.
+pub(crate) fn inode(geometry: &Geometry) -> u32 {
+    geometry.inode_size + 128
+}
+
+/// Allocating or freeing `extents` extents of one group: its headers, both trees of free space
+/// and the reverse map, each of which may be split or joined on the way down.
+pub(crate) fn extents(geometry: &Geometry, extents: u32) -> u32 {
+    let trees = if geometry.features.rmapbt() { 3 } else { 2 };
+    let touched = trees * (LEVELS + extents);
+    2 * header(geometry) + touched * buf(geometry.block_size)
+}
+
+/// Changing a fork's map in one place: the tree below the inode.
+pub(crate) fn map(geometry: &Geometry) -> u32 {
+    LEVELS * buf(geometry.block_size)
+}
+
+/// Adding a name to a directory, or taking one out: data block, index from root to leaf with a
+/// split on each level, free block; and the space for new ones.
+pub(crate) fn directory(geometry: &Geometry) -> u32 {
+    let blocks = 3 + u32::from(DEPTH_MAX);
+    blocks * buf(geometry.dir_block_size) + map(geometry) + extents(geometry, 4)
+}
+
+/// The tree of inodes and that of free inodes.
+fn inode_trees(geometry: &Geometry) -> u32 {
+    header(geometry) + 2 * LEVELS * buf(geometry.block_size)
+}
+
+/// Creating a name and its inode: a chunk of inodes first, in a transaction of its own.
+pub(crate) fn create(geometry: &Geometry) -> Reservation {
+    let bytes = inode_trees(geometry) + 2 * inode(geometry) + directory(geometry);
+    Reservation::new(bytes).times(2)
+}
+
+/// Putting an inode onto the list of its group, or taking it out: the inodes before and behind it.
+pub(crate) fn unlinked(geometry: &Geometry) -> u32 {
+    header(geometry) + 2 * buf(512)
+}
+
+/// A further name for an inode, or the first: the inode leaves the list in its group.
+pub(crate) fn link(geometry: &Geometry) -> Reservation {
+    let list = unlinked(geometry);
+    Reservation::new(directory(geometry) + 2 * inode(geometry) + list).times(2)
+}
+
+/// Taking a name away, perhaps the last one: the inode goes onto a list in its group, or is freed.
+pub(crate) fn remove(geometry: &Geometry) -> Reservation {
+    let link = link(geometry);
+    Reservation { bytes: link.bytes + inode_trees(geometry), ..link }
+}
+
+/// Moving a name over another one, with a whiteout under the old one.
+pub(crate) fn rename(geometry: &Geometry) -> Reservation {
+    let list = unlinked(geometry);
+    let whiteout = inode_trees(geometry) + inode(geometry);
+    Reservation::new(2 * directory(geometry) + 5 * inode(geometry) + list + whiteout).times(2)
+}
+
+/// Changing an inode alone.
+pub(crate) fn set_attr(geometry: &Geometry) -> Reservation {
+    Reservation::new(inode(geometry))
+}
+
+/// Setting an attribute: a value in blocks of its own, the leaf and the nodes above it cut in two,
+/// the maps of both forks.
+pub(crate) fn set_xattr(geometry: &Geometry) -> Reservation {
+    let bytes = attribute(geometry, u64::from(VALUE_MAX));
+    Reservation::new(bytes + inode(geometry)).times(2)
+}
+
+/// A value of so many bytes, without the inode.
+pub(crate) fn attribute(geometry: &Geometry, value: u64) -> u32 {
+    let size = geometry.block_size;
+    let value = format::remote::blocks(value, size as usize) as u32;
+    let tree = 2 * (u32::from(DEPTH_MAX) + 2);
+    (value + tree) * buf(size) + 2 * map(geometry) + extents(geometry, 6)
+}
+
+/// The counters of the superblock.
+pub(crate) fn superblock(geometry: &Geometry) -> Reservation {
+    Reservation::new(header(geometry))
+}
+
+/// Blocks for the content of a file, and one for its map.
+pub(crate) fn write(geometry: &Geometry) -> Reservation {
+    Reservation::new(inode(geometry) + map(geometry) + extents(geometry, 2)).times(2)
+}
+
+/// One extent for the content of several new files whose maps stay in their inodes.
+pub(crate) fn write_many(geometry: &Geometry, files: u32) -> Reservation {
+    Reservation::new(files * inode(geometry) + extents(geometry, 2)).times(2)
+}
+
+/// Putting an extent of another file, or a staged one, in the place of a few others.
+pub(crate) fn remap(geometry: &Geometry) -> Reservation {
+    let changed = 2 * EXTENTS_AT_ONCE as u32;
+    let map = 2 * map(geometry) + changed * buf(geometry.block_size);
+    Reservation::new(inode(geometry) + map + extents(geometry, 2 * changed)).times(4)
+}
+
+/// Marking a few runs of blocks as written: each may lie in another block of the map, and the
+/// reverse map changes in as many places.
+pub(crate) fn convert(geometry: &Geometry) -> Reservation {
+    let runs = 2 * EXTENTS_AT_ONCE as u32;
+    let map = map(geometry) + runs * buf(geometry.block_size);
+    Reservation::new(inode(geometry) + map + extents(geometry, runs)).times(2)
+}
+
+/// Taking a few extents out of a file, and freeing them with blocks of its map.
+pub(crate) fn unmap(geometry: &Geometry) -> Reservation {
+    let freed = 2 * EXTENTS_AT_ONCE as u32;
+    Reservation::new(inode(geometry) + map(geometry) + extents(geometry, freed)).times(2)
+}
