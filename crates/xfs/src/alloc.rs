@@ -32,13 +32,12 @@ use rt::Cx;
 
 use crate::error::{Result, XfsError};
 use crate::format::record::owner;
-use crate::format::{AgBlock, At, CorruptKind, Geometry};
+use crate::format::{AgBlock, AgExtent, At, CorruptKind, FsExtent, Geometry, Owner};
 use crate::log::Log;
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 use crate::trans::{Finished, IntentFinisher};
 pub(crate) use agf::Agf;
-pub(crate) use rmap::Owner;
 
 /// What is known of a group without looking into its AGF. May be a little old.
 #[derive(Default)]
@@ -63,8 +62,10 @@ pub(crate) struct Space {
 pub(crate) struct Want {
     /// Where it should lie, or near which place.
     pub goal: AgBlock,
-    /// Blocks at least, from 1, and at the most.
-    pub blocks: (u32, u32),
+    /// Blocks at least, from 1.
+    pub min_len: u32,
+    /// Blocks at the most.
+    pub max_len: u32,
     /// The place is a multiple of this, from 1.
     pub align: u32,
     /// No other group will do.
@@ -81,16 +82,33 @@ pub(crate) struct Want {
 impl Want {
     /// One block of metadata in this group.
     pub fn block(goal: AgBlock, owner: Owner) -> Want {
-        let blocks = (1, 1);
-        Want { goal, blocks, align: 1, this_group: true, owner: Some(owner), metadata: true }
+        Want {
+            goal,
+            min_len: 1,
+            max_len: 1,
+            align: 1,
+            this_group: true,
+            owner: Some(owner),
+            metadata: true,
+        }
     }
 }
 
-/// An extent that was allocated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Allocated {
-    pub place: AgBlock,
-    pub len: u32,
+/// A search in one group.
+#[derive(Clone, Copy, Debug)]
+struct Attempt<'a> {
+    want: &'a Want,
+    /// Blocks at least.
+    min_len: u32,
+    /// Unless for metadata, the group keeps what its trees may need.
+    keep_reserve: bool,
+}
+
+/// A record that takes the place of another one.
+#[derive(Clone, Copy)]
+struct Change<T> {
+    old: T,
+    new: T,
 }
 
 impl Space {
@@ -195,23 +213,24 @@ impl Space {
     /// [`XfsError::NoSpace`] where no group has the least that is wanted; what the device says. The
     /// transaction may have filled the AGFL of a group then: it is to be committed, and another one
     /// can look into the groups before that.
-    pub fn allocate(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<Allocated> {
+    pub fn allocate(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<AgExtent> {
         let lowest = trans.highest_group().unwrap_or(0);
         let groups = self.order(want, lowest);
         // First where it fits whole, then any piece, then after the busy ones have come free, and
         // at last from what groups keep for their trees: the blocks are the caller's, in sum.
-        let (least, most) = want.blocks;
-        for (round, least) in [most, least, least, least].into_iter().enumerate() {
+        let Want { min_len, max_len, .. } = *want;
+        for (round, min_len) in [max_len, min_len, min_len, min_len].into_iter().enumerate() {
+            let attempt = Attempt { want, min_len, keep_reserve: round < 3 };
             let mut busy = false;
             for &ag in &groups {
                 let longest = self.groups[ag as usize].longest.load(Ordering::Relaxed);
-                if longest < least && round == 0 && !want.this_group {
+                if longest < min_len && round == 0 && !want.this_group {
                     continue;
                 }
                 if !want.this_group && is_below(trans, ag) {
                     continue;
                 }
-                match self.allocate_in(cx, trans, ag, want, (least, round < 3))? {
+                match self.allocate_in(cx, trans, ag, &attempt)? {
                     pick::Found::At(found) => return Ok(found),
                     pick::Found::OnlyBusy => busy = true,
                     pick::Found::Nothing => {}
@@ -226,11 +245,11 @@ impl Space {
 
     /// Takes an extent from a group before those that the transaction has, whose headers it may not
     /// wait for: those that nobody holds.
-    fn allocate_below(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<Allocated> {
+    fn allocate_below(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<AgExtent> {
         let highest = trans.highest_group().filter(|_| !want.this_group).unwrap_or(0);
         let groups = 0..highest;
         for ag in groups {
-            if self.groups[ag as usize].longest.load(Ordering::Relaxed) < want.blocks.0 {
+            if self.groups[ag as usize].longest.load(Ordering::Relaxed) < want.min_len {
                 continue;
             }
             let map = self.header_map(ag, 1);
@@ -238,7 +257,8 @@ impl Space {
                 let Some(buf) = self.log.bufs().try_read(cx, &[map], &agf::AGF)? else { continue };
                 trans.join(buf);
             }
-            let found = self.allocate_in(cx, trans, ag, want, (want.blocks.0, false))?;
+            let attempt = Attempt { want, min_len: want.min_len, keep_reserve: false };
+            let found = self.allocate_in(cx, trans, ag, &attempt)?;
             if let pick::Found::At(found) = found {
                 return Ok(found);
             }
@@ -256,7 +276,7 @@ impl Space {
         cx: &mut Cx,
         trans: &mut Trans,
         want: &Want,
-    ) -> Result<Allocated> {
+    ) -> Result<AgExtent> {
         let found = self.allocate(cx, trans, want)?;
         self.available.fetch_sub(i64::from(found.len), Ordering::Relaxed);
         Ok(found)
@@ -274,31 +294,32 @@ impl Space {
                 return Ok(Finished::Again(*work));
             }
             Work::Free { start, len, owner } => {
-                let place = self.checked(start, len)?;
-                let owner = owner.map(|(owner, offset, _)| Owner { owner, offset });
-                self.free(cx, trans, place, len, owner)?;
+                let extent = self.checked(FsExtent { start: FsBlock(start), len })?;
+                self.free(cx, trans, extent, owner)?;
             }
             Work::Rmap { flags, owner, start, offset, len } => {
-                let place = self.checked(start, len)?;
-                let agf = self.lock(cx, trans, place.ag)?;
+                let extent = self.checked(FsExtent { start: FsBlock(start), len })?;
+                let agf = self.lock(cx, trans, extent.start.ag)?;
                 self.fill_list(cx, trans, &agf)?;
-                self.finish_rmap(cx, trans, &agf, (flags, Owner { owner, offset }, place, len))?;
+                self.finish_rmap(cx, trans, &agf, flags, Owner { owner, offset }.record(extent))?;
                 self.note(&agf);
             }
             Work::Refcount { flags, start, len } => {
-                return self.finish_refcount(cx, trans, (flags, start, len));
+                let extent = FsExtent { start: FsBlock(start), len };
+                return self.finish_refcount(cx, trans, flags, extent);
             }
             Work::Bmap { .. } => return Err(XfsError::Answer(base::Errno::EOPNOTSUPP)),
         }
         Ok(Finished::Done)
     }
 
-    fn checked(&self, start: u64, len: u32) -> Result<AgBlock> {
-        if !self.geometry.extent_valid(FsBlock(start), u64::from(len)) || len == 0 {
-            let kind = CorruptKind::ExtentPlace { offset: 0, start, count: len };
+    fn checked(&self, extent: FsExtent) -> Result<AgExtent> {
+        let FsExtent { start, len } = extent;
+        if !self.geometry.extent_valid(start, u64::from(len)) || len == 0 {
+            let kind = CorruptKind::ExtentPlace { offset: 0, start: start.0, count: len };
             return Err(kind.at(At::Super(0)).into());
         }
-        Ok(self.geometry.split(FsBlock(start)))
+        Ok(AgExtent { start: self.geometry.split(start), len })
     }
 
     fn allocate_in(
@@ -306,8 +327,7 @@ impl Space {
         cx: &mut Cx,
         trans: &mut Trans,
         ag: u32,
-        want: &Want,
-        (least, keep): (u32, bool),
+        attempt: &Attempt<'_>,
     ) -> Result<pick::Found> {
         let mark = trans.mark();
         let agf = self.lock(cx, trans, ag)?;
@@ -315,14 +335,14 @@ impl Space {
             trans.release_since(mark);
             return Ok(pick::Found::Nothing);
         }
-        let found = self.pick(cx, trans, &agf, want, (least, keep))?;
+        let found = self.pick(cx, trans, &agf, attempt)?;
         let pick::Found::At(taken) = found else {
             trans.release_since(mark);
             return Ok(found);
         };
-        self.carve(cx, trans, &agf, taken.place.block, taken.len)?;
-        if let Some(owner) = want.owner {
-            self.map(cx, trans, &agf, owner.record(taken.place.block, taken.len))?;
+        self.carve(cx, trans, &agf, taken)?;
+        if let Some(owner) = attempt.want.owner {
+            self.map(cx, trans, &agf, owner.record(taken))?;
         }
         self.note(&agf);
         Ok(found)
@@ -337,19 +357,18 @@ impl Space {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        place: AgBlock,
-        len: u32,
+        extent: AgExtent,
         owner: Option<Owner>,
     ) -> Result<()> {
-        let agf = self.lock(cx, trans, place.ag)?;
+        let agf = self.lock(cx, trans, extent.start.ag)?;
         self.fill_list(cx, trans, &agf)?;
         if let Some(owner) = owner {
-            self.unmap(cx, trans, &agf, owner.record(place.block, len))?;
+            self.unmap(cx, trans, &agf, owner.record(extent))?;
         }
-        self.put_free(cx, trans, &agf, place.block, len)?;
-        trans.free_busy(place, len);
+        self.put_free(cx, trans, &agf, extent)?;
+        trans.free_busy(extent);
         self.note(&agf);
-        self.give_back(u64::from(len));
+        self.give_back(u64::from(extent.len));
         Ok(())
     }
 
@@ -369,28 +388,26 @@ impl Space {
         let features = self.geometry.features;
         while agf.list_len() > agf.list_need(features) {
             let block = self.list_take(cx, trans, agf)?;
+            let extent = AgExtent::one(AgBlock { ag: agf.ag, block });
             if features.rmapbt() {
-                self.unmap(cx, trans, agf, Owner::special(owner::AG).record(block, 1))?;
+                self.unmap(cx, trans, agf, Owner::special(owner::AG).record(extent))?;
             }
-            self.put_free(cx, trans, agf, block, 1)?;
-            let place = AgBlock { ag: agf.ag, block };
-            trans.free_busy(place, 1);
+            self.put_free(cx, trans, agf, extent)?;
+            trans.free_busy(extent);
         }
         while agf.list_len() < agf.list_need(features) {
             let missing = agf.list_need(features) - agf.list_len();
             let goal = AgBlock { ag: agf.ag, block: 0 };
-            let want =
-                Want { blocks: (1, missing), ..Want::block(goal, Owner::special(owner::AG)) };
-            let pick::Found::At(found) = self.pick(cx, trans, agf, &want, (1, false))? else {
+            let want = Want { max_len: missing, ..Want::block(goal, Owner::special(owner::AG)) };
+            let attempt = Attempt { want: &want, min_len: 1, keep_reserve: false };
+            let pick::Found::At(found) = self.pick(cx, trans, agf, &attempt)? else {
                 return Ok(false);
             };
-            let block = found.place.block;
-            self.carve(cx, trans, agf, block, found.len)?;
+            self.carve(cx, trans, agf, found)?;
             if features.rmapbt() {
-                let record = Owner::special(owner::AG).record(block, found.len);
-                self.map(cx, trans, agf, record)?;
+                self.map(cx, trans, agf, Owner::special(owner::AG).record(found))?;
             }
-            for block in block..block + found.len {
+            for block in found.blocks() {
                 self.list_put(cx, trans, agf, block)?;
             }
         }

@@ -18,6 +18,7 @@ mod node;
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rt::Cx;
@@ -119,10 +120,19 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The leaf's block, and the record's number in it.
-    pub fn leaf(&self) -> (u64, usize) {
-        (self.path[0].block, self.path[0].index)
+    /// Where its record is.
+    pub fn leaf(&self) -> LeafPlace {
+        LeafPlace { block: self.path[0].block, index: self.path[0].index }
     }
+}
+
+/// The place of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LeafPlace {
+    /// The leaf's block.
+    pub block: u64,
+    /// The record's number in it.
+    pub index: usize,
 }
 
 /// A tree that is read or changed in a transaction.
@@ -292,9 +302,10 @@ impl<'a, S: Store> Tree<'a, S> {
         &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (block, index): (u64, usize),
+        place: LeafPlace,
         order: Order,
     ) -> Result<Option<Cursor>> {
+        let LeafPlace { block, index } = place;
         let leaf = self.read(cx, trans, block, 0)?;
         if index >= self.len(&leaf) {
             return Ok(None);
@@ -310,17 +321,17 @@ impl<'a, S: Store> Tree<'a, S> {
         self.with(leaf, |layout, data| record_of(layout.entry(data, leaf.index)))
     }
 
-    /// The records whose ranges, from start to high key, have a block in `start..=last`, in order.
+    /// The records whose ranges, from start to high key, have one of these blocks, in order.
     /// For the reverse map, whose nodes know how far their children reach.
     pub fn overlapping(
         &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        range: (u32, u32),
+        blocks: RangeInclusive<u32>,
     ) -> Result<Vec<Record>> {
         let root = self.root(cx, trans)?;
         let mut found = Vec::new();
-        self.overlapping_below(cx, trans, &root, range, &mut found)?;
+        self.overlapping_below(cx, trans, &root, &blocks, &mut found)?;
         Ok(found)
     }
 
@@ -329,13 +340,13 @@ impl<'a, S: Store> Tree<'a, S> {
         cx: &mut Cx,
         trans: &mut Trans,
         frame: &Frame,
-        (start, last): (u32, u32),
+        blocks: &RangeInclusive<u32>,
         found: &mut Vec<Record>,
     ) -> Result<()> {
         let hits: Vec<usize> = self.with(frame, |layout, data| {
             let near = (0..layout.len(data)).filter(|&index| {
-                let (low, high) = key::reach(layout, layout.entry(data, index));
-                low <= last && high >= start
+                let reach = key::reach(layout, layout.entry(data, index));
+                reach.start() <= blocks.end() && reach.end() >= blocks.start()
             });
             near.collect()
         });
@@ -346,7 +357,7 @@ impl<'a, S: Store> Tree<'a, S> {
                 found.push(self.record(&Cursor { path }));
             } else {
                 let child = self.child(cx, trans, &frame)?;
-                self.overlapping_below(cx, trans, &child, (start, last), found)?;
+                self.overlapping_below(cx, trans, &child, blocks, found)?;
             }
         }
         Ok(())

@@ -27,7 +27,7 @@ use crate::inode::Inode;
 
 pub(crate) mod create_batch;
 pub(crate) mod edit;
-mod namei;
+pub(crate) mod namei;
 mod readdir;
 
 /// The form of a directory.

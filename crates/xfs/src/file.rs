@@ -10,7 +10,7 @@ pub(crate) mod finisher;
 mod fsync;
 pub(crate) mod io;
 mod ioend;
-mod reflink;
+pub(crate) mod reflink;
 mod seek;
 pub(crate) mod small_files;
 mod truncate;

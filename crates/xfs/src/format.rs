@@ -16,6 +16,7 @@
 pub mod ag;
 pub mod attr;
 pub mod attr_leaf;
+pub mod blocks;
 pub mod btree;
 pub mod corrupt;
 pub mod da;
@@ -28,15 +29,18 @@ pub mod hash;
 pub mod inode;
 pub mod log;
 pub mod log_item;
+pub mod owner;
 pub mod record;
 pub mod remote;
 pub mod seal;
 pub mod super_block;
 pub mod time;
 
+pub use blocks::{AgExtent, FsExtent};
 pub use corrupt::{At, Corrupt, CorruptKind};
 pub use extent::Extent;
 pub use features::{Access, Features, Unsupported};
+pub use owner::Owner;
 pub use seal::{Expect, Kind};
 pub use super_block::{AgBlock, Geometry, RawSuper};
 

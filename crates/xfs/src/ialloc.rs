@@ -171,10 +171,10 @@ impl Inodes {
         chunk.free &= !(1 << bit);
         chunk.free_count -= 1;
         let known = self.place_of(cx, trans, agi, &chunk)?;
-        self.store_in(cx, trans, (agi, Kind::Inobt), &chunk, (true, known))?;
+        self.store_in(cx, trans, self.tree(agi, Kind::Inobt), &chunk, true, known)?;
         if geometry.features.finobt() {
             let wanted = chunk.free_count > 0;
-            self.store_in(cx, trans, (agi, Kind::Finobt), &chunk, (wanted, place))?;
+            self.store_in(cx, trans, self.tree(agi, Kind::Finobt), &chunk, wanted, place)?;
         }
         agi.edit_freecount(trans, -1);
         self.count(1, -1);
@@ -247,24 +247,24 @@ impl Inodes {
         let recent = &self.recent[agi.ag as usize];
         let mut store = self.tree(agi, Kind::Inobt);
         let mut tree = Tree::new(&mut store);
-        if let Some((leaf, index)) = recent.get()
-            && let Some(cursor) = tree.in_leaf(cx, trans, (leaf, index), order)?
+        if let Some(place) = recent.get()
+            && let Some(cursor) = tree.in_leaf(cx, trans, place, order)?
         {
             return Ok(Some(cursor));
         }
         let found = tree.find(cx, trans, order)?;
-        if let Some((leaf, index)) = found.as_ref().map(Cursor::leaf) {
-            recent.set(leaf, index);
+        if let Some(place) = found.as_ref().map(Cursor::leaf) {
+            recent.set(place);
         }
         Ok(found)
     }
 
     /// Writes a chunk's record into both trees, where it belongs.
     fn store(&self, cx: &mut Cx, trans: &mut Trans, agi: &Agi, chunk: &InodeChunk) -> Result<()> {
-        self.store_in(cx, trans, (agi, Kind::Inobt), chunk, (true, None))?;
+        self.store_in(cx, trans, self.tree(agi, Kind::Inobt), chunk, true, None)?;
         if self.space.geometry.features.finobt() {
             let wanted = chunk.free_count > 0;
-            self.store_in(cx, trans, (agi, Kind::Finobt), chunk, (wanted, None))?;
+            self.store_in(cx, trans, self.tree(agi, Kind::Finobt), chunk, wanted, None)?;
         }
         Ok(())
     }
@@ -274,13 +274,13 @@ impl Inodes {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (agi, kind): (&Agi, Kind),
+        mut store: AgiTree<'_>,
         chunk: &InodeChunk,
-        (wanted, place): (bool, Option<Cursor>),
+        wanted: bool,
+        place: Option<Cursor>,
     ) -> Result<()> {
         let mut record = [0; 16];
         chunk.write(&mut record, self.space.geometry.features.sparse());
-        let mut store = self.tree(agi, kind);
         let mut tree = Tree::new(&mut store);
         let place = match place {
             None => tree.find(cx, trans, [u64::from(chunk.start), 0, 0])?,
@@ -345,9 +345,9 @@ impl Inodes {
         }
         chunk.free |= bit;
         chunk.free_count += 1;
-        self.store_in(cx, trans, (&agi, Kind::Inobt), &chunk, (true, Some(place)))?;
+        self.store_in(cx, trans, self.tree(&agi, Kind::Inobt), &chunk, true, Some(place))?;
         if finobt {
-            self.store_in(cx, trans, (&agi, Kind::Finobt), &chunk, (true, free_place))?;
+            self.store_in(cx, trans, self.tree(&agi, Kind::Finobt), &chunk, true, free_place)?;
         }
         agi.edit_freecount(trans, 1);
         self.count(1, 1);

@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 //!
-//! The order: superblock, features (refused by name before anything else is read), log (replayed
+//! The order: superblock, features (refused by name before anything else is read), log (recovery
 //! where the mount may write, else in memory), root directory.
 
 mod fs;
@@ -26,7 +26,7 @@ use crate::format::features::{Access, advice};
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
 use crate::log::LogError;
 use options::MountOptions;
-use super_::Counts;
+use super_::{Counts, MountParts};
 
 /// Bytes that are read to find the superblock: the largest sector.
 const SUPER_READ: usize = 32 << 10;
@@ -49,7 +49,7 @@ pub enum MountError {
     /// A block size that this implementation cannot mount.
     #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
     BlockSize(u32),
-    /// The log is wrong, or holds what cannot be replayed here.
+    /// The log is wrong, or holds what cannot be recovery here.
     #[error(transparent)]
     Log(Arc<LogError>),
     /// Something inside answered this.
@@ -163,12 +163,12 @@ impl Xfs {
     ) -> Result<Arc<Xfs>, MountError> {
         let (mut raw, mut geometry) = read_super(cx, queue)?;
         check_features(&geometry, options.read_only)?;
-        let (mut queue, mut replayed) = (queue.clone(), None);
+        let (mut queue, mut recovery) = (queue.clone(), None);
         if options.read_only
             && !options.no_replay
             && let Some((over, done)) = recovery::recover_in_memory(cx, &queue, &geometry)?
         {
-            (queue, replayed) = (over, Some(done));
+            (queue, recovery) = (over, Some(done));
             (raw, geometry) = read_super(cx, &queue)?;
         }
         let reader = reader(&queue, geometry, options.buffer_limit_bytes);
@@ -180,7 +180,7 @@ impl Xfs {
             }
             let (bufs, log_options) = (reader.bufs.clone(), options.log_options());
             let (writer, done) = recovery::open(cx, bufs, geometry.clone(), log_options)?;
-            (write, replayed) = (Some(writer), Some(done));
+            (write, recovery) = (Some(writer), Some(done));
         }
         let root = geometry.root_ino;
         let found = reader.read_inode(cx, root).map_err(MountError::from).and_then(|(_, core)| {
@@ -195,7 +195,7 @@ impl Xfs {
             return Err(error);
         }
         let backing = pages.backing(queue.clone(), geometry.block_size);
-        let parts = (write, replayed, Counts::new(&raw));
+        let parts = MountParts { write, recovery, counts: Counts::new(&raw) };
         Ok(Xfs::assemble(queue, reader, backing, parts, &options))
     }
 

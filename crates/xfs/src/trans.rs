@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 
 use crate::buf::{Buf, BufMap, BufOps, LockedBuf};
 use crate::error::Result;
-use crate::format::AgBlock;
+use crate::format::AgExtent;
 use crate::log::Log;
 use crate::log::buf_item::BufItemFlags;
 use crate::log::cil::Commit;
@@ -106,7 +106,7 @@ pub struct Trans {
     once: Vec<Arc<IntentItem>>,
     deferred: VecDeque<Work>,
     /// Extents that it has freed since its last commit.
-    freed: Vec<(AgBlock, u32)>,
+    freed: Vec<AgExtent>,
     /// The highest group whose AGF it has locked since its last commit.
     highest_group: Option<u32>,
     /// It has changed more than what allocation keeps in order by the way: see [`Trans::upkeep`].
@@ -275,12 +275,12 @@ impl Trans {
 
     /// Notes that it has freed an extent: nobody may write there before the checkpoint is on the
     /// device.
-    pub(crate) fn free_busy(&mut self, place: AgBlock, len: u32) {
-        self.freed.push((place, len));
+    pub(crate) fn free_busy(&mut self, extent: AgExtent) {
+        self.freed.push(extent);
     }
 
     /// What it has freed since its last commit.
-    pub(crate) fn freed(&self) -> &[(AgBlock, u32)] {
+    pub(crate) fn freed(&self) -> &[AgExtent] {
         &self.freed
     }
 

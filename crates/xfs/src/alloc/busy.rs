@@ -1,10 +1,11 @@
 //! Extents that were freed by checkpoints that are not on the device yet.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::format::AgBlock;
+use crate::format::AgExtent;
 
 /// Freed extents by group and block, with the checkpoint that frees them. They do not overlap, and
 /// neighbours of one checkpoint are joined: a search of free space passes them in few steps.
@@ -15,12 +16,12 @@ pub(crate) struct Busy {
 
 impl Busy {
     /// Extents were freed in checkpoint `seq`.
-    pub fn add(&mut self, freed: &[(AgBlock, u32)], seq: u64) {
-        freed.iter().for_each(|&(place, len)| self.add_one(place, len, seq));
+    pub fn add(&mut self, freed: &[AgExtent], seq: u64) {
+        freed.iter().for_each(|extent| self.add_one(extent, seq));
     }
 
-    fn add_one(&mut self, AgBlock { ag, block }: AgBlock, len: u32, seq: u64) {
-        let (mut start, mut end) = (block, block + len);
+    fn add_one(&mut self, extent: &AgExtent, seq: u64) {
+        let (ag, Range { mut start, mut end }) = (extent.start.ag, extent.blocks());
         let below = self.extents.range((ag, 0)..=(ag, end)).rev();
         let near = below.map(|(&(_, at), &(len, seq))| (at, at + len, seq));
         let near: SmallVec<[_; 4]> = near.take_while(|&(_, behind, _)| behind >= start).collect();
@@ -46,11 +47,12 @@ impl Busy {
         self.extents.retain(|_, &mut (_, seq)| seq > done);
     }
 
-    /// The first busy blocks in `start..end` of a group.
-    pub(super) fn first(&self, ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
-        let run = |(&(_, block), &(len, _)): (&(u32, u32), &(u32, u64))| (block, block + len);
+    /// The first busy blocks in a range of a group.
+    pub(super) fn first(&self, ag: u32, range: &Range<u32>) -> Option<Range<u32>> {
+        let Range { start, end } = *range;
+        let run = |(&(_, block), &(len, _)): (&(u32, u32), &(u32, u64))| block..block + len;
         let below = self.extents.range((ag, 0)..=(ag, start)).next_back().map(run);
-        let hit = below.filter(|&(_, behind)| behind > start);
+        let hit = below.filter(|blocks| blocks.end > start);
         hit.or_else(|| self.extents.range((ag, start)..(ag, end)).next().map(run))
     }
 }
@@ -58,6 +60,7 @@ impl Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::AgBlock;
 
     /// Goal: what is busy, and for how long, is what a list of blocks says, and neighbours are one
     /// extent. Method: random extents of growing checkpoints beside an array of blocks.
@@ -70,7 +73,7 @@ mod tests {
             let seq = step / 20 + 1;
             let block = rng.below(u64::from(BLOCKS) - 10) as u32;
             let len = 1 + rng.below(10) as u32;
-            busy.add(&[(AgBlock { ag: 1, block }, len)], seq);
+            busy.add(&[AgExtent { start: AgBlock { ag: 1, block }, len }], seq);
             blocks[block as usize..(block + len) as usize].fill(seq);
             if step % 50 == 0 {
                 let done = seq - rng.below(4).min(seq);
@@ -85,9 +88,9 @@ mod tests {
             }
             let (start, end) = (block.saturating_sub(20), block + 10);
             let want = (start..end).find(|&at| blocks[at as usize] > 0);
-            let found = busy.first(1, start, end);
-            assert_eq!(found.map(|(first, _)| first.max(start)), want);
-            assert_eq!((busy.first(0, 0, BLOCKS), busy.first(2, 0, BLOCKS)), (None, None));
+            let found = busy.first(1, &(start..end));
+            assert_eq!(found.map(|found| found.start.max(start)), want);
+            assert_eq!((busy.first(0, &(0..BLOCKS)), busy.first(2, &(0..BLOCKS))), (None, None));
         }
     }
 }

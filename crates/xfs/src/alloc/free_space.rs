@@ -1,13 +1,15 @@
 //! Extents leave the two trees of free space, and come back.
 
+use std::ops::Range;
+
 use rt::Cx;
 
-use super::{Agf, Space};
+use super::{Agf, Change, Space};
 use crate::btree::key::{Order, record_order};
 use crate::btree::{Store, Tree};
 use crate::error::Result;
 use crate::format::record::FreeExtent;
-use crate::format::{At, CorruptKind, Kind};
+use crate::format::{AgExtent, At, CorruptKind, Kind};
 use crate::trans::Trans;
 
 /// The order of a free extent in the tree of this kind.
@@ -75,15 +77,15 @@ fn replace(
     cx: &mut Cx,
     trans: &mut Trans,
     agf: &Agf,
-    (old, new): (FreeExtent, FreeExtent),
+    change: Change<FreeExtent>,
 ) -> Result<()> {
     let mut store = space.by_block(agf);
     let mut tree = Tree::new(&mut store);
-    match tree.find(cx, trans, order(Kind::FreeByBlock, old))? {
-        Some(cursor) => tree.update(trans, &cursor, &bytes(new)),
+    match tree.find(cx, trans, order(Kind::FreeByBlock, change.old))? {
+        Some(cursor) => tree.update(trans, &cursor, &bytes(change.new)),
         None => return Err(tree.broken("a free extent is missing")),
     }
-    resize(space, cx, trans, agf, (old, new))
+    resize(space, cx, trans, agf, change)
 }
 
 /// The same in the order by size.
@@ -92,13 +94,13 @@ fn resize(
     cx: &mut Cx,
     trans: &mut Trans,
     agf: &Agf,
-    (old, new): (FreeExtent, FreeExtent),
+    change: Change<FreeExtent>,
 ) -> Result<()> {
     let mut store = space.by_size(agf);
     let mut tree = Tree::new(&mut store);
-    let found = tree.find(cx, trans, order(Kind::FreeBySize, old))?;
-    match found.filter(|cursor| FreeExtent::read(&tree.record(cursor)) == old) {
-        Some(cursor) => tree.relocate(cx, trans, cursor, &bytes(new)),
+    let found = tree.find(cx, trans, order(Kind::FreeBySize, change.old))?;
+    match found.filter(|cursor| FreeExtent::read(&tree.record(cursor)) == change.old) {
+        Some(cursor) => tree.relocate(cx, trans, cursor, &bytes(change.new)),
         None => Err(tree.broken("a free extent of the other tree is missing")),
     }
 }
@@ -130,10 +132,9 @@ impl Space {
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        start: u32,
-        len: u32,
+        extent: AgExtent,
     ) -> Result<()> {
-        let end = start + len;
+        let (Range { start, end }, len) = (extent.blocks(), extent.len);
         let mut store = self.by_block(agf);
         let mut tree = Tree::new(&mut store);
         let cursor = tree.find_le(cx, trans, [u64::from(start), 0, 0])?;
@@ -150,7 +151,7 @@ impl Space {
             (before, behind) => {
                 let rest = if before > 0 { left } else { right };
                 tree.update(trans, &cursor, &bytes(rest));
-                resize(self, cx, trans, agf, (whole, rest))?;
+                resize(self, cx, trans, agf, Change { old: whole, new: rest })?;
                 if before > 0 && behind > 0 {
                     insert_both(self, cx, trans, agf, right)?;
                 }
@@ -169,10 +170,9 @@ impl Space {
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        start: u32,
-        len: u32,
+        extent: AgExtent,
     ) -> Result<()> {
-        let end = start + len;
+        let (Range { start, end }, len) = (extent.blocks(), extent.len);
         let (before, behind) = self.free_at(cx, trans, agf, start)?;
         let twice = before.is_some_and(|before| before.start + before.len > start)
             || behind.is_some_and(|behind| behind.start < end);
@@ -190,16 +190,16 @@ impl Space {
             }
             (Some(before), None) => {
                 let new = FreeExtent { len: before.len + len, ..before };
-                replace(self, cx, trans, agf, (before, new))?;
+                replace(self, cx, trans, agf, Change { old: before, new })?;
             }
             (None, Some(behind)) => {
                 let new = FreeExtent { start, len: len + behind.len };
-                replace(self, cx, trans, agf, (behind, new))?;
+                replace(self, cx, trans, agf, Change { old: behind, new })?;
             }
             (Some(before), Some(behind)) => {
                 remove_both(self, cx, trans, agf, behind)?;
                 let new = FreeExtent { len: before.len + len + behind.len, ..before };
-                replace(self, cx, trans, agf, (before, new))?;
+                replace(self, cx, trans, agf, Change { old: before, new })?;
             }
         }
         agf.edit(trans, |raw| raw.agf_freeblks.set(raw.agf_freeblks.get() + len));

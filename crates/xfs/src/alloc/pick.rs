@@ -4,14 +4,16 @@
 //! both sides. Otherwise the shortest extent that is long enough, the one with the lowest address
 //! of these; where none is, the longest.
 
+use std::ops::Range;
+
 use rt::Cx;
 
 use super::store::AgfTree;
-use super::{Agf, Allocated, Space, Want};
+use super::{Agf, Attempt, Space, Want};
 use crate::btree::{Cursor, Tree};
 use crate::error::Result;
-use crate::format::AgBlock;
 use crate::format::record::{FreeExtent, owner};
+use crate::format::{AgBlock, AgExtent};
 use crate::trans::Trans;
 
 /// Extents on each side of the goal that are looked at, and those of a length.
@@ -21,7 +23,7 @@ const SIZES_MAX: usize = 64;
 /// The outcome of a search in one group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    At(Allocated),
+    At(AgExtent),
     /// Nothing but what is busy.
     OnlyBusy,
     Nothing,
@@ -31,69 +33,66 @@ pub(super) enum Found {
 struct Search<'a> {
     ag: u32,
     want: &'a Want,
-    least: u32,
+    min_len: u32,
     /// Blocks that may be taken at the most, so that the group keeps its reserve.
     limit: u32,
     /// Blocks of the group that will do.
-    range: std::ops::Range<u32>,
-    best: Option<(u32, u32)>,
+    range: Range<u32>,
+    best: Option<FreeExtent>,
     takes_busy: bool,
     busy: bool,
 }
 
-/// The first blocks in `start..end` that a list of extents has.
-fn first_of(list: &[(AgBlock, u32)], ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
-    let hits = list
-        .iter()
-        .filter(|(place, len)| place.ag == ag && place.block < end && place.block + len > start);
-    hits.map(|&(place, len)| (place.block, place.block + len)).min()
+/// The first blocks in a range of a group that a list of extents has.
+fn first_of(list: &[AgExtent], ag: u32, range: &Range<u32>) -> Option<Range<u32>> {
+    let own = list.iter().filter(|extent| extent.start.ag == ag).map(AgExtent::blocks);
+    let hits = own.filter(|blocks| blocks.start < range.end && blocks.end > range.start);
+    hits.min_by_key(|blocks| (blocks.start, blocks.end))
 }
 
-/// The first blocks in `start..end` that were freed by this transaction or by a checkpoint that is
-/// not on the device.
-fn first_busy(trans: &Trans, ag: u32, start: u32, end: u32) -> Option<(u32, u32)> {
-    let own = first_of(trans.freed(), ag, start, end);
-    let others = trans.log().busy.lock_irq().first(ag, start, end);
-    match (own, others) {
-        (Some(own), Some(other)) => Some(own.min(other)),
-        (own, other) => own.or(other),
-    }
+/// The first blocks in a range of a group that were freed by this transaction or by a checkpoint
+/// that is not on the device.
+fn first_busy(trans: &Trans, ag: u32, range: &Range<u32>) -> Option<Range<u32>> {
+    let own = first_of(trans.freed(), ag, range);
+    let others = trans.log().busy.lock_irq().first(ag, range);
+    own.into_iter().chain(others).min_by_key(|blocks| (blocks.start, blocks.end))
 }
 
 impl Search<'_> {
     fn most(&self) -> u32 {
-        self.want.blocks.1.min(self.limit)
+        self.want.max_len.min(self.limit)
     }
 
     fn satisfied(&self) -> bool {
-        self.best.is_some_and(|(_, len)| len >= self.most())
+        self.best.is_some_and(|best| best.len >= self.most())
     }
 
-    /// Looks at the blocks `start..end`, which are free.
-    fn consider(&mut self, trans: &Trans, start: u32, end: u32) {
-        let (mut at, end) = (start.max(self.range.start), end.min(self.range.end));
+    /// Looks at free blocks, from `from` on.
+    fn consider(&mut self, trans: &Trans, free: FreeExtent, from: u32) {
+        let mut at = free.start.max(from).max(self.range.start);
+        let end = (free.start + free.len).min(self.range.end);
         while at < end && !self.satisfied() {
             let busy = match self.takes_busy {
                 true => None,
-                false => first_busy(trans, self.ag, at, end),
+                false => first_busy(trans, self.ag, &(at..end)),
             };
-            let stop = busy.map_or(end, |(first, _)| first.max(at));
+            let stop = busy.as_ref().map_or(end, |busy| busy.start.max(at));
             let first = at.next_multiple_of(self.want.align);
             if first < stop {
                 let len = (stop - first).min(self.most());
-                if len >= self.least && self.best.is_none_or(|(_, best)| len > best) {
-                    self.best = Some((first, len));
+                if len >= self.min_len && self.best.is_none_or(|best| len > best.len) {
+                    self.best = Some(FreeExtent { start: first, len });
                 }
             }
             self.busy |= busy.is_some();
-            at = busy.map_or(end, |(_, behind)| behind);
+            at = busy.map_or(end, |busy| busy.end);
         }
     }
 
     fn found(&self) -> Found {
         match self.best {
-            Some((block, len)) => {
-                Found::At(Allocated { place: AgBlock { ag: self.ag, block }, len })
+            Some(FreeExtent { start: block, len }) => {
+                Found::At(AgExtent { start: AgBlock { ag: self.ag, block }, len })
             }
             None if self.busy => Found::OnlyBusy,
             None => Found::Nothing,
@@ -108,7 +107,8 @@ fn scan(
     trans: &mut Trans,
     tree: &mut Tree<'_, AgfTree<'_>>,
     cursor: Option<Cursor>,
-    (forward, most): (bool, usize),
+    forward: bool,
+    most: usize,
     look: &mut dyn FnMut(&Trans, FreeExtent) -> bool,
 ) -> Result<()> {
     let Some(mut cursor) = cursor else { return Ok(()) };
@@ -127,26 +127,25 @@ fn scan(
 }
 
 impl Space {
-    /// An extent of `least` blocks or more, as near to what is wanted as this group has it; unless
-    /// for metadata, what the group keeps stays there where `keep`.
+    /// An extent that is long enough, as near to what is wanted as this group has it.
     pub(super) fn pick(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        want: &Want,
-        (least, keep): (u32, bool),
+        attempt: &Attempt<'_>,
     ) -> Result<Found> {
-        let kept = if want.metadata || !keep { 0 } else { self.reserve_of(agf) };
+        let Attempt { want, min_len, keep_reserve } = *attempt;
+        let kept = if want.metadata || !keep_reserve { 0 } else { self.reserve_of(agf) };
         let limit = agf.free().saturating_sub(kept);
-        if limit < least {
+        if limit < min_len {
             return Ok(Found::Nothing);
         }
         let range = self.range_for(agf.ag, want);
-        let takes_busy = want.metadata && (want.blocks.1 == 1 || !keep);
+        let takes_busy = want.metadata && (want.max_len == 1 || !keep_reserve);
         let ag = agf.ag;
         let mut search =
-            Search { ag, want, least, limit, range, best: None, takes_busy, busy: false };
+            Search { ag, want, min_len, limit, range, best: None, takes_busy, busy: false };
         if want.goal.ag == agf.ag && want.goal.block > 0 {
             self.near(cx, trans, agf, &mut search)?;
             if search.best.is_some() {
@@ -162,7 +161,7 @@ impl Space {
 
     /// Where in a group an extent may lie: a part of a chunk of inodes only where the whole chunk,
     /// which its record describes, lies within the group behind the headers.
-    fn range_for(&self, ag: u32, want: &Want) -> std::ops::Range<u32> {
+    fn range_for(&self, ag: u32, want: &Want) -> Range<u32> {
         let (length, chunk) = (self.geometry.ag_length(ag), self.geometry.chunks.blocks);
         let inodes = want.owner.is_some_and(|owner| owner.owner == owner::INODES);
         match inodes && self.geometry.features.sparse() {
@@ -186,15 +185,15 @@ impl Space {
         let below = tree.find_le(cx, trans, order)?;
         if let Some(cursor) = &below {
             let extent = FreeExtent::read(&tree.record(cursor));
-            search.consider(trans, goal.max(extent.start), extent.start + extent.len);
+            search.consider(trans, extent, goal);
             if search.satisfied() {
                 return Ok(());
             }
         }
         let above = tree.find_ge(cx, trans, [order[0] + 1, 0, 0])?;
         for (cursor, forward) in [(above, true), (below, false)] {
-            scan(cx, trans, &mut tree, cursor, (forward, NEAR_MAX), &mut |trans, extent| {
-                search.consider(trans, extent.start, extent.start + extent.len);
+            scan(cx, trans, &mut tree, cursor, forward, NEAR_MAX, &mut |trans, extent| {
+                search.consider(trans, extent, 0);
                 !search.satisfied()
             })?;
             if search.satisfied() {
@@ -216,8 +215,8 @@ impl Space {
         let mut tree = Tree::new(&mut store);
         let order = [u64::from(search.most()), 0, 0];
         let cursor = tree.find_ge(cx, trans, order)?;
-        scan(cx, trans, &mut tree, cursor, (true, SIZES_MAX), &mut |trans, extent| {
-            search.consider(trans, extent.start, extent.start + extent.len);
+        scan(cx, trans, &mut tree, cursor, true, SIZES_MAX, &mut |trans, extent| {
+            search.consider(trans, extent, 0);
             !search.satisfied()
         })
     }
@@ -233,11 +232,11 @@ impl Space {
         let mut store = self.by_size(agf);
         let mut tree = Tree::new(&mut store);
         let cursor = tree.find_le(cx, trans, [u64::MAX; 3])?;
-        scan(cx, trans, &mut tree, cursor, (false, SIZES_MAX), &mut |trans, extent| {
-            let hopeless =
-                extent.len < search.least || search.best.is_some_and(|(_, len)| extent.len <= len);
+        scan(cx, trans, &mut tree, cursor, false, SIZES_MAX, &mut |trans, extent| {
+            let hopeless = extent.len < search.min_len
+                || search.best.is_some_and(|best| extent.len <= best.len);
             if !hopeless {
-                search.consider(trans, extent.start, extent.start + extent.len);
+                search.consider(trans, extent, 0);
             }
             !hopeless && !search.satisfied()
         })

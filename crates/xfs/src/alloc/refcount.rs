@@ -7,20 +7,21 @@
 //!
 //! Source: "XFS Algorithms and Data Structures", chapter on the reference count btree.
 
-use base::FsBlock;
+use std::ops::Range;
+
+use base::Errno;
 use rt::Cx;
 
-use super::{Agf, Owner, Space, Want};
+use super::{Agf, Change, Space, Want};
 use crate::btree::{Store, Tree};
 use crate::buf::BufMap;
 use crate::error::{Result, XfsError};
 use crate::format::log_item::RefcountOp;
 use crate::format::record::{REFCOUNT_COW, Refcount, owner};
-use crate::format::{AgBlock, At, Expect, Kind};
+use crate::format::{AgBlock, At, Expect, FsExtent, Kind, Owner};
 use crate::trans::Finished;
 use crate::trans::Trans;
 use crate::trans::intent::Work;
-use base::Errno;
 
 /// Records that one step changes at the most: a transaction has log space for that many.
 const RECORDS_MAX: usize = 8;
@@ -81,13 +82,13 @@ impl Store for RefcountTree<'_> {
         let want = Want::block(self.place(near), Owner::special(owner::REFC));
         let found = self.space.allocate_metadata(cx, trans, &want)?;
         self.count(trans, 1);
-        Ok(u64::from(found.place.block))
+        Ok(u64::from(found.start.block))
     }
 
     fn free(&mut self, _cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()> {
         self.count(trans, -1);
         let start = self.space.geometry.join(self.place(block)).0;
-        trans.defer(Work::Free { start, len: 1, owner: Some((owner::REFC, 0, 0)) });
+        trans.defer(Work::Free { start, len: 1, owner: Some(Owner::special(owner::REFC)) });
         Ok(())
     }
 }
@@ -107,7 +108,7 @@ fn order(record: &Refcount) -> [u64; 3] {
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Changed {
     records: Vec<Refcount>,
-    free: Vec<(u32, u32)>,
+    free: Vec<Range<u32>>,
 }
 
 impl Changed {
@@ -125,17 +126,18 @@ impl Changed {
         };
         match refs {
             0 => match self.free.last_mut() {
-                Some((first, count)) if *first + *count == start => *count += len,
-                _ => self.free.push((start, len)),
+                Some(last) if last.end == start => last.end += len,
+                _ => self.free.push(start..start + len),
             },
             1 => {}
             _ => Refcount { start, cow: false, len, refs }.append_to(&mut self.records),
         }
     }
 
-    /// Adds or takes one reference in `start..end`. `old` holds the records in the range and those
-    /// that touch it, in order.
-    fn of_shift(old: &[Refcount], (start, end): (u32, u32), up: bool) -> Changed {
+    /// Adds or takes one reference in a range. `old` holds the records in the range and those that
+    /// touch it, in order.
+    fn of_shift(old: &[Refcount], blocks: &Range<u32>, up: bool) -> Changed {
+        let Range { start, end } = *blocks;
         let (mut changed, mut at) = (Changed::default(), start);
         for record in old {
             let behind = record.start + record.len;
@@ -172,16 +174,17 @@ impl Space {
         RefcountTree { space: self, agf }
     }
 
-    /// The records of a kind that have a block in `start..end` or touch it, in order, `most` at the
-    /// most.
+    /// The records of a kind that have a block in a range or touch it, in order, `most` at the most.
     fn counts(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        (cow, start, end): (bool, u32, u32),
+        cow: bool,
+        blocks: &Range<u32>,
         most: usize,
     ) -> Result<Vec<Refcount>> {
+        let Range { start, end } = *blocks;
         let mut store = self.refcounts(agf);
         let mut tree = Tree::new(&mut store);
         let flag = if cow { REFCOUNT_COW } else { 0 };
@@ -214,7 +217,7 @@ impl Space {
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        (old, new): (&[Refcount], &[Refcount]),
+        Change { old, new }: Change<&[Refcount]>,
     ) -> Result<()> {
         let mut store = self.refcounts(agf);
         let mut tree = Tree::new(&mut store);
@@ -244,23 +247,22 @@ impl Space {
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        (start, mut end): (u32, u32),
+        mut blocks: Range<u32>,
         up: bool,
     ) -> Result<u32> {
-        let range = (false, start, end);
-        let mut old = self.counts(cx, trans, agf, range, RECORDS_MAX + 1)?;
+        let mut old = self.counts(cx, trans, agf, false, &blocks, RECORDS_MAX + 1)?;
         if old.len() > RECORDS_MAX {
             // The last is a neighbour only: a change is joined with what lies behind it.
             old.truncate(RECORDS_MAX);
-            end = old[RECORDS_MAX - 1].start;
+            blocks.end = old[RECORDS_MAX - 1].start;
         }
-        let new = Changed::of_shift(&old, (start, end), up);
-        self.replace_counts(cx, trans, agf, (&old, &new.records))?;
-        for (block, len) in new.free {
-            let start = self.geometry.join(AgBlock { ag: agf.ag, block }).0;
-            trans.defer(Work::Free { start, len, owner: None });
+        let new = Changed::of_shift(&old, &blocks, up);
+        self.replace_counts(cx, trans, agf, Change { old: &old, new: &new.records })?;
+        for free in new.free {
+            let start = self.geometry.join(AgBlock { ag: agf.ag, block: free.start }).0;
+            trans.defer(Work::Free { start, len: free.end - free.start, owner: None });
         }
-        Ok(end - start)
+        Ok(blocks.end - blocks.start)
     }
 
     /// Notes blocks as staged for copy on write, or as staged no more.
@@ -269,10 +271,11 @@ impl Space {
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        (start, end): (u32, u32),
+        blocks: Range<u32>,
         stage: bool,
     ) -> Result<()> {
-        let old = self.counts(cx, trans, agf, (true, start, end), usize::MAX)?;
+        let old = self.counts(cx, trans, agf, true, &blocks, usize::MAX)?;
+        let Range { start, end } = blocks;
         let blocks = |record: &Refcount| {
             let behind = record.start + record.len;
             behind.min(end).saturating_sub(record.start.max(start))
@@ -296,23 +299,24 @@ impl Space {
         for record in old.iter().filter(|record| record.start + record.len > end) {
             add(record.start.max(end), record.start + record.len);
         }
-        self.replace_counts(cx, trans, agf, (&old, &new))
+        self.replace_counts(cx, trans, agf, Change { old: &old, new: &new })
     }
 
-    /// Carries out deferred work on reference counts, as the log holds it.
+    /// Carries out deferred work on reference counts, as the log holds it: an operation.
     pub(super) fn finish_refcount(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (flags, start, len): (u32, u64, u32),
+        flags: u32,
+        extent: FsExtent,
     ) -> Result<Finished> {
         if !self.geometry.features.reflink() {
             return Err(XfsError::Answer(Errno::EOPNOTSUPP));
         }
-        let place = self.checked(start, len)?;
-        let agf = self.lock(cx, trans, place.ag)?;
+        let checked = self.checked(extent)?;
+        let agf = self.lock(cx, trans, checked.start.ag)?;
         self.fill_list(cx, trans, &agf)?;
-        let range = (place.block, place.block + len);
+        let (range, len) = (checked.blocks(), extent.len);
         let done = match RefcountOp::from_flags(flags) {
             Some(RefcountOp::Increase) => self.shift_counts(cx, trans, &agf, range, true)?,
             Some(RefcountOp::Decrease) => self.shift_counts(cx, trans, &agf, range, false)?,
@@ -333,13 +337,12 @@ impl Space {
         if done == len {
             return Ok(Finished::Done);
         }
-        let start = start + u64::from(done);
+        let start = extent.start.0 + u64::from(done);
         Ok(Finished::Again(Work::Refcount { flags, start, len: len - done }))
     }
 
-    /// The runs of an extent's blocks that others share, as first block within the extent and
-    /// count, in order, `most` records of the tree at the most. Locks the group's AGF for the
-    /// transaction. May park.
+    /// The runs of an extent's blocks that others share, counted from the start of the extent, in
+    /// order. Locks the group's AGF for the transaction. May park.
     ///
     /// # Errors
     /// A tree that is wrong; what the device says.
@@ -347,21 +350,23 @@ impl Space {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (start, len): (FsBlock, u32),
-    ) -> Result<Vec<(u32, u32)>> {
+        extent: FsExtent,
+    ) -> Result<Vec<Range<u32>>> {
         if !self.geometry.features.reflink() {
             return Ok(Vec::new());
         }
-        let place = self.checked(start.0, len)?;
-        let agf = self.lock(cx, trans, place.ag)?;
-        let (first, end) = (place.block, place.block + len);
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for record in self.counts(cx, trans, &agf, (false, first, end), usize::MAX)? {
-            let (from, to) = (record.start.max(first), (record.start + record.len).min(end));
+        let extent = self.checked(extent)?;
+        let agf = self.lock(cx, trans, extent.start.ag)?;
+        let blocks = extent.blocks();
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for record in self.counts(cx, trans, &agf, false, &blocks, usize::MAX)? {
+            let from = record.start.max(blocks.start);
+            let to = (record.start + record.len).min(blocks.end);
+            let run = from.wrapping_sub(blocks.start)..to.wrapping_sub(blocks.start);
             match runs.last_mut() {
                 _ if from >= to => {}
-                Some((at, count)) if first + *at + *count == from => *count += to - from,
-                _ => runs.push((from - first, to - from)),
+                Some(last) if last.end == run.start => last.end = run.end,
+                _ => runs.push(run),
             }
         }
         Ok(runs)
@@ -371,8 +376,8 @@ impl Space {
     /// the group's AGF for the transaction. May park.
     pub(super) fn staged(&self, cx: &mut Cx, trans: &mut Trans, ag: u32) -> Result<Vec<Refcount>> {
         let agf = self.lock(cx, trans, ag)?;
-        let all = (true, 0, self.geometry.ag_length(ag));
-        self.counts(cx, trans, &agf, all, RECORDS_MAX)
+        let all = 0..self.geometry.ag_length(ag);
+        self.counts(cx, trans, &agf, true, &all, RECORDS_MAX)
     }
 }
 
@@ -409,7 +414,7 @@ mod tests {
             let touches = |r: &Refcount| r.start <= end && r.start + r.len >= start;
             let all = records_of(&counts);
             let old: Vec<_> = all.iter().copied().filter(touches).collect();
-            let changed = Changed::of_shift(&old, (start, end), up);
+            let changed = Changed::of_shift(&old, &(start..end), up);
             let mut after = counts.clone();
             for count in &mut after[start as usize..end as usize] {
                 *count = if up { *count + 1 } else { *count - 1 };
@@ -418,9 +423,8 @@ mod tests {
             for (block, _) in after.iter().enumerate().filter(|(_, refs)| **refs == 0) {
                 free.push(block as u32);
             }
-            let told: Vec<u32> =
-                changed.free.iter().flat_map(|&(at, count)| at..at + count).collect();
-            prop_assert_eq!(told, free);
+            let found: Vec<u32> = changed.free.iter().cloned().flatten().collect();
+            prop_assert_eq!(found, free);
             let rest = all.into_iter().filter(|r| !touches(r));
             let mut joined: Vec<_> = rest.chain(changed.records).collect();
             joined.sort_by_key(|r| r.start);
@@ -432,7 +436,7 @@ mod tests {
     fn a_full_count_stays_full() {
         let old = [record(10, 5, u32::MAX)];
         for up in [false, true] {
-            let changed = Changed::of_shift(&old, (10, 15), up);
+            let changed = Changed::of_shift(&old, &(10..15), up);
             assert_eq!(changed, Changed { records: old.to_vec(), free: Vec::new() });
         }
     }

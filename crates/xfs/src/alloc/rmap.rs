@@ -5,6 +5,8 @@
 //!
 //! Source: "XFS Algorithms and Data Structures", chapter on the reverse mapping btree.
 
+use std::ops::RangeInclusive;
+
 use rt::Cx;
 
 use super::store::AgfTree;
@@ -15,57 +17,15 @@ use crate::error::Result;
 use crate::format::log_item::{
     RMAP_ATTR_FORK as LOG_ATTR_FORK, RMAP_BMBT_BLOCK, RMAP_UNWRITTEN as LOG_UNWRITTEN, RmapOp,
 };
-use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap, owner};
-use crate::format::{AgBlock, Kind};
+use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
+use crate::format::{Kind, Owner};
 use crate::trans::Trans;
-
-/// Who owns an extent, and as what.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Owner {
-    /// An inode, or one of [`owner`].
-    pub owner: u64,
-    /// Block in the fork of its first block, with the flags in the high bits.
-    pub offset: u64,
-}
-
-impl Owner {
-    /// One that is no inode.
-    pub fn special(owner: u64) -> Owner {
-        Owner { owner, offset: 0 }
-    }
-
-    /// A block of an inode's block map.
-    pub fn block_map(ino: u64, attr: bool) -> Owner {
-        Owner { owner: ino, offset: RMAP_BMBT | if attr { RMAP_ATTR_FORK } else { 0 } }
-    }
-
-    /// A piece of an inode's fork.
-    pub fn fork(ino: u64, attr: bool, offset: u64, unwritten: bool) -> Owner {
-        let attr = if attr { RMAP_ATTR_FORK } else { 0 };
-        let unwritten = if unwritten { RMAP_UNWRITTEN } else { 0 };
-        Owner { owner: ino, offset: offset | attr | unwritten }
-    }
-
-    /// Whether its blocks have a place in a fork.
-    pub fn has_offset(self) -> bool {
-        has_offset(&self.record(0, 1))
-    }
-
-    /// Its record for an extent.
-    pub fn record(self, start: u32, len: u32) -> Rmap {
-        Rmap { start, len, owner: self.owner, offset: self.offset }
-    }
-}
 
 const FLAGS: u64 = RMAP_ATTR_FORK | RMAP_BMBT | RMAP_UNWRITTEN;
 
-fn has_offset(record: &Rmap) -> bool {
-    owner::is_inode(record.owner) && record.offset & RMAP_BMBT == 0
-}
-
 /// Whether `next` continues `record`.
 fn joins(record: &Rmap, next: &Rmap) -> bool {
-    let offset = if has_offset(record) { u64::from(record.len) } else { 0 };
+    let offset = if record.has_offset() { u64::from(record.len) } else { 0 };
     record.owner == next.owner
         && record.start + record.len == next.start
         && record.offset & FLAGS == next.offset & FLAGS
@@ -76,7 +36,7 @@ fn joins(record: &Rmap, next: &Rmap) -> bool {
 fn covers(whole: &Rmap, part: &Rmap) -> bool {
     let within = whole.start <= part.start && part.start + part.len <= whole.start + whole.len;
     let skip = u64::from(part.start.wrapping_sub(whole.start));
-    let offset = if has_offset(whole) { whole.offset + skip } else { whole.offset };
+    let offset = if whole.has_offset() { whole.offset + skip } else { whole.offset };
     within && whole.owner == part.owner && offset == part.offset
 }
 
@@ -100,16 +60,16 @@ impl Space {
         AgfTree { space: self, agf, kind: Kind::Rmap }
     }
 
-    /// The records that have a block in `start..=last`, in order.
+    /// The records that have one of these blocks, in order.
     pub(crate) fn owners(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        (start, last): (u32, u32),
+        blocks: RangeInclusive<u32>,
     ) -> Result<Vec<Rmap>> {
         let mut store = self.rmap_tree(agf);
-        let records = Tree::new(&mut store).overlapping(cx, trans, (start, last))?;
+        let records = Tree::new(&mut store).overlapping(cx, trans, blocks)?;
         Ok(records.iter().map(|record| Rmap::read(record)).collect())
     }
 
@@ -127,7 +87,8 @@ impl Space {
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        (old, len): (&Rmap, u32),
+        old: &Rmap,
+        len: u32,
     ) -> Result<()> {
         let mut store = self.rmap_tree(agf);
         let mut tree = Tree::new(&mut store);
@@ -151,7 +112,7 @@ impl Space {
         if !self.geometry.features.rmapbt() {
             return Ok(());
         }
-        let around = (new.start.saturating_sub(1), new.start + new.len);
+        let around = new.start.saturating_sub(1)..=new.start + new.len;
         let near = self.owners(cx, trans, agf, around)?;
         let left = near.iter().find(|record| joins(record, &new));
         let right = near.iter().find(|record| joins(&new, record));
@@ -160,7 +121,7 @@ impl Space {
             self.delete_record(cx, trans, agf, right)?;
         }
         match left {
-            Some(left) => self.resize_record(cx, trans, agf, (left, left.len + new.len + more)),
+            Some(left) => self.resize_record(cx, trans, agf, left, left.len + new.len + more),
             None => self.insert_record(cx, trans, agf, &Rmap { len: new.len + more, ..new }),
         }
     }
@@ -175,7 +136,7 @@ impl Space {
             return Ok(());
         }
         let end = old.start + old.len;
-        let owners = self.owners(cx, trans, agf, (old.start, end - 1))?;
+        let owners = self.owners(cx, trans, agf, old.start..=end - 1)?;
         let Some(whole) = owners.iter().find(|record| covers(record, &old)).copied() else {
             return Err(Tree::new(&mut self.rmap_tree(agf)).broken("an owner is not known"));
         };
@@ -183,29 +144,31 @@ impl Space {
         if whole.start == old.start {
             self.delete_record(cx, trans, agf, &whole)?;
         } else {
-            self.resize_record(cx, trans, agf, (&whole, old.start - whole.start))?;
+            self.resize_record(cx, trans, agf, &whole, old.start - whole.start)?;
         }
         if behind > 0 {
             let skip = u64::from(end - whole.start);
-            let offset = if has_offset(&whole) { whole.offset + skip } else { whole.offset };
+            let offset = if whole.has_offset() { whole.offset + skip } else { whole.offset };
             let rest = Rmap { start: end, len: behind, offset, ..whole };
             self.insert_record(cx, trans, agf, &rest)?;
         }
         Ok(())
     }
 
-    /// Carries out deferred work, as the log holds it.
+    /// Carries out deferred work, as the log holds it: an operation with its flags, and a record
+    /// whose flags are ignored.
     pub(super) fn finish_rmap(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
-        (flags, owner, place, len): (u32, Owner, AgBlock, u32),
+        flags: u32,
+        record: Rmap,
     ) -> Result<()> {
         let bit = |flag: u32, bit: u64| if flags & flag != 0 { bit } else { 0 };
         let kind = bit(LOG_ATTR_FORK, RMAP_ATTR_FORK) | bit(RMAP_BMBT_BLOCK, RMAP_BMBT);
-        let offset = owner.offset & !FLAGS | kind | bit(LOG_UNWRITTEN, RMAP_UNWRITTEN);
-        let record = Owner { offset, ..owner }.record(place.block, len);
+        let offset = record.offset & !FLAGS | kind | bit(LOG_UNWRITTEN, RMAP_UNWRITTEN);
+        let record = Rmap { offset, ..record };
         use RmapOp::*;
         match RmapOp::from_flags(flags) {
             Some(Map | MapShared | Alloc) => self.map(cx, trans, agf, record),

@@ -4,16 +4,17 @@
 //! space, each kind with intents of its own; whatever a crash leaves over is carried out by
 //! recovery in that order.
 
-use base::{FsBlock, Ino};
+use base::Ino;
 use rt::Cx;
 
+use super::Space;
 use super::rmap::work_flags;
-use super::{Owner, Space};
 use crate::bmap::Which;
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::log_item::{RefcountOp, RmapOp};
 use crate::format::record::{RMAP_OFFSET_MASK, owner};
+use crate::format::{AgBlock, FsExtent, Owner};
 use crate::trans::intent::Work;
 use crate::trans::{Reservation, Trans};
 
@@ -22,22 +23,23 @@ const UNSTAGE: Reservation = Reservation { bytes: 160 << 10, count: 4 };
 
 impl Space {
     /// Defers a change of the reverse map, where the file system keeps one.
-    pub(crate) fn defer_rmap(
-        &self,
-        trans: &mut Trans,
-        op: RmapOp,
-        owner: Owner,
-        (start, len): (FsBlock, u32),
-    ) {
+    pub(crate) fn defer_rmap(&self, trans: &mut Trans, op: RmapOp, owner: Owner, extent: FsExtent) {
         if self.geometry.features.rmapbt() {
             let flags = work_flags(owner, op);
             let Owner { owner, offset } = owner;
             let offset = offset & RMAP_OFFSET_MASK;
-            trans.defer(Work::Rmap { flags, owner, start: start.0, offset, len });
+            trans.defer(Work::Rmap {
+                flags,
+                owner,
+                start: extent.start.0,
+                offset,
+                len: extent.len,
+            });
         }
     }
 
-    fn defer_count(&self, trans: &mut Trans, op: RefcountOp, (start, len): (FsBlock, u32)) {
+    fn defer_count(&self, trans: &mut Trans, op: RefcountOp, extent: FsExtent) {
+        let FsExtent { start, len } = extent;
         trans.defer(Work::Refcount { flags: op as u32, start: start.0, len });
     }
 
@@ -47,47 +49,48 @@ impl Space {
     pub(crate) fn defer_drop(
         &self,
         trans: &mut Trans,
-        (ino, which): (Ino, Which),
+        ino: Ino,
+        which: Which,
         extent: &Extent,
         reflink: bool,
     ) {
         let attr = which == Which::Attr;
         let owner = Owner::fork(ino.0, attr, extent.offset, extent.unwritten);
-        let blocks = (extent.start, extent.count);
+        let blocks = extent.blocks();
         if reflink && !attr {
             self.defer_rmap(trans, RmapOp::UnmapShared, owner, blocks);
             self.defer_count(trans, RefcountOp::Decrease, blocks);
         } else {
-            let owner = Some((owner.owner, owner.offset, 0));
-            trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
+            let (start, len) = (extent.start.0, extent.count);
+            trans.defer(Work::Free { start, len, owner: Some(owner) });
         }
     }
 
     /// Defers what follows when a file begins to map an extent that others have: one reference
     /// more.
     pub(crate) fn defer_share(&self, trans: &mut Trans, ino: Ino, extent: &Extent) {
-        let blocks = (extent.start, extent.count);
+        let blocks = extent.blocks();
         self.defer_count(trans, RefcountOp::Increase, blocks);
         let owner = Owner::fork(ino.0, false, extent.offset, extent.unwritten);
         self.defer_rmap(trans, RmapOp::MapShared, owner, blocks);
     }
 
     /// Defers noting new blocks as staged for copy on write; they were allocated without an owner.
-    pub(crate) fn defer_stage(&self, trans: &mut Trans, blocks: (FsBlock, u32)) {
+    pub(crate) fn defer_stage(&self, trans: &mut Trans, blocks: FsExtent) {
         self.defer_count(trans, RefcountOp::AllocCow, blocks);
         self.defer_rmap(trans, RmapOp::Alloc, Owner::special(owner::COW), blocks);
     }
 
     /// Defers the end of staging: the blocks enter a file's map in the same transaction, or are
     /// freed by it.
-    pub(crate) fn defer_unstage(&self, trans: &mut Trans, blocks: (FsBlock, u32)) {
+    pub(crate) fn defer_unstage(&self, trans: &mut Trans, blocks: FsExtent) {
         self.defer_rmap(trans, RmapOp::Free, Owner::special(owner::COW), blocks);
         self.defer_count(trans, RefcountOp::FreeCow, blocks);
     }
 
     /// Defers what follows when staged blocks enter a file's map.
     pub(crate) fn defer_take_staged(&self, trans: &mut Trans, ino: Ino, extent: &Extent) {
-        let blocks = (extent.start, extent.count);
+        let blocks = extent.blocks();
         self.defer_rmap(trans, RmapOp::Free, Owner::special(owner::COW), blocks);
         let owner = Owner::fork(ino.0, false, extent.offset, extent.unwritten);
         self.defer_rmap(trans, RmapOp::MapShared, owner, blocks);
@@ -95,9 +98,9 @@ impl Space {
     }
 
     /// Defers giving staged blocks back to free space.
-    pub(crate) fn defer_cancel(&self, trans: &mut Trans, blocks: (FsBlock, u32)) {
+    pub(crate) fn defer_cancel(&self, trans: &mut Trans, blocks: FsExtent) {
         self.defer_unstage(trans, blocks);
-        trans.defer(Work::Free { start: blocks.0.0, len: blocks.1, owner: None });
+        trans.defer(Work::Free { start: blocks.start.0, len: blocks.len, owner: None });
     }
 
     /// Frees what a crash has left staged for copy on write; answers the blocks. Before anybody
@@ -115,8 +118,8 @@ impl Space {
                 let mut trans = Trans::alloc(cx, &self.log, UNSTAGE)?;
                 let staged = self.staged(cx, &mut trans, ag)?;
                 for record in &staged {
-                    let place = crate::format::AgBlock { ag, block: record.start };
-                    self.defer_cancel(&mut trans, (self.geometry.join(place), record.len));
+                    let start = self.geometry.join(AgBlock { ag, block: record.start });
+                    self.defer_cancel(&mut trans, FsExtent { start, len: record.len });
                     blocks += u64::from(record.len);
                 }
                 trans.commit(cx)?;

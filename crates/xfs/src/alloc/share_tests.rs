@@ -8,12 +8,13 @@ use base::{FsBlock, Ino, Rng};
 use rt::Cx;
 
 use super::tests::records;
-use super::{Owner, Space, Want};
+use super::{Space, Want};
 use crate::bmap::Which;
 use crate::format::extent::Extent;
 use crate::format::log_item::RmapOp;
 use crate::format::record::{Refcount, Rmap, owner};
 use crate::format::{AgBlock, Kind};
+use crate::format::{FsExtent, Owner};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
 use crate::trans::{Reservation, Trans};
@@ -54,20 +55,26 @@ impl Model {
         Trans::alloc(cx, &self.space.log, reservation).expect("log space")
     }
 
-    fn allocate(&mut self, cx: &mut Cx, trans: &mut Trans, most: u32) -> (FsBlock, u32) {
+    fn allocate(&mut self, cx: &mut Cx, trans: &mut Trans, most: u32) -> FsExtent {
         let goal = AgBlock { ag: 0, block: 1 + self.rng.below(20_000) as u32 };
-        let owner = None;
-        let blocks = (1, most);
-        let want = Want { goal, blocks, align: 1, this_group: false, owner, metadata: false };
+        let want = Want {
+            goal,
+            min_len: 1,
+            max_len: most,
+            align: 1,
+            this_group: false,
+            owner: None,
+            metadata: false,
+        };
         self.space.reserve(u64::from(most)).expect("room");
         let found = self.space.allocate(cx, trans, &want).expect("room");
         self.space.give_back(u64::from(most - found.len));
-        (self.space.geometry.join(found.place), found.len)
+        FsExtent { start: self.space.geometry.join(found.start), len: found.len }
     }
 
     fn drop_range(&mut self, trans: &mut Trans, file: usize, from: u64, to: u64) {
         for extent in runs(&self.files[file], from, to) {
-            self.space.defer_drop(trans, (ino(file), Which::Data), &extent, true);
+            self.space.defer_drop(trans, ino(file), Which::Data, &extent, true);
         }
         self.files[file][from as usize..to as usize].fill(None);
     }
@@ -83,11 +90,11 @@ impl Model {
     }
 
     fn allocate_range(&mut self, cx: &mut Cx, trans: &mut Trans, file: usize, from: u64, to: u64) {
-        let (start, count) = self.allocate(cx, trans, (to - from) as u32);
+        let new = self.allocate(cx, trans, (to - from) as u32);
         let owner = Owner::fork(ino(file).0, false, from, false);
-        self.space.defer_rmap(trans, RmapOp::MapShared, owner, (start, count));
-        for index in 0..u64::from(count) {
-            self.files[file][(from + index) as usize] = Some(start.0 + index);
+        self.space.defer_rmap(trans, RmapOp::MapShared, owner, new);
+        for index in 0..u64::from(new.len) {
+            self.files[file][(from + index) as usize] = Some(new.start.0 + index);
         }
     }
 
@@ -112,13 +119,14 @@ impl Model {
                 }
             }
             8 if growing => {
-                let (start, count) = self.allocate(cx, &mut trans, 1 + (to % 7) as u32);
-                self.space.defer_stage(&mut trans, (start, count));
-                self.staged.insert(start.0, count);
+                let new = self.allocate(cx, &mut trans, 1 + (to % 7) as u32);
+                self.space.defer_stage(&mut trans, new);
+                self.staged.insert(new.start.0, new.len);
             }
             _ => {
-                if let Some((start, count)) = self.staged.pop_first() {
-                    self.space.defer_cancel(&mut trans, (FsBlock(start), count));
+                if let Some((start, len)) = self.staged.pop_first() {
+                    let staged = FsExtent { start: FsBlock(start), len };
+                    self.space.defer_cancel(&mut trans, staged);
                 }
                 let to = if growing { to } else { (from + 40).min(BLOCKS) };
                 self.drop_range(&mut trans, file, from, to);

@@ -7,7 +7,7 @@ use crate::btree::Store;
 use crate::buf::BufMap;
 use crate::error::Result;
 use crate::format::record::FreeExtent;
-use crate::format::{AgBlock, At, Expect, Kind};
+use crate::format::{AgBlock, AgExtent, At, Expect, Kind};
 use crate::trans::Trans;
 
 /// A tree whose root is in the AGF and whose blocks are the AGFL's: both of free space, and the
@@ -82,7 +82,7 @@ impl Store for AgfTree<'_> {
                 raw.agf_rmap_blocks.set(raw.agf_rmap_blocks.get() - 1);
             }
         });
-        trans.free_busy(AgBlock { ag: self.agf.ag, block: block as u32 }, 1);
+        trans.free_busy(AgExtent::one(AgBlock { ag: self.agf.ag, block: block as u32 }));
         Ok(())
     }
 

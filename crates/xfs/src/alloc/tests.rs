@@ -6,12 +6,12 @@ use std::path::Path;
 use base::Rng;
 use rt::Cx;
 
-use super::rmap::Owner;
 use super::{Space, Want};
 use crate::btree::{Store, Tree};
 use crate::error::XfsError;
 use crate::format::record::{FreeExtent, Rmap};
 use crate::format::{AgBlock, Kind};
+use crate::format::{AgExtent, Owner};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
 use crate::trans::{Reservation, Trans};
@@ -110,9 +110,9 @@ fn churn(image: &Path, seed: u64, wanted_levels: u32) {
                     let lowest = trans.highest_group().unwrap_or(0);
                     let from = (ag.max(lowest), rng.below(20_000) as u32);
                     let Some((&(ag, block), &len)) = held.range(from..).next() else { continue };
-                    let place = AgBlock { ag, block };
+                    let extent = AgExtent { start: AgBlock { ag, block }, len };
                     let owner = owner_of(block);
-                    space.free(cx, &mut trans, place, len, Some(owner)).expect("freed");
+                    space.free(cx, &mut trans, extent, Some(owner)).expect("freed");
                     held.remove(&(ag, block));
                 }
             }
@@ -128,8 +128,8 @@ fn churn(image: &Path, seed: u64, wanted_levels: u32) {
         for ((ag, block), len) in held {
             let mut trans = transaction(cx, &space);
             let owner = owner_of(block);
-            let place = AgBlock { ag, block };
-            space.free(cx, &mut trans, place, len, Some(owner)).expect("freed");
+            let extent = AgExtent { start: AgBlock { ag, block }, len };
+            space.free(cx, &mut trans, extent, Some(owner)).expect("freed");
             trans.commit(cx).expect("a commit");
         }
         assert_eq!(space.count_free(cx).expect("a count"), before);
@@ -158,8 +158,15 @@ fn take(
     let most = [1, 3, 17, 200][rng.below(4) as usize];
     let align = [1, 1, 1, 8][rng.below(4) as usize];
     let goal = AgBlock { ag, block: rng.below(20_000) as u32 };
-    let want =
-        Want { goal, blocks: (1, most), align, this_group: false, owner: None, metadata: false };
+    let want = Want {
+        goal,
+        min_len: 1,
+        max_len: most,
+        align,
+        this_group: false,
+        owner: None,
+        metadata: false,
+    };
     let found = space.reserve(u64::from(most)).and_then(|()| space.allocate(cx, trans, &want));
     let found = match found {
         Ok(found) => found,
@@ -167,12 +174,11 @@ fn take(
         Err(error) => panic!("{error}"),
     };
     space.give_back(u64::from(most - found.len));
-    assert!(found.place.block % align == 0 && (1..=most).contains(&found.len));
-    let place = (found.place.ag, found.place.block);
-    let agf = space.lock(cx, trans, place.0).expect("the AGF");
-    let owner = owner_of(place.1);
-    space.map(cx, trans, &agf, owner.record(place.1, found.len)).expect("an owner");
-    held.insert(place, found.len);
+    assert!(found.start.block % align == 0 && (1..=most).contains(&found.len));
+    let AgBlock { ag, block } = found.start;
+    let agf = space.lock(cx, trans, ag).expect("the AGF");
+    space.map(cx, trans, &agf, owner_of(block).record(found)).expect("an owner");
+    held.insert((ag, block), found.len);
 }
 
 /// Goal: free space, AGFL and reverse map stay right through fragmentation and back.

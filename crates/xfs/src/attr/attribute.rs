@@ -19,8 +19,17 @@ pub(super) struct Attribute {
 pub(super) enum Held {
     /// Here.
     Local(Vec<u8>),
-    /// In blocks of its own: the first of them and the bytes.
-    Remote(u32, u32),
+    /// In blocks of its own.
+    Remote(RemoteValue),
+}
+
+/// A value that has blocks of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RemoteValue {
+    /// The first block in the fork.
+    pub block: u32,
+    /// Bytes.
+    pub len: u32,
 }
 
 impl Attribute {
@@ -32,7 +41,7 @@ impl Attribute {
     pub fn read(attr: &LeafAttr<'_>) -> Attribute {
         let value = match attr.value {
             Value::Local(value) => Held::Local(value.to_vec()),
-            Value::Remote { block, len } => Held::Remote(block, len),
+            Value::Remote { block, len } => Held::Remote(RemoteValue { block, len }),
         };
         Attribute { hash: attr.hash, flags: attr.flags, name: attr.name.to_vec(), value }
     }
@@ -40,7 +49,7 @@ impl Attribute {
     pub fn borrowed(&self) -> LeafAttr<'_> {
         let value = match &self.value {
             Held::Local(value) => Value::Local(value),
-            Held::Remote(block, len) => Value::Remote { block: *block, len: *len },
+            Held::Remote(RemoteValue { block, len }) => Value::Remote { block: *block, len: *len },
         };
         LeafAttr { hash: self.hash, flags: self.flags, name: &self.name, value }
     }

@@ -129,21 +129,21 @@ impl AttrEdit<'_> {
 
     fn put_value(&mut self, cx: &mut Cx, name: &Name, value: &[u8]) -> Result<()> {
         if let Some(found) = self.find(cx, name)?
-            && let Held::Remote(block, len) = found.attribute().value
+            && let Held::Remote(remote) = found.attribute().value
         {
-            self.free_remote(cx, (block, len))?;
+            self.free_remote(cx, remote)?;
         }
         let held = match is_local(name.rest.len(), value.len(), self.block_size()) {
             true => Held::Local(value.to_vec()),
-            false => Held::Remote(self.write_remote(cx, value)?, value.len() as u32),
+            false => Held::Remote(self.write_remote(cx, value)?),
         };
         self.put(cx, name, &Attribute::new(name, held))
     }
 
     fn remove(&mut self, cx: &mut Cx, name: &Name) -> Result<()> {
         let Some(found) = self.find(cx, name)? else { return Ok(()) };
-        if let Held::Remote(block, len) = found.attribute().value {
-            self.free_remote(cx, (block, len))?;
+        if let Held::Remote(remote) = found.attribute().value {
+            self.free_remote(cx, remote)?;
         }
         self.take(cx, found)?;
         let root = Leaf { block: 0, buf: self.read_block(cx, 0)? };
@@ -157,7 +157,7 @@ impl AttrEdit<'_> {
             small.len() <= SMALL && (need <= self.room() || self.border_for(need).is_some())
         });
         if list.is_empty() || fits {
-            self.free_blocks(cx, (0, 1), Kind::AttrLeaf)?;
+            self.free_blocks(cx, 0..1, Kind::AttrLeaf)?;
             let stored = self.store_small(cx, &list)?;
             debug_assert!(stored, "it fits");
         }

@@ -1,17 +1,20 @@
 //! The blocks of an attribute fork that is being changed, and the border between the forks.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{FsBlock, Ino};
 use rt::Cx;
 
 use super::Name;
-use crate::alloc::{Owner, Space, Want};
+use super::attribute::RemoteValue;
+use crate::alloc::{Space, Want};
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{self, Extents, Fork, Which};
 use crate::buf::{Buf, BufOps};
 use crate::da_btree::DaFork;
 use crate::error::Result;
+use crate::format::Owner;
 use crate::format::btree::{MapRoot, emit_root};
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{CORE_SIZE, ForkFormat, InodeCore};
@@ -201,10 +204,17 @@ impl AttrEdit<'_> {
                 None => self.space.geometry.ino_place(self.ino).0,
             };
             let owner = Some(Owner::fork(self.ino.0, true, offset, false));
-            let blocks = (1, count - done);
-            let want = Want { goal, blocks, align: 1, this_group: false, owner, metadata: true };
+            let want = Want {
+                goal,
+                min_len: 1,
+                max_len: count - done,
+                align: 1,
+                this_group: false,
+                owner,
+                metadata: true,
+            };
             let found = self.space.allocate_metadata(cx, self.trans, &want)?;
-            let start = self.space.geometry.join(found.place);
+            let start = self.space.geometry.join(found.start);
             let extent = Extent { offset, start, count: found.len, unwritten: false };
             self.core.blocks += u64::from(found.len);
             let (mut map, trans) = self.map_edit(Which::Attr);
@@ -252,38 +262,38 @@ impl AttrEdit<'_> {
         Ok(buf)
     }
 
-    /// Gives `count` blocks of the fork back; nobody may look into them any more. May park.
+    /// Gives blocks of the fork back; nobody may look into them any more. May park.
     ///
     /// # Errors
     /// What the device says.
     pub(super) fn free_blocks(
         &mut self,
         cx: &mut Cx,
-        (first, count): (u64, u64),
+        blocks: Range<u64>,
         kind: Kind,
     ) -> Result<()> {
-        for block in first..first + count {
+        for block in blocks.clone() {
             let map = self.space.block_map(self.space.split(self.place(block)?));
             let ops = if kind == Kind::AttrRemote { &REMOTE } else { &TREE };
             let buf = self.trans.get_buf(cx, &[map], ops)?;
             self.trans.invalidate(&buf);
         }
         let (mut map, trans) = self.map_edit(Which::Attr);
-        let gone = map.remove(cx, trans, first, count)?;
+        let gone = map.remove(cx, trans, blocks)?;
         for extent in gone {
             self.core.blocks -= u64::from(extent.count);
             let owner = Owner::fork(self.ino.0, true, extent.offset, false);
-            let owner = Some((owner.owner, owner.offset, 0));
+            let owner = Some(owner);
             self.trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
         }
         Ok(())
     }
 
-    /// Writes a value into blocks of its own; answers the first one. May park.
+    /// Writes a value into blocks of its own. May park.
     ///
     /// # Errors
     /// [`XfsError::NoSpace`](crate::XfsError::NoSpace).
-    pub(super) fn write_remote(&mut self, cx: &mut Cx, value: &[u8]) -> Result<u32> {
+    pub(super) fn write_remote(&mut self, cx: &mut Cx, value: &[u8]) -> Result<RemoteValue> {
         let size = self.block_size();
         let first = self.add_blocks(cx, remote::blocks(value.len() as u64, size) as u32)?;
         for (index, piece) in value.chunks(remote::room(size)).enumerate() {
@@ -296,16 +306,17 @@ impl AttrEdit<'_> {
             });
             self.trans.log_buf(&buf, 0, remote::HEADER + piece.len() - 1);
         }
-        Ok(first as u32)
+        Ok(RemoteValue { block: first as u32, len: value.len() as u32 })
     }
 
     /// Gives the blocks of a value back. May park.
     ///
     /// # Errors
     /// As [`AttrEdit::free_blocks`].
-    pub(super) fn free_remote(&mut self, cx: &mut Cx, (block, len): (u32, u32)) -> Result<()> {
-        let count = remote::blocks(u64::from(len), self.block_size());
-        self.free_blocks(cx, (u64::from(block), count), Kind::AttrRemote)
+    pub(super) fn free_remote(&mut self, cx: &mut Cx, value: RemoteValue) -> Result<()> {
+        let first = u64::from(value.block);
+        let count = remote::blocks(u64::from(value.len), self.block_size());
+        self.free_blocks(cx, first..first + count, Kind::AttrRemote)
     }
 }
 

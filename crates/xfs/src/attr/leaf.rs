@@ -58,7 +58,7 @@ impl DaFork for AttrEdit<'_> {
     }
 
     fn remove_block(&mut self, cx: &mut Cx, block: u64, _: &Arc<Buf>) -> Result<()> {
-        self.free_blocks(cx, (block, 1), Kind::AttrLeaf)
+        self.free_blocks(cx, block..block + 1, Kind::AttrLeaf)
     }
 
     fn stamp(&self, buf: &Buf, kind: Kind) {

@@ -18,7 +18,7 @@ use crate::format::inode::{CORE_SIZE, ForkFormat};
 use crate::format::remote;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::Reserved;
+use crate::mount::writer::{Reserved, Resources};
 use crate::trans::Trans;
 use crate::trans::reservations;
 
@@ -54,7 +54,7 @@ pub(crate) fn set(
     let inode = fs.iget(cx, ino)?;
     let guard = inode.lock_alone(cx)?;
     let result = match acl::disk_name(name) {
-        Some(_) => set_acl(fs, cx, &inode, (name, wanted), Some(value), flags),
+        Some(_) => set_acl(fs, cx, &inode, name, wanted, Some(value), flags),
         None => {
             let change = Change { name: wanted, value: Some(value.to_vec()) };
             change_one(fs, cx, &inode, change, flags, None)
@@ -71,7 +71,7 @@ pub(crate) fn remove(fs: &Xfs, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(),
     let inode = fs.iget(cx, ino)?;
     let guard = inode.lock_alone(cx)?;
     let result = match acl::disk_name(name) {
-        Some(_) => set_acl(fs, cx, &inode, (name, wanted), None, XattrFlags::empty()),
+        Some(_) => set_acl(fs, cx, &inode, name, wanted, None, XattrFlags::empty()),
         None => {
             let change = Change { name: wanted, value: None };
             change_one(fs, cx, &inode, change, XattrFlags::REPLACE, None)
@@ -87,7 +87,8 @@ fn set_acl(
     fs: &Xfs,
     cx: &mut Cx,
     inode: &Arc<Inode>,
-    (shown, name): (&[u8], Name),
+    shown: &[u8],
+    name: Name,
     value: Option<&[u8]>,
     flags: XattrFlags,
 ) -> Result<(), Errno> {
@@ -223,18 +224,19 @@ fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
     };
     let Some(target) = target else { return Ok(()) };
     let blocks = u64::from(geometry.dir_blocks()) + 2;
-    let mut reserved = Reserved::new(&writer.space, blocks).map_err(|error| fs.fail(error))?;
+    let reserved = Reserved::new(&writer.space, blocks).map_err(|error| fs.fail(error))?;
+    let mut resources = Resources { writer, reserved };
     let kind = inode.kind(cx);
     fs.transact(cx, reservations::create(geometry), |cx, trans| {
         trans.join_inode(cx, &inode.item);
-        let (space, reserved) = (&*writer.space, &mut reserved);
         if kind == FileType::Directory {
-            let how = (fs.leaf_gaps, &mut Known::default());
-            DirEdit::new(space, inode, trans, reserved, how).local_to_block(cx)?;
+            let (reserved, known) = (&mut resources.reserved, &mut Known::default());
+            DirEdit::new(&writer.space, inode, trans, reserved, fs.leaf_gaps, known)
+                .local_to_block(cx)?;
         } else {
             let room = geometry.inode_size as usize - CORE_SIZE;
             inode.forks.write(cx).data = Fork::empty(room);
-            fs.write_target(cx, trans, (writer, reserved), inode, &target)?;
+            fs.write_target(cx, trans, &mut resources, inode, &target)?;
         }
         inode.log(cx, trans, geometry, InodeFields::CORE | InodeFields::DATA);
         Ok(())

@@ -3,13 +3,16 @@
 //! Blocks are taken in the *unwritten* state, in which they read as zeros, and become written when
 //! the content is on the device; so no crash shows what was on the disk before.
 
+use std::ops::Range;
+
 use base::Ino;
 use rt::Cx;
 
 use super::edit::MapEdit;
 use super::{Fork, Which};
-use crate::alloc::{Owner, Want};
+use crate::alloc::Want;
 use crate::error::{Result, XfsError};
+use crate::format::Owner;
 use crate::format::btree::{MapRoot, Shape};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
@@ -76,7 +79,8 @@ impl FileBlocks<'_, '_> {
         let unwritten = true;
         let want = Want {
             goal: self.goal(offset),
-            blocks: (1, most.clamp(1, COUNT_MAX) as u32),
+            min_len: 1,
+            max_len: most.clamp(1, COUNT_MAX) as u32,
             align: self.alignment(most),
             this_group: false,
             owner: Some(Owner::fork(self.edit.ino.0, false, offset, unwritten)),
@@ -91,7 +95,7 @@ impl FileBlocks<'_, '_> {
             Err(XfsError::NoSpace) => return Ok(None),
             other => other?,
         };
-        let start = space.geometry.join(found.place);
+        let start = space.geometry.join(found.start);
         let extent = Extent { offset, start, count: found.len, unwritten };
         self.edit.add(cx, trans, extent)?;
         *self.edit.blocks += u64::from(extent.count);
@@ -102,16 +106,11 @@ impl FileBlocks<'_, '_> {
     ///
     /// # Errors
     /// Where the map cannot grow; what the device says.
-    pub fn convert(
-        &mut self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        (offset, end): (u64, u64),
-    ) -> Result<bool> {
-        let changed = self.edit.convert(cx, trans, (offset, end - offset), false)?;
+    pub fn convert(&mut self, cx: &mut Cx, trans: &mut Trans, range: Range<u64>) -> Result<bool> {
+        let changed = self.edit.convert(cx, trans, range, false)?;
         for extent in &changed {
             let owner = Owner::fork(self.edit.ino.0, false, extent.offset, false);
-            let blocks = (extent.start, extent.count);
+            let blocks = extent.blocks();
             let op = if self.reflink { RmapOp::ConvertShared } else { RmapOp::Convert };
             self.edit.space.defer_rmap(trans, op, owner, blocks);
         }
@@ -135,8 +134,9 @@ impl FileBlocks<'_, '_> {
         &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (from, end): (u64, u64),
+        range: Range<u64>,
     ) -> Result<bool> {
+        let Range { start: from, end } = range;
         let first = self.extents().partition_point(|extent| extent.end() <= from);
         let last = self.extents().partition_point(|extent| extent.offset < end);
         if first >= last {
@@ -144,11 +144,11 @@ impl FileBlocks<'_, '_> {
         }
         let cut = last.saturating_sub(EXTENTS_AT_ONCE).max(first);
         let start = self.extents()[cut].offset.max(from);
-        let gone = self.edit.remove(cx, trans, start, end - start)?;
+        let gone = self.edit.remove(cx, trans, start..end)?;
         for extent in &gone {
             *self.edit.blocks -= u64::from(extent.count);
-            let owner = (self.edit.ino, Which::Data);
-            self.edit.space.defer_drop(trans, owner, extent, self.reflink);
+            let ino = self.edit.ino;
+            self.edit.space.defer_drop(trans, ino, Which::Data, extent, self.reflink);
         }
         Ok(cut > first)
     }

@@ -84,7 +84,7 @@ fn fill(args: &[&str]) {
             assert!(grown <= worst, "the map took {grown} blocks, {worst} were expected");
             space.give_back(most + worst - u64::from(extent.count));
             if rng.below(2) == 0 {
-                let half = (extent.offset, extent.offset + u64::from(extent.count).div_ceil(2));
+                let half = extent.offset..extent.offset + u64::from(extent.count).div_ceil(2);
                 let run = file.edit(&space, |blocks| blocks.convert(cx, &mut trans, half));
                 assert!(run.expect("it was set aside"));
                 let list = file.fork.extents.as_deref().expect("a list");
@@ -96,12 +96,12 @@ fn fill(args: &[&str]) {
         assert!(file.fork.count > 300, "{} extents: the map stayed a list", file.fork.count);
         assert!(space.available() - space.kept_back() < 8, "blocks were left over");
         let mut trans = transaction(cx, &log);
-        let third = (offset / 3, offset / 2);
-        while file.edit(&space, |b| b.unmap_last(cx, &mut trans, third)).expect("a hole") {
+        let third = offset / 3..offset / 2;
+        while file.edit(&space, |b| b.unmap_last(cx, &mut trans, third.clone())).expect("a hole") {
             trans.commit(cx).expect("a commit");
             trans = transaction(cx, &log);
         }
-        while file.edit(&space, |b| b.unmap_last(cx, &mut trans, (0, u64::MAX))).expect("gone") {
+        while file.edit(&space, |b| b.unmap_last(cx, &mut trans, 0..u64::MAX)).expect("gone") {
             trans.commit(cx).expect("a commit");
             trans = transaction(cx, &log);
         }
@@ -168,7 +168,7 @@ fn convert_and_stop(cx: &mut Cx, image: &Path, ino: Ino) {
     let (fork, blocks) = (&mut fork, &mut core.blocks);
     let mut edit = MapEdit { space: &space, ino, which, fork, blocks, near };
     let mut file = FileBlocks { edit: &mut edit, reflink: false };
-    assert!(file.convert(cx, &mut trans, (64, 128)).expect("marked"));
+    assert!(file.convert(cx, &mut trans, 64..128).expect("marked"));
     core.extents = fork.count;
     image[data].copy_from_slice(&fork.bytes);
     core.emit(&mut image);

@@ -1,15 +1,18 @@
 //! Changing the map of a fork: extents are added and taken out, and the map takes the form that
 //! holds them, a list in the inode or a btree.
 
+use std::ops::Range;
+
 use base::{FsBlock, Ino};
 use rt::Cx;
 use smallvec::SmallVec;
 
 use super::{Extents, Fork, Which};
-use crate::alloc::{Owner, Space, Want};
+use crate::alloc::{Space, Want};
 use crate::btree::{Store, Tree, key};
 use crate::buf::BufMap;
 use crate::error::Result;
+use crate::format::Owner;
 use crate::format::btree::{self, MapRoot};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
@@ -86,13 +89,12 @@ impl Store for MapTree<'_> {
         let want = Want { this_group: false, ..Want::block(near, self.owner()) };
         let found = self.space.allocate_metadata(cx, trans, &want)?;
         *self.blocks += 1;
-        Ok(self.space.geometry.join(found.place).0)
+        Ok(self.space.geometry.join(found.start).0)
     }
 
     fn free(&mut self, _cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()> {
         *self.blocks -= 1;
-        let Owner { owner, offset } = self.owner();
-        trans.defer(Work::Free { start: block, len: 1, owner: Some((owner, offset, 0)) });
+        trans.defer(Work::Free { start: block, len: 1, owner: Some(self.owner()) });
         Ok(())
     }
 
@@ -119,7 +121,7 @@ fn joined(extents: Few) -> Few {
 }
 
 /// Puts `new` in the place of a run of `extents`; what lies behind moves once at the most.
-fn replace(extents: &mut Extents, range: std::ops::Range<usize>, new: &[Extent]) {
+fn replace(extents: &mut Extents, range: Range<usize>, new: &[Extent]) {
     let (same, more) = new.split_at(new.len().min(range.len()));
     let middle = range.start + same.len();
     extents[range.start..middle].copy_from_slice(same);
@@ -172,10 +174,9 @@ impl MapEdit<'_> {
         &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        offset: u64,
-        count: u64,
+        range: Range<u64>,
     ) -> Result<Vec<Extent>> {
-        let end = offset + count;
+        let Range { start: offset, end } = range;
         let first = self.extents().partition_point(|known| known.end() <= offset);
         let last = self.extents().partition_point(|known| known.offset < end);
         let old: Few = self.extents()[first..last].into();
@@ -203,10 +204,10 @@ impl MapEdit<'_> {
         &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (offset, count): (u64, u64),
+        range: Range<u64>,
         unwritten: bool,
     ) -> Result<Few> {
-        let end = offset + count;
+        let Range { start: offset, end } = range;
         let first = self.extents().partition_point(|known| known.end() <= offset);
         let last = self.extents().partition_point(|known| known.offset < end);
         let (from, upto) = (first.saturating_sub(1), (last + 1).min(self.extents().len()));
@@ -238,7 +239,7 @@ impl MapEdit<'_> {
         &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         new: Few,
     ) -> Result<()> {
         let total = self.extents().len() - range.len() + new.len();

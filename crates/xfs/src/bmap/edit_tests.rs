@@ -84,13 +84,13 @@ fn change(
         }
         7..=8 => {
             let to = rng.below(2) == 0;
-            edit.convert(cx, trans, (offset, count), to).expect("room");
+            edit.convert(cx, trans, offset..offset + count, to).expect("room");
             file[range].iter_mut().flatten().for_each(|block| block.1 = to);
         }
         _ => {
             let count = if filling { count } else { 30.min(FILE - offset) };
             let range = offset as usize..(offset + count) as usize;
-            let gone = edit.remove(cx, trans, offset, count).expect("room");
+            let gone = edit.remove(cx, trans, offset..offset + count).expect("room");
             let had = file[range.clone()].iter().flatten().count() as u32;
             assert_eq!(gone.iter().map(|extent| extent.count).sum::<u32>(), had);
             file[range].fill(None);
@@ -145,7 +145,7 @@ fn maps_change_form_and_hold_what_the_file_has() {
         let (fork, blocks) = (&mut fork, &mut blocks);
         let which = Which::Data;
         let mut edit = MapEdit { space: &space, ino: INO, which, fork, blocks, near };
-        edit.remove(cx, &mut trans, 0, FILE).expect("all gone");
+        edit.remove(cx, &mut trans, 0..FILE).expect("all gone");
         trans.commit(cx).expect("a commit");
         assert_eq!((fork.format, *blocks), (ForkFormat::Extents, 0));
         assert_eq!(space.count_free(cx).expect("a count"), before, "blocks were lost");

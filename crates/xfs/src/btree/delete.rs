@@ -78,14 +78,14 @@ impl<S: Store> Tree<'_, S> {
                 let more = self.len(&left);
                 match right.filter(|_| true).map(|right| (self.len(&right), right)) {
                     Some((count, right)) if count > more => {
-                        self.borrow(trans, cursor, level, (right, 1));
+                        self.borrow(trans, cursor, level, right, 1);
                     }
-                    _ => self.borrow(trans, cursor, level, (left, -1)),
+                    _ => self.borrow(trans, cursor, level, left, -1),
                 }
                 return Ok(());
             }
             (None, Some(right)) => {
-                self.borrow(trans, cursor, level, (right, 1));
+                self.borrow(trans, cursor, level, right, 1);
                 return Ok(());
             }
             // An only child: its parent is a root in an inode, or was about to be done without.
@@ -102,11 +102,12 @@ impl<S: Store> Tree<'_, S> {
         trans: &mut Trans,
         cursor: &Cursor,
         level: usize,
-        (neighbour, side): (Frame, isize),
+        neighbour: Frame,
+        side: isize,
     ) {
         let frame = cursor.path[level].clone();
         let count = (self.len(&neighbour) - self.len(&frame)) / 2;
-        self.transfer(trans, (&neighbour, side), &frame, count.max(1));
+        self.transfer(trans, &neighbour, side, &frame, count.max(1));
         self.refresh_neighbour(trans, cursor, level, side, &neighbour);
         self.refresh(trans, cursor, level);
     }
@@ -114,7 +115,7 @@ impl<S: Store> Tree<'_, S> {
     /// Moves everything from a block to its left neighbour, and frees it.
     fn merge(&mut self, cx: &mut Cx, trans: &mut Trans, left: &Frame, right: &Frame) -> Result<()> {
         let count = self.len(right);
-        self.transfer(trans, (right, 1), left, count);
+        self.transfer(trans, right, 1, left, count);
         let (before, _) = self.siblings(left);
         let (_, beyond) = self.siblings(right);
         self.set_siblings(trans, left, before, beyond);

@@ -170,7 +170,8 @@ impl<S: Store> Tree<'_, S> {
     pub(super) fn transfer(
         &mut self,
         trans: &mut Trans,
-        (from, from_side): (&Frame, isize),
+        from: &Frame,
+        from_side: isize,
         to: &Frame,
         count: usize,
     ) {
@@ -204,7 +205,7 @@ impl<S: Store> Tree<'_, S> {
             return Ok(false);
         }
         let frame = cursor.path[level].clone();
-        self.transfer(trans, (&frame, 1), &left, 1);
+        self.transfer(trans, &frame, 1, &left, 1);
         cursor.path[level].index -= 1;
         self.refresh_neighbour(trans, cursor, level, -1, &left);
         self.refresh(trans, cursor, level);
@@ -227,7 +228,7 @@ impl<S: Store> Tree<'_, S> {
         if !self.has_room(&right) {
             return Ok(false);
         }
-        self.transfer(trans, (&frame, -1), &right, 1);
+        self.transfer(trans, &frame, -1, &right, 1);
         self.refresh_neighbour(trans, cursor, level, 1, &right);
         self.refresh(trans, cursor, level);
         Ok(true)
@@ -246,7 +247,7 @@ impl<S: Store> Tree<'_, S> {
         let mut new = self.make(cx, trans, frame.block, frame.level)?;
         let len = self.len(&frame);
         let middle = len.div_ceil(2);
-        self.transfer(trans, (&frame, -1), &new, len - middle);
+        self.transfer(trans, &frame, -1, &new, len - middle);
         self.link_right(cx, trans, &frame, &new)?;
         let keys = self.with(&new, |layout, data| key::of_block(kind, layout, data));
         let parent = cursor.path[level + 1].clone();

@@ -1,5 +1,7 @@
 //! What orders the records of each kind of tree, and the keys that nodes hold.
 
+use std::ops::RangeInclusive;
+
 use crate::buf::BufOps;
 use crate::format::Kind;
 use crate::format::record::{Rmap, RmapKey};
@@ -98,11 +100,11 @@ pub(crate) fn of_block(kind: Kind, layout: &Layout, data: &[u8]) -> [u8; KEYS_MA
     keys
 }
 
-/// The first and the last block that an entry of the reverse map reaches.
-pub(crate) fn reach(layout: &Layout, entry: &[u8]) -> (u32, u32) {
+/// The blocks that an entry of the reverse map reaches.
+pub(crate) fn reach(layout: &Layout, entry: &[u8]) -> RangeInclusive<u32> {
     if layout.level > 0 {
-        return (u32_at(entry, 0), u32_at(entry, layout.shape.key));
+        return u32_at(entry, 0)..=u32_at(entry, layout.shape.key);
     }
     let record = Rmap::read(entry);
-    (record.start, record.high_key().start)
+    record.start..=record.high_key().start
 }

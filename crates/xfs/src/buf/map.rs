@@ -3,7 +3,7 @@
 use base::Sector;
 
 /// One extent of a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct BufMap {
     /// Where it begins on the device.
     pub daddr: Sector,

@@ -15,12 +15,13 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::space_start;
-use crate::alloc::{Owner, Space, Want};
+use crate::alloc::{Space, Want};
 use crate::bmap::{self, Which};
 use crate::buf::meta::{Maps, buf_maps, tree_check};
 use crate::buf::{Buf, BufOps};
 use crate::da_btree::Path;
 use crate::error::{Result, XfsError};
+use crate::format::Owner;
 use crate::format::da::DEPTH_MAX;
 use crate::format::dir::{FileType, entry_size};
 use crate::format::extent::Extent;
@@ -111,7 +112,8 @@ impl<'a> DirEdit<'a> {
         inode: &'a Inode,
         trans: &'a mut Trans,
         reserved: &'a mut Reserved,
-        (gaps, known): (bool, &'a mut Known),
+        gaps: bool,
+        known: &'a mut Known,
     ) -> DirEdit<'a> {
         DirEdit { space, inode, trans, reserved, gaps, known }
     }
@@ -355,7 +357,8 @@ impl DirEdit<'_> {
             };
             let want = Want {
                 goal,
-                blocks: (1, (end - at) as u32),
+                min_len: 1,
+                max_len: (end - at) as u32,
                 align: 1,
                 this_group: false,
                 owner: Some(Owner::fork(self.inode.ino.0, false, at, false)),
@@ -363,7 +366,7 @@ impl DirEdit<'_> {
             };
             let found = self.space.allocate(cx, self.trans, &want)?;
             self.reserved.take(u64::from(found.len));
-            let start = self.space.geometry.join(found.place);
+            let start = self.space.geometry.join(found.start);
             let extent = Extent { offset: at, start, count: found.len, unwritten: false };
             let trans = &mut *self.trans;
             self.inode.edit_map(cx, self.space, Which::Data, |cx, edit| {
@@ -396,13 +399,13 @@ impl DirEdit<'_> {
         let (count, ino) = (self.count(), self.inode.ino.0);
         let trans = &mut *self.trans;
         let gone = self.inode.edit_map(cx, self.space, Which::Data, |cx, edit| {
-            let gone = edit.remove(cx, trans, offset, count)?;
+            let gone = edit.remove(cx, trans, offset..offset + count)?;
             *edit.blocks -= gone.iter().map(|extent| u64::from(extent.count)).sum::<u64>();
             Ok(gone)
         })?;
         for extent in gone.iter().rev() {
             let owner = Owner::fork(ino, false, extent.offset, extent.unwritten);
-            let owner = Some((owner.owner, owner.offset, 0));
+            let owner = Some(owner);
             self.trans.defer(Work::Free { start: extent.start.0, len: extent.count, owner });
         }
         self.set_size(cx)

@@ -18,7 +18,7 @@ use rt::Cx;
 use vfs::{Attr, FileType, NewNode};
 
 use crate::Xfs;
-use crate::attr::{self, Change};
+use crate::attr::{self};
 use crate::dir::edit::{DirEdit, Known, Name, blocks_needed};
 use crate::dir::{Dir, Form};
 use crate::error::XfsError;
@@ -26,15 +26,16 @@ use crate::format::dir::FileType as EntryType;
 use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
 use crate::inode::create;
+use crate::inode::create::NewInode;
 use crate::inode::inactive::Inactive;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::{Reserved, WriteSide};
+use crate::mount::writer::{Reserved, Resources, WriteSide};
 use crate::trans::Trans;
 use crate::trans::reservations;
 
 mod batch;
 mod link;
-mod rename;
+pub(crate) mod rename;
 
 /// The most names of an inode.
 const LINK_MAX: u32 = 0x7fff_ffff;
@@ -149,23 +150,24 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        parts: (&WriteSide, &mut Reserved),
+        resources: &mut Resources<'_>,
         inode: &Inode,
         change: impl FnOnce(&mut Cx, &mut DirEdit<'_>) -> crate::Result<R>,
     ) -> crate::Result<R> {
         let mut known = Known::default();
-        change(cx, &mut self.dir_edit(trans, parts, inode, &mut known))
+        change(cx, &mut self.dir_edit(trans, resources, inode, &mut known))
     }
 
     /// A directory that a transaction changes, of which it knows something already.
     fn dir_edit<'a>(
         &self,
         trans: &'a mut Trans,
-        (writer, reserved): (&'a WriteSide, &'a mut Reserved),
+        resources: &'a mut Resources<'_>,
         inode: &'a Inode,
         known: &'a mut Known,
     ) -> DirEdit<'a> {
-        DirEdit::new(&writer.space, inode, trans, reserved, (self.leaf_gaps, known))
+        let space = &resources.writer.space;
+        DirEdit::new(space, inode, trans, &mut resources.reserved, self.leaf_gaps, known)
     }
 
     /// Sets the times of a directory whose names changed, and logs it.
@@ -181,16 +183,16 @@ impl Xfs {
         cx: &mut Cx,
         dir: Ino,
         name: &[u8],
-        (node, attributes): (&NewNode<'_>, &[Change]),
+        new: NewInode<'_>,
     ) -> Result<Attr, Errno> {
         vfs::check_name(name)?;
         self.writer()?;
         let parent = self.iget(cx, dir)?;
-        if batch::can_wait(node, attributes) {
-            return self.create_in_turn(cx, &parent, name, node);
+        if batch::can_wait(&new) {
+            return self.create_in_turn(cx, &parent, name, new.node);
         }
         let guard = parent.lock_alone(cx)?;
-        let created = self.create_locked(cx, &parent, name, (node, attributes));
+        let created = self.create_locked(cx, &parent, name, new);
         drop(guard);
         created
     }
@@ -201,9 +203,9 @@ impl Xfs {
         cx: &mut Cx,
         parent: &Arc<Inode>,
         name: &[u8],
-        (node, attributes): (&NewNode<'_>, &[Change]),
+        new: NewInode<'_>,
     ) -> Result<Attr, Errno> {
-        let writer = self.writer()?;
+        let (writer, NewInode { node, attributes }) = (self.writer()?, new);
         self.check_directory(cx, parent)?;
         // A large one is looked at in the transaction, which needs the same blocks.
         let large = Dir::open(self, cx, parent)?.form == Form::Indexed;
@@ -212,28 +214,27 @@ impl Xfs {
         }
         let (blocks, bytes) = attr::room_for(self, attributes);
         let blocks = blocks + create::target_blocks(self.geometry(), node, !attributes.is_empty());
-        let mut reserved = match self.prepare(cx, writer, parent, (name, node, blocks)) {
+        let reserved = match self.prepare(cx, writer, parent, name, node, blocks) {
             Ok(reserved) => reserved,
             Err(_) if large && self.has(cx, parent, name)? => return Err(Errno::EEXIST),
             Err(errno) => return Err(errno),
         };
+        let mut resources = Resources { writer, reserved };
         let directory = node.kind == FileType::Directory;
         let mut reservation = reservations::create(self.geometry());
         reservation.bytes += bytes;
         let created = self.transact(cx, reservation, |cx, trans| {
             let mut known = Known::default();
             if large {
-                let parts = (writer, &mut reserved);
-                if self.dir_edit(trans, parts, parent, &mut known).has_indexed(cx, name)? {
+                let mut edit = self.dir_edit(trans, &mut resources, parent, &mut known);
+                if edit.has_indexed(cx, name)? {
                     return Err(XfsError::Answer(Errno::EEXIST));
                 }
             }
-            let parts = (writer, &mut reserved);
-            let inode = self.new_inode(cx, trans, parts, parent, (node, attributes))?;
+            let inode = self.new_inode(cx, trans, &mut resources, parent, new)?;
             let file_type = EntryType::of_mode(inode.with(cx, |state| state.core.mode));
             let entry = Name { name, ino: inode.ino, file_type };
-            let parts = (writer, &mut reserved);
-            self.dir_edit(trans, parts, parent, &mut known).add(cx, entry)?;
+            self.dir_edit(trans, &mut resources, parent, &mut known).add(cx, entry)?;
             if directory {
                 parent.with(cx, |state| state.core.links += 1);
             }
@@ -252,7 +253,9 @@ impl Xfs {
         cx: &mut Cx,
         writer: &WriteSide,
         parent: &Inode,
-        (name, node, blocks): (&[u8], &NewNode<'_>, u64),
+        name: &[u8],
+        node: &NewNode<'_>,
+        blocks: u64,
     ) -> Result<Reserved, Errno> {
         create::check_node(node)?;
         let directory = node.kind == FileType::Directory;
@@ -328,7 +331,8 @@ impl Xfs {
         }
         self.names.remove(dir, name);
         // Taking a name out may cut an extent in two.
-        let mut reserved = Reserved::new(&writer.space, 0).map_err(|error| self.fail(error))?;
+        let reserved = Reserved::new(&writer.space, 0).map_err(|error| self.fail(error))?;
+        let mut resources = Resources { writer, reserved };
         let bare = inode.is_bare(cx);
         let removed = self.transact(cx, reservations::remove(self.geometry()), |cx, trans| {
             trans.join_inode(cx, &inode.item);
@@ -336,9 +340,7 @@ impl Xfs {
             if directory {
                 parent.with(cx, |state| state.core.links = state.core.links.saturating_sub(1));
             }
-            self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| {
-                edit.remove(cx, name)
-            })?;
+            self.edit(cx, trans, &mut resources, &parent, |cx, edit| edit.remove(cx, name))?;
             self.touch(cx, trans, &parent);
             Ok(freed)
         });

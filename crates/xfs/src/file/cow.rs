@@ -14,14 +14,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{Errno, FsBlock};
+use base::Errno;
 use rt::Cx;
 
 use crate::Xfs;
-use crate::alloc::{Owner, Want};
+use crate::alloc::Want;
 use crate::bmap::Which;
 use crate::bmap::blocks::FileBlocks;
 use crate::error::{Result, XfsError};
+use crate::format::FsExtent;
 use crate::format::extent::{COUNT_MAX, Extent};
 use crate::format::inode::Flags2;
 use crate::inode::Inode;
@@ -70,10 +71,10 @@ impl FileBlocks<'_, '_> {
     /// Puts a staged extent, which holds its content, in the place of what the file has there.
     fn remap(&mut self, cx: &mut Cx, trans: &mut Trans, staged: Extent) -> Result<()> {
         let (space, ino) = (self.edit.space, self.edit.ino);
-        let gone = self.edit.remove(cx, trans, staged.offset, u64::from(staged.count))?;
+        let gone = self.edit.remove(cx, trans, staged.offset..staged.end())?;
         for extent in &gone {
             *self.edit.blocks -= u64::from(extent.count);
-            space.defer_drop(trans, (ino, Which::Data), extent, true);
+            space.defer_drop(trans, ino, Which::Data, extent, true);
         }
         self.edit.add(cx, trans, staged)?;
         *self.edit.blocks += u64::from(staged.count);
@@ -97,9 +98,9 @@ impl FileBlocks<'_, '_> {
         trans: &mut Trans,
         range: Range<u64>,
     ) -> Result<()> {
-        for extent in self.edit.remove(cx, trans, range.start, range.end - range.start)? {
+        for extent in self.edit.remove(cx, trans, range)? {
             *self.edit.blocks -= u64::from(extent.count);
-            self.edit.space.defer_drop(trans, (self.edit.ino, Which::Data), &extent, true);
+            self.edit.space.defer_drop(trans, self.edit.ino, Which::Data, &extent, true);
         }
         Ok(())
     }
@@ -128,8 +129,9 @@ impl Xfs {
             if let Some(start) = mapped.start
                 && known.start.is_none()
             {
-                for (first, len) in self.shared_runs(cx, start, count)? {
-                    self.stage_run(cx, inode, at + u64::from(first), u64::from(len))?;
+                let extent = FsExtent { start, len: count as u32 };
+                for run in self.shared_runs(cx, extent)? {
+                    self.stage_run(cx, inode, at + u64::from(run.start)..at + u64::from(run.end))?;
                 }
             }
             at += count;
@@ -140,39 +142,42 @@ impl Xfs {
     fn shared_runs(
         &self,
         cx: &mut Cx,
-        start: FsBlock,
-        count: u64,
-    ) -> std::result::Result<Vec<(u32, u32)>, Errno> {
+        extent: FsExtent,
+    ) -> std::result::Result<Vec<Range<u32>>, Errno> {
         let writer = self.writer()?;
         let mut trans = Trans::empty(&writer.log);
-        let runs = writer.space.shared_runs(cx, &mut trans, (start, count as u32));
+        let runs = writer.space.shared_runs(cx, &mut trans, extent);
         trans.cancel();
         runs.map_err(|error| self.fail(error))
     }
 
-    /// Stages blocks for `from` and those behind it.
+    /// Stages blocks for a range.
     fn stage_run(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
-        mut from: u64,
-        count: u64,
+        range: Range<u64>,
     ) -> std::result::Result<(), Errno> {
-        let (space, end) = (&self.writer()?.space, from + count);
-        let mut reserved = Reserved::new(space, count).map_err(|error| self.fail(error))?;
+        let (space, Range { start: mut from, end }) = (&self.writer()?.space, range);
+        let mut reserved = Reserved::new(space, end - from).map_err(|error| self.fail(error))?;
         let mut patience = 3;
         while from < end {
-            let blocks = (1, (end - from).min(COUNT_MAX) as u32);
-            let goal = self.geometry().ino_place(inode.ino).0;
-            let owner: Option<Owner> = None;
-            let want = Want { goal, blocks, align: 1, this_group: false, owner, metadata: false };
+            let want = Want {
+                goal: self.geometry().ino_place(inode.ino).0,
+                min_len: 1,
+                max_len: (end - from).min(COUNT_MAX) as u32,
+                align: 1,
+                this_group: false,
+                owner: None,
+                metadata: false,
+            };
             let found = self.transact(cx, reservations::write(self.geometry()), |cx, trans| {
                 let found = match space.allocate(cx, trans, &want) {
                     Err(XfsError::NoSpace) => return Ok(None),
                     other => other?,
                 };
-                let start = space.geometry.join(found.place);
-                space.defer_stage(trans, (start, found.len));
+                let start = space.geometry.join(found.start);
+                space.defer_stage(trans, FsExtent { start, len: found.len });
                 Ok(Some(Extent { offset: from, start, count: found.len, unwritten: false }))
             })?;
             match found {
@@ -209,7 +214,7 @@ impl Xfs {
                 trans.join_inode(cx, &inode.item);
                 inode.io.lock(cx).forget(range.clone());
                 for extent in inode.staged.lock(cx).take(range.clone(), CANCEL_AT_ONCE) {
-                    space.defer_cancel(trans, (extent.start, extent.count));
+                    space.defer_cancel(trans, extent.blocks());
                 }
                 Ok(())
             })?;

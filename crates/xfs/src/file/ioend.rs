@@ -16,6 +16,15 @@ use crate::log::inode_item::InodeFields;
 use crate::trans::Trans;
 use crate::trans::reservations;
 
+/// Who finishes files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FinishedBy {
+    /// The task, which ends when no file waits.
+    Task,
+    /// A caller of sync, who has waited for everything before the end of each file.
+    Sync,
+}
+
 impl Inode {
     /// Event context: a write of the file's pages is complete.
     pub(crate) fn content_written(&self, fs: &Arc<Xfs>, range: Range<u64>, good: bool) {
@@ -65,14 +74,10 @@ impl Xfs {
 
     /// Finishes the next file that waits; None where none does. Whoever waits for all of them
     /// cannot come between the moment when it is taken from the list and the end.
-    fn finish_next(
-        &self,
-        cx: &mut Cx,
-        (all, stop): (bool, bool),
-    ) -> Option<std::result::Result<(), Errno>> {
+    fn finish_next(&self, cx: &mut Cx, who: FinishedBy) -> Option<std::result::Result<(), Errno>> {
         let busy = self.finisher.busy.read(cx);
-        let next = self.next_waiting(cx, stop);
-        let result = next.map(|inode| self.finish_taken(cx, &inode, all));
+        let next = self.next_waiting(cx, who == FinishedBy::Task);
+        let result = next.map(|inode| self.finish_taken(cx, &inode, who == FinishedBy::Sync));
         drop(busy);
         result
     }
@@ -121,7 +126,7 @@ impl Xfs {
     /// The task: finishes files until none is left.
     fn finish_waiting(&self, cx: &mut Cx) {
         // What goes wrong has shut the file system down, and everybody is told.
-        while self.finish_next(cx, (false, true)).is_some() {}
+        while self.finish_next(cx, FinishedBy::Task).is_some() {}
     }
 
     /// Writes out what is dirty of all files, and finishes them. May park.
@@ -135,7 +140,7 @@ impl Xfs {
         while let Some(finished) = self.finish_few(cx) {
             result = result.and(finished);
         }
-        while let Some(finished) = self.finish_next(cx, (true, false)) {
+        while let Some(finished) = self.finish_next(cx, FinishedBy::Sync) {
             result = result.and(finished);
         }
         self.finisher.syncing.fetch_sub(1, Ordering::Relaxed);
@@ -221,7 +226,7 @@ impl Xfs {
                 changed |= moved;
                 if !moved {
                     end = file.unwritten_until(run.start, end);
-                    changed |= file.convert(cx, trans, (run.start, end))?;
+                    changed |= file.convert(cx, trans, run.start..end)?;
                 }
                 inode.io.lock(cx).done.insert(end..run.end);
             }

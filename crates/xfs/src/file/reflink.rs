@@ -20,6 +20,14 @@ const EXTENTS_AT_ONCE: usize = 3;
 /// Blocks that the target's map may grow by in one transaction.
 const MAP_BLOCKS: u64 = 10;
 
+/// A byte of a file.
+#[derive(Clone, Copy)]
+pub(crate) struct FilePosition<'a> {
+    pub inode: &'a Arc<Inode>,
+    /// In bytes.
+    pub offset: u64,
+}
+
 /// A clone: blocks of the source, and the first block of the target.
 struct Clone<'a> {
     from: &'a Arc<Inode>,
@@ -36,10 +44,12 @@ impl Xfs {
     pub(crate) fn clone_file_range(
         &self,
         cx: &mut Cx,
-        (from, offset): (&Arc<Inode>, u64),
-        (to, target): (&Arc<Inode>, u64),
+        from: FilePosition<'_>,
+        to: FilePosition<'_>,
         len: u64,
     ) -> Result<(), Errno> {
+        let (source, target) = (from, to);
+        let (from, to) = (source.inode, target.inode);
         if !self.geometry().features.reflink() {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -49,7 +59,7 @@ impl Xfs {
         let first = (!same && from.ino < to.ino).then(|| from.lock_alone(cx)).transpose()?;
         let middle = self.begin_write(cx, to)?;
         let last = (!same && from.ino > to.ino).then(|| from.lock_alone(cx)).transpose()?;
-        let result = self.clone_locked(cx, (from, offset), (to, target), len);
+        let result = self.clone_locked(cx, source, target, len);
         drop((last, middle, first));
         result
     }
@@ -57,10 +67,12 @@ impl Xfs {
     fn clone_locked(
         &self,
         cx: &mut Cx,
-        (from, offset): (&Arc<Inode>, u64),
-        (to, target): (&Arc<Inode>, u64),
+        source: FilePosition<'_>,
+        target: FilePosition<'_>,
         len: u64,
     ) -> Result<(), Errno> {
+        let FilePosition { inode: from, offset } = source;
+        let FilePosition { inode: to, offset: target } = target;
         let bits = self.geometry().block_bits;
         let block = 1u64 << bits;
         let size = from.size(cx);

@@ -177,10 +177,17 @@ fn take(
     goal: AgBlock,
     blocks: u32,
 ) -> Result<Option<FsBlock>> {
-    let blocks = (blocks, blocks);
-    let want = Want { goal, blocks, align: 1, this_group: true, owner: None, metadata: false };
+    let want = Want {
+        goal,
+        min_len: blocks,
+        max_len: blocks,
+        align: 1,
+        this_group: true,
+        owner: None,
+        metadata: false,
+    };
     match space.allocate(cx, trans, &want) {
-        Ok(found) => Ok(Some(space.geometry.join(found.place))),
+        Ok(found) => Ok(Some(space.geometry.join(found.start))),
         Err(XfsError::NoSpace) => Ok(None),
         Err(error) => Err(error),
     }

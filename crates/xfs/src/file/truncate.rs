@@ -102,7 +102,7 @@ impl Xfs {
                 trans.join_inode(cx, &inode.item);
                 inode.edit_blocks(cx, space, |cx, file| {
                     inode.io.lock(cx).forget(range.clone());
-                    file.unmap_last(cx, trans, (range.start, range.end))
+                    file.unmap_last(cx, trans, range.clone())
                 })?;
                 inode.log(cx, trans, self.geometry(), InodeFields::CORE | InodeFields::DATA);
                 Ok(())

@@ -1,5 +1,6 @@
 //! Dirty pages to the device: places for those that were only promised one, then bios.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::Errno;
@@ -44,9 +45,9 @@ impl Xfs {
                 (run.start, run.unwritten) = (staged.start, true);
             }
             if run.start.is_none() {
-                run = self.allocate_run(cx, inode, mapping, (from, run.count))?;
+                run = self.allocate_run(cx, inode, mapping, from..from + run.count)?;
             }
-            self.submit_run(cx, inode, mapping, wb, (from, run));
+            self.submit_run(cx, inode, mapping, wb, from, run);
         }
         Ok(())
     }
@@ -58,7 +59,8 @@ impl Xfs {
         inode: &Inode,
         mapping: &Arc<Mapping>,
         wb: &mut WritebackControl<'_>,
-        (from, run): (u64, Mapped),
+        from: u64,
+        run: Mapped,
     ) {
         let bits = self.geometry().block_bits;
         let start = run.start.expect("the run was given a place");
@@ -76,14 +78,15 @@ impl Xfs {
         mapping.write_extent(cx, wb, off, len, self.geometry().sector(start));
     }
 
-    /// Gives a place to blocks from `from` on that have none, as many as lie together.
+    /// Gives a place to blocks from the start of a range on that have none, as many as lie together.
     fn allocate_run(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
         mapping: &Arc<Mapping>,
-        (from, count): (u64, u64),
+        range: Range<u64>,
     ) -> Result<Mapped, Errno> {
+        let (from, count) = (range.start, range.end - range.start);
         let (promised, count) = inode.promised_run(cx, from, count.min(COUNT_MAX));
         let space = &self.writer()?.space;
         let ahead = self.blocks_ahead(cx, inode, mapping, from + count);

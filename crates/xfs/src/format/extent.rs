@@ -5,6 +5,7 @@
 
 use base::FsBlock;
 
+use super::FsExtent;
 use super::{At, Corrupt, CorruptKind, Geometry, put_u64, u64_at};
 
 /// Bytes of a packed extent.
@@ -28,6 +29,11 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Its blocks on the device.
+    pub fn blocks(&self) -> FsExtent {
+        FsExtent { start: self.start, len: self.count }
+    }
+
     /// The packed extent.
     pub fn record(&self) -> [u8; EXTENT_SIZE] {
         let mut data = [0; EXTENT_SIZE];

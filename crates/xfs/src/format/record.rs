@@ -1,5 +1,6 @@
 //! The records of the btrees of an allocation group.
 
+use super::Owner;
 use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 
 /// A free extent, in both trees of free space.
@@ -137,6 +138,11 @@ pub struct Rmap {
 }
 
 impl Rmap {
+    /// Whether its blocks have a place in a fork.
+    pub fn has_offset(&self) -> bool {
+        Owner { owner: self.owner, offset: self.offset }.has_offset()
+    }
+
     /// The record in `data`.
     pub fn read(data: &[u8]) -> Rmap {
         Rmap {

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rt::{Cx, SpinLock};
 
 use super::Inodes;
-use crate::alloc::{Owner, Space, Want};
+use crate::alloc::{Space, Want};
+use crate::btree::LeafPlace;
 use crate::btree::Store;
 use crate::buf::{Buf, BufMap, BufOps, RecentBlocks};
 use crate::error::Result;
+use crate::format::Owner;
 use crate::format::ag::RawAgi;
 use crate::format::record::owner;
 use crate::format::{AgBlock, At, Expect, Kind};
@@ -122,12 +124,13 @@ impl Recent {
 
     /// The leaf and the number, where they are known. The leaf is one still: until a block of the
     /// group's trees is freed each leaf stays one.
-    pub fn get(&self) -> Option<(u64, usize)> {
+    pub fn get(&self) -> Option<LeafPlace> {
         let place = self.place.load(Ordering::Relaxed);
-        (place != 0).then_some((place >> 16, place as usize & 0xffff))
+        (place != 0).then_some(LeafPlace { block: place >> 16, index: place as usize & 0xffff })
     }
 
-    pub fn set(&self, block: u64, index: usize) {
+    pub fn set(&self, place: LeafPlace) {
+        let LeafPlace { block, index } = place;
         let place = if index <= 0xffff { block << 16 | index as u64 } else { 0 };
         self.place.store(place, Ordering::Relaxed);
     }
@@ -200,7 +203,7 @@ impl Store for AgiTree<'_> {
         let want = Want::block(self.place(near), Owner::special(owner::INOBT));
         let found = self.space.allocate_metadata(cx, trans, &want)?;
         self.count(trans, 1);
-        Ok(u64::from(found.place.block))
+        Ok(u64::from(found.start.block))
     }
 
     fn recent(&self, cx: &Cx, block: u64) -> Option<Arc<Buf>> {
@@ -215,7 +218,7 @@ impl Store for AgiTree<'_> {
         self.count(trans, -1);
         self.recent.forget();
         let start = self.space.geometry.join(self.place(block)).0;
-        trans.defer(Work::Free { start, len: 1, owner: Some((owner::INOBT, 0, 0)) });
+        trans.defer(Work::Free { start, len: 1, owner: Some(Owner::special(owner::INOBT)) });
         Ok(())
     }
 }

@@ -1,12 +1,15 @@
 //! Chunks of inodes come and go.
 
+use std::ops::Range;
+
 use rt::Cx;
 
 use super::{Agi, Inodes};
-use crate::alloc::{Owner, Want};
+use crate::alloc::Want;
 use crate::btree::Tree;
 use crate::buf::{BufMap, INODE_CLUSTER};
 use crate::error::{Result, XfsError};
+use crate::format::Owner;
 use crate::format::log_item::{ItemKind, RawIcreate};
 use crate::format::record::{InodeChunk, owner};
 use crate::format::{AgBlock, Kind, inode, seal};
@@ -24,7 +27,7 @@ impl Inodes {
         let inodes = blocks << self.space.geometry.inodes_per_block_bits;
         self.initialise(cx, trans, place, blocks)?;
         for start in (first..first + inodes).step_by(64) {
-            self.add_chunk(cx, trans, agi, (start, inodes.min(64)))?;
+            self.add_chunk(cx, trans, agi, start..start + inodes.min(64))?;
         }
         agi.edit(trans, |raw| {
             raw.agi_count.set(raw.agi_count.get() + inodes);
@@ -61,7 +64,8 @@ impl Inodes {
         for (blocks, align) in tries {
             let want = Want {
                 goal: AgBlock { ag: agi.ag, block: goal },
-                blocks: (blocks, blocks),
+                min_len: blocks,
+                max_len: blocks,
                 align,
                 this_group: true,
                 owner: Some(Owner::special(owner::INODES)),
@@ -69,7 +73,7 @@ impl Inodes {
                 metadata: false,
             };
             match self.space.allocate_metadata(cx, trans, &want) {
-                Ok(found) => return Ok(Some((found.place, blocks))),
+                Ok(found) => return Ok(Some((found.start, blocks))),
                 Err(XfsError::NoSpace) => {}
                 Err(error) => return Err(error),
             }
@@ -136,8 +140,9 @@ impl Inodes {
         cx: &mut Cx,
         trans: &mut Trans,
         agi: &Agi,
-        (first, count): (u32, u32),
+        inodes: Range<u32>,
     ) -> Result<()> {
+        let (first, count) = (inodes.start, inodes.end - inodes.start);
         let geometry = &self.space.geometry;
         if count == 64 {
             let chunk = InodeChunk { start: first, holes: 0, count: 64, free_count: 64, free: !0 };
@@ -197,7 +202,11 @@ impl Inodes {
                 trans.invalidate(&buf);
             }
             let start = geometry.join(place).0;
-            trans.defer(Work::Free { start, len: blocks, owner: Some((owner::INODES, 0, 0)) });
+            trans.defer(Work::Free {
+                start,
+                len: blocks,
+                owner: Some(Owner::special(owner::INODES)),
+            });
         }
         Ok(())
     }

@@ -7,19 +7,28 @@ use rt::Cx;
 use vfs::{FileType, NewNode};
 
 use crate::Xfs;
-use crate::alloc::{Owner, Want};
+use crate::alloc::Want;
 use crate::attr::{self, Change};
 use crate::bmap::{Fork, Which};
 use crate::buf::BufOps;
 use crate::buf::meta::buf_maps;
 use crate::error::Result;
+use crate::format::Owner;
 use crate::format::extent::Extent;
 use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::{Geometry, Kind, NULL32, dir_sf, remote, time};
 use crate::inode::{Forks, Inode};
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::{Reserved, WriteSide};
+use crate::mount::writer::Resources;
 use crate::trans::Trans;
+
+/// What is to be created.
+#[derive(Clone, Copy)]
+pub(crate) struct NewInode<'a> {
+    pub node: &'a NewNode<'a>,
+    /// The attributes that it has from the beginning.
+    pub attributes: &'a [Change],
+}
 
 /// Blocks of the target of a symbolic link that does not fit into its inode, beside attributes
 /// where it has some.
@@ -124,12 +133,13 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (writer, reserved): (&WriteSide, &mut Reserved),
+        resources: &mut Resources<'_>,
         parent: &Inode,
-        (node, attributes): (&NewNode<'_>, &[Change]),
+        new: NewInode<'_>,
     ) -> Result<Arc<Inode>> {
+        let NewInode { node, attributes } = new;
         let directory = node.kind == FileType::Directory;
-        let ino = writer.inodes.allocate(cx, trans, parent.ino, directory)?;
+        let ino = resources.writer.inodes.allocate(cx, trans, parent.ino, directory)?;
         let core = self.new_core(cx, parent, node);
         let ftype = self.geometry().features.ftype();
         let room = self.geometry().inode_size as usize - CORE_SIZE;
@@ -162,7 +172,7 @@ impl Xfs {
         let item = old.unwrap_or_else(|| self.new_item(ino));
         let inode = Inode::new(self, item, Forks { data, attr }, core);
         if let (Some(target), true) = (node.target, blocks > 0) {
-            self.write_target(cx, trans, (writer, reserved), &inode, target)?;
+            self.write_target(cx, trans, resources, &inode, target)?;
         }
         for change in attributes {
             attr::apply(self, cx, trans, &inode, change)?;
@@ -180,17 +190,19 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (writer, reserved): (&WriteSide, &mut Reserved),
+        resources: &mut Resources<'_>,
         inode: &Inode,
         target: &[u8],
     ) -> Result<()> {
+        let Resources { writer, reserved } = resources;
         let geometry = self.geometry();
         let blocks = remote::blocks(target.len() as u64, geometry.block_size as usize);
         let (mut offset, mut done) = (0, 0);
         while done < target.len() {
             let want = Want {
                 goal: geometry.ino_place(inode.ino).0,
-                blocks: (1, (blocks - offset) as u32),
+                min_len: 1,
+                max_len: (blocks - offset) as u32,
                 align: 1,
                 this_group: false,
                 owner: Some(Owner::fork(inode.ino.0, false, offset, false)),
@@ -198,7 +210,7 @@ impl Xfs {
             };
             let found = writer.space.allocate(cx, trans, &want)?;
             reserved.take(u64::from(found.len));
-            let start = geometry.join(found.place);
+            let start = geometry.join(found.start);
             let extent = Extent { offset, start, count: found.len, unwritten: false };
             inode.edit_map(cx, &writer.space, Which::Data, |cx, edit| {
                 *edit.blocks += u64::from(found.len);

@@ -165,14 +165,14 @@ impl<'a> Inactive<'a> {
             let from = extents[extents.len().saturating_sub(EXTENTS)].offset;
             let mut trans = Trans::alloc(cx, self.log, STEP)?;
             let mut edit = dying.edit(self.space, &mut fork, which);
-            let gone = edit.remove(cx, &mut trans, from, end - from)?;
+            let gone = edit.remove(cx, &mut trans, from..end)?;
             let unit = self.unit(which, dying.core.file_type());
             for extent in gone.iter().rev() {
                 if let Some(unit) = unit {
                     self.invalidate(cx, &mut trans, extent, unit)?;
                 }
                 dying.core.blocks -= u64::from(extent.count);
-                self.space.defer_drop(&mut trans, (dying.ino, which), extent, reflink);
+                self.space.defer_drop(&mut trans, dying.ino, which, extent, reflink);
             }
             dying.store(which, &fork);
             dying.log(&mut trans);

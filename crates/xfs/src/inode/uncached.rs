@@ -124,7 +124,7 @@ impl LooseInode {
                 if row.len() as u64 > self.core.blocks {
                     return Err(CorruptKind::InodeBlocks { found: self.core.blocks }.at(at).into());
                 }
-                row = descend(cx, space, at, (&row, level), &mut extents)?;
+                row = descend(cx, space, at, &row, level, &mut extents)?;
             }
         }
         check_extents(&extents, fork.count, &space.geometry, at)?;
@@ -137,7 +137,8 @@ fn descend(
     cx: &mut Cx,
     space: &Space,
     at: At,
-    (row, level): (&[u64], u16),
+    row: &[u64],
+    level: u16,
     extents: &mut Vec<Extent>,
 ) -> Result<Vec<u64>> {
     let mut below = Vec::new();

@@ -16,10 +16,19 @@ use crate::log::inode_item::InodeItem;
 /// Items that one pass of write-back looks at.
 const BATCH: usize = 1024;
 
+/// The place of an item in the list.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct AilKey {
+    /// Sequence number of the checkpoint.
+    lsn: u64,
+    /// Breaks ties.
+    order: u64,
+}
+
 #[derive(Default)]
 struct State {
     /// By sequence number, then by order of insertion.
-    items: BTreeMap<(u64, u64), Item>,
+    items: BTreeMap<AilKey, Item>,
     next: u64,
     /// The inodes in `items`, by their cluster.
     clusters: BTreeMap<u64, Vec<Arc<InodeItem>>>,
@@ -35,7 +44,7 @@ impl Ail {
 
     /// The oldest item's sequence number.
     pub fn tail(&self) -> Option<u64> {
-        self.0.lock_irq().items.keys().next().map(|key| key.0)
+        self.0.lock_irq().items.keys().next().map(|key| key.lsn)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -44,7 +53,7 @@ impl Ail {
 
     /// The newest item's sequence number.
     fn newest(&self) -> Option<u64> {
-        self.0.lock_irq().items.keys().next_back().map(|key| key.0)
+        self.0.lock_irq().items.keys().next_back().map(|key| key.lsn)
     }
 
     /// Puts an item in, or moves it up; but a cluster of inodes stays where it is until it is
@@ -57,19 +66,19 @@ impl Ail {
         state.next += 1;
         let order = state.next;
         let mut core = item.core().lock();
-        let old = (core.lsn, core.order);
-        if stays && old.0 != 0 {
+        let old = AilKey { lsn: core.lsn, order: core.order };
+        if stays && old.lsn != 0 {
             return;
         }
         (core.lsn, core.order) = (lsn, order);
         drop(core);
-        if old.0 != 0 {
+        if old.lsn != 0 {
             state.items.remove(&old);
         } else if let Item::Inode(inode) = item {
             let cluster = inode.place().cluster.daddr.0;
             state.clusters.entry(cluster).or_default().push(inode.clone());
         }
-        state.items.insert((lsn, order), item.clone());
+        state.items.insert(AilKey { lsn, order }, item.clone());
     }
 
     /// Takes an item out if it is there, and at `lsn` where that is given.
@@ -79,7 +88,7 @@ impl Ail {
         if core.lsn == 0 || lsn.is_some_and(|lsn| lsn != core.lsn) {
             return;
         }
-        let key = (core.lsn, core.order);
+        let key = AilKey { lsn: core.lsn, order: core.order };
         core.lsn = 0;
         drop(core);
         let removed = state.items.remove(&key);
@@ -102,12 +111,12 @@ impl Ail {
     }
 
     /// Items up to `target`, oldest first, behind `from`.
-    fn batch(&self, from: (u64, u64), target: u64) -> Vec<((u64, u64), Item)> {
+    fn batch(&self, from: AilKey, target: u64) -> Vec<(AilKey, Item)> {
         let state = self.0.lock_irq();
         let range =
             state.items.range((std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded));
         range
-            .take_while(|(key, _)| key.0 <= target)
+            .take_while(|(key, _)| key.lsn <= target)
             .take(BATCH)
             .map(|(key, item)| (*key, item.clone()))
             .collect()
@@ -142,7 +151,7 @@ impl Log {
     /// for a lock, and waits for the device. May park.
     pub(crate) fn write_back(self: &Arc<Self>, cx: &mut Cx, target: u64) -> Result<Left> {
         let mut left = Left { pinned: false, locked: false };
-        let mut from = (0, 0);
+        let mut from = AilKey::default();
         loop {
             let batch = self.ail.batch(from, target);
             let Some(last) = batch.last() else { return Ok(left) };

@@ -32,6 +32,7 @@ use block::Queue;
 use rt::Cx;
 
 use super::{LogError, LogGeometry, LogHead};
+use crate::buf::BufMap;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::Result;
 use crate::format::Geometry;
@@ -174,7 +175,7 @@ fn pass(
 }
 
 /// Buffers that were freed: how many cancel items name each, by first sector and length.
-pub(super) type Cancelled = BTreeMap<(u64, u32), u32>;
+pub(super) type Cancelled = BTreeMap<BufMap, u32>;
 
 /// Where an intent was logged, and its work.
 type Promise = (Lsn, Vec<Work>);

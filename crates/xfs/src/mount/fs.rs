@@ -12,6 +12,9 @@ use vfs::{
 use crate::Xfs;
 use crate::attr;
 use crate::dir::Dir;
+use crate::dir::namei::rename::DirName;
+use crate::file::reflink::FilePosition;
+use crate::inode::create::NewInode;
 
 impl FileSystem for Xfs {
     fn name(&self) -> &'static str {
@@ -43,7 +46,7 @@ impl FileSystem for Xfs {
     }
 
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
-        self.create_node(cx, dir, name, (node, &[]))
+        self.create_node(cx, dir, name, NewInode { node, attributes: &[] })
     }
 
     fn create_with(
@@ -57,10 +60,10 @@ impl FileSystem for Xfs {
         let (list, mode) = attr::of_new(node, attributes)?;
         let node = &NewNode { mode, ..*node };
         if node.kind != FileType::Directory || attr::fit_inside(self, &list) {
-            return self.create_node(cx, dir, name, (node, &list));
+            return self.create_node(cx, dir, name, NewInode { node, attributes: &list });
         }
         // Blocks for them would come from another group than the name's: one after the other.
-        let attr = self.create_node(cx, dir, name, (node, &[]))?;
+        let attr = self.create_node(cx, dir, name, NewInode { node, attributes: &[] })?;
         for (name, value) in attributes {
             self.setxattr(cx, attr.ino, name, value, XattrFlags::empty())?;
         }
@@ -75,7 +78,8 @@ impl FileSystem for Xfs {
         attributes: &[(&[u8], Vec<u8>)],
     ) -> Result<Attr, Errno> {
         let (list, mode) = attr::of_new(node, attributes)?;
-        self.create_unnamed_node(cx, dir, (&NewNode { mode, ..*node }, &list))
+        let node = &NewNode { mode, ..*node };
+        self.create_unnamed_node(cx, dir, NewInode { node, attributes: &list })
     }
 
     fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
@@ -99,7 +103,8 @@ impl FileSystem for Xfs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<(), Errno> {
-        self.rename_node(cx, (old_dir, old_name), (new_dir, new_name), flags)
+        let old = DirName { dir: old_dir, name: old_name };
+        self.rename_node(cx, old, DirName { dir: new_dir, name: new_name }, flags)
     }
 
     fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
@@ -238,7 +243,8 @@ impl FileSystem for Xfs {
         len: u64,
     ) -> Result<(), Errno> {
         let (source, target) = (self.iget(cx, from.0)?, self.iget(cx, to.0)?);
-        self.clone_file_range(cx, (&source, from.1), (&target, to.1), len)
+        let source = FilePosition { inode: &source, offset: from.1 };
+        self.clone_file_range(cx, source, FilePosition { inode: &target, offset: to.1 }, len)
     }
 
     fn unshare_range(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<(), Errno> {

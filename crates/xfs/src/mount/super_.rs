@@ -51,8 +51,8 @@ pub struct Xfs {
     pub(crate) names: NameCache,
     /// None on a read-only mount.
     pub(crate) write: Option<WriteSide>,
-    /// What the mount replayed, if anything.
-    replayed: Option<RecoveryReport>,
+    /// What recovery did at the mount, if anything.
+    recovery: Option<RecoveryReport>,
     /// Each transaction is durable when its call returns (`wsync`).
     pub(crate) synchronous: bool,
     /// Leaves of directories get gaps for names to come.
@@ -90,6 +90,14 @@ impl Drop for Xfs {
     }
 }
 
+/// What the mount made before the file system is put together.
+pub(crate) struct MountParts {
+    /// None on a read-only mount.
+    pub write: Option<WriteSide>,
+    pub recovery: Option<RecoveryReport>,
+    pub counts: Counts,
+}
+
 /// Counts of the superblock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
@@ -115,9 +123,10 @@ impl Xfs {
         queue: Arc<Queue>,
         reader: Reader,
         backing: Arc<Backing>,
-        (write, replayed, counts): (Option<WriteSide>, Option<RecoveryReport>, Counts),
+        parts: MountParts,
         options: &MountOptions,
     ) -> Arc<Xfs> {
+        let MountParts { write, recovery, counts } = parts;
         Arc::new_cyclic(|weak| Xfs {
             weak: weak.clone(),
             queue,
@@ -126,7 +135,7 @@ impl Xfs {
             inodes: InodeCache::new(options.inode_cache),
             names: NameCache::new(options.name_cache),
             write,
-            replayed: replayed.filter(|replayed| !replayed.was_clean),
+            recovery: recovery.filter(|report| !report.was_clean),
             synchronous: options.wsync,
             leaf_gaps: options.leaf_gaps,
             direct: options.direct,
@@ -155,9 +164,9 @@ impl Xfs {
         &self.queue
     }
 
-    /// What the mount replayed of a dirty log; none where the log was clean.
+    /// What recovery of a dirty log did at the mount; none if the log was clean.
     pub fn recovery(&self) -> Option<&RecoveryReport> {
-        self.replayed.as_ref()
+        self.recovery.as_ref()
     }
 
     /// The first damage or device error that was met, in words: for messages.

@@ -80,6 +80,12 @@ impl Reserved {
     }
 }
 
+/// What a change of names takes inodes and blocks from.
+pub(crate) struct Resources<'a> {
+    pub writer: &'a WriteSide,
+    pub reserved: Reserved,
+}
+
 impl Drop for Reserved {
     fn drop(&mut self) {
         self.space.give_back(self.left);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
+use crate::format::Owner;
 use crate::format::log_item::{
     ItemKind, RawExtent, RawFreeIntent, RawIntent, RawIntentDone, RawMapExtent, RawPhysExtent,
 };
@@ -30,9 +31,9 @@ pub enum Work {
         start: u64,
         /// Blocks.
         len: u32,
-        /// Whose it was, for the reverse map: owner, offset in its fork, flags of the record. None
-        /// where the reverse map is not to be touched, or after a crash, where nobody knows.
-        owner: Option<(u64, u64, u32)>,
+        /// Whose it was, for the reverse map. None if the reverse map is not to be touched, or after
+        /// a crash, when nobody knows.
+        owner: Option<Owner>,
     },
     /// The reverse map changes (RUI).
     Rmap {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use rt::Cx;
 
-use crate::alloc::{Owner, Space, Want};
+use crate::alloc::{Space, Want};
 use crate::error::{Result, XfsError};
 use crate::format::AgBlock;
+use crate::format::Owner;
 use crate::format::record::owner;
 use crate::log::{Log, LogOptions};
 use crate::log_common::{Volume, copy, logprint, mkfs, real, repair, scratch};
@@ -43,8 +44,8 @@ fn cut(image: &Path, rmapbt: bool) -> u64 {
             let mut trans = Trans::alloc(cx, &log, Reservation::new(160 << 10)).expect("space");
             let goal = AgBlock { ag: index % 3, block: 1000 + index * 20 };
             let found = space.allocate(cx, &mut trans, &Want::block(goal, OWNER)).expect("a block");
-            let start = space.geometry.join(found.place).0;
-            let owner = rmapbt.then_some((OWNER.owner, OWNER.offset, 0));
+            let start = space.geometry.join(found.start).0;
+            let owner = rmapbt.then_some(OWNER);
             works.push(Work::Free { start, len: found.len, owner });
             trans.commit(cx).expect("committed");
         }

@@ -46,7 +46,7 @@ impl DirEdit<'_> {
         let number = from / self.per_free();
         let offset = place(self.geometry(), number);
         if let Some(buf) = self.at_hand(cx, offset, Kind::DirFree.alone())
-            && let Some(index) = self.room_in(&buf, number, (from, size))?
+            && let Some(index) = self.room_in(&buf, number, from, size)?
         {
             if index != from {
                 self.inode.room.lock(cx).none_before(size, index);
@@ -61,7 +61,7 @@ impl DirEdit<'_> {
             }
             let offset = place(self.geometry(), number);
             let buf = self.read_block(cx, offset, Kind::DirFree.alone())?;
-            if let Some(index) = self.room_in(&buf, number, (from, size))? {
+            if let Some(index) = self.room_in(&buf, number, from, size)? {
                 self.inode.room.lock(cx).none_before(size, index);
                 return Ok(Some(index));
             }
@@ -74,7 +74,7 @@ impl DirEdit<'_> {
 
     /// The first data block from `from` on that has room for `size` bytes, of those that free block
     /// `number` tells of.
-    fn room_in(&self, buf: &Buf, number: u64, (from, size): (u64, usize)) -> Result<Option<u64>> {
+    fn room_in(&self, buf: &Buf, number: u64, from: u64, size: usize) -> Result<Option<u64>> {
         let first = number * self.per_free();
         let skip = from.saturating_sub(first) as usize;
         let at = self.block_at(place(self.geometry(), number));

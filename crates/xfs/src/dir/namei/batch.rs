@@ -9,15 +9,16 @@ use rt::{Cx, SpinLock, WriteGuard};
 use vfs::{Attr, FileType, NewNode};
 
 use crate::Xfs;
-use crate::attr::Change;
 use crate::dir::create_batch::Order;
 use crate::inode::Inode;
+use crate::inode::create::NewInode;
 
 /// Orders that a task carries out beside its own before it gives the lock back.
 const AT_ONCE: usize = 16;
 
 /// True for what another task can make as well: it needs nothing but a name and numbers.
-pub(super) fn can_wait(node: &NewNode<'_>, attributes: &[Change]) -> bool {
+pub(super) fn can_wait(new: &NewInode<'_>) -> bool {
+    let NewInode { node, attributes } = new;
     node.kind == FileType::Regular && node.target.is_none() && attributes.is_empty()
 }
 
@@ -60,7 +61,7 @@ impl Xfs {
         node: &NewNode<'_>,
     ) -> Result<Attr, Errno> {
         parent.check_there(cx)?;
-        self.create_locked(cx, parent, name, (node, &[]))
+        self.create_locked(cx, parent, name, NewInode { node, attributes: &[] })
     }
 
     /// Carries out the orders of others, under the directory's lock.

@@ -5,15 +5,16 @@
 
 use base::{Errno, Ino};
 use rt::Cx;
-use vfs::{Attr, FileType, NewNode};
+use vfs::{Attr, FileType};
 
 use super::{LINK_MAX, is_dots};
 use crate::Xfs;
-use crate::attr::{self, Change};
+use crate::attr;
 use crate::dir::edit::Name;
 use crate::format::dir::FileType as EntryType;
+use crate::inode::create::NewInode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::Reserved;
+use crate::mount::writer::{Reserved, Resources};
 use crate::trans::reservations;
 
 impl Xfs {
@@ -22,21 +23,22 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         dir: Ino,
-        (node, attributes): (&NewNode<'_>, &[Change]),
+        new: NewInode<'_>,
     ) -> Result<Attr, Errno> {
+        let NewInode { node, attributes } = new;
         node.kind.check_regular()?;
         let writer = self.writer()?;
         let parent = self.iget(cx, dir)?;
         let guard = parent.lock_shared(cx)?;
         self.check_directory(cx, &parent)?;
         let (blocks, bytes) = attr::room_for(self, attributes);
-        let mut reserved =
+        let reserved =
             self.reserve_inode(writer, |chunk| Reserved::new(&writer.space, blocks + chunk))?;
+        let mut resources = Resources { writer, reserved };
         let mut reservation = reservations::create(self.geometry());
         reservation.bytes += bytes + reservations::unlinked(self.geometry());
         let created = self.transact(cx, reservation, |cx, trans| {
-            let parts = (writer, &mut reserved);
-            let inode = self.new_inode(cx, trans, parts, &parent, (node, attributes))?;
+            let inode = self.new_inode(cx, trans, &mut resources, &parent, new)?;
             inode.with(cx, |state| {
                 state.core.links = 0;
                 state.linkable = true;
@@ -79,7 +81,8 @@ impl Xfs {
             _ => Ok(false),
         })?;
         let reserved = self.set_aside(cx, writer, &parent, name, 0);
-        let mut reserved = reserved.map_err(|error| self.fail(error))?;
+        let reserved = reserved.map_err(|error| self.fail(error))?;
+        let mut resources = Resources { writer, reserved };
         self.transact(cx, reservations::link(self.geometry()), |cx, trans| {
             trans.join_inode(cx, &inode.item);
             if first {
@@ -95,7 +98,7 @@ impl Xfs {
             });
             inode.log(cx, trans, self.geometry(), InodeFields::CORE);
             let entry = Name { name, ino, file_type: EntryType::of_mode(mode) };
-            self.edit(cx, trans, (writer, &mut reserved), &parent, |cx, edit| edit.add(cx, entry))?;
+            self.edit(cx, trans, &mut resources, &parent, |cx, edit| edit.add(cx, entry))?;
             self.touch(cx, trans, &parent);
             Ok(())
         })?;

@@ -7,11 +7,12 @@ use rt::Cx;
 use vfs::rename::{Above, Found, Side, first_locked};
 use vfs::{FileType, NewNode, RenameFlags};
 
-use super::{EntryType, InodeFields, LINK_MAX, Name, Reserved, WriteSide};
+use super::{EntryType, InodeFields, LINK_MAX, Name, Resources, WriteSide};
 use crate::Xfs;
 use crate::dir::Dir;
 use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
+use crate::inode::create::NewInode;
 use crate::trans::Trans;
 use crate::trans::reservations;
 
@@ -20,6 +21,22 @@ use crate::trans::reservations;
 struct Names<'a> {
     old: &'a [u8],
     new: &'a [u8],
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct DirName<'a> {
+    pub dir: Ino,
+    pub name: &'a [u8],
+}
+
+/// The locked directories of a rename, and what they lie in; nothing if they are one.
+#[derive(Clone, Copy)]
+struct Directories<'a> {
+    old: &'a Arc<Inode>,
+    new: &'a Arc<Inode>,
+    above_old: Above<'a>,
+    above_new: Above<'a>,
 }
 
 /// The inodes of a rename, whose directories are locked.
@@ -47,33 +64,34 @@ impl Xfs {
     pub(crate) fn rename_node(
         &self,
         cx: &mut Cx,
-        (old_dir, old_name): (Ino, &[u8]),
-        (new_dir, new_name): (Ino, &[u8]),
+        old: DirName<'_>,
+        new: DirName<'_>,
         flags: RenameFlags,
     ) -> Result<(), Errno> {
-        vfs::rename::check_call(old_name, new_name, flags)?;
+        vfs::rename::check_call(old.name, new.name, flags)?;
         let writer = self.writer()?;
-        let old = self.iget(cx, old_dir)?;
-        let new = self.iget(cx, new_dir)?;
-        let names = Names { old: old_name, new: new_name };
-        if old_dir == new_dir {
+        let names = Names { old: old.name, new: new.name };
+        let (old, new) = (self.iget(cx, old.dir)?, self.iget(cx, new.dir)?);
+        if old.ino == new.ino {
             // Holds the headers of two groups' inodes, in any order: one at a time.
             let whiteout = flags.contains(RenameFlags::WHITEOUT);
             let covering = if whiteout { Some(self.rename.lock(cx)) } else { None };
             let guard = old.lock_alone(cx)?;
-            let above = (Above(&[]), Above(&[]));
-            let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, above);
+            let (above_old, above_new) = (Above(&[]), Above(&[]));
+            let directories = Directories { old: &old, new: &new, above_old, above_new };
+            let gone = self.rename_locked(cx, writer, directories, names, flags);
             drop((guard, covering));
             return self.end_rename(cx, gone);
         }
         let moving = self.rename.lock(cx);
         let (above_old, above_new) = (self.ancestors(cx, &old)?, self.ancestors(cx, &new)?);
-        let above = (Above(&above_old), Above(&above_new));
-        let old_first = first_locked(above.0, above.1) == Side::Old;
+        let (above_old, above_new) = (Above(&above_old), Above(&above_new));
+        let old_first = first_locked(above_old, above_new) == Side::Old;
         let (first, second) = if old_first { (&old, &new) } else { (&new, &old) };
         let first_guard = first.lock_alone(cx)?;
         let second_guard = second.lock_alone(cx)?;
-        let gone = self.rename_locked(cx, writer, (&old, &new), names, flags, above);
+        let directories = Directories { old: &old, new: &new, above_old, above_new };
+        let gone = self.rename_locked(cx, writer, directories, names, flags);
         drop((second_guard, first_guard, moving));
         self.end_rename(cx, gone)
     }
@@ -124,8 +142,9 @@ impl Xfs {
         cx: &Cx,
         found: &Move,
         flags: RenameFlags,
-        above: (Above<'_>, Above<'_>),
+        directories: &Directories<'_>,
     ) -> Result<(), Errno> {
+        let above = (directories.above_old, directories.above_new);
         let source = (found.source.ino, found.source_is_dir);
         let target = found.target.as_ref().map(|(inode, is_dir)| (inode.ino, *is_dir));
         let gains = match (Found { source, target, above }).check(flags)? {
@@ -142,11 +161,11 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         writer: &WriteSide,
-        (old, new): (&Arc<Inode>, &Arc<Inode>),
+        directories: Directories<'_>,
         names: Names<'_>,
         flags: RenameFlags,
-        above: (Above<'_>, Above<'_>),
     ) -> Result<Option<Arc<Inode>>, Errno> {
+        let Directories { old, new, .. } = directories;
         self.check_directory(cx, old)?;
         self.check_directory(cx, new)?;
         let source = self.child(cx, old, names.old)?;
@@ -167,7 +186,7 @@ impl Xfs {
         });
         let (old_dir, new_dir) = (old.clone(), new.clone());
         let found = Move { old_dir, new_dir, source, source_is_dir, target };
-        self.check_rename(cx, &found, flags, above)?;
+        self.check_rename(cx, &found, flags, &directories)?;
         // Directories first, then by number: each is in a locked directory, and neither is above
         // the other.
         let mut children = vec![(&found.source, source_is_dir)];
@@ -188,7 +207,7 @@ impl Xfs {
         }
         self.names.remove(old.ino, names.old);
         self.names.remove(new.ino, names.new);
-        let moved = self.carry_out(cx, writer, &found, (names, flags), &children);
+        let moved = self.carry_out(cx, writer, &found, names, flags, &children);
         self.names.outdate_walks_if(children.iter().any(|child| child.1));
         moved?;
         drop(guards);
@@ -201,7 +220,8 @@ impl Xfs {
         cx: &mut Cx,
         writer: &WriteSide,
         found: &Move,
-        (names, flags): (Names<'_>, RenameFlags),
+        names: Names<'_>,
+        flags: RenameFlags,
         children: &[(&Arc<Inode>, bool)],
     ) -> Result<(), Errno> {
         // A small directory may need a block for a wide inode number in place of a narrow one.
@@ -210,7 +230,9 @@ impl Xfs {
         let chunk = if whiteout { u64::from(self.geometry().chunks.blocks) } else { 0 };
         let new = &found.new_dir;
         let reserved = self.set_aside(cx, writer, new, names.new, 3 * block + chunk);
-        let mut reserved = reserved.map_err(|error| self.fail(error))?;
+        let reserved = reserved.map_err(|error| self.fail(error))?;
+        let mut resources = Resources { writer, reserved };
+        let resources = &mut resources;
         let mut cover = None;
         self.transact(cx, reservations::rename(self.geometry()), |cx, trans| {
             let mut items: Vec<_> = children.iter().map(|(child, _)| &child.item).collect();
@@ -219,14 +241,12 @@ impl Xfs {
             if whiteout {
                 // Before any change: making inodes ends what the transaction has done so far.
                 let node = NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid);
-                let parts = (writer, &mut reserved);
-                let made = self.new_inode(cx, trans, parts, &found.old_dir, (&node, &[]))?;
-                cover = Some(made);
+                let new = NewInode { node: &node, attributes: &[] };
+                cover = Some(self.new_inode(cx, trans, resources, &found.old_dir, new)?);
             }
-            let parts = (writer, &mut reserved);
             match flags.contains(RenameFlags::EXCHANGE) {
-                true => self.exchange_in(cx, trans, parts, found, names),
-                false => self.replace_in(cx, trans, parts, found, (names, cover.as_deref())),
+                true => self.exchange_in(cx, trans, resources, found, names),
+                false => self.replace_in(cx, trans, resources, found, names, cover.as_deref()),
             }
         })?;
         if let Some(cover) = cover {
@@ -252,12 +272,12 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (writer, reserved): (&WriteSide, &mut Reserved),
+        resources: &mut Resources<'_>,
         inode: &Inode,
         parent: &Inode,
     ) -> crate::Result<()> {
         let entry = self.entry(cx, b"..", parent);
-        self.edit(cx, trans, (writer, reserved), inode, |cx, edit| edit.replace(cx, entry))
+        self.edit(cx, trans, resources, inode, |cx, edit| edit.replace(cx, entry))
     }
 
     /// Gives the source its new name, takes the old one away, or lets it lead to `cover`, and drops
@@ -266,21 +286,22 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (writer, reserved): (&WriteSide, &mut Reserved),
+        resources: &mut Resources<'_>,
         found: &Move,
-        (names, cover): (Names<'_>, Option<&Inode>),
+        names: Names<'_>,
+        cover: Option<&Inode>,
     ) -> crate::Result<()> {
         let Move { old_dir, new_dir, source, source_is_dir, target } = found;
         if let Some((target, _)) = target {
-            self.drop_names(cx, trans, writer, target, false)?;
+            self.drop_names(cx, trans, resources.writer, target, false)?;
         }
         let entry = self.entry(cx, names.new, source);
-        self.edit(cx, trans, (writer, reserved), new_dir, |cx, edit| match target {
+        self.edit(cx, trans, resources, new_dir, |cx, edit| match target {
             Some(_) => edit.replace(cx, entry),
             None => edit.add(cx, entry),
         })?;
         let covered = cover.map(|inode| self.entry(cx, names.old, inode));
-        self.edit(cx, trans, (writer, reserved), old_dir, |cx, edit| match covered {
+        self.edit(cx, trans, resources, old_dir, |cx, edit| match covered {
             Some(entry) => edit.replace(cx, entry),
             None => edit.remove(cx, names.old),
         })?;
@@ -290,7 +311,7 @@ impl Xfs {
             });
         };
         if *source_is_dir && found.crossing() {
-            self.set_parent(cx, trans, (writer, reserved), source, new_dir)?;
+            self.set_parent(cx, trans, resources, source, new_dir)?;
             change(cx, old_dir, -1);
             change(cx, new_dir, 1);
         }
@@ -311,7 +332,7 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        (writer, reserved): (&WriteSide, &mut Reserved),
+        resources: &mut Resources<'_>,
         found: &Move,
         names: Names<'_>,
     ) -> crate::Result<()> {
@@ -319,15 +340,15 @@ impl Xfs {
         let (other, other_is_dir) = target.as_ref().expect("an exchange has two names");
         let (to_new, to_old) =
             (self.entry(cx, names.new, source), self.entry(cx, names.old, other));
-        self.edit(cx, trans, (writer, reserved), new_dir, |cx, edit| edit.replace(cx, to_new))?;
-        self.edit(cx, trans, (writer, reserved), old_dir, |cx, edit| edit.replace(cx, to_old))?;
+        self.edit(cx, trans, resources, new_dir, |cx, edit| edit.replace(cx, to_new))?;
+        self.edit(cx, trans, resources, old_dir, |cx, edit| edit.replace(cx, to_old))?;
         if found.crossing() {
             if *source_is_dir {
-                self.set_parent(cx, trans, (writer, reserved), source, new_dir)?;
+                self.set_parent(cx, trans, resources, source, new_dir)?;
                 self.touch(cx, trans, source);
             }
             if *other_is_dir {
-                self.set_parent(cx, trans, (writer, reserved), other, old_dir)?;
+                self.set_parent(cx, trans, resources, other, old_dir)?;
                 self.touch(cx, trans, other);
             }
             let moved = i32::from(*source_is_dir) - i32::from(*other_is_dir);

@@ -40,8 +40,8 @@ impl BufferItem {
         self.flags().contains(BufferFlags::INODE_BUF)
     }
 
-    pub fn key(&self) -> (u64, u32) {
-        (self.daddr, self.len)
+    pub fn map(&self) -> BufMap {
+        BufMap { daddr: Sector(self.daddr), len: self.len }
     }
 }
 

@@ -28,8 +28,8 @@ pub(super) struct InodeRecord {
 }
 
 impl InodeRecord {
-    pub fn cluster_key(&self) -> (u64, u32) {
-        (self.cluster.daddr.0, self.cluster.len)
+    pub fn cluster(&self) -> BufMap {
+        self.cluster
     }
 }
 

@@ -11,6 +11,7 @@ use super::inode::InodeRecord;
 use super::intent::{self, Intents};
 use super::transaction::{LoggedItem, Sink, Transaction};
 use super::{Cancelled, Recovered, RecoveryContext, buffer, icreate, inode};
+use crate::buf::BufMap;
 use crate::buf::{Buf, BufCache, LockedBuf};
 use crate::error::Result;
 use crate::format::log_item::ItemKind;
@@ -68,7 +69,7 @@ impl Sink for FirstPass<'_> {
         for item in &transaction.items {
             match parse(transaction.tid, item, self.context)? {
                 Parsed::Buffer(buffer) if buffer.is_cancel() => {
-                    *self.cancelled.entry(buffer.key()).or_default() += 1;
+                    *self.cancelled.entry(buffer.map()).or_default() += 1;
                 }
                 Parsed::Intent(logged) => self.intents.take(transaction.lsn, logged),
                 _ => {}
@@ -145,21 +146,21 @@ impl<'a> SecondPass<'a> {
     }
 
     fn replay_buffer(&mut self, cx: &mut Cx, item: &BufferItem, lsn: u64) -> Result<()> {
-        let key = item.key();
+        let map = item.map();
         if item.is_cancel() {
-            if let Some(count) = self.cancelled.get_mut(&key) {
+            if let Some(count) = self.cancelled.get_mut(&map) {
                 *count -= 1;
                 if *count == 0 {
-                    self.cancelled.remove(&key);
+                    self.cancelled.remove(&map);
                 }
             }
             return Ok(());
         }
-        if self.cancelled.contains_key(&key) {
+        if self.cancelled.contains_key(&map) {
             self.skipped += 1;
             return Ok(());
         }
-        self.drop_overlapping(cx, key)?;
+        self.drop_overlapping(cx, map)?;
         match buffer::replay(cx, &self.bufs, item, self.context, lsn)? {
             Some(buf) => self.note_dirty(&buf),
             None => self.skipped += 1,
@@ -169,17 +170,17 @@ impl<'a> SecondPass<'a> {
 
     /// A block that has served with another length must be on the device before it is read with
     /// this one.
-    fn drop_overlapping(&mut self, cx: &mut Cx, key: (u64, u32)) -> Result<()> {
-        let bytes = key.1 as usize * 512;
-        let end = key.0 + u64::from(key.1);
-        let from = key.0.saturating_sub(128);
+    fn drop_overlapping(&mut self, cx: &mut Cx, map: BufMap) -> Result<()> {
+        let (bytes, start) = (map.bytes(), map.daddr.0);
+        let end = start + u64::from(map.len);
+        let from = start.saturating_sub(128);
         let other = self.dirty.range((from, 0)..(end, 0)).any(|(&(daddr, len), _)| {
-            daddr + len as u64 / 512 > key.0 && (daddr, len) != (key.0, bytes)
+            daddr + len as u64 / 512 > start && (daddr, len) != (start, bytes)
         });
         if other {
             self.write(cx)?;
         }
-        self.bufs.drop_clean_at(key.0, bytes);
+        self.bufs.drop_clean_at(start, bytes);
         Ok(())
     }
 
@@ -188,11 +189,11 @@ impl<'a> SecondPass<'a> {
         match item {
             Parsed::Buffer(buffer) => self.replay_buffer(cx, &buffer, lsn.bits())?,
             Parsed::Inode(record) => {
-                if self.cancelled.contains_key(&record.cluster_key()) {
+                if self.cancelled.contains_key(&record.cluster()) {
                     self.skipped += 1;
                     return Ok(());
                 }
-                self.drop_overlapping(cx, record.cluster_key())?;
+                self.drop_overlapping(cx, record.cluster())?;
                 match inode::replay(cx, &self.bufs, &record, self.context, lsn.bits())? {
                     Some(buf) => self.note_dirty(&buf),
                     None => self.skipped += 1,
@@ -200,9 +201,8 @@ impl<'a> SecondPass<'a> {
             }
             Parsed::Icreate(icreate) => {
                 for map in icreate.clusters(self.context) {
-                    let key = (map.daddr.0, map.len);
-                    if !self.cancelled.contains_key(&key) {
-                        self.drop_overlapping(cx, key)?;
+                    if !self.cancelled.contains_key(&map) {
+                        self.drop_overlapping(cx, map)?;
                         let buf = icreate::replay(cx, &self.bufs, &icreate, map, self.context)?;
                         self.note_dirty(&buf);
                     }

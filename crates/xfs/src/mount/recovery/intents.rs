@@ -9,13 +9,14 @@ use std::sync::Arc;
 use base::{FsBlock, Ino};
 use rt::{Cx, SpinLock};
 
-use crate::alloc::{Owner, Space};
+use crate::alloc::Space;
 use crate::bmap::Which;
 use crate::error::Result;
+use crate::format::Owner;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, ForkFormat};
 use crate::format::log_item::{BMAP_ATTR_FORK, BMAP_UNWRITTEN, ItemKind, RmapOp};
-use crate::format::{At, CorruptKind};
+use crate::format::{AgExtent, At, CorruptKind, FsExtent};
 use crate::inode::uncached::LooseInode;
 use crate::log::recovery::Unfinished;
 use crate::trans::Trans;
@@ -59,18 +60,32 @@ pub(crate) struct Finisher {
     inodes: SpinLock<BTreeMap<Ino, LooseInode>>,
 }
 
+/// What a BUI asks for.
+struct MapChange {
+    ino: Ino,
+    which: Which,
+    /// [`MAP`] or [`UNMAP`].
+    op: u32,
+    extent: Extent,
+}
+
 impl IntentFinisher for Finisher {
     fn finish(&self, cx: &mut Cx, trans: &mut Trans, work: &Work) -> Result<Finished> {
         match *work {
-            Work::Free { start, len, owner: None } if self.has_owner(start, len) => {
-                self.free(cx, trans, (start, len))
+            Work::Free { start, len, owner: None } => {
+                let extent = FsExtent { start: FsBlock(start), len };
+                match self.has_owner(extent) {
+                    true => self.free(cx, trans, extent),
+                    false => self.space.finish(cx, trans, work),
+                }
             }
             Work::Bmap { flags, ino, start, offset, len } => {
                 let unwritten = flags & BMAP_UNWRITTEN != 0;
                 let extent = Extent { offset, start: FsBlock(start), count: len, unwritten };
                 let attr = flags & BMAP_ATTR_FORK != 0;
                 let which = if attr { Which::Attr } else { Which::Data };
-                self.change_map(cx, trans, (Ino(ino), which), (flags & 0xff, extent))?;
+                let change = MapChange { ino: Ino(ino), which, op: flags & 0xff, extent };
+                self.change_map(cx, trans, &change)?;
                 Ok(Finished::Done)
             }
             _ => self.space.finish(cx, trans, work),
@@ -84,37 +99,34 @@ impl Finisher {
     }
 
     /// Whether the reverse map can tell whose an extent was.
-    fn has_owner(&self, start: u64, len: u32) -> bool {
+    fn has_owner(&self, extent: FsExtent) -> bool {
         let geometry = &self.space.geometry;
-        geometry.features.rmapbt() && geometry.extent_valid(FsBlock(start), u64::from(len))
+        geometry.features.rmapbt() && geometry.extent_valid(extent.start, u64::from(extent.len))
     }
 
     /// Frees an extent. Whoever deferred that has taken it out of the reverse map already, or left
     /// it to the freeing; then exactly one record covers it.
-    fn free(&self, cx: &mut Cx, trans: &mut Trans, (start, len): (u64, u32)) -> Result<Finished> {
+    fn free(&self, cx: &mut Cx, trans: &mut Trans, extent: FsExtent) -> Result<Finished> {
         let space = &self.space;
-        let place = space.split(FsBlock(start));
-        let range = (place.block, place.block + len.saturating_sub(1));
+        let FsExtent { start, len } = extent;
+        let extent = AgExtent { start: space.split(start), len };
+        let place = extent.start;
+        let range = place.block..=place.block + len.saturating_sub(1);
         let agf = space.lock(cx, trans, place.ag)?;
         let owners = space.owners(cx, trans, &agf, range)?;
         let [one] = owners[..] else {
-            return space.finish(cx, trans, &Work::Free { start, len, owner: None });
+            return space.finish(cx, trans, &Work::Free { start: start.0, len, owner: None });
         };
         let owner = Owner { owner: one.owner, offset: one.offset };
         let skip = u64::from(place.block.saturating_sub(one.start));
         let offset = if owner.has_offset() { one.offset + skip } else { one.offset };
-        space.free(cx, trans, place, len, Some(Owner { offset, ..owner }))?;
+        space.free(cx, trans, extent, Some(Owner { offset, ..owner }))?;
         Ok(Finished::Done)
     }
 
     /// Puts an extent into a file's map, or takes it out; the reverse map follows.
-    fn change_map(
-        &self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        (ino, which): (Ino, Which),
-        (op, extent): (u32, Extent),
-    ) -> Result<()> {
+    fn change_map(&self, cx: &mut Cx, trans: &mut Trans, change: &MapChange) -> Result<()> {
+        let MapChange { ino, which, op, extent } = *change;
         let at = At::Inode(ino);
         extent.check(&self.space.geometry, at)?;
         let known = self.inodes.lock(cx).remove(&ino);
@@ -140,15 +152,15 @@ impl Finisher {
                 inode.edit(space, &mut fork, which).add(cx, trans, extent)?;
                 inode.core.blocks += count;
                 let op = if shared { RmapOp::MapShared } else { RmapOp::Map };
-                self.owner_changes(trans, (op, ino, which), &extent);
+                self.owner_changes(trans, op, change, &extent);
             }
             UNMAP => {
                 let mut edit = inode.edit(space, &mut fork, which);
-                let gone = edit.remove(cx, trans, extent.offset, count)?;
+                let gone = edit.remove(cx, trans, extent.offset..extent.end())?;
                 let op = if shared { RmapOp::UnmapShared } else { RmapOp::Unmap };
                 for extent in &gone {
                     inode.core.blocks -= u64::from(extent.count);
-                    self.owner_changes(trans, (op, ino, which), extent);
+                    self.owner_changes(trans, op, change, extent);
                 }
             }
             _ => {
@@ -162,14 +174,9 @@ impl Finisher {
         Ok(())
     }
 
-    fn owner_changes(
-        &self,
-        trans: &mut Trans,
-        (op, ino, which): (RmapOp, Ino, Which),
-        extent: &Extent,
-    ) {
-        let attr = which == Which::Attr;
-        let owner = Owner::fork(ino.0, attr, extent.offset, extent.unwritten);
-        self.space.defer_rmap(trans, op, owner, (extent.start, extent.count));
+    fn owner_changes(&self, trans: &mut Trans, op: RmapOp, change: &MapChange, extent: &Extent) {
+        let attr = change.which == Which::Attr;
+        let owner = Owner::fork(change.ino.0, attr, extent.offset, extent.unwritten);
+        self.space.defer_rmap(trans, op, owner, extent.blocks());
     }
 }
