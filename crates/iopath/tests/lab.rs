@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/tests/small.toml");
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/tests/small-program.toml");
 
 fn run(dir: &Path, program: &str, args: &[&str]) -> Output {
     let output = Command::new(program).args(args).current_dir(dir).stdin(Stdio::null()).output();
@@ -40,7 +41,8 @@ impl Bed {
 
     #[track_caller]
     fn ok(&self, line: &str) -> String {
-        let output = self.lab(&line.replace("SMALL", SMALL));
+        let line = line.replace("SMALL", SMALL).replace("PROGRAM", PROGRAM);
+        let output = self.lab(&line);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "iopath lab {line}: {error}");
         String::from_utf8(output.stdout).expect("the output is text")
@@ -149,43 +151,39 @@ fn a_traced_run_is_read_by_the_tools() {
     assert_eq!(replay["jobs"][0]["error"], 0);
 }
 
-/// Goal: the report of an experiment that is a program is shown again from its JSON, alone and
-/// beside others, in all renderings.
+/// Goal: an experiment that a program runs is one of all: in parts and merged, resumed, traced,
+/// reported beside others in every rendering, and made again from JSON.
 #[test]
-fn the_report_of_a_program_is_made_again() {
+fn an_experiment_of_a_program_is_one_of_all() {
     let bed = Bed::new();
-    let report = serde_json::json!({
-        "schema": 1, "experiment": "nfs-partial", "basis": "modelled", "holds": [2, 1],
-        "document": { "title": "a thread", "author": "somebody", "date": "2009", "summary": "" },
-        "command": "iopath lab run nfs-partial", "rows": [1, 2],
-        "markdown": "# nfs-partial\n\n| mode | n |\n| --- | --: |\n| ours | 7 |\n",
-    });
-    fs::write(bed.path("program.json"), report.to_string()).expect("written");
-    let text = bed.ok("report program.json --markdown a.md --html a.html --json-file a.json");
-    assert!(text.contains("mode  n\n----  -\nours  7\n"), "{text}");
-    assert_eq!(bed.read("a.md"), report["markdown"].as_str().expect("text"));
-    assert_eq!(serde_json::from_str::<Value>(&bed.read("a.json")).expect("JSON"), report);
-    let page = bed.read("a.html");
-    assert!(page.contains("2 of 3") && page.contains("<td>7</td>"), "{page}");
-    bed.ok("run SMALL --no-sweeps --results runs.jsonl");
-    let both = format!("report program.json runs.jsonl --experiment {SMALL} --json-file b.json");
-    bed.ok(&both);
-    let both: Value = serde_json::from_str(&bed.read("b.json")).expect("JSON");
-    assert_eq!((both.as_array().map(Vec::len), &both[1]), (Some(2), &report));
-    let output = bed.lab("merge all.jsonl program.json");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("`nfs-partial` is a program"));
+    bed.ok("run PROGRAM --results whole.jsonl --json whole.json");
+    bed.ok("run PROGRAM --results b.jsonl --shard 2/2");
+    bed.ok("run PROGRAM --results a.jsonl --shard 1/2");
+    assert!(bed.ok("merge all.jsonl b.jsonl a.jsonl").contains("6 runs"));
+    bed.ok("report all.jsonl --experiment PROGRAM --json-file again.json --html a.html");
+    assert_eq!(figures(&bed.read("again.json")), figures(&bed.read("whole.json")));
+    assert!(bed.read("a.html").contains("<td class=\"left\" rowspan=\"3\">parts of pages</td>"));
+    let one = "run PROGRAM --case document --variant ranges --seeds 4 --trace traces";
+    let text = bed.ok(one);
+    assert!(text.contains("exact and modelled"), "{text}");
+    let trace = bed.read("traces/ext3-document-ranges-4/trace.txt");
+    assert!(trace.lines().count() > 100, "{trace}");
+    bed.ok("report whole.json --experiment PROGRAM --markdown a.md");
+    assert!(bed.read("a.md").contains("| whole pages"), "{}", bed.read("a.md"));
 }
 
 #[test]
-fn mistakes_are_told_by_name() {
+fn mistakes_are_named() {
     let bed = Bed::new();
     for (line, part) in [
         ("run SMALL --variant lift", "--variant lift"),
         ("run SMALL --shard 3/2 --results r", "3/2"),
         ("run SMALL --shard 1/2", "--results"),
         ("run none-such", "none-such"),
-        ("run bh-lru --trace traces", "--trace: `bh-lru`"),
-        ("run SMALL nfs-partial --results r", "--results: `nfs-partial`"),
+        ("run bh-lru --trace traces", "--trace: bh-lru: its device is memory"),
+        ("run bh-lru --shard 1/2 --results r", "--shard: bh-lru, case "),
+        ("run xfs-buf-item --shard 1/2 --results r", "--case chooses cases that are not measured"),
+        ("run nfs-partial --variant lift", "there are: off, ranges, request, rmw"),
         ("report missing.jsonl", "missing.jsonl"),
     ] {
         let output = bed.lab(&line.replace("SMALL", SMALL));

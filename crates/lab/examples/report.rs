@@ -17,8 +17,7 @@ fn main() {
     let command = format!("iopath lab run {name} --no-sweeps");
     let report = Report::build(&experiment, records, &command);
     print!("{}", report.text());
-    let page =
-        Report::html(std::slice::from_ref(&report), &[], None).expect("our template is valid");
+    let page = Report::html(std::slice::from_ref(&report), None).expect("our template is valid");
     for (end, text) in
         [("md", report.markdown()), ("json", report.json().to_string()), ("html", page)]
     {

@@ -1,5 +1,5 @@
-//! The experiment `bh-lru`: "[PATCH] Allow increasing the buffer-head per-CPU LRU size",
-//! Sebastien Buisson and others, July 2014, and what the thread asks beyond it.
+//! The program `bh-lru`: "[PATCH] Allow increasing the buffer-head per-CPU LRU size", Sebastien
+//! Buisson and others, July 2014, and what the thread asks beyond it.
 //!
 //! It is *measured*: real ext4 on a device in memory, in real time. The variants (8 entries, 16
 //! entries, our sets) take turns in slices of a tenth of a millisecond on one mount in one process,
@@ -7,191 +7,251 @@
 //! machine changes little; neighbouring slices give the ratios of the variants, a cell is their
 //! trimmed mean with an interval.
 //!
-//! The counts (lookups, misses, compares, hits by depth) are exact and explain the signs. It has
-//! its own file of cells instead of a TOML file, because nothing in it is modelled.
+//! The counts (lookups, misses, compares, hits by depth) are exact and explain the signs. What is
+//! run and published is in `experiments/bh-lru.toml`.
 
 mod bed;
 mod cell;
-mod curve;
 pub mod instructions;
-mod published;
-mod report;
 mod slices;
-mod summary;
 mod trace;
 
-pub use bed::{Counts, Setup, Variant};
-pub use cell::{AtOnce, Cell, Change, Outcome, PHASES};
-pub use curve::{Curve, CurvePoint};
-pub use published::{Published, Set};
-pub use report::Report;
-pub use slices::Effort;
-pub use trace::{Trace, TraceRow};
+pub use bed::Variant;
+pub use cell::PHASES;
 
-use crate::experiment::Size;
-use rt::Cx;
+use serde::Deserialize;
+
+use self::bed::{Base, Setup};
+use self::cell::{Cell, Measure};
+use self::instructions::Amount;
+use self::slices::Effort;
+use self::trace::Trace;
+use crate::experiment::{ByteSize, Experiment, RunSpec};
+use crate::program::{
+    Figures, Output, Played, Program, Shared, check_cases, in_real_time, parameters,
+};
+use crate::record::RunError;
 
 /// Its name.
 pub const NAME: &str = "bh-lru";
 
-/// Its parts, each of which can be run alone: the document's lookups on the structures, its four
-/// sets, and all sizes as curves.
-pub const CASES: &[&str] = &["traces", "a", "b", "c", "d", "curves"];
-
-/// How much is done.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Parts that are run, of [`CASES`].
-    pub cases: Vec<&'static str>,
-    /// Names that a shared directory has before (sets a and b).
-    pub sizes: Vec<u64>,
-    /// Tasks of sets a and b.
-    pub tasks: Vec<u64>,
-    /// Threads of set c.
-    pub threads: Vec<u64>,
-    /// Directories and threads of set d.
-    pub dirs: Vec<u64>,
-    /// Names in all directories of sets c and d before.
-    pub names: u64,
-    /// How long a cell is measured: it ends when all its intervals are narrower than half a per
-    /// cent, or when this is used up; those that are wider than 1 % then are said to be.
-    pub cells: Effort,
-    /// How long a cell of several tasks is measured with all of them at once.
-    pub at_once: Effort,
-    /// How long a curve is measured.
-    pub curves: Effort,
-    /// Sizes of the curves; none where there are no curves.
-    pub curve_sizes: Vec<usize>,
-    /// Operations of a trace.
-    pub trace_operations: u64,
+/// The four sets of the mail of 8 July 2014.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Set {
+    /// mdtest, one shared directory, large ACL and SELinux.
+    A,
+    /// The same without SELinux.
+    B,
+    /// mds-survey, quota, one shared directory.
+    C,
+    /// mds-survey, quota, a directory for each thread.
+    D,
 }
 
-/// Of tasks that take turns: as short as the clock allows.
-const SLICES: Effort =
-    Effort { slice: 32, groups: 16, rounds_min: 16, rounds_max: 16384, cpu_millis: 0 };
-/// Of tasks at once: long enough that the threads run side by side.
-const LONG_SLICES: Effort =
-    Effort { slice: 256, groups: 2, rounds_min: 6, rounds_max: 16384, cpu_millis: 0 };
-
-impl Plan {
-    /// What fits in half a minute in a release build, or everything.
-    pub fn of(size: Size) -> Plan {
-        match size {
-            Size::Quick => Plan {
-                cases: CASES.to_vec(),
-                sizes: vec![0, 100_000],
-                tasks: vec![1, 8],
-                threads: vec![1, 4, 16],
-                dirs: vec![4, 16],
-                names: 50_000,
-                cells: Effort { cpu_millis: 1100, ..SLICES },
-                at_once: Effort { cpu_millis: 400, ..LONG_SLICES },
-                curves: Effort { cpu_millis: 900, ..SLICES },
-                curve_sizes: vec![8, 12, 16, 24, 32, 48, 64],
-                trace_operations: 20_000,
-            },
-            Size::Full => Plan {
-                cases: CASES.to_vec(),
-                sizes: vec![0, 100_000, 500_000, 2_000_000, 5_000_000, 10_000_000],
-                tasks: vec![1, 8],
-                threads: vec![1, 2, 4, 8, 16],
-                dirs: vec![4, 8, 16],
-                names: 1_000_000,
-                cells: Effort { cpu_millis: 10_000, ..SLICES },
-                at_once: Effort { cpu_millis: 10_000, ..LONG_SLICES },
-                curves: Effort { cpu_millis: 10_000, ..SLICES },
-                curve_sizes: vec![8, 12, 16, 24, 32, 48, 64],
-                trace_operations: 200_000,
-            },
-        }
-    }
-
-    /// The same with these parts alone; all of them where none is named.
+impl Set {
+    /// The set of this letter.
     ///
     /// # Errors
-    /// A sentence that names what is no part.
-    pub fn only(mut self, names: &[String]) -> Result<Plan, String> {
-        if let Some(wrong) = names.iter().find(|name| !CASES.contains(&name.as_str())) {
-            return Err(format!("no case `{wrong}`: there are {}", CASES.join(", ")));
-        }
-        if !names.is_empty() {
-            self.cases.retain(|case| names.iter().any(|name| name == case));
-        }
-        Ok(self)
+    /// The letter.
+    pub fn of(letter: &str) -> Result<Set, String> {
+        let all = [("a", Set::A), ("b", Set::B), ("c", Set::C), ("d", Set::D)];
+        let found = all.iter().find(|(name, _)| *name == letter);
+        found.map(|one| one.1).ok_or_else(|| format!("`{letter}` is no set: a, b, c or d"))
     }
 
-    fn has(&self, case: &str) -> bool {
-        self.cases.contains(&case)
+    /// Its letter.
+    pub fn letter(self) -> &'static str {
+        match self {
+            Set::A => "a",
+            Set::B => "b",
+            Set::C => "c",
+            Set::D => "d",
+        }
     }
 
-    /// As little as shows that everything runs.
-    pub fn tiny() -> Plan {
-        let amount = Effort { slice: 8, groups: 2, rounds_min: 2, rounds_max: 2, cpu_millis: 0 };
-        Plan {
-            cases: CASES.to_vec(),
-            sizes: vec![0, 600],
-            tasks: vec![1, 2],
-            threads: vec![1, 2],
-            dirs: vec![2],
-            names: 400,
-            cells: amount,
-            at_once: amount,
-            curves: amount,
-            curve_sizes: vec![8, 16],
-            trace_operations: 600,
+    /// Does it go through paths, as mdtest, or below names, as mds-survey?
+    fn by_path(self) -> bool {
+        matches!(self, Set::A | Set::B)
+    }
+
+    fn setup(self, names: u64, dirs: u64) -> Setup {
+        Setup {
+            kind: "ext4".to_owned(),
+            features: if self.by_path() { "large_dir" } else { "large_dir,quota" }.to_owned(),
+            block: 4096,
+            acl: self.by_path(),
+            label: self == Set::A,
+            names,
+            dirs,
         }
     }
 }
 
-/// Runs the experiment. May park; takes real time. `say` is told what is being done.
-///
-/// # Errors
-/// A sentence on what failed.
-pub fn run(cx: &mut Cx, plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<Report, String> {
-    let mut report = Report::empty(plan);
-    if plan.has("traces") {
-        say("traces of the document");
-        report.traces = trace::all(cx, plan)?;
-    }
-    shared_directories(cx, plan, &mut report, say)?;
-    if plan.has("d") {
-        for &dirs in &plan.dirs {
-            let names = plan.names / dirs;
-            let base = bed::Base::make(cx, &Set::D.setup(names), dirs)?;
-            let cell = Cell { set: Set::D, names, dirs, tasks: dirs };
-            say(&cell.title());
-            report.outcomes.push(cell::measure(cx, plan, &base, &cell)?);
-        }
-    }
-    if plan.has("curves") && !plan.curve_sizes.is_empty() {
-        for curve in curve::all() {
-            say(&format!("curve: {}", curve.title));
-            report.curves.push(curve::measure(cx, plan, curve)?);
-        }
-    }
-    Ok(report)
+/// The sort of a case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Part {
+    /// The document's lookups on the structures alone.
+    Trace,
+    /// A cell of one of the document's sets.
+    Set,
+    /// All sizes on a file system beyond the document.
+    Curve,
+    /// Instructions of an operation, by callgrind.
+    Instructions,
 }
 
-/// Sets (a), (b) and (c).
-fn shared_directories(
-    cx: &mut Cx,
-    plan: &Plan,
-    report: &mut Report,
-    say: &mut dyn FnMut(&str),
-) -> Result<(), String> {
-    let mdtest = plan.sizes.iter().flat_map(|&names| [(Set::A, names), (Set::B, names)]);
-    let survey = std::iter::once((Set::C, plan.names));
-    for (set, names) in mdtest.chain(survey) {
-        if !plan.has(set.case()) {
-            continue;
-        }
-        say(&format!("({}): a directory of {names} names is filled", set.letter()));
-        let base = bed::Base::make(cx, &set.setup(names), 1)?;
-        for &tasks in if set == Set::C { &plan.threads } else { &plan.tasks } {
-            let cell = Cell { set, names, dirs: 1, tasks };
-            say(&cell.title());
-            report.outcomes.push(cell::measure(cx, plan, &base, &cell)?);
+/// What a case says.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameters {
+    part: Part,
+    /// The set; its file system, unless `kind` names another one.
+    set: Set,
+    /// Names in each directory before.
+    names: u64,
+    /// Directories.
+    dirs: u64,
+    /// Tasks.
+    tasks: u64,
+    /// `ext3` or `ext4`, of curves.
+    kind: String,
+    /// Its features.
+    features: String,
+    /// Bytes of its blocks.
+    block: ByteSize,
+    /// A trace with accounts of user and group.
+    quota: bool,
+    /// A trace with a block of attributes.
+    acl: bool,
+    /// A trace in a tree of two levels.
+    deep: bool,
+    /// Creates of a trace.
+    operations: u64,
+    /// Operations that are counted by callgrind.
+    files: u64,
+    /// How long a cell is measured: it ends when all its intervals are narrower than half a per
+    /// cent, or when this is used up.
+    turns: Effort,
+    /// How long a cell of several tasks is measured with all of them at once.
+    at_once: Effort,
+    /// How long a curve is measured.
+    curve: Effort,
+}
+
+impl Parameters {
+    fn setup(&self) -> Setup {
+        match self.part {
+            Part::Curve => Setup {
+                kind: self.kind.clone(),
+                features: self.features.clone(),
+                block: self.block.0 as u32,
+                acl: false,
+                label: false,
+                names: self.names,
+                dirs: 1,
+            },
+            _ => self.set.setup(self.names, self.dirs),
         }
     }
-    Ok(())
+}
+
+/// The structures in front of the buffer cache, on ext4 in memory.
+pub struct BhLruRuns<'a> {
+    experiment: &'a Experiment,
+    bases: Shared<Setup, Base>,
+}
+
+impl BhLruRuns<'_> {
+    /// Those of an experiment.
+    ///
+    /// # Errors
+    /// A case or a variant that is none for this program.
+    pub fn new(experiment: &Experiment) -> Result<BhLruRuns<'_>, String> {
+        check_cases::<Parameters>(experiment)?;
+        let file = &experiment.file;
+        file.variant.keys().try_for_each(|name| Variant::of(name).map(drop))?;
+        match file.case.iter().find(|(_, case)| !case.measured) {
+            Some((name, _)) => Err(format!("case {name}: it is `measured`")),
+            // A large directory is gigabytes: one image at a time.
+            None => Ok(BhLruRuns { experiment, bases: Shared::new(1) }),
+        }
+    }
+
+    fn figures(&self, spec: &RunSpec) -> Result<Vec<Figures>, String> {
+        let plan = parameters::<Parameters>(&spec.key.case, &spec.with)?;
+        let names = spec.turns.iter().map(|name| Variant::of(name));
+        let variants = names.collect::<Result<Vec<_>, _>>()?;
+        match plan.part {
+            Part::Trace => {
+                let Parameters { quota, acl, deep, operations, .. } = plan;
+                let trace = Trace { quota, acl, deep, operations };
+                in_real_time(|cx| variants.iter().map(|&one| trace.replay(cx, one)).collect())
+            }
+            Part::Instructions => {
+                let amount = Amount { names: plan.names, files: plan.files };
+                let rows = instructions::count_in_command(plan.set, amount)?;
+                Ok(instructions::figures(&rows, &variants))
+            }
+            Part::Set | Part::Curve => {
+                let setup = plan.setup();
+                let base =
+                    self.bases.get(setup.clone(), || in_real_time(|cx| Base::make(cx, &setup)))?;
+                let curve = plan.part == Part::Curve;
+                let by_path = plan.set.by_path() && !curve;
+                let cell = Cell { by_path, dirs: setup.dirs, tasks: plan.tasks };
+                let measure = Measure {
+                    cell: &cell,
+                    variants: &variants,
+                    with_all: !curve,
+                    effort: if curve { plan.curve } else { plan.turns },
+                    at_once: (plan.tasks > 1).then_some(plan.at_once),
+                };
+                in_real_time(|cx| measure.run(cx, &base))
+            }
+        }
+    }
+}
+
+impl Program for BhLruRuns<'_> {
+    fn figures(&self) -> Vec<String> {
+        let phase = [
+            "ns",
+            "lookups",
+            "misses",
+            "compares",
+            "ours_to_it",
+            "to_best",
+            "at_once_ns",
+            "instructions",
+            "instructions_to_8",
+        ];
+        let own = [
+            "pinned_kib",
+            "slices",
+            "trace_hit_percent",
+            "trace_misses",
+            "trace_compares",
+            "trace_ns",
+            "as_naive_list",
+        ];
+        let variants = self.experiment.file.variant.keys();
+        let to = variants.flat_map(|name| [format!("to_{name}"), format!("at_once_to_{name}")]);
+        let of_phase: Vec<String> = to.chain(phase.map(str::to_owned)).collect();
+        let all = PHASES.iter().flat_map(|what| of_phase.iter().map(move |name| (what, name)));
+        all.map(|(what, name)| format!("{what}_{name}")).chain(own.map(str::to_owned)).collect()
+    }
+
+    fn traces(&self) -> bool {
+        false
+    }
+
+    fn run(&self, spec: &RunSpec, _keep_trace: bool) -> Result<Vec<Output>, RunError> {
+        let all = self.figures(spec).map_err(|what| RunError::of(spec.key.to_string(), what))?;
+        let record = |(variant, figures): (&String, Figures)| {
+            Output::of(figures.record(self.experiment, spec, variant, Played::default()))
+        };
+        Ok(spec.turns.iter().zip(all).map(record).collect())
+    }
 }

@@ -10,6 +10,7 @@ mod expand;
 mod figure;
 mod file;
 mod knob;
+pub(crate) mod options;
 mod value;
 
 pub use error::ExperimentError;
@@ -17,12 +18,12 @@ pub(crate) use expand::tunables;
 pub use expand::{Load, Plan, Point, RunKey, RunSpec, Size};
 pub use figure::Figure;
 pub use file::{
-    Case, Cell, Document, File, Filesystem, Fixes, Frontier, Layout, Lines, Machine, Metric, Name,
-    OptionText, Relation, Seeds, StripeShape, Sweep, Table, Tool, Variant, Vary, Workload,
+    Basis, Case, Cell, Document, File, Filesystem, Fixes, Frontier, Layout, Lines, Machine, Metric,
+    Name, OptionText, Relation, Seeds, StripeShape, Sweep, Table, Tool, Variant, Vary, Workload,
 };
 pub use knob::Knob;
 pub(crate) use knob::limit;
-pub use value::{ByteSize, CellName, Expression, SeedRange};
+pub use value::{ByteSize, CellName, Expression, Operator, SeedRange};
 
 use base::hash::EventHash;
 use std::path::Path;
@@ -33,6 +34,9 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("dio-boundary", include_str!("../experiments/dio-boundary.toml")),
     ("dio-boundary-ram", include_str!("../experiments/dio-boundary-ram.toml")),
     ("dio-boundary-sata", include_str!("../experiments/dio-boundary-sata.toml")),
+    ("bh-lru", include_str!("../experiments/bh-lru.toml")),
+    ("nfs-partial", include_str!("../experiments/nfs-partial.toml")),
+    ("xfs-buf-item", include_str!("../experiments/xfs-buf-item.toml")),
 ];
 
 /// Largest experiment file that is read, in bytes.

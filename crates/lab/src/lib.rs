@@ -20,10 +20,13 @@ pub mod bh_lru;
 mod clock;
 pub mod experiment;
 pub mod nfs_partial;
+pub mod program;
 pub mod programs;
+pub mod record;
 pub mod report;
 pub mod run;
 pub mod stats;
+mod workloads;
 pub mod xfs_buf_item;
 
 pub use experiment::{Experiment, ExperimentError, experiments};

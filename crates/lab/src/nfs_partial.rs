@@ -1,12 +1,12 @@
-//! The experiment `nfs-partial`: "[PATCH] NFS: Pagecache usage optimization on nfs", Hisashi
-//! Hifumi, 17 February 2009, and what the thread asks beyond it.
+//! The program `nfs-partial`: "[PATCH] NFS: Pagecache usage optimization on nfs", Hisashi Hifumi,
+//! 17 February 2009, and what the thread asks beyond it.
 //!
-//! A client, a link, a server with ext3, an elevator and a disk in one world: machine `nfs-2008`.
-//! The client's page cache runs in each of its modes ([`nfs::Mode`]); the counts of what it did are
-//! exact, the times are modelled. It has its own file of cells instead of a TOML file, because a
-//! run has two machines.
+//! A client, a link, a server with a file system, an elevator and a disk in one world. The client's
+//! page cache runs in each of its modes ([`nfs::Mode`]), which are the variants; the counts of what
+//! it did are exact, the times are modelled. It is a program because a run has two machines; what
+//! is run, published and held is in `experiments/nfs-partial.toml`.
 //!
-//! Assumed, since the mails do not tell: the server has the files in memory (they were just
+//! Assumed, since the mails do not say: the server has the files in memory (they were just
 //! prepared through it), the client has nothing in memory, no readahead takes part (it would add
 //! READs at the start of each file), and the server has 8 tasks. A stable WRITE on it is what
 //! `fsync` of ext3 is: the data, and now and then a commit of the journal for the times; the disk
@@ -15,162 +15,143 @@
 //! Two things decide the times and are not of the mechanism: how fast the server makes one page
 //! durable, and how fast many. One parameter of the server's disk, the commands that it takes at
 //! once, is calibrated on one cell, the time in requests before the patch; all else is predicted.
-//! The counts of the mechanism alone are in a row of their own, without
-//! the write-back of what is older than 30 s, which depends on how long the run takes.
+//! The counts of the mechanism alone are in a case of their own, without the write-back of what is
+//! older than 30 s, which depends on how long the run takes.
 
 mod cell;
-mod report;
+mod server;
 
-pub use cell::{Cell, Files, Image, Outcome, Phase, run_cell};
-pub use report::{Check, Report, Row};
+pub use cell::{Cell, Files, Outcome, Phase, Scene};
+pub use server::{Image, Setup};
 
 use model::Profile;
 use nfs::Mode;
-use rayon::prelude::*;
+use serde::Deserialize;
 
-use crate::experiment::Size;
+use crate::experiment::{ByteSize, Experiment, RunSpec};
+use crate::program::{Figures, Output, Played, Program, Shared, check_cases, parameters};
+use crate::record::RunError;
 
 /// Its name.
 pub const NAME: &str = "nfs-partial";
 /// Its machine.
 pub const MACHINE: &str = "nfs-2008";
+/// Images that are kept: one for each size of the files.
+const IMAGES: usize = 8;
 
-/// What the document says of a variant.
-#[derive(Clone, Copy, Debug)]
-pub struct Published {
-    /// Reads and writes.
-    pub operations: (u64, u64),
-    /// Requests a second.
-    pub rate: f64,
-    /// Total time, s.
-    pub total: f64,
-    /// Time in events by thread, s.
-    pub phase: f64,
-    /// Mean time of a request, ms.
-    pub mean: f64,
-    /// 95 % of the requests, ms.
-    pub p95: f64,
-    /// Longest, s.
-    pub max: f64,
+/// What a case says.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameters {
+    /// Bytes of a folio of the client.
+    folio: ByteSize,
+    /// Bytes of a request.
+    block: ByteSize,
+    /// Bytes of all files.
+    files: ByteSize,
+    /// Bytes of the client's page cache.
+    cache: ByteSize,
+    /// Dirty data older than 30 s is written.
+    by_age: bool,
+    /// The client makes the files itself, by setting their sizes.
+    sparse: bool,
+    /// Requests of all phases.
+    requests: u64,
+    /// `--file-test-mode` of each phase.
+    phases: Vec<String>,
+    /// The first phase ends with an fsync of all files.
+    fsync_end: bool,
 }
 
-/// The document's figures without and with the patch.
-pub const PUBLISHED: [(Mode, Published); 2] = [
-    (
-        Mode::Off,
-        Published {
-            operations: (33356, 66682),
-            rate: 1591.97,
-            total: 62.8391,
-            phase: 52.61,
-            mean: 8.4,
-            p95: 44.6,
-            max: 16.4564,
-        },
-    ),
-    (
-        Mode::Request,
-        Published {
-            operations: (33346, 66662),
-            rate: 2565.81,
-            total: 38.9772,
-            phase: 21.2301,
-            mean: 3.4,
-            p95: 20.0,
-            max: 1.6768,
-        },
-    ),
-];
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-
-/// The row of the counts alone.
-pub(crate) const COUNTS: &str = "the same without write-back by age";
-/// The row on which Hifumi's claim for large pages is checked.
-pub(crate) const LARGE_PAGES: &str = "4 KiB on 16 KiB pages (Hifumi)";
-
-/// A row of cells: what is asked, and the cell in the mode `off`.
-fn rows(requests: u64) -> Vec<(&'static str, Cell)> {
-    let document = Cell {
-        mode: Mode::Off,
-        folio_size: 4096,
-        block_size: 2 * KIB,
-        total_size: 200 * MIB,
-        cache_bytes: cell::MEMORY,
-        by_age: true,
-        files: Files::Prepared,
-        phases: vec![Phase { mode: "rndrw", requests, fsync_end: true }],
-    };
-    let sized =
-        |folio: u32, block: u64| Cell { folio_size: folio, block_size: block, ..document.clone() };
-    let two = |fsync_end| {
-        let write = Phase { mode: "rndwr", requests: requests / 2, fsync_end };
-        vec![write, Phase { mode: "rndrd", requests: requests / 2, fsync_end: false }]
-    };
-    vec![
-        ("2 KiB on 4 KiB pages (the document)", document.clone()),
-        (COUNTS, Cell { by_age: false, ..document.clone() }),
-        ("4 KiB on 4 KiB pages (Piggin)", sized(4096, 4 * KIB)),
-        (LARGE_PAGES, sized(16384, 4 * KIB)),
-        ("8 KiB on 16 KiB pages (Hifumi)", sized(16384, 8 * KIB)),
-        ("4 KiB on 64 KiB pages (Hifumi)", sized(65536, 4 * KIB)),
-        ("8 KiB on 64 KiB pages (Hifumi)", sized(65536, 8 * KIB)),
-        (
-            "file larger than the cache (Myklebust)",
-            Cell { cache_bytes: 64 * MIB, ..document.clone() },
-        ),
-        ("reads after writes", Cell { phases: two(false), ..document.clone() }),
-        ("reads after a flush", Cell { phases: two(true), ..document.clone() }),
-        ("sparse files of the client", Cell { files: Files::Sparse, ..document }),
-    ]
-}
-
-/// The modes that a row compares.
-const MODES: [Mode; 4] = [Mode::Off, Mode::Request, Mode::Rmw, Mode::Ranges];
-
-/// Runs the experiment on both machines of the profile, all cells beside each other. `done` is told
-/// of each.
-///
-/// # Errors
-/// What failed inside of a world.
-pub fn run(
-    size: Size,
-    seed: u64,
-    done: &(dyn Fn(&str, Mode, &Outcome) + Sync),
-) -> Result<Report, String> {
-    let requests = if size == Size::Full { 100_000 } else { 30_000 };
-    let profile = Profile::load(MACHINE).map_err(|error| error.to_string())?;
-    let all = rows(requests);
-    let mut cells = Vec::new();
-    for (index, (title, cell)) in all.iter().enumerate() {
-        // What the document's figures are held to has the document's number of requests.
-        let whole = |phase: &Phase| Phase { requests: 100_000, ..phase.clone() };
-        let phases = match index == 0 || [COUNTS, LARGE_PAGES].contains(title) {
-            true => cell.phases.iter().map(whole).collect(),
-            false => cell.phases.clone(),
+impl Parameters {
+    fn cell(&self, mode: Mode) -> Cell {
+        let requests = self.requests / self.phases.len().max(1) as u64;
+        let phase = |(index, mode): (usize, &String)| Phase {
+            mode: mode.clone(),
+            requests,
+            fsync_end: self.fsync_end && index == 0,
         };
-        for mode in MODES {
-            cells.push((*title, Cell { mode, phases: phases.clone(), ..cell.clone() }));
+        Cell {
+            mode,
+            folio_size: self.folio.0 as u32,
+            block_size: self.block.0,
+            total_size: self.files.0,
+            cache_bytes: self.cache.0,
+            by_age: self.by_age,
+            files: if self.sparse { Files::Sparse } else { Files::Prepared },
+            phases: self.phases.iter().enumerate().map(phase).collect(),
         }
     }
-    let image = cell::Image::make(200 * MIB)?;
-    let outcomes: Result<Vec<Outcome>, String> = cells
-        .par_iter()
-        .map(|(title, cell)| {
-            let outcome = run_cell(&profile, &image, cell, seed)
-                .map_err(|error| format!("{title}, {:?}: {error}", cell.mode))?;
-            done(title, cell.mode, &outcome);
-            Ok(outcome)
-        })
-        .collect();
-    let mut outcomes = outcomes?.into_iter();
-    let rows = all
-        .into_iter()
-        .map(|(title, _)| {
-            let outcomes = MODES.map(|mode| (mode, outcomes.next().expect("one for each")));
-            Row { title: title.to_owned(), outcomes: outcomes.to_vec() }
-        })
-        .collect();
-    Ok(Report::build(seed, rows))
+}
+
+/// A client and a server on the machine of an experiment.
+pub struct NfsPartial<'a> {
+    experiment: &'a Experiment,
+    profile: Profile,
+    server: Setup,
+    images: Shared<u64, Image>,
+}
+
+/// The mode of that name.
+fn mode(variant: &str) -> Result<Mode, String> {
+    let known = Mode::ALL.iter().find(|(name, _)| *name == variant);
+    known.map(|(_, mode)| *mode).ok_or_else(|| {
+        let names: Vec<&str> = Mode::ALL.iter().map(|(name, _)| *name).collect();
+        format!("variant {variant}: the client's modes are {}", names.join(", "))
+    })
+}
+
+impl NfsPartial<'_> {
+    /// That of an experiment.
+    ///
+    /// # Errors
+    /// A case, a variant or a machine that is none for this program.
+    pub fn new(experiment: &Experiment) -> Result<NfsPartial<'_>, String> {
+        let file = &experiment.file;
+        check_cases::<Parameters>(experiment)?;
+        file.variant.keys().try_for_each(|name| mode(name).map(drop))?;
+        let profile = Profile::load(file.machine.profile.get_ref());
+        let profile = profile.map_err(|error| format!("machine: {error}"))?;
+        if profile.link.is_none() {
+            return Err(format!("machine: {} has no link", file.machine.profile.get_ref()));
+        }
+        let filesystem = file.filesystem.values().next();
+        let server = Setup {
+            device: file.machine.device.0,
+            memory: file.machine.memory.0,
+            mount: filesystem.map(|one| one.mount.text().to_owned()).unwrap_or_default(),
+        };
+        Ok(NfsPartial { experiment, profile, server, images: Shared::new(IMAGES) })
+    }
+
+    fn output(&self, spec: &RunSpec, keep_trace: bool) -> Result<Output, String> {
+        let cell = parameters::<Parameters>(&spec.key.case, &spec.with)?;
+        let cell = cell.cell(mode(&spec.key.variant)?);
+        let image =
+            self.images.get(cell.total_size, || Image::make(cell.total_size, &self.server))?;
+        let (profile, server) = (&self.profile, &self.server);
+        let scene = Scene { profile, server, image: &image, cell: &cell, keep_trace };
+        let (outcome, trace) = scene.run(spec.key.seed)?;
+        let mut figures = Figures::default();
+        figures.set_all(outcome.figures());
+        let played = Played { seconds: outcome.total, event_hash: outcome.event_hash };
+        let record = figures.record(self.experiment, spec, &spec.key.variant, played);
+        Ok(Output { record, trace: trace.events, names: trace.names })
+    }
+}
+
+impl Program for NfsPartial<'_> {
+    fn figures(&self) -> Vec<String> {
+        let all = Outcome::default().figures();
+        all.into_iter().map(|(name, _)| name.to_owned()).collect()
+    }
+
+    fn traces(&self) -> bool {
+        true
+    }
+
+    fn run(&self, spec: &RunSpec, keep_trace: bool) -> Result<Vec<Output>, RunError> {
+        let output = self.output(spec, keep_trace);
+        Ok(vec![output.map_err(|what| RunError::of(spec.key.to_string(), what))?])
+    }
 }

@@ -1,58 +1,36 @@
-//! The experiments that are programs, not files of runs: what each repeats.
+//! The programs: what does the runs of an experiment.
 
-use crate::{bh_lru, nfs_partial, xfs_buf_item};
+use crate::bh_lru::{self, BhLruRuns};
+use crate::experiment::Experiment;
+use crate::nfs_partial::{self, NfsPartial};
+use crate::program::Program;
+use crate::workloads::Workloads;
+use crate::xfs_buf_item::{self, XfsBufItem};
 
-/// An experiment that brings its own tables.
-#[derive(Clone, Copy, Debug)]
-pub struct Program {
-    /// Its name.
-    pub name: &'static str,
-    /// Title of the document.
-    pub title: &'static str,
-    /// Its author.
-    pub author: &'static str,
-    /// Its date: year-month-day, or less where no more is known.
-    pub date: &'static str,
-    /// Where its figures come from.
-    pub basis: &'static str,
-    /// What it compares.
-    pub variants: &'static [&'static str],
-    /// What it runs.
-    pub cases: &'static [&'static str],
-}
+/// The names that `program = ..` may have.
+const KNOWN: [&str; 3] = [bh_lru::NAME, nfs_partial::NAME, xfs_buf_item::NAME];
 
-/// All of them.
-pub const PROGRAMS: [Program; 3] = [
-    Program {
-        name: bh_lru::NAME,
-        title: "[PATCH] Allow increasing the buffer-head per-CPU LRU size",
-        author: "Sebastien Buisson",
-        date: "2014-07-04",
-        basis: "measured",
-        variants: &["8", "16", "ours"],
-        cases: bh_lru::CASES,
-    },
-    Program {
-        name: nfs_partial::NAME,
-        title: "[PATCH] NFS: Pagecache usage optimization on nfs",
-        author: "Hisashi Hifumi",
-        date: "2009-02-17",
-        basis: "exact counts, modelled times",
-        variants: &["off", "request", "rmw", "ranges"],
-        cases: &["rndrw"],
-    },
-    Program {
-        name: xfs_buf_item::NAME,
-        title: "xfs: optimise xfs_buf_item_size/format for contiguous regions",
-        author: "Dave Chinner",
-        date: "2021",
-        basis: "exact, measured and modelled",
-        variants: &["bitwise", "contiguous", "ours"],
-        cases: &["create", "unlink"],
-    },
-];
-
-/// The program of that name.
-pub fn program(name: &str) -> Option<&'static Program> {
-    PROGRAMS.iter().find(|program| program.name == name)
+/// What does the runs of an experiment: the program that its file names, else the workloads.
+///
+/// # Errors
+/// No such program; a case, a variant or a metric that is none for it.
+pub fn of(experiment: &Experiment) -> Result<Box<dyn Program + '_>, String> {
+    let Some(name) = &experiment.file.program else {
+        return Ok(Box::new(Workloads::new(experiment)?));
+    };
+    let program: Box<dyn Program + '_> = match name.get_ref().as_str() {
+        bh_lru::NAME => Box::new(BhLruRuns::new(experiment)?),
+        nfs_partial::NAME => Box::new(NfsPartial::new(experiment)?),
+        xfs_buf_item::NAME => Box::new(XfsBufItem::new(experiment)?),
+        other => return Err(format!("no program `{other}`; there are: {}", KNOWN.join(", "))),
+    };
+    let figures = program.figures();
+    for (metric, one) in &experiment.file.metric {
+        let value = one.value.get_ref();
+        if !figures.contains(value) {
+            let known = figures.join(", ");
+            return Err(format!("metric {metric}: `{value}` is no figure; there are: {known}"));
+        }
+    }
+    Ok(program)
 }

@@ -5,11 +5,10 @@
 
 mod build;
 mod cells;
+mod changes;
 mod chart;
 mod html;
 mod markdown;
-mod markup;
-mod program;
 mod svg;
 mod table;
 mod tail;
@@ -17,25 +16,14 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Document, Experiment};
-use crate::run::{RunRecord, SCHEMA};
+use crate::experiment::{Basis, Document, Experiment};
+use crate::record::{RunRecord, SCHEMA, Spread};
 use crate::stats::{Better, Comparison};
 
 /// Columns of a terminal.
 const COLUMNS: usize = 100;
 
-pub use program::ProgramReport;
 pub use table::{Align, TextTable};
-
-/// Where figures come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Basis {
-    /// From a model, in virtual time.
-    Modelled,
-    /// From the machine at hand.
-    Measured,
-}
 
 /// What a cell is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -106,6 +94,9 @@ pub struct CellReport {
     pub obtained: Option<f64>,
     /// Least and most over the seeds.
     pub range: Option<[f64; 2]>,
+    /// How sure the figure of one run is that comes from many pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
     /// Seeds.
     pub n: usize,
     /// Obtained by published.
@@ -157,6 +148,9 @@ pub struct ColumnReport {
     pub case: String,
     /// Title of the metric.
     pub metric: String,
+    /// What a change is against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
     /// Unit.
     pub unit: String,
 }
@@ -172,8 +166,14 @@ pub struct TableReport {
     pub filesystem: String,
     /// Its columns.
     pub columns: Vec<ColumnReport>,
+    /// A row for each variant of each case, metrics across.
+    #[serde(default)]
+    pub wide: bool,
     /// Its rows.
     pub rows: Vec<RowReport>,
+    /// What its changes say together, a sentence for each variant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
     /// The rows compared with one of them.
     pub comparisons: Vec<ComparisonReport>,
 }
@@ -381,11 +381,17 @@ impl Report {
     ///
     /// # Errors
     /// What the template says (a template of the user's).
-    pub fn html(
-        reports: &[Report],
-        programs: &[ProgramReport],
-        template: Option<&str>,
-    ) -> Result<String, String> {
-        html::render(reports, programs, template)
+    pub fn html(reports: &[Report], template: Option<&str>) -> Result<String, String> {
+        html::render(reports, template)
+    }
+
+    /// Where its figures come from: `exact`, `exact and measured`.
+    pub fn bases(&self) -> String {
+        let rows = self.tables.iter().flat_map(|table| &table.rows);
+        let cells = rows.flat_map(|row| &row.cells).filter(|cell| cell.obtained.is_some());
+        let mut bases: Vec<Basis> = cells.map(|cell| cell.basis).collect();
+        bases.sort();
+        bases.dedup();
+        bases.iter().map(|basis| basis.word()).collect::<Vec<_>>().join(" and ")
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod bootstrap;
 pub mod center;
+pub mod change;
 pub mod effect;
 pub mod normal;
 pub mod order;
@@ -17,6 +18,7 @@ pub mod verdict;
 
 pub use bootstrap::{Interval, RESAMPLES};
 pub use center::{geometric_mean, harmonic_mean, mean, median, quantile};
+pub use change::Change;
 pub use effect::{cliffs_delta, hodges_lehmann, pseudo_median};
 pub use order::{abba, drift};
 pub use rank::{mann_whitney, wilcoxon};

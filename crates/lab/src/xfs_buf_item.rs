@@ -1,7 +1,7 @@
-//! The experiment `xfs-buf-item`: "xfs: optimise xfs_buf_item_size/format for contiguous regions",
+//! The program `xfs-buf-item`: "xfs: optimise xfs_buf_item_size/format for contiguous regions",
 //! Dave Chinner, 2021, and what the thread leaves open.
 //!
-//! Three parts, told apart in the report:
+//! Three parts, kept apart in the report:
 //!
 //! - *exact*: steps of both passes on the bitmaps alone, and counts of real creates and unlinks in
 //!   virtual time, where the three variants make the same image, log included;
@@ -12,120 +12,254 @@
 //!   profile says.
 //!
 //! Each directory is in node form from the beginning, and every round starts from the same image.
+//! What is run, published and held is in `experiments/xfs-buf-item.toml`.
 
 mod bed;
 mod measure;
 mod model;
-mod published;
-mod report;
 mod structure;
 
 pub use bed::Way;
-pub use measure::{Cell, Outcome, Share};
-pub use model::{Modelled, Worlds};
-pub use report::{Check, Report, Role};
-pub use structure::{Steps, steps};
 
-use crate::experiment::Size;
-use rt::Cx;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use self::bed::{Base, Work};
+use self::measure::{Share, WARM, operations};
+use crate::experiment::{ByteSize, Experiment, RunSpec};
+use crate::program::{
+    Figures, Output, Played, Program, Shared, check_cases, in_real_time, parameters,
+};
+use crate::record::RunError;
 
 /// Its name.
 pub const NAME: &str = "xfs-buf-item";
+/// The phases of every case but bitmaps.
+const PHASES: [&str; 2] = ["create", "unlink"];
+/// Images and worlds that are kept.
+const KEPT: usize = 64;
 
-/// How much is done.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Sizes of directory blocks in bytes; the first is 4 KiB and the last 64 KiB.
-    pub dir_blocks: Vec<u32>,
+/// The sort of a case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Part {
+    /// Both passes on a bitmap alone.
+    Bitmap,
+    /// Creates and unlinks in virtual time.
+    World,
+    /// The same in real time.
+    Measured,
+}
+
+/// What a case says.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameters {
+    part: Part,
+    /// Bytes of a directory block.
+    #[serde(default = "small")]
+    dir_block: ByteSize,
     /// Tasks that create and unlink.
-    pub tasks: u64,
+    tasks: u64,
     /// Directories, which tasks share where there are fewer.
-    pub dirs: u64,
+    dirs: u64,
     /// Names in each directory before: more than one leaf of 64 KiB has.
-    pub names: u64,
+    names: u64,
     /// Files of all tasks together in one round.
-    pub files: u64,
-    /// Rounds of a measured cell.
-    pub rounds: usize,
-    /// Numbers of tasks that are compared beyond the document's sixteen.
-    pub threads: Vec<u64>,
-    /// Repetitions in the timing of bitmaps alone.
-    pub repeats: u64,
+    files: u64,
+    /// Rounds of a measured case.
+    rounds: usize,
+    /// Leaves are checked as the document's kernel did.
+    #[serde(default)]
+    debug: bool,
+    /// What formatting takes of a create is measured as well.
+    #[serde(default)]
+    profile: bool,
+    /// Repetitions in the timing of a bitmap.
+    repeats: u64,
+    /// Bytes of the bitmap's buffer.
+    #[serde(default)]
+    bytes: ByteSize,
+    /// Its pages are scattered, as those of an inode cluster.
+    #[serde(default)]
+    unmapped: bool,
+    /// First and last byte of what is dirty.
+    #[serde(default)]
+    ranges: Vec<[usize; 2]>,
+    /// So many times.
+    #[serde(default = "once")]
+    times: usize,
+    /// So many bytes apart.
+    #[serde(default)]
+    step: usize,
 }
 
-impl Plan {
-    /// What fits into a quarter of a minute in a release build, or everything.
-    pub fn of(size: Size) -> Plan {
-        match size {
-            Size::Quick => Plan {
-                dir_blocks: vec![4 << 10, 64 << 10],
-                tasks: 16,
-                dirs: 4,
-                names: 8600,
-                files: 3200,
-                rounds: 5,
-                threads: Vec::new(),
-                repeats: 2000,
-            },
-            Size::Full => Plan {
-                dir_blocks: vec![4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10],
-                tasks: 16,
-                dirs: 16,
-                names: 12_000,
-                files: 32_000,
-                rounds: 9,
-                threads: vec![1, 2, 4, 8, 32],
-                repeats: 20_000,
-            },
-        }
+fn small() -> ByteSize {
+    ByteSize(4096)
+}
+
+fn once() -> usize {
+    1
+}
+
+impl Parameters {
+    /// What of the parameters an image is made of.
+    fn image(&self) -> [u64; 4] {
+        [self.dir_block.0, self.dirs, self.names, self.files]
     }
 
-    /// As little as shows that everything runs.
-    pub fn tiny() -> Plan {
-        Plan {
-            dir_blocks: vec![4 << 10, 64 << 10],
-            tasks: 4,
-            dirs: 1,
-            names: 8300,
-            files: 240,
-            rounds: 1,
-            threads: vec![2],
-            repeats: 20,
-        }
+    /// A phase of so many tasks.
+    fn work(&self, tasks: u64, phase: usize) -> Work {
+        Work { tasks, files: operations(self.files, tasks), from: 0, unlink: phase == 1 }
+    }
+
+    /// Creates before the phases that count.
+    fn warm_up(&self, tasks: u64) -> Work {
+        Work { tasks, files: operations(self.files / 4, tasks), from: WARM, unlink: false }
     }
 }
 
-/// Runs the experiment. May park; takes real time. `say` is told what is being done.
-///
-/// # Errors
-/// A sentence on what failed.
-pub fn run(cx: &mut Cx, plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<Report, String> {
-    say("bitmaps alone");
-    let steps = steps(cx, plan.repeats);
-    let mut bases = Vec::new();
-    for &dir_block in &plan.dir_blocks {
-        say(&format!("images with directory blocks of {} KiB", dir_block >> 10));
-        bases.push(bed::Base::make(plan, dir_block)?);
+/// What a world is made of: image, tasks, way, seed.
+type WorldKey = ([u64; 4], u64, &'static str, u64);
+
+/// What a profile is made of: image, ways.
+type ProfileKey = ([u64; 4], Vec<String>);
+
+/// Creates and unlinks on XFS in memory.
+pub struct XfsBufItem<'a> {
+    experiment: &'a Experiment,
+    images: Shared<[u64; 4], Base>,
+    worlds: Shared<WorldKey, model::World>,
+    profiles: Shared<ProfileKey, [Vec<Share>; 2]>,
+}
+
+impl XfsBufItem<'_> {
+    /// That of an experiment.
+    ///
+    /// # Errors
+    /// A case or a variant that is none for this program.
+    pub fn new(experiment: &Experiment) -> Result<XfsBufItem<'_>, String> {
+        check_cases::<Parameters>(experiment)?;
+        experiment.file.variant.keys().try_for_each(|name| Way::of(name).map(drop))?;
+        let (images, worlds) = (Shared::new(KEPT), Shared::new(KEPT));
+        Ok(XfsBufItem { experiment, images, worlds, profiles: Shared::new(KEPT) })
     }
-    let (first, last) = (&bases[0], &bases[bases.len() - 1]);
-    say("counts, and sixteen processors in virtual time");
-    let worlds = model::run(plan, [first, last])?;
-    let mut outcomes = Vec::new();
-    for debug in [true, false] {
-        for base in &bases {
-            let cell = Cell { dir_block: base.dir_block, tasks: plan.tasks, debug };
-            say(&cell.title());
-            outcomes.push(measure::measure(cx, plan, base, &cell)?);
+
+    /// The world of counts, played once.
+    fn counted(&self, plan: &Parameters, way: Way, seed: u64) -> Result<Arc<model::World>, String> {
+        let key = (plan.image(), plan.tasks, way.name(), seed);
+        let base = self.images.get(plan.image(), || Base::make(plan))?;
+        self.worlds.get(key, || model::play(plan, &base, way, seed, None))
+    }
+
+    fn world(&self, spec: &RunSpec, plan: &Parameters) -> Result<(Figures, Played), String> {
+        let (way, seed) = (Way::of(&spec.key.variant)?, spec.key.seed);
+        let large = Parameters { dir_block: ByteSize(model::LARGE), ..plan.clone() };
+        let counted = self.counted(plan, way, seed)?;
+        let bitwise = self.counted(plan, Way::Bitwise, seed)?;
+        let costs = model::costs(plan, &*self.counted(&large, Way::Bitwise, seed)?, &bitwise);
+        let base = self.images.get(plan.image(), || Base::make(plan))?;
+        let timed = model::play(plan, &base, way, seed, Some(costs))?;
+        let hash = format!("{:016x}{:016x}", counted.hash, timed.hash);
+        let seconds = timed.nanos.iter().sum::<f64>() * plan.files as f64 / 1e9;
+        let figures = model::figures(plan, &counted, costs, &timed);
+        Ok((figures, Played { seconds, event_hash: hash }))
+    }
+
+    fn measured(
+        &self,
+        spec: &RunSpec,
+        plan: &Parameters,
+        ways: &[Way],
+    ) -> Result<Vec<Figures>, String> {
+        let base = self.images.get(plan.image(), || Base::make(plan))?;
+        let mut all = in_real_time(|cx| measure::measure(cx, plan, &base, ways))?;
+        if plan.profile {
+            // Walks and copies are the same with and without the checks of a debug kernel.
+            let key = (plan.image(), spec.turns.clone());
+            let shares = self
+                .profiles
+                .get(key, || in_real_time(|cx| measure::profile(cx, plan, &base, ways)))?;
+            for (index, figures) in all.iter_mut().enumerate() {
+                shares[0][index].figures(figures, PHASES[0]);
+                shares[1][index].figures(figures, PHASES[1]);
+            }
         }
+        Ok(all)
     }
-    let mut threads = Vec::new();
-    for &tasks in &plan.threads {
-        for base in [first, last] {
-            let cell = Cell { dir_block: base.dir_block, tasks, debug: false };
-            say(&cell.title());
-            threads.push(measure::measure(cx, plan, base, &cell)?);
+
+    fn outputs(&self, spec: &RunSpec) -> Result<Vec<Output>, String> {
+        let plan = parameters::<Parameters>(&spec.key.case, &spec.with)?;
+        if (plan.part != Part::World) != spec.measured {
+            let case = &spec.key.case;
+            return Err(format!("case {case}: `measured` is for `bitmap` and `measured` alone"));
         }
+        let ways = spec.turns.iter().map(|name| Way::of(name)).collect::<Result<Vec<_>, _>>()?;
+        let all: Vec<(Figures, Played)> = match plan.part {
+            Part::World => vec![self.world(spec, &plan)?],
+            Part::Bitmap => {
+                let all = in_real_time(|cx| structure::bitmap(cx, &plan, &ways));
+                all.into_iter().map(|figures| (figures, Played::default())).collect()
+            }
+            Part::Measured => {
+                let all = self.measured(spec, &plan, &ways)?;
+                all.into_iter().map(|figures| (figures, Played::default())).collect()
+            }
+        };
+        let record = |(variant, (figures, played)): (&String, (Figures, Played))| {
+            Output::of(figures.record(self.experiment, spec, variant, played))
+        };
+        Ok(spec.turns.iter().zip(all).map(record).collect())
     }
-    let profile = measure::profile(cx, plan, last)?;
-    Ok(Report::build(plan.clone(), steps, worlds, outcomes, threads, profile))
+}
+
+impl Program for XfsBufItem<'_> {
+    fn figures(&self) -> Vec<String> {
+        let phase = [
+            "buffers",
+            "clusters",
+            "bits",
+            "addresses",
+            "steps",
+            "regions",
+            "dirty_bytes",
+            "new_bytes",
+            "copied_bytes",
+            "ns",
+            "cpu_us",
+            "per_s",
+            "to_bitwise",
+            "walk_ns",
+            "copy_ns",
+            "least_ns",
+            "limit_percent",
+            "walk_percent",
+            "copy_percent",
+            "check_percent",
+        ];
+        let own = [
+            "creates_per_s",
+            "unlinks_per_s",
+            "creates_s",
+            "unlinks_s",
+            "image",
+            "step_ns",
+            "byte_ns",
+            "bitmap_steps",
+            "bitmap_ns",
+            "bitmap_regions",
+            "bitmap_alike",
+        ];
+        let of = |what| phase.map(|name| format!("{what}_{name}"));
+        PHASES.into_iter().flat_map(of).chain(own.map(str::to_owned)).collect()
+    }
+
+    fn traces(&self) -> bool {
+        false
+    }
+
+    fn run(&self, spec: &RunSpec, _keep_trace: bool) -> Result<Vec<Output>, RunError> {
+        self.outputs(spec).map_err(|what| RunError::of(spec.key.to_string(), what))
+    }
 }

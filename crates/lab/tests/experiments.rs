@@ -1,6 +1,6 @@
 //! Every built-in experiment is read and planned; what is wrong in a file is named with its place.
 
-use lab::experiment::{Experiment, Plan, Size};
+use lab::experiment::{Experiment, Plan, RunKey, RunSpec, Size};
 
 const SMALL: &str = include_str!("small.toml");
 
@@ -11,11 +11,14 @@ fn every_experiment_is_read_and_plans_each_run_once() {
         let quick = experiment.runs(&Plan::default()).unwrap();
         let plan = Plan { size: Size::Full, ..Plan::default() };
         let full = experiment.runs(&plan).unwrap();
-        assert!(!quick.is_empty() && full.len() > quick.len(), "{name}");
-        let mut keys: Vec<_> = full.iter().map(|spec| spec.key.clone()).collect();
+        lab::programs::of(&experiment).map(drop).unwrap_or_else(|what| panic!("{name}: {what}"));
+        let known = |key: &RunKey| quick.iter().any(|spec| spec.key == *key);
+        assert!(!quick.is_empty() && full.iter().any(|spec| !known(&spec.key)), "{name}");
+        let mut keys: Vec<RunKey> = full.iter().flat_map(RunSpec::keys).collect();
+        let all = keys.len();
         keys.sort();
         keys.dedup();
-        assert_eq!(keys.len(), full.len(), "{name}: a run is planned twice");
+        assert_eq!(keys.len(), all, "{name}: a run is planned twice");
     }
 }
 
@@ -103,4 +106,36 @@ fn a_name_that_nothing_has_is_answered_with_the_names_there_are() {
     let small = Experiment::parse("small", "small.toml", SMALL).unwrap();
     let error = small.runs(&plan).unwrap_err().to_string();
     assert_eq!(error, "small has nothing for `--variant patch`; there are: cfq, deadline");
+}
+
+/// Goal: what is wrong for a program is named before anything is run. Method: one text replaced in
+/// the file of a small one.
+#[test]
+fn what_is_no_case_variant_or_figure_of_a_program_is_named() {
+    let text = include_str!("small-program.toml");
+    for (from, to, message) in [
+        ("program = \"nfs-partial\"", "program = \"nfs\"", "no program `nfs`; there are: bh-lru"),
+        ("block = \"2 KiB\"", "block = \"2 KiB\"\nblocks = 1", "unknown field `blocks`"),
+        ("value = \"hits\"", "value = \"hit\"", "metric hits: `hit` is no figure"),
+        ("[variant.ranges]", "[variant.range]", "modes are off, request, rmw, ranges"),
+        ("cases = [\"document\", \"whole\"]\nmetrics", "cases = [\"whose\"]\nmetrics", "no case"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let text = text.replace(from, to).replace(
+            "\"ranges\"",
+            match to {
+                "[variant.range]" => "\"range\"",
+                _ => "\"ranges\"",
+            },
+        );
+        let text = if to == "[variant.range]" { text.replace("ranges.*", "range.*") } else { text };
+        let experiment = Experiment::parse("small", "small-program.toml", &text);
+        let error = match experiment {
+            Ok(experiment) => lab::programs::of(&experiment).map(drop).expect_err(to),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains(message), "{to}: {error}");
+    }
+    let error = error("[seeds]", "[with]\nblock = 1\n\n[seeds]");
+    assert!(error.contains("for programs"), "{error}");
 }

@@ -2,7 +2,10 @@
 //! whole experiment is `iopath lab run nfs-partial`. Method: the same world with fewer requests on
 //! the same files.
 
-use lab::nfs_partial::{Cell, Image, MACHINE, Outcome, Phase, run_cell};
+use lab::experiment::{Experiment, Plan, Size};
+use lab::nfs_partial::{Cell, Image, MACHINE, Outcome, Phase, Scene, Setup};
+use lab::report::{Band, Report};
+use lab::run::{RunOptions, RunRecord, Shard, lines, run_all};
 use model::Profile;
 use nfs::Mode;
 
@@ -13,14 +16,18 @@ fn outcomes(cell: &Cell, image: &Image) -> Vec<Outcome> {
     let modes = [Mode::Off, Mode::Request, Mode::Rmw, Mode::Ranges];
     modes
         .iter()
-        .map(|&mode| run_cell(&profile, image, &Cell { mode, ..cell.clone() }, 3).unwrap())
+        .map(|&mode| {
+            let (cell, server) = (&Cell { mode, ..cell.clone() }, &Setup::default());
+            let scene = Scene { profile: &profile, server, image, cell, keep_trace: false };
+            scene.run(3).unwrap().0
+        })
         .collect()
 }
 
 #[test]
 fn the_patch_saves_flushes_and_ours_needs_none() {
-    let image = Image::make(8 * MIB).unwrap();
-    let phases = vec![Phase { mode: "rndrw", requests: 3000, fsync_end: true }];
+    let image = Image::make(8 * MIB, &Setup::default()).unwrap();
+    let phases = vec![Phase { mode: "rndrw".to_owned(), requests: 3000, fsync_end: true }];
     let cell = Cell { phases, ..Cell::plain(8 * MIB) };
     let all = outcomes(&cell, &image);
     let [off, patched, rmw, ours] = &all[..] else { unreachable!("four modes") };
@@ -50,4 +57,46 @@ fn the_patch_saves_flushes_and_ours_needs_none() {
     let counts = |o: &Outcome| (o.hits, o.cold, o.flush_reads, o.partial_hits, o.calls.0);
     assert_eq!(counts(&all[0]), counts(&all[1]));
     assert_eq!((all[0].flush_reads, all[0].partial_hits), (0, 0));
+}
+
+fn small() -> Experiment {
+    let text = include_str!("small-program.toml");
+    Experiment::parse("small", "small-program.toml", text).expect("it is valid")
+}
+
+fn run(options: RunOptions) -> Vec<RunRecord> {
+    run_all(&small(), &options, Vec::new(), &()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Goal: what a program does is what a file of workloads does: the same twice, in parts and merged,
+/// resumed, larger in a full run, and in a report with cells, bands and relations.
+#[test]
+fn a_program_runs_as_any_experiment() {
+    let whole = run(RunOptions { jobs: 2, ..RunOptions::default() });
+    assert_eq!(whole.len(), 6);
+    let part = |number| {
+        let shard = Some(Shard { number, parts: 2 });
+        run(RunOptions { shard, jobs: 1, ..RunOptions::default() })
+    };
+    let parts: Vec<RunRecord> = [2, 1].into_iter().flat_map(part).collect();
+    assert_eq!(lines::merge(parts).unwrap(), whole);
+    let text: String = whole.iter().map(lines::to_line).collect();
+    let known = lines::parse(&text).unwrap();
+    assert_eq!(run_all(&small(), &RunOptions::default(), known, &()).unwrap(), whole);
+    let cases = vec!["document".to_owned()];
+    let plan = Plan { size: Size::Full, cases, ..Plan::default() };
+    let full = run(RunOptions { plan, ..RunOptions::default() });
+    assert!(full.iter().all(|record| record.key.size == Size::Full));
+    assert!(full[0].counts["reads"] > 5.0 * whole[0].counts["reads"]);
+
+    let report = Report::build(&small(), whole, "iopath lab run small-program.toml");
+    let cells = report.tables[0].rows.iter().flat_map(|row| &row.cells);
+    let bands: Vec<Band> = cells.filter(|cell| cell.published.is_some()).map(|c| c.band).collect();
+    assert_eq!(bands, [Band::Inside, Band::Outside]);
+    assert_eq!(report.relations.len(), 3);
+    assert_eq!(report.relations[2].obtained, Some(0.0), "{:?}", report.relations[2]);
+    assert_eq!(report.bases(), "exact and modelled");
+    let text = report.text();
+    assert!(text.contains("parts of pages  before") && text.contains("✗"), "{text}");
+    assert!(report.markdown().contains("| whole pages"), "{}", report.markdown());
 }

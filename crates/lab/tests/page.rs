@@ -3,9 +3,8 @@
 
 use std::process::Command;
 
-use lab::experiment::Experiment;
-use lab::programs::PROGRAMS;
-use lab::report::{ProgramReport, Report};
+use lab::experiment::{Experiment, Plan};
+use lab::report::Report;
 use lab::run::{RunOptions, run_all};
 
 /// Before everything of the page: notes errors and what its own policy forbids.
@@ -37,20 +36,23 @@ fn browser() -> &'static str {
     found.expect("a browser judges this test: apt-get install chromium")
 }
 
+/// The report of an experiment that a program runs, with one table of a row for each case.
+fn program() -> Report {
+    let text = include_str!("small-program.toml");
+    let experiment = Experiment::parse("small-program", "small-program.toml", text).unwrap();
+    let plan = Plan { cases: vec!["document".to_owned()], ..Plan::default() };
+    let options = RunOptions { plan, ..RunOptions::default() };
+    let records = run_all(&experiment, &options, Vec::new(), &()).unwrap();
+    Report::build(&experiment, records, "iopath lab run small-program.toml")
+}
+
 #[test]
 fn a_browser_shows_everything_and_fetches_nothing() {
     let text = include_str!("small.toml");
     let experiment = Experiment::parse("small", "small.toml", text).unwrap();
     let records = run_all(&experiment, &RunOptions::default(), Vec::new(), &()).unwrap();
     let report = Report::build(&experiment, records, "iopath lab run small.toml");
-    let program = ProgramReport::new(
-        &PROGRAMS[0],
-        "iopath lab run program".into(),
-        Some([1, 0]),
-        "## Table\n\n| published | ours |\n| --- | --: |\n| 1 | 2 |\n".into(),
-        serde_json::json!({}),
-    );
-    let page = Report::html(&[report], &[program], None).unwrap();
+    let page = Report::html(&[report, program()], None).unwrap();
     let page = page.replacen("<head>", &format!("<head>{BEFORE}"), 1);
     let page = page.replacen("</body>", &format!("{BEHIND}</body>"), 1);
     let folder = tempfile::tempdir().unwrap();

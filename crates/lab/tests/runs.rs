@@ -3,7 +3,7 @@
 
 use lab::experiment::{Experiment, Plan};
 use lab::report::{Band, Report};
-use lab::run::{Progress, RunError, RunOptions, RunRecord, lines, run_all};
+use lab::run::{Progress, RunError, RunOptions, RunRecord, Shard, lines, run_all};
 
 fn small() -> Experiment {
     Experiment::parse("small", "small.toml", include_str!("small.toml")).expect("it is valid")
@@ -20,8 +20,10 @@ fn a_run_is_a_function_of_its_seed_and_parts_make_the_whole() {
     // Twice, with two jobs: every event hash and every figure is the same.
     assert_eq!(run(&RunOptions { jobs: 2, ..RunOptions::default() }, Vec::new()), whole);
     // In three parts, merged in the wrong order.
-    let part =
-        |number| run(&RunOptions { shard: Some((number, 3)), ..RunOptions::default() }, Vec::new());
+    let part = |number| {
+        let shard = Some(Shard { number, parts: 3 });
+        run(&RunOptions { shard, ..RunOptions::default() }, Vec::new())
+    };
     let parts = [3, 1, 2].into_iter().flat_map(part).collect();
     assert_eq!(lines::merge(parts).unwrap(), whole);
     // Another seed is another run.
@@ -72,7 +74,7 @@ fn what_is_known_is_not_run_again_and_the_report_tells_all() {
         "{}",
         report.markdown()
     );
-    let page = Report::html(&[report], &[], None).unwrap();
+    let page = Report::html(&[report], None).unwrap();
     for part in ["<svg", "cfq, short idles", "iopath lab run small.toml", "✗ outside"] {
         assert!(page.contains(part), "no {part} in the page");
     }

@@ -1,7 +1,6 @@
 //! `lab`: published tables, repeated in virtual time.
 
-mod bh_lru;
-mod programs;
+mod instructions;
 mod run;
 mod write;
 
@@ -12,9 +11,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use lab::experiment::{Experiment, SeedRange};
-use lab::programs::PROGRAMS;
-use lab::report::{ProgramReport, Report};
-use lab::run::{RunRecord, lines};
+use lab::report::Report;
+use lab::run::{RunRecord, Shard, lines};
 use serde_json::{Value, json};
 
 use self::write::Found;
@@ -22,16 +20,17 @@ use crate::app::App;
 
 /// Repeat published tables on modelled machines and show ours beside them
 ///
-/// An experiment is a file: the document, the machine, the variants, the workloads, the published
-/// table and what must hold. Runs are in virtual time: a seed gives one result. Every figure is
-/// told with the published one, their ratio, calibrated or predicted, inside or outside its band.
+/// An experiment is a file: the document, the machine, the variants, the workloads or the program
+/// that does the runs, the published table and what must hold. Runs in virtual time give one result
+/// for each seed. Every figure stands beside the published one, with their ratio, calibrated or
+/// predicted, inside or outside its band.
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath lab list
   iopath lab run
   iopath lab run --html all.html
   iopath lab run cfq-yield --full --html cfq-yield.html
-  iopath lab run bh-lru --instructions --markdown bh-lru.md
+  iopath lab run bh-lru --case c-4 --markdown bh-lru.md
   iopath lab instructions --set a
   iopath lab run cfq-yield --variant patched --case mixed --seeds 1..3
   iopath lab run nfs-partial --full
@@ -51,7 +50,7 @@ enum Command {
     /// Run experiments: all of them, or those that are named
     Run(Box<run::Options>),
     /// Count the instructions of an operation for each size of the buffer-head LRU (valgrind)
-    Instructions(bh_lru::Instructions),
+    Instructions(instructions::Instructions),
     /// Make the report again from files of results
     Report(ReportOptions),
     /// Join files of results, in any order
@@ -124,66 +123,37 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     match &options.command {
         Command::List => list(app),
         Command::Run(options) => run::run(app, options),
-        Command::Instructions(options) => bh_lru::instructions(app, options),
+        Command::Instructions(options) => instructions::run(app, options),
         Command::Report(options) => report(app, options),
         Command::Merge(options) => merge(app, options),
     }
 }
 
 fn list(app: &mut App) -> Result<ExitCode> {
-    let names = |keys: Vec<&String>| keys.into_iter().cloned().collect::<Vec<_>>();
     for name in lab::experiments() {
-        let experiment = Experiment::load(name)?;
-        let file = &experiment.file;
-        entry(
-            app,
-            name,
-            [&file.document.title, &file.document.author, &file.document.date],
-            Asked {
-                question: file.question.split_whitespace().collect::<Vec<_>>().join(" "),
-                basis: "modelled",
-                variants: names(file.variant.keys().collect()),
-                cases: names(file.case.keys().collect()),
-            },
-        )?;
-    }
-    for program in &PROGRAMS {
-        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
-        entry(
-            app,
-            program.name,
-            [program.title, program.author, program.date],
-            Asked {
-                question: String::new(),
-                basis: program.basis,
-                variants: names(program.variants),
-                cases: names(program.cases),
-            },
-        )?;
+        let file = Experiment::load(name)?.file;
+        let document = &file.document;
+        let mut bases: Vec<_> = file.metric.values().map(|metric| metric.basis).collect();
+        bases.sort();
+        bases.dedup();
+        let basis = bases.iter().map(|basis| basis.word()).collect::<Vec<_>>().join(" and ");
+        let (title, author, date) = (&document.title, &document.author, &document.date);
+        let variants: Vec<String> = file.variant.keys().cloned().collect();
+        let cases: Vec<String> = file.case.keys().cloned().collect();
+        if app.out.json {
+            app.out.document(&json!({
+                "name": name, "title": title, "author": author, "date": date, "basis": basis,
+                "question": file.question.split_whitespace().collect::<Vec<_>>().join(" "),
+                "variants": variants, "cases": cases,
+            }))?;
+            continue;
+        }
+        app.out.line(name)?;
+        app.out.line(format!("  {title}, {author}, {date}; {basis}"))?;
+        app.out.line(format!("  variants: {}", variants.join(" ")))?;
+        app.out.line(format!("  cases: {}", cases.join(" ")))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What an experiment asks, for the list.
-struct Asked {
-    question: String,
-    basis: &'static str,
-    variants: Vec<String>,
-    cases: Vec<String>,
-}
-
-fn entry(app: &mut App, name: &str, document: [&str; 3], asked: Asked) -> Result<()> {
-    let ([title, author, date], Asked { question, basis, variants, cases }) = (document, asked);
-    if app.out.json {
-        return Ok(app.out.document(&json!({
-            "name": name, "title": title, "author": author, "date": date, "basis": basis,
-            "question": question, "variants": variants, "cases": cases,
-        }))?);
-    }
-    app.out.line(name)?;
-    app.out.line(format!("  {title}, {author}, {date}; {basis}"))?;
-    app.out.line(format!("  variants: {}", variants.join(" ")))?;
-    Ok(app.out.line(format!("  cases: {}", cases.join(" ")))?)
 }
 
 /// What files of results, and reports in JSON, hold.
@@ -191,8 +161,6 @@ fn entry(app: &mut App, name: &str, document: [&str; 3], asked: Asked) -> Result
 struct Kept {
     /// Runs by experiment, merged.
     runs: Vec<(String, Vec<RunRecord>)>,
-    /// Reports of programs.
-    programs: Vec<ProgramReport>,
 }
 
 impl Kept {
@@ -231,12 +199,8 @@ impl Kept {
             one => vec![one],
         };
         for mut report in reports {
-            if ProgramReport::is_one(&report) {
-                self.programs.push(serde_json::from_value(report).with_context(no_report)?);
-            } else {
-                let runs = report["runs"].take();
-                self.take(serde_json::from_value(runs).with_context(no_report)?);
-            }
+            let runs = report.get_mut("runs").map(Value::take).unwrap_or_default();
+            self.take(serde_json::from_value(runs).with_context(no_report)?);
         }
         Ok(())
     }
@@ -258,9 +222,6 @@ fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
         let command = format!("iopath lab report {}", files.join(" "));
         found.report(app, Report::build(&experiment, records, &command))?;
     }
-    for program in kept.programs {
-        found.program(app, program)?;
-    }
     found.write(app, &options.outputs)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -268,11 +229,7 @@ fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
 fn merge(app: &mut App, options: &MergeOptions) -> Result<ExitCode> {
     let mut text = String::new();
     let mut count = 0;
-    let kept = Kept::read(&options.files)?;
-    if let Some(program) = kept.programs.first() {
-        bail!("`{}` is a program: its report has no runs to merge", program.experiment);
-    }
-    for (_, records) in kept.runs {
+    for (_, records) in Kept::read(&options.files)?.runs {
         count += records.len();
         text.extend(records.iter().map(lines::to_line));
     }
@@ -286,13 +243,13 @@ fn merge(app: &mut App, options: &MergeOptions) -> Result<ExitCode> {
 }
 
 /// `i/n`, from 1.
-fn parse_shard(text: &str) -> Result<(usize, usize), String> {
+fn parse_shard(text: &str) -> Result<Shard, String> {
     let wrong = || format!("`{text}` is no part: write 1/4 to 4/4");
     let (number, parts) = text.split_once('/').ok_or_else(wrong)?;
     let (number, parts) =
         (number.parse().map_err(|_| wrong())?, parts.parse().map_err(|_| wrong())?);
     if (1..=parts).contains(&number) && parts <= 100_000 {
-        Ok((number, parts))
+        Ok(Shard { number, parts })
     } else {
         Err(wrong())
     }
@@ -326,7 +283,7 @@ mod tests {
 
     #[test]
     fn parts_are_counted_from_one() {
-        assert_eq!(parse_shard("2/4"), Ok((2, 4)));
+        assert_eq!(parse_shard("2/4"), Ok(Shard { number: 2, parts: 4 }));
         for wrong in ["0/4", "5/4", "1", "a/b", "1/0", "1/999999"] {
             assert!(parse_shard(wrong).unwrap_err().contains(wrong));
         }

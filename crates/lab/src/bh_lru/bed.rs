@@ -20,47 +20,50 @@ const LABEL: &[u8] = b"unconfined_u:object_r:user_home_t:s0\0";
 /// What each CPU keeps in front of the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// The array of Linux before the thread.
-    Eight,
-    /// The array of Linux after it.
-    Sixteen,
     /// Our sets.
     Ours,
-    /// An array of another size.
+    /// An array of so many entries: Linux had 8 before the thread, 16 after it.
     Array(usize),
 }
 
 impl Variant {
-    /// Those of the document, and ours.
-    pub const ALL: [Variant; 3] = [Variant::Eight, Variant::Sixteen, Variant::Ours];
+    /// The variant of that name.
+    ///
+    /// # Errors
+    /// What it may be.
+    pub fn of(name: &str) -> Result<Variant, String> {
+        match (name, name.parse()) {
+            ("ours", _) => Ok(Variant::Ours),
+            (_, Ok(size @ 1..=64)) => Ok(Variant::Array(size)),
+            _ => Err(format!("variant {name}: the LRU has 1 to 64 entries, or is `ours`")),
+        }
+    }
 
-    pub(super) fn option(self) -> BhLru {
+    fn option(self) -> BhLru {
         self.size().map_or(BhLru::Sets, BhLru::Fixed)
     }
 
     /// Entries of the array; `None` for ours.
     pub(super) fn size(self) -> Option<usize> {
         match self {
-            Variant::Eight => Some(8),
-            Variant::Sixteen => Some(16),
             Variant::Ours => None,
             Variant::Array(size) => Some(size),
         }
     }
 
-    /// For tables.
+    /// Its name.
     pub fn name(self) -> String {
         self.size().map_or("ours".into(), |size| size.to_string())
     }
 }
 
 /// How a file system is made and used.
-#[derive(Clone, Debug)]
-pub struct Setup {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Setup {
     /// `ext3` or `ext4`.
-    pub kind: &'static str,
+    pub kind: String,
     /// Changes to its features.
-    pub features: &'static str,
+    pub features: String,
     /// Bytes of a block.
     pub block: u32,
     /// The directory has a large default ACL.
@@ -69,6 +72,8 @@ pub struct Setup {
     pub label: bool,
     /// Names in each directory before.
     pub names: u64,
+    /// Directories.
+    pub dirs: u64,
 }
 
 /// Counters of a stretch of work, or their difference.
@@ -116,8 +121,7 @@ impl Counts {
 /// An image with its directories filled, to be forked.
 pub(super) struct Base {
     device: MemoryDevice,
-    pub setup: Setup,
-    dirs: u64,
+    setup: Setup,
 }
 
 /// A mounted fork.
@@ -132,7 +136,7 @@ fn queue(cx: &Cx, device: Arc<MemoryDevice>) -> Result<Arc<Queue>, String> {
     Queue::new(cx.runtime(), device, QueueConfig::default()).map_err(|error| error.to_string())
 }
 
-fn told<T>(what: &str, result: Result<T, base::Errno>) -> Result<T, String> {
+fn said<T>(what: &str, result: Result<T, base::Errno>) -> Result<T, String> {
     result.map_err(|errno| format!("{what}: {errno}"))
 }
 
@@ -148,16 +152,16 @@ fn large_acl() -> Acl {
 }
 
 impl Base {
-    /// Makes an image and fills `dirs` directories. May park.
-    pub fn make(cx: &mut Cx, setup: &Setup, dirs: u64) -> Result<Base, String> {
-        let inodes = setup.names * dirs + SPARE_INODES;
+    /// Makes an image and fills its directories. May park.
+    pub fn make(cx: &mut Cx, setup: &Setup) -> Result<Base, String> {
+        let inodes = setup.names * setup.dirs + SPARE_INODES;
         // A group of blocks of 4 KiB has an inode for each of them at most.
         let bytes = inodes * 4608 + (512 << 20);
         let device = Arc::new(MemoryDevice::new(bytes.next_multiple_of(1 << 20)));
         let options = MkfsOptions {
             fstype: setup.kind.parse()?,
             block_size: Some(setup.block),
-            features: setup.features.into(),
+            features: setup.features.clone(),
             inodes_count: Some(inodes as u32),
             journal_size: Some(128 << 20),
             assume_zeroes: true,
@@ -167,34 +171,35 @@ impl Base {
         };
         let made = ext4::mkfs(cx, &queue(cx, device.clone())?, &options);
         made.map_err(|error| format!("mkfs: {error}"))?;
-        let bed = mount(cx, device.clone(), setup, BhLru::default(), 0)?;
-        for number in 0..dirs {
+        let unfilled = Setup { dirs: 0, ..setup.clone() };
+        let bed = mount(cx, device.clone(), &unfilled, BhLru::default())?;
+        for number in 0..setup.dirs {
             let path = directory(number);
-            let dir = told("mkdir", bed.names.mkdir(cx, path.as_bytes(), 0o777))?.ino;
+            let dir = said("mkdir", bed.names.mkdir(cx, path.as_bytes(), 0o777))?.ino;
             let none = XattrFlags::empty();
             if setup.acl {
                 let value = large_acl().emit();
-                told("acl", bed.fs.setxattr(cx, dir, acl::DEFAULT, &value, none))?;
+                said("acl", bed.fs.setxattr(cx, dir, acl::DEFAULT, &value, none))?;
             }
             if setup.label {
-                told("label", bed.fs.setxattr(cx, dir, b"security.selinux", LABEL, none))?;
+                said("label", bed.fs.setxattr(cx, dir, b"security.selinux", LABEL, none))?;
             }
             let node = NewNode::new(FileType::Regular, 0o644);
             for name in 0..setup.names {
                 let name = format!("file.mdtest.9999.{name}");
-                told("fill", bed.fs.create(cx, dir, name.as_bytes(), &node).map(drop))?;
+                said("fill", bed.fs.create(cx, dir, name.as_bytes(), &node).map(drop))?;
             }
         }
-        told("unmount", bed.fs.unmount(cx))?;
+        said("unmount", bed.fs.unmount(cx))?;
         drop(bed);
         let device = device.fork();
-        Ok(Base { device, setup: setup.clone(), dirs })
+        Ok(Base { device, setup: setup.clone() })
     }
 
     /// A fork, mounted.
     pub fn mount(&self, cx: &mut Cx, variant: Variant) -> Result<Bed, String> {
         let device = Arc::new(self.device.fork());
-        mount(cx, device, &self.setup, variant.option(), self.dirs)
+        mount(cx, device, &self.setup, variant.option())
     }
 }
 
@@ -207,7 +212,6 @@ fn mount(
     device: Arc<MemoryDevice>,
     setup: &Setup,
     bh_lru: BhLru,
-    dirs: u64,
 ) -> Result<Bed, String> {
     let queue = queue(cx, device)?;
     let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(64 << 20));
@@ -224,9 +228,9 @@ fn mount(
         names = names.labelled();
     }
     let mut found = Vec::new();
-    for number in 0..dirs {
+    for number in 0..setup.dirs {
         let path = directory(number);
-        let ino = told("lookup", names.stat(cx, path.as_bytes()))?.ino;
+        let ino = said("lookup", names.stat(cx, path.as_bytes()))?.ino;
         found.push((path, ino));
     }
     Ok(Bed { fs, names, dirs: found })
@@ -235,6 +239,6 @@ fn mount(
 impl Bed {
     /// Unmounts and forgets.
     pub fn end(self, cx: &mut Cx) -> Result<(), String> {
-        told("unmount", self.fs.unmount(cx))
+        said("unmount", self.fs.unmount(cx))
     }
 }

@@ -8,9 +8,10 @@ use std::process::Command;
 
 use rt::Cx;
 
+use super::Set;
 use super::bed::{Base, Bed, Variant};
 use super::cell::{Cell, PHASES, operations};
-use super::published::Set;
+use crate::program::Figures;
 use crate::report::{Align, TextTable};
 
 /// The sizes of the array that are counted beside ours.
@@ -43,26 +44,16 @@ fn variants() -> impl Iterator<Item = Variant> {
     SIZES.into_iter().map(Variant::Array).chain([Variant::Ours])
 }
 
-/// The set of this letter.
-///
-/// # Errors
-/// The letter.
-pub fn set_of(letter: &str) -> Result<Set, String> {
-    let all = [Set::A, Set::B, Set::C, Set::D];
-    let found = all.into_iter().find(|set| letter.chars().eq([set.letter()]));
-    found.ok_or_else(|| format!("`{letter}` is no set: a, b, c or d"))
-}
-
 /// What callgrind looks at: all variants after one another, each phase once without counting (so
 /// that everything is in memory) and once with. May park.
 ///
 /// # Errors
 /// A sentence on what failed.
 pub fn work(cx: &mut Cx, set: Set, amount: Amount) -> Result<(), String> {
-    let base = Base::make(cx, &set.setup(amount.names), 1)?;
+    let base = Base::make(cx, &set.setup(amount.names, 1))?;
     for variant in variants() {
         let bed = base.mount(cx, variant)?;
-        let cell = Cell { set, names: amount.names, dirs: 1, tasks: 1 };
+        let cell = Cell { by_path: set.by_path(), dirs: 1, tasks: 1 };
         for phase in 0..PHASES.len() {
             operations(cx, &bed, &cell, 0, 0..amount.files, phase)?;
         }
@@ -125,6 +116,37 @@ pub fn count<S: AsRef<OsStr>>(
         rows.push(InstructionRow { set, variant, instructions });
     }
     Ok(rows)
+}
+
+/// Counts in another process of this program, which has to be the command `iopath`.
+///
+/// # Errors
+/// As [`count`]; this is another program.
+pub fn count_in_command(set: Set, amount: Amount) -> Result<Vec<InstructionRow>, String> {
+    let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    if program.file_stem().is_none_or(|name| name != "iopath") {
+        return Err(format!("{}: only the command `iopath` counts itself", program.display()));
+    }
+    let (names, files) = (amount.names.to_string(), amount.files.to_string());
+    let words = ["lab", "instructions", "--work", "--set", set.letter(), "--names", &names];
+    count(&program, &[&words[..], &["--files", &files]].concat(), set, amount)
+}
+
+/// The figures of some variants, and what they are beside 8 entries, in per cent.
+pub(super) fn figures(rows: &[InstructionRow], variants: &[Variant]) -> Vec<Figures> {
+    let of = |variant: Variant| rows.iter().find(|row| row.variant == variant);
+    let one = |&variant: &Variant| {
+        let mut figures = Figures::default();
+        let (row, eight) = (of(variant), of(Variant::Array(SIZES[0])));
+        let Some((row, eight)) = row.zip(eight) else { return figures };
+        for (phase, what) in PHASES.iter().enumerate() {
+            let (count, base) = (row.instructions[phase], eight.instructions[phase]);
+            figures.set(format!("{what}_instructions"), count);
+            figures.set(format!("{what}_instructions_to_8"), (count / base - 1.0) * 100.0);
+        }
+        figures
+    };
+    variants.iter().map(one).collect()
 }
 
 /// The sum in one of callgrind's files.

@@ -13,6 +13,7 @@
 
 use cache::{LruKind, SpareLrus};
 use rt::{Cx, Runtime};
+use serde::Deserialize;
 
 use super::bed::{Bed, Counts, Variant};
 use super::cell::{Cell, PHASES, operations};
@@ -25,7 +26,8 @@ const WARMING: u64 = 8;
 const ROUNDS_ASK: usize = 4;
 
 /// How long is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Effort {
     /// Files of a slice, over all tasks.
     pub slice: u64,
@@ -38,7 +40,7 @@ pub struct Effort {
     pub rounds_max: usize,
     /// No round begins after the process has used so much CPU time, milliseconds. A busy machine
     /// takes longer and does as many rounds.
-    pub cpu_millis: u64,
+    pub cpu_ms: u64,
 }
 
 /// What the slices gave.
@@ -159,7 +161,7 @@ fn rounds(work: Work<'_>, phase_of: &mut Phase<'_>) -> Result<Slices, String> {
     for phase in [0, 2] {
         phase_of(0, all, phase)?;
     }
-    let end = cpu_nanos() + effort.cpu_millis as f64 * 1e6;
+    let end = cpu_nanos() + effort.cpu_ms as f64 * 1e6;
     for round in 0..=effort.rounds_max {
         for phase in 0..PHASES.len() {
             for group in 0..effort.groups as usize {

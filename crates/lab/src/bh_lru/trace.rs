@@ -12,9 +12,9 @@ use cache::{BufferCache, BufferConfig, LruKind};
 use device::MemoryDevice;
 use rt::Cx;
 
-use super::Plan;
 use super::bed::Variant;
 use crate::clock::cpu_nanos;
+use crate::program::Figures;
 
 /// Leaves of the directory, and nodes above them.
 const LEAVES: u64 = 20_000;
@@ -22,40 +22,16 @@ const NODES: u64 = 40;
 
 /// What a create touches.
 #[derive(Clone, Copy, Debug)]
-pub struct Trace {
-    /// In words.
-    pub title: &'static str,
-    quota: bool,
-    acl: bool,
+pub(super) struct Trace {
+    /// Accounts of user and group.
+    pub quota: bool,
+    /// A block of attributes.
+    pub acl: bool,
     /// Two levels of the hash tree and an index block of the directory's map.
-    deep: bool,
+    pub deep: bool,
+    /// Creates.
+    pub operations: u64,
 }
-
-/// A trace on one variant.
-#[derive(Clone, Debug)]
-pub struct TraceRow {
-    /// The trace.
-    pub trace: Trace,
-    /// The structure.
-    pub variant: Variant,
-    /// Share of lookups that hit, per cent.
-    pub hit_percent: f64,
-    /// Misses of a create.
-    pub misses: f64,
-    /// Compares of a create.
-    pub compares: f64,
-    /// CPU time of the lookups of a create, nanoseconds.
-    pub nanos: f64,
-    /// Hits and misses are those of a naive list (arrays only).
-    pub exact: Option<bool>,
-}
-
-const TRACES: [Trace; 4] = [
-    Trace { title: "quota, two levels", quota: true, acl: false, deep: true },
-    Trace { title: "no quota, two levels", quota: false, acl: false, deep: true },
-    Trace { title: "quota, two levels, ACL block", quota: true, acl: true, deep: true },
-    Trace { title: "quota, one level", quota: true, acl: false, deep: false },
-];
 
 impl Trace {
     /// The blocks that create number `n` looks up, in order.
@@ -113,33 +89,23 @@ fn naive(size: usize, blocks: &[u64]) -> (u64, u64) {
     (hits, misses)
 }
 
-/// Every trace on every variant.
-pub(super) fn all(cx: &mut Cx, plan: &Plan) -> Result<Vec<TraceRow>, String> {
-    let mut rows = Vec::new();
-    for trace in TRACES {
+impl Trace {
+    /// The figures of its lookups on a variant. May park.
+    pub fn replay(&self, cx: &mut Cx, variant: Variant) -> Result<Figures, String> {
         let mut rng = Rng::new(11, 4);
         let mut blocks = Vec::new();
-        (0..plan.trace_operations).for_each(|n| trace.create(n, &mut rng, &mut blocks));
-        for variant in [Variant::Eight, Variant::Sixteen, Variant::Array(32), Variant::Ours] {
-            rows.push(replay(cx, plan, trace, variant, &blocks)?);
-        }
+        (0..self.operations).for_each(|n| self.create(n, &mut rng, &mut blocks));
+        replay(cx, self.operations, variant, &blocks)
     }
-    Ok(rows)
 }
 
 fn replay(
     cx: &mut Cx,
-    plan: &Plan,
-    trace: Trace,
+    operations: u64,
     variant: Variant,
     blocks: &[u64],
-) -> Result<TraceRow, String> {
-    let size = match variant {
-        Variant::Eight => Some(8),
-        Variant::Sixteen => Some(16),
-        Variant::Array(size) => Some(size),
-        Variant::Ours => None,
-    };
+) -> Result<Figures, String> {
+    let size = variant.size();
     let device = Arc::new(MemoryDevice::new(1 << 30));
     let queue = Queue::new(cx.runtime(), device, QueueConfig::default());
     let queue = queue.map_err(|error| error.to_string())?;
@@ -153,21 +119,22 @@ fn replay(
     for &block in blocks {
         std::hint::black_box(cache.get(cx, block));
     }
-    let nanos = (cpu_nanos() - start) / plan.trace_operations as f64;
+    let nanos = (cpu_nanos() - start) / operations as f64;
     let after = cache.stats();
     let sum = |hits: &[u64]| hits.iter().sum::<u64>();
     let hits = sum(&after.lru_hits) - sum(&before.lru_hits);
     let misses = after.lru_misses - before.lru_misses;
-    let each = |count: u64| count as f64 / plan.trace_operations as f64;
+    let each = |count: u64| count as f64 / operations as f64;
     let twice = [blocks, blocks].concat();
     let exact = size.map(|size| naive(size, &twice) == (sum(&after.lru_hits), after.lru_misses));
-    Ok(TraceRow {
-        trace,
-        variant,
-        hit_percent: 100.0 * hits as f64 / blocks.len() as f64,
-        misses: each(misses),
-        compares: each(after.lru_compares - before.lru_compares),
-        nanos,
-        exact,
-    })
+    let mut figures = Figures::default();
+    figures.set_all([
+        ("trace_hit_percent", 100.0 * hits as f64 / blocks.len() as f64),
+        ("trace_misses", each(misses)),
+        ("trace_compares", each(after.lru_compares - before.lru_compares)),
+        ("trace_ns", nanos),
+        // Hits and misses are those of a naive list (arrays only).
+        ("as_naive_list", exact.map_or(f64::NAN, |exact| f64::from(u8::from(exact)))),
+    ]);
+    Ok(figures)
 }

@@ -7,8 +7,7 @@ use toml::Spanned;
 
 use super::file::{Case, Cell, File, Metric, Name, Sweep, Table, Tool, Variant, Vary, Workload};
 use super::value::CellName;
-use super::{Figure, expand};
-use crate::run::mount;
+use super::{Figure, expand, options};
 
 /// Most simulated seconds of one run.
 const SECONDS_MAX: f64 = 86_400.0;
@@ -50,6 +49,7 @@ pub fn check(file: &File) -> Checked {
     let maps = [file.variant.len(), file.case.len(), file.metric.len(), file.workload.len()];
     let longest = lists.into_iter().chain(maps).max().unwrap_or(0);
     ensure(longest <= LIST_MAX, None, || format!("{longest} entries are more than {LIST_MAX}"))?;
+    program(file)?;
     filesystems(file)?;
     file.workload.iter().try_for_each(|(name, one)| workload(name, one))?;
     file.case.values().try_for_each(|case| self::case(file, case))?;
@@ -62,6 +62,20 @@ pub fn check(file: &File) -> Checked {
     frontier(file)
 }
 
+/// What belongs to programs alone, and what they do not take.
+fn program(file: &File) -> Checked {
+    let Some(program) = &file.program else {
+        ensure(!file.machine.is_at_hand(), None, || "there is no [machine]".to_owned())?;
+        let given = |case: &Case| case.measured || !(case.with.is_empty() && case.full.is_empty());
+        let none = file.with.is_empty() && file.full.is_empty();
+        return ensure(none && !file.case.values().any(given), None, || {
+            "`with`, `full` and `measured` are for programs: program = ..".to_owned()
+        });
+    };
+    let none = file.workload.is_empty() && file.sweep.is_empty();
+    ensure(none, Some(program.span()), || "a program takes no workloads and sweeps".to_owned())
+}
+
 fn filesystems(file: &File) -> Checked {
     for (name, one) in &file.filesystem {
         let place = Some(one.kind.span());
@@ -72,12 +86,12 @@ fn filesystems(file: &File) -> Checked {
             format!("filesystem {name}: `features` are for ext2, ext3 and ext4")
         })?;
         let options = match one.is_xfs() {
-            true => mount::parse_xfs(one.mount.text()).map(drop),
+            true => options::parse_xfs(one.mount.text()).map(drop),
             false => {
                 if let Err(message) = one.kind.get_ref().parse::<ext4::mkfs::FsType>() {
                     return wrong(place, format!("filesystem {name}: {message}, or xfs"));
                 }
-                mount::parse(one.mount.text()).map(drop)
+                options::parse(one.mount.text()).map(drop)
             }
         };
         options
@@ -104,7 +118,7 @@ fn workload(name: &str, one: &Workload) -> Checked {
         return wrong(Some(needless.span()), format!("workload {name} takes `{word}` only"));
     }
     let Some(text) = wanted else { return wrong(None, format!("workload {name} has no `{word}`")) };
-    crate::run::loads::check(one.tool, text.get_ref())
+    options::check(one.tool, text.get_ref())
         .or_else(|message| wrong(Some(text.span()), format!("workload {name}: {message}")))
 }
 
@@ -115,6 +129,9 @@ fn seconds(value: f64, what: &str) -> Checked {
 }
 
 fn case(file: &File, case: &Case) -> Checked {
+    if file.program.is_some() {
+        return ensure(case.run.is_empty(), None, || format!("{}: programs do it", case.title));
+    }
     ensure(!case.run.is_empty(), None, || format!("the case {} runs nothing", case.title))?;
     case.run.iter().try_for_each(|name| find(&file.workload, "workload", name).map(drop))?;
     seconds(case.seconds, &case.title)?;
@@ -140,11 +157,14 @@ fn variant(file: &File, name: &str) -> Checked {
             format!("variant {name} is like itself, over {steps} others")
         })?;
     }
+    if file.program.is_some() {
+        return Ok(());
+    }
     let whole = expand::variant(file, name);
     let Some(elevator) = &whole.elevator else {
         return wrong(None, format!("variant {name} has no elevator"));
     };
-    mount::parse(whole.mount.text())
+    options::parse(whole.mount.text())
         .or_else(|message| wrong(whole.mount.span(), format!("variant {name}: {message}")))?;
     tunables(name, &whole, elevator)
 }
@@ -166,6 +186,9 @@ fn tunables(name: &str, whole: &Variant, elevator: &Name) -> Checked {
 }
 
 fn metric(file: &File, metric: &Metric) -> Checked {
+    if file.program.is_some() {
+        return Ok(()); // The program knows its figures.
+    }
     let span = Some(metric.value.span());
     let figure: Figure =
         metric.value.get_ref().parse().or_else(|message: String| wrong(span.clone(), message))?;
@@ -183,6 +206,13 @@ fn table(file: &File, table: &Table) -> Checked {
     filesystems.clone().try_for_each(|n| find(&file.filesystem, "filesystem", n).map(drop))?;
     let variants = table.variants.iter().chain(&table.against);
     variants.clone().try_for_each(|n| find(&file.variant, "variant", n).map(drop))?;
+    let wide = !table.cases.is_empty();
+    ensure(wide == table.columns.is_empty() && wide != table.metrics.is_empty(), None, || {
+        format!("{}: a table has `columns`, or `cases` and `metrics`", table.title)
+    })?;
+    let cases = table.cases.iter().chain(&table.full_cases);
+    cases.clone().try_for_each(|name| find(&file.case, "case", name).map(drop))?;
+    table.metrics.iter().try_for_each(|name| find(&file.metric, "metric", name).map(drop))?;
     for column in &table.columns {
         let Some((case, metric)) = column.get_ref().split_once('.') else {
             let message = format!("`{}` is no column: write case.metric", column.get_ref());
@@ -220,8 +250,17 @@ fn cell(file: &File, cell: &Cell) -> Checked {
 fn relations(file: &File) -> Checked {
     for relation in &file.relation {
         let span = relation.value.span();
-        for name in relation.value.get_ref().cells() {
-            cell_name(file, name, Some(span.clone()))?;
+        let value = relation.value.get_ref();
+        ensure(value.has_star() != relation.cases.is_empty(), Some(span.clone()), || {
+            format!("{}: `*` stands for the cases of `cases`", relation.title)
+        })?;
+        relation.cases.iter().try_for_each(|name| find(&file.case, "case", name).map(drop))?;
+        let one = Spanned::new(0..0, String::new());
+        let cases = if value.has_star() { &relation.cases[..] } else { std::slice::from_ref(&one) };
+        for case in cases {
+            for name in value.of_case(case.get_ref()).cells() {
+                cell_name(file, &name, Some(span.clone()))?;
+            }
         }
         range(&relation.within)?;
         relation.accept.iter().try_for_each(range)?;

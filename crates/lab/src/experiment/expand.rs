@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::file::{File, Sweep, Tool, Variant, Vary};
+use super::file::{File, Sweep, Table, Tool, Variant, Vary};
 use super::knob::Knob;
 use super::value::SeedRange;
 use super::{Experiment, Name};
 use crate::stats::abba;
 
 /// How much is run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Size {
     /// Few seeds, few points.
@@ -19,6 +19,12 @@ pub enum Size {
     Quick,
     /// Everything.
     Full,
+}
+
+impl Size {
+    fn is_quick(&self) -> bool {
+        *self == Size::Quick
+    }
 }
 
 /// One value of what a sweep varies.
@@ -44,6 +50,9 @@ pub struct RunKey {
     pub variant: String,
     /// The seed.
     pub seed: u64,
+    /// Full where the run itself does more than a quick one.
+    #[serde(default, skip_serializing_if = "Size::is_quick")]
+    pub size: Size,
 }
 
 impl std::fmt::Display for RunKey {
@@ -52,7 +61,8 @@ impl std::fmt::Display for RunKey {
         if let Some(point) = &self.point {
             write!(f, " {}={}", point.vary, point.value)?;
         }
-        write!(f, " seed {}", self.seed)
+        write!(f, " seed {}", self.seed)?;
+        if self.size == Size::Full { write!(f, " full") } else { Ok(()) }
     }
 }
 
@@ -70,8 +80,14 @@ pub struct Load {
 /// Everything that a run needs, apart from machine and file system.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    /// Which run.
+    /// Which run, of the first variant.
     pub key: RunKey,
+    /// The variants that take turns in it; of what is not measured only that of the key.
+    pub turns: Vec<String>,
+    /// It takes real time.
+    pub measured: bool,
+    /// What a program takes.
+    pub with: toml::Table,
     /// The variant with everything that it inherits.
     pub variant: Variant,
     /// What of the machine is another number.
@@ -84,6 +100,18 @@ pub struct RunSpec {
     pub lines: Option<(String, u32)>,
     /// Events are kept for pictures.
     pub detail: bool,
+}
+
+impl RunSpec {
+    /// The key of one of its variants.
+    pub fn key_of(&self, variant: &str) -> RunKey {
+        RunKey { variant: variant.to_owned(), ..self.key.clone() }
+    }
+
+    /// The keys of the records that it gives.
+    pub fn keys(&self) -> impl Iterator<Item = RunKey> {
+        self.turns.iter().map(|variant| self.key_of(variant))
+    }
 }
 
 /// What to run.
@@ -132,11 +160,12 @@ impl Experiment {
         let mut all = Runs { experiment: self, plan, seen: BTreeSet::new(), specs: Vec::new() };
         self.file.table.iter().for_each(|table| {
             let full = plan.size == Size::Full;
+            let cases = table.all_cases(plan.size);
             if full || !table.full_only {
-                all.table(&table.filesystems, &table.variants, &table.columns);
+                all.table(&table.filesystems, &table.variants, &cases);
             }
             if full {
-                all.table(&table.full_filesystems, &table.variants, &table.columns);
+                all.table(&table.full_filesystems, &table.variants, &cases);
             }
         });
         if let Some(frontier) = &self.file.frontier {
@@ -151,6 +180,25 @@ impl Experiment {
             self.file.sweep.iter().for_each(|sweep| all.sweep(sweep));
         }
         Ok(all.specs)
+    }
+
+    /// What a program takes for a case.
+    pub fn with(&self, case: &str, size: Size) -> toml::Table {
+        let (file, case) = (&self.file, &self.file.case[case]);
+        let mut with = file.with.clone();
+        let full = |table| if size == Size::Full { table } else { toml::Table::new() };
+        with.extend(full(file.full.clone()));
+        with.extend(case.with.clone());
+        with.extend(full(case.full.clone()));
+        with
+    }
+
+    /// Full where a case does more in a full run.
+    fn size_of(&self, case: &str, size: Size) -> Size {
+        match self.with(case, size) == self.with(case, Size::Quick) {
+            true => Size::Quick,
+            false => size,
+        }
     }
 
     fn exist<'a>(
@@ -181,12 +229,9 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    fn table(&mut self, filesystems: &[Name], variants: &[Name], columns: &[Name]) {
-        let mut cases: Vec<&str> =
-            columns.iter().filter_map(|name| Some(name.get_ref().split_once('.')?.0)).collect();
-        cases.dedup();
+    fn table(&mut self, filesystems: &[Name], variants: &[Name], cases: &[&str]) {
         for filesystem in filesystems {
-            for case in &cases {
+            for case in cases {
                 self.group(filesystem.get_ref(), case, variants, None);
             }
         }
@@ -220,14 +265,28 @@ impl Runs<'_> {
         if setting.is_some() && self.plan.size == Size::Quick && self.plan.seeds.is_none() {
             seeds.truncate(1);
         }
+        let measured = self.experiment.file.case[case].measured;
+        let key = |variant: usize, round: usize| RunKey {
+            filesystem: fs.to_owned(),
+            case: case.to_owned(),
+            point: setting.map(|(sweep, value)| sweep.point(value)),
+            variant: variants[variant].to_owned(),
+            seed: seeds[round],
+            size: self.experiment.size_of(case, self.plan.size),
+        };
+        if measured {
+            for round in 0..seeds.len() {
+                let keys = (0..variants.len()).map(|variant| key(variant, round));
+                let new: Vec<RunKey> = keys.filter(|key| self.seen.insert(key.clone())).collect();
+                let turns = new.iter().map(|key| key.variant.clone()).collect();
+                if let Some(first) = new.into_iter().next() {
+                    self.specs.push(RunSpec { turns, ..self.spec(first, setting, false) });
+                }
+            }
+            return;
+        }
         for (variant, round) in abba(variants.len(), seeds.len()) {
-            let key = RunKey {
-                filesystem: fs.to_owned(),
-                case: case.to_owned(),
-                point: setting.map(|(sweep, value)| sweep.point(value)),
-                variant: variants[variant].to_owned(),
-                seed: seeds[round],
-            };
+            let key = key(variant, round);
             if self.seen.insert(key.clone()) {
                 let detail = setting.is_none() && round == 0;
                 self.specs.push(self.spec(key, setting, detail));
@@ -238,6 +297,8 @@ impl Runs<'_> {
     fn spec(&self, key: RunKey, setting: Option<Setting<'_>>, detail: bool) -> RunSpec {
         let file = &self.experiment.file;
         let case = &file.case[&key.case];
+        let (turns, measured) = (vec![key.variant.clone()], case.measured);
+        let with = self.experiment.with(&key.case, self.plan.size);
         let mut variant = variant(file, &key.variant);
         let mut machine = None;
         let mut loads: Vec<Load> = case.run.iter().map(|name| load(file, name.get_ref())).collect();
@@ -263,7 +324,7 @@ impl Runs<'_> {
             }
         }
         let lines = case.lines.as_ref().map(|lines| (lines.of.get_ref().clone(), lines.count));
-        RunSpec { key, variant, machine, loads, seconds, lines, detail }
+        RunSpec { key, turns, measured, with, variant, machine, loads, seconds, lines, detail }
     }
 }
 
@@ -299,6 +360,19 @@ fn with_key(job: &str, key: &str, value: u64) -> String {
         lines.push(&new);
     }
     lines.join("\n")
+}
+
+impl Table {
+    /// The cases that it shows.
+    pub fn all_cases(&self, size: Size) -> Vec<&str> {
+        let columns = self.columns.iter().filter_map(|name| name.get_ref().split_once('.'));
+        let mut cases: Vec<&str> = columns.map(|(case, _)| case).collect();
+        cases.dedup();
+        let full = if size == Size::Full { &self.full_cases[..] } else { &[] };
+        let own = self.cases.iter().chain(full).map(|name| name.get_ref().as_str());
+        cases.extend(own);
+        cases
+    }
 }
 
 impl Sweep {

@@ -22,13 +22,23 @@ pub struct File {
     pub document: Document,
     /// What is asked, in a few sentences.
     pub question: String,
-    /// The machine.
+    /// The program that does the runs ([`crate::program`]); where none is named, the workloads do.
+    pub program: Option<Name>,
+    /// What the program takes for every case; a case's own values come after.
+    #[serde(default)]
+    pub with: toml::Table,
+    /// What it takes instead in a full run.
+    #[serde(default)]
+    pub full: toml::Table,
+    /// The modelled machine; a program may do without one.
+    #[serde(default)]
     pub machine: Machine,
     /// Which seeds are run.
     pub seeds: Seeds,
     /// File systems by name.
     pub filesystem: BTreeMap<String, Filesystem>,
     /// Workloads by name.
+    #[serde(default)]
     pub workload: BTreeMap<String, Workload>,
     /// Cases by name: which workloads run beside each other, and for how long.
     pub case: BTreeMap<String, Case>,
@@ -77,6 +87,21 @@ pub struct Machine {
     pub device: ByteSize,
     /// Memory for cached file content.
     pub memory: ByteSize,
+}
+
+impl Default for Machine {
+    /// The machine at hand.
+    fn default() -> Machine {
+        let profile = Spanned::new(0..0, String::new());
+        Machine { profile, device: ByteSize(0), memory: ByteSize(0) }
+    }
+}
+
+impl Machine {
+    /// True where no machine is modelled.
+    pub fn is_at_hand(&self) -> bool {
+        self.profile.get_ref().is_empty()
+    }
 }
 
 /// Seeds of a quick and of a full run.
@@ -177,16 +202,28 @@ pub struct Workload {
     pub job: Option<Spanned<String>>,
 }
 
-/// Workloads beside each other.
+/// Workloads beside each other, or what a program does.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// For the head of a column.
     pub title: String,
     /// The workloads.
+    #[serde(default)]
     pub run: Vec<Name>,
     /// Simulated seconds.
+    #[serde(default)]
     pub seconds: f64,
+    /// What a program takes.
+    #[serde(default)]
+    pub with: toml::Table,
+    /// What it takes instead in a full run.
+    #[serde(default)]
+    pub full: toml::Table,
+    /// The figures are times of the machine at hand: the variants take turns in one run, and nothing
+    /// else runs beside it.
+    #[serde(default)]
+    pub measured: bool,
     /// Other simulated seconds for some variants, as the document has it.
     #[serde(default)]
     pub seconds_of: BTreeMap<String, f64>,
@@ -227,6 +264,30 @@ pub struct Variant {
     pub noidle: Option<bool>,
 }
 
+/// Where figures come from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// Counted: the same every time.
+    Exact,
+    /// From a model, in virtual time.
+    #[default]
+    Modelled,
+    /// From the machine at hand.
+    Measured,
+}
+
+impl Basis {
+    /// The word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Basis::Exact => "exact",
+            Basis::Modelled => "modelled",
+            Basis::Measured => "measured",
+        }
+    }
+}
+
 /// A figure of a run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -237,8 +298,13 @@ pub struct Metric {
     pub unit: String,
     /// The workload that it is about.
     pub of: Option<Name>,
-    /// The figure: one of the names in `docs/experiments.md`.
+    /// The figure: one of the names in `docs/experiments.md`, or one that the program gives.
     pub value: Name,
+    /// Where it comes from.
+    #[serde(default)]
+    pub basis: Basis,
+    /// The figure is a change in percent against this, in pairs within one run.
+    pub against: Option<String>,
     /// Which direction is the better one.
     #[serde(default)]
     pub better: Better,
@@ -251,7 +317,8 @@ fn one() -> usize {
     1
 }
 
-/// A table of the report: variants down, cases and metrics across.
+/// A table of the report: variants down, cases and metrics across (`columns`), or a row for each
+/// variant of each case, metrics across (`cases`, `metrics`).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
@@ -268,7 +335,17 @@ pub struct Table {
     /// The rows.
     pub variants: Vec<Name>,
     /// The columns: `case.metric`.
+    #[serde(default)]
     pub columns: Vec<Name>,
+    /// The cases of a table with a row for each.
+    #[serde(default)]
+    pub cases: Vec<Name>,
+    /// More of them where everything is run.
+    #[serde(default)]
+    pub full_cases: Vec<Name>,
+    /// Its metrics.
+    #[serde(default)]
+    pub metrics: Vec<Name>,
     /// The rows are compared with this variant, metric by metric.
     pub against: Option<Name>,
     /// Left out unless everything is run.
@@ -311,8 +388,11 @@ pub struct Fixes {
 pub struct Relation {
     /// In words.
     pub title: String,
-    /// A cell, or the ratio of two.
+    /// A cell, or the ratio or the difference of two.
     pub value: Spanned<Expression>,
+    /// The cases that `*` stands for in it, a relation each.
+    #[serde(default)]
+    pub cases: Vec<Name>,
     /// The least and the most.
     pub within: Spanned<[f64; 2]>,
     /// A wider range that is accepted where `accepted_because` holds.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number of bytes, written with its unit: `64 KiB`, `4GiB`, `512 B`, `10 MB`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct ByteSize(pub u64);
 
 impl FromStr for ByteSize {
@@ -102,19 +102,75 @@ impl FromStr for CellName {
     }
 }
 
-/// A cell, or a cell divided by another one.
+/// A cell, or two of them and what is made of both. `a|b.case.metric` is the largest of several
+/// variants.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Expression {
-    /// The cell above the line.
-    pub over: CellName,
-    /// The cell below it.
-    pub under: Option<CellName>,
+    /// The first.
+    pub first: CellName,
+    /// The second, and how it is taken.
+    pub second: Option<(Operator, CellName)>,
+}
+
+/// What is made of two cells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operator {
+    /// Their ratio.
+    Ratio,
+    /// Their difference.
+    Difference,
+}
+
+impl Operator {
+    fn sign(self) -> &'static str {
+        match self {
+            Operator::Ratio => " / ",
+            Operator::Difference => " - ",
+        }
+    }
+}
+
+impl CellName {
+    /// The same of each of its variants.
+    pub fn each(&self) -> impl Iterator<Item = CellName> {
+        let one = |variant: &str| CellName { variant: variant.to_owned(), ..self.clone() };
+        self.variant.split('|').map(one)
+    }
+
+    /// The same of a case where it says `*`.
+    fn of_case(&self, case: &str) -> CellName {
+        let case = if self.case == "*" { case } else { &self.case };
+        CellName { case: case.to_owned(), ..self.clone() }
+    }
 }
 
 impl Expression {
     /// The cells in it.
-    pub fn cells(&self) -> impl Iterator<Item = &CellName> {
-        std::iter::once(&self.over).chain(&self.under)
+    pub fn cells(&self) -> impl Iterator<Item = CellName> {
+        let second = self.second.iter().map(|(_, cell)| cell);
+        std::iter::once(&self.first).chain(second).flat_map(CellName::each)
+    }
+
+    /// Whether it is about several cases.
+    pub fn has_star(&self) -> bool {
+        self.cells().any(|cell| cell.case == "*")
+    }
+
+    /// The same of one case.
+    pub fn of_case(&self, case: &str) -> Expression {
+        let second = self.second.as_ref().map(|(how, cell)| (*how, cell.of_case(case)));
+        Expression { first: self.first.of_case(case), second }
+    }
+
+    /// Its value, where `cell` has those of its cells.
+    pub fn value(&self, cell: &dyn Fn(&CellName) -> Option<f64>) -> Option<f64> {
+        let most = |name: &CellName| name.each().filter_map(|one| cell(&one)).reduce(f64::max);
+        let first = most(&self.first)?;
+        match &self.second {
+            None => Some(first),
+            Some((Operator::Ratio, second)) => Some(first / most(second)?),
+            Some((Operator::Difference, second)) => Some(first - most(second)?),
+        }
     }
 }
 
@@ -122,10 +178,13 @@ impl FromStr for Expression {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Expression, String> {
-        match text.split_once('/') {
-            None => Ok(Expression { over: text.parse()?, under: None }),
-            Some((over, under)) => {
-                Ok(Expression { over: over.parse()?, under: Some(under.parse()?) })
+        let of = |how: Operator, sign: &str| Some((how, text.split_once(sign)?));
+        // Names may have a `-` of their own.
+        let ratio = of(Operator::Ratio, "/");
+        match ratio.or_else(|| of(Operator::Difference, " - ")) {
+            None => Ok(Expression { first: text.parse()?, second: None }),
+            Some((how, (first, second))) => {
+                Ok(Expression { first: first.parse()?, second: Some((how, second.parse()?)) })
             }
         }
     }
@@ -133,8 +192,8 @@ impl FromStr for Expression {
 
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.over)?;
-        self.under.iter().try_for_each(|under| write!(f, " / {under}"))
+        write!(f, "{}", self.first)?;
+        self.second.iter().try_for_each(|(how, second)| write!(f, "{}{second}", how.sign()))
     }
 }
 
@@ -191,6 +250,15 @@ mod tests {
         assert_eq!("7".parse(), Ok(SeedRange { first: 7, last: 7 }));
         let ratio: Expression = "a.b.c / d.e.f".parse().unwrap();
         assert_eq!((ratio.to_string().as_str(), ratio.cells().count()), ("a.b.c / d.e.f", 2));
+        let least: Expression = "a.*.c - d|e.*.c".parse().unwrap();
+        let value = |name: &CellName| match name.to_string().as_str() {
+            "a.x.c" => Some(7.0),
+            "d.x.c" => Some(3.0),
+            "e.x.c" => Some(5.0),
+            _ => None,
+        };
+        assert_eq!((least.has_star(), least.of_case("x").value(&value)), (true, Some(2.0)));
+        assert_eq!(least.of_case("y").value(&value), None);
     }
 
     #[test]

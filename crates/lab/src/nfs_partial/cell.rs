@@ -4,25 +4,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use base::Nanos;
-use block::{Queue, QueueConfig};
-use cache::{PageCache, PageCacheConfig};
-use device::MemoryDevice;
-use ext4::{Ext4, MkfsOptions, mkfs};
+use block::trace::ProcessNames;
+use block::{Queue, TraceEvent};
 use model::Profile;
 use nfs::client::rpc::RpcOptions;
 use nfs::proto::Proc;
 use nfs::wire::{LinkWire, Net, Nfsd};
 use nfs::{Export, HandleKey, Mode, NfsClient, NfsOptions, NfsStats, Server, Squash};
-use rt::{Cx, World, WorldConfig};
+use rt::{Cx, World};
 use serde::Serialize;
 use vfs::{FileSystem, Namespace, OpenFlags};
 use workload::sysbench::{self, Options};
 use workload::{NullSink, Stop, Target};
 
-use crate::run::mount;
+use super::server::{Image, Setup, mount_server, warm};
 
-/// Mount options of the server's ext3.
-const SERVER_MOUNT: &str = "data=writeback,barrier=0";
+/// Events of the server's queue that are kept at the most.
+const RING: usize = 1 << 20;
 /// Elevator of the server: the default of its kernel.
 const SERVER_ELEVATOR: &str = "cfq";
 /// Tasks of the server.
@@ -30,11 +28,7 @@ const SERVER_TASKS: usize = 8;
 /// Calls under way of a client of that time.
 const SLOTS: u64 = 16;
 /// The memory of client and server: that of the machine, next to nothing else is in it.
-pub(super) const MEMORY: u64 = 2 << 30;
-/// Memory for pages while the files are made.
-const LAYOUT_MEMORY: u64 = 64 << 20;
-/// Size of the server's device.
-const DEVICE: u64 = 2 << 30;
+const MEMORY: u64 = 2 << 30;
 
 /// Who made the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +43,7 @@ pub enum Files {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Phase {
     /// `--file-test-mode`.
-    pub mode: &'static str,
+    pub mode: String,
     /// `--max-requests`.
     pub requests: u64,
     /// `--file-fsync-end`.
@@ -124,45 +118,6 @@ pub struct Outcome {
     pub event_hash: String,
 }
 
-/// The server's file system as it is before a run.
-pub struct Image(MemoryDevice);
-
-impl Image {
-    /// Makes a file system with the files of `sysbench prepare`. Takes no time that counts.
-    ///
-    /// # Errors
-    /// What mkfs, mount or a write said.
-    pub fn make(total_size: u64) -> Result<Image, String> {
-        let mut world = World::new(WorldConfig::default());
-        world.run("layout", |cx| {
-            let memory = Arc::new(MemoryDevice::new(DEVICE));
-            let queue = Queue::new(cx.runtime(), memory.clone(), QueueConfig::default());
-            let queue = queue.map_err(|error| error.to_string())?;
-            let options = MkfsOptions {
-                fstype: "ext3".parse().map_err(|_| "ext3 is known".to_owned())?,
-                uuid: Some(*b"iopath lab image"),
-                hash_seed: Some(*b"iopath lab hashe"),
-                assume_zeroes: true,
-                ..MkfsOptions::default()
-            };
-            mkfs(cx, &queue, &options).map_err(|error| error.to_string())?;
-            let fs = mount_server(cx, &queue, LAYOUT_MEMORY)?;
-            let target = Target::ours(Namespace::new(fs.clone()), b"/");
-            let cell = Cell::plain(total_size);
-            sysbench::prepare(cx, &target, &cell.options("rndrw", 1, true)?)
-                .map_err(|failure| failure.to_string())?;
-            fs.unmount(cx).map_err(|errno| errno.to_string())?;
-            queue.drain(cx);
-            Ok(Image(memory.fork()))
-        })
-    }
-}
-
-fn mount_server(cx: &mut Cx, queue: &Arc<Queue>, memory: u64) -> Result<Arc<Ext4>, String> {
-    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_ratios(memory, 10, 20));
-    Ext4::mount(cx, queue, &pages, mount::parse(SERVER_MOUNT)?).map_err(|e| e.to_string())
-}
-
 impl Cell {
     /// The document's cell with files of another total size.
     pub fn plain(total_size: u64) -> Cell {
@@ -174,19 +129,20 @@ impl Cell {
             cache_bytes: MEMORY,
             by_age: true,
             files: Files::Prepared,
-            phases: vec![Phase { mode: "rndrw", requests: 100_000, fsync_end: true }],
+            phases: vec![Phase { mode: "rndrw".to_owned(), requests: 100_000, fsync_end: true }],
         }
     }
 
     /// The document's command line with this cell's sizes.
-    fn options(&self, mode: &str, requests: u64, fsync_end: bool) -> Result<Options, String> {
+    pub(super) fn options(&self, phase: &Phase) -> Result<Options, String> {
+        let Phase { mode, requests, fsync_end } = phase;
         let line = format!(
             "--num-threads=16 --max-requests={requests} --test=fileio --file-block-size={} \
              --file-total-size={} --file-test-mode={mode} --file-fsync-freq=0 \
              --file-rw-ratio=0.5 --file-fsync-end={} run",
             self.block_size,
             self.total_size,
-            if fsync_end { "on" } else { "off" }
+            if *fsync_end { "on" } else { "off" }
         );
         let words: Vec<&str> = line.split_whitespace().collect();
         Options::parse(&words).map_err(|usage| usage.to_string())
@@ -207,28 +163,91 @@ impl Cell {
     }
 }
 
-/// Runs a cell. Equal arguments give equal outcomes.
-///
-/// # Errors
-/// What failed inside of the world.
-pub fn run_cell(
-    profile: &Profile,
-    image: &Image,
-    cell: &Cell,
-    seed: u64,
-) -> Result<Outcome, String> {
-    let mut world = World::new(profile.world_config(seed));
-    let outcome = world.run("lab", |cx| play(cx, profile, image, cell));
-    outcome.map(|outcome| Outcome { event_hash: format!("{:016x}", world.hash()), ..outcome })
+impl Outcome {
+    /// The figures by name.
+    pub fn figures(&self) -> Vec<(&'static str, f64)> {
+        let (reads, writes, commits) = self.calls;
+        let (mean, p95, longest) = self.latency_ms;
+        let share = self.partial_hits as f64 / (self.reads + self.writes).max(1) as f64;
+        let counts = [
+            ("reads", self.reads),
+            ("writes", self.writes),
+            ("others", self.others),
+            ("read_bytes", self.bytes.0),
+            ("write_bytes", self.bytes.1),
+            ("hits", self.hits),
+            ("partial_hits", self.partial_hits),
+            ("cold", self.cold),
+            ("rest", self.rest),
+            ("flush_reads", self.flush_reads),
+            ("flush_writes", self.flush_writes),
+            ("write_reads", self.write_reads),
+            ("read_calls", reads),
+            ("write_calls", writes),
+            ("commit_calls", commits),
+            ("stable_writes", self.stable_writes),
+            ("disk_writes", self.disk_writes),
+        ];
+        let times = [
+            ("partial_share", share),
+            ("phase_s", self.phase),
+            ("event_time_s", self.event_time),
+            ("final_fsync_s", self.final_fsync),
+            ("total_s", self.total),
+            ("rate", self.rate),
+            ("mean_ms", mean),
+            ("p95_ms", p95),
+            ("longest_s", longest / 1e3),
+        ];
+        counts.into_iter().map(|(name, count)| (name, count as f64)).chain(times).collect()
+    }
 }
 
-fn play(cx: &mut Cx, profile: &Profile, image: &Image, cell: &Cell) -> Result<Outcome, String> {
+/// A cell and where it is run.
+#[derive(Clone, Copy)]
+pub struct Scene<'a> {
+    /// The machine.
+    pub profile: &'a Profile,
+    /// The server.
+    pub server: &'a Setup,
+    /// Its file system before.
+    pub image: &'a Image,
+    /// What is run.
+    pub cell: &'a Cell,
+    /// The server's events are kept.
+    pub keep_trace: bool,
+}
+
+impl Scene<'_> {
+    /// Runs it. Equal scenes and seeds give equal outcomes.
+    ///
+    /// # Errors
+    /// What failed inside of the world.
+    pub fn run(&self, seed: u64) -> Result<(Outcome, Trace), String> {
+        let mut world = World::new(self.profile.world_config(seed));
+        let (outcome, trace) = world.run("lab", |cx| play(cx, *self))?;
+        Ok((Outcome { event_hash: format!("{:016x}", world.hash()), ..outcome }, trace))
+    }
+}
+
+/// The events of the server's queue, where they were kept.
+pub struct Trace {
+    /// The events.
+    pub events: Vec<TraceEvent>,
+    /// The names of the tasks in them.
+    pub names: ProcessNames,
+}
+
+fn play(cx: &mut Cx, scene: Scene<'_>) -> Result<(Outcome, Trace), String> {
+    let Scene { profile, server, image, cell, keep_trace } = scene;
     let device = profile
         .device(cx.runtime(), Arc::new(image.0.fork()))
         .map_err(|error| error.to_string())?;
-    let queue = Queue::new(cx.runtime(), device, profile.queue_config(SERVER_ELEVATOR));
+    let mut config = profile.queue_config(SERVER_ELEVATOR);
+    config.trace_events = if keep_trace { RING } else { config.trace_events };
+    let queue = Queue::new(cx.runtime(), device, config);
     let queue = queue.map_err(|error| error.to_string())?;
-    let fs = mount_server(cx, &queue, MEMORY)?;
+    let fs = mount_server(cx, &queue, server)?;
     let key = HandleKey::new([7; 32]);
     let export = Export {
         read_only: false,
@@ -251,9 +270,10 @@ fn play(cx: &mut Cx, profile: &Profile, image: &Image, cell: &Cell) -> Result<Ou
     }
     let target = Target::ours(names, b"/");
     let (before, written) = (client.stats(), queue.stats().writes);
+    let _before_the_start = queue.take_trace();
     let mut outcome = Outcome::default();
     for phase in &cell.phases {
-        let options = cell.options(phase.mode, phase.requests, phase.fsync_end)?;
+        let options = cell.options(phase)?;
         // The files stay in the client's cache from one phase to the next; only what is closed is
         // sent, as close-to-open asks.
         let report = sysbench::run(cx, &target, &options, &Stop::never(), &mut NullSink);
@@ -264,28 +284,8 @@ fn play(cx: &mut Cx, profile: &Profile, image: &Image, cell: &Cell) -> Result<Ou
     }
     counts(&mut outcome, &before, &client.stats());
     outcome.disk_writes = queue.stats().writes - written;
-    Ok(outcome)
-}
-
-/// The server has the files in memory.
-fn warm(cx: &mut Cx, fs: &Arc<Ext4>, cell: &Cell) -> Result<(), String> {
-    let names = Namespace::new(fs.clone());
-    let mut buf = vec![0; 1 << 20];
-    for index in 0..128 {
-        let path = format!("/test_file.{index}");
-        let file = names.open(cx, path.as_bytes(), OpenFlags::READ, 0);
-        let file = file.map_err(|errno| format!("{path}: {errno}"))?;
-        let mut at = 0;
-        while at < cell.total_size / 128 {
-            let len = file.read_at(cx, at, &mut buf).map_err(|errno| errno.to_string())?;
-            if len == 0 {
-                return Err(format!("{path} is shorter than the cell wants"));
-            }
-            at += len as u64;
-        }
-        file.close(cx).map_err(|errno| errno.to_string())?;
-    }
-    Ok(())
+    let events = if keep_trace { queue.take_trace().0 } else { Vec::new() };
+    Ok((outcome, Trace { events, names: queue.task_names() }))
 }
 
 fn make_sparse(cx: &mut Cx, names: &Namespace, cell: &Cell) -> Result<(), base::Errno> {

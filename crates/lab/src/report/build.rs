@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::cells::{Records, evidence};
+use super::changes;
 use super::{
     Band, CellReport, ColumnReport, ComparisonReport, FrontierPoint, FrontierReport,
     RelationReport, Report, Role, RowReport, Summary, SweepLine, SweepReport, TableReport,
 };
-use crate::experiment::{self, CellName, Experiment, Frontier, Metric, Relation, Sweep, Table};
-use crate::run::{RunRecord, SCHEMA};
+use crate::experiment::{
+    self, CellName, Experiment, Frontier, Metric, Relation, Size, Sweep, Table,
+};
+use crate::record::{RunRecord, SCHEMA};
 use crate::stats::{compare, compare_paired, holm, median, verdict};
 
 pub fn build(experiment: &Experiment, mut records: Vec<RunRecord>, command: &str) -> Report {
@@ -45,6 +48,9 @@ pub fn build(experiment: &Experiment, mut records: Vec<RunRecord>, command: &str
 }
 
 fn machine(experiment: &Experiment) -> String {
+    if experiment.file.machine.is_at_hand() {
+        return "the machine at hand".to_owned();
+    }
     let name = experiment.file.machine.profile.get_ref();
     match model::Profile::load(name) {
         Ok(profile) => format!("{name}: {}", profile.description),
@@ -54,14 +60,21 @@ fn machine(experiment: &Experiment) -> String {
 
 fn surroundings(experiment: &Experiment, records: &[RunRecord]) -> Vec<(String, String)> {
     let file = &experiment.file;
+    let program = format!("iopath {}", env!("CARGO_PKG_VERSION"));
     let mut all = vec![
-        ("time".to_owned(), "virtual: the same seed gives the same run".to_owned()),
-        ("program".to_owned(), format!("iopath {}", env!("CARGO_PKG_VERSION"))),
+        ("program".to_owned(), program),
         ("experiment".to_owned(), format!("{} (text {})", experiment.source, experiment.digest)),
         ("machine".to_owned(), machine(experiment)),
-        ("device".to_owned(), format!("{}, empty caches at the start", file.machine.device)),
-        ("page cache".to_owned(), file.machine.memory.to_string()),
     ];
+    let measured = file.case.values().any(|case| case.measured);
+    if !measured {
+        all.insert(0, ("time".to_owned(), "virtual: the same seed gives the same run".to_owned()));
+    }
+    if !file.machine.is_at_hand() {
+        let device = format!("{}, empty caches at the start", file.machine.device);
+        all.push(("device".to_owned(), device));
+        all.push(("page cache".to_owned(), file.machine.memory.to_string()));
+    }
     for (name, one) in &file.filesystem {
         let journal = one.journal.map(|size| format!(", journal of {size}")).unwrap_or_default();
         let text = format!("{} -o {}{journal}", one.kind.get_ref(), one.mount.text());
@@ -71,19 +84,11 @@ fn surroundings(experiment: &Experiment, records: &[RunRecord]) -> Vec<(String, 
         let text = one.args.as_ref().or(one.job.as_ref()).map(|text| text.get_ref().trim());
         all.push((format!("workload {name}"), text.unwrap_or_default().replace('\n', "; ")));
     }
-    for name in file.variant.keys() {
-        let variant = experiment.variant(name);
-        let tunables: Vec<String> = crate::experiment::tunables(&variant)
-            .into_iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        let elevator = variant.elevator.as_ref().map_or("", |name| name.get_ref());
-        let noidle = if variant.noidle == Some(true) { "SYNC|NOIDLE" } else { "SYNC" };
-        let text = format!(
-            "elevator {elevator} {}, -o {}, synchronous writes {noidle}",
-            tunables.join(" "),
-            variant.mount.text()
-        );
+    for (name, variant) in &file.variant {
+        let text = match file.program {
+            Some(_) => variant.note.clone().or(variant.title.clone()).unwrap_or_default(),
+            None => variant_text(&experiment.variant(name)),
+        };
         all.push((format!("variant {name}"), text));
     }
     let seeds: Vec<u64> = {
@@ -97,6 +102,19 @@ fn surroundings(experiment: &Experiment, records: &[RunRecord]) -> Vec<(String, 
     all
 }
 
+fn variant_text(variant: &experiment::Variant) -> String {
+    let tunables = experiment::tunables(variant);
+    let tunables: Vec<String> =
+        tunables.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let elevator = variant.elevator.as_ref().map_or("", |name| name.get_ref());
+    let noidle = if variant.noidle == Some(true) { "SYNC|NOIDLE" } else { "SYNC" };
+    format!(
+        "elevator {elevator} {}, -o {}, synchronous writes {noidle}",
+        tunables.join(" "),
+        variant.mount.text()
+    )
+}
+
 fn cell_name(variant: &str, column: &str) -> CellName {
     let (case, metric) = column.split_once('.').expect("checked with the file");
     CellName { variant: variant.to_owned(), case: case.to_owned(), metric: metric.to_owned() }
@@ -104,24 +122,40 @@ fn cell_name(variant: &str, column: &str) -> CellName {
 
 /// The tables of one entry: one for each file system that has records.
 fn tables(known: &Records<'_>, table: &Table) -> Vec<TableReport> {
+    let columns = columns(table);
     let one = |filesystem: &str| {
         let rows: Vec<RowReport> = table
             .variants
             .iter()
-            .map(|variant| row(known, table, filesystem, variant.get_ref()))
+            .map(|variant| row(known, &columns, filesystem, variant.get_ref()))
             .filter(|row| row.cells.iter().any(|cell| cell.obtained.is_some()))
             .collect();
-        (!rows.is_empty()).then(|| TableReport {
+        let mut report = TableReport {
             title: table.title.clone(),
             note: table.note.split_whitespace().collect::<Vec<_>>().join(" "),
             filesystem: filesystem.to_owned(),
-            columns: table.columns.iter().map(|c| column(known.experiment, c.get_ref())).collect(),
+            columns: columns.iter().map(|name| column(known.experiment, name)).collect(),
+            wide: !table.cases.is_empty(),
             rows,
+            changes: Vec::new(),
             comparisons: comparisons(known, table, filesystem),
-        })
+        };
+        report.changes = changes::sentences(&report);
+        (!report.rows.is_empty()).then_some(report)
     };
     let all = table.filesystems.iter().chain(&table.full_filesystems);
     all.filter_map(|filesystem| one(filesystem.get_ref())).collect()
+}
+
+/// The columns as `case.metric`.
+fn columns(table: &Table) -> Vec<String> {
+    if table.cases.is_empty() {
+        return table.columns.iter().map(|name| name.get_ref().clone()).collect();
+    }
+    let metrics = |case: &&str| -> Vec<String> {
+        table.metrics.iter().map(|metric| format!("{case}.{}", metric.get_ref())).collect()
+    };
+    table.all_cases(Size::Full).iter().flat_map(metrics).collect()
 }
 
 fn title(experiment: &Experiment, variant: &str) -> String {
@@ -129,13 +163,13 @@ fn title(experiment: &Experiment, variant: &str) -> String {
     title.unwrap_or_else(|| variant.to_owned())
 }
 
-fn row(known: &Records<'_>, table: &Table, filesystem: &str, variant: &str) -> RowReport {
+fn row(known: &Records<'_>, columns: &[String], filesystem: &str, variant: &str) -> RowReport {
     let cell = |column: &str| known.cell(filesystem, &cell_name(variant, column));
     RowReport {
         variant: variant.to_owned(),
         title: title(known.experiment, variant),
         note: known.experiment.file.variant[variant].note.clone().unwrap_or_default(),
-        cells: table.columns.iter().map(|column| cell(column.get_ref())).collect(),
+        cells: columns.iter().map(|column| cell(column)).collect(),
     }
 }
 
@@ -145,6 +179,7 @@ fn column(experiment: &Experiment, column: &str) -> ColumnReport {
     ColumnReport {
         case: experiment.file.case[case].title.clone(),
         metric: metric.title.clone(),
+        against: metric.against.clone(),
         unit: metric.unit.clone(),
     }
 }
@@ -209,27 +244,37 @@ fn relations(known: &Records<'_>) -> Vec<RelationReport> {
     let one = |relation: &Relation| {
         let own: Vec<&str> = relation.filesystems.iter().map(|n| n.get_ref().as_str()).collect();
         let names = if own.is_empty() { main.clone() } else { own };
-        names.into_iter().filter_map(|fs| self::relation(known, relation, fs)).collect::<Vec<_>>()
+        let cases: Vec<&str> = match relation.cases.is_empty() {
+            true => vec![""],
+            false => relation.cases.iter().map(|name| name.get_ref().as_str()).collect(),
+        };
+        let all = names.into_iter().flat_map(|fs| cases.iter().map(move |case| (fs, *case)));
+        all.filter_map(|(fs, case)| self::relation(known, relation, case, fs)).collect::<Vec<_>>()
     };
     file.relation.iter().flat_map(one).collect()
 }
 
-fn relation(known: &Records<'_>, relation: &Relation, filesystem: &str) -> Option<RelationReport> {
-    let expression = relation.value.get_ref();
-    let quotient = |value: &dyn Fn(&CellName) -> Option<f64>| {
-        let over = value(&expression.over)?;
-        expression.under.as_ref().map_or(Some(over), |under| Some(over / value(under)?))
-    };
-    let obtained = quotient(&|name| known.value(filesystem, name))?;
-    let published = quotient(&|name| known.published(name).map(|cell| cell.published));
+fn relation(
+    known: &Records<'_>,
+    relation: &Relation,
+    case: &str,
+    filesystem: &str,
+) -> Option<RelationReport> {
+    let expression = relation.value.get_ref().of_case(case);
+    let obtained = expression.value(&|name| known.value(filesystem, name))?;
+    let published = expression.value(&|name| known.published(name).map(|cell| cell.published));
     let within = *relation.within.get_ref();
     let accept = relation.accept.as_ref().map(|range| *range.get_ref());
     let band = Band::of(Some(obtained), Some(within));
     let accepted = band == Band::Outside && Band::of(Some(obtained), accept) == Band::Inside;
     let reason = if accepted { &relation.accepted_because } else { &relation.reason };
-    let over = &expression.over;
+    let over = &expression.first;
+    let title = match relation.cases.is_empty() {
+        true => relation.title.clone(),
+        false => format!("{}: {}", known.experiment.file.case[case].title, relation.title),
+    };
     Some(RelationReport {
-        title: relation.title.clone(),
+        title,
         value: expression.to_string(),
         filesystem: filesystem.to_owned(),
         published,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Band, Basis, CellReport, Role};
+use super::{Band, CellReport, Role};
 use crate::experiment::{Cell, CellName, Experiment, Metric};
-use crate::run::RunRecord;
+use crate::record::RunRecord;
 use crate::stats::median;
 
 /// The records of an experiment, found by file system, variant and case (without sweeps).
@@ -20,6 +20,11 @@ impl<'a> Records<'a> {
             let key = &record.key;
             let name = (key.filesystem.clone(), key.variant.clone(), key.case.clone());
             by_name.entry(name).or_default().push(record);
+        }
+        // Where there are runs of both sizes, the full ones count.
+        for runs in by_name.values_mut() {
+            let most = runs.iter().map(|run| run.key.size).max();
+            runs.retain(|run| Some(run.key.size) == most);
         }
         Records { experiment, by_name }
     }
@@ -68,6 +73,11 @@ impl<'a> Records<'a> {
         notes.sort();
         notes.dedup();
         let figure = published.map(|cell| cell.published);
+        // Of several seeds their range says how sure it is.
+        let spread = match runs {
+            [one] => one.spreads.get(&name.metric).copied(),
+            _ => None,
+        };
         CellReport {
             cell: name.to_string(),
             filesystem: filesystem.to_owned(),
@@ -76,9 +86,10 @@ impl<'a> Records<'a> {
             also: published.map(|cell| cell.also.clone()).unwrap_or_default(),
             obtained,
             range: range(&values),
+            spread,
             n: values.len(),
             ratio: obtained.zip(figure).map(|(ours, theirs)| ours / theirs),
-            basis: Basis::Modelled,
+            basis: metric.basis,
             role: if fixes.is_some() { Role::Calibrated } else { Role::Predicted },
             fixes: fixes.map(|fixes| fixes.parameter.clone()),
             band,
@@ -132,7 +143,7 @@ pub fn evidence(runs: &[&RunRecord]) -> String {
     if yields > 0.0 && files > 0.0 {
         parts.push(format!("{:.2} requests a file in a lent queue", yields / files));
     }
-    for cause in crate::run::IdleCause::ALL {
+    for cause in crate::record::IdleCause::ALL {
         let share = of(&|run| {
             run.idle_ns.get(&cause).copied().unwrap_or(0) as f64 / 1e7 / run.seconds.max(1e-9)
         });
@@ -140,7 +151,8 @@ pub fn evidence(runs: &[&RunRecord]) -> String {
             parts.push(format!("{}: {share:.0} % of the time", cause.title()));
         }
     }
-    let wait = count("wait_max_ns") / 1e6;
-    parts.push(format!("longest wait {wait:.1} ms"));
+    if runs.iter().any(|run| run.counts.contains_key("wait_max_ns")) {
+        parts.push(format!("longest wait {:.1} ms", count("wait_max_ns") / 1e6));
+    }
     parts.join("; ")
 }

@@ -4,17 +4,14 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
 
-use super::{ProgramReport, Report, TableReport, chart, program, tail, text};
-use crate::run::RunRecord;
+use super::table::{Align, TextTable};
+use super::{Report, TableReport, chart, svg, tail, text};
+use crate::record::RunRecord;
 
 const TEMPLATE: &str = include_str!("report.html");
 
 /// The page of several experiments; `template` replaces ours.
-pub fn render(
-    reports: &[Report],
-    programs: &[ProgramReport],
-    template: Option<&str>,
-) -> Result<String, String> {
+pub fn render(reports: &[Report], template: Option<&str>) -> Result<String, String> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::Html);
     let explain = |error: minijinja::Error| match error.line() {
@@ -24,8 +21,7 @@ pub fn render(
     environment.add_template("report", template.unwrap_or(TEMPLATE)).map_err(explain)?;
     let template = environment.get_template("report").map_err(explain)?;
     let reports: Vec<Value> = reports.iter().map(page).collect();
-    let programs: Vec<Value> = programs.iter().map(ProgramReport::page).collect();
-    template.render(Serde(json!({ "reports": reports, "programs": programs }))).map_err(explain)
+    template.render(Serde(json!({ "reports": reports }))).map_err(explain)
 }
 
 /// What the template gets of a report.
@@ -60,7 +56,8 @@ fn page(report: &Report) -> Value {
         "idle": idle(report),
         "latency": latency(report),
         "tail": Some(tail::table(report)).filter(|table| !table.is_empty())
-            .map(|table| program::table(&table)),
+            .map(|table| text_table(&table)),
+        "bases": report.bases(),
     })
 }
 
@@ -93,6 +90,7 @@ fn table(table: &TableReport) -> Value {
         "title": table.title, "note": table.note, "filesystem": table.filesystem,
         "columns": &table.columns, "rows": rows, "comparisons": comparisons,
         "forest": chart::forest(table), "standings": text::standings(table),
+        "wide": table.wide.then(|| text_table(&text::wide(table))), "changes": &table.changes,
     })
 }
 
@@ -183,4 +181,94 @@ fn latency(report: &Report) -> Vec<Value> {
         Some(json!({ "title": format!("{case}, {filesystem}"), "picture": picture }))
     };
     groups.into_iter().filter_map(picture).collect()
+}
+
+/// A table as HTML.
+fn text_table(table: &TextTable) -> String {
+    // Words stand left, figures right.
+    let words = |cell: &str| cell.chars().filter(|c| c.is_alphabetic()).count() > 3;
+    let left = |index: usize| {
+        let cells = table.rows.iter().filter_map(|row| row.get(index));
+        let all = cells.clone().count();
+        table.columns.get(index).is_some_and(|head| head.1 == Align::Left)
+            && cells.clone().any(|cell| words(cell))
+            || 2 * cells.filter(|cell| words(cell)).count() > all
+            || index == 0
+    };
+    let class = |index| if left(index) { " class=\"left\"" } else { "" };
+    let cell = |element: &str, index: usize, text: &str| {
+        format!("<{element}{}>{}</{element}>", class(index), marked(text))
+    };
+    // Rows without a head of their own lie beside that of the one above them.
+    let goes_on = |row: &Vec<String>| row.first().is_some_and(String::is_empty);
+    let row = |(number, row): (usize, &Vec<String>)| {
+        let below = table.rows[number + 1..].iter().take_while(|row| goes_on(row)).count();
+        let head = match row.first() {
+            Some(head) if below > 0 && !goes_on(row) => {
+                let span = below + 1;
+                format!("<td class=\"left\" rowspan=\"{span}\">{}</td>", marked(head))
+            }
+            Some(head) if !goes_on(row) || number == 0 => cell("td", 0, head),
+            _ => String::new(),
+        };
+        let cells = row.iter().enumerate().skip(1);
+        let cells: String = cells.map(|(index, text)| cell("td", index, text)).collect();
+        let class = if goes_on(row) { " class=\"more\"" } else { "" };
+        format!("<tr{class}>{head}{cells}</tr>\n")
+    };
+    let heads = table.columns.iter().enumerate();
+    let heads: String = heads.map(|(index, head)| cell("th", index, &head.0)).collect();
+    format!(
+        "<div class=\"scroll\"><table class=\"plain\">\n<thead><tr>{heads}</tr></thead><tbody>\n\
+         {}</tbody></table></div>\n",
+        table.rows.iter().enumerate().map(row).collect::<String>()
+    )
+}
+
+/// Words that say where a figure lies get the colour and the sign that they have elsewhere.
+fn marked(text: &str) -> String {
+    let chip = |class: &str, sign: &str| {
+        format!("<span class=\"chip {class}\">{sign} {}</span>", text.to_lowercase())
+    };
+    match text {
+        "same sign" => chip("inside", "✓"),
+        "other sign" => chip("outside", "✗"),
+        _ => inline(text),
+    }
+}
+
+/// Text with the letters that HTML reserves replaced, and code between back quotes.
+fn inline(text: &str) -> String {
+    let text = svg::escape(text);
+    let parts = text.split('`').enumerate().map(|(index, part)| match index % 2 {
+        0 => part.to_owned(),
+        _ => format!("<code>{part}</code>"),
+    });
+    parts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rows: &[[&str; 2]]) -> String {
+        let mut table = TextTable::new([("a", Align::Left), ("n", Align::Right)]);
+        rows.iter().for_each(|row| table.row(row.map(str::to_owned)));
+        text_table(&table)
+    }
+
+    #[test]
+    fn rows_without_a_head_lie_beside_the_one_above_them() {
+        let html = table(&[["one", "1"], ["", "2"], ["two", "3"]]);
+        let one = "<tr><td class=\"left\" rowspan=\"2\">one</td><td>1</td></tr>\n";
+        assert!(html.contains(&format!("{one}<tr class=\"more\"><td>2</td></tr>\n")), "{html}");
+        assert!(html.contains("<tr><td class=\"left\">two</td><td>3</td></tr>"), "{html}");
+    }
+
+    #[test]
+    fn reserved_letters_are_replaced_and_words_get_their_colour() {
+        let html = table(&[["<a> `b`", "&"], ["c", "same sign"]]);
+        assert!(html.contains("&lt;a&gt; <code>b</code></td><td>&amp;</td>"), "{html}");
+        assert!(html.contains("<span class=\"chip inside\">✓ same sign</span>"), "{html}");
+    }
 }

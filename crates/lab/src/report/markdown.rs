@@ -13,7 +13,12 @@ pub fn render(report: &Report) -> String {
         if !table.note.is_empty() {
             out.push_str(&format!("{}\n\n", table.note));
         }
-        out.push_str(&text::table(table).markdown());
+        let rows = if table.wide { text::wide(table) } else { text::table(table) };
+        out.push_str(&rows.markdown());
+        if !table.changes.is_empty() {
+            out.push('\n');
+        }
+        table.changes.iter().for_each(|line| out.push_str(&format!("- {line}\n")));
         let outside = table.rows.iter().flat_map(|row| &row.cells);
         let outside: Vec<_> = outside.filter(|cell| cell.band == Band::Outside).collect();
         if !outside.is_empty() {

@@ -1,7 +1,7 @@
 //! The report for a terminal, in at most 100 columns.
 
 use super::table::{Align, TextTable, wrap};
-use super::{Band, COLUMNS, CellReport, RelationReport, Report, Role, TableReport, tail};
+use super::{Band, COLUMNS, CellReport, RelationReport, Report, Role, TableReport, changes, tail};
 use crate::stats::{Better, Comparison, Verdict, geometric_mean};
 
 pub fn render(report: &Report) -> String {
@@ -13,7 +13,11 @@ pub fn render(report: &Report) -> String {
     out.push_str(&format!("\n  {}\n  {}\n", report.machine, super::text::summary(report)));
     for table in &report.tables {
         out.push_str(&format!("\n{}, {}\n\n", table.title, table.filesystem));
-        out.push_str(&grouped(table).text());
+        out.push_str(&if table.wide { wide(table) } else { grouped(table) }.text());
+        table
+            .changes
+            .iter()
+            .for_each(|line| out.push_str(&format!("\n{}", wrap(line, COLUMNS, "  "))));
         out.push_str(&outside(table));
     }
     out.push_str(&relations(report));
@@ -26,7 +30,8 @@ pub fn render(report: &Report) -> String {
     for sweep in sweeps(report) {
         out.push_str(&format!("\n{}\n\n{}", sweep.0, sweep.1.text()));
     }
-    out.push_str(&format!("\nAll figures are modelled. Again: {}\n", report.command));
+    let bases = report.bases();
+    out.push_str(&format!("\nAll figures are {bases}. Again: {}\n", report.command));
     out
 }
 
@@ -83,7 +88,7 @@ pub fn table(table: &TableReport) -> TextTable {
                 published(cell),
                 optional(cell.obtained, cell.decimals),
                 optional(cell.ratio, 2),
-                "modelled".to_owned(),
+                cell.basis.word().to_owned(),
                 role(cell).to_owned(),
                 cell.band.word().to_owned(),
             ]);
@@ -117,13 +122,83 @@ fn grouped(table: &TableReport) -> TextTable {
                 published(cell),
                 optional(cell.obtained, cell.decimals),
                 optional(cell.ratio, 2),
-                "modelled".to_owned(),
+                cell.basis.word().to_owned(),
                 role(cell).to_owned(),
                 cell.band.word().to_owned(),
             ]);
         }
     }
     text
+}
+
+/// One row for each variant of each case, one column for each metric; beside a metric that the
+/// document has, its figure and, of a change, what both say together.
+pub fn wide(table: &TableReport) -> TextTable {
+    use Align::{Left, Right};
+    let mut cases: Vec<&str> = table.columns.iter().map(|column| column.case.as_str()).collect();
+    cases.dedup();
+    let metrics = table.columns.len() / cases.len().max(1);
+    // Cells of a metric over all cases.
+    let all = |metric: usize| {
+        let of_row = move |row: &'_ super::RowReport| {
+            row.cells.iter().skip(metric).step_by(metrics).cloned().collect::<Vec<_>>()
+        };
+        table.rows.iter().flat_map(of_row)
+    };
+    let shown: Vec<usize> =
+        (0..metrics).filter(|&metric| all(metric).any(|cell| cell.obtained.is_some())).collect();
+    let said = |metric: usize| all(metric).any(|cell| cell.published.is_some());
+    let mut heads = vec![("case".to_owned(), Left), ("variant".to_owned(), Left)];
+    for &metric in &shown {
+        let column = &table.columns[metric];
+        let against = column.against.as_ref().map(|what| format!(" to {what}"));
+        let against = against.unwrap_or_default();
+        heads
+            .push((format!("{}{against} {}", column.metric, column.unit).trim().to_owned(), Right));
+        if said(metric) {
+            heads.push(("document".to_owned(), Right));
+            if column.against.is_some() {
+                heads.push(("beside it".to_owned(), Left));
+            }
+        }
+    }
+    let mut text = TextTable::new(heads.iter().map(|(head, align)| (head.as_str(), *align)));
+    for (number, case) in cases.iter().enumerate() {
+        let mut head = (*case).to_owned();
+        for row in &table.rows {
+            let cells = &row.cells[number * metrics..(number + 1) * metrics];
+            if cells.iter().all(|cell| cell.obtained.is_none()) {
+                continue;
+            }
+            let mut line = vec![std::mem::take(&mut head), row.title.clone()];
+            for &metric in &shown {
+                line.push(obtained(&cells[metric]));
+                if said(metric) {
+                    line.extend(beside(&cells[metric], table.columns[metric].against.is_some()));
+                }
+            }
+            text.row(line);
+        }
+    }
+    text
+}
+
+/// The figure with its interval; a sign where it lies outside of its range.
+fn obtained(cell: &CellReport) -> String {
+    let sign = if cell.band == Band::Outside { " ✗" } else { "" };
+    let text = match changes::of(cell) {
+        Some(change) => format!("{:+.1} ±{:.1}", change.percent, change.interval.half()),
+        None => cell.obtained.map_or(String::new(), |value| number(value, cell.decimals)),
+    };
+    text + sign
+}
+
+/// The published figure and, of a change, what both say together.
+fn beside(cell: &CellReport, change: bool) -> Vec<String> {
+    let said = cell.published.map_or(String::new(), |_| published(cell));
+    let word = cell.published.and_then(|_| changes::of(cell));
+    let word = word.map_or(String::new(), |one| one.beside(cell.published).to_owned());
+    if change { vec![said, word] } else { vec![said] }
 }
 
 /// The published figures, as many decimals as the document has.
@@ -149,13 +224,18 @@ pub fn because(cell: &CellReport) -> String {
     let [low, high] = cell.within.unwrap_or([f64::NAN, f64::NAN]);
     let reason = cell.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
     format!(
-        "{} is {} {}, not within {}:{reason} Events: {}.",
+        "{} is {} {}, not within {}:{reason}{}",
         cell.cell,
         optional(cell.obtained, cell.decimals),
         cell.unit,
         span([low, high]),
-        cell.evidence
+        events(&cell.evidence)
     )
+}
+
+/// What the events say, where there are any.
+fn events(evidence: &str) -> String {
+    if evidence.is_empty() { String::new() } else { format!(" Events: {evidence}.") }
 }
 
 /// `0.97 to 1.03`, `at least 12`, `at most 10`.
@@ -215,13 +295,13 @@ fn relations(report: &Report) -> String {
 pub fn relation_because(one: &RelationReport) -> String {
     let reason = one.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
     format!(
-        "{} ({}): {} is {}, not within {}:{reason} Events: {}.",
+        "{} ({}): {} is {}, not within {}:{reason}{}",
         one.title,
         one.filesystem,
         one.value,
         optional(one.obtained, 2),
         span(one.within),
-        one.evidence
+        events(&one.evidence)
     )
 }
 

@@ -1,17 +1,15 @@
 //! Many runs on all processors.
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use block::TraceEvent;
 use block::trace::ProcessNames;
-use model::Profile;
 use rayon::prelude::*;
 
-use super::record::RunRecord;
-use super::{BaseImage, Output, RunError, run_one};
 use crate::experiment::{Experiment, Plan, RunKey, RunSpec};
+use crate::program::Program;
+use crate::programs;
+use crate::record::{RunError, RunRecord};
 
 /// What to run, and how.
 #[derive(Clone, Debug, Default)]
@@ -20,16 +18,25 @@ pub struct RunOptions {
     pub plan: Plan,
     /// Runs at a time; 0 for one on each processor.
     pub jobs: usize,
-    /// Only part `.0` (from 1) of `.1` parts.
-    pub shard: Option<(usize, usize)>,
+    /// Only a part of the runs.
+    pub shard: Option<Shard>,
     /// Events of the first seed of each variant are handed to [`Progress::trace`].
     pub trace: bool,
 }
 
-/// Told what happens, from several threads.
+/// One part of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shard {
+    /// Which, from 1.
+    pub number: usize,
+    /// How many there are.
+    pub parts: usize,
+}
+
+/// Hears what happens, from several threads.
 pub trait Progress: Sync {
-    /// So many runs will be done; so many simulated seconds.
-    fn begin(&self, _runs: usize, _seconds: f64) {}
+    /// So many records will be made.
+    fn begin(&self, _records: usize) {}
     /// A run is done. An error ends the whole.
     ///
     /// # Errors
@@ -54,9 +61,6 @@ pub trait Progress: Sync {
 /// Nobody listens.
 impl Progress for () {}
 
-/// Images by file system, each made by whoever needs it first.
-type Images = BTreeMap<String, OnceLock<Result<BaseImage, String>>>;
-
 /// Does the runs of the plan that are not among `known`, and answers all of them in the order of
 /// their keys. What is done is the same with any number of jobs.
 ///
@@ -68,39 +72,62 @@ pub fn run_all(
     known: Vec<RunRecord>,
     progress: &dyn Progress,
 ) -> Result<Vec<RunRecord>, RunError> {
-    let profile = Profile::load(experiment.file.machine.profile.get_ref());
-    let profile = profile.map_err(|error| RunError::Machine(error.to_string()))?;
-    let specs = part(experiment.runs(&options.plan)?, options.shard);
-    let wanted: Vec<&RunKey> = specs.iter().map(|spec| &spec.key).collect();
+    let program = programs::of(experiment).map_err(RunError::Machine)?;
+    let specs = experiment.runs(&options.plan)?;
+    refuse(experiment, options, &*program, &specs)?;
+    let specs = part(specs, options.shard);
+    let wanted: Vec<RunKey> = specs.iter().flat_map(RunSpec::keys).collect();
     let mut records: Vec<RunRecord> =
-        known.into_iter().filter(|record| wanted.contains(&&record.key)).collect();
-    let mut open: Vec<&RunSpec> =
-        specs.iter().filter(|spec| records.iter().all(|record| record.key != spec.key)).collect();
-    progress.begin(open.len(), open.iter().map(|spec| spec.seconds).sum());
+        known.into_iter().filter(|record| wanted.contains(&record.key)).collect();
+    let known = |key: RunKey| records.iter().any(|record| record.key == key);
+    let mut open: Vec<&RunSpec> = specs.iter().filter(|spec| !spec.keys().all(known)).collect();
+    records.retain(|record| !open.iter().any(|spec| spec.keys().any(|key| key == record.key)));
+    progress.begin(open.iter().map(|spec| spec.turns.len()).sum());
     // The longest first, so that none is left over at the end.
     open.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    let images: Images =
-        experiment.file.filesystem.keys().map(|name| (name.clone(), OnceLock::new())).collect();
+    let (measured, open): (Vec<_>, Vec<_>) = open.into_iter().partition(|spec| spec.measured);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs).build();
     let pool = pool.map_err(|error| RunError::Machine(error.to_string()))?;
-    let work = Work { experiment, profile: &profile, images: &images, options, progress, open };
-    let done = pool.install(|| work.run(pool.current_num_threads()))?;
-    records.extend(done);
+    let work = Work { program: &*program, options, progress, open };
+    records.extend(pool.install(|| work.run(pool.current_num_threads()))?);
+    for spec in measured {
+        records.extend(work.one(spec)?);
+    }
     records.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(records)
 }
 
+/// What has no meaning for some runs is refused by name.
+fn refuse(
+    experiment: &Experiment,
+    options: &RunOptions,
+    program: &dyn Program,
+    specs: &[RunSpec],
+) -> Result<(), RunError> {
+    let name = &experiment.name;
+    if let (Some(_), Some(spec)) = (options.shard, specs.iter().find(|spec| spec.measured)) {
+        return Err(RunError::Option(format!(
+            "--shard: {name}, case {}: measured times of several machines do not belong into one \
+             table; --case chooses cases that are not measured",
+            spec.key.case
+        )));
+    }
+    if options.trace && !program.traces() {
+        let why = "its device is memory, which has no events to trace";
+        return Err(RunError::Option(format!("--trace: {name}: {why}")));
+    }
+    Ok(())
+}
+
 /// Every n-th run, so that each part has some of every variant.
-fn part(specs: Vec<RunSpec>, shard: Option<(usize, usize)>) -> Vec<RunSpec> {
-    let Some((number, parts)) = shard else { return specs };
+fn part(specs: Vec<RunSpec>, shard: Option<Shard>) -> Vec<RunSpec> {
+    let Some(Shard { number, parts }) = shard else { return specs };
     let own = |index: usize| index % parts == number - 1;
     specs.into_iter().enumerate().filter(|(index, _)| own(*index)).map(|(_, spec)| spec).collect()
 }
 
 struct Work<'a> {
-    experiment: &'a Experiment,
-    profile: &'a Profile,
-    images: &'a Images,
+    program: &'a dyn Program,
     options: &'a RunOptions,
     progress: &'a dyn Progress,
     open: Vec<&'a RunSpec>,
@@ -122,24 +149,21 @@ impl Work<'_> {
             }
             done
         };
-        let all: Vec<_> = (0..threads).into_par_iter().with_max_len(1).map(thread).collect();
-        all.into_iter().flatten().collect()
+        let all: Vec<Result<Vec<RunRecord>, RunError>> =
+            (0..threads).into_par_iter().with_max_len(1).flat_map_iter(thread).collect();
+        Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
     }
 
-    fn one(&self, spec: &RunSpec) -> Result<RunRecord, RunError> {
-        let name = &spec.key.filesystem;
-        let image = self.images[name].get_or_init(|| BaseImage::make(self.experiment, name));
-        let image = image.as_ref().map_err(|what| RunError::World {
-            run: format!("image of {name}"),
-            what: what.clone(),
-        })?;
-        let first = self.options.trace && spec.detail;
-        let Output { record, trace, names } =
-            run_one(self.experiment, spec, self.profile, image, first)?;
-        if first {
-            self.progress.trace(&spec.key, &trace, &names)?;
+    fn one(&self, spec: &RunSpec) -> Result<Vec<RunRecord>, RunError> {
+        let keep = self.options.trace && spec.detail;
+        let mut records = Vec::new();
+        for output in self.program.run(spec, keep)? {
+            if keep {
+                self.progress.trace(&output.record.key, &output.trace, &output.names)?;
+            }
+            self.progress.done(&output.record)?;
+            records.push(output.record);
         }
-        self.progress.done(&record)?;
-        Ok(record)
+        Ok(records)
     }
 }

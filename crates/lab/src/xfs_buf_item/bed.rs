@@ -11,7 +11,7 @@ use vfs::{FileSystem, FileType, NewNode};
 use xfs::log::buf_item::walk::Variant;
 use xfs::{MkfsOptions, MountOptions, Xfs};
 
-use super::Plan;
+use super::Parameters;
 
 /// A way to bring names into the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,22 +39,32 @@ impl Way {
         }
     }
 
-    /// For tables.
+    /// Its name among the variants.
     pub fn name(self) -> &'static str {
         match self {
             Way::Bitwise => "bitwise",
             Way::Contiguous => "contiguous",
-            Way::Runs => "ours, dense leaves",
+            Way::Runs => "dense",
             Way::Gaps => "ours",
         }
+    }
+
+    /// The way of that name.
+    ///
+    /// # Errors
+    /// The names there are.
+    pub fn of(name: &str) -> Result<Way, String> {
+        let found = Way::ALL.into_iter().find(|way| way.name() == name);
+        found.ok_or_else(|| {
+            let known = Way::ALL.map(Way::name).join(", ");
+            format!("variant {name}: buffers are formatted as {known}")
+        })
     }
 }
 
 /// An image with filled directories, to be forked.
 pub(super) struct Base {
     device: MemoryDevice,
-    /// Bytes of a directory block.
-    pub dir_block: u32,
     dirs: u64,
 }
 
@@ -73,7 +83,20 @@ pub(super) struct Use {
     pub gauge: bool,
 }
 
-fn told<T>(what: &str, result: Result<T, Errno>) -> Result<T, String> {
+/// What all tasks do in a phase.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    /// Tasks.
+    pub tasks: u64,
+    /// Files of all of them.
+    pub files: u64,
+    /// The number that each begins with.
+    pub from: u64,
+    /// Unlink, else create.
+    pub unlink: bool,
+}
+
+fn said<T>(what: &str, result: Result<T, Errno>) -> Result<T, String> {
     result.map_err(|errno| format!("{what}: {errno}"))
 }
 
@@ -91,13 +114,13 @@ fn queue(cx: &Cx, device: &Arc<MemoryDevice>) -> Result<Arc<Queue>, String> {
 
 impl Base {
     /// Makes an image and fills its directories, in a world of its own: always the same.
-    pub fn make(plan: &Plan, dir_block: u32) -> Result<Base, String> {
+    pub fn make(plan: &Parameters) -> Result<Base, String> {
         let device = World::new(WorldConfig::default()).run("fill", |cx| {
             let files = plan.names * plan.dirs + 2 * plan.files;
             let bytes = (files * 1536).next_multiple_of(64 << 20) + (256 << 20);
             let device = Arc::new(MemoryDevice::new(bytes));
             let options = MkfsOptions {
-                dir_block_size: Some(dir_block),
+                dir_block_size: Some(plan.dir_block.0 as u32),
                 log_size: Some(64 << 20),
                 uuid: Some([7; 16]),
                 assume_zeroes: true,
@@ -110,17 +133,17 @@ impl Base {
             for number in 0..plan.dirs {
                 let node = NewNode::new(FileType::Directory, 0o755);
                 let (root, dir) = (bed.fs.root(), directory(number));
-                let dir = told("mkdir", bed.fs.create(cx, root, dir.as_bytes(), &node))?.ino;
+                let dir = said("mkdir", bed.fs.create(cx, root, dir.as_bytes(), &node))?.ino;
                 let node = NewNode::new(FileType::Regular, 0o644);
                 for file in 0..plan.names {
                     let name = name(1000 + number, file);
-                    told("fill", bed.fs.create(cx, dir, name.as_bytes(), &node).map(drop))?;
+                    said("fill", bed.fs.create(cx, dir, name.as_bytes(), &node).map(drop))?;
                 }
             }
             bed.end(cx)?;
             Ok::<_, String>(device.fork())
         })?;
-        Ok(Base { device, dir_block, dirs: plan.dirs })
+        Ok(Base { device, dirs: plan.dirs })
     }
 
     /// A fork, mounted. May park.
@@ -151,7 +174,7 @@ fn mount(cx: &mut Cx, device: Arc<MemoryDevice>, of: Use, dirs: u64) -> Result<B
     let mut found = Vec::new();
     for number in 0..dirs {
         let root = fs.root();
-        found.push(told("lookup", fs.lookup(cx, root, directory(number).as_bytes()))?.ino);
+        found.push(said("lookup", fs.lookup(cx, root, directory(number).as_bytes()))?.ino);
     }
     Ok(Bed { fs, device, dirs: found })
 }
@@ -162,8 +185,7 @@ impl Bed {
     pub fn phase(
         &self,
         cx: &mut Cx,
-        (tasks, files, from): (u64, u64, u64),
-        unlink: bool,
+        Work { tasks, files, from, unlink }: Work,
         each: impl Fn(&mut Cx, &Xfs) + Send + Sync + 'static,
     ) -> Result<(), String> {
         let each = Arc::new(each);
@@ -188,16 +210,16 @@ impl Bed {
             .collect();
         let done: Vec<Result<(), Errno>> = running.into_iter().map(|task| task.join(cx)).collect();
         let all = done.into_iter().collect::<Result<(), Errno>>();
-        told(if unlink { "unlink" } else { "create" }, all)
+        said(if unlink { "unlink" } else { "create" }, all)
     }
 
     /// Everything to the log.
     pub fn sync(&self, cx: &mut Cx) -> Result<(), String> {
-        told("sync", self.fs.sync(cx))
+        said("sync", self.fs.sync(cx))
     }
 
     /// Unmounts and forgets.
     pub fn end(self, cx: &mut Cx) -> Result<(), String> {
-        told("unmount", self.fs.unmount(cx))
+        said("unmount", self.fs.unmount(cx))
     }
 }

@@ -5,77 +5,45 @@ use std::sync::Arc;
 use rt::{Cx, SpinLock};
 use xfs::log::Gauge;
 
-use super::Plan;
-use super::bed::{Base, Use, Way};
-use crate::bh_lru::Change;
+use super::bed::{Base, Use, Way, Work};
+use super::{PHASES, Parameters};
 use crate::clock::cpu_nanos;
-use crate::stats::median;
+use crate::program::Figures;
+use crate::stats::{Change, median};
 
 /// Operations of a hundred that are left out as interrupted by other tasks.
 const INTERRUPTED: usize = 2;
 /// Names of the warm-up begin here.
 pub(super) const WARM: u64 = 1 << 20;
 
-/// What is measured.
-#[derive(Clone, Copy, Debug)]
-pub struct Cell {
-    /// Bytes of a directory block.
-    pub dir_block: u32,
-    /// Tasks.
-    pub tasks: u64,
-    /// Leaves are checked as the document's kernel did.
-    pub debug: bool,
-}
-
-impl Cell {
-    /// In words.
-    pub fn title(&self) -> String {
-        let Cell { dir_block, tasks, debug } = self;
-        let checks = if *debug { "with" } else { "without" };
-        format!("{} KiB, {tasks} tasks, {checks} debug checks", dir_block >> 10)
-    }
-}
-
-/// What a cell gave: by phase (create, unlink) and way.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Which.
-    pub cell: Cell,
-    /// Nanoseconds of CPU time of an operation: medians of the rounds.
-    pub cpu: [[f64; 4]; 2],
-    /// Nanoseconds of an operation by the clock, all tasks together.
-    pub wall: [[f64; 4]; 2],
-    /// Against bit by bit, in CPU time; rounds are pairs.
-    pub change: [[Change; 4]; 2],
-}
-
 /// Operations of one phase: a multiple of the tasks.
 pub(super) fn operations(files: u64, tasks: u64) -> u64 {
     (files / tasks).max(1) * tasks
 }
 
-/// Measures a cell. May park.
+/// What rounds gave, by phase and way.
+type Rounds = [Vec<Vec<f64>>; 2];
+
+/// Measures creates and unlinks, the ways in turns: figures of each way. May park.
 pub(super) fn measure(
     cx: &mut Cx,
-    plan: &Plan,
+    plan: &Parameters,
     base: &Base,
-    cell: &Cell,
-) -> Result<Outcome, String> {
-    let files = operations(plan.files, cell.tasks);
-    let warm = operations(plan.files / 4, cell.tasks);
-    let mut cpu: [[Vec<f64>; 4]; 2] = Default::default();
-    let mut wall: [[Vec<f64>; 4]; 2] = Default::default();
+    ways: &[Way],
+) -> Result<Vec<Figures>, String> {
+    let files = operations(plan.files, plan.tasks);
+    let none = || -> Rounds { std::array::from_fn(|_| vec![Vec::new(); ways.len()]) };
+    let (mut cpu, mut wall) = (none(), none());
     for round in 0..plan.rounds {
-        for turn in 0..4 {
+        for turn in 0..ways.len() {
             // Forth and back: whoever comes first in one round comes last in the next.
-            let index = if round % 2 == 0 { turn } else { 3 - turn };
-            let way = Way::ALL[index];
-            let bed = base.mount(cx, Use { way, debug: cell.debug, gauge: false })?;
-            bed.phase(cx, (cell.tasks, warm, WARM), false, |_, _| ())?;
+            let index = if round % 2 == 0 { turn } else { ways.len() - 1 - turn };
+            let bed = base.mount(cx, Use { way: ways[index], debug: plan.debug, gauge: false })?;
+            bed.phase(cx, plan.warm_up(plan.tasks), |_, _| ())?;
             bed.sync(cx)?;
             for phase in 0..2 {
                 let (start, begin) = (cpu_nanos(), cx.now());
-                bed.phase(cx, (cell.tasks, files, 0), phase == 1, |_, _| ())?;
+                bed.phase(cx, plan.work(plan.tasks, phase), |_, _| ())?;
                 bed.sync(cx)?;
                 cpu[phase][index].push((cpu_nanos() - start) / files as f64);
                 wall[phase][index].push(cx.now().since(begin).0 as f64 / files as f64);
@@ -83,18 +51,22 @@ pub(super) fn measure(
             bed.end(cx)?;
         }
     }
-    let change = |phase: &[Vec<f64>; 4]| {
-        [0, 1, 2, 3].map(|index: usize| {
-            let pairs = phase[0].iter().zip(&phase[index]);
-            Change::of(&pairs.map(|(before, after)| before / after).collect::<Vec<_>>())
-        })
+    let bitwise = ways.iter().position(|way| *way == Way::Bitwise);
+    let figures = |index: usize| {
+        let mut figures = Figures::default();
+        for (phase, what) in PHASES.into_iter().enumerate() {
+            figures.set(format!("{what}_cpu_us"), median(&cpu[phase][index]) / 1e3);
+            figures.set(format!("{what}_per_s"), 1e9 / median(&wall[phase][index]));
+            // Rounds are pairs.
+            if let Some(first) = bitwise.filter(|first| *first != index) {
+                let pairs = cpu[phase][first].iter().zip(&cpu[phase][index]);
+                let ratios: Vec<f64> = pairs.map(|(before, after)| before / after).collect();
+                figures.set_change(&format!("{what}_to_bitwise"), &Change::of(&ratios));
+            }
+        }
+        figures
     };
-    Ok(Outcome {
-        cell: *cell,
-        change: [change(&cpu[0]), change(&cpu[1])],
-        cpu: cpu.map(|phase| phase.map(|values| median(&values))),
-        wall: wall.map(|phase| phase.map(|values| median(&values))),
-    })
+    Ok((0..ways.len()).map(figures).collect())
 }
 
 /// What of an operation's time goes into formatting, in nanoseconds.
@@ -128,6 +100,23 @@ impl Share {
         }
     }
 
+    /// What of a phase goes into formatting: nanoseconds, and per cent of its CPU time.
+    pub(super) fn figures(&self, figures: &mut Figures, phase: &str) {
+        let Share { walk, copy, check, least } = *self;
+        let whole = 1e3 * figures.get(&format!("{phase}_cpu_us")).unwrap_or(f64::NAN);
+        for (name, value) in [
+            ("walk_ns", walk),
+            ("copy_ns", copy),
+            ("least_ns", least),
+            ("limit_percent", 100.0 * least / (walk + copy).max(1e-9)),
+            ("walk_percent", 100.0 * walk / whole),
+            ("copy_percent", 100.0 * copy / whole),
+            ("check_percent", 100.0 * check / whole),
+        ] {
+            figures.set(format!("{phase}_{name}"), value);
+        }
+    }
+
     fn least(self, other: Share) -> Share {
         Share {
             walk: self.walk.min(other.walk),
@@ -158,19 +147,24 @@ pub(super) fn since(now: Gauge, before: Gauge) -> Gauge {
 
 /// Where the time of formatting goes, by phase and way, with the checks of a debug kernel: of one
 /// task, that nobody interrupts; the least of a few rounds. May park.
-pub(super) fn profile(cx: &mut Cx, plan: &Plan, base: &Base) -> Result<[[Share; 4]; 2], String> {
-    let files = plan.files;
+pub(super) fn profile(
+    cx: &mut Cx,
+    plan: &Parameters,
+    base: &Base,
+    ways: &[Way],
+) -> Result<[Vec<Share>; 2], String> {
     let none = Share { walk: f64::MAX, copy: f64::MAX, check: f64::MAX, least: f64::MAX };
-    let mut shares = [[none; 4]; 2];
+    let mut shares = [vec![none; ways.len()], vec![none; ways.len()]];
     for _ in 0..plan.rounds.min(3) {
-        for (index, way) in Way::ALL.into_iter().enumerate() {
+        for (index, &way) in ways.iter().enumerate() {
             let bed = base.mount(cx, Use { way, debug: true, gauge: true })?;
-            bed.phase(cx, (1, files / 4, WARM), false, |_, _| ())?;
+            bed.phase(cx, Work { files: plan.files / 4, ..plan.warm_up(1) }, |_, _| ())?;
             for (phase, shares) in shares.iter_mut().enumerate() {
                 let first = vec![bed.fs.gauge().unwrap_or_default()];
                 let looks = Arc::new(SpinLock::named("looks", first));
                 let taken = looks.clone();
-                bed.phase(cx, (1, files, 0), phase == 1, move |cx, fs| {
+                let work = Work { files: plan.files, ..plan.work(1, phase) };
+                bed.phase(cx, work, move |cx, fs| {
                     taken.lock(cx).push(fs.gauge().unwrap_or_default());
                 })?;
                 let share = Share::of(&looks.lock(cx));

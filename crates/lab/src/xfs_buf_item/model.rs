@@ -12,116 +12,111 @@ use std::sync::Arc;
 use base::Nanos;
 use block::Device;
 use device::MemoryDevice;
-use rt::{Cx, SpinLock, World, WorldConfig};
+use rt::{Cx, SpinLock, WorldConfig};
 use xfs::log::Gauge;
 
-use super::Plan;
 use super::bed::{Base, Use, Way};
-use super::measure::{WARM, operations, since};
-use super::published::{COPY_SHARE, CPUS, CREATES, FILES, FORMAT_SHARE, UNLINK_SECONDS};
+use super::measure::{operations, since};
+use super::{PHASES, Parameters};
+use crate::program::Figures;
 
-/// Modelled nanoseconds of a processor for one operation.
-pub type Modelled = [[[f64; 2]; 4]; 2];
+/// Processors of the document's workload.
+const CPUS: f64 = 16.0;
+/// Files of the document's runs: its rates by its times, rounded to what its tool makes.
+const FILES: f64 = 51_200_000.0;
+/// The document's size of directory blocks with its profile, in bytes; the other size is 4 KiB.
+pub(super) const LARGE: u64 = 64 << 10;
+/// Creates a second without the patch, at 4 KiB and at 64 KiB.
+const CREATES: [f64; 2] = [220e3, 115e3];
+/// Seconds of all unlinks, likewise.
+const UNLINK_SECONDS: [f64; 2] = [313.0, 805.0];
+/// Share of the time at 64 KiB in `xfs_next_bit`, `xfs_buf_offset`, `xfs_buf_item_format` and
+/// `xfs_buf_item_size_segment` without the patch, in per cent.
+const FORMAT_SHARE: f64 = 6.22 + 3.55 + 3.53 + 2.84;
+/// Share of the time at 64 KiB in `memcpy`, in per cent.
+const COPY_SHARE: f64 = 7.10;
 
-/// What the worlds gave. Indices: size of directory blocks (4 and 64 KiB), way, phase.
-#[derive(Clone, Debug)]
-pub struct Worlds {
-    /// Operations of a phase.
-    pub operations: u64,
-    /// Counts of each phase.
-    pub counts: [[[Gauge; 2]; 4]; 2],
-    /// Bitwise, contiguous and ours with dense leaves leave the same image, log included.
-    pub alike: [bool; 2],
-    /// Nanoseconds of one search for a bit.
-    pub step: f64,
-    /// Nanoseconds of one byte that is copied.
-    pub byte: f64,
-    /// Modelled times.
-    pub modelled: Modelled,
-}
-
-/// What operations cost.
+/// What operations cost in nanoseconds of a processor.
 #[derive(Clone, Copy, Debug)]
-struct Costs {
-    step: f64,
-    byte: f64,
-    /// By phase.
-    base: [f64; 2],
+pub(super) struct Costs {
+    /// One search for a bit.
+    pub step: f64,
+    /// One byte that is copied.
+    pub byte: f64,
+    /// All else of an operation, by phase.
+    pub base: [f64; 2],
 }
 
-/// One world: counts of both phases, time of both phases, and the image at the end.
-struct Played {
-    counts: [Gauge; 2],
-    nanos: [f64; 2],
-    image: Vec<u32>,
+/// One world.
+pub(super) struct World {
+    /// Counts of both phases.
+    pub counts: [Gauge; 2],
+    /// Nanoseconds of an operation in both phases.
+    pub nanos: [f64; 2],
+    /// A checksum of the image at the end.
+    pub image: u32,
+    /// The hash over its events.
+    pub hash: u64,
 }
 
 /// The document's nanoseconds of a processor for one operation, without the patch.
-fn original(phase: usize, size: usize) -> f64 {
+fn original(phase: usize, large: bool) -> f64 {
+    let size = usize::from(large);
     match phase {
-        0 => CPUS * 1e9 / CREATES[0][size],
-        _ => CPUS * 1e9 * UNLINK_SECONDS[0][size] / FILES,
+        0 => CPUS * 1e9 / CREATES[size],
+        _ => CPUS * 1e9 * UNLINK_SECONDS[size] / FILES,
     }
 }
 
-/// Plays all worlds.
-pub(super) fn run(plan: &Plan, bases: [&Base; 2]) -> Result<Worlds, String> {
-    let mut counts = [[[Gauge::default(); 2]; 4]; 2];
-    let mut alike = [true; 2];
-    for (size, base) in bases.into_iter().enumerate() {
-        let mut first = None;
-        for (index, way) in Way::ALL.into_iter().enumerate() {
-            let played = play(plan, base, way, None)?;
-            counts[size][index] = played.counts;
-            let image = first.get_or_insert_with(|| played.image.clone());
-            alike[size] &= way == Way::Gaps || *image == played.image;
-        }
-    }
+/// What the document's *Original* cells say that operations cost, from counts of bit by bit: at 64
+/// KiB, and of the size that is asked for.
+pub(super) fn costs(plan: &Parameters, large: &World, own: &World) -> Costs {
     let operations = operations(plan.files, plan.tasks);
     let each = |count: u64| count as f64 / operations as f64;
-    let whole = original(0, 1);
-    let before = counts[1][0][0];
-    let step = FORMAT_SHARE[0] / 100.0 * whole / each(before.bits);
-    let byte = COPY_SHARE[0] / 100.0 * whole / each(before.copied);
-    let mut modelled = [[[0.0; 2]; 4]; 2];
-    for (size, base) in bases.into_iter().enumerate() {
-        let of = |phase: usize| {
-            let count = counts[size][0][phase];
-            original(phase, size) - step * each(count.bits) - byte * each(count.copied)
-        };
-        let costs = Costs { step, byte, base: [of(0), of(1)] };
-        for (index, way) in Way::ALL.into_iter().enumerate() {
-            modelled[size][index] = play(plan, base, way, Some(costs))?.nanos;
-        }
-    }
-    Ok(Worlds { operations, counts, alike, step, byte, modelled })
+    let (whole, before) = (original(0, true), large.counts[0]);
+    let step = FORMAT_SHARE / 100.0 * whole / each(before.bits);
+    let byte = COPY_SHARE / 100.0 * whole / each(before.copied);
+    let of = |phase: usize| {
+        let count = own.counts[phase];
+        let whole = original(phase, plan.dir_block.0 == LARGE);
+        whole - step * each(count.bits) - byte * each(count.copied)
+    };
+    Costs { step, byte, base: [of(0), of(1)] }
 }
 
-fn play(plan: &Plan, base: &Base, way: Way, costs: Option<Costs>) -> Result<Played, String> {
+/// Plays a world: without costs for its counts and its image, with them for its times.
+pub(super) fn play(
+    plan: &Parameters,
+    base: &Base,
+    way: Way,
+    seed: u64,
+    costs: Option<Costs>,
+) -> Result<World, String> {
     let cpus = plan.tasks as usize;
-    let config = WorldConfig { seed: 1, cpus, ..WorldConfig::default() };
-    World::new(config).run("lab", |cx| play_in(cx, plan, base, way, costs))
+    let mut world = rt::World::new(WorldConfig { seed, cpus, ..WorldConfig::default() });
+    let played = world.run("lab", |cx| play_in(cx, plan, base, way, costs))?;
+    Ok(World { hash: world.hash(), ..played })
 }
 
 fn play_in(
     cx: &mut Cx,
-    plan: &Plan,
+    plan: &Parameters,
     base: &Base,
     way: Way,
     costs: Option<Costs>,
-) -> Result<Played, String> {
+) -> Result<World, String> {
     let bed = base.mount(cx, Use { way, debug: false, gauge: true })?;
     let tasks = plan.tasks;
     let files = operations(plan.files, tasks);
-    bed.phase(cx, (tasks, operations(files / 4, tasks), WARM), false, |_, _| ())?;
+    bed.phase(cx, plan.warm_up(tasks), |_, _| ())?;
     bed.sync(cx)?;
-    let mut played = Played { counts: Default::default(), nanos: [0.0; 2], image: Vec::new() };
+    let mut played = World { counts: Default::default(), nanos: [0.0; 2], image: 0, hash: 0 };
     for phase in 0..2 {
         let before = bed.fs.gauge().unwrap_or_default();
         let start = cx.now();
         let paid = Arc::new(SpinLock::named("paid", before));
         let base = costs.map_or(0.0, |costs| costs.base[phase]);
-        bed.phase(cx, (tasks, files, 0), phase == 1, move |cx, fs| {
+        bed.phase(cx, plan.work(tasks, phase), move |cx, fs| {
             let Some(costs) = costs else { return };
             let now = fs.gauge().unwrap_or_default();
             let done = since(now, std::mem::replace(&mut *paid.lock(cx), now));
@@ -135,18 +130,44 @@ fn play_in(
     let device = bed.device.clone();
     bed.end(cx)?;
     if costs.is_none() {
-        played.image = checksums(&device);
+        played.image = checksum(&device);
     }
     Ok(played)
 }
 
-/// A checksum of each MiB.
-fn checksums(device: &MemoryDevice) -> Vec<u32> {
+fn checksum(device: &MemoryDevice) -> u32 {
     let mut bytes = vec![0; 1 << 20];
     let count = device.info().bytes() >> 20;
-    let one = |index: u64| {
+    (0..count).fold(0, |sum, index| {
         device.read_at(index << 20, &mut bytes);
-        base::crc::crc32c(0, &bytes)
-    };
-    (0..count).map(one).collect()
+        base::crc::crc32c(sum, &bytes)
+    })
+}
+
+/// The figures of a world's counts and of its times.
+pub(super) fn figures(plan: &Parameters, counted: &World, costs: Costs, timed: &World) -> Figures {
+    let operations = operations(plan.files, plan.tasks) as f64;
+    let mut figures = Figures::default();
+    for (phase, what) in PHASES.into_iter().enumerate() {
+        let (count, nanos) = (&counted.counts[phase], timed.nanos[phase]);
+        for (name, value) in [
+            ("buffers", count.items),
+            ("clusters", count.unmapped),
+            ("bits", count.bits),
+            ("addresses", count.addresses),
+            ("steps", count.bits + count.addresses),
+            ("regions", count.regions),
+            ("dirty_bytes", 128 * count.dirty),
+            ("new_bytes", 128 * count.fresh),
+            ("copied_bytes", count.copied),
+        ] {
+            figures.set(format!("{what}_{name}"), value as f64 / operations);
+        }
+        figures.set(format!("{what}_ns"), nanos);
+        figures.set(format!("{what}s_per_s"), CPUS * 1e9 / nanos);
+        figures.set(format!("{what}s_s"), nanos * FILES / CPUS / 1e9);
+    }
+    let image = f64::from(counted.image);
+    figures.set_all([("image", image), ("step_ns", costs.step), ("byte_ns", costs.byte)]);
+    figures
 }

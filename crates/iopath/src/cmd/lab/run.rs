@@ -6,19 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use block::TraceEvent;
 use block::trace::{Format, ProcessNames, write_all};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::bh_lru;
 use lab::experiment::{Experiment, Plan, RunKey, SeedRange, Size};
-use lab::programs::{PROGRAMS, Program, program};
+use lab::programs;
 use lab::report::Report;
-use lab::run::{Progress, RunError, RunOptions, RunRecord, lines, run_all};
+use lab::run::{Progress, RunError, RunOptions, RunRecord, Shard, lines, run_all};
 
 use super::write::Found;
-use super::{Outputs, parse_seeds, parse_shard, programs};
+use super::{Outputs, parse_seeds, parse_shard};
 use crate::app::App;
 
 /// Runs that were found already done count as nothing in the display.
@@ -32,23 +31,20 @@ pub struct Options {
     variant: Vec<String>,
     /// Only this case (several times for several); `lab list` names them
     #[arg(long, value_name = "NAME")]
-    pub(super) case: Vec<String>,
+    case: Vec<String>,
     /// Only this file system
     #[arg(long, value_name = "NAME")]
     filesystem: Vec<String>,
     /// Seeds, e.g. 1..5; those of the experiment where it is left out
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
-    pub(super) seeds: Option<SeedRange>,
+    seeds: Option<SeedRange>,
     /// Runs at a time; one for each processor where it is left out
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u64).range(0..=4096))]
     jobs: u64,
     /// All seeds, all tables, all points of the sweeps
     #[arg(long)]
-    pub(super) full: bool,
-    /// bh-lru: count the instructions of an operation too (valgrind; `--full` does so as well)
-    #[arg(long)]
-    pub(super) instructions: bool,
+    full: bool,
     /// No sweeps
     #[arg(long)]
     no_sweeps: bool,
@@ -57,43 +53,18 @@ pub struct Options {
     results: Option<PathBuf>,
     /// Only part I of N parts; the results of all parts are joined by `lab merge`
     #[arg(long, value_name = "I/N", value_parser = parse_shard, requires = "results")]
-    shard: Option<(usize, usize)>,
+    shard: Option<Shard>,
     /// Write the events of the first seed of each run into directories below this one
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) outputs: Outputs,
-}
-
-impl Options {
-    /// What a program cannot do is refused by name where it was asked for by name.
-    fn check_program(&self, program: &Program) -> Result<()> {
-        let given = [
-            ("--results", self.results.is_some()),
-            ("--shard", self.shard.is_some()),
-            ("--trace", self.trace.is_some()),
-            ("--variant", !self.variant.is_empty()),
-            ("--filesystem", !self.filesystem.is_empty()),
-            ("--case", !self.case.is_empty() && program.name != bh_lru::NAME),
-        ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) if self.names.iter().any(|asked| asked == program.name) => {
-                bail!(
-                    "{option}: `{}` is a program, not a file of runs; it has --markdown, --html \
-                     and --json-file",
-                    program.name
-                )
-            }
-            _ => Ok(()),
-        }
-    }
+    outputs: Outputs,
 }
 
 /// Runs `lab run`.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let (experiments, own) = asked(options)?;
     let mut found = Found::default();
-    for experiment in &experiments {
+    for experiment in &asked(options)? {
         let records = one(app, experiment, options)?;
         if options.shard.is_none() {
             let report = Report::build(experiment, records, &command(experiment, options));
@@ -101,28 +72,31 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         }
     }
     if options.shard.is_none() {
-        for program in own {
-            let report = programs::run(app, program, options)?;
-            found.program(app, report)?;
-        }
         found.write(app, &options.outputs)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What is to be run. All is read first: a mistake in the last one should not cost the time of the
-/// others.
-fn asked(options: &Options) -> Result<(Vec<Experiment>, Vec<&'static Program>)> {
-    let all = || lab::experiments().chain(PROGRAMS.iter().map(|program| program.name));
+/// others. Where none is named, those that an option has no meaning for are left out.
+fn asked(options: &Options) -> Result<Vec<Experiment>> {
     let names: Vec<String> = match options.names.is_empty() {
-        true => all().map(str::to_owned).collect(),
+        true => lab::experiments().map(str::to_owned).collect(),
         false => options.names.clone(),
     };
-    let own: Vec<&Program> = names.iter().filter_map(|name| program(name)).collect();
-    own.iter().try_for_each(|program| options.check_program(program))?;
-    let files = names.iter().filter(|name| program(name).is_none());
-    let experiments = files.map(|name| Ok(Experiment::load(name)?));
-    Ok((experiments.collect::<Result<_>>()?, own))
+    let mut experiments = Vec::new();
+    for name in names {
+        let experiment = Experiment::load(&name)?;
+        let program = programs::of(&experiment).map_err(|what| anyhow!("{name}: {what}"))?;
+        let measured = experiment.file.case.values().any(|case| case.measured);
+        let fits =
+            (options.shard.is_none() || !measured) && (options.trace.is_none() || program.traces());
+        drop(program);
+        if fits || !options.names.is_empty() {
+            experiments.push(experiment);
+        }
+    }
+    Ok(experiments)
 }
 
 fn one(app: &App, experiment: &Experiment, options: &Options) -> Result<Vec<RunRecord>> {
@@ -181,7 +155,7 @@ fn bar(shown: bool, name: &str) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(0);
-    let template = "{prefix} [{bar:30}] {pos}/{len} simulated s, {msg} [{elapsed}, {eta} left]";
+    let template = "{prefix} [{bar:30}] {pos}/{len} runs, {msg} [{elapsed}, {eta} left]";
     let style = ProgressStyle::with_template(template);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
     bar.set_prefix(name.to_owned());
@@ -197,12 +171,12 @@ struct Keeper {
 }
 
 impl Progress for Keeper {
-    fn begin(&self, _runs: usize, seconds: f64) {
-        self.bar.set_length(seconds as u64);
+    fn begin(&self, records: usize) {
+        self.bar.set_length(records as u64);
     }
 
     fn done(&self, record: &RunRecord) -> Result<(), RunError> {
-        self.bar.inc(record.seconds as u64);
+        self.bar.inc(1);
         self.bar.set_message(record.key.to_string());
         // One write of one line at the end of the file: lines of several threads do not mix.
         let write = |mut file: &File| file.write_all(lines::to_line(record).as_bytes());

@@ -1,7 +1,7 @@
 //! Reports to standard output and to files.
 
 use anyhow::{Context, Result, anyhow};
-use lab::report::{ProgramReport, Report};
+use lab::report::Report;
 use serde_json::Value;
 
 use super::{Outputs, cannot};
@@ -12,8 +12,6 @@ use crate::app::App;
 pub struct Found {
     /// Of experiments in files.
     pub reports: Vec<Report>,
-    /// Of experiments that are programs.
-    pub programs: Vec<ProgramReport>,
 }
 
 impl Found {
@@ -29,18 +27,6 @@ impl Found {
         Ok(app.out.flush()?)
     }
 
-    /// As [`Found::report`], of a program.
-    ///
-    /// # Errors
-    /// Output cannot be written.
-    pub fn program(&mut self, app: &mut App, report: ProgramReport) -> Result<()> {
-        if !app.out.json {
-            app.out.line(report.text())?;
-        }
-        self.programs.push(report);
-        Ok(app.out.flush()?)
-    }
-
     /// Writes what was asked for beside the text: JSON, Markdown, the page.
     ///
     /// # Errors
@@ -53,8 +39,7 @@ impl Found {
             std::fs::write(path, format!("{}\n", self.json())).map_err(cannot(path))?;
         }
         if let Some(path) = &outputs.markdown {
-            let programs = self.programs.iter().map(|one| one.markdown.clone());
-            let all = self.reports.iter().map(Report::markdown).chain(programs);
+            let all = self.reports.iter().map(Report::markdown);
             let text = all.collect::<Vec<_>>().join("\n");
             std::fs::write(path, text).map_err(cannot(path))?;
         }
@@ -63,7 +48,7 @@ impl Found {
                 std::fs::read_to_string(file).with_context(|| file.display().to_string())
             };
             let template = outputs.template.as_ref().map(read).transpose()?;
-            let page = Report::html(&self.reports, &self.programs, template.as_deref());
+            let page = Report::html(&self.reports, template.as_deref());
             let page = page.map_err(|error| anyhow!(error))?;
             std::fs::write(path, page).map_err(cannot(path))?;
             app.out.note(format!("the page is {}", path.display()));
@@ -73,8 +58,7 @@ impl Found {
 
     /// One report is a document, several are a list.
     fn json(&self) -> Value {
-        let programs = self.programs.iter().map(ProgramReport::json);
-        let mut all: Vec<Value> = self.reports.iter().map(Report::json).chain(programs).collect();
+        let mut all: Vec<Value> = self.reports.iter().map(Report::json).collect();
         if all.len() == 1 { all.remove(0) } else { Value::Array(all) }
     }
 }

@@ -1,8 +1,8 @@
 //! Throughput over time, distributions of latencies, idle time by cause.
 
 use super::{WIDTH, colour};
+use crate::record::{Detail, IdleCause, RunRecord};
 use crate::report::svg::{Scale, Svg, label};
-use crate::run::{Detail, IdleCause, RunRecord};
 
 const PLOT: (f64, f64, f64, f64) = (70.0, 30.0, WIDTH - 250.0, 230.0);
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{WIDTH, colour};
+use crate::record::{Detail, Shown};
 use crate::report::svg::{Scale, Svg};
-use crate::run::{Detail, Shown};
 
 const LEFT: f64 = 150.0;
 const RIGHT: f64 = WIDTH - 20.0;

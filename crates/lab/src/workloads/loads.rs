@@ -1,11 +1,12 @@
 //! The workloads of a run, by the front ends that have the real tools' own options.
 
 use rt::Cx;
-use workload::fio::{self, Direction, JobFile};
+use workload::fio::{self, Direction};
 use workload::{Sink, Stop, Target, Timeline, fs_mark};
 
-use super::record::{Latency, Series};
+use crate::experiment::options::{fs_mark_options, job_file};
 use crate::experiment::{Load, Tool};
+use crate::record::{Latency, Series};
 
 /// What a workload did, whichever tool it is.
 #[derive(Clone, Debug, Default)]
@@ -26,23 +27,6 @@ pub struct Outcome {
     pub series: Vec<Series>,
     /// Latencies.
     pub latencies: Vec<Latency>,
-}
-
-/// Whether the tool takes this text.
-///
-/// # Errors
-/// What the tool says.
-pub fn check(tool: Tool, text: &str) -> Result<(), String> {
-    match tool {
-        Tool::FsMark => fs_mark_options(text).map(drop),
-        Tool::Fio => job_file(text).map(drop),
-    }
-}
-
-fn fs_mark_options(text: &str) -> Result<fs_mark::Options, String> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let words = words.strip_prefix(&["fs_mark"]).unwrap_or(&words);
-    fs_mark::Options::parse(words).map_err(|usage| usage.to_string())
 }
 
 /// Runs a workload until it ends, `stop` is due, or it has written `lines` lines. May park.
@@ -125,14 +109,6 @@ fn series(name: &str, unit: &str, timeline: &Timeline) -> Series {
         step_ns: step.0,
         values: slots[..whole].iter().map(value).collect(),
     }
-}
-
-fn job_file(text: &str) -> Result<JobFile, String> {
-    JobFile::parse(text, &[]).map_err(|errors| {
-        let first = errors.0.first().map(|error| (error.span.line, error.message.clone()));
-        let (line, message) = first.unwrap_or_default();
-        format!("line {line} of the job: {message}")
-    })
 }
 
 fn run_fio(cx: &mut Cx, target: &Target, load: &Load, stop: &Stop) -> Result<Outcome, String> {

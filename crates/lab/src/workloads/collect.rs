@@ -9,7 +9,7 @@ use base::Nanos;
 use block::elevator::NoteKind;
 use block::{BioFlags, Op, TraceEvent, TraceKind};
 
-use super::record::{Detail, IdleCause, Series, Shown};
+use crate::record::{Detail, IdleCause, Series, Shown};
 
 /// Requests that a time line shows at the most.
 const SHOWN_MAX: usize = 240;

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::RunError;
-use super::record::{RunRecord, SCHEMA};
+use super::{RunError, RunRecord, SCHEMA};
 use crate::experiment::RunKey;
 
 /// Largest file of lines that is read, in bytes.
@@ -78,6 +77,12 @@ pub fn merge(parts: Vec<RunRecord>) -> Result<Vec<RunRecord>, RunError> {
                     record.key, other.event_hash, record.event_hash
                 )));
             }
+            Some(other) if other.values != record.values => {
+                return Err(RunError::Lines(format!(
+                    "{}: measured twice: keep the file of one of both",
+                    record.key
+                )));
+            }
             // Of two equal runs the one with pictures stays.
             Some(other) if other.detail.is_some() => {}
             _ => {
@@ -91,6 +96,7 @@ pub fn merge(parts: Vec<RunRecord>) -> Result<Vec<RunRecord>, RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Size;
     use base::Rng;
 
     fn record(seed: u64) -> RunRecord {
@@ -104,10 +110,12 @@ mod tests {
                 point: None,
                 variant: "a".to_owned(),
                 seed,
+                size: Size::Quick,
             },
             seconds: 1.5,
             event_hash: format!("{seed:016x}"),
             values: [("files".to_owned(), seed as f64 / 3.0)].into(),
+            spreads: BTreeMap::new(),
             counts: BTreeMap::new(),
             idle_ns: BTreeMap::new(),
             notes: vec!["n".to_owned()],
@@ -144,6 +152,15 @@ mod tests {
         other.event_hash = "else".to_owned();
         let error = merge(vec![record(7), other]).unwrap_err().to_string();
         assert!(error.contains("seed 7: two outcomes"), "{error}");
+        // What was measured has no events to compare.
+        let measured = |files: f64| RunRecord {
+            event_hash: String::new(),
+            values: [("files".to_owned(), files)].into(),
+            ..record(7)
+        };
+        assert_eq!(merge(vec![measured(1.0), measured(1.0)]).unwrap().len(), 1);
+        let error = merge(vec![measured(1.0), measured(2.0)]).unwrap_err().to_string();
+        assert!(error.contains("seed 7: measured twice"), "{error}");
         let mut other = record(1);
         other.digest = "e".to_owned();
         assert!(merge(vec![record(0), other]).is_err());

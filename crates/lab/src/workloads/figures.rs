@@ -7,9 +7,9 @@ use model::LoadSpec;
 
 use super::collect::Collected;
 use super::loads::Outcome;
-use super::record::{IdleCause, RunRecord};
 use super::world::Played;
 use crate::experiment::{Figure, Metric};
+use crate::record::{IdleCause, RunRecord};
 
 const MIB: f64 = (1 << 20) as f64;
 

@@ -10,7 +10,7 @@ use ext4::MkfsOptions;
 use rt::{Cx, World, WorldConfig};
 use vfs::{Namespace, OpenFlags};
 
-use super::mount::Mounted;
+use super::mount::{More, Mounted};
 use crate::experiment::{Experiment, Filesystem, Layout};
 
 /// Written at once while files are laid out; then their content is dropped again, so that a file of
@@ -21,8 +21,6 @@ const PIECE: u64 = 32 << 20;
 pub struct BaseImage {
     /// Its content.
     pub memory: MemoryDevice,
-    /// How it was made, for the report.
-    pub made: String,
 }
 
 impl BaseImage {
@@ -43,50 +41,28 @@ fn make(cx: &mut Cx, filesystem: &Filesystem, bytes: u64) -> Result<BaseImage, S
     let memory = Arc::new(MemoryDevice::new(bytes));
     let queue = Queue::new(cx.runtime(), memory.clone(), QueueConfig::default());
     let queue = queue.map_err(|error| error.to_string())?;
-    let made = match filesystem.is_xfs() {
-        true => make_xfs(cx, &queue, filesystem)?,
-        false => make_ext(cx, &queue, filesystem)?,
-    };
+    if filesystem.is_xfs() {
+        let options = xfs_options(filesystem);
+        xfs::mkfs(cx, &queue, &options).map_err(|error| error.to_string())?;
+    } else {
+        let options = mkfs_options(filesystem);
+        ext4::mkfs(cx, &queue, &options).map_err(|error| error.to_string())?;
+    }
     if !filesystem.files.is_empty() {
         lay_out(cx, &queue, filesystem)?;
     }
     queue.drain(cx);
-    Ok(BaseImage { memory: memory.fork(), made })
+    Ok(BaseImage { memory: memory.fork() })
 }
 
-fn make_ext(cx: &mut Cx, queue: &Arc<Queue>, filesystem: &Filesystem) -> Result<String, String> {
-    let options = mkfs_options(filesystem);
-    let report = ext4::mkfs(cx, queue, &options).map_err(|error| error.to_string())?;
-    Ok(format!(
-        "{} of {} blocks of {}, {} inodes, journal of {} blocks, {}",
-        filesystem.kind.get_ref(),
-        report.blocks_count,
-        report.block_size,
-        report.inodes_count,
-        report.journal_blocks,
-        report.features
-    ))
-}
-
-fn make_xfs(cx: &mut Cx, queue: &Arc<Queue>, filesystem: &Filesystem) -> Result<String, String> {
-    let options = xfs::MkfsOptions {
+fn xfs_options(filesystem: &Filesystem) -> xfs::MkfsOptions {
+    xfs::MkfsOptions {
         uuid: Some(*b"iopath lab image"),
         log_size: filesystem.journal.map(|size| size.0),
         stripe: filesystem.stripe.map(|stripe| (stripe.unit.0 as u32, stripe.width)),
         assume_zeroes: true,
         ..xfs::MkfsOptions::default()
-    };
-    let report = xfs::mkfs(cx, queue, &options).map_err(|error| error.to_string())?;
-    let geometry = report.geometry;
-    Ok(format!(
-        "xfs of {} blocks of {}, {} groups, stripe unit {} and width {} blocks, {}",
-        geometry.blocks_count,
-        geometry.block_size,
-        geometry.ag_count,
-        geometry.stripe.0,
-        geometry.stripe.1,
-        report.features
-    ))
+    }
 }
 
 fn mkfs_options(filesystem: &Filesystem) -> MkfsOptions {
@@ -104,7 +80,7 @@ fn mkfs_options(filesystem: &Filesystem) -> MkfsOptions {
 
 fn lay_out(cx: &mut Cx, queue: &Arc<Queue>, filesystem: &Filesystem) -> Result<(), String> {
     let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(4 * PIECE));
-    let fs = Mounted::mount(cx, queue, &pages, filesystem, ("", None))?.fs;
+    let fs = Mounted::mount(cx, queue, &pages, filesystem, More::default())?.fs;
     let namespace = Namespace::new(fs.clone());
     for layout in &filesystem.files {
         let path = layout.path.get_ref();

@@ -1,9 +1,8 @@
 //! `lab instructions`: what the buffer-head LRU costs, counted by callgrind.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use lab::bh_lru::instructions::{self, Amount, InstructionRow};
 use lab::bh_lru::{self, Set};
@@ -31,14 +30,14 @@ pub struct Instructions {
 }
 
 /// Runs `lab instructions`.
-pub fn instructions(app: &mut App, options: &Instructions) -> Result<ExitCode> {
-    let set = instructions::set_of(&options.set).map_err(anyhow::Error::msg)?;
+pub fn run(app: &mut App, options: &Instructions) -> Result<ExitCode> {
+    let set = Set::of(&options.set).map_err(anyhow::Error::msg)?;
     let amount = Amount { names: options.names, files: options.files };
     if options.work {
         instructions::work(app.cx, set, amount).map_err(anyhow::Error::msg)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let rows = count(set, amount)?;
+    let rows = instructions::count_in_command(set, amount).map_err(anyhow::Error::msg)?;
     match app.out.json {
         true => app.out.document(&json!(rows.iter().map(row).collect::<Vec<_>>()))?,
         false => app.out.bytes(instructions::table(&rows).text().as_bytes())?,
@@ -48,18 +47,7 @@ pub fn instructions(app: &mut App, options: &Instructions) -> Result<ExitCode> {
 
 fn row(row: &InstructionRow) -> serde_json::Value {
     json!({
-        "set": row.set.letter().to_string(), "lru": row.variant.name(),
+        "set": row.set.letter(), "lru": row.variant.name(),
         "phases": bh_lru::PHASES, "instructions": row.instructions,
     })
-}
-
-/// Lets callgrind count in another process of ours.
-pub fn count(set: Set, amount: Amount) -> Result<Vec<InstructionRow>> {
-    let program = std::env::current_exe().context("the name of this program")?;
-    let words = ["lab", "instructions", "--work", "--set"].map(OsString::from);
-    let mut arguments = words.to_vec();
-    arguments.push(set.letter().to_string().into());
-    arguments.extend(["--names".into(), amount.names.to_string().into()]);
-    arguments.extend(["--files".into(), amount.files.to_string().into()]);
-    instructions::count(&program, &arguments, set, amount).map_err(anyhow::Error::msg)
 }

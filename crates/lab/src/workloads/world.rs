@@ -13,13 +13,15 @@ use rt::{Cx, JoinHandle, SpinLock, World};
 use vfs::Namespace;
 use workload::{Stop, Target};
 
+use super::base_image::BaseImage;
 use super::collect::{Collected, Collector};
+use super::figures;
 use super::forget::Forgetful;
 use super::loads::{self, Outcome};
-use super::mount::Mounted;
-use super::record::{RunRecord, SCHEMA};
-use super::{BaseImage, RunError, figures};
-use crate::experiment::{Experiment, RunSpec, tunables};
+use super::mount::{More, Mounted};
+use crate::experiment::{Experiment, Load, RunSpec, tunables};
+use crate::program::Output;
+use crate::record::{RunRecord, SCHEMA};
 
 /// Events that the queue's ring keeps between two looks at it.
 const RING: usize = 1 << 17;
@@ -28,57 +30,48 @@ const PHASE: Nanos = Nanos::from_millis(10);
 /// Between two looks.
 const LOOK: Nanos = Nanos::from_millis(250);
 
-/// What a run gives.
-pub struct Output {
-    /// Its record.
-    pub record: RunRecord,
-    /// Its events, where they were asked for.
-    pub trace: Vec<TraceEvent>,
-    /// The names of the tasks in them.
-    pub names: ProcessNames,
-}
+impl Scene<'_> {
+    /// Runs it. Equal scenes give equal records.
+    ///
+    /// # Errors
+    /// What failed inside of the world.
+    pub fn run(&self, image: &BaseImage) -> Result<Output, String> {
+        let spec = self.spec;
+        let varied =
+            spec.machine.map(|(knob, value)| knob.apply(self.profile, value)).transpose()?;
+        let profile = varied.as_ref().unwrap_or(self.profile);
+        let scene = Scene { profile, ..*self };
+        let mut world = World::new(profile.world_config(spec.key.seed));
+        let played = world.run("lab", |cx| scene.play(cx, image))?;
+        Ok(scene.output(played, world.hash()))
+    }
 
-/// Runs one run. Equal arguments give equal records.
-///
-/// # Errors
-/// What failed inside of the world, with the run's name.
-pub fn run_one(
-    experiment: &Experiment,
-    spec: &RunSpec,
-    profile: &Profile,
-    image: &BaseImage,
-    keep_trace: bool,
-) -> Result<Output, RunError> {
-    let failed = |what: String| RunError::World { run: spec.key.to_string(), what };
-    let varied = spec.machine.map(|(knob, value)| knob.apply(profile, value)).transpose();
-    let varied = varied.map_err(failed)?;
-    let profile = varied.as_ref().unwrap_or(profile);
-    let mut world = World::new(profile.world_config(spec.key.seed));
-    let scene = Scene { experiment, spec, profile, keep_trace };
-    let mut played = world.run("lab", |cx| scene.play(cx, image)).map_err(failed)?;
-    let hash = world.hash();
-    let names = played.names.clone();
-    let name = |ioc: u64| match ioc == played.journal {
-        true => "journal".to_owned(),
-        false => names.name(ioc as u32).to_owned(),
-    };
-    let collector = played.collector.take().expect("taken once");
-    let mut collected = collector.finish(played.end, name);
-    let mut record = RunRecord {
-        schema: SCHEMA,
-        experiment: experiment.name.clone(),
-        digest: experiment.digest.clone(),
-        key: spec.key.clone(),
-        seconds: (played.end - played.start).as_secs_f64(),
-        event_hash: format!("{hash:016x}"),
-        values: BTreeMap::new(),
-        counts: BTreeMap::new(),
-        idle_ns: std::mem::take(&mut collected.idle_ns),
-        notes: Vec::new(),
-        detail: None,
-    };
-    fill(&mut record, experiment, &played, collected, &profile.load);
-    Ok(Output { record, trace: played.trace, names: played.names })
+    fn output(&self, mut played: Played, hash: u64) -> Output {
+        let Scene { experiment, spec, profile, .. } = *self;
+        let names = played.names.clone();
+        let name = |ioc: u64| match ioc == played.journal {
+            true => "journal".to_owned(),
+            false => names.name(ioc as u32).to_owned(),
+        };
+        let collector = played.collector.take().expect("taken once");
+        let mut collected = collector.finish(played.end, name);
+        let mut record = RunRecord {
+            schema: SCHEMA,
+            experiment: experiment.name.clone(),
+            digest: experiment.digest.clone(),
+            key: spec.key.clone(),
+            seconds: (played.end - played.start).as_secs_f64(),
+            event_hash: format!("{hash:016x}"),
+            values: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            idle_ns: std::mem::take(&mut collected.idle_ns),
+            notes: Vec::new(),
+            spreads: BTreeMap::new(),
+            detail: None,
+        };
+        fill(&mut record, experiment, &played, collected, &profile.load);
+        Output { record, trace: played.trace, names: played.names }
+    }
 }
 
 /// Counts, metrics, notes and pictures.
@@ -130,11 +123,12 @@ pub struct Played {
     names: ProcessNames,
 }
 
-struct Scene<'a> {
-    experiment: &'a Experiment,
-    spec: &'a RunSpec,
-    profile: &'a Profile,
-    keep_trace: bool,
+/// A run and where it happens.
+pub struct Scene<'a> {
+    pub experiment: &'a Experiment,
+    pub spec: &'a RunSpec,
+    pub profile: &'a Profile,
+    pub keep_trace: bool,
 }
 
 /// A mounted file system on a modelled device.
@@ -161,7 +155,8 @@ impl Scene<'_> {
         let limit = self.experiment.file.machine.memory.0;
         let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(limit));
         let filesystem = &self.experiment.file.filesystem[&self.spec.key.filesystem];
-        let options = (variant.mount.text(), Some(self.profile.page_size as u32));
+        let options =
+            More { text: variant.mount.text(), page_size: Some(self.profile.page_size as u32) };
         let mounted = Mounted::mount(cx, &queue, &pages, filesystem, options)?;
         device.forget_content();
         Ok(Stage { device, queue, mounted })
@@ -217,7 +212,7 @@ impl Scene<'_> {
     }
 
     fn spawn(&self, cx: &Cx, target: &Target, stop: &Stop) -> Tasks {
-        let start = |load: &crate::experiment::Load| {
+        let start = |load: &Load| {
             let lines = self.spec.lines.as_ref().filter(|(of, _)| *of == load.name);
             let (lines, load) = (lines.map(|(_, count)| *count), load.clone());
             let (target, stop, name) = (target.clone(), stop.clone(), load.name.clone());

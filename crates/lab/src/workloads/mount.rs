@@ -1,40 +1,24 @@
-//! Mount options as an experiment writes them, and mounting with them.
+//! Mounting what an experiment describes.
 
 use std::sync::Arc;
 
 use block::Queue;
 use cache::PageCache;
 use ext4::Ext4;
-use ext4::MountOptions;
-use ext4::mount_options::MountOption;
 use rt::Cx;
 use vfs::FileSystem;
 use xfs::Xfs;
 
 use crate::experiment::Filesystem;
+use crate::experiment::options::{parse, parse_xfs};
 
-/// The mount options of a list with commas; later ones win. An empty text gives the defaults.
-///
-/// # Errors
-/// The option that is not known, and what is.
-pub fn parse(text: &str) -> Result<MountOptions, String> {
-    let mut options = MountOptions::default();
-    for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
-        one.parse::<MountOption>()?.apply(&mut options);
-    }
-    Ok(options)
-}
-
-/// The same for XFS, which a run may write to.
-///
-/// # Errors
-/// As [`parse`].
-pub fn parse_xfs(text: &str) -> Result<xfs::MountOptions, String> {
-    let mut options = xfs::MountOptions { read_only: false, ..xfs::MountOptions::default() };
-    for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
-        one.parse::<xfs::mount::options::MountOption>()?.apply(&mut options);
-    }
-    Ok(options)
+/// What comes after a file system's own options.
+#[derive(Default)]
+pub struct More<'a> {
+    /// Mount options, as mount(8) takes them.
+    pub text: &'a str,
+    /// Bytes of the machine's pages.
+    pub page_size: Option<u32>,
 }
 
 /// A mounted file system, and the journal's side of it where that is ext's.
@@ -45,8 +29,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts what an experiment describes, with `text` behind its own options, on a machine with
-    /// pages of `page_size` bytes. May park.
+    /// Mounts what an experiment describes. May park.
     ///
     /// # Errors
     /// An option that is not known; what mount said.
@@ -55,7 +38,7 @@ impl Mounted {
         queue: &Arc<Queue>,
         pages: &Arc<PageCache>,
         filesystem: &Filesystem,
-        (text, page_size): (&str, Option<u32>),
+        More { text, page_size }: More<'_>,
     ) -> Result<Mounted, String> {
         let text = format!("{},{text}", filesystem.mount.text());
         if filesystem.is_xfs() {

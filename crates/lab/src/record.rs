@@ -1,5 +1,7 @@
 //! What a run leaves: one JSON line.
 
+pub mod lines;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -22,10 +24,13 @@ pub struct RunRecord {
     pub key: RunKey,
     /// Simulated seconds from the start of the workloads to their end.
     pub seconds: f64,
-    /// The hash over every decision and event of the world.
+    /// The hash over every decision and event of the world; empty where it was measured.
     pub event_hash: String,
     /// The metrics by name; one that could not be had is missing, and a note says why.
     pub values: BTreeMap<String, f64>,
+    /// How sure the metrics are that come from many pairs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spreads: BTreeMap<String, Spread>,
     /// Everything that was counted, by name.
     pub counts: BTreeMap<String, f64>,
     /// Nanoseconds in which the device had nothing to do, by cause.
@@ -36,6 +41,17 @@ pub struct RunRecord {
     /// What is drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Detail>,
+}
+
+/// A figure of many pairs within one run: 95 % of it, in its unit.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Spread {
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// Pairs.
+    pub pairs: usize,
 }
 
 /// Why the device has nothing to do.
@@ -128,4 +144,36 @@ pub struct Latency {
     pub name: String,
     /// Upper end of a bucket in ns, how many lie in it; ascending.
     pub buckets: Vec<(u64, u64)>,
+}
+
+/// A run could not be done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunError {
+    /// The experiment's program, or its machine.
+    #[error("{0}")]
+    Machine(String),
+    /// The plan.
+    #[error(transparent)]
+    Plan(#[from] crate::experiment::ExperimentError),
+    /// Something failed inside the world.
+    #[error("{run}: {what}")]
+    World {
+        /// Which run.
+        run: String,
+        /// What failed.
+        what: String,
+    },
+    /// An option that has no meaning for the experiment.
+    #[error("{0}")]
+    Option(String),
+    /// Lines of results could not be read, written or merged.
+    #[error("{0}")]
+    Lines(String),
+}
+
+impl RunError {
+    /// A failure inside of a run.
+    pub fn of(run: String, what: String) -> RunError {
+        RunError::World { run, what }
+    }
 }
