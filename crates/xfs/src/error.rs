@@ -22,6 +22,9 @@ pub enum XfsError {
     /// A feature that is refused.
     #[error("{0}")]
     Unsupported(#[from] Unsupported),
+    /// A block size that this implementation does not take.
+    #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
+    BlockSize(u32),
     /// The file system was shut down after an error; nothing is written any more.
     #[error("the file system was shut down: {0}")]
     Shutdown(&'static str),
@@ -40,7 +43,7 @@ impl XfsError {
             XfsError::Device(error) => error.to_errno(),
             XfsError::Corrupt(_) => Errno::EUCLEAN,
             XfsError::Log(error) => error.to_errno(),
-            XfsError::Unsupported(_) => Errno::EOPNOTSUPP,
+            XfsError::Unsupported(_) | XfsError::BlockSize(_) => Errno::EOPNOTSUPP,
             XfsError::Shutdown(_) => Errno::EIO,
             XfsError::NoSpace => Errno::ENOSPC,
             XfsError::Answer(errno) => *errno,

@@ -12,7 +12,7 @@ pub(crate) mod writer;
 
 use std::sync::Arc;
 
-use base::{Errno, Sector};
+use base::{Errno, Page, Sector};
 use block::{DeviceError, Queue};
 use cache::PageCache;
 use rt::Cx;
@@ -98,6 +98,15 @@ impl MountError {
     }
 }
 
+/// Reads as much as a superblock's sector can be long: its length is known from its content only.
+/// May wait for the device.
+///
+/// # Errors
+/// The device failed.
+pub(crate) fn super_bytes(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Page, DeviceError> {
+    queue.read(cx, Sector(0), SUPER_READ.min(queue.info().bytes() as usize))
+}
+
 /// Reads the superblock: its bytes and what follows from them. May wait for the device.
 ///
 /// # Errors
@@ -106,8 +115,7 @@ pub(crate) fn read_super(
     cx: &mut Cx,
     queue: &Arc<Queue>,
 ) -> Result<(RawSuper, Geometry), MountError> {
-    let bytes = SUPER_READ.min(queue.info().bytes() as usize);
-    let page = queue.read(cx, Sector(0), bytes)?;
+    let page = super_bytes(cx, queue)?;
     let raw = RawSuper::view(&page);
     let geometry = Geometry::parse(&page, At::Super(0)).map_err(|corrupt| explain(raw, corrupt))?;
     let wanted = geometry.blocks_count.saturating_mul(geometry.block_sectors());
@@ -136,11 +144,14 @@ pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(),
     let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     match reasons.into_iter().next() {
         Some(reason) if access < wanted => Err(reason.into()),
-        _ if !matches!(geometry.block_size, 1024 | 2048 | 4096) => {
-            Err(MountError::BlockSize(geometry.block_size))
-        }
+        _ if !takes_blocks(geometry) => Err(MountError::BlockSize(geometry.block_size)),
         _ => Ok(()),
     }
+}
+
+/// Whether blocks have a size that this implementation takes.
+pub(crate) fn takes_blocks(geometry: &Geometry) -> bool {
+    matches!(geometry.block_size, 1024 | 2048 | 4096)
 }
 
 /// The buffers for a file system of this shape.

@@ -76,6 +76,24 @@ fn a_log_that_was_forced_and_cut() {
     }
 }
 
+/// Goal: a log is replayed whatever the sectors of its file system are. Method: the kernel shuts
+/// itself down on sectors of every size. The replay once read 512 bytes of the superblock, and took
+/// one with longer sectors for cut off.
+#[test]
+fn a_log_on_sectors_of_every_size() {
+    let dir = scratch();
+    for sector in [1024, 2048, 4096] {
+        let words = ["-s", &format!("size={sector}")];
+        let image = mkfs(dir.path(), "dirty.img", 320 << 20, &words);
+        let mount = LoopMount::new(&image, "xfs", "rw").expect("mounted");
+        mixed(&mount.path(), 0);
+        settle(&mount);
+        stop(mount);
+        let replayed = compare(dir.path(), &image);
+        assert!(replayed.transactions > 0, "sectors {sector}: {replayed:?}");
+    }
+}
+
 /// The image is copied while the kernel works on, after an fsync: a cut in the middle of things.
 #[test]
 fn a_copy_of_a_mounted_image() {

@@ -18,6 +18,7 @@ mod posix;
 mod programs;
 mod reads;
 mod rings;
+mod sectors;
 mod stress;
 mod user;
 mod watch;

@@ -11,7 +11,6 @@ mod tests;
 
 use std::sync::Arc;
 
-use base::Sector;
 use block::{Overlay, Queue};
 use rt::Cx;
 
@@ -19,7 +18,7 @@ pub use report::RecoveryReport;
 
 use crate::alloc::Space;
 use crate::buf::{BufCache, BufCacheConfig};
-use crate::error::Result;
+use crate::error::{Result, XfsError};
 use crate::format::features::Access;
 use crate::format::{At, Features, Geometry, RawSuper};
 use crate::ialloc::Inodes;
@@ -27,6 +26,7 @@ use crate::inode::inactive::Inactive;
 use crate::log::recovery::{self, Recovered, RecoveryContext};
 use crate::log::{Log, LogGeometry, LogOptions};
 use crate::mount::writer::WriteSide;
+use crate::mount::{super_bytes, takes_blocks};
 
 /// Replays the log of the file system on a device and leaves it clean. May park.
 ///
@@ -126,12 +126,15 @@ fn complete(
 }
 
 fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Geometry> {
-    let unit = queue.info().logical_block.max(512) as usize;
-    let sector = queue.read(cx, Sector(0), unit)?;
-    if let Some(raw) = RawSuper::view(&sector) {
+    let start = super_bytes(cx, queue)?;
+    if let Some(raw) = RawSuper::view(&start) {
         refuse(raw)?;
     }
-    Ok(Geometry::parse(&sector, At::Super(0))?)
+    let geometry = Geometry::parse(&start, At::Super(0))?;
+    match takes_blocks(&geometry) {
+        true => Ok(geometry),
+        false => Err(XfsError::BlockSize(geometry.block_size)),
+    }
 }
 
 /// A log is replayed only where everything in it can be understood.

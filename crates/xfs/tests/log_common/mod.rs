@@ -80,8 +80,9 @@ impl Volume {
 
     pub fn on(cx: &mut Cx, device: Arc<dyn Device>) -> Volume {
         let queue = Queue::new(cx.runtime(), device, QueueConfig::elevator("none")).expect("queue");
-        let sector = queue.read(cx, base::Sector(0), 512).expect("the superblock");
-        let geometry = Geometry::parse(&sector, At::Super(0)).expect("a superblock");
+        // As long as a sector can be.
+        let start = queue.read(cx, base::Sector(0), 32 << 10).expect("the superblock");
+        let geometry = Geometry::parse(&start, At::Super(0)).expect("a superblock");
         Volume { queue, geometry }
     }
 
