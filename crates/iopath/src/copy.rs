@@ -27,6 +27,7 @@ pub mod host_sink;
 pub mod host_source;
 pub mod image_sink;
 pub mod image_source;
+pub mod open_dirs;
 pub mod problem;
 pub mod tar_sink;
 pub mod tar_source;

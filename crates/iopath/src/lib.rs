@@ -41,4 +41,5 @@ pub mod sim;
 pub mod storage;
 pub mod target;
 pub mod text;
+pub mod walk;
 mod xfs_target;

@@ -60,6 +60,11 @@ impl Out {
         }
     }
 
+    /// Something went wrong with one name, and the rest goes on: a line on standard error.
+    pub fn problem(&self, text: impl AsRef<str>) {
+        eprintln!("iopath: {}", text.as_ref());
+    }
+
     /// A display of progress: shown on a terminal only.
     pub fn progress(&self, verb: &'static str) -> Progress {
         let shown = io::stderr().is_terminal() && !self.quiet && !self.json;

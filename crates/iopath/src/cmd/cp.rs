@@ -25,6 +25,7 @@ use crate::copy::{self, Keep, Problems, Source};
 use crate::session::{self, Session};
 use crate::target::{Place, Side, Target};
 use crate::text;
+use crate::walk::Reached;
 
 /// Copy files and trees between the host, images and tar archives
 #[derive(Args)]
@@ -273,18 +274,10 @@ fn refuse_itself(
     if found.is_ok_and(|attr| attr.ino == source.ino) {
         bail!("{place}: source and destination are the same");
     }
-    let mut at = top.1;
-    loop {
-        if at == source.ino {
-            bail!("{place}: a directory is not copied into itself");
-        }
-        let above = session.fs.lookup(app.cx, at, b"..");
-        let above = above.map_err(crate::app::at(session.place(&top.0)))?.ino;
-        if above == at {
-            return Ok(());
-        }
-        at = above;
+    if top.1 == source.ino || Reached::above(app.cx, &*session.fs, top.1).contains(source.ino) {
+        bail!("{place}: a directory is not copied into itself");
     }
+    Ok(())
 }
 
 /// Where in an image a source goes: an existing directory (path and number) and the name below it.

@@ -13,6 +13,7 @@ use crate::app::{App, at};
 use crate::session::{self, Session};
 use crate::target::Place;
 use crate::text;
+use crate::walk::Reached;
 
 /// List a directory, or show a file, inside an image
 #[derive(Args)]
@@ -47,8 +48,10 @@ pub struct Options {
 /// Runs `ls`.
 ///
 /// # Errors
-/// A place that cannot be opened or read.
+/// A place that cannot be opened or read. A directory that was listed before is told, and the
+/// answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let mut problems = 0;
     for (index, place) in options.places.iter().enumerate() {
         let place = Place::parse(place)?;
         session::with_place(app, &place, false, |app, session| {
@@ -58,24 +61,34 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
                 }
                 app.out.line(format!("{place}:"))?;
             }
-            list(app, session, &place.path, options)
+            problems += list(app, session, &place.path, options)?;
+            Ok(())
         })?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Lists a path of a mounted file system.
+/// Lists a path of a mounted file system; answers how many directories were left out because they
+/// had been listed before.
 ///
 /// # Errors
 /// Names the place that cannot be read.
-pub fn list(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Result<()> {
+pub fn list(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Result<u64> {
     let attr = session.find(app, path, !options.directory)?;
     if !attr.is_dir() || options.directory {
-        return show(app, session, vec![(path.to_vec(), attr)], path, options);
+        show(app, session, vec![(path.to_vec(), attr)], path, options)?;
+        return Ok(0);
     }
+    let mut problems = 0;
+    let mut reached = Reached::above(app.cx, &*session.fs, attr.ino);
     let mut dirs = vec![(path.to_vec(), attr.ino)];
     let mut first = true;
     while let Some((path, ino)) = dirs.pop() {
+        if let Err(message) = reached.enter(ino, || session.place(&path)) {
+            app.out.problem(message);
+            problems += 1;
+            continue;
+        }
         if options.recursive && !app.out.json {
             let blank = if first { "" } else { "\n" };
             app.out.line(format!("{blank}{}:", text::printable(&path)))?;
@@ -89,7 +102,7 @@ pub fn list(app: &mut App, session: &Session, path: &[u8], options: &Options) ->
         }
         show(app, session, entries, &path, options)?;
     }
-    Ok(())
+    Ok(problems)
 }
 
 /// The names of a directory with their attributes, sorted by bytes, without `.` and `..`.

@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use vfs::{Attr, FileType};
 
-use super::ls::join;
 use crate::app::{App, at};
 use crate::out::Progress;
 use crate::session::{self, Session};
 use crate::target::Place;
 use crate::text;
+use crate::walk::{Reached, descend};
 
 /// Print one JSON line per name: everything that a copy should keep
 #[derive(Args)]
@@ -40,48 +40,93 @@ pub struct Options {
 /// Runs `manifest`.
 ///
 /// # Errors
-/// A place that cannot be opened or read.
+/// A place that cannot be opened or read. A directory that was printed before is told, and the
+/// answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let place = Place::parse(&options.place)?;
     let mut progress = app.out.progress("reading");
-    session::with_place(app, &place, false, |app, session| {
+    let problems = session::with_place(app, &place, false, |app, session| {
         let attr = session.find(app, &place.path, false)?;
-        let mut walk = Walk { session, hash: !options.no_hash, progress: &mut progress };
-        walk.name(app, &place.path, &attr)
-    })?;
+        let reached = Reached::above(app.cx, &*session.fs, attr.ino);
+        let mut walk = Walk {
+            session,
+            hash: !options.no_hash,
+            progress: &mut progress,
+            reached,
+            path: place.path.clone(),
+            levels: Vec::new(),
+            problems: 0,
+        };
+        walk.run(app, &attr)?;
+        Ok(walk.problems)
+    });
     progress.finish();
-    Ok(ExitCode::SUCCESS)
+    Ok(if problems? == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 struct Walk<'a> {
     session: &'a Session,
     hash: bool,
     progress: &'a mut Progress,
+    reached: Reached,
+    path: Vec<u8>,
+    levels: Vec<Level>,
+    problems: u64,
+}
+
+/// A directory whose names are being printed.
+struct Level {
+    /// Length of the path outside of it.
+    outside: usize,
+    children: std::vec::IntoIter<(Vec<u8>, Ino)>,
 }
 
 impl Walk<'_> {
-    fn name(&mut self, app: &mut App, path: &[u8], attr: &Attr) -> Result<()> {
-        let line = self.line(app, path, attr)?;
+    /// Prints a name and, if it is a directory, everything below it, as deep as it is.
+    fn run(&mut self, app: &mut App, top: &Attr) -> Result<()> {
+        self.name(app, top, self.path.len())?;
+        while let Some(level) = self.levels.last_mut() {
+            let Some((name, ino)) = level.children.next() else {
+                self.path.truncate(level.outside);
+                self.levels.pop();
+                continue;
+            };
+            let outside = descend(&mut self.path, &name);
+            let attr = self.session.fs.getattr(app.cx, ino);
+            let attr = attr.map_err(|errno| at(self.session.place(&self.path))(errno))?;
+            self.name(app, &attr, outside)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the name at the path. A directory becomes the last level; one that came before is
+    /// told instead.
+    fn name(&mut self, app: &mut App, attr: &Attr, outside: usize) -> Result<()> {
+        if attr.is_dir()
+            && let Err(message) = self.reached.enter(attr.ino, || self.session.place(&self.path))
+        {
+            app.out.problem(message);
+            self.problems += 1;
+            self.path.truncate(outside);
+            return Ok(());
+        }
+        let line = self.line(app, &self.path, attr)?;
         app.out.document(&line)?;
         self.progress.add(1, if attr.kind == FileType::Regular { attr.size } else { 0 });
         if !attr.is_dir() {
+            self.path.truncate(outside);
             return Ok(());
         }
         let mut children: Vec<(Vec<u8>, Ino)> = Vec::new();
-        let fs = &self.session.fs;
-        let listed = fs.readdir(app.cx, attr.ino, 0, &mut |entry| {
+        let listed = self.session.fs.readdir(app.cx, attr.ino, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {
                 children.push((entry.name.to_vec(), entry.ino));
             }
             true
         });
-        listed.map_err(at(self.session.place(path)))?;
+        listed.map_err(|errno| at(self.session.place(&self.path))(errno))?;
         children.sort();
-        for (name, ino) in children {
-            let below = join(path, &name);
-            let attr = fs.getattr(app.cx, ino).map_err(at(self.session.place(&below)))?;
-            self.name(app, &below, &attr)?;
-        }
+        self.levels.push(Level { outside, children: children.into_iter() });
         Ok(())
     }
 

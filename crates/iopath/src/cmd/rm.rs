@@ -3,15 +3,15 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use base::{Errno, Ino};
 use clap::Args;
 
-use super::ls::join;
 use crate::app::{App, at};
 use crate::out::Progress;
 use crate::session::{self, Session};
 use crate::target::Place;
+use crate::walk::{Reached, descend};
 
 /// Remove files, and with -r trees, inside an image
 #[derive(Args)]
@@ -37,34 +37,38 @@ pub struct Options {
 /// Runs `rm`.
 ///
 /// # Errors
-/// A name that cannot be removed.
+/// A name that cannot be removed. A directory that belongs elsewhere is told and stays; the rest
+/// goes, and the answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let mut gone = true;
     for place in &options.places {
         let place = Place::parse(place)?;
         let mut progress = app.out.progress("removing");
-        session::with_place(app, &place, true, |app, session| {
+        gone &= session::with_place(app, &place, true, |app, session| {
             remove(app, session, &place.path, options, &mut progress)
         })?;
         progress.finish();
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if gone { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Answers whether all of it is gone.
 fn remove(
     app: &mut App,
     session: &Session,
     path: &[u8],
     options: &Options,
     progress: &mut Progress,
-) -> Result<()> {
+) -> Result<bool> {
     let place = session.place(path);
     let attr = match session.names.lstat(app.cx, path) {
         Ok(attr) => attr,
-        Err(Errno::ENOENT) if options.force => return Ok(()),
+        Err(Errno::ENOENT) if options.force => return Ok(true),
         Err(errno) => return Err(at(place)(errno)),
     };
     if !attr.is_dir() {
-        return session.names.unlink(app.cx, path).map_err(at(place));
+        session.names.unlink(app.cx, path).map_err(at(place))?;
+        return Ok(true);
     }
     if !options.recursive && !options.dir {
         bail!("{place}: is a directory; give -r to remove it with all below");
@@ -73,40 +77,118 @@ fn remove(
         bail!("{place}: the root is not removed; use `iopath mkfs` to start anew");
     }
     if options.recursive {
-        empty(app, session, attr.ino, path, progress)?;
+        let mut reached = Reached::above(app.cx, &*session.fs, attr.ino);
+        reached.enter(attr.ino, || place.clone()).map_err(|message| anyhow!(message))?;
+        let (path, levels) = (path.to_vec(), Vec::new());
+        let mut emptying = Emptying { session, reached, path, levels, progress };
+        if !emptying.run(app, attr.ino)? {
+            return Ok(false);
+        }
     }
-    session.names.rmdir(app.cx, path).map_err(at(place))
+    session.names.rmdir(app.cx, path).map_err(at(place))?;
+    Ok(true)
 }
 
-/// Removes everything below a directory.
-fn empty(
-    app: &mut App,
-    session: &Session,
+/// A directory that is being emptied.
+struct Level {
     dir: Ino,
-    path: &[u8],
-    progress: &mut Progress,
-) -> Result<()> {
-    let mut names = Vec::new();
-    let listed = session.fs.readdir(app.cx, dir, 0, &mut |entry| {
-        if entry.name != b"." && entry.name != b".." {
-            names.push(entry.name.to_vec());
-        }
-        true
-    });
-    listed.map_err(at(session.place(path)))?;
-    for name in names {
-        let below = join(path, &name);
-        let removed = match session.fs.unlink(app.cx, dir, &name) {
-            Err(Errno::EISDIR) => {
-                let child = session.fs.lookup(app.cx, dir, &name);
-                let child = child.map_err(at(session.place(&below)))?.ino;
-                empty(app, session, child, &below, progress)?;
-                session.fs.rmdir(app.cx, dir, &name)
+    /// Length of the path outside of it.
+    outside: usize,
+    names: std::vec::IntoIter<Vec<u8>>,
+    /// Something stays in it.
+    kept: bool,
+}
+
+/// Removes everything below a directory, as deep as it is.
+struct Emptying<'a> {
+    session: &'a Session,
+    reached: Reached,
+    path: Vec<u8>,
+    levels: Vec<Level>,
+    progress: &'a mut Progress,
+}
+
+impl Emptying<'_> {
+    /// Answers whether the directory is empty now.
+    fn run(&mut self, app: &mut App, top: Ino) -> Result<bool> {
+        self.enter(app, top, self.path.len())?;
+        let mut kept = false;
+        while let Some(level) = self.levels.last_mut() {
+            if let Some(name) = level.names.next() {
+                let dir = level.dir;
+                self.name(app, dir, &name)?;
+                continue;
             }
-            other => other,
-        };
-        removed.map_err(at(session.place(&below)))?;
-        progress.add(1, 0);
+            let done = self.levels.pop().expect("the last level");
+            match self.levels.last_mut() {
+                None => kept = done.kept,
+                Some(above) if done.kept => above.kept = true,
+                Some(above) => {
+                    let name = self.path[done.outside..].strip_prefix(b"/");
+                    let name = name.unwrap_or(&self.path[done.outside..]);
+                    let removed = self.session.fs.rmdir(app.cx, above.dir, name);
+                    removed.map_err(|errno| at(self.session.place(&self.path))(errno))?;
+                    self.progress.add(1, 0);
+                }
+            }
+            self.path.truncate(done.outside);
+        }
+        Ok(!kept)
     }
-    Ok(())
+
+    /// Removes a file, or goes into a directory.
+    fn name(&mut self, app: &mut App, dir: Ino, name: &[u8]) -> Result<()> {
+        let outside = descend(&mut self.path, name);
+        let place = || at(self.session.place(&self.path));
+        match self.session.fs.unlink(app.cx, dir, name) {
+            Err(Errno::EISDIR) => {
+                let child = self.session.fs.lookup(app.cx, dir, name);
+                let child = child.map_err(|errno| place()(errno))?.ino;
+                match self.check(app, dir, child) {
+                    Ok(()) => return self.enter(app, child, outside),
+                    Err(message) => {
+                        app.out.problem(message);
+                        self.levels.last_mut().expect("its directory").kept = true;
+                    }
+                }
+            }
+            removed => {
+                removed.map_err(|errno| place()(errno))?;
+                self.progress.add(1, 0);
+            }
+        }
+        self.path.truncate(outside);
+        Ok(())
+    }
+
+    /// Refuses a directory that belongs elsewhere: what is in it would be lost under its other
+    /// name.
+    fn check(&mut self, app: &mut App, dir: Ino, child: Ino) -> Result<(), String> {
+        let place = || self.session.place(&self.path);
+        self.reached.enter(child, place)?;
+        match self.session.fs.lookup(app.cx, child, b"..") {
+            Ok(above) if above.ino == dir => Ok(()),
+            Ok(above) => Err(format!(
+                "{}: directory inode {} lies in inode {} by its own entry ..; it is not removed \
+                 here; `iopath check` shows what is damaged",
+                place(),
+                child.0,
+                above.ino.0
+            )),
+            Err(errno) => Err(format!("{}/..: {errno}", place())),
+        }
+    }
+
+    fn enter(&mut self, app: &mut App, dir: Ino, outside: usize) -> Result<()> {
+        let mut names = Vec::new();
+        let listed = self.session.fs.readdir(app.cx, dir, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                names.push(entry.name.to_vec());
+            }
+            true
+        });
+        listed.map_err(|errno| at(self.session.place(&self.path))(errno))?;
+        self.levels.push(Level { dir, outside, names: names.into_iter(), kept: false });
+        Ok(())
+    }
 }

@@ -7,13 +7,14 @@ use anyhow::Result;
 use base::Ino;
 use clap::Args;
 use serde_json::json;
-use vfs::FileType;
+use vfs::{Attr, FileType};
 
-use super::ls::{attr_json, entries, join};
+use super::ls::{attr_json, entries};
 use crate::app::{App, at};
 use crate::session::{self, Session};
 use crate::target::Place;
 use crate::text;
+use crate::walk::{Reached, descend};
 
 /// Draw a directory and everything below it
 #[derive(Args)]
@@ -37,71 +38,120 @@ pub struct Options {
 struct Count {
     directories: u64,
     others: u64,
+    problems: u64,
 }
 
 /// Runs `tree`.
 ///
 /// # Errors
-/// A place that cannot be opened or read.
+/// A place that cannot be opened or read. A directory that was drawn before is told, and the answer
+/// is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let place = Place::parse(&options.place)?;
     session::with_place(app, &place, false, |app, session| {
         let attr = session.find(app, &place.path, true)?;
-        let mut count = Count::default();
         if !app.out.json {
             app.out.line(place.to_string())?;
         }
-        if attr.is_dir() {
-            draw(app, session, (&place.path, attr.ino), "", 1, options, &mut count)?;
+        let mut drawing = Drawing {
+            session,
+            options,
+            reached: Reached::above(app.cx, &*session.fs, attr.ino),
+            path: place.path.clone(),
+            indent: String::new(),
+            levels: Vec::new(),
+            count: Count::default(),
+        };
+        if attr.is_dir() && options.levels != Some(0) {
+            drawing.run(app, attr.ino)?;
         }
+        let Count { directories, others, problems } = drawing.count;
         if !app.out.json {
-            app.out
-                .line(format!("\n{} directories, {} others", count.directories, count.others))?;
+            app.out.line(format!("\n{directories} directories, {others} others"))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
 }
 
-fn draw(
-    app: &mut App,
-    session: &Session,
-    dir: (&[u8], Ino),
-    indent: &str,
-    level: u32,
-    options: &Options,
-    count: &mut Count,
-) -> Result<()> {
-    if options.levels.is_some_and(|levels| level > levels) {
-        return Ok(());
+/// A directory that is being drawn.
+struct Level {
+    /// Lengths of the path and of the indent outside of it.
+    outside: (usize, usize),
+    entries: std::vec::IntoIter<(Vec<u8>, Attr)>,
+}
+
+struct Drawing<'a> {
+    session: &'a Session,
+    options: &'a Options,
+    reached: Reached,
+    path: Vec<u8>,
+    indent: String,
+    levels: Vec<Level>,
+    count: Count,
+}
+
+impl Drawing<'_> {
+    /// Draws what is below the directory `top`, as deep as it is.
+    fn run(&mut self, app: &mut App, top: Ino) -> Result<()> {
+        self.enter(app, top, (self.path.len(), 0))?;
+        while let Some(level) = self.levels.last_mut() {
+            let Some((name, attr)) = level.entries.next() else {
+                let (path, indent) = level.outside;
+                self.path.truncate(path);
+                self.indent.truncate(indent);
+                self.levels.pop();
+                continue;
+            };
+            let last = level.entries.as_slice().is_empty();
+            let outside = (descend(&mut self.path, &name), self.indent.len());
+            self.name(app, &name, &attr, last)?;
+            let deeper = |most| self.levels.len() < most as usize;
+            if !attr.is_dir() || !self.options.levels.is_none_or(deeper) {
+                self.path.truncate(outside.0);
+                continue;
+            }
+            self.indent.push_str(if last { "    " } else { "|   " });
+            self.enter(app, attr.ino, outside)?;
+        }
+        Ok(())
     }
-    let entries = entries(app, session, dir.1, dir.0, options.all)?;
-    let last = entries.len().wrapping_sub(1);
-    for (index, (name, attr)) in entries.into_iter().enumerate() {
-        let path = join(dir.0, &name);
+
+    /// Goes into the directory at the path. One that was drawn is not drawn again.
+    fn enter(&mut self, app: &mut App, dir: Ino, outside: (usize, usize)) -> Result<()> {
+        let entered = self.reached.enter(dir, || self.session.place(&self.path));
+        let entries = match entered {
+            Ok(()) => entries(app, self.session, dir, &self.path, self.options.all)?,
+            Err(message) => {
+                app.out.problem(message);
+                self.count.problems += 1;
+                Vec::new()
+            }
+        };
+        self.levels.push(Level { outside, entries: entries.into_iter() });
+        Ok(())
+    }
+
+    /// Draws one name.
+    fn name(&mut self, app: &mut App, name: &[u8], attr: &Attr, last: bool) -> Result<()> {
         let mut suffix = String::new();
         let mut target = None;
         if attr.kind == FileType::Symlink {
-            let read = session.fs.readlink(app.cx, attr.ino).map_err(at(session.place(&path)))?;
+            let read = self.session.fs.readlink(app.cx, attr.ino);
+            let read = read.map_err(|errno| at(self.session.place(&self.path))(errno))?;
             suffix = format!(" -> {}", text::printable(&read));
             target = Some(text::escape(&read));
         }
         match attr.is_dir() {
-            true => count.directories += 1,
-            false => count.others += 1,
+            true => self.count.directories += 1,
+            false => self.count.others += 1,
         }
         if app.out.json {
-            let mut value = attr_json(&attr);
-            value["path"] = json!(text::escape(&path));
+            let mut value = attr_json(attr);
+            value["path"] = json!(text::escape(&self.path));
             value["target"] = json!(target);
-            app.out.document(&value)?;
-        } else {
-            let branch = if index == last { "`-- " } else { "|-- " };
-            app.out.line(format!("{indent}{branch}{}{suffix}", text::printable(&name)))?;
+            return Ok(app.out.document(&value)?);
         }
-        if attr.is_dir() {
-            let deeper = format!("{indent}{}", if index == last { "    " } else { "|   " });
-            draw(app, session, (&path, attr.ino), &deeper, level + 1, options, count)?;
-        }
+        let branch = if last { "`-- " } else { "|-- " };
+        Ok(app.out.line(format!("{}{branch}{}{suffix}", self.indent, text::printable(name)))?)
     }
-    Ok(())
 }

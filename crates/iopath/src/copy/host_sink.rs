@@ -11,6 +11,7 @@ use rustix::fs::{self as sys, AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid, 
 use rustix::io::Errno;
 use vfs::FileType;
 
+use super::open_dirs::{FLAGS, OpenDirs};
 use super::{Batch, Event, Keep, Meta, Problems, Sink, split};
 use crate::text;
 
@@ -18,8 +19,8 @@ use crate::text;
 pub struct HostSink {
     top: PathBuf,
     keep: Keep,
-    /// Open directories from the destination down to the one used last, with their relative paths.
-    stack: Vec<(Vec<u8>, OwnedFd)>,
+    /// Open directories from the destination down to the one used last.
+    dirs: OpenDirs,
     /// Directories, which get mode, attributes and times when all names are in them: a default ACL
     /// would be inherited, a mode might forbid, and times would change.
     late: Vec<(Vec<u8>, Meta, Xattrs)>,
@@ -72,7 +73,7 @@ impl HostSink {
         Ok(HostSink {
             top: top.to_path_buf(),
             keep,
-            stack: vec![(Vec::new(), fd)],
+            dirs: OpenDirs::new(fd),
             late: Vec::new(),
             file: None,
             me,
@@ -97,40 +98,41 @@ impl HostSink {
         self.top.join(text::escape(path)).display().to_string()
     }
 
-    /// Makes the directory of a relative path the last of the stack.
+    /// Makes the directory of a relative path the deepest that is open.
     fn enter(&mut self, path: &[u8]) -> Result<()> {
-        while let Some((open, _)) = self.stack.last() {
+        loop {
+            let open = self.dirs.path();
             let inside = open.is_empty()
-                || path == &open[..]
+                || path == open
                 || (path.starts_with(open) && path.get(open.len()) == Some(&b'/'));
-            if inside || self.stack.len() == 1 {
+            if inside {
                 break;
             }
-            self.stack.pop();
+            self.dirs.pop();
         }
         loop {
-            let (open, fd) = self.stack.last().expect("the destination stays open");
-            if open.len() == path.len() {
+            let open = self.dirs.path().len();
+            let start = if open == 0 { 0 } else { open + 1 };
+            let fd = self.dirs.deepest().with_context(|| self.top.display().to_string())?;
+            if open == path.len() {
                 return Ok(());
             }
-            let start = if open.is_empty() { 0 } else { open.len() + 1 };
             let len = path[start..].iter().position(|&b| b == b'/');
             let end = len.map_or(path.len(), |len| start + len);
             let name = safe_name(&path[start..end])?;
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let next = match sys::openat(fd, name, flags, Mode::empty()) {
+            let next = match sys::openat(fd, name, FLAGS, Mode::empty()) {
                 // An archive may leave directories out.
                 Err(Errno::NOENT) => sys::mkdirat(fd, name, Mode::from_raw_mode(0o755))
-                    .and_then(|()| sys::openat(fd, name, flags, Mode::empty())),
+                    .and_then(|()| sys::openat(fd, name, FLAGS, Mode::empty())),
                 other => other,
             };
             let next = next.with_context(|| self.shown(&path[..end]))?;
-            self.stack.push((path[..end].to_vec(), next));
+            self.dirs.push(name, next);
         }
     }
 
     fn dir(&self) -> BorrowedFd<'_> {
-        self.stack.last().expect("the destination stays open").1.as_fd()
+        self.dirs.current()
     }
 
     fn node(&mut self, batch: &Batch, at: usize) -> Result<()> {

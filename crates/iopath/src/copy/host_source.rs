@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use vfs::FileType;
 
 use super::content::{self, Content};
+use super::open_dirs::OpenDirs;
 use super::{Event, Keep, Links, Meta, Outbox, Source, descend};
 use crate::text;
 
@@ -32,6 +33,19 @@ pub struct HostSource {
     path: Vec<u8>,
     scratch: Vec<u8>,
     dents: Vec<MaybeUninit<u8>>,
+    /// The directories of the levels.
+    dirs: Option<OpenDirs>,
+    levels: Vec<Level>,
+}
+
+/// A directory that is being read.
+struct Level {
+    /// Length of its path.
+    path: usize,
+    /// Its names, a zero byte behind each.
+    names: Vec<u8>,
+    /// Where the next one begins.
+    next: usize,
 }
 
 impl HostSource {
@@ -46,6 +60,8 @@ impl HostSource {
             path,
             scratch: vec![0; 64 << 10],
             dents: vec![MaybeUninit::uninit(); 32 << 10],
+            dirs: None,
+            levels: Vec::new(),
         }
     }
 
@@ -56,11 +72,11 @@ impl HostSource {
         self.root.join(text::escape(below)).display().to_string()
     }
 
-    /// Reads everything below an open directory. Names are collected first, so that one buffer of
+    /// Goes into a directory that was opened. Names are collected first, so that one buffer of
     /// entries serves all depths.
-    fn walk(&mut self, cx: &mut Cx, dir: BorrowedFd, out: &mut Outbox) -> Result<()> {
+    fn enter(&mut self, name: &CStr, dir: OwnedFd) -> Result<()> {
         let mut names: Vec<u8> = Vec::new();
-        let mut entries = RawDir::new(dir, &mut self.dents);
+        let mut entries = RawDir::new(dir.as_fd(), &mut self.dents);
         while let Some(entry) = entries.next() {
             match entry {
                 Ok(entry) => {
@@ -75,17 +91,41 @@ impl HostSource {
                 }
             }
         }
-        for name in names.split_inclusive(|&b| b == 0) {
-            let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-            let len = descend(&mut self.path, name.to_bytes());
-            let done = self.node(cx, dir, name, false, out);
-            self.path.truncate(len);
+        match &mut self.dirs {
+            Some(dirs) => dirs.push(name.to_bytes(), dir),
+            None => self.dirs = Some(OpenDirs::new(dir)),
+        }
+        self.levels.push(Level { path: self.path.len(), names, next: 0 });
+        Ok(())
+    }
+
+    /// Reads everything below the directories that were entered, as deep as they are.
+    fn walk(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
+        while let (Some(level), Some(mut dirs)) = (self.levels.last_mut(), self.dirs.take()) {
+            self.path.truncate(level.path);
+            let (names, at) = (std::mem::take(&mut level.names), level.next);
+            let Ok(name) = CStr::from_bytes_until_nul(&names[at..]) else {
+                self.levels.pop();
+                dirs.pop();
+                self.dirs = Some(dirs);
+                continue;
+            };
+            level.next += name.to_bytes_with_nul().len();
+            let depth = self.levels.len() - 1;
+            descend(&mut self.path, name.to_bytes());
+            let done = match dirs.deepest().with_context(|| self.shown()) {
+                Ok(dir) => self.node(cx, dir, name, false, out),
+                Err(error) => Err(error),
+            };
+            self.dirs = Some(dirs);
+            let done = done.and_then(|below| below.map_or(Ok(()), |dir| self.enter(name, dir)));
+            self.levels[depth].names = names;
             out.go_on(done)?;
         }
         Ok(())
     }
 
-    /// Reads one name of a directory.
+    /// Reads one name of a directory. If it is a directory itself, answers that, to be entered.
     fn node(
         &mut self,
         cx: &mut Cx,
@@ -93,7 +133,7 @@ impl HostSource {
         name: &CStr,
         follow: bool,
         out: &mut Outbox,
-    ) -> Result<()> {
+    ) -> Result<Option<OwnedFd>> {
         let at = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let stat = sys::statat(dir, name, at).with_context(|| self.shown())?;
         let Some(kind) = FileType::from_mode(stat.st_mode) else {
@@ -106,7 +146,7 @@ impl HostSource {
         if linked && let Some(first) = self.links.seen(stat.st_dev, stat.st_ino, &self.path) {
             let (path, to) = (out.store(&self.path), out.store(first));
             out.push(Event::Link { path, to });
-            return out.breathe(cx);
+            return out.breathe(cx).map(|()| None);
         }
         let meta = meta_of(&stat, kind, linked);
         let fd = match kind {
@@ -128,9 +168,9 @@ impl HostSource {
         };
         self.emit(dir, name, fd.as_ref(), meta, target, out)?;
         match (kind, fd) {
-            (FileType::Directory, Some(fd)) => {
+            (FileType::Directory, fd) => {
                 out.breathe(cx)?;
-                self.walk(cx, fd.as_fd(), out)?;
+                return Ok(fd);
             }
             (_, Some(fd)) => {
                 let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
@@ -140,7 +180,7 @@ impl HostSource {
             }
             _ => {}
         }
-        out.breathe(cx)
+        out.breathe(cx).map(|()| None)
     }
 
     /// Puts a node with its attributes into the outbox.
@@ -260,7 +300,9 @@ impl Source for HostSource {
         // A root given with a slash behind it is followed, like cp(1) does.
         let follow = root.to_bytes().ends_with(b"/") || root.to_bytes().ends_with(b"/.");
         let done = self.node(cx, CWD, &root, follow, out);
-        out.go_on(done)
+        let done = done.and_then(|dir| dir.map_or(Ok(()), |dir| self.enter(&root, dir)));
+        out.go_on(done)?;
+        self.walk(cx, out)
     }
 }
 

@@ -12,6 +12,9 @@ use vfs::{FileSystem, FileType, NewNode, SetAttr, XattrFlags, acl};
 use super::{Batch, DIRECT_UNIT, Event, Keep, Meta, Problems, Sink, split};
 use crate::text;
 
+/// Bytes of paths of directories that are remembered.
+const DIRS_BYTES_MAX: usize = 32 << 20;
+
 /// A directory of a mounted image that receives a tree.
 pub struct ImageSink {
     fs: Arc<dyn FileSystem>,
@@ -21,8 +24,10 @@ pub struct ImageSink {
     keep: Keep,
     /// The directory used last, with its path: most names follow in the same one.
     last_dir: (Vec<u8>, Ino),
-    /// Every directory made or met, by path.
+    /// Directories made or met, by path.
     dirs: BTreeMap<Vec<u8>, Ino>,
+    /// Bytes of these paths.
+    dirs_bytes: usize,
     /// Nodes whose further names may come.
     linked: BTreeMap<Vec<u8>, Ino>,
     /// Times of directories, set when all names are in them.
@@ -53,6 +58,7 @@ impl ImageSink {
             keep,
             last_dir: (Vec::new(), top),
             dirs: BTreeMap::new(),
+            dirs_bytes: 0,
             linked: BTreeMap::new(),
             late: Vec::new(),
             file: None,
@@ -75,29 +81,49 @@ impl ImageSink {
         if self.last_dir.0 == path {
             return Ok(self.last_dir.1);
         }
-        if path.is_empty() {
-            return Ok(self.top);
-        }
-        let ino = match self.dirs.get(path) {
-            Some(&ino) => ino,
-            None => {
-                let (above, name) = split(path);
-                let above = self.dir(cx, above)?;
-                let node = NewNode::new(FileType::Directory, 0o755);
-                let found = match self.fs.lookup(cx, above, name) {
-                    Err(Errno::ENOENT) => self.fs.create(cx, above, name, &node),
-                    other => other,
-                };
-                let attr = found.map_err(|errno| self.error(path, errno))?;
-                if !attr.is_dir() {
-                    return Err(self.error(path, Errno::ENOTDIR));
-                }
-                self.dirs.insert(path.to_vec(), attr.ino);
-                attr.ino
+        // The longest part of the path that is known, then one name after the other.
+        let mut known = path.len();
+        let mut ino = loop {
+            match self.dirs.get(&path[..known]) {
+                _ if known == 0 => break self.top,
+                Some(&ino) => break ino,
+                None => known = split(&path[..known]).0.len(),
             }
         };
+        while known < path.len() {
+            let start = if known == 0 { 0 } else { known + 1 };
+            let len = path[start..].iter().position(|&b| b == b'/');
+            known = len.map_or(path.len(), |len| start + len);
+            ino = self.below(cx, ino, &path[..known], &path[start..known])?;
+        }
         self.last_dir = (path.to_vec(), ino);
         Ok(ino)
+    }
+
+    /// The directory `name` in `above`, at this path; it is made if there is none.
+    fn below(&mut self, cx: &mut Cx, above: Ino, path: &[u8], name: &[u8]) -> Result<Ino> {
+        let node = NewNode::new(FileType::Directory, 0o755);
+        let found = match self.fs.lookup(cx, above, name) {
+            Err(Errno::ENOENT) => self.fs.create(cx, above, name, &node),
+            other => other,
+        };
+        let attr = found.map_err(|errno| self.error(path, errno))?;
+        if !attr.is_dir() {
+            return Err(self.error(path, Errno::ENOTDIR));
+        }
+        self.know(path, attr.ino);
+        Ok(attr.ino)
+    }
+
+    /// Remembers a directory. Those that came before are forgotten where their paths have become
+    /// many or long; they are found again by their names.
+    fn know(&mut self, path: &[u8], ino: Ino) {
+        self.dirs_bytes += path.len();
+        if self.dirs_bytes > DIRS_BYTES_MAX {
+            self.dirs.clear();
+            self.dirs_bytes = path.len();
+        }
+        self.dirs.insert(path.to_vec(), ino);
     }
 
     fn node(&mut self, cx: &mut Cx, batch: &Batch, at: usize) -> Result<()> {
@@ -161,7 +187,7 @@ impl ImageSink {
                 let old = self.fs.lookup(cx, dir, name).map_err(|e| self.error(path, e))?;
                 if old.is_dir() && directory {
                     self.adopt(cx, path, old.ino, meta)?;
-                    self.dirs.insert(path.to_vec(), old.ino);
+                    self.know(path, old.ino);
                     return Ok(old.ino);
                 }
                 if old.is_dir() {
@@ -174,7 +200,7 @@ impl ImageSink {
         };
         let ino = made.map_err(|errno| self.error(path, errno))?.ino;
         if directory {
-            self.dirs.insert(path.to_vec(), ino);
+            self.know(path, ino);
         }
         Ok(ino)
     }

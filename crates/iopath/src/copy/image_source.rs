@@ -11,6 +11,7 @@ use vfs::{Attr, FileRead, FileSystem, FileType, SeekWhence};
 use super::content::{self, Content};
 use super::{DIRECT_UNIT, Event, Keep, Links, Meta, Outbox, Source, descend};
 use crate::text;
+use crate::walk::Reached;
 
 /// Files up to this size are read together with their neighbours, bytes.
 const SMALL_MAX: u64 = 64 << 10;
@@ -32,6 +33,18 @@ pub struct ImageSource {
     name_len: usize,
     /// Path in the copy of what is read now.
     path: Vec<u8>,
+    reached: Reached,
+    levels: Vec<Level>,
+}
+
+/// A directory that is being read.
+struct Level {
+    /// Length of its path.
+    path: usize,
+    children: std::vec::IntoIter<(Vec<u8>, Ino)>,
+    /// Files that are read together, `bytes` of them.
+    small: Vec<(Vec<u8>, Attr)>,
+    bytes: usize,
 }
 
 impl ImageSource {
@@ -45,7 +58,9 @@ impl ImageSource {
     ) -> ImageSource {
         let links = Links::default();
         let (sharing, name_len) = (false, name.len());
-        ImageSource { fs, root, shown_root, keep, links, sharing, name_len, path: name }
+        let (reached, levels) = (Reached::default(), Vec::new());
+        let path = name;
+        ImageSource { fs, root, shown_root, keep, links, sharing, name_len, path, reached, levels }
     }
 
     /// Hands out inodes in the place of content, for a sink on the same file system.
@@ -67,9 +82,14 @@ impl ImageSource {
         result.map_err(|errno| anyhow!("{}: {errno}", self.shown()))
     }
 
+    /// Puts a node with its content into the outbox; a directory becomes the last level.
     fn node(&mut self, cx: &mut Cx, attr: &Attr, out: &mut Outbox) -> Result<()> {
         if attr.is_dir() {
             self.keep.check_directory(|| self.shown())?;
+            let mut reached = std::mem::take(&mut self.reached);
+            let entered = reached.enter(attr.ino, || self.shown());
+            self.reached = reached;
+            entered.map_err(|message| anyhow!(message))?;
         }
         let linked = self.keep.all && attr.nlink > 1 && !attr.is_dir();
         if linked && let Some(first) = self.links.seen(0, attr.ino.0, &self.path) {
@@ -88,7 +108,7 @@ impl ImageSource {
         match attr.kind {
             FileType::Directory => {
                 out.breathe(cx)?;
-                self.walk(cx, attr.ino, out)?;
+                self.enter(cx, attr.ino)?;
             }
             FileType::Regular if self.sharing => {
                 out.push(Event::Shared(attr.ino));
@@ -140,7 +160,7 @@ impl ImageSource {
         Ok(())
     }
 
-    fn walk(&mut self, cx: &mut Cx, dir: Ino, out: &mut Outbox) -> Result<()> {
+    fn enter(&mut self, cx: &mut Cx, dir: Ino) -> Result<()> {
         let mut children: Vec<(Vec<u8>, Ino)> = Vec::new();
         let listed = self.fs.readdir(cx, dir, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {
@@ -151,14 +171,32 @@ impl ImageSource {
         self.fail(listed)?;
         // Inodes lie on the device in the order of their numbers.
         children.sort_by_key(|(_, ino)| *ino);
-        let (mut small, mut bytes) = (Vec::new(), 0);
-        for (name, ino) in children {
-            let len = descend(&mut self.path, &name);
+        let (children, path) = (children.into_iter(), self.path.len());
+        self.levels.push(Level { path, children, small: Vec::new(), bytes: 0 });
+        Ok(())
+    }
+
+    /// Reads everything below the directories that were entered, as deep as they are.
+    fn walk(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
+        while let Some(level) = self.levels.last_mut() {
+            self.path.truncate(level.path);
+            let next = level.children.next();
+            if next.is_none() || level.small.len() == TOGETHER_MAX || level.bytes > TOGETHER_BYTES {
+                let (small, bytes) = (std::mem::take(&mut level.small), level.bytes);
+                level.bytes = 0;
+                self.small_files(cx, &small, bytes, out)?;
+            }
+            let Some((name, ino)) = next else {
+                self.levels.pop();
+                continue;
+            };
+            descend(&mut self.path, &name);
             let attr = self.fs.getattr(cx, ino);
             match self.fail(attr) {
                 Ok(attr) if self.is_small(&attr) => {
-                    bytes += attr.size as usize;
-                    small.push((name, attr));
+                    let level = self.levels.last_mut().expect("the directory of this name");
+                    level.bytes += attr.size as usize;
+                    level.small.push((name, attr));
                 }
                 Ok(attr) => {
                     let done = self.node(cx, &attr, out);
@@ -166,13 +204,8 @@ impl ImageSource {
                 }
                 Err(error) => out.problem(&error),
             }
-            self.path.truncate(len);
-            if small.len() == TOGETHER_MAX || bytes > TOGETHER_BYTES {
-                self.small_files(cx, &small, bytes, out)?;
-                (small, bytes) = (Vec::new(), 0);
-            }
         }
-        self.small_files(cx, &small, bytes, out)
+        Ok(())
     }
 
     /// Whether a file is read together with its neighbours.
@@ -256,7 +289,11 @@ impl Content for ImageContent<'_> {
 impl Source for ImageSource {
     fn run(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
         let root = self.root.clone();
+        if root.is_dir() {
+            self.reached = Reached::above(cx, &*self.fs, root.ino);
+        }
         let done = self.node(cx, &root, out);
-        out.go_on(done)
+        out.go_on(done)?;
+        self.walk(cx, out)
     }
 }

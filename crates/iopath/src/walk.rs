@@ -1,0 +1,60 @@
+//! Walks of trees inside an image that end, whatever a damaged image holds: a directory may name one
+//! of those above it, or have two names.
+
+use base::Ino;
+use base::map::HashSet;
+use rt::Cx;
+use vfs::FileSystem;
+
+/// The directories that a walk has come to, and those above its start. A walk goes into none of
+/// them again. Eight bytes or so for each directory.
+#[derive(Default)]
+pub struct Reached(HashSet<Ino>);
+
+impl Reached {
+    /// What a walk that begins at the directory `start` must not come to: the directories above it,
+    /// as far as they can be read. May park.
+    pub fn above(cx: &mut Cx, fs: &dyn FileSystem, start: Ino) -> Reached {
+        let mut reached = Reached::default();
+        let mut at = start;
+        // Damaged directories may lie above each other.
+        while let Ok(above) = fs.lookup(cx, at, b"..") {
+            if above.ino == start || !reached.0.insert(above.ino) {
+                break;
+            }
+            at = above.ino;
+        }
+        reached
+    }
+
+    /// True for a directory above the start, or one that the walk came to.
+    pub fn contains(&self, dir: Ino) -> bool {
+        self.0.contains(&dir)
+    }
+
+    /// Goes into a directory that is found at `place`.
+    ///
+    /// # Errors
+    /// What to say where the walk has come to it before.
+    pub fn enter(&mut self, dir: Ino, place: impl FnOnce() -> String) -> Result<(), String> {
+        match self.0.insert(dir) {
+            true => Ok(()),
+            false => Err(format!(
+                "{}: directory inode {} was reached before: it lies below itself or has two \
+                 names; `iopath check` shows what is damaged",
+                place(),
+                dir.0
+            )),
+        }
+    }
+}
+
+/// Appends a name to a path; answers the length to truncate the path to afterwards.
+pub fn descend(path: &mut Vec<u8>, name: &[u8]) -> usize {
+    let len = path.len();
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    len
+}
