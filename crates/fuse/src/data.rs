@@ -130,9 +130,36 @@ impl Adapter {
             return self.write_back(cx, ino, offset, data).map(|()| data.len());
         }
         match is_direct(arg.flags, offset, data.len())? {
-            true => self.fs.write_direct(cx, ino, offset, data),
+            true => self.write_direct(cx, ino, offset, data),
             false => self.fs.write(cx, ino, offset, data),
         }
+    }
+
+    /// Writes past the cache. The kernel sends what stays inside of the file without waiting, and
+    /// takes a short answer to that for `EIO`: the error that ended the write is the answer.
+    fn write_direct(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Errno> {
+        let mut done = self.fs.write_direct(cx, ino, offset, data)?;
+        while done < data.len() {
+            let (at, rest) = (offset + done as u64, &data[done..]);
+            let more = match self.fs.write_direct(cx, ino, at, rest) {
+                Err(Errno::EINVAL) => self.fs.write(cx, ino, at, rest),
+                more => more,
+            };
+            match more {
+                Ok(count) if count > 0 => done += count,
+                end => {
+                    let grows = offset + data.len() as u64 > self.fs.getattr(cx, ino)?.size;
+                    return if grows { Ok(done) } else { Err(end.err().unwrap_or(Errno::EIO)) };
+                }
+            }
+        }
+        Ok(done)
     }
 
     /// Takes what the kernel writes back. It does not look at how much was taken: all, or an error.

@@ -1,5 +1,5 @@
-//! Walks of trees inside an image that end, whatever a damaged image holds: a directory may name one
-//! of those above it, or have two names.
+//! Walks of trees inside an image that end, whatever a damaged image holds: a directory may name
+//! one of those above it, or have two names.
 
 use base::Ino;
 use base::map::HashSet;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::thread;
 
@@ -130,4 +130,33 @@ fn write_tells_that_the_image_is_full(kind: &str) {
     mount.unmount();
 }
 
-on_each_format!(write_tells_that_the_image_is_full);
+/// Direct writes into the holes of a file until the image is full: the last one finds room for a
+/// part, and the program gets `ENOSPC`. The kernel makes `EIO` of a short answer to such a write.
+fn direct_writes_into_holes_tell_that_the_image_is_full(kind: &str) {
+    const SIZE: u64 = 512 << 20;
+    let place = place();
+    let image = image(place.path(), kind, 96 << 20);
+    let mount = Mounted::new(&image, "");
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true);
+    options.custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32);
+    let file = options.open(mount.dir().join("file")).unwrap();
+    file.set_len(SIZE).unwrap();
+    // Less than a multiple fits in the end.
+    let size = 300 << 12;
+    let memory = vec![7; size + 4096];
+    let skip = memory.as_ptr().align_offset(4096);
+    let told = (0..SIZE / size as u64).find_map(|at| {
+        let wrote = file.write_at(&memory[skip..skip + size], at * size as u64);
+        wrote.map_err(|error| error.raw_os_error()).err()
+    });
+    assert_eq!(told, Some(Some(Errno::NOSPC.raw_os_error())), "{kind}");
+    drop(file);
+    mount.unmount();
+    check(&image);
+}
+
+on_each_format!(
+    write_tells_that_the_image_is_full,
+    direct_writes_into_holes_tell_that_the_image_is_full,
+);
