@@ -13,9 +13,11 @@ use testkit::judge;
 /// Anything on a loaded machine that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The command with these arguments.
+/// The command with these arguments: the one built here, or `IOPATH_BINARY=PATH`.
 pub fn iopath(args: &[&dyn AsRef<OsStr>]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
+    let built = env!("CARGO_BIN_EXE_iopath");
+    let binary = std::env::var_os("IOPATH_BINARY").unwrap_or_else(|| built.into());
+    let mut command = Command::new(binary);
     command.args(args.iter().map(|arg| arg.as_ref())).stdin(Stdio::null());
     command
 }
@@ -162,6 +164,11 @@ impl Mounted {
         wait_until("umount", || judge::run("umount", &[&self.dir]).status.success());
         let status = self.wait();
         assert!(status.success(), "the mount ended with {status}: {}", self.said());
+    }
+
+    /// How the process has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("the child can be asked")
     }
 
     /// Waits for the end of the process.

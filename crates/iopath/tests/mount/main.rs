@@ -7,6 +7,7 @@
 mod awake;
 mod basics;
 mod beside;
+mod campaign;
 mod faults;
 mod host;
 mod kill;
