@@ -16,11 +16,15 @@ use std::sync::atomic::Ordering;
 
 use base::{Errno, RangeSet};
 use rt::Cx;
+use smallvec::SmallVec;
 
 use crate::Ext4;
-use crate::format::extent;
+use crate::format::{InodeFlags, extent};
 use crate::inode::Inode;
 use crate::map::State;
+
+/// A few runs of logical blocks.
+type Runs = SmallVec<[Range<u32>; 2]>;
 
 /// What the dirty pages of one file were promised.
 #[derive(Debug, Default)]
@@ -51,6 +55,14 @@ impl Delalloc {
     /// Nothing is promised.
     pub fn is_empty(&self) -> bool {
         self.holes.is_empty() && self.unwritten.is_empty()
+    }
+
+    /// The parts of `range` that no block is promised for.
+    fn gaps(&self, range: Range<u32>) -> Runs {
+        match self.holes.intersects(range.clone()) {
+            true => self.holes.gaps(range).into(),
+            false => SmallVec::from_iter([range]),
+        }
     }
 
     fn remove(&mut self, range: Range<u32>) -> u64 {
@@ -128,8 +140,8 @@ impl Shape {
 
 impl Inode {
     fn shape(&self, cx: &Cx, block_size: u32) -> Shape {
-        let extents = self.has_extents(cx);
         self.with(cx, |core| {
+            let extents = core.flags.contains(InodeFlags::EXTENTS);
             let word =
                 |at: usize| u64::from(u16::from_le_bytes([core.block[at], core.block[at + 1]]));
             let mapped = core.blocks / u64::from(block_size / 512);
@@ -234,10 +246,11 @@ impl Ext4 {
         from: u32,
         to: u32,
     ) -> Result<(), Errno> {
-        if inode.delayed.lock(cx).holes.covers(from..to) {
+        let gaps = inode.delayed.lock(cx).gaps(from..to);
+        if gaps.is_empty() {
             return Ok(());
         }
-        let (holes, unwritten) = self.unpromised_parts(cx, inode, from, to)?;
+        let (holes, unwritten) = self.unpromised_parts(cx, inode, gaps)?;
         if holes.is_empty() && unwritten.is_empty() {
             return Ok(());
         }
@@ -261,18 +274,15 @@ impl Ext4 {
         Ok(())
     }
 
-    /// The runs of `from..to` that have no block and no promise of one, and those that are
+    /// The runs of `gaps`, where no block is promised, that have no block, and those that are
     /// unwritten and not known to be dirty.
-    #[expect(clippy::type_complexity, reason = "two lists of runs")]
     fn unpromised_parts(
         &self,
         cx: &mut Cx,
         inode: &Inode,
-        from: u32,
-        to: u32,
-    ) -> Result<(Vec<Range<u32>>, Vec<Range<u32>>), Errno> {
-        let (mut holes, mut unwritten) = (Vec::new(), Vec::new());
-        let gaps = inode.delayed.lock(cx).holes.gaps(from..to);
+        gaps: Runs,
+    ) -> Result<(Runs, Runs), Errno> {
+        let (mut holes, mut unwritten) = (Runs::new(), Runs::new());
         for gap in gaps {
             let mut at = gap.start;
             while at < gap.end {
