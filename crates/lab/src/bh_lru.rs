@@ -13,17 +13,19 @@
 mod bed;
 mod cell;
 pub mod instructions;
+mod operations;
 mod slices;
 mod trace;
 
-pub use bed::Variant;
-pub use cell::PHASES;
+pub use bed::{Set, Variant};
+pub use operations::PHASES;
 
 use serde::Deserialize;
 
 use self::bed::{Base, Setup};
-use self::cell::{Cell, Measure};
+use self::cell::Measure;
 use self::instructions::Amount;
+use self::operations::Cell;
 use self::slices::Effort;
 use self::trace::Trace;
 use crate::experiment::{ByteSize, Experiment, RunSpec};
@@ -34,59 +36,6 @@ use crate::record::RunError;
 
 /// Its name.
 pub const NAME: &str = "bh-lru";
-
-/// The four sets of the mail of 8 July 2014.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Set {
-    /// mdtest, one shared directory, large ACL and SELinux.
-    A,
-    /// The same without SELinux.
-    B,
-    /// mds-survey, quota, one shared directory.
-    C,
-    /// mds-survey, quota, a directory for each thread.
-    D,
-}
-
-impl Set {
-    /// The set of this letter.
-    ///
-    /// # Errors
-    /// The letter.
-    pub fn of(letter: &str) -> Result<Set, String> {
-        let all = [("a", Set::A), ("b", Set::B), ("c", Set::C), ("d", Set::D)];
-        let found = all.iter().find(|(name, _)| *name == letter);
-        found.map(|one| one.1).ok_or_else(|| format!("`{letter}` is no set: a, b, c or d"))
-    }
-
-    /// Its letter.
-    pub fn letter(self) -> &'static str {
-        match self {
-            Set::A => "a",
-            Set::B => "b",
-            Set::C => "c",
-            Set::D => "d",
-        }
-    }
-
-    /// Does it go through paths, as mdtest, or below names, as mds-survey?
-    fn by_path(self) -> bool {
-        matches!(self, Set::A | Set::B)
-    }
-
-    fn setup(self, names: u64, dirs: u64) -> Setup {
-        Setup {
-            kind: "ext4".to_owned(),
-            features: if self.by_path() { "large_dir" } else { "large_dir,quota" }.to_owned(),
-            block: 4096,
-            acl: self.by_path(),
-            label: self == Set::A,
-            names,
-            dirs,
-        }
-    }
-}
 
 /// The sort of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]

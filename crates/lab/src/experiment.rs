@@ -1,6 +1,6 @@
 //! An experiment: a document, a question, and everything that is needed to answer it.
 //!
-//! One TOML file each (`docs/experiments.md` tells the format). Ours are built in; a user's is
+//! One TOML file each (`docs/experiments.md` has the format). Ours are built in; a user's is
 //! named by its path. A file is read, checked as a whole (every name that it uses exists in it) and
 //! never changed by what a run finds.
 

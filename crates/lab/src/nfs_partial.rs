@@ -19,9 +19,11 @@
 //! older than 30 s, which depends on how long the run takes.
 
 mod cell;
+mod scene;
 mod server;
 
-pub use cell::{Cell, Files, Outcome, Phase, Scene};
+pub use cell::{Cell, Files, Phase};
+pub use scene::{Outcome, Scene};
 pub use server::{Image, Setup};
 
 use model::Profile;

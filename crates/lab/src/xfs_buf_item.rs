@@ -17,16 +17,16 @@
 mod bed;
 mod measure;
 mod model;
+mod parameters;
 mod structure;
 
 pub use bed::Way;
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-
-use self::bed::{Base, Work};
-use self::measure::{Share, WARM, operations};
+use self::bed::Base;
+use self::measure::Share;
+use self::parameters::{PHASES, Parameters, Part};
 use crate::experiment::{ByteSize, Experiment, RunSpec};
 use crate::program::{
     Figures, Output, Played, Program, Shared, check_cases, in_real_time, parameters,
@@ -35,90 +35,8 @@ use crate::record::RunError;
 
 /// Its name.
 pub const NAME: &str = "xfs-buf-item";
-/// The phases of every case but bitmaps.
-const PHASES: [&str; 2] = ["create", "unlink"];
 /// Images and worlds that are kept.
 const KEPT: usize = 64;
-
-/// The sort of a case.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Part {
-    /// Both passes on a bitmap alone.
-    Bitmap,
-    /// Creates and unlinks in virtual time.
-    World,
-    /// The same in real time.
-    Measured,
-}
-
-/// What a case says.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Parameters {
-    part: Part,
-    /// Bytes of a directory block.
-    #[serde(default = "small")]
-    dir_block: ByteSize,
-    /// Tasks that create and unlink.
-    tasks: u64,
-    /// Directories, which tasks share where there are fewer.
-    dirs: u64,
-    /// Names in each directory before: more than one leaf of 64 KiB has.
-    names: u64,
-    /// Files of all tasks together in one round.
-    files: u64,
-    /// Rounds of a measured case.
-    rounds: usize,
-    /// Leaves are checked as the document's kernel did.
-    #[serde(default)]
-    debug: bool,
-    /// What formatting takes of a create is measured as well.
-    #[serde(default)]
-    profile: bool,
-    /// Repetitions in the timing of a bitmap.
-    repeats: u64,
-    /// Bytes of the bitmap's buffer.
-    #[serde(default)]
-    bytes: ByteSize,
-    /// Its pages are scattered, as those of an inode cluster.
-    #[serde(default)]
-    unmapped: bool,
-    /// First and last byte of what is dirty.
-    #[serde(default)]
-    ranges: Vec<[usize; 2]>,
-    /// So many times.
-    #[serde(default = "once")]
-    times: usize,
-    /// So many bytes apart.
-    #[serde(default)]
-    step: usize,
-}
-
-fn small() -> ByteSize {
-    ByteSize(4096)
-}
-
-fn once() -> usize {
-    1
-}
-
-impl Parameters {
-    /// What of the parameters an image is made of.
-    fn image(&self) -> [u64; 4] {
-        [self.dir_block.0, self.dirs, self.names, self.files]
-    }
-
-    /// A phase of so many tasks.
-    fn work(&self, tasks: u64, phase: usize) -> Work {
-        Work { tasks, files: operations(self.files, tasks), from: 0, unlink: phase == 1 }
-    }
-
-    /// Creates before the phases that count.
-    fn warm_up(&self, tasks: u64) -> Work {
-        Work { tasks, files: operations(self.files / 4, tasks), from: WARM, unlink: false }
-    }
-}
 
 /// What a world is made of: image, tasks, way, seed.
 type WorldKey = ([u64; 4], u64, &'static str, u64);
@@ -182,8 +100,8 @@ impl XfsBufItem<'_> {
                 .profiles
                 .get(key, || in_real_time(|cx| measure::profile(cx, plan, &base, ways)))?;
             for (index, figures) in all.iter_mut().enumerate() {
-                shares[0][index].figures(figures, PHASES[0]);
-                shares[1][index].figures(figures, PHASES[1]);
+                shares[0][index].figures(figures, PHASES[0], plan.debug);
+                shares[1][index].figures(figures, PHASES[1], plan.debug);
             }
         }
         Ok(all)

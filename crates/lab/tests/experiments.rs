@@ -139,3 +139,14 @@ fn what_is_no_case_variant_or_figure_of_a_program_is_named() {
     let error = error("[seeds]", "[with]\nblock = 1\n\n[seeds]");
     assert!(error.contains("for programs"), "{error}");
 }
+
+#[test]
+fn a_star_means_all_names_that_begin_so() {
+    let experiment = Experiment::load("bh-lru").unwrap();
+    let cases = |wanted: &str| {
+        let plan = Plan { cases: vec![wanted.to_owned()], ..Plan::default() };
+        experiment.runs(&plan).map(|runs| runs.len())
+    };
+    assert_eq!((cases("curve-*"), cases("curve-ext3"), cases("d-*")), (Ok(7), Ok(1), Ok(2)));
+    assert!(cases("curves*").unwrap_err().to_string().contains("--case curves*"));
+}

@@ -8,6 +8,7 @@ use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
 use ext4::{BhLru, Ext4, MkfsOptions, MountOptions};
 use rt::Cx;
+use serde::Deserialize;
 use vfs::acl::{self, Acl, Entry, NO_ID, Tag};
 use vfs::{FileSystem, FileType, Namespace, NewNode, XattrFlags};
 
@@ -74,6 +75,59 @@ pub(super) struct Setup {
     pub names: u64,
     /// Directories.
     pub dirs: u64,
+}
+
+/// The four sets of the mail of 8 July 2014.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Set {
+    /// mdtest, one shared directory, large ACL and SELinux.
+    A,
+    /// The same without SELinux.
+    B,
+    /// mds-survey, quota, one shared directory.
+    C,
+    /// mds-survey, quota, a directory for each thread.
+    D,
+}
+
+impl Set {
+    /// The set of this letter.
+    ///
+    /// # Errors
+    /// The letter.
+    pub fn of(letter: &str) -> Result<Set, String> {
+        let all = [("a", Set::A), ("b", Set::B), ("c", Set::C), ("d", Set::D)];
+        let found = all.iter().find(|(name, _)| *name == letter);
+        found.map(|one| one.1).ok_or_else(|| format!("`{letter}` is no set: a, b, c or d"))
+    }
+
+    /// Its letter.
+    pub fn letter(self) -> &'static str {
+        match self {
+            Set::A => "a",
+            Set::B => "b",
+            Set::C => "c",
+            Set::D => "d",
+        }
+    }
+
+    /// Does it go through paths, as mdtest, or below names, as mds-survey?
+    pub(super) fn by_path(self) -> bool {
+        matches!(self, Set::A | Set::B)
+    }
+
+    pub(super) fn setup(self, names: u64, dirs: u64) -> Setup {
+        Setup {
+            kind: "ext4".to_owned(),
+            features: if self.by_path() { "large_dir" } else { "large_dir,quota" }.to_owned(),
+            block: 4096,
+            acl: self.by_path(),
+            label: self == Set::A,
+            names,
+            dirs,
+        }
+    }
 }
 
 /// Counters of a stretch of work, or their difference.

@@ -1,29 +1,12 @@
 //! One row of the document's tables.
 
-use std::ops::Range;
-
-use base::Errno;
 use rt::Cx;
-use vfs::{FileSystem, FileType, NewNode, OpenFlags};
 
-use super::bed::{Base, Bed, Variant};
+use super::bed::{Base, Variant};
+use super::operations::{Cell, PHASES};
 use super::slices::{self, Effort, Slices, Work};
 use crate::program::Figures;
 use crate::stats::{Change, trimmed_mean};
-
-/// The phases of every cell.
-pub const PHASES: [&str; 3] = ["create", "lookup", "remove"];
-
-/// What tasks do.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cell {
-    /// Through paths, as mdtest, or below names, as mds-survey.
-    pub by_path: bool,
-    /// Directories.
-    pub dirs: u64,
-    /// Tasks.
-    pub tasks: u64,
-}
 
 /// How a cell is measured.
 pub(super) struct Measure<'a> {
@@ -112,56 +95,4 @@ fn counts(slices: &Slices, all: &mut [Figures]) {
 /// The changes of each phase from one variant to another, paired by groups of slices.
 fn changes(slices: &Slices, from: usize, to: usize) -> Vec<Change> {
     (0..PHASES.len()).map(|phase| Change::trimmed(&slices.ratios(phase, from, to))).collect()
-}
-
-/// What one task does of a phase.
-pub(super) fn operations(
-    cx: &mut Cx,
-    bed: &Bed,
-    cell: &Cell,
-    task: u64,
-    numbers: Range<u64>,
-    phase: usize,
-) -> Result<(), String> {
-    let (path, ino) = &bed.dirs[(task % cell.dirs) as usize];
-    for number in numbers {
-        let name = format!("file.mdtest.{task}.{number}");
-        let done = match cell.by_path {
-            true => through_paths(cx, &bed.names, &format!("{path}/{name}"), phase),
-            false => below_names(cx, &*bed.fs, *ino, name.as_bytes(), phase),
-        };
-        done.map_err(|errno| format!("{} of {}: {errno}", PHASES[phase], path))?;
-    }
-    Ok(())
-}
-
-fn through_paths(
-    cx: &mut Cx,
-    names: &vfs::Namespace,
-    path: &str,
-    phase: usize,
-) -> Result<(), Errno> {
-    let path = path.as_bytes();
-    match phase {
-        0 => {
-            let flags = OpenFlags::CREATE | OpenFlags::READ | OpenFlags::WRITE;
-            names.open(cx, path, flags, 0o664)?.close(cx)
-        }
-        1 => names.lstat(cx, path).map(drop),
-        _ => names.unlink(cx, path),
-    }
-}
-
-fn below_names(
-    cx: &mut Cx,
-    fs: &dyn FileSystem,
-    dir: base::Ino,
-    name: &[u8],
-    phase: usize,
-) -> Result<(), Errno> {
-    match phase {
-        0 => fs.create(cx, dir, name, &NewNode::new(FileType::Regular, 0o644)).map(drop),
-        1 => fs.lookup(cx, dir, name).map(drop),
-        _ => fs.unlink(cx, dir, name),
-    }
 }

@@ -8,9 +8,8 @@ use std::process::Command;
 
 use rt::Cx;
 
-use super::Set;
-use super::bed::{Base, Bed, Variant};
-use super::cell::{Cell, PHASES, operations};
+use super::bed::{Base, Bed, Set, Variant};
+use super::operations::{Cell, PHASES, operations};
 use crate::program::Figures;
 use crate::report::{Align, TextTable};
 

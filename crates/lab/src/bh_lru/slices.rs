@@ -16,7 +16,7 @@ use rt::{Cx, Runtime};
 use serde::Deserialize;
 
 use super::bed::{Bed, Counts, Variant};
-use super::cell::{Cell, PHASES, operations};
+use super::operations::{Cell, PHASES, operations};
 use crate::clock::{cpu_nanos, thread_nanos};
 
 /// Operations, over all tasks, that a slice begins with and that do not count: they bring the

@@ -207,7 +207,7 @@ impl Experiment {
         names: &[String],
         known: impl Iterator<Item = &'a String> + Clone,
     ) -> Result<(), super::ExperimentError> {
-        match names.iter().find(|name| known.clone().all(|one| one != *name)) {
+        match names.iter().find(|name| known.clone().all(|one| !is_meant(name, one))) {
             None => Ok(()),
             Some(name) => Err(super::ExperimentError::Option {
                 experiment: self.name.clone(),
@@ -216,6 +216,11 @@ impl Experiment {
             }),
         }
     }
+}
+
+/// Whether an option means this name: `curve-*` means all that begin so.
+fn is_meant(option: &str, name: &str) -> bool {
+    option.strip_suffix('*').map_or(option == name, |start| name.starts_with(start))
 }
 
 /// What a sweep sets for one of its points.
@@ -252,7 +257,9 @@ impl Runs<'_> {
     }
 
     fn group(&mut self, fs: &str, case: &str, variants: &[Name], setting: Option<Setting<'_>>) {
-        let among = |list: &[String], name: &str| list.is_empty() || list.iter().any(|v| v == name);
+        let among = |list: &[String], name: &str| {
+            list.is_empty() || list.iter().any(|wanted| is_meant(wanted, name))
+        };
         if !among(&self.plan.filesystems, fs) || !among(&self.plan.cases, case) {
             return;
         }

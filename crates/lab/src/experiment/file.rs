@@ -22,7 +22,7 @@ pub struct File {
     pub document: Document,
     /// What is asked, in a few sentences.
     pub question: String,
-    /// The program that does the runs ([`crate::program`]); where none is named, the workloads do.
+    /// The program that does the runs; where none is named, the workloads do.
     pub program: Option<Name>,
     /// What the program takes for every case; a case's own values come after.
     #[serde(default)]
@@ -143,7 +143,7 @@ impl Filesystem {
     }
 }
 
-/// What `mkfs.xfs -d sunit=..,swidth=..` is told.
+/// What `mkfs.xfs -d sunit=..,swidth=..` takes.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StripeShape {
@@ -220,8 +220,8 @@ pub struct Case {
     /// What it takes instead in a full run.
     #[serde(default)]
     pub full: toml::Table,
-    /// The figures are times of the machine at hand: the variants take turns in one run, and nothing
-    /// else runs beside it.
+    /// The figures are times of the machine at hand: the variants take turns in one run, and
+    /// nothing else runs beside it.
     #[serde(default)]
     pub measured: bool,
     /// Other simulated seconds for some variants, as the document has it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cells::{Records, evidence};
 use super::changes;
-use super::{
+use super::model::{
     Band, CellReport, ColumnReport, ComparisonReport, FrontierPoint, FrontierReport,
     RelationReport, Report, Role, RowReport, Summary, SweepLine, SweepReport, TableReport,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Band, CellReport, Role};
+use super::model::{Band, CellReport, Role};
 use crate::experiment::{Cell, CellName, Experiment, Metric};
 use crate::record::RunRecord;
 use crate::stats::median;

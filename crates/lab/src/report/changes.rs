@@ -1,6 +1,6 @@
 //! Changes in percent that were measured in pairs: what each says, and what all of a table say.
 
-use super::{CellReport, TableReport};
+use super::model::{CellReport, RowReport, TableReport};
 use crate::stats::{Change, Interval, Verdict};
 
 /// The change of a cell, where it is one.
@@ -16,7 +16,7 @@ pub fn sentences(table: &TableReport) -> Vec<String> {
     let mut against: Vec<&str> = against.collect();
     against.sort_unstable();
     against.dedup();
-    let of_row = |row: &super::RowReport, against: &str| {
+    let of_row = |row: &RowReport, against: &str| {
         let cells = row.cells.iter().zip(&table.columns);
         let own = cells.filter(|(_, column)| column.against.as_deref() == Some(against));
         let changes: Vec<(String, Change)> = own

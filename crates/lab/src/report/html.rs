@@ -4,8 +4,9 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
 
+use super::model::{CellReport, RelationReport, Report, TableReport};
 use super::table::{Align, TextTable};
-use super::{Report, TableReport, chart, svg, tail, text};
+use super::{chart, number, svg, tail, text};
 use crate::record::RunRecord;
 
 const TEMPLATE: &str = include_str!("report.html");
@@ -79,7 +80,7 @@ fn table(table: &TableReport) -> Value {
                 "metric": one.metric, "unit": one.unit, "after": one.after, "before": one.before,
                 "arrow": if one.better == crate::stats::Better::Higher { "↑" } else { "↓" },
                 "n": figures.n.0.min(figures.n.1),
-                "from": text::number(figures.before, 1), "to": text::number(figures.after, 1),
+                "from": number::number(figures.before, 1), "to": number::number(figures.after, 1),
                 "change": text::change(figures), "effect": format!("{:+.2}", figures.effect),
                 "p": format!("{:.3}", figures.p), "verdict": figures.verdict.word(),
                 "sign": figures.verdict.sign(), "reason": figures.reason,
@@ -94,17 +95,17 @@ fn table(table: &TableReport) -> Value {
     })
 }
 
-fn cell(cell: &super::CellReport) -> Value {
+fn cell(cell: &CellReport) -> Value {
     json!({
         "name": cell.cell,
         "published": text::published(cell),
-        "obtained": text::optional(cell.obtained, cell.decimals),
+        "obtained": number::optional(cell.obtained, cell.decimals),
         "range": cell.range.filter(|range| range[0] != range[1]).map(|[low, high]| {
-            [low, high].map(|end| text::number(end, cell.decimals)).join(" – ")
+            [low, high].map(|end| number::number(end, cell.decimals)).join(" – ")
         }),
         "n": cell.n,
         "unit": cell.unit,
-        "ratio": cell.ratio.map(|ratio| text::number(ratio, 2)),
+        "ratio": cell.ratio.map(|ratio| number::number(ratio, 2)),
         "role": text::role(cell),
         "fixes": cell.fixes,
         "band": cell.band.word(),
@@ -117,10 +118,10 @@ fn cell(cell: &super::CellReport) -> Value {
     })
 }
 
-fn relation(one: &super::RelationReport) -> Value {
+fn relation(one: &RelationReport) -> Value {
     json!({
         "title": one.title, "value": one.value, "filesystem": one.filesystem,
-        "published": text::optional(one.published, 2), "obtained": text::optional(one.obtained, 2),
+        "published": number::optional(one.published, 2), "obtained": number::optional(one.obtained, 2),
         "within": text::span(one.within), "band": one.band.word(), "holds": text::holds(one),
         "sign": if one.accepted { "~" } else { one.band.sign() },
         "reason": one.reason, "evidence": one.evidence,

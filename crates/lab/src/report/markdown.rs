@@ -1,6 +1,7 @@
 //! The report as Markdown, for documents.
 
-use super::{Band, Report, tail, text};
+use super::model::{Band, Report};
+use super::{tail, text};
 
 pub fn render(report: &Report) -> String {
     let document = &report.document;

@@ -2,6 +2,14 @@
 
 use std::fmt::Write;
 
+/// Width of every picture.
+pub const WIDTH: f64 = 960.0;
+
+/// The class of the `index`-th variant or task: six colours.
+pub fn colour(index: usize) -> String {
+    format!("c{}", index % 6)
+}
+
 /// Text that is safe in SVG and HTML.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -97,6 +105,29 @@ pub struct Svg {
     height: f64,
     title: String,
     body: String,
+}
+
+/// Where a plot lies in its picture.
+#[derive(Clone, Copy)]
+pub struct Plot {
+    pub left: f64,
+    pub top: f64,
+    pub right: f64,
+    pub bottom: f64,
+}
+
+/// One axis of a plot.
+#[derive(Clone, Copy)]
+pub struct Axis<'a> {
+    pub scale: &'a Scale,
+    pub title: &'a str,
+}
+
+impl<'a> Axis<'a> {
+    /// A scale with a title.
+    pub fn new(scale: &'a Scale, title: &'a str) -> Axis<'a> {
+        Axis { scale, title }
+    }
 }
 
 impl Svg {
@@ -196,13 +227,10 @@ impl Svg {
         ));
     }
 
-    /// Axes with ticks and titles around the plot `(left, top, right, bottom)`.
-    pub fn axes(
-        &mut self,
-        (left, top, right, bottom): (f64, f64, f64, f64),
-        (x, y): (&Scale, &Scale),
-        (x_title, y_title): (&str, &str),
-    ) {
+    /// Axes with ticks and titles around a plot.
+    pub fn axes(&mut self, plot: Plot, across: Axis<'_>, upwards: Axis<'_>) {
+        let Plot { left, top, right, bottom } = plot;
+        let (x, y) = (across.scale, upwards.scale);
         for tick in x.ticks() {
             let at = x.at(tick);
             self.line("grid", (at, top), (at, bottom));
@@ -215,8 +243,8 @@ impl Svg {
         }
         self.line("axis", (left, bottom), (right, bottom));
         self.line("axis", (left, top), (left, bottom));
-        self.text("name", ((left + right) / 2.0, bottom + 34.0), "middle", x_title);
-        self.text("name", (left, top - 9.0), "start", y_title);
+        self.text("name", ((left + right) / 2.0, bottom + 34.0), "middle", across.title);
+        self.text("name", (left, top - 9.0), "start", upwards.title);
     }
 
     /// The finished picture.

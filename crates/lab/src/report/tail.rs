@@ -1,9 +1,10 @@
 //! The upper quantiles of latencies, of the main table's runs that kept their distributions.
 
+use super::model::Report;
+use super::number;
 use super::table::{Align, TextTable};
-use super::{Report, text};
 
-/// The quantiles that are told, in thousandths.
+/// The quantiles that are shown, in thousandths.
 const QUANTILES: [(u64, &str); 4] = [(500, "p50"), (950, "p95"), (990, "p99"), (999, "p99.9")];
 
 /// One row for each distribution; empty where no run kept one.
@@ -36,7 +37,7 @@ pub fn table(report: &Report) -> TextTable {
 }
 
 fn milliseconds(nanos: Option<u64>) -> String {
-    text::optional(nanos.map(|nanos| nanos as f64 / 1e6), 2)
+    number::optional(nanos.map(|nanos| nanos as f64 / 1e6), 2)
 }
 
 /// The upper end of the bucket in which a part of the samples ends; none where fewer than ten lie

@@ -1,8 +1,16 @@
 //! The report for a terminal, in at most 100 columns.
 
+use super::model::{
+    Band, CellReport, ComparisonReport, RelationReport, Report, Role, RowReport, SweepLine,
+    SweepReport, TableReport,
+};
+use super::number::{number, optional};
 use super::table::{Align, TextTable, wrap};
-use super::{Band, COLUMNS, CellReport, RelationReport, Report, Role, TableReport, changes, tail};
+use super::{changes, tail};
 use crate::stats::{Better, Comparison, Verdict, geometric_mean};
+
+/// Columns of a terminal.
+const COLUMNS: usize = 100;
 
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
@@ -50,16 +58,6 @@ pub fn summary(report: &Report) -> String {
         holds + summary.relations[1],
         summary.calibrated
     )
-}
-
-/// A figure with so many decimals; small ones keep three digits.
-pub fn number(value: f64, decimals: usize) -> String {
-    let decimals = if value != 0.0 && value.abs() < 1.0 { decimals.max(3) } else { decimals };
-    format!("{value:.decimals$}")
-}
-
-pub fn optional(value: Option<f64>, decimals: usize) -> String {
-    value.map_or("-".to_owned(), |value| number(value, decimals))
 }
 
 /// One row for each cell: the shape that programs and people can both read.
@@ -140,7 +138,7 @@ pub fn wide(table: &TableReport) -> TextTable {
     let metrics = table.columns.len() / cases.len().max(1);
     // Cells of a metric over all cases.
     let all = |metric: usize| {
-        let of_row = move |row: &'_ super::RowReport| {
+        let of_row = move |row: &'_ RowReport| {
             row.cells.iter().skip(metric).step_by(metrics).cloned().collect::<Vec<_>>()
         };
         table.rows.iter().flat_map(of_row)
@@ -183,9 +181,13 @@ pub fn wide(table: &TableReport) -> TextTable {
     text
 }
 
-/// The figure with its interval; a sign where it lies outside of its range.
+/// The figure with its interval; a sign where it is calibrated, or outside of its range.
 fn obtained(cell: &CellReport) -> String {
-    let sign = if cell.band == Band::Outside { " ✗" } else { "" };
+    let sign = match (cell.role, cell.band) {
+        (Role::Calibrated, _) => " ◆",
+        (_, Band::Outside) => " ✗",
+        _ => "",
+    };
     let text = match changes::of(cell) {
         Some(change) => format!("{:+.1} ±{:.1}", change.percent, change.interval.half()),
         None => cell.obtained.map_or(String::new(), |value| number(value, cell.decimals)),
@@ -222,15 +224,20 @@ fn outside(table: &TableReport) -> String {
 /// One sentence on a cell outside its band.
 pub fn because(cell: &CellReport) -> String {
     let [low, high] = cell.within.unwrap_or([f64::NAN, f64::NAN]);
-    let reason = cell.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+    let reason = why(cell.reason.as_deref());
     format!(
-        "{} is {} {}, not within {}:{reason}{}",
+        "{} is {} {}, not within {}{reason}{}",
         cell.cell,
         optional(cell.obtained, cell.decimals),
         cell.unit,
         span([low, high]),
         events(&cell.evidence)
     )
+}
+
+/// The end of a sentence: a reason, or nothing more.
+fn why(reason: Option<&str>) -> String {
+    reason.map_or(".".to_owned(), |reason| format!(": {reason}"))
 }
 
 /// What the events say, where there are any.
@@ -293,9 +300,9 @@ fn relations(report: &Report) -> String {
 
 /// One sentence on a relation outside its range.
 pub fn relation_because(one: &RelationReport) -> String {
-    let reason = one.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+    let reason = why(one.reason.as_deref());
     format!(
-        "{} ({}): {} is {}, not within {}:{reason}{}",
+        "{} ({}): {} is {}, not within {}{reason}{}",
         one.title,
         one.filesystem,
         one.value,
@@ -366,7 +373,7 @@ pub fn standings(table: &TableReport) -> Vec<String> {
     names.dedup();
     let standing = |name: &str| {
         let own: Vec<_> = table.comparisons.iter().filter(|one| one.after == name).collect();
-        let ratio = |one: &&&super::ComparisonReport| match one.better {
+        let ratio = |one: &&&ComparisonReport| match one.better {
             Better::Higher => one.figures.after / one.figures.before,
             Better::Lower => one.figures.before / one.figures.after,
         };
@@ -421,7 +428,7 @@ fn frontier(report: &Report) -> String {
 /// Each sweep as a heading and a table: values down, variants across.
 pub fn sweeps(report: &Report) -> Vec<(String, TextTable)> {
     use Align::{Left, Right};
-    let one = |sweep: &super::SweepReport| {
+    let one = |sweep: &SweepReport| {
         let first = format!("{} ({})", sweep.vary, sweep.unit);
         let heads = sweep.lines.iter().map(|line| (line.title.as_str(), Right));
         let mut table = TextTable::new([(first.as_str(), Left)].into_iter().chain(heads));
@@ -430,7 +437,7 @@ pub fn sweeps(report: &Report) -> Vec<(String, TextTable)> {
         values.sort_unstable();
         values.dedup();
         for value in values {
-            let cell = |line: &super::SweepLine| {
+            let cell = |line: &SweepLine| {
                 let point = line.points.iter().find(|point| point.0 == value);
                 optional(point.map(|point| point.1), 1)
             };

@@ -18,6 +18,14 @@ const SHOWN_SPAN: Nanos = Nanos::from_millis(400);
 /// Step of a series.
 const STEP: Nanos = Nanos::from_millis(100);
 
+/// By what a request is known while it waits or is in the device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RequestKey {
+    write: bool,
+    /// Its first sector.
+    sector: u64,
+}
+
 /// A request that waits or is in the device.
 #[derive(Clone, Copy)]
 struct Request {
@@ -35,9 +43,9 @@ pub struct Collector {
     start: Nanos,
     end: Nanos,
     detail: bool,
-    /// In the elevator: (write, first sector) to sectors and arrival.
-    waiting: BTreeMap<(bool, u64), (u64, Nanos)>,
-    in_device: BTreeMap<(bool, u64), Request>,
+    /// In the elevator: sectors and arrival.
+    waiting: BTreeMap<RequestKey, (u64, Nanos)>,
+    in_device: BTreeMap<RequestKey, Request>,
     flushing: u32,
     /// Since when, and for whom, the elevator idles.
     idling: Option<(Nanos, u64)>,
@@ -78,7 +86,7 @@ impl Collector {
     }
 
     /// Takes events in, in their order; `lost` older ones were overwritten in the ring.
-    pub fn take(&mut self, (events, lost): (Vec<TraceEvent>, u64)) {
+    pub fn take(&mut self, events: &[TraceEvent], lost: u64) {
         self.lost += lost;
         events.iter().for_each(|event| self.event(event));
     }
@@ -88,7 +96,7 @@ impl Collector {
             return;
         }
         self.pass(event.time);
-        let key = (event.op != Op::Read, event.sector.0);
+        let key = RequestKey { write: event.op != Op::Read, sector: event.sector.0 };
         match event.kind {
             TraceKind::Inserted if event.op != Op::Flush => {
                 self.waiting.insert(key, (event.count, event.time));
@@ -120,10 +128,10 @@ impl Collector {
         *self.idle_ns.entry(cause).or_default() += idle;
     }
 
-    fn dispatched(&mut self, event: &TraceEvent, key: (bool, u64)) {
+    fn dispatched(&mut self, event: &TraceEvent, key: RequestKey) {
         // Requests that were joined into this one came under sectors of their own.
-        let end = (key.0, key.1 + event.count.max(1));
-        let joined: Vec<(bool, u64)> = self.waiting.range(key..end).map(|(key, _)| *key).collect();
+        let end = RequestKey { sector: key.sector + event.count.max(1), ..key };
+        let joined: Vec<RequestKey> = self.waiting.range(key..end).map(|(key, _)| *key).collect();
         let arrivals = joined.iter().filter_map(|key| self.waiting.remove(key));
         let queued = arrivals.map(|(_, queued)| queued).min().unwrap_or(event.time);
         let wait = span(queued, event.time);
@@ -131,13 +139,13 @@ impl Collector {
         self.in_device.insert(key, Request { queued, dispatched: event.time });
     }
 
-    fn completed(&mut self, event: &TraceEvent, key: (bool, u64)) {
+    fn completed(&mut self, event: &TraceEvent, key: RequestKey) {
         let Some(request) = self.in_device.remove(&key) else { return };
         self.iocs.insert(event.ioc);
         if !self.detail {
             return;
         }
-        let bytes = if key.0 { &mut self.write_bytes } else { &mut self.read_bytes };
+        let bytes = if key.write { &mut self.write_bytes } else { &mut self.read_bytes };
         let step = ((event.time - self.start).0 / STEP.0) as usize;
         if bytes.len() <= step {
             bytes.resize(step + 1, 0);
@@ -152,8 +160,8 @@ impl Collector {
                 sector: event.sector.0,
                 count: event.count,
                 ioc: event.ioc,
-                write: key.0,
-                sync: event.flags.contains(BioFlags::SYNC) || !key.0,
+                write: key.write,
+                sync: event.flags.contains(BioFlags::SYNC) || !key.write,
             });
         }
     }

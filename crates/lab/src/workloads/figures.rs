@@ -3,15 +3,30 @@
 use std::collections::BTreeMap;
 
 use base::Nanos;
+use block::TraceEvent;
+use block::trace::ProcessNames;
 use model::LoadSpec;
 
-use super::collect::Collected;
+use super::collect::{Collected, Collector};
 use super::loads::Outcome;
-use super::world::Played;
 use crate::experiment::{Figure, Metric};
 use crate::record::{IdleCause, RunRecord};
 
 const MIB: f64 = (1 << 20) as f64;
+
+/// What the world leaves when the workloads have ended.
+pub struct Played {
+    pub start: Nanos,
+    pub end: Nanos,
+    pub journal: u64,
+    pub outcomes: BTreeMap<String, Outcome>,
+    pub stats: block::QueueStats,
+    pub model: model::ModelStats,
+    pub commits: u64,
+    pub collector: Option<Collector>,
+    pub trace: Vec<TraceEvent>,
+    pub names: ProcessNames,
+}
 
 /// Everything countable, by name.
 pub fn counts(record: &mut RunRecord, played: &Played, collected: &Collected) {

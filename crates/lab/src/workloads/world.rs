@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Nanos;
-use block::trace::ProcessNames;
 use block::{Queue, SyncWrites, TraceEvent};
 use cache::{PageCache, PageCacheConfig};
 use model::{LoadSpec, ModelDevice, ModelStats, Profile};
@@ -15,7 +14,7 @@ use workload::{Stop, Target};
 
 use super::base_image::BaseImage;
 use super::collect::{Collected, Collector};
-use super::figures;
+use super::figures::{self, Played};
 use super::forget::Forgetful;
 use super::loads::{self, Outcome};
 use super::mount::{More, Mounted};
@@ -107,20 +106,6 @@ fn fill(
         }
     }
     record.detail = collected.detail;
-}
-
-/// What the world leaves when the workloads have ended.
-pub struct Played {
-    pub start: Nanos,
-    pub end: Nanos,
-    pub journal: u64,
-    pub outcomes: BTreeMap<String, Outcome>,
-    pub stats: block::QueueStats,
-    pub model: model::ModelStats,
-    pub commits: u64,
-    collector: Option<Collector>,
-    trace: Vec<TraceEvent>,
-    names: ProcessNames,
 }
 
 /// A run and where it happens.
@@ -280,5 +265,5 @@ fn look(queue: &Queue, shared: &SpinLock<(Collector, Vec<TraceEvent>)>, keep: bo
     if keep {
         shared.1.extend_from_slice(&events);
     }
-    shared.0.take((events, lost));
+    shared.0.take(&events, lost);
 }

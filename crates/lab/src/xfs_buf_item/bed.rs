@@ -11,7 +11,7 @@ use vfs::{FileSystem, FileType, NewNode};
 use xfs::log::buf_item::walk::Variant;
 use xfs::{MkfsOptions, MountOptions, Xfs};
 
-use super::Parameters;
+use super::parameters::{Parameters, Work};
 
 /// A way to bring names into the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,19 +81,6 @@ pub(super) struct Use {
     pub way: Way,
     pub debug: bool,
     pub gauge: bool,
-}
-
-/// What all tasks do in a phase.
-#[derive(Clone, Copy)]
-pub(super) struct Work {
-    /// Tasks.
-    pub tasks: u64,
-    /// Files of all of them.
-    pub files: u64,
-    /// The number that each begins with.
-    pub from: u64,
-    /// Unlink, else create.
-    pub unlink: bool,
 }
 
 fn said<T>(what: &str, result: Result<T, Errno>) -> Result<T, String> {

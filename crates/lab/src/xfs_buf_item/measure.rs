@@ -5,21 +5,14 @@ use std::sync::Arc;
 use rt::{Cx, SpinLock};
 use xfs::log::Gauge;
 
-use super::bed::{Base, Use, Way, Work};
-use super::{PHASES, Parameters};
+use super::bed::{Base, Use, Way};
+use super::parameters::{PHASES, Parameters, Work, operations};
 use crate::clock::cpu_nanos;
 use crate::program::Figures;
 use crate::stats::{Change, median};
 
 /// Operations of a hundred that are left out as interrupted by other tasks.
 const INTERRUPTED: usize = 2;
-/// Names of the warm-up begin here.
-pub(super) const WARM: u64 = 1 << 20;
-
-/// Operations of one phase: a multiple of the tasks.
-pub(super) fn operations(files: u64, tasks: u64) -> u64 {
-    (files / tasks).max(1) * tasks
-}
 
 /// What rounds gave, by phase and way.
 type Rounds = [Vec<Vec<f64>>; 2];
@@ -101,7 +94,7 @@ impl Share {
     }
 
     /// What of a phase goes into formatting: nanoseconds, and per cent of its CPU time.
-    pub(super) fn figures(&self, figures: &mut Figures, phase: &str) {
+    pub(super) fn figures(&self, figures: &mut Figures, phase: &str, debug: bool) {
         let Share { walk, copy, check, least } = *self;
         let whole = 1e3 * figures.get(&format!("{phase}_cpu_us")).unwrap_or(f64::NAN);
         for (name, value) in [
@@ -111,7 +104,8 @@ impl Share {
             ("limit_percent", 100.0 * least / (walk + copy).max(1e-9)),
             ("walk_percent", 100.0 * walk / whole),
             ("copy_percent", 100.0 * copy / whole),
-            ("check_percent", 100.0 * check / whole),
+            // Without the checks of a debug kernel there is nothing to have a share.
+            ("check_percent", if debug { 100.0 * check / whole } else { f64::NAN }),
         ] {
             figures.set(format!("{phase}_{name}"), value);
         }

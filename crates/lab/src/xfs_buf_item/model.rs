@@ -16,8 +16,8 @@ use rt::{Cx, SpinLock, WorldConfig};
 use xfs::log::Gauge;
 
 use super::bed::{Base, Use, Way};
-use super::measure::{operations, since};
-use super::{PHASES, Parameters};
+use super::measure::since;
+use super::parameters::{PHASES, Parameters, operations};
 use crate::program::Figures;
 
 /// Processors of the document's workload.

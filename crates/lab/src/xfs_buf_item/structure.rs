@@ -6,8 +6,8 @@ use rt::Cx;
 use xfs::log::buf_item::bitmap::DirtyMap;
 use xfs::log::buf_item::walk::{Addresses, Mapped, Paged, Unprobed, Variant, Visits, Walk};
 
-use super::Parameters;
 use super::bed::Way;
+use super::parameters::Parameters;
 use crate::program::Figures;
 
 /// Repetitions between two looks at the clock: a stretch that other tasks seldom interrupt.

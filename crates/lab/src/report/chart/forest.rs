@@ -1,8 +1,8 @@
 //! Ratios with their bands, one row each.
 
-use super::WIDTH;
-use crate::report::svg::{Scale, Svg};
-use crate::report::{Band, CellReport, Report, Role, TableReport, text};
+use crate::report::model::{Band, CellReport, Report, Role, TableReport};
+use crate::report::svg::{Scale, Svg, WIDTH};
+use crate::report::{number, text};
 
 const LEFT: f64 = 330.0;
 const RIGHT: f64 = WIDTH - 150.0;
@@ -40,7 +40,7 @@ pub fn forest(table: &TableReport) -> Option<String> {
             svg.line("range", (scale.at(by(low)), y), (scale.at(by(high)), y));
         }
         let ratio = cell.ratio.unwrap_or(1.0);
-        let tip = format!("{} of {published} {}", text::optional(cell.obtained, 2), cell.unit);
+        let tip = format!("{} of {published} {}", number::optional(cell.obtained, 2), cell.unit);
         let class = if cell.role == Role::Calibrated { "calibrated" } else { cell.band.word() };
         svg.mark(class, shape(class), (scale.at(ratio), y), &tip);
         let words = match class {
@@ -110,7 +110,7 @@ pub fn relations(report: &Report) -> Option<String> {
         let tip = format!("{} = {value:.3}; {}", one.value, one.evidence);
         svg.mark(class, shape(class), (scale.at(value / middle), y), &tip);
         let sign = if one.accepted { "~" } else { one.band.sign() };
-        let words = format!("{} {sign} {}", text::number(value, 2), text::holds(one));
+        let words = format!("{} {sign} {}", number::number(value, 2), text::holds(one));
         let class = if one.band == Band::Outside { "value strong" } else { "value" };
         svg.text(class, (RIGHT + 12.0, y + 4.0), "start", &words);
     }

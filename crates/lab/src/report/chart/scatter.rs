@@ -1,10 +1,10 @@
 //! Points: the frontier, and sweeps.
 
-use super::{WIDTH, colour};
-use crate::report::svg::{Scale, Svg};
-use crate::report::{FrontierReport, SweepReport, text};
+use crate::report::model::{FrontierReport, SweepReport};
+use crate::report::number;
+use crate::report::svg::{Axis, Plot, Scale, Svg, WIDTH, colour};
 
-const PLOT: (f64, f64, f64, f64) = (70.0, 34.0, WIDTH - 250.0, 380.0);
+const PLOT: Plot = Plot { left: 70.0, top: 34.0, right: WIDTH - 250.0, bottom: 380.0 };
 
 /// Colours repeat after six: the shape then differs.
 fn shape(index: usize) -> usize {
@@ -13,7 +13,7 @@ fn shape(index: usize) -> usize {
 
 /// Two metrics against each other, every variant a point; the document's points are hollow.
 pub fn frontier(report: &FrontierReport) -> String {
-    let (left, top, right, bottom) = PLOT;
+    let Plot { left, top, right, bottom } = PLOT;
     let mut svg = Svg::new(WIDTH, bottom + 46.0, &report.title);
     let published = report.points.iter().filter_map(|point| point.published);
     let all: Vec<[f64; 2]> =
@@ -21,7 +21,8 @@ pub fn frontier(report: &FrontierReport) -> String {
     let most = |index: usize| all.iter().map(|p| p[index]).fold(0.0, f64::max) * 1.08;
     let (x, y) =
         (Scale::linear(0.0, most(0), left, right), Scale::linear(0.0, most(1), bottom, top));
-    svg.axes(PLOT, (&x, &y), (&report.axes[0], &report.axes[1]));
+    let [across, upwards] = &report.axes;
+    svg.axes(PLOT, Axis::new(&x, across), Axis::new(&y, upwards));
     if let Some([gx, gy]) = report.goal {
         svg.rect("goal", (x.at(gx), top), (right - x.at(gx), y.at(gy) - top), "the goal");
         svg.text("note", (right - 6.0, top + 14.0), "end", "goal");
@@ -54,7 +55,7 @@ pub fn frontier(report: &FrontierReport) -> String {
 
 /// One line for each variant over a logarithmic axis.
 pub fn sweep(report: &SweepReport) -> String {
-    let (left, top, right, bottom) = PLOT;
+    let Plot { left, top, right, bottom } = PLOT;
     let mut svg = Svg::new(WIDTH, bottom + 46.0, &report.title);
     let points = || report.lines.iter().flat_map(|line| &line.points);
     let values = || points().map(|point| point.0 as f64);
@@ -68,7 +69,7 @@ pub fn sweep(report: &SweepReport) -> String {
     let most = points().map(|point| point.1).chain(limit).fold(0.0, f64::max);
     let y = Scale::linear(0.0, most * 1.05, bottom, top);
     let unit = format!("{} ({})", report.vary, report.unit);
-    svg.axes(PLOT, (&x, &y), (&unit, &report.metric));
+    svg.axes(PLOT, Axis::new(&x, &unit), Axis::new(&y, &report.metric));
     if let Some((limit, words)) = &report.limit {
         svg.path("front", &[(left, y.at(*limit)), (right, y.at(*limit))], false);
         svg.text("note", (left + 6.0, y.at(*limit) - 5.0), "start", words);
@@ -83,7 +84,7 @@ pub fn sweep(report: &SweepReport) -> String {
                 "{}: {value} {} gives {}",
                 line.title,
                 report.unit,
-                text::number(*found, 1)
+                number::number(*found, 1)
             );
             svg.mark(&class, shape(index), *at, &tip);
         }

@@ -1,16 +1,15 @@
 //! Throughput over time, distributions of latencies, idle time by cause.
 
-use super::{WIDTH, colour};
 use crate::record::{Detail, IdleCause, RunRecord};
-use crate::report::svg::{Scale, Svg, label};
+use crate::report::svg::{Axis, Plot, Scale, Svg, WIDTH, colour, label};
 
-const PLOT: (f64, f64, f64, f64) = (70.0, 30.0, WIDTH - 250.0, 230.0);
+const PLOT: Plot = Plot { left: 70.0, top: 30.0, right: WIDTH - 250.0, bottom: 230.0 };
 
 /// Points of a series at the most.
 const POINTS: usize = 150;
 
 fn legend(svg: &mut Svg, index: usize, name: &str) {
-    let (_, top, right, _) = PLOT;
+    let Plot { top, right, .. } = PLOT;
     let at = (right + 24.0, top + 10.0 + index as f64 * 22.0);
     svg.line(&format!("series {} d{}", colour(index), index % 6), at, (at.0 + 26.0, at.1));
     svg.text("row", (at.0 + 34.0, at.1 + 4.0), "start", name);
@@ -27,14 +26,14 @@ pub fn throughput(detail: &Detail) -> Option<String> {
 }
 
 fn panel(detail: &Detail, unit: &str) -> String {
-    let (left, top, right, bottom) = PLOT;
+    let Plot { left, top, right, bottom } = PLOT;
     let mut svg = Svg::new(WIDTH, bottom + 46.0, &format!("{unit} over time"));
     let series: Vec<_> = detail.series.iter().filter(|series| series.unit == unit).collect();
     let seconds = series.iter().map(|s| s.values.len() as f64 * s.step_ns as f64 / 1e9);
     let most = series.iter().flat_map(|s| &s.values).copied().fold(0.0, f64::max);
     let x = Scale::linear(0.0, seconds.fold(0.0, f64::max), left, right);
     let y = Scale::linear(0.0, most * 1.05, bottom, top);
-    svg.axes(PLOT, (&x, &y), ("s", unit));
+    svg.axes(PLOT, Axis::new(&x, "s"), Axis::new(&y, unit));
     for (index, one) in series.iter().enumerate() {
         let step = one.step_ns as f64 / 1e9;
         // More points than pixels say nothing more: neighbours are joined.
@@ -54,7 +53,7 @@ fn panel(detail: &Detail, unit: &str) -> String {
 
 /// The share of latencies below each value, on a logarithmic axis.
 pub fn latencies(runs: &[(&str, &RunRecord)]) -> Option<String> {
-    let (left, top, right, bottom) = PLOT;
+    let Plot { left, top, right, bottom } = PLOT;
     let all: Vec<(String, &[(u64, u64)])> = runs
         .iter()
         .flat_map(|(title, run)| {
@@ -67,13 +66,13 @@ pub fn latencies(runs: &[(&str, &RunRecord)]) -> Option<String> {
         return None;
     }
     let bottom = bottom.max(top + 20.0 + all.len() as f64 * 22.0);
-    let plot = (left, top, right, bottom);
+    let plot = Plot { left, top, right, bottom };
     let mut svg = Svg::new(WIDTH, bottom + 46.0, "distribution of latencies");
     let values = || all.iter().flat_map(|(_, b)| b.iter()).map(|b| b.0 as f64 / 1e6);
     let least = values().fold(f64::MAX, f64::min).max(0.001);
     let x = Scale::log(least, values().fold(0.0, f64::max), left, right);
     let y = Scale::linear(0.0, 100.0, bottom, top);
-    svg.axes(plot, (&x, &y), ("ms (log)", "% below"));
+    svg.axes(plot, Axis::new(&x, "ms (log)"), Axis::new(&y, "% below"));
     for (index, (name, buckets)) in all.iter().enumerate() {
         let total: u64 = buckets.iter().map(|bucket| bucket.1).sum();
         let mut seen = 0;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{WIDTH, colour};
 use crate::record::{Detail, Shown};
-use crate::report::svg::{Scale, Svg};
+use crate::report::svg::{Axis, Plot, Scale, Svg, WIDTH, colour};
 
 const LEFT: f64 = 150.0;
 const RIGHT: f64 = WIDTH - 20.0;
@@ -46,7 +45,8 @@ pub fn timeline(detail: &Detail) -> Option<String> {
         lane(&mut svg, detail, *ioc, top + *index as f64 * LANE + 4.0, &clip);
         svg.close();
     }
-    sectors(&mut svg, detail, &lanes, (&x, middle, bottom));
+    let plot = Plot { left: LEFT, top: middle + 14.0, right: RIGHT, bottom };
+    sectors(&mut svg, detail, &lanes, &x, plot);
     svg.text(
         "name",
         (LEFT, top - 14.0),
@@ -87,17 +87,12 @@ fn data(shown: &Shown) -> String {
     format!("{word}{sync} {} {} {waited} {took}", shown.count / 2, shown.sector)
 }
 
-fn sectors(
-    svg: &mut Svg,
-    detail: &Detail,
-    lanes: &BTreeMap<u64, usize>,
-    (x, middle, bottom): (&Scale, f64, f64),
-) {
+fn sectors(svg: &mut Svg, detail: &Detail, lanes: &BTreeMap<u64, usize>, x: &Scale, plot: Plot) {
     let gib = |sector: u64| sector as f64 * 512.0 / (1u64 << 30) as f64;
     let places = || detail.timeline.iter().map(|shown| gib(shown.sector));
     let (low, high) = (places().fold(f64::MAX, f64::min), places().fold(0.0, f64::max));
-    let y = Scale::linear(low.min(high), high.max(low + 0.001), bottom, middle + 14.0);
-    svg.axes((LEFT, middle + 14.0, RIGHT, bottom), (x, &y), ("ms since the start", "GiB"));
+    let y = Scale::linear(low.min(high), high.max(low + 0.001), plot.bottom, plot.top);
+    svg.axes(plot, Axis::new(x, "ms since the start"), Axis::new(&y, "GiB"));
     for (ioc, lane) in lanes {
         let own = detail.timeline.iter().filter(|shown| shown.ioc == *ioc).map(|shown| {
             let at = (x.at(shown.dispatched as f64 / 1e6) - 1.5, y.at(gib(shown.sector)) - 1.5);
