@@ -32,11 +32,10 @@ use rt::Cx;
 
 use crate::error::{Result, XfsError};
 use crate::format::record::owner;
-use crate::format::{AgBlock, AgExtent, At, CorruptKind, FsExtent, Geometry, Owner};
+use crate::format::{AgBlock, AgExtent, AgHeader, At, CorruptKind, FsExtent, Geometry, Owner};
 use crate::log::Log;
-use crate::trans::Trans;
 use crate::trans::intent::Work;
-use crate::trans::{Finished, IntentFinisher};
+use crate::trans::{Finished, IntentFinisher, Trans};
 pub(crate) use agf::Agf;
 
 /// What is known of a group without looking into its AGF. May be a little old.
@@ -187,9 +186,9 @@ impl Space {
         group.kept.store(self.reserve_of(agf) + in_use, Ordering::Relaxed);
     }
 
-    pub(crate) fn header_map(&self, ag: u32, index: u32) -> crate::buf::BufMap {
+    pub(crate) fn header_map(&self, ag: u32, header: AgHeader) -> crate::buf::BufMap {
         let len = self.geometry.sector_size / 512;
-        crate::buf::BufMap { daddr: self.geometry.header_sector(ag, index), len }
+        crate::buf::BufMap { daddr: self.geometry.header_sector(ag, header), len }
     }
 
     /// The groups to look into, in order.
@@ -252,7 +251,7 @@ impl Space {
             if self.groups[ag as usize].longest.load(Ordering::Relaxed) < want.min_len {
                 continue;
             }
-            let map = self.header_map(ag, 1);
+            let map = self.header_map(ag, AgHeader::Agf);
             if !trans.has_buf(&[map]) {
                 let Some(buf) = self.log.bufs().try_read(cx, &[map], &agf::AGF)? else { continue };
                 trans.join(buf);
@@ -377,7 +376,7 @@ impl Space {
     /// # Errors
     /// A header that fails a check; what the device says.
     pub fn lock(&self, cx: &mut Cx, trans: &mut Trans, ag: u32) -> Result<Agf> {
-        let buf = trans.read_buf(cx, &[self.header_map(ag, 1)], &agf::AGF)?;
+        let buf = trans.read_buf(cx, &[self.header_map(ag, AgHeader::Agf)], &agf::AGF)?;
         trans.note_group(ag);
         Agf::new(ag, buf, &self.geometry)
     }
@@ -427,7 +426,7 @@ impl Space {
     fn each_agf(&self, cx: &mut Cx, look: impl Fn(&Space, &Agf)) -> Result<u64> {
         let mut total = 0;
         for ag in 0..self.geometry.ag_count {
-            let buf = self.log.bufs().read(cx, &[self.header_map(ag, 1)], &agf::AGF)?;
+            let buf = self.log.bufs().read(cx, &[self.header_map(ag, AgHeader::Agf)], &agf::AGF)?;
             total += u64::from(buf.with(|data| agf::all_free(data, ag, &self.geometry))?);
             look(self, &Agf::unlocked(ag, &buf));
         }

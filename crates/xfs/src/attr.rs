@@ -15,10 +15,9 @@ use crate::da_btree::{self, LeafBlock};
 use crate::error::Fault;
 use crate::format::attr::{AttrFlags, NAMESPACE, parse_sf};
 use crate::format::attr_leaf::{AttrLeaf, LeafAttr, Value};
-use crate::format::da;
 use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
-use crate::format::{At, CorruptKind, Kind, remote};
+use crate::format::{At, CorruptKind, Kind, da, remote};
 use crate::inode::Inode;
 
 mod acl;
@@ -106,7 +105,8 @@ impl Attrs<'_> {
         block: u64,
         kinds: &'static [Kind],
     ) -> Result<(Kind, Meta), Fault> {
-        let runs = self.inode.extents(cx, Which::Attr, |list| bmap::runs(list, block, 1))?;
+        let runs =
+            self.inode.extents(cx, Which::Attr, |list| bmap::runs(list, block..block + 1))?;
         let hole = CorruptKind::AttrHole { block };
         let runs = runs.ok_or_else(|| hole.at(At::Inode(self.inode.ino)))?;
         let want = Want { kinds, owner: Some(self.inode.ino.0), at: self.at(block) };
@@ -130,7 +130,7 @@ impl Attrs<'_> {
             if !leaf.iter().skip(leaf.lower_bound(hash)).all(|attr| look(&attr)) {
                 return Ok(());
             }
-            let (right, _) = da::siblings(&data);
+            let right = da::siblings(&data).right;
             if right == 0 {
                 return Ok(());
             }

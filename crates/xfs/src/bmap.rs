@@ -10,6 +10,8 @@ pub(crate) mod edit;
 #[cfg(test)]
 mod edit_tests;
 
+use std::ops::Range;
+
 use base::{FsBlock, Ino};
 use rt::Cx;
 use smallvec::SmallVec;
@@ -60,10 +62,11 @@ pub(crate) struct Mapped {
     pub count: u64,
 }
 
-/// Where the blocks from `offset` on lie, as far as they lie together, `want` at the most.
-pub(crate) fn lookup(extents: &[Extent], offset: u64, want: u64) -> Mapped {
+/// Where the first blocks of a range lie, as far as they lie together.
+pub(crate) fn lookup(extents: &[Extent], range: Range<u64>) -> Mapped {
+    let Range { start: offset, end } = range;
     let next = extents.partition_point(|extent| extent.end() <= offset);
-    let want = want.max(1);
+    let want = end.saturating_sub(offset).max(1);
     match extents.get(next) {
         Some(extent) if extent.offset <= offset => {
             let skip = offset - extent.offset;
@@ -83,12 +86,12 @@ pub(crate) fn lookup(extents: &[Extent], offset: u64, want: u64) -> Mapped {
 /// Runs of blocks: mostly one.
 pub(crate) type Runs = SmallVec<[(FsBlock, u32); 1]>;
 
-/// The runs of blocks that hold the fork's blocks `offset..offset + count`. None where one of them
-/// has no block or was never written.
-pub(crate) fn runs(extents: &[Extent], offset: u64, count: u64) -> Option<Runs> {
-    let (mut runs, mut at) = (Runs::new(), offset);
-    while at < offset + count {
-        let mapped = lookup(extents, at, offset + count - at);
+/// The runs of blocks that hold a range of the fork's blocks. None if one of them has no block or
+/// was never written.
+pub(crate) fn runs(extents: &[Extent], range: Range<u64>) -> Option<Runs> {
+    let (mut runs, mut at) = (Runs::new(), range.start);
+    while at < range.end {
+        let mapped = lookup(extents, at..range.end);
         let start = mapped.start.filter(|_| !mapped.unwritten)?;
         runs.push((start, mapped.count as u32));
         at += mapped.count;
@@ -271,15 +274,15 @@ mod tests {
             unwritten,
         };
         let list = [extent(2, 100, 3, false), extent(5, 200, 2, true), extent(10, 300, 1, false)];
-        let mapped = |offset, want| lookup(&list, offset, want);
+        let mapped = |offset, want| lookup(&list, offset..offset + want);
         assert_eq!(mapped(0, 9), Mapped { start: None, unwritten: false, count: 2 });
         assert_eq!(mapped(3, 9).start, Some(FsBlock(101)));
         assert_eq!(mapped(3, 9).count, 2);
         assert!(mapped(6, 9).unwritten);
         assert_eq!(mapped(7, 9).count, 3);
         assert_eq!(mapped(11, 9).count, 9);
-        assert_eq!(runs(&list, 2, 3), Some(smallvec::smallvec![(FsBlock(100), 3)]));
-        assert_eq!(runs(&list, 4, 2), None);
-        assert_eq!(runs(&list, 9, 2), None);
+        assert_eq!(runs(&list, 2..5), Some(smallvec::smallvec![(FsBlock(100), 3)]));
+        assert_eq!(runs(&list, 4..6), None);
+        assert_eq!(runs(&list, 9..11), None);
     }
 }

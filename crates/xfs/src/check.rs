@@ -15,8 +15,7 @@ use block::{DeviceError, Queue};
 use rt::Cx;
 
 use crate::buf::meta::Reader;
-use crate::error::Fault;
-use crate::error::XfsError;
+use crate::error::{Fault, XfsError};
 use crate::format::record::Rmap;
 use crate::format::{At, Geometry, RawSuper};
 use crate::log::{LogError, recovery};

@@ -19,9 +19,8 @@ use smallvec::SmallVec;
 
 use crate::buf::Buf;
 use crate::buf::meta::Meta;
-use crate::error::Fault;
-use crate::error::Result;
-use crate::format::da::{self, Child, DEPTH_MAX, DaNode, NODE_ENTRY, NODE_HEADER};
+use crate::error::{Fault, Result};
+use crate::format::da::{self, Child, DEPTH_MAX, DaNode, NODE_ENTRY, NODE_HEADER, Siblings};
 use crate::format::{At, Corrupt, CorruptKind, Kind, put_u32, u16_at};
 use crate::trans::Trans;
 
@@ -334,35 +333,35 @@ impl<F: DaFork> DaBtree<'_, F> {
 
     /// Makes `new` the right neighbour of a block of its level.
     fn link_right(&mut self, cx: &mut Cx, of: &Leaf, new: &Leaf) -> Result<()> {
-        let (right, left) = of.buf.with(da::siblings);
-        self.set_siblings(&of.buf, new.block as u32, left);
-        self.set_siblings(&new.buf, right, of.block as u32);
+        let Siblings { left, right } = of.buf.with(da::siblings);
+        self.set_siblings(&of.buf, Siblings { left, right: new.block as u32 });
+        self.set_siblings(&new.buf, Siblings { left: of.block as u32, right });
         if right != 0 {
             let next = self.0.read(cx, u64::from(right))?;
-            let (behind, _) = next.with(da::siblings);
-            self.set_siblings(&next, behind, new.block as u32);
+            let old = next.with(da::siblings);
+            self.set_siblings(&next, Siblings { left: new.block as u32, ..old });
         }
         Ok(())
     }
 
     /// Removes a block from the list of its level.
     fn unlink(&mut self, cx: &mut Cx, buf: &Buf) -> Result<()> {
-        let (right, left) = buf.with(da::siblings);
+        let Siblings { left, right } = buf.with(da::siblings);
         if right != 0 {
             let next = self.0.read(cx, u64::from(right))?;
-            let (behind, _) = next.with(da::siblings);
-            self.set_siblings(&next, behind, left);
+            let old = next.with(da::siblings);
+            self.set_siblings(&next, Siblings { left, ..old });
         }
         if left != 0 {
             let next = self.0.read(cx, u64::from(left))?;
-            let (_, before) = next.with(da::siblings);
-            self.set_siblings(&next, right, before);
+            let old = next.with(da::siblings);
+            self.set_siblings(&next, Siblings { right, ..old });
         }
         Ok(())
     }
 
-    fn set_siblings(&mut self, buf: &Arc<Buf>, right: u32, left: u32) {
-        buf.with_mut(|data| da::set_siblings(data, right, left));
+    fn set_siblings(&mut self, buf: &Arc<Buf>, siblings: Siblings) {
+        buf.with_mut(|data| da::set_siblings(data, siblings));
         self.0.trans().log_buf(buf, 0, 7);
     }
 
@@ -513,7 +512,7 @@ impl<F: DaFork> DaBtree<'_, F> {
             let content = child.to_vec();
             root.with_mut(|data| data.copy_from_slice(&content));
             self.0.stamp(&root, child.kind().unwrap_or(F::LEAF));
-            root.with_mut(|data| da::set_siblings(data, 0, 0));
+            root.with_mut(|data| da::set_siblings(data, Siblings::default()));
             self.log_all(&root);
             self.0.remove_block(cx, only, &child)?;
         }

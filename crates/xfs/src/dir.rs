@@ -16,13 +16,12 @@ use crate::bmap::{self, Which};
 use crate::buf::meta::{Meta, Reader, Want};
 use crate::da_btree::{self, LeafBlock};
 use crate::error::Fault;
-use crate::format::da;
 use crate::format::dir::{DataBlock, FileType, Item, SPACES, check_entry};
 use crate::format::dir_index::Leaf;
 use crate::format::dir_sf::Shortform;
 use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
-use crate::format::{At, CorruptKind, Geometry, Kind};
+use crate::format::{At, CorruptKind, Geometry, Kind, da};
 use crate::inode::Inode;
 
 pub(crate) mod create_batch;
@@ -134,7 +133,8 @@ impl<'a> Dir<'a> {
     ) -> Result<Option<(Kind, Meta)>, Fault> {
         let count = u64::from(self.fs.geometry().dir_blocks());
         let runs = self.inode.extents(cx, Which::Data, |list| {
-            bmap::runs(list, offset, count).ok_or_else(|| bmap::lookup(list, offset, count))
+            let range = offset..offset + count;
+            bmap::runs(list, range.clone()).ok_or_else(|| bmap::lookup(list, range))
         })?;
         match runs {
             Ok(runs) => {
@@ -265,7 +265,7 @@ impl<'a> Dir<'a> {
                     return Ok(Some(ino));
                 }
             }
-            let (right, _) = da::siblings(&data);
+            let right = da::siblings(&data).right;
             left = left.saturating_sub(1);
             if right == 0 || kind == Kind::DirLeaf1 {
                 return Ok(None);

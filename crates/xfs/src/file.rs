@@ -35,11 +35,12 @@ impl Inode {
         self.fs.upgrade().ok_or(Errno::EIO)
     }
 
-    /// Where the content of blocks from `at` on lies, `want` at the most: content that is on the
-    /// device counts as written, and in its staged place, before the map says so.
-    fn readable(&self, list: &[Extent], at: u64, want: u64) -> Mapped {
-        let mut mapped = bmap::lookup(list, at, want);
-        let staged = self.staged.lock_irq().lookup(at, mapped.count);
+    /// Where the content of the first blocks of a range lies: content that is on the device counts
+    /// as written, and in its staged place, before the map says so.
+    fn readable(&self, list: &[Extent], range: Range<u64>) -> Mapped {
+        let at = range.start;
+        let mut mapped = bmap::lookup(list, range);
+        let staged = self.staged.lock_irq().lookup(at..at + mapped.count);
         mapped.count = staged.count;
         if let Some(start) = staged.start {
             let io = self.io.lock_irq();
@@ -72,7 +73,7 @@ impl MappingOps for Inode {
             let mut at = block;
             // A few pieces at once: the reads of a fragmented file go down together.
             while at < end && pieces.len() < 16 {
-                let mapped = self.readable(list, at, end - at);
+                let mapped = self.readable(list, at..end);
                 let start = mapped.start.filter(|_| !mapped.unwritten);
                 let sector = start.map(|start| fs.geometry().sector(start));
                 pieces.push(Piece { off: at << bits, len: mapped.count << bits, sector });
@@ -124,15 +125,14 @@ impl MappingOps for Inode {
 }
 
 impl Xfs {
-    /// Where the blocks of a file from `block` on lie.
+    /// Where the first blocks of a range of a file lie.
     pub(crate) fn map_file(
         &self,
         cx: &mut Cx,
         inode: &Inode,
-        block: u64,
-        want: u64,
+        range: Range<u64>,
     ) -> Result<Mapped, Errno> {
-        let mapped = inode.extents(cx, Which::Data, |list| bmap::lookup(list, block, want));
+        let mapped = inode.extents(cx, Which::Data, |list| bmap::lookup(list, range));
         mapped.map_err(|fault| self.fault(fault))
     }
 
@@ -141,10 +141,9 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         inode: &Inode,
-        block: u64,
-        want: u64,
+        range: Range<u64>,
     ) -> Result<Mapped, Errno> {
-        let mapped = inode.extents(cx, Which::Data, |list| inode.readable(list, block, want));
+        let mapped = inode.extents(cx, Which::Data, |list| inode.readable(list, range));
         mapped.map_err(|fault| self.fault(fault))
     }
 

@@ -42,7 +42,7 @@ pub use extent::Extent;
 pub use features::{Access, Features, Unsupported};
 pub use owner::Owner;
 pub use seal::{Expect, Kind};
-pub use super_block::{AgBlock, Geometry, RawSuper};
+pub use super_block::{AgBlock, AgHeader, AgInode, Geometry, RawSuper};
 
 /// Big-endian 16-bit number.
 pub type U16 = zerocopy::big_endian::U16;

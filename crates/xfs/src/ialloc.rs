@@ -24,7 +24,7 @@ use crate::alloc::Space;
 use crate::btree::{Cursor, Tree};
 use crate::error::{Result, XfsError};
 use crate::format::record::InodeChunk;
-use crate::format::{At, CorruptKind, Kind};
+use crate::format::{AgInode, At, CorruptKind, Kind};
 use crate::trans::Trans;
 pub(crate) use agi::Agi;
 use agi::{AgiTree, Recent};
@@ -99,7 +99,7 @@ impl Inodes {
     /// A tree that is wrong; what the device says.
     pub fn is_used(&self, cx: &mut Cx, ino: Ino) -> Result<bool> {
         let sparse = self.space.geometry.features.sparse();
-        let (ag, agino) = self.space.geometry.ino_split(ino);
+        let AgInode { ag, agino } = self.space.geometry.ino_split(ino);
         let mut trans = Trans::empty(&self.space.log);
         let agi = self.lock(cx, &mut trans, ag)?;
         let mut store = self.tree(&agi, Kind::Inobt);
@@ -125,7 +125,7 @@ impl Inodes {
         directory: bool,
     ) -> Result<Ino> {
         let count = self.space.geometry.ag_count;
-        let (own, near) = self.space.geometry.ino_split(parent);
+        let AgInode { ag: own, agino: near } = self.space.geometry.ino_split(parent);
         let first = match directory {
             true => self.rotor.fetch_add(1, Ordering::Relaxed) % count,
             false => own,
@@ -178,7 +178,7 @@ impl Inodes {
         }
         agi.edit_freecount(trans, -1);
         self.count(1, -1);
-        Ok(geometry.ino_join(agi.ag, chunk.start + bit))
+        Ok(geometry.ino_join(AgInode { ag: agi.ag, agino: chunk.start + bit }))
     }
 
     /// The chunk with free inodes that holds `near`, else the nearest one, and its place in the
@@ -304,7 +304,7 @@ impl Inodes {
         agi: &Agi,
         ino: Ino,
     ) -> Result<(InodeChunk, Cursor, u64)> {
-        let (_, agino) = self.space.geometry.ino_split(ino);
+        let AgInode { agino, .. } = self.space.geometry.ino_split(ino);
         let sparse = self.space.geometry.features.sparse();
         let mut store = self.tree(agi, Kind::Inobt);
         let mut tree = Tree::new(&mut store);
@@ -328,7 +328,7 @@ impl Inodes {
     /// As [`Inodes::free`].
     pub fn free_in_place(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<bool> {
         let finobt = self.space.geometry.features.finobt();
-        let agi = self.lock(cx, trans, self.space.geometry.ino_split(ino).0)?;
+        let agi = self.lock(cx, trans, self.space.geometry.ino_split(ino).ag)?;
         let (mut chunk, place, bit) = self.used_in(cx, trans, &agi, ino)?;
         if chunk.used() == bit {
             return Ok(false);
@@ -362,7 +362,7 @@ impl Inodes {
     /// An inode that is free already; a tree that is wrong; what the device says.
     pub fn free(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<FreedInode> {
         let geometry = &self.space.geometry;
-        let (ag, _) = geometry.ino_split(ino);
+        let AgInode { ag, .. } = geometry.ino_split(ino);
         let agi = self.lock(cx, trans, ag)?;
         let (mut chunk, _, bit) = self.used_in(cx, trans, &agi, ino)?;
         chunk.free |= bit;
@@ -371,7 +371,7 @@ impl Inodes {
         self.count(1, 1);
         if chunk.used() == 0 && geometry.inodes_per_block() <= 64 {
             self.shrink(cx, trans, &agi, &chunk)?;
-            return Ok(FreedInode::Chunk(geometry.ino_join(ag, chunk.start)));
+            return Ok(FreedInode::Chunk(geometry.ino_join(AgInode { ag, agino: chunk.start })));
         }
         self.store(cx, trans, &agi, &chunk)?;
         Ok(FreedInode::Alone)

@@ -50,9 +50,8 @@ use crate::error::{Result, XfsError};
 use crate::format::Geometry;
 use crate::format::log::Lsn;
 use crate::log::buf_item::walk::Variant;
-use crate::trans::IntentFinisher;
 use crate::trans::intent::IntentItem;
-use crate::trans::{Reservation, Trans};
+use crate::trans::{IntentFinisher, Reservation, Trans};
 
 pub use error::LogError;
 pub use gauge::Gauge;

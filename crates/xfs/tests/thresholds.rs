@@ -78,14 +78,14 @@ fn the_second_group() {
         let mut groups = std::collections::BTreeSet::new();
         for n in 0..8 {
             let dir = mkdir(cx, &fs, fs.root(), &format!("dir-{n}"));
-            groups.insert(fs.geometry().ino_split(dir).0);
+            groups.insert(fs.geometry().ino_split(dir).ag);
         }
         assert_eq!(groups.len(), 4, "directories go to all groups");
         let dir = fs.lookup(cx, fs.root(), b"dir-1").expect("lookup").ino;
         let mut groups = std::collections::BTreeSet::new();
         for n in 0..50_000 {
             let ino = file(cx, &fs, dir, &format!("file-{n}"));
-            groups.insert(fs.geometry().ino_split(ino).0);
+            groups.insert(fs.geometry().ino_split(ino).ag);
         }
         assert!(groups.len() > 1, "one group has no space for all inodes");
         fs.unmount(cx).expect("unmount");

@@ -8,7 +8,7 @@ use super::Space;
 use crate::buf::{Buf, BufOps};
 use crate::error::Result;
 use crate::format::ag::{self, LEVELS_MAX, RawAgf};
-use crate::format::{AgBlock, Corrupt, CorruptKind, Features, Geometry, Kind};
+use crate::format::{AgBlock, AgHeader, Corrupt, CorruptKind, Features, Geometry, Kind};
 use crate::trans::Trans;
 
 /// How AGFs are read.
@@ -78,7 +78,7 @@ impl Agf {
 
 impl Space {
     fn list(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf) -> Result<Arc<Buf>> {
-        trans.read_buf(cx, &[self.header_map(agf.ag, 3)], &AGFL)
+        trans.read_buf(cx, &[self.header_map(agf.ag, AgHeader::Agfl)], &AGFL)
     }
 
     /// Takes the oldest block out of the AGFL. May park.

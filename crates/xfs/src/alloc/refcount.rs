@@ -19,9 +19,8 @@ use crate::error::{Result, XfsError};
 use crate::format::log_item::RefcountOp;
 use crate::format::record::{REFCOUNT_COW, Refcount, owner};
 use crate::format::{AgBlock, At, Expect, FsExtent, Kind, Owner};
-use crate::trans::Finished;
-use crate::trans::Trans;
 use crate::trans::intent::Work;
+use crate::trans::{Finished, Trans};
 
 /// Records that one step changes at the most: a transaction has log space for that many.
 const RECORDS_MAX: usize = 8;

@@ -14,11 +14,10 @@ use crate::bmap::{self, Extents, Fork, Which};
 use crate::buf::{Buf, BufOps};
 use crate::da_btree::DaFork;
 use crate::error::Result;
-use crate::format::Owner;
 use crate::format::btree::{MapRoot, emit_root};
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{CORE_SIZE, ForkFormat, InodeCore};
-use crate::format::{At, CorruptKind, Expect, Kind, da, remote};
+use crate::format::{At, CorruptKind, Expect, Kind, Owner, da, remote};
 use crate::inode::Forks;
 use crate::trans::Trans;
 use crate::trans::intent::Work;
@@ -226,7 +225,7 @@ impl AttrEdit<'_> {
 
     /// Where a block of the fork lies.
     fn place(&self, block: u64) -> Result<FsBlock> {
-        let mapped = bmap::lookup(self.extents(), block, 1);
+        let mapped = bmap::lookup(self.extents(), block..block + 1);
         let hole = CorruptKind::AttrHole { block };
         mapped.start.ok_or_else(|| hole.at(At::Inode(self.ino)).into())
     }

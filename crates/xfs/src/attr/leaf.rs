@@ -11,10 +11,9 @@ use crate::buf::Buf;
 use crate::da_btree::{DaBtree, DaFork, JoinLimits, Leaf, Path};
 use crate::error::Result;
 use crate::format::attr_leaf::{self, AttrLeaf, LEAF_HEADER};
-use crate::format::da;
 use crate::format::hash::hash;
 use crate::format::log_item::CHUNK_SIZE;
-use crate::format::{At, Corrupt, Kind, seal};
+use crate::format::{At, Corrupt, Kind, da, seal};
 use crate::trans::Trans;
 
 /// An attribute that was found.

@@ -15,10 +15,9 @@ use testkit::judge::{self, LoopMount};
 use testkit::manifest;
 use vfs::{FileSystem, FileType, SetAttr, XattrFlags};
 
-use crate::MountOptions;
-use crate::Xfs;
 use crate::format::inode::ForkFormat;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
+use crate::{MountOptions, Xfs};
 
 /// The attributes that an inode should have.
 type Wanted = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -19,8 +19,7 @@ use crate::format::remote;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::{Reserved, Resources};
-use crate::trans::Trans;
-use crate::trans::reservations;
+use crate::trans::{Trans, reservations};
 
 /// A change of one attribute.
 pub(crate) struct Change {

@@ -12,12 +12,11 @@ use super::edit::MapEdit;
 use super::{Fork, Which};
 use crate::alloc::Want;
 use crate::error::{Result, XfsError};
-use crate::format::Owner;
 use crate::format::btree::{MapRoot, Shape};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
 use crate::format::log_item::RmapOp;
-use crate::format::{AgBlock, At, Geometry, Kind};
+use crate::format::{AgBlock, At, Geometry, Kind, Owner};
 use crate::trans::Trans;
 
 /// Extents that one transaction gives back at the most, and runs that it marks as written.
@@ -62,10 +61,10 @@ impl FileBlocks<'_, '_> {
         if aligned { unit } else { 1 }
     }
 
-    /// Takes blocks for `offset` and those behind it, at most `most`, as many as lie together. The
-    /// caller has set them aside ([`Space::reserve`](crate::alloc::Space::reserve)), and the file
-    /// has none there. None where no group that this transaction may look into has any: another
-    /// one may find some. May park.
+    /// Takes blocks for the first ones of a range, as many as lie together. The caller has set them
+    /// aside ([`Space::reserve`](crate::alloc::Space::reserve)), and the file has none there. None
+    /// if no group that this transaction may look into has any: another one may find some. May
+    /// park.
     ///
     /// # Errors
     /// Where the map cannot grow; what the device says.
@@ -73,9 +72,9 @@ impl FileBlocks<'_, '_> {
         &mut self,
         cx: &mut Cx,
         trans: &mut Trans,
-        offset: u64,
-        most: u64,
+        range: Range<u64>,
     ) -> Result<Option<Extent>> {
+        let (offset, most) = (range.start, range.end - range.start);
         let unwritten = true;
         let want = Want {
             goal: self.goal(offset),
@@ -117,9 +116,10 @@ impl FileBlocks<'_, '_> {
         Ok(!changed.is_empty())
     }
 
-    /// Where a transaction that marks blocks from `offset` on as written should stop: at `end`, or
-    /// behind the last of as many unwritten extents as it can take.
-    pub fn unwritten_until(&self, offset: u64, end: u64) -> u64 {
+    /// Where a transaction that marks a range as written should stop: at its end, or behind as many
+    /// unwritten extents as it can take.
+    pub fn unwritten_until(&self, range: Range<u64>) -> u64 {
+        let Range { start: offset, end } = range;
         let first = self.extents().partition_point(|extent| extent.end() <= offset);
         let inside = self.extents()[first..].iter().take_while(|extent| extent.offset < end);
         let last = inside.filter(|extent| extent.unwritten).nth(UNWRITTEN_AT_ONCE - 1);

@@ -20,8 +20,7 @@ use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::log::{Log, LogOptions};
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
 use crate::trans::intent::Work;
-use crate::trans::{Finished, IntentFinisher};
-use crate::trans::{Reservation, Trans};
+use crate::trans::{Finished, IntentFinisher, Reservation, Trans};
 
 const INO: Ino = Ino(131);
 
@@ -77,7 +76,8 @@ fn fill(args: &[&str]) {
             let extent = file.edit(&space, |blocks| {
                 // Runs of one block now and then, so that neighbours do not join.
                 let most = if rng.below(3) == 0 { 1 } else { taken };
-                let taken = blocks.allocate(cx, &mut trans, offset, most).expect("allocated");
+                let taken =
+                    blocks.allocate(cx, &mut trans, offset..offset + most).expect("allocated");
                 taken.expect("it was set aside")
             });
             let grown = file.blocks - map_before - u64::from(extent.count);
@@ -88,7 +88,7 @@ fn fill(args: &[&str]) {
                 let run = file.edit(&space, |blocks| blocks.convert(cx, &mut trans, half));
                 assert!(run.expect("it was set aside"));
                 let list = file.fork.extents.as_deref().expect("a list");
-                assert!(!lookup(list, extent.offset, 1).unwritten);
+                assert!(!lookup(list, extent.offset..extent.offset + 1).unwritten);
             }
             trans.commit(cx).expect("a commit");
             offset = extent.end() + rng.below(2);

@@ -12,11 +12,10 @@ use crate::alloc::{Space, Want};
 use crate::btree::{Store, Tree, key};
 use crate::buf::BufMap;
 use crate::error::Result;
-use crate::format::Owner;
 use crate::format::btree::{self, MapRoot};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
-use crate::format::{AgBlock, At, Expect, Kind};
+use crate::format::{AgBlock, At, Expect, Kind, Owner};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 
@@ -129,10 +128,10 @@ fn replace(extents: &mut Extents, range: Range<usize>, new: &[Extent]) {
     extents.insert_from_slice(middle, more);
 }
 
-/// The part of an extent within `offset..end`.
-pub(crate) fn part(extent: &Extent, offset: u64, end: u64) -> Extent {
-    let first = extent.offset.max(offset);
-    let count = (extent.end().min(end) - first) as u32;
+/// The part of an extent within a range.
+pub(crate) fn part(extent: &Extent, range: Range<u64>) -> Extent {
+    let first = extent.offset.max(range.start);
+    let count = (extent.end().min(range.end) - first) as u32;
     Extent { offset: first, start: extent.start + (first - extent.offset), count, ..*extent }
 }
 
@@ -182,12 +181,12 @@ impl MapEdit<'_> {
         let old: Few = self.extents()[first..last].into();
         let (mut left, mut gone) = (Few::new(), Vec::new());
         for extent in &old {
-            gone.push(part(extent, offset, end));
+            gone.push(part(extent, offset..end));
             if extent.offset < offset {
-                left.push(part(extent, extent.offset, offset));
+                left.push(part(extent, extent.offset..offset));
             }
             if extent.end() > end {
-                left.push(part(extent, end, extent.end()));
+                left.push(part(extent, end..extent.end()));
             }
         }
         if !gone.is_empty() {
@@ -218,14 +217,14 @@ impl MapEdit<'_> {
                 new.push(extent);
                 continue;
             }
-            let middle = part(&extent, offset, end);
+            let middle = part(&extent, offset..end);
             changed.push(middle);
             if extent.offset < offset {
-                new.push(part(&extent, extent.offset, offset));
+                new.push(part(&extent, extent.offset..offset));
             }
             new.push(Extent { unwritten, ..middle });
             if extent.end() > end {
-                new.push(part(&extent, end, extent.end()));
+                new.push(part(&extent, end..extent.end()));
             }
         }
         if !changed.is_empty() {

@@ -128,7 +128,7 @@ fn maps_change_form_and_hold_what_the_file_has() {
             let extents = fork.extents.clone().expect("extents");
             assert_eq!(stored(cx, &mut trans, &space, &fork), *extents);
             for (offset, block) in file.iter().enumerate() {
-                let found = lookup(&extents, offset as u64, 1);
+                let found = lookup(&extents, offset as u64..offset as u64 + 1);
                 let found = found.start.map(|start| (start.0, found.unwritten));
                 assert_eq!(found, *block, "block {offset}");
             }

@@ -3,9 +3,8 @@
 use std::ops::RangeInclusive;
 
 use crate::buf::BufOps;
-use crate::format::Kind;
 use crate::format::record::{Rmap, RmapKey};
-use crate::format::{u32_at, u64_at};
+use crate::format::{Kind, u32_at, u64_at};
 
 use super::node::Layout;
 

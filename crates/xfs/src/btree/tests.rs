@@ -12,9 +12,8 @@ use super::key::{Order, of_block, record_order};
 use super::{Frame, Record, Store, Tree};
 use crate::buf::{BufCache, BufCacheConfig, BufMap};
 use crate::error::{Result, XfsError};
-use crate::format::btree;
 use crate::format::record::{FreeExtent, RMAP_ATTR_FORK, RMAP_BMBT, Rmap};
-use crate::format::{At, Expect, Kind};
+use crate::format::{At, Expect, Kind, btree};
 use crate::log::{Log, LogGeometry, LogHead, LogOptions};
 use crate::trans::{Reservation, Trans};
 

@@ -8,8 +8,7 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use crate::buf::{BufCache, BufMap, BufOps, Check, INODE_CLUSTER};
-use crate::error::Fault;
-use crate::error::XfsError;
+use crate::error::{Fault, XfsError};
 use crate::format::inode::{self, InodeCore};
 use crate::format::{AgBlock, At, Corrupt, CorruptKind, Geometry, Kind, da, seal};
 

@@ -5,7 +5,7 @@ use block::DeviceError;
 
 use super::{Checker, Rule};
 use crate::buf::meta::Meta;
-use crate::format::da::{self, DaNode};
+use crate::format::da::{self, DaNode, Siblings};
 use crate::format::extent::Extent;
 use crate::format::{At, Kind};
 
@@ -105,7 +105,7 @@ impl Checker<'_> {
         if left.len() <= level {
             left.resize(level + 1, None);
         }
-        let (right, before) = da::siblings(data);
+        let Siblings { right, left: before } = da::siblings(data);
         let (expected, promised) = left[level].unwrap_or((0, block as u32));
         if u64::from(before) != expected || u64::from(promised) != block {
             let text = format!("left neighbour {before} should be {expected}");

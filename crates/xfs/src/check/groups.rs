@@ -11,7 +11,7 @@ use super::{Checker, Rule};
 use crate::format::ag::{RawAgf, RawAgi, agfl_blocks, agfl_verify};
 use crate::format::btree::Shape;
 use crate::format::record::{FreeExtent, InodeChunk, Refcount, Rmap, owner};
-use crate::format::{At, Geometry, Kind, RawSuper};
+use crate::format::{AgHeader, At, Geometry, Kind, RawSuper};
 
 /// What the headers and btrees of a group hold.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Checker<'_> {
     pub(super) fn backups(&mut self) -> Result<(), DeviceError> {
         let geometry = self.geometry();
         for ag in 1..geometry.ag_count {
-            let sector = geometry.header_sector(ag, 0);
+            let sector = geometry.header_sector(ag, AgHeader::Super);
             let bytes = self.reader.read_bytes(self.cx, sector, geometry.sector_size as usize)?;
             let at = At::Super(ag);
             let raw = RawSuper::view(&bytes).expect("a sector holds it");
@@ -93,9 +93,9 @@ impl Checker<'_> {
         }
     }
 
-    fn sector(&mut self, ag: u32, index: u32) -> Result<Vec<u8>, DeviceError> {
+    fn sector(&mut self, ag: u32, header: AgHeader) -> Result<Vec<u8>, DeviceError> {
         let geometry = self.geometry();
-        let sector = geometry.header_sector(ag, index);
+        let sector = geometry.header_sector(ag, header);
         self.reader.read_bytes(self.cx, sector, geometry.sector_size as usize)
     }
 
@@ -118,7 +118,7 @@ impl Checker<'_> {
 
     fn free_space(&mut self, ag: u32, group: &mut Group) -> Result<(), DeviceError> {
         let geometry = self.geometry();
-        let sector = self.sector(ag, 1)?;
+        let sector = self.sector(ag, AgHeader::Agf)?;
         let agf = RawAgf::parse(&sector, ag, &geometry).copied();
         let Some(agf) = self.keep(agf.map_err(Into::into))? else {
             self.owners_unknown = true;
@@ -171,7 +171,7 @@ impl Checker<'_> {
 
     fn free_list(&mut self, ag: u32, agf: &RawAgf) -> Result<(), DeviceError> {
         let geometry = self.geometry();
-        let sector = self.sector(ag, 3)?;
+        let sector = self.sector(ag, AgHeader::Agfl)?;
         let verified = agfl_verify(&sector, ag, &geometry);
         if self.keep(verified.map_err(Into::into))?.is_none() {
             self.owners_unknown = true;
@@ -224,7 +224,7 @@ impl Checker<'_> {
 
     fn inode_trees(&mut self, ag: u32, group: &mut Group) -> Result<(), DeviceError> {
         let geometry = self.geometry();
-        let sector = self.sector(ag, 2)?;
+        let sector = self.sector(ag, AgHeader::Agi)?;
         let agi = RawAgi::parse(&sector, ag, &geometry).copied();
         let Some(agi) = self.keep(agi.map_err(Into::into))? else {
             self.owners_unknown = true;

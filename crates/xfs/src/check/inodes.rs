@@ -9,7 +9,7 @@ use crate::buf::meta::Want;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
-use crate::format::{At, Kind, remote};
+use crate::format::{AgInode, At, Kind, remote};
 use crate::inode::Forks;
 
 /// An inode that is being checked.
@@ -37,7 +37,7 @@ impl Checker<'_> {
             for chunk in chunks {
                 let holes = chunk.hole_mask();
                 for bit in (0..64).filter(|bit| holes >> bit & 1 == 0) {
-                    let ino = geometry.ino_join(ag, chunk.start + bit);
+                    let ino = geometry.ino_join(AgInode { ag, agino: chunk.start + bit });
                     let free = chunk.free >> bit & 1 == 1;
                     if geometry.ino_valid(ino) {
                         self.inode(ino, free)?;
@@ -192,7 +192,7 @@ impl Checker<'_> {
         count: u64,
         kinds: &'static [Kind],
     ) -> Result<Option<(Kind, crate::buf::meta::Meta)>, DeviceError> {
-        let Some(runs) = runs(list, offset, count) else {
+        let Some(runs) = runs(list, offset..offset + count) else {
             let rule = if kinds.contains(&Kind::AttrLeaf) || kinds.contains(&Kind::AttrRemote) {
                 Rule::Attribute
             } else {

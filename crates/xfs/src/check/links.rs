@@ -7,7 +7,7 @@ use block::DeviceError;
 
 use super::{Checker, NameOf, Rule};
 use crate::format::dir::FileType;
-use crate::format::{At, NULL32};
+use crate::format::{AgInode, At, NULL32};
 
 impl Checker<'_> {
     /// Follows all names and all unlinked lists.
@@ -78,7 +78,7 @@ impl Checker<'_> {
             for (bucket, head) in agi.agi_unlinked.iter().enumerate() {
                 let mut agino = head.get();
                 while agino != NULL32 {
-                    let ino = geometry.ino_join(ag, agino);
+                    let ino = geometry.ino_join(AgInode { ag, agino });
                     let at = At::Inode(ino);
                     let Some(known) = self.inodes.get_mut(&ino.0) else {
                         let text = format!("list {bucket} holds an inode that is not in use");

@@ -21,12 +21,11 @@ use crate::buf::meta::{Maps, buf_maps, tree_check};
 use crate::buf::{Buf, BufOps};
 use crate::da_btree::Path;
 use crate::error::{Result, XfsError};
-use crate::format::Owner;
 use crate::format::da::DEPTH_MAX;
 use crate::format::dir::{FileType, entry_size};
 use crate::format::extent::Extent;
 use crate::format::inode::{ForkFormat, fork_ranges};
-use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, seal};
+use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, Owner, seal};
 use crate::inode::Inode;
 use crate::mount::writer::Reserved;
 use crate::trans::Trans;
@@ -252,7 +251,8 @@ impl DirEdit<'_> {
     /// Where the directory block at block `offset` of the fork lies. None in a hole.
     fn maps(&self, cx: &mut Cx, offset: u64) -> Result<Option<Maps>> {
         let count = self.count();
-        let runs = self.inode.extents(cx, Which::Data, |list| bmap::runs(list, offset, count))?;
+        let runs =
+            self.inode.extents(cx, Which::Data, |list| bmap::runs(list, offset..offset + count))?;
         Ok(runs.map(|runs| buf_maps(self.geometry(), &runs)))
     }
 

@@ -18,20 +18,18 @@ use rt::Cx;
 use vfs::{Attr, FileType, NewNode};
 
 use crate::Xfs;
-use crate::attr::{self};
+use crate::attr;
 use crate::dir::edit::{DirEdit, Known, Name, blocks_needed};
 use crate::dir::{Dir, Form};
 use crate::error::XfsError;
 use crate::format::dir::FileType as EntryType;
 use crate::format::{At, CorruptKind};
-use crate::inode::Inode;
-use crate::inode::create;
 use crate::inode::create::NewInode;
 use crate::inode::inactive::Inactive;
+use crate::inode::{Inode, create};
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::{Reserved, Resources, WriteSide};
-use crate::trans::Trans;
-use crate::trans::reservations;
+use crate::trans::{Trans, reservations};
 
 mod batch;
 mod link;

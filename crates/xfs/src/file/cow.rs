@@ -27,8 +27,7 @@ use crate::format::extent::{COUNT_MAX, Extent};
 use crate::format::inode::Flags2;
 use crate::inode::Inode;
 use crate::mount::writer::Reserved;
-use crate::trans::Trans;
-use crate::trans::reservations;
+use crate::trans::{Trans, reservations};
 
 /// Staged extents that one transaction gives back at the most.
 const CANCEL_AT_ONCE: usize = 4;
@@ -51,7 +50,7 @@ impl Inode {
         file: &mut FileBlocks<'_, '_>,
         run: Range<u64>,
     ) -> Result<(u64, bool)> {
-        let found = self.staged.lock(cx).lookup(run.start, run.end - run.start);
+        let found = self.staged.lock(cx).lookup(run.clone());
         let mut end = run.start + found.count;
         if found.start.is_none() {
             return Ok((end, false));
@@ -123,8 +122,8 @@ impl Xfs {
         }
         let mut at = range.start;
         while at < range.end {
-            let mapped = self.map_file(cx, inode, at, range.end - at)?;
-            let known = inode.staged.lock(cx).lookup(at, mapped.count);
+            let mapped = self.map_file(cx, inode, at..range.end)?;
+            let known = inode.staged.lock(cx).lookup(at..at + mapped.count);
             let count = mapped.count.min(known.count);
             if let Some(start) = mapped.start
                 && known.start.is_none()

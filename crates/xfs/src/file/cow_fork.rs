@@ -18,9 +18,9 @@ impl Staged {
         self.extents.is_empty()
     }
 
-    /// What is staged for `block` and those behind it, `want` at the most, as far as it is alike.
-    pub fn lookup(&self, block: u64, want: u64) -> Mapped {
-        bmap::lookup(&self.extents, block, want)
+    /// What is staged for the first blocks of a range, as far as it is alike.
+    pub fn lookup(&self, range: Range<u64>) -> Mapped {
+        bmap::lookup(&self.extents, range)
     }
 
     /// Whether something is staged for one of some blocks.
@@ -47,11 +47,11 @@ impl Staged {
                 continue;
             }
             if extent.offset < range.start {
-                rest.push(part(&extent, extent.offset, range.start));
+                rest.push(part(&extent, extent.offset..range.start));
             }
-            taken.push(part(&extent, range.start, range.end));
+            taken.push(part(&extent, range.clone()));
             if extent.end() > range.end {
-                rest.push(part(&extent, range.end, extent.end()));
+                rest.push(part(&extent, range.end..extent.end()));
             }
         }
         self.extents = rest;
@@ -78,7 +78,7 @@ mod tests {
         staged.insert(extent(2, 50, 3));
         staged.insert(extent(15, 105, 5));
         assert_eq!(staged.extents, [extent(2, 50, 3), extent(10, 100, 10)]);
-        assert_eq!(staged.lookup(12, 20).start, Some(FsBlock(102)));
+        assert_eq!(staged.lookup(12..32).start, Some(FsBlock(102)));
         assert_eq!(staged.take(4..13, 9), [extent(4, 52, 1), extent(10, 100, 3)]);
         assert_eq!(staged.extents, [extent(2, 50, 2), extent(13, 103, 7)]);
         assert_eq!(staged.take(0..100, 1).len(), 1);

@@ -25,7 +25,7 @@ fn unpromised(io: &FileIo, fork: &Fork, range: Range<u64>) -> SmallVec<[Range<u6
     for gap in io.delayed.gaps(range) {
         let mut at = gap.start;
         while at < gap.end {
-            let mapped = lookup(extents, at, gap.end - at);
+            let mapped = lookup(extents, at..gap.end);
             if mapped.start.is_none() {
                 holes.push(at..at + mapped.count);
             }
@@ -79,13 +79,14 @@ impl Inode {
 
     /// Whether the first of some blocks without a place was promised one, and how many behind it
     /// share its lot.
-    pub(crate) fn promised_run(&self, cx: &Cx, from: u64, count: u64) -> (bool, u64) {
+    pub(crate) fn promised_run(&self, cx: &Cx, blocks: Range<u64>) -> (bool, u64) {
+        let Range { start: from, end } = blocks;
         let io = self.io.lock(cx);
-        let first = io.delayed.within(from..from + count).next();
+        let first = io.delayed.within(from..end).next();
         match first {
             Some(range) if range.start == from => (true, range.end - from),
             Some(range) => (false, range.start - from),
-            None => (false, count),
+            None => (false, end - from),
         }
     }
 

@@ -70,14 +70,14 @@ impl<'a> Blocks<'a> {
 
     /// Blocks for a write that has the file to itself. None where the page cache knows better how
     /// to make room, or to copy the rest of a shared block.
-    fn give(&mut self, cx: &mut Cx, block: u64, count: u64) -> Result<Option<Run>, Errno> {
-        let (fs, inode) = (self.fs, self.inode);
-        match fs.stage(cx, inode, block..block + count) {
+    fn give(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Option<Run>, Errno> {
+        let (fs, inode, block) = (self.fs, self.inode, range.start);
+        match fs.stage(cx, inode, range.clone()) {
             Err(Errno::ENOSPC) => return Ok(None),
             staged => staged?,
         }
-        let mut mapped = fs.map_file(cx, inode, block, count)?;
-        let staged = inode.staged.lock(cx).lookup(block, mapped.count);
+        let mut mapped = fs.map_file(cx, inode, range)?;
+        let staged = inode.staged.lock(cx).lookup(block..block + mapped.count);
         mapped.count = staged.count;
         if let Some(start) = staged.start {
             let bits = fs.geometry().block_bits;
@@ -89,8 +89,8 @@ impl<'a> Blocks<'a> {
             return Ok(Some(self.run(start, whole - block, false)));
         }
         if mapped.start.is_none() {
-            match fs.preallocate_step(cx, inode, block, block + mapped.count) {
-                Ok(upto) => mapped = fs.map_file(cx, inode, block, upto - block)?,
+            match fs.preallocate_step(cx, inode, block..block + mapped.count) {
+                Ok(upto) => mapped = fs.map_file(cx, inode, block..upto)?,
                 Err(Errno::ENOSPC) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
@@ -115,10 +115,10 @@ impl GetBlock for Blocks<'_> {
     ) -> Result<Run, Errno> {
         let nothing = |count| Run { count, sector: None, new: false, boundary: false };
         let mapped = match self.missing {
-            Missing::Zeros => self.fs.map_readable(cx, self.inode, block, count)?,
-            Missing::Stop => self.fs.map_file(cx, self.inode, block, count)?,
+            Missing::Zeros => self.fs.map_readable(cx, self.inode, block..block + count)?,
+            Missing::Stop => self.fs.map_file(cx, self.inode, block..block + count)?,
             Missing::Give => {
-                let given = self.give(cx, block, count)?;
+                let given = self.give(cx, block..block + count)?;
                 return Ok(given.unwrap_or_else(|| nothing(count.min(BUFFERED_STEP))));
             }
         };
@@ -267,7 +267,7 @@ impl Xfs {
             return Ok(0);
         }
         self.finisher.learn(cx);
-        self.prepare_growth(cx, inode, &mapping, offset, end)?;
+        self.prepare_growth(cx, inode, &mapping, offset..end)?;
         mapping.invalidate(cx, offset..end)?;
         let result = self.write_steps(cx, inode, &mapping, offset, memory);
         // A reader, or readahead beside us, may have brought old content in.
@@ -283,9 +283,9 @@ impl Xfs {
         cx: &mut Cx,
         inode: &Arc<Inode>,
         mapping: &Arc<Mapping>,
-        offset: u64,
-        end: u64,
+        bytes: Range<u64>,
     ) -> Result<(), Errno> {
+        let Range { start: offset, end } = bytes;
         let (size, block) = (mapping.size(), u64::from(self.geometry().block_size));
         let on_disk = inode.disk_size(cx);
         if end > size && on_disk < size {

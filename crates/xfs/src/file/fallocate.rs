@@ -1,5 +1,6 @@
 //! fallocate: space before it is needed, holes, and zeroed ranges.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::Errno;
@@ -40,13 +41,13 @@ impl Xfs {
         let end = end.ok_or(Errno::EFBIG)?;
         let guard = self.begin_write(cx, inode)?;
         let result = match mode {
-            FallocMode::PunchHole => self.punch_hole(cx, inode, offset, end),
+            FallocMode::PunchHole => self.punch_hole(cx, inode, offset..end),
             FallocMode::Allocate { keep_size } => {
-                self.preallocate(cx, inode, offset, end, keep_size)
+                self.preallocate(cx, inode, offset..end, keep_size)
             }
             FallocMode::ZeroRange { keep_size } => self
-                .punch_hole(cx, inode, offset, end)
-                .and_then(|()| self.preallocate(cx, inode, offset, end, keep_size)),
+                .punch_hole(cx, inode, offset..end)
+                .and_then(|()| self.preallocate(cx, inode, offset..end, keep_size)),
         };
         let result = result.and_then(|()| {
             self.stamp_times(cx, inode);
@@ -56,13 +57,8 @@ impl Xfs {
         result
     }
 
-    fn punch_hole(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        offset: u64,
-        end: u64,
-    ) -> Result<(), Errno> {
+    fn punch_hole(&self, cx: &mut Cx, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<(), Errno> {
+        let Range { start: offset, end } = bytes;
         let bits = self.geometry().block_bits;
         let mapping = inode.mapping(cx).clone();
         let on_disk = inode.disk_size(cx);
@@ -89,10 +85,10 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
-        offset: u64,
-        end: u64,
+        bytes: Range<u64>,
         keep_size: bool,
     ) -> Result<(), Errno> {
+        let Range { start: offset, end } = bytes;
         let bits = self.geometry().block_bits;
         // Afterwards no promise of space lies in the range.
         self.flush_file(cx, inode, offset..end, false)?;
@@ -102,7 +98,7 @@ impl Xfs {
         }
         let (mut at, to) = (offset >> bits, self.blocks_of(end));
         while at < to {
-            at = self.preallocate_step(cx, inode, at, to)?;
+            at = self.preallocate_step(cx, inode, at..to)?;
         }
         inode.with(cx, |state| state.core.flags.insert(Flags::PREALLOC));
         if !keep_size && end > inode.size(cx) {
@@ -111,7 +107,7 @@ impl Xfs {
         Ok(())
     }
 
-    /// Gives unwritten blocks to the first hole at or behind `at`: the block to go on with. The
+    /// Gives unwritten blocks to the first hole of a range. Returns the block to go on with. The
     /// inode is locked for writing. May park.
     ///
     /// # Errors
@@ -120,10 +116,10 @@ impl Xfs {
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
-        at: u64,
-        to: u64,
+        range: Range<u64>,
     ) -> Result<u64, Errno> {
-        let mapped = self.map_file(cx, inode, at, to - at)?;
+        let at = range.start;
+        let mapped = self.map_file(cx, inode, range)?;
         if mapped.start.is_some() {
             return Ok(at + mapped.count);
         }
@@ -136,8 +132,8 @@ impl Xfs {
         for _ in 0..3 {
             let found = self.transact(cx, reservations::write(self.geometry()), |cx, trans| {
                 trans.join_inode(cx, &inode.item);
-                let found =
-                    inode.edit_blocks(cx, space, |cx, file| file.allocate(cx, trans, at, want))?;
+                let found = inode
+                    .edit_blocks(cx, space, |cx, file| file.allocate(cx, trans, at..at + want))?;
                 let Some(found) = found else { return Ok(None) };
                 reserved.take(u64::from(found.count));
                 let fields = InodeFields::CORE | InodeFields::DATA;

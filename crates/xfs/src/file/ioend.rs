@@ -13,8 +13,7 @@ use crate::Xfs;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::trans::Trans;
-use crate::trans::reservations;
+use crate::trans::{Trans, reservations};
 
 /// Who finishes files.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -225,7 +224,7 @@ impl Xfs {
                 let (mut end, moved) = inode.remap_staged(cx, trans, file, run.clone())?;
                 changed |= moved;
                 if !moved {
-                    end = file.unwritten_until(run.start, end);
+                    end = file.unwritten_until(run.start..end);
                     changed |= file.convert(cx, trans, run.start..end)?;
                 }
                 inode.io.lock(cx).done.insert(end..run.end);

@@ -140,7 +140,7 @@ impl Xfs {
         let source = source.map_err(|fault| self.fault(fault))?;
         let mut at = blocks.start;
         while at < blocks.end {
-            let mapped = crate::bmap::lookup(&source, at, blocks.end - at);
+            let mapped = crate::bmap::lookup(&source, at..blocks.end);
             let offset = *target + (at - blocks.start);
             let count = self.few_extents(cx, to, offset..offset + mapped.count)?;
             let new = mapped.start.filter(|_| !mapped.unwritten).map(|start| Extent {
@@ -223,7 +223,7 @@ impl Xfs {
         let mut at = blocks.start << bits;
         while at < end {
             let block = at >> bits;
-            let staged = inode.staged.lock(cx).lookup(block, blocks.end - block);
+            let staged = inode.staged.lock(cx).lookup(block..blocks.end);
             let stop = ((block + staged.count) << bits).min(end);
             if staged.start.is_none() {
                 at = stop;

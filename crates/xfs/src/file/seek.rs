@@ -33,7 +33,7 @@ impl Xfs {
         let end = size.div_ceil(1 << bits);
         whence.find(offset, size, |at| {
             let block = at >> bits;
-            let mapped = self.map_file(cx, inode, block, end - block)?;
+            let mapped = self.map_file(cx, inode, block..end)?;
             let is_data = mapped.start.is_some() && !mapped.unwritten;
             Ok((is_data, (block + mapped.count) << bits))
         })

@@ -19,8 +19,7 @@ use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::trans::Trans;
-use crate::trans::reservations;
+use crate::trans::{Trans, reservations};
 
 /// Blocks of a small file at the most.
 pub(crate) const SMALL: u64 = 16;

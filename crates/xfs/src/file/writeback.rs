@@ -37,9 +37,9 @@ impl Xfs {
         while let Some(range) = mapping.next_dirty(cx, wb)? {
             self.writer()?;
             let (from, end) = (range.start >> bits, range.end.div_ceil(1 << bits));
-            let mut run = self.map_file(cx, inode, from, end - from)?;
+            let mut run = self.map_file(cx, inode, from..end)?;
             // What others share is not overwritten.
-            let staged = inode.staged.lock(cx).lookup(from, run.count);
+            let staged = inode.staged.lock(cx).lookup(from..from + run.count);
             run.count = staged.count;
             if staged.start.is_some() {
                 (run.start, run.unwritten) = (staged.start, true);
@@ -78,7 +78,7 @@ impl Xfs {
         mapping.write_extent(cx, wb, off, len, self.geometry().sector(start));
     }
 
-    /// Gives a place to blocks from the start of a range on that have none, as many as lie together.
+    /// Gives a place to the first blocks of a range, which have none, as many as lie together.
     fn allocate_run(
         &self,
         cx: &mut Cx,
@@ -87,7 +87,7 @@ impl Xfs {
         range: Range<u64>,
     ) -> Result<Mapped, Errno> {
         let (from, count) = (range.start, range.end - range.start);
-        let (promised, count) = inode.promised_run(cx, from, count.min(COUNT_MAX));
+        let (promised, count) = inode.promised_run(cx, from..from + count.min(COUNT_MAX));
         let space = &self.writer()?.space;
         let ahead = self.blocks_ahead(cx, inode, mapping, from + count);
         let set_aside = if promised { 0 } else { count };
@@ -101,8 +101,8 @@ impl Xfs {
             let found = self.transact(cx, reservations::write(self.geometry()), |cx, trans| {
                 trans.join_inode(cx, &inode.item);
                 let found = inode.edit_blocks(cx, space, |cx, file| {
-                    let most = hole_at(file.edit.fork.extents.as_deref(), from, most);
-                    let found = file.allocate(cx, trans, from, most)?;
+                    let hole = hole_at(file.edit.fork.extents.as_deref(), from..from + most);
+                    let found = file.allocate(cx, trans, hole)?;
                     let Some(extent) = found else { return Ok(None) };
                     let blocks = from..extent.end();
                     let kept = inode.end_promises(cx, space, file.edit.fork, blocks);
@@ -147,7 +147,8 @@ impl Xfs {
     }
 }
 
-/// The part of `most` blocks from `from` on where the file has none.
-fn hole_at(extents: Option<&[Extent]>, from: u64, most: u64) -> u64 {
-    crate::bmap::lookup(extents.expect("the extents were read"), from, most).count
+/// The first blocks of a range, of which the file has none.
+fn hole_at(extents: Option<&[Extent]>, range: Range<u64>) -> Range<u64> {
+    let from = range.start;
+    from..from + crate::bmap::lookup(extents.expect("the extents were read"), range).count
 }

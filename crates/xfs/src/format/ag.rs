@@ -7,6 +7,7 @@ use super::{
     At, Corrupt, CorruptKind, Geometry, Kind, L32, NULL32, U32, U64, assert_layout, put_u32, seal,
     u32_at, views,
 };
+use crate::format::AgHeader;
 
 /// Version of AGF and AGI.
 pub const VERSION: u32 = 1;
@@ -142,7 +143,7 @@ impl RawAgf {
         geometry: &Geometry,
     ) -> Result<&'a RawAgf, Corrupt> {
         let at = At::Agf(ag);
-        let address = geometry.header_sector(ag, 1);
+        let address = geometry.header_sector(ag, AgHeader::Agf);
         seal::verify(Kind::Agf, sector, &geometry.expect(address, None), at)?;
         RawAgf::parse_trusted(sector, ag, geometry)
     }
@@ -203,7 +204,7 @@ impl RawAgi {
         geometry: &Geometry,
     ) -> Result<&'a RawAgi, Corrupt> {
         let at = At::Agi(ag);
-        let address = geometry.header_sector(ag, 2);
+        let address = geometry.header_sector(ag, AgHeader::Agi);
         seal::verify(Kind::Agi, sector, &geometry.expect(address, None), at)?;
         RawAgi::parse_trusted(sector, ag, geometry)
     }
@@ -252,7 +253,7 @@ pub fn agfl_size(geometry: &Geometry) -> u32 {
 /// The first check that fails.
 pub fn agfl_verify(sector: &[u8], ag: u32, geometry: &Geometry) -> Result<(), Corrupt> {
     let at = At::Agfl(ag);
-    let address = geometry.header_sector(ag, 3);
+    let address = geometry.header_sector(ag, AgHeader::Agfl);
     seal::verify(Kind::Agfl, sector, &geometry.expect(address, None), at)?;
     let found = u32_at(sector, 4);
     ensure(found == ag, CorruptKind::AgNumber { found, expected: ag }, at)

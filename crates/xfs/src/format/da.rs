@@ -114,15 +114,24 @@ pub fn check_block(data: &[u8], at: At) -> Result<(), Corrupt> {
     }
 }
 
-/// The blocks on the right and on the left of a leaf or node; 0 for none.
-pub fn siblings(data: &[u8]) -> (u32, u32) {
-    (u32_at(data, 0), u32_at(data, 4))
+/// The neighbours of a leaf or node at its level: blocks of the fork, 0 for none.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Siblings {
+    /// On the left.
+    pub left: u32,
+    /// On the right.
+    pub right: u32,
 }
 
-/// Stores the blocks on the right and on the left.
-pub fn set_siblings(data: &mut [u8], right: u32, left: u32) {
-    put_u32(data, 0, right);
-    put_u32(data, 4, left);
+/// The neighbours of a leaf or node.
+pub fn siblings(data: &[u8]) -> Siblings {
+    Siblings { right: u32_at(data, 0), left: u32_at(data, 4) }
+}
+
+/// Stores the neighbours.
+pub fn set_siblings(data: &mut [u8], siblings: Siblings) {
+    put_u32(data, 0, siblings.right);
+    put_u32(data, 4, siblings.left);
 }
 
 /// Writes the header of a leaf or node: self-description without checksum, siblings, no entries.

@@ -5,8 +5,7 @@
 
 use base::FsBlock;
 
-use super::FsExtent;
-use super::{At, Corrupt, CorruptKind, Geometry, put_u64, u64_at};
+use super::{At, Corrupt, CorruptKind, FsExtent, Geometry, put_u64, u64_at};
 
 /// Bytes of a packed extent.
 pub const EXTENT_SIZE: usize = 16;

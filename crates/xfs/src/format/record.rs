@@ -1,7 +1,6 @@
 //! The records of the btrees of an allocation group.
 
-use super::Owner;
-use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use super::{Owner, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 
 /// A free extent, in both trees of free space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -10,7 +10,7 @@ use super::{L32, U16, U32, U64, assert_layout, views};
 
 mod geometry;
 
-pub use geometry::{AgBlock, Geometry, InodeChunks};
+pub use geometry::{AgBlock, AgHeader, AgInode, Geometry, InodeChunks};
 
 /// Bytes of the structure; the rest of its sector is zero.
 pub const SUPER_SIZE: usize = 264;

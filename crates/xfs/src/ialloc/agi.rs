@@ -7,14 +7,12 @@ use rt::{Cx, SpinLock};
 
 use super::Inodes;
 use crate::alloc::{Space, Want};
-use crate::btree::LeafPlace;
-use crate::btree::Store;
+use crate::btree::{LeafPlace, Store};
 use crate::buf::{Buf, BufMap, BufOps, RecentBlocks};
 use crate::error::Result;
-use crate::format::Owner;
 use crate::format::ag::RawAgi;
 use crate::format::record::owner;
-use crate::format::{AgBlock, At, Expect, Kind};
+use crate::format::{AgBlock, AgHeader, At, Expect, Kind, Owner};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 
@@ -22,7 +20,7 @@ static AGI: BufOps = BufOps { name: "AGI", kinds: &[Kind::Agi], check: None, unm
 
 /// Inodes of a group that have a place, and those of them that are free.
 pub(super) fn counts(cx: &mut Cx, space: &Space, ag: u32) -> Result<[u32; 2]> {
-    let buf = space.log.bufs().read(cx, &[space.header_map(ag, 2)], &AGI)?;
+    let buf = space.log.bufs().read(cx, &[space.header_map(ag, AgHeader::Agi)], &AGI)?;
     buf.with(|data| {
         let raw = RawAgi::parse_trusted(data, ag, &space.geometry)?;
         Ok([raw.agi_count.get(), raw.agi_freecount.get()])
@@ -82,7 +80,7 @@ impl Inodes {
         if let Some(buf) = known.and_then(|buf| trans.read_again(cx, buf)) {
             return Ok(Agi { ag, buf });
         }
-        let buf = trans.read_buf(cx, &[self.space.header_map(ag, 2)], &AGI)?;
+        let buf = trans.read_buf(cx, &[self.space.header_map(ag, AgHeader::Agi)], &AGI)?;
         buf.with(|data| RawAgi::parse_trusted(data, ag, &self.space.geometry).map(|_| ()))?;
         self.recent[ag as usize].blocks.lock(cx).put(HEADER, &buf);
         Ok(Agi { ag, buf })

@@ -9,10 +9,9 @@ use crate::alloc::Want;
 use crate::btree::Tree;
 use crate::buf::{BufMap, INODE_CLUSTER};
 use crate::error::{Result, XfsError};
-use crate::format::Owner;
 use crate::format::log_item::{ItemKind, RawIcreate};
 use crate::format::record::{InodeChunk, owner};
-use crate::format::{AgBlock, Kind, inode, seal};
+use crate::format::{AgBlock, AgInode, Kind, Owner, inode, seal};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 use zerocopy::IntoBytes;
@@ -109,7 +108,7 @@ impl Inodes {
             let sector = map.daddr.0 - geometry.ag_sector(AgBlock { block: 0, ..place }).0;
             let first = geometry.block_agino((sector / geometry.block_sectors()) as u32);
             for index in 0..buf.len() / size {
-                let ino = geometry.ino_join(place.ag, first + index as u32);
+                let ino = geometry.ino_join(AgInode { ag: place.ag, agino: first + index as u32 });
                 buf.with_range_mut(index * size, size, |slot| {
                     inode::emit_free(slot, ino, generation, geometry);
                     seal::reseal(Kind::Inode, slot);

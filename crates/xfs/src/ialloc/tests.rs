@@ -12,7 +12,7 @@ use crate::alloc::Space;
 use crate::btree::Tree;
 use crate::format::ag::UNLINKED_BUCKETS;
 use crate::format::record::InodeChunk;
-use crate::format::{Kind, NULL32};
+use crate::format::{AgInode, Kind, NULL32};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
 use crate::trans::{Reservation, Trans};
@@ -52,7 +52,7 @@ fn agree(cx: &mut Cx, inodes: &Inodes, used: &BTreeSet<u64>, fixed: usize) {
             counts[0] += u64::from(chunk.count);
             counts[1] += u64::from(chunk.free_count);
             for bit in (0..64).filter(|bit| chunk.used() & 1 << bit != 0) {
-                let ino = geometry.ino_join(ag, chunk.start + bit);
+                let ino = geometry.ino_join(AgInode { ag, agino: chunk.start + bit });
                 found += usize::from(used.contains(&ino.0));
             }
         }

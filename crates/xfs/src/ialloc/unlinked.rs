@@ -13,7 +13,7 @@ use super::Inodes;
 use crate::buf::{BufMap, INODE_CLUSTER};
 use crate::error::Result;
 use crate::format::ag::UNLINKED_BUCKETS;
-use crate::format::{At, CorruptKind, Geometry, Kind, NULL32, put_u32, seal};
+use crate::format::{AgInode, At, CorruptKind, Geometry, Kind, NULL32, put_u32, seal};
 use crate::trans::Trans;
 
 /// Where an inode holds the next one of its list.
@@ -64,7 +64,7 @@ impl Inodes {
     /// # Errors
     /// One that is in it already; what the device says.
     pub fn add_unlinked(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<()> {
-        let (ag, agino) = self.space.geometry.ino_split(ino);
+        let AgInode { ag, agino } = self.space.geometry.ino_split(ino);
         let agi = self.lock(cx, trans, ag)?;
         let bucket = agino as usize % UNLINKED_BUCKETS;
         let head = agi.with(|raw| raw.agi_unlinked[bucket].get());
@@ -89,7 +89,7 @@ impl Inodes {
     /// # Errors
     /// One that is not in it; what the device says.
     pub fn remove_unlinked(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<()> {
-        let (ag, agino) = self.space.geometry.ino_split(ino);
+        let AgInode { ag, agino } = self.space.geometry.ino_split(ino);
         let agi = self.lock(cx, trans, ag)?;
         let bucket = agino as usize % UNLINKED_BUCKETS;
         let link = self.links.lock(cx).all.remove(&(ag, agino));
@@ -99,7 +99,7 @@ impl Inodes {
         match front {
             None => agi.set_bucket(trans, bucket, behind.unwrap_or(NULL32)),
             Some(front) => {
-                let front = self.space.geometry.ino_join(ag, front);
+                let front = self.space.geometry.ino_join(AgInode { ag, agino: front });
                 self.set_next(cx, trans, front, behind)?;
             }
         }
@@ -129,7 +129,7 @@ impl Inodes {
         let mut at = agi.with(|raw| raw.agi_unlinked[bucket].get());
         let (mut list, mut front) = (Vec::new(), None);
         while at != NULL32 {
-            let ino = self.space.geometry.ino_join(ag, at);
+            let ino = self.space.geometry.ino_join(AgInode { ag, agino: at });
             let known = self.links.lock(cx).all.contains_key(&(ag, at));
             if known
                 || at as usize % UNLINKED_BUCKETS != bucket

@@ -6,13 +6,12 @@ use base::{Errno, Timespec};
 use rt::Cx;
 use vfs::{Attr, SetAttr};
 
-use crate::Xfs;
-use crate::attr;
 use crate::format::inode::{Flags2, InodeCore};
 use crate::format::time;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
 use crate::trans::reservations;
+use crate::{Xfs, attr};
 
 impl Xfs {
     /// Changes attributes. May park.

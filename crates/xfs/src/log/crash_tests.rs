@@ -22,8 +22,7 @@ use world::{
 };
 
 use super::Log;
-use crate::MountOptions;
-use crate::Xfs;
+use crate::{MountOptions, Xfs};
 
 /// The directory of what only takes space.
 const FILLER: &str = "filler";

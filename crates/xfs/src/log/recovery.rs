@@ -32,8 +32,7 @@ use block::Queue;
 use rt::Cx;
 
 use super::{LogError, LogGeometry, LogHead};
-use crate::buf::BufMap;
-use crate::buf::{BufCache, BufCacheConfig};
+use crate::buf::{BufCache, BufCacheConfig, BufMap};
 use crate::error::Result;
 use crate::format::Geometry;
 use crate::format::log::Lsn;

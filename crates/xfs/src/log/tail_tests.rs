@@ -12,17 +12,15 @@ use testkit::judge;
 use vfs::{FileSystem, NewNode};
 
 use super::{Log, LogOptions};
-use crate::MkfsOptions;
-use crate::MountOptions;
-use crate::Xfs;
 use crate::alloc::Space;
 use crate::bmap::Which;
 use crate::buf::{BufCache, BufMap, INODE_CLUSTER};
-use crate::format::{At, Geometry, Kind, NULL32, seal};
+use crate::format::{AgInode, At, Geometry, Kind, NULL32, seal};
 use crate::ialloc::{FreedInode, Inodes, cluster_of};
 use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::log_common::Volume;
 use crate::trans::{Reservation, Trans};
+use crate::{MkfsOptions, MountOptions, Xfs};
 
 /// A log without its task, so that nothing is written but by the test.
 struct Stage {
@@ -78,7 +76,7 @@ impl Stage {
     /// Takes an inode in the second group, which has none but what this makes.
     fn take(&self, cx: &mut Cx) -> Ino {
         let mut trans = self.trans(cx);
-        let parent = self.geometry.ino_join(1, 64);
+        let parent = self.geometry.ino_join(AgInode { ag: 1, agino: 64 });
         // A new chunk goes where the first one went, if there is room.
         let agi = self.inodes.lock(cx, &mut trans, 1).expect("the AGI");
         agi.edit(&mut trans, |raw| raw.agi_newino.set(NULL32));

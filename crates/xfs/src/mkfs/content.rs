@@ -9,7 +9,9 @@ use super::{MkfsReport, Plan, Surroundings};
 use crate::format::ag::{RawAgf, RawAgi, VERSION, set_agfl_block};
 use crate::format::inode::{self, Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::record::{FreeExtent, InodeChunk, Rmap, owner};
-use crate::format::{AgBlock, At, Geometry, Kind, NULL32, NULL64, btree, dir_sf, put_u32, seal};
+use crate::format::{
+    AgBlock, AgHeader, At, Geometry, Kind, NULL32, NULL64, btree, dir_sf, put_u32, seal,
+};
 
 /// One allocation group as it will be.
 struct Group {
@@ -178,7 +180,7 @@ impl Group {
 
     fn agf(&self, shape: &Shape, geometry: &Geometry, sector: &mut [u8]) {
         let options = &shape.options;
-        let address = geometry.header_sector(self.ag, 1);
+        let address = geometry.header_sector(self.ag, AgHeader::Agf);
         seal::stamp(Kind::Agf, sector, &geometry.expect(address, None));
         let mut block = shape.first_root + 3 + u32::from(options.finobt);
         let agf = RawAgf::view_mut(sector).expect("a sector");
@@ -210,7 +212,7 @@ impl Group {
     }
 
     fn agi(&self, shape: &Shape, geometry: &Geometry, sector: &mut [u8]) {
-        let address = geometry.header_sector(self.ag, 2);
+        let address = geometry.header_sector(self.ag, AgHeader::Agi);
         seal::stamp(Kind::Agi, sector, &geometry.expect(address, None));
         let agi = RawAgi::view_mut(sector).expect("a sector");
         agi.agi_versionnum.set(VERSION);
@@ -238,7 +240,7 @@ impl Group {
     }
 
     fn agfl(&self, geometry: &Geometry, sector: &mut [u8]) {
-        let address = geometry.header_sector(self.ag, 3);
+        let address = geometry.header_sector(self.ag, AgHeader::Agfl);
         sector.fill(0xff);
         sector[..crate::format::ag::AGFL_HEADER].fill(0);
         seal::stamp(Kind::Agfl, sector, &geometry.expect(address, None));

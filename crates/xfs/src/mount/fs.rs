@@ -9,12 +9,11 @@ use vfs::{
     SetAttr, StatFs, XattrFlags,
 };
 
-use crate::Xfs;
-use crate::attr;
 use crate::dir::Dir;
 use crate::dir::namei::rename::DirName;
 use crate::file::reflink::FilePosition;
 use crate::inode::create::NewInode;
+use crate::{Xfs, attr};
 
 impl FileSystem for Xfs {
     fn name(&self) -> &'static str {

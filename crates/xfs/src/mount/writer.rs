@@ -6,13 +6,12 @@ use std::sync::Arc;
 use rt::Cx;
 
 use crate::alloc::Space;
-use crate::buf::{BufMap, BufOps};
+use crate::buf::BufOps;
 use crate::error::Result;
-use crate::format::{Geometry, Kind, RawSuper};
+use crate::format::{AgHeader, Kind, RawSuper};
 use crate::ialloc::Inodes;
 use crate::log::Log;
-use crate::trans::Trans;
-use crate::trans::reservations;
+use crate::trans::{Trans, reservations};
 
 static SUPER: BufOps =
     BufOps { name: "superblock", kinds: &[Kind::Super], check: None, unmapped: false };
@@ -92,10 +91,6 @@ impl Drop for Reserved {
     }
 }
 
-fn header(geometry: &Geometry, ag: u32, index: u32) -> BufMap {
-    BufMap { daddr: geometry.header_sector(ag, index), len: geometry.sector_size / 512 }
-}
-
 /// Writes the counters of the superblock: in a running file system that is done at unmount only.
 ///
 /// # Errors
@@ -105,7 +100,7 @@ pub(crate) fn write_super(cx: &mut Cx, writer: &WriteSide) -> Result<()> {
     let [count, free] = inodes.count_all(cx)?;
     let blocks = space.count_free(cx)?;
     let mut trans = Trans::alloc(cx, log, reservations::superblock(&space.geometry))?;
-    let buf = trans.read_buf(cx, &[header(&space.geometry, 0, 0)], &SUPER)?;
+    let buf = trans.read_buf(cx, &[space.header_map(0, AgHeader::Super)], &SUPER)?;
     buf.with_mut(|bytes| {
         let raw = RawSuper::view_mut(bytes).expect("a sector holds a superblock");
         raw.sb_icount.set(count);

@@ -31,8 +31,8 @@ pub enum Work {
         start: u64,
         /// Blocks.
         len: u32,
-        /// Whose it was, for the reverse map. None if the reverse map is not to be touched, or after
-        /// a crash, when nobody knows.
+        /// Whose it was, for the reverse map. None if the reverse map is not to be changed, and
+        /// after a crash, when nobody knows.
         owner: Option<Owner>,
     },
     /// The reverse map changes (RUI).

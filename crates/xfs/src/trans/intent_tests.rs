@@ -7,15 +7,13 @@ use rt::Cx;
 
 use crate::alloc::{Space, Want};
 use crate::error::{Result, XfsError};
-use crate::format::AgBlock;
-use crate::format::Owner;
 use crate::format::record::owner;
+use crate::format::{AgBlock, Owner};
 use crate::log::{Log, LogOptions};
 use crate::log_common::{Volume, copy, logprint, mkfs, real, repair, scratch};
 use crate::mount::recovery::recover;
 use crate::trans::intent::Work;
-use crate::trans::{Finished, IntentFinisher};
-use crate::trans::{Reservation, Trans};
+use crate::trans::{Finished, IntentFinisher, Reservation, Trans};
 use base::Errno;
 use testkit::judge::LoopMount;
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use rt::Cx;
 
 use super::data::{Frame, Range, Ranges};
-use super::entries;
 use super::local::{Kept, NameBytes, Small};
-use super::{DirEdit, Name};
+use super::{DirEdit, Name, entries};
 use crate::buf::Buf;
 use crate::error::Result;
 use crate::format::dir::{

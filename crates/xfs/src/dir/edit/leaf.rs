@@ -5,8 +5,7 @@ use std::sync::Arc;
 use rt::Cx;
 use smallvec::SmallVec;
 
-use super::{DirEdit, Name, Shape};
-use super::{entries, free};
+use super::{DirEdit, Name, Shape, entries, free};
 use crate::buf::Buf;
 use crate::error::Result;
 use crate::format::dir::{

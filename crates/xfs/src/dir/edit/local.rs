@@ -7,10 +7,9 @@ use smallvec::SmallVec;
 use super::{DirEdit, Name};
 use crate::bmap::Extents;
 use crate::error::Result;
-use crate::format::dir::DataBlock;
 use crate::format::dir::{
-    BLOCK_TAIL, DATA_HEADER, FileType, LEAF_ENTRY, LeafEntry, entry_size, find_best_free,
-    set_best_free, set_block_tail, set_entry, set_unused,
+    BLOCK_TAIL, DATA_HEADER, DataBlock, FileType, LEAF_ENTRY, LeafEntry, entry_size,
+    find_best_free, set_best_free, set_block_tail, set_entry, set_unused,
 };
 use crate::format::dir_sf::{self, SfEntry, Shortform};
 use crate::format::hash::hash;

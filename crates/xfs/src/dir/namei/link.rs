@@ -8,14 +8,13 @@ use rt::Cx;
 use vfs::{Attr, FileType};
 
 use super::{LINK_MAX, is_dots};
-use crate::Xfs;
-use crate::attr;
 use crate::dir::edit::Name;
 use crate::format::dir::FileType as EntryType;
 use crate::inode::create::NewInode;
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::{Reserved, Resources};
 use crate::trans::reservations;
+use crate::{Xfs, attr};
 
 impl Xfs {
     /// Creates a file without a name: see [`vfs::FileSystem::create_unnamed`].

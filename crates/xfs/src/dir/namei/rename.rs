@@ -13,8 +13,7 @@ use crate::dir::Dir;
 use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
 use crate::inode::create::NewInode;
-use crate::trans::Trans;
-use crate::trans::reservations;
+use crate::trans::{Trans, reservations};
 
 /// The two names of a rename.
 #[derive(Clone, Copy)]

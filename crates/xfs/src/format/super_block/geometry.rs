@@ -15,6 +15,28 @@ pub struct AgBlock {
     pub block: u32,
 }
 
+/// A header of a group, each in a sector of its own, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AgHeader {
+    /// The superblock, or a copy of it.
+    Super,
+    /// Free space.
+    Agf,
+    /// Inodes.
+    Agi,
+    /// Free blocks for the trees of free space.
+    Agfl,
+}
+
+/// An inode within its allocation group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct AgInode {
+    /// The allocation group, from 0.
+    pub ag: u32,
+    /// Its number in the group.
+    pub agino: u32,
+}
+
 /// How inodes are allocated: 64 at a time, in chunks of whole blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InodeChunks {
@@ -245,21 +267,22 @@ impl Geometry {
         self.ag_sector(self.split(block))
     }
 
-    /// Where header `index` of a group lies: 0 superblock, 1 AGF, 2 AGI, 3 AGFL.
-    pub fn header_sector(&self, ag: u32, index: u32) -> Sector {
+    /// Where a header of a group lies.
+    pub fn header_sector(&self, ag: u32, header: AgHeader) -> Sector {
         let start = self.ag_sector(AgBlock { ag, block: 0 }).0;
-        Sector(start + u64::from(index * (self.sector_size / 512)))
+        Sector(start + u64::from(header as u32 * (self.sector_size / 512)))
     }
 
     /// Group and number in the group of an inode.
-    pub fn ino_split(&self, ino: Ino) -> (u32, u32) {
+    pub fn ino_split(&self, ino: Ino) -> AgInode {
         let mask = (1u64 << self.agino_bits()) - 1;
         let ag = (ino.0 >> self.agino_bits()).min(u64::from(u32::MAX)) as u32;
-        (ag, (ino.0 & mask) as u32)
+        AgInode { ag, agino: (ino.0 & mask) as u32 }
     }
 
-    /// The inode of this group with this number in it.
-    pub fn ino_join(&self, ag: u32, agino: u32) -> Ino {
+    /// The inode of this number in its group.
+    pub fn ino_join(&self, place: AgInode) -> Ino {
+        let AgInode { ag, agino } = place;
         Ino(u64::from(ag) << self.agino_bits() | u64::from(agino))
     }
 
@@ -270,17 +293,17 @@ impl Geometry {
 
     /// Whether an inode of this number can exist.
     pub fn ino_valid(&self, ino: Ino) -> bool {
-        let (ag, agino) = self.ino_split(ino);
+        let AgInode { ag, agino } = self.ino_split(ino);
         let block = self.agino_block(agino);
         ino.0 < 1 << 56
-            && self.ino_join(ag, agino) == ino
+            && self.ino_join(AgInode { ag, agino }) == ino
             && block >= self.header_blocks()
             && block < self.ag_length(ag)
     }
 
     /// The block of an inode, and where in it the inode lies in bytes.
     pub fn ino_place(&self, ino: Ino) -> (AgBlock, usize) {
-        let (ag, agino) = self.ino_split(ino);
+        let AgInode { ag, agino } = self.ino_split(ino);
         let offset = (agino & (self.inodes_per_block() - 1)) * self.inode_size;
         (AgBlock { ag, block: self.agino_block(agino) }, offset as usize)
     }

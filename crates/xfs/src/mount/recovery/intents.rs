@@ -12,16 +12,14 @@ use rt::{Cx, SpinLock};
 use crate::alloc::Space;
 use crate::bmap::Which;
 use crate::error::Result;
-use crate::format::Owner;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, ForkFormat};
 use crate::format::log_item::{BMAP_ATTR_FORK, BMAP_UNWRITTEN, ItemKind, RmapOp};
-use crate::format::{AgExtent, At, CorruptKind, FsExtent};
+use crate::format::{AgExtent, At, CorruptKind, FsExtent, Owner};
 use crate::inode::uncached::LooseInode;
 use crate::log::recovery::Unfinished;
-use crate::trans::Trans;
 use crate::trans::intent::Work;
-use crate::trans::{Finished, IntentFinisher};
+use crate::trans::{Finished, IntentFinisher, Trans};
 
 /// The kinds of intents that can be carried out.
 pub(crate) const CAN_FINISH: [ItemKind; 4] =

@@ -21,8 +21,7 @@ use crate::log_common::replayed::{ours, tree};
 use crate::log_common::{Volume, copy, mkfs, real, repair, scratch};
 use crate::mount::recovery::intents::{Finisher, MAP, UNMAP};
 use crate::trans::intent::Work;
-use crate::trans::{Finished, IntentFinisher};
-use crate::trans::{Reservation, Trans};
+use crate::trans::{Finished, IntentFinisher, Reservation, Trans};
 use testkit::judge::{self, LoopMount};
 
 /// Carries out so many pieces of work, then makes everything durable, and the power goes.
