@@ -121,7 +121,8 @@ fn cell(cell: &CellReport) -> Value {
 fn relation(one: &RelationReport) -> Value {
     json!({
         "title": one.title, "value": one.value, "filesystem": one.filesystem,
-        "published": number::optional(one.published, 2), "obtained": number::optional(one.obtained, 2),
+        "published": number::optional(one.published, 2),
+        "obtained": number::optional(one.obtained, 2),
         "within": text::span(one.within), "band": one.band.word(), "holds": text::holds(one),
         "sign": if one.accepted { "~" } else { one.band.sign() },
         "reason": one.reason, "evidence": one.evidence,

@@ -173,7 +173,7 @@ impl Space {
         RefcountTree { space: self, agf }
     }
 
-    /// The records of a kind that have a block in a range or touch it, in order, `most` at the most.
+    /// The records of a kind that have a block in a range or touch it, in order, at most `most`.
     fn counts(
         &self,
         cx: &mut Cx,
