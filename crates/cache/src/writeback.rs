@@ -11,7 +11,7 @@
 //! sits in somebody's plug submits it. So a task may hold a plug while it waits for a journal
 //! commit that waits for the plug's data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -132,12 +132,26 @@ pub(crate) struct Listed {
 }
 
 /// Written data that found no place on the device and were dropped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Bytes of them.
     pub bytes: u64,
+    /// The numbers of the files that lost some.
+    pub files: BTreeSet<u64>,
     /// The file that lost some first, by its number, and why.
     pub first: Option<(u64, Errno)>,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some((file, errno)) = self.first else { return write!(f, "nothing was lost") };
+        let files = match self.files.len() {
+            1 => "1 file".to_owned(),
+            count => format!("{count} files"),
+        };
+        let bytes = self.bytes;
+        write!(f, "{bytes} bytes of {files} could not be written, first of inode {file}: {errno}")
+    }
 }
 
 /// File number, then the mapping's serial number: write-back goes in this order.
@@ -242,12 +256,14 @@ impl Backing {
 
     /// What was dropped of all files since the mount, for whoever unmounts.
     pub fn lost(&self) -> Lost {
-        *self.lost.lock_irq()
+        self.lost.lock_irq().clone()
     }
 
-    pub(crate) fn note_lost(&self, file: u64, bytes: u64, errno: Errno) {
+    /// Notes that written data of a file were dropped, by whoever had accepted them.
+    pub fn note_lost(&self, file: u64, bytes: u64, errno: Errno) {
         let mut lost = self.lost.lock_irq();
         lost.bytes += bytes;
+        lost.files.insert(file);
         lost.first = lost.first.or(Some((file, errno)));
     }
 

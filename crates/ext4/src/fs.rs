@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::{Errno, Ino};
 use block::{HostRange, Segment};
+use cache::Lost;
 use rt::Cx;
 use vfs::direct::Memory;
 use vfs::{
@@ -334,6 +335,14 @@ impl FileSystem for Ext4 {
         let result = xattr::remove(self, cx, ino, name);
         self.names.cache.outdate_walks_if_acl(name);
         result
+    }
+
+    fn lost(&self) -> Lost {
+        self.backing.lost()
+    }
+
+    fn note_lost(&self, ino: Ino, bytes: u64, errno: Errno) {
+        self.backing.note_lost(ino.0, bytes, errno);
     }
 
     fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno> {

@@ -107,6 +107,8 @@ impl Adapter {
             Err(errno) if collected() => {
                 let free = self.fs.statfs(cx).map_or(0, |stat| stat.blocks_free);
                 self.refused.note(node, errno, free);
+                let bytes = req.take::<WriteIn>().map_or(0, |(arg, _)| u64::from(arg.size));
+                self.fs.note_lost(self.ino(node), bytes, errno);
             }
             Err(_) => {}
         }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use base::Errno;
 use cache::{PageCache, PageCacheConfig};
 use ext4::{Ext4, MountError, MountOptions};
 use vfs::{Attr, FileSystem, Namespace};
@@ -136,11 +135,16 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
 /// Writing failed; the image needs its journal replayed.
 pub fn close(app: &mut App, session: Session) -> Result<()> {
     let done = session.fs.unmount(app.cx);
-    let nfs = session.target.nfs_url().is_some();
-    done.map_err(|errno: Errno| match nfs {
-        true => anyhow!("{}: writing to the server failed: {errno}", session.target),
-        false => {
-            anyhow!("{}: writing out failed: {errno}; run `iopath replay` on it", session.target)
+    let (target, lost) = (&session.target, session.fs.lost());
+    if lost.first.is_some() {
+        app.out.problem(format!("{target}: {lost}"));
+    }
+    done.map_err(|errno| match lost.first {
+        _ if target.nfs_url().is_some() => {
+            anyhow!("{target}: writing to the server failed: {errno}")
         }
+        // What is lost is lost; the image is clean.
+        Some((_, why)) if why == errno => anyhow!("{target}: not all was written: {errno}"),
+        _ => anyhow!("{target}: writing out failed: {errno}; run `iopath replay` on it"),
     })
 }

@@ -2,6 +2,7 @@
 
 use base::{Errno, Ino};
 use block::{HostRange, Segment};
+use cache::Lost;
 use rt::Cx;
 
 use crate::attr::*;
@@ -435,6 +436,17 @@ pub trait FileSystem: Send + Sync {
 
     /// State and limits.
     fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno>;
+
+    /// What was written, accepted and dropped later since it found no place: for whoever unmounts.
+    /// Also after the unmount.
+    fn lost(&self) -> Lost {
+        Lost::default()
+    }
+
+    /// Notes that a face of the file system (FUSE) dropped what it had accepted.
+    fn note_lost(&self, ino: Ino, bytes: u64, errno: Errno) {
+        let _ = (ino, bytes, errno);
+    }
 
     /// Writes everything out and leaves the file system clean; afterwards every call answers `EIO`.
     fn unmount(&self, cx: &mut Cx) -> Result<(), Errno>;

@@ -70,11 +70,19 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     how.shared = target.nfs_url().is_some();
     let (fs, replayed) = mount(app, &target, !how.read_only)?;
     let session = Session::on(target.clone(), fs.clone());
+    let kept = fs.clone();
     if let Some(replayed) = replayed {
         app.out.note(format!("{target}: was not unmounted cleanly: {replayed}"));
     }
     let served = serve(app, fs, &options.dir, &how, signals, options.background);
     let closed = session::close(app, session);
+    if options.background {
+        // Nobody reads the standard streams any more.
+        let lost = kept.lost();
+        let said =
+            [lost.first.map(|_| lost.to_string()), closed.as_ref().err().map(|e| format!("{e:#}"))];
+        said.iter().flatten().for_each(|text| log_to_system(&format!("{target}: {text}")));
+    }
     let end = served?;
     closed?;
     if let End::Torn(signal) = end {
@@ -146,6 +154,14 @@ fn start() -> Result<ExitCode> {
     match status.code() {
         Some(code @ 1..=255) => Ok(ExitCode::from(code as u8)), // It has said why.
         _ => bail!("the process that serves ended: {status}"),
+    }
+}
+
+/// Writes a line of the priority "warning" to the system's log, where there is one.
+fn log_to_system(text: &str) {
+    if let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() {
+        let line = format!("<12>iopath[{}]: {text}", std::process::id());
+        let _no_log = socket.send_to(line.as_bytes(), "/dev/log");
     }
 }
 

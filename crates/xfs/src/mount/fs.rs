@@ -2,6 +2,7 @@
 
 use base::{Errno, Ino};
 use block::{HostRange, Segment};
+use cache::Lost;
 use rt::Cx;
 use vfs::direct::Memory;
 use vfs::{
@@ -292,6 +293,14 @@ impl FileSystem for Xfs {
         let done = attr::remove(self, cx, ino, name);
         self.names.outdate_walks_if_acl(name);
         done
+    }
+
+    fn lost(&self) -> Lost {
+        self.backing.lost()
+    }
+
+    fn note_lost(&self, ino: Ino, bytes: u64, errno: Errno) {
+        self.backing.note_lost(ino.0, bytes, errno);
     }
 
     fn statfs(&self, _cx: &mut Cx) -> Result<StatFs, Errno> {
