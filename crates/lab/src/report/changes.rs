@@ -1,6 +1,6 @@
 //! Changes in percent that were measured in pairs: what each says, and what all of a table say.
 
-use super::model::{CellReport, RowReport, TableReport};
+use super::model::{Band, CellReport, Role, RowReport, TableReport};
 use crate::stats::{Change, Interval, Verdict};
 
 /// The change of a cell, where it is one.
@@ -10,8 +10,18 @@ pub fn of(cell: &CellReport) -> Option<Change> {
     Some(Change { percent: cell.obtained?, interval, pairs: spread.pairs })
 }
 
-/// A sentence for each variant and what it is compared with.
+/// A sentence for each variant and what it is compared with, and one on signs in the table.
 pub fn sentences(table: &TableReport) -> Vec<String> {
+    let mut all = of_changes(table);
+    let mut cells = table.rows.iter().flat_map(|row| &row.cells);
+    let signed = |cell: &CellReport| cell.role == Role::Calibrated || cell.band == Band::Outside;
+    if table.wide && cells.any(signed) {
+        all.push("◆ is calibrated, ✗ is outside of its range.".to_owned());
+    }
+    all
+}
+
+fn of_changes(table: &TableReport) -> Vec<String> {
     let against = table.columns.iter().filter_map(|column| column.against.as_deref());
     let mut against: Vec<&str> = against.collect();
     against.sort_unstable();

@@ -29,7 +29,7 @@ pub struct Options {
     /// Only this variant (several times for several)
     #[arg(long, value_name = "NAME")]
     variant: Vec<String>,
-    /// Only this case, or all that begin so (`d-*`); may be repeated; `lab list` names them
+    /// Only this case, or all that begin so (`d-*`); several times for several (`lab list`)
     #[arg(long, value_name = "NAME")]
     case: Vec<String>,
     /// Only this file system
