@@ -58,7 +58,7 @@ pub(crate) struct Space {
 
 /// What an allocation asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Want {
+pub(crate) struct AllocRequest {
     /// Where it should lie, or near which place.
     pub goal: AgBlock,
     /// Blocks at least, from 1.
@@ -69,7 +69,7 @@ pub(crate) struct Want {
     pub align: u32,
     /// No other group will do.
     pub this_group: bool,
-    /// For the reverse map; none where the caller does it.
+    /// For the reverse map; none if the caller does it.
     pub owner: Option<Owner>,
     /// For metadata, all of which goes through the log: a busy block may be taken, and several only
     /// where there are no others. Where the buffer of freed blocks gave way to one of another size
@@ -78,10 +78,10 @@ pub(crate) struct Want {
     pub metadata: bool,
 }
 
-impl Want {
+impl AllocRequest {
     /// One block of metadata in this group.
-    pub fn block(goal: AgBlock, owner: Owner) -> Want {
-        Want {
+    pub fn block(goal: AgBlock, owner: Owner) -> AllocRequest {
+        AllocRequest {
             goal,
             min_len: 1,
             max_len: 1,
@@ -96,7 +96,7 @@ impl Want {
 /// A search in one group.
 #[derive(Clone, Copy, Debug)]
 struct Attempt<'a> {
-    want: &'a Want,
+    want: &'a AllocRequest,
     /// Blocks at least.
     min_len: u32,
     /// Unless for metadata, the group keeps what its trees may need.
@@ -114,7 +114,7 @@ impl Space {
     /// Reads the headers of all groups. May park.
     ///
     /// # Errors
-    /// A header that fails a check; what the device says.
+    /// A header that fails a check; the device failed.
     pub fn open(cx: &mut Cx, geometry: Arc<Geometry>, log: Arc<Log>) -> Result<Space> {
         let groups = (0..geometry.ag_count).map(|_| Summary::default()).collect();
         let space = Space { geometry, log, groups, available: AtomicI64::new(0) };
@@ -192,7 +192,7 @@ impl Space {
     }
 
     /// The groups to look into, in order.
-    fn order(&self, want: &Want, lowest: u32) -> Vec<u32> {
+    fn order(&self, want: &AllocRequest, lowest: u32) -> Vec<u32> {
         let count = self.geometry.ag_count;
         if want.this_group {
             return vec![want.goal.ag];
@@ -209,15 +209,20 @@ impl Space {
     /// piece. The blocks were reserved by the caller. May park.
     ///
     /// # Errors
-    /// [`XfsError::NoSpace`] where no group has the least that is wanted; what the device says. The
+    /// [`XfsError::NoSpace`] where no group has the least that is wanted; the device failed. The
     /// transaction may have filled the AGFL of a group then: it is to be committed, and another one
     /// can look into the groups before that.
-    pub fn allocate(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<AgExtent> {
+    pub fn allocate(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        want: &AllocRequest,
+    ) -> Result<AgExtent> {
         let lowest = trans.highest_group().unwrap_or(0);
         let groups = self.order(want, lowest);
         // First where it fits whole, then any piece, then after the busy ones have come free, and
         // at last from what groups keep for their trees: the blocks are the caller's, in sum.
-        let Want { min_len, max_len, .. } = *want;
+        let AllocRequest { min_len, max_len, .. } = *want;
         for (round, min_len) in [max_len, min_len, min_len, min_len].into_iter().enumerate() {
             let attempt = Attempt { want, min_len, keep_reserve: round < 3 };
             let mut busy = false;
@@ -230,9 +235,9 @@ impl Space {
                     continue;
                 }
                 match self.allocate_in(cx, trans, ag, &attempt)? {
-                    pick::Found::At(found) => return Ok(found),
-                    pick::Found::OnlyBusy => busy = true,
-                    pick::Found::Nothing => {}
+                    pick::FoundExtent::At(found) => return Ok(found),
+                    pick::FoundExtent::OnlyBusy => busy = true,
+                    pick::FoundExtent::Nothing => {}
                 }
             }
             if round == 1 && busy {
@@ -244,7 +249,12 @@ impl Space {
 
     /// Takes an extent from a group before those that the transaction has, whose headers it may not
     /// wait for: those that nobody holds.
-    fn allocate_below(&self, cx: &mut Cx, trans: &mut Trans, want: &Want) -> Result<AgExtent> {
+    fn allocate_below(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        want: &AllocRequest,
+    ) -> Result<AgExtent> {
         let highest = trans.highest_group().filter(|_| !want.this_group).unwrap_or(0);
         let groups = 0..highest;
         for ag in groups {
@@ -258,7 +268,7 @@ impl Space {
             }
             let attempt = Attempt { want, min_len: want.min_len, keep_reserve: false };
             let found = self.allocate_in(cx, trans, ag, &attempt)?;
-            if let pick::Found::At(found) = found {
+            if let pick::FoundExtent::At(found) = found {
                 return Ok(found);
             }
         }
@@ -274,7 +284,7 @@ impl Space {
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
-        want: &Want,
+        want: &AllocRequest,
     ) -> Result<AgExtent> {
         let found = self.allocate(cx, trans, want)?;
         self.available.fetch_sub(i64::from(found.len), Ordering::Relaxed);
@@ -327,15 +337,15 @@ impl Space {
         trans: &mut Trans,
         ag: u32,
         attempt: &Attempt<'_>,
-    ) -> Result<pick::Found> {
+    ) -> Result<pick::FoundExtent> {
         let mark = trans.mark();
         let agf = self.lock(cx, trans, ag)?;
         if !trans.upkeep(|trans| self.fill_list(cx, trans, &agf))? {
             trans.release_since(mark);
-            return Ok(pick::Found::Nothing);
+            return Ok(pick::FoundExtent::Nothing);
         }
         let found = self.pick(cx, trans, &agf, attempt)?;
-        let pick::Found::At(taken) = found else {
+        let pick::FoundExtent::At(taken) = found else {
             trans.release_since(mark);
             return Ok(found);
         };
@@ -347,11 +357,11 @@ impl Space {
         Ok(found)
     }
 
-    /// Gives an extent back to its group. `owner` is who had it, for the reverse map; none where
+    /// Gives an extent back to its group. `owner` is who had it, for the reverse map; none if
     /// that has been done. The blocks count as available from now on. May park.
     ///
     /// # Errors
-    /// A tree that says something else; what the device says.
+    /// A tree that says something else; the device failed.
     pub fn free(
         &self,
         cx: &mut Cx,
@@ -374,7 +384,7 @@ impl Space {
     /// The AGF of a group, locked for the transaction. May park.
     ///
     /// # Errors
-    /// A header that fails a check; what the device says.
+    /// A header that fails a check; the device failed.
     pub fn lock(&self, cx: &mut Cx, trans: &mut Trans, ag: u32) -> Result<Agf> {
         let buf = trans.read_buf(cx, &[self.header_map(ag, AgHeader::Agf)], &agf::AGF)?;
         trans.note_group(ag);
@@ -397,9 +407,12 @@ impl Space {
         while agf.list_len() < agf.list_need(features) {
             let missing = agf.list_need(features) - agf.list_len();
             let goal = AgBlock { ag: agf.ag, block: 0 };
-            let want = Want { max_len: missing, ..Want::block(goal, Owner::special(owner::AG)) };
+            let want = AllocRequest {
+                max_len: missing,
+                ..AllocRequest::block(goal, Owner::special(owner::AG))
+            };
             let attempt = Attempt { want: &want, min_len: 1, keep_reserve: false };
-            let pick::Found::At(found) = self.pick(cx, trans, agf, &attempt)? else {
+            let pick::FoundExtent::At(found) = self.pick(cx, trans, agf, &attempt)? else {
                 return Ok(false);
             };
             self.carve(cx, trans, agf, found)?;
@@ -416,12 +429,12 @@ impl Space {
     /// What the superblock's counter of free blocks should say. May park.
     ///
     /// # Errors
-    /// A header that fails a check; what the device says.
+    /// A header that fails a check; the device failed.
     pub fn count_free(&self, cx: &mut Cx) -> Result<u64> {
         self.each_agf(cx, |_, _| ())
     }
 
-    /// Shows the AGF of each group; answers the blocks that are free, in an AGFL, or in free-space
+    /// Shows the AGF of each group; returns the blocks that are free, in an AGFL, or in free-space
     /// trees.
     fn each_agf(&self, cx: &mut Cx, look: impl Fn(&Space, &Agf)) -> Result<u64> {
         let mut total = 0;
@@ -439,7 +452,7 @@ impl Space {
     }
 }
 
-/// True where a transaction may no longer wait for the header of a group: it has a higher one.
+/// True if a transaction may no longer wait for the header of a group: it has a higher one.
 fn is_below(trans: &Trans, ag: u32) -> bool {
     trans.highest_group().is_some_and(|highest| ag < highest)
 }

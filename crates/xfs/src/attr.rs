@@ -10,7 +10,7 @@ use rt::Cx;
 
 use crate::Xfs;
 use crate::bmap::{self, Which};
-use crate::buf::meta::{Meta, Want};
+use crate::buf::meta::{Meta, ReadRequest};
 use crate::da_btree::{self, LeafBlock};
 use crate::error::Fault;
 use crate::format::attr::{AttrFlags, NAMESPACE, parse_sf};
@@ -109,7 +109,7 @@ impl Attrs<'_> {
             self.inode.extents(cx, Which::Attr, |list| bmap::runs(list, block..block + 1))?;
         let hole = CorruptKind::AttrHole { block };
         let runs = runs.ok_or_else(|| hole.at(At::Inode(self.inode.ino)))?;
-        let want = Want { kinds, owner: Some(self.inode.ino.0), at: self.at(block) };
+        let want = ReadRequest { kinds, owner: Some(self.inode.ino.0), at: self.at(block) };
         self.fs.reader.read(cx, &runs, &want)
     }
 
@@ -142,7 +142,7 @@ impl Attrs<'_> {
         }
     }
 
-    /// The form of the attribute fork; none where there is no attribute.
+    /// The form of the attribute fork; none if there is no attribute.
     fn format(&self, cx: &Cx) -> Option<ForkFormat> {
         self.inode.with(cx, |state| {
             let core = &state.core;
@@ -222,7 +222,7 @@ impl Attrs<'_> {
     }
 }
 
-/// True where an inode has no attribute fork, which no change of an attribute shows halfway. Asked
+/// True if an inode has no attribute fork, which no change of an attribute shows halfway. Asked
 /// without the inode's `rwsem`: each name that is made by its path asks its directory for a default
 /// ACL, and would wait as a reader behind those who make names there.
 fn has_none(cx: &Cx, inode: &Inode) -> bool {

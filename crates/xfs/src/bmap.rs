@@ -16,7 +16,7 @@ use base::{FsBlock, Ino};
 use rt::Cx;
 use smallvec::SmallVec;
 
-use crate::buf::meta::{Reader, Want};
+use crate::buf::meta::{ReadRequest, Reader};
 use crate::error::Fault;
 use crate::format::btree::{MapRoot, Node};
 use crate::format::extent::{self, EXTENT_SIZE, Extent};
@@ -237,7 +237,7 @@ impl Reader {
             .checked_sub(1)
             .ok_or_else(|| CorruptKind::BtreeLoop { what }.at(At::Inode(ino)))?;
         (walk.visit)(block);
-        let want = Want { kinds: &[Kind::Bmap], owner: Some(ino.0), at };
+        let want = ReadRequest { kinds: &[Kind::Bmap], owner: Some(ino.0), at };
         let (_, data) = self.read(cx, &[(block, 1)], &want)?;
         let node = Node::parse_trusted(Kind::Bmap, &data, Some(level), at)?;
         if level == 0 {

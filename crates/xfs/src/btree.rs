@@ -71,13 +71,13 @@ pub(crate) trait Store {
     /// A new block, near that one.
     ///
     /// # Errors
-    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace); what the device says.
+    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace); the device failed.
     fn allocate(&mut self, cx: &mut Cx, trans: &mut Trans, near: u64) -> Result<u64>;
 
     /// The tree no longer uses a block. Its buffer is invalidated by the caller.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device failed.
     fn free(&mut self, cx: &mut Cx, trans: &mut Trans, block: u64) -> Result<()>;
 
     /// A block that was read lately and that is of the tree still, if it is of the tree's kind.
@@ -163,7 +163,7 @@ impl<'a, S: Store> Tree<'a, S> {
         }
     }
 
-    /// Changes a block; `f` answers the range of bytes to log besides the header.
+    /// Changes a block; `f` returns the range of bytes to log besides the header.
     fn edit(
         &mut self,
         trans: &mut Trans,
@@ -206,7 +206,7 @@ impl<'a, S: Store> Tree<'a, S> {
         let owner = self.store.expect(block);
         buf.with(|data| {
             btree::Node::parse_trusted(kind, data, Some(level), at)?;
-            crate::format::seal::verify_identity(kind, data, &owner, at)
+            crate::format::verifier::verify_identity(kind, data, &owner, at)
         })?;
         self.store.note_read(cx, block, &buf);
         Ok(Frame { buf: Some(buf), block, level, index: 0 })

@@ -46,16 +46,16 @@ pub type Check = fn(&[u8], At) -> Result<(), Corrupt>;
 pub struct BufOps {
     /// What errors call it.
     pub name: &'static str,
-    /// The kinds that it may be of, by magic number. Empty: raw content, neither checked nor
-    /// sealed. Checksum, UUID and address are checked by the kind.
+    /// The kinds that it may be of, by magic number. Empty: raw content, neither verified on read
+    /// nor on write. Checksum, UUID and address are checked by the kind.
     pub kinds: &'static [Kind],
     /// Checks the structure behind the header, once, when the block was read.
     pub check: Option<Check>,
-    /// Kept in pages instead of one piece. For inode clusters: each inode seals itself.
+    /// Kept in pages instead of one piece. For inode clusters: each inode has its own checksum.
     pub unmapped: bool,
 }
 
-/// Content that is neither checked nor sealed.
+/// Content that is neither verified on read nor on write.
 pub static RAW: BufOps = BufOps { name: "raw block", kinds: &[], check: None, unmapped: false };
 
 /// A cluster of inodes. Inodes are checked one by one by who reads them.
@@ -127,7 +127,7 @@ impl Buf {
         self.bytes
     }
 
-    /// True where its memory is a list of pages.
+    /// True if its memory is a list of pages.
     pub fn is_unmapped(&self) -> bool {
         matches!(*self.memory.lock_irq(), Memory::Unmapped(_))
     }
@@ -162,7 +162,7 @@ impl Buf {
         }
     }
 
-    /// Locks a buffer that was read before; none where its content is gone. May park.
+    /// Locks a buffer that was read before; none if its content is gone. May park.
     pub(crate) fn lock_again(self: Arc<Buf>, cx: &mut Cx) -> Option<LockedBuf> {
         self.lock(cx);
         let buf = LockedBuf::new(self);
@@ -193,12 +193,12 @@ impl Buf {
         }
     }
 
-    /// True where it is of one of these kinds, and not freed.
+    /// True if it is of one of these kinds, and not freed.
     pub(crate) fn is_of(&self, kinds: &[Kind]) -> bool {
         !self.is_stale() && self.kind().is_some_and(|kind| kinds.contains(&kind))
     }
 
-    /// True where a task holds the lock.
+    /// True if a task holds the lock.
     pub fn is_locked(&self) -> bool {
         self.lock.available() == 0
     }
@@ -229,7 +229,7 @@ impl Buf {
     /// The whole content. The caller holds the lock; `f` must not wait.
     ///
     /// # Panics
-    /// Where the buffer is unmapped and longer than a page.
+    /// If the buffer is unmapped and longer than a page.
     #[inline]
     pub fn with<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
         f(self.memory.lock_irq().piece(0, self.bytes))
@@ -246,7 +246,7 @@ impl Buf {
     /// `f` must not wait.
     ///
     /// # Panics
-    /// Where the range leaves the buffer, or the page of an unmapped one.
+    /// If the range leaves the buffer, or the page of an unmapped one.
     #[inline]
     pub fn with_range<T>(&self, offset: usize, len: usize, f: impl FnOnce(&[u8]) -> T) -> T {
         f(self.memory.lock_irq().piece(offset, len))

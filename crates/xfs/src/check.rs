@@ -47,14 +47,14 @@ const MEMORY: u64 = 64 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckOptions {
     /// Replay a dirty log into memory first; otherwise such a file system is not looked at.
-    pub replay: bool,
+    pub recover: bool,
     /// How many findings to keep; the rest is counted.
     pub findings_max: usize,
 }
 
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
-        CheckOptions { replay: true, findings_max: 10_000 }
+        CheckOptions { recover: true, findings_max: 10_000 }
     }
 }
 
@@ -127,7 +127,7 @@ pub fn check(
     Ok(checker.findings.report())
 }
 
-/// The superblock, and the device with its log replayed; none where they say that nothing else can
+/// The superblock, and the device with its log recovered; none if they say that nothing else can
 /// be looked at.
 fn begin(
     cx: &mut Cx,
@@ -136,7 +136,7 @@ fn begin(
     findings: &mut Findings,
 ) -> Result<Option<(Arc<Queue>, RawSuper, Geometry)>, DeviceError> {
     let Some((raw, geometry)) = read_super(cx, queue, findings)? else { return Ok(None) };
-    if !options.replay {
+    if !options.recover {
         let external = geometry.log_start.0 == 0;
         if external || recovery::is_clean(cx, queue, &geometry)? {
             return Ok(Some((queue.clone(), raw, geometry)));

@@ -13,7 +13,7 @@ use vfs::{DirEntry, FileType as VfsType};
 
 use crate::Xfs;
 use crate::bmap::{self, Which};
-use crate::buf::meta::{Meta, Reader, Want};
+use crate::buf::meta::{Meta, ReadRequest, Reader};
 use crate::da_btree::{self, LeafBlock};
 use crate::error::Fault;
 use crate::format::dir::{DataBlock, FileType, Item, SPACES, check_entry};
@@ -162,7 +162,7 @@ impl<'a> Dir<'a> {
         self.block(cx, index * u64::from(self.fs.geometry().dir_blocks()), kind.alone())
     }
 
-    /// True where it has no name but `.` and `..`. May wait for the device.
+    /// True if it has no name but `.` and `..`. May wait for the device.
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.
@@ -303,7 +303,7 @@ pub(crate) fn read_block(
     runs: &[(base::FsBlock, u32)],
     kinds: &'static [Kind],
 ) -> Result<(Kind, Meta), Fault> {
-    let want = Want { kinds, owner: Some(ino.0), at: At::InodeBlock(ino, offset) };
+    let want = ReadRequest { kinds, owner: Some(ino.0), at: At::InodeBlock(ino, offset) };
     reader.read(cx, runs, &want)
 }
 

@@ -36,13 +36,13 @@ impl Inode {
     }
 
     /// Where the content of the first blocks of a range lies: content that is on the device counts
-    /// as written, and in its staged place, before the map says so.
+    /// as written, and in its CoW block, before the map says so.
     fn readable(&self, list: &[Extent], range: Range<u64>) -> Mapped {
         let at = range.start;
         let mut mapped = bmap::lookup(list, range);
-        let staged = self.staged.lock_irq().lookup(at..at + mapped.count);
-        mapped.count = staged.count;
-        if let Some(start) = staged.start {
+        let cow = self.cow_fork.lock_irq().lookup(at..at + mapped.count);
+        mapped.count = cow.count;
+        if let Some(start) = cow.start {
             let io = self.io.lock_irq();
             mapped.count = io.done_until(at..at + mapped.count) - at;
             if io.is_done(at) {
@@ -94,7 +94,7 @@ impl MappingOps for Inode {
         let fs = self.mount()?;
         let bits = fs.geometry().block_bits;
         let blocks = off >> bits..(off + len).div_ceil(1 << bits);
-        fs.stage(cx, &self.arc(), blocks.clone())?;
+        fs.allocate_cow(cx, &self.arc(), blocks.clone())?;
         self.promise(cx, &fs, blocks)
     }
 

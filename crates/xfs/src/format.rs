@@ -4,8 +4,9 @@
 //! *valid* values use plain words. `parse` and `emit` are the only doors between the two.
 //!
 //! Every kind of block carries a magic number, a checksum, the sequence number of its last log
-//! record, the file system's UUID, its own address and its owner. [`seal`] knows where each kind
-//! keeps them: [`seal::verify`] checks all of them, [`seal::seal`] stores number and checksum.
+//! record, the file system's UUID, its own address and its owner. [`verifier`] knows where each
+//! kind keeps them: [`verifier::verify`] checks all of them, [`verifier::update_lsn_crc`] stores
+//! number and checksum.
 //!
 //! Everything here is a pure function over bytes: nothing waits, nothing allocates by a number that
 //! was read from the disk.
@@ -32,17 +33,17 @@ pub mod log_item;
 pub mod owner;
 pub mod record;
 pub mod remote;
-pub mod seal;
 pub mod super_block;
 pub mod time;
+pub mod verifier;
 
 pub use blocks::{AgExtent, FsExtent};
 pub use corrupt::{At, Corrupt, CorruptKind};
 pub use extent::Extent;
 pub use features::{Access, Features, Unsupported};
 pub use owner::Owner;
-pub use seal::{Expect, Kind};
 pub use super_block::{AgBlock, AgHeader, AgInode, Geometry, RawSuper};
+pub use verifier::{Expect, Kind};
 
 /// Big-endian 16-bit number.
 pub type U16 = zerocopy::big_endian::U16;
@@ -102,7 +103,7 @@ pub(crate) use assert_layout;
 macro_rules! views {
     ($name:ident) => {
         impl $name {
-            /// The structure at the start of `bytes`, as a view. None where they are too short.
+            /// The structure at the start of `bytes`, as a view. None if they are too short.
             pub fn view(bytes: &[u8]) -> Option<&$name> {
                 <$name as zerocopy::FromBytes>::ref_from_prefix(bytes).ok().map(|(raw, _)| raw)
             }

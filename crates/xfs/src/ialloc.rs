@@ -67,7 +67,7 @@ impl Inodes {
     /// Reads the headers of all groups. May park.
     ///
     /// # Errors
-    /// A header that fails a check; what the device says.
+    /// A header that fails a check; the device failed.
     pub fn open(cx: &mut Cx, space: Arc<Space>) -> Result<Inodes> {
         let counts = count_all(cx, &space)?;
         let links = SpinLock::named("xfs unlinked lists", Links::default());
@@ -96,7 +96,7 @@ impl Inodes {
     /// Whether an inode is in use, as the tree of its group says. May park.
     ///
     /// # Errors
-    /// A tree that is wrong; what the device says.
+    /// A tree that is wrong; the device failed.
     pub fn is_used(&self, cx: &mut Cx, ino: Ino) -> Result<bool> {
         let sparse = self.space.geometry.features.sparse();
         let AgInode { ag, agino } = self.space.geometry.ino_split(ino);
@@ -116,7 +116,7 @@ impl Inodes {
     /// a chunk of inodes was allocated. May park.
     ///
     /// # Errors
-    /// [`XfsError::NoSpace`]; a tree that is wrong; what the device says.
+    /// [`XfsError::NoSpace`]; a tree that is wrong; the device failed.
     pub fn allocate(
         &self,
         cx: &mut Cx,
@@ -321,7 +321,7 @@ impl Inodes {
     }
 
     /// Marks an inode as free where that changes records alone: no block of a tree comes or goes,
-    /// nor does the inode's chunk. False where it would; nothing is changed then. The caller has
+    /// nor does the inode's chunk. False if it would; nothing is changed then. The caller has
     /// written the inode as a free one, or does. Locks no free space. May park.
     ///
     /// # Errors
@@ -359,7 +359,7 @@ impl Inodes {
     /// May park.
     ///
     /// # Errors
-    /// An inode that is free already; a tree that is wrong; what the device says.
+    /// An inode that is free already; a tree that is wrong; the device failed.
     pub fn free(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<FreedInode> {
         let geometry = &self.space.geometry;
         let AgInode { ag, .. } = geometry.ino_split(ino);

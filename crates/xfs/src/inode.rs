@@ -21,14 +21,14 @@ use crate::bmap::edit::MapEdit;
 use crate::bmap::{Fork, Which};
 use crate::buf::RecentBlocks;
 use crate::buf::meta::buf_maps;
-use crate::dir::create_batch::Orders;
+use crate::dir::create_batch::CreateBatch;
 use crate::dir::edit::room::RoomHints;
 use crate::error::Fault;
-use crate::file::cow_fork::Staged;
+use crate::file::cow_fork::CowFork;
 use crate::file::io::FileIo;
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore, fork_ranges};
-use crate::format::{At, CorruptKind, Geometry, Kind, seal, u32_at};
+use crate::format::{At, CorruptKind, Geometry, Kind, u32_at, verifier};
 use crate::log::inode_item::{Image, InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;
 
@@ -100,7 +100,7 @@ pub(crate) struct Inode {
     /// Content on its way to the disk.
     pub io: SpinLock<FileIo>,
     /// Blocks for content that must not overwrite shared ones.
-    pub staged: SpinLock<Staged>,
+    pub cow_fork: SpinLock<CowFork>,
     /// Tasks that wait for the content to get there, and finish it then.
     pub waited: AtomicU32,
     /// Of a large directory: where to look for room.
@@ -108,7 +108,7 @@ pub(crate) struct Inode {
     /// Of a directory: blocks that were used lately.
     pub recent: SpinLock<RecentBlocks>,
     /// Of a directory: files that its lock's holder is to make.
-    pub orders: Orders,
+    pub creates: CreateBatch,
     mapping: OnceLock<Arc<Mapping>>,
     pub referenced: AtomicBool,
 }
@@ -131,11 +131,11 @@ impl Inode {
             item,
             writeback: Mutex::named("xfs inode write-back", ()),
             io: SpinLock::named("xfs file content", FileIo::default()),
-            staged: SpinLock::named("xfs staged blocks", Staged::default()),
+            cow_fork: SpinLock::named("xfs CoW fork", CowFork::default()),
             waited: AtomicU32::new(0),
             room: SpinLock::named("xfs directory room", RoomHints::default()),
             recent: SpinLock::named("xfs directory blocks", RecentBlocks::default()),
-            orders: Orders::default(),
+            creates: CreateBatch::default(),
             mapping: OnceLock::new(),
             referenced: AtomicBool::new(true),
         })
@@ -196,7 +196,7 @@ impl Inode {
     pub fn image(&self, cx: &mut Cx, geometry: &Geometry) -> Image {
         let size = geometry.inode_size as usize;
         let mut head = [0; CORE_SIZE];
-        seal::stamp(Kind::Inode, &mut head, &geometry.expect(Sector(0), Some(self.ino.0)));
+        verifier::stamp(Kind::Inode, &mut head, &geometry.expect(Sector(0), Some(self.ino.0)));
         let forks = self.forks.read(cx);
         let forkoff = self.with(cx, |State { core, .. }| {
             (core.format, core.extents) = (forks.data.format, forks.data.count);
@@ -277,7 +277,7 @@ impl Inode {
         })
     }
 
-    /// True where it has no blocks, and no content in memory. The caller holds `rwsem` for writing.
+    /// True if it has no blocks, and no content in memory. The caller holds `rwsem` for writing.
     /// May park.
     pub fn is_bare(&self, cx: &mut Cx) -> bool {
         let without = |fork: &Fork| match fork.format {
@@ -287,10 +287,10 @@ impl Inode {
         };
         let forks = self.forks.read(cx);
         let bare = without(&forks.data) && without(&forks.attr);
-        bare && self.mapping.get().is_none() && self.staged.lock(cx).is_empty()
+        bare && self.mapping.get().is_none() && self.cow_fork.lock(cx).is_empty()
     }
 
-    /// What stat tells.
+    /// What stat returns.
     pub fn attr(&self, cx: &mut Cx, geometry: &Geometry) -> Attr {
         self.attr_if(cx, geometry, |_| true).expect("nothing is refused")
     }
@@ -406,7 +406,7 @@ impl CachedInode for Inode {
         state.opens == 0
             && self.mapping.get().is_none_or(|mapping| mapping.is_idle())
             && self.io.try_lock().is_some_and(|io| io.is_idle())
-            && self.staged.try_lock().is_some_and(|staged| staged.is_empty())
+            && self.cow_fork.try_lock().is_some_and(|cow| cow.is_empty())
             && (!item.is_dirty() || item.is_stale())
     }
 }

@@ -26,9 +26,9 @@ pub(crate) mod cil;
 #[cfg(test)]
 mod crash_tests;
 pub(crate) mod error;
-pub(crate) mod gauge;
 mod grant;
 pub mod inode_item;
+pub(crate) mod iop_stats;
 pub mod item;
 mod item_ref;
 mod push;
@@ -51,10 +51,10 @@ use crate::format::Geometry;
 use crate::format::log::Lsn;
 use crate::log::buf_item::walk::Variant;
 use crate::trans::intent::IntentItem;
-use crate::trans::{IntentFinisher, Reservation, Trans};
+use crate::trans::{IntentFinisher, LogReservation, Trans};
 
 pub use error::LogError;
-pub use gauge::Gauge;
+pub use iop_stats::IopStats;
 pub use item::OP_HEADER;
 pub(crate) use item_ref::Item;
 pub use push::LogStats;
@@ -115,8 +115,8 @@ pub struct LogOptions {
     pub background: bool,
     /// Check leaves of directories whole before and after each change.
     pub debug_checks: bool,
-    /// Keep [`Gauge`] figures.
-    pub gauge: bool,
+    /// Keep [`IopStats`] figures.
+    pub iop_stats: bool,
 }
 
 impl Default for LogOptions {
@@ -127,7 +127,7 @@ impl Default for LogOptions {
             interval: rt::Nanos::from_secs(30),
             background: true,
             debug_checks: false,
-            gauge: false,
+            iop_stats: false,
         }
     }
 }
@@ -168,7 +168,7 @@ pub struct Log {
     handle: SpinLock<Option<JoinHandle<()>>>,
     pub(crate) committed: WaitQueue,
     pub(crate) stats: push::Counters,
-    gauge: Option<gauge::Keeper>,
+    iop_stats: Option<iop_stats::Keeper>,
     next_transaction: AtomicU64,
     next_intent: AtomicU64,
     pub(crate) finisher: SpinLock<Option<Arc<dyn IntentFinisher>>>,
@@ -204,7 +204,7 @@ impl Log {
             handle: SpinLock::new(None),
             committed: WaitQueue::named("log force"),
             stats: push::Counters::default(),
-            gauge: options.gauge.then(|| gauge::Keeper::new(cx)),
+            iop_stats: options.iop_stats.then(|| iop_stats::Keeper::new(cx)),
             next_transaction: AtomicU64::new(1),
             // Never a number that an older part of the ring may hold.
             next_intent: AtomicU64::new(geometry.position(head.head) << 7 | 1),
@@ -258,7 +258,7 @@ impl Log {
             self.ail.insert(&Item::Intent(intent.clone()), lsn.bits());
         }
         for (intent, _) in intents {
-            let reservation = Reservation::new(RECOVERED_BYTES);
+            let reservation = LogReservation::new(RECOVERED_BYTES);
             let mut trans = Trans::alloc(cx, self, reservation)?;
             trans.finish_with(cx, finisher.clone(), VecDeque::from([intent]))?;
             trans.commit(cx)?;

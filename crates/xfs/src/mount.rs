@@ -160,8 +160,8 @@ pub(crate) fn reader(queue: &Arc<Queue>, geometry: Geometry, limit_bytes: u64) -
 }
 
 impl Xfs {
-    /// Mounts the file system on the device behind `queue`. A mount that only reads replays a dirty
-    /// log into memory. May wait for the device.
+    /// Mounts the file system on the device behind `queue`. A mount that only reads recovers a
+    /// dirty log into memory. May wait for the device.
     ///
     /// # Errors
     /// What keeps it from being mounted, by name.
@@ -175,7 +175,7 @@ impl Xfs {
         check_features(&geometry, options.read_only)?;
         let (mut queue, mut recovery) = (queue.clone(), None);
         if options.read_only
-            && !options.no_replay
+            && !options.no_recovery
             && let Some((over, done)) = recovery::recover_in_memory(cx, &queue, &geometry)?
         {
             (queue, recovery) = (over, Some(done));

@@ -1,7 +1,7 @@
 //! Transactions: what is changed together is in the log together, or not at all.
 //!
 //! ```text
-//! let mut trans = Trans::alloc(cx, &log, Reservation::new(20 << 10))?;
+//! let mut trans = Trans::alloc(cx, &log, LogReservation::new(20 << 10))?;
 //! let buf = trans.read_buf(cx, &maps, &OPS)?;      // locked until the end
 //! buf.with_mut(|bytes| bytes[100] = 1);
 //! trans.log_buf(&buf, 100, 100);
@@ -41,22 +41,22 @@ pub use defer::{Finished, IntentFinisher};
 
 /// What a transaction may need of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reservation {
+pub struct LogReservation {
     /// Bytes of regions with their operation headers, of one transaction.
     pub bytes: u32,
     /// How many transactions of that size are reserved at once: 1 + the rolls that are usual.
     pub count: u32,
 }
 
-impl Reservation {
+impl LogReservation {
     /// One transaction of so many bytes.
-    pub fn new(bytes: u32) -> Reservation {
-        Reservation { bytes, count: 1 }
+    pub fn new(bytes: u32) -> LogReservation {
+        LogReservation { bytes, count: 1 }
     }
 
     /// As many transactions of that size.
-    pub fn times(self, count: u32) -> Reservation {
-        Reservation { count, ..self }
+    pub fn times(self, count: u32) -> LogReservation {
+        LogReservation { count, ..self }
     }
 }
 
@@ -74,7 +74,7 @@ struct Joined {
 }
 
 /// An inode of a transaction with its new image.
-struct Changed {
+struct ChangedInode {
     item: Arc<InodeItem>,
     image: Image,
     fields: InodeFields,
@@ -82,7 +82,7 @@ struct Changed {
 
 /// A place in the life of a transaction.
 #[derive(Clone, Copy)]
-pub(crate) struct Mark {
+pub(crate) struct TransMark {
     bufs: usize,
     highest_group: Option<u32>,
 }
@@ -99,7 +99,7 @@ pub struct Trans {
     /// Bytes of this unit that are not used.
     left: u64,
     bufs: SmallVec<[Joined; 12]>,
-    inodes: SmallVec<[Changed; 2]>,
+    inodes: SmallVec<[ChangedInode; 2]>,
     /// Inodes that it has taken for itself until it ends.
     locked: SmallVec<[Arc<InodeItem>; 2]>,
     /// Intents, done items and the like, in order, with the place among the buffers.
@@ -119,7 +119,7 @@ impl Trans {
     ///
     /// # Errors
     /// After a shutdown; where the log could never hold that much.
-    pub fn alloc(cx: &mut Cx, log: &Arc<Log>, reservation: Reservation) -> Result<Trans> {
+    pub fn alloc(cx: &mut Cx, log: &Arc<Log>, reservation: LogReservation) -> Result<Trans> {
         let unit = log.wire_bytes(u64::from(reservation.bytes));
         let count = reservation.count.max(1);
         log.reserve(cx, unit * u64::from(count), false)?;
@@ -158,12 +158,12 @@ impl Trans {
         self.id
     }
 
-    /// True where it has changed something.
+    /// True if it has changed something.
     pub fn is_dirty(&self) -> bool {
         !self.inodes.is_empty() || !self.once.is_empty() || self.bufs.iter().any(|buf| buf.dirty)
     }
 
-    /// True where it has changed something that only makes sense together with what was to follow.
+    /// True if it has changed something that only makes sense together with what was to follow.
     pub(crate) fn has_substance(&self) -> bool {
         self.substance
     }
@@ -197,7 +197,7 @@ impl Trans {
         (buf.owner() == self.id && buf.maps() == maps).then_some(buf)
     }
 
-    /// True where it has the buffer of these extents.
+    /// True if it has the buffer of these extents.
     pub(crate) fn has_buf(&self, maps: &[BufMap]) -> bool {
         self.joined(maps).is_some()
     }
@@ -214,7 +214,7 @@ impl Trans {
         Ok(self.join(buf))
     }
 
-    /// A buffer that was read before, locked until the transaction ends; none where its content is
+    /// A buffer that was read before, locked until the transaction ends; none if its content is
     /// gone. The caller knows that its place holds what it held then. May park.
     pub(crate) fn read_again(&mut self, cx: &mut Cx, buf: Arc<Buf>) -> Option<Arc<Buf>> {
         if buf.owner() == self.id {
@@ -259,13 +259,13 @@ impl Trans {
     }
 
     /// Which buffers it has locked so far, for [`Trans::release_since`].
-    pub(crate) fn mark(&self) -> Mark {
-        Mark { bufs: self.bufs.len(), highest_group: self.highest_group }
+    pub(crate) fn mark(&self) -> TransMark {
+        TransMark { bufs: self.bufs.len(), highest_group: self.highest_group }
     }
 
     /// Unlocks the buffers that were locked since the mark, if it has changed none of them: a group
     /// that has nothing to give is left alone by then.
-    pub(crate) fn release_since(&mut self, mark: Mark) {
+    pub(crate) fn release_since(&mut self, mark: TransMark) {
         if self.bufs.len() > mark.bufs && self.bufs[mark.bufs..].iter().all(|joined| !joined.dirty)
         {
             self.bufs.drain(mark.bufs..).for_each(|joined| joined.buf.unlock());
@@ -313,7 +313,7 @@ impl Trans {
     /// Notes that bytes `first..=last` of a buffer were changed.
     ///
     /// # Panics
-    /// Where the buffer was not joined, or the range leaves it.
+    /// If the buffer was not joined, or the range leaves it.
     pub fn log_buf(&mut self, buf: &Arc<Buf>, first: usize, last: usize) {
         self.joined_mut(buf).dirty = true;
         self.substance = true;
@@ -354,7 +354,7 @@ impl Trans {
     }
 
     /// The buffer's blocks are freed by this transaction: it is never written again, and recovery
-    /// does not replay older changes of it.
+    /// does not recover older changes of it.
     pub fn invalidate(&mut self, buf: &Arc<Buf>) {
         self.joined_mut(buf).dirty = true;
         self.substance = true;
@@ -412,7 +412,7 @@ impl Trans {
             changed.fields |= fields;
             return;
         }
-        self.inodes.push(Changed { item: item.clone(), image, fields });
+        self.inodes.push(ChangedInode { item: item.clone(), image, fields });
     }
 
     /// Logs a region that means nothing after recovery has passed it, e.g. an icreate item.
@@ -426,7 +426,7 @@ impl Trans {
     }
 
     /// Ends the transaction: its changes are in memory for good and will go to the log together.
-    /// Carries out deferred work first. Answers the number of the checkpoint that has to be on the
+    /// Carries out deferred work first. Returns the number of the checkpoint that has to be on the
     /// device for an fsync; 0 where nothing was changed. May park.
     ///
     /// # Errors
@@ -455,7 +455,7 @@ impl Trans {
                 commit(Commit::Buf(&joined.buf));
                 joined.dirty = false;
             }
-            for Changed { item, image, fields } in inodes.drain(..) {
+            for ChangedInode { item, image, fields } in inodes.drain(..) {
                 commit(Commit::Inode(item, image, fields));
             }
         })?;

@@ -1,5 +1,5 @@
 //! Files that share blocks, made by the kernel: its dirty logs replayed by us give what its own
-//! replay gives, with reference counts, extents staged for copy on write, and open files without
+//! replay gives, with reference counts, extents in a CoW fork, and open files without
 //! names.
 
 mod log_common;
@@ -75,7 +75,7 @@ fn logs_of_files_that_share_blocks() {
     }
 }
 
-/// The image is copied while the kernel works on, after an fsync. What it has staged for copy on
+/// The image is copied while the kernel works on, after an fsync. What it has allocated for copy on
 /// write is freed.
 #[test]
 fn copies_of_a_mounted_image_with_staged_extents() {
@@ -106,7 +106,7 @@ fn copies_of_a_mounted_image_with_staged_extents() {
             let dirty = dir.path().join("copy.img");
             copy(&image, &dirty);
             let replayed = compare(dir.path(), &dirty);
-            staged += replayed.staged;
+            staged += replayed.cow_blocks;
             unlinked += replayed.unlinked;
             drop(open);
         }

@@ -11,7 +11,7 @@ use support::*;
 use testkit::judge;
 use vfs::{FileSystem, FileType, NewNode};
 use xfs::format::features::{Access, KNOWN, Set};
-use xfs::format::{Kind, RawSuper, seal};
+use xfs::format::{Kind, RawSuper, verifier};
 use xfs::{MkfsOptions, MountError, MountOptions, Xfs};
 
 /// Sets a feature's bit in a superblock.
@@ -50,7 +50,7 @@ fn change(cx: &mut Cx, device: &Arc<MemoryDevice>, change: impl FnOnce(&mut RawS
     let mut page = queue.read(cx, base::Sector(0), 4096).expect("memory");
     let sector = &mut page.make_mut()[..512];
     change(RawSuper::view_mut(sector).expect("a sector"));
-    seal::reseal(Kind::Super, sector);
+    verifier::update_crc(Kind::Super, sector);
     queue.write(cx, base::Sector(0), page, block::BioFlags::empty()).expect("memory");
 }
 

@@ -11,7 +11,7 @@ use xfs::buf::{BufMap, BufOps, INODE_CLUSTER};
 use xfs::format::Kind;
 use xfs::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use xfs::log::{Log, LogOptions};
-use xfs::trans::{Reservation, Trans};
+use xfs::trans::{LogReservation, Trans};
 
 static AGI: BufOps = BufOps { name: "AGI", kinds: &[Kind::Agi], check: None, unmapped: false };
 
@@ -31,7 +31,7 @@ fn root(cx: &mut rt::Cx, volume: &Volume, log: &Arc<Log>) -> (Arc<InodeItem>, Ve
 
 /// Changes the root inode's mode and the AGI of the second group, one transaction.
 fn change(cx: &mut rt::Cx, log: &Arc<Log>, item: &Arc<InodeItem>, image: &mut [u8], n: u64) -> u64 {
-    let mut trans = Trans::alloc(cx, log, Reservation::new(4096)).expect("space");
+    let mut trans = Trans::alloc(cx, log, LogReservation::new(4096)).expect("space");
     let sector = 25600 * 8 + 2;
     let map = BufMap { daddr: Sector(sector), len: 1 };
     let agi = trans.read_buf(cx, &[map], &AGI).expect("the AGI");
@@ -95,7 +95,7 @@ const NOWHERE: u64 = 2 * 25600 * 8 + 40960;
 
 /// One transaction: twelve buffers of 64 KiB, whole, filled with `count`.
 fn change_much(cx: &mut rt::Cx, log: &Arc<Log>, count: u64) -> u64 {
-    let mut trans = Trans::alloc(cx, log, Reservation::new(12 * 66000)).expect("space");
+    let mut trans = Trans::alloc(cx, log, LogReservation::new(12 * 66000)).expect("space");
     for index in 0..12 {
         let map = BufMap { daddr: Sector(NOWHERE + index * 128), len: 128 };
         let buf = trans.get_buf(cx, &[map], &xfs::buf::RAW).expect("a buffer");
@@ -166,7 +166,7 @@ fn large_checkpoints_in_records_of_every_size() {
 
 /// A transaction whose record takes `blocks` blocks of the log.
 fn fill(cx: &mut rt::Cx, log: &Arc<Log>, blocks: usize) {
-    let mut trans = Trans::alloc(cx, log, Reservation::new(blocks as u32 * 512)).expect("space");
+    let mut trans = Trans::alloc(cx, log, LogReservation::new(blocks as u32 * 512)).expect("space");
     // A header, and what the operations of a checkpoint with one region take.
     trans.log_region(vec![0; (blocks - 1) * 512 - 200]);
     trans.commit(cx).expect("committed");

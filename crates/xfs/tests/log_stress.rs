@@ -19,7 +19,7 @@ use xfs::format::{Kind, U64};
 use xfs::log::buf_item::walk::Variant;
 use xfs::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use xfs::log::{Log, LogOptions};
-use xfs::trans::{Reservation, Trans};
+use xfs::trans::{LogReservation, Trans};
 
 static DATA: BufOps =
     BufOps { name: "data", kinds: &[Kind::DirData], check: None, unmapped: false };
@@ -92,7 +92,7 @@ impl Stage {
     /// Writes `count` into the blocks of a group of four, one of them whole; then into the inode.
     fn change(&mut self, cx: &mut Cx, count: u64) -> xfs::Result<u64> {
         let uuid = self.volume.geometry.meta_uuid;
-        let mut trans = Trans::alloc(cx, &self.log, Reservation::new(4 * 66000 + 4096))?;
+        let mut trans = Trans::alloc(cx, &self.log, LogReservation::new(4 * 66000 + 4096))?;
         for block in 0..4 {
             let block = (count * 4 + block) % BLOCKS;
             let first_time = count < BLOCKS / 4;
@@ -126,13 +126,13 @@ fn judge(cx: &mut Cx, device: Arc<dyn Device>) -> Option<u64> {
     let last = {
         let buf = bufs.read(cx, &[cluster], &INODE_CLUSTER).expect("the cluster");
         buf.with_range(offset, size, |inode| {
-            xfs::format::seal::verify(
+            xfs::format::verifier::verify(
                 Kind::Inode,
                 inode,
                 &geometry.expect(Sector(0), None),
                 xfs::format::At::Inode(geometry.root_ino),
             )
-            .expect("a sealed inode");
+            .expect("a valid inode");
             u64::from_be_bytes(inode[104..112].try_into().expect("eight bytes"))
         })
     };
@@ -142,7 +142,7 @@ fn judge(cx: &mut Cx, device: Arc<dyn Device>) -> Option<u64> {
     for count in (0..=last).rev().take(BLOCKS as usize / 4) {
         for index in 0..4 {
             let block = (count * 4 + index) % BLOCKS;
-            let buf = bufs.read(cx, &[map(block)], &DATA).expect("a sealed block");
+            let buf = bufs.read(cx, &[map(block)], &DATA).expect("a valid block");
             let found =
                 buf.with(|bytes| u64::from_be_bytes(bytes[4096..4104].try_into().expect("8")));
             assert_eq!(found, count, "block {block} after transaction {last}");
@@ -200,7 +200,7 @@ fn many_tasks_wait_for_space_and_all_go_on() {
                     let (log, done) = (log.clone(), done.clone());
                     cx.spawn("writer", move |cx| {
                         for count in 0..12 {
-                            let reservation = Reservation::new(400 << 10).times(2);
+                            let reservation = LogReservation::new(400 << 10).times(2);
                             let mut trans = Trans::alloc(cx, &log, reservation).expect("space");
                             let buf = trans.get_buf(cx, &[map(block)], &DATA).expect("a block");
                             if count == 0 {

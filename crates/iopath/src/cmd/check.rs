@@ -101,7 +101,7 @@ fn check(
     let findings_max = options.limit;
     Ok(match known {
         Known::Xfs => {
-            let options = xfs::CheckOptions { replay: !options.no_replay, findings_max };
+            let options = xfs::CheckOptions { recover: !options.no_replay, findings_max };
             report!(xfs::check(app.cx, &storage.queue, &options)?)
         }
         Known::Ext => {

@@ -80,7 +80,7 @@ pub(super) struct Bed {
 pub(super) struct Use {
     pub way: Way,
     pub debug: bool,
-    pub gauge: bool,
+    pub iop_stats: bool,
 }
 
 fn said<T>(what: &str, result: Result<T, Errno>) -> Result<T, String> {
@@ -115,7 +115,7 @@ impl Base {
             };
             let made = xfs::mkfs(cx, &queue(cx, &device)?, &options);
             made.map_err(|error| format!("mkfs: {error}"))?;
-            let plain = Use { way: Way::Runs, debug: false, gauge: false };
+            let plain = Use { way: Way::Runs, debug: false, iop_stats: false };
             let bed = mount(cx, device.clone(), plain, 0)?;
             for number in 0..plan.dirs {
                 let node = NewNode::new(FileType::Directory, 0o755);
@@ -151,7 +151,7 @@ fn mount(cx: &mut Cx, device: Arc<MemoryDevice>, of: Use, dirs: u64) -> Result<B
         buf_item: of.way.variant(),
         leaf_gaps: of.way == Way::Gaps,
         debug_checks: of.debug,
-        gauge: of.gauge,
+        iop_stats: of.iop_stats,
         log_record_bytes: 256 << 10,
         buffer_limit_bytes: 1 << 30,
         inode_cache: 1 << 20,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rt::{Cx, SpinLock};
-use xfs::log::Gauge;
+use xfs::log::IopStats;
 
 use super::bed::{Base, Use, Way};
 use super::parameters::{PHASES, Parameters, Work, operations};
@@ -31,7 +31,7 @@ pub(super) fn measure(
         for turn in 0..ways.len() {
             // Forth and back: whoever comes first in one round comes last in the next.
             let index = if round % 2 == 0 { turn } else { ways.len() - 1 - turn };
-            let bed = base.mount(cx, Use { way: ways[index], debug: plan.debug, gauge: false })?;
+            let bed = base.mount(cx, Use { way: ways[index], debug: plan.debug, iop_stats: false })?;
             bed.phase(cx, plan.warm_up(plan.tasks), |_, _| ())?;
             bed.sync(cx)?;
             for phase in 0..2 {
@@ -77,8 +77,8 @@ pub struct Share {
 
 impl Share {
     /// The mean of all operations but the [`INTERRUPTED`] slowest in a hundred.
-    fn of(looks: &[Gauge]) -> Share {
-        let mean = |field: fn(&Gauge) -> u64| {
+    fn of(looks: &[IopStats]) -> Share {
+        let mean = |field: fn(&IopStats) -> u64| {
             let spans = looks.windows(2).map(|pair| field(&pair[1]) - field(&pair[0]));
             let mut spans: Vec<u64> = spans.collect();
             spans.sort_unstable();
@@ -122,8 +122,8 @@ impl Share {
 }
 
 /// The difference of two looks at the figures.
-pub(super) fn since(now: Gauge, before: Gauge) -> Gauge {
-    Gauge {
+pub(super) fn since(now: IopStats, before: IopStats) -> IopStats {
+    IopStats {
         items: now.items - before.items,
         unmapped: now.unmapped - before.unmapped,
         bits: now.bits - before.bits,
@@ -151,15 +151,15 @@ pub(super) fn profile(
     let mut shares = [vec![none; ways.len()], vec![none; ways.len()]];
     for _ in 0..plan.rounds.min(3) {
         for (index, &way) in ways.iter().enumerate() {
-            let bed = base.mount(cx, Use { way, debug: true, gauge: true })?;
+            let bed = base.mount(cx, Use { way, debug: true, iop_stats: true })?;
             bed.phase(cx, Work { files: plan.files / 4, ..plan.warm_up(1) }, |_, _| ())?;
             for (phase, shares) in shares.iter_mut().enumerate() {
-                let first = vec![bed.fs.gauge().unwrap_or_default()];
+                let first = vec![bed.fs.iop_stats().unwrap_or_default()];
                 let looks = Arc::new(SpinLock::named("looks", first));
                 let taken = looks.clone();
                 let work = Work { files: plan.files, ..plan.work(1, phase) };
                 bed.phase(cx, work, move |cx, fs| {
-                    taken.lock(cx).push(fs.gauge().unwrap_or_default());
+                    taken.lock(cx).push(fs.iop_stats().unwrap_or_default());
                 })?;
                 let share = Share::of(&looks.lock(cx));
                 shares[index] = shares[index].least(share);

@@ -13,7 +13,7 @@ use base::Nanos;
 use block::Device;
 use device::MemoryDevice;
 use rt::{Cx, SpinLock, WorldConfig};
-use xfs::log::Gauge;
+use xfs::log::IopStats;
 
 use super::bed::{Base, Use, Way};
 use super::measure::since;
@@ -50,7 +50,7 @@ pub(super) struct Costs {
 /// One world.
 pub(super) struct World {
     /// Counts of both phases.
-    pub counts: [Gauge; 2],
+    pub counts: [IopStats; 2],
     /// Nanoseconds of an operation in both phases.
     pub nanos: [f64; 2],
     /// A checksum of the image at the end.
@@ -105,27 +105,27 @@ fn play_in(
     way: Way,
     costs: Option<Costs>,
 ) -> Result<World, String> {
-    let bed = base.mount(cx, Use { way, debug: false, gauge: true })?;
+    let bed = base.mount(cx, Use { way, debug: false, iop_stats: true })?;
     let tasks = plan.tasks;
     let files = operations(plan.files, tasks);
     bed.phase(cx, plan.warm_up(tasks), |_, _| ())?;
     bed.sync(cx)?;
     let mut played = World { counts: Default::default(), nanos: [0.0; 2], image: 0, hash: 0 };
     for phase in 0..2 {
-        let before = bed.fs.gauge().unwrap_or_default();
+        let before = bed.fs.iop_stats().unwrap_or_default();
         let start = cx.now();
         let paid = Arc::new(SpinLock::named("paid", before));
         let base = costs.map_or(0.0, |costs| costs.base[phase]);
         bed.phase(cx, plan.work(tasks, phase), move |cx, fs| {
             let Some(costs) = costs else { return };
-            let now = fs.gauge().unwrap_or_default();
+            let now = fs.iop_stats().unwrap_or_default();
             let done = since(now, std::mem::replace(&mut *paid.lock(cx), now));
             let steps = costs.step * done.bits as f64 + costs.byte * done.copied as f64;
             cx.charge(Nanos((base + steps) as u64));
         })?;
         played.nanos[phase] = cx.now().since(start).0 as f64 * tasks as f64 / files as f64;
         bed.sync(cx)?;
-        played.counts[phase] = since(bed.fs.gauge().unwrap_or_default(), before);
+        played.counts[phase] = since(bed.fs.iop_stats().unwrap_or_default(), before);
     }
     let device = bed.device.clone();
     bed.end(cx)?;

@@ -126,7 +126,7 @@ impl Space {
     /// Takes blocks out of the free extent that holds them. May park.
     ///
     /// # Errors
-    /// Where they are not free; what the device says.
+    /// If they are not free; the device failed.
     pub(super) fn carve(
         &self,
         cx: &mut Cx,
@@ -164,7 +164,7 @@ impl Space {
     /// Adds blocks to the free space, joined with what is free beside them. May park.
     ///
     /// # Errors
-    /// Where some of them are free already; what the device says.
+    /// If some of them are free already; the device failed.
     pub(super) fn put_free(
         &self,
         cx: &mut Cx,

@@ -9,7 +9,7 @@ use std::ops::Range;
 use rt::Cx;
 
 use super::store::AgfTree;
-use super::{Agf, Attempt, Space, Want};
+use super::{Agf, AllocRequest, Attempt, Space};
 use crate::btree::{Cursor, Tree};
 use crate::error::Result;
 use crate::format::record::{FreeExtent, owner};
@@ -22,7 +22,7 @@ const SIZES_MAX: usize = 64;
 
 /// The outcome of a search in one group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub(super) enum FoundExtent {
     At(AgExtent),
     /// Nothing but what is busy.
     OnlyBusy,
@@ -32,7 +32,7 @@ pub(super) enum Found {
 /// The best piece so far.
 struct Search<'a> {
     ag: u32,
-    want: &'a Want,
+    want: &'a AllocRequest,
     min_len: u32,
     /// Blocks that may be taken at the most, so that the group keeps its reserve.
     limit: u32,
@@ -89,13 +89,13 @@ impl Search<'_> {
         }
     }
 
-    fn found(&self) -> Found {
+    fn found(&self) -> FoundExtent {
         match self.best {
             Some(FreeExtent { start: block, len }) => {
-                Found::At(AgExtent { start: AgBlock { ag: self.ag, block }, len })
+                FoundExtent::At(AgExtent { start: AgBlock { ag: self.ag, block }, len })
             }
-            None if self.busy => Found::OnlyBusy,
-            None => Found::Nothing,
+            None if self.busy => FoundExtent::OnlyBusy,
+            None => FoundExtent::Nothing,
         }
     }
 }
@@ -134,12 +134,12 @@ impl Space {
         trans: &mut Trans,
         agf: &Agf,
         attempt: &Attempt<'_>,
-    ) -> Result<Found> {
+    ) -> Result<FoundExtent> {
         let Attempt { want, min_len, keep_reserve } = *attempt;
         let kept = if want.metadata || !keep_reserve { 0 } else { self.reserve_of(agf) };
         let limit = agf.free().saturating_sub(kept);
         if limit < min_len {
-            return Ok(Found::Nothing);
+            return Ok(FoundExtent::Nothing);
         }
         let range = self.range_for(agf.ag, want);
         let takes_busy = want.metadata && (want.max_len == 1 || !keep_reserve);
@@ -161,7 +161,7 @@ impl Space {
 
     /// Where in a group an extent may lie: a part of a chunk of inodes only where the whole chunk,
     /// which its record describes, lies within the group behind the headers.
-    fn range_for(&self, ag: u32, want: &Want) -> Range<u32> {
+    fn range_for(&self, ag: u32, want: &AllocRequest) -> Range<u32> {
         let (length, chunk) = (self.geometry.ag_length(ag), self.geometry.chunks.blocks);
         let inodes = want.owner.is_some_and(|owner| owner.owner == owner::INODES);
         match inodes && self.geometry.features.sparse() {

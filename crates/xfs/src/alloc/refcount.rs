@@ -1,9 +1,9 @@
 //! Reference counts: how many places in files refer to each block of a group.
 //!
 //! Blocks that two or more places share have a record with their number; blocks of one owner, and
-//! free ones, have none. Extents that are *staged* for copy on write, not yet in any file's map,
-//! have records of a kind of their own, which come behind all others. Neighbours that say the same
-//! are one record.
+//! free ones, have none. Extents that are in the *CoW fork* for copy on write, not yet in any
+//! file's map, have records of a kind of their own, which come behind all others. Neighbours that
+//! say the same are one record.
 //!
 //! Source: "XFS Algorithms and Data Structures", chapter on the reference count btree.
 
@@ -12,7 +12,7 @@ use std::ops::Range;
 use base::Errno;
 use rt::Cx;
 
-use super::{Agf, Change, Space, Want};
+use super::{Agf, AllocRequest, Change, Space};
 use crate::btree::{Store, Tree};
 use crate::buf::BufMap;
 use crate::error::{Result, XfsError};
@@ -78,7 +78,7 @@ impl Store for RefcountTree<'_> {
     }
 
     fn allocate(&mut self, cx: &mut Cx, trans: &mut Trans, near: u64) -> Result<u64> {
-        let want = Want::block(self.place(near), Owner::special(owner::REFC));
+        let want = AllocRequest::block(self.place(near), Owner::special(owner::REFC));
         let found = self.space.allocate_metadata(cx, trans, &want)?;
         self.count(trans, 1);
         Ok(u64::from(found.start.block))
@@ -105,12 +105,12 @@ fn order(record: &Refcount) -> [u64; 3] {
 /// What a change of a range of blocks leaves: the records that stand in the place of the old ones,
 /// and the blocks that nobody refers to any more.
 #[derive(Default, PartialEq, Eq, Debug)]
-struct Changed {
+struct ChangedCounts {
     records: Vec<Refcount>,
     free: Vec<Range<u32>>,
 }
 
-impl Changed {
+impl ChangedCounts {
     fn keep(&mut self, start: u32, len: u32, like: &Refcount) {
         Refcount { start, len, ..*like }.append_to(&mut self.records);
     }
@@ -135,9 +135,9 @@ impl Changed {
 
     /// Adds or takes one reference in a range. `old` holds the records in the range and those that
     /// touch it, in order.
-    fn of_shift(old: &[Refcount], blocks: &Range<u32>, up: bool) -> Changed {
+    fn of_shift(old: &[Refcount], blocks: &Range<u32>, up: bool) -> ChangedCounts {
         let Range { start, end } = *blocks;
-        let (mut changed, mut at) = (Changed::default(), start);
+        let (mut changed, mut at) = (ChangedCounts::default(), start);
         for record in old {
             let behind = record.start + record.len;
             if record.start < start {
@@ -173,7 +173,8 @@ impl Space {
         RefcountTree { space: self, agf }
     }
 
-    /// The records of a kind that have a block in a range or touch it, in order, at most `most`.
+    /// The records of a kind that have a block in a range or touch it, in order, `most` at the
+    /// most.
     fn counts(
         &self,
         cx: &mut Cx,
@@ -240,7 +241,7 @@ impl Space {
     }
 
     /// One reference more (`up`) or less for blocks in use; those without any are freed by deferred
-    /// work. Answers how many blocks were done, at least one.
+    /// work. Returns how many blocks were done, at least one.
     fn shift_counts(
         &self,
         cx: &mut Cx,
@@ -255,7 +256,7 @@ impl Space {
             old.truncate(RECORDS_MAX);
             blocks.end = old[RECORDS_MAX - 1].start;
         }
-        let new = Changed::of_shift(&old, &blocks, up);
+        let new = ChangedCounts::of_shift(&old, &blocks, up);
         self.replace_counts(cx, trans, agf, Change { old: &old, new: &new.records })?;
         for free in new.free {
             let start = self.geometry.join(AgBlock { ag: agf.ag, block: free.start }).0;
@@ -264,14 +265,14 @@ impl Space {
         Ok(blocks.end - blocks.start)
     }
 
-    /// Notes blocks as staged for copy on write, or as staged no more.
-    fn stage_counts(
+    /// Notes that blocks are in a CoW fork, or no longer.
+    fn change_cow_counts(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         agf: &Agf,
         blocks: Range<u32>,
-        stage: bool,
+        allocate: bool,
     ) -> Result<()> {
         let old = self.counts(cx, trans, agf, true, &blocks, usize::MAX)?;
         let Range { start, end } = blocks;
@@ -279,9 +280,9 @@ impl Space {
             let behind = record.start + record.len;
             behind.min(end).saturating_sub(record.start.max(start))
         };
-        let staged: u32 = old.iter().map(blocks).sum();
-        if staged != if stage { 0 } else { end - start } {
-            return Err(Tree::new(&mut self.refcounts(agf)).broken("staged blocks differ"));
+        let known: u32 = old.iter().map(blocks).sum();
+        if known != if allocate { 0 } else { end - start } {
+            return Err(Tree::new(&mut self.refcounts(agf)).broken("CoW blocks differ"));
         }
         let mut new = Vec::new();
         let mut add = |start: u32, end: u32| {
@@ -292,7 +293,7 @@ impl Space {
         for record in old.iter().filter(|record| record.start < start) {
             add(record.start, (record.start + record.len).min(start));
         }
-        if stage {
+        if allocate {
             add(start, end);
         }
         for record in old.iter().filter(|record| record.start + record.len > end) {
@@ -320,11 +321,11 @@ impl Space {
             Some(RefcountOp::Increase) => self.shift_counts(cx, trans, &agf, range, true)?,
             Some(RefcountOp::Decrease) => self.shift_counts(cx, trans, &agf, range, false)?,
             Some(RefcountOp::AllocCow) => {
-                self.stage_counts(cx, trans, &agf, range, true)?;
+                self.change_cow_counts(cx, trans, &agf, range, true)?;
                 len
             }
             Some(RefcountOp::FreeCow) => {
-                self.stage_counts(cx, trans, &agf, range, false)?;
+                self.change_cow_counts(cx, trans, &agf, range, false)?;
                 len
             }
             None => {
@@ -344,7 +345,7 @@ impl Space {
     /// order. Locks the group's AGF for the transaction. May park.
     ///
     /// # Errors
-    /// A tree that is wrong; what the device says.
+    /// A tree that is wrong; the device failed.
     pub(crate) fn shared_runs(
         &self,
         cx: &mut Cx,
@@ -371,9 +372,14 @@ impl Space {
         Ok(runs)
     }
 
-    /// The first extents of a group that are staged for copy on write, eight at the most. Locks
+    /// The first extents of a group that are in a CoW fork, eight at the most. Locks
     /// the group's AGF for the transaction. May park.
-    pub(super) fn staged(&self, cx: &mut Cx, trans: &mut Trans, ag: u32) -> Result<Vec<Refcount>> {
+    pub(super) fn cow_extents(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        ag: u32,
+    ) -> Result<Vec<Refcount>> {
         let agf = self.lock(cx, trans, ag)?;
         let all = 0..self.geometry.ag_length(ag);
         self.counts(cx, trans, &agf, true, &all, RECORDS_MAX)
@@ -413,7 +419,7 @@ mod tests {
             let touches = |r: &Refcount| r.start <= end && r.start + r.len >= start;
             let all = records_of(&counts);
             let old: Vec<_> = all.iter().copied().filter(touches).collect();
-            let changed = Changed::of_shift(&old, &(start..end), up);
+            let changed = ChangedCounts::of_shift(&old, &(start..end), up);
             let mut after = counts.clone();
             for count in &mut after[start as usize..end as usize] {
                 *count = if up { *count + 1 } else { *count - 1 };
@@ -435,8 +441,8 @@ mod tests {
     fn a_full_count_stays_full() {
         let old = [record(10, 5, u32::MAX)];
         for up in [false, true] {
-            let changed = Changed::of_shift(&old, &(10..15), up);
-            assert_eq!(changed, Changed { records: old.to_vec(), free: Vec::new() });
+            let changed = ChangedCounts::of_shift(&old, &(10..15), up);
+            assert_eq!(changed, ChangedCounts { records: old.to_vec(), free: Vec::new() });
         }
     }
 }

@@ -130,7 +130,7 @@ impl Space {
     /// May park.
     ///
     /// # Errors
-    /// Where it did not own them; what the tree says.
+    /// If it did not own them; what the tree says.
     pub(crate) fn unmap(&self, cx: &mut Cx, trans: &mut Trans, agf: &Agf, old: Rmap) -> Result<()> {
         if !self.geometry.features.rmapbt() {
             return Ok(());
@@ -174,7 +174,7 @@ impl Space {
             Some(Map | MapShared | Alloc) => self.map(cx, trans, agf, record),
             Some(Unmap | UnmapShared | Free) => self.unmap(cx, trans, agf, record),
             Some(Convert | ConvertShared) => {
-                // The flags tell how it shall be.
+                // The flags say how it shall be.
                 let old = Rmap { offset: record.offset ^ RMAP_UNWRITTEN, ..record };
                 self.unmap(cx, trans, agf, old)?;
                 self.map(cx, trans, agf, record)

@@ -16,10 +16,10 @@ use crate::format::log_item::{RefcountOp, RmapOp};
 use crate::format::record::{RMAP_OFFSET_MASK, owner};
 use crate::format::{AgBlock, FsExtent, Owner};
 use crate::trans::intent::Work;
-use crate::trans::{Reservation, Trans};
+use crate::trans::{LogReservation, Trans};
 
-/// Log space for giving back a few staged extents.
-const UNSTAGE: Reservation = Reservation { bytes: 160 << 10, count: 4 };
+/// Log space for giving back a few extents of CoW forks.
+const FREE_COW: LogReservation = LogReservation { bytes: 160 << 10, count: 4 };
 
 impl Space {
     /// Defers a change of the reverse map, where the file system keeps one.
@@ -75,21 +75,21 @@ impl Space {
         self.defer_rmap(trans, RmapOp::MapShared, owner, blocks);
     }
 
-    /// Defers noting new blocks as staged for copy on write; they were allocated without an owner.
-    pub(crate) fn defer_stage(&self, trans: &mut Trans, blocks: FsExtent) {
+    /// Defers noting new blocks as in a CoW fork; they were allocated without an owner.
+    pub(crate) fn defer_alloc_cow(&self, trans: &mut Trans, blocks: FsExtent) {
         self.defer_count(trans, RefcountOp::AllocCow, blocks);
         self.defer_rmap(trans, RmapOp::Alloc, Owner::special(owner::COW), blocks);
     }
 
-    /// Defers the end of staging: the blocks enter a file's map in the same transaction, or are
-    /// freed by it.
-    pub(crate) fn defer_unstage(&self, trans: &mut Trans, blocks: FsExtent) {
+    /// Defers the end of a CoW extent: the blocks enter a file's map in the same transaction, or
+    /// are freed by it.
+    pub(crate) fn defer_free_cow(&self, trans: &mut Trans, blocks: FsExtent) {
         self.defer_rmap(trans, RmapOp::Free, Owner::special(owner::COW), blocks);
         self.defer_count(trans, RefcountOp::FreeCow, blocks);
     }
 
-    /// Defers what follows when staged blocks enter a file's map.
-    pub(crate) fn defer_take_staged(&self, trans: &mut Trans, ino: Ino, extent: &Extent) {
+    /// Defers what follows when blocks of the CoW fork enter a file's map.
+    pub(crate) fn defer_remap_cow(&self, trans: &mut Trans, ino: Ino, extent: &Extent) {
         let blocks = extent.blocks();
         self.defer_rmap(trans, RmapOp::Free, Owner::special(owner::COW), blocks);
         let owner = Owner::fork(ino.0, false, extent.offset, extent.unwritten);
@@ -97,33 +97,33 @@ impl Space {
         self.defer_count(trans, RefcountOp::FreeCow, blocks);
     }
 
-    /// Defers giving staged blocks back to free space.
-    pub(crate) fn defer_cancel(&self, trans: &mut Trans, blocks: FsExtent) {
-        self.defer_unstage(trans, blocks);
+    /// Defers giving blocks of a CoW fork back to free space.
+    pub(crate) fn defer_cancel_cow(&self, trans: &mut Trans, blocks: FsExtent) {
+        self.defer_free_cow(trans, blocks);
         trans.defer(Work::Free { start: blocks.start.0, len: blocks.len, owner: None });
     }
 
-    /// Frees what a crash has left staged for copy on write; answers the blocks. Before anybody
+    /// Frees what a crash has left in a CoW fork; returns the blocks. Before anybody
     /// writes. May park.
     ///
     /// # Errors
-    /// A tree that is wrong; what the device says.
-    pub(crate) fn free_staged(&self, cx: &mut Cx) -> Result<u64> {
+    /// A tree that is wrong; the device failed.
+    pub(crate) fn recover_cow(&self, cx: &mut Cx) -> Result<u64> {
         let mut blocks = 0;
         if !self.geometry.features.reflink() {
             return Ok(blocks);
         }
         for ag in 0..self.geometry.ag_count {
             loop {
-                let mut trans = Trans::alloc(cx, &self.log, UNSTAGE)?;
-                let staged = self.staged(cx, &mut trans, ag)?;
-                for record in &staged {
+                let mut trans = Trans::alloc(cx, &self.log, FREE_COW)?;
+                let extents = self.cow_extents(cx, &mut trans, ag)?;
+                for record in &extents {
                     let start = self.geometry.join(AgBlock { ag, block: record.start });
-                    self.defer_cancel(&mut trans, FsExtent { start, len: record.len });
+                    self.defer_cancel_cow(&mut trans, FsExtent { start, len: record.len });
                     blocks += u64::from(record.len);
                 }
                 trans.commit(cx)?;
-                if staged.is_empty() {
+                if extents.is_empty() {
                     break;
                 }
             }

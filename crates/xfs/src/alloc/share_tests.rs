@@ -1,5 +1,5 @@
-//! Extents shared, dropped and staged at random beside arrays of blocks; the trees must say the
-//! same after each round, and nothing is left at the end.
+//! Extents shared, dropped and put into CoW forks at random beside arrays of blocks; the trees must
+//! say the same after each round, and nothing is left at the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use base::{FsBlock, Ino, Rng};
 use rt::Cx;
 
 use super::tests::records;
-use super::{Space, Want};
+use super::{AllocRequest, Space};
 use crate::bmap::Which;
 use crate::format::extent::Extent;
 use crate::format::log_item::RmapOp;
@@ -16,7 +16,7 @@ use crate::format::record::{Refcount, Rmap, owner};
 use crate::format::{AgBlock, FsExtent, Kind, Owner};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
-use crate::trans::{Reservation, Trans};
+use crate::trans::{LogReservation, Trans};
 
 const FILES: u64 = 6;
 const BLOCKS: u64 = 1500;
@@ -25,7 +25,7 @@ struct Model {
     space: Arc<Space>,
     /// For each file, where each of its blocks lies.
     files: Vec<Vec<Option<u64>>>,
-    staged: BTreeMap<u64, u32>,
+    cow: BTreeMap<u64, u32>,
     rng: Rng,
 }
 
@@ -50,13 +50,13 @@ fn runs(file: &[Option<u64>], from: u64, to: u64) -> Vec<Extent> {
 
 impl Model {
     fn transaction(&self, cx: &mut Cx) -> Trans {
-        let reservation = Reservation::new(150 << 10).times(4);
+        let reservation = LogReservation::new(150 << 10).times(4);
         Trans::alloc(cx, &self.space.log, reservation).expect("log space")
     }
 
     fn allocate(&mut self, cx: &mut Cx, trans: &mut Trans, most: u32) -> FsExtent {
         let goal = AgBlock { ag: 0, block: 1 + self.rng.below(20_000) as u32 };
-        let want = Want {
+        let want = AllocRequest {
             goal,
             min_len: 1,
             max_len: most,
@@ -119,13 +119,13 @@ impl Model {
             }
             8 if growing => {
                 let new = self.allocate(cx, &mut trans, 1 + (to % 7) as u32);
-                self.space.defer_stage(&mut trans, new);
-                self.staged.insert(new.start.0, new.len);
+                self.space.defer_alloc_cow(&mut trans, new);
+                self.cow.insert(new.start.0, new.len);
             }
             _ => {
-                if let Some((start, len)) = self.staged.pop_first() {
-                    let staged = FsExtent { start: FsBlock(start), len };
-                    self.space.defer_cancel(&mut trans, staged);
+                if let Some((start, len)) = self.cow.pop_first() {
+                    let cow = FsExtent { start: FsBlock(start), len };
+                    self.space.defer_cancel_cow(&mut trans, cow);
                 }
                 let to = if growing { to } else { (from + 40).min(BLOCKS) };
                 self.drop_range(&mut trans, file, from, to);
@@ -134,7 +134,7 @@ impl Model {
         trans.commit(cx).expect("a commit");
     }
 
-    /// The trees of each group against the arrays; answers the levels of the highest one.
+    /// The trees of each group against the arrays; returns the levels of the highest one.
     fn agree(&self, cx: &mut Cx) -> u32 {
         let geometry = &self.space.geometry;
         let mut highest = 0;
@@ -148,7 +148,7 @@ impl Model {
             for (start, refs) in refs.into_iter().filter(|&(_, refs)| refs > 1) {
                 Refcount { start, cow: false, len: 1, refs }.append_to(&mut wanted);
             }
-            for (&start, &len) in &self.staged {
+            for (&start, &len) in &self.cow {
                 let place = geometry.split(FsBlock(start));
                 if place.ag == ag {
                     Refcount { start: place.block, cow: true, len, refs: 1 }.append_to(&mut wanted);
@@ -168,9 +168,8 @@ impl Model {
                 let blocks: u32 = found.iter().map(|record| record.len).sum();
                 let mapped = self.files.iter().flatten().flatten();
                 let mapped = mapped.filter(|block| geometry.split(FsBlock(**block)).ag == ag);
-                let staged =
-                    self.staged.iter().filter(|row| geometry.split(FsBlock(*row.0)).ag == ag);
-                let all = mapped.count() as u32 + staged.map(|row| row.1).sum::<u32>();
+                let cow = self.cow.iter().filter(|row| geometry.split(FsBlock(*row.0)).ag == ag);
+                let all = mapped.count() as u32 + cow.map(|row| row.1).sum::<u32>();
                 assert_eq!(blocks, all, "reverse map of group {ag}");
             }
             trans.cancel();
@@ -193,7 +192,7 @@ fn judged(rmapbt: &str, seed: u64, body: impl FnOnce(&mut Cx, &mut Model)) {
         let before = (space.count_free(cx).expect("a count"), space.available());
         let files = vec![vec![None; BLOCKS as usize]; FILES as usize];
         let rng = Rng::new(seed, 0);
-        let mut model = Model { space: space.clone(), files, staged: BTreeMap::new(), rng };
+        let mut model = Model { space: space.clone(), files, cow: BTreeMap::new(), rng };
         body(cx, &mut model);
         for file in 0..FILES as usize {
             for from in (0..BLOCKS).step_by(20) {
@@ -203,9 +202,9 @@ fn judged(rmapbt: &str, seed: u64, body: impl FnOnce(&mut Cx, &mut Model)) {
             }
         }
         // What was not given back is found in the tree, as after a crash.
-        let staged: u64 = model.staged.values().map(|&count| u64::from(count)).sum();
-        assert_eq!(space.free_staged(cx).expect("freed"), staged);
-        model.staged.clear();
+        let cow: u64 = model.cow.values().map(|&count| u64::from(count)).sum();
+        assert_eq!(space.recover_cow(cx).expect("freed"), cow);
+        model.cow.clear();
         model.agree(cx);
         assert_eq!((space.count_free(cx).expect("a count"), space.available()), before);
         assert_eq!(log.stats().overruns, 0, "a transaction needed more log than reserved");

@@ -6,17 +6,17 @@ use std::path::Path;
 use base::Rng;
 use rt::Cx;
 
-use super::{Space, Want};
+use super::{AllocRequest, Space};
 use crate::btree::{Store, Tree};
 use crate::error::XfsError;
 use crate::format::record::{FreeExtent, Rmap};
 use crate::format::{AgBlock, AgExtent, Kind, Owner};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
-use crate::trans::{Reservation, Trans};
+use crate::trans::{LogReservation, Trans};
 
 fn transaction(cx: &mut Cx, space: &Space) -> Trans {
-    Trans::alloc(cx, &space.log, Reservation::new(150 << 10)).expect("log space")
+    Trans::alloc(cx, &space.log, LogReservation::new(150 << 10)).expect("log space")
 }
 
 /// Neighbours often have one owner, so that records are joined and cut.
@@ -157,7 +157,7 @@ fn take(
     let most = [1, 3, 17, 200][rng.below(4) as usize];
     let align = [1, 1, 1, 8][rng.below(4) as usize];
     let goal = AgBlock { ag, block: rng.below(20_000) as u32 };
-    let want = Want {
+    let want = AllocRequest {
         goal,
         min_len: 1,
         max_len: most,

@@ -30,7 +30,7 @@ fn small(attr: &Attribute) -> Option<SfAttr<'_>> {
 }
 
 impl AttrEdit<'_> {
-    /// True where the attributes, if any, lie in the inode.
+    /// True if the attributes, if any, lie in the inode.
     fn is_small(&self) -> bool {
         let attr = &self.forks.attr;
         self.core.forkoff == 0
@@ -56,7 +56,7 @@ impl AttrEdit<'_> {
     /// Sets an attribute, or removes it (`None`); it may be there or not. May park.
     ///
     /// # Errors
-    /// [`XfsError::NoSpace`]; a block that is wrong; what the device says.
+    /// [`XfsError::NoSpace`]; a block that is wrong; the device failed.
     pub fn set(&mut self, cx: &mut Cx, name: &Name, value: Option<&[u8]>) -> Result<()> {
         if self.is_small() {
             let mut list = self.small_list()?;
@@ -75,7 +75,7 @@ impl AttrEdit<'_> {
         }
     }
 
-    /// Stores attributes in the inode. False where they have no room there; then nothing was
+    /// Stores attributes in the inode. False if they have no room there; then nothing was
     /// changed.
     fn store_small(&mut self, cx: &mut Cx, list: &[Attribute]) -> Result<bool> {
         if list.is_empty() {

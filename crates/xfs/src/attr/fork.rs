@@ -8,7 +8,7 @@ use rt::Cx;
 
 use super::Name;
 use super::attribute::RemoteValue;
-use crate::alloc::{Space, Want};
+use crate::alloc::{AllocRequest, Space};
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{self, Extents, Fork, Which};
 use crate::buf::{Buf, BufOps};
@@ -188,7 +188,7 @@ impl AttrEdit<'_> {
         at
     }
 
-    /// Gives places to `count` blocks of the fork; answers the first one. May park.
+    /// Gives places to `count` blocks of the fork; returns the first one. May park.
     ///
     /// # Errors
     /// [`XfsError::NoSpace`](crate::XfsError::NoSpace).
@@ -203,7 +203,7 @@ impl AttrEdit<'_> {
                 None => self.space.geometry.ino_place(self.ino).0,
             };
             let owner = Some(Owner::fork(self.ino.0, true, offset, false));
-            let want = Want {
+            let want = AllocRequest {
                 goal,
                 min_len: 1,
                 max_len: count - done,
@@ -238,20 +238,20 @@ impl AttrEdit<'_> {
     /// A leaf or a node of the fork. May park.
     ///
     /// # Errors
-    /// A check of the block; what the device says.
+    /// A check of the block; the device failed.
     pub(super) fn read_block(&mut self, cx: &mut Cx, block: u64) -> Result<Arc<Buf>> {
         let map = self.space.block_map(self.space.split(self.place(block)?));
         let buf = self.trans.read_buf(cx, &[map], &TREE)?;
         let kind = buf.kind().unwrap_or(Kind::AttrLeaf);
         let (expect, at) = (self.expect(block)?, self.at(block));
-        buf.with(|data| crate::format::seal::verify_identity(kind, data, &expect, at))?;
+        buf.with(|data| crate::format::verifier::verify_identity(kind, data, &expect, at))?;
         Ok(buf)
     }
 
     /// A block of the fork for a new content. May park.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device failed.
     pub(super) fn fresh(&mut self, cx: &mut Cx, block: u64, kind: Kind) -> Result<Arc<Buf>> {
         let map = self.space.block_map(self.space.split(self.place(block)?));
         let ops = if kind == Kind::AttrRemote { &REMOTE } else { &TREE };
@@ -264,7 +264,7 @@ impl AttrEdit<'_> {
     /// Gives blocks of the fork back; nobody may look into them any more. May park.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device failed.
     pub(super) fn free_blocks(
         &mut self,
         cx: &mut Cx,

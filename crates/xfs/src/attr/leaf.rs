@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::format::attr_leaf::{self, AttrLeaf, LEAF_HEADER};
 use crate::format::hash::hash;
 use crate::format::log_item::CHUNK_SIZE;
-use crate::format::{At, Corrupt, Kind, da, seal};
+use crate::format::{At, Corrupt, Kind, da, verifier};
 use crate::trans::Trans;
 
 /// An attribute that was found.
@@ -63,7 +63,7 @@ impl DaFork for AttrEdit<'_> {
     fn stamp(&self, buf: &Buf, kind: Kind) {
         let expect = self.space.geometry.expect(buf.daddr(), Some(self.ino.0));
         buf.set_kind(kind);
-        buf.with_mut(|data| seal::stamp(kind, data, &expect));
+        buf.with_mut(|data| verifier::stamp(kind, data, &expect));
     }
 
     fn init_leaf(&self, data: &mut [u8]) {

@@ -33,7 +33,7 @@ fn mount_queue(cx: &mut Cx, queue: &Arc<Queue>) -> Arc<Xfs> {
     Xfs::mount(cx, queue, &pages, options).expect("mounted")
 }
 
-/// Inodes with data forks of all forms, made by the kernel; answers their numbers by name.
+/// Inodes with data forks of all forms, made by the kernel; returns their numbers by name.
 fn targets(image: &Path) -> BTreeMap<&'static str, Ino> {
     let mount = LoopMount::new(image, "xfs", "rw").expect("mounted");
     let root = mount.path();

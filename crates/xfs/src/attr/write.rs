@@ -11,14 +11,14 @@ use super::fork::{AttrEdit, ROOT_MIN, local_max};
 use super::{Attrs, Name, acl};
 use crate::Xfs;
 use crate::bmap::{Fork, Which};
-use crate::dir::edit::{DirEdit, Known};
+use crate::dir::edit::{DirContext, DirEdit};
 use crate::format::attr::AttrFlags;
 use crate::format::da::DEPTH_MAX;
 use crate::format::inode::{CORE_SIZE, ForkFormat};
 use crate::format::remote;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::{Reserved, Resources};
+use crate::mount::writer::{BlockReservation, Resources};
 use crate::trans::{Trans, reservations};
 
 /// A change of one attribute.
@@ -153,7 +153,7 @@ pub(crate) fn of_new(
     Ok((list, mode))
 }
 
-/// True where a new directory has room for these in its inode.
+/// True if a new directory has room for these in its inode.
 pub(crate) fn fit_inside(fs: &Xfs, list: &[Change]) -> bool {
     let room = fs.geometry().inode_size as usize - CORE_SIZE - ROOT_MIN.0;
     let each =
@@ -189,7 +189,8 @@ fn change_one(
     }
     let same = old == change.value;
     let room = blocks_for(fs, change.value.as_ref().map_or(0, Vec::len));
-    let reserved = Reserved::new(&fs.writer()?.space, room).map_err(|error| fs.fail(error))?;
+    let reserved =
+        BlockReservation::new(&fs.writer()?.space, room).map_err(|error| fs.fail(error))?;
     read_forks(fs, cx, inode)?;
     leave_room(fs, cx, inode)?;
     let done = fs.transact(cx, reservations::set_xattr(fs.geometry()), |cx, trans| {
@@ -223,13 +224,13 @@ fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
     };
     let Some(target) = target else { return Ok(()) };
     let blocks = u64::from(geometry.dir_blocks()) + 2;
-    let reserved = Reserved::new(&writer.space, blocks).map_err(|error| fs.fail(error))?;
+    let reserved = BlockReservation::new(&writer.space, blocks).map_err(|error| fs.fail(error))?;
     let mut resources = Resources { writer, reserved };
     let kind = inode.kind(cx);
     fs.transact(cx, reservations::create(geometry), |cx, trans| {
         trans.join_inode(cx, &inode.item);
         if kind == FileType::Directory {
-            let (reserved, known) = (&mut resources.reserved, &mut Known::default());
+            let (reserved, known) = (&mut resources.reserved, &mut DirContext::default());
             DirEdit::new(&writer.space, inode, trans, reserved, fs.leaf_gaps, known)
                 .local_to_block(cx)?;
         } else {

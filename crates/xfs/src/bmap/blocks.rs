@@ -10,7 +10,7 @@ use rt::Cx;
 
 use super::edit::MapEdit;
 use super::{Fork, Which};
-use crate::alloc::Want;
+use crate::alloc::AllocRequest;
 use crate::error::{Result, XfsError};
 use crate::format::btree::{MapRoot, Shape};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
@@ -67,7 +67,7 @@ impl FileBlocks<'_, '_> {
     /// park.
     ///
     /// # Errors
-    /// Where the map cannot grow; what the device says.
+    /// If the map cannot grow; the device failed.
     pub fn allocate(
         &mut self,
         cx: &mut Cx,
@@ -76,7 +76,7 @@ impl FileBlocks<'_, '_> {
     ) -> Result<Option<Extent>> {
         let (offset, most) = (range.start, range.end - range.start);
         let unwritten = true;
-        let want = Want {
+        let want = AllocRequest {
             goal: self.goal(offset),
             min_len: 1,
             max_len: most.clamp(1, COUNT_MAX) as u32,
@@ -88,7 +88,7 @@ impl FileBlocks<'_, '_> {
         let space = self.edit.space;
         let mut found = space.allocate(cx, trans, &want);
         if want.align > 1 && matches!(found, Err(XfsError::NoSpace)) {
-            found = space.allocate(cx, trans, &Want { align: 1, ..want });
+            found = space.allocate(cx, trans, &AllocRequest { align: 1, ..want });
         }
         let found = match found {
             Err(XfsError::NoSpace) => return Ok(None),
@@ -101,10 +101,10 @@ impl FileBlocks<'_, '_> {
         Ok(Some(extent))
     }
 
-    /// Marks what is unwritten of a range as written. True where something was. May park.
+    /// Marks what is unwritten of a range as written. True if something was. May park.
     ///
     /// # Errors
-    /// Where the map cannot grow; what the device says.
+    /// If the map cannot grow; the device failed.
     pub fn convert(&mut self, cx: &mut Cx, trans: &mut Trans, range: Range<u64>) -> Result<bool> {
         let changed = self.edit.convert(cx, trans, range, false)?;
         for extent in &changed {
@@ -126,10 +126,10 @@ impl FileBlocks<'_, '_> {
         last.map_or(end, |last| last.end().min(end))
     }
 
-    /// Gives back the last few extents of `from..end`. True where there are more. May park.
+    /// Gives back the last few extents of `from..end`. True if there are more. May park.
     ///
     /// # Errors
-    /// Where the map cannot be changed; what the device says.
+    /// If the map cannot be changed; the device failed.
     pub fn unmap_last(
         &mut self,
         cx: &mut Cx,

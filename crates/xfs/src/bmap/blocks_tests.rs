@@ -20,7 +20,7 @@ use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::log::{Log, LogOptions};
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
 use crate::trans::intent::Work;
-use crate::trans::{Finished, IntentFinisher, Reservation, Trans};
+use crate::trans::{Finished, IntentFinisher, LogReservation, Trans};
 
 const INO: Ino = Ino(131);
 
@@ -46,7 +46,7 @@ impl File {
 }
 
 fn transaction(cx: &mut Cx, log: &Arc<Log>) -> Trans {
-    Trans::alloc(cx, log, Reservation::new(200 << 10).times(2)).expect("log space")
+    Trans::alloc(cx, log, LogReservation::new(200 << 10).times(2)).expect("log space")
 }
 
 /// Goal: every block that can be reserved can be taken, in whatever pieces, and all come back.
@@ -179,7 +179,7 @@ fn convert_and_stop(cx: &mut Cx, image: &Path, ino: Ino) {
 }
 
 /// Goal: an intent that marks blocks as written in the reverse map means the same to the kernel and
-/// to us. Method: our transaction on a file of the kernel, cut behind the intent; either replays
+/// to us. Method: our transaction on a file of the kernel, cut behind the intent; either recovers
 /// it, and xfs_repair compares the reverse map with the file.
 #[test]
 fn intents_that_mark_blocks_as_written_are_carried_out_by_the_kernel_and_by_us() {

@@ -8,7 +8,7 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::{Extents, Fork, Which};
-use crate::alloc::{Space, Want};
+use crate::alloc::{AllocRequest, Space};
 use crate::btree::{Store, Tree, key};
 use crate::buf::BufMap;
 use crate::error::Result;
@@ -85,7 +85,7 @@ impl Store for MapTree<'_> {
             true => self.space.geometry.split(FsBlock(near)),
             false => self.near,
         };
-        let want = Want { this_group: false, ..Want::block(near, self.owner()) };
+        let want = AllocRequest { this_group: false, ..AllocRequest::block(near, self.owner()) };
         let found = self.space.allocate_metadata(cx, trans, &want)?;
         *self.blocks += 1;
         Ok(self.space.geometry.join(found.start).0)
@@ -149,10 +149,10 @@ impl MapEdit<'_> {
     /// other. May park.
     ///
     /// # Errors
-    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace) for the btree; what the device says.
+    /// [`XfsError::NoSpace`](crate::XfsError::NoSpace) for the btree; the device failed.
     ///
     /// # Panics
-    /// Where the file has blocks there.
+    /// If the file has blocks there.
     pub fn add(&mut self, cx: &mut Cx, trans: &mut Trans, extent: Extent) -> Result<()> {
         let at = self.extents().partition_point(|known| known.end() <= extent.offset);
         let next = self.extents().get(at);
@@ -164,7 +164,7 @@ impl MapEdit<'_> {
         self.splice(cx, trans, first..last, joined(new))
     }
 
-    /// Takes blocks out of the map; answers the extents that lay there, which the caller frees. May
+    /// Takes blocks out of the map; returns the extents that lay there, which the caller frees. May
     /// park.
     ///
     /// # Errors

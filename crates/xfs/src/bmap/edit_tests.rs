@@ -15,7 +15,7 @@ use crate::format::inode::ForkFormat;
 use crate::format::{AgBlock, At, Kind};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
-use crate::trans::{Reservation, Trans};
+use crate::trans::{LogReservation, Trans};
 
 const INO: Ino = Ino(131);
 const FILE: u64 = 3000;
@@ -116,7 +116,7 @@ fn maps_change_form_and_hold_what_the_file_has() {
         let mut file: Blocks = vec![None; FILE as usize];
         let (mut rng, mut blocks, mut forms) = (Rng::new(5, 5), 0, [0; 3]);
         for round in 0..900 {
-            let reservation = Reservation::new(150 << 10).times(2);
+            let reservation = LogReservation::new(150 << 10).times(2);
             let mut trans = Trans::alloc(cx, &log, reservation).expect("log space");
             for _ in 0..4 {
                 let near = AgBlock { ag: 1, block: 0 };
@@ -140,7 +140,7 @@ fn maps_change_form_and_hold_what_the_file_has() {
             trans.commit(cx).expect("a commit");
         }
         assert!(forms.iter().all(|&count| count > 10), "{forms:?}: not every form was met");
-        let mut trans = Trans::alloc(cx, &log, Reservation::new(1 << 20)).expect("log space");
+        let mut trans = Trans::alloc(cx, &log, LogReservation::new(1 << 20)).expect("log space");
         let near = AgBlock { ag: 1, block: 0 };
         let (fork, blocks) = (&mut fork, &mut blocks);
         let which = Which::Data;

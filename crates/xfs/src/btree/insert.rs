@@ -37,7 +37,7 @@ impl<S: Store> Tree<'_, S> {
     /// Whether a record of this order can come in without a new block.
     ///
     /// # Errors
-    /// A tree that is wrong; what the device says.
+    /// A tree that is wrong; the device failed.
     pub fn takes_in(&mut self, cx: &mut Cx, trans: &mut Trans, order: key::Order) -> Result<bool> {
         let cursor = self.descend(cx, trans, order)?;
         Ok(self.has_room(&cursor.path[0]))

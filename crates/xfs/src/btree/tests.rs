@@ -15,7 +15,7 @@ use crate::error::{Result, XfsError};
 use crate::format::record::{FreeExtent, RMAP_ATTR_FORK, RMAP_BMBT, Rmap};
 use crate::format::{At, Expect, Kind, btree};
 use crate::log::{Log, LogGeometry, LogHead, LogOptions};
-use crate::trans::{Reservation, Trans};
+use crate::trans::{LogReservation, Trans};
 
 const BLOCK: usize = 512;
 const UUID: [u8; 16] = [7; 16];
@@ -90,7 +90,7 @@ fn log_on_memory(cx: &mut Cx) -> Arc<Log> {
 }
 
 fn transaction(cx: &mut Cx, log: &Arc<Log>) -> Trans {
-    Trans::alloc(cx, log, Reservation::new(200 << 10)).expect("log space")
+    Trans::alloc(cx, log, LogReservation::new(200 << 10)).expect("log space")
 }
 
 /// A tree whose root is an empty leaf, or an inode's fork above an empty leaf.
@@ -109,7 +109,7 @@ fn empty(cx: &mut Cx, trans: &mut Trans, kind: Kind) -> Lone {
     lone
 }
 
-/// Looks at every block: fill, order, keys, neighbours. Answers the records.
+/// Looks at every block: fill, order, keys, neighbours. Returns the records.
 fn look(cx: &mut Cx, trans: &mut Trans, store: &mut Lone) -> Vec<Record> {
     let mut tree = Tree::new(store);
     let root = tree.root(cx, trans).expect("the root");

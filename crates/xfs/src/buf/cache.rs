@@ -48,7 +48,7 @@ struct Shard {
 }
 
 impl Shard {
-    /// Takes a buffer out that nobody uses, and answers its bytes; none where somebody does. Who
+    /// Takes a buffer out that nobody uses, and returns its bytes; none if somebody does. Who
     /// holds a [`Weak`](std::sync::Weak) reference may come between a look at the count and this,
     /// and goes on with the buffer that is in the index.
     fn drop_unused(&mut self, daddr: u64) -> Option<usize> {
@@ -169,7 +169,7 @@ impl BufCache {
     /// its lock.
     ///
     /// # Errors
-    /// Where a buffer with other extents begins at the same place and is in use: two structures
+    /// If a buffer with other extents begins at the same place and is in use: two structures
     /// claim the same blocks.
     pub fn get(&self, cx: &mut Cx, maps: &[BufMap], ops: &BufOps) -> Result<LockedBuf> {
         let buf = self.find_or_make(maps, ops)?;

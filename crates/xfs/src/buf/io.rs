@@ -9,7 +9,7 @@ use rt::{Cx, SpinLock};
 use super::memory::PAGE_SIZE;
 use super::{Buf, BufOps, BufState};
 use crate::error::Result;
-use crate::format::seal::{self, Expect};
+use crate::format::verifier::{self, Expect};
 use crate::format::{At, Kind};
 
 /// The pages of one bio after it was read.
@@ -56,10 +56,10 @@ impl Buf {
         }
         let at = At::Block(self.daddr().0);
         self.with(|bytes| {
-            let fits = |kind: &&Kind| seal::verify_magic(**kind, bytes, at).is_ok();
+            let fits = |kind: &&Kind| verifier::verify_magic(**kind, bytes, at).is_ok();
             let kind = *ops.kinds.iter().find(fits).unwrap_or(&ops.kinds[0]);
             let expect = Expect { uuid, address: self.daddr(), owner: None };
-            seal::verify(kind, bytes, &expect, at)?;
+            verifier::verify(kind, bytes, &expect, at)?;
             self.set_kind(kind);
             match ops.check {
                 Some(check) => Ok(check(bytes, at)?),
@@ -69,11 +69,11 @@ impl Buf {
     }
 
     /// Sets sequence number and checksum, as a block carries them on the device. Inode clusters
-    /// are left alone: each inode was sealed when it was copied there.
-    pub(crate) fn seal(&self, lsn: u64) {
+    /// are left alone: each inode was given its checksum when it was copied there.
+    pub(crate) fn write_verify(&self, lsn: u64) {
         match self.kind() {
             None | Some(Kind::Inode) => {}
-            Some(kind) => self.with_mut(|bytes| seal::seal(kind, bytes, lsn)),
+            Some(kind) => self.with_mut(|bytes| verifier::update_lsn_crc(kind, bytes, lsn)),
         }
     }
 

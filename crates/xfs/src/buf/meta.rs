@@ -10,15 +10,15 @@ use smallvec::SmallVec;
 use crate::buf::{BufCache, BufMap, BufOps, Check, INODE_CLUSTER};
 use crate::error::{Fault, XfsError};
 use crate::format::inode::{self, InodeCore};
-use crate::format::{AgBlock, At, Corrupt, CorruptKind, Geometry, Kind, da, seal};
+use crate::format::{AgBlock, At, Corrupt, CorruptKind, Geometry, Kind, da, verifier};
 
 /// The content of a few blocks, one behind the other, as it was when they were read.
 pub(crate) type Meta = Page;
 
 /// What a block must be.
 #[derive(Clone, Copy)]
-pub(crate) struct Want {
-    /// The kinds that it may be of; their magic numbers tell them apart.
+pub(crate) struct ReadRequest {
+    /// The kinds that it may be of; their magic numbers differ.
     pub kinds: &'static [Kind],
     /// Who must own it.
     pub owner: Option<u64>,
@@ -62,7 +62,7 @@ impl Reader {
         &self,
         cx: &mut Cx,
         runs: &[(FsBlock, u32)],
-        want: &Want,
+        want: &ReadRequest,
     ) -> Result<(Kind, Meta), Fault> {
         let maps = buf_maps(&self.geometry, runs);
         let (name, kinds) = (want.kinds[0].name(), want.kinds);
@@ -75,8 +75,8 @@ impl Reader {
         let address = self.geometry.sector(runs[0].0);
         let expect = self.geometry.expect(address, want.owner);
         let kind = choose(&data, want);
-        seal::verify_magic(kind, &data, want.at)?;
-        seal::verify_identity(kind, &data, &expect, want.at)?;
+        verifier::verify_magic(kind, &data, want.at)?;
+        verifier::verify_identity(kind, &data, &expect, want.at)?;
         Ok((kind, data))
     }
 
@@ -85,7 +85,7 @@ impl Reader {
     /// # Errors
     /// As [`Reader::read`].
     pub fn read_ag(&self, cx: &mut Cx, place: AgBlock, kind: Kind) -> Result<Meta, Fault> {
-        let want = Want {
+        let want = ReadRequest {
             kinds: kind.alone(),
             owner: Some(u64::from(place.ag)),
             at: At::AgBlock(place.ag, place.block),
@@ -147,7 +147,7 @@ pub(crate) fn tree_check(kinds: &[Kind]) -> Option<Check> {
 }
 
 /// The wanted kind whose magic number the block has; the first where it has none of them.
-fn choose(data: &[u8], want: &Want) -> Kind {
+fn choose(data: &[u8], want: &ReadRequest) -> Kind {
     let found = want.kinds.iter().find(|kind| kind.stored_magic(data) == kind.magic());
     *found.unwrap_or(&want.kinds[0])
 }

@@ -48,7 +48,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks a leaf's attributes; answers its highest hash.
+    /// Checks a leaf's attributes; returns its highest hash.
     fn leaf(&mut self, leaf: &AttrLeaf<'_>, at: At, values: &mut Vec<(u32, u32)>) -> Option<u32> {
         for attr in leaf.iter() {
             // Parent pointers are found by another hash.

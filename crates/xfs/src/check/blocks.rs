@@ -72,8 +72,8 @@ impl Checker<'_> {
         for ag in 0..self.reader.geometry.ag_count {
             let index = ag as usize;
             if let Some(counts) = &self.groups[index].refcounts {
-                let staged = counts.iter().filter(|count| count.cow);
-                let claims = staged.map(|count| Rmap {
+                let cow = counts.iter().filter(|count| count.cow);
+                let claims = cow.map(|count| Rmap {
                     start: count.start,
                     len: count.len,
                     owner: owner::COW,
@@ -108,7 +108,7 @@ impl Checker<'_> {
         events
     }
 
-    /// Goes over a group's blocks once; answers the runs that several files share.
+    /// Goes over a group's blocks once; returns the runs that several files share.
     fn sweep(&mut self, ag: u32, claims: &[Rmap], free: Option<&[FreeExtent]>) -> Vec<Refcount> {
         let length = self.reader.geometry.ag_length(ag);
         let events = self.events(claims, free);

@@ -26,7 +26,7 @@ pub(super) struct DaTree<'a> {
 pub(super) type LeafBlock = (u64, Kind, Meta);
 
 impl Checker<'_> {
-    /// Shows all leaves below `root` to `look`, which answers the highest hash of each. False where
+    /// Shows all leaves below `root` to `look`, which returns the highest hash of each. False if
     /// something could not be read.
     pub(super) fn walk_da(
         &mut self,
@@ -39,7 +39,7 @@ impl Checker<'_> {
         Ok(self.walk_da_block(tree, root, None, &mut left, look)?.is_some())
     }
 
-    /// Walks a subtree; answers its highest hash.
+    /// Walks a subtree; returns its highest hash.
     fn walk_da_block(
         &mut self,
         tree: &DaTree<'_>,

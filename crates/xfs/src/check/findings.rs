@@ -36,7 +36,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// True where nothing is wrong; a log that the next mount replays is not.
+    /// True if nothing is wrong; a log that the next mount recovers is not.
     pub fn is_clean(&self) -> bool {
         self.more == 0 && self.findings.iter().all(|found| found.rule == Rule::LogReplayed)
     }

@@ -18,7 +18,7 @@ use crate::format::{AgHeader, At, Geometry, Kind, RawSuper};
 pub(super) struct Group {
     pub agf: Option<RawAgf>,
     pub agi: Option<RawAgi>,
-    /// Free extents by block; None where the tree could not be read whole.
+    /// Free extents by block; None if the tree could not be read whole.
     pub free: Option<Vec<FreeExtent>>,
     pub chunks: Vec<InodeChunk>,
     pub rmaps: Option<Vec<Rmap>>,
@@ -60,8 +60,9 @@ impl Checker<'_> {
             let at = At::Super(ag);
             let raw = RawSuper::view(&bytes).expect("a sector holds it");
             let expect = geometry.expect(sector, None);
-            let sealed = crate::format::seal::verify(Kind::Super, &bytes, &expect, at);
-            if self.keep(sealed.map_err(Into::into))?.is_some() && shape(raw) != shape(&self.raw) {
+            let verified = crate::format::verifier::verify(Kind::Super, &bytes, &expect, at);
+            if self.keep(verified.map_err(Into::into))?.is_some() && shape(raw) != shape(&self.raw)
+            {
                 let text = "describes another file system than the first copy";
                 self.findings.add(Rule::SuperBackup, at, text);
             }
@@ -99,7 +100,7 @@ impl Checker<'_> {
         self.reader.read_bytes(self.cx, sector, geometry.sector_size as usize)
     }
 
-    /// Claims the blocks of a tree and answers its content; None where it is not whole.
+    /// Claims the blocks of a tree and returns its content; None if it is not whole.
     fn tree_of(
         &mut self,
         ag: u32,

@@ -5,7 +5,7 @@ use block::DeviceError;
 
 use super::{Checker, Known, Rule};
 use crate::bmap::{Fork, Which, runs};
-use crate::buf::meta::Want;
+use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
@@ -17,7 +17,7 @@ pub(super) struct Subject {
     pub ino: Ino,
     pub core: InodeCore,
     pub forks: Forks,
-    /// The extents of both forks; None where they could not be read.
+    /// The extents of both forks; None if they could not be read.
     pub data: Option<Vec<Extent>>,
     pub attr: Option<Vec<Extent>>,
 }
@@ -166,7 +166,7 @@ impl Checker<'_> {
             if extent.count > 64 || size > remote::SYMLINK_MAX {
                 break;
             }
-            let want = Want { kinds: &[Kind::Symlink], owner: Some(subject.ino.0), at };
+            let want = ReadRequest { kinds: &[Kind::Symlink], owner: Some(subject.ino.0), at };
             let block = self.reader.read(self.cx, &[(extent.start, extent.count)], &want);
             let piece = block.and_then(|(_, data)| {
                 remote::content(&data, read, at).map(|piece| piece.len() as u64).map_err(Into::into)
@@ -201,7 +201,7 @@ impl Checker<'_> {
             self.findings.add(rule, At::InodeBlock(ino, offset), "the block is a hole");
             return Ok(None);
         };
-        let want = Want { kinds, owner: Some(ino.0), at: At::InodeBlock(ino, offset) };
+        let want = ReadRequest { kinds, owner: Some(ino.0), at: At::InodeBlock(ino, offset) };
         let read = self.reader.read(self.cx, &runs, &want);
         self.keep(read)
     }

@@ -31,9 +31,9 @@ rules! {
     SuperCount = "superblock-count",
     /// Every feature is one that this check understands.
     Feature = "feature",
-    /// It was unmounted before the check, or the log can be replayed.
+    /// It was unmounted before the check, or the log can be recovered.
     LogDirty = "log-dirty",
-    /// The log had to be replayed, in memory; the next mount does it on the disk.
+    /// The log had to be recovered, in memory; the next mount does it on the disk.
     LogReplayed = "log-replayed",
     /// Every block of metadata has its checksum.
     Checksum = "checksum",

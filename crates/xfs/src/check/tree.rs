@@ -99,7 +99,7 @@ impl Checker<'_> {
         Ok(walk.content)
     }
 
-    /// Walks the subtree below a block; answers its lowest and its highest key.
+    /// Walks the subtree below a block; returns its lowest and its highest key.
     fn walk_block(
         &mut self,
         walk: &mut Walk,
@@ -171,7 +171,7 @@ impl Checker<'_> {
         let before = walk.last[usize::from(node.level)].replace(Last { block, right });
         let expected = before.map(|last| u64::from(last.block));
         let agrees = before.is_none_or(|last| last.right == Some(u64::from(block)));
-        // Where a block between could not be read the neighbours prove nothing.
+        // If a block between could not be read the neighbours prove nothing.
         if (left != expected || !agrees) && walk.content.complete {
             let text = format!("left neighbour {left:?} should be {expected:?}");
             self.findings.add(Rule::BtreeBlock, at, text);

@@ -5,9 +5,9 @@
 //! changed. So the directory stays with one processor for several files, instead of going to and
 //! fro between the caches of two for each of them, and those who wait need no lock.
 //!
-//! An *order* is put on the directory's list before its task waits for the lock, and is taken off
-//! the list only by a holder of the lock. So whoever gets the lock finds its own order on the list,
-//! or carried out.
+//! A *create* is put on the directory's list before its task waits for the lock, and is taken off
+//! the list only by a holder of the lock. So whoever gets the lock finds its own create on the
+//! list, or carried out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use vfs::{Attr, NewNode};
 
 /// A file that somebody who holds the directory's lock is to make.
-pub(super) struct Order {
+pub(super) struct QueuedCreate {
     pub(super) name: SmallVec<[u8; 64]>,
     pub(super) node: NewNode<'static>,
     pub(super) answer: SpinLock<Option<Result<Attr, Errno>>>,
@@ -26,7 +26,7 @@ pub(super) struct Order {
     pub(super) done: AtomicBool,
 }
 
-impl Order {
+impl QueuedCreate {
     pub(super) fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
@@ -36,44 +36,44 @@ impl Order {
         self.done.store(true, Ordering::Release);
     }
 
-    /// What came of it. Only a task that panicked leaves an order undone that it has taken.
+    /// What came of it. Only a task that panicked leaves a create undone that it has taken.
     pub(super) fn answer(&self) -> Result<Attr, Errno> {
         self.answer.lock_irq().take().unwrap_or(Err(Errno::EIO))
     }
 }
 
-/// The orders of a directory, the oldest first.
+/// The creates of a directory, the oldest first.
 #[derive(Default)]
-pub(crate) struct Orders {
+pub(crate) struct CreateBatch {
     /// How many there are, for a look without the lock.
     count: AtomicU32,
-    list: SpinLock<Vec<Arc<Order>>>,
+    list: SpinLock<Vec<Arc<QueuedCreate>>>,
 }
 
-impl Orders {
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Vec<Arc<Order>>) -> R) -> R {
+impl CreateBatch {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Vec<Arc<QueuedCreate>>) -> R) -> R {
         let mut list = self.list.lock_irq();
         let result = change(&mut list);
         self.count.store(list.len() as u32, Ordering::Relaxed);
         result
     }
 
-    pub(super) fn add(&self, order: Arc<Order>) {
-        self.change(|list| list.push(order));
+    pub(super) fn add(&self, create: Arc<QueuedCreate>) {
+        self.change(|list| list.push(create));
     }
 
     /// Takes the oldest one.
-    pub(super) fn next(&self) -> Option<Arc<Order>> {
+    pub(super) fn next(&self) -> Option<Arc<QueuedCreate>> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
         self.change(|list| (!list.is_empty()).then(|| list.remove(0)))
     }
 
-    /// Takes this one; false where somebody has it.
-    pub(super) fn take_back(&self, order: &Arc<Order>) -> bool {
+    /// Takes this one; false if somebody has it.
+    pub(super) fn take_back(&self, create: &Arc<QueuedCreate>) -> bool {
         self.change(|list| {
-            let at = list.iter().position(|other| Arc::ptr_eq(other, order));
+            let at = list.iter().position(|other| Arc::ptr_eq(other, create));
             at.map(|at| list.remove(at)).is_some()
         })
     }

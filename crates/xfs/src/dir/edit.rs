@@ -15,7 +15,7 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::space_start;
-use crate::alloc::{Space, Want};
+use crate::alloc::{AllocRequest, Space};
 use crate::bmap::{self, Which};
 use crate::buf::meta::{Maps, buf_maps, tree_check};
 use crate::buf::{Buf, BufOps};
@@ -25,9 +25,9 @@ use crate::format::da::DEPTH_MAX;
 use crate::format::dir::{FileType, entry_size};
 use crate::format::extent::Extent;
 use crate::format::inode::{ForkFormat, fork_ranges};
-use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, Owner, seal};
+use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, Owner, verifier};
 use crate::inode::Inode;
-use crate::mount::writer::Reserved;
+use crate::mount::writer::BlockReservation;
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 
@@ -67,15 +67,15 @@ pub(crate) struct DirEdit<'a> {
     pub inode: &'a Inode,
     pub trans: &'a mut Trans,
     /// For new blocks.
-    pub reserved: &'a mut Reserved,
+    pub reserved: &'a mut BlockReservation,
     /// Leaves get gaps for names to come.
     pub gaps: bool,
-    known: &'a mut Known,
+    known: &'a mut DirContext,
 }
 
 /// What a transaction knows of a directory, until it ends or rolls.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct DirContext {
     /// Blocks that it has read, by their places: they stay locked.
     blocks: SmallVec<[(u64, Arc<Buf>); 6]>,
     /// Of a name that is not there: its hash, and the way to the leaf where it belongs.
@@ -110,9 +110,9 @@ impl<'a> DirEdit<'a> {
         space: &'a Space,
         inode: &'a Inode,
         trans: &'a mut Trans,
-        reserved: &'a mut Reserved,
+        reserved: &'a mut BlockReservation,
         gaps: bool,
-        known: &'a mut Known,
+        known: &'a mut DirContext,
     ) -> DirEdit<'a> {
         DirEdit { space, inode, trans, reserved, gaps, known }
     }
@@ -183,7 +183,7 @@ impl DirEdit<'_> {
     /// Adds a name that is not there. May park.
     ///
     /// # Errors
-    /// [`XfsError::NoSpace`]; a block that is wrong; what the device says.
+    /// [`XfsError::NoSpace`]; a block that is wrong; the device failed.
     pub fn add(&mut self, cx: &mut Cx, name: Name<'_>) -> Result<()> {
         if self.known.way.is_some() {
             return self.node_add(cx, name);
@@ -202,11 +202,11 @@ impl DirEdit<'_> {
         }
     }
 
-    /// True where a large directory has a name: its leaf stays locked, so that [`DirEdit::add`] of
+    /// True if a large directory has a name: its leaf stays locked, so that [`DirEdit::add`] of
     /// that name finds it at once. May park.
     ///
     /// # Errors
-    /// A block that is wrong; what the device says.
+    /// A block that is wrong; the device failed.
     pub fn has_indexed(&mut self, cx: &mut Cx, name: &[u8]) -> Result<bool> {
         match self.indexed_shape(cx)? {
             Shape::Leaf => Ok(self.leaf_look(cx, name)?.is_some()),
@@ -273,8 +273,8 @@ impl DirEdit<'_> {
         buf.with(|data| -> std::result::Result<(), Corrupt> {
             let found = kinds.iter().find(|kind| kind.stored_magic(data) == kind.magic());
             let kind = *found.unwrap_or(&kinds[0]);
-            seal::verify_magic(kind, data, at)?;
-            seal::verify_identity(kind, data, &expect, at)?;
+            verifier::verify_magic(kind, data, at)?;
+            verifier::verify_identity(kind, data, &expect, at)?;
             buf.set_kind(kind);
             Ok(())
         })?;
@@ -355,7 +355,7 @@ impl DirEdit<'_> {
                 Some(block) => geometry.split(block),
                 None => geometry.ino_place(self.inode.ino).0,
             };
-            let want = Want {
+            let want = AllocRequest {
                 goal,
                 min_len: 1,
                 max_len: (end - at) as u32,
@@ -389,7 +389,7 @@ impl DirEdit<'_> {
     fn stamp_block(&self, buf: &Buf, kind: Kind) {
         let expect = self.geometry().expect(buf.daddr(), Some(self.inode.ino.0));
         buf.set_kind(kind);
-        buf.with_mut(|data| seal::stamp(kind, data, &expect));
+        buf.with_mut(|data| verifier::stamp(kind, data, &expect));
     }
 
     /// Takes a block away from the directory.

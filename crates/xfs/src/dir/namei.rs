@@ -19,7 +19,7 @@ use vfs::{Attr, FileType, NewNode};
 
 use crate::Xfs;
 use crate::attr;
-use crate::dir::edit::{DirEdit, Known, Name, blocks_needed};
+use crate::dir::edit::{DirContext, DirEdit, Name, blocks_needed};
 use crate::dir::{Dir, Form};
 use crate::error::XfsError;
 use crate::format::dir::FileType as EntryType;
@@ -28,7 +28,7 @@ use crate::inode::create::NewInode;
 use crate::inode::inactive::Inactive;
 use crate::inode::{Inode, create};
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::{Reserved, Resources, WriteSide};
+use crate::mount::writer::{BlockReservation, Resources, WriteSide};
 use crate::trans::{Trans, reservations};
 
 mod batch;
@@ -78,7 +78,7 @@ impl Xfs {
         Ok(found.attr(cx, self.geometry()))
     }
 
-    /// What stat tells of a name that is in memory with its inode, without a look at the directory
+    /// What stat describes a name that is in memory with its inode, without a look at the directory
     /// and without its lock. A name leaves the cache before its inode can be freed, so the inode
     /// found under the cache's lock is the name's, and no later one of the same number.
     fn known(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Option<Attr> {
@@ -98,7 +98,7 @@ impl Xfs {
         self.entry_inode(cx, parent.ino, ino)
     }
 
-    /// True where a directory has a name. The caller holds its `rwsem`.
+    /// True if a directory has a name. The caller holds its `rwsem`.
     fn has(&self, cx: &mut Cx, parent: &Arc<Inode>, name: &[u8]) -> Result<bool, Errno> {
         match Dir::open(self, cx, parent)?.lookup(cx, name) {
             Ok(_) => Ok(true),
@@ -124,9 +124,9 @@ impl Xfs {
         parent: &Inode,
         name: &[u8],
         more: u64,
-    ) -> Result<Reserved, XfsError> {
+    ) -> Result<BlockReservation, XfsError> {
         let blocks = blocks_needed(cx, self.geometry(), parent, name.len())?;
-        Reserved::new(&writer.space, blocks + more)
+        BlockReservation::new(&writer.space, blocks + more)
     }
 
     /// Blocks for a new inode, by `reserve`, which adds those of a chunk of inodes: 0 where there
@@ -134,8 +134,8 @@ impl Xfs {
     fn reserve_inode(
         &self,
         writer: &WriteSide,
-        mut reserve: impl FnMut(u64) -> Result<Reserved, XfsError>,
-    ) -> Result<Reserved, Errno> {
+        mut reserve: impl FnMut(u64) -> Result<BlockReservation, XfsError>,
+    ) -> Result<BlockReservation, Errno> {
         let mut reserved = reserve(u64::from(self.geometry().chunks.blocks));
         if writer.inodes.counts()[1] > 0 && matches!(reserved, Err(XfsError::NoSpace)) {
             reserved = reserve(0);
@@ -152,7 +152,7 @@ impl Xfs {
         inode: &Inode,
         change: impl FnOnce(&mut Cx, &mut DirEdit<'_>) -> crate::Result<R>,
     ) -> crate::Result<R> {
-        let mut known = Known::default();
+        let mut known = DirContext::default();
         change(cx, &mut self.dir_edit(trans, resources, inode, &mut known))
     }
 
@@ -162,7 +162,7 @@ impl Xfs {
         trans: &'a mut Trans,
         resources: &'a mut Resources<'_>,
         inode: &'a Inode,
-        known: &'a mut Known,
+        known: &'a mut DirContext,
     ) -> DirEdit<'a> {
         let space = &resources.writer.space;
         DirEdit::new(space, inode, trans, &mut resources.reserved, self.leaf_gaps, known)
@@ -222,7 +222,7 @@ impl Xfs {
         let mut reservation = reservations::create(self.geometry());
         reservation.bytes += bytes;
         let created = self.transact(cx, reservation, |cx, trans| {
-            let mut known = Known::default();
+            let mut known = DirContext::default();
             if large {
                 let mut edit = self.dir_edit(trans, &mut resources, parent, &mut known);
                 if edit.has_indexed(cx, name)? {
@@ -254,7 +254,7 @@ impl Xfs {
         name: &[u8],
         node: &NewNode<'_>,
         blocks: u64,
-    ) -> Result<Reserved, Errno> {
+    ) -> Result<BlockReservation, Errno> {
         create::check_node(node)?;
         let directory = node.kind == FileType::Directory;
         if directory && parent.with(cx, |state| state.core.links) >= LINK_MAX {
@@ -329,7 +329,7 @@ impl Xfs {
         }
         self.names.remove(dir, name);
         // Taking a name out may cut an extent in two.
-        let reserved = Reserved::new(&writer.space, 0).map_err(|error| self.fail(error))?;
+        let reserved = BlockReservation::new(&writer.space, 0).map_err(|error| self.fail(error))?;
         let mut resources = Resources { writer, reserved };
         let bare = inode.is_bare(cx);
         let removed = self.transact(cx, reservations::remove(self.geometry()), |cx, trans| {
@@ -364,7 +364,7 @@ impl Xfs {
     /// Frees an inode that has no name and that nobody has open. May park.
     ///
     /// # Errors
-    /// What the device says; a structure that is wrong.
+    /// The device failed; a structure that is wrong.
     pub(crate) fn inactivate_if_unused(
         &self,
         cx: &mut Cx,
@@ -381,7 +381,7 @@ impl Xfs {
         let writer = self.writer()?;
         let guard = inode.rwsem.write(cx);
         self.drop_content(cx, inode);
-        self.cancel_staged(cx, inode, 0..u64::MAX)?;
+        self.cancel_cow(cx, inode, 0..u64::MAX)?;
         let freed = Inactive::free_live(cx, self, writer, inode);
         drop(guard);
         // The number may be another's by now, so that the dead inode is not put back.

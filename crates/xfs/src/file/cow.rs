@@ -1,15 +1,15 @@
-//! Copy on write: what is written where a file shares blocks goes to other ones.
+//! Copy on write: content for blocks that files share goes to other blocks.
 //!
 //! ```text
-//! write        each shared block of the range gets a new one, *staged*: in the reference counts of
-//!              its group, and here, not in the file's map
-//! write-back   the content goes to the staged block
-//! finish       one transaction puts it into the map in the place of the old one, which loses a
-//!              reference
+//! write        each shared block of the range gets a new one in the file's *CoW fork*: in memory
+//!              here, and in the reference counts of its group, but not in the file's map
+//! write-back   the content goes to the block in the CoW fork
+//! finish       one transaction moves it to the data fork, in the place of the old one, which loses
+//!              a reference
 //! ```
 //!
-//! A crash before the last step leaves the file as it was; the next mount frees what is staged.
-//! Who wants the space is told when he writes, so that write-back never lacks it.
+//! A crash before the last step leaves the file as it was, and the next mount frees the blocks. The
+//! writer gets the error if there is no space, so that write-back never lacks it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use base::Errno;
 use rt::Cx;
 
 use crate::Xfs;
-use crate::alloc::Want;
+use crate::alloc::AllocRequest;
 use crate::bmap::Which;
 use crate::bmap::blocks::FileBlocks;
 use crate::error::{Result, XfsError};
@@ -26,12 +26,12 @@ use crate::format::FsExtent;
 use crate::format::extent::{COUNT_MAX, Extent};
 use crate::format::inode::Flags2;
 use crate::inode::Inode;
-use crate::mount::writer::Reserved;
+use crate::mount::writer::BlockReservation;
 use crate::trans::{Trans, reservations};
 
-/// Staged extents that one transaction gives back at the most.
+/// Extents of a CoW fork that one transaction gives back at the most.
 const CANCEL_AT_ONCE: usize = 4;
-/// Old extents in the place of which one transaction puts a staged one at the most.
+/// Old extents that one transaction replaces at the most.
 const REMAP_AT_ONCE: usize = 2;
 
 impl Inode {
@@ -40,17 +40,17 @@ impl Inode {
         self.with(cx, |state| state.core.flags2.contains(Flags2::REFLINK))
     }
 
-    /// Puts the first of some blocks whose content is on the device into the map, if they were
-    /// staged. Answers up to where that went, and whether there was something; where there was
-    /// not, up to where nothing is staged.
-    pub(crate) fn remap_staged(
+    /// Moves the first of some blocks whose content is on the device from the CoW fork to the data
+    /// fork. Returns up to where that went, and whether there was something; if there was not, up
+    /// to where the CoW fork has nothing.
+    pub(crate) fn remap_cow(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         file: &mut FileBlocks<'_, '_>,
         run: Range<u64>,
     ) -> Result<(u64, bool)> {
-        let found = self.staged.lock(cx).lookup(run.clone());
+        let found = self.cow_fork.lock(cx).lookup(run.clone());
         let mut end = run.start + found.count;
         if found.start.is_none() {
             return Ok((end, false));
@@ -58,7 +58,7 @@ impl Inode {
         let list = file.edit.fork.extents.as_deref().unwrap_or_default();
         let first = list.partition_point(|extent| extent.end() <= run.start);
         end = list.get(first + REMAP_AT_ONCE).map_or(end, |behind| end.min(behind.offset));
-        let taken = self.staged.lock(cx).take(run.start..end, 1);
+        let taken = self.cow_fork.lock(cx).take(run.start..end, 1);
         for extent in taken {
             file.remap(cx, trans, extent)?;
         }
@@ -67,17 +67,18 @@ impl Inode {
 }
 
 impl FileBlocks<'_, '_> {
-    /// Puts a staged extent, which holds its content, in the place of what the file has there.
-    fn remap(&mut self, cx: &mut Cx, trans: &mut Trans, staged: Extent) -> Result<()> {
+    /// Moves an extent of the CoW fork, which holds its content, to the data fork, in the place of
+    /// what the file has there.
+    fn remap(&mut self, cx: &mut Cx, trans: &mut Trans, cow: Extent) -> Result<()> {
         let (space, ino) = (self.edit.space, self.edit.ino);
-        let gone = self.edit.remove(cx, trans, staged.offset..staged.end())?;
+        let gone = self.edit.remove(cx, trans, cow.offset..cow.end())?;
         for extent in &gone {
             *self.edit.blocks -= u64::from(extent.count);
             space.defer_drop(trans, ino, Which::Data, extent, true);
         }
-        self.edit.add(cx, trans, staged)?;
-        *self.edit.blocks += u64::from(staged.count);
-        space.defer_take_staged(trans, ino, &staged);
+        self.edit.add(cx, trans, cow)?;
+        *self.edit.blocks += u64::from(cow.count);
+        space.defer_remap_cow(trans, ino, &cow);
         Ok(())
     }
 
@@ -106,12 +107,12 @@ impl FileBlocks<'_, '_> {
 }
 
 impl Xfs {
-    /// Sees to it that every block of a range that others share has a staged one. Before the
+    /// Gives every block of a range that others share a block in the CoW fork. Before the
     /// range's pages become dirty. May park.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`, `EUCLEAN`, `EROFS`.
-    pub(crate) fn stage(
+    pub(crate) fn allocate_cow(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
@@ -123,14 +124,18 @@ impl Xfs {
         let mut at = range.start;
         while at < range.end {
             let mapped = self.map_file(cx, inode, at..range.end)?;
-            let known = inode.staged.lock(cx).lookup(at..at + mapped.count);
+            let known = inode.cow_fork.lock(cx).lookup(at..at + mapped.count);
             let count = mapped.count.min(known.count);
             if let Some(start) = mapped.start
                 && known.start.is_none()
             {
                 let extent = FsExtent { start, len: count as u32 };
                 for run in self.shared_runs(cx, extent)? {
-                    self.stage_run(cx, inode, at + u64::from(run.start)..at + u64::from(run.end))?;
+                    self.allocate_cow_run(
+                        cx,
+                        inode,
+                        at + u64::from(run.start)..at + u64::from(run.end),
+                    )?;
                 }
             }
             at += count;
@@ -150,18 +155,19 @@ impl Xfs {
         runs.map_err(|error| self.fail(error))
     }
 
-    /// Stages blocks for a range.
-    fn stage_run(
+    /// Allocates blocks of the CoW fork for a range.
+    fn allocate_cow_run(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
         range: Range<u64>,
     ) -> std::result::Result<(), Errno> {
         let (space, Range { start: mut from, end }) = (&self.writer()?.space, range);
-        let mut reserved = Reserved::new(space, end - from).map_err(|error| self.fail(error))?;
+        let mut reserved =
+            BlockReservation::new(space, end - from).map_err(|error| self.fail(error))?;
         let mut patience = 3;
         while from < end {
-            let want = Want {
+            let want = AllocRequest {
                 goal: self.geometry().ino_place(inode.ino).0,
                 min_len: 1,
                 max_len: (end - from).min(COUNT_MAX) as u32,
@@ -176,13 +182,13 @@ impl Xfs {
                     other => other?,
                 };
                 let start = space.geometry.join(found.start);
-                space.defer_stage(trans, FsExtent { start, len: found.len });
+                space.defer_alloc_cow(trans, FsExtent { start, len: found.len });
                 Ok(Some(Extent { offset: from, start, count: found.len, unwritten: false }))
             })?;
             match found {
                 Some(extent) => {
                     reserved.take(u64::from(extent.count));
-                    inode.staged.lock(cx).insert(extent);
+                    inode.cow_fork.lock(cx).insert(extent);
                     from = extent.end();
                 }
                 None => {
@@ -196,24 +202,24 @@ impl Xfs {
         Ok(())
     }
 
-    /// Gives back what is staged for a range whose content is no longer wanted. The caller keeps
+    /// Gives back the CoW blocks of a range whose content is no longer wanted. The caller keeps
     /// writers of pages away. May park.
     ///
     /// # Errors
     /// `EIO`, `EUCLEAN`, `EROFS`.
-    pub(crate) fn cancel_staged(
+    pub(crate) fn cancel_cow(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
         range: Range<u64>,
     ) -> std::result::Result<(), Errno> {
-        while inode.staged.lock(cx).touches(range.clone()) {
+        while inode.cow_fork.lock(cx).touches(range.clone()) {
             let space = &self.writer()?.space;
             self.transact(cx, reservations::unmap(self.geometry()), |cx, trans| {
                 trans.join_inode(cx, &inode.item);
                 inode.io.lock(cx).forget(range.clone());
-                for extent in inode.staged.lock(cx).take(range.clone(), CANCEL_AT_ONCE) {
-                    space.defer_cancel(trans, extent.blocks());
+                for extent in inode.cow_fork.lock(cx).take(range.clone(), CANCEL_AT_ONCE) {
+                    space.defer_cancel_cow(trans, extent.blocks());
                 }
                 Ok(())
             })?;
@@ -221,16 +227,16 @@ impl Xfs {
         Ok(())
     }
 
-    /// As [`Xfs::stage`], for the block that byte `at` is inside of, if it is.
+    /// As [`Xfs::allocate_cow`], for the block that byte `at` is inside of, if it is.
     ///
     /// # Errors
-    /// As [`Xfs::stage`].
-    pub(crate) fn stage_edge(
+    /// As [`Xfs::allocate_cow`].
+    pub(crate) fn allocate_cow_edge(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
         at: u64,
     ) -> std::result::Result<(), Errno> {
-        self.stage(cx, inode, at >> self.geometry().block_bits..self.blocks_of(at))
+        self.allocate_cow(cx, inode, at >> self.geometry().block_bits..self.blocks_of(at))
     }
 }

@@ -6,24 +6,24 @@ use crate::bmap::edit::part;
 use crate::bmap::{self, Mapped};
 use crate::format::extent::Extent;
 
-/// The blocks that are staged for a file, by their place in it.
+/// The blocks that wait to take the place of shared ones, by their place in the file.
 #[derive(Default)]
-pub(crate) struct Staged {
+pub(crate) struct CowFork {
     extents: Vec<Extent>,
 }
 
-impl Staged {
-    /// True where nothing is staged.
+impl CowFork {
+    /// True if it has no blocks.
     pub fn is_empty(&self) -> bool {
         self.extents.is_empty()
     }
 
-    /// What is staged for the first blocks of a range, as far as it is alike.
+    /// What it has for the first blocks of a range, as far as that is alike.
     pub fn lookup(&self, range: Range<u64>) -> Mapped {
         bmap::lookup(&self.extents, range)
     }
 
-    /// Whether something is staged for one of some blocks.
+    /// Whether it has one of some blocks.
     pub fn touches(&self, blocks: Range<u64>) -> bool {
         let first = self.extents.partition_point(|extent| extent.end() <= blocks.start);
         self.extents.get(first).is_some_and(|extent| extent.offset < blocks.end)
@@ -37,7 +37,7 @@ impl Staged {
         }
     }
 
-    /// Takes what is staged for `range` out, `most` extents at the most.
+    /// Takes out what it has for `range`, `most` extents at the most.
     pub(super) fn take(&mut self, range: Range<u64>, most: usize) -> Vec<Extent> {
         let (mut taken, mut rest) = (Vec::new(), Vec::new());
         for extent in self.extents.drain(..) {
@@ -73,15 +73,15 @@ mod tests {
             count,
             unwritten: false,
         };
-        let mut staged = Staged::default();
-        staged.insert(extent(10, 100, 5));
-        staged.insert(extent(2, 50, 3));
-        staged.insert(extent(15, 105, 5));
-        assert_eq!(staged.extents, [extent(2, 50, 3), extent(10, 100, 10)]);
-        assert_eq!(staged.lookup(12..32).start, Some(FsBlock(102)));
-        assert_eq!(staged.take(4..13, 9), [extent(4, 52, 1), extent(10, 100, 3)]);
-        assert_eq!(staged.extents, [extent(2, 50, 2), extent(13, 103, 7)]);
-        assert_eq!(staged.take(0..100, 1).len(), 1);
-        assert!(!staged.is_empty());
+        let mut cow = CowFork::default();
+        cow.insert(extent(10, 100, 5));
+        cow.insert(extent(2, 50, 3));
+        cow.insert(extent(15, 105, 5));
+        assert_eq!(cow.extents, [extent(2, 50, 3), extent(10, 100, 10)]);
+        assert_eq!(cow.lookup(12..32).start, Some(FsBlock(102)));
+        assert_eq!(cow.take(4..13, 9), [extent(4, 52, 1), extent(10, 100, 3)]);
+        assert_eq!(cow.extents, [extent(2, 50, 2), extent(13, 103, 7)]);
+        assert_eq!(cow.take(0..100, 1).len(), 1);
+        assert!(!cow.is_empty());
     }
 }

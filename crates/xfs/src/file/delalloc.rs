@@ -90,7 +90,7 @@ impl Inode {
         }
     }
 
-    /// The promises of `range` are void: kept, or no longer needed. Answers how many they were; the
+    /// The promises of `range` are void: kept, or no longer needed. Returns how many they were; the
     /// blocks remain set aside. The caller holds the fork for writing.
     pub(crate) fn end_promises(
         &self,

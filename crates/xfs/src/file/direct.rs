@@ -3,7 +3,7 @@
 //! ```text
 //! overwrite      the device, and nothing else; many at once
 //! hole, growth   unwritten blocks -> the device -> a transaction marks them, and moves the size
-//! shared blocks  staged ones -> the device -> a transaction puts them in their place
+//! shared blocks  the CoW fork -> the device -> a transaction puts them in their place
 //! no space, a part of a shared block: the page cache, written out at once
 //! ```
 //!
@@ -68,18 +68,18 @@ impl<'a> Blocks<'a> {
         Run { count, sector, new, boundary: false }
     }
 
-    /// Blocks for a write that has the file to itself. None where the page cache knows better how
+    /// Blocks for a write that has the file to itself. None if the page cache knows better how
     /// to make room, or to copy the rest of a shared block.
     fn give(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Option<Run>, Errno> {
         let (fs, inode, block) = (self.fs, self.inode, range.start);
-        match fs.stage(cx, inode, range.clone()) {
+        match fs.allocate_cow(cx, inode, range.clone()) {
             Err(Errno::ENOSPC) => return Ok(None),
-            staged => staged?,
+            done => done?,
         }
         let mut mapped = fs.map_file(cx, inode, range)?;
-        let staged = inode.staged.lock(cx).lookup(block..block + mapped.count);
-        mapped.count = staged.count;
-        if let Some(start) = staged.start {
+        let cow = inode.cow_fork.lock(cx).lookup(block..block + mapped.count);
+        mapped.count = cow.count;
+        if let Some(start) = cow.start {
             let bits = fs.geometry().block_bits;
             let whole = (self.bytes.end >> bits).min(block + mapped.count);
             if block << bits < self.bytes.start || whole <= block {
@@ -181,7 +181,7 @@ impl Xfs {
         given
     }
 
-    /// Writes past the page cache, as far as the module's table says; answers how many bytes from
+    /// Writes past the page cache, as far as the module's table says; returns how many bytes from
     /// the start are there.
     ///
     /// # Errors
@@ -293,7 +293,7 @@ impl Xfs {
             self.flush_file(cx, inode, range, true)?;
         }
         if offset > size {
-            self.stage_edge(cx, inode, size)?;
+            self.allocate_cow_edge(cx, inode, size)?;
             self.clear_gap(cx, inode, offset)?;
             mapping.truncate(cx, size)?;
             let range = size / block * block..size.next_multiple_of(block);

@@ -12,7 +12,7 @@ use crate::format::extent::COUNT_MAX;
 use crate::format::inode::Flags;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::Reserved;
+use crate::mount::writer::BlockReservation;
 use crate::trans::reservations;
 
 impl Xfs {
@@ -69,8 +69,8 @@ impl Xfs {
         }
         let guard = inode.writeback.lock(cx);
         let (from, to) = (self.blocks_of(offset), end >> bits);
-        self.stage_edge(cx, inode, offset)?;
-        self.stage_edge(cx, inode, end)?;
+        self.allocate_cow_edge(cx, inode, offset)?;
+        self.allocate_cow_edge(cx, inode, end)?;
         let mut result = mapping.punch(cx, offset..end);
         if from < to && result.is_ok() {
             self.drop_promises(cx, inode, from..to);
@@ -126,7 +126,7 @@ impl Xfs {
         let space = &self.writer()?.space;
         let free = space.available().saturating_sub(space.kept_back());
         let want = mapped.count.min(COUNT_MAX).min(free.max(1));
-        let mut reserved = Reserved::new(space, want).map_err(|error| self.fail(error))?;
+        let mut reserved = BlockReservation::new(space, want).map_err(|error| self.fail(error))?;
         let guard = inode.writeback.lock(cx);
         let mut result = Err(Errno::ENOSPC);
         for _ in 0..3 {

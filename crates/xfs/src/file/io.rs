@@ -45,7 +45,7 @@ pub(crate) struct FileIo {
 }
 
 impl FileIo {
-    /// True where nothing is on its way.
+    /// True if nothing is on its way.
     pub fn is_idle(&self) -> bool {
         self.delayed.is_empty()
             && self.pending.is_empty()
@@ -53,7 +53,7 @@ impl FileIo {
             && !self.times_dirty
     }
 
-    /// True where nothing but the times waits for the log.
+    /// True if nothing but the times waits for the log.
     pub fn only_times(&self) -> bool {
         self.times_dirty && self.pending.is_empty() && self.done.is_empty()
     }

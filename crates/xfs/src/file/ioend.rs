@@ -71,7 +71,7 @@ impl Xfs {
         next
     }
 
-    /// Finishes the next file that waits; None where none does. Whoever waits for all of them
+    /// Finishes the next file that waits; None if none does. Whoever waits for all of them
     /// cannot come between the moment when it is taken from the list and the end.
     fn finish_next(&self, cx: &mut Cx, who: FinishedBy) -> Option<std::result::Result<(), Errno>> {
         let busy = self.finisher.busy.read(cx);
@@ -98,7 +98,7 @@ impl Xfs {
         finished
     }
 
-    /// As [`Xfs::finish_next`] for a few files that wait, together where they are small; None where
+    /// As [`Xfs::finish_next`] for a few files that wait, together where they are small; None if
     /// there is at most one.
     fn finish_few(&self, cx: &mut Cx) -> Option<std::result::Result<(), Errno>> {
         let busy = self.finisher.busy.read(cx);
@@ -124,7 +124,7 @@ impl Xfs {
 
     /// The task: finishes files until none is left.
     fn finish_waiting(&self, cx: &mut Cx) {
-        // What goes wrong has shut the file system down, and everybody is told.
+        // What goes wrong has shut the file system down, and every call returns the error.
         while self.finish_next(cx, FinishedBy::Task).is_some() {}
     }
 
@@ -221,7 +221,7 @@ impl Xfs {
             let runs = inode.io.lock(cx).take_done();
             let mut changed = false;
             for run in runs {
-                let (mut end, moved) = inode.remap_staged(cx, trans, file, run.clone())?;
+                let (mut end, moved) = inode.remap_cow(cx, trans, file, run.clone())?;
                 changed |= moved;
                 if !moved {
                     end = file.unwritten_until(run.start..end);

@@ -12,7 +12,7 @@ use crate::format::extent::Extent;
 use crate::format::inode::Flags2;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::Reserved;
+use crate::mount::writer::BlockReservation;
 use crate::trans::reservations;
 
 /// Extents of the target that one transaction takes out at the most.
@@ -135,7 +135,7 @@ impl Xfs {
         let range = *target..*target + (blocks.end - blocks.start);
         self.drop_promises(cx, to, range.clone());
         to.io.lock(cx).forget(range.clone());
-        self.cancel_staged(cx, to, range)?;
+        self.cancel_cow(cx, to, range)?;
         let source = from.extents(cx, Which::Data, |list| list.to_vec());
         let source = source.map_err(|fault| self.fault(fault))?;
         let mut at = blocks.start;
@@ -173,7 +173,8 @@ impl Xfs {
         new: Option<Extent>,
     ) -> Result<(), Errno> {
         let space = &self.writer()?.space;
-        let reserved = Reserved::new(space, MAP_BLOCKS).map_err(|error| self.fail(error))?;
+        let reserved =
+            BlockReservation::new(space, MAP_BLOCKS).map_err(|error| self.fail(error))?;
         let done = self.transact(cx, reservations::remap(self.geometry()), |cx, trans| {
             trans.join_inode(cx, &to.item);
             to.edit_blocks(cx, space, |cx, file| match new {
@@ -218,18 +219,18 @@ impl Xfs {
             return Ok(());
         }
         let blocks = range.start >> bits..self.blocks_of(end);
-        self.stage(cx, inode, blocks.clone())?;
+        self.allocate_cow(cx, inode, blocks.clone())?;
         let mapping = inode.mapping(cx).clone();
         let mut at = blocks.start << bits;
         while at < end {
             let block = at >> bits;
-            let staged = inode.staged.lock(cx).lookup(block..blocks.end);
-            let stop = ((block + staged.count) << bits).min(end);
-            if staged.start.is_none() {
+            let cow = inode.cow_fork.lock(cx).lookup(block..blocks.end);
+            let stop = ((block + cow.count) << bits).min(end);
+            if cow.start.is_none() {
                 at = stop;
                 continue;
             }
-            // What the page cache holds becomes dirty, and goes to the staged blocks.
+            // What the page cache holds becomes dirty, and goes to the blocks of the CoW fork.
             let mut data = vec![0; (stop - at).min(1 << 20) as usize];
             let read = mapping.read(cx, at, &mut data)?;
             mapping.write(cx, at, &data[..read])?;

@@ -11,7 +11,7 @@ use base::{FsBlock, Ino};
 use rt::Cx;
 
 use crate::Xfs;
-use crate::alloc::{Space, Want};
+use crate::alloc::{AllocRequest, Space};
 use crate::bmap::blocks::EXTENTS_AT_ONCE;
 use crate::error::{Result, XfsError};
 use crate::format::AgBlock;
@@ -108,12 +108,12 @@ impl Xfs {
 }
 
 impl Inode {
-    /// True where its blocks lie in one run, and marking parts of it as written makes no block for
+    /// True if its blocks lie in one run, and marking parts of it as written makes no block for
     /// the map. The caller holds it for a transaction.
     fn has_small_map(&self, cx: &mut Cx) -> bool {
         let usable = self.with(cx, |state| !state.freed)
             && !self.is_reflink(cx)
-            && self.staged.lock(cx).is_empty();
+            && self.cow_fork.lock(cx).is_empty();
         let data = &self.forks.read(cx).data;
         let one = data.extents.as_ref().is_some_and(|extents| extents.len() == 1);
         usable && one && data.format == ForkFormat::Extents && data.room() >= ROOM
@@ -136,7 +136,7 @@ impl Inode {
 }
 
 /// Gives each of `files` its blocks in one extent, of which those before them have `before`.
-/// Answers where it begins; none where no extent is long enough. The forks are locked in the order
+/// Returns where it begins; none if no extent is long enough. The forks are locked in the order
 /// of the files, all of them before the buffers of the group.
 fn place_all(
     cx: &mut Cx,
@@ -176,7 +176,7 @@ fn take(
     goal: AgBlock,
     blocks: u32,
 ) -> Result<Option<FsBlock>> {
-    let want = Want {
+    let want = AllocRequest {
         goal,
         min_len: blocks,
         max_len: blocks,

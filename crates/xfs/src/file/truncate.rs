@@ -43,7 +43,7 @@ impl Xfs {
             self.flush_file(cx, inode, range, true)?;
         }
         // A block that is zeroed in part is written.
-        self.stage_edge(cx, inode, size.min(old))?;
+        self.allocate_cow_edge(cx, inode, size.min(old))?;
         if size > old {
             self.clear_gap(cx, inode, size)?;
             // The zeroes behind the old end reach the disk before the new size does.
@@ -95,7 +95,7 @@ impl Xfs {
         inode: &Arc<Inode>,
         range: Range<u64>,
     ) -> Result<(), Errno> {
-        self.cancel_staged(cx, inode, range.clone())?;
+        self.cancel_cow(cx, inode, range.clone())?;
         let space = &self.writer()?.space;
         while self.has_blocks(cx, inode, &range)? {
             self.transact(cx, reservations::unmap(self.geometry()), |cx, trans| {

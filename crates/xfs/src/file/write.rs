@@ -45,7 +45,7 @@ impl Xfs {
         result
     }
 
-    /// Writes at the end of a file; answers where that was.
+    /// Writes at the end of a file; returns where that was.
     ///
     /// # Errors
     /// As [`Xfs::write_file`].
@@ -161,7 +161,7 @@ impl Xfs {
             if let Some(inode) = self.inodes.find(ino)
                 && let Some(guard) = inode.rwsem.try_write()
             {
-                // Whoever wants the space is told if it is not enough.
+                // Whoever wants the space gets an error if it is not enough.
                 let _ = self.trim_ahead(cx, &inode);
                 drop(guard);
             } else {

@@ -13,7 +13,7 @@ use crate::format::extent::{COUNT_MAX, Extent};
 use crate::format::inode::Flags;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::Reserved;
+use crate::mount::writer::BlockReservation;
 use crate::trans::reservations;
 
 /// Files get blocks ahead of their content from this size on, in bytes (Linux: `allocsize`).
@@ -39,10 +39,10 @@ impl Xfs {
             let (from, end) = (range.start >> bits, range.end.div_ceil(1 << bits));
             let mut run = self.map_file(cx, inode, from..end)?;
             // What others share is not overwritten.
-            let staged = inode.staged.lock(cx).lookup(from..from + run.count);
-            run.count = staged.count;
-            if staged.start.is_some() {
-                (run.start, run.unwritten) = (staged.start, true);
+            let cow = inode.cow_fork.lock(cx).lookup(from..from + run.count);
+            run.count = cow.count;
+            if cow.start.is_some() {
+                (run.start, run.unwritten) = (cow.start, true);
             }
             if run.start.is_none() {
                 run = self.allocate_run(cx, inode, mapping, from..from + run.count)?;
@@ -91,7 +91,7 @@ impl Xfs {
         let space = &self.writer()?.space;
         let ahead = self.blocks_ahead(cx, inode, mapping, from + count);
         let set_aside = if promised { 0 } else { count };
-        let reserve = |blocks| Reserved::new(space, blocks);
+        let reserve = |blocks| BlockReservation::new(space, blocks);
         let (mut reserved, ahead) = match reserve(set_aside + ahead) {
             Ok(reserved) => (reserved, ahead),
             Err(_) => (reserve(set_aside).map_err(|error| self.fail(error))?, 0),

@@ -4,8 +4,8 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
-    At, Corrupt, CorruptKind, Geometry, Kind, L32, NULL32, U32, U64, assert_layout, put_u32, seal,
-    u32_at, views,
+    At, Corrupt, CorruptKind, Geometry, Kind, L32, NULL32, U32, U64, assert_layout, put_u32,
+    u32_at, verifier, views,
 };
 use crate::format::AgHeader;
 
@@ -144,7 +144,7 @@ impl RawAgf {
     ) -> Result<&'a RawAgf, Corrupt> {
         let at = At::Agf(ag);
         let address = geometry.header_sector(ag, AgHeader::Agf);
-        seal::verify(Kind::Agf, sector, &geometry.expect(address, None), at)?;
+        verifier::verify(Kind::Agf, sector, &geometry.expect(address, None), at)?;
         RawAgf::parse_trusted(sector, ag, geometry)
     }
 
@@ -205,7 +205,7 @@ impl RawAgi {
     ) -> Result<&'a RawAgi, Corrupt> {
         let at = At::Agi(ag);
         let address = geometry.header_sector(ag, AgHeader::Agi);
-        seal::verify(Kind::Agi, sector, &geometry.expect(address, None), at)?;
+        verifier::verify(Kind::Agi, sector, &geometry.expect(address, None), at)?;
         RawAgi::parse_trusted(sector, ag, geometry)
     }
 
@@ -254,7 +254,7 @@ pub fn agfl_size(geometry: &Geometry) -> u32 {
 pub fn agfl_verify(sector: &[u8], ag: u32, geometry: &Geometry) -> Result<(), Corrupt> {
     let at = At::Agfl(ag);
     let address = geometry.header_sector(ag, AgHeader::Agfl);
-    seal::verify(Kind::Agfl, sector, &geometry.expect(address, None), at)?;
+    verifier::verify(Kind::Agfl, sector, &geometry.expect(address, None), at)?;
     let found = u32_at(sector, 4);
     ensure(found == ag, CorruptKind::AgNumber { found, expected: ag }, at)
 }

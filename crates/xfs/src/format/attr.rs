@@ -76,10 +76,11 @@ pub fn sf_size<'a>(list: impl Iterator<Item = &'a SfAttr<'a>>) -> usize {
     SF_HEADER + list.map(|attr| SF_ENTRY + attr.name.len() + attr.value.len()).sum::<usize>()
 }
 
-/// Writes attributes in small form and tells how many bytes they take. The rest of the fork stays.
+/// Writes attributes in small form and returns how many bytes they take. The rest of the fork
+/// stays.
 ///
 /// # Panics
-/// Where they do not fit.
+/// If they do not fit.
 pub fn emit_sf(fork: &mut [u8], list: &[SfAttr<'_>]) -> usize {
     let total = sf_size(list.iter());
     put_u16(fork, 0, total as u16);

@@ -106,7 +106,7 @@ impl<'a> AttrLeaf<'a> {
         usize::from(self.count)
     }
 
-    /// True where there is no attribute.
+    /// True if there is no attribute.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -196,7 +196,7 @@ fn body_size(attr: &LeafAttr<'_>) -> usize {
 /// Writes a compact leaf with these attributes, sorted by hash; the self-description stays.
 ///
 /// # Panics
-/// Where they do not fit.
+/// If they do not fit.
 pub fn emit(data: &mut [u8], list: &[LeafAttr<'_>]) {
     let size = data.len();
     data[56..].fill(0);

@@ -6,8 +6,8 @@
 //! highest key of each child as well. Source: "XFS Algorithms and Data Structures".
 
 use super::{
-    At, Corrupt, CorruptKind, Expect, Kind, NULL32, NULL64, put_u16, put_u32, put_u64, seal,
-    u16_at, u32_at, u64_at,
+    At, Corrupt, CorruptKind, Expect, Kind, NULL32, NULL64, put_u16, put_u32, put_u64, u16_at,
+    u32_at, u64_at, verifier,
 };
 
 /// Bytes of the header of short-form blocks.
@@ -38,7 +38,7 @@ impl Shape {
     /// The shape of a kind of btree.
     ///
     /// # Panics
-    /// Where the kind is no btree.
+    /// If the kind is no btree.
     pub const fn of(kind: Kind) -> Shape {
         let (record, key, keys) = match kind {
             Kind::FreeByBlock | Kind::FreeBySize => (8, 8, 1),
@@ -115,7 +115,7 @@ impl<'a> Node<'a> {
         expect: &Expect,
         at: At,
     ) -> Result<Node<'a>, Corrupt> {
-        seal::verify(kind, data, expect, at)?;
+        verifier::verify(kind, data, expect, at)?;
         Node::parse_trusted(kind, data, level, at)
     }
 
@@ -191,10 +191,11 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Writes the header of a block without records or siblings; the checksum is left to `seal`.
+/// Writes the header of a block without records or siblings; the checksum is left to
+/// `update_lsn_crc`.
 pub fn init(kind: Kind, data: &mut [u8], level: u16, expect: &Expect) {
     data[..Shape::of(kind).header].fill(0);
-    seal::stamp(kind, data, expect);
+    verifier::stamp(kind, data, expect);
     put_u16(data, 4, level);
     set_siblings(kind, data, None, None);
 }
@@ -279,7 +280,7 @@ impl<'a> MapRoot<'a> {
 /// Writes a root with these children into the fork `data`.
 ///
 /// # Panics
-/// Where they do not fit.
+/// If they do not fit.
 pub fn emit_root(data: &mut [u8], level: u16, children: &[(u64, u64)]) {
     let max = root_max(data.len());
     assert!(children.len() <= max, "{} children in a root for {max}", children.len());
@@ -321,7 +322,7 @@ mod tests {
             set_pointer(kind, &mut data, 0, 77);
             set_pointer(kind, &mut data, 1, 78);
             set_siblings(kind, &mut data, Some(5), None);
-            seal::seal(kind, &mut data, 1);
+            verifier::update_lsn_crc(kind, &mut data, 1);
             let node = Node::parse(kind, &data, Some(1), &expect, At::Block(8)).expect("valid");
             assert_eq!((node.len(), node.pointer(1)), (2, 78));
             assert_eq!(node.siblings(), (Some(5), None));

@@ -3,7 +3,7 @@
 //! A node holds, for each child, the highest hash in it and the child's block in the fork.
 //! Source: "XFS Algorithms and Data Structures", chapter on directory/attribute btrees.
 
-use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u16, put_u32, seal, u16_at, u32_at};
+use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u16, put_u32, u16_at, u32_at, verifier};
 
 /// Bytes of the self-description that leaves and nodes begin with.
 pub const INFO_SIZE: usize = 56;
@@ -43,7 +43,7 @@ impl<'a> DaNode<'a> {
     /// # Errors
     /// The first check that fails.
     pub fn parse(data: &'a [u8], expect: &Expect, at: At) -> Result<DaNode<'a>, Corrupt> {
-        seal::verify(Kind::DaNode, data, expect, at)?;
+        verifier::verify(Kind::DaNode, data, expect, at)?;
         DaNode::parse_trusted(data, at)?.check_order(at)
     }
 
@@ -91,7 +91,7 @@ impl<'a> DaNode<'a> {
         Child { hash: u32_at(self.data, at), block: u32_at(self.data, at + 4) }
     }
 
-    /// The first child that can hold this hash. None where all hashes are below it.
+    /// The first child that can hold this hash. None if all hashes are below it.
     pub fn find(&self, hash: u32) -> Option<usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -137,13 +137,13 @@ pub fn set_siblings(data: &mut [u8], siblings: Siblings) {
 /// Writes the header of a leaf or node: self-description without checksum, siblings, no entries.
 pub fn init(kind: Kind, data: &mut [u8], expect: &Expect) {
     data[..NODE_HEADER].fill(0);
-    seal::stamp(kind, data, expect);
+    verifier::stamp(kind, data, expect);
 }
 
 /// Writes a node's children; the self-description stays.
 ///
 /// # Panics
-/// Where they do not fit.
+/// If they do not fit.
 pub fn emit_node(data: &mut [u8], level: u16, children: &[Child]) {
     assert!(children.len() <= node_max(data.len()), "{} children do not fit", children.len());
     put_u16(data, 56, children.len() as u16);

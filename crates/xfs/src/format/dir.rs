@@ -252,7 +252,7 @@ impl<'a> Leaves<'a> {
         self.0.len() / LEAF_ENTRY
     }
 
-    /// True where there is no entry at all.
+    /// True if there is no entry at all.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

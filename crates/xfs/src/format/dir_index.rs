@@ -1,4 +1,4 @@
-//! The hash index of larger directories: leaves, and the free blocks that tell which data block
+//! The hash index of larger directories: leaves, and the free blocks that say which data block
 //! has room.
 //!
 //! A directory with one leaf (`leaf1`) keeps the room of its data blocks at the end of the leaf;
@@ -74,7 +74,7 @@ impl<'a> Leaf<'a> {
 /// Writes entries and, for a `leaf1`, the room of each data block; the self-description stays.
 ///
 /// # Panics
-/// Where they do not fit.
+/// If they do not fit.
 pub fn emit_leaf(data: &mut [u8], entries: &[LeafEntry], bests: Option<&[u16]>) {
     let tail = bests.map_or(0, |bests| 4 + 2 * bests.len());
     let room = data.len() - LEAF_HEADER - tail;
@@ -104,7 +104,7 @@ pub fn free_max(size: usize) -> usize {
 /// A valid free block, whose self-description was verified.
 #[derive(Clone, Copy)]
 pub struct Free<'a> {
-    /// The first data block that it tells of.
+    /// The first data block that it describes.
     pub first: u32,
     /// Data blocks that exist.
     pub used: u32,
@@ -145,7 +145,7 @@ impl<'a> Free<'a> {
 /// Writes a free block's counts and rooms; the self-description stays.
 ///
 /// # Panics
-/// Where they do not fit.
+/// If they do not fit.
 pub fn emit_free(data: &mut [u8], first: u32, bests: &[u16]) {
     assert!(bests.len() <= free_max(data.len()), "{} rooms do not fit", bests.len());
     put_u32(data, 48, first);

@@ -103,10 +103,10 @@ pub fn size<'a>(entries: impl Iterator<Item = SfEntry<'a>>, wide: bool, ftype: b
     2 + number + each.sum::<usize>()
 }
 
-/// Writes a small directory, inode numbers as wide as the largest asks, and tells its size.
+/// Writes a small directory, inode numbers as wide as the largest asks, and returns its size.
 ///
 /// # Panics
-/// Where it does not fit into `data`.
+/// If it does not fit into `data`.
 pub fn emit(data: &mut [u8], parent: Ino, entries: &[SfEntry<'_>], ftype: bool) -> usize {
     let is_wide = |ino: Ino| ino.0 > u64::from(u32::MAX);
     let wide_count = entries.iter().filter(|entry| is_wide(entry.ino)).count();

@@ -6,7 +6,7 @@ use base::Ino;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{
-    At, Corrupt, CorruptKind, Geometry, Kind, L32, U16, U32, U64, assert_layout, seal, views,
+    At, Corrupt, CorruptKind, Geometry, Kind, L32, U16, U32, U64, assert_layout, verifier, views,
 };
 
 mod core;
@@ -134,16 +134,16 @@ bitflags::bitflags! {
 pub fn verify(slot: &[u8], ino: Ino, geometry: &Geometry) -> Result<(), Corrupt> {
     let at = At::Inode(ino);
     let expect = geometry.expect(base::Sector(0), Some(ino.0));
-    seal::verify_magic(Kind::Inode, slot, at)?;
+    verifier::verify_magic(Kind::Inode, slot, at)?;
     let raw = RawInode::view(slot).expect("verify_magic checked the length");
     if raw.di_version != 3 {
         return Err(CorruptKind::InodeVersion(raw.di_version).at(at));
     }
-    seal::verify(Kind::Inode, slot, &expect, at)
+    verifier::verify(Kind::Inode, slot, &expect, at)
 }
 
 /// Writes a free inode, as chunks are made of, into `slot`; checksum and sequence number are left
-/// to [`seal::seal`].
+/// to [`verifier::verifier`].
 pub fn emit_free(slot: &mut [u8], ino: Ino, generation: u32, geometry: &Geometry) {
     slot.fill(0);
     let raw = RawInode::view_mut(slot).expect("an inode's slot");

@@ -90,7 +90,7 @@ impl ItemKind {
         self.row().1
     }
 
-    /// Whether recovery can replay it; the others are refused by name.
+    /// Whether recovery can recover it; the others are refused by name.
     pub fn supported(self) -> bool {
         self.row().2
     }
@@ -124,7 +124,7 @@ bitflags::bitflags! {
     pub struct BufferFlags: u16 {
         /// Inodes of which only the unlinked pointers are logged.
         const INODE_BUF = 1;
-        /// The buffer was freed: older changes are not to be replayed.
+        /// The buffer was freed: older changes are not to be recovered.
         const CANCEL = 2;
         /// User quota.
         const UDQUOT = 4;

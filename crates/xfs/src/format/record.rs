@@ -105,7 +105,7 @@ pub mod owner {
     pub const INODES: u64 = -7i64 as u64;
     /// The reference count btree.
     pub const REFC: u64 = -8i64 as u64;
-    /// Extents staged for copy on write.
+    /// Extents in a CoW fork.
     pub const COW: u64 = -9i64 as u64;
 
     /// Whether this owner is an inode.
@@ -204,19 +204,19 @@ impl RmapKey {
     }
 }
 
-/// The bit of a reference count's start that tells copy-on-write staging from shared extents.
+/// The bit of a reference count's start that tells CoW forks from shared extents.
 pub const REFCOUNT_COW: u32 = 1 << 31;
 
-/// How often an extent of a group is referred to: more than once, or staged for copy on write.
+/// How often an extent of a group is referred to: more than once, or in a CoW fork.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Refcount {
-    /// First block in the group, without the staging bit.
+    /// First block in the group, without the CoW bit.
     pub start: u32,
-    /// Staged for copy on write.
+    /// In a CoW fork.
     pub cow: bool,
     /// Blocks, at least 1.
     pub len: u32,
-    /// References: 1 while staged, else at least 2.
+    /// References: 1 in a CoW fork, else at least 2.
     pub refs: u32,
 }
 
@@ -232,7 +232,7 @@ impl Refcount {
         }
     }
 
-    /// The start with the staging bit: the key.
+    /// The start with the CoW bit: the key.
     pub fn key(&self) -> u32 {
         self.start | if self.cow { REFCOUNT_COW } else { 0 }
     }
@@ -245,7 +245,7 @@ impl Refcount {
         }
     }
 
-    /// True where `next` says the same of the blocks behind this record's.
+    /// True if `next` says the same of the blocks behind this record's.
     pub fn is_continued_by(&self, next: &Refcount) -> bool {
         self.start.checked_add(self.len) == Some(next.start)
             && next.start.checked_add(next.len).is_some()

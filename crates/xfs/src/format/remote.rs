@@ -1,6 +1,6 @@
 //! Blocks that hold a piece of a symbolic link or of an attribute's value.
 
-use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u32, put_u64, seal, u32_at};
+use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u32, put_u64, u32_at, verifier};
 
 /// Bytes of the header in front of each piece.
 pub const HEADER: usize = 56;
@@ -29,7 +29,7 @@ pub fn parse<'a>(
     expect: &Expect,
     at: At,
 ) -> Result<&'a [u8], Corrupt> {
-    seal::verify(kind, data, expect, at)?;
+    verifier::verify(kind, data, expect, at)?;
     content(data, offset, at)
 }
 
@@ -47,13 +47,13 @@ pub fn content(data: &[u8], offset: u64, at: At) -> Result<&[u8], Corrupt> {
 }
 
 /// Writes the piece `content`, which begins `offset` bytes into the whole; the checksum is left to
-/// [`seal::seal`].
+/// [`verifier::verifier`].
 ///
 /// # Panics
-/// Where it does not fit.
+/// If it does not fit.
 pub fn emit(kind: Kind, data: &mut [u8], offset: u64, content: &[u8], expect: &Expect) {
     data.fill(0);
-    seal::stamp(kind, data, expect);
+    verifier::stamp(kind, data, expect);
     put_u32(data, 4, offset as u32);
     put_u32(data, 8, content.len() as u32);
     if kind == Kind::AttrRemote {
@@ -73,7 +73,7 @@ mod tests {
         let expect = Expect { uuid: [3; 16], address: Sector(64), owner: Some(131) };
         let mut data = vec![0; 512];
         emit(Kind::Symlink, &mut data, 456, b"target", &expect);
-        seal::seal(Kind::Symlink, &mut data, 0);
+        verifier::update_lsn_crc(Kind::Symlink, &mut data, 0);
         let at = At::Block(64);
         assert_eq!(parse(Kind::Symlink, &data, 456, &expect, at), Ok(&b"target"[..]));
         assert!(parse(Kind::Symlink, &data, 0, &expect, at).is_err());

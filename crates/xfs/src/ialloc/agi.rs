@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rt::{Cx, SpinLock};
 
 use super::Inodes;
-use crate::alloc::{Space, Want};
+use crate::alloc::{AllocRequest, Space};
 use crate::btree::{LeafPlace, Store};
 use crate::buf::{Buf, BufMap, BufOps, RecentBlocks};
 use crate::error::Result;
@@ -74,7 +74,7 @@ impl Inodes {
     /// The AGI of a group, locked for the transaction. May park.
     ///
     /// # Errors
-    /// A header that fails a check; what the device says.
+    /// A header that fails a check; the device failed.
     pub fn lock(&self, cx: &mut Cx, trans: &mut Trans, ag: u32) -> Result<Agi> {
         let known = self.recent[ag as usize].block(cx, HEADER);
         if let Some(buf) = known.and_then(|buf| trans.read_again(cx, buf)) {
@@ -198,7 +198,7 @@ impl Store for AgiTree<'_> {
     }
 
     fn allocate(&mut self, cx: &mut Cx, trans: &mut Trans, near: u64) -> Result<u64> {
-        let want = Want::block(self.place(near), Owner::special(owner::INOBT));
+        let want = AllocRequest::block(self.place(near), Owner::special(owner::INOBT));
         let found = self.space.allocate_metadata(cx, trans, &want)?;
         self.count(trans, 1);
         Ok(u64::from(found.start.block))

@@ -5,20 +5,20 @@ use std::ops::Range;
 use rt::Cx;
 
 use super::{Agi, Inodes};
-use crate::alloc::Want;
+use crate::alloc::AllocRequest;
 use crate::btree::Tree;
 use crate::buf::{BufMap, INODE_CLUSTER};
 use crate::error::{Result, XfsError};
 use crate::format::log_item::{ItemKind, RawIcreate};
 use crate::format::record::{InodeChunk, owner};
-use crate::format::{AgBlock, AgInode, Kind, Owner, inode, seal};
+use crate::format::{AgBlock, AgInode, Kind, Owner, inode, verifier};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 use zerocopy::IntoBytes;
 
 impl Inodes {
     /// Makes more inodes in a group: a whole chunk, or a part of one where space is in pieces.
-    /// Then the transaction rolls, which gives the group's free space back to others. False where
+    /// Then the transaction rolls, which gives the group's free space back to others. False if
     /// the group has no space for it. May park.
     pub(super) fn grow(&self, cx: &mut Cx, trans: &mut Trans, agi: &Agi) -> Result<bool> {
         let Some((place, blocks)) = self.find_space(cx, trans, agi)? else { return Ok(false) };
@@ -61,7 +61,7 @@ impl Inodes {
             tries.push((chunks.sparse_align, chunks.sparse_align));
         }
         for (blocks, align) in tries {
-            let want = Want {
+            let want = AllocRequest {
                 goal: AgBlock { ag: agi.ag, block: goal },
                 min_len: blocks,
                 max_len: blocks,
@@ -80,7 +80,7 @@ impl Inodes {
         Ok(None)
     }
 
-    /// Fills new blocks with free inodes. The log is told in a few bytes; the blocks are written
+    /// Fills new blocks with free inodes. The log gets a few bytes; the blocks are written
     /// before it forgets.
     fn initialise(
         &self,
@@ -111,7 +111,7 @@ impl Inodes {
                 let ino = geometry.ino_join(AgInode { ag: place.ag, agino: first + index as u32 });
                 buf.with_range_mut(index * size, size, |slot| {
                     inode::emit_free(slot, ino, generation, geometry);
-                    seal::reseal(Kind::Inode, slot);
+                    verifier::update_crc(Kind::Inode, slot);
                 });
             }
             trans.ordered(&buf);

@@ -15,10 +15,10 @@ use crate::format::record::InodeChunk;
 use crate::format::{AgInode, Kind, NULL32};
 use crate::log::LogOptions;
 use crate::log_common::{Volume, mkfs, real, repair, scratch};
-use crate::trans::{Reservation, Trans};
+use crate::trans::{LogReservation, Trans};
 
 fn transaction(cx: &mut Cx, inodes: &Inodes) -> Trans {
-    let reservation = Reservation::new(150 << 10).times(2);
+    let reservation = LogReservation::new(150 << 10).times(2);
     Trans::alloc(cx, &inodes.space.log, reservation).expect("log space")
 }
 

@@ -13,7 +13,7 @@ use super::Inodes;
 use crate::buf::{BufMap, INODE_CLUSTER};
 use crate::error::Result;
 use crate::format::ag::UNLINKED_BUCKETS;
-use crate::format::{AgInode, At, CorruptKind, Geometry, Kind, NULL32, put_u32, seal};
+use crate::format::{AgInode, At, CorruptKind, Geometry, Kind, NULL32, put_u32, verifier};
 use crate::trans::Trans;
 
 /// Where an inode holds the next one of its list.
@@ -52,7 +52,7 @@ impl Inodes {
         }
         buf.with_range_mut(offset, size, |slot| {
             put_u32(slot, NEXT_AT, next);
-            seal::reseal(Kind::Inode, slot);
+            verifier::update_crc(Kind::Inode, slot);
         });
         trans.inode_buf(&buf);
         trans.log_buf(&buf, offset + NEXT_AT, offset + NEXT_AT + 3);
@@ -62,7 +62,7 @@ impl Inodes {
     /// Puts an inode in front of its list. May park.
     ///
     /// # Errors
-    /// One that is in it already; what the device says.
+    /// One that is in it already; the device failed.
     pub fn add_unlinked(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<()> {
         let AgInode { ag, agino } = self.space.geometry.ino_split(ino);
         let agi = self.lock(cx, trans, ag)?;
@@ -87,7 +87,7 @@ impl Inodes {
     /// Takes an inode out of its list. May park.
     ///
     /// # Errors
-    /// One that is not in it; what the device says.
+    /// One that is not in it; the device failed.
     pub fn remove_unlinked(&self, cx: &mut Cx, trans: &mut Trans, ino: Ino) -> Result<()> {
         let AgInode { ag, agino } = self.space.geometry.ino_split(ino);
         let agi = self.lock(cx, trans, ag)?;
@@ -117,7 +117,7 @@ impl Inodes {
     /// Learns a list that is on the device, from its head: after recovery. May park.
     ///
     /// # Errors
-    /// A list that runs in a circle or leaves the group; what the device says.
+    /// A list that runs in a circle or leaves the group; the device failed.
     pub fn learn_unlinked(
         &self,
         cx: &mut Cx,

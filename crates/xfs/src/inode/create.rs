@@ -7,7 +7,7 @@ use rt::Cx;
 use vfs::{FileType, NewNode};
 
 use crate::Xfs;
-use crate::alloc::Want;
+use crate::alloc::AllocRequest;
 use crate::attr::{self, Change};
 use crate::bmap::{Fork, Which};
 use crate::buf::BufOps;
@@ -198,7 +198,7 @@ impl Xfs {
         let blocks = remote::blocks(target.len() as u64, geometry.block_size as usize);
         let (mut offset, mut done) = (0, 0);
         while done < target.len() {
-            let want = Want {
+            let want = AllocRequest {
                 goal: geometry.ino_place(inode.ino).0,
                 min_len: 1,
                 max_len: (blocks - offset) as u32,

@@ -19,14 +19,14 @@ use crate::format::extent::Extent;
 use crate::format::inode::{self, Flags2, ForkFormat};
 use crate::ialloc::{FreedInode, Inodes};
 use crate::inode::Inode;
-use crate::inode::uncached::LooseInode;
+use crate::inode::uncached::UncachedInode;
 use crate::log::inode_item::{Image, InodeFields, InodeItem};
 use crate::log::{Log, LogError};
 use crate::mount::writer::WriteSide;
-use crate::trans::{Reservation, Trans};
+use crate::trans::{LogReservation, Trans};
 
 /// Log space of one step.
-const STEP: Reservation = Reservation { bytes: 160 << 10, count: 2 };
+const STEP: LogReservation = LogReservation { bytes: 160 << 10, count: 2 };
 /// Extents that one step frees at the most.
 const EXTENTS: usize = 4;
 
@@ -49,7 +49,7 @@ impl<'a> Inactive<'a> {
         Inactive { space, inodes, log, items: Vec::new(), mount: None }
     }
 
-    /// Frees all inodes on the unlinked lists; answers how many. May park.
+    /// Frees all inodes on the unlinked lists; returns how many. May park.
     ///
     /// # Errors
     /// A list or an inode that fails a check; [`LogError::Unfinished`] for one that has a name.
@@ -57,7 +57,7 @@ impl<'a> Inactive<'a> {
         let mut count = 0;
         for ag in 0..self.space.geometry.ag_count {
             for bucket in 0..UNLINKED_BUCKETS {
-                let mut trans = Trans::alloc(cx, self.log, Reservation::new(4096))?;
+                let mut trans = Trans::alloc(cx, self.log, LogReservation::new(4096))?;
                 let list = self.inodes.learn_unlinked(cx, &mut trans, ag, bucket);
                 trans.cancel();
                 for ino in list? {
@@ -70,7 +70,7 @@ impl<'a> Inactive<'a> {
     }
 
     fn free_one(&mut self, cx: &mut Cx, ino: Ino) -> Result<()> {
-        let mut dying = LooseInode::read(cx, self.space, ino)?;
+        let mut dying = UncachedInode::read(cx, self.space, ino)?;
         self.items.push(dying.item.clone());
         if dying.core.links > 0 {
             return Err(LogError::Unfinished { what: "unlinked inodes that have names" }.into());
@@ -85,13 +85,13 @@ impl<'a> Inactive<'a> {
     /// its `rwsem` for writing. May park.
     ///
     /// # Errors
-    /// What the device says; a structure that is wrong.
+    /// The device failed; a structure that is wrong.
     pub fn free_live(cx: &mut Cx, fs: &'a Xfs, writer: &'a WriteSide, inode: &Inode) -> Result<()> {
         let WriteSide { space, inodes, log } = writer;
         let mut inactive = Inactive { space, inodes, log, items: Vec::new(), mount: Some(fs) };
         let image = inode.image(cx, &space.geometry).whole();
         let core = inode.with(cx, |state| state.core.clone());
-        let mut dying = LooseInode { ino: inode.ino, core, image, item: inode.item.clone() };
+        let mut dying = UncachedInode { ino: inode.ino, core, image, item: inode.item.clone() };
         for which in [Which::Data, Which::Attr] {
             inactive.empty_fork(cx, &mut dying, which)?;
         }
@@ -145,7 +145,7 @@ impl<'a> Inactive<'a> {
     }
 
     /// Takes all extents out of a fork and frees them.
-    fn empty_fork(&self, cx: &mut Cx, dying: &mut LooseInode, which: Which) -> Result<()> {
+    fn empty_fork(&self, cx: &mut Cx, dying: &mut UncachedInode, which: Which) -> Result<()> {
         let core = &dying.core;
         let (format, count) = match which {
             Which::Data => (core.format, core.extents),
@@ -181,7 +181,7 @@ impl<'a> Inactive<'a> {
     }
 
     /// Takes it off its list and marks it as free.
-    fn free_inode(&mut self, cx: &mut Cx, dying: LooseInode) -> Result<()> {
+    fn free_inode(&mut self, cx: &mut Cx, dying: UncachedInode) -> Result<()> {
         let geometry = &self.space.geometry;
         let mut trans = Trans::alloc(cx, self.log, STEP)?;
         self.inodes.remove_unlinked(cx, &mut trans, dying.ino)?;

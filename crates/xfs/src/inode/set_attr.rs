@@ -36,7 +36,7 @@ impl Xfs {
         Ok(inode.attr(cx, self.geometry()))
     }
 
-    /// The times of a file whose content waits to be written go to the log with it: true where
+    /// The times of a file whose content waits to be written go to the log with it: true if
     /// that is all that was asked for.
     fn set_times(&self, cx: &Cx, inode: &Inode, set: &SetAttr) -> bool {
         let other = SetAttr { atime: None, mtime: None, ..set.clone() };

@@ -6,7 +6,7 @@ use vfs::FileType;
 
 use crate::Xfs;
 use crate::bmap::Which;
-use crate::buf::meta::Want;
+use crate::buf::meta::ReadRequest;
 use crate::error::Fault;
 use crate::format::inode::ForkFormat;
 use crate::format::{At, CorruptKind, Kind, remote};
@@ -47,7 +47,7 @@ impl Xfs {
             if extent.count > limit {
                 return Err(CorruptKind::SymlinkSize { size }.at(at).into());
             }
-            let want = Want { kinds: &[Kind::Symlink], owner: Some(inode.ino.0), at };
+            let want = ReadRequest { kinds: &[Kind::Symlink], owner: Some(inode.ino.0), at };
             let run = [(extent.start, extent.count)];
             let (_, data) = self.reader.read(cx, &run, &want)?;
             let piece = remote::content(&data, target.len() as u64, at)?;

@@ -23,19 +23,19 @@ use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;
 
 /// An inode without a mount.
-pub(crate) struct LooseInode {
+pub(crate) struct UncachedInode {
     pub ino: Ino,
     pub core: InodeCore,
     pub image: Vec<u8>,
     pub item: Arc<InodeItem>,
 }
 
-impl LooseInode {
+impl UncachedInode {
     /// Reads an inode that is in use. May park.
     ///
     /// # Errors
-    /// The first check that fails; what the device says.
-    pub fn read(cx: &mut Cx, space: &Space, ino: Ino) -> Result<LooseInode> {
+    /// The first check that fails; the device failed.
+    pub fn read(cx: &mut Cx, space: &Space, ino: Ino) -> Result<UncachedInode> {
         let geometry = &space.geometry;
         if !geometry.ino_valid(ino) {
             return Err(CorruptKind::InodeNumber(ino.0).at(At::Inode(ino)).into());
@@ -48,7 +48,7 @@ impl LooseInode {
         inode::verify(&image, ino, geometry)?;
         let core = InodeCore::parse(&image, ino, geometry)?;
         let item = InodeItem::new(InodePlace { ino: ino.0, cluster, offset: offset as u32 });
-        Ok(LooseInode { ino, core, image, item })
+        Ok(UncachedInode { ino, core, image, item })
     }
 
     /// One of its forks, without its extents.
@@ -68,7 +68,7 @@ impl LooseInode {
     /// One of its forks with its extents. May park.
     ///
     /// # Errors
-    /// A map that fails a check; what the device says.
+    /// A map that fails a check; the device failed.
     pub fn whole_fork(&self, cx: &mut Cx, space: &Space, which: Which) -> Result<Fork> {
         let mut fork = self.fork(which);
         if fork.extents.is_none() {
@@ -99,7 +99,7 @@ impl LooseInode {
         trans.log_inode(&self.item, &self.image, fields);
     }
 
-    /// For changing the map of one of its forks, which [`LooseInode::store`] takes back.
+    /// For changing the map of one of its forks, which [`UncachedInode::store`] takes back.
     pub fn edit<'a>(
         &'a mut self,
         space: &'a Space,
@@ -132,7 +132,7 @@ impl LooseInode {
     }
 }
 
-/// Reads a row of blocks of a btree: answers the row below, or appends the records.
+/// Reads a row of blocks of a btree: returns the row below, or appends the records.
 fn descend(
     cx: &mut Cx,
     space: &Space,

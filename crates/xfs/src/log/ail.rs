@@ -131,7 +131,7 @@ struct Write {
 
 /// What a pass of write-back found.
 #[derive(Default)]
-struct Pass {
+struct WritePass {
     writes: BTreeMap<u64, Write>,
     /// Something is pinned: the CIL must go to the log first.
     pinned: bool,
@@ -141,7 +141,7 @@ struct Pass {
 
 /// What is left after write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct AilLeft {
     pub pinned: bool,
     pub locked: bool,
 }
@@ -149,14 +149,14 @@ pub(crate) struct Left {
 impl Log {
     /// Writes everything up to `target` to its place, as far as that is possible without waiting
     /// for a lock, and waits for the device. May park.
-    pub(crate) fn write_back(self: &Arc<Self>, cx: &mut Cx, target: u64) -> Result<Left> {
-        let mut left = Left { pinned: false, locked: false };
+    pub(crate) fn write_back(self: &Arc<Self>, cx: &mut Cx, target: u64) -> Result<AilLeft> {
+        let mut left = AilLeft { pinned: false, locked: false };
         let mut from = AilKey::default();
         loop {
             let batch = self.ail.batch(from, target);
             let Some(last) = batch.last() else { return Ok(left) };
             from = last.0;
-            let mut pass = Pass::default();
+            let mut pass = WritePass::default();
             for (_, item) in &batch {
                 self.check()?;
                 match item {
@@ -178,7 +178,7 @@ impl Log {
         self.ail.newest().unwrap_or(0)
     }
 
-    fn take_buf(&self, buf: &Arc<Buf>, pass: &mut Pass) {
+    fn take_buf(&self, buf: &Arc<Buf>, pass: &mut WritePass) {
         let daddr = buf.daddr().0;
         if pass.writes.contains_key(&daddr) {
             return;
@@ -201,7 +201,7 @@ impl Log {
         }
     }
 
-    fn take_cluster(&self, cx: &mut Cx, inode: &InodeItem, pass: &mut Pass) -> Result<()> {
+    fn take_cluster(&self, cx: &mut Cx, inode: &InodeItem, pass: &mut WritePass) -> Result<()> {
         let cluster = inode.place().cluster;
         if inode.core().is_pinned() {
             pass.pinned = true;
@@ -245,7 +245,7 @@ impl Log {
             self.stats.note_write_back(write.buf.len() as u64);
             let lsn = write.buf.core.lock().lsn;
             if lsn != 0 {
-                write.buf.seal(lsn);
+                write.buf.write_verify(lsn);
             }
             let bios = write.buf.write_bios(&group);
             let ending = Arc::new(Ending::new(self.clone(), write, bios.len()));

@@ -11,7 +11,7 @@
 //! that is there already, whose size needs no question.
 
 pub mod bitmap;
-mod gauge;
+mod iop_stats;
 pub mod walk;
 
 use smallvec::SmallVec;
@@ -27,7 +27,7 @@ use walk::{Mapped, Paged, Probe, Size, Unprobed, Variant, Walk};
 const LI_BUF: u16 = 0x123c;
 /// The item holds unlinked pointers of inodes.
 const BLF_INODE_BUF: u16 = 1 << 0;
-/// The buffer's blocks were freed: recovery must not replay older copies.
+/// The buffer's blocks were freed: recovery must not recover older copies.
 const BLF_CANCEL: u16 = 1 << 1;
 /// Where the number of the buffer's kind begins in the flags.
 const BLF_TYPE_SHIFT: u32 = 11;
@@ -71,7 +71,7 @@ impl Segment {
         HEADER + 4 * self.map_words()
     }
 
-    /// Marks bytes of the segment dirty; true where a chunk was clean.
+    /// Marks bytes of the segment dirty; true if a chunk was clean.
     #[inline]
     fn log(&mut self, first: usize, last: usize) -> bool {
         // What is fresh is dirty.
@@ -151,12 +151,12 @@ impl BufItem {
         self.flags.insert(BufItemFlags::STALE);
     }
 
-    /// True where it holds inodes, of which less is logged than is to be written.
+    /// True if it holds inodes, of which less is logged than is to be written.
     pub fn holds_inodes(&self) -> bool {
         self.flags.intersects(BufItemFlags::INODE_BUF | BufItemFlags::ORDERED)
     }
 
-    /// True where a byte is dirty.
+    /// True if a byte is dirty.
     pub fn is_dirty(&self) -> bool {
         self.segments.iter().any(|segment| !segment.dirty.is_empty())
     }
@@ -196,7 +196,7 @@ impl BufItem {
         }
     }
 
-    /// True where a format brings the vector of the last one, `known`, up to date: it needs no more
+    /// True if a format brings the vector of the last one, `known`, up to date: it needs no more
     /// room than it has.
     pub(crate) fn reuses(&self, variant: Variant, known: bool) -> bool {
         known && self.same_layout && variant == Variant::Runs
@@ -302,7 +302,7 @@ fn walk_format(
     }
 }
 
-/// Writes a segment's header with its bitmap; answers where. The count of regions is left out.
+/// Writes a segment's header with its bitmap; returns where. The count of regions is left out.
 fn write_header(vec: &mut LogVec, segment: &Segment, flags: u16) -> usize {
     let at = vec.len();
     let words = segment.map_words();

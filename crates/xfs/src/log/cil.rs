@@ -74,7 +74,7 @@ pub(crate) enum Commit<'a> {
 /// Items of a transaction that the CIL does not have yet.
 type NewItems = SmallVec<[Item; 8]>;
 
-/// Formats an item that has a lock of its own above that of `core`; answers the bytes that it took
+/// Formats an item that has a lock of its own above that of `core`; returns the bytes that it took
 /// in the CIL before and takes now, and tells `is_new` where it took none.
 fn format_item(
     core: &ItemCore,
@@ -99,7 +99,7 @@ fn format_item(
 }
 
 impl Log {
-    /// Formats the items that `each` hands to its argument, and puts them into the CIL; answers the
+    /// Formats the items that `each` hands to its argument, and puts them into the CIL; returns the
     /// checkpoint's number and how much of `reserved` was used. The caller holds the items' locks.
     /// May park.
     pub(crate) fn commit_items<F>(&self, cx: &mut Cx, reserved: u64, each: F) -> Result<(u64, u64)>
@@ -152,7 +152,7 @@ impl Log {
         needed.min(reserved)
     }
 
-    /// Formats a buffer; answers the bytes that it took in the CIL before and takes now.
+    /// Formats a buffer; returns the bytes that it took in the CIL before and takes now.
     fn commit_buf(&self, cx: &Cx, buf: &Arc<Buf>, seq: u64, new: &mut NewItems) -> (u64, u64) {
         let mut state = buf.core.lock();
         let known = state.enter(seq);

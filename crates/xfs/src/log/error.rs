@@ -13,7 +13,7 @@ pub enum LogError {
     #[error("log device: {0}")]
     Device(#[from] DeviceError),
     #[error("a transaction asks for {bytes} bytes of a log of {log}")]
-    Reservation { bytes: u64, log: u64 },
+    LogReservation { bytes: u64, log: u64 },
     #[error("a checkpoint needs {needed} bytes, the log has {free} free")]
     Overrun { needed: u64, free: u64 },
     #[error("log of {blocks} blocks is too small or too large")]
@@ -68,7 +68,7 @@ impl LogError {
             LogError::Checksum { .. } => Errno::EBADMSG,
             LogError::UnsupportedItem { .. } | LogError::Unfinished { .. } => Errno::EOPNOTSUPP,
             LogError::ReadOnly => Errno::EROFS,
-            LogError::Reservation { .. } => Errno::E2BIG,
+            LogError::LogReservation { .. } => Errno::E2BIG,
             _ => Errno::EUCLEAN,
         }
     }

@@ -64,7 +64,7 @@ impl Grant {
         (self.free(&self.state.lock_irq()), self.capacity)
     }
 
-    /// True where a task waits for space.
+    /// True if a task waits for space.
     pub fn has_waiters(&self) -> bool {
         let state = self.state.lock_irq();
         !state.queue.is_empty() || state.urgent > 0
@@ -119,7 +119,7 @@ impl Grant {
         can
     }
 
-    /// As [`Grant::try_take`], where nobody waits or the caller is `urgent`; answers what is left.
+    /// As [`Grant::try_take`], where nobody waits or the caller is `urgent`; returns what is left.
     fn take_at_once(&self, bytes: u64, reserve: u64, urgent: bool) -> Option<u64> {
         let mut state = self.state.lock_irq();
         let free = self.free(&state);
@@ -146,13 +146,13 @@ impl Log {
     /// Reserves `bytes`. May park: waits until the tail moves.
     ///
     /// # Errors
-    /// Where the log could never have that much; after a shutdown.
+    /// If the log could never have that much; after a shutdown.
     pub(crate) fn reserve(&self, cx: &mut Cx, bytes: u64, urgent: bool) -> Result<()> {
         self.check()?;
         let grant = &self.grant;
         let slice = if urgent { 0 } else { grant.slice() };
         if bytes + slice + GAP > grant.capacity {
-            return Err(LogError::Reservation { bytes, log: grant.capacity }.into());
+            return Err(LogError::LogReservation { bytes, log: grant.capacity }.into());
         }
         if let Some(free) = grant.take_at_once(bytes, slice, urgent) {
             if free < grant.capacity / 4 {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rt::{Cx, Semaphore, SpinLock};
 
 use crate::buf::{Buf, BufMap};
-use crate::format::{Kind, seal};
+use crate::format::{Kind, verifier};
 use crate::log::item::{ItemCore, LogVec};
 
 /// Type of an inode item in the log.
@@ -144,7 +144,7 @@ impl InodeItem {
         self.core.lock().last_seq
     }
 
-    /// True where a change is not on its place on the device yet.
+    /// True if a change is not on its place on the device yet.
     pub fn is_dirty(&self) -> bool {
         let state = self.state.lock_irq();
         !(state.fields | state.flushing).is_empty() || self.core.is_pinned()
@@ -173,9 +173,9 @@ impl InodeItem {
         drop(image);
     }
 
-    /// Copies the image into its cluster, whose lock the caller holds, and seals it with `lsn`;
-    /// false where it may not be written now. The unlinked pointer stays the cluster's own: only
-    /// it is logged through the cluster.
+    /// Copies the image into its cluster, whose lock the caller holds, and gives it `lsn` and its
+    /// checksum; false if it may not be written now. The unlinked pointer stays the cluster's own:
+    /// only it is logged through the cluster.
     pub(crate) fn flush(&self, cluster: &Buf, lsn: u64) -> bool {
         let mut state = self.state.lock_irq();
         if state.stale || state.image.size == 0 || self.core.is_pinned() {
@@ -187,7 +187,7 @@ impl InodeItem {
             slot[..96].copy_from_slice(&image.bytes[..96]);
             slot[100..used].copy_from_slice(&image.bytes[100..]);
             slot[used..].fill(0);
-            seal::seal(Kind::Inode, slot, lsn);
+            verifier::update_lsn_crc(Kind::Inode, slot, lsn);
         });
         let fields = std::mem::take(&mut state.fields);
         state.flushing |= fields;
@@ -326,7 +326,7 @@ impl<'a> Fork<'a> {
         Some(Fork { format: image[83], bytes, local, extents: extents as usize })
     }
 
-    /// Appends the fork's region, if it has content, and notes its kind; answers its bytes.
+    /// Appends the fork's region, if it has content, and notes its kind; returns its bytes.
     fn append(&self, kinds: [u32; 3], fields: &mut u32, vec: &mut LogVec) -> usize {
         let (kind, len) = match self.format {
             1 => (kinds[0], self.local.next_multiple_of(4)),

@@ -26,7 +26,7 @@ impl LogVec {
         self.bytes.reserve(bytes);
     }
 
-    /// Appends a region of `len` bytes, a multiple of four, and answers its memory, zeroed.
+    /// Appends a region of `len` bytes, a multiple of four, and returns its memory, zeroed.
     pub fn region(&mut self, len: usize) -> &mut [u8] {
         debug_assert!(len.is_multiple_of(4), "a region of {len} bytes");
         let start = self.bytes.len();
@@ -47,7 +47,7 @@ impl LogVec {
         self.bytes.len()
     }
 
-    /// True where it has no region.
+    /// True if it has no region.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -98,7 +98,7 @@ pub(crate) struct ItemState {
 }
 
 impl ItemState {
-    /// Notes that checkpoint `seq` has it; true where that had it already.
+    /// Notes that checkpoint `seq` has it; true if that had it already.
     pub fn enter(&mut self, seq: u64) -> bool {
         let known = self.seq == seq;
         if !known {

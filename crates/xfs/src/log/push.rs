@@ -98,7 +98,7 @@ impl Log {
     /// park. Of several callers one writes and the others wait for it.
     ///
     /// # Errors
-    /// Where the log could not be written, which shuts the file system down.
+    /// If the log could not be written, which shuts the file system down.
     pub fn force_seq(self: &Arc<Self>, cx: &mut Cx, seq: u64) -> Result<()> {
         if self.cil.lock(cx).done >= seq {
             return Ok(());
@@ -111,7 +111,7 @@ impl Log {
         self.cil.lock(cx).seq
     }
 
-    /// True where something is committed that no push has taken.
+    /// True if something is committed that no push has taken.
     pub(crate) fn has_gathered(&self, cx: &Cx) -> bool {
         !self.cil.lock(cx).items.is_empty()
     }
@@ -232,7 +232,7 @@ impl Log {
             }
             let left = self.write_back(cx, self.newest())?;
             if left.locked {
-                // Somebody has a buffer in hands; nothing tells when it is given back.
+                // Somebody has a buffer in hands; nothing reports when it is given back.
                 patience += 1;
                 cx.sleep(rt::Nanos::from_micros(50 << patience.min(8)));
             }

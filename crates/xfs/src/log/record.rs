@@ -82,7 +82,7 @@ impl Writer {
         header_blocks(self.record_bytes) * LOG_BLOCK
     }
 
-    /// Writes a checkpoint of these vectors and waits until it is on the device; answers its
+    /// Writes a checkpoint of these vectors and waits until it is on the device; returns its
     /// sequence number. May park.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl Writer {
             return Err(LogError::Overrun { needed: total as u64, free }.into());
         }
         let mut page = Page::padded(&record.bytes, total);
-        self.seal(page.make_mut(), record.operations, ending);
+        self.finish_header(page.make_mut(), record.operations, ending);
         let flags = match ending {
             Ending::More => BioFlags::empty(),
             Ending::Last(_) => BioFlags::PREFLUSH | BioFlags::FUA,
@@ -225,7 +225,7 @@ impl Writer {
     }
 
     /// Fills the headers, stamps the cycle into every block and sums it up.
-    fn seal(&self, page: &mut [u8], operations: u32, ending: Ending) {
+    fn finish_header(&self, page: &mut [u8], operations: u32, ending: Ending) {
         let (headers, data) = page.split_at_mut(self.header_bytes());
         let (main, extended) = headers.split_at_mut(LOG_BLOCK);
         let raw = RawRecordHeader::view_mut(main).expect("a block holds a header");

@@ -4,9 +4,9 @@
 //!    last records, which may have been written in any order or torn.
 //! 2. [`record`] reads the records from the tail that it names; [`transaction`] puts the regions
 //!    of each transaction together, over as many records as it takes.
-//! 3. The first pass looks at every item: kinds that cannot be replayed are refused by name before
+//! 3. The first pass looks at every item: kinds that cannot be recovered are refused by name before
 //!    anything is written; buffers that were freed go into the table of cancelled ones.
-//! 4. The second pass replays the transactions in their order, each block only where it is older
+//! 4. The second pass recovers the transactions in their order, each block only where it is older
 //!    than the transaction ([`buffer`], [`inode`]).
 //! 5. Intents that were never finished, and inodes without a name, are left to the caller, who has
 //!    the allocator.
@@ -21,8 +21,8 @@ mod head;
 mod icreate;
 mod inode;
 mod intent;
+mod pass;
 mod record;
-mod replay;
 mod transaction;
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ use crate::format::log_item::ItemKind;
 use crate::trans::intent::Work;
 
 pub(crate) use head::is_clean;
-pub use head::{Found, find};
+pub use head::{FoundHead, find};
 pub use intent::Unfinished;
 
 /// Bytes of buffers that recovery keeps in memory.
@@ -89,11 +89,11 @@ impl RecoveryContext {
 pub struct Recovered {
     /// Where the log goes on.
     pub head: LogHead,
-    /// True where there was nothing to replay.
+    /// True if there was nothing to recover.
     pub clean: bool,
     /// Records that were read.
     pub records: u64,
-    /// Transactions that were replayed.
+    /// Transactions that were recovered.
     pub transactions: u64,
     /// Items of them.
     pub items: u64,
@@ -133,13 +133,13 @@ pub fn recover(
         if queue.info().read_only {
             return Err(LogError::ReadOnly.into());
         }
-        let mut first = replay::FirstPass::new(&geometry, context);
+        let mut first = pass::FirstPass::new(&geometry, context);
         recovered.records = pass(cx, queue, &geometry, &found, &mut first)?;
         let cancelled = first.finish(context)?;
-        // Buffers of its own: they are neither checked nor sealed as a mount's are.
+        // Buffers of its own: they are neither verified on read nor on write as a mount's are.
         let config = BufCacheConfig { uuid: context.meta_uuid, limit_bytes: CACHE_BYTES };
         let bufs = BufCache::new(queue.clone(), config);
-        let mut second = replay::SecondPass::new(bufs, context, cancelled);
+        let mut second = pass::SecondPass::new(bufs, context, cancelled);
         pass(cx, queue, &geometry, &found, &mut second)?;
         second.finish(cx, &mut recovered)?;
     }
@@ -154,7 +154,7 @@ fn pass(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     geometry: &LogGeometry,
-    found: &Found,
+    found: &FoundHead,
     sink: &mut dyn transaction::Sink,
 ) -> Result<u64> {
     let mut assembly = transaction::Assembly::new(geometry);

@@ -15,11 +15,11 @@ use super::{Log, LogOptions};
 use crate::alloc::Space;
 use crate::bmap::Which;
 use crate::buf::{BufCache, BufMap, INODE_CLUSTER};
-use crate::format::{AgInode, At, Geometry, Kind, NULL32, seal};
+use crate::format::{AgInode, At, Geometry, Kind, NULL32, verifier};
 use crate::ialloc::{FreedInode, Inodes, cluster_of};
 use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::log_common::Volume;
-use crate::trans::{Reservation, Trans};
+use crate::trans::{LogReservation, Trans};
 use crate::{MkfsOptions, MountOptions, Xfs};
 
 /// A log without its task, so that nothing is written but by the test.
@@ -69,7 +69,7 @@ fn with_inode(body: impl FnOnce(&mut Cx, Stage, Ino) + Send + 'static) {
 
 impl Stage {
     fn trans(&self, cx: &mut Cx) -> Trans {
-        let reservation = Reservation::new(150 << 10).times(2);
+        let reservation = LogReservation::new(150 << 10).times(2);
         Trans::alloc(cx, &self.log, reservation).expect("log space")
     }
 
@@ -145,7 +145,7 @@ impl Stage {
         for (index, slot) in inodes.iter().enumerate() {
             let ino = first.0 + index as u64;
             let expect = self.geometry.expect(Sector(0), Some(ino));
-            seal::verify(Kind::Inode, slot, &expect, At::Inode(Ino(ino))).expect("an inode");
+            verifier::verify(Kind::Inode, slot, &expect, At::Inode(Ino(ino))).expect("an inode");
         }
         inodes
     }

@@ -113,7 +113,7 @@ impl Log {
         Some(due.unwrap_or_else(|| cx.now() + self.options.interval))
     }
 
-    /// True where nothing waits to be written.
+    /// True if nothing waits to be written.
     pub(super) fn is_quiet(&self, cx: &Cx) -> bool {
         self.ail.is_empty() && self.cil.lock(cx).items.is_empty()
     }
@@ -169,7 +169,7 @@ impl Log {
         super::record::advance(Lsn::from_bits(tail), blocks, self.geometry.blocks).bits()
     }
 
-    /// Where the items have moved on and nothing is committed that would tell it, an empty
+    /// If the items have moved on and nothing is committed that would tell it, an empty
     /// checkpoint names the new tail, so that the space can be used.
     fn name_new_tail(self: &Arc<Self>, cx: &mut Cx) -> Result<()> {
         let (named, head) = {

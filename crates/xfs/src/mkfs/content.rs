@@ -10,7 +10,7 @@ use crate::format::ag::{RawAgf, RawAgi, VERSION, set_agfl_block};
 use crate::format::inode::{self, Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::record::{FreeExtent, InodeChunk, Rmap, owner};
 use crate::format::{
-    AgBlock, AgHeader, At, Geometry, Kind, NULL32, NULL64, btree, dir_sf, put_u32, seal,
+    AgBlock, AgHeader, At, Geometry, Kind, NULL32, NULL64, btree, dir_sf, put_u32, verifier,
 };
 
 /// One allocation group as it will be.
@@ -82,7 +82,7 @@ fn numbers(shape: &Shape) -> Geometry {
 fn seal_super(sector: &mut [u8], raw: &crate::format::RawSuper) {
     sector.fill(0);
     sector[..raw.as_bytes().len()].copy_from_slice(raw.as_bytes());
-    seal::reseal(Kind::Super, sector);
+    verifier::update_crc(Kind::Super, sector);
 }
 
 /// A backup as mkfs.xfs leaves it: written before there were inodes; two of them learn the root.
@@ -173,7 +173,7 @@ impl Group {
             let count = root.records.len() / size;
             data[at..at + root.records.len()].copy_from_slice(&root.records);
             btree::set_len(data, count);
-            seal::seal(root.kind, data, 0);
+            verifier::update_lsn_crc(root.kind, data, 0);
         }
         bytes
     }
@@ -181,7 +181,7 @@ impl Group {
     fn agf(&self, shape: &Shape, geometry: &Geometry, sector: &mut [u8]) {
         let options = &shape.options;
         let address = geometry.header_sector(self.ag, AgHeader::Agf);
-        seal::stamp(Kind::Agf, sector, &geometry.expect(address, None));
+        verifier::stamp(Kind::Agf, sector, &geometry.expect(address, None));
         let mut block = shape.first_root + 3 + u32::from(options.finobt);
         let agf = RawAgf::view_mut(sector).expect("a sector");
         agf.agf_versionnum.set(VERSION);
@@ -208,12 +208,12 @@ impl Group {
         agf.agf_flcount.set(count);
         agf.agf_freeblks.set(self.free_blocks() as u32);
         agf.agf_longest.set(self.free.iter().map(|extent| extent.len).max().unwrap_or(0));
-        seal::seal(Kind::Agf, sector, 0);
+        verifier::update_lsn_crc(Kind::Agf, sector, 0);
     }
 
     fn agi(&self, shape: &Shape, geometry: &Geometry, sector: &mut [u8]) {
         let address = geometry.header_sector(self.ag, AgHeader::Agi);
-        seal::stamp(Kind::Agi, sector, &geometry.expect(address, None));
+        verifier::stamp(Kind::Agi, sector, &geometry.expect(address, None));
         let agi = RawAgi::view_mut(sector).expect("a sector");
         agi.agi_versionnum.set(VERSION);
         agi.agi_seqno.set(self.ag);
@@ -236,19 +236,19 @@ impl Group {
             agi.agi_freecount.set(61);
             agi.agi_newino.set(geometry.block_agino(chunk));
         }
-        seal::seal(Kind::Agi, sector, 0);
+        verifier::update_lsn_crc(Kind::Agi, sector, 0);
     }
 
     fn agfl(&self, geometry: &Geometry, sector: &mut [u8]) {
         let address = geometry.header_sector(self.ag, AgHeader::Agfl);
         sector.fill(0xff);
         sector[..crate::format::ag::AGFL_HEADER].fill(0);
-        seal::stamp(Kind::Agfl, sector, &geometry.expect(address, None));
+        verifier::stamp(Kind::Agfl, sector, &geometry.expect(address, None));
         put_u32(sector, 4, self.ag);
         for (index, &block) in self.list.iter().enumerate() {
             set_agfl_block(sector, index as u32 + 1, block);
         }
-        seal::seal(Kind::Agfl, sector, 0);
+        verifier::update_lsn_crc(Kind::Agfl, sector, 0);
     }
 
     /// The roots in the order of their blocks.
@@ -354,7 +354,7 @@ fn inodes(shape: &Shape, geometry: &Geometry, now: Timespec) -> Vec<u8> {
             }
             core.emit(slot);
         }
-        seal::seal(Kind::Inode, slot, 0);
+        verifier::update_lsn_crc(Kind::Inode, slot, 0);
     }
     bytes
 }

@@ -15,7 +15,7 @@ pub struct MountOptions {
     pub read_only: bool,
     /// On a read-only mount of a file system with a dirty log: read it as it lies on the disk,
     /// without what the log holds (the kernel's `norecovery`).
-    pub no_replay: bool,
+    pub no_recovery: bool,
     /// Bytes of metadata kept in memory.
     pub buffer_limit_bytes: u64,
     /// Inodes kept in memory.
@@ -34,8 +34,8 @@ pub struct MountOptions {
     /// Leaves of directories are checked whole before and after each change, as a debug kernel does
     /// (`debug_checks`).
     pub debug_checks: bool,
-    /// Count and time what formatting buffers takes: [`Xfs::gauge`](crate::Xfs::gauge).
-    pub gauge: bool,
+    /// Count and time what formatting buffers takes: [`Xfs::iop_stats`](crate::Xfs::iop_stats).
+    pub iop_stats: bool,
     /// How direct I/O is done. There are no boundary marks: the rules differ in how they walk
     /// memory, and in when they send a bio.
     pub direct: DirectOptions,
@@ -52,7 +52,7 @@ impl MountOptions {
             interval: self.write_out_interval,
             background: true,
             debug_checks: self.debug_checks,
-            gauge: self.gauge,
+            iop_stats: self.iop_stats,
         }
     }
 }
@@ -61,7 +61,7 @@ impl Default for MountOptions {
     fn default() -> MountOptions {
         MountOptions {
             read_only: true,
-            no_replay: false,
+            no_recovery: false,
             buffer_limit_bytes: 256 << 20,
             inode_cache: 65536,
             name_cache: 65536,
@@ -70,7 +70,7 @@ impl Default for MountOptions {
             wsync: false,
             leaf_gaps: true,
             debug_checks: false,
-            gauge: false,
+            iop_stats: false,
             direct: DirectOptions::default(),
             write_out_interval: LogOptions::default().interval,
         }
@@ -110,7 +110,7 @@ impl MountOption {
         match self {
             MountOption::LogRecordBytes(bytes) => options.log_record_bytes = bytes,
             MountOption::Wsync => options.wsync = true,
-            MountOption::NoRecovery => options.no_replay = true,
+            MountOption::NoRecovery => options.no_recovery = true,
             MountOption::BufItem(variant) => options.buf_item = variant,
             MountOption::LeafGaps(gaps) => options.leaf_gaps = gaps,
             MountOption::DebugChecks => {
@@ -163,7 +163,7 @@ mod tests {
             text.parse::<MountOption>().expect("known").apply(&mut options);
         }
         assert_eq!((options.log_record_bytes, options.wsync), (256 << 10, true));
-        assert_eq!((options.no_replay, options.buf_item), (true, Variant::Bitwise));
+        assert_eq!((options.no_recovery, options.buf_item), (true, Variant::Bitwise));
         for (text, gaps) in [("debug_checks", false), ("dir_leaf=gaps", true)] {
             text.parse::<MountOption>().expect("known").apply(&mut options);
             assert_eq!((options.debug_checks, options.leaf_gaps), (true, gaps));

@@ -28,25 +28,25 @@ use crate::log::{Log, LogGeometry, LogOptions};
 use crate::mount::writer::WriteSide;
 use crate::mount::{super_bytes, takes_blocks};
 
-/// Replays the log of the file system on a device and leaves it clean. May park.
+/// Recovers the log of the file system on a device and leaves it clean. May park.
 ///
 /// # Errors
 /// What the superblock or the log is wrong about; features that are refused by name. Where the log
 /// announces work that cannot be carried out here, [`LogError::Unfinished`](crate::log::LogError)
-/// names it, before anything was written: somebody else can replay the log.
+/// names it, before anything was written: somebody else can recover the log.
 pub fn recover(cx: &mut Cx, queue: &Arc<Queue>) -> Result<RecoveryReport> {
     let geometry = Arc::new(read_super(cx, queue)?);
     let config = BufCacheConfig { uuid: geometry.meta_uuid, limit_bytes: 256 << 20 };
     let bufs = BufCache::new(queue.clone(), config);
-    let (writer, replayed) = open(cx, bufs, geometry, LogOptions::default())?;
-    match replayed.was_clean {
+    let (writer, report) = open(cx, bufs, geometry, LogOptions::default())?;
+    match report.was_clean {
         true => writer.abandon(cx),
         false => writer.close(cx)?,
     }
-    Ok(replayed)
+    Ok(report)
 }
 
-/// The device as a replay of its log would leave it, and what that did: none where the log is
+/// The device as recovery of its log would leave it, and what that did: none if the log is
 /// clean. What would be written stays in memory over the device, as much as the log holds. Where
 /// features forbid writing, what the log only announced is not carried out, and refused by name
 /// where files depend on it. May park.
@@ -63,14 +63,14 @@ pub(crate) fn recover_in_memory(
         return Ok(None);
     }
     let over = Overlay::queue(queue);
-    let replayed = match geometry.features.access().0 {
+    let report = match geometry.features.access().0 {
         Access::ReadWrite => recover(cx, &over)?,
         _ => {
             let context = RecoveryContext::of(geometry);
             RecoveryReport::of(&recovery::recover(cx, &over, LogGeometry::of(geometry), &context)?)
         }
     };
-    Ok(Some((over, replayed)))
+    Ok(Some((over, report)))
 }
 
 /// Recovers the log of a file system that may be written, carries out what it only announced, and
@@ -88,12 +88,12 @@ pub(crate) fn open(
     context.can_finish = &intents::CAN_FINISH;
     let log_geometry = LogGeometry::of(&geometry);
     let recovered = recovery::recover(cx, bufs.queue(), log_geometry, &context)?;
-    let mut replayed = RecoveryReport::of(&recovered);
+    let mut report = RecoveryReport::of(&recovered);
     // Recovery wrote past these buffers.
     bufs.drop_clean();
     let log = Log::start(cx, bufs, log_geometry, options, recovered.head);
-    match complete(cx, &log, geometry, recovered, &mut replayed) {
-        Ok(writer) => Ok((writer, replayed)),
+    match complete(cx, &log, geometry, recovered, &mut report) {
+        Ok(writer) => Ok((writer, report)),
         Err(error) => {
             // The finisher holds the log.
             log.clear_finisher();
@@ -109,16 +109,16 @@ fn complete(
     log: &Arc<Log>,
     geometry: Arc<Geometry>,
     recovered: Recovered,
-    replayed: &mut RecoveryReport,
+    report: &mut RecoveryReport,
 ) -> Result<WriteSide> {
     let space = Arc::new(Space::open(cx, geometry, log.clone())?);
     intents::finish_intents(cx, &space, recovered.unfinished)?;
     log.set_finisher(space.clone());
-    replayed.staged = space.free_staged(cx)?;
+    report.cow_blocks = space.recover_cow(cx)?;
     let inodes = Arc::new(Inodes::open(cx, space.clone())?);
     // A clean log has no lists either: an unmount frees what is on them.
     if !recovered.clean {
-        replayed.unlinked = Inactive::new(&space, &inodes, log).free_all(cx)?;
+        report.unlinked = Inactive::new(&space, &inodes, log).free_all(cx)?;
         // What was freed leaves the log before its number is used again.
         log.empty(cx)?;
     }
@@ -137,7 +137,7 @@ fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Geometry> {
     }
 }
 
-/// A log is replayed only where everything in it can be understood.
+/// A log is recovered only where everything in it can be understood.
 fn refuse(raw: &RawSuper) -> Result<()> {
     let (access, reasons) = Features::new(raw).access();
     match reasons.into_iter().next() {

@@ -15,7 +15,7 @@
 //!    directories, from the root down. Those of a directory, from its `rwsem` on, at any time:
 //!    nobody without that waits for one under the lock of another buffer
 //! 8. the log's own, see [`crate::log`]
-//! 9. spin locks: `Inode::state`, `Inode::staged`, `Inode::io`, the inode cache; nothing waits
+//! 9. spin locks: `Inode::state`, `Inode::cow_fork`, `Inode::io`, the inode cache; nothing waits
 //!    under them.
 
 use std::collections::BTreeSet;
@@ -75,9 +75,10 @@ pub struct Xfs {
 }
 
 impl Xfs {
-    /// What formatting buffers took since the mount: where [`MountOptions::gauge`] asked for it.
-    pub fn gauge(&self) -> Option<crate::log::Gauge> {
-        self.write.as_ref().and_then(|writer| writer.log.gauge())
+    /// What formatting buffers took since the mount: where [`MountOptions::iop_stats`] asked for
+    /// it.
+    pub fn iop_stats(&self) -> Option<crate::log::IopStats> {
+        self.write.as_ref().and_then(|writer| writer.log.iop_stats())
     }
 }
 

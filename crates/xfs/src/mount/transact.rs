@@ -6,7 +6,7 @@ use rt::Cx;
 use super::writer::WriteSide;
 use crate::Xfs;
 use crate::error::{Fault, Result, XfsError};
-use crate::trans::{Reservation, Trans};
+use crate::trans::{LogReservation, Trans};
 
 impl Xfs {
     /// The parts that change the file system.
@@ -32,7 +32,7 @@ impl Xfs {
     pub(crate) fn transact<R>(
         &self,
         cx: &mut Cx,
-        reservation: Reservation,
+        reservation: LogReservation,
         body: impl FnOnce(&mut Cx, &mut Trans) -> Result<R>,
     ) -> std::result::Result<R, Errno> {
         let writer = self.writer()?;

@@ -35,7 +35,7 @@ impl WriteSide {
 
     /// As [`WriteSide::close`], for a mount that others may still hold.
     pub fn finish(&self, cx: &mut Cx) -> Result<()> {
-        let tidied = self.log.check().and_then(|()| self.space.free_staged(cx));
+        let tidied = self.log.check().and_then(|()| self.space.recover_cow(cx));
         let written = tidied.and_then(|_| write_super(cx, self));
         let ended = self.log.unmount(cx);
         // The finisher holds the log.
@@ -51,21 +51,21 @@ impl WriteSide {
 }
 
 /// Blocks that were set aside for a change; what it did not take goes back when it is dropped.
-pub(crate) struct Reserved {
+pub(crate) struct BlockReservation {
     space: Arc<Space>,
     left: u64,
 }
 
-impl Reserved {
+impl BlockReservation {
     /// Sets blocks aside.
     ///
     /// # Errors
     /// [`XfsError::NoSpace`](crate::XfsError::NoSpace).
-    pub fn new(space: &Arc<Space>, blocks: u64) -> Result<Reserved> {
+    pub fn new(space: &Arc<Space>, blocks: u64) -> Result<BlockReservation> {
         if blocks > 0 {
             space.reserve(blocks)?;
         }
-        Ok(Reserved { space: space.clone(), left: blocks })
+        Ok(BlockReservation { space: space.clone(), left: blocks })
     }
 
     /// Blocks that are left.
@@ -82,10 +82,10 @@ impl Reserved {
 /// What a change of names takes inodes and blocks from.
 pub(crate) struct Resources<'a> {
     pub writer: &'a WriteSide,
-    pub reserved: Reserved,
+    pub reserved: BlockReservation,
 }
 
-impl Drop for Reserved {
+impl Drop for BlockReservation {
     fn drop(&mut self) {
         self.space.give_back(self.left);
     }
@@ -94,7 +94,7 @@ impl Drop for Reserved {
 /// Writes the counters of the superblock: in a running file system that is done at unmount only.
 ///
 /// # Errors
-/// A group's header that fails a check; what the device says.
+/// A group's header that fails a check; the device failed.
 pub(crate) fn write_super(cx: &mut Cx, writer: &WriteSide) -> Result<()> {
     let WriteSide { log, space, inodes } = writer;
     let [count, free] = inodes.count_all(cx)?;

@@ -38,7 +38,7 @@ impl Trans {
         self.deferred.push_back(work);
     }
 
-    /// True where work was deferred that is not carried out yet.
+    /// True if work was deferred that is not carried out yet.
     pub fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rt::Cx;
 
-use crate::alloc::{Space, Want};
+use crate::alloc::{AllocRequest, Space};
 use crate::error::{Result, XfsError};
 use crate::format::record::owner;
 use crate::format::{AgBlock, Owner};
@@ -13,7 +13,7 @@ use crate::log::{Log, LogOptions};
 use crate::log_common::{Volume, copy, logprint, mkfs, real, repair, scratch};
 use crate::mount::recovery::recover;
 use crate::trans::intent::Work;
-use crate::trans::{Finished, IntentFinisher, Reservation, Trans};
+use crate::trans::{Finished, IntentFinisher, LogReservation, Trans};
 use base::Errno;
 use testkit::judge::LoopMount;
 
@@ -27,7 +27,7 @@ impl IntentFinisher for Crash {
     }
 }
 
-/// Allocates extents for nobody known, then defers freeing them and crashes. Answers the free
+/// Allocates extents for nobody known, then defers freeing them and crashes. Returns the free
 /// blocks of before.
 fn cut(image: &Path, rmapbt: bool) -> u64 {
     real(|cx| {
@@ -39,16 +39,17 @@ fn cut(image: &Path, rmapbt: bool) -> u64 {
         let before = space.count_free(cx).expect("a count");
         let mut works = Vec::new();
         for index in 0..40 {
-            let mut trans = Trans::alloc(cx, &log, Reservation::new(160 << 10)).expect("space");
+            let mut trans = Trans::alloc(cx, &log, LogReservation::new(160 << 10)).expect("space");
             let goal = AgBlock { ag: index % 3, block: 1000 + index * 20 };
-            let found = space.allocate(cx, &mut trans, &Want::block(goal, OWNER)).expect("a block");
+            let found =
+                space.allocate(cx, &mut trans, &AllocRequest::block(goal, OWNER)).expect("a block");
             let start = space.geometry.join(found.start).0;
             let owner = rmapbt.then_some(OWNER);
             works.push(Work::Free { start, len: found.len, owner });
             trans.commit(cx).expect("committed");
         }
         log.set_finisher(Arc::new(Crash(log.clone())));
-        let mut trans = Trans::alloc(cx, &log, Reservation::new(160 << 10)).expect("space");
+        let mut trans = Trans::alloc(cx, &log, LogReservation::new(160 << 10)).expect("space");
         works.into_iter().for_each(|work| trans.defer(work));
         assert!(trans.commit(cx).is_err(), "the power went");
         assert!(log.shut_down().is_some());

@@ -7,7 +7,7 @@ use crate::bmap::blocks::EXTENTS_AT_ONCE;
 use crate::format::attr_leaf::VALUE_MAX;
 use crate::format::da::DEPTH_MAX;
 use crate::format::{self, Geometry};
-use crate::trans::Reservation;
+use crate::trans::LogReservation;
 
 /// Bytes of a region's operation header and of a buffer item's header.
 const ITEM: u32 = 12 + 12 + 64;
@@ -56,9 +56,9 @@ fn inode_trees(geometry: &Geometry) -> u32 {
 }
 
 /// Creating a name and its inode: a chunk of inodes first, in a transaction of its own.
-pub(crate) fn create(geometry: &Geometry) -> Reservation {
+pub(crate) fn create(geometry: &Geometry) -> LogReservation {
     let bytes = inode_trees(geometry) + 2 * inode(geometry) + directory(geometry);
-    Reservation::new(bytes).times(2)
+    LogReservation::new(bytes).times(2)
 }
 
 /// Putting an inode onto the list of its group, or taking it out: the inodes before and behind it.
@@ -67,34 +67,34 @@ pub(crate) fn unlinked(geometry: &Geometry) -> u32 {
 }
 
 /// A further name for an inode, or the first: the inode leaves the list in its group.
-pub(crate) fn link(geometry: &Geometry) -> Reservation {
+pub(crate) fn link(geometry: &Geometry) -> LogReservation {
     let list = unlinked(geometry);
-    Reservation::new(directory(geometry) + 2 * inode(geometry) + list).times(2)
+    LogReservation::new(directory(geometry) + 2 * inode(geometry) + list).times(2)
 }
 
 /// Taking a name away, perhaps the last one: the inode goes onto a list in its group, or is freed.
-pub(crate) fn remove(geometry: &Geometry) -> Reservation {
+pub(crate) fn remove(geometry: &Geometry) -> LogReservation {
     let link = link(geometry);
-    Reservation { bytes: link.bytes + inode_trees(geometry), ..link }
+    LogReservation { bytes: link.bytes + inode_trees(geometry), ..link }
 }
 
 /// Moving a name over another one, with a whiteout under the old one.
-pub(crate) fn rename(geometry: &Geometry) -> Reservation {
+pub(crate) fn rename(geometry: &Geometry) -> LogReservation {
     let list = unlinked(geometry);
     let whiteout = inode_trees(geometry) + inode(geometry);
-    Reservation::new(2 * directory(geometry) + 5 * inode(geometry) + list + whiteout).times(2)
+    LogReservation::new(2 * directory(geometry) + 5 * inode(geometry) + list + whiteout).times(2)
 }
 
 /// Changing an inode alone.
-pub(crate) fn set_attr(geometry: &Geometry) -> Reservation {
-    Reservation::new(inode(geometry))
+pub(crate) fn set_attr(geometry: &Geometry) -> LogReservation {
+    LogReservation::new(inode(geometry))
 }
 
 /// Setting an attribute: a value in blocks of its own, the leaf and the nodes above it cut in two,
 /// the maps of both forks.
-pub(crate) fn set_xattr(geometry: &Geometry) -> Reservation {
+pub(crate) fn set_xattr(geometry: &Geometry) -> LogReservation {
     let bytes = attribute(geometry, u64::from(VALUE_MAX));
-    Reservation::new(bytes + inode(geometry)).times(2)
+    LogReservation::new(bytes + inode(geometry)).times(2)
 }
 
 /// A value of so many bytes, without the inode.
@@ -106,37 +106,37 @@ pub(crate) fn attribute(geometry: &Geometry, value: u64) -> u32 {
 }
 
 /// The counters of the superblock.
-pub(crate) fn superblock(geometry: &Geometry) -> Reservation {
-    Reservation::new(header(geometry))
+pub(crate) fn superblock(geometry: &Geometry) -> LogReservation {
+    LogReservation::new(header(geometry))
 }
 
 /// Blocks for the content of a file, and one for its map.
-pub(crate) fn write(geometry: &Geometry) -> Reservation {
-    Reservation::new(inode(geometry) + map(geometry) + extents(geometry, 2)).times(2)
+pub(crate) fn write(geometry: &Geometry) -> LogReservation {
+    LogReservation::new(inode(geometry) + map(geometry) + extents(geometry, 2)).times(2)
 }
 
 /// One extent for the content of several new files whose maps stay in their inodes.
-pub(crate) fn write_many(geometry: &Geometry, files: u32) -> Reservation {
-    Reservation::new(files * inode(geometry) + extents(geometry, 2)).times(2)
+pub(crate) fn write_many(geometry: &Geometry, files: u32) -> LogReservation {
+    LogReservation::new(files * inode(geometry) + extents(geometry, 2)).times(2)
 }
 
-/// Putting an extent of another file, or a staged one, in the place of a few others.
-pub(crate) fn remap(geometry: &Geometry) -> Reservation {
+/// Putting an extent of another file, or of the CoW fork, in the place of a few others.
+pub(crate) fn remap(geometry: &Geometry) -> LogReservation {
     let changed = 2 * EXTENTS_AT_ONCE as u32;
     let map = 2 * map(geometry) + changed * buf(geometry.block_size);
-    Reservation::new(inode(geometry) + map + extents(geometry, 2 * changed)).times(4)
+    LogReservation::new(inode(geometry) + map + extents(geometry, 2 * changed)).times(4)
 }
 
 /// Marking a few runs of blocks as written: each may lie in another block of the map, and the
 /// reverse map changes in as many places.
-pub(crate) fn convert(geometry: &Geometry) -> Reservation {
+pub(crate) fn convert(geometry: &Geometry) -> LogReservation {
     let runs = 2 * EXTENTS_AT_ONCE as u32;
     let map = map(geometry) + runs * buf(geometry.block_size);
-    Reservation::new(inode(geometry) + map + extents(geometry, runs)).times(2)
+    LogReservation::new(inode(geometry) + map + extents(geometry, runs)).times(2)
 }
 
 /// Taking a few extents out of a file, and freeing them with blocks of its map.
-pub(crate) fn unmap(geometry: &Geometry) -> Reservation {
+pub(crate) fn unmap(geometry: &Geometry) -> LogReservation {
     let freed = 2 * EXTENTS_AT_ONCE as u32;
-    Reservation::new(inode(geometry) + map(geometry) + extents(geometry, freed)).times(2)
+    LogReservation::new(inode(geometry) + map(geometry) + extents(geometry, freed)).times(2)
 }

@@ -30,7 +30,7 @@ pub fn seen_without_writing(image: &Path) -> Manifest {
         let found: Vec<_> = report.findings.iter().map(|found| found.rule).collect();
         assert_eq!(found, [Rule::LogReplayed], "{:?}", report.findings);
         assert!(report.is_clean());
-        let unlooked = CheckOptions { replay: false, ..CheckOptions::default() };
+        let unlooked = CheckOptions { recover: false, ..CheckOptions::default() };
         let report = xfs::check(cx, &volume.queue, &unlooked).expect("a check");
         assert!(report.findings[0].rule == Rule::LogDirty && !report.is_clean());
         let pages = PageCache::new(cx.runtime(), PageCacheConfig::default());

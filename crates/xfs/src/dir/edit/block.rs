@@ -70,7 +70,7 @@ impl DirEdit<'_> {
         found.ok_or_else(|| self.corrupt(0, CorruptKind::DirAddress { hash, address: 0 }))
     }
 
-    /// Adds a name; false where it does not fit into the block.
+    /// Adds a name; false if it does not fit into the block.
     pub(super) fn block_add(&mut self, cx: &mut Cx, name: Name<'_>) -> Result<bool> {
         let (buf, frame) = self.block(cx)?;
         let size = self.entry_size(name.name);

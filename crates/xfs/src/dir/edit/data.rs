@@ -228,7 +228,7 @@ impl DirEdit<'_> {
         Ok((buf, index, (bytes % size) as usize))
     }
 
-    /// True where the entry at `address` has this name. May park.
+    /// True if the entry at `address` has this name. May park.
     pub(super) fn has_name(
         &mut self,
         cx: &mut Cx,

@@ -20,7 +20,7 @@ fn stale_bits(array: &[u8], from: usize, to: usize) -> u32 {
     entries.enumerate().fold(0, |bits, (at, entry)| bits | bit(entry, at))
 }
 
-/// True where one of a range of entries is stale. Names whose hashes lie together use up the gaps
+/// True if one of a range of entries is stale. Names whose hashes lie together use up the gaps
 /// there, so that mostly none is.
 fn has_stale(array: &[u8], from: usize, to: usize) -> bool {
     let entries = array[from * LEAF_ENTRY..to * LEAF_ENTRY].chunks_exact(LEAF_ENTRY);
@@ -51,7 +51,7 @@ fn nearest_stale(array: &[u8], index: usize, count: usize) -> Option<usize> {
 }
 
 /// Puts an entry into an array of `count`, over a stale one where there is any, else behind the
-/// last, where there must be room. Answers which entries were written.
+/// last, where there must be room. Returns which entries were written.
 pub(super) fn insert(array: &mut [u8], count: usize, entry: LeafEntry, any_stale: bool) -> Range {
     let index = Leaves::new(&array[..count * LEAF_ENTRY]).lower_bound(entry.hash);
     let free = any_stale.then(|| nearest_stale(array, index, count)).flatten().unwrap_or(count);

@@ -1,4 +1,4 @@
-//! The free index: free blocks that tell how much room each data block has.
+//! The free index: free blocks that say how much room each data block has.
 
 use rt::Cx;
 
@@ -16,7 +16,7 @@ pub(super) fn place(geometry: &Geometry, number: u64) -> u64 {
 }
 
 impl DirEdit<'_> {
-    /// Data blocks that one free block tells of.
+    /// Data blocks that one free block describes.
     fn per_free(&self) -> u64 {
         free_max(self.block_size()) as u64
     }
@@ -39,7 +39,7 @@ impl DirEdit<'_> {
         Ok(numbers)
     }
 
-    /// A data block with room for `size` bytes. None where a new one is needed.
+    /// A data block with room for `size` bytes. None if a new one is needed.
     pub(super) fn find_room(&mut self, cx: &mut Cx, size: usize) -> Result<Option<u64>> {
         let from = self.inode.room.lock(cx).first(size);
         // Mostly the block that the last name went to has room for one more.
@@ -73,7 +73,7 @@ impl DirEdit<'_> {
     }
 
     /// The first data block from `from` on that has room for `size` bytes, of those that free block
-    /// `number` tells of.
+    /// `number` describes.
     fn room_in(&self, buf: &Buf, number: u64, from: u64, size: usize) -> Result<Option<u64>> {
         let first = number * self.per_free();
         let skip = from.saturating_sub(first) as usize;

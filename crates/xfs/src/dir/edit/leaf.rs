@@ -129,7 +129,7 @@ impl DirEdit<'_> {
         Ok(buf)
     }
 
-    /// Puts a name into data block `index`, which has room; answers its address and the room that
+    /// Puts a name into data block `index`, which has room; returns its address and the room that
     /// is left.
     pub(super) fn put_in_data(
         &mut self,
@@ -155,7 +155,7 @@ impl DirEdit<'_> {
     }
 
     /// Takes the name at `address` out of its data block, which goes where it is empty then;
-    /// answers the block's number and the room that it has.
+    /// returns the block's number and the room that it has.
     pub(super) fn take_from_data(
         &mut self,
         cx: &mut Cx,
@@ -173,7 +173,7 @@ impl DirEdit<'_> {
         Ok((index, best))
     }
 
-    /// Adds a name; false where the leaf has no room for it.
+    /// Adds a name; false if the leaf has no room for it.
     pub(super) fn leaf_add(&mut self, cx: &mut Cx, name: Name<'_>) -> Result<bool> {
         let leaf = self.leaf(cx)?;
         let at = self.block_at(self.leaf_start());

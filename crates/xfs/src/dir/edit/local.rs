@@ -70,7 +70,7 @@ impl Small {
     }
 
     /// Where a name of `size` bytes would lie in a block of `block` bytes, and its place in the
-    /// list: the first gap, or behind the last. None where the block would be full.
+    /// list: the first gap, or behind the last. None if the block would be full.
     fn place(&self, size: usize, block: usize, ftype: bool) -> Option<(u16, usize)> {
         let mut at = DATA_HEADER + entry_size(1, ftype) + entry_size(2, ftype);
         let mut gap = None;
@@ -115,7 +115,7 @@ impl DirEdit<'_> {
         true
     }
 
-    /// Adds a name; false where it does not fit into the inode.
+    /// Adds a name; false if it does not fit into the inode.
     pub(super) fn local_add(&mut self, cx: &mut Cx, name: Name<'_>) -> Result<bool> {
         let mut small = self.small(cx)?;
         let size = self.entry_size(name.name);
@@ -135,7 +135,7 @@ impl DirEdit<'_> {
         Ok(())
     }
 
-    /// Gives a name another inode; false where a wide number does not fit into the inode.
+    /// Gives a name another inode; false if a wide number does not fit into the inode.
     pub(super) fn local_replace(&mut self, cx: &mut Cx, name: Name<'_>) -> Result<bool> {
         let mut small = self.small(cx)?;
         if name.name == b".." {

@@ -16,7 +16,7 @@ use crate::format::{At, Corrupt, CorruptKind, Kind, u16_at};
 use crate::trans::Trans;
 
 /// A name that was found in the tree.
-pub(super) struct Found {
+pub(super) struct FoundName {
     pub path: Path,
     /// Its place in the leaf.
     pub index: usize,
@@ -119,14 +119,14 @@ impl DirEdit<'_> {
         Ok(())
     }
 
-    pub(super) fn node_find(&mut self, cx: &mut Cx, name: &[u8]) -> Result<Found> {
+    pub(super) fn node_find(&mut self, cx: &mut Cx, name: &[u8]) -> Result<FoundName> {
         let found = self.node_look(cx, name)?;
         let kind = CorruptKind::DirAddress { hash: hash(name), address: 0 };
         found.ok_or_else(|| self.corrupt(self.leaf_start(), kind))
     }
 
     /// Where a name is; where it is not there, the way to where it belongs is kept.
-    pub(super) fn node_look(&mut self, cx: &mut Cx, name: &[u8]) -> Result<Option<Found>> {
+    pub(super) fn node_look(&mut self, cx: &mut Cx, name: &[u8]) -> Result<Option<FoundName>> {
         let hash = hash(name);
         let mut path = DaBtree(self).descend(cx, hash)?;
         let mut first = None;
@@ -135,7 +135,7 @@ impl DirEdit<'_> {
                 self.candidates(&path.leaf.buf, Kind::DirLeafN, path.leaf.block, hash)?;
             for (index, address) in found {
                 if self.has_name(cx, address, name, Shape::Node)? {
-                    return Ok(Some(Found { path, index, address }));
+                    return Ok(Some(FoundName { path, index, address }));
                 }
             }
             if !more {
@@ -200,7 +200,7 @@ impl DirEdit<'_> {
     }
 
     pub(super) fn node_remove(&mut self, cx: &mut Cx, name: &[u8]) -> Result<()> {
-        let Found { path, index, address } = self.node_find(cx, name)?;
+        let FoundName { path, index, address } = self.node_find(cx, name)?;
         let (block, best) = self.take_from_data(cx, address, Shape::Node)?;
         self.set_room(cx, block, best)?;
         let ranges = path.leaf.buf.with_mut(|data| leaf_stale(data, index, hash(name)));

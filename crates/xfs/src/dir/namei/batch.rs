@@ -9,11 +9,11 @@ use rt::{Cx, SpinLock, WriteGuard};
 use vfs::{Attr, FileType, NewNode};
 
 use crate::Xfs;
-use crate::dir::create_batch::Order;
+use crate::dir::create_batch::QueuedCreate;
 use crate::inode::Inode;
 use crate::inode::create::NewInode;
 
-/// Orders that a task carries out beside its own before it gives the lock back.
+/// CreateBatch that a task carries out beside its own before it gives the lock back.
 const AT_ONCE: usize = 16;
 
 /// True for what another task can make as well: it needs nothing but a name and numbers.
@@ -35,21 +35,21 @@ impl Xfs {
         let guard = match parent.rwsem.try_write() {
             Some(guard) => guard,
             None => {
-                let order = Arc::new(Order {
+                let create = Arc::new(QueuedCreate {
                     name: name.into(),
                     node: NewNode { target: None, ..*node },
-                    answer: SpinLock::named("xfs order", None),
+                    answer: SpinLock::named("xfs create", None),
                     done: AtomicBool::new(false),
                 });
-                parent.orders.add(order.clone());
-                match parent.rwsem.write_unless(cx, || order.is_done()) {
-                    Some(guard) if parent.orders.take_back(&order) => guard,
-                    _ => return order.answer(),
+                parent.creates.add(create.clone());
+                match parent.rwsem.write_unless(cx, || create.is_done()) {
+                    Some(guard) if parent.creates.take_back(&create) => guard,
+                    _ => return create.answer(),
                 }
             }
         };
         let created = self.create_checked(cx, parent, name, node);
-        self.serve_orders(cx, parent, &guard);
+        self.serve_creates(cx, parent, &guard);
         created
     }
 
@@ -64,11 +64,11 @@ impl Xfs {
         self.create_locked(cx, parent, name, NewInode { node, attributes: &[] })
     }
 
-    /// Carries out the orders of others, under the directory's lock.
-    fn serve_orders(&self, cx: &mut Cx, parent: &Arc<Inode>, _lock: &WriteGuard<'_, ()>) {
+    /// Carries out the creates of others, under the directory's lock.
+    fn serve_creates(&self, cx: &mut Cx, parent: &Arc<Inode>, _lock: &WriteGuard<'_, ()>) {
         for _ in 0..AT_ONCE {
-            let Some(order) = parent.orders.next() else { return };
-            order.finish(self.create_checked(cx, parent, &order.name, &order.node));
+            let Some(create) = parent.creates.next() else { return };
+            create.finish(self.create_checked(cx, parent, &create.name, &create.node));
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::dir::edit::Name;
 use crate::format::dir::FileType as EntryType;
 use crate::inode::create::NewInode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::{Reserved, Resources};
+use crate::mount::writer::{BlockReservation, Resources};
 use crate::trans::reservations;
 use crate::{Xfs, attr};
 
@@ -31,8 +31,8 @@ impl Xfs {
         let guard = parent.lock_shared(cx)?;
         self.check_directory(cx, &parent)?;
         let (blocks, bytes) = attr::room_for(self, attributes);
-        let reserved =
-            self.reserve_inode(writer, |chunk| Reserved::new(&writer.space, blocks + chunk))?;
+        let reserved = self
+            .reserve_inode(writer, |chunk| BlockReservation::new(&writer.space, blocks + chunk))?;
         let mut resources = Resources { writer, reserved };
         let mut reservation = reservations::create(self.geometry());
         reservation.bytes += bytes + reservations::unlinked(self.geometry());

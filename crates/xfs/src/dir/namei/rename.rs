@@ -135,7 +135,7 @@ impl Xfs {
         }
     }
 
-    /// The checks of a rename, in the order that the trait tells.
+    /// The checks of a rename, in the order that the trait states.
     fn check_rename(
         &self,
         cx: &Cx,
@@ -155,7 +155,7 @@ impl Xfs {
         if full { Err(Errno::EMLINK) } else { Ok(()) }
     }
 
-    /// A rename whose directories are locked; answers the inode that lost a name.
+    /// A rename whose directories are locked; returns the inode that lost a name.
     fn rename_locked(
         &self,
         cx: &mut Cx,

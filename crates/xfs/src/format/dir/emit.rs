@@ -5,7 +5,7 @@ use base::Ino;
 use super::{
     DATA_HEADER, DataBlock, FREE_TAG, FileType, Item, entry_size, put_u16, put_u64, u16_at,
 };
-use crate::format::{At, Corrupt, Expect, Kind, seal};
+use crate::format::{At, Corrupt, Expect, Kind, verifier};
 
 /// Where the header's list of unused ranges lies.
 const BEST_FREE: usize = 48;
@@ -59,7 +59,7 @@ pub fn find_best_free(block: &DataBlock<'_>, at: At) -> Result<[BestFree; 3], Co
 /// is left to the caller.
 pub fn init_data(kind: Kind, data: &mut [u8], expect: &Expect) {
     data[..DATA_HEADER].fill(0);
-    seal::stamp(kind, data, expect);
+    verifier::stamp(kind, data, expect);
 }
 
 /// Writes an unused range.
@@ -69,7 +69,7 @@ pub fn set_unused(data: &mut [u8], offset: usize, len: usize) {
     put_u16(data, offset + len - 2, offset as u16);
 }
 
-/// Writes a name at `offset` and tells how many bytes it takes.
+/// Writes a name at `offset` and returns how many bytes it takes.
 pub fn set_entry(
     data: &mut [u8],
     offset: usize,

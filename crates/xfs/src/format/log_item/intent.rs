@@ -151,9 +151,9 @@ pub enum RefcountOp {
     Increase = 1,
     /// One reference less.
     Decrease = 2,
-    /// Staged for copy on write.
+    /// In a CoW fork.
     AllocCow = 3,
-    /// No longer staged.
+    /// Out of the CoW fork.
     FreeCow = 4,
 }
 

@@ -4,7 +4,7 @@ use base::{FsBlock, Ino, Sector};
 
 use super::{IN_PROGRESS, MAGIC, RawSuper};
 use crate::format::features::Incompat;
-use crate::format::{At, Corrupt, CorruptKind, Expect, Features, Kind, seal};
+use crate::format::{At, Corrupt, CorruptKind, Expect, Features, Kind, verifier};
 
 /// A block within its allocation group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -132,8 +132,10 @@ impl Geometry {
         ensure(sector.len() >= size as usize, short, at)?;
         if features.number == 5 {
             let data = &sector[..size as usize];
-            let (found, expected) =
-                (seal::stored_checksum(Kind::Super, data), seal::checksum(Kind::Super, data));
+            let (found, expected) = (
+                verifier::stored_checksum(Kind::Super, data),
+                verifier::checksum(Kind::Super, data),
+            );
             let kind = CorruptKind::Checksum { what: "superblock", found, expected };
             ensure(found == expected, kind, at)?;
         }

@@ -64,7 +64,7 @@ impl DirtyMap {
         self.runs as usize
     }
 
-    /// True where nothing is dirty.
+    /// True if nothing is dirty.
     pub fn is_empty(&self) -> bool {
         self.bits == 0
     }
@@ -74,15 +74,15 @@ impl DirtyMap {
         &self.words
     }
 
-    /// True where the chunk is dirty.
+    /// True if the chunk is dirty.
     pub fn test(&self, chunk: usize) -> bool {
         self.words[chunk / 64] >> (chunk % 64) & 1 != 0
     }
 
-    /// Marks the chunks of bytes `first..=last` dirty; answers whether any was clean.
+    /// Marks the chunks of bytes `first..=last` dirty; returns whether any was clean.
     ///
     /// # Panics
-    /// Where the range is empty or leaves the segment.
+    /// If the range is empty or leaves the segment.
     pub fn log(&mut self, first: usize, last: usize) -> bool {
         let (first, last) = (first / CHUNK, last / CHUNK);
         assert!(
@@ -205,7 +205,7 @@ impl DirtyMap {
             if left == 0 {
                 return;
             }
-            // Where a bit differs from the one before it a run begins or ends; at a cut inside a
+            // If a bit differs from the one before it a run begins or ends; at a cut inside a
             // run one ends and another begins.
             let before = word << 1 | carry;
             let mut edges = (word ^ before) | (cuts.get(index).unwrap_or(&0) & word & before);

@@ -215,7 +215,7 @@ impl<A: Addresses, P: Probe> Walk<'_, A, P> {
         emit(first, count);
     }
 
-    /// True where both ends of a run say that its memory jumps somewhere.
+    /// True if both ends of a run say that its memory jumps somewhere.
     fn jumps(&mut self, first: usize, count: usize) -> bool {
         count > 1
             && self.address(first + count).wrapping_sub(self.address(first))

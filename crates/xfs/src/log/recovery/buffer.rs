@@ -10,7 +10,7 @@ use super::transaction::LoggedItem;
 use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
 use crate::error::Result;
 use crate::format::log_item::{BufferFlags, BufferType, CHUNK_SIZE, MAP_WORDS_MAX, RawBufferItem};
-use crate::format::{Kind, seal};
+use crate::format::{Kind, verifier};
 use crate::log::LogError;
 
 /// Blocks of 512 bytes of a logged buffer at the most: 64 KiB.
@@ -137,9 +137,9 @@ fn pieces(
     Ok(pieces)
 }
 
-/// Brings a buffer's change into the buffer, which is answered; None where the device has a newer
+/// Brings a buffer's change into the buffer, which is answered; None if the device has a newer
 /// content. May park.
-pub(super) fn replay(
+pub(super) fn recover(
     cx: &mut Cx,
     bufs: &Arc<BufCache>,
     item: &BufferItem,
@@ -150,7 +150,7 @@ pub(super) fn replay(
     let inodes = BufferType::from_flags(item.flags) == Some(BufferType::Inodes);
     let buf = bufs.read_unchecked(cx, &[map], &RAW)?;
     if item.is_inode_buf() {
-        replay_unlinked(&buf, item, context);
+        recover_unlinked(&buf, item, context);
         return Ok(Some(buf));
     }
     if !inodes && is_newer(&buf, context, lsn) {
@@ -164,34 +164,34 @@ pub(super) fn replay(
             if let Some(kind) = Kind::recognise(bytes)
                 && kind != Kind::Inode
             {
-                seal::seal(kind, bytes, lsn);
+                verifier::update_lsn_crc(kind, bytes, lsn);
             }
         });
     }
     Ok(Some(buf))
 }
 
-/// True where the buffer holds a change of this or of a later transaction already.
+/// True if the buffer holds a change of this or of a later transaction already.
 fn is_newer(buf: &LockedBuf, context: &RecoveryContext, lsn: u64) -> bool {
     buf.with(|bytes| {
         let Some(kind) = Kind::recognise(bytes).filter(|&kind| kind != Kind::Inode) else {
             return false;
         };
         // A block of another life, or of another file system, says nothing.
-        if !seal::has_uuid(kind, bytes, &context.meta_uuid) {
+        if !verifier::has_uuid(kind, bytes, &context.meta_uuid) {
             return false;
         }
-        let own = seal::lsn(kind, bytes);
+        let own = verifier::lsn(kind, bytes);
         // A block that was torn while it was written may carry the new number over old content.
         // Everything that could be missing in it is in the log: the tail moves on only when the
         // write has become durable.
-        let whole = seal::checksum(kind, bytes) == seal::stored_checksum(kind, bytes);
+        let whole = verifier::checksum(kind, bytes) == verifier::stored_checksum(kind, bytes);
         own != 0 && own != u64::MAX && own >= lsn && whole
     })
 }
 
 /// Takes the unlinked pointers from an inode cluster's chunks, and nothing else.
-fn replay_unlinked(buf: &LockedBuf, item: &BufferItem, context: &RecoveryContext) {
+fn recover_unlinked(buf: &LockedBuf, item: &BufferItem, context: &RecoveryContext) {
     let size = context.inode_size as usize;
     for slot in (0..buf.len()).step_by(size) {
         let at = slot + NEXT_UNLINKED;
@@ -203,7 +203,7 @@ fn replay_unlinked(buf: &LockedBuf, item: &BufferItem, context: &RecoveryContext
             let pointer = &bytes[at - offset..at - offset + 4];
             buf.with_range_mut(slot, size, |inode| {
                 inode[NEXT_UNLINKED..NEXT_UNLINKED + 4].copy_from_slice(pointer);
-                seal::reseal(Kind::Inode, inode);
+                verifier::update_crc(Kind::Inode, inode);
             });
         }
     }

@@ -25,7 +25,7 @@ const BLOCKS: std::ops::Range<u32> = 512..1 << 23;
 
 /// The log as it lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundHead {
     /// Head and tail.
     pub head: LogHead,
     /// The last record says that the file system was unmounted, or there is no record at all.
@@ -36,14 +36,17 @@ pub struct Found {
 ///
 /// # Errors
 /// The device's; where there is no record that could be the last one; where its tail cannot be.
-pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<Found> {
+pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<FoundHead> {
     if !BLOCKS.contains(&geometry.blocks) {
         return Err(LogError::Size { blocks: geometry.blocks }.into());
     }
     let mut ring = Ring { queue: queue.clone(), geometry };
     let Some(end) = ring.end(cx)? else {
         let start = Lsn { cycle: 1, block: 0 };
-        return Ok(Found { head: LogHead { head: start, tail: start, previous: 0 }, clean: true });
+        return Ok(FoundHead {
+            head: LogHead { head: start, tail: start, previous: 0 },
+            clean: true,
+        });
     };
     let last = ring.last_good(cx, end)?;
     last.check_identity(&geometry)?;
@@ -54,11 +57,11 @@ pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<Fo
         check_tail(&geometry, last.lsn, tail, head)?;
     }
     let previous = last.lsn.block;
-    Ok(Found { head: LogHead { head, tail, previous }, clean })
+    Ok(FoundHead { head: LogHead { head, tail, previous }, clean })
 }
 
-/// Whether the log holds nothing that must be replayed. A log whose end cannot be found is not
-/// clean; replaying it says why. May park.
+/// Whether the log holds nothing that must be recovered. A log whose end cannot be found is not
+/// clean; recovering it says why. May park.
 ///
 /// # Errors
 /// The device failed.
@@ -107,7 +110,7 @@ impl Ring {
         Ok(cycle_of(&self.blocks(cx, block, 1)?))
     }
 
-    /// The first block behind everything that was written in the newest cycle; None where nothing
+    /// The first block behind everything that was written in the newest cycle; None if nothing
     /// was ever written.
     fn end(&mut self, cx: &mut Cx) -> Result<Option<u32>> {
         let count = self.geometry.blocks;
@@ -118,7 +121,7 @@ impl Ring {
         let (end, old) = if first == last {
             (count, first.wrapping_sub(1))
         } else {
-            // Where the ring was never full, `last` is 0.
+            // If the ring was never full, `last` is 0.
             (self.first_with(cx, last)?, last)
         };
         Ok(Some(self.first_hole(cx, end, old)?))
@@ -240,7 +243,7 @@ impl Ring {
 }
 
 impl Record {
-    /// True where it says that the file system was unmounted.
+    /// True if it says that the file system was unmounted.
     fn is_unmount(&self) -> bool {
         let flags = self.data().get(9).copied().unwrap_or(0);
         self.header().h_num_logops.get() == 1

@@ -10,7 +10,7 @@ use super::transaction::LoggedItem;
 use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
 use crate::error::Result;
 use crate::format::log_item::RawIcreate;
-use crate::format::{Kind, seal};
+use crate::format::{Kind, verifier};
 use crate::log::LogError;
 
 /// Inodes of a chunk at the most.
@@ -77,7 +77,7 @@ impl Icreate {
 }
 
 /// Makes a cluster of fresh inodes. May park.
-pub(super) fn replay(
+pub(super) fn recover(
     cx: &mut Cx,
     bufs: &Arc<BufCache>,
     icreate: &Icreate,
@@ -96,7 +96,7 @@ pub(super) fn replay(
             inode[96..100].fill(0xff);
             inode[152..160].copy_from_slice(&(first + index as u64).to_be_bytes());
             inode[160..176].copy_from_slice(&context.meta_uuid);
-            seal::reseal(Kind::Inode, inode);
+            verifier::update_crc(Kind::Inode, inode);
         });
     }
     Ok(buf)

@@ -10,7 +10,7 @@ use super::transaction::LoggedItem;
 use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
 use crate::error::Result;
 use crate::format::log_item::{InodeFields, RawInodeItem};
-use crate::format::{At, Kind, seal, u64_at};
+use crate::format::{At, Kind, u64_at, verifier};
 use crate::log::LogError;
 use crate::log::inode_item::{CORE, swap_core};
 
@@ -138,9 +138,9 @@ fn root_size(tid: u32, bytes: &[u8], room: usize) -> Result<usize> {
     Ok(4 + count * 16)
 }
 
-/// Brings an inode's change into its cluster, which is answered; None where the device has a newer
+/// Brings an inode's change into its cluster, which is answered; None if the device has a newer
 /// inode. May park.
-pub(super) fn replay(
+pub(super) fn recover(
     cx: &mut Cx,
     bufs: &Arc<BufCache>,
     record: &InodeRecord,
@@ -150,10 +150,11 @@ pub(super) fn replay(
     let buf = bufs.read_unchecked(cx, &[record.cluster], &RAW)?;
     let size = context.inode_size as usize;
     let at = At::Inode(Ino(record.ino));
-    buf.with_range(record.offset, size, |inode| seal::verify_magic(Kind::Inode, inode, at))?;
+    buf.with_range(record.offset, size, |inode| verifier::verify_magic(Kind::Inode, inode, at))?;
     let own = buf.with_range(record.offset, size, |inode| {
         // A torn inode says nothing; see `buffer::is_newer`.
-        let sums = (seal::checksum(Kind::Inode, inode), seal::stored_checksum(Kind::Inode, inode));
+        let sums =
+            (verifier::checksum(Kind::Inode, inode), verifier::stored_checksum(Kind::Inode, inode));
         if sums.0 == sums.1 { u64_at(inode, 112) } else { 0 }
     });
     if own != 0 && own != u64::MAX && own >= lsn {
@@ -184,7 +185,7 @@ fn apply(record: &InodeRecord, inode: &mut [u8], lsn: u64) {
     if let Some(bytes) = &record.attr {
         put_fork(attr, bytes, record.fields.contains(InodeFields::ABROOT));
     }
-    seal::seal(Kind::Inode, inode, lsn);
+    verifier::update_lsn_crc(Kind::Inode, inode, lsn);
 }
 
 fn put_fork(room: &mut [u8], bytes: &[u8], is_root: bool) {

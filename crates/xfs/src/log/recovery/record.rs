@@ -115,8 +115,8 @@ impl Record {
         record_checksum(main, extended, self.data())
     }
 
-    /// True where it is whole. `mkfs.xfs` leaves the sum out of its unmount record, so that 0 must
-    /// count as right; what is replayed is held to its sum ([`Record::verify`]).
+    /// True if it is whole. `mkfs.xfs` leaves the sum out of its unmount record, so that 0 must
+    /// count as right; what is recovered is held to its sum ([`Record::verify`]).
     pub fn sum_is_right(&self) -> bool {
         let found = self.header().h_crc.get();
         found == 0 || found == self.sum()

@@ -16,7 +16,7 @@ use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, ForkFormat};
 use crate::format::log_item::{BMAP_ATTR_FORK, BMAP_UNWRITTEN, ItemKind, RmapOp};
 use crate::format::{AgExtent, At, CorruptKind, FsExtent, Owner};
-use crate::inode::uncached::LooseInode;
+use crate::inode::uncached::UncachedInode;
 use crate::log::recovery::Unfinished;
 use crate::trans::intent::Work;
 use crate::trans::{Finished, IntentFinisher, Trans};
@@ -33,7 +33,7 @@ pub(crate) const UNMAP: u32 = 2;
 /// whoever goes on sets another one. May park.
 ///
 /// # Errors
-/// What contradicts the file system; what the device says. The log is shut down then.
+/// What contradicts the file system; the device failed. The log is shut down then.
 pub(crate) fn finish_intents(
     cx: &mut Cx,
     space: &Arc<Space>,
@@ -55,7 +55,7 @@ pub(crate) fn finish_intents(
 pub(crate) struct Finisher {
     space: Arc<Space>,
     /// Inodes that were changed: the newest images are here.
-    inodes: SpinLock<BTreeMap<Ino, LooseInode>>,
+    inodes: SpinLock<BTreeMap<Ino, UncachedInode>>,
 }
 
 /// What a BUI asks for.
@@ -130,7 +130,7 @@ impl Finisher {
         let known = self.inodes.lock(cx).remove(&ino);
         let mut inode = match known {
             Some(inode) => inode,
-            None => LooseInode::read(cx, &self.space, ino)?,
+            None => UncachedInode::read(cx, &self.space, ino)?,
         };
         let mut fork = inode.whole_fork(cx, &self.space, which)?;
         if !matches!(fork.format, ForkFormat::Extents | ForkFormat::Btree) {

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::log::recovery::Recovered;
 
-/// What a replay did.
+/// What recovery did.
 #[derive(Clone, Debug)]
 pub struct RecoveryReport {
-    /// True where there was nothing to do.
+    /// True if there was nothing to do.
     pub was_clean: bool,
     /// Transactions of the log.
     pub transactions: u64,
@@ -19,8 +19,8 @@ pub struct RecoveryReport {
     pub buffers: u64,
     /// Intents that were carried out.
     pub intents: u64,
-    /// Blocks that were staged for copy on write, and freed.
-    pub staged: u64,
+    /// Blocks of CoW forks that were freed.
+    pub cow_blocks: u64,
     /// Inodes without a name that were freed.
     pub unlinked: u64,
 }
@@ -35,7 +35,7 @@ impl RecoveryReport {
             skipped: recovered.skipped,
             buffers: recovered.buffers,
             intents: recovered.unfinished.len() as u64,
-            staged: 0,
+            cow_blocks: 0,
             unlinked: 0,
         }
     }

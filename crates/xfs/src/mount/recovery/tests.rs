@@ -15,13 +15,13 @@ use crate::bmap::Which;
 use crate::error::{Result, XfsError};
 use crate::format::extent::Extent;
 use crate::format::log_item::RefcountOp;
-use crate::inode::uncached::LooseInode;
+use crate::inode::uncached::UncachedInode;
 use crate::log::{Log, LogOptions};
 use crate::log_common::replayed::{ours, tree};
 use crate::log_common::{Volume, copy, mkfs, real, repair, scratch};
 use crate::mount::recovery::intents::{Finisher, MAP, UNMAP};
 use crate::trans::intent::Work;
-use crate::trans::{Finished, IntentFinisher, Reservation, Trans};
+use crate::trans::{Finished, IntentFinisher, LogReservation, Trans};
 use testkit::judge::{self, LoopMount};
 
 /// Carries out so many pieces of work, then makes everything durable, and the power goes.
@@ -43,7 +43,7 @@ impl IntentFinisher for Crash {
 }
 
 fn extents(cx: &mut Cx, space: &Space, ino: u64) -> Vec<Extent> {
-    let inode = LooseInode::read(cx, space, Ino(ino)).expect("an inode");
+    let inode = UncachedInode::read(cx, space, Ino(ino)).expect("an inode");
     let fork = inode.whole_fork(cx, space, Which::Data).expect("a map");
     fork.extents.expect("they were read").into_vec()
 }
@@ -91,7 +91,7 @@ fn fill(root: &Path) -> (u64, u64) {
     (ino(&from), ino(&to))
 }
 
-/// Cuts the work off after `steps` pieces; false where it was done by then.
+/// Cuts the work off after `steps` pieces; false if it was done by then.
 fn cut(image: &Path, (from, to): (u64, u64), steps: u32) -> bool {
     real(|cx| {
         let volume = Volume::open(cx, image);
@@ -102,7 +102,7 @@ fn cut(image: &Path, (from, to): (u64, u64), steps: u32) -> bool {
         let real = Finisher::new(space);
         let left = AtomicU32::new(steps);
         log.set_finisher(Arc::new(Crash { log: log.clone(), real, left }));
-        let mut trans = Trans::alloc(cx, &log, Reservation::new(160 << 10)).expect("space");
+        let mut trans = Trans::alloc(cx, &log, LogReservation::new(160 << 10)).expect("space");
         works.into_iter().for_each(|work| trans.defer(work));
         let cut = trans.commit(cx).is_err();
         log.force(cx).ok();

@@ -54,7 +54,7 @@ impl<'a> FirstPass<'a> {
         FirstPass { context, cancelled: BTreeMap::new(), intents: Intents::default() }
     }
 
-    /// The table of cancelled buffers, if everything in the log can be replayed.
+    /// The table of cancelled buffers, if everything in the log can be recovered.
     pub fn finish(self, context: &RecoveryContext) -> Result<Cancelled> {
         match self.intents.first_open_but(context.can_finish) {
             Some(what) => Err(LogError::Unfinished { what }.into()),
@@ -78,7 +78,7 @@ impl Sink for FirstPass<'_> {
     }
 }
 
-/// Replays.
+/// Recovers.
 pub(super) struct SecondPass<'a> {
     bufs: Arc<BufCache>,
     context: &'a RecoveryContext,
@@ -112,7 +112,7 @@ impl<'a> SecondPass<'a> {
         }
     }
 
-    /// Writes what is left, makes it durable and tells what was done.
+    /// Writes what is left, makes it durable and returns what was done.
     pub fn finish(mut self, cx: &mut Cx, recovered: &mut Recovered) -> Result<()> {
         self.write(cx)?;
         self.bufs.queue().flush(cx)?;
@@ -144,7 +144,7 @@ impl<'a> SecondPass<'a> {
         Ok(group.wait(cx)?)
     }
 
-    fn replay_buffer(&mut self, cx: &mut Cx, item: &BufferItem, lsn: u64) -> Result<()> {
+    fn recover_buffer(&mut self, cx: &mut Cx, item: &BufferItem, lsn: u64) -> Result<()> {
         let map = item.map();
         if item.is_cancel() {
             if let Some(count) = self.cancelled.get_mut(&map) {
@@ -160,7 +160,7 @@ impl<'a> SecondPass<'a> {
             return Ok(());
         }
         self.drop_overlapping(cx, map)?;
-        match buffer::replay(cx, &self.bufs, item, self.context, lsn)? {
+        match buffer::recover(cx, &self.bufs, item, self.context, lsn)? {
             Some(buf) => self.note_dirty(&buf),
             None => self.skipped += 1,
         }
@@ -183,17 +183,17 @@ impl<'a> SecondPass<'a> {
         Ok(())
     }
 
-    fn replay(&mut self, cx: &mut Cx, item: Parsed, transaction: &Transaction) -> Result<()> {
+    fn recover(&mut self, cx: &mut Cx, item: Parsed, transaction: &Transaction) -> Result<()> {
         let lsn = transaction.lsn;
         match item {
-            Parsed::Buffer(buffer) => self.replay_buffer(cx, &buffer, lsn.bits())?,
+            Parsed::Buffer(buffer) => self.recover_buffer(cx, &buffer, lsn.bits())?,
             Parsed::Inode(record) => {
                 if self.cancelled.contains_key(&record.cluster()) {
                     self.skipped += 1;
                     return Ok(());
                 }
                 self.drop_overlapping(cx, record.cluster())?;
-                match inode::replay(cx, &self.bufs, &record, self.context, lsn.bits())? {
+                match inode::recover(cx, &self.bufs, &record, self.context, lsn.bits())? {
                     Some(buf) => self.note_dirty(&buf),
                     None => self.skipped += 1,
                 }
@@ -202,7 +202,7 @@ impl<'a> SecondPass<'a> {
                 for map in icreate.clusters(self.context) {
                     if !self.cancelled.contains_key(&map) {
                         self.drop_overlapping(cx, map)?;
-                        let buf = icreate::replay(cx, &self.bufs, &icreate, map, self.context)?;
+                        let buf = icreate::recover(cx, &self.bufs, &icreate, map, self.context)?;
                         self.note_dirty(&buf);
                     }
                 }
@@ -235,7 +235,7 @@ impl Sink for SecondPass<'_> {
         }
         parsed.sort_by_key(rank);
         for item in parsed {
-            self.replay(cx, item, &transaction)?;
+            self.recover(cx, item, &transaction)?;
         }
         if self.dirty_bytes > DIRTY_MAX {
             self.write(cx)?;

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use super::bitmap::CHUNK;
 use super::walk::{Probe, Unprobed, Variant, Visits};
 use super::{BufItem, BufItemFlags, Segment, walk_format};
-use crate::log::gauge::Formatted;
+use crate::log::iop_stats::Formatted;
 
 impl BufItem {
     /// Segments whose content a format copies.
@@ -39,7 +39,7 @@ impl BufItem {
     }
 
     /// What the next format will do.
-    pub(crate) fn gauge(&self, variant: Variant, known: bool) -> Formatted {
+    pub(crate) fn iop_stats(&self, variant: Variant, known: bool) -> Formatted {
         let mut visits = Visits::default();
         let (mut regions, mut copied) = (0, 0);
         for segment in self.copied_segments() {

@@ -17,7 +17,7 @@ use crate::log::buf_item::walk::{Size, Visits};
 
 /// What formatting buffers took since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauge {
+pub struct IopStats {
     /// Buffers that were formatted.
     pub items: u64,
     /// Of these, unmapped ones: clusters of inodes.
@@ -44,7 +44,7 @@ pub struct Gauge {
     pub check_ns: u64,
 }
 
-/// One formatted buffer, as [`crate::log::buf_item::BufItem::gauge`] tells of it.
+/// One formatted buffer, as [`crate::log::buf_item::BufItem::iop_stats`] describes it.
 pub(crate) struct Formatted {
     pub unmapped: bool,
     pub visits: Visits,
@@ -56,7 +56,7 @@ pub(crate) struct Formatted {
 
 /// Keeps the figures of a log.
 pub(crate) struct Keeper {
-    figures: SpinLock<Gauge>,
+    figures: SpinLock<IopStats>,
     /// Nanoseconds between two looks at the clock.
     clock: u64,
 }
@@ -68,7 +68,7 @@ impl Keeper {
             cx.now().since(start).0
         };
         let clock = (0..64).map(look).min().unwrap_or(0);
-        Keeper { figures: SpinLock::named("xfs gauge", Gauge::default()), clock }
+        Keeper { figures: SpinLock::named("xfs iop_stats", IopStats::default()), clock }
     }
 
     fn span(&self, from: Nanos, to: Nanos) -> u64 {
@@ -77,19 +77,20 @@ impl Keeper {
 }
 
 impl Log {
-    /// The figures so far; none unless [`LogOptions::gauge`](super::LogOptions::gauge) asked.
-    pub fn gauge(&self) -> Option<Gauge> {
-        self.gauge.as_ref().map(|keeper| *keeper.figures.lock_irq())
+    /// The figures so far; none unless [`LogOptions::iop_stats`](super::LogOptions::iop_stats)
+    /// asked.
+    pub fn iop_stats(&self) -> Option<IopStats> {
+        self.iop_stats.as_ref().map(|keeper| *keeper.figures.lock_irq())
     }
 
     /// Both passes of a buffer's item: `vec` becomes its log vector. `known` says that `vec` is as
-    /// the last format left it. Answers whether its blocks were freed.
+    /// the last format left it. Returns whether its blocks were freed.
     pub(super) fn format_buf(&self, cx: &Cx, buf: &Buf, vec: &mut LogVec, known: bool) -> bool {
         let variant = self.options.variant;
         let mut item = buf.item.lock_irq();
         let stale = item.flags.contains(BufItemFlags::STALE);
         let reuses = item.reuses(variant, known);
-        let Some(keeper) = &self.gauge else {
+        let Some(keeper) = &self.iop_stats else {
             if !reuses {
                 let size = item.size(variant);
                 vec.reserve(size.bytes.saturating_sub(vec.len()).next_multiple_of(512));
@@ -97,7 +98,7 @@ impl Log {
             buf.with_memory(|memory| item.format(variant, buf.kind(), vec, known, memory));
             return stale;
         };
-        let formatted = item.gauge(variant, known);
+        let formatted = item.iop_stats(variant, known);
         let start = cx.now();
         let size = if reuses { Size::default() } else { item.size(variant) };
         item.walk_only(variant, known);
@@ -133,7 +134,7 @@ impl Log {
         stale
     }
 
-    /// Where a mount asked for the checks of a debug kernel: all of a directory's leaf.
+    /// If a mount asked for the checks of a debug kernel: all of a directory's leaf.
     ///
     /// # Errors
     /// The first check that fails.
@@ -145,7 +146,7 @@ impl Log {
         let start = cx.now();
         let at = At::Block(buf.daddr().0);
         buf.with(|data| Leaf::parse(kind, data, at).map(|_| ()))?;
-        if let Some(keeper) = &self.gauge {
+        if let Some(keeper) = &self.iop_stats {
             let span = keeper.span(start, cx.now());
             keeper.figures.lock_irq().check_ns += span;
         }

@@ -1,7 +1,7 @@
 //! What every block of metadata carries to describe itself, and where each kind keeps it.
 //!
 //! A misdirected write is found by the block's own address, a stale one by its UUID, a torn one by
-//! its checksum, a block of another file by its owner. The sequence number tells log recovery
+//! its checksum, a block of another file by its owner. The sequence number shows log recovery
 //! whether the block already holds a change.
 //!
 //! Source: kernel `Documentation/filesystems/xfs/xfs-self-describing-metadata.rst`.
@@ -128,7 +128,7 @@ pub struct Expect {
     pub uuid: [u8; 16],
     /// Where the block lies. Ignored for kinds that do not say it.
     pub address: Sector,
-    /// Who owns it: an inode, or an allocation group. None where the caller cannot know.
+    /// Who owns it: an inode, or an allocation group. None if the caller cannot know.
     pub owner: Option<u64>,
 }
 
@@ -225,14 +225,14 @@ pub fn lsn(kind: Kind, data: &[u8]) -> u64 {
 
 /// Stores the sequence number, computes the checksum and stores it. Values of attributes have no
 /// number: Linux writes them past its log, and refuses to write one that has.
-pub fn seal(kind: Kind, data: &mut [u8], lsn: u64) {
+pub fn update_lsn_crc(kind: Kind, data: &mut [u8], lsn: u64) {
     let lsn = if kind == Kind::AttrRemote { u64::MAX } else { lsn };
     put_u64(data, kind.layout().lsn, lsn);
-    reseal(kind, data);
+    update_crc(kind, data);
 }
 
 /// Computes the checksum and stores it; the sequence number stays.
-pub fn reseal(kind: Kind, data: &mut [u8]) {
+pub fn update_crc(kind: Kind, data: &mut [u8]) {
     let crc = checksum(kind, data);
     put_u32(data, kind.layout().crc, crc.swap_bytes());
 }
@@ -240,7 +240,7 @@ pub fn reseal(kind: Kind, data: &mut [u8]) {
 /// Writes magic number, UUID, address and owner into a new block.
 ///
 /// # Panics
-/// Where the kind keeps an owner and `expect` names none.
+/// If the kind keeps an owner and `expect` names none.
 pub fn stamp(kind: Kind, data: &mut [u8], expect: &Expect) {
     let layout = kind.layout();
     match layout.magic_at {
@@ -289,7 +289,7 @@ pub fn verify_magic(kind: Kind, data: &[u8], at: At) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// True where the block says that it is of the file system of that UUID; superblocks always do.
+/// True if the block says that it is of the file system of that UUID; superblocks always do.
 pub fn has_uuid(kind: Kind, data: &[u8], uuid: &[u8; 16]) -> bool {
     kind == Kind::Super || data[kind.layout().uuid..][..16] == *uuid
 }
@@ -328,8 +328,8 @@ mod tests {
         for kind in Kind::ALL {
             let mut data = vec![0x5a; 512];
             stamp(kind, &mut data, &expect);
-            seal(kind, &mut data, 0x1_0000_0002);
-            verify(kind, &data, &expect, At::Block(8)).expect("sealed");
+            update_lsn_crc(kind, &mut data, 0x1_0000_0002);
+            verify(kind, &data, &expect, At::Block(8)).expect("verified");
             let number = if kind == Kind::AttrRemote { u64::MAX } else { 0x1_0000_0002 };
             assert_eq!(lsn(kind, &data), number);
             for bit in 0..512 * 8 {
@@ -345,7 +345,7 @@ mod tests {
         let expect = Expect { uuid: [7; 16], address: Sector(4096), owner: Some(3) };
         let mut data = vec![0; 512];
         stamp(Kind::Bmap, &mut data, &expect);
-        seal(Kind::Bmap, &mut data, 0);
+        update_lsn_crc(Kind::Bmap, &mut data, 0);
         let fails = |expect: Expect| verify(Kind::Bmap, &data, &expect, At::Block(8)).unwrap_err();
         let kind = fails(Expect { address: Sector(8), ..expect }).kind;
         assert!(matches!(kind, CorruptKind::Address { found: 4096, expected: 8, .. }));
