@@ -31,7 +31,8 @@ pub(super) fn measure(
         for turn in 0..ways.len() {
             // Forth and back: whoever comes first in one round comes last in the next.
             let index = if round % 2 == 0 { turn } else { ways.len() - 1 - turn };
-            let bed = base.mount(cx, Use { way: ways[index], debug: plan.debug, iop_stats: false })?;
+            let bed =
+                base.mount(cx, Use { way: ways[index], debug: plan.debug, iop_stats: false })?;
             bed.phase(cx, plan.warm_up(plan.tasks), |_, _| ())?;
             bed.sync(cx)?;
             for phase in 0..2 {
