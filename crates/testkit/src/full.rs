@@ -123,8 +123,11 @@ pub fn run(
     std::mem::take(&mut *history.lock(cx))
 }
 
-/// Writes a file until so many blocks are left that a write may have.
-fn fill(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, left: u64) {
+/// Writes the file `filler` until so many blocks are left that a write may have.
+///
+/// # Panics
+/// At an error but `ENOSPC`.
+pub fn fill(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, left: u64) {
     let node = NewNode::new(FileType::Regular, 0o600);
     let filler = fs.create(cx, dir, b"filler", &node).expect("a file that fills").ino;
     let data = vec![1; 16 << 10];

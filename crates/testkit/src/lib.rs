@@ -7,6 +7,8 @@
 //! - [`workload`]: tasks that create, append, rename and sync, while an [`oracle`] notes what each
 //!   sync promised; [`chaos`]: tasks that do anything to the same names;
 //! - [`judge`]: the outside opinions: e2fsck, the kernel's own mount;
+//! - [`full`]: tasks on full devices; [`fsx`]: one file under all operations on content, on full
+//!   devices and others, in process and through a mount;
 //! - [`ganesha`]: a running server of NFS that is not ours;
 //! - [`kept`]: tables that are kept as text beside a test;
 //! - [`unnamed`]: files that are made without names, for tests of power cuts;
@@ -26,6 +28,7 @@ pub mod chaos;
 pub mod conformance;
 pub mod content;
 pub mod crash;
+pub mod fsx;
 pub mod full;
 pub mod ganesha;
 pub mod judge;
