@@ -6,7 +6,7 @@ use base::unit::SECTOR_SIZE;
 use base::{Errno, Nanos, Sector};
 use block::{Queue, QueueConfig};
 use cache::{Backing, Mapping, MappingOps, PageCache, PageCacheConfig};
-use cache::{Piece, Pieces, WritebackControl};
+use cache::{Iomap, IomapKind, Iomaps, WritebackControl};
 use device::MemoryDevice;
 use rt::{Cx, Mutex, Runtime};
 use std::sync::{Arc, Weak};
@@ -27,8 +27,9 @@ impl Flat {
 }
 
 impl MappingOps for Flat {
-    fn map(&self, _: &mut Cx, m: &Arc<Mapping>, off: u64, len: u64) -> Result<Pieces, Errno> {
-        Ok(Pieces::from_iter([Piece { off, len, sector: Some(self.sector(m, off)) }]))
+    fn map(&self, _: &mut Cx, m: &Arc<Mapping>, off: u64, len: u64) -> Result<Iomaps, Errno> {
+        let kind = IomapKind::Mapped(self.sector(m, off));
+        Ok(Iomaps::from_iter([Iomap { offset: off, len, kind }]))
     }
 
     fn writepages(

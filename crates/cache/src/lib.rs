@@ -26,6 +26,7 @@ pub mod buffer_cache;
 mod explore;
 mod folio;
 pub mod index;
+pub mod iomap;
 pub mod lru;
 pub mod mapping;
 pub mod page_cache;
@@ -35,7 +36,8 @@ pub mod writeback;
 
 pub use buffer::{Buffer, BufferRef, Trigger};
 pub use buffer_cache::{BufferCache, BufferConfig, BufferStats, SpareLrus};
+pub use iomap::{Iomap, IomapKind, Iomaps};
 pub use lru::LruKind;
-pub use mapping::{ErrorMark, InMemory, Mapping, MappingOps, Piece, Pieces, TakenBlocks};
+pub use mapping::{ErrorMark, InMemory, Mapping, MappingOps, TakenBlocks};
 pub use page_cache::{PageCache, PageCacheConfig, PageCacheStats};
 pub use writeback::{Backing, Lost, WritePlug, WritebackControl};

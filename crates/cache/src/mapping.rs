@@ -33,32 +33,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::page::is_zero;
-use base::{Errno, Page, Sector};
+use base::{Errno, Page};
 use block::DeviceInfo;
 use rt::{Charge, Cx, SpinLock};
-use smallvec::SmallVec;
 
 use crate::folio::{Folio, Index};
+use crate::iomap::{Iomap, Iomaps};
 use crate::page_cache::PageCache;
 use crate::readahead::Streams;
 use crate::writeback::{Backing, WritebackControl};
 pub use journaled::{InMemory, TakenBlocks};
 pub(crate) use writeout::{RUN_MAX, Writes};
-
-/// A part of a file and where it is on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// First byte in the file.
-    pub off: u64,
-    /// Length in bytes.
-    pub len: u64,
-    /// First sector on the device; `None` for a hole, an unwritten extent, or a block that is not
-    /// allocated yet: it reads as zeros.
-    pub sector: Option<Sector>,
-}
-
-/// Pieces in ascending order without gaps.
-pub type Pieces = SmallVec<[Piece; 4]>;
 
 /// What a file system does for its files' mappings. One object may serve one file or all: each call
 /// names the mapping.
@@ -70,7 +55,7 @@ pub trait MappingOps: Send + Sync {
     /// # Errors
     /// What the file system's metadata says; the read that asked answers it.
     fn map(&self, cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, len: u64)
-    -> Result<Pieces, Errno>;
+    -> Result<Iomaps, Errno>;
 
     /// As [`map`](Self::map), for a direct write of whole blocks inside the file: a file system
     /// that can give blocks which read as zeros until [`end_write`](Self::end_write) says
@@ -84,11 +69,11 @@ pub trait MappingOps: Send + Sync {
         mapping: &Arc<Mapping>,
         off: u64,
         len: u64,
-    ) -> Result<Pieces, Errno> {
+    ) -> Result<Iomaps, Errno> {
         self.map(cx, mapping, off, len)
     }
 
-    /// The range of a piece that [`map_write`](Self::map_write) gave has its content. May park.
+    /// The range of a part that [`map_write`](Self::map_write) gave has its content. May park.
     ///
     /// # Errors
     /// The metadata cannot be changed: the range may go on reading as zeros.
@@ -103,10 +88,10 @@ pub trait MappingOps: Send + Sync {
         Ok(())
     }
 
-    /// The blocks of `piece`, which has a sector, that are newer in memory than on the device:
-    /// those that a journal holds. Asked when the piece is about to be read. Does not park.
-    fn in_memory(&self, cx: &mut Cx, mapping: &Arc<Mapping>, piece: &Piece) -> InMemory {
-        let _ = (cx, mapping, piece);
+    /// The blocks of `part`, which has content, that are newer in memory than on the device:
+    /// those that a journal holds. Asked when the part is about to be read. Does not park.
+    fn in_memory(&self, cx: &mut Cx, mapping: &Arc<Mapping>, part: &Iomap) -> InMemory {
+        let _ = (cx, mapping, part);
         InMemory::new()
     }
 
@@ -339,7 +324,7 @@ impl Mapping {
     ///
     /// # Errors
     /// Those of [`MappingOps::map`]; `ESTALE` where the file system object is gone.
-    pub fn map(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<Pieces, Errno> {
+    pub fn map(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<Iomaps, Errno> {
         let (first, last) = (self.block_floor(off), self.block_ceil(off + len));
         self.ops()?.map(cx, self, first, last - first)
     }
@@ -349,7 +334,7 @@ impl Mapping {
     ///
     /// # Errors
     /// As [`Mapping::map`].
-    pub fn map_write(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<Pieces, Errno> {
+    pub fn map_write(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<Iomaps, Errno> {
         let (first, last) = (self.block_ceil(off), self.block_floor(off + len));
         if off < first {
             return self.map(cx, off, len.min(first - off));

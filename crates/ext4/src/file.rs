@@ -8,7 +8,7 @@
 use std::sync::{Arc, Weak};
 
 use base::Errno;
-use cache::{InMemory, Mapping, MappingOps, Piece, Pieces, WritebackControl};
+use cache::{InMemory, Iomap, Iomaps, Mapping, MappingOps, WritebackControl};
 use jbd2::JournalMode;
 use rt::{Cx, ReadGuard, WriteGuard};
 
@@ -41,21 +41,19 @@ impl MappingOps for Inode {
         _mapping: &Arc<Mapping>,
         off: u64,
         len: u64,
-    ) -> Result<Pieces, Errno> {
+    ) -> Result<Iomaps, Errno> {
         let fs = self.mount()?;
         let bits = fs.geometry.block_bits;
         let lblk = u32::try_from(off >> bits).map_err(|_| Errno::EFBIG)?;
         let want = (len >> bits).clamp(1, u64::from(u32::MAX - lblk).max(1)) as u32;
         let mapped = fs.map_lookup(cx, self, lblk, want)?;
-        let sector = (mapped.state == State::Written)
-            .then(|| base::FsBlock(mapped.pblk).sector(fs.geometry.block_size));
-        let mut pieces = Pieces::new();
-        pieces.push(Piece { off, len: u64::from(mapped.len) << bits, sector });
-        Ok(pieces)
+        let mut parts = Iomaps::new();
+        parts.push(fs.iomap(&mapped));
+        Ok(parts)
     }
 
-    fn in_memory(&self, cx: &mut Cx, _mapping: &Arc<Mapping>, piece: &Piece) -> InMemory {
-        self.mount().map(|fs| fs.newer_blocks(cx, self, piece)).unwrap_or_default()
+    fn in_memory(&self, cx: &mut Cx, _mapping: &Arc<Mapping>, part: &Iomap) -> InMemory {
+        self.mount().map(|fs| fs.newer_blocks(cx, self, part)).unwrap_or_default()
     }
 
     fn reserve(

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use base::{Errno, Ino};
 use block::{HostRange, Segment};
-use cache::Lost;
+use cache::{Iomap, Lost};
 use rt::Cx;
 use vfs::direct::Memory;
 use vfs::{
-    Attr, DirEntry, FallocMode, FileExtent, FileRead, FileSystem, FileType, NewNode, RenameFlags,
-    SeekWhence, SetAttr, StatFs, XattrFlags,
+    Attr, DirEntry, FallocMode, FileRead, FileSystem, FileType, NewNode, RenameFlags, SeekWhence,
+    SetAttr, StatFs, XattrFlags,
 };
 
 use crate::ext4_jbd2::Handle;
@@ -299,13 +299,7 @@ impl FileSystem for Ext4 {
         self.seek_file(cx, &inode, offset, whence)
     }
 
-    fn fiemap(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-    ) -> Result<Vec<FileExtent>, Errno> {
+    fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {
         let inode = self.iget(cx, ino)?;
         self.fiemap_file(cx, &inode, offset, len)
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Page};
-use cache::{InMemory, Mapping, Piece, TakenBlocks, WritebackControl};
+use cache::{InMemory, Iomap, Mapping, TakenBlocks, WritebackControl};
 use jbd2::JournalMode;
 use rt::Cx;
 use vfs::direct::Memory;
@@ -56,19 +56,19 @@ impl Ext4 {
         self.journals_data(cx, inode) || self.recovery().is_some_and(|report| report.in_memory)
     }
 
-    /// The blocks of `piece` that the buffers have.
-    pub(crate) fn newer_blocks(&self, cx: &Cx, inode: &Inode, piece: &Piece) -> InMemory {
+    /// The blocks of `part` that the buffers have.
+    pub(crate) fn newer_blocks(&self, cx: &Cx, inode: &Inode, part: &Iomap) -> InMemory {
         let mut found = InMemory::new();
-        let Some(sector) = piece.sector.filter(|_| self.data_in_buffers(cx, inode)) else {
+        let Some(sector) = part.content().filter(|_| self.data_in_buffers(cx, inode)) else {
             return found;
         };
         let block_size = u64::from(self.geometry.block_size);
         let first = sector.0 / (block_size / SECTOR_SIZE);
-        for n in 0..piece.len.div_ceil(block_size) {
+        for n in 0..part.len.div_ceil(block_size) {
             if let Some(buffer) = self.buffers.find(cx, first + n)
                 && buffer.uptodate()
             {
-                found.push((piece.off + n * block_size, buffer.page()));
+                found.push((part.offset + n * block_size, buffer.page()));
             }
         }
         found

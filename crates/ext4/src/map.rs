@@ -2,7 +2,7 @@
 //! directories and attributes need of it.
 
 use base::Errno;
-use cache::BufferRef;
+use cache::{BufferRef, Iomap, IomapKind};
 use rt::Cx;
 
 use crate::Ext4;
@@ -64,6 +64,18 @@ impl Create {
 }
 
 impl Ext4 {
+    /// The same in bytes, as the cache and reports have it.
+    pub(crate) fn iomap(&self, mapped: &Mapped) -> Iomap {
+        let bits = self.geometry.block_bits;
+        let sector = || base::FsBlock(mapped.pblk).sector(self.geometry.block_size);
+        let kind = match mapped.state {
+            State::Hole => IomapKind::Hole,
+            State::Written => IomapKind::Mapped(sector()),
+            State::Unwritten => IomapKind::Unwritten(sector()),
+        };
+        Iomap { offset: u64::from(mapped.lblk) << bits, len: u64::from(mapped.len) << bits, kind }
+    }
+
     /// What lies at `lblk`, looking no further than `len` blocks. May wait for the device and for
     /// the inode's map lock.
     ///

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use base::Errno;
+use cache::{Iomap, IomapKind};
 use rt::Cx;
-use vfs::{ExtentState, FileExtent, FileType, SeekWhence};
+use vfs::{FileType, SeekWhence};
 
 use crate::Ext4;
 use crate::inode::Inode;
@@ -55,8 +56,8 @@ impl Ext4 {
         inode: &Arc<Inode>,
         offset: u64,
         len: u64,
-    ) -> Result<Vec<FileExtent>, Errno> {
-        let mut extents: Vec<FileExtent> = Vec::new();
+    ) -> Result<Vec<Iomap>, Errno> {
+        let mut extents: Vec<Iomap> = Vec::new();
         let maps = inode.with(cx, |core| match FileType::from_mode(u32::from(core.mode)) {
             Some(FileType::Regular | FileType::Directory) => true,
             Some(FileType::Symlink) => !core.is_fast_symlink(),
@@ -72,19 +73,16 @@ impl Ext4 {
         let mut lblk = (offset >> bits).min(u64::from(u32::MAX)) as u32;
         while lblk < end {
             let mapped = self.map_lookup(cx, inode, lblk, end - lblk)?;
-            let state = match mapped.state {
-                State::Hole => {
-                    let delayed = inode.delayed.lock(cx);
-                    for part in delayed.holes().within(lblk..lblk + mapped.len) {
-                        push(&mut extents, part.start, part.end, 0, ExtentState::Delayed, bits);
-                    }
-                    lblk += mapped.len;
-                    continue;
+            if mapped.state == State::Hole {
+                let delayed = inode.delayed.lock(cx);
+                for part in delayed.holes().within(lblk..lblk + mapped.len) {
+                    let offset = u64::from(part.start) << bits;
+                    let len = u64::from(part.end - part.start) << bits;
+                    push(&mut extents, Iomap { offset, len, kind: IomapKind::Delalloc });
                 }
-                State::Written => ExtentState::Written,
-                State::Unwritten => ExtentState::Unwritten,
-            };
-            push(&mut extents, lblk, lblk + mapped.len, mapped.pblk, state, bits);
+            } else {
+                push(&mut extents, self.iomap(&mapped));
+            }
             lblk += mapped.len;
         }
         drop(guard);
@@ -92,24 +90,14 @@ impl Ext4 {
     }
 }
 
-/// Adds `from..to`, to the last extent where it goes on.
-fn push(
-    extents: &mut Vec<FileExtent>,
-    from: u32,
-    to: u32,
-    pblk: u64,
-    state: ExtentState,
-    bits: u32,
-) {
-    let (offset, len) = (u64::from(from) << bits, u64::from(to - from) << bits);
-    let physical = pblk << bits;
+/// Adds a part, to the last one where it goes on.
+fn push(extents: &mut Vec<Iomap>, part: Iomap) {
     if let Some(last) = extents.last_mut()
-        && last.state == state
-        && last.offset + last.len == offset
-        && (state == ExtentState::Delayed || last.physical + last.len == physical)
+        && last.end() == part.offset
+        && (Iomap { len: last.len + part.len, ..*last }).part(part.offset, part.end()) == part
     {
-        last.len += len;
+        last.len += part.len;
         return;
     }
-    extents.push(FileExtent { offset, physical, len, state });
+    extents.push(part);
 }

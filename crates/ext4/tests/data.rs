@@ -465,7 +465,7 @@ fn allocation_keeps_neighbours_together() {
         fs.sync(cx).expect("sync");
         let places: Vec<u64> = inos
             .iter()
-            .map(|&ino| fs.fiemap(cx, ino, 0, 4096).expect("fiemap")[0].physical)
+            .map(|&ino| fs.fiemap(cx, ino, 0, 4096).expect("fiemap")[0].physical())
             .collect();
         let follows = places.windows(2).filter(|two| two[0] + 4096 == two[1]).count();
         assert!(follows >= 195, "only {follows} of 199 files lie behind the one before");

@@ -61,8 +61,8 @@ fn runs(cx: &mut Cx, fs: &Ext4, file: base::Ino, bytes: u64) -> Vec<(u64, u64, u
     let mut runs: Vec<(u64, u64, u64)> = Vec::new();
     for extent in fs.fiemap(cx, file, 0, bytes).expect("fiemap") {
         match runs.last_mut() {
-            Some(last) if last.1 + last.2 == extent.physical => last.2 += extent.len,
-            _ => runs.push((extent.offset, extent.physical, extent.len)),
+            Some(last) if last.1 + last.2 == extent.physical() => last.2 += extent.len,
+            _ => runs.push((extent.offset, extent.physical(), extent.len)),
         }
     }
     runs

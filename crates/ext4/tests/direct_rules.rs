@@ -222,8 +222,8 @@ fn tables_lie_between_data_or_apart() {
             let mut merged: Vec<(u64, u64)> = Vec::new();
             for extent in map {
                 match merged.last_mut() {
-                    Some(last) if last.0 + last.1 == extent.physical => last.1 += extent.len,
-                    _ => merged.push((extent.physical, extent.len)),
+                    Some(last) if last.0 + last.1 == extent.physical() => last.1 += extent.len,
+                    _ => merged.push((extent.physical(), extent.len)),
                 }
             }
             runs.push(merged.iter().map(|run| run.1 >> 12).collect::<Vec<_>>());

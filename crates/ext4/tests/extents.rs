@@ -8,14 +8,14 @@ use ext4::Ext4;
 use rt::Cx;
 use std::collections::BTreeMap;
 use support::*;
-use vfs::{ExtentState, FallocMode, FileSystem, SetAttr};
+use vfs::{FallocMode, FileSystem, SetAttr};
 
 const BLOCK: u64 = 1024;
 /// Blocks of the file that are played with: enough for a tree of depth 2 where they alternate.
 const BLOCKS: u64 = 8192;
 
-/// State of every block that there is; what is missing is a hole.
-type Model = BTreeMap<u64, ExtentState>;
+/// Of every block that there is whether it is written; what is missing is a hole.
+type Model = BTreeMap<u64, bool>;
 
 /// The same, as the file system tells it.
 fn of_file(cx: &mut Cx, fs: &Ext4, file: Ino) -> Model {
@@ -25,7 +25,7 @@ fn of_file(cx: &mut Cx, fs: &Ext4, file: Ino) -> Model {
         assert!(extent.offset >= end, "extents do not overlap: {extent:?} behind {end}");
         end = extent.offset + extent.len;
         for block in extent.offset / BLOCK..end / BLOCK {
-            found.insert(block, extent.state);
+            found.insert(block, extent.content().is_some());
         }
     }
     found
@@ -40,14 +40,14 @@ fn step(cx: &mut Cx, fs: &Ext4, file: Ino, rng: &mut Rng, model: &mut Model, siz
         0..=3 => {
             let data = vec![7; bytes as usize];
             assert_eq!(fs.write(cx, file, offset, &data), Ok(data.len()));
-            model.extend((from..to).map(|block| (block, ExtentState::Written)));
+            model.extend((from..to).map(|block| (block, true)));
             *size = (*size).max(to * BLOCK);
         }
         4 | 5 => {
             let mode = FallocMode::Allocate { keep_size: true };
             fs.fallocate(cx, file, mode, offset, bytes).expect("fallocate");
             (from..to).for_each(|block| {
-                model.entry(block).or_insert(ExtentState::Unwritten);
+                model.entry(block).or_insert(false);
             });
         }
         6..=8 => {
@@ -77,7 +77,7 @@ fn extents_are_what_a_map_of_blocks_says() {
             let (mut rng, mut model, mut size) = (Rng::new(seed, 77), Model::new(), 0);
             for block in (0..BLOCKS / 2).map(|n| 2 * n) {
                 assert_eq!(fs.write(cx, file, block * BLOCK, &[7; BLOCK as usize]), Ok(1024));
-                model.insert(block, ExtentState::Written);
+                model.insert(block, true);
                 size = (block + 1) * BLOCK;
             }
             for round in 0..12 {

@@ -43,7 +43,7 @@ fn a_write_error_of_data_is_told_once() {
         fs.write(cx, file, 0, &data).expect("write");
         fs.fsync(cx, file, false).expect("fsync");
         let places = fs.fiemap(cx, file, 0, 300_000).expect("fiemap");
-        let sectors = places[0].physical / 512..(places[0].physical + places[0].len) / 512;
+        let sectors = places[0].physical() / 512..(places[0].physical() + places[0].len) / 512;
         device.add(Rule::on(Op::Write, sectors, Fault::Fail(Cause::Io)));
         fs.write(cx, file, 0, &data).expect("write");
         assert_eq!(fs.fsync(cx, file, false), Err(Errno::EIO), "the first fsync tells");

@@ -180,7 +180,9 @@ fn freed_data_blocks_are_revoked() {
         fs.fsync(cx, plain, false).expect("fsync");
         let taken = fs.fiemap(cx, plain, 0, free).expect("fiemap");
         assert!(taken.iter().any(|b| {
-            place.iter().any(|a| a.physical < b.physical + b.len && b.physical < a.physical + a.len)
+            place
+                .iter()
+                .any(|a| a.physical() < b.physical() + b.len && b.physical() < a.physical() + a.len)
         }));
         fs.shutdown_hard();
         let fs = mount_as(cx, device.clone(), JournalMode::Ordered);

@@ -64,7 +64,7 @@ fn check_content(cx: &mut Cx, fs: &Ext4, name: &str, id: u64, len: usize) {
 
 fn place(cx: &mut Cx, fs: &Ext4, ino: Ino) -> Range<u64> {
     let extent = fs.fiemap(cx, ino, 0, 1).expect("fiemap").remove(0);
-    extent.physical / 512..(extent.physical + extent.len) / 512
+    extent.physical() / 512..(extent.physical() + extent.len) / 512
 }
 
 /// Goal: a failed write of file data is told to one fsync, and nothing else suffers.

@@ -169,7 +169,7 @@ fn a_bad_sector_fails_one_file() {
             })
             .collect();
         fs.sync(cx).expect("sync");
-        let bad = fs.fiemap(cx, files[9], 0, 4096).expect("fiemap")[0].physical / 512;
+        let bad = fs.fiemap(cx, files[9], 0, 4096).expect("fiemap")[0].physical() / 512;
         fs.unmount(cx).expect("unmount");
         let faulty = Arc::new(FaultDevice::new(cx.runtime(), memory));
         faulty.add(Rule::on(Op::Read, bad + 2..bad + 3, Fault::Fail(Cause::Io)));

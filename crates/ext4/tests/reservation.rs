@@ -32,14 +32,14 @@ fn append(cx: &mut Cx, fs: &Ext4, file: Ino) {
 /// The first block of a file's last one, on the device.
 fn last_block(cx: &mut Cx, fs: &Ext4, file: Ino) -> u64 {
     let map = fs.fiemap(cx, file, 0, u64::MAX / 2).expect("fiemap");
-    map.last().map(|run| (run.physical + run.len) / BLOCK - 1).expect("the file has blocks")
+    map.last().map(|run| (run.physical() + run.len) / BLOCK - 1).expect("the file has blocks")
 }
 
 /// The lengths of the runs in which a file lies; the table in front of block 12 belongs to its run.
 fn runs(cx: &mut Cx, fs: &Ext4, file: Ino) -> Vec<u64> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for extent in fs.fiemap(cx, file, 0, u64::MAX / 2).expect("fiemap") {
-        let (at, len) = (extent.physical / BLOCK, extent.len / BLOCK);
+        let (at, len) = (extent.physical() / BLOCK, extent.len / BLOCK);
         let table = u64::from(extent.offset / BLOCK == 12);
         match runs.last_mut() {
             Some((end, total)) if (*end..=*end + table).contains(&at) => {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use base::{Errno, Ino, Timespec};
 use rt::{Cx, Mutex, MutexGuard};
 use vfs::{
-    Attr, DirEntry, FallocMode, FileExtent, FileSystem, FileType, NewNode, RenameFlags, SeekWhence,
-    SetAttr, StatFs, XattrFlags, check_name,
+    Attr, DirEntry, FallocMode, FileSystem, FileType, NewNode, RenameFlags, SeekWhence, SetAttr,
+    StatFs, XattrFlags, check_name,
 };
 
 mod clone;
@@ -537,7 +537,7 @@ impl FileSystem for MemFs {
         _ino: Ino,
         _offset: u64,
         _len: u64,
-    ) -> Result<Vec<FileExtent>, Errno> {
+    ) -> Result<Vec<vfs::Iomap>, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
 

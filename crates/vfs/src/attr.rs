@@ -320,30 +320,6 @@ impl SeekWhence {
     }
 }
 
-/// The state of a file extent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ExtentState {
-    /// Written.
-    Written,
-    /// Allocated, reads as zeros.
-    Unwritten,
-    /// In memory only; its place is not chosen yet.
-    Delayed,
-}
-
-/// A run of file bytes that lie together on the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileExtent {
-    /// Offset in the file, bytes.
-    pub offset: u64,
-    /// Offset on the file system's device, bytes; 0 for [`ExtentState::Delayed`].
-    pub physical: u64,
-    /// Length in bytes, never 0.
-    pub len: u64,
-    /// State.
-    pub state: ExtentState,
-}
-
 /// A device number as stat(2) encodes it: 12 bits of major and 8 of minor in the low 20 bits, the
 /// rest above.
 pub fn makedev(major: u32, minor: u32) -> u64 {

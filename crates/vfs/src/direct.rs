@@ -65,7 +65,8 @@ mod tests {
     use base::rng::Rng;
     use base::unit::SECTOR_SIZE;
     use block::{Queue, QueueConfig};
-    use cache::{MappingOps, PageCache, PageCacheConfig, Piece, Pieces, WritebackControl};
+    use cache::{Iomap, IomapKind, Iomaps};
+    use cache::{MappingOps, PageCache, PageCacheConfig, WritebackControl};
     use rt::{Cx, SpinLock};
     use std::collections::BTreeSet;
     use std::sync::Arc;
@@ -76,11 +77,12 @@ mod tests {
     struct Toy(SpinLock<BTreeSet<u64>>);
 
     impl MappingOps for Toy {
-        fn map(&self, _: &mut Cx, _: &Arc<Mapping>, off: u64, _: u64) -> Result<Pieces, Errno> {
+        fn map(&self, _: &mut Cx, _: &Arc<Mapping>, off: u64, _: u64) -> Result<Iomaps, Errno> {
             let block = off / BLOCK;
             let there = self.0.lock_irq().contains(&block);
-            let sector = there.then(|| Sector(2 * block * BLOCK / SECTOR_SIZE));
-            Ok([Piece { off, len: BLOCK, sector }].into_iter().collect())
+            let sector = Sector(2 * block * BLOCK / SECTOR_SIZE);
+            let kind = if there { IomapKind::Mapped(sector) } else { IomapKind::Hole };
+            Ok([Iomap { offset: off, len: BLOCK, kind }].into_iter().collect())
         }
 
         fn writepages(

@@ -2,7 +2,7 @@
 
 use base::{Errno, Ino};
 use block::{HostRange, Segment};
-use cache::Lost;
+use cache::{Iomap, Lost};
 use rt::Cx;
 
 use crate::attr::*;
@@ -391,13 +391,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `EOPNOTSUPP` not backed by a device.
-    fn fiemap(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-    ) -> Result<Vec<FileExtent>, Errno>;
+    fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno>;
 
     /// The value of an extended attribute, `name` with its prefix (`user.x`). POSIX ACLs are the
     /// attributes `system.posix_acl_access` and `system.posix_acl_default` in the wire form of

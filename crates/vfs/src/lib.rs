@@ -52,9 +52,11 @@ pub mod permission;
 pub mod rename;
 mod walks;
 
+pub use cache::{Iomap, IomapKind, Lost};
+
 pub use attr::{
-    Attr, DirEntry, ExtentState, FallocMode, FileExtent, FileType, NewNode, RenameFlags,
-    SeekWhence, SetAttr, StatFs, XattrFlags, major, makedev, minor,
+    Attr, DirEntry, FallocMode, FileType, NewNode, RenameFlags, SeekWhence, SetAttr, StatFs,
+    XattrFlags, major, makedev, minor,
 };
 pub use create::{create_in, create_unnamed_in};
 pub use file::{File, OpenFlags};

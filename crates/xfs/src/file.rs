@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::Errno;
-use cache::{Mapping, MappingOps, Piece, Pieces, WritebackControl};
+use cache::{Iomap, IomapKind, Iomaps, Mapping, MappingOps, WritebackControl};
 use rt::Cx;
 
 use crate::Xfs;
@@ -57,6 +57,19 @@ impl Inode {
     }
 }
 
+impl Xfs {
+    /// Blocks from `block` on in bytes, as the cache and reports have them.
+    fn iomap(&self, block: u64, mapped: &Mapped) -> Iomap {
+        let bits = self.geometry().block_bits;
+        let kind = match mapped.start.map(|start| self.geometry().sector(start)) {
+            None => IomapKind::Hole,
+            Some(sector) if mapped.unwritten => IomapKind::Unwritten(sector),
+            Some(sector) => IomapKind::Mapped(sector),
+        };
+        Iomap { offset: block << bits, len: mapped.count << bits, kind }
+    }
+}
+
 impl MappingOps for Inode {
     fn map(
         &self,
@@ -64,19 +77,17 @@ impl MappingOps for Inode {
         _mapping: &Arc<Mapping>,
         off: u64,
         len: u64,
-    ) -> Result<Pieces, Errno> {
+    ) -> Result<Iomaps, Errno> {
         let fs = self.mount()?;
         let bits = fs.geometry().block_bits;
         let (block, end) = (off >> bits, (off + len.max(1)).div_ceil(1 << bits));
-        let mut pieces = Pieces::new();
+        let mut pieces = Iomaps::new();
         let fill = self.extents(cx, Which::Data, |list| {
             let mut at = block;
             // A few pieces at once: the reads of a fragmented file go down together.
             while at < end && pieces.len() < 16 {
                 let mapped = self.readable(list, at..end);
-                let start = mapped.start.filter(|_| !mapped.unwritten);
-                let sector = start.map(|start| fs.geometry().sector(start));
-                pieces.push(Piece { off: at << bits, len: mapped.count << bits, sector });
+                pieces.push(fs.iomap(at, &mapped));
                 at += mapped.count;
             }
         });

@@ -216,11 +216,11 @@ fn calls_on_an_image_are_counted() {
                 assert_eq!(fs.write_direct_pages(cx, ino, call * CALL, &[segment]), Ok(CALL));
             }
             let map = fs.fiemap(cx, ino, 0, u64::MAX).expect("fiemap");
-            assert!(map[0].physical.is_multiple_of(128 << 10), "a unit: {map:?}");
+            assert!(map[0].physical().is_multiple_of(128 << 10), "a unit: {map:?}");
             let (events, _) = queue.take_trace();
             let inside = |sector: u64| {
                 let byte = sector << 9;
-                map.iter().any(|part| (part.physical..part.physical + part.len).contains(&byte))
+                map.iter().any(|part| (part.physical()..part.physical() + part.len).contains(&byte))
             };
             let sent: Vec<u64> = events
                 .iter()
@@ -228,7 +228,7 @@ fn calls_on_an_image_are_counted() {
                 .filter(|event| inside(event.sector.0))
                 .map(|event| event.count << 9)
                 .collect();
-            let gaps = map.windows(2).filter(|w| w[0].physical + w[0].len != w[1].physical);
+            let gaps = map.windows(2).filter(|w| w[0].physical() + w[0].len != w[1].physical());
             assert!(sent.len() as u64 <= calls + gaps.count() as u64, "{engine:?}: {sent:?}");
             assert_eq!(sent.iter().sum::<u64>(), calls * CALL, "each byte once");
             let mut data = vec![0; CALL as usize];

@@ -73,7 +73,7 @@ fn mixed(cx: &mut Cx, bed: &mut Bed) {
     fs.write_direct(cx, ino, 0, &[1; 12 << 10]).expect("written");
     fs.write_direct(cx, ino, 32 * K, &[1; 8 << 10]).expect("written");
     let map = fs.fiemap(cx, ino, 0, u64::MAX).expect("fiemap");
-    bed.first = Some(map[0].physical / 512);
+    bed.first = Some(map[0].physical() / 512);
 }
 
 type Scenario = (&'static str, fn(&mut Cx, &mut Bed), u64, u64, bool);

@@ -8,14 +8,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::unit::SECTOR_SIZE;
-use base::{Errno, Page, Sector};
+use base::{Errno, Page};
 use block::{BioFlags, Plug, Segment};
 use rt::Cx;
 use smallvec::SmallVec;
 
+use super::Mapping;
 use super::read::ReadOp;
-use super::{Mapping, Piece};
+use crate::iomap::Iomap;
 use crate::writeback::WritebackControl;
 
 /// The newest content of some blocks: offset in the file, and memory that begins there. Ascending.
@@ -78,25 +78,20 @@ impl Mapping {
         cx: &mut Cx,
         plug: &mut Plug,
         op: &Arc<ReadOp>,
-        piece: Piece,
+        piece: Iomap,
         memory: InMemory,
         flags: BioFlags,
     ) {
-        let (mut at, end) = (piece.off, piece.off + piece.len);
-        let part = |from: u64, to: u64| {
-            let skip = (from - piece.off) / SECTOR_SIZE;
-            let sector = piece.sector.map(|sector| Sector(sector.0 + skip));
-            Piece { off: from, len: to - from, sector }
-        };
+        let (mut at, end) = (piece.offset, piece.end());
         for (off, page) in memory {
             if at < off {
-                self.read_piece(cx, plug, op, part(at, off), flags);
+                self.read_piece(cx, plug, op, piece.part(at, off), flags);
             }
             at = (off + page.len() as u64).min(end);
             self.fill_from(off..at, page, op);
         }
         if at < end {
-            self.read_piece(cx, plug, op, part(at, end), flags);
+            self.read_piece(cx, plug, op, piece.part(at, end), flags);
         }
     }
 

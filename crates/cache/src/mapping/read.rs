@@ -15,8 +15,9 @@ use block::{Bio, BioFlags, BioResult, Op, Plug, Segment, Segments};
 use rt::{Charge, Cx};
 use smallvec::SmallVec;
 
-use super::{Mapping, MappingOps, Piece, Pieces, State};
+use super::{Mapping, MappingOps, State};
 use crate::folio::Folio;
+use crate::iomap::{Iomap, Iomaps};
 use crate::page_cache::count;
 
 /// Folios that are gathered in one hold of the lock.
@@ -271,7 +272,7 @@ impl Mapping {
         let (op, runs) = self.mark_reading(cx, window);
         // All the metadata first: while the file system may wait for others, others must not wait
         // for bios in our plug.
-        let mut pieces = Pieces::new();
+        let mut pieces = Iomaps::new();
         let mut answer = Ok(());
         for run in runs {
             let mut at = run.start;
@@ -302,13 +303,13 @@ impl Mapping {
         ops: &Arc<dyn MappingOps>,
         at: &mut u64,
         end: u64,
-        pieces: &mut Pieces,
+        pieces: &mut Iomaps,
     ) -> Result<(), Errno> {
         let before = *at;
         cx.charge_for(Charge::MapBlocks, 1);
         for piece in ops.map(cx, self, before, end - before)? {
-            debug_assert_eq!(piece.off, *at, "pieces have no gaps between them");
-            let piece = Piece { len: piece.len.min(end - *at), ..piece };
+            debug_assert_eq!(piece.offset, *at, "pieces have no gaps between them");
+            let piece = Iomap { len: piece.len.min(end - *at), ..piece };
             *at += piece.len;
             pieces.push(piece);
         }
@@ -362,11 +363,11 @@ impl Mapping {
         cx: &mut Cx,
         plug: &mut Plug,
         op: &Arc<ReadOp>,
-        piece: Piece,
+        piece: Iomap,
         flags: BioFlags,
     ) {
-        let range = piece.off..piece.off + piece.len;
-        let Some(sector) = piece.sector else { return self.fill_hole(range, op) };
+        let range = piece.offset..piece.end();
+        let Some(sector) = piece.content() else { return self.fill_hole(range, op) };
         let size = u64::from(self.folio_size());
         let segments_max = usize::from(self.device().max_segments).max(1);
         let bytes_max = u64::from(self.device().max_bytes).max(size);

@@ -62,8 +62,8 @@ impl Mapping {
             state.writes.overlaps(block..end)
                 || state.index.get(index).is_some_and(|folio| folio.dirty.intersects(inner))
         };
-        let placed =
-            on_its_way || ops.map(cx, self, block, end - block)?.iter().any(|p| p.sector.is_some());
+        let placed = on_its_way
+            || ops.map(cx, self, block, end - block)?.iter().any(|part| part.content().is_some());
         if placed {
             self.write_zeros(cx, ops, from..to);
         } else {

@@ -13,7 +13,8 @@ use base::{Errno, Nanos, Sector};
 use block::{BioFlags, Cause, Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
 use rt::{Cx, Runtime, SpinLock};
 
-use super::{Mapping, MappingOps, Piece, Pieces};
+use super::{Mapping, MappingOps};
+use crate::iomap::{Iomap, IomapKind, Iomaps};
 use crate::page_cache::{PageCache, PageCacheConfig};
 use crate::writeback::{Backing, WritebackControl};
 
@@ -168,21 +169,22 @@ impl ToyFs {
 }
 
 impl MappingOps for ToyFs {
-    fn map(&self, cx: &mut Cx, m: &Arc<Mapping>, off: u64, len: u64) -> Result<Pieces, Errno> {
+    fn map(&self, cx: &mut Cx, m: &Arc<Mapping>, off: u64, len: u64) -> Result<Iomaps, Errno> {
         let whole = off.is_multiple_of(self.block) && len.is_multiple_of(self.block);
         assert!(whole && len > 0, "whole blocks");
         if self.map_delay > Nanos::ZERO {
             cx.sleep(self.map_delay);
         }
         let allocated = self.allocated.lock(cx);
-        let mut pieces = Pieces::new();
+        let mut pieces = Iomaps::new();
         for at in (off..off + len.min(self.map_max)).step_by(self.block as usize) {
             let place = self.place(m, at);
             let there = at < self.room && allocated.contains(&(place / self.block));
-            let sector = there.then_some(Sector(place / SECTOR_SIZE));
+            let sector = Sector(place / SECTOR_SIZE);
+            let kind = if there { IomapKind::Mapped(sector) } else { IomapKind::Hole };
             match pieces.last_mut() {
-                Some(last) if last.sector.is_some() == there => last.len += self.block,
-                _ => pieces.push(Piece { off: at, len: self.block, sector }),
+                Some(last) if last.content().is_some() == there => last.len += self.block,
+                _ => pieces.push(Iomap { offset: at, len: self.block, kind }),
             }
         }
         Ok(pieces)

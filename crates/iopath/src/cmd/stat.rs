@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use base::Errno;
+use cache::{Iomap, IomapKind};
 use clap::Args;
 use serde_json::json;
-use vfs::{Attr, ExtentState, FileExtent, FileType};
+use vfs::{Attr, FileType};
 
 use super::ls::attr_json;
 use crate::app::{App, at};
@@ -82,7 +83,7 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
         lines.push(format!(
             " Extent: file {} device {} length {} {}",
             extent.offset,
-            extent.physical,
+            extent.physical(),
             extent.len,
             state(extent)
         ));
@@ -126,18 +127,19 @@ fn describe(attr: &Attr) -> Vec<String> {
     lines
 }
 
-fn state(extent: &FileExtent) -> &'static str {
-    match extent.state {
-        ExtentState::Written => "written",
-        ExtentState::Unwritten => "unwritten",
-        ExtentState::Delayed => "delayed",
+fn state(extent: &Iomap) -> &'static str {
+    match extent.kind {
+        IomapKind::Mapped(_) => "written",
+        IomapKind::Unwritten(_) => "unwritten",
+        IomapKind::Delalloc => "delayed",
+        IomapKind::Hole => "hole",
     }
 }
 
-fn extent_json(extent: &FileExtent) -> serde_json::Value {
+fn extent_json(extent: &Iomap) -> serde_json::Value {
     json!({
         "offset": extent.offset,
-        "physical": extent.physical,
+        "physical": extent.physical(),
         "len": extent.len,
         "state": state(extent),
     })

@@ -118,7 +118,7 @@ fn write_file(
         for extent in namespace.fs().fiemap(cx, file.ino(), start, end - start)? {
             let sectors = Sector::from_bytes(extent.len).0;
             queue
-                .discard(cx, Sector::from_bytes(extent.physical), sectors)
+                .discard(cx, Sector::from_bytes(extent.physical()), sectors)
                 .map_err(|error| error.to_errno())?;
         }
         cx.sleep(Nanos::from_secs(1));

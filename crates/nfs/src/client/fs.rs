@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use base::{Errno, Ino, Nanos};
 use rt::Cx;
 use vfs::{
-    Attr, DirEntry, FallocMode, FileExtent, FileSystem, FileType, NewNode, RenameFlags, SeekWhence,
-    SetAttr, StatFs, XattrFlags,
+    Attr, DirEntry, FallocMode, FileSystem, FileType, NewNode, RenameFlags, SeekWhence, SetAttr,
+    StatFs, XattrFlags,
 };
 
 use super::NfsClient;
@@ -310,7 +310,7 @@ impl FileSystem for NfsClient {
         }
     }
 
-    fn fiemap(&self, _: &mut Cx, _: Ino, _: u64, _: u64) -> Result<Vec<FileExtent>, Errno> {
+    fn fiemap(&self, _: &mut Cx, _: Ino, _: u64, _: u64) -> Result<Vec<vfs::Iomap>, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
 

@@ -170,7 +170,7 @@ impl FileSystem for Volatile {
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
         self.live.seek(cx, ino, offset, whence)
     }
-    fn fiemap(&self, _: &mut Cx, _: Ino, _: u64, _: u64) -> Result<Vec<FileExtent>, Errno> {
+    fn fiemap(&self, _: &mut Cx, _: Ino, _: u64, _: u64) -> Result<Vec<vfs::Iomap>, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
     fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {

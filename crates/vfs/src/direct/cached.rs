@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use base::unit::SECTOR_SIZE;
-use base::{Errno, Sector};
+use base::Errno;
 use block::{HostRange, Segment};
 use cache::Mapping;
 use rt::Cx;
@@ -43,11 +42,15 @@ impl GetBlock for Blocks<'_> {
             false => self.mapping.map(cx, from, to - from)?,
         };
         // The map answers in blocks, and begins at the block with `from`.
-        let piece = pieces.first().filter(|piece| piece.off <= start).ok_or(Errno::EIO)?;
-        let skip = start - piece.off;
-        let len = piece.len.saturating_sub(skip).min(to.next_multiple_of(1 << self.bits) - start);
-        let sector = piece.sector.map(|first| Sector(first.0 + skip / SECTOR_SIZE));
-        Ok(Run { count: len >> self.bits, sector, new: false, boundary: false })
+        let found = pieces.first().filter(|part| part.offset <= start && start < part.end());
+        let end = found.ok_or(Errno::EIO)?.end().min(to.next_multiple_of(1 << self.bits));
+        let part = found.ok_or(Errno::EIO)?.part(start, end);
+        Ok(Run {
+            count: part.len >> self.bits,
+            sector: part.content(),
+            new: false,
+            boundary: false,
+        })
     }
 }
 

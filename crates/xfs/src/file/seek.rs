@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use base::Errno;
+use cache::{Iomap, IomapKind};
 use rt::Cx;
-use vfs::{ExtentState, FileExtent, FileType, SeekWhence};
+use vfs::{FileType, SeekWhence};
 
 use crate::Xfs;
 use crate::bmap::Which;
@@ -46,7 +47,7 @@ impl Xfs {
         inode: &Arc<Inode>,
         offset: u64,
         len: u64,
-    ) -> Result<Vec<FileExtent>, Errno> {
+    ) -> Result<Vec<Iomap>, Errno> {
         let bits = self.geometry().block_bits;
         let (from, to) = (offset >> bits, offset.saturating_add(len).div_ceil(1 << bits));
         if inode.kind(cx) == FileType::Regular && self.write.is_some() {
@@ -64,20 +65,17 @@ impl Xfs {
             if first >= end {
                 continue;
             }
-            let start = extent.start + (first - extent.offset);
-            let unwritten = extent.unwritten;
-            out.push(FileExtent {
-                offset: first << bits,
-                physical: self.geometry().sector(start).bytes(),
-                len: (end - first) << bits,
-                state: if unwritten { ExtentState::Unwritten } else { ExtentState::Written },
-            });
+            let sector = self.geometry().sector(extent.start + (first - extent.offset));
+            let kind = match extent.unwritten {
+                true => IomapKind::Unwritten(sector),
+                false => IomapKind::Mapped(sector),
+            };
+            out.push(Iomap { offset: first << bits, len: (end - first) << bits, kind });
         }
-        out.extend(delayed.into_iter().map(|part| FileExtent {
+        out.extend(delayed.into_iter().map(|part| Iomap {
             offset: part.start << bits,
-            physical: 0,
             len: (part.end - part.start) << bits,
-            state: ExtentState::Delayed,
+            kind: IomapKind::Delalloc,
         }));
         out.sort_by_key(|extent| extent.offset);
         Ok(out)

@@ -2,12 +2,12 @@
 
 use base::{Errno, Ino};
 use block::{HostRange, Segment};
-use cache::Lost;
+use cache::{Iomap, Lost};
 use rt::Cx;
 use vfs::direct::Memory;
 use vfs::{
-    Attr, DirEntry, FallocMode, FileExtent, FileSystem, FileType, NewNode, RenameFlags, SeekWhence,
-    SetAttr, StatFs, XattrFlags,
+    Attr, DirEntry, FallocMode, FileSystem, FileType, NewNode, RenameFlags, SeekWhence, SetAttr,
+    StatFs, XattrFlags,
 };
 
 use crate::dir::Dir;
@@ -257,13 +257,7 @@ impl FileSystem for Xfs {
         self.seek_file(cx, &inode, offset, whence)
     }
 
-    fn fiemap(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-    ) -> Result<Vec<FileExtent>, Errno> {
+    fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {
         let inode = self.iget(cx, ino)?;
         self.fiemap_file(cx, &inode, offset, len)
     }

@@ -113,7 +113,7 @@ fn writers_do_not_wait_for_a_flusher_that_cannot_write() {
         file.write(cx, 0, &[1]).expect("writes");
         struct Broken;
         impl MappingOps for Broken {
-            fn map(&self, _: &mut Cx, _: &Arc<Mapping>, _: u64, _: u64) -> Result<Pieces, Errno> {
+            fn map(&self, _: &mut Cx, _: &Arc<Mapping>, _: u64, _: u64) -> Result<Iomaps, Errno> {
                 Err(Errno::EIO)
             }
             fn writepages(
