@@ -137,8 +137,9 @@ impl Adapter {
         }
     }
 
-    /// Writes past the cache. The kernel sends what stays inside of the file without waiting, and
-    /// takes a short answer to that for `EIO`: the error that ended the write is the answer.
+    /// Writes past the cache. The kernel takes a short answer for `EIO`, inside of the file and
+    /// behind its end: the error that ended the write is the answer. A file that was to grow the
+    /// kernel then cuts back.
     fn write_direct(
         &self,
         cx: &mut Cx,
@@ -155,10 +156,7 @@ impl Adapter {
             };
             match more {
                 Ok(count) if count > 0 => done += count,
-                end => {
-                    let grows = offset + data.len() as u64 > self.fs.getattr(cx, ino)?.size;
-                    return if grows { Ok(done) } else { Err(end.err().unwrap_or(Errno::EIO)) };
-                }
+                end => return Err(end.err().unwrap_or(Errno::EIO)),
             }
         }
         Ok(done)

@@ -156,7 +156,34 @@ fn direct_writes_into_holes_tell_that_the_image_is_full(kind: &str) {
     check(&image);
 }
 
+/// Direct writes that make a file longer until the image is full: the last one finds room for a
+/// part, and the program gets `ENOSPC`; the file ends where the one before did.
+fn direct_writes_that_grow_a_file_tell_that_the_image_is_full(kind: &str) {
+    let place = place();
+    let image = image(place.path(), kind, 32 << 20);
+    let mount = Mounted::new(&image, "");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    options.custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32);
+    let file = options.open(mount.dir().join("file")).unwrap();
+    // Less than a multiple fits in the end.
+    let data = vec![7; 77 << 12];
+    let mut size = 0;
+    let told = loop {
+        match file.write_at(&data, size) {
+            Ok(count) => size += count as u64,
+            Err(error) => break error.raw_os_error(),
+        }
+    };
+    assert_eq!(told, Some(Errno::NOSPC.raw_os_error()), "{kind}");
+    assert_eq!(file.metadata().unwrap().len(), size, "{kind}");
+    drop(file);
+    mount.unmount();
+    check(&image);
+}
+
 on_each_format!(
     write_tells_that_the_image_is_full,
     direct_writes_into_holes_tell_that_the_image_is_full,
+    direct_writes_that_grow_a_file_tell_that_the_image_is_full,
 );
