@@ -40,7 +40,7 @@ fn exercise(cell: Cell, seed: u64) {
         without: Vec::new(),
     };
     let cost = Cost::ext4(block, BYTES / block, cell.kind != "ext4");
-    let trial = Trial { seed, plan, cost: Some(cost), torn: false, progress: ops().is_some() };
+    let trial = Trial { seed, plan, cost: Some(cost), fuse: false, progress: ops().is_some() };
     let left = cost.kept + (5 << 19) / block;
     let memory = World::new(WorldConfig::exploring(seed)).run("fsx", |cx| {
         let memory = cell.fresh(cx, BYTES);

@@ -44,7 +44,7 @@ fn exercise((cell, block): (Cell, u64), seed: u64) {
         let (fs, _) = mount(cx, device.clone(), 2 << 20);
         let cost = Cost::xfs(block, BYTES / block, 4);
         let left = cost.kept + (5 << 19) / block;
-        let trial = Trial { seed, plan, cost: Some(cost), torn: false, progress: ops().is_some() };
+        let trial = Trial { seed, plan, cost: Some(cost), fuse: false, progress: ops().is_some() };
         let mut remount = |cx: &mut Cx, fs: Arc<dyn FileSystem>| -> Arc<dyn FileSystem> {
             fs.unmount(cx).expect("unmount");
             mount(cx, device.clone(), 2 << 20).0

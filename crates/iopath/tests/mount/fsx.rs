@@ -9,7 +9,8 @@
 //!   write what was counted, of others whole blocks (FUSE knows no short count of an `O_DIRECT`
 //!   write). A mapping is written back by the kernel also here: what msync(2) says was refused is
 //!   lost block by block, and the next call that writes, or waits for what is written, may be told
-//!   once more;
+//!   once more. After a refused hole or zeroing the kernel's cache is emptied before the look: it
+//!   still has what is zero below it;
 //! - *roomy*, mounted as by default: the kernel collects writes and could lose some where the image
 //!   is full, so that it never is. Nothing may be refused.
 //!
@@ -372,7 +373,7 @@ fn part(format: Format, full: bool, seed: u64) -> Report {
         block: format.block,
         without: vec![Sort::Clone],
     };
-    let trial = Trial { seed, plan, cost, torn: true, progress: wished.is_some() };
+    let trial = Trial { seed, plan, cost, fuse: true, progress: wished.is_some() };
     let (gate, beside) = (Gate::default(), Beside(mount.dir().join("beside")));
     let neighbour = Neighbour::new(seed, if full { u64::MAX } else { 4 * MIB });
     let files = Some(Files::open(mount.dir()).expect("the files are there"));

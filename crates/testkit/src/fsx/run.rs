@@ -22,8 +22,9 @@ pub struct Trial {
     pub plan: Plan,
     /// What operations cost; `None`: there is always room, and nothing may be refused.
     pub cost: Option<Cost>,
-    /// A direct write may be refused after a part of it was written.
-    pub torn: bool,
+    /// The place is a FUSE mount: a direct write may be refused after a part of it was written, and
+    /// the kernel keeps pages that a refused hole or zeroing had already changed below it.
+    pub fuse: bool,
     /// Whether to tell on stderr how far it has come.
     pub progress: bool,
 }
@@ -154,7 +155,8 @@ impl Run<'_> {
                 return Ok(());
             }
             let alone = steps % 2 == 0 && steps == self.place.steps();
-            if rests || alone && !told_late {
+            // A short count is no refusal yet: that comes with the rest.
+            if rests || alone && done == 0 && !told_late {
                 return Err(format!("refused while {free} blocks are free; {worst} at the worst"));
             }
             rests = true;
@@ -190,12 +192,13 @@ impl Run<'_> {
 
     /// The file is as the refused operation may have left it.
     fn look_after_refusal(&mut self, op: &Op, data: &[u8], cost: Cost) -> Result<(), String> {
-        if matches!(op, Op::Write { way: Way::Mapped, .. }) {
+        let mapped = matches!(op, Op::Write { way: Way::Mapped, .. });
+        if mapped || self.trial.fuse && matches!(op, Op::Zero { .. } | Op::Punch { .. }) {
             // What was lost is still in the cache.
             self.place.run(&Op::DropCaches, &mut []).map_err(in_words)?;
         }
         let found = self.found()?;
-        let looked = self.model.refused(op, data, &found, (cost.block, self.trial.torn));
+        let looked = self.model.refused(op, data, &found, (cost.block, self.trial.fuse));
         looked.map_err(|message| format!("after it was refused: {message}"))
     }
 
