@@ -179,9 +179,6 @@ pub trait Place {
 
     /// What the neighbour does rests, or goes on; when this returns it does nothing.
     fn rest(&mut self, rest: bool);
-
-    /// Steps that the neighbour has begun and ended.
-    fn steps(&self) -> u64;
 }
 
 /// What a stream draws.

@@ -273,10 +273,6 @@ impl Place for OnMount<'_> {
             false => self.gate.open(),
         }
     }
-
-    fn steps(&self) -> u64 {
-        self.gate.steps()
-    }
 }
 
 /// The neighbour's directory.

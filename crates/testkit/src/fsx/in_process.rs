@@ -115,10 +115,6 @@ impl Place for InProcess<'_> {
             false => self.gate.open(),
         }
     }
-
-    fn steps(&self) -> u64 {
-        self.gate.steps()
-    }
 }
 
 impl InProcess<'_> {

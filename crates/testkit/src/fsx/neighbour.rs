@@ -41,7 +41,7 @@ pub struct Gate {
 
 impl Gate {
     /// Begins and ends of steps, so far.
-    pub fn steps(&self) -> u64 {
+    fn steps(&self) -> u64 {
         self.steps.load(SeqCst)
     }
 

@@ -36,7 +36,8 @@ pub struct Report {
     pub done: BTreeMap<Sort, u64>,
     /// Those that were refused, or moved only a part, for want of space.
     pub refused: BTreeMap<Sort, u64>,
-    /// Refusals beside the neighbour that did not stand when it rested.
+    /// Refusals that did not stand when the neighbour rested: it had blocks for a moment, or pages
+    /// that were just being written had more promised than they took.
     pub again: u64,
     /// What the place cannot.
     pub left_out: BTreeSet<Sort>,
@@ -121,7 +122,6 @@ impl Run<'_> {
     fn step(&mut self, mut op: Op, mut data: Vec<u8>) -> Result<(), String> {
         let mut rests = false;
         loop {
-            let steps = self.place.steps();
             let answer = self.place.run(&op, &mut data);
             self.note(&op, &answer);
             let moves = self.model.moves(&op);
@@ -143,22 +143,22 @@ impl Run<'_> {
             data.drain(..(done as usize).min(data.len()));
             op = op.rest(done);
             self.look_after_refusal(&op, &data, cost)?;
-            let mapped = matches!(op, Op::Write { way: Way::Mapped, .. });
-            let told_late = std::mem::replace(&mut self.late, mapped);
             let (free, worst) = (self.place.free(), cost.worst(&op, self.model.size()));
             let takes_none = matches!(op, Op::Read { .. } | Op::Sync { .. } | Op::DropCaches);
+            let told_late = self.late;
             if takes_none && !told_late {
                 return Err("no operation that takes space".into());
             }
             if free < worst && !takes_none {
+                self.late |= matches!(op, Op::Write { way: Way::Mapped, .. });
                 *self.report.refused.entry(op.sort()).or_default() += 1;
                 return Ok(());
             }
-            let alone = steps % 2 == 0 && steps == self.place.steps();
-            // A short count is no refusal yet: that comes with the rest.
-            if rests || alone && done == 0 && !told_late {
+            if rests && !told_late {
                 return Err(format!("refused while {free} blocks are free; {worst} at the worst"));
             }
+            // It serves as a reason once.
+            self.late = told_late && !rests && !takes_none;
             rests = true;
             self.report.again += 1;
         }
