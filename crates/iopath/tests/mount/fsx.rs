@@ -1,6 +1,6 @@
 //! One file on a mount under a seeded stream of operations: write, mapped write and `O_DIRECT`,
-//! read all three ways, copy_file_range, holes, zeros, space ahead, truncation, fsync, close, umount.
-//! Every byte that is read is compared with a copy in memory. A neighbour fills the image and
+//! read all three ways, copy_file_range, holes, zeros, space ahead, truncation, fsync, close and
+//! umount. Every byte that is read is compared with a copy in memory. A neighbour fills the image and
 //! removes its files again. Two parts for each format:
 //!
 //! - *full*, mounted with `nowriteback`: the image is full part of the time. Every call is refused
@@ -14,9 +14,9 @@
 //! - *roomy*, mounted as by default: the kernel collects writes and could lose some where the image
 //!   is full, so that it never is. Nothing may be refused.
 //!
-//! The operations follow from the seed; how the neighbour comes between them does not. `IOPATH_FSX_OPS`
-//! makes as many operations in each part and tells how far it has come, `IOPATH_SEED` chooses the seed.
-//! After a failure the image is kept.
+//! The operations follow from the seed; how the neighbour comes between them does not.
+//! `IOPATH_FSX_OPS` makes as many operations in each part and tells how far it has come,
+//! `IOPATH_SEED` chooses the seed. After a failure the image is kept.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};

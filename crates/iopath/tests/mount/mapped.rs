@@ -26,7 +26,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the pages of `len` bytes from `offset` on, which lie inside of the file; `len` is not 0.
+    /// Maps the pages of `len` bytes from `offset` on, inside of the file; `len` is not 0.
     pub fn new(file: &File, offset: u64, len: u64) -> io::Result<Mapping> {
         let end = offset.checked_add(len).filter(|end| len > 0 && *end <= i64::MAX as u64);
         let end = end.ok_or(io::ErrorKind::InvalidInput)?;
