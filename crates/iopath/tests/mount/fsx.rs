@@ -1,7 +1,7 @@
 //! One file on a mount under a seeded stream of operations: write, mapped write and `O_DIRECT`,
 //! read all three ways, copy_file_range, holes, zeros, space ahead, truncation, fsync, close and
-//! umount. Every byte that is read is compared with a copy in memory. A neighbour fills the image and
-//! removes its files again. Two parts for each format:
+//! umount. Every byte that is read is compared with a copy in memory. A neighbour fills the image
+//! and removes its files again. Two parts for each format:
 //!
 //! - *full*, mounted with `nowriteback`: the image is full part of the time. Every call is refused
 //!   where it is made, so that each `ENOSPC` is judged: while the neighbour rests fewer blocks are
