@@ -39,6 +39,9 @@ pub(crate) struct Delalloc {
     nodes: u64,
     /// Promised blocks are being placed: new nodes come out of the promise.
     placing: bool,
+    /// The map was changed by others until placing takes more nodes, and there were no blocks for
+    /// them: they come from the pool, as far as that goes.
+    short: bool,
 }
 
 impl Delalloc {
@@ -71,6 +74,7 @@ impl Delalloc {
         self.holes.remove(range.clone());
         self.unwritten.remove(range);
         self.blocks -= gone;
+        self.short &= !self.is_empty();
         gone
     }
 }
@@ -320,10 +324,31 @@ impl Ext4 {
         }
     }
 
+    /// The map has changed beside the dirty pages: what a call filled (the root), or freed (a table
+    /// of pointers), placing them may have to make anew. The caller holds the map lock.
+    pub(crate) fn top_up_nodes(&self, cx: &Cx, inode: &Inode) {
+        let more = {
+            let delayed = inode.delayed.lock(cx);
+            if delayed.placing || delayed.is_empty() {
+                return;
+            }
+            inode.shape(cx, self.geometry.block_size).nodes(delayed.load())
+        };
+        let mut delayed = inode.delayed.lock(cx);
+        let more = more.saturating_sub(delayed.nodes);
+        if more > 0 {
+            match self.try_promise(more, 0) {
+                true => delayed.nodes += more,
+                false => delayed.short = true,
+            }
+        }
+    }
+
     /// Takes a node out of the promise of a file that is being placed.
     pub(crate) fn take_promised_node(&self, cx: &Cx, inode: &Inode) -> bool {
         let mut delayed = inode.delayed.lock(cx);
-        debug_assert!(!delayed.placing || delayed.nodes > 0, "more nodes than the worst case");
+        let enough = !delayed.placing || delayed.nodes > 0 || delayed.short;
+        debug_assert!(enough, "more nodes than the worst case");
         let take = delayed.placing && delayed.nodes > 0;
         delayed.nodes -= u64::from(take);
         take

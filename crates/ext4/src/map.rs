@@ -185,6 +185,7 @@ impl Ext4 {
             core.values.size = core.values.size.max(end.min(create.size));
             core.datasync_tid = tid;
         });
+        self.top_up_nodes(cx, inode);
     }
 
     /// As [`Ext4::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
@@ -264,11 +265,13 @@ impl Ext4 {
         self.release_prealloc(&mut prealloc);
         self.discard_window(inode);
         self.forget_last_extent(cx, inode);
-        if inode.has_extents(cx) {
+        let removed = if inode.has_extents(cx) {
             self.extent_remove(cx, handle, inode, from, to)
         } else {
             self.indirect_remove(cx, handle, inode, from, to)
-        }
+        };
+        self.top_up_nodes(cx, inode);
+        removed
     }
 
     /// Credits for one call of [`Ext4::map_create`].

@@ -187,3 +187,28 @@ fn a_new_empty_file_survives_fdatasync() {
         });
     }
 }
+
+/// Goal: the nodes that placing takes are promised also where other calls change the map between
+/// the write and its place: fill the root, or free a table. Method: such calls, with the assertion
+/// of debug builds.
+#[test]
+fn other_changes_of_the_map_do_not_break_the_promise() {
+    for cell in [CELLS[0], CELLS[1], CELLS[2]] {
+        rt::testing::world(|cx| {
+            let memory = cell.fresh(cx, 16 << 20);
+            let (fs, _) = mount(cx, memory.clone());
+            let file = create(cx, &*fs, fs.root(), "file");
+            let _ = fs.fallocate(cx, file, FallocMode::Allocate { keep_size: false }, 0, 64 << 10);
+            fs.write(cx, file, 16 << 10, &[1; 4096]).expect("a write");
+            for n in 1..4u64 {
+                fs.write_direct(cx, file, n << 18, &[2; 4096]).expect("a direct write");
+            }
+            fs.write(cx, file, 2 << 20, &[3; 4096]).expect("a write");
+            fs.write(cx, file, 3 << 20, &[3; 4096]).expect("a write");
+            fs.fallocate(cx, file, FallocMode::PunchHole, 1 << 18, 3 << 18).expect("a punch");
+            fs.fsync(cx, file, false).expect("fsync");
+            fs.unmount(cx).expect("unmount");
+            e2fsck(&memory, &format!("{cell:?}"));
+        });
+    }
+}
