@@ -35,6 +35,8 @@ pub(crate) struct Delalloc {
     blocks: u64,
     /// Logical blocks that are unwritten on the device, and dirty.
     unwritten: RangeSet,
+    /// Blocks of `unwritten`.
+    conversions: u64,
     /// Nodes of the tree, or tables of pointers, that were promised for both.
     nodes: u64,
     /// Promised blocks are being placed: new nodes come out of the promise.
@@ -42,6 +44,11 @@ pub(crate) struct Delalloc {
     /// The map was changed by others until placing takes more nodes, and there were no blocks for
     /// them: they come from the pool, as far as that goes.
     short: bool,
+}
+
+/// Blocks of a run.
+fn len(range: &Range<u32>) -> u64 {
+    u64::from(range.end - range.start)
 }
 
 impl Delalloc {
@@ -69,11 +76,12 @@ impl Delalloc {
     }
 
     fn remove(&mut self, range: Range<u32>) -> u64 {
-        let before = self.holes.within(range.clone()).map(|part| u64::from(part.end - part.start));
-        let gone = before.sum();
+        let inside = |set: &RangeSet| set.within(range.clone()).map(|part| len(&part)).sum::<u64>();
+        let gone = inside(&self.holes);
+        self.blocks -= gone;
+        self.conversions -= inside(&self.unwritten);
         self.holes.remove(range.clone());
         self.unwritten.remove(range);
-        self.blocks -= gone;
         self.short &= !self.is_empty();
         gone
     }
@@ -95,7 +103,8 @@ struct Shape {
 #[derive(Clone, Copy)]
 struct Load {
     blocks: u64,
-    /// Runs of blocks that are to be turned into written ones: each may leave three extents of one.
+    /// Extents more that turning blocks into written ones may leave: of a run of `n` blocks at most
+    /// `n + 1`, where every other one is turned first.
     conversions: u64,
     /// Runs of both sorts.
     runs: u64,
@@ -114,7 +123,7 @@ impl Shape {
     }
 
     fn extent_nodes(&self, depth: u64, load: Load) -> u64 {
-        let entries = load.blocks + 2 * load.conversions;
+        let entries = load.blocks + load.conversions;
         // After a split a leaf takes half a leaf more before it is split again.
         let splits = entries / (self.per_node / 2 - 1);
         if depth == 0 {
@@ -143,6 +152,8 @@ impl Shape {
 }
 
 impl Inode {
+    /// Taken under the lock of what is promised, so that it fits that: what is being placed counts
+    /// twice for a moment, but never as neither.
     fn shape(&self, cx: &Cx, block_size: u32) -> Shape {
         self.with(cx, |core| {
             let extents = core.flags.contains(InodeFlags::EXTENTS);
@@ -167,7 +178,6 @@ impl Inode {
 impl Delalloc {
     /// What is to be placed when `holes` and `unwritten` come in addition, which are not in it.
     fn load_with(&self, holes: &[Range<u32>], unwritten: &[Range<u32>]) -> Load {
-        let len = |range: &Range<u32>| u64::from(range.end - range.start);
         let more = || holes.iter().chain(unwritten);
         // A run that continues another is counted with it.
         let apart = |range: &&Range<u32>| {
@@ -179,7 +189,9 @@ impl Delalloc {
         let end = more().map(|range| u64::from(range.end)).max().unwrap_or(0);
         Load {
             blocks: self.blocks + holes.iter().map(len).sum::<u64>(),
-            conversions: (self.unwritten.count() + unwritten.len()) as u64,
+            conversions: self.conversions
+                + unwritten.iter().map(len).sum::<u64>()
+                + (self.unwritten.count() + unwritten.len()) as u64,
             runs: (self.holes.count() + self.unwritten.count() + apart) as u64,
             end: end.max(last(&self.holes)).max(last(&self.unwritten)),
         }
@@ -258,23 +270,51 @@ impl Ext4 {
         if holes.is_empty() && unwritten.is_empty() {
             return Ok(());
         }
-        let blocks: u64 = holes.iter().map(|range| u64::from(range.end - range.start)).sum();
+        let blocks: u64 = holes.iter().map(len).sum();
         let blocks = u32::try_from(blocks).map_err(|_| Errno::EFBIG)?;
-        let shape = inode.shape(cx, self.geometry.block_size);
-        let nodes = {
-            let delayed = inode.delayed.lock(cx);
-            shape.nodes(delayed.load_with(&holes, &unwritten)).saturating_sub(delayed.nodes)
-        };
         self.promise_quota(cx, inode, blocks, blocks)?;
-        if let Err(errno) = self.promise_blocks(cx, u64::from(blocks) + nodes) {
-            self.settle_promises(cx, inode);
-            return Err(errno);
+        let mut held = 0;
+        // Pages may be placed meanwhile, and what they were promised ends: so what is held is
+        // compared with what is needed while nobody can change that.
+        while let Err(missing) = self.add_promise(cx, inode, (&holes, &unwritten), held) {
+            if let Err(errno) = self.promise_blocks(cx, missing) {
+                self.end_promise(held);
+                self.settle_promises(cx, inode);
+                return Err(errno);
+            }
+            held += missing;
         }
+        Ok(())
+    }
+
+    /// Notes the promise of further runs, for which `held` blocks are promised already; gives back
+    /// what is not needed.
+    ///
+    /// # Errors
+    /// How many blocks more are needed: nothing is noted then.
+    fn add_promise(
+        &self,
+        cx: &Cx,
+        inode: &Inode,
+        (holes, unwritten): (&Runs, &Runs),
+        held: u64,
+    ) -> Result<(), u64> {
+        let blocks: u64 = holes.iter().map(len).sum();
         let mut delayed = inode.delayed.lock(cx);
-        holes.into_iter().for_each(|range| delayed.holes.insert(range));
-        unwritten.into_iter().for_each(|range| delayed.unwritten.insert(range));
-        delayed.blocks += u64::from(blocks);
+        let shape = inode.shape(cx, self.geometry.block_size);
+        let nodes = shape.nodes(delayed.load_with(holes, unwritten)).saturating_sub(delayed.nodes);
+        if held < blocks + nodes {
+            return Err(blocks + nodes - held);
+        }
+        holes.iter().for_each(|range| delayed.holes.insert(range.clone()));
+        for range in unwritten {
+            delayed.conversions += len(range);
+            delayed.unwritten.insert(range.clone());
+        }
+        delayed.blocks += blocks;
         delayed.nodes += nodes;
+        drop(delayed);
+        self.end_promise(held - blocks - nodes);
         Ok(())
     }
 
@@ -327,15 +367,12 @@ impl Ext4 {
     /// The map has changed beside the dirty pages: what a call filled (the root), or freed (a table
     /// of pointers), placing them may have to make anew. The caller holds the map lock.
     pub(crate) fn top_up_nodes(&self, cx: &Cx, inode: &Inode) {
-        let more = {
-            let delayed = inode.delayed.lock(cx);
-            if delayed.placing || delayed.is_empty() {
-                return;
-            }
-            inode.shape(cx, self.geometry.block_size).nodes(delayed.load())
-        };
         let mut delayed = inode.delayed.lock(cx);
-        let more = more.saturating_sub(delayed.nodes);
+        if delayed.is_empty() {
+            return;
+        }
+        let needed = inode.shape(cx, self.geometry.block_size).nodes(delayed.load());
+        let more = needed.saturating_sub(delayed.nodes);
         if more > 0 {
             match self.try_promise(more, 0) {
                 true => delayed.nodes += more,
@@ -356,8 +393,8 @@ impl Ext4 {
 
     /// Gives back the promise of nodes that the rest cannot need.
     fn settle_nodes(&self, cx: &Cx, inode: &Inode) {
-        let shape = inode.shape(cx, self.geometry.block_size);
         let mut delayed = inode.delayed.lock(cx);
+        let shape = inode.shape(cx, self.geometry.block_size);
         let needed = shape.nodes(delayed.load()).min(delayed.nodes);
         let over = delayed.nodes - needed;
         delayed.nodes = needed;

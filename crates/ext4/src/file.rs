@@ -183,20 +183,17 @@ impl Ext4 {
         let journaled = self.journals_data(cx, inode);
         let need = self.map_credits(cx, inode) + if journaled { len } else { 0 };
         let mut handle = self.journal_start(cx, need)?;
-        self.begin_placing(cx, inode, run.lblk..run.lblk + len);
-        let create = Create::written(purpose, mapping.size());
+        let create = Create::delayed(purpose, mapping.size());
         let created = self.map_create(cx, &mut handle, inode, run.lblk, len, create);
         let (mapped, _) = match created {
             Ok(created) => created,
             Err(errno) => {
-                self.end_placing(cx, inode, None);
                 // Nodes may have been split before the space ran out.
                 self.mark_inode_dirty(cx, &mut handle, inode)?;
                 handle.stop(cx)?;
                 return Err(errno);
             }
         };
-        self.end_placing(cx, inode, Some(mapped.lblk..mapped.lblk + mapped.len));
         if journaled {
             self.journal_run(cx, &mut handle, mapping, wb, &mapped)?;
         } else {

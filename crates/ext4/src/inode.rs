@@ -296,10 +296,12 @@ impl CachedInode for Inode {
         if self.referenced.swap(false, Ordering::Relaxed) {
             return false;
         }
+        if !self.delayed.lock_irq().is_empty() {
+            return false;
+        }
         let Some(core) = self.core.try_lock() else { return false };
         let idle = core.opens == 0 && !core.times_dirty && !core.orphan.linked() && !core.fresh;
-        idle && self.delayed.lock_irq().is_empty()
-            && !self.mapping.get().is_some_and(|mapping| mapping.is_dirty())
+        idle && !self.mapping.get().is_some_and(|mapping| mapping.is_dirty())
     }
 }
 

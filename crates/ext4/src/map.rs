@@ -44,22 +44,29 @@ pub(crate) struct Create {
     /// The file's content reaches to this byte: as far as what is written here covers it, the size
     /// on the disk follows in the same handle.
     pub size: u64,
+    /// They were promised when their pages were written: the promise is kept here.
+    pub promised: bool,
 }
 
 impl Create {
     /// Blocks of a regular file with content, which reaches to byte `size`.
     pub fn written(purpose: Purpose, size: u64) -> Create {
-        Create { purpose, unwritten: false, size }
+        Create { purpose, unwritten: false, size, promised: false }
+    }
+
+    /// Blocks of dirty pages that were promised as far as they are known to delayed allocation.
+    pub fn delayed(purpose: Purpose, size: u64) -> Create {
+        Create { promised: true, ..Create::written(purpose, size) }
     }
 
     /// Space that reads as zeroes.
     pub fn unwritten() -> Create {
-        Create { purpose: Purpose::Data, unwritten: true, size: 0 }
+        Create { purpose: Purpose::Data, unwritten: true, size: 0, promised: false }
     }
 
     /// A block of metadata: the caller keeps the size.
     pub fn metadata() -> Create {
-        Create { purpose: Purpose::Metadata, unwritten: false, size: 0 }
+        Create { purpose: Purpose::Metadata, unwritten: false, size: 0, promised: false }
     }
 }
 
@@ -156,6 +163,29 @@ impl Ext4 {
         create: Create,
     ) -> Result<(Mapped, bool), Errno> {
         let mut prealloc = inode.map_lock.write(cx);
+        if create.promised {
+            self.begin_placing(cx, inode, lblk..lblk + len);
+        }
+        let result = self.create_locked(cx, handle, inode, &mut prealloc, (lblk, len), create);
+        if create.promised {
+            let placed = result.as_ref().ok().map(|(mapped, _)| mapped);
+            self.end_placing(cx, inode, placed.map(|at| at.lblk..at.lblk + at.len));
+        } else {
+            self.top_up_nodes(cx, inode);
+        }
+        result
+    }
+
+    /// The body of [`Ext4::map_create`], under the map lock.
+    fn create_locked(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        prealloc: &mut Prealloc,
+        (lblk, len): (u32, u32),
+        create: Create,
+    ) -> Result<(Mapped, bool), Errno> {
         let found = self.lookup_locked(cx, inode, lblk, len)?;
         let (mapped, changed) = match found.state {
             State::Written => (found, false),
@@ -168,7 +198,6 @@ impl Ext4 {
             }
             State::Hole => {
                 self.forget_last_extent(cx, inode);
-                let prealloc = &mut prealloc;
                 (self.fill_hole(cx, handle, inode, prealloc, lblk, found.len, create)?, true)
             }
         };
@@ -185,7 +214,6 @@ impl Ext4 {
             core.values.size = core.values.size.max(end.min(create.size));
             core.datasync_tid = tid;
         });
-        self.top_up_nodes(cx, inode);
     }
 
     /// As [`Ext4::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
@@ -205,10 +233,13 @@ impl Ext4 {
         let guard = inode.map_lock.write(cx);
         self.forget_last_extent(cx, inode);
         let (lblk, len) = (claim.lblk, claim.len);
-        let mapped = self.fill_hole(cx, handle, inode, claim, lblk, len, create)?;
-        self.mapped_in(cx, handle, inode, &mapped, create);
+        let mapped = self.fill_hole(cx, handle, inode, claim, lblk, len, create);
+        if let Ok(mapped) = &mapped {
+            self.mapped_in(cx, handle, inode, mapped, create);
+        }
+        self.top_up_nodes(cx, inode);
         drop(guard);
-        Ok(mapped)
+        mapped
     }
 
     #[expect(clippy::too_many_arguments, reason = "the second half of map_create")]

@@ -10,8 +10,9 @@
 //!    the commit waits for all open handles; so nothing below this line is held there
 //! 4. `Inode::xattr_lock`, then `Inode::map_lock` (the tree of blocks, the preallocation)
 //! 5. `Ext4::orphans`; the tree of a quota file
-//! 6. spin locks: `Inode::core`, usage and limits of an id, a group's state, the inode cache,
-//!    the windows, `Ext4::super_state`; then the content of a buffer. Nothing waits under them.
+//! 6. spin locks: `Inode::delayed`, then `Inode::core`; usage and limits of an id, a group's state,
+//!    the inode cache, the windows, `Ext4::super_state`; then the content of a buffer. Nothing
+//!    waits under them.
 //!
 //! A commit itself waits only for data writes that are already on their way
 //! ([`jbd2::OrderedData`]); it takes none of these locks.
