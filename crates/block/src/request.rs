@@ -99,11 +99,6 @@ impl Request {
         self.count * SECTOR_SIZE
     }
 
-    /// Number of bios in it.
-    pub fn bio_count(&self) -> usize {
-        self.bios.len()
-    }
-
     /// True where somebody waits for it.
     pub fn is_sync(&self) -> bool {
         is_sync(self.op, self.flags)

@@ -175,16 +175,6 @@ pub struct QueueStats {
 }
 
 impl QueueStats {
-    /// Mean size of a read request in bytes; zero where there was none.
-    pub fn read_bytes_mean(&self) -> u64 {
-        self.read_bytes / self.reads.max(1)
-    }
-
-    /// Mean size of a write request in bytes; zero where there was none.
-    pub fn write_bytes_mean(&self) -> u64 {
-        self.write_bytes / self.writes.max(1)
-    }
-
     /// Counts a request that the device has finished.
     pub(crate) fn finished(&mut self, op: Op, bytes: u64, latency: Nanos, failed: bool) {
         self.errors += failed as u64;

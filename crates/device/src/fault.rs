@@ -99,11 +99,6 @@ impl FaultDevice {
         self.state.lock_irq().rules.clear();
     }
 
-    /// Cuts the power: from now on every request fails, also those on their way into a delay.
-    pub fn cut_power(&self) {
-        self.state.lock_irq().power = false;
-    }
-
     /// Brings the power back.
     pub fn restore_power(&self) {
         self.state.lock_irq().power = true;

@@ -1,6 +1,5 @@
 //! What every command works with: the task, the options for all, the output.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -144,15 +143,4 @@ fn explain(errno: Errno) -> String {
 /// The way from a host path to text.
 pub fn shown(path: &std::path::Path) -> String {
     path.display().to_string()
-}
-
-/// Reads a host path that must not be empty.
-///
-/// # Errors
-/// It is.
-pub fn host_path(path: &std::ffi::OsStr) -> Result<PathBuf> {
-    match path.is_empty() {
-        true => Err(anyhow!("an empty path names nothing")),
-        false => Ok(PathBuf::from(path)),
-    }
 }

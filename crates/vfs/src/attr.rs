@@ -56,11 +56,6 @@ impl FileType {
         (self as u16) << 12
     }
 
-    /// `DT_*` of readdir(3): the same number as the upper mode bits.
-    pub fn dirent_type(self) -> u8 {
-        self as u8
-    }
-
     /// The letter of `ls -l`.
     pub fn letter(self) -> char {
         match self {

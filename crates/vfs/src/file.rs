@@ -7,7 +7,7 @@ use bitflags::bitflags;
 use block::Segment;
 use rt::{Charge, Cx, Mutex};
 
-use crate::attr::{Attr, FallocMode, FileType, SeekWhence, SetAttr};
+use crate::attr::{Attr, FallocMode, FileType, SetAttr};
 use crate::fs::FileSystem;
 use crate::permission;
 
@@ -186,15 +186,6 @@ impl File {
         }
         *self.position.lock(cx) = offset;
         Ok(offset)
-    }
-
-    /// Moves the position to the next data or hole at or after `offset`.
-    ///
-    /// # Errors
-    /// `ENXIO` none; `EINVAL` not a regular file.
-    pub fn seek_to(&self, cx: &mut Cx, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
-        let found = self.fs.seek(cx, self.ino, offset, whence)?;
-        self.seek(cx, found)
     }
 
     /// Sets the size.

@@ -344,15 +344,6 @@ impl Trans {
         buf.item.lock_irq().flags.insert(BufItemFlags::INODE_BUF);
     }
 
-    /// The buffer holds new inodes: all of it is logged and recovered, as of any other buffer.
-    pub fn inode_alloc_buf(&mut self, buf: &Arc<Buf>) {
-        self.joined_mut(buf).dirty = true;
-        self.substance = true;
-        let mut item = buf.item.lock_irq();
-        item.flags.remove(BufItemFlags::INODE_BUF);
-        item.log(0, buf.len() - 1);
-    }
-
     /// The buffer's blocks are freed by this transaction: it is never written again, and recovery
     /// does not recover older changes of it.
     pub fn invalidate(&mut self, buf: &Arc<Buf>) {

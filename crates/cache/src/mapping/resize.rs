@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::{Errno, Page};
 use rt::Cx;
@@ -234,18 +233,5 @@ impl Mapping {
         }
         drop(state);
         self.wake_readers(range);
-    }
-
-    /// True where every byte of `range` is in memory: nothing would be read.
-    pub fn is_cached(&self, range: Range<u64>) -> bool {
-        let shift = self.shift();
-        let state = self.state.lock_irq();
-        let end = range.end.min(self.size.load(Ordering::Relaxed));
-        (range.start >> shift..end.div_ceil(1 << shift)).all(|index| {
-            let start = index << shift;
-            let inner =
-                range.start.saturating_sub(start) as u32..(end - start).min(1 << shift) as u32;
-            state.index.get(index).is_some_and(|folio| folio.valid.covers(inner))
-        })
     }
 }

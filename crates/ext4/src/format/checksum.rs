@@ -255,11 +255,6 @@ pub(crate) fn u32_at(data: &[u8], at: usize) -> u32 {
     super::U32::ref_from_prefix(&data[at..]).expect("offset lies in the structure").0.get()
 }
 
-#[expect(dead_code, reason = "the directory emitters come next")]
-pub(crate) fn put_u16(data: &mut [u8], at: usize, value: u16) {
-    data[at..at + 2].copy_from_slice(&value.to_le_bytes());
-}
-
 pub(crate) fn put_u32(data: &mut [u8], at: usize, value: u32) {
     data[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }

@@ -16,9 +16,6 @@ use super::checksum::{DIR_TAIL_FILE_TYPE as TAIL_TYPE, DIR_TAIL_SIZE as TAIL_LEN
 
 /// Bytes before the name.
 pub const HEADER_LEN: usize = 8;
-/// Longest name.
-pub const NAME_LEN_MAX: usize = 255;
-
 /// The bytes that an entry with a name of `name_len` bytes needs: 12..=264, a multiple of four.
 #[inline]
 pub const fn entry_len(name_len: usize) -> usize {

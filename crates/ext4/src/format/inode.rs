@@ -5,7 +5,7 @@
 use base::{Ino, Timespec};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::{inode_has_high, stored_inode};
+use super::checksum::stored_inode;
 use super::features::{Incompat, RoCompat};
 use super::{At, Corrupt, CorruptKind, Geometry, U16, U32, assert_layout};
 
@@ -529,16 +529,6 @@ fn read_extra(rest: &[u8]) -> RawInodeExtra {
     let len = rest.len().min(bytes.len());
     bytes[..len].copy_from_slice(&rest[..len]);
     RawInodeExtra::read_from_bytes(&bytes).expect("the size is asserted")
-}
-
-/// True where the slot's extra size has room for the field that ends at `end` bytes beyond 128.
-pub fn has_extra(slot: &[u8], end: u16) -> bool {
-    slot.len() > BASE_SIZE && super::checksum::u16_at(slot, BASE_SIZE) >= end
-}
-
-/// Whether the slot stores the high half of its checksum.
-pub fn has_checksum_high(slot: &[u8]) -> bool {
-    inode_has_high(slot)
 }
 
 #[cfg(test)]

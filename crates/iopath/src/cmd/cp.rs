@@ -6,13 +6,11 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use base::Errno;
 use clap::Args;
 use serde_json::json;
-use vfs::FileSystem;
 
 use crate::app::{App, at};
 use crate::copy::host_sink::HostSink;
@@ -24,7 +22,6 @@ use crate::copy::tar_source::TarSource;
 use crate::copy::{self, Keep, Problems, Source};
 use crate::session::{self, Session};
 use crate::target::{Place, Side, Target};
-use crate::text;
 use crate::walk::Reached;
 
 /// Copy files and trees between the host, images and tar archives
@@ -325,25 +322,4 @@ fn into_host(path: &Path, side: &Side, sources: usize) -> (PathBuf, Vec<u8>) {
         _ => PathBuf::from("."),
     };
     (above, name)
-}
-
-/// Copies a host tree into a mounted file system: for callers that have one, such as
-/// demonstrations.
-///
-/// # Errors
-/// As [`run`].
-pub fn host_to_fs(
-    cx: &mut rt::Cx,
-    from: &Path,
-    fs: Arc<dyn FileSystem>,
-    progress: &mut crate::out::Progress,
-) -> Result<()> {
-    let keep = Keep { recursive: true, all: true, direct: false };
-    let source = Box::new(HostSource::new(from.to_path_buf(), Vec::new(), keep));
-    let mut sink = ImageSink::new(fs.clone(), fs.root(), text::escape(b"/"), keep);
-    let problems = copy::run(cx, source, &mut sink, progress)?;
-    match problems.messages().0.first() {
-        Some(first) => bail!("{first}"),
-        None => Ok(()),
-    }
 }

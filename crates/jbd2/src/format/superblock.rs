@@ -8,8 +8,6 @@ use super::{BlockType, Checksums, Compat, Header, Incompat, MAGIC};
 
 /// Bytes of the superblock, whatever the block size.
 pub const SUPERBLOCK_SIZE: usize = 1024;
-/// Blocks below which no journal is made or read: Linux's minimum.
-pub const BLOCKS_MIN: u32 = 1024;
 /// Fast commit blocks where the superblock names no number.
 const FAST_COMMIT_BLOCKS_DEFAULT: u32 = 256;
 /// `s_checksum_type` of CRC-32C.

@@ -5,8 +5,6 @@
 
 use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u16, put_u32, u16_at, u32_at, verifier};
 
-/// Bytes of the self-description that leaves and nodes begin with.
-pub const INFO_SIZE: usize = 56;
 /// Bytes of a node's header.
 pub const NODE_HEADER: usize = 64;
 /// Bytes of an entry of a node.

@@ -199,11 +199,6 @@ impl Kind {
     pub fn lsn_offset(self) -> usize {
         self.layout().lsn
     }
-
-    /// Where its checksum lies.
-    pub fn crc_offset(self) -> usize {
-        self.layout().crc
-    }
 }
 
 /// The checksum of a whole block (a sector for headers, the slot for inodes).

@@ -38,11 +38,6 @@ impl Trans {
         self.deferred.push_back(work);
     }
 
-    /// True if work was deferred that is not carried out yet.
-    pub fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty()
-    }
-
     /// Carries out everything that was deferred, rolling as often as it takes. Buffers that are not
     /// held are released by the first roll. May park.
     ///
