@@ -235,14 +235,14 @@ impl Ext4 {
         root + self.counters.pool.load(Ordering::Relaxed)
     }
 
-    /// Promises `count` blocks to a write; waits for a commit where that frees some.
+    /// Promises `count` blocks to a write where `kept` are left then; waits for a commit where that
+    /// frees some.
     ///
     /// # Errors
     /// `ENOSPC`.
-    pub(crate) fn promise_blocks(&self, cx: &mut Cx, count: u64) -> Result<(), Errno> {
-        let kept = self.kept_blocks(cx);
+    pub(crate) fn promise_blocks(&self, cx: &mut Cx, count: u64, kept: i64) -> Result<(), Errno> {
         let mut retries = 0;
-        while !self.try_promise(count, kept) {
+        while count > 0 && !self.try_promise(count, kept) {
             if !self.should_retry_alloc(cx, &mut retries) {
                 return Err(Errno::ENOSPC);
             }
@@ -273,18 +273,23 @@ impl Ext4 {
         let blocks: u64 = holes.iter().map(len).sum();
         let blocks = u32::try_from(blocks).map_err(|_| Errno::EFBIG)?;
         self.promise_quota(cx, inode, blocks, blocks)?;
-        let mut held = 0;
-        // Pages may be placed meanwhile, and what they were promised ends: so what is held is
-        // compared with what is needed while nobody can change that.
-        while let Err(missing) = self.add_promise(cx, inode, (&holes, &unwritten), held) {
-            if let Err(errno) = self.promise_blocks(cx, missing) {
+        // Whoever has preallocated space may write into it, however full the device is.
+        let kept = if blocks > 0 { self.kept_blocks(cx) } else { 0 };
+        let (mut held, mut missing) = (0, u64::from(blocks));
+        loop {
+            if let Err(errno) = self.promise_blocks(cx, missing, kept) {
                 self.end_promise(held);
                 self.settle_promises(cx, inode);
                 return Err(errno);
             }
             held += missing;
+            // Pages may be placed meanwhile, and what they were promised ends: so what is held is
+            // compared with what is needed while nobody can change that.
+            match self.add_promise(cx, inode, (&holes, &unwritten), held) {
+                Ok(()) => return Ok(()),
+                Err(more) => missing = more,
+            }
         }
-        Ok(())
     }
 
     /// Notes the promise of further runs, for which `held` blocks are promised already; gives back

@@ -203,10 +203,42 @@ fn other_changes_of_the_map_do_not_break_the_promise() {
             for n in 1..4u64 {
                 fs.write_direct(cx, file, n << 18, &[2; 4096]).expect("a direct write");
             }
+            let ahead = FallocMode::Allocate { keep_size: true };
+            for n in 1..4u64 {
+                let _ = fs.fallocate(cx, file, ahead, n << 22, 64 << 10);
+            }
             fs.write(cx, file, 2 << 20, &[3; 4096]).expect("a write");
             fs.write(cx, file, 3 << 20, &[3; 4096]).expect("a write");
             fs.fallocate(cx, file, FallocMode::PunchHole, 1 << 18, 3 << 18).expect("a punch");
             fs.fsync(cx, file, false).expect("fsync");
+            fs.unmount(cx).expect("unmount");
+            e2fsck(&memory, &format!("{cell:?}"));
+        });
+    }
+}
+
+/// Goal: space that was preallocated can be written however full the device is, also where that
+/// takes nodes of the tree. Method: every other block of it, on a device without a free block that
+/// a write may have.
+#[test]
+fn preallocated_space_can_be_written_on_a_full_device() {
+    for cell in [CELLS[0], CELLS[1]] {
+        rt::testing::world(|cx| {
+            let memory = cell.fresh(cx, 16 << 20);
+            let (fs, _) = mount(cx, memory.clone());
+            let file = create(cx, &*fs, fs.root(), "file");
+            let ahead = FallocMode::Allocate { keep_size: true };
+            fs.fallocate(cx, file, ahead, 0, 1 << 20).expect("space ahead");
+            let filler = create(cx, &*fs, fs.root(), "filler");
+            let mut end = 0;
+            while let Ok(count) = fs.write(cx, filler, end, &[1; 4096]) {
+                end += count as u64;
+            }
+            fs.fsync(cx, filler, false).expect("what was accepted has its place");
+            for n in (0..1 << 20).step_by(8192) {
+                assert_eq!(fs.write(cx, file, n, &[2; 4096]), Ok(4096), "{cell:?} at {n}");
+            }
+            fs.fsync(cx, file, false).expect("what was accepted has its place");
             fs.unmount(cx).expect("unmount");
             e2fsck(&memory, &format!("{cell:?}"));
         });

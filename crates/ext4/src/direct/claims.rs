@@ -104,7 +104,7 @@ impl Ext4 {
         let free = (self.unpromised_blocks() - self.kept_blocks(cx)).max(0) as u64;
         let count = u64::from(count).min(free.saturating_sub(8)).max(1) as u32;
         let count = self.promise_quota(cx, inode, count, 1)?;
-        let promised = self.promise_blocks(cx, u64::from(count));
+        let promised = self.promise_blocks(cx, u64::from(count), self.kept_blocks(cx));
         if promised.is_err() {
             self.settle_promises(cx, inode);
         }
