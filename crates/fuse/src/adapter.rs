@@ -8,19 +8,19 @@ use rt::{Cred, Cx, Nanos, Runtime, RwLock};
 use vfs::{Attr, FileSystem};
 
 use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, LseekIn, LseekOut, op};
-use crate::awake::Keeper;
 use crate::convert::Numbers;
-use crate::crew::Lead;
 use crate::data;
-use crate::frees::{Free, Frees};
+use crate::forget::{Free, Frees};
 use crate::nodes::Nodes;
 use crate::options::{Access, Options};
 use crate::pages::Pages;
-use crate::refused::Refused;
+use crate::pm_qos::Keeper;
 use crate::requests::Answered;
-use crate::room::Room;
 use crate::seek::{Seek, Seeks};
 use crate::wire::{Answer, Request};
+use crate::workers::Lead;
+use crate::writeback_errors::Refused;
+use crate::writeback_limits::Room;
 
 /// How often, how often in vain, and how long each time, a request that finds the disk full waits
 /// for inodes without names whose space is on its way back. In vain: the kernel has not even

@@ -36,33 +36,34 @@
 //! # Not done, compared with the kernel's own mount
 //!
 //! `docs/mount.md` has the list: no `atime` from reading, `sync(2)` is not handed down by the
-//! kernel (fsync is), disk full is told late (`refused`, `room`).
+//! kernel (fsync is), disk full is told late (`writeback_errors`,
+//! `writeback_limits`).
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
 mod abi;
 mod adapter;
-mod awake;
 mod convert;
-mod crew;
 mod data;
-mod frees;
+mod forget;
 mod handshake;
 mod kernel;
 mod listing;
 mod nodes;
 mod options;
 mod pages;
-mod refused;
+mod pm_qos;
 mod requests;
 mod ring;
 mod rings;
-mod room;
 mod seek;
 mod session;
 mod signals;
-mod straight;
+mod splice;
 mod wire;
+mod workers;
+mod writeback_errors;
+mod writeback_limits;
 
 pub use options::{Access, Awake, Options, OptionsError};
 pub use session::{End, Mount, MountError, unmount};

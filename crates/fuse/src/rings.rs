@@ -29,11 +29,11 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::abi::{InHeader, LseekIn, LseekOut};
 use crate::adapter::{Adapter, Outcome};
-use crate::crew::is_long;
 use crate::ring::{Next, Ring, Slot};
 use crate::seek::Seek;
 use crate::session::{Event, Events};
 use crate::wire::{Answer, Device};
+use crate::workers::is_long;
 
 /// Bytes for the answer to a request that has a payload: the value of an extended attribute is the
 /// longest.

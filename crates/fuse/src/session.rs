@@ -15,15 +15,15 @@ use rustix::mount::UnmountFlags;
 use vfs::FileSystem;
 
 use crate::adapter::{Adapter, Gate};
-use crate::awake::{Keeper, ThisHost};
-use crate::crew::Crew;
 use crate::handshake::{BUFFER_BYTES, Handshake, PAYLOAD_BYTES};
 use crate::kernel::{self, Bdi};
 use crate::options::Options;
+use crate::pm_qos::{Keeper, ThisHost};
 use crate::rings::Rings;
 use crate::seek::Seeks;
 use crate::signals::Signals;
 use crate::wire::{Device, Pace};
+use crate::workers::Crew;
 
 /// How long a mount that is ended by a signal waits for the programs that use it.
 const BUSY_NS: Nanos = Nanos::from_millis(500);

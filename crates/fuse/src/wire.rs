@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::abi::{InHeader, OutHeader};
-use crate::straight::Straight;
+use crate::splice::Straight;
 
 /// Looks in vain after which looking for a request is given up, until requests come quickly again.
 const VAIN_MAX: u32 = 8;

@@ -18,7 +18,7 @@ use fuser::INodeNo;
 use crate::abi::{ReadIn, op};
 use crate::adapter::{Adapter, Outcome};
 use crate::seek::Seek;
-use crate::straight::Straight;
+use crate::splice::Straight;
 use crate::wire::{Answer, Device, Pace, Reader, Request};
 
 /// How often the watch looks while requests come.
