@@ -1,5 +1,5 @@
 //! The structures of the kernel's FUSE protocol, version 7.40, as fuse(4) and the crate `fuser`
-//! tell them. All numbers are in the host's byte order.
+//! describe them. All numbers are in the host's byte order.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

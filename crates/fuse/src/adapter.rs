@@ -10,17 +10,17 @@ use vfs::{Attr, FileSystem};
 use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, LseekIn, LseekOut, op};
 use crate::convert::Numbers;
 use crate::data;
-use crate::forget::{Free, Frees};
+use crate::forget::{ForgetQueue, Forgotten};
 use crate::nodes::Nodes;
 use crate::options::{Access, Options};
 use crate::pages::Pages;
-use crate::pm_qos::Keeper;
+use crate::pm_qos::PmQos;
 use crate::requests::Answered;
 use crate::seek::{Seek, Seeks};
 use crate::wire::{Answer, Request};
 use crate::workers::Lead;
-use crate::writeback_errors::Refused;
-use crate::writeback_limits::Room;
+use crate::writeback_errors::WritebackErrors;
+use crate::writeback_limits::WritebackLimits;
 
 /// How often, how often in vain, and how long each time, a request that finds the disk full waits
 /// for inodes without names whose space is on its way back. In vain: the kernel has not even
@@ -65,12 +65,12 @@ pub(crate) struct Adapter {
     /// How long the kernel may keep names and attributes, seconds.
     pub keep: u64,
     pub seeks: Seeks,
-    pub frees: Frees,
-    pub refused: Refused,
-    pub room: Room,
-    /// Where processors are kept awake.
-    pub awake: Option<Arc<Keeper>>,
-    /// Who fetches the requests.
+    pub forget_queue: ForgetQueue,
+    pub writeback_errors: WritebackErrors,
+    pub writeback_limits: WritebackLimits,
+    /// None if the mount never keeps processors from sleeping.
+    pub pm_qos: Option<Arc<PmQos>>,
+    /// Which worker reads the requests.
     pub lead: Arc<Lead>,
     gate: Arc<Gate>,
     access: Access,
@@ -82,7 +82,7 @@ impl Adapter {
     pub fn new(
         fs: Arc<dyn FileSystem>,
         gate: Arc<Gate>,
-        awake: Option<Arc<Keeper>>,
+        pm_qos: Option<Arc<PmQos>>,
         options: &Options,
     ) -> Adapter {
         Adapter {
@@ -94,10 +94,10 @@ impl Adapter {
             shared: options.shared,
             keep: options.keep_seconds(),
             seeks: Seeks::new(),
-            frees: Frees::new(),
-            refused: Refused::new(),
-            room: Room::new(),
-            awake,
+            forget_queue: ForgetQueue::new(),
+            writeback_errors: WritebackErrors::new(),
+            writeback_limits: WritebackLimits::new(),
+            pm_qos,
             lead: Arc::new(Lead::new()),
             gate,
             access: options.access,
@@ -117,12 +117,12 @@ impl Adapter {
         });
     }
 
-    /// Starts the task that takes attributes back where a write was refused: the kernel may let it
-    /// wait for its own writing. It ends with the mount.
-    pub fn start_refused(self: &Arc<Adapter>, rt: &Runtime) {
+    /// Starts the task that invalidates the kernel's attributes of files with write-back errors. It
+    /// is a task of its own, as the kernel may let it wait for write-back. It ends with the mount.
+    pub fn start_writeback_errors(self: &Arc<Adapter>, rt: &Runtime) {
         let adapter = self.clone();
-        rt.spawn("fuse refused", move |cx| {
-            adapter.refused.run(cx, |node| adapter.seeks.drop_attributes(node));
+        rt.spawn("fuse writeback errors", move |cx| {
+            adapter.writeback_errors.run(cx, |node| adapter.seeks.drop_attributes(node));
         });
     }
 
@@ -144,8 +144,8 @@ impl Adapter {
     /// Carries a request out as the process that made it, with its credentials, and its I/O context
     /// for the elevators. What there is to answer is added to `out`. May park.
     pub fn answer(&self, cx: &mut Cx, req: &Request, out: &mut Answer) -> Outcome {
-        if let Some(awake) = &self.awake {
-            awake.note();
+        if let Some(pm_qos) = &self.pm_qos {
+            pm_qos.count_request();
         }
         let head = &req.header;
         cx.set_cred(Cred { umask: 0, ..Cred::user(head.uid, head.gid) });
@@ -157,7 +157,7 @@ impl Adapter {
             _ if *closed => Err(Errno::EIO),
             op::FORGET | op::BATCH_FORGET => {
                 // These are not answered. A message that is cut short is not from the kernel.
-                let _nobody_to_tell = self.forget_nodes(cx, req);
+                let _no_answer = self.forget_nodes(cx, req);
                 return Outcome::Silent;
             }
             op::DESTROY => Ok(()),
@@ -186,7 +186,7 @@ impl Adapter {
         known || FOR_OTHERS.contains(&opcode)
     }
 
-    /// Carries out what takes space: where none is left, or a limit of quota is reached, but inodes
+    /// Carries out what takes space. If none is left, or a limit of quota is reached, but inodes
     /// without names are just being freed, it waits for them and tries again. May park.
     pub fn growing<T>(
         &self,
@@ -214,7 +214,7 @@ impl Adapter {
                     seen = freed;
                     result = work(cx);
                 }
-                _ if self.frees.is_pending() => {}
+                _ if self.forget_queue.is_pending() => {}
                 _ => vain += 1,
             }
         }
@@ -226,9 +226,9 @@ impl Adapter {
         self.numbers.ino(node)
     }
 
-    /// The node of an inode that an answer names to the kernel.
-    pub fn tell(&self, attr: &Attr) -> INodeNo {
-        self.nodes.told(attr.ino);
+    /// The node of an inode that an answer names to the kernel, which counts that as a lookup.
+    pub fn count_lookup(&self, attr: &Attr) -> INodeNo {
+        self.nodes.add_lookup(attr.ino);
         self.numbers.node(attr.ino)
     }
 
@@ -251,30 +251,30 @@ impl Adapter {
     /// The kernel gives references back.
     fn forget(&self, cx: &mut Cx, node: INodeNo, lookups: u64) {
         let ino = self.ino(node);
-        let pins = self.nodes.forgotten(ino, lookups);
-        self.refused.forget(node);
+        let pins = self.nodes.forget(ino, lookups);
+        self.writeback_errors.forget(node);
         if pins == 0 {
             return;
         }
-        if let Some(free) = self.frees.push((ino, pins)) {
-            self.free(cx, free);
+        if let Some(inode) = self.forget_queue.push((ino, pins)) {
+            self.free(cx, inode);
         }
     }
 
-    /// Frees what is handed over, until the mount ends. May park.
-    pub fn free_all(&self, cx: &mut Cx) {
-        self.frees.run(cx, |cx, free| {
+    /// Frees the inodes of the forget queue, until the mount ends. May park.
+    pub fn free_forgotten(&self, cx: &mut Cx) {
+        self.forget_queue.run(cx, |cx, inode| {
             let closed = self.gate.0.read(cx);
             if !*closed {
-                self.free(cx, free);
+                self.free(cx, inode);
             }
         });
     }
 
-    /// Closes an inode without names as often as it is open.
-    fn free(&self, cx: &mut Cx, (ino, pins): Free) {
+    /// Closes an inode without names as often as it is open, which frees its space.
+    fn free(&self, cx: &mut Cx, (ino, pins): Forgotten) {
         for _ in 0..pins {
-            // What fails here latches in the file system, which tells the next who writes.
+            // An error latches in the file system, which reports it to the next writer.
             let _latched = self.fs.release(cx, ino);
         }
         self.nodes.closed(pins);

@@ -56,7 +56,7 @@ impl Adapter {
     ) -> Answered {
         let written = match req.header.opcode {
             op::READ => return self.read_file(cx, node, req, out),
-            op::WRITE => self.write_or_tell(cx, node, req)?,
+            op::WRITE => self.write_and_record_error(cx, node, req)?,
             op::COPY_FILE_RANGE => self.growing(cx, |cx| self.copy(cx, node, req))?,
             op::FALLOCATE => {
                 let (arg, _) = req.take::<FallocateIn>()?;
@@ -78,8 +78,8 @@ impl Adapter {
         let (arg, _) = req.take::<ReadIn>()?;
         let (ino, offset, size) = (self.ino(node), arg.offset, arg.size as usize);
         let past = is_direct(arg.flags, offset, size)? || self.goes_past(offset, size);
-        if past && size >= PAST_MIN && out.may_go_straight() {
-            let mut give = |ranges: &[HostRange<'_>]| out.go_straight(req.header.unique, ranges);
+        if past && size >= PAST_MIN && out.can_splice() {
+            let mut give = |ranges: &[HostRange<'_>]| out.splice(req.header.unique, ranges);
             if self.fs.read_at_host(cx, ino, offset, size as u64, &mut give)? {
                 return Ok(());
             }
@@ -97,16 +97,21 @@ impl Adapter {
         !self.shared && size >= PAST_MIN && (offset | size as u64).is_multiple_of(PAGE)
     }
 
-    /// Writes; what is refused of what the kernel has collected is told to whoever writes on.
-    fn write_or_tell(&self, cx: &mut Cx, node: INodeNo, req: &Request) -> Result<usize, Errno> {
+    /// Writes. If it is the kernel's write-back, an error is recorded for the next writer.
+    fn write_and_record_error(
+        &self,
+        cx: &mut Cx,
+        node: INodeNo,
+        req: &Request,
+    ) -> Result<usize, Errno> {
         let result = self.growing(cx, |cx| self.write_file(cx, node, req));
         let collected =
             || req.take::<WriteIn>().is_ok_and(|(a, _)| a.write_flags & WRITE_CACHE != 0);
         match result {
-            Ok(count) => self.room.took(cx, &*self.fs, count as u64),
+            Ok(count) => self.writeback_limits.account(cx, &*self.fs, count as u64),
             Err(errno) if collected() => {
                 let free = self.fs.statfs(cx).map_or(0, |stat| stat.blocks_free);
-                self.refused.note(node, errno, free);
+                self.writeback_errors.record(node, errno, free);
                 let bytes = req.take::<WriteIn>().map_or(0, |(arg, _)| u64::from(arg.size));
                 self.fs.note_lost(self.ino(node), bytes, errno);
             }

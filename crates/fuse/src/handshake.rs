@@ -51,7 +51,7 @@ impl Handshake {
         Handshake { wanted, rings: options.io_uring, agreed: Arc::default() }
     }
 
-    /// Tells, once the words are exchanged, whether requests come through rings.
+    /// Whether requests come through rings; known after the handshake.
     pub fn agreed(&self) -> Arc<AtomicBool> {
         self.agreed.clone()
     }

@@ -5,7 +5,7 @@
 //!      |  system calls
 //!   kernel: dentries, attributes, page cache, permission checks
 //!      |  /dev/fuse: mounted by the crate `fuser`, read and answered by us
-//!   Crew: the tasks that serve; Adapter: what a request means
+//!   Workers: the threads that serve; Adapter: what a request means
 //!      |  inode numbers
 //!   trait vfs::FileSystem: ext4, xfs, ..
 //! ```
@@ -23,20 +23,20 @@
 //!
 //! Nobody else changes what lies below a mounted image (the device is locked), so the kernel may
 //! keep names (also those that do not exist), attributes, directory listings and pages for as long
-//! as it likes, and collect writes (writeback cache). What a program was told is synced is on the
-//! image: fsync writes the kernel's pages to us and then ours to the image.
+//! as it likes, and collect writes (writeback cache). When fsync returns, the
+//! data is on the image: fsync writes the kernel's pages to us and then ours to the image.
 //!
 //! # Inodes without names
 //!
-//! The kernel is told that `open` is not needed, so it sends neither OPEN nor RELEASE. It holds a
-//! reference on every inode that it was told of, counts them, and gives them back with FORGET. An
+//! We answer that `open` is not needed, so the kernel sends neither OPEN nor RELEASE. It holds a
+//! reference for every answer that names an inode, and gives the references back with FORGET. An
 //! inode whose last name goes is *pinned* (opened in the file system) until then: files that are
 //! open while unlinked, working directories that were removed and the like live on.
 //!
 //! # Not done, compared with the kernel's own mount
 //!
 //! `docs/mount.md` has the list: no `atime` from reading, `sync(2)` is not handed down by the
-//! kernel (fsync is), disk full is told late (`writeback_errors`,
+//! kernel (fsync is), a full disk is reported late (`writeback_errors`,
 //! `writeback_limits`).
 #![deny(unsafe_code)]
 #![deny(missing_docs)]

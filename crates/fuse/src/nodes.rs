@@ -1,5 +1,5 @@
-//! What the kernel knows: how often each inode was told to it, and which inodes without names wait
-//! for it to forget them.
+//! The inodes that the kernel knows: how often it looked each of them up, and which inodes without
+//! names wait for the kernel to forget them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,9 +11,9 @@ const SHARDS: usize = 64;
 
 #[derive(Default)]
 struct Node {
-    /// Answers that named it, less those taken back.
+    /// Answers that named it, less the references given back by FORGET.
     lookups: u64,
-    /// How often it is open in the file system because its last name is gone.
+    /// How often it is open in the file system because its last name is removed.
     pins: u32,
 }
 
@@ -36,8 +36,8 @@ impl Nodes {
         &self.shards[ino.0 as usize % SHARDS]
     }
 
-    /// An answer will name this inode.
-    pub fn told(&self, ino: Ino) {
+    /// Counts an answer that will name this inode.
+    pub fn add_lookup(&self, ino: Ino) {
         self.shard(ino).lock_irq().entry(ino.0).or_default().lookups += 1;
     }
 
@@ -57,8 +57,8 @@ impl Nodes {
         self.pinned() > 0 && self.shard(ino).lock_irq().get(&ino.0).is_some_and(|n| n.pins > 0)
     }
 
-    /// The kernel gives references back. Answers how often the inode is to be closed now.
-    pub fn forgotten(&self, ino: Ino, lookups: u64) -> u32 {
+    /// The kernel gives references back. Returns how often the inode is to be closed now.
+    pub fn forget(&self, ino: Ino, lookups: u64) -> u32 {
         let mut shard = self.shard(ino).lock_irq();
         let Some(node) = shard.get_mut(&ino.0) else { return 0 };
         node.lookups = node.lookups.saturating_sub(lookups);
@@ -98,13 +98,13 @@ mod tests {
         let nodes = Nodes::new();
         let ino = Ino(12);
         assert!(!nodes.pin(ino), "nobody knows it");
-        nodes.told(ino);
-        nodes.told(ino);
+        nodes.add_lookup(ino);
+        nodes.add_lookup(ino);
         assert!(nodes.pin(ino));
         assert!(nodes.is_pinned(ino) && !nodes.is_pinned(Ino(13)));
-        assert_eq!(nodes.forgotten(ino, 1), 0);
-        assert_eq!((nodes.forgotten(ino, 1), nodes.pinned()), (1, 1));
+        assert_eq!(nodes.forget(ino, 1), 0);
+        assert_eq!((nodes.forget(ino, 1), nodes.pinned()), (1, 1));
         nodes.closed(1);
-        assert_eq!((nodes.forgotten(ino, 1), nodes.pinned(), nodes.freed()), (0, 0, 1));
+        assert_eq!((nodes.forget(ino, 1), nodes.pinned(), nodes.freed()), (0, 0, 1));
     }
 }

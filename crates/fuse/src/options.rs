@@ -18,14 +18,14 @@ pub enum Access {
     Other,
 }
 
-/// Whether the host's processors are kept from sleeping while programs use the mount. Only root
-/// may.
+/// Whether the host's processors are kept from deep sleep (PM QoS, `/dev/cpu_dma_latency`) while
+/// programs use the mount. Only root may do that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Awake {
-    /// While many requests come, on machines where wake-ups are dear.
+    /// While many requests come, on machines where wake-ups are slow.
     #[default]
     Automatic,
-    /// While any come, or mounting fails.
+    /// While any requests come. Mounting fails if it is not permitted.
     Always,
     /// Never.
     Never,
@@ -49,11 +49,11 @@ pub struct Options {
     pub dev: bool,
     /// Programs cannot be run from it.
     pub noexec: bool,
-    /// The kernel collects writes; without it every write(2) comes to us before it returns, and
-    /// tells itself when the disk is full.
+    /// The kernel collects writes. Without it every write(2) comes to us before it returns, and
+    /// itself returns the error when the disk is full.
     pub writeback: bool,
     /// Others change the file system too, as on a server: the kernel asks again after
-    /// [`Options::SHARED_SECONDS`], tells of every open and close, and collects no writes.
+    /// [`Options::SHARED_SECONDS`], reports every open and close, and collects no writes.
     pub shared: bool,
     /// What `df` and `mount` show as the source.
     pub source: String,
@@ -62,7 +62,7 @@ pub struct Options {
     /// How long a thread looks for the next request before it sleeps: waking it takes longer than
     /// a program takes to make its next call. 0 where there is one processor only.
     pub spin: Nanos,
-    /// When the host's processors are kept awake.
+    /// When the host's processors are kept from deep sleep.
     pub awake: Awake,
     /// Requests come through io_uring, or mounting fails.
     pub io_uring: bool,
@@ -180,7 +180,7 @@ impl Options {
             Some(if self.dev { O::Dev } else { O::NoDev }),
             self.noexec.then_some(O::NoExec),
             self.is_checked().then_some(O::DefaultPermissions),
-            // Answers that go straight must fit into a pipe.
+            // Answers by splice(2) must fit into a pipe.
             (!self.shared && !self.io_uring).then(|| O::CUSTOM(format!("max_read={MAX_READ}"))),
         ];
         config.mount_options = options.into_iter().flatten().collect();

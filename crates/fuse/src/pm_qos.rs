@@ -1,13 +1,13 @@
-//! Keeps the host's idle processors awake while programs use the mount.
+//! PM QoS: keeps the host's idle processors out of deep sleep while programs use the mount.
 //!
-//! A program that waits for an answer leaves its processor idle. One that has gone to sleep wakes
-//! late: after microseconds on bare metal, after tens of them where a hypervisor takes it away. The
-//! kernel's interface for programs that cannot wait so long is a file: as long as somebody has it
-//! open, processors sleep no deeper than the time written to it allows.
+//! A program that waits for an answer leaves its processor idle. A sleeping processor wakes late:
+//! after microseconds on bare metal, after tens of them if a hypervisor has taken it away. Linux
+//! has a PM QoS request for programs that cannot wait so long: as long as a program has the file
+//! `cpu_dma_latency` open, processors sleep no deeper than the latency written to it allows.
 //!
-//! By itself a mount holds it only while many requests come, and only where that pays: what a
-//! wake-up costs is measured when they have stopped, so that nothing competes with the first of
-//! them, and until then it is taken to pay.
+//! By default a mount holds the file only while many requests come, and only if that pays. The cost
+//! of a wake-up is measured after the requests have stopped, so that the measurement delays none of
+//! them. Until then holding is assumed to pay.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -19,77 +19,78 @@ use rt::{Channel, Cx, WaitQueue};
 
 use crate::options::Awake;
 
-/// The file; see the kernel's Documentation/power/pm_qos_interface.rst.
+/// The file of the PM QoS request; see the kernel's Documentation/power/pm_qos_interface.rst.
 const FILE: &str = "/dev/cpu_dma_latency";
-/// So long without enough requests, and the processors may sleep again.
+/// After so long without many requests the processors may sleep again.
 const WINDOW: Nanos = Nanos::from_millis(100);
-/// Requests of one window that are many.
+/// So many requests within one window are many.
 const MANY: u64 = 32;
-/// A wake-up without the file held is dearer by this at least where holding it pays.
+/// Holding the file pays if it makes a wake-up faster by this or more.
 const GAIN_MIN: Nanos = Nanos::from_micros(15);
-/// What was measured holds so long.
+/// How long a measurement stays valid.
 const MEASURED_FOR: Nanos = Nanos::from_secs(60);
-/// Where requests do not stop, it is measured among them after this.
+/// If requests do not stop, the measurement is made among them after this time.
 const UNMEASURED_MAX: Nanos = Nanos::from_secs(10);
-/// Wake-ups that are measured, with the file held and without each.
+/// How many wake-ups are measured with the file held, and as many without.
 const WAKE_UPS: usize = 15;
 /// How long a processor is left idle before it is woken.
 const IDLE: Nanos = Nanos::from_micros(200);
 
-/// The machine, as the rule sees it.
+/// What the rule needs of the machine.
 pub(crate) trait Host {
-    /// As long as this lives no processor sleeps.
+    /// While a value of this type exists, no processor sleeps deeply.
     type Held;
-    /// Refused after it was allowed: none. Then processors sleep, and all is only slower.
+    /// Holds the file. None if the host refuses, although it allowed it at first; then processors
+    /// sleep, and requests are only slower.
     fn hold(&self) -> Option<Self::Held>;
-    /// How much sooner a sleeping task runs on another processor while the file is held; none
-    /// where it is interrupted, or others hold the file. May park.
+    /// How much sooner a sleeping task runs on another processor while the file is held. None if it
+    /// is interrupted, or if another program holds the file. May park.
     fn gain(&self, cx: &mut Cx, interrupted: &dyn Fn() -> bool) -> Option<Nanos>;
 }
 
-/// Watches how a mount is used.
-pub(crate) struct Keeper {
-    /// Whether to measure first.
+/// The PM QoS request of a mount, held while the mount is used.
+pub(crate) struct PmQos {
+    /// Whether to measure if holding pays.
     measures: bool,
-    /// Requests of one window that are many.
+    /// So many requests within one window are many.
     many: u64,
     requests: AtomicU64,
-    /// At this number of requests the task looks.
+    /// At this number of requests the task wakes up.
     due: AtomicU64,
     ended: AtomicBool,
     task: WaitQueue,
 }
 
-impl Keeper {
-    /// None where processors are not kept awake: not wanted, of no use or not for us.
+impl PmQos {
+    /// None if the file is not to be held: not wanted, of no use or not permitted.
     ///
     /// # Errors
-    /// It was asked for, and the host has no such file, or not for us.
-    pub fn new(how: Awake) -> io::Result<Option<Keeper>> {
+    /// The option asks for it, and the file is missing or may not be opened.
+    pub fn new(awake: Awake) -> io::Result<Option<PmQos>> {
         let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
-        match how {
+        match awake {
             Awake::Always => {
                 open().map_err(|error| io::Error::other(format!("awake: {FILE}: {error}")))?;
-                Ok(Some(Keeper::with(false, 1)))
+                Ok(Some(PmQos::with(false, 1)))
             }
-            Awake::Automatic if !alone && open().is_ok() => Ok(Some(Keeper::with(true, MANY))),
+            Awake::Automatic if !alone && open().is_ok() => Ok(Some(PmQos::with(true, MANY))),
             Awake::Automatic | Awake::Never => Ok(None),
         }
     }
 
-    fn with(measures: bool, many: u64) -> Keeper {
-        Keeper {
+    fn with(measures: bool, many: u64) -> PmQos {
+        PmQos {
             measures,
             many,
             requests: AtomicU64::new(0),
             due: AtomicU64::new(many),
             ended: AtomicBool::new(false),
-            task: WaitQueue::named("fuse awake"),
+            task: WaitQueue::named("fuse pm_qos"),
         }
     }
 
-    /// A request has come. Never waits.
-    pub fn note(&self) {
+    /// Counts a request that has come. Never waits.
+    pub fn count_request(&self) {
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
         if number == self.due.load(Ordering::SeqCst) {
             self.task.wake_one();
@@ -104,13 +105,13 @@ impl Keeper {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Keeps processors awake while many requests come, until [`Keeper::end`]. May park.
-    pub fn keep(&self, cx: &mut Cx, host: &impl Host) {
+    /// Holds the file while many requests come, until [`PmQos::end`]. May park.
+    pub fn run(&self, cx: &mut Cx, host: &impl Host) {
         let mut measured = None;
-        while self.many_come(cx) {
+        while self.wait_until_busy(cx) {
             let start = cx.now();
             let mut held = if pays(measured) { host.hold() } else { None };
-            while self.more_come(cx) {
+            while self.is_still_busy(cx) {
                 let waited = cx.now().0 - start.0 >= UNMEASURED_MAX.0;
                 if self.measures && measured.is_none() && waited {
                     drop(held.take());
@@ -129,14 +130,14 @@ impl Keeper {
     }
 
     /// Waits until many requests have come within one window. False after the end. May park.
-    fn many_come(&self, cx: &mut Cx) -> bool {
+    fn wait_until_busy(&self, cx: &mut Cx) -> bool {
         loop {
             let start = cx.now();
             let due = self.requests() + self.many;
             self.due.store(due, Ordering::SeqCst);
             let come = || self.has_ended() || self.requests() >= due;
             self.task.wait_until(cx, "requests", come);
-            // One is many at any time.
+            // If one request is many, it does not matter when it came.
             if self.has_ended() || self.many == 1 || cx.now().0 - start.0 <= WINDOW.0 {
                 return !self.has_ended();
             }
@@ -144,7 +145,7 @@ impl Keeper {
     }
 
     /// Whether many requests come in the next window. May park.
-    fn more_come(&self, cx: &mut Cx) -> bool {
+    fn is_still_busy(&self, cx: &mut Cx) -> bool {
         let before = self.requests();
         self.task.wait_until_timeout(cx, "quiet", WINDOW, || self.has_ended());
         !self.has_ended() && self.requests() - before >= self.many
@@ -157,7 +158,7 @@ impl Keeper {
     }
 }
 
-/// Whether holding the file pays, by what was measured last, and when.
+/// Whether holding the file pays, by the last measurement: its result and its time.
 fn pays(measured: Option<(Nanos, Nanos)>) -> bool {
     measured.is_none_or(|(gain, _)| gain >= GAIN_MIN)
 }
@@ -169,14 +170,14 @@ fn open() -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether somebody holds the file.
+/// Whether any program holds the file at a latency of 0.
 fn is_held() -> bool {
     let mut micros = [0; 4];
     let read = File::open(FILE).and_then(|mut file| file.read_exact(&mut micros));
     read.is_ok() && i32::from_ne_bytes(micros) == 0
 }
 
-/// The machine at hand.
+/// The machine that this process runs on.
 pub(crate) struct ThisHost;
 
 impl Host for ThisHost {
@@ -215,7 +216,7 @@ impl Host for ThisHost {
     }
 }
 
-/// By how much the median of the even ones, without the file, is above that of the odd ones.
+/// The median of the even delays (file not held) less that of the odd ones (file held).
 fn gain_of(delays: &[Nanos]) -> Nanos {
     let median = |skip: usize| {
         let mut some: Vec<u64> = delays.iter().skip(skip).step_by(2).map(|d| d.0).collect();
@@ -231,38 +232,38 @@ mod tests {
 
     use super::*;
 
-    /// A host that tells when it is held, and measures what the test says.
+    /// A host that logs when the file is held, and measures the gain that the test sets.
     #[derive(Clone)]
-    struct Told {
+    struct LoggingHost {
         gain: Nanos,
         log: Arc<SpinLock<Vec<(u64, &'static str)>>>,
         rt: rt::Runtime,
     }
 
-    struct HeldHere(Told);
+    struct LoggedHold(LoggingHost);
 
-    impl Told {
-        fn tell(&self, what: &'static str) {
+    impl LoggingHost {
+        fn log(&self, what: &'static str) {
             self.log.lock_irq().push((self.rt.now().0 / 1_000_000, what));
         }
     }
 
-    impl Drop for HeldHere {
+    impl Drop for LoggedHold {
         fn drop(&mut self) {
-            self.0.tell("let go");
+            self.0.log("released");
         }
     }
 
-    impl Host for Told {
-        type Held = HeldHere;
+    impl Host for LoggingHost {
+        type Held = LoggedHold;
 
-        fn hold(&self) -> Option<HeldHere> {
-            self.tell("held");
-            Some(HeldHere(self.clone()))
+        fn hold(&self) -> Option<LoggedHold> {
+            self.log("held");
+            Some(LoggedHold(self.clone()))
         }
 
         fn gain(&self, cx: &mut Cx, interrupted: &dyn Fn() -> bool) -> Option<Nanos> {
-            self.tell("measured");
+            self.log("measured");
             cx.sleep(Nanos::from_millis(6));
             (!interrupted()).then_some(self.gain)
         }
@@ -271,25 +272,25 @@ mod tests {
     /// A spell of use: milliseconds before it, requests, and microseconds between them.
     type Spell = (u64, u64, u64);
 
-    fn told(how: (bool, u64), gain_us: u64, spells: &[Spell]) -> Vec<(u64, &'static str)> {
+    fn log_of(how: (bool, u64), gain_us: u64, spells: &[Spell]) -> Vec<(u64, &'static str)> {
         let mut world = rt::World::new(rt::WorldConfig::exploring(1));
         world.run("mount", |cx| {
-            let keeper = Arc::new(Keeper::with(how.0, how.1));
+            let pm_qos = Arc::new(PmQos::with(how.0, how.1));
             let (gain, rt) = (Nanos::from_micros(gain_us), cx.runtime().clone());
-            let host = Told { gain, rt, log: Arc::new(SpinLock::named("log", Vec::new())) };
-            let task = cx.spawn("awake", {
-                let (keeper, host) = (keeper.clone(), host.clone());
-                move |cx| keeper.keep(cx, &host)
+            let host = LoggingHost { gain, rt, log: Arc::new(SpinLock::named("log", Vec::new())) };
+            let task = cx.spawn("pm_qos", {
+                let (pm_qos, host) = (pm_qos.clone(), host.clone());
+                move |cx| pm_qos.run(cx, &host)
             });
             for (before, requests, apart) in spells {
                 cx.sleep(Nanos::from_millis(*before));
                 for _ in 0..*requests {
-                    keeper.note();
+                    pm_qos.count_request();
                     cx.sleep(Nanos::from_micros(*apart));
                 }
             }
             cx.sleep(Nanos::from_secs(1));
-            keeper.end();
+            pm_qos.end();
             task.join(cx);
             let log = host.log.lock_irq();
             log.clone()
@@ -299,42 +300,42 @@ mod tests {
     const AUTOMATIC: (bool, u64) = (true, MANY);
     const ALWAYS: (bool, u64) = (false, 1);
 
-    /// Held from the 32nd quick request on, or the 64th where the count of the first was old; let
-    /// go within two windows after the last; measured then, and
-    /// held again where it pays.
+    /// Held from the 32nd quick request on, or from the 64th if the first ones were counted in an
+    /// old window; released within two windows after the last; measured then, and held again if it
+    /// pays.
     #[test]
-    fn held_while_many_requests_come_where_it_pays() {
+    fn held_while_many_requests_come_if_it_pays() {
         let spells = [(0, 1000, 100), (900, 1000, 100)];
-        let paid = told(AUTOMATIC, 40, &spells);
-        let both = [(3, "held"), (203, "let go"), (203, "measured"), (1006, "held")];
+        let paid = log_of(AUTOMATIC, 40, &spells);
+        let both = [(3, "held"), (203, "released"), (203, "measured"), (1006, "held")];
         assert_eq!(paid[..4], both, "{paid:?}");
-        assert_eq!(paid.last().map(|last| last.1), Some("let go"));
-        let unpaid = told(AUTOMATIC, 14, &spells);
-        assert_eq!(unpaid, [(3, "held"), (203, "let go"), (203, "measured")]);
+        assert_eq!(paid.last().map(|last| last.1), Some("released"));
+        let unpaid = log_of(AUTOMATIC, 14, &spells);
+        assert_eq!(unpaid, [(3, "held"), (203, "released"), (203, "measured")]);
     }
 
     /// A few requests now and then hold nothing, however many they become.
     #[test]
     fn few_requests_hold_nothing() {
-        assert_eq!(told(AUTOMATIC, 40, &[(0, 500, 10_000)]), []);
-        assert_eq!(told(AUTOMATIC, 40, &[(0, 20, 10), (200, 20, 10), (200, 20, 10)]), []);
-        let always = told(ALWAYS, 0, &[(1, 1, 10), (500, 1, 10)]);
-        assert_eq!(always, [(1, "held"), (101, "let go"), (501, "held"), (601, "let go")]);
+        assert_eq!(log_of(AUTOMATIC, 40, &[(0, 500, 10_000)]), []);
+        assert_eq!(log_of(AUTOMATIC, 40, &[(0, 20, 10), (200, 20, 10), (200, 20, 10)]), []);
+        let always = log_of(ALWAYS, 0, &[(1, 1, 10), (500, 1, 10)]);
+        assert_eq!(always, [(1, "held"), (101, "released"), (501, "held"), (601, "released")]);
     }
 
-    /// Among requests that do not stop it is measured after ten seconds; what was measured counts
-    /// for a minute. Where many come meanwhile it is measured another time.
+    /// Among requests that do not stop, the measurement comes after ten seconds; it is valid for a
+    /// minute. If many requests come during it, it is repeated another time.
     #[test]
     fn measured_again_when_it_is_old_or_was_interrupted() {
         let measured = |log: &[(u64, &str)]| -> Vec<u64> {
             log.iter().filter(|(_, what)| *what == "measured").map(|(at, _)| *at).collect()
         };
-        let long = told(AUTOMATIC, 3, &[(0, 200_000, 100)]);
+        let long = log_of(AUTOMATIC, 3, &[(0, 200_000, 100)]);
         assert_eq!(measured(&long).len(), 1, "{long:?}");
         assert!((10_003..10_110).contains(&measured(&long)[0]) && long.len() == 3, "{long:?}");
         let spells = [(0, 100, 100), (1000, 100, 100), (60_000, 100, 100)];
-        assert_eq!(measured(&told(AUTOMATIC, 40, &spells)).len(), 2);
-        let log = told(AUTOMATIC, 3, &[(0, 50, 10), (101, 100, 10), (500, 100, 10)]);
+        assert_eq!(measured(&log_of(AUTOMATIC, 40, &spells)).len(), 2);
+        let log = log_of(AUTOMATIC, 3, &[(0, 50, 10), (101, 100, 10), (500, 100, 10)]);
         assert_eq!(measured(&log).len(), 2, "{log:?}");
         assert_eq!(log.iter().filter(|(_, what)| *what == "held").count(), 2, "{log:?}");
     }

@@ -70,9 +70,9 @@ impl Adapter {
 
     fn getattr(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
         let (arg, _) = req.take::<GetattrIn>()?;
-        if arg.getattr_flags & GETATTR_FH != 0 && !self.refused.is_empty() {
+        if arg.getattr_flags & GETATTR_FH != 0 && !self.writeback_errors.is_empty() {
             let free = self.fs.statfs(cx)?.blocks_free;
-            self.refused.take(node, free).map_or(Ok(()), Err)?;
+            self.writeback_errors.take(node, free).map_or(Ok(()), Err)?;
         }
         let attr = self.fs.getattr(cx, self.ino(node))?;
         self.give_attr(node, &attr, out);
@@ -80,14 +80,14 @@ impl Adapter {
     }
 
     fn give_attr(&self, node: INodeNo, attr: &Attr, out: &mut Answer) {
-        self.refused.given(node);
+        self.writeback_errors.attributes_sent(node);
         let attr = convert::attributes(attr);
         out.push(AttrOut { attr_valid: self.keep, attr, ..AttrOut::default() });
     }
 
     fn entry_out(&self, attr: &Attr) -> EntryOut {
         EntryOut {
-            nodeid: self.tell(attr).0,
+            nodeid: self.count_lookup(attr).0,
             generation: attr.generation.into(),
             entry_valid: self.keep,
             attr_valid: self.keep,
@@ -111,7 +111,7 @@ impl Adapter {
     /// Attributes with the time of birth.
     fn statx(&self, cx: &mut Cx, node: INodeNo, out: &mut Answer) -> Answered {
         let attr = self.fs.getattr(cx, self.ino(node))?;
-        self.refused.given(node);
+        self.writeback_errors.attributes_sent(node);
         let stat = convert::statx(&attr);
         out.push(StatxOut { attr_valid: self.keep, stat, ..StatxOut::default() });
         Ok(())
@@ -135,7 +135,7 @@ impl Adapter {
                 mtime: time(fattr::MTIME_NOW, fattr::MTIME, arg.mtime, arg.mtimensec),
                 ctime: time(0, fattr::CTIME, arg.ctime, arg.ctimensec),
             };
-            // The kernel tells the ctime of a file that it has just removed.
+            // The kernel sends the ctime of a file that it has just removed.
             let only_ctime = SetAttr { ctime: set.ctime, ..SetAttr::default() } == set;
             if set.ctime.is_some() && only_ctime && self.nodes.is_pinned(self.ino(node)) {
                 let attr = self.fs.getattr(cx, self.ino(node))?;
@@ -244,7 +244,7 @@ impl Adapter {
         let attr =
             self.growing(cx, |cx| vfs::create_unnamed_in(cx, &*self.fs, &dir, node.clone()))?;
         out.push(self.entry_out(&attr));
-        let _told_just_now = self.nodes.pin(attr.ino);
+        let _looked_up_just_now = self.nodes.pin(attr.ino);
         out.push(OpenOut { open_flags: FOPEN_KEEP_CACHE, ..OpenOut::default() });
         Ok(())
     }
@@ -290,7 +290,7 @@ impl Adapter {
     }
 
     fn statfs(&self, cx: &mut Cx, out: &mut Answer) -> Answered {
-        self.frees.settle(cx);
+        self.forget_queue.wait_empty(cx);
         let s = self.fs.statfs(cx)?;
         out.push(StatfsOut {
             blocks: s.blocks,
@@ -381,9 +381,10 @@ impl Adapter {
             let attr = self.fs.getattr(cx, entry.ino).ok();
             kind = kind.or(attr.as_ref().map(|attr| attr.kind));
             if plus {
-                // Node 0 tells nothing of an entry: whoever looks closer asks, and is told why not.
-                let told = attr.filter(|_| !entry.is_dot());
-                out.push(told.map_or_else(EntryOut::default, |attr| self.entry_out(&attr)));
+                // Node 0 says nothing about an entry. A program that looks closer asks again, and
+                // gets the error.
+                let named = attr.filter(|_| !entry.is_dot());
+                out.push(named.map_or_else(EntryOut::default, |attr| self.entry_out(&attr)));
             }
         }
         let kind = u32::from(kind.unwrap_or(FileType::Regular).mode_bits()) >> 12;
@@ -419,7 +420,7 @@ impl Adapter {
     }
 
     /// Removes or replaces a name. An inode that loses its last name stays for those who use it,
-    /// until the kernel forgets it; a shared file system is told of those who have it open.
+    /// until the kernel forgets it; a shared file system learns from OPEN and RELEASE who uses it.
     fn remove(
         &self,
         cx: &mut Cx,

@@ -1,6 +1,6 @@
 //! The tasks that serve a mount through io_uring: one for each processor, with the slots of that
 //! processor's queue, and some that carry out what takes long. Forgotten nodes and interrupts come
-//! through the device all the same, which the crew reads.
+//! through the device all the same, which the workers read (`workers`).
 //!
 //! # Who waits for whom
 //!
@@ -78,7 +78,7 @@ impl Rings {
     /// Rings for every processor that the host may have.
     ///
     /// # Errors
-    /// The host does not tell how many.
+    /// The number of processors is not known.
     pub fn new(
         adapter: Arc<Adapter>,
         device: Arc<Device>,
@@ -90,8 +90,8 @@ impl Rings {
         Ok(Rings { adapter, device, payload_bytes, queues, jobs, dir })
     }
 
-    /// Serves until the mount ends, with `count` tasks beside those of the queues. Where one fails
-    /// the kernel has nobody to ask: it tells `events`. May park.
+    /// Serves until the mount ends, with `count` tasks beside those of the queues. If one fails,
+    /// the kernel has nobody to ask, and the failure is sent to `events`. May park.
     pub fn run(self: &Arc<Rings>, cx: &mut Cx, count: usize, events: &Events) {
         let (ask, questions) = mpsc::channel();
         let queues = (0..self.queues).map(|queue| {
@@ -122,7 +122,7 @@ impl Rings {
         others.into_iter().for_each(|task| task.join(cx));
     }
 
-    /// Serves one queue; tells `ask` when it is to be asked something.
+    /// Serves one queue; sends its number to `ask` when the mount is to be asked something.
     fn serve(&self, cx: &mut Cx, queue: usize, ask: &mpsc::Sender<usize>) -> io::Result<()> {
         stay_on(queue);
         let (listens, bell) = io::pipe()?;

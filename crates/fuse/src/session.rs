@@ -18,12 +18,12 @@ use crate::adapter::{Adapter, Gate};
 use crate::handshake::{BUFFER_BYTES, Handshake, PAYLOAD_BYTES};
 use crate::kernel::{self, Bdi};
 use crate::options::Options;
-use crate::pm_qos::{Keeper, ThisHost};
+use crate::pm_qos::{PmQos, ThisHost};
 use crate::rings::Rings;
 use crate::seek::Seeks;
 use crate::signals::Signals;
 use crate::wire::{Device, Pace};
-use crate::workers::Crew;
+use crate::workers::Workers;
 
 /// How long a mount that is ended by a signal waits for the programs that use it.
 const BUSY_NS: Nanos = Nanos::from_millis(500);
@@ -92,7 +92,7 @@ pub(crate) type Events = Arc<Channel<Event>>;
 
 /// Events that nobody has taken yet, at most.
 const EVENTS_MAX: usize = 16;
-/// Tasks that read the device where requests come through rings.
+/// Workers that read the device if requests come through rings.
 const BESIDE_RINGS: usize = 2;
 /// How long they let forgotten nodes wait for more of them.
 const LINGER: Nanos = Nanos::from_millis(1);
@@ -102,9 +102,9 @@ pub struct Mount {
     dir: PathBuf,
     gate: Arc<Gate>,
     seeks: Seeks,
-    awake: Option<Arc<Keeper>>,
+    pm_qos: Option<Arc<PmQos>>,
     adapter: Arc<Adapter>,
-    crew: Arc<Crew>,
+    workers: Arc<Workers>,
     rings: Option<Arc<Rings>>,
     threads: usize,
     session: fuser::Session<Handshake>,
@@ -124,16 +124,16 @@ impl Mount {
         let dir = directory(dir)?;
         let gate = Arc::new(Gate::new());
         let refused = |error| MountError::Refused { dir: shown(&dir), error };
-        let awake = Keeper::new(options.awake).map_err(refused)?.map(Arc::new);
+        let pm_qos = PmQos::new(options.awake).map_err(refused)?.map(Arc::new);
         let handshake = Handshake::new(options);
         let agreed = handshake.agreed();
         let session = fuser::Session::new(handshake, &dir, &options.config())
             .map_err(|error| no_device().unwrap_or_else(|| refused(error)))?;
         let device = Arc::new(Device::new(session.as_fd()).map_err(refused)?);
-        let adapter = Arc::new(Adapter::new(fs, gate.clone(), awake.clone(), options));
+        let adapter = Arc::new(Adapter::new(fs, gate.clone(), pm_qos.clone(), options));
         let seeks = adapter.seeks.clone();
         adapter.start_seeks(cx.runtime());
-        adapter.start_refused(cx.runtime());
+        adapter.start_writeback_errors(cx.runtime());
         let serving = adapter.clone();
         let rings = match agreed.load(Ordering::SeqCst) {
             true => Some(Rings::new(adapter.clone(), device.clone(), PAYLOAD_BYTES, &dir)),
@@ -147,16 +147,16 @@ impl Mount {
             None if alone => Pace { spin: Nanos::ZERO, linger: Nanos::ZERO },
             None => Pace { spin: options.spin, linger: Nanos::ZERO },
         };
-        let crew = Arc::new(Crew::new(adapter, device, pace, BUFFER_BYTES));
+        let workers = Arc::new(Workers::new(adapter, device, pace, BUFFER_BYTES));
         let device = kernel::mounted(&dir).ok().flatten();
         device.as_deref().inspect(|device| kernel::tune(device));
         let limits = device.as_deref().filter(|_| options.collects()).and_then(Bdi::of);
         if let Some(limits) = limits {
-            serving.room.connect(cx, &*serving.fs, limits);
+            serving.writeback_limits.connect(cx, &*serving.fs, limits);
         }
         seeks.connect(session.notifier(), device.as_deref().and_then(kernel::numbers));
         let threads = options.threads.max(2);
-        Ok(Mount { dir, gate, seeks, awake, adapter: serving, crew, rings, threads, session })
+        Ok(Mount { dir, gate, seeks, pm_qos, adapter: serving, workers, rings, threads, session })
     }
 
     /// Serves requests until the directory is unmounted or one of the signals comes. Afterwards
@@ -165,30 +165,30 @@ impl Mount {
     /// # Errors
     /// The connection to the kernel broke.
     pub fn run(self, cx: &mut Cx, signals: Option<Signals>) -> Result<End, MountError> {
-        let Mount { dir, gate, seeks, awake, adapter, crew, rings, threads, session } = self;
+        let Mount { dir, gate, seeks, pm_qos, adapter, workers, rings, threads, session } = self;
         let work = move |cx: &mut Cx, events: &Events| {
             let beside = if rings.is_some() { BESIDE_RINGS } else { threads };
             let rings = rings.map(|rings| {
                 let events = events.clone();
                 cx.spawn("fuse rings", move |cx| rings.run(cx, threads, &events))
             });
-            let result = crew.run(cx, beside);
+            let result = workers.run(cx, beside);
             rings.into_iter().for_each(|task| task.join(cx));
             drop(session); // Takes the mount away where it broke.
             result
         };
-        if let Some(awake) = awake.clone() {
-            cx.spawn("fuse-awake", move |cx| awake.keep(cx, &ThisHost));
+        if let Some(pm_qos) = pm_qos.clone() {
+            cx.spawn("fuse-pm-qos", move |cx| pm_qos.run(cx, &ThisHost));
         }
         let freeing = cx.spawn("fuse-free", {
             let adapter = adapter.clone();
-            move |cx| adapter.free_all(cx)
+            move |cx| adapter.free_forgotten(cx)
         });
         let served = serve(cx, &dir, &gate, work, signals);
-        adapter.frees.close();
-        adapter.refused.close();
+        adapter.forget_queue.close();
+        adapter.writeback_errors.close();
         freeing.join(cx);
-        awake.iter().for_each(|awake| awake.end());
+        pm_qos.iter().for_each(|pm_qos| pm_qos.end());
         seeks.close();
         served
     }
@@ -257,8 +257,8 @@ fn serve(
 fn sync(dir: &Path) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if let Ok(root) = rustix::fs::open(dir, flags, Mode::empty()) {
-        // An error was or will be told to whoever wrote.
-        let _told_elsewhere = rustix::fs::syncfs(root.as_fd());
+        // An error was or will be reported to the writer.
+        let _reported_elsewhere = rustix::fs::syncfs(root.as_fd());
     }
 }
 

@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::abi::{InHeader, OutHeader};
-use crate::splice::Straight;
+use crate::splice::Splicer;
 
 /// Looks in vain after which looking for a request is given up, until requests come quickly again.
 const VAIN_MAX: u32 = 8;
@@ -180,10 +180,10 @@ pub(crate) struct Answer<'a> {
     len: usize,
     /// Something did not fit.
     overflow: bool,
-    /// The way for content that lies in files of the host.
-    straight: Option<(&'a mut Straight, &'a Device)>,
-    /// It has gone that way.
-    gone: bool,
+    /// For content that lies in files of the host, if splice(2) may be used.
+    splicer: Option<(&'a mut Splicer, &'a Device)>,
+    /// It was sent by splice(2).
+    spliced: bool,
 }
 
 enum Buffer<'a> {
@@ -204,30 +204,30 @@ impl<'a> Answer<'a> {
     }
 
     fn in_buffer(buffer: Buffer<'a>, head: usize) -> Answer<'a> {
-        Answer { buffer, head, len: head, overflow: false, straight: None, gone: false }
+        Answer { buffer, head, len: head, overflow: false, splicer: None, spliced: false }
     }
 
-    /// May go to `device` straight from files of the host.
-    pub fn or_straight(self, straight: &'a mut Straight, device: &'a Device) -> Answer<'a> {
-        Answer { straight: Some((straight, device)), ..self }
+    /// Lets the answer go to `device` by splice(2), from files of the host.
+    pub fn or_splice(self, splicer: &'a mut Splicer, device: &'a Device) -> Answer<'a> {
+        Answer { splicer: Some((splicer, device)), ..self }
     }
 
-    /// Whether it may.
-    pub fn may_go_straight(&self) -> bool {
-        self.straight.is_some()
+    /// Whether the answer may be sent by splice(2).
+    pub fn can_splice(&self) -> bool {
+        self.splicer.is_some()
     }
 
-    /// Answers with what `ranges` have, where that can be.
-    pub fn go_straight(&mut self, unique: u64, ranges: &[HostRange<'_>]) -> bool {
-        if let Some((straight, device)) = &mut self.straight {
-            self.gone = straight.answer(device, unique, ranges);
+    /// Sends the content of `ranges` as the answer by splice(2). False if that is not possible.
+    pub fn splice(&mut self, unique: u64, ranges: &[HostRange<'_>]) -> bool {
+        if let Some((splicer, device)) = &mut self.splicer {
+            self.spliced = splicer.answer(device, unique, ranges);
         }
-        self.gone
+        self.spliced
     }
 
-    /// Whether it has gone already.
-    pub fn has_gone(&self) -> bool {
-        self.gone
+    /// Whether it was sent by splice(2) already.
+    pub fn is_spliced(&self) -> bool {
+        self.spliced
     }
 
     /// A body alone, in memory of any content.

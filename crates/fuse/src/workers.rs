@@ -1,10 +1,11 @@
-//! The tasks that serve a mount: one of them *leads*, which is to fetch the requests.
+//! The worker threads of a mount, which read `/dev/fuse` by the leader/followers pattern: one of
+//! them *leads*, that is, it reads the requests.
 //!
-//! The leader answers a request that is soon done by itself and goes on leading, so that a program
-//! that makes one call after the other is served by one thread that never sleeps between them.
-//! Where the next request waits already, or the one at hand may take long, it lets another task
-//! lead first. A request that takes long all the same is found by the *watch*, a task that looks
-//! every few milliseconds while requests come, and calls another task to lead.
+//! The leader answers a short request by itself and goes on leading. So a program that makes one
+//! call after the other is served by one thread that never sleeps between them. If the next request
+//! waits already, or if the current one may take long, the leader lets another worker lead first. A
+//! request that takes long unexpectedly is found by the *watch*, a task that looks every few
+//! milliseconds while requests come, and lets another worker lead.
 
 use std::io;
 use std::sync::Arc;
@@ -18,26 +19,26 @@ use fuser::INodeNo;
 use crate::abi::{ReadIn, op};
 use crate::adapter::{Adapter, Outcome};
 use crate::seek::Seek;
-use crate::splice::Straight;
+use crate::splice::Splicer;
 use crate::wire::{Answer, Device, Pace, Reader, Request};
 
 /// How often the watch looks while requests come.
 const LOOK: Nanos = Nanos::from_millis(2);
-/// So many looks without a request, and it sleeps.
+/// After so many looks without a request the watch sleeps.
 const QUIET_LOOKS: u32 = 50;
 /// Requests with more bytes than this may take long.
 const LONG: usize = 32 << 10;
-/// Large reads that take less come from memory.
+/// A large read that takes no longer came from memory.
 const FROM_MEMORY: Nanos = Nanos::from_micros(500);
 
-/// Who leads.
+/// Which worker leads.
 pub(crate) struct Lead {
-    /// Somebody leads.
+    /// A worker leads.
     led: AtomicBool,
-    /// A task was called to lead and does not run yet.
+    /// A worker was woken to lead and does not run yet.
     called: AtomicBool,
-    /// Odd while the leader answers a request and still leads. Whoever makes it even ends that: the
-    /// leader goes on leading, or another was called.
+    /// Odd while the leader answers a request and still leads. Who makes it even ends that: the
+    /// leader goes on leading, or another worker was woken.
     turn: AtomicU64,
     waiting: WaitQueue,
 }
@@ -48,7 +49,7 @@ impl Lead {
             led: AtomicBool::new(false),
             called: AtomicBool::new(false),
             turn: AtomicU64::new(0),
-            waiting: WaitQueue::named("fuse crew"),
+            waiting: WaitQueue::named("fuse workers"),
         }
     }
 
@@ -62,7 +63,7 @@ impl Lead {
         !self.led.swap(true, Ordering::SeqCst)
     }
 
-    /// Lets another task lead.
+    /// Lets another worker lead.
     fn hand_over(&self) {
         self.led.store(false, Ordering::SeqCst);
         if !self.called.swap(true, Ordering::SeqCst) {
@@ -70,18 +71,18 @@ impl Lead {
         }
     }
 
-    /// The leader answers a request; answers the number of its turn.
+    /// The leader begins to answer a request. Returns the number of its turn.
     fn begin(&self) -> u64 {
         self.turn.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The leader has answered; answers whether it still leads.
+    /// The leader has answered a request. Returns whether it still leads.
     fn finish(&self, turn: u64) -> bool {
         let order = Ordering::SeqCst;
         self.turn.compare_exchange(turn, turn + 1, order, order).is_ok()
     }
 
-    /// A request is answered that waits for other requests: somebody must fetch them meanwhile.
+    /// The current request waits for other requests: another worker must read them meanwhile.
     pub fn let_others(&self) {
         let turn = self.turn();
         if turn % 2 == 1 && self.finish(turn) {
@@ -90,8 +91,8 @@ impl Lead {
     }
 }
 
-/// What the tasks share.
-pub(crate) struct Crew {
+/// The workers of a mount, and what they share.
+pub(crate) struct Workers {
     adapter: Arc<Adapter>,
     device: Arc<Device>,
     lead: Arc<Lead>,
@@ -105,14 +106,14 @@ pub(crate) struct Crew {
     buffer_bytes: usize,
 }
 
-impl Crew {
+impl Workers {
     pub fn new(
         adapter: Arc<Adapter>,
         device: Arc<Device>,
         pace: Pace,
         buffer_bytes: usize,
-    ) -> Crew {
-        Crew {
+    ) -> Workers {
+        Workers {
             lead: adapter.lead.clone(),
             adapter,
             device,
@@ -125,24 +126,24 @@ impl Crew {
         }
     }
 
-    /// Serves with `count` tasks until the mount ends. May park.
+    /// Serves with `count` workers until the mount ends. May park.
     ///
     /// # Errors
     /// The connection to the kernel broke.
-    pub fn run(self: &Arc<Crew>, cx: &mut Cx, count: usize) -> io::Result<()> {
+    pub fn run(self: &Arc<Workers>, cx: &mut Cx, count: usize) -> io::Result<()> {
         let tasks: Vec<_> = (0..count)
             .map(|index| {
-                let crew = self.clone();
+                let workers = self.clone();
                 cx.spawn(&format!("fuse-{index}"), move |cx| {
-                    let end = End(&crew);
-                    let result = crew.serve(cx);
+                    let end = End(&workers);
+                    let result = workers.serve(cx);
                     drop(end);
                     result
                 })
             })
             .collect();
-        let crew = self.clone();
-        let watch = cx.spawn("fuse-watch", move |cx| crew.keep_watch(cx));
+        let workers = self.clone();
+        let watch = cx.spawn("fuse-watch", move |cx| workers.keep_watch(cx));
         let mut result = Ok(());
         for task in tasks {
             result = result.and(task.join(cx));
@@ -158,7 +159,7 @@ impl Crew {
     fn serve(&self, cx: &mut Cx) -> io::Result<()> {
         let mut buffer = vec![0; self.buffer_bytes];
         let mut answer = Vec::new();
-        let mut straight = Straight::default();
+        let mut splicer = Splicer::default();
         let mut reader = Reader::new(&self.device, &self.pace);
         loop {
             let lead = &self.lead;
@@ -170,18 +171,18 @@ impl Crew {
             while leads {
                 let Some((len, alone)) = reader.next(cx, &mut buffer)? else { return Ok(()) };
                 let Some(request) = Request::parse(&buffer[..len]) else { continue };
-                // Where none was there just before, there is hardly another one.
+                // If there was none just before this one, there is hardly another one now.
                 leads = !self.takes_long(&request) && (alone || !self.device.is_pending());
                 if !leads {
                     lead.hand_over();
-                    self.answer(cx, &request, &mut answer, &mut straight);
+                    self.answer(cx, &request, &mut answer, &mut splicer);
                     continue;
                 }
                 let turn = lead.begin();
                 if self.quiet.load(Ordering::SeqCst) {
                     self.watch.wake_one();
                 }
-                self.answer(cx, &request, &mut answer, &mut straight);
+                self.answer(cx, &request, &mut answer, &mut splicer);
                 leads = lead.finish(turn);
             }
         }
@@ -194,18 +195,12 @@ impl Crew {
     }
 
     /// Answers a request; `buffer` is for the answer, of any content.
-    fn answer(
-        &self,
-        cx: &mut Cx,
-        request: &Request,
-        buffer: &mut Vec<u8>,
-        straight: &mut Straight,
-    ) {
-        let mut out = Answer::new(buffer).or_straight(straight, &self.device);
+    fn answer(&self, cx: &mut Cx, request: &Request, buffer: &mut Vec<u8>, splicer: &mut Splicer) {
+        let mut out = Answer::new(buffer).or_splice(splicer, &self.device);
         let unique = request.header.unique;
         let start = (request.header.opcode == op::READ && is_long(request)).then(|| cx.now());
         match self.adapter.answer(cx, request, &mut out) {
-            Outcome::Done(_) if out.has_gone() => {}
+            Outcome::Done(_) if out.is_spliced() => {}
             Outcome::Done(result) => self.device.answer(out.finish(unique, result)),
             Outcome::Silent => {}
             Outcome::Seek(arg) => {
@@ -243,8 +238,8 @@ impl Crew {
     }
 }
 
-/// The end of one task is the end of all: of the mount, or of a mistake of ours.
-struct End<'a>(&'a Crew);
+/// If one worker ends, all end: the mount has ended, or the worker has panicked.
+struct End<'a>(&'a Workers);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {

@@ -1,9 +1,9 @@
-//! How much the kernel may collect before it writes back: what finds room, or little.
+//! How much dirty data of a mount the kernel may collect before it writes back.
 //!
-//! The kernel collects up to a fifth of the memory, whatever the file system has left; what finds
-//! no room is lost when it is written back. So where less is free it is held to a part of that, by
-//! the limits that it has for each mount (`/sys/class/bdi`, root's alone to set; a mount of others
-//! is held to a hundredth by the kernel itself).
+//! The kernel collects up to a fifth of the memory, however little space the file system has left.
+//! Data that finds no space when it is written back is lost. So if little space is free, the kernel
+//! is limited to a part of it, by its limits for each mount (`/sys/class/bdi`, which only root may
+//! set; for mounts of other users the kernel's own limit is a hundredth).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -13,43 +13,44 @@ use vfs::FileSystem;
 
 use crate::kernel::Bdi;
 
-/// The kernel may collect a quarter of what is free ..
-const PART: u64 = 4;
-/// .. and this however little is: with less, each write waits for the one before.
+/// The kernel may collect a quarter of the free space ..
+const FREE_DIVISOR: u64 = 4;
+/// .. and at least so many bytes: with less, each write waits for the one before.
 const BYTES_MIN: u64 = 8 << 20;
 
-/// What a mount may take until the next look.
-pub(crate) struct Room {
+/// The limits of one mount.
+pub(crate) struct WritebackLimits {
     bdi: OnceLock<Bdi>,
-    /// Bytes that may be taken until then.
+    /// Bytes that may be written until the limit is computed again.
     credit: AtomicI64,
-    /// Bytes that the kernel is held to, [`u64::MAX`] for none but what holds for all mounts.
+    /// Bytes of dirty data that the kernel may collect; [`u64::MAX`]: only the limit of all mounts
+    /// holds.
     limit: AtomicU64,
 }
 
-impl Room {
-    pub fn new() -> Room {
+impl WritebackLimits {
+    pub fn new() -> WritebackLimits {
         let limit = AtomicU64::new(u64::MAX);
-        Room { bdi: OnceLock::new(), credit: AtomicI64::new(0), limit }
+        WritebackLimits { bdi: OnceLock::new(), credit: AtomicI64::new(0), limit }
     }
 
-    /// The kernel's limits of the mount, where there are such. May park.
+    /// Sets the kernel's limits of the mount from now on. May park.
     pub fn connect(&self, cx: &mut Cx, fs: &dyn FileSystem, bdi: Bdi) {
-        self.look(cx, fs, self.bdi.get_or_init(|| bdi));
+        self.update(cx, fs, self.bdi.get_or_init(|| bdi));
     }
 
-    /// So many bytes were taken. May park.
-    pub fn took(&self, cx: &mut Cx, fs: &dyn FileSystem, bytes: u64) {
+    /// Accounts for so many bytes written. May park.
+    pub fn account(&self, cx: &mut Cx, fs: &dyn FileSystem, bytes: u64) {
         let Some(bdi) = self.bdi.get() else { return };
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let before = self.credit.fetch_sub(bytes, Ordering::Relaxed);
-        // Whoever spends the last of the credit looks.
+        // Exactly one writer uses up the credit, and that one updates the limit.
         if before >= 0 && before < bytes {
-            self.look(cx, fs, bdi);
+            self.update(cx, fs, bdi);
         }
     }
 
-    fn look(&self, cx: &mut Cx, fs: &dyn FileSystem, bdi: &Bdi) {
+    fn update(&self, cx: &mut Cx, fs: &dyn FileSystem, bdi: &Bdi) {
         let stat = fs.statfs(cx).ok();
         let free =
             stat.map_or(0, |stat| stat.blocks_available.saturating_mul(stat.block_size.into()));
@@ -63,10 +64,10 @@ impl Room {
     }
 }
 
-/// What the kernel may collect where `free` bytes are free and `whole` bytes are the limit of all
-/// mounts; and how many bytes may be taken until this is to be asked again.
+/// The limit for `free` bytes of free space, if `whole` bytes are the limit of all mounts; and how
+/// many bytes may be written until it is computed again.
 fn limit_and_credit(free: u64, whole: u64) -> (u64, i64) {
-    let part = (free / PART).max(BYTES_MIN);
+    let part = (free / FREE_DIVISOR).max(BYTES_MIN);
     (if part < whole { part } else { u64::MAX }, i64::try_from(part / 2).unwrap_or(i64::MAX))
 }
 
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_collected_always_finds_room_but_for_the_last_of_it() {
+    fn collected_data_fits_into_the_free_space_except_for_the_last_megabytes() {
         let whole = 4 << 30;
         assert_eq!(limit_and_credit(100 << 30, whole).0, u64::MAX);
         let mut free = 100u64 << 30;

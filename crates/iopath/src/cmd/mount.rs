@@ -41,7 +41,7 @@ pub struct Options {
     /// Stay in the foreground
     #[arg(short, long)]
     foreground: bool,
-    /// The process in the background: tells on standard output when it serves
+    /// The process in the background: reports on standard output when it serves
     #[arg(long, hide = true)]
     background: bool,
 }
