@@ -60,5 +60,5 @@ pub fn check() -> Result<()> {
     if !wrong.is_empty() {
         bail!("the layers do not hold:\n  {}", wrong.join("\n  "));
     }
-    Ok(())
+    crate::circles::check()
 }

@@ -2,11 +2,13 @@
 
 mod bench;
 mod budget;
+mod circles;
 mod judges;
 mod layers;
 mod licences;
 mod peers;
 mod run;
+mod source;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -18,9 +20,10 @@ cargo xtask TASK
   ci             what continuous integration runs: the same as `test`
   fmt            format every file
   lint           clippy with warnings as errors
-  layers         check that crates depend downwards only
+  layers         check that crates depend downwards only, and for circles between their folders
   licences       check the licences of all dependencies
-  tidy [--bless] check sizes of files, functions and lines against the ratchet (--bless: shrink it)
+  tidy [--bless] check sizes, and counts of what is hard to read, against the ratchet (--bless:
+                 shrink it)
   peers          the mount and the command beside fuse2fs, mke2fs -d, debugfs and the kernel: writes
                  docs/peers.md; IOPATH_BIN measures another binary, IOPATH_ROUNDS=1 is quicker
   bench          speed beside the peers: ratios measured in one run

@@ -11,6 +11,7 @@ mod complete;
 mod dispatch;
 mod flush;
 mod lay_down;
+pub(crate) mod plug;
 mod state;
 mod tracing;
 mod wait;
@@ -372,7 +373,7 @@ impl Queue {
     }
 
     /// Submits a batch that a plug has collected.
-    pub(crate) fn unplug(self: &Arc<Self>, mut cx: Option<&mut Cx>, batch: crate::plug::Batch) {
+    pub(crate) fn unplug(self: &Arc<Self>, mut cx: Option<&mut Cx>, batch: plug::Batch) {
         if let Some(cx) = cx.as_deref_mut() {
             cx.settle();
         }

@@ -1,5 +1,9 @@
 //! One block of metadata in memory.
 
+pub mod cache;
+mod index;
+pub mod lru;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,7 +17,7 @@ use base::Page;
 use block::DeviceError;
 use rt::SpinLock;
 
-use crate::buffer_cache::Shared;
+use self::cache::Shared;
 
 /// A counted reference to a [`Buffer`]. While one exists outside of the index and of the LRUs, the
 /// buffer stays in memory.

@@ -21,23 +21,20 @@
 #![deny(missing_docs)]
 
 pub mod buffer;
-pub mod buffer_cache;
 #[cfg(all(test, iopath_shuttle))]
 mod explore;
 mod folio;
-pub mod index;
 pub mod iomap;
-pub mod lru;
 pub mod mapping;
 pub mod page_cache;
 pub mod readahead;
 mod reclaim;
 pub mod writeback;
 
+pub use buffer::cache::{BufferCache, BufferConfig, BufferStats, SpareLrus};
+pub use buffer::lru::LruKind;
 pub use buffer::{Buffer, BufferRef, Trigger};
-pub use buffer_cache::{BufferCache, BufferConfig, BufferStats, SpareLrus};
 pub use iomap::{Iomap, IomapKind, Iomaps};
-pub use lru::LruKind;
 pub use mapping::{ErrorMark, InMemory, Mapping, MappingOps, TakenBlocks};
 pub use page_cache::{PageCache, PageCacheConfig, PageCacheStats};
 pub use writeback::{Backing, Lost, WritePlug, WritebackControl};

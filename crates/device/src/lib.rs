@@ -7,33 +7,28 @@
 //! ([`FaultDevice`]). Modelled: one simple disk or flash device ([`SimDevice`]), for virtual time.
 //! `docs/add-a-device.md` shows how to add one.
 //!
-//! Unsafe code is confined to locks on files (`claim`), `ioctl`s (`blockdev`) and the ring
+//! Unsafe code is confined to `host`: locks on files (`claim`), `ioctl`s (`blockdev`) and the ring
 //! (`uring`); each begins with its invariant.
 
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
-mod blockdev;
-mod claim;
 mod fault;
-mod file;
+mod host;
 mod memory;
 pub mod nbd;
-mod open;
 mod partition;
 mod record;
 mod sim;
 pub mod stripe;
-mod uring;
 
 pub use fault::{Fault, FaultDevice, Rule};
-pub use file::FileDevice;
-pub use memory::MemoryDevice;
-pub use open::{
-    Engine, OpenError, OpenOptions, create, create_with, open, open_part, open_unlocked,
+pub use host::{
+    Engine, FileDevice, OpenError, OpenOptions, UringDevice, create, create_with, open, open_part,
+    open_unlocked,
 };
+pub use memory::MemoryDevice;
 pub use partition::{Partition, PartitionEntry, PartitionError, PartitionTable, TableKind};
 pub use record::{Cut, Entry, Event, RecordDevice, WriteLog};
 pub use sim::{SimCache, SimDevice, SimParams};
 pub use stripe::{StripeDevice, StripeError};
-pub use uring::UringDevice;

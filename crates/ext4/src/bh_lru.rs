@@ -44,7 +44,9 @@ impl FromStr for BhLru {
         match (text, text.parse()) {
             ("sets", _) => Ok(BhLru::Sets),
             ("array", _) => Ok(BhLru::Array),
-            (_, Ok(size)) if (1..=cache::lru::LRU_MAX).contains(&size) => Ok(BhLru::Fixed(size)),
+            (_, Ok(size)) if (1..=cache::buffer::lru::LRU_MAX).contains(&size) => {
+                Ok(BhLru::Fixed(size))
+            }
             _ => Err("bh_lru takes sets, array or a number of entries in 1..=64".into()),
         }
     }

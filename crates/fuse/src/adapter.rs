@@ -1,5 +1,8 @@
 //! Between requests of the kernel and the file system.
 
+mod data;
+mod requests;
+
 use std::sync::Arc;
 
 use base::{Errno, Ino};
@@ -7,18 +10,17 @@ use fuser::INodeNo;
 use rt::{Cred, Cx, Nanos, Runtime, RwLock};
 use vfs::{Attr, FileSystem};
 
+use self::requests::Answered;
 use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, LseekIn, LseekOut, op};
 use crate::convert::Numbers;
-use crate::data;
 use crate::forget::{ForgetQueue, Forgotten};
+use crate::lead::Lead;
 use crate::nodes::Nodes;
 use crate::options::{Access, Options};
 use crate::pages::Pages;
 use crate::pm_qos::PmQos;
-use crate::requests::Answered;
 use crate::seek::{Seek, Seeks};
 use crate::wire::{Answer, Request};
-use crate::workers::Lead;
 use crate::writeback_errors::WritebackErrors;
 use crate::writeback_limits::WritebackLimits;
 

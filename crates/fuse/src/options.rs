@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use base::Nanos;
 
-use crate::splice::MAX_READ;
+use crate::wire::MAX_READ;
 
 /// Who may use the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -29,9 +29,9 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::abi::{InHeader, LseekIn, LseekOut};
 use crate::adapter::{Adapter, Outcome};
+use crate::event::{Event, Events};
 use crate::ring::{Next, Ring, Slot};
 use crate::seek::Seek;
-use crate::session::{Event, Events};
 use crate::wire::{Answer, Device};
 use crate::workers::is_long;
 

@@ -15,6 +15,7 @@ use rustix::mount::UnmountFlags;
 use vfs::FileSystem;
 
 use crate::adapter::{Adapter, Gate};
+use crate::event::{Event, Events};
 use crate::handshake::{BUFFER_BYTES, Handshake, PAYLOAD_BYTES};
 use crate::kernel::{self, Bdi};
 use crate::options::Options;
@@ -81,14 +82,6 @@ pub enum End {
     /// in the file system.
     Torn(&'static str),
 }
-
-pub(crate) enum Event {
-    Signal(&'static str),
-    Ended(io::Result<()>),
-}
-
-/// Where a mount learns what happens to it.
-pub(crate) type Events = Arc<Channel<Event>>;
 
 /// Events that nobody has taken yet, at most.
 const EVENTS_MAX: usize = 16;

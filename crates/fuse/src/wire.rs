@@ -1,5 +1,7 @@
 //! Requests from the kernel's device, and answers to it.
 
+mod splice;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,8 +13,8 @@ use rt::Cx;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+pub(crate) use self::splice::{MAX_READ, Splicer};
 use crate::abi::{InHeader, OutHeader};
-use crate::splice::Splicer;
 
 /// Looks in vain after which looking for a request is given up, until requests come quickly again.
 const VAIN_MAX: u32 = 8;

@@ -9,7 +9,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Nanos;
 use rt::{Cx, WaitQueue};
@@ -18,9 +18,9 @@ use fuser::INodeNo;
 
 use crate::abi::{ReadIn, op};
 use crate::adapter::{Adapter, Outcome};
+use crate::lead::Lead;
 use crate::seek::Seek;
-use crate::splice::Splicer;
-use crate::wire::{Answer, Device, Pace, Reader, Request};
+use crate::wire::{Answer, Device, Pace, Reader, Request, Splicer};
 
 /// How often the watch looks while requests come.
 const LOOK: Nanos = Nanos::from_millis(2);
@@ -30,66 +30,6 @@ const QUIET_LOOKS: u32 = 50;
 const LONG: usize = 32 << 10;
 /// A large read that takes no longer came from memory.
 const FROM_MEMORY: Nanos = Nanos::from_micros(500);
-
-/// Which worker leads.
-pub(crate) struct Lead {
-    /// A worker leads.
-    led: AtomicBool,
-    /// A worker was woken to lead and does not run yet.
-    called: AtomicBool,
-    /// Odd while the leader answers a request and still leads. Who makes it even ends that: the
-    /// leader goes on leading, or another worker was woken.
-    turn: AtomicU64,
-    waiting: WaitQueue,
-}
-
-impl Lead {
-    pub fn new() -> Lead {
-        Lead {
-            led: AtomicBool::new(false),
-            called: AtomicBool::new(false),
-            turn: AtomicU64::new(0),
-            waiting: WaitQueue::named("fuse workers"),
-        }
-    }
-
-    fn turn(&self) -> u64 {
-        self.turn.load(Ordering::SeqCst)
-    }
-
-    /// Leads if nobody does.
-    fn try_lead(&self) -> bool {
-        self.called.store(false, Ordering::SeqCst);
-        !self.led.swap(true, Ordering::SeqCst)
-    }
-
-    /// Lets another worker lead.
-    fn hand_over(&self) {
-        self.led.store(false, Ordering::SeqCst);
-        if !self.called.swap(true, Ordering::SeqCst) {
-            self.waiting.wake_one();
-        }
-    }
-
-    /// The leader begins to answer a request. Returns the number of its turn.
-    fn begin(&self) -> u64 {
-        self.turn.fetch_add(1, Ordering::SeqCst) + 1
-    }
-
-    /// The leader has answered a request. Returns whether it still leads.
-    fn finish(&self, turn: u64) -> bool {
-        let order = Ordering::SeqCst;
-        self.turn.compare_exchange(turn, turn + 1, order, order).is_ok()
-    }
-
-    /// The current request waits for other requests: another worker must read them meanwhile.
-    pub fn let_others(&self) {
-        let turn = self.turn();
-        if turn % 2 == 1 && self.finish(turn) {
-            self.hand_over();
-        }
-    }
-}
 
 /// The workers of a mount, and what they share.
 pub(crate) struct Workers {

@@ -5,6 +5,10 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 
+/// Inodes that a command which only reads keeps in memory: it passes each of them once or twice,
+/// soon after another, and memory that is used again is cheaper than new memory.
+pub(crate) const INODES_OF_A_READER: usize = 1024;
+
 /// A mount option, known by the name that mount(8) has for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MountArg {

@@ -8,14 +8,10 @@ use ext4::{Ext4, MountError, MountOptions};
 use vfs::{Attr, FileSystem, Namespace};
 
 use crate::app::{App, at};
-use crate::mount_arg::apply_ext;
+use crate::mount_arg::{INODES_OF_A_READER, apply_ext};
 use crate::storage::{Known, Storage};
 use crate::target::{Place, Target};
 use crate::{nfs_target, text, xfs_target};
-
-/// Inodes that a command which only reads keeps in memory: it passes each of them once or twice,
-/// soon after another, and memory that is used again is cheaper than new memory.
-pub(crate) const INODES_OF_A_READER: usize = 1024;
 
 /// A mounted target.
 pub struct Session {

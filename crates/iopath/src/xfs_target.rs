@@ -10,8 +10,7 @@ use xfs::format::{At, Features, Geometry, RawSuper};
 use xfs::{MountError, MountOptions, Xfs};
 
 use crate::app::App;
-use crate::mount_arg::apply_xfs;
-use crate::session::INODES_OF_A_READER;
+use crate::mount_arg::{INODES_OF_A_READER, apply_xfs};
 use crate::storage::{Storage, uuid_text};
 use crate::target::Target;
 use crate::text;

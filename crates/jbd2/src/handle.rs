@@ -7,7 +7,7 @@ use base::Errno;
 use cache::BufferRef;
 use rt::Cx;
 
-use crate::journal::Shared;
+use crate::state::Shared;
 use crate::transaction::{OnCommit, OrderedData, Tid, Transaction};
 
 /// An open operation. All that is changed under it becomes durable together, or not at all.

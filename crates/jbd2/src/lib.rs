@@ -40,26 +40,24 @@
 #![deny(missing_docs)]
 
 pub mod area;
-mod checkpoint;
-mod commit;
 pub mod error;
 pub mod format;
 pub mod handle;
-mod home;
 pub mod journal;
 mod log;
+pub mod options;
 pub mod recovery;
+mod state;
 pub mod stats;
 mod task;
 pub mod transaction;
-pub mod variant;
 
 pub use area::JournalArea;
 pub use error::JournalError;
 pub use format::Checksums;
 pub use handle::Handle;
-pub use journal::{Journal, JournalMode, JournalOptions};
+pub use journal::Journal;
+pub use options::{CommitRecord, FlusherTimes, JournalIo, JournalMode, JournalOptions};
 pub use recovery::RecoveryReport;
 pub use stats::JournalStats;
 pub use transaction::{OnCommit, OrderedData, Tid};
-pub use variant::{CommitRecord, FlusherTimes, JournalIo};

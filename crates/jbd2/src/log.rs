@@ -10,7 +10,7 @@ use crate::area::LogDevice;
 use crate::error::JournalError;
 use crate::format::superblock::SUPERBLOCK_SIZE;
 use crate::format::{Layout, Superblock};
-use crate::journal::JournalOptions;
+use crate::options::JournalOptions;
 
 /// The log on its device. Only the journal's task (or recovery, before it) has one.
 pub(crate) struct Log {

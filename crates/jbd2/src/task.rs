@@ -1,5 +1,9 @@
 //! The journal's task: waits for work, then commits, checkpoints, or ends.
 
+mod checkpoint;
+mod commit;
+mod home;
+
 use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,10 +11,10 @@ use std::sync::atomic::Ordering;
 use base::Errno;
 use rt::Cx;
 
-use crate::checkpoint::Checkpoint;
-use crate::home::Flight;
-use crate::journal::{Shared, State, Stop};
+use self::checkpoint::Checkpoint;
+use self::home::Flight;
 use crate::log::Log;
+use crate::state::{Shared, State, Stop};
 
 /// What there is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@
 //! controllers, what the host's second path would do.
 
 use crate::machine::{Agenda, Command, Machine};
-use crate::profile::Rate;
+use crate::quantity::Rate;
 use crate::{ModelStats, runs::Runs};
 use base::Nanos;
 use block::{Op, Segment};

@@ -22,7 +22,7 @@ mod media;
 
 use crate::ModelStats;
 use crate::machine::{Agenda, Command, Machine};
-use crate::profile::Rate;
+use crate::quantity::Rate;
 use base::Nanos;
 use block::Op;
 use cache::WriteCache;

@@ -17,7 +17,7 @@
 
 use crate::ModelStats;
 use crate::machine::{Agenda, Command, Machine};
-use crate::profile::Rate;
+use crate::quantity::Rate;
 use base::Nanos;
 use block::{Op, Segment};
 use smallvec::SmallVec;

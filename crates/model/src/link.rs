@@ -7,7 +7,7 @@
 //! Not modelled: loss, retransmission, congestion control, half duplex, switches that others use
 //! too.
 
-use crate::profile::Rate;
+use crate::quantity::Rate;
 use base::Nanos;
 
 /// The parameters of a link.

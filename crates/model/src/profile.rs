@@ -17,16 +17,14 @@
 
 mod device;
 mod error;
-mod quantity;
 mod section;
 
 pub use device::DeviceSpec;
 pub use error::ProfileError;
-pub(crate) use quantity::Bytes;
-pub use quantity::Rate;
 pub use section::Parameter;
 pub(crate) use section::{Section, Text};
 
+use crate::quantity::Bytes;
 use crate::{LinkParams, ModelDevice};
 use ::device::MemoryDevice;
 use base::Nanos;

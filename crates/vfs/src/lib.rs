@@ -50,7 +50,6 @@ pub mod path;
 mod path_cache;
 pub mod permission;
 pub mod rename;
-mod walks;
 
 pub use cache::{Iomap, IomapKind, Lost};
 

@@ -11,12 +11,14 @@
 //! holds that lock for writing, before it changes the directory. [`NameCache::find`] needs no lock
 //! of the directory: what it finds was true when it looked.
 
+mod walks;
+
 use base::Ino;
 use base::map::FixedState;
 use rt::SpinLock;
 use std::hash::{BuildHasher, Hasher};
 
-use crate::walks::Walks;
+use self::walks::Walks;
 
 /// The longest name that is kept, in bytes: a line is one line of the processor's cache.
 pub const NAME_CACHED_MAX: usize = 47;

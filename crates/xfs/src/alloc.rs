@@ -12,7 +12,6 @@
 //! Source: "XFS Algorithms and Data Structures", chapters on AG free space and the AGFL.
 
 mod agf;
-pub(crate) mod busy;
 mod free_space;
 mod pick;
 mod refcount;

@@ -21,16 +21,8 @@ use crate::error::Fault;
 use crate::format::btree::{MapRoot, Node};
 use crate::format::extent::{self, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
+pub(crate) use crate::format::inode::Which;
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind};
-
-/// The fork of an inode that a function works on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Which {
-    /// Content.
-    Data,
-    /// Attributes.
-    Attr,
-}
 
 /// A fork in memory.
 #[derive(Clone, Debug)]

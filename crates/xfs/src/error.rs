@@ -1,11 +1,13 @@
 //! What can go wrong in a mounted file system, and the answer that a caller gets.
 
+mod log;
+
 use base::Errno;
 use block::DeviceError;
 use thiserror::Error;
 
+pub use self::log::LogError;
 use crate::format::{Corrupt, Unsupported};
-use crate::log::error::LogError;
 
 /// One variant per kind of trouble; the numbers are inside.
 #[derive(Debug, Error)]

@@ -22,10 +22,10 @@
 
 mod ail;
 pub mod buf_item;
+pub(crate) mod busy;
 pub(crate) mod cil;
 #[cfg(test)]
 mod crash_tests;
-pub(crate) mod error;
 mod grant;
 pub mod inode_item;
 pub(crate) mod iop_stats;
@@ -53,7 +53,7 @@ use crate::log::buf_item::walk::Variant;
 use crate::trans::intent::IntentItem;
 use crate::trans::{IntentFinisher, LogReservation, Trans};
 
-pub use error::LogError;
+pub use crate::error::LogError;
 pub use iop_stats::IopStats;
 pub use item::OP_HEADER;
 pub(crate) use item_ref::Item;
@@ -173,7 +173,7 @@ pub struct Log {
     next_intent: AtomicU64,
     pub(crate) finisher: SpinLock<Option<Arc<dyn IntentFinisher>>>,
     /// Extents whose freeing is not on the device yet.
-    pub(crate) busy: SpinLock<crate::alloc::busy::Busy>,
+    pub(crate) busy: SpinLock<busy::Busy>,
 }
 
 impl Log {
@@ -209,7 +209,7 @@ impl Log {
             // Never a number that an older part of the ring may hold.
             next_intent: AtomicU64::new(geometry.position(head.head) << 7 | 1),
             finisher: SpinLock::named("intent finisher", None),
-            busy: SpinLock::named("busy extents", crate::alloc::busy::Busy::default()),
+            busy: SpinLock::named("busy extents", busy::Busy::default()),
             options,
         });
         if log.options.background {

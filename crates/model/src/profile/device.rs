@@ -1,11 +1,12 @@
 //! The section `[device]`: one kind of device and its parameters.
 
-use super::{Bytes, Parameter, ProfileError, Section};
+use super::{Parameter, ProfileError, Section};
 use crate::array::{Array, ArrayParams};
 use crate::disk::{Disk, DiskParams};
 use crate::flash::{Flash, FlashParams};
 use crate::machine::Machine;
 use crate::memory::{Memory, MemoryParams};
+use crate::quantity::Bytes;
 use crate::stripe::{Stripe, StripeParams};
 use device::stripe::Cutter;
 

@@ -1,7 +1,7 @@
 //! Reading one table of a profile: every key by name, every unknown key refused.
 
 use super::ProfileError;
-use super::quantity::Quantity;
+use crate::quantity::Quantity;
 use std::cell::RefCell;
 use std::ops::Range;
 use toml::Spanned;

@@ -9,9 +9,9 @@ use rt::Cx;
 
 use super::Space;
 use super::rmap::work_flags;
-use crate::bmap::Which;
 use crate::error::Result;
 use crate::format::extent::Extent;
+use crate::format::inode::Which;
 use crate::format::log_item::{RefcountOp, RmapOp};
 use crate::format::record::{RMAP_OFFSET_MASK, owner};
 use crate::format::{AgBlock, FsExtent, Owner};

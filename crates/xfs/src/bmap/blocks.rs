@@ -18,9 +18,7 @@ use crate::format::inode::ForkFormat;
 use crate::format::log_item::RmapOp;
 use crate::format::{AgBlock, At, Geometry, Kind, Owner};
 use crate::trans::Trans;
-
-/// Extents that one transaction gives back at the most, and runs that it marks as written.
-pub(crate) const EXTENTS_AT_ONCE: usize = 4;
+use crate::trans::reservations::EXTENTS_AT_ONCE;
 
 /// Unwritten extents of a run that one transaction marks as written at the most.
 const UNWRITTEN_AT_ONCE: usize = 16;

@@ -17,7 +17,7 @@ use base::RangeSet64;
 use cache::ErrorMark;
 use smallvec::SmallVec;
 
-use crate::bmap::blocks::EXTENTS_AT_ONCE;
+use crate::trans::reservations::EXTENTS_AT_ONCE;
 
 /// The state of one file's content. Ranges are of blocks.
 #[derive(Default)]

@@ -12,13 +12,13 @@ use rt::Cx;
 
 use crate::Xfs;
 use crate::alloc::{AllocRequest, Space};
-use crate::bmap::blocks::EXTENTS_AT_ONCE;
 use crate::error::{Result, XfsError};
 use crate::format::AgBlock;
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
+use crate::trans::reservations::EXTENTS_AT_ONCE;
 use crate::trans::{Trans, reservations};
 
 /// Blocks of a small file at the most.

@@ -11,6 +11,15 @@ use super::{
 
 mod core;
 
+/// The fork of an inode that a function works on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Which {
+    /// Content.
+    Data,
+    /// Attributes.
+    Attr,
+}
+
 pub use self::core::{ForkFormat, InodeCore};
 
 /// Bytes of the core of a version 3 inode.

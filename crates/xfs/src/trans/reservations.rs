@@ -3,11 +3,13 @@
 //!
 //! A block that is changed counts whole, as a bitmap of 128-byte chunks may have every bit set.
 
-use crate::bmap::blocks::EXTENTS_AT_ONCE;
 use crate::format::attr_leaf::VALUE_MAX;
 use crate::format::da::DEPTH_MAX;
 use crate::format::{self, Geometry};
 use crate::trans::LogReservation;
+
+/// Extents that one transaction gives back at the most, and runs that it marks as written.
+pub(crate) const EXTENTS_AT_ONCE: usize = 4;
 
 /// Bytes of a region's operation header and of a buffer item's header.
 const ITEM: u32 = 12 + 12 + 64;

@@ -7,8 +7,8 @@ use rt::Cx;
 use vfs::permission::{self, Access};
 use vfs::{Attr, FileType, NewNode, SetAttr, XattrFlags};
 
+use super::Adapter;
 use crate::abi::*;
-use crate::adapter::Adapter;
 use crate::convert;
 use crate::listing::{self, Entry};
 use crate::wire::{Answer, Request, name};

@@ -1,7 +1,6 @@
 //! The plug: a task collects its bios, so that neighbours merge before the device sees the first.
 
-use crate::queue::Queue;
-use crate::queue::charge_submit;
+use super::{Queue, charge_submit};
 use crate::request::Request;
 use crate::trace::{TraceEvent, TraceKind};
 use crate::{Bio, BioFlags};

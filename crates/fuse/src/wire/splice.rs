@@ -8,8 +8,8 @@ use block::HostRange;
 use nix::fcntl::{FcntlArg, SpliceFFlags, fcntl, splice};
 use zerocopy::IntoBytes;
 
+use super::Device;
 use crate::abi::OutHeader;
-use crate::wire::Device;
 
 /// Bytes that one slot of a pipe holds at most.
 const PAGE: u64 = 4096;

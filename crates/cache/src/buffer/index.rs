@@ -5,8 +5,8 @@ use std::sync::Arc;
 use base::map::{HashMap, hash_map::Entry};
 use rt::SpinLock;
 
-use crate::buffer::{Buffer, BufferRef};
-use crate::buffer_cache::Shared;
+use super::cache::Shared;
+use super::{Buffer, BufferRef};
 
 /// Shards, so that CPUs that miss their LRUs at once seldom meet.
 const SHARDS: usize = 64;

@@ -19,13 +19,13 @@ use block::{BioFlags, DeviceError, IoGroup, Plug};
 use cache::BufferRef;
 use rt::{Charge, Cx};
 
+use super::Task;
 use crate::format::{
     Checksums, CommitBlock, Incompat, Layout, Tag, TagLayout, descriptor, must_escape, revoke,
 };
-use crate::journal::Stop;
 use crate::log::Log;
+use crate::state::Stop;
 use crate::stats::Counters;
-use crate::task::Task;
 use crate::transaction::Transaction;
 
 /// Buffers with their content as of the end of the transaction.

@@ -9,9 +9,9 @@ use base::{Page, Sector};
 use block::{Bio, BioFlags, BioResult, DeviceError, IoGroup, Op, Plug, Queue, Segment, Segments};
 use rt::{Charge, Cx, Mutex, SpinLock, WaitQueue};
 
-use crate::buffer::BufferRef;
-use crate::index::Index;
-use crate::lru::{Lru, LruKind};
+use super::BufferRef;
+use super::index::Index;
+use super::lru::{Lru, LruKind};
 
 /// Wait queues that the buffers of one cache share, by block number.
 const WAIT_QUEUES: usize = 64;

@@ -6,9 +6,9 @@ use fuser::INodeNo;
 use rt::{Cred, Cx};
 use vfs::{FallocMode, FileSystem, SeekWhence, SetAttr};
 
+use super::Adapter;
+use super::requests::Answered;
 use crate::abi::*;
-use crate::adapter::Adapter;
-use crate::requests::Answered;
 use crate::wire::{Answer, Request};
 
 const O_DIRECT: u32 = 0o40000;

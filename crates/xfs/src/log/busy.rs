@@ -48,7 +48,7 @@ impl Busy {
     }
 
     /// The first busy blocks in a range of a group.
-    pub(super) fn first(&self, ag: u32, range: &Range<u32>) -> Option<Range<u32>> {
+    pub fn first(&self, ag: u32, range: &Range<u32>) -> Option<Range<u32>> {
         let Range { start, end } = *range;
         let run = |(&(_, block), &(len, _)): (&(u32, u32), &(u32, u64))| block..block + len;
         let below = self.extents.range((ag, 0)..=(ag, start)).next_back().map(run);

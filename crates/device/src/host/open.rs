@@ -1,8 +1,8 @@
 //! Opening what lies behind a path: an image file or a block device.
 
-use crate::claim::{self, Claim};
-use crate::file::FileDevice;
-use crate::{blockdev, uring};
+use super::claim::{self, Claim};
+use super::file::FileDevice;
+use super::{blockdev, uring};
 use block::Device;
 use std::fs::File;
 use std::io;
@@ -100,7 +100,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(crate) fn host(path: &Path, what: &'static str, error: impl Into<io::Error>) -> OpenError {
+    pub(super) fn host(path: &Path, what: &'static str, error: impl Into<io::Error>) -> OpenError {
         OpenError::Host { path: path.to_owned(), what, error: error.into() }
     }
 }

@@ -18,7 +18,7 @@ use std::str::FromStr;
 use base::Nanos;
 use block::{BioFlags, Queue};
 
-use crate::journal::JournalOptions;
+use super::JournalOptions;
 
 /// What the writes of the log carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -16,7 +16,7 @@ mod sets;
 pub use array::ArrayLru;
 pub use sets::SetLru;
 
-use crate::buffer::BufferRef;
+use super::BufferRef;
 
 /// The most entries of a CPU.
 pub const LRU_MAX: usize = 64;

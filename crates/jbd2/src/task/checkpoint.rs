@@ -12,9 +12,9 @@ use block::DeviceError;
 use cache::BufferRef;
 use rt::Cx;
 
+use super::Task;
 use crate::log::Log;
 use crate::stats::Counters;
-use crate::task::Task;
 use crate::transaction::Tid;
 
 /// A block's committed content.

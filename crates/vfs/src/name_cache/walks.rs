@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::NameCache;
+use super::NameCache;
 
 /// In a cache line of its own, which every walk reads.
 #[derive(Default)]

@@ -13,7 +13,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::open::OpenError;
+use super::open::OpenError;
 use std::fs::{self, File, Metadata};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -31,7 +31,7 @@ const TRIES: usize = 100;
 /// The locks on an open file: an open-file-description lock, which conflicts with QEMU's and with
 /// ours, and a BSD lock, by which the host can name us. Both go when this is dropped, also while a
 /// child that was forked a moment ago still has a copy of the descriptor.
-pub(crate) struct Claim {
+pub(super) struct Claim {
     file: File,
 }
 
@@ -225,7 +225,7 @@ fn process(pid: u32) -> String {
 }
 
 /// Refuses a file that is the backing of a loop device. One that is attached read-only may be read.
-pub(crate) fn refuse_loop(path: &Path, meta: &Metadata, write: bool) -> Result<(), OpenError> {
+pub(super) fn refuse_loop(path: &Path, meta: &Metadata, write: bool) -> Result<(), OpenError> {
     let Some((name, read_only)) = loop_of(meta) else { return Ok(()) };
     if read_only && !write {
         return Ok(());
@@ -277,7 +277,7 @@ fn mount_point(number: &str) -> Option<String> {
 }
 
 /// Who holds a block device that could not be opened exclusively.
-pub(crate) fn holder_of_device(path: &Path) -> Option<String> {
+pub(super) fn holder_of_device(path: &Path) -> Option<String> {
     let dev = fs::metadata(path).ok()?.rdev();
     let number = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
     if let Some(at) = mount_point(&number) {

@@ -14,9 +14,9 @@ use base::{Errno, Nanos};
 use block::DeviceError;
 use rt::{Cx, JoinHandle};
 
-use crate::checkpoint::Contents;
+use super::Task;
+use super::checkpoint::Contents;
 use crate::stats::Counters;
-use crate::task::Task;
 
 /// A batch on its way.
 pub(crate) struct Flight {

@@ -17,7 +17,7 @@
 #![allow(unsafe_code)]
 #![allow(clippy::disallowed_types, reason = "threads of the host, not tasks, meet here")]
 
-use crate::file::FileDevice;
+use super::file::FileDevice;
 use base::Errno;
 use block::{BioFlags, Cause, Device, DeviceInfo, DeviceIo, HostRange, Op};
 use io_uring::{IoUring, opcode, squeue, types};
@@ -56,7 +56,7 @@ unsafe impl Send for Job {}
 
 impl UringDevice {
     /// Puts a ring in front of `file`; gives the file back where the host has none.
-    pub(crate) fn new(file: FileDevice) -> Result<UringDevice, (Box<FileDevice>, io::Error)> {
+    pub(super) fn new(file: FileDevice) -> Result<UringDevice, (Box<FileDevice>, io::Error)> {
         let ring = match IoUring::new(file.info.depth) {
             Ok(ring) => ring,
             Err(error) => return Err((Box::new(file), error)),

@@ -2,9 +2,9 @@
 //!
 //! FLUSH is fdatasync, FUA is RWF_DSYNC, DISCARD punches a hole, WRITE_ZEROES makes a zero range.
 
-use crate::blockdev;
-use crate::claim::Claim;
-use crate::open::{OpenError, OpenOptions};
+use super::blockdev;
+use super::claim::Claim;
+use super::open::{OpenError, OpenOptions};
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Sector};
 use block::{BioFlags, Cause, Device, DeviceError, DeviceInfo, DeviceIo, HostRange, Op, Segment};
@@ -25,14 +25,14 @@ const MAX_BYTES: u32 = 4 << 20;
 /// An open image file or block device. Requests complete inside `submit`.
 pub struct FileDevice {
     path: PathBuf,
-    pub(crate) file: File,
+    pub(super) file: File,
     _claim: Option<Claim>,
-    pub(crate) info: DeviceInfo,
+    pub(super) info: DeviceInfo,
     is_block: bool,
 }
 
 impl FileDevice {
-    pub(crate) fn new(
+    pub(super) fn new(
         path: &Path,
         file: File,
         claim: Option<Claim>,
@@ -43,7 +43,7 @@ impl FileDevice {
     }
 
     /// What a regular file is as a device.
-    pub(crate) fn describe(
+    pub(super) fn describe(
         path: &Path,
         file: &File,
         meta: &Metadata,
@@ -53,7 +53,7 @@ impl FileDevice {
         FileDevice::info_of(path, meta.len(), logical_block, 4096, options)
     }
 
-    pub(crate) fn info_of(
+    pub(super) fn info_of(
         path: &Path,
         bytes: u64,
         logical_block: u32,
@@ -81,7 +81,7 @@ impl FileDevice {
     ///
     /// Where the host fails it, every segment is tried alone, so that the error names no more than
     /// what really failed.
-    pub(crate) fn carry_out(&self, io: &mut DeviceIo, done: u64) -> Result<(), DeviceError> {
+    pub(super) fn carry_out(&self, io: &mut DeviceIo, done: u64) -> Result<(), DeviceError> {
         let (op, start, count) = (io.op, io.sector.bytes(), io.bytes());
         let whole = io.error(Cause::Io);
         let fail = |error: rustix::io::Errno| {

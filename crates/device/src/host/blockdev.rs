@@ -7,8 +7,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::file::FileDevice;
-use crate::open::{OpenError, OpenOptions};
+use super::file::FileDevice;
+use super::open::{OpenError, OpenOptions};
 use block::DeviceInfo;
 use std::fs::{self, File, Metadata};
 use std::os::fd::AsRawFd;
@@ -21,7 +21,7 @@ const BLKDISCARD: libc::c_ulong = 0x1277;
 const BLKZEROOUT: libc::c_ulong = 0x127f;
 
 /// What the host tells about the device.
-pub(crate) fn describe(
+pub(super) fn describe(
     path: &Path,
     file: &File,
     meta: &Metadata,
@@ -48,11 +48,11 @@ pub(crate) fn describe(
     Ok(info)
 }
 
-pub(crate) fn discard(file: &File, start: u64, len: u64) -> rustix::io::Result<()> {
+pub(super) fn discard(file: &File, start: u64, len: u64) -> rustix::io::Result<()> {
     range_ioctl(file, BLKDISCARD, start, len)
 }
 
-pub(crate) fn write_zeroes(file: &File, start: u64, len: u64) -> rustix::io::Result<()> {
+pub(super) fn write_zeroes(file: &File, start: u64, len: u64) -> rustix::io::Result<()> {
     range_ioctl(file, BLKZEROOUT, start, len)
 }
 
