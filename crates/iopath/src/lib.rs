@@ -1,6 +1,7 @@
 //! The Linux storage I/O path in user space: the facade of the library, and the command.
 //!
-//! The layers are re-exported under their names, so that one dependency brings them all:
+//! [`image`] has files inside images, in the words of `std::fs`. The layers below are re-exported
+//! under their names, so that one dependency brings them all:
 //!
 //! ```
 //! use iopath::rt::Runtime;
@@ -20,10 +21,12 @@ pub use cache;
 pub use device;
 pub use ext4;
 pub use fuse;
+pub use image;
 pub use jbd2;
 pub use lab;
 pub use rt;
 pub use vfs;
+pub use vfs::walk;
 pub use workload;
 
 pub mod app;
@@ -41,5 +44,5 @@ pub mod sim;
 pub mod storage;
 pub mod target;
 pub mod text;
-pub mod walk;
+
 mod xfs_target;

@@ -50,6 +50,7 @@ pub mod path;
 mod path_cache;
 pub mod permission;
 pub mod rename;
+pub mod walk;
 
 pub use cache::{Iomap, IomapKind, Lost};
 

@@ -48,7 +48,7 @@ pub enum MountError {
     /// A block size that this implementation cannot mount.
     #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
     BlockSize(u32),
-    /// The log is wrong, or holds what cannot be recovery here.
+    /// The log is wrong, or holds what cannot be recovered here.
     #[error(transparent)]
     Log(Arc<LogError>),
     /// Something inside answered this.

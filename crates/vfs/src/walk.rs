@@ -1,10 +1,11 @@
-//! Walks of trees inside an image that end, whatever a damaged image holds: a directory may name
-//! one of those above it, or have two names.
+//! Walks of trees that end, whatever a damaged file system holds: a directory may name one of those
+//! above it, or have two names.
 
 use base::Ino;
 use base::map::HashSet;
 use rt::Cx;
-use vfs::FileSystem;
+
+use crate::FileSystem;
 
 /// The directories that a walk has come to, and those above its start. A walk goes into none of
 /// them again. Eight bytes or so for each directory.
@@ -32,12 +33,17 @@ impl Reached {
         self.0.contains(&dir)
     }
 
+    /// Goes into a directory; false where the walk has come to it before.
+    pub fn insert(&mut self, dir: Ino) -> bool {
+        self.0.insert(dir)
+    }
+
     /// Goes into a directory that is found at `place`.
     ///
     /// # Errors
     /// What to say where the walk has come to it before.
     pub fn enter(&mut self, dir: Ino, place: impl FnOnce() -> String) -> Result<(), String> {
-        match self.0.insert(dir) {
+        match self.insert(dir) {
             true => Ok(()),
             false => Err(format!(
                 "{}: directory inode {} was reached before: it lies below itself or has two \

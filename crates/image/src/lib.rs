@@ -1,0 +1,54 @@
+//! Files inside disk images of ext2, ext3, ext4 and XFS, in the words of `std::fs`.
+//!
+//! No root, no kernel mount, no FUSE: the file system runs in this process, on its real disk
+//! format, through its journal.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), image::Error> {
+//! let fs = image::Image::open("disk.img")?.fs()?;
+//! let name = fs.read("/etc/hostname")?;
+//! for entry in fs.read_dir("/etc")? {
+//!     println!("{}", entry?.path().display());
+//! }
+//! # drop(name); Ok(()) }
+//! ```
+//!
+//! [`Image::open`] opens an image file, a block device or a network block device for reading;
+//! [`Image::options`] for writing too, or one partition of it; [`Image::create`] makes an image
+//! with a new file system. [`Image::fs`] mounts it: [`Fs`] has the functions of `std::fs`, a
+//! [`File`] reads, writes and seeks. [`Image::check`] is a read-only fsck.
+//!
+//! Everything is `Send` and `Sync`: any number of threads may use one [`Fs`]. A call blocks its
+//! thread while it waits for the device; from async code call it in a thread for blocking work.
+//! Calls have root's rights inside the image: permission bits do not refuse anything.
+//!
+//! What is written is durable after [`File::sync_all`], [`Fs::sync`] or [`Fs::unmount`]; a crash of
+//! the process before leaves an image that the next mount recovers by its journal. An image is
+//! locked while it is open: a second process is refused.
+//!
+//! The layers below ([`vfs::FileSystem`], the caches, the devices) are crates of their own, which
+//! also run in virtual time; this crate runs them in real time only.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod dir;
+mod error;
+mod file;
+mod fs;
+mod make;
+mod metadata;
+mod mounted;
+mod open;
+mod walk;
+
+pub use base::Errno;
+pub use dir::{DirEntry, ReadDir};
+pub use error::{Error, Result};
+pub use file::{File, OpenOptions};
+pub use fs::Space;
+pub use make::Make;
+pub use metadata::{FileType, Metadata};
+pub use mounted::Fs;
+pub use open::{Finding, Format, Image, ImageOptions, Report};
+pub use walk::Walk;

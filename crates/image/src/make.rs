@@ -1,0 +1,119 @@
+//! Making an image with a new file system.
+
+use std::path::{Path, PathBuf};
+
+use base::Errno;
+
+use crate::error::{Error, Result};
+use crate::open::{Format, Image, ImageOptions};
+
+impl Image {
+    /// A new image file of `size` bytes with a file system in it; [`Make::make`] makes it.
+    pub fn create(path: impl AsRef<Path>, size: u64) -> Make {
+        Make::new(path.as_ref(), size)
+    }
+}
+
+/// An image that is to be made: [`Image::create`].
+#[derive(Clone, Debug)]
+pub struct Make {
+    path: PathBuf,
+    size: u64,
+    overwrite: bool,
+    ext: ext4::MkfsOptions,
+    /// XFS, and how it is made.
+    xfs: Option<xfs::MkfsOptions>,
+    label: String,
+    uuid: Option<[u8; 16]>,
+}
+
+impl Make {
+    pub(crate) fn new(path: &Path, size: u64) -> Make {
+        Make {
+            path: path.to_owned(),
+            size,
+            overwrite: false,
+            ext: ext4::MkfsOptions::default(),
+            xfs: None,
+            label: String::new(),
+            uuid: None,
+        }
+    }
+
+    /// The file may exist; it is emptied. Otherwise an existing file is `EEXIST`.
+    pub fn overwrite(mut self, overwrite: bool) -> Make {
+        self.overwrite = overwrite;
+        self
+    }
+
+    /// The family: ext4 with the defaults of mke2fs unless set, or XFS with those of mkfs.xfs.
+    pub fn format(mut self, format: Format) -> Make {
+        self.xfs = (format == Format::Xfs).then(xfs::MkfsOptions::default);
+        self
+    }
+
+    /// ext2, ext3 or ext4 with these options; size, label and UUID are those of this builder.
+    pub fn ext(mut self, options: ext4::MkfsOptions) -> Make {
+        (self.ext, self.xfs) = (options, None);
+        self
+    }
+
+    /// XFS with these options; size, label and UUID are those of this builder.
+    pub fn xfs(mut self, options: xfs::MkfsOptions) -> Make {
+        self.xfs = Some(options);
+        self
+    }
+
+    /// Name of the volume: at most 16 bytes, 12 for XFS.
+    pub fn label(mut self, label: impl Into<String>) -> Make {
+        self.label = label.into();
+        self
+    }
+
+    /// UUID; a random one unless set.
+    pub fn uuid(mut self, uuid: [u8; 16]) -> Make {
+        self.uuid = Some(uuid);
+        self
+    }
+
+    /// Makes the image, and leaves it open for writing.
+    ///
+    /// # Errors
+    /// `EEXIST`; the host refuses the file; the options or the size make no file system. A file
+    /// that was made for it is removed then.
+    pub fn make(self) -> Result<Image> {
+        let place = self.path.display().to_string();
+        let existed = self.path.exists();
+        if existed && !self.overwrite {
+            return Err(Error::new(place, Errno::EEXIST));
+        }
+        let made = self.make_at(&place);
+        if made.is_err() && !existed {
+            let _may_not_exist = std::fs::remove_file(&self.path);
+        }
+        made
+    }
+
+    fn make_at(&self, place: &str) -> Result<Image> {
+        let device = device::create(&self.path, self.size)
+            .map_err(|error| Error::because(place, Errno::EIO, error))?;
+        let image = Image::on(place.to_owned(), device, &ImageOptions::new().write(true))?;
+        let (label, uuid) = (self.label.clone(), self.uuid);
+        let refused = |words: String| Error::because(place, Errno::EINVAL, words);
+        image.enter("mkfs", |cx| match &self.xfs {
+            Some(options) => {
+                let options = options.clone();
+                let options = xfs::MkfsOptions { label, uuid, assume_zeroes: true, ..options };
+                let made = xfs::mkfs(cx, &image.queue, &options);
+                made.map(drop).map_err(|error| refused(error.to_string()))
+            }
+            None => {
+                let options = self.ext.clone();
+                let options = ext4::MkfsOptions { label, uuid, assume_zeroes: true, ..options };
+                let made = ext4::mkfs(cx, &image.queue, &options);
+                made.map(drop).map_err(|error| refused(error.to_string()))
+            }
+        })?;
+        Ok(image)
+    }
+}
