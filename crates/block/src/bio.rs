@@ -94,7 +94,7 @@ pub struct Bio {
     pub ioprio: Option<IoPriority>,
     /// The task that submits it; the queue fills it in.
     pub issuer: Issuer,
-    /// Whom to tell.
+    /// Who is called at the end.
     pub end: EndIo,
 }
 

@@ -133,8 +133,8 @@ impl DeviceIo {
         self.count * SECTOR_SIZE
     }
 
-    /// Moves the request `sectors` sectors up, as a partition does. Errors are told in the numbers
-    /// that the issuer knows.
+    /// Moves the request `sectors` sectors up, as a partition does. Errors come in the numbers that
+    /// the issuer knows.
     pub fn shift(&mut self, sectors: u64) {
         self.sector = self.sector + sectors;
         self.shifted += sectors;

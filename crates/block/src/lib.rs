@@ -7,7 +7,7 @@
 //!
 //! The way of a bio: [`Queue::submit`] checks it, cuts it where it exceeds the device's limits,
 //! lets it join a waiting neighbour or makes a [`Request`] of it; the elevator ([`elevator`])
-//! chooses what goes to the device next while that has room; completion tells every bio of the
+//! chooses what goes to the device next while that has room; completion answers every bio of the
 //! request its own part of the result. A [`Plug`] collects the bios of one task first, so that
 //! neighbours meet. FLUSH, PREFLUSH and FUA are carried out in steps where the device needs that
 //! (`queue/flush.rs`).

@@ -1,4 +1,4 @@
-//! The record of what a device was told, so that a power cut can be placed anywhere in it.
+//! The record of what a device was asked to do, so that a power cut can be placed anywhere in it.
 //!
 //! The log holds page references, so recording costs no copies. Entries stand in the order of
 //! *completion*; each knows how long the log was when its request came, which is what decides

@@ -207,7 +207,7 @@ impl Parent {
         Arc::new(Parent(SpinLock::named("stripe", state)))
     }
 
-    /// The part at `sector` is done; an error is told in sectors of the stripe.
+    /// The part at `sector` is done; an error is reported in sectors of the stripe.
     fn end(&self, sector: u64, segs: Segments, result: Result<(), DeviceError>) {
         let mut state = self.0.lock_irq();
         if let Err(error) = result {

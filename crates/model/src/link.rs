@@ -49,7 +49,7 @@ pub struct LinkStats {
     pub waited: Nanos,
 }
 
-/// A link in event context: it tells when a message arrives; the caller makes it arrive.
+/// A link in event context: it shows when a message arrives; the caller makes it arrive.
 #[derive(Clone, Debug)]
 pub struct Link {
     params: LinkParams,

@@ -74,7 +74,7 @@ pub struct QueueSpec {
 }
 
 /// What moving data costs all processors together, beside what a task is charged: the processor
-/// columns of tables that tell them for the whole machine.
+/// columns of tables that show them for the whole machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadSpec {
     /// System time of a command of a device (of a member, of a stripe).

@@ -7,7 +7,7 @@
 //! - `fs`, `names`, `readdir`: the operations.
 //!
 //! **Close-to-open.** [`vfs::FileSystem::open`] asks the server for attributes and drops what is
-//! cached where they tell of a change by somebody else; `release` sends and commits what was
+//! cached where they show a change by somebody else; `release` sends and commits what was
 //! written. In between, attributes are believed for 3 to 60 seconds (directories 30 to 60), as
 //! Linux does. Dirty bytes are never dropped for another's change: they stay on top of what is
 //! read anew.

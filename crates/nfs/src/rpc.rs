@@ -255,7 +255,7 @@ pub struct RecordError {
     pub max: usize,
 }
 
-/// Puts the records of a stream together. Sans-I/O: the caller asks what to read next, and tells
+/// Puts the records of a stream together. Sans-I/O: the caller asks what to read next, and says
 /// what came.
 #[derive(Debug)]
 pub struct Records {

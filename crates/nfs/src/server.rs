@@ -73,7 +73,7 @@ pub struct Server {
     verf: AtomicU64,
     drc: Drc,
     /// Held over a change of a file's content and the attributes before and after it, so that
-    /// those belong together: a client tells by them whether somebody else was there in between.
+    /// those belong together: a client sees by them whether somebody else was there in between.
     changing: [Mutex<()>; STRIPES],
     counters: Counters,
 }

@@ -7,7 +7,7 @@
 
 use base::Nanos;
 
-/// A named piece of work of the processor. `docs/machines.md` tells where each one is charged.
+/// A named piece of work of the processor. `docs/machines.md` shows where each one is charged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Charge {
     /// Entering and leaving one system call.

@@ -1,4 +1,4 @@
-//! Who is told that an I/O context has ended.
+//! Who is called when an I/O context has ended.
 
 use crate::SpinLock;
 use crate::sync::shim::{AtomicU32, Ordering};

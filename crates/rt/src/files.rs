@@ -5,7 +5,7 @@
 //! wait ends only when the last descriptor of the mount's device is closed: when the last thread
 //! ends that has it in its table. So whoever waits like that must not have it.
 //!
-//! Nor may it be a task. A task that ends tells those who keep something for its I/O context, and
+//! Nor may it be a task. A task that ends calls those who keep something for its I/O context, and
 //! they may hand requests of others to a device, in this very thread: with a table in which the
 //! device's file is not.
 //!

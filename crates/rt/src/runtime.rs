@@ -167,7 +167,7 @@ impl Runtime {
     }
 
     /// Adds an observation to the world's event hash and to its ring of last events. Nothing in
-    /// real time. `tag` tells what `value` is; the layers choose their own.
+    /// real time. `tag` shows what `value` is; the layers choose their own.
     pub fn note(&self, tag: u64, value: u64) {
         if let Inner::Virtual(virt) = &*self.0 {
             virt.note(tag, value);

@@ -123,7 +123,7 @@ impl Task {
         let parked =
             self.permit.compare_exchange(EMPTY, PARKED, Ordering::AcqRel, Ordering::Acquire);
         if parked.is_err() {
-            // Not a plain store: a second wake may have come since, and what it tells must be seen.
+            // Not a plain store: a second wake may have come since, and what it says must be seen.
             self.permit.swap(EMPTY, Ordering::AcqRel);
         }
         parked.is_ok()

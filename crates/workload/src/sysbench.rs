@@ -7,7 +7,7 @@
 //! kernel's; `mmap` reads the pages of what it writes before, as a fault does, and writes them
 //! through the same calls; validation has a format of its own; options that name the generator of
 //! random numbers, stacks and forced shutdown are taken and change nothing (nor does the first of
-//! them in the tool: its file test draws uniformly, whatever it is told).
+//! them in the tool: its file test draws uniformly, whatever it is asked for).
 
 mod latency;
 mod options;

@@ -17,7 +17,7 @@ use vfs::{FallocMode, FileType, Namespace, OpenFlags, RenameFlags};
 
 use host::HostFile;
 
-/// Free and total space, as statfs(2) tells.
+/// Free and total space, as statfs(2) shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Bytes of a block.

@@ -232,7 +232,7 @@ impl State {
         clippy::result_large_err,
         reason = "the bio goes back to its owner, not up as an error"
     )]
-    /// Lets `bio` join a waiting request and tells on which side and which; gives it back
+    /// Lets `bio` join a waiting request and answers on which side and which; gives it back
     /// otherwise.
     pub fn merge(&mut self, bio: Bio, limits: Limits) -> Result<(TraceKind, u64), Bio> {
         if !Request::mergeable(bio.op, bio.flags) {

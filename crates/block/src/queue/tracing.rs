@@ -1,4 +1,4 @@
-//! What the queue tells the trace.
+//! What the queue writes into the trace.
 
 use super::Queue;
 use super::state::State;

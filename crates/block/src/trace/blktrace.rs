@@ -28,7 +28,7 @@ const META: u16 = 1 << 12;
 const DISCARD: u16 = 1 << 13;
 const FUA: u16 = 1 << 15;
 
-/// What a notification tells.
+/// What a notification shows.
 const PROCESS: u16 = 0;
 const TIMESTAMP: u16 = 1;
 const MESSAGE: u16 = 2;

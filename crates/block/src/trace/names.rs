@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 pub struct ProcessNames(BTreeMap<u32, Box<str>>);
 
 impl ProcessNames {
-    /// Remembers the name of `task`, the first one that is told.
+    /// Remembers the name of `task`, the first one that is given.
     pub fn note(&mut self, task: u32, name: impl FnOnce() -> String) {
         self.0.entry(task).or_insert_with(|| name().into());
     }
 
-    /// The name of `task`: `queue` for 0, `unknown` for what was never told.
+    /// The name of `task`: `queue` for 0, `unknown` for what was never given.
     pub fn name(&self, task: u32) -> &str {
         match self.0.get(&task) {
             Some(name) => name,

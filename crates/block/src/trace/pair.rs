@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 pub struct BioLife {
     /// Its first event.
     pub queued: TraceEvent,
-    /// Name of the request that it became or joined; `None` where the trace does not tell.
+    /// Name of the request that it became or joined; `None` where the trace does not show.
     pub request: Option<u64>,
 }
 
-/// A request from its making to its end. Times that the trace does not tell are `None`.
+/// A request from its making to its end. Times that the trace does not show are `None`.
 #[derive(Clone, Debug)]
 pub struct RequestLife {
     /// Its name.

@@ -20,7 +20,7 @@ const BLKDISCARD: libc::c_ulong = 0x1277;
 /// `_IO(0x12, 127)`, linux/fs.h.
 const BLKZEROOUT: libc::c_ulong = 0x127f;
 
-/// What the host tells about the device.
+/// What the host reports about the device.
 pub(super) fn describe(
     path: &Path,
     file: &File,

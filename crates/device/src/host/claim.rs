@@ -7,7 +7,7 @@
 //! # Parts
 //!
 //! Who uses a part of a file (a partition) locks its bytes, so that others may use other parts;
-//! whoever uses the whole file locks all of them. QEMU knows no parts: it tells what it does with
+//! whoever uses the whole file locks all of them. QEMU knows no parts: it locks what it does with
 //! a file by shared locks on single bytes from 100 on, and what it forbids others to do from 200
 //! on. A part forbids it everything, and is refused where QEMU is there.
 
@@ -153,7 +153,7 @@ fn control(file: &File, command: i32, kind: i32, bytes: &Range<u64>) -> std::io:
     if result == 0 { Ok(lock.l_type.into()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// The process that holds a lock on these bytes of the file, as the host tells; else one that holds
+/// The process that holds a lock on these bytes of the file, as the host shows; else one that holds
 /// any lock on it.
 fn lock_holder(file: &File, bytes: &Range<u64>) -> Option<u32> {
     let meta = file.metadata().ok()?;

@@ -65,7 +65,7 @@ pub enum OpenError {
     Locked {
         /// The path that was given.
         path: PathBuf,
-        /// Who, as well as the host tells.
+        /// Who, as far as the host shows.
         by: String,
     },
     /// The kernel uses it: as backing of a loop device, mounted, as swap.

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// User data of the entry that tells the reaper to end.
+/// User data of the entry that ends the reaper.
 const STOP: u64 = 0;
 
 /// An open image file or block device behind a ring.

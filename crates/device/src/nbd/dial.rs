@@ -49,7 +49,7 @@ pub enum NbdError {
     },
 }
 
-/// What the server tells of its export.
+/// What the server reports of its export.
 #[derive(PartialEq, Eq)]
 pub(super) struct About {
     pub size: u64,

@@ -273,7 +273,7 @@ fn info_request(data: &[u8]) -> Option<&[u8]> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// No query, or all of `base:`: what a list tells, and nothing that can be set.
+    /// No query, or all of `base:`: what a list shows, and nothing that can be set.
     All,
     Allocation,
     Nothing,

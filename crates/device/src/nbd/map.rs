@@ -1,4 +1,4 @@
-//! What `base:allocation` tells: which parts of an export are holes.
+//! What `base:allocation` shows: which parts of an export are holes.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct FileMap {
     start: u64,
 }
 
-/// Runs that one answer tells.
+/// Runs that one answer shows.
 const RUNS_MAX: usize = 1024;
 
 impl FileMap {
@@ -38,7 +38,7 @@ impl Allocation for FileMap {
         let (mut at, end) = (self.start + offset, self.start + offset + len);
         let mut runs = Vec::new();
         while at < end && runs.len() < RUNS_MAX {
-            // No data behind here: a hole up to the end. A host that cannot tell has data only.
+            // No data behind here: a hole up to the end. A host that cannot say so has data only.
             let data = match seek(&self.file, SeekFrom::Data(at)) {
                 Ok(data) => data.min(end),
                 Err(rustix::io::Errno::NXIO) => end,

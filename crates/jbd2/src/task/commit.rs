@@ -114,7 +114,7 @@ impl Task {
         Ok(())
     }
 
-    /// Step 3: data first. A failed write stays with its file, whose `fsync` tells it.
+    /// Step 3: data first. A failed write stays with its file, whose `fsync` reports it.
     fn write_ordered(&mut self, cx: &mut Cx, tx: &Transaction) {
         let ordered = take(&mut tx.extra.lock(cx).ordered);
         Counters::add(&self.shared.counters.ordered, ordered.len() as u64);

@@ -25,7 +25,7 @@ pub enum DeviceSpec {
     Memory(MemoryParams),
 }
 
-/// What a device tells the host about itself.
+/// What a device reports to the host about itself.
 pub(crate) struct Traits {
     pub volatile_cache: bool,
     pub fua: bool,

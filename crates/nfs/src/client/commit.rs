@@ -56,7 +56,7 @@ impl NfsClient {
     }
 
     /// Has a COMMIT sent as soon as there is a slot, one of a file at a time. Its answer is taken
-    /// when it comes, and told to who waits for it; `EAGAIN`: the server wants it later.
+    /// when it comes, and reported to whoever waits for it; `EAGAIN`: the server wants it later.
     fn begin_commit(
         &self,
         cx: &mut Cx,

@@ -100,7 +100,7 @@ impl NfsClient {
 
     /// Takes the first dirty bytes from `cursor` on, up to a WRITE's size, and moves the cursor
     /// behind them. From then on they are being written. What is dirty again while its WRITE is
-    /// under way is passed over, which `busy` tells.
+    /// under way is passed over, which `busy` says.
     fn next_run(
         &self,
         cx: &Cx,
@@ -364,7 +364,7 @@ impl NfsClient {
     }
 
     /// Everything written so far is durable when this answers; an error since the last call is
-    /// told. What failed before is tried again. May park.
+    /// reported. What failed before is tried again. May park.
     ///
     /// # Errors
     /// Those of WRITE and COMMIT.
@@ -396,7 +396,7 @@ impl NfsClient {
     }
 }
 
-/// What the answer to a WRITE tells.
+/// What the answer to a WRITE reports.
 struct Written {
     count: u64,
     committed: Stable,

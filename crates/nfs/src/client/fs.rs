@@ -292,7 +292,7 @@ impl FileSystem for NfsClient {
         }
     }
 
-    /// The protocol does not tell holes: everything is data.
+    /// The protocol does not show holes: everything is data.
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
         let inode = self.inode(cx, ino)?;
         self.revalidate(cx, &inode)?;

@@ -1,12 +1,12 @@
 //! What the client knows of a node: its handle, its attributes with their times, its content, and
 //! who changed it.
 //!
-//! **Whose change?** An answer to one of our changing calls tells attributes before and after.
+//! **Whose change?** An answer to one of our changing calls shows attributes before and after.
 //! While such calls are under way, their answers are collected; when the last has come, each
 //! *before* must be what we knew or an *after* of our own: else somebody else has changed the file
 //! in between, and everything cached that is not ours is dropped. Answers may come in any order.
 //!
-//! Servers that do not take *before* and *after* in one step with the change tell states between
+//! Servers that do not take *before* and *after* in one step with the change show states between
 //! two of our own changes that overlap, which look like somebody else's. So of calls that
 //! overlapped it makes a doubt, and what is cached is dropped by the next open.
 
@@ -57,7 +57,7 @@ pub(super) struct State {
     pub timeout: Nanos,
     /// Our changing calls that are under way.
     pub changing: u32,
-    /// What the answers of them have told since none was under way.
+    /// What the answers of them have reported since none was under way.
     pub changes: Vec<(Option<WccAttr>, WccAttr)>,
     /// What was known when the first of them began.
     pub known: WccAttr,
@@ -159,8 +159,8 @@ impl State {
         self.readahead = ReadAhead::new();
     }
 
-    /// Takes attributes that the server told, of our own change or of nobody's; the size is kept
-    /// where we have written beyond it.
+    /// Takes the server's attributes after a change of ours or of nobody's; the size is kept where
+    /// we have written beyond it.
     pub fn adopt(&mut self, attr: Fattr, now: Nanos) {
         let ours = self.is_ours();
         if !ours || attr.size > self.size {
@@ -223,7 +223,7 @@ impl NfsClient {
         drop(gone);
     }
 
-    /// True where an answer tells of a node whose number another one has since: it was overtaken.
+    /// True where an answer is about a node whose number another one has since: it was overtaken.
     pub(super) fn is_overtaken(&self, cx: &Cx, handle: &Handle, attr: &Fattr) -> bool {
         let known = self.inodes.0.lock(cx).all.get(&attr.fileid).cloned();
         known.is_some_and(|inode| {
@@ -262,14 +262,14 @@ impl NfsClient {
         }
     }
 
-    /// Takes attributes that came with an answer that changed nothing. Where they tell of a change
+    /// Takes attributes that came with an answer that changed nothing. Where they show a change
     /// that is not ours, what is cached is dropped.
     pub(super) fn refresh(&self, cx: &Cx, inode: &Inode, attr: Fattr) {
         let (shortest, longest) = self.timeouts(attr.kind);
         let now = cx.now();
         let mut state = inode.state.lock(cx);
         if state.changing > 0 {
-            // What is ours and what is not, the last answer will tell.
+            // What is ours and what is not, the last answer will show.
             return;
         }
         if attr.stamp() != state.attr.stamp() {
@@ -295,7 +295,7 @@ impl NfsClient {
         state.changing += 1;
     }
 
-    /// One of them has ended, with what its answer tells (nothing where there is none). Event
+    /// One of them has ended, with what its answer shows (nothing where there is none). Event
     /// context.
     pub(super) fn change_ends(&self, inode: &Inode, wcc: Option<Wcc>, now: Nanos) {
         let mut state = inode.state.lock_irq();

@@ -15,7 +15,7 @@ const SILLY: &[u8] = b".nfs";
 /// How often a name is asked for where the answer was overtaken.
 const OVERTAKEN_MAX: u32 = 3;
 
-/// What an answer tells of the object that it found or made.
+/// What an answer reports of the object that it found or made.
 struct Object {
     handle: Option<Handle>,
     attr: Option<Fattr>,
@@ -47,7 +47,7 @@ impl NfsClient {
             }
             let handle = found.handle.ok_or(Errno::EIO)?;
             tries += 1;
-            // A server's clock may have been set back: then it tells the same each time.
+            // A server's clock may have been set back: then it gives the same each time.
             let overtaken = |attr: &Fattr| self.is_overtaken(cx, &handle, attr);
             if tries == OVERTAKEN_MAX || !found.attr.as_ref().is_some_and(overtaken) {
                 return self.known(cx, handle, found.attr);
@@ -55,7 +55,7 @@ impl NfsClient {
         }
     }
 
-    /// The node with a handle; its attributes are asked for where they were not told.
+    /// The node with a handle; its attributes are asked for where they were not given.
     fn known(&self, cx: &mut Cx, handle: Handle, attr: Option<Fattr>) -> Result<Arc<Inode>, Errno> {
         let attr = match attr {
             Some(attr) => attr,

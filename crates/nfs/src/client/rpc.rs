@@ -115,8 +115,8 @@ impl RpcClient {
         self.again.load(Ordering::Relaxed)
     }
 
-    /// Calls a procedure and has `done` told the answer. May park: waits for a slot and for room in
-    /// the connection.
+    /// Calls a procedure and calls `done` with the answer. May park: waits for a slot and for room
+    /// in the connection.
     pub(super) fn begin(
         &self,
         cx: &mut Cx,

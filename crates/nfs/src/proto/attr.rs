@@ -201,7 +201,7 @@ pub struct WccAttr {
     pub ctime: NfsTime,
 }
 
-/// Attributes before and after an operation, where the server tells them.
+/// Attributes before and after an operation, where the server shows them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wcc {
     /// Before.

@@ -37,7 +37,7 @@ pub struct FsInfo {
     pub properties: u32,
 }
 
-/// A name in a directory. READDIR tells neither attributes nor handle.
+/// A name in a directory. READDIR shows neither attributes nor handle.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
     /// Inode number.

@@ -11,7 +11,7 @@ use rt::SpinLock;
 
 /// Answers that are kept.
 const ANSWERS_MAX: usize = 4096;
-/// Bytes of a call that tell two calls of one xid apart: a client may begin again with its xids.
+/// Bytes of a call by which two calls of one xid differ: a client may begin again with its xids.
 const SAMPLE: usize = 512;
 
 /// What identifies a call: address of the client, xid, checksum of the call. Not the port: a

@@ -56,7 +56,7 @@ impl<T> RwLock<T> {
     }
 
     /// Takes the lock alone, unless `done` is true first: for whoever has asked the holder to do
-    /// his work. `done` stays true once it is; none tells that it was true, a guard does not tell
+    /// his work. `done` stays true once it is; none says that it was true, a guard does not say
     /// that it was not, since nobody looks at it who sleeps. May park: as [`write`].
     ///
     /// [`write`]: RwLock::write

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// What the executor tells a fiber when it resumes it.
+/// What the executor says to a fiber when it resumes it.
 pub(crate) enum Resume {
     Run,
     /// The world is being dropped: unwind.

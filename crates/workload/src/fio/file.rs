@@ -178,7 +178,7 @@ impl JobFiles {
         Ok(())
     }
 
-    /// Closes the files; the first error is told, and all of them are closed.
+    /// Closes the files; the first error is reported, and all of them are closed.
     ///
     /// # Errors
     /// That of the first close that failed.

@@ -99,7 +99,7 @@ impl Pattern {
 /// `ioengine`: how an operation is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Engine {
-    /// One call at a time; the name tells which, and all of them are the same here.
+    /// One call at a time; the name shows which, and all of them are the same here.
     Sync(&'static str),
     /// Several under way: as many tasks of one I/O context as the depth.
     Async(&'static str),

@@ -6,7 +6,7 @@ use super::keys::{self, KeyError};
 use super::replay::Replay;
 use super::text::{self, Section, Setting, Surroundings};
 
-/// Mistakes that are told at once.
+/// Mistakes that are reported at once.
 const ERRORS_MAX: usize = 20;
 /// Jobs of one file, copies included.
 const JOBS_MAX: u64 = 4096;

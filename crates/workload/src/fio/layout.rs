@@ -71,7 +71,7 @@ pub fn prepare(
     Ok(files)
 }
 
-/// The part of a file that copy `number` of a job works on; `None` where nothing tells a size.
+/// The part of a file that copy `number` of a job works on; `None` where nothing gives a size.
 fn extent(job: &Job, number: u64, existing: u64, sizes: &mut Rng) -> Option<Extent> {
     if job.engine.is_per_file() {
         return Some(Extent { offset: 0, len: job.unit() });

@@ -262,7 +262,7 @@ impl Options {
         Ok(self)
     }
 
-    /// Bytes at the start of a name that tell the time; negative where the random part is longer
+    /// Bytes at the start of a name that show the time; negative where the random part is longer
     /// than the name, which is how the tool prints it.
     pub(super) fn stamp_length(&self) -> i64 {
         self.name_length as i64 - self.random_length as i64

@@ -209,7 +209,7 @@ impl Options {
             "-R" => self.random = true,
             "-P" => self.times_too = true,
             "-Z" => self.times_only = true,
-            // Nothing here waits for a barrier of its own, and nothing more is told.
+            // Nothing here waits for a barrier of its own, and nothing more is reported.
             "-B" | "-v" => {}
             _ => return false,
         }

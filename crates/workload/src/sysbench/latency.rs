@@ -1,6 +1,6 @@
-//! Latencies in the buckets of the tool, by which it tells percentiles and draws its histogram:
-//! 1,024 of them, at equal steps of the logarithm from 0.001 ms to 100 s, each told by its middle.
-//! Taken from what it prints.
+//! Latencies in the buckets of the tool, by which it shows percentiles and draws its histogram:
+//! 1,024 of them, at equal steps of the logarithm from 0.001 ms to 100 s, each one stands for its
+//! middle. Taken from what it prints.
 
 /// Buckets.
 const COUNT: usize = 1024;

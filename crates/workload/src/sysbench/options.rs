@@ -136,7 +136,7 @@ pub struct Options {
     pub report_interval: u64,
     /// `--report-checkpoints`, seconds, rising.
     pub checkpoints: Vec<u64>,
-    /// `--percentile`; 0 tells none.
+    /// `--percentile`; 0 for none.
     pub percentile: u32,
     /// `--histogram`.
     pub histogram: bool,

@@ -490,7 +490,7 @@ struct Parts {
     since: Nanos,
     /// All before it.
     before: Report,
-    /// What was told last, and when.
+    /// What was reported last, and when.
     told: (Report, Nanos),
 }
 

@@ -97,7 +97,7 @@ impl Bfq {
         }
     }
 
-    /// A request that came into an empty queue in service: how long it takes tells whether what
+    /// A request that came into an empty queue in service: how long it takes shows whether what
     /// was injected did harm.
     pub(super) fn begin_measure(&mut self, q: Qid, request: &Request) {
         let now = self.now;

@@ -34,7 +34,7 @@ const HOLD_LAST: Nanos = Nanos::from_secs(30);
 const TRIAL_MAX: Nanos = Nanos::from_millis(40);
 const PAUSE: Nanos = Nanos::from_secs(10);
 const FORGET: Nanos = Nanos::from_secs(60);
-/// So many requests of a turn tell its pace.
+/// So many requests of a turn show its pace.
 const ENOUGH: u32 = 4;
 /// Groups whose parts of what they would get alone differ by less than a fifth fare alike.
 const ALIKE: f64 = 0.8;
@@ -359,7 +359,7 @@ impl Relay {
     }
 
     /// A favour comes again after so many times what it costs: the others give up `favour` of what
-    /// they would get alone. The first one tells the pace.
+    /// they would get alone. The first one shows the pace.
     fn favour_every(&self, group: Sid) -> f64 {
         let others = self.groups.iter().filter(|&&(g, _)| g != group);
         let most = others.map(|&(g, _)| self.need(g)).fold(0.1, f64::max).min(1.0);
