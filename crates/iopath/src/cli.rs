@@ -1,7 +1,6 @@
 //! The command line: which commands there are, and how their outcome becomes an exit status.
 
 use std::ffi::OsString;
-use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
@@ -9,11 +8,11 @@ use rt::Runtime;
 
 use crate::app::{App, Options};
 use crate::cmd;
-use crate::out::Out;
+use crate::out::{Out, is_closed_pipe};
 
 /// The Linux storage I/O path in user space: ext2/3/4, XFS and NFS without mounting, and its lab
 #[derive(Parser)]
-#[command(name = "iopath", version, disable_help_subcommand = true, after_help = AFTER)]
+#[command(name = "iopath", version, after_help = AFTER)]
 struct Cli {
     #[command(flatten)]
     options: Options,
@@ -128,8 +127,13 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     }
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
     let options = cli.options.clone();
+    let options_json = options.json;
     let out = Out::new(options.json, options.quiet);
+    // What is made in images without a mode of its own gets the user's umask, as on the host.
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
     let result = Runtime::real(cpus).enter("iopath", |cx| {
+        cx.set_cred(rt::Cred { umask: umask.bits(), ..rt::Cred::root() });
         let mut app = App { cx, options, out, recorder: None };
         let result = cli.command.run(&mut app);
         let flushed = app.out.flush();
@@ -139,7 +143,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Ok(code) => code,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("iopath: {error:#}");
+            Out::new(options_json, false).problem(format!("{error:#}"));
             ExitCode::from(if is_check { cmd::check::OPERATIONAL } else { 1 })
         }
     }
@@ -177,12 +181,6 @@ pub fn run_inside(app: &mut App, args: &[OsString]) -> anyhow::Result<ExitCode> 
         }
         result => result.and_then(|code| flushed.map(|()| code).map_err(anyhow::Error::from)),
     }
-}
-
-/// The reader of our output went away, as `head` does: no failure of ours.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<io::Error>();
-    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use base::Timespec;
 use base::map::HashMap;
 use rt::{Channel, Cx};
@@ -21,46 +21,22 @@ use vfs::FileType;
 
 use crate::out::Progress;
 pub use problem::{Problems, Stopped};
+pub use rules::{DIRECT_UNIT, Existing, FileId, Follow, Keep, Made, Old, Step};
 
 pub mod content;
+mod host_meta;
 pub mod host_sink;
 pub mod host_source;
 pub mod image_sink;
 pub mod image_source;
 pub mod open_dirs;
 pub mod problem;
+pub mod rules;
 pub mod tar_sink;
 pub mod tar_source;
 pub mod tar_sparse;
 
-/// What is carried over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Keep {
-    /// Descend into directories (`-r`).
-    pub recursive: bool,
-    /// Owners, times, attributes, ACLs and hard links as well (`-a`).
-    pub all: bool,
-    /// The content of files in images moves past the page cache (`--direct`).
-    pub direct: bool,
-}
-
-/// Direct I/O on images is asked for in multiples of this many bytes: every device's logical block.
-pub const DIRECT_UNIT: usize = 4096;
-
-impl Keep {
-    /// Refuses a directory that is not copied without `-r`.
-    ///
-    /// # Errors
-    /// Names `shown`.
-    pub fn check_directory(&self, shown: impl FnOnce() -> String) -> Result<()> {
-        match self.recursive {
-            true => Ok(()),
-            false => bail!("{}: is a directory; give -r or -a to copy it", shown()),
-        }
-    }
-}
-
-/// What a source tells about a node. Times and owner are used with [`Keep::all`] only.
+/// What a source reports about a node. What of it is used says [`Keep`].
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
     /// Type.
@@ -81,6 +57,9 @@ pub struct Meta {
     pub mtime: Timespec,
     /// The node has other names, which may come later.
     pub linked: bool,
+    /// The device and number of a node whose further names come as nodes of their own
+    /// ([`Keep::links_late`]).
+    pub id: Option<FileId>,
 }
 
 /// One step of a copy. Ranges are for [`Batch::at`].
@@ -268,6 +247,11 @@ pub trait Source: Send {
     /// # Errors
     /// Nothing more can be read, or the sink has stopped.
     fn run(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()>;
+
+    /// The nodes that came before: taken from one source for the next one of the same command.
+    fn links(&mut self) -> Option<&mut Links> {
+        None
+    }
 }
 
 /// Something to copy to.
@@ -299,7 +283,7 @@ fn take(cx: &mut Cx, sink: &mut dyn Sink, batch: &Batch, problems: &mut Problems
             continue;
         }
         if let Event::Problem(text) = event {
-            problems.tell(String::from_utf8_lossy(batch.at(text)));
+            problems.report(String::from_utf8_lossy(batch.at(text)));
         }
         if let Err(error) = sink.event(cx, batch, at) {
             sink.abandon();
@@ -307,7 +291,7 @@ fn take(cx: &mut Cx, sink: &mut dyn Sink, batch: &Batch, problems: &mut Problems
                 return Err(error);
             }
             batch.lose_directory(event, problems);
-            problems.tell(format!("{error:#}"));
+            problems.report(format!("{error:#}"));
         }
     }
     Ok(())
@@ -319,10 +303,27 @@ fn take(cx: &mut Cx, sink: &mut dyn Sink, batch: &Batch, problems: &mut Problems
 /// What ended either side; of the sink's, if both failed.
 pub fn run(
     cx: &mut Cx,
-    mut source: Box<dyn Source>,
+    source: Box<dyn Source>,
     sink: &mut dyn Sink,
     progress: &mut Progress,
 ) -> Result<Problems> {
+    run_after(cx, source, sink, progress, &mut Links::default())
+}
+
+/// As [`run`], after other sources of the same command, whose names of files are `links`.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_after(
+    cx: &mut Cx,
+    mut source: Box<dyn Source>,
+    sink: &mut dyn Sink,
+    progress: &mut Progress,
+    links: &mut Links,
+) -> Result<Problems> {
+    if let Some(known) = source.links() {
+        *known = std::mem::take(links);
+    }
     let full = Arc::new(Channel::named("copy batches", BATCHES));
     let empty = Arc::new(Channel::named("copy free batches", BATCHES));
     for _ in 0..BATCHES - 1 {
@@ -335,7 +336,7 @@ pub fn run(
             result = out.hand_over(cx);
         }
         out.full.close();
-        result
+        (result, source.links().map(std::mem::take))
     });
     let (mut written, mut problems) = (Ok(()), Problems::new());
     while let Some(batch) = full.recv(cx) {
@@ -350,7 +351,8 @@ pub fn run(
     full.close();
     empty.close();
     while full.try_recv().is_ok() {}
-    let read = producer.join(cx);
+    let (read, known) = producer.join(cx);
+    *links = known.unwrap_or_default();
     written?;
     read?;
     sink.finish(cx, &mut problems)?;

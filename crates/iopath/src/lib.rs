@@ -35,14 +35,18 @@ pub mod cli;
 pub mod cmd;
 pub mod copy;
 mod demo;
+pub mod glob;
 pub mod mount_arg;
 mod nfs_target;
 pub mod out;
+pub mod owner;
+pub mod places;
 pub mod recognise;
 pub mod session;
 pub mod sim;
 pub mod storage;
 pub mod target;
 pub mod text;
+pub mod trees;
 
 mod xfs_target;

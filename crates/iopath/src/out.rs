@@ -60,9 +60,12 @@ impl Out {
         }
     }
 
-    /// Something went wrong with one name, and the rest goes on: a line on standard error.
+    /// Something went wrong: a line on standard error, with JSON an object with the key `error`.
     pub fn problem(&self, text: impl AsRef<str>) {
-        eprintln!("iopath: {}", text.as_ref());
+        match self.json {
+            true => eprintln!("{}", serde_json::json!({ "error": text.as_ref() })),
+            false => eprintln!("iopath: {}", text.as_ref()),
+        }
     }
 
     /// A display of progress: shown on a terminal only.
@@ -106,4 +109,10 @@ impl Progress {
         self.bar.finish_and_clear();
         (self.names, self.bytes)
     }
+}
+
+/// The reader of our output went away, as `head` does: no failure of ours.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

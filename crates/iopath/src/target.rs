@@ -146,30 +146,49 @@ pub enum Side {
     Image(Place),
     /// A tar archive; `None` is standard input or output.
     Archive(Option<PathBuf>),
+    /// The content of one file on standard input or output.
+    Standard,
 }
 
 impl Side {
-    /// Reads a source or destination of `cp`. With `tar`, host paths are archives.
+    /// Reads a source or destination of `cp`. With `tar`, host paths are archives; so is `-`, with
+    /// `tree`, and else the content of one file.
+    ///
+    /// A path that begins with `./` or `../` is one of the host, whatever it contains, unless there
+    /// is an image of that name and no directory whose name ends with the colon.
     ///
     /// # Errors
     /// Those of [`Target::parse`].
-    pub fn parse(arg: &OsStr, tar: bool) -> Result<Side> {
+    pub fn parse(arg: &OsStr, tar: bool, tree: bool) -> Result<Side> {
         let bytes = arg.as_bytes();
         if bytes == b"-" || bytes == b"-:" {
-            return Ok(Side::Archive(None));
+            return Ok(match tar || tree || bytes == b"-:" {
+                true => Side::Archive(None),
+                false => Side::Standard,
+            });
         }
-        if !bytes.starts_with(b"./") && !bytes.starts_with(b"../") {
-            if let Some(path) = bytes.strip_suffix(b".tar:") {
-                let path = [path, b".tar"].concat();
-                return Ok(Side::Archive(Some(PathBuf::from(OsString::from_vec(path)))));
-            }
-            if let Some((target, path)) = split(arg) {
-                return Ok(Side::Image(Place { target: Target::parse(target)?, path }));
+        let relative = bytes.starts_with(b"./") || bytes.starts_with(b"../");
+        if !relative && let Some(path) = bytes.strip_suffix(b".tar:") {
+            let path = [path, b".tar"].concat();
+            return Ok(Side::Archive(Some(PathBuf::from(OsString::from_vec(path)))));
+        }
+        if let Some((target, path)) = split(arg) {
+            let parsed = Target::parse(target)?;
+            if !relative || is_image(&parsed, target) {
+                return Ok(Side::Image(Place { target: parsed, path }));
             }
         }
         let path = PathBuf::from(arg);
         Ok(if tar { Side::Archive(Some(path)) } else { Side::Host(path) })
     }
+}
+
+/// Whether the host has a file or device for a target, and no directory by its name and a colon.
+fn is_image(target: &Target, written: &OsStr) -> bool {
+    let mut colon = written.to_owned();
+    colon.push(":");
+    let image = target.path.metadata().is_ok_and(|meta| !meta.is_dir());
+    image && !std::path::Path::new(&colon).is_dir()
 }
 
 impl fmt::Display for Side {
@@ -178,7 +197,7 @@ impl fmt::Display for Side {
             Side::Host(path) => write!(f, "{}", path.display()),
             Side::Image(place) => write!(f, "{place}"),
             Side::Archive(Some(path)) => write!(f, "{}:", path.display()),
-            Side::Archive(None) => write!(f, "-"),
+            Side::Archive(None) | Side::Standard => write!(f, "-"),
         }
     }
 }
@@ -249,16 +268,17 @@ mod tests {
             ("../a:/b", Side::Host("../a:/b".into())),
             ("tree.tar", Side::Host("tree.tar".into())),
             ("tree.tar:", Side::Archive(Some("tree.tar".into()))),
-            ("-", Side::Archive(None)),
+            ("-:", Side::Archive(None)),
+            ("-", Side::Standard),
             ("dir/", Side::Host("dir/".into())),
         ] {
-            assert_eq!(Side::parse(text.as_ref(), false).unwrap(), side, "{text}");
+            assert_eq!(Side::parse(text.as_ref(), false, false).unwrap(), side, "{text}");
         }
-        let tar = Side::parse("a.tgz".as_ref(), true).unwrap();
+        let tar = Side::parse("a.tgz".as_ref(), true, false).unwrap();
         assert_eq!(tar, Side::Archive(Some("a.tgz".into())));
-        let nbd = Side::parse("nbd://host/x:/etc".as_ref(), false).unwrap();
+        let nbd = Side::parse("nbd://host/x:/etc".as_ref(), false, false).unwrap();
         assert_eq!(nbd, image("nbd://host/x", None, "/etc"));
-        let nfs = Side::parse("nfs://host:2049/e?mountport=7:/a".as_ref(), false).unwrap();
+        let nfs = Side::parse("nfs://host:2049/e?mountport=7:/a".as_ref(), false, false).unwrap();
         assert_eq!(nfs, image("nfs://host:2049/e?mountport=7", None, "/a"));
     }
 

@@ -2,7 +2,7 @@
 
 use base::Timespec;
 pub use base::unit::parse_size;
-use vfs::{Attr, FileType};
+use vfs::FileType;
 
 /// Bytes as text without loss: a backslash becomes `\\`, a byte that is not UTF-8 becomes `\xHH`.
 pub fn escape(bytes: &[u8]) -> String {
@@ -107,18 +107,26 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Reads a mode: octal, or comma-separated clauses like `u+rwX,go-w` as chmod(1) takes them.
+/// Reads a mode as chmod(1) does, for a file that has `mode`: octal, or clauses like
+/// `u+rwX,go-w,g=u`. Without one of `ugoa` the umask is left alone; directories keep set-id bits
+/// that are not named.
 ///
 /// # Errors
 /// A sentence that says what is expected.
-pub fn parse_mode(text: &str, attr: &Attr) -> Result<u16, String> {
-    if let Ok(mode) = u16::from_str_radix(text, 8) {
-        return if mode <= 0o7777 { Ok(mode) } else { Err(format!("mode {text} is above 7777")) };
+pub fn parse_mode(text: &str, mode: u16, directory: bool, umask: u16) -> Result<u16, String> {
+    const SET_ID: u16 = 0o6000;
+    let kept = |named: u16| if directory { mode & SET_ID & !named } else { 0 };
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        let new = u16::from_str_radix(text, 8).map_err(|_| not_a_mode(text))?;
+        return match new {
+            0..=0o7777 if text.len() > 4 => Ok(new),
+            0..=0o7777 => Ok(new | kept(new)),
+            _ => Err(format!("mode {text} is above 7777")),
+        };
     }
-    let bad = || format!("`{text}` is not a mode such as 644 or u+rw,go-w");
-    let mut mode = attr.mode;
+    let mut mode = mode;
     for clause in text.split(',') {
-        let at = clause.find(['+', '-', '=']).ok_or_else(bad)?;
+        let at = clause.find(['+', '-', '=']).ok_or_else(|| not_a_mode(text))?;
         let mut who = 0u16;
         for c in clause[..at].chars() {
             who |= match c {
@@ -126,33 +134,56 @@ pub fn parse_mode(text: &str, attr: &Attr) -> Result<u16, String> {
                 'g' => 0o2070,
                 'o' => 0o1007,
                 'a' => 0o7777,
-                _ => return Err(bad()),
+                _ => return Err(not_a_mode(text)),
             };
         }
-        if who == 0 {
-            who = 0o7777;
+        let mut rest = &clause[at..];
+        while let Some(operation) = rest.chars().next() {
+            let end = rest[1..].find(['+', '-', '=']).map_or(rest.len(), |at| at + 1);
+            let bits = permissions(&rest[1..end], mode, directory);
+            let bits = bits.ok_or_else(|| not_a_mode(text))?;
+            let named = bits & if who == 0 { 0o7777 } else { who };
+            let bits = named & if who == 0 { !umask } else { 0o7777 };
+            let whole = if who == 0 { 0o7777 } else { who };
+            mode = match operation {
+                '+' => mode | bits,
+                '-' => mode & !bits,
+                _ if directory => mode & !whole | bits | mode & SET_ID & !named,
+                _ => mode & !whole | bits,
+            };
+            rest = &rest[end..];
         }
-        let mut bits = 0u16;
-        for c in clause[at + 1..].chars() {
-            bits |= match c {
+    }
+    Ok(mode)
+}
+
+fn not_a_mode(text: &str) -> String {
+    format!("`{text}` is not a mode such as 644 or u+rw,go-w")
+}
+
+/// The bits, for everybody, that letters stand for: `rwxXst`, or one of `ugo` for what that has.
+fn permissions(letters: &str, mode: u16, directory: bool) -> Option<u16> {
+    let copied = |bits: u16| (bits & 7) * 0o111;
+    match letters {
+        "u" => return Some(copied(mode >> 6)),
+        "g" => return Some(copied(mode >> 3)),
+        "o" => return Some(copied(mode)),
+        _ => {}
+    }
+    letters.chars().try_fold(0, |bits, letter| {
+        Some(
+            bits | match letter {
                 'r' => 0o444,
                 'w' => 0o222,
                 'x' => 0o111,
-                'X' if attr.is_dir() || attr.mode & 0o111 != 0 => 0o111,
+                'X' if directory || mode & 0o111 != 0 => 0o111,
                 'X' => 0,
                 's' => 0o6000,
                 't' => 0o1000,
-                _ => return Err(bad()),
-            };
-        }
-        bits &= who;
-        mode = match clause.as_bytes()[at] {
-            b'+' => mode | bits,
-            b'-' => mode & !bits,
-            _ => mode & !who | bits,
-        };
-    }
-    Ok(mode)
+                _ => return None,
+            },
+        )
+    })
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@ use clap::Args;
 use vfs::FileType;
 
 use crate::app::{App, at};
-use crate::session;
-use crate::target::Place;
+use crate::places;
 
 /// Write the content of files to standard output
 #[derive(Args)]
@@ -25,27 +24,23 @@ pub struct Options {
 /// Runs `cat`.
 ///
 /// # Errors
-/// A place that cannot be opened or read, or is no regular file.
+/// The output is closed. A place that cannot be read is reported, and the rest follows.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    for place in &options.places {
-        let place = Place::parse(place)?;
-        session::with_place(app, &place, false, |app, session| {
-            let attr = session.find(app, &place.path, true)?;
-            if attr.kind != FileType::Regular {
-                bail!("{place}: is a {}, not a regular file", attr.kind.word());
+    places::each(app, &options.places, false, |app, session, place| {
+        let attr = session.find(app, &place.path, true)?;
+        if attr.kind != FileType::Regular {
+            bail!("{place}: is a {}, not a regular file", attr.kind.word());
+        }
+        let mut buf = vec![0; 256 << 10];
+        let mut offset = 0;
+        loop {
+            let count = session.fs.read(app.cx, attr.ino, offset, &mut buf);
+            let count = count.map_err(at(format!("{place} at byte {offset}")))?;
+            if count == 0 {
+                return Ok(true);
             }
-            let mut buf = vec![0; 256 << 10];
-            let mut offset = 0;
-            loop {
-                let count = session.fs.read(app.cx, attr.ino, offset, &mut buf);
-                let count = count.map_err(at(format!("{place} at byte {offset}")))?;
-                if count == 0 {
-                    return Ok(());
-                }
-                app.out.bytes(&buf[..count])?;
-                offset += count as u64;
-            }
-        })?;
-    }
-    Ok(ExitCode::SUCCESS)
+            app.out.bytes(&buf[..count])?;
+            offset += count as u64;
+        }
+    })
 }

@@ -5,40 +5,65 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use vfs::SetAttr;
+use vfs::{Attr, FileType, SetAttr};
 
 use crate::app::{App, at};
-use crate::session;
-use crate::target::Place;
+use crate::places;
+use crate::session::Session;
 use crate::text;
+use crate::trees;
 
 /// Change permission bits inside an image
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath chmod 600 disk.img:/etc/shadow
-  iopath chmod u+x,go-w disk.img:/usr/local/bin/run")]
+  iopath chmod u+x,go-w disk.img:/usr/local/bin/run
+  iopath chmod -R a+rX disk.img:/srv")]
 pub struct Options {
-    /// Octal, or clauses like u+rwX,go-w
+    /// Octal, or clauses like u+rwX,go-w,g=u
     #[arg(value_name = "MODE", allow_hyphen_values = true)]
     mode: String,
     /// What to change: TARGET:/path
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
+    /// Directories with all below; symlinks stay as they are
+    #[arg(short = 'R', long)]
+    recursive: bool,
 }
 
 /// Runs `chmod`.
 ///
 /// # Errors
-/// A bad mode, or a place that cannot be changed.
+/// A bad mode. A place that cannot be changed is reported, and the rest follows.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    for place in &options.places {
-        let place = Place::parse(place)?;
-        session::with_place(app, &place, true, |app, session| {
-            let attr = session.find(app, &place.path, true)?;
-            let mode = text::parse_mode(&options.mode, &attr).map_err(|text| anyhow!(text))?;
-            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-            session.fs.setattr(app.cx, attr.ino, &set).map(drop).map_err(at(&place))
-        })?;
+    new_mode(app, &options.mode, 0, false)?;
+    places::each(app, &options.places, true, |app, session, place| {
+        let attr = session.find(app, &place.path, true)?;
+        if !options.recursive {
+            return change(app, session, options, &place.path, &attr).map(|()| true);
+        }
+        trees::each(app, session, &place.path, &attr, &mut |app, path, attr| {
+            change(app, session, options, path, attr)
+        })
+    })
+}
+
+fn new_mode(app: &App, text: &str, mode: u16, directory: bool) -> Result<u16> {
+    let umask = app.cx.cred().umask as u16;
+    text::parse_mode(text, mode, directory, umask).map_err(|text| anyhow!(text))
+}
+
+fn change(
+    app: &mut App,
+    session: &Session,
+    options: &Options,
+    path: &[u8],
+    attr: &Attr,
+) -> Result<()> {
+    if attr.kind == FileType::Symlink {
+        return Ok(());
     }
-    Ok(ExitCode::SUCCESS)
+    let mode = new_mode(app, &options.mode, attr.mode, attr.is_dir())?;
+    let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+    session.fs.setattr(app.cx, attr.ino, &set).map(drop).map_err(at(session.place(path)))
 }

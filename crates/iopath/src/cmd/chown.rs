@@ -3,72 +3,68 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
-use vfs::SetAttr;
+use vfs::{Attr, FileType, SetAttr};
 
 use crate::app::{App, at};
-use crate::session;
-use crate::target::Place;
+use crate::owner::{self, Owner};
+use crate::places;
+use crate::session::Session;
+use crate::trees;
 
 /// Change owner and group inside an image
 #[derive(Args)]
-#[command(after_help = "Examples:
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+Names are those of the image's own /etc/passwd and /etc/group.
+
+Examples:
   iopath chown 1000:1000 disk.img:/home/me
-  iopath chown :100 disk.img:/srv")]
+  iopath chown -R www-data: disk.img:/var/www
+  iopath chown :100 disk.img:/srv"
+)]
 pub struct Options {
-    /// UID, UID:GID or :GID, in numbers (the names of the image's users are not those of the host)
+    /// USER, USER:GROUP, USER: or :GROUP, in numbers or names of the image
     #[arg(value_name = "OWNER")]
     owner: String,
     /// What to change: TARGET:/path
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
     /// The symlink itself, not what it leads to
-    #[arg(short = 'P', long)]
+    #[arg(short = 'h', long, short_alias = 'P')]
     no_dereference: bool,
+    /// Directories with all below; symlinks themselves, not what they lead to
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// Runs `chown`.
 ///
 /// # Errors
-/// A bad owner, or a place that cannot be changed.
+/// A place that cannot be parsed. One that cannot be changed is reported, and the rest follows.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let (uid, gid) = parse(&options.owner)?;
-    for place in &options.places {
-        let place = Place::parse(place)?;
-        session::with_place(app, &place, true, |app, session| {
-            let attr = session.find(app, &place.path, !options.no_dereference)?;
-            let set = SetAttr { uid, gid, ..SetAttr::default() };
-            session.fs.setattr(app.cx, attr.ino, &set).map(drop).map_err(at(&place))
-        })?;
-    }
-    Ok(ExitCode::SUCCESS)
+    places::each(app, &options.places, true, |app, session, place| {
+        let ids = owner::parse(app, Some(session), &options.owner)?;
+        let follow = !options.no_dereference && !options.recursive;
+        let attr = session.find(app, &place.path, follow)?;
+        if !options.recursive {
+            return change(app, session, &ids, &place.path, &attr).map(|()| true);
+        }
+        trees::each(app, session, &place.path, &attr, &mut |app, path, attr| {
+            change(app, session, &ids, path, attr)
+        })
+    })
 }
 
-fn parse(owner: &str) -> Result<(Option<u32>, Option<u32>)> {
-    let (user, group) = owner.split_once(':').unwrap_or((owner, ""));
-    let number = |text: &str| match text {
-        "" => Ok(None),
-        text => match text.parse() {
-            Ok(id) => Ok(Some(id)),
-            Err(_) => bail!("`{text}` is not a number; owners are given as UID:GID"),
-        },
-    };
-    match (number(user)?, number(group)?) {
-        (None, None) => bail!("`{owner}` names neither owner nor group"),
-        ids => Ok(ids),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_are_numbers() {
-        assert_eq!(parse("1:2").unwrap(), (Some(1), Some(2)));
-        assert_eq!(parse(":2").unwrap(), (None, Some(2)));
-        assert_eq!(parse("1").unwrap(), (Some(1), None));
-        assert!(parse("root").is_err() && parse(":").is_err() && parse("").is_err());
-    }
+/// Sets the owner. As with chown(2), set-id bits of files go.
+fn change(app: &mut App, session: &Session, ids: &Owner, path: &[u8], attr: &Attr) -> Result<()> {
+    let mode = attr.mode & if attr.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
+    let mode = (attr.kind == FileType::Regular && mode != attr.mode).then_some(mode);
+    let set = SetAttr { uid: ids.uid, gid: ids.gid, mode, ..SetAttr::default() };
+    session.fs.setattr(app.cx, attr.ino, &set).map(drop).map_err(at(session.place(path)))
 }

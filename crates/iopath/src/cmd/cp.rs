@@ -1,35 +1,40 @@
 //! `cp`: files and trees between the host, images and archives.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use base::Errno;
 use clap::Args;
 use serde_json::json;
 
-use crate::app::{App, at};
+use crate::app::App;
 use crate::copy::host_sink::HostSink;
 use crate::copy::host_source::HostSource;
 use crate::copy::image_sink::ImageSink;
 use crate::copy::image_source::ImageSource;
 use crate::copy::tar_sink::TarSink;
 use crate::copy::tar_source::TarSource;
-use crate::copy::{self, Keep, Problems, Source};
+use crate::copy::{self, Existing, Follow, Keep, Links, Made, Problems, Sink, Source};
+use crate::out::Progress;
 use crate::session::{self, Session};
 use crate::target::{Place, Side, Target};
-use crate::walk::Reached;
+use crate::{glob, owner};
+
+mod destination;
+
+use destination::{Spot, in_image, on_host, own_name, refuse_itself};
 
 /// Copy files and trees between the host, images and tar archives
 #[derive(Args)]
 #[command(after_help = "\
 With several sources, or a directory as destination, names go into it. A source that ends
-with /. and the root of an image give their content, not a name of their own.
-A host path that contains :/ is written ./a:/b. Holes stay holes.
+with /. and the root of an image give their content, not a name of their own. As with cp(1)
+a file that exists is written into, and keeps its mode and owner without -a or -p.
+A host path that contains :/ is written ./a:/b. Holes stay holes. Wildcards in places are
+ours to expand: quote them. - is standard input or output: a tar archive with -r, -a or
+--tar, else the content of one file.
 With --direct the content of large files in images goes past our page cache, too.
 
 Examples:
@@ -37,20 +42,74 @@ Examples:
   iopath cp -a ./tree disk.img:/          makes /tree
   iopath cp -a ./tree/. disk.img:/        puts what is in it into /
   iopath cp -a disk.img:/ ./out
+  iopath cp 'disk.img:/var/log/*.gz' logs
   iopath cp -a old.img:/home new.img:/
   iopath cp -a tree.tar: disk.img:/
   zcat tree.tgz | iopath cp -a - disk.img:/
-  iopath cp -a disk.img:/etc - | tar -t")]
+  iopath cp -a disk.img:/etc - | tar -t
+  date | iopath cp - disk.img:/etc/built")]
 pub struct Options {
-    /// Sources, then the destination: host path, TARGET:/path, FILE.tar: or - (a tar stream)
-    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    /// Sources, then the destination: host path, TARGET:/path, FILE.tar: or -
+    #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
     /// Directories with all below
     #[arg(short, short_alias = 'R', long)]
     recursive: bool,
-    /// Everything: -r, owners, modes, times, attributes, ACLs, hard links
+    /// Everything: -r -d, owners, modes, times, attributes, ACLs, hard links
     #[arg(short, long)]
     archive: bool,
+    /// Follow all symlinks of the sources
+    #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "named"])]
+    dereference: bool,
+    /// Follow no symlink of the sources
+    #[arg(short = 'P', long, overrides_with_all = ["dereference", "named"])]
+    no_dereference: bool,
+    /// Follow symlinks that are sources themselves
+    #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
+    named: bool,
+    /// Follow no symlink, and keep hard links
+    #[arg(short = 'd')]
+    links: bool,
+    /// Keep modes, owners and times
+    #[arg(short = 'p')]
+    preserve_usual: bool,
+    /// Keep these: mode, ownership, timestamps, links, xattr, all
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1,
+          require_equals = true, default_missing_value = "mode,ownership,timestamps")]
+    preserve: Vec<Kept>,
+    /// Do not keep these
+    #[arg(long, value_name = "LIST", value_delimiter = ',', require_equals = true)]
+    no_preserve: Vec<Kept>,
+    /// Leave files that exist as they are
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// Leave files that exist and are as new as their source, or newer
+    #[arg(short, long)]
+    update: bool,
+    /// Remove and make anew a file that cannot be opened
+    #[arg(short, long)]
+    force: bool,
+    /// Remove each file that exists before its copy is made
+    #[arg(long)]
+    remove_destination: bool,
+    /// Stay on the host's file system that the source is on
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// The destination is no directory to put names into
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    no_target_directory: bool,
+    /// Copy all PATHs into this directory
+    #[arg(short = 't', long, value_name = "DIRECTORY")]
+    target_directory: Option<OsString>,
+    /// Leave out names, or paths below the source, that match
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Owner of the copies: UID, USER:GROUP, .. by the names of the destination
+    #[arg(long, value_name = "OWNER")]
+    owner: Option<String>,
+    /// Mode of the copies, as chmod(1) takes it
+    #[arg(long, value_name = "MODE")]
+    chmod: Option<String>,
     /// Host paths are tar archives, whatever their names
     #[arg(long)]
     tar: bool,
@@ -59,19 +118,95 @@ pub struct Options {
     reflink: bool,
 }
 
+/// What `--preserve` names.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Kept {
+    /// Permission bits and ACLs.
+    Mode,
+    /// Owner and group.
+    Ownership,
+    /// Times.
+    Timestamps,
+    /// Hard links.
+    Links,
+    /// Extended attributes.
+    Xattr,
+    /// Security labels: those of `xattr`.
+    Context,
+    /// All of them.
+    All,
+}
+
+/// What is kept, and how, by the options.
+fn keep(app: &App, options: &Options) -> Result<Keep> {
+    let archive = options.archive;
+    let asked = |what: Kept| {
+        let usual = matches!(what, Kept::Mode | Kept::Ownership | Kept::Timestamps);
+        let named = |list: &[Kept]| list.contains(&what) || list.contains(&Kept::All);
+        let yes = archive
+            || usual && options.preserve_usual
+            || what == Kept::Links && options.links
+            || named(&options.preserve);
+        yes && !named(&options.no_preserve)
+    };
+    let recursive = options.recursive || archive;
+    let follow = match options {
+        Options { dereference: true, .. } => Follow::Always,
+        Options { named: true, .. } => Follow::Named,
+        Options { no_dereference: true, .. } | Options { links: true, .. } => Follow::Never,
+        _ if recursive => Follow::Never,
+        _ => Follow::Always,
+    };
+    let existing = match options {
+        Options { no_clobber: true, .. } => Existing::Leave,
+        Options { update: true, .. } => Existing::Update,
+        Options { remove_destination: true, .. } => Existing::Remove,
+        _ => Existing::Write,
+    };
+    if let Some(mode) = &options.chmod {
+        let checked = crate::text::parse_mode(mode, 0, false, 0);
+        checked.map_err(|text| anyhow::anyhow!("--chmod: {text}"))?;
+    }
+    Ok(Keep {
+        recursive,
+        mode: asked(Kept::Mode),
+        plain: options.no_preserve.iter().any(|kept| matches!(kept, Kept::Mode | Kept::All)),
+        owner: asked(Kept::Ownership),
+        times: asked(Kept::Timestamps),
+        links: asked(Kept::Links),
+        xattrs: asked(Kept::Xattr),
+        direct: app.options.direct,
+        follow,
+        existing,
+        force: options.force,
+        one_file_system: options.one_file_system,
+        exclude: glob::set(&options.exclude).context("--exclude")?,
+        chmod: options.chmod.as_deref().map(Into::into),
+        chown: (None, None),
+    })
+}
+
 /// Runs `cp`.
 ///
 /// # Errors
 /// What ended the copy, with its place. One name that cannot be read or written does not: it is
-/// told, the rest goes on, and the answer is failure.
+/// reported, the rest goes on, and the answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let recursive = options.recursive || options.archive;
-    let keep = Keep { recursive, all: options.archive, direct: app.options.direct };
-    let (destination, sources) = options.paths.split_last().context("no destination")?;
-    let destination = Side::parse(destination, options.tar)?;
-    let sources: Result<Vec<Side>> =
-        sources.iter().map(|source| Side::parse(source, options.tar)).collect();
-    let sources = sources?;
+    let keep = keep(app, options)?;
+    let (destination, sources) = match &options.target_directory {
+        Some(directory) => (directory, &options.paths[..]),
+        None => options.paths.split_last().context("no destination")?,
+    };
+    if sources.is_empty() {
+        bail!("{}: give a destination behind it", destination.display());
+    }
+    let side = |path: &OsString, standard: &str| {
+        let side = Side::parse(path, options.tar, keep.recursive)?;
+        Ok(if side == Side::Standard { Side::Host(standard.into()) } else { side })
+    };
+    let destination = side(destination, "/dev/stdout")?;
+    let sources = sources.iter().map(|path| side(path, "/dev/stdin"));
+    let sources: Vec<Side> = sources.collect::<Result<_>>()?;
     let only_hosts = sources.iter().all(|side| !matches!(side, Side::Image(_)));
     if only_hosts && !matches!(destination, Side::Image(_)) {
         bail!("{destination}: neither side is an image; use cp(1) or tar(1) for that");
@@ -79,17 +214,20 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if options.reflink {
         check_reflink(&sources, &destination)?;
     }
-    let mut progress = app.out.progress("copying");
-    let mut mounts = Mounts { sessions: Vec::new(), reflink: options.reflink };
-    let result = copy_all(app, &mut mounts, &sources, &destination, keep, &mut progress);
-    let closed = mounts.close(app);
-    let (names, bytes) = progress.finish();
-    let problems = result?;
+    let progress = app.out.progress("copying");
+    let mounts = Mounts { sessions: Vec::new(), reflink: options.reflink };
+    let (made, links, problems) = (Made::default(), Links::default(), Problems::new());
+    let mut copying = Copying { mounts, keep, progress, made, links, problems };
+    let result = copying.all(app, sources, &destination, options);
+    let closed = copying.mounts.close(app);
+    let (names, bytes) = copying.progress.finish();
+    result?;
     closed?;
+    let problems = copying.problems;
     let (messages, more) = problems.messages();
-    messages.iter().for_each(|message| eprintln!("iopath: {message}"));
+    messages.iter().for_each(|message| app.out.problem(message));
     if more > 0 {
-        eprintln!("iopath: {more} further errors");
+        app.out.problem(format!("{more} further errors"));
     }
     if app.out.json {
         let count = problems.count();
@@ -128,9 +266,9 @@ impl Mounts {
         Ok(self.sessions.len() - 1)
     }
 
-    fn close(self, app: &mut App) -> Result<()> {
+    fn close(&mut self, app: &mut App) -> Result<()> {
         let mut result = Ok(());
-        for session in self.sessions {
+        for session in self.sessions.drain(..) {
             let closed = session::close(app, session);
             result = result.and(closed);
         }
@@ -138,188 +276,206 @@ impl Mounts {
     }
 }
 
-fn copy_all(
-    app: &mut App,
-    mounts: &mut Mounts,
-    sources: &[Side],
-    destination: &Side,
+/// A running copy.
+struct Copying {
+    mounts: Mounts,
     keep: Keep,
-    progress: &mut crate::out::Progress,
-) -> Result<Problems> {
-    let mut problems = Problems::new();
-    // The destination first: an image that is also a source must be mounted for writing.
-    match destination {
-        Side::Image(place) => {
-            let index = mounts.open(app, &place.target, true)?;
-            for side in sources {
-                let session = &mounts.sessions[index];
-                let (top, name) = into_image(app, session, place, side, sources.len())?;
-                refuse_itself(app, session, side, &top, &name)?;
-                let (fs, shown) = (session.fs.clone(), session.place(&top.0));
-                let source = self_source(app, mounts, side, name, keep)?;
-                let mut sink = ImageSink::new(fs, top.1, shown, keep);
-                problems.append(copy::run(app.cx, source, &mut sink, progress)?);
+    progress: Progress,
+    made: Made,
+    links: Links,
+    problems: Problems,
+}
+
+impl Copying {
+    fn all(
+        &mut self,
+        app: &mut App,
+        sources: Vec<Side>,
+        destination: &Side,
+        options: &Options,
+    ) -> Result<()> {
+        // The destination first: an image that is also a source must be mounted for writing.
+        let session = match destination {
+            Side::Image(place) => Some(self.mounts.open(app, &place.target, true)?),
+            _ => None,
+        };
+        if let Some(owner) = &options.owner {
+            let session = session.map(|index| &self.mounts.sessions[index]);
+            let owner = owner::parse(app, session, owner).context("--owner")?;
+            // The part that is not named is kept, or that of the one who makes files.
+            let rest = |id: Option<u32>| id.or((!self.keep.owner).then_some(0));
+            (self.keep.chown, self.keep.owner) = ((rest(owner.uid), rest(owner.gid)), true);
+        }
+        let sources = self.sources(app, sources)?;
+        let into = match () {
+            () if options.no_target_directory => Some(false),
+            () if options.target_directory.is_some() || sources.len() > 1 => Some(true),
+            () => None,
+        };
+        if into == Some(false) && sources.len() > 1 {
+            bail!("{destination}: with -T there is one source");
+        }
+        match destination {
+            Side::Image(place) => {
+                let index = session.expect("it was opened");
+                for side in &sources {
+                    self.place_in_image(app, index, place, side, into)?;
+                }
+            }
+            Side::Host(path) => {
+                for side in &sources {
+                    let spot = on_host(path, side, into)?;
+                    self.place_on_host(app, &spot, side)?;
+                }
+            }
+            Side::Archive(_) | Side::Standard => {
+                self.place_in_archive(app, destination, &sources)?
             }
         }
-        Side::Host(path) => {
-            for side in sources {
-                let (top, name) = into_host(path, side, sources.len());
-                let source = self_source(app, mounts, side, name, keep)?;
-                let mut sink = HostSink::new(&top, keep)?;
-                problems.append(copy::run(app.cx, source, &mut sink, progress)?);
-                for (what, count) in sink.refused() {
-                    let top = top.display();
-                    app.out.note(format!("iopath: {top}: the host did not accept {count} {what}"));
+        Ok(())
+    }
+
+    /// The sources with their wildcards expanded, each once.
+    fn sources(&mut self, app: &mut App, sides: Vec<Side>) -> Result<Vec<Side>> {
+        let mut sources: Vec<Side> = Vec::new();
+        for side in sides {
+            let mut found = vec![side];
+            if let Side::Image(place) = &found[0]
+                && glob::is_pattern(&place.path)
+            {
+                let place = place.clone();
+                let index = self.mounts.open(app, &place.target, false)?;
+                let paths = glob::expand(app, &self.mounts.sessions[index], &place.path);
+                let side = |path| Side::Image(Place { target: place.target.clone(), path });
+                found = paths.into_iter().map(side).collect();
+            }
+            for side in found {
+                match sources.contains(&side) {
+                    true => app.out.note(format!("iopath: {side}: was given more than once")),
+                    false => sources.push(side),
                 }
             }
         }
-        Side::Archive(path) => {
-            let out: Box<dyn Write> = match path {
-                Some(path) => {
-                    Box::new(File::create(path).with_context(|| path.display().to_string())?)
-                }
-                None => Box::new(io::stdout()),
-            };
-            let mut sink = TarSink::new(BufWriter::with_capacity(1 << 20, out), keep);
-            let [side] = sources else { bail!("an archive takes one source") };
-            let name = own_name(side).unwrap_or_default();
-            let source = self_source(app, mounts, side, name, keep)?;
-            problems.append(copy::run(app.cx, source, &mut sink, progress)?);
-            if sink.skipped() > 0 {
-                let count = sink.skipped();
-                app.out
-                    .note(format!("iopath: {count} sockets left out: archives cannot hold them"));
+        Ok(sources)
+    }
+
+    fn place_in_image(
+        &mut self,
+        app: &mut App,
+        index: usize,
+        place: &Place,
+        side: &Side,
+        into: Option<bool>,
+    ) -> Result<()> {
+        let session = &self.mounts.sessions[index];
+        let spot = in_image(app, session, place, side, into)?;
+        refuse_itself(app, session, side, &spot)?;
+        let (fs, shown) = (session.fs.clone(), session.place(&spot.top));
+        let keep = self.keep_for(side);
+        let Some(source) = self.source(app, side, &spot, &keep)? else { return Ok(()) };
+        let made = std::mem::take(&mut self.made);
+        let sink = ImageSink::new(fs, spot.dir, shown, keep);
+        let mut sink = sink.after(made, &spot.name, spot.slash);
+        self.carry(app, source, &mut sink)?;
+        self.made = sink.into_made();
+        Ok(())
+    }
+
+    /// Carries one source over.
+    fn carry(&mut self, app: &mut App, source: Box<dyn Source>, sink: &mut dyn Sink) -> Result<()> {
+        let (progress, links) = (&mut self.progress, &mut self.links);
+        let problems = copy::run_after(app.cx, source, sink, progress, links)?;
+        self.problems.append(problems);
+        Ok(())
+    }
+
+    fn place_on_host(&mut self, app: &mut App, spot: &Spot, side: &Side) -> Result<()> {
+        let keep = self.keep_for(side);
+        let Some(source) = self.source(app, side, spot, &keep)? else { return Ok(()) };
+        let made = std::mem::take(&mut self.made);
+        let sink = HostSink::new(&spot.top_path(), keep)?;
+        let mut sink = sink.after(made, &spot.name, spot.slash);
+        self.carry(app, source, &mut sink)?;
+        for (what, count) in sink.refused() {
+            let top = spot.top_path();
+            let top = top.display();
+            app.out.note(format!("iopath: {top}: the host did not accept {count} {what}"));
+        }
+        self.made = sink.into_made();
+        Ok(())
+    }
+
+    fn place_in_archive(
+        &mut self,
+        app: &mut App,
+        destination: &Side,
+        sources: &[Side],
+    ) -> Result<()> {
+        let Side::Archive(path) = destination else { return Ok(()) };
+        let [side] = sources else { bail!("{destination}: an archive takes one source") };
+        let spot = Spot::named(own_name(side).unwrap_or_default());
+        let keep = self.keep_for(side);
+        let Some(source) = self.source(app, side, &spot, &keep)? else { return Ok(()) };
+        let out: Box<dyn Write> = match path {
+            Some(path) => Box::new(File::create(path).with_context(|| path.display().to_string())?),
+            None => Box::new(io::stdout()),
+        };
+        let mut sink = TarSink::new(BufWriter::with_capacity(1 << 20, out), keep);
+        self.carry(app, source, &mut sink)?;
+        if sink.skipped() > 0 {
+            let count = sink.skipped();
+            app.out.note(format!("iopath: {count} sockets left out: archives cannot hold them"));
+        }
+        Ok(())
+    }
+
+    /// Archives are unpacked as tar(1) does it.
+    fn keep_for(&self, side: &Side) -> Keep {
+        let mut keep = self.keep.clone();
+        if matches!(side, Side::Archive(_)) && keep.existing == Existing::Write {
+            keep.existing = Existing::Archive;
+        }
+        keep
+    }
+
+    /// The source of a side, whose tree becomes a name in the destination; none where it cannot be
+    /// read, which is noted.
+    fn source(
+        &mut self,
+        app: &mut App,
+        side: &Side,
+        spot: &Spot,
+        keep: &Keep,
+    ) -> Result<Option<Box<dyn Source>>> {
+        let (name, keep) = (spot.name.clone(), keep.clone());
+        Ok(Some(match side {
+            Side::Standard => return Ok(None),
+            Side::Host(path) => Box::new(HostSource::new(path.clone(), name, keep)),
+            Side::Image(place) => {
+                let index = self.mounts.open(app, &place.target, false)?;
+                let session = &self.mounts.sessions[index];
+                let follow = place.path.ends_with(b"/") || keep.follow != Follow::Never;
+                let root = match session.find(app, &place.path, follow) {
+                    Ok(root) => root,
+                    Err(error) => {
+                        self.problems.report(format!("{error:#}"));
+                        return Ok(None);
+                    }
+                };
+                let shown = session.place(&place.path);
+                let source = ImageSource::new(session.fs.clone(), root, shown, name, keep);
+                let source = source.on_device(u64::MAX - index as u64);
+                Box::new(if self.mounts.reflink { source.sharing() } else { source })
             }
-        }
-    }
-    Ok(problems)
-}
-
-/// The source of a side, whose tree becomes `name` in the destination.
-fn self_source(
-    app: &mut App,
-    mounts: &mut Mounts,
-    side: &Side,
-    name: Vec<u8>,
-    keep: Keep,
-) -> Result<Box<dyn Source>> {
-    Ok(match side {
-        Side::Host(path) => {
-            if path.is_dir() && !path.is_symlink() {
-                keep.check_directory(|| path.display().to_string())?;
+            Side::Archive(path) => {
+                let input: Box<dyn Read + Send> = match path {
+                    Some(path) => {
+                        Box::new(File::open(path).with_context(|| path.display().to_string())?)
+                    }
+                    None => Box::new(io::stdin()),
+                };
+                Box::new(TarSource::new(BufReader::with_capacity(1 << 20, input), name, keep))
             }
-            Box::new(HostSource::new(path.clone(), name, keep))
-        }
-        Side::Image(place) => {
-            let index = mounts.open(app, &place.target, false)?;
-            let session = &mounts.sessions[index];
-            let follow = place.path.ends_with(b"/");
-            let root = session.find(app, &place.path, follow)?;
-            let shown = session.place(&place.path);
-            if root.is_dir() {
-                keep.check_directory(|| shown.clone())?;
-            }
-            let source = ImageSource::new(session.fs.clone(), root, shown, name, keep);
-            Box::new(if mounts.reflink { source.sharing() } else { source })
-        }
-        Side::Archive(path) => {
-            let input: Box<dyn Read + Send> = match path {
-                Some(path) => {
-                    Box::new(File::open(path).with_context(|| path.display().to_string())?)
-                }
-                None => Box::new(io::stdin()),
-            };
-            Box::new(TarSource::new(BufReader::with_capacity(1 << 20, input), name, keep))
-        }
-    })
-}
-
-/// The name that a source brings along; none for `dir/.`, the root of an image, and archives.
-fn own_name(side: &Side) -> Option<Vec<u8>> {
-    let path = match side {
-        Side::Host(path) => path.as_os_str().as_bytes(),
-        Side::Image(place) => &place.path,
-        Side::Archive(_) => return None,
-    };
-    let trimmed = &path[..path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1)];
-    let name = copy::split(trimmed).1;
-    match name {
-        b"" | b"." => None,
-        b".." => std::fs::canonicalize(Path::new(OsStr::from_bytes(path)))
-            .ok()
-            .and_then(|full| full.file_name().map(|name| name.as_bytes().to_vec())),
-        name => Some(name.to_vec()),
+        }))
     }
-}
-
-type Top = (Vec<u8>, base::Ino);
-
-/// Refuses a copy within one image that would replace its own source, or never end.
-fn refuse_itself(
-    app: &mut App,
-    session: &Session,
-    side: &Side,
-    top: &Top,
-    name: &[u8],
-) -> Result<()> {
-    let Side::Image(place) = side else { return Ok(()) };
-    if place.target != session.target {
-        return Ok(());
-    }
-    let source = session.find(app, &place.path, place.path.ends_with(b"/"))?;
-    let found = session.fs.lookup(app.cx, top.1, if name.is_empty() { b"." } else { name });
-    if found.is_ok_and(|attr| attr.ino == source.ino) {
-        bail!("{place}: source and destination are the same");
-    }
-    if top.1 == source.ino || Reached::above(app.cx, &*session.fs, top.1).contains(source.ino) {
-        bail!("{place}: a directory is not copied into itself");
-    }
-    Ok(())
-}
-
-/// Where in an image a source goes: an existing directory (path and number) and the name below it.
-fn into_image(
-    app: &mut App,
-    session: &Session,
-    place: &Place,
-    side: &Side,
-    sources: usize,
-) -> Result<(Top, Vec<u8>)> {
-    match session.names.stat(app.cx, &place.path) {
-        Ok(attr) if attr.is_dir() => {
-            return Ok(((place.path.clone(), attr.ino), own_name(side).unwrap_or_default()));
-        }
-        Ok(_) | Err(Errno::ENOENT) if sources > 1 => {
-            bail!("{place}: with several sources the destination must be a directory")
-        }
-        Ok(_) | Err(Errno::ENOENT) => {}
-        Err(errno) => return Err(at(place)(errno)),
-    }
-    let end = place.path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
-    let (above, name) = copy::split(&place.path[..end]);
-    let above = if above.is_empty() { b"/" } else { above };
-    let dir = session
-        .find(app, above, true)
-        .with_context(|| format!("the directory of {place}; make it with `iopath mkdir -p`"))?;
-    if !dir.is_dir() {
-        return Err(at(session.place(above))(Errno::ENOTDIR));
-    }
-    Ok(((above.to_vec(), dir.ino), name.to_vec()))
-}
-
-/// The same on the host.
-fn into_host(path: &Path, side: &Side, sources: usize) -> (PathBuf, Vec<u8>) {
-    if path.is_dir() || sources > 1 {
-        return (path.to_path_buf(), own_name(side).unwrap_or_default());
-    }
-    // The content of a root or an archive goes into a directory that is made for it.
-    if own_name(side).is_none() {
-        return (path.to_path_buf(), Vec::new());
-    }
-    let name = path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
-    let above = match path.parent() {
-        Some(above) if !above.as_os_str().is_empty() => above.to_path_buf(),
-        _ => PathBuf::from("."),
-    };
-    (above, name)
 }

@@ -9,8 +9,8 @@ use clap::Args;
 
 use crate::app::{App, at};
 use crate::out::Progress;
-use crate::session::{self, Session};
-use crate::target::Place;
+use crate::places;
+use crate::session::Session;
 use crate::walk::{Reached, descend};
 
 /// Remove files, and with -r trees, inside an image
@@ -21,7 +21,7 @@ use crate::walk::{Reached, descend};
   iopath rm -f disk.img:/may/be/missing")]
 pub struct Options {
     /// What to remove: TARGET:/path
-    #[arg(required = true, value_name = "PLACE")]
+    #[arg(required_unless_present = "force", value_name = "PLACE")]
     places: Vec<OsString>,
     /// Directories with all below
     #[arg(short, short_alias = 'R', long)]
@@ -37,19 +37,15 @@ pub struct Options {
 /// Runs `rm`.
 ///
 /// # Errors
-/// A name that cannot be removed. A directory that belongs elsewhere is told and stays; the rest
-/// goes, and the answer is failure.
+/// An argument that is no place. What cannot be removed is reported and stays; the rest goes, and
+/// the answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let mut gone = true;
-    for place in &options.places {
-        let place = Place::parse(place)?;
-        let mut progress = app.out.progress("removing");
-        gone &= session::with_place(app, &place, true, |app, session| {
-            remove(app, session, &place.path, options, &mut progress)
-        })?;
-        progress.finish();
-    }
-    Ok(if gone { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let mut progress = app.out.progress("removing");
+    let done = places::each(app, &options.places, true, |app, session, place| {
+        remove(app, session, &place.path, options, &mut progress)
+    });
+    progress.finish();
+    done
 }
 
 /// Answers whether all of it is gone.
@@ -63,7 +59,7 @@ fn remove(
     let place = session.place(path);
     let attr = match session.names.lstat(app.cx, path) {
         Ok(attr) => attr,
-        Err(Errno::ENOENT) if options.force => return Ok(true),
+        Err(Errno::ENOENT | Errno::ENOTDIR) if options.force => return Ok(true),
         Err(errno) => return Err(at(place)(errno)),
     };
     if !attr.is_dir() {
@@ -126,9 +122,14 @@ impl Emptying<'_> {
                 Some(above) => {
                     let name = self.path[done.outside..].strip_prefix(b"/");
                     let name = name.unwrap_or(&self.path[done.outside..]);
-                    let removed = self.session.fs.rmdir(app.cx, above.dir, name);
-                    removed.map_err(|errno| at(self.session.place(&self.path))(errno))?;
-                    self.progress.add(1, 0);
+                    match self.session.fs.rmdir(app.cx, above.dir, name) {
+                        Ok(()) => self.progress.add(1, 0),
+                        Err(errno) => {
+                            above.kept = true;
+                            let place = self.session.place(&self.path);
+                            app.out.problem(at(place)(errno).to_string());
+                        }
+                    }
                 }
             }
             self.path.truncate(done.outside);
@@ -136,29 +137,37 @@ impl Emptying<'_> {
         Ok(!kept)
     }
 
-    /// Removes a file, or goes into a directory.
+    /// Removes a file, or goes into a directory. What cannot be removed is reported, and stays.
     fn name(&mut self, app: &mut App, dir: Ino, name: &[u8]) -> Result<()> {
         let outside = descend(&mut self.path, name);
-        let place = || at(self.session.place(&self.path));
-        match self.session.fs.unlink(app.cx, dir, name) {
-            Err(Errno::EISDIR) => {
-                let child = self.session.fs.lookup(app.cx, dir, name);
-                let child = child.map_err(|errno| place()(errno))?.ino;
-                match self.check(app, dir, child) {
-                    Ok(()) => return self.enter(app, child, outside),
-                    Err(message) => {
-                        app.out.problem(message);
-                        self.levels.last_mut().expect("its directory").kept = true;
-                    }
-                }
-            }
-            removed => {
-                removed.map_err(|errno| place()(errno))?;
+        let stays = match self.session.fs.unlink(app.cx, dir, name) {
+            Err(Errno::EISDIR) => match self.below(app, dir, name) {
+                Ok(child) => match self.enter(app, child, outside) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => Some(error.to_string()),
+                },
+                Err(message) => Some(message),
+            },
+            Err(errno) => Some(at(self.session.place(&self.path))(errno).to_string()),
+            Ok(()) => {
                 self.progress.add(1, 0);
+                None
             }
+        };
+        if let Some(message) = stays {
+            app.out.problem(message);
+            self.levels.last_mut().expect("its directory").kept = true;
         }
         self.path.truncate(outside);
         Ok(())
+    }
+
+    /// The directory of a name, if it may be removed here.
+    fn below(&mut self, app: &mut App, dir: Ino, name: &[u8]) -> Result<Ino, String> {
+        let child = self.session.fs.lookup(app.cx, dir, name);
+        let place = |errno| at(self.session.place(&self.path))(errno).to_string();
+        let child = child.map_err(place)?.ino;
+        self.check(app, dir, child).map(|()| child)
     }
 
     /// Refuses a directory that belongs elsewhere: what is in it would be lost under its other

@@ -12,8 +12,8 @@ use vfs::{Attr, FileType};
 
 use super::ls::attr_json;
 use crate::app::{App, at};
-use crate::session::{self, Session};
-use crate::target::Place;
+use crate::places;
+use crate::session::Session;
 use crate::text;
 
 /// Show all attributes of a file, and with -e where its content lies
@@ -37,15 +37,11 @@ pub struct Options {
 /// Runs `stat`.
 ///
 /// # Errors
-/// A place that cannot be opened or read.
+/// The output is closed. A place that cannot be read is reported, and the rest follows.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    for place in &options.places {
-        let place = Place::parse(place)?;
-        session::with_place(app, &place, false, |app, session| {
-            show(app, session, &place.path, options)
-        })?;
-    }
-    Ok(ExitCode::SUCCESS)
+    places::each(app, &options.places, false, |app, session, place| {
+        show(app, session, &place.path, options).map(|()| true)
+    })
 }
 
 fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Result<()> {

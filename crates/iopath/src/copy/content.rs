@@ -9,6 +9,8 @@ use super::{Event, Outbox, PIECE};
 
 /// Most stretches of data of one file that are told.
 const STRETCHES_MAX: usize = 1 << 16;
+/// Bytes that are asked for of a file whose size nobody knows.
+const STREAMED: usize = 64 << 10;
 
 /// A regular file as a source sees it. Errors name the file.
 pub trait Content {
@@ -65,6 +67,24 @@ pub fn carry(
         }
     }
     Ok(())
+}
+
+/// Puts all that can be read of a file into the outbox, whose size nobody knows.
+///
+/// # Errors
+/// Those of the file; the sink has stopped.
+pub fn stream(cx: &mut Cx, content: &mut impl Content, out: &mut Outbox) -> Result<()> {
+    let mut offset = 0;
+    loop {
+        let data = out.store_with(STREAMED, |buf| content.read(cx, offset, buf))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let len = data.len() as u64;
+        out.push(Event::Data { offset, data });
+        offset += len;
+        out.breathe(cx)?;
+    }
 }
 
 /// Where a file has data. One with too many holes to be remembered counts as one without.

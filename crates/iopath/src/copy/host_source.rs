@@ -18,7 +18,7 @@ use vfs::FileType;
 
 use super::content::{self, Content};
 use super::open_dirs::OpenDirs;
-use super::{Event, Keep, Links, Meta, Outbox, Source, descend};
+use super::{Event, FileId, Follow, Keep, Links, Meta, Outbox, Source, descend};
 use crate::text;
 
 /// A file or tree of the host.
@@ -36,10 +36,16 @@ pub struct HostSource {
     /// The directories of the levels.
     dirs: Option<OpenDirs>,
     levels: Vec<Level>,
+    /// The device of the root.
+    device: Option<u64>,
+    /// Device and inode number of the directory that [`HostSource::node`] answered last.
+    found: FileId,
 }
 
 /// A directory that is being read.
 struct Level {
+    /// Device and inode number.
+    id: FileId,
     /// Length of its path.
     path: usize,
     /// Its names, a zero byte behind each.
@@ -62,6 +68,8 @@ impl HostSource {
             dents: vec![MaybeUninit::uninit(); 32 << 10],
             dirs: None,
             levels: Vec::new(),
+            device: None,
+            found: FileId { device: 0, ino: 0 },
         }
     }
 
@@ -69,7 +77,10 @@ impl HostSource {
     fn shown(&self) -> String {
         let below = self.path.strip_prefix(&self.name[..]).unwrap_or_default();
         let below = below.strip_prefix(b"/").unwrap_or(below);
-        self.root.join(text::escape(below)).display().to_string()
+        match below.is_empty() {
+            true => self.root.display().to_string(),
+            false => self.root.join(text::escape(below)).display().to_string(),
+        }
     }
 
     /// Goes into a directory that was opened. Names are collected first, so that one buffer of
@@ -93,9 +104,15 @@ impl HostSource {
         }
         match &mut self.dirs {
             Some(dirs) => dirs.push(name.to_bytes(), dir),
-            None => self.dirs = Some(OpenDirs::new(dir)),
+            None => {
+                let dirs = OpenDirs::new(dir);
+                self.dirs = Some(match self.keep.follow {
+                    Follow::Always => dirs.following(),
+                    Follow::Never | Follow::Named => dirs,
+                });
+            }
         }
-        self.levels.push(Level { path: self.path.len(), names, next: 0 });
+        self.levels.push(Level { id: self.found, path: self.path.len(), names, next: 0 });
         Ok(())
     }
 
@@ -113,8 +130,14 @@ impl HostSource {
             level.next += name.to_bytes_with_nul().len();
             let depth = self.levels.len() - 1;
             descend(&mut self.path, name.to_bytes());
+            if self.keep.is_excluded(&self.path, self.name.len()) {
+                self.dirs = Some(dirs);
+                self.levels[depth].names = names;
+                continue;
+            }
+            let follow = self.keep.follow == Follow::Always;
             let done = match dirs.deepest().with_context(|| self.shown()) {
-                Ok(dir) => self.node(cx, dir, name, false, out),
+                Ok(dir) => self.node(cx, dir, name, follow, out),
                 Err(error) => Err(error),
             };
             self.dirs = Some(dirs);
@@ -140,25 +163,25 @@ impl HostSource {
             bail!("{}: unknown file type {:#o}", self.shown(), stat.st_mode);
         };
         if kind == FileType::Directory {
-            self.keep.check_directory(|| self.shown())?;
+            self.may_enter(&stat)?;
         }
-        let linked = self.keep.all && stat.st_nlink > 1 && kind != FileType::Directory;
-        if linked && let Some(first) = self.links.seen(stat.st_dev, stat.st_ino, &self.path) {
+        let named = follow && self.keep.follow != Follow::Never;
+        let several = self.keep.links && (stat.st_nlink > 1 || named);
+        let linked = several && kind != FileType::Directory;
+        let late = self.keep.links_late();
+        if linked
+            && !late
+            && let Some(first) = self.links.seen(stat.st_dev, stat.st_ino, &self.path)
+        {
             let (path, to) = (out.store(&self.path), out.store(first));
             out.push(Event::Link { path, to });
             return out.breathe(cx).map(|()| None);
         }
-        let meta = meta_of(&stat, kind, linked);
-        let fd = match kind {
-            FileType::Regular | FileType::Directory => {
-                let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                flags.set(OFlags::NOFOLLOW, !follow);
-                flags.set(OFlags::DIRECTORY, kind == FileType::Directory);
-                let fd = sys::openat(dir, name, flags, Mode::empty());
-                Some(fd.with_context(|| self.shown())?)
-            }
-            _ => None,
-        };
+        let content = self.keep.as_regular(kind);
+        let kind = if content { FileType::Regular } else { kind };
+        let id = (linked && late).then_some(id_of(&stat));
+        let meta = Meta { id, ..meta_of(&stat, kind, linked) };
+        let fd = self.open(dir, name, kind, follow)?;
         let target = match kind {
             FileType::Symlink => {
                 let target = sys::readlinkat(dir, name, Vec::new());
@@ -170,17 +193,52 @@ impl HostSource {
         match (kind, fd) {
             (FileType::Directory, fd) => {
                 out.breathe(cx)?;
-                return Ok(fd);
+                let elsewhere = *self.device.get_or_insert(stat.st_dev) != stat.st_dev;
+                return Ok(fd.filter(|_| !(elsewhere && self.keep.one_file_system)));
             }
             (_, Some(fd)) => {
-                let sparse = (stat.st_blocks as u64) * 512 < stat.st_size as u64;
+                let size = stat.st_size as u64;
+                let sparse = (stat.st_blocks as u64) * 512 < size;
                 let mut content = HostContent { source: self, fd: &fd, in_sequence: !sparse };
-                content::carry(cx, &mut content, stat.st_size as u64, sparse, out)?;
+                match size {
+                    // Pipes and files of /proc do not say how long they are.
+                    0 => content::stream(cx, &mut content, out)?,
+                    _ => content::carry(cx, &mut content, size, sparse, out)?,
+                }
                 out.push(Event::End);
             }
             _ => {}
         }
         out.breathe(cx).map(|()| None)
+    }
+
+    /// Opens what has content or names.
+    fn open(
+        &self,
+        dir: BorrowedFd,
+        name: &CStr,
+        kind: FileType,
+        follow: bool,
+    ) -> Result<Option<OwnedFd>> {
+        if !matches!(kind, FileType::Regular | FileType::Directory) {
+            return Ok(None);
+        }
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        flags.set(OFlags::NOFOLLOW, !follow);
+        flags.set(OFlags::DIRECTORY, kind == FileType::Directory);
+        sys::openat(dir, name, flags, Mode::empty()).with_context(|| self.shown()).map(Some)
+    }
+
+    /// Refuses a directory without `-r`, and one that was reached through itself by a symlink.
+    fn may_enter(&mut self, stat: &Stat) -> Result<()> {
+        self.keep.check_directory(|| self.shown())?;
+        self.found = id_of(stat);
+        let circle = self.keep.follow == Follow::Always
+            && self.levels.iter().any(|level| level.id == self.found);
+        match circle {
+            true => bail!("{}: a symlink to a directory above it is not followed", self.shown()),
+            false => Ok(()),
+        }
     }
 
     /// Puts a node with its attributes into the outbox.
@@ -195,7 +253,7 @@ impl HostSource {
     ) -> Result<()> {
         let path = out.store(&self.path);
         let mut attributes = Vec::new();
-        if self.keep.all {
+        if self.keep.has_attributes() {
             self.attributes(dir, name, fd, out, &mut attributes)
                 .with_context(|| format!("{}: extended attributes", self.shown()))?;
         }
@@ -240,7 +298,8 @@ impl HostSource {
             return Ok(());
         }
         let names = self.scratch[..listed].to_vec();
-        for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
+        let wanted = |name: &&[u8]| !name.is_empty() && self.keep.has_attribute(name);
+        for name in names.split(|&b| b == 0).filter(wanted) {
             let stored = out.store(name);
             let value = out.store_with(vfs::XATTR_SIZE_MAX, |buf| {
                 Ok(match fd {
@@ -294,16 +353,28 @@ impl Content for HostContent<'_> {
 }
 
 impl Source for HostSource {
+    fn links(&mut self) -> Option<&mut Links> {
+        Some(&mut self.links)
+    }
+
     fn run(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
         let root = std::ffi::CString::new(self.root.as_os_str().as_bytes())?;
         // A root given with a slash behind it is followed, like cp(1) does.
-        let follow = root.to_bytes().ends_with(b"/") || root.to_bytes().ends_with(b"/.");
+        let slash = root.to_bytes().ends_with(b"/") || root.to_bytes().ends_with(b"/.");
+        let follow = slash || self.keep.follow != Follow::Never;
+        if self.keep.is_excluded(&self.name, 0) {
+            return Ok(());
+        }
         let done = self.node(cx, CWD, &root, follow, out);
         let done = done.and_then(|dir| dir.map_or(Ok(()), |dir| self.enter(&root, dir)));
         out.go_on(done)?;
         self.walk(cx, out)
     }
+}
+
+fn id_of(stat: &Stat) -> FileId {
+    FileId { device: stat.st_dev, ino: stat.st_ino }
 }
 
 fn meta_of(stat: &Stat, kind: FileType, linked: bool) -> Meta {
@@ -318,5 +389,6 @@ fn meta_of(stat: &Stat, kind: FileType, linked: bool) -> Meta {
         atime: time(stat.st_atime, stat.st_atime_nsec),
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
         linked,
+        id: None,
     }
 }

@@ -4,12 +4,15 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use base::{Errno, Ino};
 use rt::Cx;
-use vfs::{FileSystem, FileType, NewNode, SetAttr, XattrFlags, acl};
+use vfs::path::Walk;
+use vfs::{Attr, FileSystem, FileType, NewNode, SetAttr, XattrFlags, acl, create_in};
 
-use super::{Batch, DIRECT_UNIT, Event, Keep, Meta, Problems, Sink, split};
+use super::{
+    Batch, DIRECT_UNIT, Event, Existing, FileId, Keep, Made, Meta, Old, Problems, Sink, Step, split,
+};
 use crate::text;
 
 /// Bytes of paths of directories that are remembered.
@@ -33,6 +36,13 @@ pub struct ImageSink {
     /// Times of directories, set when all names are in them.
     late: Vec<(Ino, SetAttr)>,
     file: Option<OpenFile>,
+    made: Made,
+    /// Paths below the destination by which sources go by their names.
+    name: Vec<u8>,
+    /// That must be a directory.
+    slash: bool,
+    /// What stands in the way is to be removed.
+    replacing: bool,
     /// The last error was one after which nothing can be written any more.
     over: Cell<bool>,
 }
@@ -46,6 +56,18 @@ struct OpenFile {
     path: Vec<u8>,
     /// Attributes to be set when the content is complete.
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    how: Stand,
+}
+
+/// How a node came to be where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stand {
+    /// Made with mode, owner and times as they are to be.
+    Exact,
+    /// Made with what its directory and the umask give it.
+    Made,
+    /// It was there before.
+    Old,
 }
 
 impl ImageSink {
@@ -62,14 +84,33 @@ impl ImageSink {
             linked: BTreeMap::new(),
             late: Vec::new(),
             file: None,
+            made: Made::default(),
+            name: Vec::new(),
+            slash: false,
+            replacing: false,
             over: Cell::new(false),
         }
+    }
+
+    /// A sink that goes on after others of the same command, which have `made` this. The root of
+    /// what comes is called `name`; with a `slash` behind it, it must be a directory.
+    pub fn after(self, made: Made, name: &[u8], slash: bool) -> ImageSink {
+        ImageSink { made, name: name.to_vec(), slash, ..self }
+    }
+
+    /// What has been made.
+    pub fn into_made(self) -> Made {
+        self.made
+    }
+
+    fn shown(&self, path: &[u8]) -> String {
+        format!("{}/{}", self.shown_top.trim_end_matches('/'), text::escape(path))
     }
 
     fn error(&self, path: &[u8], errno: Errno) -> anyhow::Error {
         let over = [Errno::ENOSPC, Errno::EROFS, Errno::EIO, Errno::EFSCORRUPTED].contains(&errno);
         self.over.set(over);
-        let shown = format!("{}/{}", self.shown_top.trim_end_matches('/'), text::escape(path));
+        let shown = self.shown(path);
         match errno {
             Errno::ENOSPC => anyhow!("{shown}: {errno}; `iopath df` shows what is free"),
             _ => anyhow!("{shown}: {errno}"),
@@ -128,8 +169,18 @@ impl ImageSink {
 
     fn node(&mut self, cx: &mut Cx, batch: &Batch, at: usize) -> Result<()> {
         let Event::Node { path, meta, target, xattrs } = &batch.events[at] else { return Ok(()) };
-        let path = batch.at(path);
-        let ino = self.make(cx, path, meta, batch.at(target))?;
+        let (path, meta) = (batch.at(path), self.keep.adjust(meta)?);
+        self.abandon();
+        if let Some(first) = meta.id.and_then(|id| self.made.copied.get(&id)) {
+            let first = first.clone();
+            return self.link(cx, path, &first);
+        }
+        let Some((ino, how)) = self.make(cx, path, &meta, batch.at(target))? else {
+            return Ok(());
+        };
+        if let Some(id) = meta.id {
+            self.made.copied.insert(id, path.to_vec());
+        }
         if meta.linked {
             self.linked.insert(path.to_vec(), ino);
         }
@@ -138,81 +189,182 @@ impl ImageSink {
             Event::Xattr { name, value } => Some((batch.at(name), batch.at(value))),
             _ => None,
         });
-        if meta.kind == FileType::Regular {
+        if self.keep.as_regular(meta.kind) {
             let xattrs = pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
-            self.file = Some(OpenFile { ino, meta: *meta, end: 0, path: path.to_vec(), xattrs });
+            let path = path.to_vec();
+            self.file = Some(OpenFile { ino, meta, end: 0, path, xattrs, how });
             return Ok(());
         }
+        let mut set = self.finishing(&meta, how);
+        let (atime, mtime) = (set.atime.take(), set.mtime.take());
+        self.set(cx, ino, path, &set)?;
         for (name, value) in pairs {
             self.set_xattr(cx, ino, path, name, value)?;
         }
-        if !self.keep.all {
+        if !self.keep.times {
             return Ok(());
         }
-        let times =
-            SetAttr { atime: Some(meta.atime), mtime: Some(meta.mtime), ..SetAttr::default() };
-        if meta.kind == FileType::Directory {
-            self.late.push((ino, times));
+        let times = SetAttr { atime, mtime, ..SetAttr::default() };
+        match meta.kind {
+            FileType::Directory => self.late.push((ino, times)),
+            _ if how == Stand::Exact => {}
+            _ => self.set(cx, ino, path, &times)?,
         }
         Ok(())
     }
 
-    /// Creates the node; a directory may exist already, and a file is replaced.
-    fn make(&mut self, cx: &mut Cx, path: &[u8], meta: &Meta, target: &[u8]) -> Result<Ino> {
+    /// What is left to be set of a node that stands.
+    fn finishing(&self, meta: &Meta, how: Stand) -> SetAttr {
+        let mut set = SetAttr::default();
+        if how != Stand::Exact && self.keep.owner {
+            (set.uid, set.gid) = (Some(meta.uid), Some(meta.gid));
+        }
+        let exact = self.keep.mode || self.keep.chmod.is_some();
+        if how != Stand::Exact && exact && meta.kind != FileType::Symlink {
+            set.mode = Some(meta.mode);
+        }
+        if self.keep.times {
+            (set.atime, set.mtime) = (Some(meta.atime), Some(meta.mtime));
+        }
+        set
+    }
+
+    /// An owner that changes takes set-id bits along: the mode is set afterwards.
+    fn set(&self, cx: &mut Cx, ino: Ino, path: &[u8], set: &SetAttr) -> Result<()> {
+        let mut set = set.clone();
+        let mode = if set.uid.is_some() { set.mode.take() } else { None };
+        let mode = SetAttr { mode, ..SetAttr::default() };
+        for set in [&set, &mode] {
+            if *set != SetAttr::default() {
+                self.fs.setattr(cx, ino, set).map_err(|errno| self.error(path, errno))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the node, or takes the one that is there; none where that is to stay as it is.
+    fn make(
+        &mut self,
+        cx: &mut Cx,
+        path: &[u8],
+        meta: &Meta,
+        target: &[u8],
+    ) -> Result<Option<(Ino, Stand)>> {
         let directory = meta.kind == FileType::Directory;
         if path.is_empty() {
             if !directory {
                 return Err(self.error(path, Errno::EISDIR));
             }
-            self.adopt(cx, path, self.top, meta)?;
-            return Ok(self.top);
+            return Ok(Some((self.top, Stand::Old)));
+        }
+        if self.slash && !directory && path == self.name {
+            return Err(self.error(path, Errno::ENOTDIR));
         }
         let (above, name) = split(path);
         let dir = self.dir(cx, above)?;
-        let node = NewNode {
-            kind: meta.kind,
-            mode: match meta.kind {
-                FileType::Symlink => 0o777,
-                _ if self.keep.all => meta.mode,
-                _ => meta.mode & 0o777,
-            },
-            uid: if self.keep.all { meta.uid } else { 0 },
-            gid: if self.keep.all { meta.gid } else { 0 },
-            rdev: meta.rdev,
-            target: (meta.kind == FileType::Symlink).then_some(target),
-            times: self.keep.all.then_some((meta.atime, meta.mtime)),
-        };
-        let made = match self.fs.create(cx, dir, name, &node) {
+        let made = match self.create(cx, dir, name, meta, target) {
             Err(Errno::EEXIST) => {
                 let old = self.fs.lookup(cx, dir, name).map_err(|e| self.error(path, e))?;
-                if old.is_dir() && directory {
-                    self.adopt(cx, path, old.ino, meta)?;
-                    self.know(path, old.ino);
-                    return Ok(old.ino);
+                match self.settle(cx, dir, path, meta, &old)? {
+                    Some(ino) => Ok((ino, Stand::Old)),
+                    None if self.file_gone(cx, dir, path, &old)? => {
+                        self.create(cx, dir, name, meta, target)
+                    }
+                    None => return Ok(None),
                 }
-                if old.is_dir() {
-                    bail!("{}; a directory is not replaced", self.error(path, Errno::EISDIR));
-                }
-                self.fs.unlink(cx, dir, name).map_err(|e| self.error(path, e))?;
-                self.fs.create(cx, dir, name, &node)
             }
             other => other,
         };
-        let ino = made.map_err(|errno| self.error(path, errno))?.ino;
+        let (ino, how) = made.map_err(|errno| self.error(path, errno))?;
+        self.made.note(meta.kind, path == self.name, id_of(ino));
         if directory {
             self.know(path, ino);
         }
-        Ok(ino)
+        Ok(Some((ino, how)))
     }
 
-    /// A directory that exists takes owner and mode with `-a`, as cp(1) does.
-    fn adopt(&mut self, cx: &mut Cx, path: &[u8], ino: Ino, meta: &Meta) -> Result<()> {
-        if !self.keep.all {
-            return Ok(());
+    /// Creates a node: as it is to be, or as its directory and the umask have it.
+    fn create(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        meta: &Meta,
+        target: &[u8],
+    ) -> Result<(Ino, Stand), Errno> {
+        let keep = &self.keep;
+        let kind = if keep.as_regular(meta.kind) { FileType::Regular } else { meta.kind };
+        let node = NewNode {
+            kind,
+            mode: keep.mode_at_creation(meta),
+            uid: meta.uid,
+            gid: meta.gid,
+            rdev: if kind.is_device() { meta.rdev } else { 0 },
+            target: (kind == FileType::Symlink).then_some(target),
+            times: keep.times.then_some((meta.atime, meta.mtime)),
+        };
+        if keep.owner && (keep.mode || kind == FileType::Symlink) {
+            return Ok((self.fs.create(cx, dir, name, &node)?.ino, Stand::Exact));
         }
-        let (mode, uid, gid) = (Some(meta.mode), Some(meta.uid), Some(meta.gid));
-        let set = SetAttr { mode, uid, gid, ..SetAttr::default() };
-        self.fs.setattr(cx, ino, &set).map(drop).map_err(|errno| self.error(path, errno))
+        let dir = self.fs.getattr(cx, dir)?;
+        Ok((create_in(cx, &*self.fs, &dir, name, node)?.ino, Stand::Made))
+    }
+
+    /// Decides on what stands at the path: the inode to go on with; none where it is in the way or
+    /// to be left.
+    fn settle(
+        &mut self,
+        cx: &mut Cx,
+        dir: Ino,
+        path: &[u8],
+        meta: &Meta,
+        old: &Attr,
+    ) -> Result<Option<Ino>> {
+        let (fs, name) = (self.fs.clone(), split(path).1);
+        let mut ino = old.ino;
+        let led = || {
+            let mut walk = Walk::new(cx, &*fs, fs.root(), dir).ok()?;
+            let found = walk.find(cx, name, true).ok()?.attr?;
+            ino = found.ino;
+            Some(standing(&found))
+        };
+        let step = self.keep.step(meta, path == self.name, &standing(old), led, &self.made);
+        self.replacing = step == Step::Replace;
+        match step {
+            Step::Skip | Step::Replace => Ok(None),
+            Step::Merge => {
+                self.know(path, ino);
+                Ok(Some(ino))
+            }
+            Step::Write => {
+                let kind = fs.getattr(cx, ino).map_err(|errno| self.error(path, errno))?.kind;
+                if kind != FileType::Regular {
+                    let word = kind.word();
+                    let shown = self.shown(path);
+                    return Err(anyhow!("{shown}: is a {word}: an image has nobody to write to"));
+                }
+                let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+                self.set(cx, ino, path, &empty)?;
+                if self.keep.mode {
+                    match fs.removexattr(cx, ino, acl::ACCESS) {
+                        Ok(()) | Err(Errno::ENODATA | Errno::EOPNOTSUPP) => {}
+                        Err(errno) => return Err(self.error(path, errno)),
+                    }
+                }
+                Ok(Some(ino))
+            }
+            Step::Refuse(why) => Err(anyhow!("{}: {why}", self.shown(path))),
+        }
+    }
+
+    /// Removes what is in the way of a node, if it is to be replaced.
+    fn file_gone(&mut self, cx: &mut Cx, dir: Ino, path: &[u8], old: &Attr) -> Result<bool> {
+        if !std::mem::take(&mut self.replacing) {
+            return Ok(false);
+        }
+        debug_assert!(!old.is_dir(), "directories are never replaced");
+        self.fs.unlink(cx, dir, split(path).1).map_err(|errno| self.error(path, errno))?;
+        Ok(true)
     }
 
     fn set_xattr(
@@ -279,22 +431,18 @@ impl ImageSink {
 
     fn end(&mut self, cx: &mut Cx) -> Result<()> {
         let Some(file) = self.file.take() else { return Ok(()) };
-        for (name, value) in &file.xattrs {
-            self.set_xattr(cx, file.ino, &file.path, name, value)?;
-        }
-        let mut set = SetAttr::default();
-        if file.end < file.meta.size {
+        let mut set = self.finishing(&file.meta, file.how);
+        if file.end < file.meta.size && file.meta.kind == FileType::Regular {
             set.size = Some(file.meta.size);
         }
         // Writing moved the times that the node was made with.
-        if self.keep.all && (file.end > 0 || set.size.is_some()) {
-            (set.atime, set.mtime) = (Some(file.meta.atime), Some(file.meta.mtime));
+        if file.how == Stand::Exact && file.end == 0 && set.size.is_none() {
+            (set.atime, set.mtime) = (None, None);
         }
-        if set != SetAttr::default() {
-            let done = self.fs.setattr(cx, file.ino, &set);
-            done.map_err(|errno| self.error(&file.path, errno))?;
+        for (name, value) in &file.xattrs {
+            self.set_xattr(cx, file.ino, &file.path, name, value)?;
         }
-        Ok(())
+        self.set(cx, file.ino, &file.path, &set)
     }
 
     fn link(&mut self, cx: &mut Cx, path: &[u8], to: &[u8]) -> Result<()> {
@@ -312,7 +460,7 @@ impl ImageSink {
         let made = match self.fs.link(cx, ino, dir, name) {
             Err(Errno::EEXIST) => {
                 let old = self.fs.lookup(cx, dir, name).map_err(|e| self.error(path, e))?;
-                if old.ino == ino {
+                if old.ino == ino || self.keep.existing == Existing::Leave {
                     return Ok(());
                 }
                 self.fs.unlink(cx, dir, name).map_err(|e| self.error(path, e))?;
@@ -322,6 +470,15 @@ impl ImageSink {
         };
         made.map(drop).map_err(|errno| self.error(path, errno))
     }
+}
+
+fn id_of(ino: Ino) -> FileId {
+    FileId { device: 0, ino: ino.0 }
+}
+
+fn standing(attr: &Attr) -> Old {
+    let (nlink, id) = (attr.nlink.into(), id_of(attr.ino));
+    Old { kind: attr.kind, nlink, mtime: attr.mtime, id }
 }
 
 impl Sink for ImageSink {

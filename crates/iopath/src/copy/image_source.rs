@@ -6,10 +6,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use base::{Errno, Ino};
 use rt::Cx;
+use vfs::path::Walk;
 use vfs::{Attr, FileRead, FileSystem, FileType, SeekWhence};
 
 use super::content::{self, Content};
-use super::{DIRECT_UNIT, Event, Keep, Links, Meta, Outbox, Source, descend};
+use super::{DIRECT_UNIT, Event, FileId, Follow, Keep, Links, Meta, Outbox, Source, descend};
 use crate::text;
 use crate::walk::Reached;
 
@@ -30,6 +31,8 @@ pub struct ImageSource {
     links: Links,
     /// Files come as inodes whose blocks are to be shared.
     sharing: bool,
+    /// Keeps the inodes of several images apart.
+    device: u64,
     name_len: usize,
     /// Path in the copy of what is read now.
     path: Vec<u8>,
@@ -39,6 +42,7 @@ pub struct ImageSource {
 
 /// A directory that is being read.
 struct Level {
+    dir: Ino,
     /// Length of its path.
     path: usize,
     children: std::vec::IntoIter<(Vec<u8>, Ino)>,
@@ -57,15 +61,32 @@ impl ImageSource {
         keep: Keep,
     ) -> ImageSource {
         let links = Links::default();
-        let (sharing, name_len) = (false, name.len());
+        let (sharing, name_len, device) = (false, name.len(), 0);
         let (reached, levels) = (Reached::default(), Vec::new());
         let path = name;
-        ImageSource { fs, root, shown_root, keep, links, sharing, name_len, path, reached, levels }
+        ImageSource {
+            fs,
+            root,
+            shown_root,
+            keep,
+            links,
+            sharing,
+            device,
+            name_len,
+            path,
+            reached,
+            levels,
+        }
     }
 
     /// Hands out inodes in the place of content, for a sink on the same file system.
     pub fn sharing(self) -> ImageSource {
         ImageSource { sharing: true, ..self }
+    }
+
+    /// The same, with a number that no other image of the command has.
+    pub fn on_device(self, device: u64) -> ImageSource {
+        ImageSource { device, ..self }
     }
 
     fn shown(&self) -> String {
@@ -86,16 +107,20 @@ impl ImageSource {
     fn node(&mut self, cx: &mut Cx, attr: &Attr, out: &mut Outbox) -> Result<()> {
         if attr.is_dir() {
             self.keep.check_directory(|| self.shown())?;
-            let mut reached = std::mem::take(&mut self.reached);
-            let entered = reached.enter(attr.ino, || self.shown());
-            self.reached = reached;
-            entered.map_err(|message| anyhow!(message))?;
+            self.may_enter(attr)?;
         }
-        let linked = self.keep.all && attr.nlink > 1 && !attr.is_dir();
-        if linked && let Some(first) = self.links.seen(0, attr.ino.0, &self.path) {
+        let linked = self.is_linked(attr) && !attr.is_dir();
+        if linked
+            && !self.keep.links_late()
+            && let Some(first) = self.links.seen(self.device, attr.ino.0, &self.path)
+        {
             let (path, to) = (out.store(&self.path), out.store(first));
             out.push(Event::Link { path, to });
             return out.breathe(cx);
+        }
+        if attr.kind != FileType::Regular && self.keep.as_regular(attr.kind) {
+            let (shown, word) = (self.shown(), attr.kind.word());
+            return Err(anyhow!("{shown}: is a {word}; give -r to copy it as one"));
         }
         let target = match attr.kind {
             FileType::Symlink => {
@@ -125,6 +150,42 @@ impl ImageSource {
         out.breathe(cx)
     }
 
+    /// Goes into each directory once; through symlinks as often as they lead there, but never into
+    /// one that it is in.
+    fn may_enter(&mut self, attr: &Attr) -> Result<()> {
+        if self.keep.follow == Follow::Always {
+            let circle = self.levels.iter().any(|level| level.dir == attr.ino);
+            return match circle {
+                true => Err(anyhow!(
+                    "{}: directory inode {} is above it, and is not copied into itself",
+                    self.shown(),
+                    attr.ino
+                )),
+                false => Ok(()),
+            };
+        }
+        let mut reached = std::mem::take(&mut self.reached);
+        let entered = reached.enter(attr.ino, || self.shown());
+        self.reached = reached;
+        entered.map_err(|message| anyhow!(message))
+    }
+
+    /// Whether further names of a node may come.
+    fn is_linked(&self, attr: &Attr) -> bool {
+        self.keep.links && (attr.nlink > 1 || self.keep.follow != Follow::Never)
+    }
+
+    /// What a name of a directory stands for: with `-L` what a symlink leads to.
+    fn look(&self, cx: &mut Cx, dir: Ino, name: &[u8], ino: Ino) -> Result<Attr> {
+        let attr = self.fail(self.fs.getattr(cx, ino))?;
+        if attr.kind != FileType::Symlink || self.keep.follow != Follow::Always {
+            return Ok(attr);
+        }
+        let walk = Walk::new(cx, &*self.fs, self.fs.root(), dir);
+        let found = walk.and_then(|mut walk| walk.find(cx, name, true));
+        self.fail(found.and_then(|found| found.attr.ok_or(Errno::ENOENT)))
+    }
+
     fn emit(
         &mut self,
         cx: &mut Cx,
@@ -134,9 +195,10 @@ impl ImageSource {
         out: &mut Outbox,
     ) -> Result<()> {
         let mut names = Vec::new();
-        if self.keep.all {
+        if self.keep.has_attributes() {
             let listed = self.fs.listxattr(cx, attr.ino);
             names = self.fail(listed)?;
+            names.retain(|name| self.keep.has_attribute(name));
         }
         let meta = Meta {
             kind: attr.kind,
@@ -148,6 +210,8 @@ impl ImageSource {
             atime: attr.atime,
             mtime: attr.mtime,
             linked,
+            id: (linked && self.keep.links_late())
+                .then_some(FileId { device: self.device, ino: attr.ino.0 }),
         };
         let path = out.store(&self.path);
         out.push(Event::Node { path, meta, target, xattrs: names.len() as u32 });
@@ -172,7 +236,7 @@ impl ImageSource {
         // Inodes lie on the device in the order of their numbers.
         children.sort_by_key(|(_, ino)| *ino);
         let (children, path) = (children.into_iter(), self.path.len());
-        self.levels.push(Level { path, children, small: Vec::new(), bytes: 0 });
+        self.levels.push(Level { dir, path, children, small: Vec::new(), bytes: 0 });
         Ok(())
     }
 
@@ -180,7 +244,7 @@ impl ImageSource {
     fn walk(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
         while let Some(level) = self.levels.last_mut() {
             self.path.truncate(level.path);
-            let next = level.children.next();
+            let (dir, next) = (level.dir, level.children.next());
             if next.is_none() || level.small.len() == TOGETHER_MAX || level.bytes > TOGETHER_BYTES {
                 let (small, bytes) = (std::mem::take(&mut level.small), level.bytes);
                 level.bytes = 0;
@@ -191,8 +255,10 @@ impl ImageSource {
                 continue;
             };
             descend(&mut self.path, &name);
-            let attr = self.fs.getattr(cx, ino);
-            match self.fail(attr) {
+            if self.keep.is_excluded(&self.path, self.name_len) {
+                continue;
+            }
+            match self.look(cx, dir, &name, ino) {
                 Ok(attr) if self.is_small(&attr) => {
                     let level = self.levels.last_mut().expect("the directory of this name");
                     level.bytes += attr.size as usize;
@@ -211,7 +277,7 @@ impl ImageSource {
     /// Whether a file is read together with its neighbours.
     fn is_small(&self, attr: &Attr) -> bool {
         let whole = attr.blocks.saturating_mul(512) >= attr.size;
-        let linked = self.keep.all && attr.nlink > 1;
+        let linked = self.is_linked(attr);
         let small = attr.size <= SMALL_MAX && whole && !linked;
         attr.kind == FileType::Regular && small && !self.sharing
     }
@@ -287,9 +353,16 @@ impl Content for ImageContent<'_> {
 }
 
 impl Source for ImageSource {
+    fn links(&mut self) -> Option<&mut Links> {
+        Some(&mut self.links)
+    }
+
     fn run(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
         let root = self.root.clone();
-        if root.is_dir() {
+        if self.keep.is_excluded(&self.path, 0) {
+            return Ok(());
+        }
+        if root.is_dir() && self.keep.follow != Follow::Always {
             self.reached = Reached::above(cx, &*self.fs, root.ino);
         }
         let done = self.node(cx, &root, out);

@@ -21,12 +21,18 @@ pub struct OpenDirs {
     path: Vec<u8>,
     /// Ends of the names in the path, and the directories that are open. The first one always is.
     levels: Vec<(usize, Option<OwnedFd>)>,
+    flags: OFlags,
 }
 
 impl OpenDirs {
     /// The chain that is `first` alone.
     pub fn new(first: OwnedFd) -> OpenDirs {
-        OpenDirs { path: Vec::new(), levels: vec![(0, Some(first))] }
+        OpenDirs { path: Vec::new(), levels: vec![(0, Some(first))], flags: FLAGS }
+    }
+
+    /// The same where symlinks between them were followed.
+    pub fn following(self) -> OpenDirs {
+        OpenDirs { flags: FLAGS.difference(OFlags::NOFOLLOW), ..self }
     }
 
     /// The path of the deepest directory, from the first one.
@@ -67,7 +73,7 @@ impl OpenDirs {
             let start = if level == 0 { 0 } else { end + 1 };
             let name = &self.path[start..self.levels[level + 1].0];
             let above = above.as_ref().expect("just opened");
-            let fd = sys::openat(above, name, FLAGS, Mode::empty())?;
+            let fd = sys::openat(above, name, self.flags, Mode::empty())?;
             self.levels[level + 1].1 = Some(fd);
         }
         Ok(self.levels[last].1.as_ref().expect("just opened").as_fd())

@@ -32,7 +32,7 @@ impl Problems {
     }
 
     /// Notes one.
-    pub fn tell(&mut self, message: impl Into<String>) {
+    pub fn report(&mut self, message: impl Into<String>) {
         self.count += 1;
         if self.messages.len() < KEPT_MAX {
             self.messages.push(message.into());
@@ -52,7 +52,7 @@ impl Problems {
     /// Takes those of another copy over.
     pub fn append(&mut self, other: Problems) {
         let unkept = other.messages().1;
-        other.messages.into_iter().for_each(|message| self.tell(message));
+        other.messages.into_iter().for_each(|message| self.report(message));
         self.count += unkept;
     }
 
@@ -77,10 +77,10 @@ mod tests {
     #[test]
     fn messages_are_bounded_and_counted() {
         let mut problems = Problems::new();
-        (0..1500).for_each(|n| problems.tell(n.to_string()));
+        (0..1500).for_each(|n| problems.report(n.to_string()));
         assert_eq!((problems.messages().0.len(), problems.messages().1), (1000, 500));
         let mut all = Problems::new();
-        all.tell("first");
+        all.report("first");
         all.append(problems);
         assert_eq!((all.count(), all.messages().0.len()), (1501, 1000));
     }

@@ -70,9 +70,10 @@ impl<W: Write> TarSink<W> {
                 record(&mut records, &key, batch.at(value));
             }
         }
-        let meta = match self.keep.all {
-            true => *meta,
-            false => Meta { uid: 0, gid: 0, ..*meta },
+        let meta = self.keep.adjust(meta)?;
+        let meta = match self.keep.owner {
+            true => meta,
+            false => Meta { uid: 0, gid: 0, ..meta },
         };
         match batch.events.get(at + 1 + *xattrs as usize) {
             Some(Event::Stretches(pairs)) if kind == b'0' => {
@@ -143,7 +144,7 @@ impl<W: Write> TarSink<W> {
         if size > 0o77777777777 {
             record(&mut records, b"size", size.to_string().as_bytes());
         }
-        if self.keep.all {
+        if self.keep.times {
             record(&mut records, b"mtime", seconds(meta.mtime).as_bytes());
             record(&mut records, b"atime", seconds(meta.atime).as_bytes());
         }
@@ -208,6 +209,7 @@ impl<W: Write> TarSink<W> {
             atime: Timespec::default(),
             mtime: Timespec::default(),
             linked: true,
+            id: None,
         };
         let mut records = Vec::new();
         for (key, value) in [(b"path" as &[u8], path), (b"linkpath", to)] {
@@ -215,9 +217,9 @@ impl<W: Write> TarSink<W> {
                 record(&mut records, key, value);
             }
         }
-        let keep = std::mem::replace(&mut self.keep.all, false);
+        let keep = std::mem::replace(&mut self.keep.times, false);
         let done = self.member(path, b'1', &meta, to, records);
-        self.keep.all = keep;
+        self.keep.times = keep;
         done
     }
 }

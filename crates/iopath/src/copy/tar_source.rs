@@ -77,27 +77,25 @@ impl<R: Read> TarSource<R> {
             let id = number(key, plain)?;
             u32::try_from(id).with_context(|| format!("{}: {key} {id} is too large", shown(&path)))
         };
+        let left_out = self.keep.is_excluded(&path, self.name.len());
         if raw.kind == b'1' {
+            if left_out {
+                return self.skip(size);
+            }
             let to = self.place(target)?;
             let (path, to) = (out.store(&path), out.store(&to));
             out.push(Event::Link { path, to });
             self.skip(size)?;
             return out.breathe(cx);
         }
-        let kind = match raw.kind {
-            b'0' | b'7' | 0 if path.ends_with(b"/") => FileType::Directory,
-            b'0' | b'7' | b'S' | 0 => FileType::Regular,
-            b'2' => FileType::Symlink,
-            b'3' => FileType::CharDevice,
-            b'4' => FileType::BlockDevice,
-            b'5' => FileType::Directory,
-            b'6' => FileType::Fifo,
-            other => bail!("{}: member of unknown type `{}`", shown(&path), char::from(other)),
-        };
+        let kind = kind_of(raw.kind, &path)?;
         let (map, stored) = match kind {
             FileType::Regular => self.map(&raw, &records, size).with_context(|| shown(&path))?,
             _ => (Map::default(), size),
         };
+        if left_out {
+            return self.skip(stored);
+        }
         let mtime = field("mtime").map_or(Ok(raw.mtime), |value| time(value))?;
         let meta = Meta {
             kind,
@@ -108,14 +106,13 @@ impl<R: Read> TarSource<R> {
             size: map.size,
             atime: field("atime").map_or(Ok(mtime), |value| time(value))?,
             mtime,
-            linked: self.keep.all && kind != FileType::Directory,
+            linked: self.keep.links && kind != FileType::Directory,
+            id: None,
         };
         let node_path = out.store(&path);
         let target = if kind == FileType::Symlink { out.store(target) } else { 0..0 };
-        let xattrs: Vec<_> = match self.keep.all {
-            true => records.iter().filter_map(attribute).collect(),
-            false => Vec::new(),
-        };
+        let wanted = |pair: &(&[u8], &[u8])| self.keep.has_attribute(pair.0);
+        let xattrs: Vec<_> = records.iter().filter_map(attribute).filter(wanted).collect();
         out.push(Event::Node { path: node_path, meta, target, xattrs: xattrs.len() as u32 });
         for (name, value) in xattrs {
             let (name, value) = (out.store(name), out.store(value));
@@ -339,6 +336,20 @@ fn parse_records(mut data: &[u8]) -> Result<Records> {
         data = &data[len..];
     }
     Ok(records)
+}
+
+/// The type that a header names.
+fn kind_of(letter: u8, path: &[u8]) -> Result<FileType> {
+    Ok(match letter {
+        b'0' | b'7' | 0 if path.ends_with(b"/") => FileType::Directory,
+        b'0' | b'7' | b'S' | 0 => FileType::Regular,
+        b'2' => FileType::Symlink,
+        b'3' => FileType::CharDevice,
+        b'4' => FileType::BlockDevice,
+        b'5' => FileType::Directory,
+        b'6' => FileType::Fifo,
+        other => bail!("{}: member of unknown type `{}`", shown(path), char::from(other)),
+    })
 }
 
 fn attribute<'r>((key, value): (&'r Vec<u8>, &'r Vec<u8>)) -> Option<(&'r [u8], &'r [u8])> {

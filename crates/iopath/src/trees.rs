@@ -1,0 +1,91 @@
+//! Work on everything below a place.
+
+use anyhow::Result;
+use base::Ino;
+use vfs::Attr;
+use vfs::walk::{Reached, descend};
+
+use crate::app::{App, at};
+use crate::session::Session;
+
+/// A directory that is being walked.
+struct Level {
+    /// Length of the path outside of it.
+    outside: usize,
+    names: std::vec::IntoIter<(Vec<u8>, Ino)>,
+}
+
+/// What is done at a path.
+pub type Work<'w> = dyn FnMut(&mut App, &[u8], &Attr) -> Result<()> + 'w;
+
+/// Runs `work` on what is at `path` and on everything below it, names sorted, directories before
+/// what they hold. What fails is reported, and the rest follows; answers whether nothing failed.
+/// May park.
+///
+/// # Errors
+/// The output is closed.
+pub fn each(
+    app: &mut App,
+    session: &Session,
+    path: &[u8],
+    top: &Attr,
+    work: &mut Work,
+) -> Result<bool> {
+    let mut reached = Reached::above(app.cx, &*session.fs, top.ino);
+    let (mut path, mut levels, mut good) = (path.to_vec(), Vec::<Level>::new(), true);
+    let mut next = Some((path.len(), Ok(top.clone())));
+    loop {
+        if let Some((outside, attr)) = next.take() {
+            let done = attr.and_then(|attr: Attr| {
+                work(app, &path, &attr)?;
+                if !attr.is_dir() {
+                    return Ok(None);
+                }
+                let entered = reached.enter(attr.ino, || session.place(&path));
+                entered.map_err(|message| anyhow::anyhow!(message))?;
+                names(app, session, attr.ino, &path).map(Some)
+            });
+            match done {
+                Ok(Some(names)) => levels.push(Level { outside, names: names.into_iter() }),
+                Ok(None) => path.truncate(outside),
+                Err(error) if crate::out::is_closed_pipe(&error) => return Err(error),
+                Err(error) => {
+                    app.out.problem(format!("{error:#}"));
+                    good = false;
+                    path.truncate(outside);
+                }
+            }
+        }
+        let Some(level) = levels.last_mut() else { return Ok(good) };
+        let Some((name, ino)) = level.names.next() else {
+            path.truncate(level.outside);
+            levels.pop();
+            continue;
+        };
+        let outside = descend(&mut path, &name);
+        let attr = session.fs.getattr(app.cx, ino).map_err(at(session.place(&path)));
+        next = Some((outside, attr));
+    }
+}
+
+/// The names of a directory with their inodes, sorted by bytes, without `.` and `..`. May park.
+///
+/// # Errors
+/// Names the place that cannot be read.
+pub fn names(
+    app: &mut App,
+    session: &Session,
+    dir: Ino,
+    path: &[u8],
+) -> Result<Vec<(Vec<u8>, Ino)>> {
+    let mut names = Vec::new();
+    let listed = session.fs.readdir(app.cx, dir, 0, &mut |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            names.push((entry.name.to_vec(), entry.ino));
+        }
+        true
+    });
+    listed.map_err(at(session.place(path)))?;
+    names.sort();
+    Ok(names)
+}
