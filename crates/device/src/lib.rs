@@ -29,6 +29,6 @@ pub use host::{
 };
 pub use memory::MemoryDevice;
 pub use partition::{Partition, PartitionEntry, PartitionError, PartitionTable, TableKind};
-pub use record::{Cut, Entry, Event, RecordDevice, WriteLog};
+pub use record::{Content, Cut, Entry, Event, RecordDevice, Recording, WriteLog};
 pub use sim::{SimCache, SimDevice, SimParams};
 pub use stripe::{StripeDevice, StripeError};

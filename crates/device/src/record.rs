@@ -16,24 +16,38 @@ use std::sync::Arc;
 /// Bytes of a sector: what a device writes as one.
 const SECTOR: usize = SECTOR_SIZE as usize;
 
+/// What a log keeps of the content of a write: the memory itself ([`Segments`]), or where it is.
+pub trait Content {
+    /// Its length in bytes, a multiple of a sector.
+    fn bytes(&self) -> u64;
+}
+
+impl Content for Segments {
+    fn bytes(&self) -> u64 {
+        block::bytes_of(self)
+    }
+}
+
 /// What happened.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum Event<C = Segments> {
     /// Sectors were written.
     Write {
         /// First sector.
         sector: Sector,
         /// The content.
-        segs: Segments,
+        segs: C,
         /// The write was durable when it completed.
         fua: bool,
     },
-    /// A range was zeroed, or discarded (which is recorded as zeroes).
+    /// A range was zeroed, or discarded (which reads as zeroes afterwards).
     Zero {
         /// First sector.
         sector: Sector,
         /// Number of sectors.
         count: u64,
+        /// It was a discard.
+        discard: bool,
     },
     /// The volatile cache was flushed.
     Flush,
@@ -43,25 +57,39 @@ pub enum Event {
 
 /// One entry of the log.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct Entry<C = Segments> {
     /// Length of the log when the request came: it had not begun before entry `came` completed.
     pub came: usize,
     /// What happened.
-    pub event: Event,
+    pub event: Event<C>,
 }
 
-impl Entry {
+impl<C: Content> Entry<C> {
     /// Sectors that the entry changes.
     pub fn sectors(&self) -> u64 {
         match &self.event {
-            Event::Write { segs, .. } => block::bytes_of(segs) / SECTOR_SIZE,
+            Event::Write { segs, .. } => segs.bytes() / SECTOR_SIZE,
             Event::Zero { count, .. } => *count,
             Event::Flush | Event::Mark(_) => 0,
         }
     }
 
-    fn changes(&self) -> bool {
+    /// The first of them.
+    pub fn start(&self) -> Sector {
+        match self.event {
+            Event::Write { sector, .. } | Event::Zero { sector, .. } => sector,
+            Event::Flush | Event::Mark(_) => Sector(0),
+        }
+    }
+
+    /// True for what changes the medium.
+    pub fn changes(&self) -> bool {
         matches!(self.event, Event::Write { .. } | Event::Zero { .. })
+    }
+
+    /// True where a power cut may lose it until a flush.
+    pub fn volatile(&self) -> bool {
+        self.changes() && !matches!(self.event, Event::Write { fua: true, .. })
     }
 }
 
@@ -85,16 +113,52 @@ impl Cut {
     pub fn clean(upto: usize) -> Cut {
         Cut { upto, ..Cut::default() }
     }
+
+    /// Takes back losses, in halves and then one by one, as long as `fails` says that the cut still
+    /// fails: the smallest cut of that kind, as far as 100 attempts reach.
+    pub fn shrink(mut self, mut fails: impl FnMut(&Cut) -> bool) -> Cut {
+        let mut budget = 100;
+        let mut stretch = self.drop.len().div_ceil(2);
+        while stretch > 0 && budget > 0 {
+            let mut at = 0;
+            while at < self.drop.len() && budget > 0 {
+                budget -= 1;
+                let mut milder = self.clone();
+                milder.drop.drain(at..(at + stretch).min(self.drop.len()));
+                match fails(&milder) {
+                    true => self = milder,
+                    false => at += stretch,
+                }
+            }
+            stretch /= 2;
+        }
+        for index in (0..self.torn.len()).rev() {
+            // A write in flight that is not torn any more is there whole.
+            let mut milder = self.clone();
+            milder.torn.remove(index);
+            if budget > 0 && fails(&milder) {
+                self = milder;
+            }
+            budget -= 1;
+        }
+        self
+    }
 }
 
 /// The log of one run. Cloning shares the pages.
-#[derive(Clone, Debug, Default)]
-pub struct WriteLog {
+#[derive(Clone, Debug)]
+pub struct WriteLog<C = Segments> {
     /// The entries in the order of completion.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Entry<C>>,
 }
 
-impl WriteLog {
+impl<C> Default for WriteLog<C> {
+    fn default() -> WriteLog<C> {
+        WriteLog { entries: Vec::new() }
+    }
+}
+
+impl<C: Content> WriteLog<C> {
     /// Writes among the first `upto` entries that a power cut behind them may lose: neither FUA nor
     /// covered by a flush that completed.
     pub fn unflushed(&self, upto: usize) -> Vec<usize> {
@@ -105,11 +169,12 @@ impl WriteLog {
             .map(|entry| entry.came)
             .max()
             .unwrap_or(0);
-        let volatile = |index: &usize| {
-            let entry = &entries[*index];
-            entry.changes() && !matches!(entry.event, Event::Write { fua: true, .. })
-        };
-        (flushed..upto).filter(volatile).collect()
+        self.volatile_in(flushed..upto)
+    }
+
+    /// Writes of a part of the log that only a flush makes durable.
+    pub fn volatile_in(&self, part: std::ops::Range<usize>) -> Vec<usize> {
+        part.filter(|index| self.entries[*index].volatile()).collect()
     }
 
     /// Writes that were in flight behind the first `upto` entries.
@@ -120,7 +185,7 @@ impl WriteLog {
 
     /// The marks that had been reached at a cut, in order: what was promised by then.
     pub fn marks(&self, upto: usize) -> Vec<u64> {
-        let mark = |entry: &Entry| match entry.event {
+        let mark = |entry: &Entry<C>| match entry.event {
             Event::Mark(value) => Some(value),
             _ => None,
         };
@@ -187,7 +252,9 @@ impl WriteLog {
     fn random_tear(&self, index: usize, rng: &mut Rng) -> Vec<bool> {
         (0..self.entries[index].sectors()).map(|_| rng.chance(0.5)).collect()
     }
+}
 
+impl WriteLog {
     /// The content of the medium after a cut, on top of what was there when recording began.
     ///
     /// # Panics
@@ -247,13 +314,6 @@ impl WriteLog {
 }
 
 impl Entry {
-    fn start(&self) -> Sector {
-        match self.event {
-            Event::Write { sector, .. } | Event::Zero { sector, .. } => sector,
-            Event::Flush | Event::Mark(_) => Sector(0),
-        }
-    }
-
     fn each_run(&self, mut f: impl FnMut(Sector, &[u8])) {
         match &self.event {
             Event::Write { sector, segs, .. } => {
@@ -263,7 +323,7 @@ impl Entry {
                     at = at + seg.len as u64 / SECTOR_SIZE;
                 }
             }
-            Event::Zero { sector, count } => {
+            Event::Zero { sector, count, .. } => {
                 let zero = [0u8; 64 * SECTOR];
                 let mut done = 0;
                 while done < *count {
@@ -277,42 +337,46 @@ impl Entry {
     }
 }
 
-/// Passes everything on to another device and keeps a log of what changed it.
+/// What takes the entries of a [`RecordDevice`].
+pub trait Recording: Send + 'static {
+    /// Number of entries so far.
+    fn count(&self) -> usize;
+
+    /// Takes an entry. Called under a spin lock, from any thread.
+    fn push(&mut self, entry: Entry);
+}
+
+impl Recording for WriteLog {
+    fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.entries.push(entry);
+    }
+}
+
+/// Passes everything on to another device and keeps a log of what changed it, in memory or where
+/// another [`Recording`] keeps it.
 ///
 /// It says that it has a volatile cache, whatever is below, so that the issuers send their flushes
 /// and those are in the log; a flush goes down only to a device that takes it.
-pub struct RecordDevice {
+pub struct RecordDevice<R: Recording = WriteLog> {
     inner: Arc<dyn Device>,
     info: DeviceInfo,
-    log: Arc<SpinLock<WriteLog>>,
+    log: Arc<SpinLock<R>>,
 }
 
 impl RecordDevice {
     /// Starts an empty log in front of `inner`. FUA is left to the device: where `inner` lacks it,
     /// so does this one.
     pub fn new(inner: Arc<dyn Device>) -> RecordDevice {
-        let fua = inner.info().fua || !inner.info().volatile_cache;
-        let info = DeviceInfo { volatile_cache: true, fua, ..inner.info().clone() };
-        RecordDevice {
-            inner,
-            info,
-            log: Arc::new(SpinLock::named("write log", WriteLog::default())),
-        }
+        RecordDevice::into(inner, WriteLog::default())
     }
 
     /// The log so far (shares the pages).
     pub fn log(&self) -> WriteLog {
         self.log.lock_irq().clone()
-    }
-
-    /// Number of entries so far.
-    pub fn len(&self) -> usize {
-        self.log.lock_irq().entries.len()
-    }
-
-    /// True where nothing was recorded.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Takes the log out and starts an empty one. Nothing may be in flight.
@@ -328,7 +392,31 @@ impl RecordDevice {
     }
 }
 
-impl Device for RecordDevice {
+impl<R: Recording> RecordDevice<R> {
+    /// As [`RecordDevice::new`], with a log that is kept elsewhere.
+    pub fn into(inner: Arc<dyn Device>, log: R) -> RecordDevice<R> {
+        let fua = inner.info().fua || !inner.info().volatile_cache;
+        let info = DeviceInfo { volatile_cache: true, fua, ..inner.info().clone() };
+        RecordDevice { inner, info, log: Arc::new(SpinLock::named("write log", log)) }
+    }
+
+    /// Number of entries so far.
+    pub fn len(&self) -> usize {
+        self.log.lock_irq().count()
+    }
+
+    /// True where nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Does something with the log, under its lock.
+    pub fn with_log<T>(&self, work: impl FnOnce(&mut R) -> T) -> T {
+        work(&mut self.log.lock_irq())
+    }
+}
+
+impl<R: Recording> Device for RecordDevice<R> {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -341,14 +429,16 @@ impl Device for RecordDevice {
                 segs: io.segs.clone(),
                 fua: io.flags.contains(BioFlags::FUA),
             },
-            Op::Discard | Op::WriteZeroes => Event::Zero { sector: io.sector, count: io.count },
+            Op::Discard | Op::WriteZeroes => {
+                Event::Zero { sector: io.sector, count: io.count, discard: io.op == Op::Discard }
+            }
             Op::Flush => Event::Flush,
         };
-        let came = self.log.lock_irq().entries.len();
+        let came = self.len();
         let log = self.log.clone();
         let mut io = io.wrap(move |io, result| {
             if result.is_ok() {
-                log.lock_irq().entries.push(Entry { came, event });
+                log.lock_irq().push(Entry { came, event });
             }
             io.complete(result);
         });

@@ -145,39 +145,17 @@ fn cuts(config: &CrashConfig, log: &WriteLog) -> Vec<Cut> {
     cuts
 }
 
-/// Takes back losses, in halves and then one by one, as long as the case still fails; 100 attempts.
+/// The mildest cut that still fails, and what it fails with.
 fn shrink(
-    mut case: Case,
+    case: Case,
     mut message: String,
     attempt: &mut impl FnMut(&Case) -> Result<(), String>,
 ) -> (Case, String) {
-    let mut budget = 100;
-    let mut stretch = case.cut.drop.len().div_ceil(2);
-    while stretch > 0 && budget > 0 {
-        let mut at = 0;
-        while at < case.cut.drop.len() && budget > 0 {
-            budget -= 1;
-            let mut milder = case.clone();
-            milder.cut.drop.drain(at..(at + stretch).min(case.cut.drop.len()));
-            match attempt(&milder) {
-                Err(new) => (case, message) = (milder, new),
-                Ok(()) => at += stretch,
-            }
-        }
-        stretch /= 2;
-    }
-    for index in (0..case.cut.torn.len()).rev() {
-        // A write in flight that is not torn any more is there whole.
-        let mut milder = case.clone();
-        milder.cut.torn.remove(index);
-        if budget > 0
-            && let Err(new) = attempt(&milder)
-        {
-            (case, message) = (milder, new);
-        }
-        budget -= 1;
-    }
-    (case, message)
+    let cut = case.cut.clone().shrink(|cut| {
+        let milder = Case { cut: cut.clone(), ..case.clone() };
+        attempt(&milder).map_err(|new| message = new).is_err()
+    });
+    (Case { cut, ..case }, message)
 }
 
 #[cfg(test)]

@@ -1,0 +1,93 @@
+//! Models of disks: what of the unflushed writes a power cut may lose or tear.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base::unit::{SECTOR_SIZE, parse_size};
+
+/// Bytes of a zone of a shingled disk.
+const ZONE: u64 = 256 << 20;
+
+/// What a disk does with writes that no flush covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Disk {
+    /// Keeps any of them, in any order; a write is atomic by the sector.
+    #[default]
+    VolatileCache,
+    /// Keeps their order: a prefix of them is there, and the last one may be torn by the sector.
+    Barrier,
+    /// Loses none that has completed: what was in flight may be there, torn by the sector, or not.
+    Protected,
+    /// As [`Disk::VolatileCache`], but writes are atomic by this many bytes (NVMe's AWUPF).
+    Atomic(u64),
+    /// Keeps the order inside each zone of this many bytes, and none between zones.
+    Smr(u64),
+}
+
+impl Disk {
+    /// Bytes of the unit in which a write is torn.
+    pub fn atomic_bytes(self) -> u64 {
+        match self {
+            Disk::Atomic(bytes) => bytes,
+            _ => SECTOR_SIZE,
+        }
+    }
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Disk::VolatileCache => write!(f, "volatile-cache"),
+            Disk::Barrier => write!(f, "barrier"),
+            Disk::Protected => write!(f, "protected"),
+            Disk::Atomic(bytes) => write!(f, "nvme-awun={bytes}"),
+            Disk::Smr(ZONE) => write!(f, "smr"),
+            Disk::Smr(bytes) => write!(f, "smr={bytes}"),
+        }
+    }
+}
+
+impl FromStr for Disk {
+    type Err = String;
+
+    /// # Errors
+    /// A sentence with the models that are known.
+    fn from_str(text: &str) -> Result<Disk, String> {
+        let (name, size) = match text.split_once('=') {
+            Some((name, size)) => (name, Some(parse_size(size).map_err(|e| e.to_string())?)),
+            None => (text, None),
+        };
+        let sized = |bytes: u64| match bytes >= SECTOR_SIZE && bytes.is_multiple_of(SECTOR_SIZE) {
+            true => Ok(bytes),
+            false => Err(format!("{text}: {bytes} bytes are no multiple of a sector")),
+        };
+        match (name, size) {
+            ("volatile-cache", None) => Ok(Disk::VolatileCache),
+            ("barrier", None) => Ok(Disk::Barrier),
+            ("protected", None) => Ok(Disk::Protected),
+            ("nvme-awun", Some(bytes)) => sized(bytes).map(Disk::Atomic),
+            ("smr", None) => Ok(Disk::Smr(ZONE)),
+            ("smr", Some(bytes)) => sized(bytes).map(Disk::Smr),
+            _ => Err(format!(
+                "{text}: not a disk; known: volatile-cache, barrier, protected, nvme-awun=SIZE, \
+                 smr, smr=SIZE"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_shown() {
+        for text in ["volatile-cache", "barrier", "protected", "nvme-awun=16384", "smr"] {
+            assert_eq!(text.parse::<Disk>().map(|disk| disk.to_string()), Ok(text.to_owned()));
+        }
+        assert_eq!("nvme-awun=16K".parse(), Ok(Disk::Atomic(16384)));
+        for wrong in ["", "nvme-awun", "nvme-awun=100", "barrier=4", "ssd"] {
+            assert!(wrong.parse::<Disk>().is_err(), "{wrong}");
+        }
+    }
+}

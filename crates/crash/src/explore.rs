@@ -1,0 +1,367 @@
+//! Visiting the states of a log: each is recovered, checked, and judged; equal ones once.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use base::map::{HashMap, HashSet};
+use device::Cut;
+use rayon::prelude::*;
+use rt::{Cx, World, WorldConfig};
+use serde::{Deserialize, Serialize};
+use vfs::FileSystem;
+
+use crate::disk::Disk;
+use crate::log::{Log, LogError};
+use crate::medium::{Medium, Stable};
+use crate::plan::{Limits, Plan};
+use crate::recover::Kind;
+
+/// States that are judged together: enough for all processors, few enough for memory.
+const BATCH: usize = 256;
+/// Blocks of a durable part above which a batch ends where it grows: it would be copied.
+const SHARED_BLOCKS: usize = 64 << 10;
+
+/// What is explored, and how.
+#[derive(Clone, Debug)]
+pub struct Exploration {
+    /// The file system on the medium.
+    pub kind: Kind,
+    /// The disk.
+    pub disk: Disk,
+    /// Decides about random states.
+    pub seed: u64,
+    /// How many states at each place.
+    pub limits: Limits,
+    /// Only the states of shard `.0` (from 0) of `.1`.
+    pub shard: (u64, u64),
+    /// States before this one were judged by an earlier run.
+    pub from: u64,
+    /// Distinct states that are judged, at most.
+    pub states_max: u64,
+    /// Findings that are kept and shrunk; of others that look alike only the number.
+    pub findings_max: usize,
+    /// Check each recovered file system, whole.
+    pub check: bool,
+}
+
+impl Exploration {
+    /// Everything, on a disk with a volatile cache, seed 1.
+    pub fn new(kind: Kind) -> Exploration {
+        Exploration {
+            kind,
+            disk: Disk::default(),
+            seed: 1,
+            limits: Limits::default(),
+            shard: (0, 1),
+            from: 0,
+            states_max: u64::MAX,
+            findings_max: 16,
+            check: true,
+        }
+    }
+}
+
+/// What a judge is told of a state.
+#[derive(Clone, Debug)]
+pub struct State<'a> {
+    /// Its number in the exploration.
+    pub index: u64,
+    /// The log.
+    pub log: &'a Log,
+    /// Where the power failed, and what was lost.
+    pub cut: &'a Cut,
+}
+
+impl<'a> State<'a> {
+    /// The marks that had been reached, in order.
+    pub fn marks(&self) -> Vec<&'a str> {
+        self.log.marks(self.cut.upto)
+    }
+}
+
+/// Decides whether a recovered state is right. Called from several threads.
+pub trait Judge: Sync {
+    /// Looks at the file system.
+    ///
+    /// # Errors
+    /// What is wrong, in one sentence. A panic counts as one.
+    fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), String>;
+}
+
+/// What was wrong with a state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The file system could not be recovered, or is damaged.
+    Damaged,
+    /// The judge refused it.
+    Refused,
+}
+
+/// A state that is wrong, with the fewest losses that were found.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The number of the first such state.
+    pub index: u64,
+    /// Who says so.
+    pub verdict: Verdict,
+    /// What is wrong.
+    pub message: String,
+    /// The cut, after losses that do not matter were taken back.
+    pub cut: Cut,
+    /// Further states with a message that looks alike.
+    pub also: u64,
+}
+
+/// What an exploration did.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// States that the plan names, of all shards.
+    pub planned: u64,
+    /// Those with a content or marks of their own.
+    pub distinct: u64,
+    /// Those that were judged here.
+    pub judged: u64,
+    /// States that are wrong.
+    pub wrong: u64,
+    /// What is wrong, by its first state.
+    pub findings: Vec<Finding>,
+    /// False where `states_max` ended it.
+    pub complete: bool,
+    /// The state at which another run goes on.
+    pub next: u64,
+}
+
+/// A state that waits for its judgement.
+struct Waiting {
+    index: u64,
+    cut: Cut,
+    medium: Medium,
+}
+
+/// Explores a log. `progress` is called now and then with what was done so far.
+///
+/// # Errors
+/// The log cannot be read. What is wrong with states is in the outcome.
+pub fn explore(
+    log: &Log,
+    how: &Exploration,
+    judge: &dyn Judge,
+    progress: &mut dyn FnMut(&Outcome),
+) -> Result<Outcome, LogError> {
+    let run = Run { log, how, judge };
+    let plan = Plan::new(log, how.disk, how.seed, how.limits);
+    let mut found = Found::default();
+    let mut outcome = Outcome { complete: true, ..Outcome::default() };
+    let mut stable = Arc::new(Stable::new(log));
+    let mut seen: HashSet<u128> = HashSet::default();
+    let mut batch = Vec::new();
+    'places: for cuts in plan.places() {
+        let Some(first) = cuts.first() else { continue };
+        let durable = log.flushed(first.upto);
+        if durable > stable.upto() {
+            if stable.len() > SHARED_BLOCKS {
+                run.judge_all(&mut batch, &mut found, &mut outcome);
+            }
+            Arc::make_mut(&mut stable).advance(durable)?;
+        }
+        let notes = run.notes_before(first.upto);
+        for cut in cuts {
+            let index = outcome.planned;
+            outcome.planned += 1;
+            let medium = stable.after(&cut)?;
+            let key = medium.hash() ^ (u128::from(notes) << 64 | u128::from(notes));
+            if !seen.insert(key) {
+                continue;
+            }
+            outcome.distinct += 1;
+            let (shard, shards) = how.shard;
+            if key as u64 % shards != shard || index < how.from {
+                continue;
+            }
+            if outcome.judged + batch.len() as u64 >= how.states_max {
+                outcome.complete = false;
+                outcome.next = index;
+                break 'places;
+            }
+            batch.push(Waiting { index, cut, medium });
+            if batch.len() >= BATCH {
+                run.judge_all(&mut batch, &mut found, &mut outcome);
+                outcome.next = index + 1;
+                progress(&outcome);
+            }
+        }
+    }
+    run.judge_all(&mut batch, &mut found, &mut outcome);
+    if outcome.complete {
+        outcome.next = outcome.planned;
+    }
+    outcome.findings = found.shrunk(&run)?;
+    progress(&outcome);
+    Ok(outcome)
+}
+
+/// Judges one state of a log again: for a finding that somebody wants to see.
+///
+/// # Errors
+/// The log cannot be read; then what is wrong with the state, if something is.
+pub fn repeat(
+    log: &Log,
+    how: &Exploration,
+    judge: &dyn Judge,
+    cut: &Cut,
+) -> Result<Result<(), (Verdict, String)>, LogError> {
+    let run = Run { log, how, judge };
+    let medium = medium(log, cut)?;
+    Ok(run.visit(medium, &State { index: 0, log, cut }))
+}
+
+/// The medium after a cut of a log.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn medium(log: &Log, cut: &Cut) -> Result<Medium, LogError> {
+    let mut stable = Stable::new(log);
+    stable.advance(log.flushed(cut.upto))?;
+    Arc::new(stable).after(cut)
+}
+
+/// Findings by what they look like, in order.
+#[derive(Default)]
+struct Found {
+    kinds: HashMap<String, usize>,
+    list: Vec<Finding>,
+}
+
+impl Found {
+    fn add(&mut self, finding: Finding, most: usize) {
+        // Numbers differ between states that fail in one way.
+        let digits = |c: char| if c.is_ascii_digit() { '#' } else { c };
+        let mut look: String = finding.message.chars().map(digits).collect();
+        look.dedup_hashes();
+        let look = format!("{:?} {look}", finding.verdict);
+        match self.kinds.get(&look) {
+            Some(&at) if at < most => self.list[at].also += 1,
+            Some(_) => {}
+            None => {
+                self.kinds.insert(look, self.list.len());
+                if self.list.len() < most {
+                    self.list.push(finding);
+                }
+            }
+        }
+    }
+
+    fn shrunk(self, run: &Run) -> Result<Vec<Finding>, LogError> {
+        self.list.into_iter().map(|finding| run.shrink(finding)).collect()
+    }
+}
+
+/// Runs of one sign as one.
+trait DedupHashes {
+    fn dedup_hashes(&mut self);
+}
+
+impl DedupHashes for String {
+    fn dedup_hashes(&mut self) {
+        let mut last = ' ';
+        self.retain(|c| !(std::mem::replace(&mut last, c) == '#' && c == '#'));
+    }
+}
+
+/// An exploration at work.
+struct Run<'a> {
+    log: &'a Log,
+    how: &'a Exploration,
+    judge: &'a dyn Judge,
+}
+
+impl Run<'_> {
+    /// How many notes lie before a place: states of equal content differ by what had been said.
+    fn notes_before(&self, upto: usize) -> u64 {
+        let entries = &self.log.writes().entries[..upto];
+        let last = entries.iter().rev().find_map(|entry| match entry.event {
+            device::Event::Mark(number) => Some(number + 1),
+            _ => None,
+        });
+        last.unwrap_or(0)
+    }
+
+    fn judge_all(&self, batch: &mut Vec<Waiting>, found: &mut Found, outcome: &mut Outcome) {
+        let waiting = std::mem::take(batch);
+        outcome.judged += waiting.len() as u64;
+        let wrong: Vec<Option<Finding>> = waiting
+            .into_par_iter()
+            .map(|Waiting { index, cut, medium }| {
+                let state = State { index, log: self.log, cut: &cut };
+                let (verdict, message) = self.visit(medium, &state).err()?;
+                Some(Finding { index, verdict, message, cut, also: 0 })
+            })
+            .collect();
+        for finding in wrong.into_iter().flatten() {
+            outcome.wrong += 1;
+            found.add(finding, self.how.findings_max);
+        }
+    }
+
+    /// Recovers, judges and checks a state.
+    fn visit(&self, medium: Medium, state: &State) -> Result<(), (Verdict, String)> {
+        let medium = Arc::new(medium);
+        let kind = self.how.kind;
+        let damaged = |message| (Verdict::Damaged, message);
+        let visit = |cx: &mut Cx| {
+            let mounted = kind.mount(cx, medium.clone());
+            let fs = mounted.map_err(|error| damaged(format!("does not mount: {error}")))?;
+            let judged = self.judge.judge(cx, &fs, state);
+            let closed = fs.unmount(cx);
+            closed.map_err(|errno| damaged(format!("does not unmount: {errno}")))?;
+            if self.how.check {
+                kind.check(cx, medium.clone()).map_err(damaged)?;
+            }
+            judged.map_err(|message| (Verdict::Refused, message))
+        };
+        let world = || World::new(WorldConfig::default()).run("recover", visit);
+        catch_unwind(AssertUnwindSafe(world))
+            .unwrap_or_else(|panic| Err((Verdict::Refused, panic_text(&*panic))))
+    }
+
+    /// Takes losses back as long as the state stays wrong in the same way.
+    fn shrink(&self, finding: Finding) -> Result<Finding, LogError> {
+        if !matches!(self.how.disk, Disk::VolatileCache | Disk::Atomic(_)) {
+            return Ok(finding); // A milder cut may be none that this disk can make.
+        }
+        let mut stable = Stable::new(self.log);
+        stable.advance(self.log.flushed(finding.cut.upto))?;
+        let stable = Arc::new(stable);
+        let mut failed = None;
+        let mut message = finding.message.clone();
+        let cut = finding.cut.clone().shrink(|cut| {
+            let medium = match stable.after(cut) {
+                Ok(medium) => medium,
+                Err(error) => {
+                    failed = Some(error);
+                    return false;
+                }
+            };
+            let state = State { index: finding.index, log: self.log, cut };
+            match self.visit(medium, &state) {
+                Err((verdict, new)) if verdict == finding.verdict => {
+                    message = new;
+                    true
+                }
+                _ => false,
+            }
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Finding { cut, message, ..finding }),
+        }
+    }
+}
+
+/// The message of a panic.
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_else(|| "a panic".to_owned())
+}

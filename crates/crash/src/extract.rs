@@ -1,0 +1,157 @@
+//! A recovered tree as a directory of the host, for checks that are programs.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use base::map::HashMap;
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{Attr, FileSystem, FileType};
+
+/// Bytes that are read at once.
+const PART: usize = 1 << 20;
+
+/// Why a tree could not be brought to the host.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtractError {
+    /// The recovered file system refused.
+    #[error("{path}: {errno}")]
+    State {
+        /// The path inside.
+        path: String,
+        /// Its answer.
+        errno: Errno,
+    },
+    /// The host refused.
+    #[error("{}: {error}", path.display())]
+    Host {
+        /// The path on the host.
+        path: PathBuf,
+        /// Its answer.
+        error: io::Error,
+    },
+}
+
+/// Writes the tree of a file system below a directory: directories, files with their sizes and
+/// contents, symlinks, hard links, permission bits. Devices, pipes, owners and extended attributes
+/// are left out, and so is `lost+found` where it is empty. Parks.
+///
+/// # Errors
+/// What could not be read or written.
+pub fn extract(cx: &mut Cx, fs: &dyn FileSystem, dir: &Path) -> Result<(), ExtractError> {
+    let mut out = Extract { fs, links: HashMap::default() };
+    out.directory(cx, fs.root(), dir, String::new())
+}
+
+struct Extract<'a> {
+    fs: &'a dyn FileSystem,
+    /// Where inodes of several names were written first.
+    links: HashMap<u64, PathBuf>,
+}
+
+fn host(path: &Path) -> impl FnOnce(io::Error) -> ExtractError {
+    move |error| ExtractError::Host { path: path.to_owned(), error }
+}
+
+fn inside(path: &str) -> impl FnOnce(Errno) -> ExtractError {
+    move |errno| ExtractError::State { path: path.to_owned(), errno }
+}
+
+impl Extract<'_> {
+    fn directory(
+        &mut self,
+        cx: &mut Cx,
+        ino: Ino,
+        to: &Path,
+        path: String,
+    ) -> Result<(), ExtractError> {
+        let mut folders = vec![(ino, to.to_owned(), path)];
+        while let Some((ino, to, path)) = folders.pop() {
+            let mut names = Vec::new();
+            let listed = self.fs.readdir(cx, ino, 0, &mut |entry| {
+                if entry.name != b"." && entry.name != b".." {
+                    names.push(entry.name.to_vec());
+                }
+                true
+            });
+            listed.map_err(inside(&path))?;
+            for name in names {
+                let child = format!("{path}/{}", String::from_utf8_lossy(&name));
+                let attr = self.fs.lookup(cx, ino, &name).map_err(inside(&child))?;
+                if child == "/lost+found" && attr.nlink == 2 && self.is_empty(cx, attr.ino) {
+                    continue;
+                }
+                let target = to.join(std::ffi::OsStr::from_bytes(&name));
+                match attr.kind {
+                    FileType::Directory => {
+                        fs::create_dir(&target).map_err(host(&target))?;
+                        folders.push((attr.ino, target, child));
+                    }
+                    _ => self.leaf(cx, &attr, &target, &child)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self, cx: &mut Cx, dir: Ino) -> bool {
+        let mut names = 0;
+        let listed = self.fs.readdir(cx, dir, 0, &mut |_| {
+            names += 1;
+            true
+        });
+        listed.is_ok() && names <= 2
+    }
+
+    fn leaf(
+        &mut self,
+        cx: &mut Cx,
+        attr: &Attr,
+        to: &Path,
+        path: &str,
+    ) -> Result<(), ExtractError> {
+        if attr.nlink > 1 {
+            if let Some(first) = self.links.get(&attr.ino.0) {
+                return fs::hard_link(first, to).map_err(host(to));
+            }
+            self.links.insert(attr.ino.0, to.to_owned());
+        }
+        match attr.kind {
+            FileType::Regular => self.file(cx, attr, to, path),
+            FileType::Symlink => {
+                let target = self.fs.readlink(cx, attr.ino).map_err(inside(path))?;
+                std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&target), to)
+                    .map_err(host(to))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn file(
+        &mut self,
+        cx: &mut Cx,
+        attr: &Attr,
+        to: &Path,
+        path: &str,
+    ) -> Result<(), ExtractError> {
+        let file = fs::File::create(to).map_err(host(to))?;
+        file.set_len(attr.size).map_err(host(to))?;
+        let mut bytes = vec![0; PART.min(attr.size as usize)];
+        let mut at = 0;
+        while at < attr.size {
+            let read = self.fs.read(cx, attr.ino, at, &mut bytes).map_err(inside(path))?;
+            if read == 0 {
+                break;
+            }
+            if !base::page::is_zero(&bytes[..read]) {
+                file.write_all_at(&bytes[..read], at).map_err(host(to))?;
+            }
+            at += read as u64;
+        }
+        let mode = fs::Permissions::from_mode(u32::from(attr.mode));
+        file.set_permissions(mode).map_err(host(to))
+    }
+}

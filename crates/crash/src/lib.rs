@@ -1,0 +1,62 @@
+//! Power cuts for tests: what a program has left on a disk when the power fails.
+//!
+//! A run is recorded below a real file system, ext4 or XFS: every write, flush, FUA, discard, and
+//! what the program said that it had reached. From that record the crate makes the states that a
+//! power cut can leave, recovers each with the file system's own code, checks the file system, and
+//! asks the test whether what it was promised is there.
+//!
+//! ```text
+//!   check            a workload and an invariant: crash::check(|fs| .., |fs| ..)
+//!   record           a Recorder below any file system, into a file or into memory
+//!      |  log        writes, flushes, marks, calls: compressed, each content once, seekable
+//!   disk, plan       which writes a disk may lose or tear, and in which order that is tried
+//!      |  medium     the disk after a cut: copy on write over what is durable
+//!   recover, explore mount, replay, check, ask; equal states once
+//!   story            the smallest set of lost writes, and what each of them is
+//! ```
+//!
+//! A typical test:
+//!
+//! ```
+//! crash::check(
+//!     |fs| {
+//!         fs.write("/new", b"content")?;
+//!         fs.fsync("/new")?;
+//!         fs.rename("/new", "/file")?;
+//!         fs.fsync("/")?;
+//!         fs.mark("saved");
+//!         Ok(())
+//!     },
+//!     |fs| {
+//!         if fs.held("saved") && fs.read("/file")? != b"content" {
+//!             return Err("what was saved is lost".into());
+//!         }
+//!         Ok(())
+//!     },
+//! );
+//! ```
+//!
+//! What a disk is assumed to do, and what is out of scope, is in `docs/fault-model.md`; how to use
+//! the command `iopath crash` is in `docs/crash.md`.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod calls;
+pub mod check;
+pub mod disk;
+pub mod explore;
+pub mod extract;
+pub mod log;
+pub mod medium;
+pub mod plan;
+pub mod record;
+pub mod recover;
+pub mod story;
+
+pub use check::{Crash, Error, Fs, Result, check};
+pub use disk::Disk;
+pub use explore::{Exploration, Finding, Judge, Outcome, Verdict, explore};
+pub use log::{Header, Log, LogError, LogWriter, Note};
+pub use plan::{Limits, Plan};
+pub use record::Recorder;
+pub use recover::Kind;

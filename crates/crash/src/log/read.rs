@@ -1,0 +1,295 @@
+//! Opening a log: its index and its entries; the content stays where it is.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::Sector;
+use base::unit::SECTOR_SIZE;
+use device::{Entry, Event, WriteLog};
+
+use super::frame::{self, END_MAGIC, FRAME_HEAD, HEAD, Input, Kind, MAGIC, TAIL};
+use super::store::{Piece, Source, Store};
+use super::{Chunks, Header, Inner, Log, LogError, Note, PIECE, PieceId, VERSION};
+
+/// What the index says.
+struct Index {
+    header: Header,
+    entries: u64,
+    /// Place, kind, and for content the number of its first piece.
+    frames: Vec<(u64, Kind, u32)>,
+    /// Length and hash of every piece.
+    pieces: Vec<(u16, u128)>,
+}
+
+impl Log {
+    /// Opens the log in a file.
+    ///
+    /// # Errors
+    /// It cannot be read; it is no log, one of another version, cut short or damaged.
+    pub fn open(path: &Path) -> Result<Log, LogError> {
+        let file = std::fs::File::open(path).map_err(LogError::io("open the log"))?;
+        Log::read(Source::File(file))
+    }
+
+    /// The log in memory, as a [`LogWriter`](super::LogWriter) wrote it.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Log, LogError> {
+        Log::read(Source::Bytes(bytes))
+    }
+
+    fn read(source: Source) -> Result<Log, LogError> {
+        let size = check_head(&source)?;
+        let index = read_index(&source, size)?;
+        let mut reader = Reader {
+            sectors: index.header.sectors,
+            piece_count: index.pieces.len() as u32,
+            writes: WriteLog::default(),
+            refs: Vec::new(),
+            notes: Vec::new(),
+            base: Vec::new(),
+        };
+        for (at, kind, _) in &index.frames {
+            match kind {
+                Kind::Entries => reader.entries(&read_frame(&source, *at, *kind, size)?, *at)?,
+                Kind::Base => reader.base(&read_frame(&source, *at, *kind, size)?, *at)?,
+                Kind::Content | Kind::Index => {}
+            }
+        }
+        if reader.writes.entries.len() as u64 != index.entries {
+            let what =
+                format!("{} entries, and not {}", reader.writes.entries.len(), index.entries);
+            return Err(LogError::damaged(HEAD as u64, what));
+        }
+        let frames: Vec<(u64, u32)> = index
+            .frames
+            .iter()
+            .filter(|frame| frame.1 == Kind::Content)
+            .map(|(at, _, first)| (*at, *first))
+            .collect();
+        let pieces = places(&index.pieces, &frames)?;
+        let Reader { writes, refs, notes, base, .. } = reader;
+        let flushed = flushed(&writes);
+        let store = Store::new(source, size, frames, pieces);
+        let inner = Inner { header: index.header, writes, flushed, refs, notes, base, store };
+        Ok(Log { inner: Arc::new(inner) })
+    }
+}
+
+fn check_head(source: &Source) -> Result<u64, LogError> {
+    let size = source.size()?;
+    let mut head = vec![0; HEAD.min(size as usize)];
+    source.read(0, &mut head)?;
+    if head.get(..8) != Some(MAGIC) {
+        head.truncate(8);
+        return Err(LogError::Foreign(head));
+    }
+    let version = head.get(8..12).and_then(|bytes| bytes.try_into().ok());
+    match version.map(u32::from_le_bytes) {
+        Some(VERSION) => {}
+        Some(other) => return Err(LogError::Version(other)),
+        None => return Err(LogError::Cut(size)),
+    }
+    Ok(size)
+}
+
+fn read_index(source: &Source, size: u64) -> Result<Index, LogError> {
+    if size < (HEAD + TAIL) as u64 {
+        return Err(LogError::Cut(size));
+    }
+    let tail_at = size - TAIL as u64;
+    let mut tail = [0; TAIL];
+    source.read(tail_at, &mut tail)?;
+    if &tail[24..] != END_MAGIC {
+        return Err(LogError::Cut(size));
+    }
+    let mut input = Input::new(&tail, tail_at);
+    let at = input.fixed::<8>().map(u64::from_le_bytes)?;
+    let len = input.fixed::<8>().map(u64::from_le_bytes)?;
+    let sum = input.fixed::<8>().map(u64::from_le_bytes)?;
+    if sum != xxhash_rust::xxh3::xxh3_64(&tail[..16]) || at.checked_add(len) != Some(tail_at) {
+        return Err(LogError::damaged(tail_at, "the place of the index"));
+    }
+    parse_index(&read_frame(source, at, Kind::Index, size)?, at)
+}
+
+fn parse_index(raw: &[u8], at: u64) -> Result<Index, LogError> {
+    let mut input = Input::new(raw, at);
+    let len = input.index()? as usize;
+    let header = serde_json::from_slice(input.bytes(len)?)
+        .map_err(|error| LogError::damaged(at, format!("header: {error}")))?;
+    let entries = input.number()?;
+    let count = input.index()?;
+    let mut frames = Vec::new();
+    for _ in 0..count {
+        let place = input.number()?;
+        let [kind] = input.fixed::<1>()?;
+        let kind = Kind::from_number(kind.into());
+        let kind = kind.ok_or_else(|| input.damaged("a frame of unknown kind"))?;
+        frames.push((place, kind, input.index()?));
+    }
+    let count = input.index()?;
+    let mut pieces = Vec::new();
+    for number in 0..count {
+        let len = input.number()?.saturating_mul(SECTOR_SIZE);
+        if len == 0 || len > PIECE as u64 {
+            return Err(input.damaged(format!("piece {number} has {len} bytes")));
+        }
+        pieces.push((len as u16, input.fixed::<16>().map(u128::from_le_bytes)?));
+    }
+    match input.is_empty() {
+        true => Ok(Index { header, entries, frames, pieces }),
+        false => Err(input.damaged("bytes behind the index")),
+    }
+}
+
+/// Where every piece lies: its frame and its offset there.
+fn places(pieces: &[(u16, u128)], frames: &[(u64, u32)]) -> Result<Vec<Piece>, LogError> {
+    let mut placed = Vec::with_capacity(pieces.len());
+    let mut frame = 0;
+    let mut offset = 0u32;
+    for (index, &(len, hash)) in pieces.iter().enumerate() {
+        while frames.get(frame + 1).is_some_and(|next| next.1 as usize <= index) {
+            frame += 1;
+            offset = 0;
+        }
+        if frames.get(frame).is_none_or(|own| own.1 as usize > index) {
+            return Err(LogError::damaged(HEAD as u64, format!("piece {index} has no frame")));
+        }
+        placed.push(Piece { frame: frame as u32, offset, len, hash });
+        offset += u32::from(len);
+    }
+    Ok(placed)
+}
+
+/// Reads and checks the frame at a place.
+pub(super) fn read_frame(
+    source: &Source,
+    at: u64,
+    kind: Kind,
+    size: u64,
+) -> Result<Vec<u8>, LogError> {
+    let end = |len: usize| at.checked_add(len as u64).is_some_and(|end| end <= size);
+    if !end(FRAME_HEAD) {
+        return Err(LogError::damaged(at, "a frame behind the end"));
+    }
+    let mut head = [0; FRAME_HEAD];
+    source.read(at, &mut head)?;
+    let (found, packed, raw, sum) = frame::head(&head, at)?;
+    if found != kind || !end(FRAME_HEAD + packed) {
+        return Err(LogError::damaged(at, format!("a frame of {found:?}, {packed} bytes")));
+    }
+    let mut bytes = vec![0; packed];
+    source.read(at + FRAME_HEAD as u64, &mut bytes)?;
+    frame::unpack(&bytes, raw, sum, at)
+}
+
+/// What is being put together.
+struct Reader {
+    sectors: u64,
+    piece_count: u32,
+    writes: WriteLog<Chunks>,
+    refs: Vec<PieceId>,
+    notes: Vec<Note>,
+    base: Vec<(u32, PieceId)>,
+}
+
+impl Reader {
+    fn entries(&mut self, raw: &[u8], at: u64) -> Result<(), LogError> {
+        let mut input = Input::new(raw, at);
+        while !input.is_empty() {
+            let [kind] = input.fixed::<1>()?;
+            let ago = input.number()?;
+            let now = self.writes.entries.len() as u64;
+            let came = now
+                .checked_sub(ago)
+                .ok_or_else(|| input.damaged(format!("entry {now} came {ago} entries ago")))?;
+            let event = self.event(kind, &mut input)?;
+            self.writes.entries.push(Entry { came: came as usize, event });
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, kind: u8, input: &mut Input) -> Result<Event<Chunks>, LogError> {
+        Ok(match kind {
+            1 | 2 => {
+                let (sector, count) = self.range(input)?;
+                let first = self.refs.len() as u32;
+                let (start, end) = (sector * SECTOR_SIZE, (sector + count) * SECTOR_SIZE);
+                let pieces = end.div_ceil(PIECE as u64) - start / PIECE as u64;
+                for _ in 0..pieces {
+                    let piece = self.piece(input)?;
+                    self.refs.push(piece);
+                }
+                let bytes = u32::try_from(count * SECTOR_SIZE)
+                    .map_err(|_| input.damaged(format!("a write of {count} sectors")))?;
+                Event::Write {
+                    sector: Sector(sector),
+                    segs: Chunks { first, bytes },
+                    fua: kind == 2,
+                }
+            }
+            3 | 4 => {
+                let (sector, count) = self.range(input)?;
+                Event::Zero { sector: Sector(sector), count, discard: kind == 4 }
+            }
+            5 => Event::Flush,
+            6 => {
+                let len = input.index()? as usize;
+                let note = serde_json::from_slice(input.bytes(len)?)
+                    .map_err(|error| input.damaged(format!("note: {error}")))?;
+                self.notes.push(note);
+                Event::Mark(self.notes.len() as u64 - 1)
+            }
+            other => return Err(input.damaged(format!("an entry of kind {other}"))),
+        })
+    }
+
+    fn range(&self, input: &mut Input) -> Result<(u64, u64), LogError> {
+        let (sector, count) = (input.number()?, input.number()?);
+        match sector.checked_add(count) {
+            Some(end) if end <= self.sectors && count > 0 => Ok((sector, count)),
+            _ => Err(input.damaged(format!(
+                "{count} sectors at {sector} do not lie on a medium of {}",
+                self.sectors
+            ))),
+        }
+    }
+
+    fn piece(&self, input: &mut Input) -> Result<PieceId, LogError> {
+        let piece = input.index()?;
+        match piece <= self.piece_count {
+            true => Ok(PieceId(piece)),
+            false => Err(input.damaged(format!("piece {piece} of {} is named", self.piece_count))),
+        }
+    }
+
+    fn base(&mut self, raw: &[u8], at: u64) -> Result<(), LogError> {
+        let mut input = Input::new(raw, at);
+        let blocks = (self.sectors * SECTOR_SIZE).div_ceil(PIECE as u64);
+        while !input.is_empty() {
+            let last = self.base.last().map_or(0, |(block, _)| *block);
+            let block = u64::from(last) + u64::from(input.index()?);
+            if block >= blocks {
+                return Err(input.damaged(format!("block {block} of {blocks} in the base")));
+            }
+            let piece = self.piece(&mut input)?;
+            self.base.push((block as u32, piece));
+        }
+        Ok(())
+    }
+}
+
+/// For each length of the log, the entries that flushes have made durable.
+fn flushed(writes: &WriteLog<Chunks>) -> Vec<u32> {
+    let mut done = 0;
+    let mut all = vec![0];
+    for entry in &writes.entries {
+        if matches!(entry.event, Event::Flush) {
+            done = done.max(entry.came as u32);
+        }
+        all.push(done);
+    }
+    all
+}

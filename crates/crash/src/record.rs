@@ -1,0 +1,134 @@
+//! Recording: a device that keeps a [`Log`](crate::Log) of what is done to it.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use base::Sector;
+use base::unit::SECTOR_SIZE;
+use block::{Device, Queue};
+use device::{Entry, Event, RecordDevice, Recording};
+use rt::Cx;
+
+use crate::log::{Header, LogError, LogWriter, Note, PIECE};
+
+/// The end of a log that a device writes to; nothing is kept any more once it is taken.
+pub struct Sink(Option<LogWriter>);
+
+impl Recording for Sink {
+    fn count(&self) -> usize {
+        self.0.as_ref().map_or(0, |writer| writer.len() as usize)
+    }
+
+    fn push(&mut self, Entry { came, event }: Entry) {
+        let Some(writer) = &mut self.0 else { return };
+        match &event {
+            Event::Write { segs, .. } => {
+                writer.entry(came as u64, &event, segs.iter().map(|seg| seg.bytes()));
+            }
+            _ => writer.entry(came as u64, &event, std::iter::empty()),
+        }
+    }
+}
+
+/// Records a device, in real or in virtual time. It is given to a file system as
+/// [`device`](Recorder::device).
+pub struct Recorder {
+    device: Arc<RecordDevice<Sink>>,
+}
+
+impl Recorder {
+    /// Begins a log of what is done to `below`, with what is on it now. `header` is completed with
+    /// the size and this program's name. May park: it reads the whole device.
+    ///
+    /// # Errors
+    /// The log cannot be written, or the device cannot be read.
+    pub fn new(
+        cx: &mut Cx,
+        below: Arc<dyn Device>,
+        out: Box<dyn Write + Send>,
+        header: Header,
+    ) -> Result<Recorder, LogError> {
+        let header = Header {
+            sectors: below.info().sectors,
+            recorded_by: format!("iopath {}", env!("CARGO_PKG_VERSION")),
+            ..header
+        };
+        let mut writer = LogWriter::new(out, header)?;
+        read_base(cx, &below, &mut writer)?;
+        Ok(Recorder { device: Arc::new(RecordDevice::into(below, Sink(Some(writer)))) })
+    }
+
+    /// The device to mount on.
+    pub fn device(&self) -> Arc<dyn Device> {
+        self.device.clone()
+    }
+
+    /// Number of entries so far.
+    pub fn len(&self) -> u64 {
+        self.device.len() as u64
+    }
+
+    /// True where nothing happened yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Notes that the workload has reached something: what is durable now stands behind it.
+    pub fn mark(&self, text: &str) {
+        let came = self.len();
+        self.note(came, &Note::Mark(text.to_owned()));
+    }
+
+    /// Notes something that began when the log had `came` entries.
+    pub fn note(&self, came: u64, note: &Note) {
+        self.device.with_log(|sink| {
+            if let Some(writer) = &mut sink.0 {
+                writer.note(came, note);
+            }
+        });
+    }
+
+    /// Ends the log. What the device is asked to do afterwards is not recorded.
+    ///
+    /// # Errors
+    /// The log could not be written, now or earlier.
+    pub fn finish(&self) -> Result<(), LogError> {
+        match self.device.with_log(|sink| sink.0.take()) {
+            Some(writer) => writer.finish(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Bytes of one read of the base.
+const BASE_READ: usize = 1 << 20;
+
+fn read_base(cx: &mut Cx, below: &Arc<dyn Device>, writer: &mut LogWriter) -> Result<(), LogError> {
+    let failed = |error: &dyn std::fmt::Display| LogError::Io {
+        what: "read the device before the run",
+        error: std::io::Error::other(error.to_string()),
+    };
+    let queue = Queue::new(cx.runtime(), below.clone(), Default::default());
+    let queue = queue.map_err(|error| failed(&error))?;
+    let bytes = below.info().bytes();
+    let step = BASE_READ.min(below.info().max_bytes as usize).max(PIECE) / PIECE * PIECE;
+    let mut at = 0;
+    while at < bytes {
+        let len = (bytes - at).min(step as u64) as usize;
+        let page = queue.read(cx, Sector(at / SECTOR_SIZE), len);
+        let page = page.map_err(|error| failed(&error))?;
+        for (index, block) in page.chunks(PIECE).enumerate() {
+            let number = (at / PIECE as u64) as u32 + index as u32;
+            match block.len() == PIECE {
+                true => writer.base_block(number, block),
+                false => {
+                    let mut whole = block.to_vec();
+                    whole.resize(PIECE, 0);
+                    writer.base_block(number, &whole);
+                }
+            }
+        }
+        at += len as u64;
+    }
+    Ok(())
+}

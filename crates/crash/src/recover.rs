@@ -1,0 +1,125 @@
+//! Recovering a medium with our own file systems, in a world of its own.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use block::{Device, Queue, QueueConfig};
+use cache::{PageCache, PageCacheConfig};
+use ext4::Ext4;
+use rt::Cx;
+use vfs::FileSystem;
+use xfs::Xfs;
+
+/// Memory for cached content of one mount; states are small and live briefly.
+const CACHE: u64 = 16 << 20;
+/// Findings of a check that are kept.
+const FINDINGS: usize = 8;
+
+/// A file system that can be recovered in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// ext2, ext3 or ext4.
+    Ext4,
+    /// XFS.
+    Xfs,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Ext4 => "ext4",
+            Kind::Xfs => "xfs",
+        })
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    /// # Errors
+    /// A sentence with those that are known.
+    fn from_str(text: &str) -> Result<Kind, String> {
+        match text {
+            "ext2" | "ext3" | "ext4" => Ok(Kind::Ext4),
+            "xfs" => Ok(Kind::Xfs),
+            _ => Err(format!("{text}: not a file system that is recovered here; ext4 and xfs are")),
+        }
+    }
+}
+
+fn queue(cx: &Cx, device: Arc<dyn Device>) -> Result<Arc<Queue>, String> {
+    Queue::new(cx.runtime(), device, QueueConfig::default()).map_err(|error| error.to_string())
+}
+
+impl Kind {
+    /// Makes a fresh file system on a device. Parks.
+    ///
+    /// # Errors
+    /// The device is too small or fails.
+    pub fn mkfs(self, cx: &mut Cx, device: Arc<dyn Device>) -> Result<(), String> {
+        let queue = queue(cx, device)?;
+        match self {
+            Kind::Ext4 => ext4::mkfs(cx, &queue, &Default::default())
+                .map(drop)
+                .map_err(|error| format!("mkfs of ext4: {error}")),
+            Kind::Xfs => xfs::mkfs(cx, &queue, &Default::default())
+                .map(drop)
+                .map_err(|error| format!("mkfs of xfs: {error}")),
+        }
+    }
+
+    /// Mounts what is on a device, for reading and writing; replays its log. Parks.
+    ///
+    /// # Errors
+    /// Why it cannot be mounted.
+    pub fn mount(
+        self,
+        cx: &mut Cx,
+        device: Arc<dyn Device>,
+    ) -> Result<Arc<dyn FileSystem>, String> {
+        let queue = queue(cx, device)?;
+        let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(CACHE));
+        match self {
+            Kind::Ext4 => {
+                let options =
+                    ext4::MountOptions { buffer_limit_bytes: CACHE, ..Default::default() };
+                let fs = Ext4::mount(cx, &queue, &pages, options);
+                fs.map(|fs| fs as Arc<dyn FileSystem>).map_err(|error| error.to_string())
+            }
+            Kind::Xfs => {
+                let options = xfs::MountOptions {
+                    read_only: false,
+                    buffer_limit_bytes: CACHE,
+                    ..Default::default()
+                };
+                let fs = Xfs::mount(cx, &queue, &pages, options);
+                fs.map(|fs| fs as Arc<dyn FileSystem>).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// Checks the file system on a device, whole. Parks.
+    ///
+    /// # Errors
+    /// What the check found, or why it could not look.
+    pub fn check(self, cx: &mut Cx, device: Arc<dyn Device>) -> Result<(), String> {
+        let queue = queue(cx, device)?;
+        let findings: Vec<String> = match self {
+            Kind::Ext4 => {
+                let report = ext4::check(cx, &queue, &Default::default());
+                let report = report.map_err(|error| format!("check: {error}"))?;
+                report.findings.iter().map(|finding| finding.to_string()).collect()
+            }
+            Kind::Xfs => {
+                let report = xfs::check(cx, &queue, &Default::default());
+                let report = report.map_err(|error| format!("check: {error}"))?;
+                report.findings.iter().map(|finding| finding.to_string()).collect()
+            }
+        };
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err(findings[..findings.len().min(FINDINGS)].join("; ")),
+        }
+    }
+}

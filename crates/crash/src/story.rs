@@ -1,0 +1,164 @@
+//! What happened in a state that is wrong: which writes were lost, what each of them is, and what
+//! had been said before the power failed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use device::{Cut, Event};
+use serde::Serialize;
+
+use crate::explore::{Finding, Verdict, medium};
+use crate::log::{Log, LogError, Note};
+use crate::recover::Kind;
+
+mod owners;
+
+use owners::Owners;
+
+/// Notes before the cut that are told.
+const NOTES: usize = 6;
+
+/// A write that a state lacks, whole or in part, or has before its time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostWrite {
+    /// Its number in the log.
+    pub entry: usize,
+    /// First sector.
+    pub sector: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// What it is.
+    pub what: String,
+    /// `lost`, `torn`, or `early` for one that was in flight and is there.
+    pub fate: &'static str,
+    /// Of a torn one, the bytes that are there.
+    pub kept_bytes: u64,
+}
+
+/// A finding as a story.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Story {
+    /// The number of the state.
+    pub state: u64,
+    /// Who refuses it.
+    pub verdict: Verdict,
+    /// What is wrong with it.
+    pub message: String,
+    /// Entries of the log that had completed.
+    pub upto: usize,
+    /// Entries of the log.
+    pub entries: usize,
+    /// Flushes that had completed, and where the last one stands.
+    pub flushes: usize,
+    /// Writes that no flush covered when the power failed.
+    pub at_stake: usize,
+    /// What was lost, torn or early.
+    pub writes: Vec<LostWrite>,
+    /// The last marks and calls before the cut, oldest first, each with its place in the log.
+    pub before: Vec<(usize, String)>,
+    /// Further states that fail in this way.
+    pub also: u64,
+}
+
+/// Tells a finding. Recovers the state without its losses, to know whose blocks they are.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn tell(log: &Log, kind: Kind, finding: &Finding) -> Result<Story, LogError> {
+    let cut = &finding.cut;
+    let now = Owners::of(kind, Arc::new(medium(log, &Cut::clean(cut.upto))?))?;
+    let end = Owners::of(kind, Arc::new(medium(log, &Cut::clean(log.len()))?))?;
+    let entries = &log.writes().entries;
+    let write = |index: usize, fate: &'static str, kept_bytes: u64| -> Result<_, LogError> {
+        let entry = &entries[index];
+        let pieces: Vec<_> = log.pieces(entry).collect();
+        let first = match pieces.first() {
+            Some((_, _, piece)) => log.page(*piece)?,
+            None => log.page(crate::log::PieceId::ZERO)?,
+        };
+        let (start, bytes) = (entry.start().bytes(), entry.sectors() * 512);
+        let what = match entry.event {
+            Event::Zero { discard: true, .. } => "a discard".to_owned(),
+            Event::Zero { .. } => "zeroes".to_owned(),
+            _ => None
+                .or_else(|| owners::by_content(kind, start, &first))
+                .or_else(|| now.name(start, bytes))
+                .or_else(|| end.name(start, bytes))
+                .unwrap_or_else(|| "a block that belongs to nothing".to_owned()),
+        };
+        Ok(LostWrite { entry: index, sector: entry.start().0, bytes, what, fate, kept_bytes })
+    };
+    let mut writes = Vec::new();
+    for &index in &cut.drop {
+        writes.push(write(index, "lost", 0)?);
+    }
+    for (index, there) in &cut.torn {
+        let kept = there.iter().filter(|there| **there).count() as u64 * 512;
+        writes.push(write(*index, "torn", kept)?);
+    }
+    for &index in cut.early.iter().filter(|index| cut.torn.iter().all(|torn| torn.0 != **index)) {
+        writes.push(write(index, "early", 0)?);
+    }
+    writes.sort_by_key(|write| write.entry);
+    let flush = |entry: &&device::Entry<_>| matches!(entry.event, Event::Flush);
+    Ok(Story {
+        state: finding.index,
+        verdict: finding.verdict,
+        message: finding.message.clone(),
+        upto: cut.upto,
+        entries: entries.len(),
+        flushes: entries[..cut.upto].iter().filter(flush).count(),
+        at_stake: log.writes().volatile_in(log.flushed(cut.upto)..cut.upto).len(),
+        writes,
+        before: before(log, cut.upto),
+        also: finding.also,
+    })
+}
+
+/// The last notes before a place.
+fn before(log: &Log, upto: usize) -> Vec<(usize, String)> {
+    let told = |index: usize| match log.note(index)? {
+        Note::Mark(text) => Some((index, format!("mark \"{text}\""))),
+        Note::Call(call) => Some((index, call.to_string())),
+    };
+    let mut last: Vec<_> = (0..upto).rev().filter_map(told).take(NOTES).collect();
+    last.reverse();
+    last
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = match self.verdict {
+            Verdict::Damaged => "the file system is damaged",
+            Verdict::Refused => "the check refuses it",
+        };
+        writeln!(f, "state {}: {who}: {}", self.state, self.message)?;
+        writeln!(
+            f,
+            "  the power fails behind entry {} of {}, {} flushes done, {} writes not flushed",
+            self.upto, self.entries, self.flushes, self.at_stake
+        )?;
+        for (index, text) in &self.before {
+            writeln!(f, "  {index:>8}  {text}")?;
+        }
+        if self.writes.is_empty() {
+            writeln!(f, "  no write is lost: what completed until then is there, in order")?;
+        }
+        for write in &self.writes {
+            let fate = match write.fate {
+                "torn" => format!("torn, {} of its bytes there", write.kept_bytes),
+                "early" => "there, and was in flight".to_owned(),
+                other => other.to_owned(),
+            };
+            writeln!(
+                f,
+                "  {:>8}  {fate}: {} bytes at sector {}: {}",
+                write.entry, write.bytes, write.sector, write.what
+            )?;
+        }
+        if self.also > 0 {
+            writeln!(f, "  {} further states fail like this", self.also)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! Programs that keep their promises pass, and programs with the classic mistakes are found, on
+//! ext4 and on XFS.
+
+use crash::{Crash, Disk, Fs, Kind, Limits, Result};
+
+/// Replaces a file the way that is known to be right: temp, fsync, rename, fsync of the directory.
+fn save(fs: &mut Fs, content: &[u8], sync_file: bool, sync_dir: bool) -> Result<()> {
+    fs.write("/new", content)?;
+    if sync_file {
+        fs.fsync("/new")?;
+    }
+    fs.rename("/new", "/file")?;
+    if sync_dir {
+        fs.fsync("/")?;
+    }
+    Ok(())
+}
+
+fn small() -> Limits {
+    Limits { all_subsets: 3, samples: 4, singles: 12 }
+}
+
+#[test]
+fn a_careful_program_passes() {
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let outcome = Crash::on(kind).limits(small()).check(
+            |fs| {
+                for round in 1..=3u8 {
+                    save(fs, &[round; 6000], true, true)?;
+                    fs.mark(&format!("saved {round}"));
+                }
+                Ok(())
+            },
+            newest,
+        );
+        println!("{kind}: {outcome:?}");
+        assert!(outcome.complete && outcome.judged > 20, "{outcome:?}");
+    }
+}
+
+/// What one of these programs left, where it said that it had saved.
+fn newest(fs: &mut Fs) -> Result<()> {
+    let saved = fs.marks().len() as u8;
+    if saved == 0 {
+        return Ok(());
+    }
+    let content = fs.read("/file")?;
+    match content.len() == 6000 && content[0] >= saved && content[5999] == content[0] {
+        true => Ok(()),
+        false => Err(format!("save {saved} is lost: {} bytes", content.len()).into()),
+    }
+}
+
+fn saves(fs: &mut Fs, sync_file: bool, sync_dir: bool) -> Result<()> {
+    for round in 1..=2u8 {
+        save(fs, &[round; 6000], sync_file, sync_dir)?;
+        fs.mark(&format!("saved {round}"));
+    }
+    Ok(())
+}
+
+/// A program that does not fsync the directory has saved nothing when it says so: the power fails
+/// before any commit, and no write need be lost.
+#[test]
+fn a_missing_fsync_of_the_directory_is_found() {
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let test = Crash::on(kind).limits(small());
+        let (log, outcome) = test.find(|fs| saves(fs, true, false), newest);
+        let finding = outcome.findings.first().expect("it is found");
+        let story = crash::story::tell(&log, kind, finding).unwrap();
+        println!("{kind}: {story}");
+        assert!(story.message.contains("/file: ENOENT"), "{story}");
+        assert!(story.before.iter().any(|(_, note)| note == "mark \"saved 1\""), "{story}");
+    }
+}
+
+/// A program that renames without fsync may show an empty file, though it syncs the directory.
+#[test]
+fn a_missing_fsync_of_the_file_is_found() {
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let test = Crash::on(kind).limits(small());
+        let (log, outcome) = test.find(|fs| saves(fs, false, true), newest);
+        let finding = outcome.findings.first();
+        println!("{kind}: {outcome:?}");
+        let story = crash::story::tell(&log, kind, finding.expect("it is found")).unwrap();
+        println!("{kind}: {story}");
+        assert!(story.message.contains("is lost"), "{story}");
+    }
+}
+
+/// One seed gives one exploration, and shards of it are its parts.
+#[test]
+fn shards_are_parts_of_one_exploration() {
+    let test = Crash::on(Kind::Ext4).limits(small());
+    let log = test.record(|fs| saves(fs, true, false));
+    let judge = Nothing;
+    let run = |shard, from| {
+        let how = crash::Exploration { shard, from, ..test.exploration.clone() };
+        crash::explore(&log, &how, &judge, &mut |_| {}).unwrap()
+    };
+    let whole = run((0, 1), 0);
+    let parts: u64 = (0..3).map(|index| run((index, 3), 0).judged).sum();
+    assert_eq!(whole.judged, parts);
+    assert!(run((0, 1), whole.planned / 2).judged < whole.judged);
+    assert_eq!(run((0, 1), whole.planned).judged, 0);
+}
+
+struct Nothing;
+
+impl crash::Judge for Nothing {
+    fn judge(
+        &self,
+        _: &mut rt::Cx,
+        _: &std::sync::Arc<dyn vfs::FileSystem>,
+        _: &crash::explore::State,
+    ) -> std::result::Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A disk that keeps the order of writes, or loses none, forgives what one with a cache does not.
+#[test]
+fn disks_differ() {
+    let states = |disk| {
+        let test = Crash::on(Kind::Ext4).limits(small()).disk(disk);
+        test.check(|fs| saves(fs, true, true), newest).judged
+    };
+    let all =
+        [Disk::VolatileCache, Disk::Atomic(16384), Disk::Barrier, Disk::Protected].map(states);
+    println!("{all:?}, smr {}", states(Disk::Smr(1 << 20)));
+    assert!(all[1..].iter().all(|states| *states <= all[0]), "{all:?}");
+}
