@@ -114,10 +114,10 @@ impl Crash {
     ) -> Outcome {
         let (log, outcome) = self.find(workload, invariant);
         if let Some(finding) = outcome.findings.first() {
-            let told = story::tell(&log, self.exploration.kind, finding);
-            let told = told.map_or_else(|error| error.to_string(), |story| story.to_string());
+            let story = story::story(&log, self.exploration.kind, finding);
+            let story = story.map_or_else(|error| error.to_string(), |story| story.to_string());
             panic!(
-                "a power cut on {} breaks it (seed {}, {} of {} states are wrong)\n{told}",
+                "a power cut on {} breaks it (seed {}, {} of {} states are wrong)\n{story}",
                 self.exploration.kind, self.seed, outcome.wrong, outcome.judged
             );
         }

@@ -42,6 +42,8 @@ pub struct Exploration {
     pub findings_max: usize,
     /// Check each recovered file system, whole.
     pub check: bool,
+    /// Ask e2fsck or xfs_repair about every nth state, too; 0: never.
+    pub outside: u64,
 }
 
 impl Exploration {
@@ -57,11 +59,12 @@ impl Exploration {
             states_max: u64::MAX,
             findings_max: 16,
             check: true,
+            outside: 0,
         }
     }
 }
 
-/// What a judge is told of a state.
+/// What a judge knows of a state.
 #[derive(Clone, Debug)]
 pub struct State<'a> {
     /// Its number in the exploration.
@@ -99,7 +102,7 @@ pub enum Verdict {
 }
 
 /// A state that is wrong, with the fewest losses that were found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The number of the first such state.
     pub index: u64,
@@ -108,13 +111,38 @@ pub struct Finding {
     /// What is wrong.
     pub message: String,
     /// The cut, after losses that do not matter were taken back.
+    #[serde(with = "cuts")]
     pub cut: Cut,
     /// Further states with a message that looks alike.
     pub also: u64,
 }
 
+/// A cut in JSON.
+mod cuts {
+    use device::Cut;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Parts {
+        upto: usize,
+        drop: Vec<usize>,
+        torn: Vec<(usize, Vec<bool>)>,
+        early: Vec<usize>,
+    }
+
+    pub(super) fn serialize<S: Serializer>(cut: &Cut, out: S) -> Result<S::Ok, S::Error> {
+        let Cut { upto, drop, torn, early } = cut.clone();
+        Parts { upto, drop, torn, early }.serialize(out)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Cut, D::Error> {
+        let Parts { upto, drop, torn, early } = Parts::deserialize(input)?;
+        Ok(Cut { upto, drop, torn, early })
+    }
+}
+
 /// What an exploration did.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// States that the plan names, of all shards.
     pub planned: u64,
@@ -139,7 +167,8 @@ struct Waiting {
     medium: Medium,
 }
 
-/// Explores a log. `progress` is called now and then with what was done so far.
+/// Explores a log. `progress` is called now and then with what was done so far; its findings are
+/// not shrunk yet.
 ///
 /// # Errors
 /// The log cannot be read. What is wrong with states is in the outcome.
@@ -188,6 +217,7 @@ pub fn explore(
             if batch.len() >= BATCH {
                 run.judge_all(&mut batch, &mut found, &mut outcome);
                 outcome.next = index + 1;
+                outcome.findings.clone_from(&found.list);
                 progress(&outcome);
             }
         }
@@ -233,13 +263,21 @@ struct Found {
     list: Vec<Finding>,
 }
 
+impl Finding {
+    /// What it looks like: its message without the numbers, which differ between states that fail
+    /// in one way.
+    pub fn look(&self) -> String {
+        let digits = |c: char| if c.is_ascii_digit() { '#' } else { c };
+        let mut look: String = self.message.chars().map(digits).collect();
+        let mut last = ' ';
+        look.retain(|c| !(std::mem::replace(&mut last, c) == '#' && c == '#'));
+        format!("{:?} {look}", self.verdict)
+    }
+}
+
 impl Found {
     fn add(&mut self, finding: Finding, most: usize) {
-        // Numbers differ between states that fail in one way.
-        let digits = |c: char| if c.is_ascii_digit() { '#' } else { c };
-        let mut look: String = finding.message.chars().map(digits).collect();
-        look.dedup_hashes();
-        let look = format!("{:?} {look}", finding.verdict);
+        let look = finding.look();
         match self.kinds.get(&look) {
             Some(&at) if at < most => self.list[at].also += 1,
             Some(_) => {}
@@ -254,18 +292,6 @@ impl Found {
 
     fn shrunk(self, run: &Run) -> Result<Vec<Finding>, LogError> {
         self.list.into_iter().map(|finding| run.shrink(finding)).collect()
-    }
-}
-
-/// Runs of one sign as one.
-trait DedupHashes {
-    fn dedup_hashes(&mut self);
-}
-
-impl DedupHashes for String {
-    fn dedup_hashes(&mut self) {
-        let mut last = ' ';
-        self.retain(|c| !(std::mem::replace(&mut last, c) == '#' && c == '#'));
     }
 }
 
@@ -317,6 +343,9 @@ impl Run<'_> {
             closed.map_err(|errno| damaged(format!("does not unmount: {errno}")))?;
             if self.how.check {
                 kind.check(cx, medium.clone()).map_err(damaged)?;
+            }
+            if self.how.outside > 0 && state.index.is_multiple_of(self.how.outside) {
+                kind.ask_outside(&medium).map_err(damaged)?;
             }
             judged.map_err(|message| (Verdict::Refused, message))
         };

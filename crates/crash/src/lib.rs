@@ -47,11 +47,14 @@ pub mod disk;
 pub mod explore;
 pub mod extract;
 pub mod log;
+pub mod mark;
 pub mod medium;
 pub mod plan;
 pub mod record;
 pub mod recover;
+pub mod report;
 pub mod story;
+pub mod tree;
 
 pub use check::{Crash, Error, Fs, Result, check};
 pub use disk::Disk;

@@ -1,8 +1,13 @@
 //! Recovering a medium with our own file systems, in a world of its own.
 
 use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{Device, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
@@ -11,10 +16,19 @@ use rt::Cx;
 use vfs::FileSystem;
 use xfs::Xfs;
 
+use crate::log::{LogError, PIECE};
+use crate::medium::Medium;
+
 /// Memory for cached content of one mount; states are small and live briefly.
 const CACHE: u64 = 16 << 20;
 /// Findings of a check that are kept.
 const FINDINGS: usize = 8;
+
+impl From<LogError> for io::Error {
+    fn from(error: LogError) -> io::Error {
+        io::Error::other(error)
+    }
+}
 
 /// A file system that can be recovered in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -122,4 +136,41 @@ impl Kind {
             false => Err(findings[..findings.len().min(FINDINGS)].join("; ")),
         }
     }
+
+    /// Asks e2fsck or xfs_repair of the host about a medium, without changing it.
+    ///
+    /// # Errors
+    /// What it says, or why it could not be asked.
+    pub fn ask_outside(self, medium: &Medium) -> Result<(), String> {
+        let host = |error: io::Error| format!("a copy of the state: {error}");
+        let number = COPIES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("iopath-crash-{}-{number}.img", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let file = File::create_new(&path).map_err(host)?;
+        let written = file.set_len(medium.info().bytes()).and_then(|()| {
+            medium.each_block(|number, bytes| {
+                let at = u64::from(number) * PIECE as u64;
+                let len = medium.info().bytes().saturating_sub(at).min(bytes.len() as u64);
+                file.write_all_at(&bytes[..len as usize], at)
+            })
+        });
+        let (program, flag) = match self {
+            Kind::Ext4 => ("e2fsck", "-fn"),
+            Kind::Xfs => ("xfs_repair", "-n"),
+        };
+        let asked = written.and_then(|()| Command::new(program).arg(flag).arg(&path).output());
+        let _a_copy_may_stay = std::fs::remove_file(&path);
+        let output = asked.map_err(|error| format!("{program}: {error}"))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => {
+                let text = String::from_utf8_lossy(&output.stdout);
+                let lines: Vec<&str> = text.lines().take(FINDINGS).collect();
+                Err(format!("{program} {flag}: {}: {}", output.status, lines.join("; ")))
+            }
+        }
+    }
 }
+
+/// Numbers the copies of one process.
+static COPIES: AtomicU64 = AtomicU64::new(0);

@@ -15,7 +15,7 @@ mod owners;
 
 use owners::Owners;
 
-/// Notes before the cut that are told.
+/// Notes before the cut that are shown.
 const NOTES: usize = 6;
 
 /// A write that a state lacks, whole or in part, or has before its time.
@@ -60,11 +60,11 @@ pub struct Story {
     pub also: u64,
 }
 
-/// Tells a finding. Recovers the state without its losses, to know whose blocks they are.
+/// The story of a finding. Recovers the state without its losses, to know whose blocks they are.
 ///
 /// # Errors
 /// The log cannot be read.
-pub fn tell(log: &Log, kind: Kind, finding: &Finding) -> Result<Story, LogError> {
+pub fn story(log: &Log, kind: Kind, finding: &Finding) -> Result<Story, LogError> {
     let cut = &finding.cut;
     let now = Owners::of(kind, Arc::new(medium(log, &Cut::clean(cut.upto))?))?;
     let end = Owners::of(kind, Arc::new(medium(log, &Cut::clean(log.len()))?))?;
@@ -82,8 +82,8 @@ pub fn tell(log: &Log, kind: Kind, finding: &Finding) -> Result<Story, LogError>
             Event::Zero { .. } => "zeroes".to_owned(),
             _ => None
                 .or_else(|| owners::by_content(kind, start, &first))
-                .or_else(|| now.name(start, bytes))
-                .or_else(|| end.name(start, bytes))
+                .or_else(|| now.name(&(start..start + bytes)))
+                .or_else(|| end.name(&(start..start + bytes)))
                 .unwrap_or_else(|| "a block that belongs to nothing".to_owned()),
         };
         Ok(LostWrite { entry: index, sector: entry.start().0, bytes, what, fate, kept_bytes })
@@ -117,11 +117,11 @@ pub fn tell(log: &Log, kind: Kind, finding: &Finding) -> Result<Story, LogError>
 
 /// The last notes before a place.
 fn before(log: &Log, upto: usize) -> Vec<(usize, String)> {
-    let told = |index: usize| match log.note(index)? {
+    let shown = |index: usize| match log.note(index)? {
         Note::Mark(text) => Some((index, format!("mark \"{text}\""))),
         Note::Call(call) => Some((index, call.to_string())),
     };
-    let mut last: Vec<_> = (0..upto).rev().filter_map(told).take(NOTES).collect();
+    let mut last: Vec<_> = (0..upto).rev().filter_map(shown).take(NOTES).collect();
     last.reverse();
     last
 }

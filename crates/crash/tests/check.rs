@@ -67,7 +67,7 @@ fn a_missing_fsync_of_the_directory_is_found() {
         let test = Crash::on(kind).limits(small());
         let (log, outcome) = test.find(|fs| saves(fs, true, false), newest);
         let finding = outcome.findings.first().expect("it is found");
-        let story = crash::story::tell(&log, kind, finding).unwrap();
+        let story = crash::story::story(&log, kind, finding).unwrap();
         println!("{kind}: {story}");
         assert!(story.message.contains("/file: ENOENT"), "{story}");
         assert!(story.before.iter().any(|(_, note)| note == "mark \"saved 1\""), "{story}");
@@ -82,7 +82,7 @@ fn a_missing_fsync_of_the_file_is_found() {
         let (log, outcome) = test.find(|fs| saves(fs, false, true), newest);
         let finding = outcome.findings.first();
         println!("{kind}: {outcome:?}");
-        let story = crash::story::tell(&log, kind, finding.expect("it is found")).unwrap();
+        let story = crash::story::story(&log, kind, finding.expect("it is found")).unwrap();
         println!("{kind}: {story}");
         assert!(story.message.contains("is lost"), "{story}");
     }

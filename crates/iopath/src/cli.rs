@@ -65,6 +65,7 @@ commands! {
     Df => df,
     Quota => quota,
     Mount => mount,
+    Crash => crash,
     Serve => serve,
     Mkfs => mkfs,
     Check => check,

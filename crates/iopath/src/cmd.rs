@@ -7,6 +7,7 @@ pub mod chmod;
 pub mod chown;
 pub mod completions;
 pub mod cp;
+pub mod crash;
 pub mod demo;
 pub mod df;
 pub mod info;

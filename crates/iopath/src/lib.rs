@@ -18,6 +18,7 @@
 pub use base;
 pub use block;
 pub use cache;
+pub use crash;
 pub use device;
 pub use ext4;
 pub use fuse;

@@ -50,8 +50,18 @@ pub(super) fn pack(kind: Kind, raw: &[u8]) -> Result<Vec<u8>, LogError> {
     Ok(frame)
 }
 
-/// The head of a frame: kind, packed length, raw length, checksum.
-pub(super) fn head(bytes: &[u8], at: u64) -> Result<(Kind, usize, usize, u64), LogError> {
+/// What stands in front of a frame.
+pub(super) struct Head {
+    pub(super) kind: Kind,
+    /// Bytes that follow.
+    pub(super) packed: usize,
+    /// Bytes of the content.
+    raw: usize,
+    sum: u64,
+}
+
+/// Reads the head of a frame.
+pub(super) fn head(bytes: &[u8], at: u64) -> Result<Head, LogError> {
     let mut input = Input::new(bytes, at);
     let number = input.fixed::<4>().map(u32::from_le_bytes)?;
     let packed = input.fixed::<4>().map(u32::from_le_bytes)? as usize;
@@ -60,13 +70,14 @@ pub(super) fn head(bytes: &[u8], at: u64) -> Result<(Kind, usize, usize, u64), L
     let kind = Kind::from_number(number)
         .ok_or_else(|| LogError::damaged(at, format!("a frame of kind {number}")))?;
     match usize::try_from(raw) {
-        Ok(raw) if raw <= RAW_MAX => Ok((kind, packed, raw, sum)),
+        Ok(raw) if raw <= RAW_MAX => Ok(Head { kind, packed, raw, sum }),
         _ => Err(LogError::damaged(at, format!("a frame of {raw} bytes"))),
     }
 }
 
 /// The content of a frame.
-pub(super) fn unpack(packed: &[u8], raw: usize, sum: u64, at: u64) -> Result<Vec<u8>, LogError> {
+pub(super) fn unpack(packed: &[u8], head: &Head, at: u64) -> Result<Vec<u8>, LogError> {
+    let Head { raw, sum, .. } = *head;
     let found = xxhash_rust::xxh3::xxh3_64(packed);
     if found != sum {
         let what = format!("the frame's checksum is {found:#x} and not {sum:#x}");

@@ -176,13 +176,14 @@ pub(super) fn read_frame(
     }
     let mut head = [0; FRAME_HEAD];
     source.read(at, &mut head)?;
-    let (found, packed, raw, sum) = frame::head(&head, at)?;
-    if found != kind || !end(FRAME_HEAD + packed) {
-        return Err(LogError::damaged(at, format!("a frame of {found:?}, {packed} bytes")));
+    let head = frame::head(&head, at)?;
+    if head.kind != kind || !end(FRAME_HEAD + head.packed) {
+        let what = format!("a frame of {:?}, {} bytes", head.kind, head.packed);
+        return Err(LogError::damaged(at, what));
     }
-    let mut bytes = vec![0; packed];
+    let mut bytes = vec![0; head.packed];
     source.read(at + FRAME_HEAD as u64, &mut bytes)?;
-    frame::unpack(&bytes, raw, sum, at)
+    frame::unpack(&bytes, &head, at)
 }
 
 /// What is being put together.

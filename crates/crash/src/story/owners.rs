@@ -1,6 +1,7 @@
 //! Whose a block is: the data of a file, a directory, or a part of the file system itself.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::Ino;
@@ -36,23 +37,23 @@ impl Owners {
         Ok(owners)
     }
 
-    /// What the bytes from `start` on are.
-    pub(super) fn name(&self, start: u64, len: u64) -> Option<String> {
-        let (&first, (end, name, at)) = self.extents.range(..=start).next_back()?;
-        if start >= *end {
+    /// What these bytes are.
+    pub(super) fn name(&self, bytes: &Range<u64>) -> Option<String> {
+        let (&first, (end, name, at)) = self.extents.range(..=bytes.start).next_back()?;
+        if bytes.start >= *end {
             return None;
         }
         Some(match at {
             Some(at) => {
-                let from = at + (start - first);
-                format!("{name} bytes {from}..{}", from + len)
+                let from = at + (bytes.start - first);
+                format!("{name} bytes {from}..{}", from + (bytes.end - bytes.start))
             }
             None => name.clone(),
         })
     }
 
-    fn put(&mut self, start: u64, len: u64, name: String, at: Option<u64>) {
-        self.extents.insert(start, (start + len, name, at));
+    fn put(&mut self, bytes: Range<u64>, name: String, at: Option<u64>) {
+        self.extents.insert(bytes.start, (bytes.end, name, at));
     }
 
     fn walk(&mut self, cx: &mut Cx, fs: &dyn FileSystem, kind: Kind) {
@@ -87,7 +88,11 @@ impl Owners {
     fn file(&mut self, cx: &mut Cx, fs: &dyn FileSystem, ino: Ino, name: &str, counted: bool) {
         for map in fs.fiemap(cx, ino, 0, u64::MAX >> 1).unwrap_or_default() {
             if let Some(sector) = map.place() {
-                self.put(sector.bytes(), map.len, name.to_owned(), counted.then_some(map.offset));
+                self.put(
+                    sector.bytes()..sector.bytes() + map.len,
+                    name.to_owned(),
+                    counted.then_some(map.offset),
+                );
             }
         }
     }
@@ -97,10 +102,10 @@ impl Owners {
         let start = medium.bytes(1024, 1024)?;
         let Ok(geometry) = Geometry::parse(&start, 0) else { return Ok(()) };
         let block = u64::from(geometry.block_size);
-        self.put(0, block.max(2048), "the superblock".into(), None);
+        self.put(0..block.max(2048), "the superblock".into(), None);
         let descs = u64::from(geometry.first_data_block + 1) * block;
         let len = u64::from(geometry.desc_blocks) * block;
-        self.put(descs, len, "group descriptors".into(), None);
+        self.put(descs..descs + len, "group descriptors".into(), None);
         let table = medium.bytes(descs, len as usize)?;
         let size = geometry.desc_size as usize;
         for (group, bytes) in table.chunks_exact(size).enumerate() {
@@ -109,10 +114,11 @@ impl Owners {
             }
             let desc = GroupDesc::read(bytes);
             let named = |what: &str| format!("{what} of group {group}");
-            self.put(desc.block_bitmap * block, block, named("block bitmap"), None);
-            self.put(desc.inode_bitmap * block, block, named("inode bitmap"), None);
-            let len = u64::from(geometry.itable_blocks) * block;
-            self.put(desc.inode_table * block, len, named("inode table"), Some(0));
+            let blocks = |first: u64, count: u64| first * block..(first + count) * block;
+            self.put(blocks(desc.block_bitmap, 1), named("block bitmap"), None);
+            self.put(blocks(desc.inode_bitmap, 1), named("inode bitmap"), None);
+            let table = blocks(desc.inode_table, u64::from(geometry.itable_blocks));
+            self.put(table, named("inode table"), Some(0));
         }
         Ok(())
     }

@@ -1,0 +1,50 @@
+//! `crash`: what a program leaves on a disk when the power fails.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::app::App;
+
+mod directory;
+mod explore;
+mod mark;
+mod merge;
+mod program;
+mod record;
+mod results;
+
+/// Record a program's disk, cut the power everywhere, and check what is left
+#[derive(Args)]
+#[command(after_help = "Examples:
+  iopath crash record run.log -- ./my-test        on a fresh ext4
+  iopath crash explore run.log -- ./my-check         each state as the current directory
+  iopath crash explore run.log                       without a check: recovery and fsck alone
+  iopath crash mark \"committed 17\"                   inside of my-test
+See docs/crash.md.")]
+pub struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Record(record::Options),
+    Explore(explore::Options),
+    Mark(mark::Options),
+    Merge(merge::Options),
+}
+
+/// Runs `crash`.
+///
+/// # Errors
+/// Those of the command below it.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    match &options.what {
+        What::Record(options) => record::run(app, options),
+        What::Explore(options) => explore::run(app, options),
+        What::Mark(options) => mark::run(app, options),
+        What::Merge(options) => merge::run(app, options),
+    }
+}

@@ -1,0 +1,256 @@
+//! `crash explore`: the states that a power cut can leave, each recovered, checked and judged.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use base::Nanos;
+use clap::Args;
+use crash::explore::State;
+use crash::story::{Story, story};
+use crash::{Disk, Exploration, Judge, Kind, Limits, Log, Outcome};
+use rt::{Cx, SpinLock};
+use serde_json::json;
+use vfs::FileSystem;
+
+use super::merge::INCOMPLETE;
+use super::program::Program;
+use super::results::Results;
+use crate::app::App;
+
+/// Visit the states that a power cut can leave
+#[derive(Args)]
+#[command(after_help = "Examples:
+  iopath crash explore run.log                            recovery and our fsck alone
+  iopath crash explore run.log -- ./my-check              exit status 0: the state is right
+  iopath crash explore run.log --disk nvme-awun=16K --seed 7 -- sh -c 'test -s file'
+  iopath crash explore run.log --shard 3/64 --results 3.jsonl -- ./my-check
+  iopath crash explore run.log --html report.html -- ./my-check
+CHECK runs in a directory with the recovered tree. $IOPATH_CRASH_MARKS names a file with a line for
+each mark that had been reached, $IOPATH_CRASH_LAST_MARK is the last one, $IOPATH_CRASH_STATE the
+number of the state. Disks: volatile-cache, barrier, protected, nvme-awun=SIZE, smr, smr=SIZE.
+Exit status: 0 nothing found, 1 states are wrong, 75 not complete (--max-states).")]
+pub struct Options {
+    /// What `iopath crash record` wrote
+    #[arg(value_name = "LOG")]
+    log: PathBuf,
+    /// What the disk may lose
+    #[arg(long, value_name = "DISK", default_value = "volatile-cache")]
+    disk: Disk,
+    /// Decides about random states
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Visit all subsets of up to this many unflushed writes
+    #[arg(long, value_name = "WRITES", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(0..=16))]
+    all_subsets: u32,
+    /// Random subsets at each place where there are more
+    #[arg(long, value_name = "NUMBER", default_value_t = 12)]
+    samples: u32,
+    /// Writes that are lost, left or torn alone at each place, at most
+    #[arg(long, value_name = "NUMBER", default_value_t = 64)]
+    singles: u32,
+    /// Judge at most this many states
+    #[arg(long, value_name = "NUMBER")]
+    max_states: Option<u64>,
+    /// The Ith of N parts of the states, from 1
+    #[arg(long, value_name = "I/N", default_value = "1/1", value_parser = parse_shard)]
+    shard: (u64, u64),
+    /// Keep results in a file, and go on where it ends
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+    /// Time limit for CHECK
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+    /// Do not check the recovered file systems
+    #[arg(long)]
+    no_fsck: bool,
+    /// Ask e2fsck or xfs_repair about every Nth state, too; 0: never
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    outside: u64,
+    /// Where directories for CHECK are made; default: $TMPDIR, /dev/shm or /tmp
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Write a report as one HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// The check and its arguments
+    #[arg(last = true, value_name = "CHECK")]
+    check: Vec<OsString>,
+}
+
+/// Exit status where states are wrong.
+pub const FOUND: u8 = 1;
+
+fn parse_shard(text: &str) -> Result<(u64, u64), String> {
+    let numbers = text
+        .split_once('/')
+        .and_then(|(index, count)| Some((index.parse::<u64>().ok()?, count.parse::<u64>().ok()?)));
+    match numbers {
+        Some((index, count)) if (1..=count).contains(&index) => Ok((index, count)),
+        _ => Err(format!("{text}: a shard is I/N, with I from 1 to N")),
+    }
+}
+
+/// Runs `crash explore`.
+///
+/// # Errors
+/// The log cannot be used, or the results not be written.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let shown = options.log.display().to_string();
+    let log = Log::open(&options.log).with_context(|| shown.clone())?;
+    let kind: Kind =
+        log.header().file_system.parse().map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
+    let shard = format!("{}/{}", options.shard.0, options.shard.1);
+    let plan = plan_name(&log, options);
+    let mut results = match &options.results {
+        Some(path) => Some(Results::open(path, &plan, &shard)?),
+        None => None,
+    };
+    let exploration = Exploration {
+        disk: options.disk,
+        seed: options.seed,
+        limits: Limits {
+            all_subsets: options.all_subsets,
+            samples: options.samples,
+            singles: options.singles,
+        },
+        shard: (options.shard.0 - 1, options.shard.1),
+        from: results.as_ref().map_or(0, Results::next),
+        states_max: options.max_states.unwrap_or(u64::MAX),
+        check: !options.no_fsck,
+        outside: options.outside,
+        ..Exploration::new(kind)
+    };
+    let program = Arc::new(Program {
+        command: options.check.clone(),
+        limit: Duration::from_secs(options.timeout.into()),
+        parent: options.dir.clone(),
+        known: SpinLock::named("checked trees", Default::default()),
+    });
+    let judge = Judges { program: program.clone(), asks: !options.check.is_empty() };
+    let began = app.cx.now();
+    let (outcome, failed) = explore(app, &log, &exploration, &judge, &mut results)?;
+    let took = app.cx.now() - began;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let stories: Result<Vec<Story>, _> =
+        outcome.findings.iter().map(|finding| story(&log, kind, finding)).collect();
+    let stories = stories.with_context(|| shown.clone())?;
+    if let Some(path) = &options.html {
+        let page = crash::report::html(&log, &exploration, &outcome, &stories);
+        std::fs::write(path, page).with_context(|| path.display().to_string())?;
+    }
+    report(app, &shown, &outcome, &stories, took, program.trees())?;
+    Ok(match (outcome.wrong, outcome.complete) {
+        (0, true) => ExitCode::SUCCESS,
+        (0, false) => ExitCode::from(INCOMPLETE),
+        _ => ExitCode::from(FOUND),
+    })
+}
+
+/// What decides about the numbers of the states, in a line.
+fn plan_name(log: &Log, options: &Options) -> String {
+    let command: Vec<_> = options.check.iter().map(|word| word.to_string_lossy()).collect();
+    format!(
+        "{} entries of \"{}\", disk {}, seed {}, subsets {}, samples {}, singles {}, check \"{}\"",
+        log.len(),
+        log.header().command,
+        options.disk,
+        options.seed,
+        options.all_subsets,
+        options.samples,
+        options.singles,
+        command.join(" ")
+    )
+}
+
+/// Explores, with progress on a terminal and results in the file.
+fn explore(
+    app: &mut App,
+    log: &Log,
+    exploration: &Exploration,
+    judge: &Judges,
+    results: &mut Option<Results>,
+) -> Result<(Outcome, Option<anyhow::Error>)> {
+    let mut failed = None;
+    let mut shown = app.out.progress("states");
+    let mut judged = 0;
+    let mut last = None;
+    let outcome = crash::explore(log, exploration, judge, &mut |outcome| {
+        shown.add(outcome.judged - judged, 0);
+        judged = outcome.judged;
+        if let Some(results) = results.as_mut() {
+            match results.note(outcome) {
+                Ok(whole) => last = Some(whole),
+                Err(error) => failed = failed.take().or(Some(error)),
+            }
+        }
+    });
+    shown.finish();
+    let outcome = outcome?;
+    Ok((last.unwrap_or(outcome), failed))
+}
+
+fn report(
+    app: &mut App,
+    log: &str,
+    outcome: &Outcome,
+    stories: &[Story],
+    took: Nanos,
+    trees: usize,
+) -> Result<()> {
+    if app.out.json {
+        let document = json!({
+            "log": log,
+            "states": outcome.planned,
+            "distinct": outcome.distinct,
+            "judged": outcome.judged,
+            "wrong": outcome.wrong,
+            "trees": trees,
+            "complete": outcome.complete,
+            "seconds": took.0 as f64 / 1e9,
+            "findings": stories,
+        });
+        return Ok(app.out.document(&document)?);
+    }
+    for story in stories {
+        app.out.line(story.to_string())?;
+    }
+    let rate = outcome.judged as f64 / (took.0.max(1) as f64 / 1e9);
+    let asked = match trees {
+        0 => String::new(),
+        trees => format!(", {trees} trees given to the check"),
+    };
+    app.out.line(format!(
+        "{log}: {} states, {} distinct, {} judged ({rate:.0}/s){asked}: {} wrong, {} kinds{}",
+        outcome.planned,
+        outcome.distinct,
+        outcome.judged,
+        outcome.wrong,
+        outcome.findings.len(),
+        if outcome.complete { "" } else { "; not complete" },
+    ))?;
+    Ok(())
+}
+
+/// Those who look at a recovered state.
+struct Judges {
+    program: Arc<Program>,
+    /// There is a program.
+    asks: bool,
+}
+
+impl Judge for Judges {
+    fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), String> {
+        match self.asks {
+            true => self.program.judge(cx, fs, state),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The user's check: a program that looks at a state as a directory.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::map::HashMap;
+use crash::Judge;
+use crash::explore::State;
+use crash::extract::extract;
+use crash::tree::tree_hash;
+use rt::{Cx, SpinLock};
+use vfs::FileSystem;
+
+use super::directory::Scratch;
+
+/// The environment variable with the path of a file that has one line for each mark that was held.
+pub const MARKS: &str = "IOPATH_CRASH_MARKS";
+/// The environment variable with the last mark that was held.
+pub const LAST_MARK: &str = "IOPATH_CRASH_LAST_MARK";
+/// The environment variable with the number of the state.
+pub const STATE: &str = "IOPATH_CRASH_STATE";
+
+/// Bytes of a check's output that are kept.
+const OUTPUT: usize = 64 << 10;
+
+/// Runs a program for each tree and its marks; equal ones once.
+pub struct Program {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// How long it may take.
+    pub limit: Duration,
+    /// Where directories are made.
+    pub parent: Option<PathBuf>,
+    /// What it said about trees with marks.
+    pub known: SpinLock<HashMap<u128, Result<(), String>>>,
+}
+
+impl Program {
+    /// Trees with marks that it looked at.
+    pub fn trees(&self) -> usize {
+        self.known.lock_irq().len()
+    }
+
+    fn look(&self, cx: &mut Cx, fs: &dyn FileSystem, state: &State) -> Result<(), String> {
+        let text = |error: anyhow::Error| format!("{error:#}");
+        let scratch = Scratch::new(self.parent.as_deref()).map_err(text)?;
+        let (tree, marks) = (scratch.path("tree"), scratch.path("marks"));
+        std::fs::create_dir(&tree).map_err(|error| error.to_string())?;
+        extract(cx, fs, &tree).map_err(|error| error.to_string())?;
+        let lines: String = state.marks().iter().map(|mark| format!("{mark}\n")).collect();
+        std::fs::write(&marks, lines).map_err(|error| error.to_string())?;
+        self.run(&tree, &marks, state)
+    }
+
+    fn run(&self, tree: &Path, marks: &Path, state: &State) -> Result<(), String> {
+        let name = self.command[0].to_string_lossy().into_owned();
+        let (mut ours, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
+        let output: OwnedFd = theirs.into();
+        let errors = output.try_clone().map_err(|error| error.to_string())?;
+        let mut command = Command::new(&self.command[0]);
+        command
+            .args(&self.command[1..])
+            .current_dir(tree)
+            .env(MARKS, marks)
+            .env(LAST_MARK, state.marks().last().unwrap_or(&""))
+            .env(STATE, state.index.to_string())
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0);
+        let mut child = command.spawn().map_err(|error| format!("{name}: {error}"))?;
+        drop(command); // It holds their end of the output.
+        let (said, status) = self.wait(&mut child, &mut ours)?;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("");
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => Err(format!("check: exit status {code}: {last}")),
+                (_, Some(signal)) => Err(format!("check: killed by signal {signal}: {last}")),
+                _ => Err(format!("check: {status}: {last}")),
+            },
+            None => Err(format!("check: still running after {:?}, ended: {last}", self.limit)),
+        }
+    }
+
+    /// Reads what a check prints until it ends; ends it, and all that it started, when the time is
+    /// over.
+    #[allow(clippy::disallowed_methods, reason = "a program of the host runs in the host's time")]
+    fn wait(
+        &self,
+        child: &mut Child,
+        output: &mut UnixStream,
+    ) -> Result<(Vec<u8>, Option<ExitStatus>), String> {
+        let end = Instant::now() + self.limit;
+        let (mut said, mut part) = (Vec::new(), [0; 4096]);
+        let mut open = true;
+        let status = loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if let Some(status) = child.try_wait().map_err(|error| error.to_string())?
+                && !open
+            {
+                break Some(status);
+            }
+            if left.is_zero() {
+                break child.try_wait().map_err(|error| error.to_string())?;
+            }
+            if !open {
+                std::thread::sleep(left.min(Duration::from_millis(1)));
+                continue;
+            }
+            let timeout = Some(left.max(Duration::from_millis(1)));
+            output.set_read_timeout(timeout).map_err(|error| error.to_string())?;
+            match output.read(&mut part) {
+                Ok(0) => open = false,
+                Ok(len) if said.len() < OUTPUT => said.extend_from_slice(&part[..len]),
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => open = false,
+            }
+        };
+        if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
+            // What the check left running must not outlive its state.
+            let _nobody_left =
+                rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _it_has_ended = child.wait();
+        Ok((said, status))
+    }
+}
+
+impl Judge for Program {
+    fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), String> {
+        let tree = tree_hash(cx, &**fs)?;
+        let key = tree ^ u128::from(state.marks().len() as u64);
+        if let Some(known) = self.known.lock_irq().get(&key) {
+            return known.clone();
+        }
+        let result = self.look(cx, &**fs, state);
+        self.known.lock_irq().insert(key, result.clone());
+        result
+    }
+}

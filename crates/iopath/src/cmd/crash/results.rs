@@ -1,0 +1,123 @@
+//! Results in a file: one JSON line for each piece of work, so that a run that was ended goes on,
+//! and the results of shards are merged.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use crash::{Finding, Outcome};
+use serde::{Deserialize, Serialize};
+
+/// What a line says: everything that was done until then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// What was explored: lines of different plans are not put together.
+    pub plan: String,
+    /// The shard, `I/N`, from 1; several of a merged result.
+    pub shards: Vec<String>,
+    /// What was done, from the beginning.
+    pub outcome: Outcome,
+}
+
+/// The last whole line of a file.
+///
+/// # Errors
+/// It cannot be read, or has no such line.
+pub fn last(path: &Path) -> Result<Option<Line>> {
+    let shown = || path.display().to_string();
+    let file = File::open(path).with_context(shown)?;
+    let mut found = None;
+    for (number, line) in BufReader::new(file).split(b'\n').enumerate() {
+        let line = line.with_context(shown)?;
+        match serde_json::from_slice(&line) {
+            Ok(line) => found = Some(line),
+            // A run that was killed may have left half a line, the last one.
+            Err(_) if found.is_some() => {}
+            Err(error) => bail!("{}: line {}: {error}", shown(), number + 1),
+        }
+    }
+    Ok(found)
+}
+
+/// Where a run keeps its results.
+pub struct Results {
+    file: File,
+    line: Line,
+    /// What earlier runs did.
+    before: Outcome,
+}
+
+impl Results {
+    /// Opens or makes the file; goes on behind its last line.
+    ///
+    /// # Errors
+    /// It cannot be written, or holds results of another exploration.
+    pub fn open(path: &Path, plan: &str, shard: &str) -> Result<Results> {
+        let shown = || path.display().to_string();
+        let mut open = File::options();
+        open.read(true).write(true).create(true).truncate(false);
+        let mut file = open.open(path).with_context(shown)?;
+        let mut before = Outcome::default();
+        let line = Line { plan: plan.into(), shards: vec![shard.into()], outcome: before.clone() };
+        if let Some(earlier) = last(path)? {
+            if (&earlier.plan, &earlier.shards) != (&line.plan, &line.shards) {
+                bail!("{}: results of {}, {:?}", shown(), earlier.plan, earlier.shards);
+            }
+            before = earlier.outcome;
+        }
+        let end = file.seek(SeekFrom::End(0)).with_context(shown)?;
+        if end > 0 {
+            file.write_all(b"\n").with_context(shown)?; // Ends half a line.
+        }
+        Ok(Results { file, line, before })
+    }
+
+    /// The state at which this run goes on.
+    pub fn next(&self) -> u64 {
+        self.before.next
+    }
+
+    /// Writes what was done so far, and answers it together with earlier runs.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn note(&mut self, outcome: &Outcome) -> Result<Outcome> {
+        let whole = joined(self.before.clone(), outcome.clone());
+        self.line.outcome.clone_from(&whole);
+        let mut text = serde_json::to_vec(&self.line)?;
+        text.push(b'\n');
+        self.file.write_all(&text).context("writing the results")?;
+        Ok(whole)
+    }
+}
+
+/// Two parts of one exploration together.
+pub fn joined(first: Outcome, second: Outcome) -> Outcome {
+    let mut findings = first.findings;
+    for finding in second.findings {
+        let look = finding.look();
+        match findings.iter_mut().find(|known| known.look() == look) {
+            Some(known) if *known != finding => {
+                let also = known.also + finding.also + 1;
+                if finding.index < known.index {
+                    *known = Finding { also, ..finding };
+                } else {
+                    known.also = also;
+                }
+            }
+            Some(_) => {}
+            None => findings.push(finding),
+        }
+    }
+    findings.sort_by_key(|finding| finding.index);
+    Outcome {
+        planned: first.planned.max(second.planned),
+        distinct: first.distinct.max(second.distinct),
+        judged: first.judged + second.judged,
+        wrong: first.wrong + second.wrong,
+        findings,
+        complete: second.complete,
+        next: first.next.max(second.next),
+    }
+}

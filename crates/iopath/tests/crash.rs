@@ -1,0 +1,164 @@
+//! `iopath crash` as its users see it: shell programs that save a file are recorded on a real mount,
+//! the careful one passes, the careless one is found with its story; shards, results and merging;
+//! bad logs and bad checks. Needs FUSE.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Saves a file three times; `$1` syncs the new file or does not.
+const SAVE: &str = r#"
+for i in 1 2 3; do
+  echo "save $i" > new
+  $1 new
+  mv new file
+  sync .
+  "$IOPATH" crash mark "saved $i"
+done
+echo "all saved" > "$IOPATH_CRASH_MARKS"
+"#;
+
+/// The last save that was marked, or a later one, is there.
+const CHECK: &str = r#"
+n=$(grep -c "^saved" "$IOPATH_CRASH_MARKS")
+test "$n" -eq 0 && exit 0
+got=$(cut -d' ' -f2 file) || exit 1
+test "${got:-0}" -ge "$n" || { echo "saved $n, found '$got'"; exit 1; }
+"#;
+
+const IOPATH: &str = env!("CARGO_BIN_EXE_iopath");
+
+fn iopath(args: &[&str]) -> Output {
+    let mut command = Command::new(IOPATH);
+    command.args(args).env("IOPATH", IOPATH);
+    command.output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn shown(output: &Output) -> String {
+    format!("{}: {}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// Records the program that syncs with `sync` into a log in `dir`.
+fn record(dir: &Path, fs: &str, sync: &str) -> String {
+    let log = dir.join(format!("{fs}-{sync}.log")).display().to_string();
+    let output = iopath(&["crash", "record", &log, "--fs", fs, "--", "sh", "-c", SAVE, "sh", sync]);
+    assert!(output.status.success(), "{}", shown(&output));
+    log
+}
+
+fn explore(log: &str, more: &[&str]) -> (Option<i32>, Value) {
+    let mut args = vec!["--json", "crash", "explore", log];
+    args.extend(more);
+    let output = iopath(&args);
+    let document = serde_json::from_slice(&output.stdout);
+    (output.status.code(), document.unwrap_or_else(|e| panic!("{e}: {}", shown(&output))))
+}
+
+#[test]
+fn a_careful_program_passes_and_a_careless_one_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    for fs in ["ext4", "xfs"] {
+        let good = record(dir.path(), fs, "sync");
+        let (code, found) = explore(&good, &["--outside", "20", "--", "sh", "-c", CHECK]);
+        assert_eq!((code, &found["wrong"]), (Some(0), &0.into()), "{fs}: {found}");
+        assert!(found["judged"].as_u64() > Some(20) && found["complete"] == true, "{found}");
+        let bad = record(dir.path(), fs, "true");
+        let page = dir.path().join("report.html");
+        let page_name = page.display().to_string();
+        let (code, found) = explore(&bad, &["--html", &page_name, "--", "sh", "-c", CHECK]);
+        assert_eq!(code, Some(1), "{fs}: {found}");
+        let finding = &found["findings"][0];
+        let message = finding["message"].as_str().unwrap();
+        assert!(message.contains("found ''"), "{fs}: {finding}");
+        assert!(finding["before"].to_string().contains("saved"), "{fs}: {finding}");
+        let page = std::fs::read_to_string(&page).unwrap();
+        assert!(page.contains("<svg") && page.contains("saved 1"), "{page}");
+    }
+}
+
+/// Two shards, one of them in three runs, find together what one run finds.
+#[test]
+fn shards_and_interrupted_runs_come_to_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "true");
+    let name = |number: u32| dir.path().join(format!("{number}.jsonl")).display().to_string();
+    let (_, whole) = explore(&log, &["--", "sh", "-c", CHECK]);
+    let (one, two) = (name(1), name(2));
+    explore(&log, &["--shard", "1/2", "--results", &one, "--", "sh", "-c", CHECK]);
+    let part = ["--shard", "2/2", "--results", &two, "--max-states", "6", "--", "sh", "-c", CHECK];
+    explore(&log, &part);
+    // A killed run leaves half a line.
+    let mut half = std::fs::read(&two).unwrap();
+    half.extend_from_slice(b"{\"plan\":");
+    std::fs::write(&two, half).unwrap();
+    explore(&log, &part);
+    explore(&log, &["--shard", "2/2", "--results", &two, "--", "sh", "-c", CHECK]);
+    let merged = iopath(&["crash", "merge", &one, &two]);
+    assert_eq!(merged.status.code(), Some(1), "{}", shown(&merged));
+    let merged: Value = serde_json::from_slice(&merged.stdout).unwrap();
+    let outcome = &merged["outcome"];
+    for key in ["judged", "wrong", "distinct"] {
+        assert_eq!(outcome[key], whole[key], "{key}");
+    }
+    assert_eq!(outcome["complete"], true);
+    let twice = iopath(&["crash", "merge", &one, &one]);
+    assert!(shown(&twice).contains("comes twice"), "{}", shown(&twice));
+    let other = iopath(&["crash", "explore", &log, "--shard", "1/2", "--results", &one]);
+    assert!(shown(&other).contains("results of"), "another check: {}", shown(&other));
+}
+
+/// A check that hangs, or kills itself and leaves a process, is named, and ends nothing.
+#[test]
+fn checks_that_hang_or_die_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let few = ["--max-states", "3", "--all-subsets", "0", "--timeout", "1", "--", "sh", "-c"];
+    for (check, wanted) in [
+        ("sleep 60", "still running after 1s"),
+        ("sleep 60 & kill -9 $$", "killed by signal 9"),
+        ("echo too bad; exit 7", "exit status 7: too bad"),
+    ] {
+        let (code, found) = explore(&log, &[&few[..], &[check]].concat());
+        assert_eq!(code, Some(1), "{found}");
+        assert!(found["findings"][0].to_string().contains(wanted), "{check}: {found}");
+    }
+}
+
+#[test]
+fn what_is_no_log_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.log");
+    let refused = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let output = iopath(&["crash", "explore", &path.display().to_string()]);
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    assert!(refused(b"#!/bin/sh\necho a\n").contains("not a crash log"));
+    let log = record(dir.path(), "ext4", "sync");
+    let mut bytes = std::fs::read(log).unwrap();
+    assert!(refused(&bytes[..bytes.len() / 2]).contains("cut short"));
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    assert!(refused(&bytes).contains("damaged"));
+    let output = iopath(&["crash", "mark", "a"]);
+    assert!(text(&output.stderr).contains("IOPATH_CRASH_SOCKET is not set"));
+    let output = iopath(&["crash", "explore", "a.log", "--disk", "ssd"]);
+    assert!(text(&output.stderr).contains("known: volatile-cache"), "{}", shown(&output));
+}
+
+/// The status of a recorded command is that of the recording; a log is written all the same.
+#[test]
+fn a_command_that_fails_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("a.log").display().to_string();
+    let output = iopath(&["crash", "record", &log, "--", "sh", "-c", "echo a > b; exit 3"]);
+    assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
+    let (code, _) = explore(&log, &[]);
+    assert_eq!(code, Some(0));
+}
