@@ -1,4 +1,4 @@
-//! `iopath crash` as its users see it: shell programs that save a file are recorded on a real mount,
+//! `iopath crash` as users see it: shell programs that save a file are recorded on a real mount,
 //! the careful one passes, the careless one is found with its story; shards, results and merging;
 //! bad logs and bad checks. Needs FUSE.
 
