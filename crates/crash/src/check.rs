@@ -189,6 +189,11 @@ impl std::io::Write for Shared {
     }
 }
 
+/// An invariant as a judge, for [`explore`].
+pub fn judge(invariant: impl Fn(&mut Fs) -> Result<()> + Sync) -> impl Judge {
+    Invariant(invariant)
+}
+
 /// The invariant as a judge.
 struct Invariant<F>(F);
 

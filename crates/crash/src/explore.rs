@@ -291,7 +291,16 @@ impl Found {
     }
 
     fn shrunk(self, run: &Run) -> Result<Vec<Finding>, LogError> {
-        self.list.into_iter().map(|finding| run.shrink(finding)).collect()
+        let mut shrunk: Vec<Finding> = Vec::new();
+        for finding in self.list {
+            let finding = run.shrink(finding)?;
+            // With fewer losses it may be one that is known.
+            match shrunk.iter_mut().find(|known| known.look() == finding.look()) {
+                Some(known) => known.also += finding.also + 1,
+                None => shrunk.push(finding),
+            }
+        }
+        Ok(shrunk)
     }
 }
 

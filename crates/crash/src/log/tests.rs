@@ -24,7 +24,7 @@ fn written(work: impl FnOnce(&mut LogWriter)) -> Vec<u8> {
     let mut writer = LogWriter::new(Box::new(Shared(bytes.clone())), header).unwrap();
     work(&mut writer);
     writer.finish().unwrap();
-    Arc::try_unwrap(bytes).ok().expect("the writer is gone").into_inner()
+    std::mem::take(&mut *bytes.lock_irq())
 }
 
 struct Bytes(u64);
