@@ -1,9 +1,12 @@
 //! Where the bytes of a file lie, and in which state: what a file system says of a range of a file
-//! (Linux: `struct iomap`). Reads, readahead, zeroing and the report of a file's extents use this
-//! one type.
+//! (Linux: `struct iomap`), and the walk over a file's map that says it ([`IomapOps`]). Reads,
+//! readahead, zeroing, direct I/O, seeks and the report of a file's extents use this one type.
 
-use base::Sector;
+use std::ops::Range;
+
 use base::unit::SECTOR_SIZE;
+use base::{Errno, Sector};
+use rt::Cx;
 use smallvec::SmallVec;
 
 /// The state of a part of a file, and its place where it has one.
@@ -72,6 +75,49 @@ impl Iomap {
             kind => kind,
         };
         Iomap { offset: from, len: to - from, kind }
+    }
+}
+
+/// A walk over the map of one file for one operation (Linux: `struct iomap_ops`). Whoever walks
+/// holds the file's locks until the operation ends.
+pub trait IomapOps {
+    /// Where the first bytes of `range`, whole blocks, lie: a part in whole blocks that begins with
+    /// it, is not empty and does not reach behind it.
+    ///
+    /// A read gets [`IomapKind::Mapped`] for what it has to ask the device for; all else is zeros.
+    /// A direct write goes where the answer has a place. What is [`IomapKind::Unwritten`] holds
+    /// nothing yet: the write fills up its first and its last block with zeros. Without a place the
+    /// page cache has to do it. Blocks that are given here join the file when their content is
+    /// there, not before. May park: reads metadata.
+    ///
+    /// # Errors
+    /// Those of the file system; what was written before counts.
+    fn begin(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno>;
+
+    /// Whether the map of what lies behind `part` is in another metadata block: the boundary mark
+    /// of `get_block`. Only maps made of tables of pointers have such.
+    fn boundary(&mut self, _cx: &mut Cx, _part: &Iomap) -> bool {
+        false
+    }
+
+    /// Called at a boundary, before the bytes in front of it are sent: begins to read what the map
+    /// of byte `at`, the first one behind, needs. True if that is on its way, so that the next
+    /// [`begin`](Self::begin) may wait. Does not park.
+    fn prefetch(&mut self, _cx: &mut Cx, _at: u64) -> bool {
+        false
+    }
+
+    /// The content of a direct write is at the places that the walk gave for `range`, from its
+    /// first byte on: makes them part of the file, in the order of the file, and lets the file
+    /// grow. `complete` unless the write was cut short: then the last block, if it held nothing
+    /// before, does not count. Returns up to which byte the file has the content. May park.
+    fn end(
+        &mut self,
+        _cx: &mut Cx,
+        range: Range<u64>,
+        _complete: bool,
+    ) -> (u64, Result<(), Errno>) {
+        (range.end, Ok(()))
     }
 }
 

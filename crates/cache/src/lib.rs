@@ -34,7 +34,7 @@ pub mod writeback;
 pub use buffer::cache::{BufferCache, BufferConfig, BufferStats, SpareLrus};
 pub use buffer::lru::LruKind;
 pub use buffer::{Buffer, BufferRef, Trigger};
-pub use iomap::{Iomap, IomapKind, Iomaps};
+pub use iomap::{Iomap, IomapKind, IomapOps, Iomaps};
 pub use mapping::{ErrorMark, InMemory, Mapping, MappingOps, TakenBlocks};
 pub use page_cache::{PageCache, PageCacheConfig, PageCacheStats};
 pub use writeback::{Backing, Lost, WritePlug, WritebackControl};

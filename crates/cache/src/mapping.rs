@@ -57,37 +57,6 @@ pub trait MappingOps: Send + Sync {
     fn map(&self, cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, len: u64)
     -> Result<Iomaps, Errno>;
 
-    /// As [`map`](Self::map), for a direct write of whole blocks inside the file: a file system
-    /// that can give blocks which read as zeros until [`end_write`](Self::end_write) says
-    /// otherwise answers their sectors, too. May park.
-    ///
-    /// # Errors
-    /// As for [`map`](Self::map). Where blocks cannot be had, the answer has no sector.
-    fn map_write(
-        &self,
-        cx: &mut Cx,
-        mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<Iomaps, Errno> {
-        self.map(cx, mapping, off, len)
-    }
-
-    /// The range of a part that [`map_write`](Self::map_write) gave has its content. May park.
-    ///
-    /// # Errors
-    /// The metadata cannot be changed: the range may go on reading as zeros.
-    fn end_write(
-        &self,
-        cx: &mut Cx,
-        mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<(), Errno> {
-        let _ = (cx, mapping, off, len);
-        Ok(())
-    }
-
     /// The blocks of `part`, which has content, that are newer in memory than on the device:
     /// those that a journal holds. Asked when the part is about to be read. Does not park.
     fn in_memory(&self, cx: &mut Cx, mapping: &Arc<Mapping>, part: &Iomap) -> InMemory {
@@ -126,7 +95,7 @@ pub trait MappingOps: Send + Sync {
 
     /// Told when a write of `range`, whole blocks that [`Mapping::write_extent`] took out, is
     /// complete, before anybody who waits for it goes on. Event context: must not wait.
-    fn write_end(&self, mapping: &Mapping, range: Range<u64>, result: Result<(), Errno>) {
+    fn ioend(&self, mapping: &Mapping, range: Range<u64>, result: Result<(), Errno>) {
         let _ = (mapping, range, result);
     }
 }
@@ -318,39 +287,6 @@ impl Mapping {
 
     pub(crate) fn ops(&self) -> Result<Arc<dyn MappingOps>, Errno> {
         self.ops.upgrade().ok_or(Errno::ESTALE)
-    }
-
-    /// Where the whole blocks of `off..off + len` are, as [`MappingOps::map`] says. May park.
-    ///
-    /// # Errors
-    /// Those of [`MappingOps::map`]; `ESTALE` where the file system object is gone.
-    pub fn map(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<Iomaps, Errno> {
-        let (first, last) = (self.block_floor(off), self.block_ceil(off + len));
-        self.ops()?.map(cx, self, first, last - first)
-    }
-
-    /// Where a direct write of `off..off + len` goes, as [`MappingOps::map_write`] says for the
-    /// whole blocks of it, and [`MappingOps::map`] for a part of a block. May park.
-    ///
-    /// # Errors
-    /// As [`Mapping::map`].
-    pub fn map_write(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<Iomaps, Errno> {
-        let (first, last) = (self.block_ceil(off), self.block_floor(off + len));
-        if off < first {
-            return self.map(cx, off, len.min(first - off));
-        }
-        match first < last {
-            true => self.ops()?.map_write(cx, self, first, last - first),
-            false => self.map(cx, off, len),
-        }
-    }
-
-    /// Says that a direct write has reached its place, as [`MappingOps::end_write`]. May park.
-    ///
-    /// # Errors
-    /// As [`MappingOps::end_write`].
-    pub fn end_direct(self: &Arc<Self>, cx: &mut Cx, off: u64, len: u64) -> Result<(), Errno> {
-        self.ops()?.end_write(cx, self, off, len)
     }
 
     /// Copies `data` to `off`, and lets the size grow to its end. The file system has checked

@@ -235,7 +235,7 @@ impl FileSystem for Ext4 {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.read_file_direct(cx, &inode, offset, buf)
+        vfs::direct::read(cx, &self.data_file(&inode), offset, buf)
     }
 
     fn read_at_host(
@@ -247,7 +247,7 @@ impl FileSystem for Ext4 {
         give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
     ) -> Result<bool, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.read_file_at_host(cx, &inode, offset, len, give)
+        vfs::direct::at_host(cx, &self.data_file(&inode), offset, len, give)
     }
 
     fn write_direct(
@@ -258,8 +258,8 @@ impl FileSystem for Ext4 {
         data: &[u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        let memory = Memory::Bytes(data);
-        self.write_file_direct(cx, &inode, offset, memory).map(|bytes| bytes as usize)
+        let (file, memory) = (self.data_file(&inode), Memory::Bytes(data));
+        vfs::direct::write(cx, &file, offset, memory).map(|bytes| bytes as usize)
     }
 
     fn write_direct_pages(
@@ -270,7 +270,7 @@ impl FileSystem for Ext4 {
         pages: &[Segment],
     ) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.write_file_direct(cx, &inode, offset, Memory::Pages(pages))
+        vfs::direct::write(cx, &self.data_file(&inode), offset, Memory::Pages(pages))
     }
 
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
@@ -296,7 +296,7 @@ impl FileSystem for Ext4 {
 
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.seek_file(cx, &inode, offset, whence)
+        vfs::iomap::seek(cx, &self.data_file(&inode), offset, whence)
     }
 
     fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {

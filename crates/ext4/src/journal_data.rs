@@ -20,7 +20,6 @@ use base::{Errno, Page};
 use cache::{InMemory, Iomap, Mapping, TakenBlocks, WritebackControl};
 use jbd2::JournalMode;
 use rt::Cx;
-use vfs::direct::Memory;
 
 use crate::Ext4;
 use crate::ext4_jbd2::Handle;
@@ -124,20 +123,5 @@ impl Ext4 {
             }
         }
         Ok(())
-    }
-
-    /// A direct write to a file whose data goes through the journal.
-    ///
-    /// # Errors
-    /// As a buffered write.
-    pub(crate) fn write_around_journal(
-        &self,
-        cx: &mut Cx,
-        mapping: &Arc<Mapping>,
-        offset: u64,
-        memory: Memory<'_>,
-    ) -> Result<u64, Errno> {
-        vfs::direct::write_buffered(cx, mapping, offset, memory, memory.len())?;
-        Ok(memory.len())
     }
 }

@@ -38,6 +38,7 @@ mod htree;
 mod ialloc;
 mod indirect;
 mod inode;
+mod iomap;
 mod journal_data;
 mod map;
 mod mballoc;
@@ -48,7 +49,6 @@ pub mod quota;
 mod read_many;
 mod read_super;
 mod reservation;
-mod seek;
 #[cfg(debug_assertions)]
 mod size_rule;
 mod super_;

@@ -44,6 +44,7 @@ mod file;
 mod fs;
 pub mod gather;
 mod inode_cache;
+pub mod iomap;
 mod name_cache;
 mod namespace;
 pub mod path;
@@ -52,7 +53,7 @@ pub mod permission;
 pub mod rename;
 pub mod walk;
 
-pub use cache::{Iomap, IomapKind, Lost};
+pub use cache::{Iomap, IomapKind, IomapOps, Lost};
 
 pub use attr::{
     Attr, DirEntry, FallocMode, FileType, NewNode, RenameFlags, SeekWhence, SetAttr, StatFs,

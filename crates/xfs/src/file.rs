@@ -4,14 +4,13 @@
 pub(crate) mod cow;
 pub(crate) mod cow_fork;
 mod delalloc;
-mod direct;
 mod fallocate;
 pub(crate) mod finisher;
 mod fsync;
 pub(crate) mod io;
 mod ioend;
+mod iomap;
 pub(crate) mod reflink;
-mod seek;
 pub(crate) mod small_files;
 mod truncate;
 pub(crate) mod write;
@@ -128,7 +127,7 @@ impl MappingOps for Inode {
         result
     }
 
-    fn write_end(&self, _mapping: &Mapping, range: Range<u64>, result: Result<(), Errno>) {
+    fn ioend(&self, _mapping: &Mapping, range: Range<u64>, result: Result<(), Errno>) {
         if let Some(fs) = self.fs.upgrade() {
             self.content_written(&fs, range, result.is_ok());
         }

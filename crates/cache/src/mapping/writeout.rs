@@ -361,7 +361,7 @@ impl Mapping {
         let (cache, serial) = (self.cache().clone(), self.serial());
         let ops = self.ops();
         if let Ok(ops) = &ops {
-            ops.write_end(&self, range.clone(), result);
+            ops.ioend(&self, range.clone(), result);
         }
         {
             let mut state = self.state.lock_irq();

@@ -1,10 +1,12 @@
 //! The engine: from a call's memory and a file's map to bios.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use base::Errno;
 use base::unit::SECTOR_SIZE;
-use base::{Errno, Sector};
 use block::{HostRange, Op, Queue, Segment};
+use cache::{Iomap, IomapKind, IomapOps};
 use rt::{Charge, Cx};
 
 use super::Boundary;
@@ -28,45 +30,6 @@ impl Default for DirectOptions {
     /// Ours, on a machine with pages of 4 KiB.
     fn default() -> Self {
         DirectOptions { boundary: Boundary::default(), page_size: 4096 }
-    }
-}
-
-/// Where a run of blocks of a file lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
-    /// Blocks of the file system, at least 1.
-    pub count: u64,
-    /// The first sector. `None`, of a read: zeros, without the device. Of a write: the page cache
-    /// has to do it.
-    pub sector: Option<Sector>,
-    /// The blocks hold nothing yet: what the call leaves out of the first and of the last one is
-    /// written as zeros.
-    pub new: bool,
-    /// The map of the next block lies in another metadata block.
-    pub boundary: bool,
-}
-
-/// The map of one file, as the engine asks for it: the file system holds its locks over the call.
-pub trait GetBlock {
-    /// Where the blocks from `block` on lie, looking no further than `count`. With `create`, which
-    /// writes ask for, blocks that there are not are given now; nothing may make them part of the
-    /// file before the engine has answered that their content is there. May park: reads metadata.
-    ///
-    /// # Errors
-    /// Those of the file system; what was written before counts.
-    fn get_block(
-        &mut self,
-        cx: &mut Cx,
-        block: u64,
-        count: u64,
-        create: bool,
-    ) -> Result<Run, Errno>;
-
-    /// Told at a mark, before the run's bytes are sent: begins to read what the map of `block`,
-    /// the first one behind, needs. True where that is on its way, so that the next
-    /// [`get_block`](Self::get_block) may wait. Does not park.
-    fn prefetch(&mut self, _cx: &mut Cx, _block: u64) -> bool {
-        false
     }
 }
 
@@ -120,7 +83,7 @@ impl Engine<'_> {
     pub fn write(
         &self,
         cx: &mut Cx,
-        map: &mut dyn GetBlock,
+        ops: &mut dyn IomapOps,
         off: u64,
         memory: Memory<'_>,
     ) -> Transfer {
@@ -128,23 +91,27 @@ impl Engine<'_> {
         let mut collector = self.collector(Op::Write, memory);
         let (mut at, mut stop) = (off, Stop::Done);
         while at < end && collector.ends.failed().is_none() {
-            let run = match self.map(cx, map, at, end, true) {
-                Ok(run) => run,
+            let part = match self.map(cx, ops, at, end) {
+                Ok(part) => part,
                 Err(errno) => {
                     stop = Stop::Failed(errno);
                     break;
                 }
             };
-            let until = self.end_of(at, &run).min(end);
-            if run.sector.is_none() {
+            let until = part.end().min(end);
+            if part.place().is_none() {
                 stop = Stop::Buffered(until - at);
                 break;
             }
-            let ahead = self.ahead(cx, map, at, &run, end);
-            self.zero_head(cx, &mut collector, at, &run);
-            self.pieces(cx, &mut collector, off, at, until, &run);
-            if until == end {
-                self.zero_tail(cx, &mut collector, at, until, &run);
+            let (mark, ahead) = self.boundary(cx, ops, &part, end);
+            let new = matches!(part.kind, IomapKind::Unwritten(_));
+            if new {
+                self.zero(cx, &mut collector, &part, part.offset..at);
+            }
+            self.pieces(cx, &mut collector, off, part.part(at, until), mark, part.end());
+            if new && until == end {
+                let block_end = until.next_multiple_of(1 << self.block_bits);
+                self.zero(cx, &mut collector, &part, until..block_end);
             }
             at = until;
             if ahead {
@@ -164,7 +131,7 @@ impl Engine<'_> {
     pub fn read(
         &self,
         cx: &mut Cx,
-        map: &mut dyn GetBlock,
+        ops: &mut dyn IomapOps,
         off: u64,
         end: u64,
         take: &mut dyn FnMut(Chunk),
@@ -182,17 +149,17 @@ impl Engine<'_> {
         let (mut at, mut stop) = (off, Stop::Done);
         let mut holes = Vec::new();
         while at < end && collector.ends.failed().is_none() {
-            let run = match self.map(cx, map, at, whole, false) {
-                Ok(run) => run,
+            let part = match self.map(cx, ops, at, whole) {
+                Ok(part) => part,
                 Err(errno) => {
                     stop = Stop::Failed(errno);
                     break;
                 }
             };
-            let until = self.end_of(at, &run).min(whole);
-            if run.sector.is_some() {
-                let ahead = self.ahead(cx, map, at, &run, end);
-                self.pieces(cx, &mut collector, off, at, until, &run);
+            let until = part.end().min(whole);
+            if part.content().is_some() {
+                let (mark, ahead) = self.boundary(cx, ops, &part, end);
+                self.pieces(cx, &mut collector, off, part.part(at, until), mark, part.end());
                 if ahead {
                     collector.flush(cx);
                 }
@@ -219,15 +186,15 @@ impl Engine<'_> {
     pub fn at_host(
         &self,
         cx: &mut Cx,
-        map: &mut dyn GetBlock,
+        ops: &mut dyn IomapOps,
         off: u64,
         end: u64,
     ) -> Result<Option<Vec<HostRange<'_>>>, Errno> {
         let (mut at, mut ranges) = (off, Vec::new());
         while at < end {
-            let run = self.map(cx, map, at, end, false)?;
-            let until = self.end_of(at, &run).min(end);
-            let first = run.sector.map(|first| first.bytes() + (at - self.start_of(at)));
+            let part = self.map(cx, ops, at, end)?;
+            let until = part.end().min(end);
+            let first = part.content().map(|first| first.bytes() + (at - part.offset));
             match first.and_then(|first| self.queue.host_range(first, until - at)) {
                 Some(range) => ranges.push(range),
                 None => return Ok(None),
@@ -243,24 +210,18 @@ impl Engine<'_> {
         Collector::new(self.queue, op, self.options.boundary, walk)
     }
 
-    /// Asks for the run at byte `at`.
-    fn map(
-        &self,
-        cx: &mut Cx,
-        map: &mut dyn GetBlock,
-        at: u64,
-        end: u64,
-        create: bool,
-    ) -> Result<Run, Errno> {
+    /// Asks for the part from the block with byte `at` on, up to the block with the last byte
+    /// before `end`.
+    fn map(&self, cx: &mut Cx, ops: &mut dyn IomapOps, at: u64, end: u64) -> Result<Iomap, Errno> {
         cx.charge_for(Charge::MapBlocks, 1);
-        let block = at >> self.block_bits;
-        let count = end.div_ceil(1 << self.block_bits) - block;
-        let run = map.get_block(cx, block, count, create)?;
+        let range = self.start_of(at)..end.next_multiple_of(1 << self.block_bits);
+        let part = ops.begin(cx, range.clone())?;
+        debug_assert_eq!(part.offset, range.start, "a part begins where it was asked for");
         // A map that gives nothing would never end.
-        if run.count == 0 {
+        if part.len == 0 {
             Err(Errno::EIO)
         } else {
-            Ok(Run { count: run.count.min(count), ..run })
+            Ok(part.part(range.start, part.end().min(range.end)))
         }
     }
 
@@ -268,74 +229,51 @@ impl Engine<'_> {
         at >> self.block_bits << self.block_bits
     }
 
-    /// The first byte behind the run at `at`.
-    fn end_of(&self, at: u64, run: &Run) -> u64 {
-        ((at >> self.block_bits) + run.count) << self.block_bits
+    /// Whether a boundary mark lies behind a part, and whether the metadata block behind it is on
+    /// its way now.
+    fn boundary(
+        &self,
+        cx: &mut Cx,
+        ops: &mut dyn IomapOps,
+        part: &Iomap,
+        end: u64,
+    ) -> (bool, bool) {
+        let mark = ops.boundary(cx, part);
+        let used = mark && self.options.boundary == Boundary::Prefetch && part.end() < end;
+        (mark, used && ops.prefetch(cx, part.end()))
     }
 
-    /// At a mark that is to be used for it: begins to read the next metadata block.
-    fn ahead(&self, cx: &mut Cx, map: &mut dyn GetBlock, at: u64, run: &Run, end: u64) -> bool {
-        let next = self.end_of(at, run);
-        let wanted = run.boundary && self.options.boundary == Boundary::Prefetch && next < end;
-        wanted && map.prefetch(cx, next >> self.block_bits)
-    }
-
-    fn sector(&self, run: &Run, run_start: u64, at: u64) -> Sector {
-        let first = run.sector.expect("the caller has seen a sector");
-        first + (at - run_start) / SECTOR_SIZE
-    }
-
-    /// Bytes `at..until` of a run, piece by piece.
+    /// The bytes of a part, piece by piece. With a `mark` a piece that ends at `marked_end` is
+    /// the last one before the boundary.
     fn pieces(
         &self,
         cx: &mut Cx,
         collector: &mut Collector<'_>,
         off: u64,
-        at: u64,
-        until: u64,
-        run: &Run,
+        part: Iomap,
+        mark: bool,
+        marked_end: u64,
     ) {
-        let (start, run_end) = (self.start_of(at), self.end_of(at, run));
-        let mut now = at;
-        while now < until {
+        let first = part.place().expect("the caller has seen a place");
+        let mut now = part.offset;
+        while now < part.end() {
             let room = collector.memory().room(now - off);
-            let len = room.min(until - now).min(1 << 30) as u32;
-            let piece = Section {
-                file: now,
-                memory: Some(now - off),
-                len,
-                sector: self.sector(run, start, now),
-            };
+            let len = room.min(part.end() - now).min(1 << 30) as u32;
+            let sector = first + (now - part.offset) / SECTOR_SIZE;
+            let piece = Section { file: now, memory: Some(now - off), len, sector };
             let next = now + u64::from(len);
-            let takes = self.options.boundary.takes(now == at, next == run_end);
-            collector.add(cx, piece, run.boundary && takes);
+            let takes = self.options.boundary.takes(now == part.offset, next == marked_end);
+            collector.add(cx, piece, mark && takes);
             now = next;
         }
     }
 
-    /// What lies before `at` in a new block.
-    fn zero_head(&self, cx: &mut Cx, collector: &mut Collector<'_>, at: u64, run: &Run) {
-        let start = self.start_of(at);
-        if run.new && start < at {
-            let (len, sector) = ((at - start) as u32, self.sector(run, start, start));
-            collector.add(cx, Section { file: start, memory: None, len, sector }, false);
-        }
-    }
-
-    /// What lies behind `until` in the new block that the call ends in.
-    fn zero_tail(
-        &self,
-        cx: &mut Cx,
-        collector: &mut Collector<'_>,
-        at: u64,
-        until: u64,
-        run: &Run,
-    ) {
-        let block_end = until.next_multiple_of(1 << self.block_bits);
-        if run.new && until < block_end {
-            let sector = self.sector(run, self.start_of(at), until);
-            let len = (block_end - until) as u32;
-            collector.add(cx, Section { file: until, memory: None, len, sector }, false);
+    /// Bytes of a new block that the call leaves out.
+    fn zero(&self, cx: &mut Cx, collector: &mut Collector<'_>, part: &Iomap, bytes: Range<u64>) {
+        let part = part.part(bytes.start, bytes.end);
+        if part.len > 0 {
+            let (len, sector) = (part.len as u32, part.place().expect("as above"));
+            collector.add(cx, Section { file: part.offset, memory: None, len, sector }, false);
         }
     }
 

@@ -2,13 +2,15 @@
 
 #![allow(dead_code, reason = "shared by several test binaries")]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Errno, Page, Sector};
 use block::{Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig, Segment};
+use cache::{Iomap, IomapKind, IomapOps};
 use device::MemoryDevice;
 use rt::{Cx, SpinLock, World, WorldConfig};
-use vfs::direct::{Boundary, DirectOptions, Engine, GetBlock, Memory, Run, Transfer};
+use vfs::direct::{Boundary, DirectOptions, Engine, Memory, Transfer};
 
 /// What happened, in its order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,24 +135,41 @@ struct Map<'a> {
     log: Arc<SpinLock<Vec<Happened>>>,
     ahead: Vec<u64>,
     mappings: usize,
+    writes: bool,
 }
 
-impl GetBlock for Map<'_> {
-    fn get_block(&mut self, _: &mut Cx, block: u64, count: u64, _: bool) -> Result<Run, Errno> {
+impl Map<'_> {
+    fn entry(&self, block: u64) -> Option<&Entry> {
+        self.toy.entries.iter().find(|e| e.first <= block && block < e.first + e.count)
+    }
+}
+
+impl IomapOps for Map<'_> {
+    fn begin(&mut self, _: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno> {
         self.mappings += 1;
-        let found = self.toy.entries.iter().find(|e| e.first <= block && block < e.first + e.count);
-        let entry = found.ok_or(Errno::ENOSPC)?;
+        let bits = self.toy.bits;
+        let (block, count) = (range.start >> bits, (range.end - range.start) >> bits);
+        let entry = self.entry(block).ok_or(Errno::ENOSPC)?;
         if let Some(metadata) = entry.metadata.filter(|block| !self.ahead.contains(block)) {
             self.log.lock_irq().push(Happened::Read(metadata));
         }
         let skip = block - entry.first;
         let given = (entry.count - skip).min(count);
-        let sector = entry.block.map(|start| Sector((start + skip) << (self.toy.bits - 9)));
-        let boundary = entry.mark && given == entry.count - skip;
-        Ok(Run { count: given, sector, new: entry.new, boundary })
+        let kind = match entry.block.map(|start| Sector((start + skip) << (bits - 9))) {
+            None => IomapKind::Hole,
+            Some(sector) if entry.new && self.writes => IomapKind::Unwritten(sector),
+            Some(sector) => IomapKind::Mapped(sector),
+        };
+        Ok(Iomap { offset: range.start, len: given << bits, kind })
     }
 
-    fn prefetch(&mut self, _: &mut Cx, block: u64) -> bool {
+    fn boundary(&mut self, _: &mut Cx, part: &Iomap) -> bool {
+        let entry = self.entry(part.offset >> self.toy.bits).expect("it gave the part");
+        entry.mark && part.end() == (entry.first + entry.count) << self.toy.bits
+    }
+
+    fn prefetch(&mut self, _: &mut Cx, at: u64) -> bool {
+        let block = at >> self.toy.bits;
         let next = self.toy.entries.iter().find(|entry| entry.first == block);
         let Some(metadata) = next.and_then(|entry| entry.metadata) else { return false };
         self.ahead.push(metadata);
@@ -272,7 +291,7 @@ pub fn run(toy: &Toy, rule: Boundary, off: u64, len: u64, write: bool) -> Log {
         pages.push(Segment { page: page.clone(), offset: 0, len: now });
         left -= u64::from(now);
     }
-    play(toy, rule, |cx, engine, map| match write {
+    play(toy, rule, write, |cx, engine, map| match write {
         true => engine.write(cx, map, off, Memory::Pages(&pages)),
         false => engine.read(cx, map, off, off + len, &mut |_| ()),
     })
@@ -283,12 +302,13 @@ pub fn run_pages(toy: &Toy, rule: Boundary, off: u64, pieces: &[(u32, u32)]) -> 
     let page = Page::zeroed(65536);
     let pieces: Vec<Segment> =
         pieces.iter().map(|&(offset, len)| Segment { page: page.clone(), offset, len }).collect();
-    play(toy, rule, |cx, engine, map| engine.write(cx, map, off, Memory::Pages(&pieces)))
+    play(toy, rule, true, |cx, engine, map| engine.write(cx, map, off, Memory::Pages(&pieces)))
 }
 
 fn play(
     toy: &Toy,
     rule: Boundary,
+    writes: bool,
     call: impl FnOnce(&mut Cx, &Engine<'_>, &mut Map<'_>) -> Transfer,
 ) -> Log {
     let log = Arc::new(SpinLock::new(Vec::new()));
@@ -300,7 +320,7 @@ fn play(
         let queue = Queue::new(cx.runtime(), device, config).expect("a queue");
         let options = DirectOptions { boundary: rule, page_size: toy.page_size };
         let engine = Engine { queue: &queue, block_bits: toy.bits, options };
-        let mut map = Map { toy, log: log.clone(), ahead: Vec::new(), mappings: 0 };
+        let mut map = Map { toy, log: log.clone(), ahead: Vec::new(), mappings: 0, writes };
         let transfer = call(cx, &engine, &mut map);
         (map.mappings, transfer)
     });

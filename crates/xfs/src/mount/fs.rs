@@ -176,7 +176,7 @@ impl FileSystem for Xfs {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.read_file_direct(cx, &inode, offset, buf)
+        vfs::direct::read(cx, &self.data_file(&inode), offset, buf)
     }
 
     fn read_at_host(
@@ -188,7 +188,7 @@ impl FileSystem for Xfs {
         give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
     ) -> Result<bool, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.read_file_at_host(cx, &inode, offset, len, give)
+        vfs::direct::at_host(cx, &self.data_file(&inode), offset, len, give)
     }
 
     fn write_direct(
@@ -199,7 +199,8 @@ impl FileSystem for Xfs {
         data: &[u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        let done = self.write_file_direct(cx, &inode, offset, Memory::Bytes(data))?;
+        let file = self.data_file(&inode);
+        let done = vfs::direct::write(cx, &file, offset, Memory::Bytes(data))?;
         Ok(done as usize)
     }
 
@@ -211,7 +212,7 @@ impl FileSystem for Xfs {
         pages: &[Segment],
     ) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.write_file_direct(cx, &inode, offset, Memory::Pages(pages))
+        vfs::direct::write(cx, &self.data_file(&inode), offset, Memory::Pages(pages))
     }
 
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
@@ -254,7 +255,7 @@ impl FileSystem for Xfs {
 
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.seek_file(cx, &inode, offset, whence)
+        vfs::iomap::seek(cx, &self.data_file(&inode), offset, whence)
     }
 
     fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {

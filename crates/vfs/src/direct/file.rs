@@ -1,0 +1,304 @@
+//! Direct I/O on a file: locks, pages that are in the way, growth, and direct and buffered parts in
+//! turn.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::Errno;
+use block::HostRange;
+use cache::{Iomap, IomapKind, IomapOps, Mapping};
+use rt::Cx;
+
+use super::{Engine, Memory, Stop, Transfer, check};
+use crate::iomap::{Intent, IomapFile};
+
+fn engine<'m>(file: &impl IomapFile, mapping: &'m Mapping) -> Engine<'m> {
+    let block_bits = mapping.backing().block_size().trailing_zeros();
+    Engine { queue: mapping.backing().queue(), block_bits, options: file.direct_options() }
+}
+
+/// Reads from `off` on into `buf`; returns how many bytes the file had there. May park.
+///
+/// # Errors
+/// `EISDIR`, `EINVAL` not a regular file; `EINVAL` where offset or length is not a multiple of
+/// [`alignment`](super::alignment); `EIO` of the device before anything was read, or of the
+/// write-back before it; those of the file system's map.
+pub fn read(cx: &mut Cx, file: &impl IomapFile, off: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    file.kind(cx).check_regular()?;
+    let guard = file.lock_shared(cx)?;
+    let result = read_locked(cx, file, off, buf);
+    drop(guard);
+    result
+}
+
+fn read_locked(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    off: u64,
+    buf: &mut [u8],
+) -> Result<usize, Errno> {
+    let (mapping, len) = (file.mapping(cx), buf.len() as u64);
+    check(mapping, off, len)?;
+    if file.only_cached(cx) {
+        return mapping.read(cx, off, buf);
+    }
+    let end = (off + len).min(mapping.size());
+    if off >= end {
+        return Ok(0);
+    }
+    mapping.flush(cx, off..end)?;
+    let mut ops = file.ops(cx, Intent::Read, off..end)?;
+    let transfer = engine(file, mapping).read(cx, &mut ops, off, end, &mut |chunk| {
+        let place = &mut buf[(chunk.off - off) as usize..][..chunk.len as usize];
+        match chunk.data {
+            Some(seg) => place.copy_from_slice(&seg.bytes()[..chunk.len as usize]),
+            None => place.fill(0),
+        }
+    });
+    match transfer.stop {
+        Stop::Failed(errno) if transfer.bytes == 0 => Err(errno),
+        _ => Ok(transfer.bytes as usize),
+    }
+}
+
+/// Gives `give` the places in files of the host that have the bytes `off..off + len`, as far as the
+/// file goes: what the kernel reads there is what [`read`] reads, as long as `give` runs. Returns
+/// what `give` does; false without asking it where there are no such places: in holes, behind the
+/// end, on other devices. May park.
+///
+/// # Errors
+/// As [`read`].
+pub fn at_host(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    off: u64,
+    len: u64,
+    give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+) -> Result<bool, Errno> {
+    file.kind(cx).check_regular()?;
+    let guard = file.lock_shared(cx)?;
+    let given = at_host_locked(cx, file, off, len, give);
+    drop(guard);
+    given
+}
+
+fn at_host_locked(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    off: u64,
+    len: u64,
+    give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+) -> Result<bool, Errno> {
+    if file.only_cached(cx) {
+        return Ok(false);
+    }
+    let mapping = file.mapping(cx);
+    check(mapping, off, len)?;
+    let end = (off + len).min(mapping.size());
+    if off >= end {
+        return Ok(false);
+    }
+    mapping.flush(cx, off..end)?;
+    let mut ops = file.ops(cx, Intent::Read, off..end)?;
+    let engine = engine(file, mapping);
+    let ranges = engine.at_host(cx, &mut ops, off, end)?;
+    Ok(ranges.is_some_and(|ranges| give(&ranges)))
+}
+
+/// Writes `memory` to `off`; the file may grow. Returns how many bytes from the start have reached
+/// the device (not yet the medium: `fsync` flushes). May park.
+///
+/// # Errors
+/// `EISDIR`, `EINVAL` not a regular file; `EROFS`; `EINVAL` where offset or length is not a
+/// multiple of [`alignment`](super::alignment); `EFBIG`; `ENOSPC` and what else the file system
+/// says where blocks are needed; `EIO`: all before anything was written.
+pub fn write(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    off: u64,
+    memory: Memory<'_>,
+) -> Result<u64, Errno> {
+    file.kind(cx).check_regular()?;
+    file.check_writable()?;
+    let overwritten = overwrite(cx, file, off, memory)?;
+    if overwritten == memory.len() && overwritten > 0 {
+        return Ok(overwritten);
+    }
+    let guard = file.lock_alone(cx)?;
+    let rest = memory.skip(overwritten);
+    let result = write_alone(cx, file, off + overwritten, rest.as_memory());
+    drop(guard);
+    match result {
+        Err(errno) if overwritten == 0 => Err(errno),
+        result => Ok(overwritten + result.unwrap_or(0)),
+    }
+}
+
+/// The map of a file as an overwrite beside others may use it: only blocks with content.
+struct Overwrite<T>(T);
+
+impl<T: IomapOps> IomapOps for Overwrite<T> {
+    fn begin(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno> {
+        let part = self.0.begin(cx, range)?;
+        let kind = part.content().map_or(IomapKind::Hole, IomapKind::Mapped);
+        Ok(Iomap { kind, ..part })
+    }
+
+    fn boundary(&mut self, cx: &mut Cx, part: &Iomap) -> bool {
+        self.0.boundary(cx, part)
+    }
+
+    fn prefetch(&mut self, cx: &mut Cx, at: u64) -> bool {
+        self.0.prefetch(cx, at)
+    }
+}
+
+/// Writes to blocks that there are, as far as they go: beside readers and other such writers.
+fn overwrite(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    off: u64,
+    memory: Memory<'_>,
+) -> Result<u64, Errno> {
+    if !file.shares_overwrites(cx) {
+        return Ok(0);
+    }
+    let guard = file.lock_shared(cx)?;
+    let mapping = file.mapping(cx);
+    let end = off.checked_add(memory.len()).ok_or(Errno::EFBIG)?;
+    if end > mapping.size() || memory.is_empty() || !file.shares_overwrites(cx) {
+        return Ok(0);
+    }
+    memory.check(mapping, off)?;
+    let engine = engine(file, mapping);
+    let mut ops = Overwrite(file.ops(cx, Intent::Report, off..end)?);
+    let block = 1 << engine.block_bits;
+    let first = off / block * block;
+    if ops.begin(cx, first..first + block)?.place().is_none() {
+        return Ok(0);
+    }
+    mapping.invalidate(cx, off..end)?;
+    let transfer = engine.write(cx, &mut ops, off, memory);
+    mapping.invalidate(cx, off..end)?;
+    let noted = if transfer.bytes > 0 { file.note_direct_write(cx) } else { Ok(()) };
+    drop(guard);
+    match transfer.stop {
+        Stop::Failed(errno) if transfer.bytes == 0 => Err(errno),
+        _ => noted.map(|()| transfer.bytes),
+    }
+}
+
+/// The caller has the file to itself.
+fn write_alone(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    off: u64,
+    memory: Memory<'_>,
+) -> Result<u64, Errno> {
+    let mapping = file.mapping(cx);
+    let limit = file.size_max(cx);
+    let end = off.checked_add(memory.len()).filter(|end| *end <= limit).ok_or(Errno::EFBIG)?;
+    memory.check(mapping, off)?;
+    if memory.is_empty() {
+        return Ok(0);
+    }
+    let result = if file.only_cached(cx) {
+        write_buffered(cx, mapping, off, memory, memory.len()).map(|()| memory.len())
+    } else {
+        prepare_growth(cx, file, mapping, off..end)?;
+        mapping.invalidate(cx, off..end)?;
+        let result = write_steps(cx, file, mapping, off, memory);
+        // A reader, or readahead beside us, may have brought old content in.
+        mapping.invalidate(cx, off..end).and(result)
+    };
+    let noted = file.note_direct_write(cx);
+    result.and_then(|bytes| noted.map(|()| bytes))
+}
+
+/// Before a write that makes the file longer: what the new size would show and is not on the disk
+/// yet goes there, and what lies between the old end and the write is zeros.
+fn prepare_growth(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    mapping: &Arc<Mapping>,
+    bytes: Range<u64>,
+) -> Result<(), Errno> {
+    let (size, block) = (mapping.size(), u64::from(mapping.backing().block_size()));
+    let on_disk = file.size_on_disk(cx);
+    if bytes.end > size && on_disk < size {
+        file.flush(cx, on_disk / block * block..size.next_multiple_of(block))?;
+    }
+    if bytes.start > size {
+        file.prepare_gap(cx, bytes.start)?;
+        if !size.is_multiple_of(block) {
+            mapping.truncate(cx, size)?;
+            file.flush(cx, size / block * block..size.next_multiple_of(block))?;
+        }
+    }
+    Ok(())
+}
+
+/// Direct and, where the map says so, buffered parts in turn.
+fn write_steps(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    mapping: &Arc<Mapping>,
+    off: u64,
+    memory: Memory<'_>,
+) -> Result<u64, Errno> {
+    let (mut bytes, end) = (0, off + memory.len());
+    while off + bytes < end {
+        let (at, rest) = (off + bytes, memory.skip(bytes));
+        let mut ops = file.ops(cx, Intent::Write, at..end)?;
+        let transfer = engine(file, mapping).write(cx, &mut ops, at, rest.as_memory());
+        let Transfer { bytes: sent, stop } = transfer;
+        let (reached, mut result) = ops.end(cx, at..at + sent, stop == Stop::Done);
+        bytes = reached - off;
+        if result.is_ok() {
+            match stop {
+                Stop::Failed(errno) => result = Err(errno),
+                // What was sent to a part of a new block does not count: it is sent again.
+                Stop::Buffered(count) if reached == at + sent => {
+                    let part = memory.skip(bytes);
+                    result = write_buffered(cx, mapping, reached, part.as_memory(), count);
+                    bytes += if result.is_ok() { count } else { 0 };
+                }
+                Stop::Buffered(_) | Stop::Done => {}
+            }
+        }
+        if let Err(errno) = result {
+            file.settle_direct(cx, true)?;
+            return if bytes > 0 { Ok(bytes) } else { Err(errno) };
+        }
+    }
+    file.settle_direct(cx, false)?;
+    Ok(bytes)
+}
+
+/// Writes the first `count` bytes of `memory` through the cache, where blocks are missing or the
+/// file grows, and waits until the device has them.
+fn write_buffered(
+    cx: &mut Cx,
+    mapping: &Arc<Mapping>,
+    off: u64,
+    memory: Memory<'_>,
+    count: u64,
+) -> Result<(), Errno> {
+    let end = off + count;
+    match memory {
+        Memory::Bytes(bytes) => mapping.write(cx, off, &bytes[..count as usize])?,
+        Memory::Pages(segments) => {
+            let mut at = off;
+            for segment in segments {
+                let len = u64::from(segment.len).min(end - at) as usize;
+                mapping.write(cx, at, &segment.bytes()[..len])?;
+                at += len as u64;
+                if at == end {
+                    break;
+                }
+            }
+        }
+        Memory::New(_) => return Err(Errno::EINVAL),
+    }
+    mapping.flush(cx, off..end)
+}

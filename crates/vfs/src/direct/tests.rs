@@ -1,0 +1,263 @@
+//! Direct I/O through the drivers on a toy file.
+
+use super::*;
+use base::Sector;
+use base::rng::Rng;
+use base::unit::SECTOR_SIZE;
+use block::{Queue, QueueConfig};
+use cache::{Iomap, IomapKind, Iomaps};
+use cache::{IomapOps, MappingOps, PageCache, PageCacheConfig, WritebackControl};
+use rt::{Cx, ReadGuard, RwLock, SpinLock, WriteGuard};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::FileType;
+use crate::iomap::{Intent, IomapFile};
+
+const BLOCK: u64 = 4096;
+
+/// One file whose block `n` is block `2 n` of the device, so that no two pieces are neighbours.
+struct Toy(SpinLock<BTreeSet<u64>>);
+
+impl MappingOps for Toy {
+    fn map(&self, _: &mut Cx, _: &Arc<Mapping>, off: u64, _: u64) -> Result<Iomaps, Errno> {
+        let block = off / BLOCK;
+        let there = self.0.lock_irq().contains(&block);
+        let sector = Sector(2 * block * BLOCK / SECTOR_SIZE);
+        let kind = if there { IomapKind::Mapped(sector) } else { IomapKind::Hole };
+        Ok([Iomap { offset: off, len: BLOCK, kind }].into_iter().collect())
+    }
+
+    fn writepages(
+        &self,
+        cx: &mut Cx,
+        m: &Arc<Mapping>,
+        wb: &mut WritebackControl<'_>,
+    ) -> Result<(), Errno> {
+        while let Some(range) = m.next_dirty(cx, wb)? {
+            let block = range.start / BLOCK;
+            self.0.lock_irq().insert(block);
+            let sector = Sector(2 * block * BLOCK / SECTOR_SIZE);
+            m.write_extent(cx, wb, block * BLOCK, BLOCK, sector);
+        }
+        Ok(())
+    }
+}
+
+/// A walk over the toy's map. A write is given odd blocks, which become part of the file at its end;
+/// even ones go through the page cache.
+struct Walk {
+    toy: Arc<Toy>,
+    mapping: Arc<Mapping>,
+    intent: Intent,
+    given: BTreeSet<u64>,
+}
+
+impl IomapOps for Walk {
+    fn begin(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno> {
+        let part = self.toy.map(cx, &self.mapping, range.start, BLOCK)?[0];
+        let block = range.start / BLOCK;
+        if self.intent != Intent::Write || part.place().is_some() || block.is_multiple_of(2) {
+            return Ok(part);
+        }
+        self.given.insert(block);
+        let sector = Sector(2 * block * BLOCK / SECTOR_SIZE);
+        Ok(Iomap { kind: IomapKind::Unwritten(sector), ..part })
+    }
+
+    fn end(&mut self, _: &mut Cx, range: Range<u64>, complete: bool) -> (u64, Result<(), Errno>) {
+        let mut end = range.end;
+        if !complete && self.given.contains(&(end / BLOCK)) {
+            end = (end / BLOCK * BLOCK).max(range.start);
+        }
+        self.given.retain(|block| block * BLOCK < end);
+        self.toy.0.lock_irq().append(&mut self.given);
+        if end > self.mapping.size() {
+            self.mapping.set_size(end);
+        }
+        (end, Ok(()))
+    }
+}
+
+/// A file of the toy.
+struct ToyFile {
+    toy: Arc<Toy>,
+    mapping: Arc<Mapping>,
+    lock: RwLock<()>,
+}
+
+impl IomapFile for ToyFile {
+    type Ops = Walk;
+
+    fn ops(&self, _: &mut Cx, intent: Intent, _: Range<u64>) -> Result<Walk, Errno> {
+        let (toy, mapping) = (self.toy.clone(), self.mapping.clone());
+        Ok(Walk { toy, mapping, intent, given: BTreeSet::new() })
+    }
+
+    fn kind(&self, _: &Cx) -> FileType {
+        FileType::Regular
+    }
+
+    fn size(&self, _: &Cx) -> u64 {
+        self.mapping.size()
+    }
+
+    fn block_size(&self) -> u32 {
+        BLOCK as u32
+    }
+
+    fn mapping(&self, _: &Cx) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno> {
+        Ok(self.lock.read(cx))
+    }
+
+    fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno> {
+        Ok(self.lock.write(cx))
+    }
+
+    fn check_writable(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn size_max(&self, _: &Cx) -> u64 {
+        1 << 40
+    }
+
+    fn size_on_disk(&self, _: &Cx) -> u64 {
+        self.mapping.size()
+    }
+
+    fn flush(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        self.mapping.flush(cx, range)
+    }
+
+    fn settle_map(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.mapping.flush(cx, 0..u64::MAX)
+    }
+
+    fn direct_options(&self) -> DirectOptions {
+        DirectOptions::default()
+    }
+
+    fn shares_overwrites(&self, _: &Cx) -> bool {
+        true
+    }
+
+    fn note_direct_write(&self, _: &mut Cx) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+impl std::ops::Deref for ToyFile {
+    type Target = Arc<Mapping>;
+
+    fn deref(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}
+
+fn write(cx: &mut Cx, file: &ToyFile, off: u64, data: &[u8]) -> Result<usize, Errno> {
+    super::write(cx, file, off, Memory::Bytes(data)).map(|bytes| bytes as usize)
+}
+
+fn rig(cx: &mut Cx) -> (Arc<Queue>, ToyFile, Arc<Toy>) {
+    let runtime = cx.runtime().clone();
+    let device = Arc::new(device::MemoryDevice::new(8 << 20));
+    let queue = Queue::new(&runtime, device, QueueConfig::default()).expect("queue");
+    let cache = PageCache::new(&runtime, PageCacheConfig::with_limit(16 << 20));
+    let toy = Arc::new(Toy(SpinLock::new(BTreeSet::new())));
+    let ops: Arc<dyn MappingOps> = toy.clone();
+    let backing = cache.backing(queue.clone(), BLOCK as u32);
+    let mapping = Mapping::new(&backing, 1, 0, Arc::downgrade(&ops));
+    (queue, ToyFile { toy: toy.clone(), mapping, lock: RwLock::new(()) }, toy)
+}
+
+/// Offset and length must be multiples of the logical block; nothing else need be.
+#[test]
+fn unaligned_requests_are_refused() {
+    rt::testing::both(|cx| {
+        let (_, file, _ops) = rig(cx);
+        assert_eq!(alignment(&file), 512);
+        assert_eq!(write(cx, &file, 1, &[0; 512]), Err(Errno::EINVAL));
+        assert_eq!(write(cx, &file, 512, &[0; 100]), Err(Errno::EINVAL));
+        assert_eq!(read(cx, &file, 100, &mut [0; 512]), Err(Errno::EINVAL));
+        assert_eq!(read(cx, &file, 0, &mut [0; 511]), Err(Errno::EINVAL));
+        assert_eq!(read(cx, &file, u64::MAX - 511, &mut [0; 512]), Err(Errno::EINVAL));
+        assert_eq!(write(cx, &file, 512, &[7; 1024]), Ok(1024));
+        assert_eq!((file.size(), read(cx, &file, 2048, &mut [0; 512])), (1536, Ok(0)));
+        file.truncate(cx, 1000).expect("truncates");
+        let mut buf = [9; 1024];
+        assert_eq!(read(cx, &file, 0, &mut buf), Ok(1000));
+        assert!(buf[..512].iter().all(|&b| b == 0) && buf[512..1000].iter().all(|&b| b == 7));
+    });
+}
+
+/// Random direct and buffered reads, writes and truncates agree with a byte array.
+#[test]
+fn direct_and_buffered_agree() {
+    for seed in rt::testing::seeds(6) {
+        rt::testing::world(|cx| {
+            let (_queue, file, toy) = rig(cx);
+            let (mut rng, mut model) = (Rng::new(seed, 0), Vec::<u8>::new());
+            for step in 0..300 {
+                let mut off = rng.below(200_000);
+                let mut len = rng.below(40_000) + 1;
+                let direct = rng.chance(0.6);
+                if direct {
+                    (off, len) = (off / 512 * 512, len.next_multiple_of(512));
+                }
+                let (at, mut buf) = (off as usize, vec![0; len as usize]);
+                if rng.chance(0.5) {
+                    rng.fill(&mut buf);
+                    if direct {
+                        assert_eq!(write(cx, &file, off, &buf), Ok(buf.len()));
+                    } else {
+                        file.write(cx, off, &buf).expect("writes");
+                    }
+                    model.resize(model.len().max(at + buf.len()), 0);
+                    model[at..at + buf.len()].copy_from_slice(&buf);
+                } else if rng.chance(0.9) {
+                    let count = if direct {
+                        read(cx, &file, off, &mut buf).expect("reads")
+                    } else {
+                        file.read(cx, off, &mut buf).expect("reads")
+                    };
+                    let want = model.get(at..).unwrap_or(&[]);
+                    let want = &want[..want.len().min(buf.len())];
+                    assert!(&buf[..count] == want, "seed {seed} step {step}: {off}+{len}");
+                } else {
+                    file.truncate(cx, off).expect("truncates");
+                    toy.0.lock_irq().split_off(&off.div_ceil(BLOCK));
+                    model.resize(at, 0);
+                }
+            }
+        });
+    }
+}
+
+/// An overwrite goes to the device without the cache, holes are not asked of the device, and a
+/// dirty range is written out before it is read.
+#[test]
+fn the_device_sees_what_is_asked_and_no_more() {
+    rt::testing::world(|cx| {
+        let (queue, file, _ops) = rig(cx);
+        file.write(cx, 0, &[1; 4096]).expect("writes");
+        file.write(cx, 3 * BLOCK, &[2; 4096]).expect("writes");
+        let mut buf = vec![9; 4 * BLOCK as usize];
+        assert_eq!(read(cx, &file, 0, &mut buf), Ok(buf.len()));
+        let sums: Vec<u32> =
+            buf.chunks(4096).map(|c| c.iter().map(|&b| u32::from(b)).sum()).collect();
+        assert_eq!(sums, vec![4096, 0, 0, 8192]);
+        let stats = queue.stats();
+        assert_eq!((stats.write_bytes, stats.read_bytes), (8192, 8192));
+        assert_eq!(write(cx, &file, 512, &[3; 1024]), Ok(1024));
+        let stats = queue.stats();
+        assert_eq!((stats.write_bytes, stats.read_bytes), (8192 + 1024, 8192));
+        assert_eq!(file.read(cx, 512, &mut buf[..4]), Ok(4));
+        assert_eq!(buf[..4], [3; 4]);
+    });
+}
