@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use base::Errno;
 use cache::{InMemory, Iomap, Iomaps, Mapping, MappingOps, WritebackControl};
 use jbd2::JournalMode;
-use rt::{Cx, ReadGuard, WriteGuard};
+use rt::Cx;
 
 use crate::Ext4;
 use crate::credits;
@@ -231,113 +231,6 @@ impl Ext4 {
                 journal.add_ordered(cx, inode.arc());
             }
         }
-    }
-
-    /// Locks a file for a read of its data.
-    ///
-    /// # Errors
-    /// `EISDIR`, `EINVAL` not a regular file, `ESTALE` freed meanwhile.
-    pub(crate) fn begin_read<'i>(
-        &self,
-        cx: &mut Cx,
-        inode: &'i Inode,
-    ) -> Result<ReadGuard<'i, ()>, Errno> {
-        inode.kind(cx).check_regular()?;
-        let guard = inode.rwsem.read(cx);
-        if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(guard) }
-    }
-
-    /// Locks a file for a change of its data.
-    ///
-    /// # Errors
-    /// As [`Ext4::begin_read`]; `EROFS`, `EIO` the mount takes no changes.
-    pub(crate) fn begin_write<'i>(
-        &self,
-        cx: &mut Cx,
-        inode: &'i Inode,
-    ) -> Result<WriteGuard<'i, ()>, Errno> {
-        inode.kind(cx).check_regular()?;
-        self.check_writable()?;
-        let guard = inode.rwsem.write(cx);
-        if inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(guard) }
-    }
-
-    /// Reads file data.
-    ///
-    /// # Errors
-    /// `EISDIR`, `EINVAL` not a regular file, `EIO`, `EUCLEAN`.
-    pub(crate) fn read_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize, Errno> {
-        let guard = self.begin_read(cx, inode)?;
-        let result = inode.mapping().read(cx, offset, buf);
-        drop(guard);
-        result
-    }
-
-    /// Writes file data into the page cache.
-    ///
-    /// # Errors
-    /// `EISDIR`, `EINVAL` not a regular file, `EFBIG`, `ENOSPC`, `EROFS`, `EIO`, `EUCLEAN`.
-    pub(crate) fn write_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize, Errno> {
-        let limit = inode.with(cx, |core| core.growth_limit(&self.geometry));
-        let guard = self.begin_write(cx, inode)?;
-        let room = limit.saturating_sub(offset).min(usize::MAX as u64) as usize;
-        if room == 0 && !data.is_empty() || offset > limit {
-            return Err(Errno::EFBIG);
-        }
-        let data = &data[..data.len().min(room)];
-        let result = self.write_chunks(cx, inode, offset, data);
-        drop(guard);
-        result
-    }
-
-    /// Writes as much as there is space for, large writes in pieces.
-    fn write_chunks(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize, Errno> {
-        let mapping = inode.mapping().clone();
-        let mut done = 0;
-        let mut result = Ok(());
-        if !data.is_empty() {
-            // Before the pages are dirty, so that whoever writes them out sees it.
-            self.stamp_times(cx, inode);
-        }
-        for chunk in data.chunks(1 << 20) {
-            result = mapping.write(cx, offset + done as u64, chunk);
-            if result.is_err() && chunk.len() > self.geometry.block_size as usize {
-                // The last blocks of a full disk are filled one by one.
-                result = Ok(());
-                for piece in chunk.chunks(self.geometry.block_size as usize) {
-                    result = mapping.write(cx, offset + done as u64, piece);
-                    if result.is_err() {
-                        break;
-                    }
-                    done += piece.len();
-                }
-            } else if result.is_ok() {
-                done += chunk.len();
-            }
-            if result.is_err() {
-                break;
-            }
-        }
-        inode.with(cx, |core| core.size = mapping.size());
-        if done > 0 { Ok(done) } else { result.map(|()| 0) }
     }
 
     /// The content changes now; the times go to the disk with the data.

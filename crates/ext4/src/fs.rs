@@ -215,16 +215,19 @@ impl FileSystem for Ext4 {
 
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.read_file(cx, &inode, offset, buf)
+        vfs::iomap::read(cx, &self.data_file(&inode), offset, buf)
     }
 
     fn read_many(&self, cx: &mut Cx, reads: &mut [FileRead<'_>]) {
-        self.read_files(cx, reads);
+        let inodes: Vec<_> = reads.iter().map(|read| self.iget(cx, read.ino)).collect();
+        let file = |inode| self.data_file(inode);
+        let files: Vec<_> = inodes.iter().map(|it| it.as_ref().map(file).map_err(|e| *e)).collect();
+        vfs::iomap::read_many(cx, &self.queue, &files, reads);
     }
 
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.write_file(cx, &inode, offset, data)
+        vfs::iomap::write(cx, &self.data_file(&inode), offset, data)
     }
 
     fn read_direct(
@@ -291,7 +294,7 @@ impl FileSystem for Ext4 {
         len: u64,
     ) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
-        self.fallocate_file(cx, &inode, mode, offset, len)
+        vfs::iomap::fallocate(cx, &self.data_file(&inode), mode, offset, len)
     }
 
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {

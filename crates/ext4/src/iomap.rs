@@ -18,12 +18,12 @@ use crate::map::{Mapped, State};
 /// A file and its mount.
 pub(crate) struct DataFile<'a> {
     pub fs: &'a Ext4,
-    pub inode: &'a Inode,
+    pub inode: &'a Arc<Inode>,
 }
 
 impl Ext4 {
     /// A file for the drivers.
-    pub(crate) fn data_file<'a>(&'a self, inode: &'a Inode) -> DataFile<'a> {
+    pub(crate) fn data_file<'a>(&'a self, inode: &'a Arc<Inode>) -> DataFile<'a> {
         DataFile { fs: self, inode }
     }
 
@@ -34,7 +34,7 @@ impl Ext4 {
     pub(crate) fn fiemap_file(
         &self,
         cx: &mut Cx,
-        inode: &Inode,
+        inode: &Arc<Inode>,
         offset: u64,
         len: u64,
     ) -> Result<Vec<Iomap>, Errno> {
@@ -58,7 +58,7 @@ impl Ext4 {
 /// A walk over the map of a file.
 pub(crate) struct MapWalk<'a> {
     pub fs: &'a Ext4,
-    pub inode: &'a Inode,
+    pub inode: &'a Arc<Inode>,
     intent: Intent,
     pub given: Given,
 }
@@ -170,6 +170,53 @@ impl<'a> IomapFile for DataFile<'a> {
         }
     }
 
+    fn try_lock_shared(&self) -> Option<ReadGuard<'_, ()>> {
+        self.inode.rwsem.try_read()
+    }
+
+    fn only_on_device(&self, cx: &Cx) -> bool {
+        let (fs, inode) = (self.fs, self.inode);
+        let regular = inode.kind(cx) == FileType::Regular && !inode.with(cx, |core| core.dead);
+        let quiet = inode.mapping_if_any().is_none_or(|mapping| mapping.memory_bytes() == 0);
+        regular && quiet && inode.delayed.lock(cx).is_empty() && !fs.data_in_buffers(cx, inode)
+    }
+
+    fn prepare_write(&self, cx: &mut Cx, _: u64) -> Result<(), Errno> {
+        // Before the pages are dirty, so that whoever writes them out sees it.
+        self.fs.stamp_times(cx, self.inode);
+        Ok(())
+    }
+
+    fn writes_blocks_singly(&self, _: &mut Cx, _: Errno, len: usize) -> bool {
+        len > self.fs.geometry.block_size as usize
+    }
+
+    fn end_write(&self, cx: &mut Cx) {
+        let size = self.inode.mapping().size();
+        self.inode.with(cx, |core| core.size = size);
+    }
+
+    fn check_allocate(&self, cx: &Cx) -> Result<(), Errno> {
+        // Indirect blocks have no unwritten state.
+        if self.inode.has_extents(cx) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+    }
+
+    fn allocate(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        self.fs.preallocate(cx, self.inode, range)
+    }
+
+    fn punch_hole(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        self.fs.punch_hole(cx, self.inode, range)
+    }
+
+    fn set_size(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
+        self.fs.set_size(cx, self.inode, size)
+    }
+
+    fn note_fallocate(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.fs.touch(cx, self.inode)
+    }
+
     fn direct_options(&self) -> DirectOptions {
         self.fs.options.direct
     }
@@ -184,8 +231,7 @@ impl<'a> IomapFile for DataFile<'a> {
 
     fn note_direct_write(&self, cx: &mut Cx) -> Result<(), Errno> {
         self.fs.stamp_times(cx, self.inode);
-        let size = self.inode.mapping().size();
-        self.inode.with(cx, |core| core.size = size);
+        self.end_write(cx);
         self.fs.write_inode(cx, self.inode)
     }
 }

@@ -46,7 +46,6 @@ mod mount;
 mod namei;
 mod orphan;
 pub mod quota;
-mod read_many;
 mod read_super;
 mod reservation;
 #[cfg(debug_assertions)]

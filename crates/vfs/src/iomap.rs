@@ -2,8 +2,14 @@
 //! every such format does in the same steps stands here and in [`direct`](crate::direct) once. A
 //! format gives what differs: its locks, its map ([`IomapOps`]), and what it does before and after.
 
+mod buffered;
+mod fallocate;
+mod read_many;
 mod seek;
 
+pub use buffered::{append, read, write};
+pub use fallocate::fallocate;
+pub use read_many::read_many;
 pub use seek::{fiemap, seek};
 
 use std::ops::Range;
@@ -57,6 +63,9 @@ pub trait IomapFile {
     /// `ESTALE` freed meanwhile.
     fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno>;
 
+    /// As [`lock_shared`](Self::lock_shared) without waiting; `None` where that is not possible.
+    fn try_lock_shared(&self) -> Option<ReadGuard<'_, ()>>;
+
     /// Locks the file for a change of its data. May park.
     ///
     /// # Errors
@@ -86,6 +95,58 @@ pub trait IomapFile {
     /// # Errors
     /// As [`flush`](Self::flush).
     fn settle_map(&self, cx: &mut Cx) -> Result<(), Errno>;
+
+    /// Whether the device has the newest content of the file, whose lock is held: no page of it is
+    /// cached, and none waits for a place. False also where a format cannot say so cheaply.
+    fn only_on_device(&self, _cx: &Cx) -> bool {
+        false
+    }
+
+    /// Before data are copied into the page cache from `offset` on: what lies between the end of
+    /// the file and `offset` reads as zeros afterwards, and the times are those of now. May park.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn prepare_write(&self, cx: &mut Cx, offset: u64) -> Result<(), Errno>;
+
+    /// Whether a write of `len` bytes to the page cache that failed may have space for some of its
+    /// blocks: now, or after the file system made room. May park.
+    fn writes_blocks_singly(&self, cx: &mut Cx, errno: Errno, len: usize) -> bool;
+
+    /// After a write to the page cache, under the lock.
+    fn end_write(&self, _cx: &mut Cx) {}
+
+    /// Whether space can be allocated ahead in this file.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` it cannot.
+    fn check_allocate(&self, _cx: &Cx) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Gives the bytes `range` blocks that read as zeros, where there are none. May park.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    fn allocate(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno>;
+
+    /// Makes the bytes `range` a hole, as far as blocks go, and zeros the rest. May park.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    fn punch_hole(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno>;
+
+    /// Sets the size. May park.
+    ///
+    /// # Errors
+    /// `EFBIG`, `EIO`, `EUCLEAN`.
+    fn set_size(&self, cx: &mut Cx, size: u64) -> Result<(), Errno>;
+
+    /// After fallocate: times and size go to the inode. May park.
+    ///
+    /// # Errors
+    /// `EIO`.
+    fn note_fallocate(&self, cx: &mut Cx) -> Result<(), Errno>;
 
     /// How direct I/O is done.
     fn direct_options(&self) -> DirectOptions;

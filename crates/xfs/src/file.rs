@@ -156,19 +156,4 @@ impl Xfs {
         let mapped = inode.extents(cx, Which::Data, |list| inode.readable(list, range));
         mapped.map_err(|fault| self.fault(fault))
     }
-
-    /// Reads file data through the page cache.
-    pub(crate) fn read_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize, Errno> {
-        inode.kind(cx).check_regular()?;
-        let guard = inode.lock_shared(cx)?;
-        let result = inode.mapping(cx).clone().read(cx, offset, buf);
-        drop(guard);
-        result
-    }
 }

@@ -139,6 +139,34 @@ impl IomapFile for ToyFile {
         self.mapping.flush(cx, 0..u64::MAX)
     }
 
+    fn try_lock_shared(&self) -> Option<ReadGuard<'_, ()>> {
+        self.lock.try_read()
+    }
+
+    fn prepare_write(&self, _: &mut Cx, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn writes_blocks_singly(&self, _: &mut Cx, _: Errno, _: usize) -> bool {
+        false
+    }
+
+    fn allocate(&self, _: &mut Cx, _: Range<u64>) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn punch_hole(&self, _: &mut Cx, _: Range<u64>) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn set_size(&self, _: &mut Cx, _: u64) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn note_fallocate(&self, _: &mut Cx) -> Result<(), Errno> {
+        Ok(())
+    }
+
     fn direct_options(&self) -> DirectOptions {
         DirectOptions::default()
     }

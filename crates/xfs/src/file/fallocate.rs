@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use base::Errno;
 use rt::Cx;
-use vfs::{FallocMode, FileType};
 
 use crate::Xfs;
 use crate::format::extent::COUNT_MAX;
@@ -16,48 +15,16 @@ use crate::mount::writer::BlockReservation;
 use crate::trans::reservations;
 
 impl Xfs {
-    /// Allocates, punches or zeroes `offset..offset + len`.
+    /// Makes `bytes` a hole. The inode is locked for writing. May park.
     ///
     /// # Errors
-    /// Those of [`vfs::FileSystem::fallocate`].
-    pub(crate) fn fallocate_file(
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    pub(crate) fn punch_hole(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
-        mode: FallocMode,
-        offset: u64,
-        len: u64,
+        bytes: Range<u64>,
     ) -> Result<(), Errno> {
-        match inode.kind(cx) {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Errno::EISDIR),
-            _ => return Err(Errno::ENODEV),
-        }
-        self.writer()?;
-        if len == 0 {
-            return Err(Errno::EINVAL);
-        }
-        let end = offset.checked_add(len).filter(|&end| end <= i64::MAX as u64);
-        let end = end.ok_or(Errno::EFBIG)?;
-        let guard = self.begin_write(cx, inode)?;
-        let result = match mode {
-            FallocMode::PunchHole => self.punch_hole(cx, inode, offset..end),
-            FallocMode::Allocate { keep_size } => {
-                self.preallocate(cx, inode, offset..end, keep_size)
-            }
-            FallocMode::ZeroRange { keep_size } => self
-                .punch_hole(cx, inode, offset..end)
-                .and_then(|()| self.preallocate(cx, inode, offset..end, keep_size)),
-        };
-        let result = result.and_then(|()| {
-            self.stamp_times(cx, inode);
-            self.log_times(cx, inode)
-        });
-        drop(guard);
-        result
-    }
-
-    fn punch_hole(&self, cx: &mut Cx, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<(), Errno> {
         let Range { start: offset, end } = bytes;
         let bits = self.geometry().block_bits;
         let mapping = inode.mapping(cx).clone();
@@ -81,12 +48,15 @@ impl Xfs {
         result
     }
 
-    fn preallocate(
+    /// Gives `bytes` blocks that read as zeros. The inode is locked for writing. May park.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    pub(crate) fn preallocate(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,
         bytes: Range<u64>,
-        keep_size: bool,
     ) -> Result<(), Errno> {
         let Range { start: offset, end } = bytes;
         let bits = self.geometry().block_bits;
@@ -101,9 +71,6 @@ impl Xfs {
             at = self.preallocate_step(cx, inode, at..to)?;
         }
         inode.with(cx, |state| state.core.flags.insert(Flags::PREALLOC));
-        if !keep_size && end > inode.size(cx) {
-            self.set_size(cx, inode, end)?;
-        }
         Ok(())
     }
 

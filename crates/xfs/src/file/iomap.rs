@@ -209,6 +209,41 @@ impl<'a> IomapFile for DataFile<'a> {
         }
     }
 
+    fn try_lock_shared(&self) -> Option<ReadGuard<'_, ()>> {
+        self.inode.rwsem.try_read()
+    }
+
+    fn prepare_write(&self, cx: &mut Cx, offset: u64) -> Result<(), Errno> {
+        self.fs.clear_gap(cx, self.inode, offset)?;
+        // Before the pages are dirty, so that whoever writes them out sees it.
+        self.fs.stamp_times(cx, self.inode);
+        Ok(())
+    }
+
+    fn writes_blocks_singly(&self, cx: &mut Cx, errno: Errno, _: usize) -> bool {
+        if errno == Errno::ENOSPC {
+            self.fs.make_room(cx);
+        }
+        errno == Errno::ENOSPC
+    }
+
+    fn allocate(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        self.fs.preallocate(cx, self.inode, range)
+    }
+
+    fn punch_hole(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        self.fs.punch_hole(cx, self.inode, range)
+    }
+
+    fn set_size(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
+        self.fs.set_size(cx, self.inode, size)
+    }
+
+    fn note_fallocate(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.fs.stamp_times(cx, self.inode);
+        self.fs.log_times(cx, self.inode)
+    }
+
     fn direct_options(&self) -> DirectOptions {
         self.fs.direct
     }

@@ -28,83 +28,6 @@ impl Xfs {
         inode.lock_alone(cx)
     }
 
-    /// Writes file data into the page cache.
-    ///
-    /// # Errors
-    /// As [`Xfs::begin_write`]; `EFBIG`, `ENOSPC`, `EUCLEAN`.
-    pub(crate) fn write_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize, Errno> {
-        let guard = self.begin_write(cx, inode)?;
-        let result = self.write_locked(cx, inode, offset, data);
-        drop(guard);
-        result
-    }
-
-    /// Writes at the end of a file; returns where that was.
-    ///
-    /// # Errors
-    /// As [`Xfs::write_file`].
-    pub(crate) fn append_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        data: &[u8],
-    ) -> Result<(u64, usize), Errno> {
-        let guard = self.begin_write(cx, inode)?;
-        let start = inode.size(cx);
-        let result = self.write_locked(cx, inode, start, data);
-        drop(guard);
-        result.map(|count| (start, count))
-    }
-
-    /// As [`Xfs::write_file`], under the lock.
-    fn write_locked(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize, Errno> {
-        let room = SIZE_MAX.saturating_sub(offset).min(usize::MAX as u64) as usize;
-        if room == 0 && !data.is_empty() || offset > SIZE_MAX {
-            return Err(Errno::EFBIG);
-        }
-        let data = &data[..data.len().min(room)];
-        if data.is_empty() {
-            return Ok(0);
-        }
-        self.clear_gap(cx, inode, offset)?;
-        // Before the pages are dirty, so that whoever writes them out sees it.
-        self.stamp_times(cx, inode);
-        let mapping = inode.mapping(cx).clone();
-        let (mut done, mut result) = (0, Ok(()));
-        for chunk in data.chunks(1 << 20) {
-            result = mapping.write(cx, offset + done as u64, chunk);
-            if result == Err(Errno::ENOSPC) {
-                self.make_room(cx);
-                // The last blocks of a full disk are filled one by one.
-                for piece in chunk.chunks(self.geometry().block_size as usize) {
-                    result = mapping.write(cx, offset + done as u64, piece);
-                    if result.is_err() {
-                        break;
-                    }
-                    done += piece.len();
-                }
-            } else if result.is_ok() {
-                done += chunk.len();
-            }
-            if result.is_err() {
-                break;
-            }
-        }
-        if done > 0 { Ok(done) } else { result.map(|()| 0) }
-    }
-
     /// The content changes now; the times go to the disk with the data.
     pub(crate) fn stamp_times(&self, cx: &Cx, inode: &Inode) {
         let now = cx.realtime();
@@ -149,7 +72,7 @@ impl Xfs {
     }
 
     /// Gives back what files hold ahead of need, and what promises hold for the worst case.
-    fn make_room(&self, cx: &mut Cx) {
+    pub(crate) fn make_room(&self, cx: &mut Cx) {
         self.trim_all(cx);
         // Errors stay with the files that have them.
         let _ = self.backing.sync(cx);

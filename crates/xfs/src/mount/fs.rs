@@ -155,17 +155,17 @@ impl FileSystem for Xfs {
 
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.read_file(cx, &inode, offset, buf)
+        vfs::iomap::read(cx, &self.data_file(&inode), offset, buf)
     }
 
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.write_file(cx, &inode, offset, data)
+        vfs::iomap::write(cx, &self.data_file(&inode), offset, data)
     }
 
     fn append(&self, cx: &mut Cx, ino: Ino, data: &[u8]) -> Result<(u64, usize), Errno> {
         let inode = self.iget(cx, ino)?;
-        self.append_file(cx, &inode, data)
+        vfs::iomap::append(cx, &self.data_file(&inode), data)
     }
 
     fn read_direct(
@@ -233,7 +233,7 @@ impl FileSystem for Xfs {
         len: u64,
     ) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
-        self.fallocate_file(cx, &inode, mode, offset, len)
+        vfs::iomap::fallocate(cx, &self.data_file(&inode), mode, offset, len)
     }
 
     fn clone_range(

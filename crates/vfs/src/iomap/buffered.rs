@@ -1,0 +1,95 @@
+//! Reads and writes through the page cache.
+
+use base::Errno;
+use rt::Cx;
+
+use super::IomapFile;
+
+/// Bytes that are written between two looks at what is left.
+const WRITE_CHUNK: usize = 1 << 20;
+
+/// Reads file data; returns how many bytes the file had there. May park.
+///
+/// # Errors
+/// `EISDIR`, `EINVAL` not a regular file, `ESTALE`, `EIO`, `EUCLEAN`.
+pub fn read(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize, Errno> {
+    file.kind(cx).check_regular()?;
+    let guard = file.lock_shared(cx)?;
+    let result = file.mapping(cx).read(cx, offset, buf);
+    drop(guard);
+    result
+}
+
+/// Writes file data into the page cache, as much as there is space for. May park.
+///
+/// # Errors
+/// `EISDIR`, `EINVAL` not a regular file, `ESTALE`, `EFBIG`, `ENOSPC`, `EROFS`, `EIO`, `EUCLEAN`.
+pub fn write(cx: &mut Cx, file: &impl IomapFile, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+    file.kind(cx).check_regular()?;
+    file.check_writable()?;
+    let guard = file.lock_alone(cx)?;
+    let result = write_locked(cx, file, offset, data);
+    drop(guard);
+    result
+}
+
+/// As [`write`], at the end of the file; returns where that was.
+///
+/// # Errors
+/// As [`write`].
+pub fn append(cx: &mut Cx, file: &impl IomapFile, data: &[u8]) -> Result<(u64, usize), Errno> {
+    file.kind(cx).check_regular()?;
+    file.check_writable()?;
+    let guard = file.lock_alone(cx)?;
+    let start = file.size(cx);
+    let result = write_locked(cx, file, start, data);
+    drop(guard);
+    result.map(|count| (start, count))
+}
+
+fn write_locked(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize, Errno> {
+    let limit = file.size_max(cx);
+    let room = limit.saturating_sub(offset).min(usize::MAX as u64) as usize;
+    if room == 0 && !data.is_empty() || offset > limit {
+        return Err(Errno::EFBIG);
+    }
+    let data = &data[..data.len().min(room)];
+    if data.is_empty() {
+        return Ok(0);
+    }
+    file.prepare_write(cx, offset)?;
+    let mapping = file.mapping(cx);
+    let (mut done, mut result) = (0, Ok(()));
+    for chunk in data.chunks(WRITE_CHUNK) {
+        result = mapping.write(cx, offset + done as u64, chunk);
+        match result {
+            Ok(()) => done += chunk.len(),
+            Err(errno) if file.writes_blocks_singly(cx, errno, chunk.len()) => {
+                // The last blocks of a full disk are filled one by one.
+                for piece in chunk.chunks(file.block_size() as usize) {
+                    result = mapping.write(cx, offset + done as u64, piece);
+                    if result.is_err() {
+                        break;
+                    }
+                    done += piece.len();
+                }
+            }
+            Err(_) => {}
+        }
+        if result.is_err() {
+            break;
+        }
+    }
+    file.end_write(cx);
+    if done > 0 { Ok(done) } else { result.map(|()| 0) }
+}
