@@ -234,6 +234,7 @@ impl Ext4 {
     }
 
     /// The content changes now; the times go to the disk with the data.
+    #[inline]
     pub(crate) fn stamp_times(&self, cx: &Cx, inode: &Inode) {
         let now = self.now(cx);
         inode.with(cx, |core| {

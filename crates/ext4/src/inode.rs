@@ -214,6 +214,7 @@ impl Inode {
     }
 
     /// The type. It never changes.
+    #[inline]
     pub(crate) fn kind(&self, cx: &Cx) -> FileType {
         let mode = self.with(cx, |core| core.mode);
         FileType::from_mode(u32::from(mode)).expect("checked when the inode was read")

@@ -23,6 +23,7 @@ pub(crate) struct DataFile<'a> {
 
 impl Ext4 {
     /// A file for the drivers.
+    #[inline]
     pub(crate) fn data_file<'a>(&'a self, inode: &'a Arc<Inode>) -> DataFile<'a> {
         DataFile { fs: self, inode }
     }
@@ -121,36 +122,44 @@ impl<'a> IomapFile for DataFile<'a> {
         Ok(MapWalk { fs: self.fs, inode: self.inode, intent, given: Given::default() })
     }
 
+    #[inline]
     fn kind(&self, cx: &Cx) -> FileType {
         self.inode.kind(cx)
     }
 
+    #[inline]
     fn size(&self, cx: &Cx) -> u64 {
         self.inode.size(cx)
     }
 
+    #[inline]
     fn block_size(&self) -> u32 {
         self.fs.geometry.block_size
     }
 
+    #[inline]
     fn mapping(&self, _: &Cx) -> &Arc<Mapping> {
         self.inode.mapping()
     }
 
+    #[inline]
     fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno> {
         let guard = self.inode.rwsem.read(cx);
         if self.inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(guard) }
     }
 
+    #[inline]
     fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno> {
         let guard = self.inode.rwsem.write(cx);
         if self.inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(guard) }
     }
 
+    #[inline]
     fn check_writable(&self) -> Result<(), Errno> {
         self.fs.check_writable()
     }
 
+    #[inline]
     fn size_max(&self, cx: &Cx) -> u64 {
         self.inode.with(cx, |core| core.growth_limit(&self.fs.geometry))
     }
@@ -181,16 +190,19 @@ impl<'a> IomapFile for DataFile<'a> {
         regular && quiet && inode.delayed.lock(cx).is_empty() && !fs.data_in_buffers(cx, inode)
     }
 
+    #[inline]
     fn prepare_write(&self, cx: &mut Cx, _: u64) -> Result<(), Errno> {
         // Before the pages are dirty, so that whoever writes them out sees it.
         self.fs.stamp_times(cx, self.inode);
         Ok(())
     }
 
+    #[inline]
     fn writes_blocks_singly(&self, _: &mut Cx, _: Errno, len: usize) -> bool {
         len > self.fs.geometry.block_size as usize
     }
 
+    #[inline]
     fn end_write(&self, cx: &mut Cx) {
         let size = self.inode.mapping().size();
         self.inode.with(cx, |core| core.size = size);

@@ -29,6 +29,7 @@ pub fn read(
 ///
 /// # Errors
 /// `EISDIR`, `EINVAL` not a regular file, `ESTALE`, `EFBIG`, `ENOSPC`, `EROFS`, `EIO`, `EUCLEAN`.
+#[inline]
 pub fn write(cx: &mut Cx, file: &impl IomapFile, offset: u64, data: &[u8]) -> Result<usize, Errno> {
     file.kind(cx).check_regular()?;
     file.check_writable()?;
@@ -52,6 +53,7 @@ pub fn append(cx: &mut Cx, file: &impl IomapFile, data: &[u8]) -> Result<(u64, u
     result.map(|count| (start, count))
 }
 
+#[inline]
 fn write_locked(
     cx: &mut Cx,
     file: &impl IomapFile,
