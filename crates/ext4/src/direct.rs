@@ -1,5 +1,5 @@
 //! Direct writes to regular files: where new blocks come from, and how they join the file. The
-//! driver is [`vfs::direct`].
+//! driver is [`vfs::iomap::write_direct`].
 //!
 //! ```text
 //! overwrite      the device, and nothing else; many at once
@@ -23,7 +23,6 @@ use rt::{Charge, Cx};
 
 use crate::Ext4;
 use crate::inode::Inode;
-use crate::iomap::MapWalk;
 use crate::map::{Create, Mapped, State};
 use crate::mballoc::Purpose;
 use claims::Claims;
@@ -36,21 +35,28 @@ pub(crate) struct Given {
     pub unwritten: bool,
 }
 
-impl MapWalk<'_> {
+impl Given {
     /// Blocks for a direct write to the start of a hole; none where the page cache has to do it.
-    pub(crate) fn claim(&mut self, cx: &mut Cx, hole: &Mapped, want: u32) -> Result<Iomap, Errno> {
-        let size = self.inode.mapping().size().div_ceil(u64::from(self.fs.geometry.block_size));
-        if !self.fs.options.direct_holes && u64::from(hole.lblk) < size {
+    pub(crate) fn claim(
+        &mut self,
+        cx: &mut Cx,
+        fs: &Ext4,
+        inode: &Inode,
+        hole: &Mapped,
+        want: u32,
+    ) -> Result<Iomap, Errno> {
+        let size = inode.mapping().size().div_ceil(u64::from(fs.geometry.block_size));
+        if !fs.options.direct_holes && u64::from(hole.lblk) < size {
             // All of the rest, as Linux falls back.
             let count = u64::from(want).min(size - u64::from(hole.lblk));
-            return Ok(self.fs.iomap(&Mapped { len: count as u32, ..*hole }));
+            return Ok(fs.iomap(&Mapped { len: count as u32, ..*hole }));
         }
         cx.charge_for(Charge::AllocateRun, 1);
-        match self.fs.claim_hole(cx, self.inode, &mut self.given.claims, hole, want) {
+        match fs.claim_hole(cx, inode, &mut self.claims, hole, want) {
             // They hold nothing yet.
-            Ok(mapped) => Ok(self.fs.iomap(&Mapped { state: State::Unwritten, ..mapped })),
+            Ok(mapped) => Ok(fs.iomap(&Mapped { state: State::Unwritten, ..mapped })),
             // The page cache knows how to wait for space; little by little it fills the disk.
-            Err(Errno::ENOSPC) => Ok(self.fs.iomap(&Mapped { len: hole.len.min(16), ..*hole })),
+            Err(Errno::ENOSPC) => Ok(fs.iomap(&Mapped { len: hole.len.min(16), ..*hole })),
             Err(errno) => Err(errno),
         }
     }

@@ -238,7 +238,7 @@ impl FileSystem for Ext4 {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::direct::read(cx, &self.data_file(&inode), offset, buf)
+        vfs::iomap::read_direct(cx, &self.data_file(&inode), offset, buf)
     }
 
     fn read_at_host(
@@ -250,7 +250,7 @@ impl FileSystem for Ext4 {
         give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
     ) -> Result<bool, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::direct::at_host(cx, &self.data_file(&inode), offset, len, give)
+        vfs::iomap::read_at_host(cx, &self.data_file(&inode), offset, len, give)
     }
 
     fn write_direct(
@@ -262,7 +262,7 @@ impl FileSystem for Ext4 {
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
         let (file, memory) = (self.data_file(&inode), Memory::Bytes(data));
-        vfs::direct::write(cx, &file, offset, memory).map(|bytes| bytes as usize)
+        vfs::iomap::write_direct(cx, &file, offset, memory).map(|bytes| bytes as usize)
     }
 
     fn write_direct_pages(
@@ -273,7 +273,7 @@ impl FileSystem for Ext4 {
         pages: &[Segment],
     ) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::direct::write(cx, &self.data_file(&inode), offset, Memory::Pages(pages))
+        vfs::iomap::write_direct(cx, &self.data_file(&inode), offset, Memory::Pages(pages))
     }
 
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {

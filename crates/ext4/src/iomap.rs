@@ -87,7 +87,7 @@ impl IomapOps for MapWalk<'_> {
         if self.intent == Intent::Write {
             match mapped.state {
                 State::Written => {}
-                State::Hole => return self.claim(cx, &mapped, want),
+                State::Hole => return self.given.claim(cx, self.fs, self.inode, &mapped, want),
                 State::Unwritten => self.given.unwritten = true,
             }
         }

@@ -7,8 +7,8 @@
 //!   -> drop what readers brought in meanwhile
 //! ```
 //!
-//! [`read()`], [`write()`] and [`at_host`] are the drivers: a file system gives them a file
-//! ([`IomapFile`](crate::iomap::IomapFile)). [`Engine`] is the part from the map to the bios. It
+//! The drivers are [`iomap::read_direct`](crate::iomap::read_direct) and its neighbours.
+//! [`Engine`] is the part from the map to the bios. It
 //! asks a walk over the file's map ([`cache::IomapOps`]) for parts that may be long, may hold
 //! nothing yet, and may end at a *boundary*, where the map goes on in another metadata block; what
 //! that mark is used for is a choice of the mount ([`Boundary`]).
@@ -29,12 +29,10 @@ mod boundary;
 mod collect;
 mod ends;
 mod engine;
-mod file;
 mod memory;
 
 pub use boundary::Boundary;
 pub use engine::{Chunk, DirectOptions, Engine, Stop, Transfer};
-pub use file::{at_host, read, write};
 pub use memory::{Memory, Rest};
 
 use base::Errno;
@@ -58,6 +56,3 @@ pub fn check(mapping: &Mapping, off: u64, len: u64) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,13 +1,17 @@
 //! The file data of formats whose content lies in blocks of a device (Linux: `fs/iomap`): what
-//! every such format does in the same steps stands here and in [`direct`](crate::direct) once. A
-//! format gives what differs: its locks, its map ([`IomapOps`]), and what it does before and after.
+//! every such format does in the same steps stands here once. A format gives what differs: its
+//! locks, its map ([`IomapOps`]), and what it does before and after.
 
 mod buffered;
+mod direct;
 mod fallocate;
 mod read_many;
 mod seek;
+#[cfg(test)]
+mod tests;
 
 pub use buffered::{append, read, write};
+pub use direct::{read_at_host, read_direct, write_direct};
 pub use fallocate::fallocate;
 pub use read_many::read_many;
 pub use seek::{fiemap, seek};

@@ -176,7 +176,7 @@ impl FileSystem for Xfs {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::direct::read(cx, &self.data_file(&inode), offset, buf)
+        vfs::iomap::read_direct(cx, &self.data_file(&inode), offset, buf)
     }
 
     fn read_at_host(
@@ -188,7 +188,7 @@ impl FileSystem for Xfs {
         give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
     ) -> Result<bool, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::direct::at_host(cx, &self.data_file(&inode), offset, len, give)
+        vfs::iomap::read_at_host(cx, &self.data_file(&inode), offset, len, give)
     }
 
     fn write_direct(
@@ -200,7 +200,7 @@ impl FileSystem for Xfs {
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
         let file = self.data_file(&inode);
-        let done = vfs::direct::write(cx, &file, offset, Memory::Bytes(data))?;
+        let done = vfs::iomap::write_direct(cx, &file, offset, Memory::Bytes(data))?;
         Ok(done as usize)
     }
 
@@ -212,7 +212,7 @@ impl FileSystem for Xfs {
         pages: &[Segment],
     ) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::direct::write(cx, &self.data_file(&inode), offset, Memory::Pages(pages))
+        vfs::iomap::write_direct(cx, &self.data_file(&inode), offset, Memory::Pages(pages))
     }
 
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {

@@ -9,8 +9,8 @@ use block::HostRange;
 use cache::{Iomap, IomapKind, IomapOps, Mapping};
 use rt::Cx;
 
-use super::{Engine, Memory, Stop, Transfer, check};
-use crate::iomap::{Intent, IomapFile};
+use super::{Intent, IomapFile};
+use crate::direct::{Engine, Memory, Stop, Transfer, check};
 
 fn engine<'m>(file: &impl IomapFile, mapping: &'m Mapping) -> Engine<'m> {
     let block_bits = mapping.backing().block_size().trailing_zeros();
@@ -21,9 +21,14 @@ fn engine<'m>(file: &impl IomapFile, mapping: &'m Mapping) -> Engine<'m> {
 ///
 /// # Errors
 /// `EISDIR`, `EINVAL` not a regular file; `EINVAL` where offset or length is not a multiple of
-/// [`alignment`](super::alignment); `EIO` of the device before anything was read, or of the
-/// write-back before it; those of the file system's map.
-pub fn read(cx: &mut Cx, file: &impl IomapFile, off: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+/// [`alignment`](crate::direct::alignment); `EIO` of the device before anything was read, or of
+/// the write-back before it; those of the file system's map.
+pub fn read_direct(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    off: u64,
+    buf: &mut [u8],
+) -> Result<usize, Errno> {
     file.kind(cx).check_regular()?;
     let guard = file.lock_shared(cx)?;
     let result = read_locked(cx, file, off, buf);
@@ -62,13 +67,13 @@ fn read_locked(
 }
 
 /// Gives `give` the places in files of the host that have the bytes `off..off + len`, as far as the
-/// file goes: what the kernel reads there is what [`read`] reads, as long as `give` runs. Returns
-/// what `give` does; false without asking it where there are no such places: in holes, behind the
-/// end, on other devices. May park.
+/// file goes: what the kernel reads there is what [`read_direct`] reads, as long as `give` runs.
+/// Returns what `give` does; false without asking it where there are no such places: in holes,
+/// behind the end, on other devices. May park.
 ///
 /// # Errors
-/// As [`read`].
-pub fn at_host(
+/// As [`read_direct`].
+pub fn read_at_host(
     cx: &mut Cx,
     file: &impl IomapFile,
     off: u64,
@@ -110,9 +115,9 @@ fn at_host_locked(
 ///
 /// # Errors
 /// `EISDIR`, `EINVAL` not a regular file; `EROFS`; `EINVAL` where offset or length is not a
-/// multiple of [`alignment`](super::alignment); `EFBIG`; `ENOSPC` and what else the file system
-/// says where blocks are needed; `EIO`: all before anything was written.
-pub fn write(
+/// multiple of [`alignment`](crate::direct::alignment); `EFBIG`; `ENOSPC` and what else the file
+/// system says where blocks are needed; `EIO`: all before anything was written.
+pub fn write_direct(
     cx: &mut Cx,
     file: &impl IomapFile,
     off: u64,

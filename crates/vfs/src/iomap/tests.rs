@@ -1,19 +1,20 @@
 //! Direct I/O through the drivers on a toy file.
 
-use super::*;
-use base::Sector;
-use base::rng::Rng;
-use base::unit::SECTOR_SIZE;
-use block::{Queue, QueueConfig};
-use cache::{Iomap, IomapKind, Iomaps};
-use cache::{IomapOps, MappingOps, PageCache, PageCacheConfig, WritebackControl};
-use rt::{Cx, ReadGuard, RwLock, SpinLock, WriteGuard};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use base::rng::Rng;
+use base::unit::SECTOR_SIZE;
+use base::{Errno, Sector};
+use block::{Queue, QueueConfig};
+use cache::{Iomap, IomapKind, IomapOps, Iomaps, Mapping};
+use cache::{MappingOps, PageCache, PageCacheConfig, WritebackControl};
+use rt::{Cx, ReadGuard, RwLock, SpinLock, WriteGuard};
+
+use super::{Intent, IomapFile};
 use crate::FileType;
-use crate::iomap::{Intent, IomapFile};
+use crate::direct::{DirectOptions, Memory, alignment};
 
 const BLOCK: u64 = 4096;
 
@@ -45,8 +46,8 @@ impl MappingOps for Toy {
     }
 }
 
-/// A walk over the toy's map. A write is given odd blocks, which become part of the file at its end;
-/// even ones go through the page cache.
+/// A walk over the toy's map. A write is given odd blocks, which become part of the file at its
+/// end; even ones go through the page cache.
 struct Walk {
     toy: Arc<Toy>,
     mapping: Arc<Mapping>,
@@ -189,7 +190,11 @@ impl std::ops::Deref for ToyFile {
 }
 
 fn write(cx: &mut Cx, file: &ToyFile, off: u64, data: &[u8]) -> Result<usize, Errno> {
-    super::write(cx, file, off, Memory::Bytes(data)).map(|bytes| bytes as usize)
+    super::write_direct(cx, file, off, Memory::Bytes(data)).map(|bytes| bytes as usize)
+}
+
+fn read(cx: &mut Cx, file: &ToyFile, off: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    super::read_direct(cx, file, off, buf)
 }
 
 fn rig(cx: &mut Cx) -> (Arc<Queue>, ToyFile, Arc<Toy>) {
