@@ -18,6 +18,7 @@ const JUDGES: &[(&str, &str)] = &[
     ("mount", "mount"),
     ("losetup", "mount"),
     ("partx", "util-linux"),
+    ("sfdisk", "fdisk"),
     ("valgrind", "valgrind"),
     ("tar", "tar"),
     ("chromium", "chromium"),

@@ -28,10 +28,7 @@ pub struct Options {
     /// Bypass the host's page cache (O_DIRECT)
     #[arg(long, global = true)]
     pub direct: bool,
-    /// Mount options: data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS,
-    /// journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1,
-    /// checkpoint=lazy|flusher, readahead=SIZE; for xfs logbsize=32k|64k|128k|256k, wsync,
-    /// norecovery, buf_item=bitwise|contiguous|runs, dir_leaf=gaps|dense, debug_checks
+    /// Mount options as for mount(8), with commas; `iopath help` lists them
     #[arg(
         short = 'o',
         long = "mount-options",
@@ -40,8 +37,9 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub mount: Vec<MountWord>,
-    /// How to talk to the host's storage
-    #[arg(long, global = true, value_enum, default_value_t = EngineArg::Auto)]
+    /// How to reach the host's storage: auto, uring or psync
+    #[arg(long, global = true, value_enum, default_value_t = EngineArg::Auto,
+          hide_possible_values = true)]
     pub engine: EngineArg,
 }
 

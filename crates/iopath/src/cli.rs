@@ -27,6 +27,12 @@ TARGET:/path is a place inside. Examples:
   iopath cp -a ./tree disk.img:/
   iopath ls -l disk.img:/tree
   iopath check disk.img
+
+Mount options, for -o: data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS,
+journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1,
+checkpoint=lazy|flusher, readahead=SIZE; for xfs logbsize=32k|64k|128k|256k, wsync, norecovery,
+buf_item=bitwise|contiguous|runs, dir_leaf=gaps|dense, debug_checks.
+
 Exit status: 0 done, 1 failed, 2 wrong usage; `check` has those of fsck(8).";
 
 macro_rules! commands {
@@ -59,10 +65,13 @@ commands! {
     Ln => ln,
     Chmod => chmod,
     Chown => chown,
+    Mknod => mknod,
     Touch => touch,
     Truncate => truncate,
     Xattr => xattr,
     Df => df,
+    Du => du,
+    Find => find,
     Quota => quota,
     Mount => mount,
     Crash => crash,
@@ -101,6 +110,7 @@ fn names_of_commands(args: &[OsString]) -> Vec<String> {
 fn parse(args: Vec<OsString>, commands: &[String]) -> Result<Cli, clap::Error> {
     let args = match commands.first().map(String::as_str) {
         Some("lab") => cmd::lab::with_json_file(args),
+        Some("find") => cmd::find::with_two_dashes(args),
         Some("bench") => cmd::bench::with_options_of_the_tool(args, commands.get(1)),
         _ => args,
     };

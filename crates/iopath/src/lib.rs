@@ -43,6 +43,7 @@ pub mod out;
 pub mod owner;
 pub mod places;
 pub mod recognise;
+pub mod remains;
 pub mod session;
 pub mod sim;
 pub mod storage;

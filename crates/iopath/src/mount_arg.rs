@@ -39,10 +39,15 @@ impl FromStr for MountArg {
 impl fmt::Display for MountArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MountArg::Ext(option) => write!(f, "{option:?}"),
-            MountArg::Xfs(option) => write!(f, "{option:?}"),
+            MountArg::Ext(option) => write!(f, "`{}`", word(&format!("{option:?}"))),
+            MountArg::Xfs(option) => write!(f, "`{}`", word(&format!("{option:?}"))),
         }
     }
+}
+
+/// The word of an option: without its value, in small letters.
+fn word(name: &str) -> String {
+    name.split('(').next().unwrap_or_default().to_lowercase()
 }
 
 /// Puts options into those of an ext2, ext3 or ext4 mount.

@@ -71,10 +71,38 @@ pub fn recognise(start: &[u8]) -> Format {
     if at(512, b"EFI PART") || at(4096, b"EFI PART") {
         return Format::Partitioned("GPT");
     }
+    // The only partition of this type says that there is a GPT.
+    if at(510, &[0x55, 0xaa]) && at(450, &[0xee]) {
+        return Format::Partitioned("GPT");
+    }
     if at(510, &[0x55, 0xaa]) {
         return Format::Partitioned("MBR");
     }
     if start.iter().all(|&b| b == 0) { Format::Blank } else { Format::Unknown }
+}
+
+/// What is wrong with the first copy of a GPT, in these first bytes of a device.
+pub fn gpt_damage(start: &[u8]) -> Option<&'static str> {
+    let block = [512usize, 4096].into_iter().find(|&at| start.get(at..at + 8) == Some(b"EFI PART"));
+    let Some(block) = block else { return Some("has no signature") };
+    let header = &start[block..];
+    let word = |at: usize| {
+        let bytes = header.get(at..at + 4);
+        bytes.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    };
+    let size = word(12) as usize;
+    let Some(summed) = header.get(..size).filter(|_| (92..=block).contains(&size)) else {
+        return Some("has a wrong size");
+    };
+    let mut summed = summed.to_vec();
+    summed[16..20].fill(0);
+    if crc32fast::hash(&summed) != word(16) {
+        return Some("has a wrong checksum");
+    }
+    let len = (word(80) as usize).checked_mul(word(84) as usize)?;
+    let from = (word(72) as usize).checked_mul(block)?;
+    let entries = start.get(from..from.checked_add(len)?)?;
+    (crc32fast::hash(entries) != word(88)).then_some("has entries with a wrong checksum")
 }
 
 /// ext4 has extents, 64bit, flex_bg or checksums; ext3 a journal; ext2 neither.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::app::{App, EngineArg};
 use crate::recognise::{self, Format, PROBE};
+use crate::remains::{self, Remain};
 use crate::target::Target;
 use crate::text;
 
@@ -65,6 +66,18 @@ pub fn open_device(app: &App, path: &Path, write: bool) -> Result<Arc<dyn Device
     let cutter = device::stripe::Cutter::Sectors;
     let stripe = device::StripeDevice::new(members?, chunk, cutter).with_context(named)?;
     Ok(Arc::new(stripe))
+}
+
+/// The device of an open storage, once more, without a lock of its own.
+///
+/// # Errors
+/// The host refuses.
+pub fn open_again(app: &App, storage: &Storage) -> Result<Arc<dyn Device>> {
+    let path = &storage.target.path;
+    match path.metadata().is_ok_and(|meta| meta.is_file()) {
+        true => Ok(device::open_unlocked(path, open_options(app, false))?),
+        false => open_device(app, path, false),
+    }
 }
 
 impl Storage {
@@ -164,13 +177,42 @@ impl Storage {
             Format::Partitioned(table) => {
                 bail!("{target}: holds a {table} partition table; name a partition: {target}@1")
             }
+            format => self.refuse_unknown(app, format),
+        }
+    }
+
+    /// What is left on it of a file system or a partition table.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn remains(&self, app: &mut App) -> Result<Vec<Remain>> {
+        let whole = match self.target.partition {
+            None => open_again(app, self).ok(),
+            Some(_) => None,
+        };
+        remains::search(app.cx, &self.queue, &self.target, whole.as_ref())
+    }
+
+    /// Refuses a device whose start says nothing, with what else is there.
+    fn refuse_unknown(&self, app: &mut App, format: Format) -> Result<Known> {
+        let target = &self.target;
+        let start = match format {
+            Format::Blank => "is blank at its start",
+            _ => {
+                "no known file system: the word at byte 1080 is not 0xef53, and no other magic \
+                 number fits"
+            }
+        };
+        let found = self.remains(app)?;
+        if !found.is_empty() {
+            bail!("{target}: {start}, but something was here: {}", remains::sentence(&found));
+        }
+        match format {
             Format::Blank => bail!(
-                "{target}: is blank at its start; make a file system: iopath mkfs -t ext4 {target}"
+                "{target}: {start}, and nothing else was found; make a file system: iopath mkfs \
+                 -t ext4 {target}"
             ),
-            Format::Unknown => bail!(
-                "{target}: no known file system: the word at byte 1080 is not 0xef53, and no other \
-                 magic number fits"
-            ),
+            _ => bail!("{target}: {start}"),
         }
     }
 }
@@ -179,24 +221,40 @@ fn partition(app: &mut App, device: &Arc<dyn Device>, number: u32) -> Result<Arc
     Ok(Arc::new(device::Partition::open(app.cx, device, number)?))
 }
 
-/// The partitions of a target, as JSON.
+/// The partitions of a target, as JSON, with what they hold.
 ///
 /// # Errors
 /// The table is damaged.
-pub fn partitions(app: &mut App, target: &Target) -> Result<Value> {
-    let device = open_device(app, &target.path, false)?;
+pub fn partitions(app: &mut App, storage: &Storage) -> Result<Value> {
+    let target = &storage.target;
+    let device = open_again(app, storage)?;
     let table = device::Partition::list(app.cx, &device).with_context(|| target.to_string())?;
-    let describe = |entry: &device::PartitionEntry| {
-        json!({
+    let mut all = Vec::new();
+    for entry in &table.partitions {
+        let len = (entry.count * 512).min(PROBE as u64) as usize / 4096 * 4096;
+        let start = match len {
+            0 => Vec::new(),
+            len => storage.queue.read(app.cx, entry.start, len).map_or(Vec::new(), |p| p.to_vec()),
+        };
+        let holds = match recognise::recognise(&start) {
+            Format::Ext(kind) => kind.to_string(),
+            Format::Xfs => "xfs".into(),
+            Format::Other(name, _) => name.into(),
+            Format::Partitioned(table) => format!("{table} partition table"),
+            Format::Blank => "blank".into(),
+            Format::Unknown => "unknown".into(),
+        };
+        all.push(json!({
             "number": entry.number,
             "offset": entry.start.bytes(),
             "size": entry.count * 512,
             "type": entry.kind,
             "name": entry.name,
+            "holds": holds,
             "target": format!("{}@{}", target.path.display(), entry.number),
-        })
-    };
-    Ok(table.partitions.iter().map(describe).collect())
+        }));
+    }
+    Ok(all.into())
 }
 
 /// What the superblock tells, as keys and values for `info`.

@@ -91,9 +91,23 @@ pub fn xfs_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, 
     let mut obstacles: Vec<String> = reasons.iter().map(|reason| reason.to_string()).collect();
     obstacles.extend(geometry.as_ref().err().map(|corrupt| corrupt.to_string()));
     let shift = u32::from(raw.sb_dirblklog);
+    let state = match &geometry {
+        Ok(geometry) if geometry.log_start.0 == 0 => json!("its log is on another device"),
+        Ok(geometry) => match xfs::log::recovery::find(
+            app.cx,
+            &storage.queue,
+            xfs::log::LogGeometry::of(geometry),
+        ) {
+            Ok(head) if head.clean => json!("clean"),
+            Ok(_) => json!("in use, or its log must be replayed (iopath replay)"),
+            Err(error) => json!(format!("its log is damaged: {error}")),
+        },
+        Err(_) => Value::Null,
+    };
     Ok(vec![
         ("label", json!(text::escape(raw.label()))),
         ("uuid", json!(uuid_text(&raw.sb_uuid))),
+        ("state", state),
         ("block_size", json!(raw.sb_blocksize.get())),
         ("blocks", json!(raw.sb_dblocks.get())),
         ("blocks_free", json!(raw.sb_fdblocks.get())),

@@ -14,13 +14,22 @@ use crate::text;
 
 /// Show space in use and free
 #[derive(Args)]
-#[command(after_help = "Examples:
-  iopath df disk.img
-  iopath df --json disk.img@2 | jq .blocks_free")]
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:
+  iopath df -h disk.img
+  iopath df --json disk.img@2 | jq .blocks_free"
+)]
 pub struct Options {
     /// Images: TARGET
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<OsString>,
+    /// Sizes in KiB, MiB, ..: as always
+    #[arg(short = 'h', long, short_alias = 'H')]
+    human_readable: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// Runs `df`.
@@ -43,7 +52,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             if app.out.json {
                 return Ok(app.out.document(&json!({
                     "target": target.to_string(),
-                    "type": kind,
+                    "format": kind,
                     "block_size": stat.block_size,
                     "blocks": stat.blocks,
                     "blocks_free": stat.blocks_free,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::nfs_target;
-use crate::recognise::Format;
+use crate::recognise::{self, Format, PROBE};
 use crate::storage::{self, Storage};
 use crate::target::Place;
 use crate::text;
@@ -62,19 +62,52 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             }
             Format::Partitioned(table) => {
                 fact("format", json!(format!("{table} partition table")));
-                fact("partitions", storage::partitions(app, &target)?);
+                let damage = match table {
+                    "GPT" => recognise::gpt_damage(&storage.start(app, PROBE)?),
+                    _ => None,
+                };
+                if let Some(damage) = damage {
+                    let text = format!("the first copy {damage}; the one at the end is used");
+                    fact("damage", json!(text));
+                }
+                fact("partitions", storage::partitions(app, &storage)?);
             }
-            Format::Blank => {
-                fact("format", json!("blank"));
-                fact("hint", json!(format!("make a file system: iopath mkfs -t ext4 {target}")));
-            }
-            Format::Unknown => {
-                fact("format", json!("unknown"));
+            format => {
+                let found = storage.remains(app)?;
+                let blank = format == Format::Blank;
+                fact("format", json!(if blank { "blank at its start" } else { "unknown" }));
+                let lines = found.iter().map(|r| json!({ "what": r.what, "how": r.how }));
+                fact("found", lines.collect());
+                if blank && found.is_empty() {
+                    let hint = format!("make a file system: iopath mkfs -t ext4 {target}");
+                    fact("hint", json!(hint));
+                }
             }
         }
         show(app, facts)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A partition, or what was found, as text.
+fn sentence(item: &Value) -> String {
+    let text = |key: &str| item[key].as_str().unwrap_or_default();
+    if item["what"].is_string() {
+        return format!("{}: {}", text("what"), text("how"));
+    }
+    let size = |key: &str| text::size(item[key].as_u64().unwrap_or(0));
+    let name = match text("name") {
+        "" => String::new(),
+        name => format!(" `{name}`"),
+    };
+    format!(
+        "{}:{name} {}, {} from {}, type {}",
+        text("target"),
+        text("holds"),
+        size("size"),
+        size("offset"),
+        text("type")
+    )
 }
 
 /// Prints facts in their order; empty ones are left out of the text.
@@ -98,7 +131,8 @@ fn show(app: &mut App, facts: Vec<(&str, Value)>) -> Result<()> {
             }
             Value::Array(items) => {
                 for item in items {
-                    app.out.line(format!("{:>16}: {item}", label.trim_end_matches('s')))?;
+                    let line = sentence(item);
+                    app.out.line(format!("{:>16}: {line}", label.trim_end_matches('s')))?;
                 }
                 continue;
             }

@@ -210,7 +210,10 @@ fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
     let kept = Kept::read(&options.files)?;
     let mut found = Found::default();
     for (name, records) in kept.runs {
-        let experiment = Experiment::load(options.experiment.as_ref().unwrap_or(&name))?;
+        let experiment = Experiment::load(options.experiment.as_ref().unwrap_or(&name));
+        let experiment = experiment.with_context(|| {
+            format!("the results are of {name}; --experiment FILE says where one of your own is")
+        })?;
         if let Some(record) = records.iter().find(|record| record.digest != experiment.digest) {
             bail!(
                 "the results are of another text of {name} ({} instead of {}): run it again",

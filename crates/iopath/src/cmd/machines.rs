@@ -16,7 +16,7 @@ use crate::text;
   iopath machines
   iopath machines array-2010
   iopath machines ./my-disk.toml
-  iopath machines --json | jq -r '.[].name'
+  iopath machines --json | jq -r .name
 
 A machine is a target for workloads: sim:NAME?size=4G&fs=ext4&elevator=deadline&seed=1")]
 pub struct Options {
@@ -40,8 +40,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 fn list(app: &mut App) -> Result<()> {
     let profiles: Vec<Profile> = model::names().map(Profile::load).collect::<Result<_, _>>()?;
     if app.out.json {
-        let all: Vec<Value> = profiles.iter().map(describe).collect();
-        return Ok(app.out.document(&Value::Array(all))?);
+        let mut lines = profiles.iter().map(describe);
+        return Ok(lines.try_for_each(|line| app.out.document(&line))?);
     }
     let widest = profiles.iter().map(|profile| profile.name.len()).max().unwrap_or(0);
     for profile in &profiles {

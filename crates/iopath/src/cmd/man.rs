@@ -28,9 +28,11 @@ pub struct Options {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let dir = PathBuf::from(&options.dir);
     fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-    let whole = crate::cli::describe();
+    let mut whole = crate::cli::describe();
+    // Options for all commands belong to the page of each.
+    whole.build();
     let mut pages = vec![("iopath".to_string(), whole.clone())];
-    for command in whole.get_subcommands() {
+    for command in whole.get_subcommands().filter(|command| command.get_name() != "help") {
         let name = format!("iopath-{}", command.get_name());
         let display = format!("iopath {}", command.get_name());
         pages.push((name.clone(), command.clone().display_name(name).bin_name(display)));

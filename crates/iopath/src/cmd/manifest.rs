@@ -20,7 +20,8 @@ use crate::walk::{Reached, descend};
 /// Print one JSON line per name: everything that a copy should keep
 #[derive(Args)]
 #[command(after_help = "\
-Names of a directory are sorted by bytes, each followed by what is below it. In paths and
+Names of a directory are sorted by bytes, each followed by what is below it. What cannot be
+read has a line with the key `error`, and the exit status is 1. In paths and
 targets \\\\ is a backslash and \\xHH a byte that is not UTF-8. Values of attributes are
 hexadecimal. Directories have size 0: theirs is the format's affair.
 
@@ -93,8 +94,13 @@ impl Walk<'_> {
             };
             let outside = descend(&mut self.path, &name);
             let attr = self.session.fs.getattr(app.cx, ino);
-            let attr = attr.map_err(|errno| at(self.session.place(&self.path))(errno))?;
-            self.name(app, &attr, outside)?;
+            match attr.map_err(|errno| at(self.session.place(&self.path))(errno)) {
+                Ok(attr) => self.name(app, &attr, outside)?,
+                Err(error) => {
+                    self.unreadable(app, &error)?;
+                    self.path.truncate(outside);
+                }
+            }
         }
         Ok(())
     }
@@ -110,8 +116,10 @@ impl Walk<'_> {
             self.path.truncate(outside);
             return Ok(());
         }
-        let line = self.line(app, &self.path, attr)?;
-        app.out.document(&line)?;
+        match self.line(app, &self.path, attr) {
+            Ok(line) => app.out.document(&line)?,
+            Err(error) => self.unreadable(app, &error)?,
+        }
         self.progress.add(1, if attr.kind == FileType::Regular { attr.size } else { 0 });
         if !attr.is_dir() {
             self.path.truncate(outside);
@@ -124,10 +132,21 @@ impl Walk<'_> {
             }
             true
         });
-        listed.map_err(|errno| at(self.session.place(&self.path))(errno))?;
+        if let Err(errno) = listed {
+            let error = at(self.session.place(&self.path))(errno);
+            self.unreadable(app, &error)?;
+        }
         children.sort();
         self.levels.push(Level { outside, children: children.into_iter() });
         Ok(())
+    }
+
+    /// A line for what cannot be read, which is reported as well.
+    fn unreadable(&mut self, app: &mut App, error: &anyhow::Error) -> Result<()> {
+        app.out.problem(format!("{error:#}"));
+        self.problems += 1;
+        let line = json!({ "path": text::escape(&self.path), "error": format!("{error:#}") });
+        Ok(app.out.document(&line)?)
     }
 
     fn line(&self, app: &mut App, path: &[u8], attr: &Attr) -> Result<Value> {

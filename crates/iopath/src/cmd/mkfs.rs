@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::app::App;
 use crate::recognise::Format;
+use crate::remains;
 use crate::storage::{self, Storage};
 use crate::target::{Place, Target};
 use crate::text;
@@ -90,7 +91,10 @@ enum Kind {
 fn fs_type(text: &str) -> Result<Kind, String> {
     match text {
         "xfs" => Ok(Kind::Xfs),
-        other => other.parse().map(Kind::Ext),
+        other => match other.parse() {
+            Ok(kind) => Ok(Kind::Ext(kind)),
+            Err(_) => Err(format!("unknown type `{other}`: not ext2, ext3, ext4 or xfs")),
+        },
     }
 }
 
@@ -217,7 +221,10 @@ fn refuse_occupied(app: &mut App, target: &Target) -> Result<()> {
         Format::Xfs => "xfs".to_string(),
         Format::Other(name, _) => name.to_string(),
         Format::Partitioned(table) => format!("a {table} partition table"),
-        Format::Blank | Format::Unknown => return Ok(()),
+        Format::Blank | Format::Unknown => match storage.remains(app)? {
+            found if found.is_empty() => return Ok(()),
+            found => remains::sentence(&found),
+        },
     };
     bail!("{target}: holds {held}, which would be lost; give --force to make a new file system")
 }

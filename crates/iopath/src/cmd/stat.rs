@@ -65,7 +65,11 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
         let mut value = attr_json(&attr);
         value["path"] = json!(text::escape(path));
         value["target"] = json!(target.map(|target| text::escape(&target)));
-        value["xattrs"] = xattrs.iter().map(|name| text::escape(name)).collect();
+        value["xattrs"] = json!({});
+        for name in &xattrs {
+            let content = session.fs.getxattr(app.cx, attr.ino, name).map_err(at(&place))?;
+            value["xattrs"][text::escape(name)] = json!(text::hex(&content));
+        }
         if options.extents {
             value["extents"] = extents.iter().map(extent_json).collect();
         }

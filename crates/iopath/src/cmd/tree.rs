@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 use vfs::{Attr, FileType};
 
-use super::ls::{attr_json, entries};
+use super::ls::{Entry, attr_json, entries};
 use crate::app::{App, at};
 use crate::session::{self, Session};
 use crate::target::Place;
@@ -77,7 +77,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 struct Level {
     /// Lengths of the path and of the indent outside of it.
     outside: (usize, usize),
-    entries: std::vec::IntoIter<(Vec<u8>, Attr)>,
+    entries: std::vec::IntoIter<Entry>,
 }
 
 struct Drawing<'a> {
@@ -95,7 +95,7 @@ impl Drawing<'_> {
     fn run(&mut self, app: &mut App, top: Ino) -> Result<()> {
         self.enter(app, top, (self.path.len(), 0))?;
         while let Some(level) = self.levels.last_mut() {
-            let Some((name, attr)) = level.entries.next() else {
+            let Some(Entry { name, attr, .. }) = level.entries.next() else {
                 let (path, indent) = level.outside;
                 self.path.truncate(path);
                 self.indent.truncate(indent);
@@ -104,6 +104,11 @@ impl Drawing<'_> {
             };
             let last = level.entries.as_slice().is_empty();
             let outside = (descend(&mut self.path, &name), self.indent.len());
+            let Some(attr) = attr else {
+                self.unreadable(app, &name, last)?;
+                self.path.truncate(outside.0);
+                continue;
+            };
             self.name(app, &name, &attr, last)?;
             let deeper = |most| self.levels.len() < most as usize;
             if !attr.is_dir() || !self.options.levels.is_none_or(deeper) {
@@ -119,10 +124,16 @@ impl Drawing<'_> {
     /// Goes into the directory at the path. One that was drawn is not drawn again.
     fn enter(&mut self, app: &mut App, dir: Ino, outside: (usize, usize)) -> Result<()> {
         let entered = self.reached.enter(dir, || self.session.place(&self.path));
-        let entries = match entered {
-            Ok(()) => entries(app, self.session, dir, &self.path, self.options.all)?,
-            Err(message) => {
-                app.out.problem(message);
+        let read = entered.map_err(|message| anyhow::anyhow!(message));
+        let all = self.options.all;
+        let read = read.and_then(|()| entries(app, self.session, dir, &self.path, all));
+        let entries = match read {
+            Ok((entries, complete)) => {
+                self.count.problems += u64::from(!complete);
+                entries
+            }
+            Err(error) => {
+                app.out.problem(format!("{error:#}"));
                 self.count.problems += 1;
                 Vec::new()
             }
@@ -131,15 +142,34 @@ impl Drawing<'_> {
         Ok(())
     }
 
+    /// Draws a name whose inode cannot be read, which was reported.
+    fn unreadable(&mut self, app: &mut App, name: &[u8], last: bool) -> Result<()> {
+        self.count.others += 1;
+        if app.out.json {
+            let error = "the inode cannot be read";
+            let value = json!({ "path": text::escape(&self.path), "error": error });
+            return Ok(app.out.document(&value)?);
+        }
+        let branch = if last { "`-- " } else { "|-- " };
+        let name = text::printable(name);
+        Ok(app.out.line(format!("{}{branch}{name} [cannot be read]", self.indent))?)
+    }
+
     /// Draws one name.
     fn name(&mut self, app: &mut App, name: &[u8], attr: &Attr, last: bool) -> Result<()> {
         let mut suffix = String::new();
         let mut target = None;
         if attr.kind == FileType::Symlink {
-            let read = self.session.fs.readlink(app.cx, attr.ino);
-            let read = read.map_err(|errno| at(self.session.place(&self.path))(errno))?;
-            suffix = format!(" -> {}", text::printable(&read));
-            target = Some(text::escape(&read));
+            match self.session.fs.readlink(app.cx, attr.ino) {
+                Ok(read) => {
+                    suffix = format!(" -> {}", text::printable(&read));
+                    target = Some(text::escape(&read));
+                }
+                Err(errno) => {
+                    app.out.problem(at(self.session.place(&self.path))(errno).to_string());
+                    self.count.problems += 1;
+                }
+            }
         }
         match attr.is_dir() {
             true => self.count.directories += 1,

@@ -1,0 +1,131 @@
+//! `du`: the space that trees take.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use base::Ino;
+use base::map::HashSet;
+use clap::Args;
+use serde_json::json;
+
+use crate::app::App;
+use crate::session::Session;
+use crate::{places, text, trees};
+
+/// Show the space that trees take inside an image
+#[derive(Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+In KiB, directories after what they hold. A file with several names counts once.
+
+Examples:
+  iopath du -sh disk.img:/usr
+  iopath du -h 'disk.img:/var/*'"
+)]
+pub struct Options {
+    /// What to count: TARGET or TARGET:/path
+    #[arg(required = true, value_name = "PLACE")]
+    places: Vec<OsString>,
+    /// One line for each place
+    #[arg(short, long, conflicts_with = "all")]
+    summarize: bool,
+    /// Files, too
+    #[arg(short, long)]
+    all: bool,
+    /// Sizes in KiB, MiB, ..
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// The sizes of files, in bytes, instead of the space they take
+    #[arg(short = 'b', long = "bytes")]
+    apparent: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// Runs `du`.
+///
+/// # Errors
+/// The output is closed. What cannot be read is reported, and the rest is counted.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    places::each(app, &options.places, false, |app, session, place| {
+        let attr = session.find(app, &place.path, false)?;
+        let (seen, open) = (HashSet::default(), Vec::new());
+        let mut count = Count { session, options, top: place.path.len(), seen, open };
+        let done = trees::each(app, session, &place.path, &attr, &mut |app, path, attr| {
+            count.leave(app, Some(path))?;
+            let counted = attr.is_dir() || attr.nlink < 2 || count.seen.insert(attr.ino);
+            let bytes = match options.apparent {
+                true => attr.size,
+                false => attr.blocks * 512,
+            };
+            let bytes = if counted { bytes } else { 0 };
+            if attr.is_dir() {
+                count.open.push(Open { path: path.to_vec(), bytes });
+                return Ok(());
+            }
+            if let Some(above) = count.open.last_mut() {
+                above.bytes += bytes;
+            }
+            match options.all && counted || path.len() == count.top {
+                true => count.line(app, path, bytes),
+                false => Ok(()),
+            }
+        });
+        count.leave(app, None)?;
+        done
+    })
+}
+
+/// A directory that is being counted.
+struct Open {
+    path: Vec<u8>,
+    bytes: u64,
+}
+
+struct Count<'a> {
+    session: &'a Session,
+    options: &'a Options,
+    /// Length of the path of the place.
+    top: usize,
+    /// Files with several names.
+    seen: HashSet<Ino>,
+    open: Vec<Open>,
+}
+
+impl Count<'_> {
+    /// Prints the directories that do not hold `path`.
+    fn leave(&mut self, app: &mut App, path: Option<&[u8]>) -> Result<()> {
+        while let Some(last) = self.open.last() {
+            let above = last.path.strip_suffix(b"/").unwrap_or(&last.path);
+            let below = path.and_then(|path| path.strip_prefix(above));
+            if below.is_some_and(|below| below.starts_with(b"/")) {
+                break;
+            }
+            let done = self.open.pop().expect("the last one");
+            if let Some(above) = self.open.last_mut() {
+                above.bytes += done.bytes;
+            }
+            if !self.options.summarize || self.open.is_empty() {
+                self.line(app, &done.path, done.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&self, app: &mut App, path: &[u8], bytes: u64) -> Result<()> {
+        if app.out.json {
+            let value = json!({ "path": text::escape(path), "bytes": bytes });
+            return Ok(app.out.document(&value)?);
+        }
+        let size = match self.options {
+            Options { human_readable: true, .. } => text::size(bytes),
+            Options { apparent: true, .. } => bytes.to_string(),
+            _ => bytes.div_ceil(1024).to_string(),
+        };
+        let place = format!("{}:{}", self.session.target, text::printable(path));
+        Ok(app.out.line(format!("{size}\t{place}"))?)
+    }
+}
