@@ -46,6 +46,7 @@ const JUDGES: &[(&str, &str)] = &[
     ("ganesha.nfsd", "nfs-ganesha"),
     ("../lib/x86_64-linux-gnu/ganesha/libfsalvfs.so", "nfs-ganesha-vfs"),
     ("rpcbind", "rpcbind"),
+    ("debootstrap", "debootstrap"),
 ];
 
 const FOLDERS: &[&str] = &["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];
@@ -76,7 +77,7 @@ pub fn require() -> Result<()> {
     run::program("apt-get", &install)
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     std::fs::metadata("/proc/self")
         .is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
 }

@@ -6,6 +6,7 @@ mod circles;
 mod judges;
 mod layers;
 mod licences;
+mod newest;
 mod peers;
 mod run;
 mod source;
@@ -28,7 +29,8 @@ cargo xtask TASK
                  docs/peers.md; IOPATH_BIN measures another binary, IOPATH_ROUNDS=1 is quicker
   bench          speed beside the peers: ratios measured in one run
   budget [--bless]  instructions per operation against xtask/budget.txt
-  judges         install or name the outside programs that judge the tests
+  judges [--newest]  install or name the outside programs that judge the tests (--newest: those of
+                 Debian's newest suite, in the folder IOPATH_NEWEST, /var/cache/iopath/newest)
 ";
 
 fn main() -> std::process::ExitCode {
@@ -60,6 +62,7 @@ fn task() -> Result<()> {
         ["tidy"] => tidy::check(false),
         ["tidy", "--bless"] => tidy::check(true),
         ["judges"] => judges::require(),
+        ["judges", "--newest"] => newest::require(),
         [] | ["help"] | ["--help"] | ["-h"] => {
             print!("{HELP}");
             Ok(())
@@ -79,6 +82,7 @@ fn all() -> Result<()> {
     run::step("licences", licences::check)?;
     run::step("tidy", || tidy::check(false))?;
     run::step("judges", judges::require)?;
+    run::step("newest judges", newest::require)?;
     run::step("lint", lint)?;
     run::step("build of the command", || run::cargo(&["build", "--release", "--quiet"]))?;
     run::step("demonstration", || run::cargo(&["run", "--release", "--quiet", "--", "demo"]))?;

@@ -7,6 +7,7 @@
 //! - [`workload`]: tasks that create, append, rename and sync, while an [`oracle`] notes what each
 //!   sync promised; [`chaos`]: tasks that do anything to the same names;
 //! - [`judge`]: the outside opinions: e2fsck, the kernel's own mount;
+//! - [`newest`]: xfsprogs and e2fsprogs of Debian's newest suite, in a folder of their own;
 //! - [`full`]: tasks on full devices; [`fsx`]: one file under all operations on content, on full
 //!   devices and others, in process and through a mount;
 //! - [`ganesha`]: a running server of NFS that is not ours;
@@ -37,6 +38,7 @@ pub mod manifest;
 pub mod memfs;
 pub mod mixed;
 pub mod model;
+pub mod newest;
 pub mod oracle;
 pub mod paths;
 pub mod twin;

@@ -46,6 +46,14 @@ pub struct FileRead<'a> {
     /// The answer, as that of [`FileSystem::read`].
     pub done: Result<usize, Errno>,
 }
+/// A name of an inode, as the inode itself knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParentName {
+    /// The directory.
+    pub dir: Ino,
+    /// The name in it.
+    pub name: Vec<u8>,
+}
 
 /// A mounted file system: operations on inode numbers.
 ///
@@ -94,6 +102,16 @@ pub trait FileSystem: Send + Sync {
 
     /// The attributes of an inode.
     fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno>;
+
+    /// The names of an inode, each with its directory, in any order; None if the format does not
+    /// keep them with the inode (the default). XFS does, in parent pointers.
+    ///
+    /// # Errors
+    /// What reading attributes can answer.
+    fn names_of(&self, cx: &mut Cx, ino: Ino) -> Result<Option<Vec<ParentName>>, Errno> {
+        let _ = (cx, ino);
+        Ok(None)
+    }
 
     /// Changes attributes; either all that is given is applied or nothing.
     ///

@@ -299,7 +299,7 @@ impl Space {
             Work::Free { start, .. } | Work::Rmap { start, .. } | Work::Refcount { start, .. }
                 if is_below(trans, self.split(FsBlock(start)).ag) =>
             {
-                return Ok(Finished::Again(*work));
+                return Ok(Finished::Again(work.clone()));
             }
             Work::Free { start, len, owner } => {
                 let extent = self.checked(FsExtent { start: FsBlock(start), len })?;
@@ -316,7 +316,9 @@ impl Space {
                 let extent = FsExtent { start: FsBlock(start), len };
                 return self.finish_refcount(cx, trans, flags, extent);
             }
-            Work::Bmap { .. } => return Err(XfsError::Answer(base::Errno::EOPNOTSUPP)),
+            Work::Bmap { .. } | Work::Parent(_) => {
+                return Err(XfsError::Answer(base::Errno::EOPNOTSUPP));
+            }
         }
         Ok(Finished::Done)
     }

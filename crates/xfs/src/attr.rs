@@ -13,7 +13,7 @@ use crate::bmap::{self, Which};
 use crate::buf::meta::{Meta, ReadRequest};
 use crate::da_btree::{self, LeafBlock};
 use crate::error::Fault;
-use crate::format::attr::{AttrFlags, NAMESPACE, parse_sf};
+use crate::format::attr::{AttrFlags, NAMESPACE, PARENT_VALUE, attr_hash, parse_sf};
 use crate::format::attr_leaf::{AttrLeaf, LeafAttr, Value};
 use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
@@ -25,6 +25,7 @@ mod attribute;
 mod edit;
 mod fork;
 mod leaf;
+pub(crate) mod parent;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -32,11 +33,16 @@ mod write;
 pub(crate) use fork::local_max;
 pub(crate) use write::{Change, apply, chmod, fit_inside, of_new, remove, room_for, set};
 
+/// The value of a parent pointer, as it lies on the disk.
+pub(crate) type ParentValue = [u8; PARENT_VALUE];
+
 /// The name of an attribute on the disk: its space and what follows the prefix.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Name {
     pub space: AttrFlags,
     pub rest: Vec<u8>,
+    /// The value of a parent pointer: it is part of what it is found by.
+    pub parent: Option<ParentValue>,
 }
 
 impl Name {
@@ -49,7 +55,7 @@ impl Name {
             return Err(Errno::ERANGE);
         }
         if let Some(rest) = acl::disk_name(name) {
-            return Ok(Name { space: AttrFlags::ROOT, rest: rest.to_vec() });
+            return Ok(Name::new(AttrFlags::ROOT, rest));
         }
         let dot = name.iter().position(|&byte| byte == b'.').ok_or(Errno::EOPNOTSUPP)?;
         let (prefix, rest) = (&name[..dot], &name[dot + 1..]);
@@ -62,7 +68,16 @@ impl Name {
         if rest.is_empty() {
             return Err(Errno::EINVAL);
         }
-        Ok(Name { space, rest: rest.to_vec() })
+        Ok(Name::new(space, rest))
+    }
+
+    fn new(space: AttrFlags, rest: &[u8]) -> Name {
+        Name { space, rest: rest.to_vec(), parent: None }
+    }
+
+    /// The hash under which it is found.
+    pub fn hash(&self) -> u32 {
+        attr_hash(self.space, &self.rest, self.parent.as_ref().map(|value| &value[..]))
     }
 
     /// The name that a system call would show. None for what users do not see.
@@ -222,11 +237,13 @@ impl Attrs<'_> {
     }
 }
 
-/// True if an inode has no attribute fork, which no change of an attribute shows halfway. Asked
-/// without the inode's `rwsem`: each name that is made by its path asks its directory for a default
-/// ACL, and would wait as a reader behind those who make names there.
-fn has_none(cx: &Cx, inode: &Inode) -> bool {
-    inode.with(cx, |state| state.core.forkoff == 0)
+/// True if an inode has no attributes that users see, which no change of an attribute shows
+/// halfway. Asked without the inode's `rwsem`: each name that is made by its path asks its
+/// directory for a default ACL, and would wait as a reader behind those who make names there.
+fn has_none(cx: &mut Cx, inode: &Inode) -> bool {
+    let (forkoff, local) =
+        inode.with(cx, |state| (state.core.forkoff, state.core.attr_format == ForkFormat::Local));
+    forkoff == 0 || local && parent::has_nothing_else(&inode.forks.read(cx))
 }
 
 /// The names of all attributes of an inode, with their prefixes.

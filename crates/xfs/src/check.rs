@@ -30,6 +30,7 @@ mod findings;
 mod groups;
 mod inodes;
 mod links;
+mod parents;
 mod rule;
 mod summary;
 mod tree;
@@ -70,6 +71,7 @@ struct Known {
     /// The directory above, as a directory's own `..` says.
     parent: Option<Ino>,
     next_unlinked: u32,
+    generation: u32,
     /// May share blocks, it says.
     reflink: bool,
     /// Met on an unlinked list.
@@ -95,6 +97,8 @@ struct Checker<'a> {
     claims: Vec<Vec<Rmap>>,
     inodes: BTreeMap<u64, Known>,
     names: Vec<NameOf>,
+    /// Parent pointers, and the names that they should be.
+    parents: parents::Parents,
     /// Some owners could not be read: unowned blocks prove nothing.
     owners_unknown: bool,
     /// Some directories could not be read: missing names prove nothing.
@@ -123,6 +127,7 @@ pub fn check(
     checker.inode_pass()?;
     checker.block_pass();
     checker.link_pass()?;
+    checker.parent_pass();
     checker.summary();
     Ok(checker.findings.report())
 }
@@ -189,6 +194,7 @@ impl<'a> Checker<'a> {
             claims: vec![Vec::new(); count],
             inodes: BTreeMap::new(),
             names: Vec::new(),
+            parents: parents::Parents::default(),
             owners_unknown: false,
             names_unknown: false,
             seen: BTreeSet::new(),

@@ -468,22 +468,27 @@ impl<F: DaFork> DaBtree<'_, F> {
                 steps.last_mut().expect("one at least").index = index;
                 steps.clone()
             };
-            self.drop_child(cx, take(right))?;
+            // First, since the nodes may be joined then.
             self.fix_hashes(&Path { steps: take(left), leaf: one })?;
+            self.drop_child(cx, take(right))?;
             return self.lower_root(cx);
         }
         Ok(())
     }
 
-    /// Removes the child that the last step takes; a node without children goes, too, and the root
-    /// becomes an empty leaf.
+    /// Removes the child that the last step takes; a node without children goes, too, one with few
+    /// is joined with its neighbour, and the root becomes an empty leaf.
     fn drop_child(&mut self, cx: &mut Cx, mut steps: Steps) -> Result<()> {
         while let Some(step) = steps.pop() {
             let (level, mut list) = self.children(step.block, &step.buf)?;
             list.remove(step.index);
             if let Some(last) = list.last() {
                 self.store_children(&step, level, &list, step.index);
-                return self.store_hash_in(&steps, last.hash);
+                self.store_hash_in(&steps, last.hash)?;
+                if !self.join_node(cx, &mut steps)? {
+                    return Ok(());
+                }
+                continue;
             }
             if steps.is_empty() {
                 step.buf.with_mut(|data| data.fill(0));
@@ -495,6 +500,38 @@ impl<F: DaFork> DaBtree<'_, F> {
             self.remove_block(cx, &Leaf { block: step.block, buf: step.buf })?;
         }
         Ok(())
+    }
+
+    /// Joins the node that the last step takes with a neighbour below the same node, if both are to
+    /// have no more than three quarters of what fits, as Linux does; true if the last step then
+    /// takes the one that went. (xfs_repair takes a last node with one child for damage.)
+    fn join_node(&mut self, cx: &mut Cx, steps: &mut Steps) -> Result<bool> {
+        let Some(above) = steps.last_mut() else { return Ok(false) };
+        let (level, mut list) = self.children(above.block, &above.buf)?;
+        for left in [above.index.wrapping_sub(1), above.index] {
+            let right = left.wrapping_add(1);
+            let (Some(one), Some(other)) = (list.get(left), list.get(right)) else { continue };
+            let mut read = |block: u32| -> Result<(Step, u16, Vec<Child>)> {
+                let block = u64::from(block);
+                let buf = self.0.read(cx, block)?;
+                let (level, children) = self.children(block, &buf)?;
+                Ok((Step { block, buf, index: 0 }, level, children))
+            };
+            let ((one, below, mut all), (other, _, more)) = (read(one.block)?, read(other.block)?);
+            let max = da::node_max(one.buf.len());
+            if all.len() + more.len() > max - max / 4 || all.len().min(more.len()) > max / 2 {
+                continue;
+            }
+            let from = all.len();
+            all.extend_from_slice(&more);
+            self.store_children(&one, below, &all, from);
+            list[left].hash = last_of(&all);
+            self.store_children(above, level, &list, left);
+            above.index = right;
+            self.remove_block(cx, &Leaf { block: other.block, buf: other.buf })?;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Removes levels: a root with one child takes its content.

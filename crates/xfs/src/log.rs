@@ -59,9 +59,6 @@ pub use item::OP_HEADER;
 pub(crate) use item_ref::Item;
 pub use push::LogStats;
 
-/// Log space for carrying out an intent that recovery found: as for freeing extents.
-const RECOVERED_BYTES: u32 = 128 << 10;
-
 /// Where the log lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogGeometry {
@@ -248,6 +245,7 @@ impl Log {
         self: &Arc<Self>,
         cx: &mut Cx,
         unfinished: Vec<recovery::Unfinished>,
+        bytes: u32,
     ) -> Result<()> {
         let finisher = self.finisher.lock(cx).clone();
         let intents: Vec<_> = unfinished
@@ -258,7 +256,7 @@ impl Log {
             self.ail.insert(&Item::Intent(intent.clone()), lsn.bits());
         }
         for (intent, _) in intents {
-            let reservation = LogReservation::new(RECOVERED_BYTES);
+            let reservation = LogReservation::new(bytes);
             let mut trans = Trans::alloc(cx, self, reservation)?;
             trans.finish_with(cx, finisher.clone(), VecDeque::from([intent]))?;
             trans.commit(cx)?;

@@ -25,7 +25,7 @@ mod log_record;
 mod options;
 mod shape;
 
-pub use options::{MkfsOptions, OptionError};
+pub use options::{COMPAT, MkfsOptions, OptionError};
 
 /// Why no file system can be made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -122,6 +122,8 @@ pub struct Surroundings {
     pub now: Timespec,
     /// Where the options name no UUID.
     pub uuid: [u8; 16],
+    /// Generation of the first inodes but the root, where they have one.
+    pub generation: u32,
 }
 
 /// Decides everything. Pure: equal arguments make equal images.
@@ -147,6 +149,7 @@ pub fn mkfs(
         device_bytes: queue.info().bytes(),
         now: cx.realtime(),
         uuid: cx.random_uuid(),
+        generation: cx.random() as u32,
     };
     let plan = plan(options, &around)?;
     let zeroes: &[_] = if options.assume_zeroes { &[] } else { &plan.zeroes };

@@ -21,7 +21,7 @@ use crate::Xfs;
 use crate::buf::meta::Reader;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::{Fault, XfsError};
-use crate::format::features::{Access, advice};
+use crate::format::features::Access;
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
 use crate::log::LogError;
 use options::MountOptions;
@@ -37,7 +37,7 @@ pub enum MountError {
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
     /// A feature forbids it.
-    #[error("{0}{advice}", advice = advice(.0))]
+    #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The device failed.
     #[error(transparent)]

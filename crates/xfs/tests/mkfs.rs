@@ -7,15 +7,18 @@ use std::path::Path;
 
 use base::Timespec;
 use support::*;
-use testkit::manifest;
+use testkit::{manifest, newest};
 use vfs::FileSystem;
 use xfs::MkfsOptions;
 use xfs::format::{Kind, RawSuper, inode::RawInode, verifier};
-use xfs::mkfs::{Plan, Surroundings, plan};
+use xfs::mkfs::{COMPAT, Plan, Surroundings, plan};
 
 /// The options that these words of the command line make.
 fn options(words: &str) -> MkfsOptions {
-    let mut options = MkfsOptions { uuid: None, ..MkfsOptions::default() };
+    edited(MkfsOptions { uuid: None, ..MkfsOptions::default() }, words)
+}
+
+fn edited(mut options: MkfsOptions, words: &str) -> MkfsOptions {
     options.edit('m', &format!("uuid={UUID}")).expect("a UUID");
     let words: Vec<&str> = words.split_whitespace().collect();
     for pair in words.chunks(2) {
@@ -30,9 +33,13 @@ fn options(words: &str) -> MkfsOptions {
 }
 
 fn make_plan(words: &str, device_bytes: u64) -> Plan {
+    plan_of(&options(words), words, device_bytes)
+}
+
+fn plan_of(options: &MkfsOptions, words: &str, device_bytes: u64) -> Plan {
     let now = Timespec { sec: 1_700_000_000, nsec: 5 };
-    let around = Surroundings { device_bytes, now, uuid: [0; 16] };
-    plan(&options(words), &around).unwrap_or_else(|error| panic!("{words}: {error}"))
+    let around = Surroundings { device_bytes, now, uuid: [0; 16], generation: 7 };
+    plan(options, &around).unwrap_or_else(|error| panic!("{words}: {error}"))
 }
 
 /// Everything that is written, the primary superblock first.
@@ -42,10 +49,18 @@ fn all_writes(plan: &Plan) -> Vec<(u64, Vec<u8>)> {
     writes
 }
 
-/// Zeroes what must differ in the first three inodes: times, and the checksum over them.
+/// Sets what must differ in the first inodes to one value where it is not zero, and the checksum
+/// over it: times and random generations.
 fn mask_times(bytes: &mut [u8], inode_size: usize) {
-    for slot in bytes.chunks_exact_mut(inode_size).take(3) {
+    for (index, slot) in bytes.chunks_exact_mut(inode_size).enumerate() {
         let raw = RawInode::view_mut(slot).expect("an inode");
+        let mark = |field: &mut zerocopy::big_endian::U32| field.set(u32::from(field.get() != 0));
+        mark(&mut raw.di_gen);
+        if index >= 3 {
+            verifier::update_crc(Kind::Inode, slot);
+            continue;
+        }
+        raw.di_atime.set(u64::from(raw.di_atime.get() != 0));
         raw.di_mtime.set(0);
         raw.di_ctime.set(0);
         raw.di_crtime.set(0);
@@ -53,18 +68,47 @@ fn mask_times(bytes: &mut [u8], inode_size: usize) {
     }
 }
 
-/// Compares an image of mkfs.xfs with our plan, byte by byte but for the times of three inodes.
+/// Compares an image of mkfs.xfs with our plan, byte by byte but for the times and generations of
+/// inodes.
 fn compare(words: &str, size_mib: u64, whole: bool) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let image = dir.path().join("image");
     mkfs_xfs(&image, size_mib, words);
     let plan = make_plan(words, size_mib << 20);
+    same(&image, &plan, &format!("{words} of {size_mib} MiB"), whole);
+}
+
+/// The same with the newest mkfs.xfs, for a kernel and with more words.
+fn compare_newest(kernel: &str, words: &str, size_mib: u64) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let image = dir.path().join("image");
+    let conf = newest::folder().join(format!("usr/share/xfsprogs/mkfs/lts_{kernel}.conf"));
+    let conf = format!("options={}", conf.display());
+    let uuid = format!("uuid={UUID}");
+    let mut args = vec!["-m", &uuid];
+    if kernel != "7.2" {
+        args.extend(["-c", &conf]);
+    }
+    args.extend(words.split_whitespace());
+    newest::mkfs_xfs(&image, size_mib << 20, &args);
+    let options = MkfsOptions::compat(kernel).expect("a kernel");
+    let plan = plan_of(&edited(options, words), words, size_mib << 20);
+    same(
+        &image,
+        &plan,
+        &format!("for {kernel} {words} of {size_mib} MiB"),
+        size_mib == 300 && kernel == "7.2",
+    );
+}
+
+/// Compares an image with our plan.
+fn same(image: &Path, plan: &Plan, words: &str, whole: bool) {
     let geometry = &plan.report.geometry;
-    let file = std::fs::File::open(&image).expect("the image opens");
+    let file = std::fs::File::open(image).expect("the image opens");
     let (place, offset) = geometry.ino_place(geometry.root_ino);
     let inodes = geometry.ag_sector(place).bytes() + offset as u64;
     let mut covered = Vec::new();
-    for (offset, mut ours) in all_writes(&plan) {
+    for (offset, mut ours) in all_writes(plan) {
         let mut theirs = vec![0; ours.len()];
         file.read_exact_at(&mut theirs, offset).expect("the image is long enough");
         if offset == inodes {
@@ -75,7 +119,7 @@ fn compare(words: &str, size_mib: u64, whole: bool) {
         if let Some(place) = differs {
             let from = place & !15;
             panic!(
-                "{words} of {size_mib} MiB: byte {:#x} (write at {offset:#x} + {place:#x})\n\
+                "{words}: byte {:#x} (write at {offset:#x} + {place:#x})\n\
                  ours {:02x?}\ntheirs {:02x?}",
                 offset + place as u64,
                 &ours[from..from + 16],
@@ -85,7 +129,7 @@ fn compare(words: &str, size_mib: u64, whole: bool) {
         covered.push((offset, offset + ours.len() as u64));
     }
     if whole {
-        nothing_else(&image, &covered, words);
+        nothing_else(image, &covered, words);
     }
 }
 
@@ -96,6 +140,31 @@ fn nothing_else(image: &Path, covered: &[(u64, u64)], words: &str) {
         let at = index as u64 * 512;
         let ours = covered.iter().any(|&(from, to)| from <= at && at < to);
         assert!(ours || block.iter().all(|&byte| byte == 0), "{words}: we leave out {at:#x}");
+    }
+}
+
+/// Goal: what the newest mkfs.xfs makes by default, for each kernel, and with further options.
+#[test]
+fn each_kernel_gets_the_bytes_of_the_newest_mkfs_xfs() {
+    for kernel in COMPAT {
+        compare_newest(kernel, "", 300);
+    }
+    for words in [
+        "-L a-label -n parent=0",
+        "-i exchange=0",
+        "-m autofsck=0",
+        "-m autofsck=check -i size=1024",
+        "-n parent=0 -i exchange=0 -m rmapbt=0",
+        "-b size=1024",
+        "-b size=2048 -i size=1024 -n size=64k",
+        "-m reflink=0,finobt=0,inobtcount=0",
+        "-i sparse=0,nrext64=0 -m bigtime=0",
+        "-d agcount=7",
+        "-d su=64k,sw=4",
+        "-l size=100m",
+        "-s size=4096",
+    ] {
+        compare_newest("7.2", words, 1024);
     }
 }
 
@@ -161,6 +230,7 @@ fn impossible_options_are_refused_by_name() {
             device_bytes: size_mib << 20,
             now: Timespec::from_secs(0),
             uuid: [0; 16],
+            generation: 7,
         };
         plan(&options(words), &around).expect_err(words).to_string()
     };

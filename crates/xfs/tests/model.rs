@@ -16,6 +16,8 @@ use world::{Cell, checked, mount, repaired, seed_count, timed};
 
 const CELLS: &[Cell] = &[
     Cell(&[]),
+    Cell(&[('n', "parent=1"), ('i', "exchange=1,nrext64=1"), ('m', "rmapbt=1")]),
+    Cell(&[('b', "size=1024"), ('n', "parent=1")]),
     Cell(&[('b', "size=1024")]),
     Cell(&[('n', "size=65536")]),
     Cell(&[('m', "rmapbt=1")]),

@@ -14,11 +14,12 @@ use vfs::{FileSystem, FileType, NewNode, RenameFlags};
 use world::{Cell, Watchdog, checked, mount, repaired, seeds, timed};
 use xfs::Xfs;
 
-const CELLS: [Cell; 4] = [
+const CELLS: [Cell; 5] = [
     Cell(&[]),
     Cell(&[('b', "size=1024"), ('m', "rmapbt=1"), ('d', "agcount=3")]),
     Cell(&[('i', "size=1024"), ('n', "size=16384")]),
     Cell(&[('m', "reflink=0"), ('i', "sparse=0")]),
+    Cell(&[('n', "parent=1"), ('i', "exchange=1,nrext64=1"), ('m', "rmapbt=1")]),
 ];
 
 fn cell(seed: u64) -> Cell {

@@ -24,6 +24,7 @@ Examples:
   iopath mkfs -t ext4 --size 64M disk.img
   iopath mkfs -t ext3 -b 1024 -L boot disk.img@1
   iopath mkfs -O ^has_journal,orphan_file --size 1G disk.img
+  iopath mkfs -t xfs --compat 7.2 --size 1G disk.img
   iopath mkfs -t xfs -m rmapbt=1 -d su=64k,sw=4 -n size=16k --size 2G disk.img")]
 pub struct Options {
     /// Image, device or partition: TARGET
@@ -48,7 +49,8 @@ pub struct Options {
     /// Bytes of an inode
     #[arg(short = 'I', value_name = "BYTES")]
     inode_size: Option<u32>,
-    /// Bytes of space per inode; for xfs size=, maxpct=, sparse=, nrext64=
+    /// Bytes of space per inode; for xfs size=, maxpct=, sparse=, nrext64=,
+    /// exchange=
     #[arg(short = 'i', value_name = "BYTES")]
     inode_ratio: Option<String>,
     /// Number of inodes
@@ -58,7 +60,7 @@ pub struct Options {
     #[arg(short = 'J', value_name = "SIZE", value_parser = text::parse_size)]
     journal: Option<u64>,
     /// Share of the space that only root may use, percent (5 without); for xfs finobt=, rmapbt=,
-    /// reflink=, bigtime=, inobtcount=, uuid=
+    /// reflink=, bigtime=, inobtcount=, autofsck=, uuid=
     #[arg(short = 'm', value_name = "PERCENT")]
     reserved: Option<String>,
     /// xfs: size=, agcount=, su=, sw=, sunit=, swidth=, noalign
@@ -67,12 +69,16 @@ pub struct Options {
     /// xfs: size=, su=, sunit=, version=2
     #[arg(short = 'l', value_name = "WORDS")]
     log: Vec<String>,
-    /// xfs: size= of directory blocks, version=2, ftype=1
+    /// xfs: size= of directory blocks, version=2, ftype=1, parent=
     #[arg(short = 'n', value_name = "WORDS")]
     naming: Vec<String>,
     /// xfs: size= of sectors
     #[arg(short = 's', value_name = "WORDS")]
     sector: Vec<String>,
+    /// xfs: what mkfs.xfs 7.2 makes for this kernel: 4.19, 5.4, 5.10, 5.15, 6.1, 6.6, 6.12, 6.18,
+    /// or 7.2 for its default; what mkfs.xfs 6.1 makes without
+    #[arg(long, value_name = "KERNEL")]
+    compat: Option<String>,
     /// UUID; random without
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
@@ -188,7 +194,7 @@ fn make_xfs(
         label: options.label.clone(),
         uuid,
         assume_zeroes,
-        ..xfs::MkfsOptions::default()
+        ..compat(options.compat.as_deref())?
     };
     if let Some(block) = &options.block_size {
         let words = if block.contains('=') { block.clone() } else { format!("size={block}") };
@@ -209,6 +215,14 @@ fn make_xfs(
     let report = xfs::mkfs(app.cx, &storage.queue, &mkfs);
     let report = report.with_context(|| target.to_string())?;
     crate::xfs_target::show_made(app, target, &report)
+}
+
+/// What is made without other words.
+fn compat(kernel: Option<&str>) -> Result<xfs::MkfsOptions> {
+    let Some(kernel) = kernel else { return Ok(xfs::MkfsOptions::default()) };
+    let known = xfs::mkfs::COMPAT.join(", ");
+    xfs::MkfsOptions::compat(kernel)
+        .with_context(|| format!("--compat {kernel}: not one of {known}"))
 }
 
 fn refuse_occupied(app: &mut App, target: &Target) -> Result<()> {

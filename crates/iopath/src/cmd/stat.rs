@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use base::Errno;
+use base::{Errno, Ino};
 use cache::{Iomap, IomapKind};
 use clap::Args;
 use serde_json::json;
-use vfs::{Attr, FileType};
+use vfs::{Attr, FileType, ParentName};
 
 use super::ls::attr_json;
 use crate::app::{App, at};
@@ -16,7 +16,8 @@ use crate::places;
 use crate::session::Session;
 use crate::text;
 
-/// Show all attributes of a file, and with -e where its content lies
+/// Show all attributes of a file, its names where the format keeps them, and with -e where its
+/// content lies
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath stat disk.img:/etc/passwd
@@ -61,8 +62,12 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     }
     let mut xattrs = session.fs.listxattr(app.cx, attr.ino).map_err(at(&place))?;
     xattrs.sort();
+    let names = names(app, session, attr.ino).map_err(at(&place))?;
     if app.out.json {
         let mut value = attr_json(&attr);
+        if let Some(names) = &names {
+            value["names"] = names.iter().map(|name| text::escape(name)).collect();
+        }
         value["path"] = json!(text::escape(path));
         value["target"] = json!(target.map(|target| text::escape(&target)));
         value["xattrs"] = json!({});
@@ -79,6 +84,8 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     app.out.line(format!("  Place: {}:{}{arrow}", session.target, text::printable(path)))?;
     let mut lines = describe(&attr);
     lines.extend(xattrs.iter().map(|name| format!("  Xattr: {}", text::printable(name))));
+    let names = names.unwrap_or_default();
+    lines.extend(names.iter().map(|name| format!("   Name: {}", text::printable(name))));
     for extent in &extents {
         lines.push(format!(
             " Extent: file {} device {} length {} {}",
@@ -90,6 +97,31 @@ fn show(app: &mut App, session: &Session, path: &[u8], options: &Options) -> Res
     }
     lines.iter().try_for_each(|line| app.out.line(line))?;
     Ok(())
+}
+
+/// Directories above each other at the most; in a damaged image they may lead in a circle.
+const DEPTH_MAX: usize = 4096;
+
+/// All paths of an inode, sorted, if the format keeps names with the inode.
+fn names(app: &mut App, session: &Session, ino: Ino) -> Result<Option<Vec<Vec<u8>>>, Errno> {
+    let Some(own) = session.fs.names_of(app.cx, ino)? else { return Ok(None) };
+    let root = session.fs.root();
+    let mut paths = Vec::with_capacity(own.len());
+    for ParentName { dir, name } in own {
+        let (mut path, mut above) = ([b"/", &name[..]].concat(), dir);
+        for _ in 0..DEPTH_MAX {
+            let up = if above == root { None } else { session.fs.names_of(app.cx, above)? };
+            // A directory has one name.
+            let Some(ParentName { dir, name }) = up.unwrap_or_default().into_iter().next() else {
+                break;
+            };
+            path = [b"/", &name[..], &path].concat();
+            above = dir;
+        }
+        paths.push(path);
+    }
+    paths.sort();
+    Ok(Some(paths))
 }
 
 /// Attributes as lines of text.

@@ -3,7 +3,6 @@
 use super::Name;
 use crate::format::attr::AttrFlags;
 use crate::format::attr_leaf::{LeafAttr, Value, used_size};
-use crate::format::hash::hash;
 
 /// An attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,8 +33,7 @@ pub(super) struct RemoteValue {
 
 impl Attribute {
     pub fn new(name: &Name, value: Held) -> Attribute {
-        let (flags, rest) = (name.space, name.rest.clone());
-        Attribute { hash: hash(&rest), flags, name: rest, value }
+        Attribute { hash: name.hash(), flags: name.space, name: name.rest.clone(), value }
     }
 
     pub fn read(attr: &LeafAttr<'_>) -> Attribute {
@@ -44,6 +42,14 @@ impl Attribute {
             Value::Remote { block, len } => Held::Remote(RemoteValue { block, len }),
         };
         Attribute { hash: attr.hash, flags: attr.flags, name: attr.name.to_vec(), value }
+    }
+
+    /// Its value, where it lies beside the name.
+    pub fn local_value(&self) -> Option<&[u8]> {
+        match &self.value {
+            Held::Local(value) => Some(value),
+            Held::Remote(_) => None,
+        }
     }
 
     pub fn borrowed(&self) -> LeafAttr<'_> {

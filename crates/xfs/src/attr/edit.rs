@@ -9,9 +9,8 @@ use super::fork::AttrEdit;
 use crate::bmap::Fork;
 use crate::da_btree::Leaf;
 use crate::error::{Result, XfsError};
-use crate::format::attr::{SfAttr, emit_sf, parse_sf, sf_size};
+use crate::format::attr::{SfAttr, attr_hash, emit_sf, parse_sf, sf_size};
 use crate::format::attr_leaf::is_local;
-use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
 use crate::format::{At, Kind};
 use base::Errno;
@@ -45,7 +44,7 @@ impl AttrEdit<'_> {
         }
         let list = parse_sf(&self.forks.attr.bytes, At::Inode(self.ino))?;
         let own = |attr: &SfAttr<'_>| Attribute {
-            hash: hash(attr.name),
+            hash: attr_hash(attr.flags, attr.name, Some(attr.value)),
             flags: attr.flags,
             name: attr.name.to_vec(),
             value: Held::Local(attr.value.to_vec()),
@@ -60,7 +59,7 @@ impl AttrEdit<'_> {
     pub fn set(&mut self, cx: &mut Cx, name: &Name, value: Option<&[u8]>) -> Result<()> {
         if self.is_small() {
             let mut list = self.small_list()?;
-            list.retain(|attr| !name.is(attr.flags, &attr.name));
+            list.retain(|attr| !name.is(attr));
             let Some(value) = value else { return self.store_small(cx, &list).map(|_| ()) };
             list.push(Attribute::new(name, Held::Local(value.to_vec())));
             if self.store_small(cx, &list)? {
@@ -73,6 +72,30 @@ impl AttrEdit<'_> {
             Some(value) => self.put_value(cx, name, value),
             None => self.remove(cx, name),
         }
+    }
+
+    /// Puts one attribute in the place of another, in one step: one that is alone does not cost its
+    /// fork in between. May park.
+    ///
+    /// # Errors
+    /// As [`AttrEdit::set`].
+    pub fn put_instead(&mut self, cx: &mut Cx, old: &Name, new: &Name, value: &[u8]) -> Result<()> {
+        if old == new {
+            return Ok(());
+        }
+        if !self.is_small() {
+            self.set(cx, new, Some(value))?;
+            return self.set(cx, old, None);
+        }
+        let mut list = self.small_list()?;
+        list.retain(|attr| !old.is(attr) && !new.is(attr));
+        list.push(Attribute::new(new, Held::Local(value.to_vec())));
+        if self.store_small(cx, &list)? {
+            return Ok(());
+        }
+        list.pop();
+        self.make_leaf(cx, list)?;
+        self.put_value(cx, new, value)
     }
 
     /// Stores attributes in the inode. False if they have no room there; then nothing was

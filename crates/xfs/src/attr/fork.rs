@@ -7,7 +7,7 @@ use base::{FsBlock, Ino};
 use rt::Cx;
 
 use super::Name;
-use super::attribute::RemoteValue;
+use super::attribute::{Attribute, RemoteValue};
 use crate::alloc::{AllocRequest, Space};
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{self, Extents, Fork, Which};
@@ -321,10 +321,11 @@ impl AttrEdit<'_> {
 
 impl Name {
     /// Whether an attribute in the fork has this name.
-    pub(super) fn is(&self, flags: crate::format::attr::AttrFlags, name: &[u8]) -> bool {
+    pub(super) fn is(&self, attr: &Attribute) -> bool {
         use crate::format::attr::{AttrFlags, NAMESPACE};
-        name == self.rest
-            && flags & NAMESPACE == self.space
-            && !flags.contains(AttrFlags::INCOMPLETE)
+        attr.name == self.rest
+            && attr.flags & NAMESPACE == self.space
+            && !attr.flags.contains(AttrFlags::INCOMPLETE)
+            && self.parent.is_none_or(|value| attr.local_value() == Some(&value))
     }
 }

@@ -11,7 +11,6 @@ use crate::buf::Buf;
 use crate::da_btree::{DaBtree, DaFork, JoinLimits, Leaf, Path};
 use crate::error::Result;
 use crate::format::attr_leaf::{self, AttrLeaf, LEAF_HEADER};
-use crate::format::hash::hash;
 use crate::format::log_item::CHUNK_SIZE;
 use crate::format::{At, Corrupt, Kind, da, verifier};
 use crate::trans::Trans;
@@ -110,11 +109,11 @@ impl AttrEdit<'_> {
 
     /// The attribute of this name.
     pub(super) fn find(&mut self, cx: &mut Cx, name: &Name) -> Result<Option<FoundAttribute>> {
-        let hash = hash(&name.rest);
+        let hash = name.hash();
         let mut path = DaBtree(self).descend(cx, hash)?;
         loop {
             let list = self.attributes(&path.leaf)?;
-            if let Some(index) = list.iter().position(|attr| name.is(attr.flags, &attr.name)) {
+            if let Some(index) = list.iter().position(|attr| name.is(attr)) {
                 return Ok(Some(FoundAttribute { path, list, index }));
             }
             let passed = list.last().is_some_and(|last| last.hash > hash);

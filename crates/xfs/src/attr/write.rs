@@ -8,7 +8,7 @@ use vfs::acl::Acl;
 use vfs::{FileType, NewNode, XattrFlags};
 
 use super::fork::{AttrEdit, ROOT_MIN, local_max};
-use super::{Attrs, Name, acl};
+use super::{Attrs, Name, acl, parent};
 use crate::Xfs;
 use crate::bmap::{Fork, Which};
 use crate::dir::edit::{DirContext, DirEdit};
@@ -29,7 +29,7 @@ pub(crate) struct Change {
 }
 
 /// Blocks that setting a value may take.
-fn blocks_for(fs: &Xfs, value: usize) -> u64 {
+pub(super) fn blocks_for(fs: &Xfs, value: usize) -> u64 {
     let size = fs.geometry().block_size as usize;
     let value = remote::blocks(value as u64, size);
     // Leaf and nodes are cut in two, one of them in three; and the maps of both forks grow.
@@ -153,12 +153,13 @@ pub(crate) fn of_new(
     Ok((list, mode))
 }
 
-/// True if a new directory has room for these in its inode.
-pub(crate) fn fit_inside(fs: &Xfs, list: &[Change]) -> bool {
+/// True if a new directory of this name has room for these in its inode.
+pub(crate) fn fit_inside(fs: &Xfs, name: &[u8], list: &[Change]) -> bool {
     let room = fs.geometry().inode_size as usize - CORE_SIZE - ROOT_MIN.0;
     let each =
         |change: &Change| 3 + change.name.rest.len() + change.value.as_ref().map_or(0, Vec::len);
-    4 + list.iter().map(each).sum::<usize>() <= room
+    let pointer = if fs.has_parents() { parent::SMALL + name.len() } else { 0 };
+    4 + pointer + list.iter().map(each).sum::<usize>() <= room
 }
 
 /// Blocks that the attributes of a new node may take, and bytes of the log.
@@ -244,7 +245,7 @@ fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
 }
 
 /// Brings the extents of both forks into memory.
-fn read_forks(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
+pub(super) fn read_forks(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
     for which in [Which::Data, Which::Attr] {
         inode.extents(cx, which, |_| ()).map_err(|fault| fs.fault(fault))?;
     }
@@ -260,12 +261,23 @@ pub(crate) fn apply(
     inode: &Arc<Inode>,
     change: &Change,
 ) -> crate::Result<()> {
+    edit_fork(fs, cx, trans, inode, |cx, edit| edit.set(cx, &change.name, change.value.as_deref()))
+}
+
+/// Lets `change` work on the attribute fork of an inode that the transaction has joined.
+pub(super) fn edit_fork(
+    fs: &Xfs,
+    cx: &mut Cx,
+    trans: &mut Trans,
+    inode: &Inode,
+    change: impl FnOnce(&mut Cx, &mut AttrEdit<'_>) -> crate::Result<()>,
+) -> crate::Result<()> {
     let space = fs.writer()?.space.clone();
     let mut forks = inode.forks.write(cx);
     let mut core = inode.with(cx, |state| state.core.clone());
     let ino = inode.ino;
     let mut edit = AttrEdit { space: &space, trans, ino, core: &mut core, forks: &mut forks };
-    edit.set(cx, &change.name, change.value.as_deref())?;
+    change(cx, &mut edit)?;
     inode.with(cx, |state| {
         (state.core.forkoff, state.core.blocks) = (core.forkoff, core.blocks);
     });
@@ -286,8 +298,8 @@ pub(crate) fn chmod(
     if inode.kind(cx) == FileType::Symlink {
         return Ok(None);
     }
-    let rest = acl::disk_name(vfs::acl::ACCESS).unwrap_or_default().to_vec();
-    let name = Name { space: AttrFlags::ROOT, rest };
+    let rest = acl::disk_name(vfs::acl::ACCESS).unwrap_or_default();
+    let name = Name::new(AttrFlags::ROOT, rest);
     let stored = Attrs { fs, inode }.get(cx, &name).map_err(|fault| fs.fault(fault))?;
     let Some(stored) = stored else { return Ok(None) };
     let mut acl = acl::from_disk(&stored)?;

@@ -1,14 +1,14 @@
 //! Attributes of an inode: well-formed, found by their hash, values that can be read.
 
+use base::Ino;
 use block::DeviceError;
 
 use super::da_tree::DaTree;
 use super::inodes::Subject;
 use super::{Checker, Rule};
-use crate::format::attr::{AttrFlags, parse_sf};
+use crate::format::attr::{AttrFlags, attr_hash, parse_sf};
 use crate::format::attr_leaf::{AttrLeaf, Value};
 use crate::format::extent::Extent;
-use crate::format::hash::hash;
 use crate::format::inode::ForkFormat;
 use crate::format::{At, Kind, remote};
 
@@ -22,7 +22,9 @@ impl Checker<'_> {
         if core.attr_format == ForkFormat::Local {
             let bytes = subject.forks.attr.bytes.clone();
             let parsed = parse_sf(&bytes, subject.at());
-            self.keep(parsed.map(drop).map_err(Into::into))?;
+            for attr in self.keep(parsed.map_err(Into::into))?.unwrap_or_default() {
+                self.parent_attribute(subject.ino, attr.flags, attr.name, Some(attr.value));
+            }
             return Ok(());
         }
         let Some(list) = subject.attr.clone().filter(|list| !list.is_empty()) else {
@@ -39,7 +41,7 @@ impl Checker<'_> {
                     checker.findings.add(Rule::Attribute, corrupt.at, text);
                     None
                 }
-                Ok(leaf) => checker.leaf(&leaf, at, &mut values),
+                Ok(leaf) => checker.leaf(&leaf, subject.ino, at, &mut values),
             }
         })?;
         for (block, len) in values {
@@ -49,11 +51,20 @@ impl Checker<'_> {
     }
 
     /// Checks a leaf's attributes; returns its highest hash.
-    fn leaf(&mut self, leaf: &AttrLeaf<'_>, at: At, values: &mut Vec<(u32, u32)>) -> Option<u32> {
+    fn leaf(
+        &mut self,
+        leaf: &AttrLeaf<'_>,
+        ino: Ino,
+        at: At,
+        values: &mut Vec<(u32, u32)>,
+    ) -> Option<u32> {
         for attr in leaf.iter() {
-            // Parent pointers are found by another hash.
-            let usual = !attr.flags.contains(AttrFlags::PARENT);
-            if usual && attr.hash != hash(attr.name) {
+            let value = match attr.value {
+                Value::Local(value) => Some(value),
+                Value::Remote { .. } => None,
+            };
+            self.parent_attribute(ino, attr.flags, attr.name, value);
+            if attr.hash != attr_hash(attr.flags, attr.name, value) {
                 let name = attr.name.escape_ascii();
                 let text = format!("attribute \"{name}\" has hash {:#010x}", attr.hash);
                 self.findings.add(Rule::Attribute, at, text);

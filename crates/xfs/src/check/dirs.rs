@@ -71,7 +71,10 @@ impl Checker<'_> {
                     known.parent = Some(target);
                 }
             }
-            _ => self.names.push(NameOf { dir, target, file_type }),
+            _ => {
+                self.names.push(NameOf { dir, target, file_type });
+                self.expect_parent(dir, target, name);
+            }
         }
     }
 

@@ -82,6 +82,7 @@ impl Checker<'_> {
             named: false,
             parent: None,
             next_unlinked: core.next_unlinked,
+            generation: core.generation,
             reflink: core.flags2.contains(Flags2::REFLINK),
             unlinked: false,
         };

@@ -89,6 +89,14 @@ rules! {
     DirectoryFree = "directory-free",
     /// Attributes are well-formed, have the hash of their name, and values that can be read.
     Attribute = "attribute",
+    /// A parent pointer has a name that can be one, and a value of its length beside it.
+    ParentForm = "parent-form",
+    /// Every name of an inode has a parent pointer.
+    ParentMissing = "parent-missing",
+    /// Every parent pointer has its name.
+    ParentDangling = "parent-dangling",
+    /// Every parent pointer has the generation of its directory.
+    ParentGeneration = "parent-generation",
     /// The link count is the number of names.
     LinkCount = "link-count",
     /// Every inode in use has a name or is on an unlinked list.
@@ -188,7 +196,8 @@ impl Rule {
             | K::AttrHole { .. }
             | K::RemoteOffset { .. }
             | K::RemoteBytes { .. } => Rule::Attribute,
-            K::InodeFree => Rule::InodeUse,
+            K::ParentPointer { .. } => Rule::ParentForm,
+            K::InodeFree | K::InodeGeneration { .. } => Rule::InodeUse,
             _ => Rule::Inode,
         }
     }

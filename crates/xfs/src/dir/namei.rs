@@ -19,12 +19,13 @@ use vfs::{Attr, FileType, NewNode};
 
 use crate::Xfs;
 use crate::attr;
+use crate::attr::parent::{self, NameIn, Room};
 use crate::dir::edit::{DirContext, DirEdit, Name, blocks_needed};
 use crate::dir::{Dir, Form};
 use crate::error::XfsError;
 use crate::format::dir::FileType as EntryType;
 use crate::format::{At, CorruptKind};
-use crate::inode::create::NewInode;
+use crate::inode::create::{NewInode, Place};
 use crate::inode::inactive::Inactive;
 use crate::inode::{Inode, create};
 use crate::log::inode_item::InodeFields;
@@ -168,6 +169,20 @@ impl Xfs {
         DirEdit::new(space, inode, trans, &mut resources.reserved, self.leaf_gaps, known)
     }
 
+    /// What of an inode changes with its names, beside `fields`.
+    fn name_fields(&self, fields: InodeFields) -> InodeFields {
+        if self.has_parents() { InodeFields::all() } else { fields }
+    }
+
+    /// What the parent pointer of a new node may take: nothing where it fits into the inode.
+    fn new_parent_room(&self, node: &NewNode<'_>, name: &[u8]) -> Room {
+        let device = parent::is_device(node.kind);
+        match self.has_parents() && !parent::fits_new(self.geometry().inode_size, device, name) {
+            true => self.largest_parent_room(),
+            false => Room::default(),
+        }
+    }
+
     /// Sets the times of a directory whose names changed, and logs it.
     fn touch(&self, cx: &mut Cx, trans: &mut Trans, inode: &Inode) {
         let now = cx.realtime();
@@ -212,6 +227,8 @@ impl Xfs {
         }
         let (blocks, bytes) = attr::room_for(self, attributes);
         let blocks = blocks + create::target_blocks(self.geometry(), node, !attributes.is_empty());
+        let room = self.new_parent_room(node, name);
+        let blocks = blocks + room.blocks;
         let reserved = match self.prepare(cx, writer, parent, name, node, blocks) {
             Ok(reserved) => reserved,
             Err(_) if large && self.has(cx, parent, name)? => return Err(Errno::EEXIST),
@@ -220,7 +237,7 @@ impl Xfs {
         let mut resources = Resources { writer, reserved };
         let directory = node.kind == FileType::Directory;
         let mut reservation = reservations::create(self.geometry());
-        reservation.bytes += bytes;
+        reservation.bytes += bytes + room.bytes;
         let created = self.transact(cx, reservation, |cx, trans| {
             let mut known = DirContext::default();
             if large {
@@ -229,7 +246,8 @@ impl Xfs {
                     return Err(XfsError::Answer(Errno::EEXIST));
                 }
             }
-            let inode = self.new_inode(cx, trans, &mut resources, parent, new)?;
+            let place = Place { parent, name: Some(name) };
+            let inode = self.new_inode(cx, trans, &mut resources, place, new)?;
             let file_type = EntryType::of_mode(inode.with(cx, |state| state.core.mode));
             let entry = Name { name, ino: inode.ino, file_type };
             self.dir_edit(trans, &mut resources, parent, &mut known).add(cx, entry)?;
@@ -263,16 +281,17 @@ impl Xfs {
         self.reserve_inode(writer, |chunk| self.set_aside(cx, writer, parent, name, blocks + chunk))
     }
 
-    /// Takes names from an inode, and puts it on the list of those without any where it was the
-    /// last one: before its directory is changed, since that may lock a group's free space. One
-    /// that is `bare` (see [`Inode::is_bare`]) and not open is freed at once, where that takes no
-    /// more than changes of records: true then.
+    /// Takes a name from an inode (all names from a directory), and puts it on the list of those
+    /// without any if that was the last one: before its directory is changed, since that may lock a
+    /// group's free space. One that is `bare` (see [`Inode::is_bare`]) and not open is freed at
+    /// once, where that takes no more than changes of records: true then.
     fn drop_names(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         writer: &WriteSide,
         inode: &Inode,
+        name: NameIn<'_>,
         bare: bool,
     ) -> crate::Result<bool> {
         let now = cx.realtime();
@@ -292,7 +311,8 @@ impl Xfs {
         if left == 0 {
             writer.inodes.add_unlinked(cx, trans, inode.ino)?;
         }
-        inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+        self.change_parent(cx, trans, inode, Some(name), None)?;
+        inode.log(cx, trans, self.geometry(), self.name_fields(InodeFields::CORE));
         Ok(false)
     }
 
@@ -330,11 +350,14 @@ impl Xfs {
         self.names.remove(dir, name);
         // Taking a name out may cut an extent in two.
         let reserved = BlockReservation::new(&writer.space, 0).map_err(|error| self.fail(error))?;
+        let mut reservation = reservations::remove(self.geometry());
+        reservation.bytes += self.parent_room(cx, &inode, None)?.bytes;
         let mut resources = Resources { writer, reserved };
         let bare = inode.is_bare(cx);
-        let removed = self.transact(cx, reservations::remove(self.geometry()), |cx, trans| {
+        let removed = self.transact(cx, reservation, |cx, trans| {
             trans.join_inode(cx, &inode.item);
-            let freed = self.drop_names(cx, trans, writer, &inode, bare)?;
+            let from = NameIn { dir: &parent, name };
+            let freed = self.drop_names(cx, trans, writer, &inode, from, bare)?;
             if directory {
                 parent.with(cx, |state| state.core.links = state.core.links.saturating_sub(1));
             }

@@ -1,6 +1,7 @@
 //! Attributes: what all forms have in common, and the small form inside the inode.
 
-use super::{At, Corrupt, CorruptKind, put_u16, u16_at};
+use super::hash::hash;
+use super::{At, Corrupt, CorruptKind, put_u16, u16_at, u64_at};
 
 /// Bytes of the small form's header.
 pub const SF_HEADER: usize = 4;
@@ -27,6 +28,23 @@ bitflags::bitflags! {
 
 /// The flags that are the name space.
 pub const NAMESPACE: AttrFlags = AttrFlags::ROOT.union(AttrFlags::SECURE).union(AttrFlags::PARENT);
+
+/// Bytes of a parent pointer's value: the directory's inode number and its generation.
+pub const PARENT_VALUE: usize = 12;
+
+/// The hash under which a tree of attributes finds one. A parent pointer's takes the directory's
+/// number in, so that equal names in many directories have different hashes.
+///
+/// Source: `xfs_db -c "hash -p PARENT NAME"`.
+pub fn attr_hash(flags: AttrFlags, name: &[u8], value: Option<&[u8]>) -> u32 {
+    match value.filter(|value| flags.contains(AttrFlags::PARENT) && value.len() == PARENT_VALUE) {
+        Some(value) => {
+            let parent = u64_at(value, 0);
+            hash(name) ^ (parent >> 32) as u32 ^ parent as u32
+        }
+        None => hash(name),
+    }
+}
 
 /// One attribute of the small form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

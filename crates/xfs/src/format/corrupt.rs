@@ -256,6 +256,10 @@ pub enum CorruptKind {
     AttrCount { found: u16, limit: u16 },
     #[error("attribute fork has a hole at block {block}")]
     AttrHole { block: u64 },
+    #[error("a name of {name} bytes with a value of {value} bytes is no parent pointer")]
+    ParentPointer { name: usize, value: usize },
+    #[error("generation {found:#x} of the inode is not {expected:#x}, as the log says")]
+    InodeGeneration { found: u32, expected: u32 },
     #[error("piece begins at byte {found}, not {expected}")]
     RemoteOffset { found: u64, expected: u64 },
     #[error("piece of {found} bytes is longer than its block or than the whole")]

@@ -208,7 +208,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 4, "needsrepair", Refused),
     row(I, 5, "nrext64", ReadWrite),
     row(I, 6, "exchange", ReadWrite),
-    row(I, 7, "parent", ReadOnly),
+    row(I, 7, "parent", ReadWrite),
     row(I, 8, "metadir", Refused),
     row(I, 9, "zoned", Refused),
     row(I, 10, "zone-gaps", Refused),
@@ -217,19 +217,6 @@ pub const KNOWN: &[Feature] = &[
     row(Set::Field, 1, "realtime", ReadOnly),
     row(Set::Field, 2, "external-log", ReadOnly),
 ];
-
-/// How to get an image without a feature that forbids writing, where mkfs.xfs makes it unasked;
-/// begins with what separates it from the reason. (xfsprogs 6.18: "mkfs: enable new features by
-/// default", Darrick J. Wong, December 2025.)
-pub(crate) fn advice(reason: &Unsupported) -> &'static str {
-    match (reason.set, reason.bit) {
-        (Set::Incompat, 7) => {
-            "; mkfs.xfs 6.18 and later makes parent pointers unless it is given `-n parent=0`; \
-             `iopath mkfs -t xfs` makes none"
-        }
-        _ => "",
-    }
-}
 
 /// The feature words of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -329,6 +316,11 @@ impl Features {
         self.incompat.contains(Incompat::NREXT64)
     }
 
+    /// Whether every name has a pointer back to its directory.
+    pub fn parent(&self) -> bool {
+        self.incompat.contains(Incompat::PARENT)
+    }
+
     /// Whether directory entries carry a file type.
     pub fn ftype(&self) -> bool {
         self.incompat.contains(Incompat::FTYPE)
@@ -353,11 +345,11 @@ mod tests {
     #[test]
     fn the_most_severe_reason_decides_and_comes_first() {
         assert_eq!(five().access(), (Access::ReadWrite, vec![]));
-        let incompat = Incompat::PARENT | Incompat::METADIR;
+        let incompat = Incompat::ZONED | Incompat::METADIR;
         let (access, reasons) = Features { incompat, ..five() }.access();
         assert_eq!(access, Access::Refused);
         assert_eq!(reasons[0].name, "metadir");
-        assert_eq!(reasons[1].name, "parent");
+        assert_eq!(reasons[1].name, "zoned");
         assert_eq!(Features { realtime: true, ..five() }.access().0, Access::ReadOnly);
         assert_eq!(Features { number: 4, ..five() }.access().1[0].name, "v4");
     }

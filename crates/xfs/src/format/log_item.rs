@@ -74,10 +74,10 @@ impl ItemKind {
         (ItemKind::Cud, "CUD", true),
         (ItemKind::Bui, "BUI", true),
         (ItemKind::Bud, "BUD", true),
-        (ItemKind::Attri, "ATTRI", false),
-        (ItemKind::Attrd, "ATTRD", false),
-        (ItemKind::Xmi, "XMI", false),
-        (ItemKind::Xmd, "XMD", false),
+        (ItemKind::Attri, "ATTRI", true),
+        (ItemKind::Attrd, "ATTRD", true),
+        (ItemKind::Xmi, "XMI", true),
+        (ItemKind::Xmd, "XMD", true),
     ];
 
     /// The kind of this number.

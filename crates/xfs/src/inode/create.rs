@@ -8,6 +8,7 @@ use vfs::{FileType, NewNode};
 
 use crate::Xfs;
 use crate::alloc::AllocRequest;
+use crate::attr::parent::{self, NameIn};
 use crate::attr::{self, Change};
 use crate::bmap::{Fork, Which};
 use crate::buf::BufOps;
@@ -29,10 +30,20 @@ pub(crate) struct NewInode<'a> {
     pub attributes: &'a [Change],
 }
 
+/// Where a new inode is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The directory that it is to be near to.
+    pub parent: &'a Inode,
+    /// Its name there, if it gets one at once.
+    pub name: Option<&'a [u8]>,
+}
+
 /// Blocks of the target of a symbolic link that does not fit into its inode, beside attributes
 /// where it has some.
 pub(crate) fn target_blocks(geometry: &Geometry, node: &NewNode<'_>, attributes: bool) -> u64 {
     let room = match attributes {
+        _ if geometry.features.parent() => parent::DATA_ROOM,
         true => attr::local_max(geometry.inode_size),
         false => geometry.inode_size as usize - CORE_SIZE,
     };
@@ -126,22 +137,45 @@ impl Xfs {
         core
     }
 
-    /// Takes a free inode for a node in `parent`, fills it and logs it; the transaction may roll
+    /// The attribute fork of a new inode, with its parent pointer where that fits: false if it is
+    /// still to be set.
+    fn first_attributes(
+        &self,
+        cx: &Cx,
+        core: &mut InodeCore,
+        name: Option<NameIn<'_>>,
+    ) -> (Fork, bool) {
+        if !self.has_parents() {
+            return (Fork::empty(0), true);
+        }
+        let kind = FileType::from_mode(u32::from(core.mode)).expect("made from a type");
+        let device = parent::is_device(kind);
+        let (border, fork, named) = parent::new_fork(cx, self.geometry().inode_size, device, name);
+        (core.forkoff, core.attr_format) = (border, fork.format);
+        (fork, named)
+    }
+
+    /// Takes a free inode for a node in a directory, fills it and logs it; the transaction may roll
     /// before. It has these attributes. Nobody finds it before it is in the cache. May park.
     pub(crate) fn new_inode(
         &self,
         cx: &mut Cx,
         trans: &mut Trans,
         resources: &mut Resources<'_>,
-        parent: &Inode,
+        place: Place<'_>,
         new: NewInode<'_>,
     ) -> Result<Arc<Inode>> {
-        let NewInode { node, attributes } = new;
+        let (NewInode { node, attributes }, Place { parent, name }) = (new, place);
         let directory = node.kind == FileType::Directory;
         let ino = resources.writer.inodes.allocate(cx, trans, parent.ino, directory)?;
-        let core = self.new_core(cx, parent, node);
+        let mut core = self.new_core(cx, parent, node);
         let ftype = self.geometry().features.ftype();
-        let room = self.geometry().inode_size as usize - CORE_SIZE;
+        let name = name.map(|name| NameIn { dir: parent, name });
+        let (attr, named) = self.first_attributes(cx, &mut core, name);
+        let room = match core.forkoff {
+            0 => self.geometry().inode_size as usize - CORE_SIZE,
+            border => 8 * usize::from(border),
+        };
         let device = |raw: u32| {
             let mut bytes = vec![0; room];
             bytes[..4].copy_from_slice(&raw.to_be_bytes());
@@ -165,7 +199,6 @@ impl Xfs {
             (FileType::Fifo | FileType::Socket, _) => device(0),
             _ => Fork::empty(room),
         };
-        let attr = Fork::empty(0);
         // The inode that had the number before may still be on its way to the disk.
         let old = self.inodes.find(ino).map(|old| old.item.clone());
         let item = old.unwrap_or_else(|| self.new_item(ino));
@@ -173,10 +206,13 @@ impl Xfs {
         if let (Some(target), true) = (node.target, blocks > 0) {
             self.write_target(cx, trans, resources, &inode, target)?;
         }
+        if !named {
+            self.change_parent(cx, trans, &inode, None, name)?;
+        }
         for change in attributes {
             attr::apply(self, cx, trans, &inode, change)?;
         }
-        let fields = match attributes.is_empty() {
+        let fields = match attributes.is_empty() && !self.has_parents() {
             true => InodeFields::CORE | InodeFields::DATA,
             false => InodeFields::all(),
         };

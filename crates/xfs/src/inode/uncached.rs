@@ -19,6 +19,7 @@ use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{self, ForkFormat, InodeCore};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind};
 use crate::ialloc::cluster_of;
+use crate::inode::Forks;
 use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;
 
@@ -75,6 +76,37 @@ impl UncachedInode {
             fork.extents = Some(self.extents(cx, space, &fork)?.into());
         }
         Ok(fork)
+    }
+
+    /// Both forks with their extents. May park.
+    ///
+    /// # Errors
+    /// As [`UncachedInode::whole_fork`].
+    pub fn forks(&self, cx: &mut Cx, space: &Space) -> Result<Forks> {
+        let mut forks = Forks::new(&self.image, &self.core);
+        for which in [Which::Data, Which::Attr] {
+            let fork = forks.get_mut(which);
+            if fork.extents.is_none() {
+                fork.extents = Some(self.extents(cx, space, fork)?.into());
+            }
+        }
+        Ok(forks)
+    }
+
+    /// Puts both forks into the image, with the core, which says where they lie.
+    pub fn store_forks(&mut self, forks: &mut Forks) {
+        let core = &mut self.core;
+        (core.format, core.extents) = (forks.data.format, forks.data.count);
+        (core.attr_format, core.attr_extents) = (forks.attr.format, forks.attr.count as u32);
+        let (data, attr) = inode::fork_ranges(core.forkoff, self.image.len());
+        for (range, fork) in [(data, &mut forks.data), (attr, &mut forks.attr)] {
+            fork.make_bytes();
+            let slot = &mut self.image[range];
+            let used = fork.bytes.len().min(slot.len());
+            slot[..used].copy_from_slice(&fork.bytes[..used]);
+            slot[used..].fill(0);
+        }
+        self.core.emit(&mut self.image);
     }
 
     /// Puts a changed fork into the image.

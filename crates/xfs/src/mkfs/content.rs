@@ -7,11 +7,16 @@ use super::log_record::unmount_record;
 use super::shape::Shape;
 use super::{MkfsReport, Plan, Surroundings};
 use crate::format::ag::{RawAgf, RawAgi, VERSION, set_agfl_block};
+use crate::format::attr::{AttrFlags, SfAttr, emit_sf};
+use crate::format::features::Version;
 use crate::format::inode::{self, Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::record::{FreeExtent, InodeChunk, Rmap, owner};
 use crate::format::{
     AgBlock, AgHeader, At, Geometry, Kind, NULL32, NULL64, btree, dir_sf, put_u32, verifier,
 };
+
+/// Bytes of the smallest attribute fork.
+const ATTR_MIN: usize = 40;
 
 /// One allocation group as it will be.
 struct Group {
@@ -55,7 +60,7 @@ pub(super) fn build(shape: &Shape, around: &Surroundings) -> Plan {
             writes.push((u64::from(shape.first_root * geometry.block_size), rest));
             let chunk = group.chunk.expect("the first group holds the root");
             let place = u64::from(chunk) * u64::from(geometry.block_size);
-            writes.push((place, inodes(shape, &geometry, around.now)));
+            writes.push((place, first_inodes(shape, &geometry, around)));
         } else {
             let backup = backup_super(shape, group.ag, &raw);
             seal_super(&mut bytes[..sector.len()], &backup);
@@ -90,6 +95,11 @@ fn backup_super(shape: &Shape, ag: u32, raw: &crate::format::RawSuper) -> crate:
     let mut backup = *raw;
     let count = raw.sb_agcount.get();
     backup.sb_inprogress = 1;
+    if !shape.options.parent {
+        // Before the root had attributes.
+        let version = Version::from_bits_retain(raw.sb_versionnum.get()) - Version::ATTR;
+        backup.sb_versionnum.set(version.bits());
+    }
     if ag != count - 1 && (count <= 2 || ag != (count - 1) / 2) {
         backup.sb_rootino.set(NULL64);
     }
@@ -333,12 +343,15 @@ fn bytes_of<T>(list: &[T], size: usize, write: impl Fn(&T, &mut [u8])) -> Vec<u8
 }
 
 /// The chunk with the root directory and the two inodes of the realtime section.
-fn inodes(shape: &Shape, geometry: &Geometry, now: Timespec) -> Vec<u8> {
+fn first_inodes(shape: &Shape, geometry: &Geometry, around: &Surroundings) -> Vec<u8> {
+    let now = around.now;
+    let newest = shape.options.newest;
+    let generation = if newest { around.generation } else { 0 };
     let size = geometry.inode_size as usize;
     let mut bytes = vec![0; 64 * size];
     for (index, slot) in bytes.chunks_exact_mut(size).enumerate() {
         let ino = Ino(geometry.root_ino.0 + index as u64);
-        inode::emit_free(slot, ino, 0, geometry);
+        inode::emit_free(slot, ino, generation, geometry);
         let core = match index {
             0 => Some(new_core(shape, now, 0o040_755, Flags::empty())),
             1 => Some(new_core(shape, now, 0o100_000, Flags::NEWRTBM)),
@@ -346,17 +359,35 @@ fn inodes(shape: &Shape, geometry: &Geometry, now: Timespec) -> Vec<u8> {
             _ => None,
         };
         if let Some(mut core) = core {
-            if index == 0 {
+            if newest && index != 1 {
+                core.atime = now;
+            }
+            if index > 0 {
+                core.generation = generation;
+            } else {
                 let fork = &mut slot[inode::CORE_SIZE..];
                 core.size = dir_sf::emit(fork, geometry.root_ino, &[], true) as u64;
                 core.format = ForkFormat::Local;
                 core.links = 2;
+                root_attributes(shape, &mut core, fork);
             }
             core.emit(slot);
         }
         verifier::update_lsn_crc(Kind::Inode, slot, 0);
     }
     bytes
+}
+
+/// The attributes of the root.
+fn root_attributes(shape: &Shape, core: &mut InodeCore, fork: &mut [u8]) {
+    let Some(value) = shape.options.autofsck_value() else { return };
+    // As few bytes as an attribute fork may have.
+    let border = fork.len() - ATTR_MIN;
+    core.forkoff = (border / 8) as u8;
+    core.attr_format = ForkFormat::Local;
+    core.change_count += 2;
+    let (flags, name) = (AttrFlags::ROOT, &b"xfs:autofsck"[..]);
+    emit_sf(&mut fork[border..], &[SfAttr { flags, name, value: value.as_bytes() }]);
 }
 
 fn new_core(shape: &Shape, now: Timespec, mode: u16, flags: Flags) -> InodeCore {

@@ -40,6 +40,15 @@ pub struct MkfsOptions {
     pub sparse: bool,
     /// Wide extent counts.
     pub nrext64: bool,
+    /// The log may hold exchanges of file ranges.
+    pub exchange: bool,
+    /// Every name has a pointer back to its directory.
+    pub parent: bool,
+    /// What the root's attribute `trusted.xfs:autofsck` says; None for the default.
+    pub autofsck: Option<&'static str>,
+    /// What no option decides is as mkfs.xfs 7.2 does it, not 6.1: times of access and generations
+    /// of the first inodes, and that attribute by default.
+    pub newest: bool,
     /// Volume name, at most 12 bytes.
     pub label: String,
     /// UUID; None for a random one.
@@ -68,10 +77,39 @@ impl Default for MkfsOptions {
             inobtcount: true,
             sparse: true,
             nrext64: false,
+            exchange: false,
+            parent: false,
+            autofsck: None,
+            newest: false,
             label: String::new(),
             uuid: None,
             assume_zeroes: false,
         }
+    }
+}
+
+/// Kernels, and what mkfs.xfs 7.2 makes by its conf file `lts_NAME.conf` for each; the last one is
+/// its default.
+pub const COMPAT: [&str; 9] = ["4.19", "5.4", "5.10", "5.15", "6.1", "6.6", "6.12", "6.18", "7.2"];
+
+impl MkfsOptions {
+    /// What mkfs.xfs 7.2 makes for a kernel: None for one that is not in [`COMPAT`].
+    pub fn compat(kernel: &str) -> Option<MkfsOptions> {
+        let index = COMPAT.iter().position(|&name| name == kernel)?;
+        let since = |name: &str| COMPAT.iter().position(|&other| other == name) <= Some(index);
+        let newest = since("6.18");
+        Some(MkfsOptions {
+            reflink: since("5.4"),
+            bigtime: since("5.15"),
+            inobtcount: since("5.15"),
+            rmapbt: since("6.6"),
+            nrext64: since("6.6"),
+            exchange: newest,
+            parent: newest,
+            autofsck: (!newest).then_some("none"),
+            newest: true,
+            ..MkfsOptions::default()
+        })
     }
 }
 
@@ -106,6 +144,12 @@ fn number(text: &str, block_size: u32) -> Result<u64, Errno> {
 }
 
 impl MkfsOptions {
+    /// The value of the root's attribute, if it has it.
+    pub(super) fn autofsck_value(&self) -> Option<&'static str> {
+        let repairable = self.newest && self.parent && self.rmapbt;
+        self.autofsck.or(repairable.then_some("repair"))
+    }
+
     /// Takes the words of one option of `mkfs.xfs`: section `b`, `d`, `i`, `l`, `m`, `n` or `s`,
     /// words between commas, e.g. `edit('m', "rmapbt=1,reflink=0")`.
     ///
@@ -159,6 +203,17 @@ impl MkfsOptions {
             }
             ('i', "sparse") => self.sparse = flag()?,
             ('i', "nrext64") => self.nrext64 = flag()?,
+            ('i', "exchange") => self.exchange = flag()?,
+            ('n', "parent") => self.parent = flag()?,
+            ('m', "autofsck") => {
+                self.autofsck = Some(match value {
+                    "0" | "none" => "none",
+                    "1" | "repair" => "repair",
+                    "check" => "check",
+                    "optimize" => "optimize",
+                    _ => return Err("neither 0, 1, none, check, optimize nor repair"),
+                });
+            }
             ('n', "size") => self.dir_block_size = Some(small()?),
             ('n', "ftype") | ('m', "crc") | ('l', "internal") => fixed(true)?,
             ('n' | 'l', "version") if value == "2" => {}

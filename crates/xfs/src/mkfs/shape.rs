@@ -252,6 +252,7 @@ fn set_features(raw: &mut RawSuper, options: &MkfsOptions) {
         | Version::EXTFLG
         | Version::DIRV2
         | Version::MOREBITS;
+    version.set(Version::ATTR, options.parent || options.autofsck_value().is_some());
     version.set(Version::DALIGN, options.stripe.is_some());
     version.set(Version::SECTOR, options.sector_size > 512);
     raw.sb_versionnum.set(5 | version.bits());
@@ -269,5 +270,7 @@ fn set_features(raw: &mut RawSuper, options: &MkfsOptions) {
     incompat.set(Incompat::SPINODES, options.sparse);
     incompat.set(Incompat::BIGTIME, options.bigtime);
     incompat.set(Incompat::NREXT64, options.nrext64);
+    incompat.set(Incompat::EXCHRANGE, options.exchange);
+    incompat.set(Incompat::PARENT, options.parent);
     raw.sb_features_incompat.set(incompat.bits());
 }

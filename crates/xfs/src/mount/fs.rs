@@ -4,12 +4,14 @@ use base::{Errno, Ino};
 use block::{HostRange, Segment};
 use cache::{Iomap, Lost};
 use rt::Cx;
+use vfs::ParentName;
 use vfs::direct::Memory;
 use vfs::{
     Attr, DirEntry, FallocMode, FileSystem, FileType, NewNode, RenameFlags, SeekWhence, SetAttr,
     StatFs, XattrFlags,
 };
 
+use crate::attr::parent::ParentPointer;
 use crate::dir::Dir;
 use crate::dir::namei::rename::DirName;
 use crate::file::reflink::FilePosition;
@@ -59,7 +61,7 @@ impl FileSystem for Xfs {
     ) -> Result<Attr, Errno> {
         let (list, mode) = attr::of_new(node, attributes)?;
         let node = &NewNode { mode, ..*node };
-        if node.kind != FileType::Directory || attr::fit_inside(self, &list) {
+        if node.kind != FileType::Directory || attr::fit_inside(self, name, &list) {
             return self.create_node(cx, dir, name, NewInode { node, attributes: &list });
         }
         // Blocks for them would come from another group than the name's: one after the other.
@@ -68,6 +70,12 @@ impl FileSystem for Xfs {
             self.setxattr(cx, attr.ino, name, value, XattrFlags::empty())?;
         }
         self.getattr(cx, attr.ino)
+    }
+
+    fn names_of(&self, cx: &mut Cx, ino: Ino) -> Result<Option<Vec<ParentName>>, Errno> {
+        let pointers = self.parents_of(cx, ino)?;
+        let pair = |ParentPointer { dir, name, .. }| ParentName { dir, name };
+        Ok(pointers.map(|list| list.into_iter().map(pair).collect()))
     }
 
     fn create_unnamed(

@@ -12,7 +12,7 @@ use crate::error::{Result, XfsError};
 use base::Errno;
 
 /// How far a piece of work came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finished {
     /// All of it.
     Done,

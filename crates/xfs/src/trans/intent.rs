@@ -23,7 +23,7 @@ const EXTENTS_MAX: usize = 16;
 
 /// One piece of deferred work. Block numbers are file-system blocks, group in the high bits, as
 /// the log holds them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// An extent becomes free space (EFI).
     Free {
@@ -70,12 +70,31 @@ pub enum Work {
         /// Blocks.
         len: u32,
     },
+    /// A parent pointer changes (ATTRI). Only recovery meets it: here pointers change together with
+    /// their names.
+    Parent(Arc<ParentChange>),
+}
+
+/// What an ATTRI for a parent pointer asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParentChange {
+    /// The inode that has the pointer.
+    pub ino: u64,
+    /// Its generation.
+    pub generation: u32,
+    /// The pointer that goes: name and value.
+    pub old: Option<(Vec<u8>, Vec<u8>)>,
+    /// The pointer that comes.
+    pub new: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Work {
     /// Pieces of this kind that one intent names at the most. Linux refuses more maps than one.
     pub(crate) fn most_together(&self) -> usize {
-        if matches!(self, Work::Bmap { .. }) { 1 } else { EXTENTS_MAX }
+        match self {
+            Work::Bmap { .. } | Work::Parent(_) => 1,
+            _ => EXTENTS_MAX,
+        }
     }
 
     /// Types of the intent and of its done item.
@@ -85,6 +104,7 @@ impl Work {
             Work::Rmap { .. } => (ItemKind::Rui, ItemKind::Rud),
             Work::Refcount { .. } => (ItemKind::Cui, ItemKind::Cud),
             Work::Bmap { .. } => (ItemKind::Bui, ItemKind::Bud),
+            Work::Parent(_) => (ItemKind::Attri, ItemKind::Attrd),
         }
     }
 
@@ -113,6 +133,8 @@ impl Work {
                 raw.flags.set(flags);
                 to.extend_from_slice(raw.as_bytes());
             }
+            // Never logged from here.
+            Work::Parent(_) => {}
         }
     }
 }

@@ -107,6 +107,11 @@ pub(crate) fn attribute(geometry: &Geometry, value: u64) -> u32 {
     (value + tree) * buf(size) + 2 * map(geometry) + extents(geometry, 6)
 }
 
+/// An intent that recovery found: nothing takes more than an attribute.
+pub(crate) fn recovered(geometry: &Geometry) -> u32 {
+    attribute(geometry, 0) + inode(geometry)
+}
+
 /// The counters of the superblock.
 pub(crate) fn superblock(geometry: &Geometry) -> LogReservation {
     LogReservation::new(header(geometry))

@@ -1,6 +1,7 @@
 //! Images of mkfs.xfs, the log's parts put together, and the outside judges.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
+pub mod cut;
 pub mod replayed;
 
 use std::path::{Path, PathBuf};

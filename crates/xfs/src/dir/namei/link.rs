@@ -8,9 +8,10 @@ use rt::Cx;
 use vfs::{Attr, FileType};
 
 use super::{LINK_MAX, is_dots};
+use crate::attr::parent::NameIn;
 use crate::dir::edit::Name;
 use crate::format::dir::FileType as EntryType;
-use crate::inode::create::NewInode;
+use crate::inode::create::{NewInode, Place};
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::{BlockReservation, Resources};
 use crate::trans::reservations;
@@ -37,7 +38,8 @@ impl Xfs {
         let mut reservation = reservations::create(self.geometry());
         reservation.bytes += bytes + reservations::unlinked(self.geometry());
         let created = self.transact(cx, reservation, |cx, trans| {
-            let inode = self.new_inode(cx, trans, &mut resources, &parent, new)?;
+            let place = Place { parent: &parent, name: None };
+            let inode = self.new_inode(cx, trans, &mut resources, place, new)?;
             inode.with(cx, |state| {
                 state.core.links = 0;
                 state.linkable = true;
@@ -79,10 +81,13 @@ impl Xfs {
             LINK_MAX.. => Err(Errno::EMLINK),
             _ => Ok(false),
         })?;
-        let reserved = self.set_aside(cx, writer, &parent, name, 0);
+        let room = self.parent_room(cx, &inode, Some(name))?;
+        let reserved = self.set_aside(cx, writer, &parent, name, room.blocks);
         let reserved = reserved.map_err(|error| self.fail(error))?;
         let mut resources = Resources { writer, reserved };
-        self.transact(cx, reservations::link(self.geometry()), |cx, trans| {
+        let mut reservation = reservations::link(self.geometry());
+        reservation.bytes += room.bytes;
+        self.transact(cx, reservation, |cx, trans| {
             trans.join_inode(cx, &inode.item);
             if first {
                 // Before the directory is changed, since that may lock a group's free space.
@@ -95,7 +100,9 @@ impl Xfs {
                 state.core.ctime = now;
                 state.core.mode
             });
-            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+            let to = NameIn { dir: &parent, name };
+            self.change_parent(cx, trans, &inode, None, Some(to))?;
+            inode.log(cx, trans, self.geometry(), self.name_fields(InodeFields::CORE));
             let entry = Name { name, ino, file_type: EntryType::of_mode(mode) };
             self.edit(cx, trans, &mut resources, &parent, |cx, edit| edit.add(cx, entry))?;
             self.touch(cx, trans, &parent);

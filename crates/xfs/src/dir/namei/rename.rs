@@ -9,10 +9,11 @@ use vfs::{FileType, NewNode, RenameFlags};
 
 use super::{EntryType, InodeFields, LINK_MAX, Name, Resources, WriteSide};
 use crate::Xfs;
+use crate::attr::parent::{NameIn, Room};
 use crate::dir::Dir;
 use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
-use crate::inode::create::NewInode;
+use crate::inode::create::{NewInode, Place};
 use crate::trans::{Trans, reservations};
 
 /// The two names of a rename.
@@ -51,6 +52,12 @@ struct Move {
 impl Move {
     fn crossing(&self) -> bool {
         self.old_dir.ino != self.new_dir.ino
+    }
+
+    /// The old name and the new one with their directories.
+    fn ends<'n>(&'n self, names: Names<'n>) -> (NameIn<'n>, NameIn<'n>) {
+        let old = NameIn { dir: &self.old_dir, name: names.old };
+        (old, NameIn { dir: &self.new_dir, name: names.new })
     }
 
     fn target_is_dir(&self) -> bool {
@@ -228,12 +235,16 @@ impl Xfs {
         let whiteout = flags.contains(RenameFlags::WHITEOUT);
         let chunk = if whiteout { u64::from(self.geometry().chunks.blocks) } else { 0 };
         let new = &found.new_dir;
-        let reserved = self.set_aside(cx, writer, new, names.new, 3 * block + chunk);
+        let room = self.move_room(cx, found, names, flags)?;
+        let blocks = 3 * block + chunk + room.blocks;
+        let reserved = self.set_aside(cx, writer, new, names.new, blocks);
         let reserved = reserved.map_err(|error| self.fail(error))?;
         let mut resources = Resources { writer, reserved };
         let resources = &mut resources;
         let mut cover = None;
-        self.transact(cx, reservations::rename(self.geometry()), |cx, trans| {
+        let mut reservation = reservations::rename(self.geometry());
+        reservation.bytes += room.bytes;
+        self.transact(cx, reservation, |cx, trans| {
             let mut items: Vec<_> = children.iter().map(|(child, _)| &child.item).collect();
             items.sort_by_key(|item| item.place().ino);
             items.into_iter().for_each(|item| trans.join_inode(cx, item));
@@ -241,7 +252,8 @@ impl Xfs {
                 // Before any change: making inodes ends what the transaction has done so far.
                 let node = NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid);
                 let new = NewInode { node: &node, attributes: &[] };
-                cover = Some(self.new_inode(cx, trans, resources, &found.old_dir, new)?);
+                let place = Place { parent: &found.old_dir, name: Some(names.old) };
+                cover = Some(self.new_inode(cx, trans, resources, place, new)?);
             }
             match flags.contains(RenameFlags::EXCHANGE) {
                 true => self.exchange_in(cx, trans, resources, found, names),
@@ -254,6 +266,25 @@ impl Xfs {
         Ok(())
     }
 
+    /// What the parent pointers of a rename may take.
+    fn move_room(
+        &self,
+        cx: &mut Cx,
+        found: &Move,
+        names: Names<'_>,
+        flags: RenameFlags,
+    ) -> Result<Room, Errno> {
+        let mut room = self.parent_room(cx, &found.source, Some(names.new))?;
+        if let Some((target, _)) = &found.target {
+            let new = flags.contains(RenameFlags::EXCHANGE).then_some(names.old);
+            room = room + self.parent_room(cx, target, new)?;
+        }
+        if flags.contains(RenameFlags::WHITEOUT) {
+            room = room + self.new_parent_room(&NewNode::whiteout(), names.old);
+        }
+        Ok(room)
+    }
+
     fn entry<'n>(&self, cx: &Cx, name: &'n [u8], inode: &Inode) -> Name<'n> {
         let mode = inode.with(cx, |state| state.core.mode);
         Name { name, ino: inode.ino, file_type: EntryType::of_mode(mode) }
@@ -263,7 +294,8 @@ impl Xfs {
     fn touch_moved(&self, cx: &mut Cx, trans: &mut Trans, inode: &Inode) {
         let now = cx.realtime();
         inode.with(cx, |state| state.core.ctime = now);
-        inode.log(cx, trans, self.geometry(), InodeFields::CORE | InodeFields::DATA);
+        let fields = self.name_fields(InodeFields::CORE | InodeFields::DATA);
+        inode.log(cx, trans, self.geometry(), fields);
     }
 
     /// Tells a directory that moved which one it is in now.
@@ -292,8 +324,11 @@ impl Xfs {
     ) -> crate::Result<()> {
         let Move { old_dir, new_dir, source, source_is_dir, target } = found;
         if let Some((target, _)) = target {
-            self.drop_names(cx, trans, resources.writer, target, false)?;
+            let name = NameIn { dir: new_dir, name: names.new };
+            self.drop_names(cx, trans, resources.writer, target, name, false)?;
         }
+        let (from, to) = found.ends(names);
+        self.change_parent(cx, trans, source, Some(from), Some(to))?;
         let entry = self.entry(cx, names.new, source);
         self.edit(cx, trans, resources, new_dir, |cx, edit| match target {
             Some(_) => edit.replace(cx, entry),
@@ -339,6 +374,9 @@ impl Xfs {
         let (other, other_is_dir) = target.as_ref().expect("an exchange has two names");
         let (to_new, to_old) =
             (self.entry(cx, names.new, source), self.entry(cx, names.old, other));
+        let (from, to) = found.ends(names);
+        self.change_parent(cx, trans, source, Some(from), Some(to))?;
+        self.change_parent(cx, trans, other, Some(to), Some(from))?;
         self.edit(cx, trans, resources, new_dir, |cx, edit| edit.replace(cx, to_new))?;
         self.edit(cx, trans, resources, old_dir, |cx, edit| edit.replace(cx, to_old))?;
         if found.crossing() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+mod attribute;
+
 use super::transaction::LoggedItem;
 use crate::error::Result;
 use crate::format::log::Lsn;
@@ -34,6 +36,9 @@ const EXTENTS_MAX: u32 = 4096;
 
 /// Checks an intent or a done item.
 pub(super) fn parse(tid: u32, kind: ItemKind, item: &LoggedItem) -> Result<Logged> {
+    if kind == ItemKind::Attri {
+        return attribute::parse_parent_change(tid, item);
+    }
     let bytes = &item.regions[0][..];
     let short =
         || LogError::ItemLength { tid, what: kind.name(), found: bytes.len() as u64, expected: 16 };
@@ -45,12 +50,20 @@ pub(super) fn parse(tid: u32, kind: ItemKind, item: &LoggedItem) -> Result<Logge
         ItemKind::Rud => Some((ItemKind::Rui, RawIntentDone::view(bytes).map(|raw| raw.id.get()))),
         ItemKind::Cud => Some((ItemKind::Cui, RawIntentDone::view(bytes).map(|raw| raw.id.get()))),
         ItemKind::Bud => Some((ItemKind::Bui, RawIntentDone::view(bytes).map(|raw| raw.id.get()))),
+        ItemKind::Attrd => {
+            Some((ItemKind::Attri, RawIntentDone::view(bytes).map(|raw| raw.id.get())))
+        }
+        ItemKind::Xmd => Some((ItemKind::Xmi, RawIntentDone::view(bytes).map(|raw| raw.id.get()))),
         _ => None,
     };
     if let Some((intent, id)) = intent_of {
         return Ok(Logged::Done(intent, id.ok_or_else(short)?));
     }
     let raw = RawIntent::view(bytes).ok_or_else(short)?;
+    if kind == ItemKind::Xmi {
+        // Known, so that a finished one is passed over; an open one is refused by name.
+        return Ok(Logged::Intent(kind, raw.id.get(), Vec::new()));
+    }
     let (id, count) = (raw.id.get(), raw.nextents.get());
     if count == 0 || count > EXTENTS_MAX {
         let (what, found) = ("extents of an intent", u64::from(count));

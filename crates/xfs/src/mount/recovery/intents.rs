@@ -10,6 +10,7 @@ use base::{FsBlock, Ino};
 use rt::{Cx, SpinLock};
 
 use crate::alloc::Space;
+use crate::attr::parent;
 use crate::bmap::Which;
 use crate::error::Result;
 use crate::format::extent::Extent;
@@ -18,12 +19,12 @@ use crate::format::log_item::{BMAP_ATTR_FORK, BMAP_UNWRITTEN, ItemKind, RmapOp};
 use crate::format::{AgExtent, At, CorruptKind, FsExtent, Owner};
 use crate::inode::uncached::UncachedInode;
 use crate::log::recovery::Unfinished;
-use crate::trans::intent::Work;
-use crate::trans::{Finished, IntentFinisher, Trans};
+use crate::trans::intent::{ParentChange, Work};
+use crate::trans::{Finished, IntentFinisher, Trans, reservations};
 
 /// The kinds of intents that can be carried out.
-pub(crate) const CAN_FINISH: [ItemKind; 4] =
-    [ItemKind::Efi, ItemKind::Rui, ItemKind::Cui, ItemKind::Bui];
+pub(crate) const CAN_FINISH: [ItemKind; 5] =
+    [ItemKind::Efi, ItemKind::Rui, ItemKind::Cui, ItemKind::Bui, ItemKind::Attri];
 
 /// What a BUI asks for.
 pub(crate) const MAP: u32 = 1;
@@ -41,9 +42,11 @@ pub(crate) fn finish_intents(
 ) -> Result<()> {
     let finisher = Arc::new(Finisher::new(space.clone()));
     space.log.set_finisher(finisher.clone());
-    let maps = unfinished.iter().any(|intent| matches!(intent.work[0], Work::Bmap { .. }));
-    space.log.finish_recovered(cx, unfinished)?;
-    if maps {
+    let inode = |work: &Work| matches!(work, Work::Bmap { .. } | Work::Parent(_));
+    let inodes = unfinished.iter().any(|intent| inode(&intent.work[0]));
+    let bytes = reservations::recovered(&space.geometry);
+    space.log.finish_recovered(cx, unfinished, bytes)?;
+    if inodes {
         // Others read inodes from their clusters.
         space.log.empty(cx)?;
         finisher.inodes.lock(cx).clear();
@@ -86,6 +89,10 @@ impl IntentFinisher for Finisher {
                 self.change_map(cx, trans, &change)?;
                 Ok(Finished::Done)
             }
+            Work::Parent(ref change) => {
+                self.change_parent(cx, trans, change)?;
+                Ok(Finished::Done)
+            }
             _ => self.space.finish(cx, trans, work),
         }
     }
@@ -122,16 +129,44 @@ impl Finisher {
         Ok(Finished::Done)
     }
 
+    /// The newest image of an inode, which the caller gives back.
+    fn newest_image(&self, cx: &mut Cx, ino: Ino) -> Result<UncachedInode> {
+        let known = self.inodes.lock(cx).remove(&ino);
+        match known {
+            Some(inode) => Ok(inode),
+            None => UncachedInode::read(cx, &self.space, ino),
+        }
+    }
+
+    /// The same, of an inode that must have this generation.
+    fn newest_image_of(&self, cx: &mut Cx, ino: Ino, generation: u32) -> Result<UncachedInode> {
+        let inode = self.newest_image(cx, ino)?;
+        let found = inode.core.generation;
+        if found != generation {
+            let kind = CorruptKind::InodeGeneration { found, expected: generation };
+            return Err(kind.at(At::Inode(ino)).into());
+        }
+        Ok(inode)
+    }
+
+    /// Changes a parent pointer. The pointer that comes replaces one of the same place.
+    fn change_parent(&self, cx: &mut Cx, trans: &mut Trans, change: &ParentChange) -> Result<()> {
+        let ino = Ino(change.ino);
+        let mut inode = self.newest_image_of(cx, ino, change.generation)?;
+        let mut forks = inode.forks(cx, &self.space)?;
+        parent::recover(cx, &self.space, trans, &mut inode, &mut forks, change)?;
+        inode.store_forks(&mut forks);
+        inode.log(trans);
+        self.inodes.lock(cx).insert(ino, inode);
+        Ok(())
+    }
+
     /// Puts an extent into a file's map, or takes it out; the reverse map follows.
     fn change_map(&self, cx: &mut Cx, trans: &mut Trans, change: &MapChange) -> Result<()> {
         let MapChange { ino, which, op, extent } = *change;
         let at = At::Inode(ino);
         extent.check(&self.space.geometry, at)?;
-        let known = self.inodes.lock(cx).remove(&ino);
-        let mut inode = match known {
-            Some(inode) => inode,
-            None => UncachedInode::read(cx, &self.space, ino)?,
-        };
+        let mut inode = self.newest_image(cx, ino)?;
         let mut fork = inode.whole_fork(cx, &self.space, which)?;
         if !matches!(fork.format, ForkFormat::Extents | ForkFormat::Btree) {
             let number = fork.format as u8;
