@@ -1,10 +1,13 @@
 //! Directories: their blocks, verified once, and searching, adding and removing names in them.
 //!
 //! A directory is either *linear* (its blocks are searched one after the other) or *indexed* by a
-//! hash tree ([`crate::htree`]); the leaves of a tree are linear blocks too.
+//! hash tree ([`crate::dir::htree`]); the leaves of a tree are linear blocks too.
 //!
 //! Locks: a [`Dir`] is used while its inode's `rwsem` is held, for writing where names change. No
 //! handle is open during a search, except where a rename looks for its old name again.
+
+pub(crate) mod htree;
+pub(crate) mod namei;
 
 use std::sync::Arc;
 
@@ -14,15 +17,15 @@ use rt::Cx;
 use vfs::FileType;
 
 use crate::Ext4;
-use crate::ext4_jbd2::Handle;
+use crate::bmap::map::State;
+use crate::dir::htree::Path;
 use crate::format::checksum::InodeSeed;
 use crate::format::dir::{self, DirLayout, Found, Key};
 use crate::format::features::{Compat, Incompat};
-use crate::format::htree::{self, NODE_ARRAY, ROOT_ARRAY};
+use crate::format::htree::{self as raw, NODE_ARRAY, ROOT_ARRAY};
 use crate::format::{At, CorruptKind, FileKind, InodeFlags};
-use crate::htree::Path;
 use crate::inode::Inode;
-use crate::map::State;
+use crate::trans::ext4_jbd2::Handle;
 
 mod readdir;
 
@@ -37,7 +40,7 @@ const TRIGGER: usize = 1;
 pub(crate) const ADD_CREDITS: u32 = 1;
 /// Blocks that adding a name changes at most: a new leaf beside the old one, and for each level of
 /// the tree, the new root level included, a new node beside the old one.
-pub(crate) const GROW_CREDITS: u32 = 4 * (crate::credits::APPEND + 2);
+pub(crate) const GROW_CREDITS: u32 = 4 * (crate::trans::credits::APPEND + 2);
 
 /// Where a name was found.
 pub(crate) struct Place {
@@ -175,7 +178,7 @@ impl<'a> Dir<'a> {
         };
         if !buffer.verified() {
             self.readahead(cx, lblk)?;
-            let leaf = buffer.with(|data| htree::is_leaf(data, self.layout));
+            let leaf = buffer.with(|data| raw::is_leaf(data, self.layout));
             let role = match (self.indexed, lblk) {
                 (true, 0) => Role::Root,
                 // Without a checksum an empty leaf looks like a node.
@@ -202,9 +205,9 @@ impl<'a> Dir<'a> {
             Role::Root | Role::Node => {
                 let array = if role == Role::Root { ROOT_ARRAY } else { NODE_ARRAY };
                 if layout.checksum {
-                    htree::verify_checksum(seed, &page, array)?;
+                    raw::verify_checksum(seed, &page, array)?;
                 }
-                htree::check(&page, layout, array, blocks)
+                raw::check(&page, layout, array, blocks)
             }
         };
         check().map_err(|kind| self.corrupt(cx, buffer, kind))?;
@@ -226,10 +229,10 @@ impl<'a> Dir<'a> {
             Arc::new(move |_, data: &mut [u8]| {
                 if dir::has_tail(data) {
                     dir::set_checksum(seed, data);
-                } else if htree::is_node(data) {
-                    htree::set_checksum(seed, data, NODE_ARRAY);
+                } else if raw::is_node(data) {
+                    raw::set_checksum(seed, data, NODE_ARRAY);
                 } else {
-                    htree::set_checksum(seed, data, ROOT_ARRAY);
+                    raw::set_checksum(seed, data, ROOT_ARRAY);
                 }
             })
         });

@@ -5,6 +5,14 @@
 //! made the blocks known ends, and the commit waits for them ([`jbd2::OrderedData`]): so no crash
 //! shows what was on the disk before. The size on the disk grows in the same handle.
 
+pub(crate) mod delalloc;
+pub(crate) mod direct;
+pub(crate) mod fallocate;
+pub(crate) mod fsync;
+pub(crate) mod iomap;
+pub(crate) mod journal_data;
+pub(crate) mod truncate;
+
 use std::sync::{Arc, Weak};
 
 use base::Errno;
@@ -13,12 +21,11 @@ use jbd2::JournalMode;
 use rt::Cx;
 
 use crate::Ext4;
-use crate::credits;
-use crate::ext4_jbd2::Handle;
+use crate::alloc::mballoc::Purpose;
+use crate::bmap::map::{Create, Mapped, State};
 use crate::inode::Inode;
-use crate::journal_data;
-use crate::map::{Create, Mapped, State};
-use crate::mballoc::Purpose;
+use crate::trans::credits;
+use crate::trans::ext4_jbd2::Handle;
 
 /// The mapping of a regular file.
 pub(crate) fn new_mapping(fs: &Ext4, inode: Arc<Inode>) -> Arc<Mapping> {

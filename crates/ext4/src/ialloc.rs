@@ -5,6 +5,8 @@
 //! group, or as near as possible. (Source: the Orlov allocator as described in the kernel's ext4
 //! documentation.)
 
+pub(crate) mod orphan;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,13 +15,13 @@ use cache::BufferRef;
 use rt::Cx;
 
 use crate::Ext4;
-use crate::ext4_jbd2::Handle;
 use crate::format::features::Incompat;
 use crate::format::inode::{EXTRA_SIZE, InodeValues};
 use crate::format::super_block::ROOT_INO;
 use crate::format::{At, CorruptKind, GroupFlags, InodeFlags, extent};
 use crate::inode::Inode;
 use crate::quota::InodeQuota;
+use crate::trans::ext4_jbd2::Handle;
 
 /// What a new inode is to be.
 #[derive(Clone, Copy, Debug)]

@@ -13,12 +13,12 @@ use rt::{Cx, Mutex, RwLock, SpinLock};
 use vfs::{Attr, CachedInode, FileType};
 
 use crate::Ext4;
-use crate::delalloc::Delalloc;
-use crate::ext4_jbd2::{Handle, Tid};
+use crate::alloc::reservation::Window;
+use crate::file::delalloc::Delalloc;
 use crate::format::inode::InodeValues;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
 use crate::quota::InodeQuota;
-use crate::reservation::Window;
+use crate::trans::ext4_jbd2::{Handle, Tid};
 
 /// Blocks of the inode table that are read together (the kernel's `inode_readahead_blks`).
 const INODE_READAHEAD_BLOCKS: u64 = 32;
@@ -49,7 +49,7 @@ pub(crate) struct InodeCore {
     /// Never had a name, and may get one.
     pub linkable: bool,
     /// In the orphan list or file.
-    pub orphan: crate::orphan::Place,
+    pub orphan: crate::ialloc::orphan::Place,
     /// Transaction of the last change.
     pub tid: Tid,
     /// Transaction of the last change that is needed to find the data: of the inode's creation, its
@@ -361,7 +361,7 @@ impl Ext4 {
         }
     }
 
-    /// The inode that holds an attribute's value: see [`crate::xattr`].
+    /// The inode that holds an attribute's value: see [`crate::attr::xattr`].
     ///
     /// # Errors
     /// `ESTALE` where it is not in use or holds no value, `EUCLEAN` where it is damaged, `EIO`.

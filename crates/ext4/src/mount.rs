@@ -4,6 +4,13 @@
 //! written), journal (recovered), then everything is read again as the journal has left it; the
 //! superblock says "in use" on the disk; orphans are finished. Unmounting goes the other way.
 
+pub(crate) mod bh_lru;
+pub(crate) mod fs;
+pub mod options;
+pub(crate) mod read_super;
+pub(crate) mod super_;
+pub(crate) mod write_super;
+
 use std::sync::Arc;
 
 use base::{Errno, Ino, Nanos};
@@ -18,14 +25,14 @@ use vfs::direct::DirectOptions;
 use zerocopy::IntoBytes;
 
 use crate::Ext4;
-use crate::balloc::Group;
-use crate::bh_lru::BhLru;
+use crate::alloc::balloc::Group;
+use crate::bmap::map::State;
 use crate::format::features::{Access, Compat, Incompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
-use crate::map::State;
-use crate::read_super::{join_super, read_super};
-use crate::super_::{Counters, Parts};
+use crate::mount::bh_lru::BhLru;
+use crate::mount::read_super::{join_super, read_super};
+use crate::mount::super_::{Counters, Parts};
 
 /// How to mount.
 #[derive(Clone, Debug)]

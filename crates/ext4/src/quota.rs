@@ -25,13 +25,13 @@ use base::{Errno, Ino};
 use rt::{Cx, Mutex, SpinLock};
 
 use crate::Ext4;
-use crate::credits;
-use crate::ext4_jbd2::Handle;
 use crate::format::features::RoCompat;
 use crate::format::quota::{self as format, Dqblk, ENTRY_SIZE, Info, Kind};
 use crate::format::super_block::ROOT_INO;
 use crate::format::{At, CorruptKind, Geometry};
 use crate::inode::Inode;
+use crate::trans::credits;
+use crate::trans::ext4_jbd2::Handle;
 use file::QuotaBlocks;
 use limits::GraceCell;
 

@@ -13,7 +13,7 @@ pub(crate) const INODES_OF_A_READER: usize = 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MountArg {
     /// For ext2, ext3 and ext4.
-    Ext(ext4::mount_options::MountOption),
+    Ext(ext4::mount::options::MountOption),
     /// For XFS.
     Xfs(xfs::mount::options::MountOption),
 }
@@ -78,7 +78,7 @@ pub fn apply_xfs(
     for arg in args {
         match arg {
             MountArg::Xfs(option) => option.apply(options),
-            MountArg::Ext(ext4::mount_options::MountOption::DirectBoundary(rule)) => {
+            MountArg::Ext(ext4::mount::options::MountOption::DirectBoundary(rule)) => {
                 options.direct.boundary = rule;
             }
             other => bail!("mount option {other} is for ext2, ext3 and ext4"),

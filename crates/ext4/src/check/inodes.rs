@@ -8,12 +8,12 @@ use super::Checker;
 use super::dirs::DirRecord;
 use super::mapping::Mapped;
 use super::rule::Rule;
+use crate::attr::xattr::Totals;
 use crate::format::checksum::stored_inode;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::inode::BASE_SIZE;
 use crate::format::super_block::{RESIZE_INO, ROOT_INO};
 use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues, RawInode};
-use crate::xattr::Totals;
 
 /// The inode whose blocks are bad ones.
 const BAD_BLOCKS_INO: u32 = 1;

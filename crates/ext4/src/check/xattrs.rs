@@ -9,11 +9,11 @@ use block::DeviceError;
 use super::Checker;
 use super::mapping::{Mapped, Run};
 use super::rule::Rule;
-use crate::acl;
+use crate::attr::acl;
+use crate::attr::xattr::{ACL_ACCESS, ACL_DEFAULT, Totals};
 use crate::format::inode::BASE_SIZE;
 use crate::format::xattr::{self, LargeValue, Place};
 use crate::format::{At, CorruptKind, InodeValues};
-use crate::xattr::{ACL_ACCESS, ACL_DEFAULT, Totals};
 
 /// The attribute blocks seen so far.
 #[derive(Default)]

@@ -7,10 +7,10 @@ use cache::BufferRef;
 use rt::Cx;
 
 use crate::Ext4;
-use crate::ext4_jbd2::Handle;
 use crate::format::quota::{BLOCK_SIZE, Block, Blocks};
 use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
+use crate::trans::ext4_jbd2::Handle;
 
 /// A quota file, to be read, and with a handle to be written. The caller holds its tree.
 pub(super) struct QuotaBlocks<'a> {

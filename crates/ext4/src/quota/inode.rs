@@ -138,7 +138,7 @@ impl Ext4 {
         if !charged || is_value || self.check_writable().is_err() {
             return Ok(());
         }
-        let large_values = crate::xattr::large_values(self, cx, inode)?;
+        let large_values = crate::attr::xattr::large_values(self, cx, inode)?;
         let owners = inode.with(cx, |core| Owners([core.uid, core.gid, core.projid]));
         let dquots = self.dquots(cx, owners)?;
         inode.with(cx, |core| {

@@ -8,12 +8,12 @@ use rt::Cx;
 
 use super::{Dquot, DquotState, Dquots, Owners, QuotaFile};
 use crate::Ext4;
-use crate::credits;
 use crate::format::features::RoCompat;
 use crate::format::inode::EXTRA_SIZE;
 use crate::format::quota::{self as format, Dqblk, ENTRY_SIZE, Kind, LIMIT_UNIT};
 use crate::format::{At, InodeFlags};
 use crate::quota::file::QuotaBlocks;
+use crate::trans::credits;
 
 /// How long soft limits may be exceeded, in seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -304,7 +304,7 @@ impl Ext4 {
     fn change_entry(
         &self,
         cx: &mut Cx,
-        handle: &mut crate::ext4_jbd2::Handle,
+        handle: &mut crate::trans::ext4_jbd2::Handle,
         dquot: &Dquot,
         change: impl FnOnce(&mut Dqblk),
     ) -> Result<(), Errno> {
@@ -315,7 +315,7 @@ impl Ext4 {
     pub(super) fn update_dquot(
         &self,
         cx: &mut Cx,
-        handle: &mut crate::ext4_jbd2::Handle,
+        handle: &mut crate::trans::ext4_jbd2::Handle,
         dquot: &Dquot,
         change: impl FnOnce(&mut DquotState),
     ) -> Result<(), Errno> {

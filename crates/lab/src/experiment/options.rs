@@ -1,7 +1,7 @@
 //! The texts of an experiment that belong to others: mount options, command lines and job files.
 
 use ext4::MountOptions;
-use ext4::mount_options::MountOption;
+use ext4::mount::options::MountOption;
 use workload::fio::JobFile;
 use workload::fs_mark;
 

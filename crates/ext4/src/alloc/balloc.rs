@@ -1,0 +1,362 @@
+//! Block bitmaps: loading them, and taking and giving back blocks on the disk.
+//!
+//! Each group has two views of its blocks. The *bitmap* in the buffer is what the disk will say
+//! when the transaction has committed. The *map* in memory is what the allocator may take: a block
+//! is busy in the map from the moment it is claimed (before the bitmap says so) until the
+//! transaction that freed it has committed (after the bitmap says free). So a block never gets new
+//! content while a crash could still bring its old owner back.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use base::{Errno, bitmap};
+use cache::BufferRef;
+use rt::{Cx, SpinLock};
+
+use crate::Ext4;
+use crate::format::{At, Corrupt, CorruptKind, GroupDesc, GroupFlags};
+use crate::inode::Inode;
+use crate::trans::ext4_jbd2::Handle;
+
+/// A block group in memory.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub state: SpinLock<GroupState>,
+}
+
+/// What is known of a group, under its spin lock.
+#[derive(Debug, Default)]
+pub(crate) struct GroupState {
+    /// The descriptor's values, as in its buffer.
+    pub desc: GroupDesc,
+    /// Blocks that the allocator may not take; `None` until the bitmap is loaded.
+    pub map: Option<Box<[u8]>>,
+    pub block_bitmap: Option<BufferRef>,
+    pub inode_bitmap: Option<BufferRef>,
+    /// Clear bits of `map`.
+    pub available: u32,
+    /// No run of clear bits in `map` is longer.
+    pub run_limit: u32,
+    /// No inode before this index is free.
+    pub next_inode: u32,
+}
+
+/// A run of blocks in a group: group, first bit, count.
+type Run = (u32, u32, u32);
+
+/// Blocks freed by transactions that have not committed.
+#[derive(Debug, Default)]
+pub(crate) struct Freed {
+    by_tid: SpinLock<VecDeque<(jbd2::Tid, Vec<Run>)>>,
+}
+
+impl Group {
+    pub(crate) fn new(desc: GroupDesc) -> Group {
+        let state = GroupState { desc, run_limit: u32::MAX, ..GroupState::default() };
+        Group { state: SpinLock::named("group", state) }
+    }
+}
+
+impl Ext4 {
+    /// Writes a group's descriptor into its buffer, which the caller has access to.
+    pub(crate) fn emit_desc(&self, group: u32, desc: &GroupDesc) {
+        let index = group / self.geometry.descs_per_block;
+        let offset = ((group % self.geometry.descs_per_block) * self.geometry.desc_size) as usize;
+        let size = self.geometry.desc_size as usize;
+        self.gdt[index as usize]
+            .with_mut(|data| desc.emit(&mut data[offset..offset + size], group, &self.geometry));
+    }
+
+    /// The buffer with a group's descriptor.
+    pub(crate) fn desc_buffer(&self, group: u32) -> &BufferRef {
+        &self.gdt[(group / self.geometry.descs_per_block) as usize]
+    }
+
+    /// Loads a group's block bitmap. May wait for the device.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub(crate) fn load_group(&self, cx: &mut Cx, group: u32) -> Result<(), Errno> {
+        let desc = {
+            let state = self.groups[group as usize].state.lock(cx);
+            if state.map.is_some() {
+                return Ok(());
+            }
+            state.desc
+        };
+        let uninit = desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+        let fresh = uninit && self.geometry.features.group_csum();
+        let buffer = match fresh {
+            true => self.buffers.get(cx, desc.block_bitmap),
+            false => self.read_block(cx, desc.block_bitmap)?,
+        };
+        // Another task may have loaded the bitmap while this one read, and changed it since: only
+        // the first one may fill or judge it, with the descriptor as it is now.
+        let checked = {
+            let mut state = self.groups[group as usize].state.lock(cx);
+            if state.map.is_some() {
+                return Ok(());
+            }
+            let checked = self.check_block_bitmap(group, &state.desc, &buffer, fresh);
+            checked.map(|map| {
+                let valid = self.geometry.clusters_in_group(group) as usize;
+                state.available = bitmap::count_zeros(&map, valid) as u32;
+                state.run_limit = state.available;
+                // A damaged bitmap has other blocks than its descriptor counts.
+                let more = i64::from(state.available) - i64::from(state.desc.free_blocks);
+                self.counters.at_hand.fetch_add(more, Ordering::Relaxed);
+                state.map = Some(map);
+                state.block_bitmap = Some(buffer);
+            })
+        };
+        checked.map_err(|corrupt| self.corrupt(cx, &corrupt))
+    }
+
+    /// A copy of a group's bitmap in which the group's own metadata and everything behind its end
+    /// is busy, whatever a damaged bitmap says. A `fresh` one is not on the disk yet: it is made.
+    fn check_block_bitmap(
+        &self,
+        group: u32,
+        desc: &GroupDesc,
+        buffer: &BufferRef,
+        fresh: bool,
+    ) -> Result<Box<[u8]>, Corrupt> {
+        let mut map = vec![0u8; self.geometry.block_size as usize].into_boxed_slice();
+        self.geometry.init_block_bitmap(group, desc, &mut map);
+        if fresh {
+            buffer.with_mut(|data| data.copy_from_slice(&map));
+            buffer.set_uptodate();
+            return Ok(map);
+        }
+        buffer.with(|data| {
+            for (byte, on_disk) in map.iter_mut().zip(data) {
+                *byte |= on_disk;
+            }
+            desc.check_block_bitmap(data, group, &self.geometry)
+        })?;
+        Ok(map)
+    }
+
+    /// Marks blocks that were claimed in the map as in use on the disk: `credits::GROUP`.
+    ///
+    /// # Errors
+    /// `EUCLEAN` where the bitmap or the count disagree, `EIO`.
+    pub(crate) fn use_blocks(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        group: u32,
+        start: u32,
+        len: u32,
+    ) -> Result<(), Errno> {
+        let bitmap_buffer = self.bitmap_buffer(cx, group);
+        let desc_buffer = self.desc_buffer(group);
+        handle.write_access(cx, &bitmap_buffer)?;
+        handle.write_access(cx, desc_buffer)?;
+        let (from, to) = (start as usize, (start + len) as usize);
+        let ok = {
+            let mut state = self.groups[group as usize].state.lock(cx);
+            let ok = state.desc.free_blocks >= len;
+            if ok {
+                let csum = bitmap_buffer.with_mut(|data| {
+                    bitmap::set_range(data, from, to);
+                    self.block_csum(data)
+                });
+                state.desc.free_blocks -= len;
+                state.desc.flags.remove(GroupFlags::BLOCK_UNINIT);
+                state.desc.block_bitmap_csum = csum;
+                self.emit_desc(group, &state.desc);
+            }
+            ok
+        };
+        if !ok {
+            let kind = CorruptKind::GroupFreeBlocks { found: len, limit: 0 };
+            return Err(self.corrupt_kind(cx, kind, At::Group(group)));
+        }
+        self.counters.free_blocks.fetch_sub(i64::from(len), Ordering::Relaxed);
+        handle.dirty(cx, &bitmap_buffer)?;
+        handle.dirty(cx, desc_buffer)
+    }
+
+    fn bitmap_buffer(&self, cx: &Cx, group: u32) -> BufferRef {
+        let state = self.groups[group as usize].state.lock(cx);
+        state.block_bitmap.clone().expect("the caller has loaded the group")
+    }
+
+    fn block_csum(&self, data: &[u8]) -> u32 {
+        if self.geometry.checksums.metadata { self.geometry.block_bitmap_csum(data) } else { 0 }
+    }
+
+    /// Gives blocks back, as part of `handle`: `credits::GROUP` for every group that they lie in.
+    /// The allocator may take them when the transaction has committed.
+    ///
+    /// The caller has forgotten the buffers of metadata blocks.
+    ///
+    /// # Errors
+    /// `EUCLEAN` where one of them is outside the file system or already free, `EIO`.
+    pub(crate) fn free_blocks(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        start: u64,
+        len: u32,
+    ) -> Result<(), Errno> {
+        let (mut start, mut left) = (start, len);
+        while left > 0 {
+            let Some((group, bit)) = self.geometry.group_of_block(start) else {
+                let (first, end) =
+                    (u64::from(self.geometry.first_data_block), self.geometry.blocks_count);
+                let kind = CorruptKind::MappedBlock { logical: 0, block: start, first, end };
+                return Err(self.corrupt_kind(cx, kind, At::Device(start)));
+            };
+            let count = left.min(self.geometry.blocks_in_group(group) - bit);
+            if count == 0 {
+                return Err(Errno::EFSCORRUPTED);
+            }
+            self.free_in_group(cx, handle, group, bit, count)?;
+            start += u64::from(count);
+            left -= count;
+        }
+        Ok(())
+    }
+
+    /// Frees blocks of an inode's content: those of a directory, of a long symbolic link, or of a
+    /// file whose data is journaled must not be brought back by the journal.
+    ///
+    /// # Errors
+    /// As [`Ext4::free_blocks`].
+    pub(crate) fn free_content(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        start: u64,
+        len: u32,
+    ) -> Result<(), Errno> {
+        if self.logs_content(cx, inode) {
+            for block in start..start + u64::from(len) {
+                handle.forget_block(cx, block)?;
+            }
+        }
+        self.free_blocks(cx, handle, start, len)
+    }
+
+    fn free_in_group(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        group: u32,
+        start: u32,
+        len: u32,
+    ) -> Result<(), Errno> {
+        self.load_group(cx, group)?;
+        let bitmap_buffer = self.bitmap_buffer(cx, group);
+        let desc_buffer = self.desc_buffer(group);
+        handle.write_access(cx, &bitmap_buffer)?;
+        handle.write_access(cx, desc_buffer)?;
+        let (from, to) = (start as usize, (start + len) as usize);
+        let limit = self.geometry.clusters_in_group(group);
+        let ok = {
+            let mut state = self.groups[group as usize].state.lock(cx);
+            let csum = bitmap_buffer.with_mut(|data| {
+                // A damaged tree may name a block twice, or one that nobody owns.
+                if bitmap::run_of_ones(data, from, to) != len as usize {
+                    return None;
+                }
+                bitmap::clear_range(data, from, to);
+                Some(self.block_csum(data))
+            });
+            let ok = csum.filter(|_| state.desc.free_blocks + len <= limit);
+            if let Some(csum) = ok {
+                state.desc.free_blocks += len;
+                state.desc.block_bitmap_csum = csum;
+                self.emit_desc(group, &state.desc);
+            }
+            ok.is_some()
+        };
+        if !ok {
+            let kind = CorruptKind::GroupFreeBlocks { found: len, limit };
+            return Err(self.corrupt_kind(cx, kind, At::Group(group)));
+        }
+        self.counters.free_blocks.fetch_add(i64::from(len), Ordering::Relaxed);
+        handle.dirty(cx, &bitmap_buffer)?;
+        handle.dirty(cx, desc_buffer)?;
+        match handle {
+            Handle::Direct(_) => self.make_available(group, start, len),
+            Handle::Journal(journal, _) => self.free_after_commit(cx, journal, (group, start, len)),
+        }
+        Ok(())
+    }
+
+    /// Lets the allocator take blocks again.
+    pub(crate) fn make_available(&self, group: u32, start: u32, len: u32) {
+        let mut state = self.groups[group as usize].state.lock_irq();
+        let (from, to) = (start as usize, (start + len) as usize);
+        if let Some(map) = &mut state.map {
+            bitmap::clear_range(map, from, to);
+            state.available += len;
+            state.run_limit = state.available;
+        }
+        drop(state);
+        self.counters.at_hand.fetch_add(i64::from(len), Ordering::Relaxed);
+        self.counters.returned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn free_after_commit(&self, cx: &mut Cx, handle: &mut jbd2::Handle, run: Run) {
+        let tid = handle.tid();
+        let mut by_tid = self.freed.by_tid.lock_irq();
+        if let Some((last, runs)) = by_tid.back_mut()
+            && *last == tid
+        {
+            match runs.last_mut() {
+                Some((group, start, len)) if *group == run.0 && *start + *len == run.1 => {
+                    *len += run.2;
+                }
+                Some((group, start, len)) if *group == run.0 && run.1 + run.2 == *start => {
+                    *start = run.1;
+                    *len += run.2;
+                }
+                _ => runs.push(run),
+            }
+            return;
+        }
+        by_tid.push_back((tid, vec![run]));
+        drop(by_tid);
+        let weak = self.weak.clone();
+        let release = move |_cx: &mut Cx| {
+            if let Some(fs) = weak.upgrade() {
+                fs.release_freed(tid);
+            }
+        };
+        handle.on_commit(cx, Box::new(release));
+    }
+
+    /// The transaction `tid` has committed: what it freed may be used.
+    fn release_freed(&self, tid: jbd2::Tid) {
+        let runs = {
+            let mut by_tid = self.freed.by_tid.lock_irq();
+            let place = by_tid.iter().position(|(freed, _)| *freed == tid);
+            place.and_then(|place| by_tid.remove(place))
+        };
+        for (group, start, len) in runs.map(|(_, runs)| runs).unwrap_or_default() {
+            self.make_available(group, start, len);
+        }
+    }
+
+    /// After `ENOSPC`, and with no handle open: brings back blocks that wait for a commit or for
+    /// files that may never use them. True where it is worth trying again; counts the tries.
+    pub(crate) fn should_retry_alloc(&self, cx: &mut Cx, retries: &mut u32) -> bool {
+        *retries += 1;
+        *retries <= 3 && self.check_writable().is_ok() && self.bring_blocks_back(cx)
+    }
+
+    /// True where some may have come back.
+    fn bring_blocks_back(&self, cx: &mut Cx) -> bool {
+        let released = self.release_preallocations(cx);
+        let waiting = !self.freed.by_tid.lock_irq().is_empty();
+        match self.journal() {
+            Some(journal) if waiting => journal.clone().force_commit(cx).is_ok(),
+            _ => released,
+        }
+    }
+}

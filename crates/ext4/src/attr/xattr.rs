@@ -1,0 +1,537 @@
+//! Extended attributes: in the rest of the inode where they fit, else in a block, which inodes with
+//! equal attributes share; with `ea_inode` a value that fits neither has an inode of its own, which
+//! entries with equal values share.
+//!
+//! Locks: `Inode::xattr_lock` for the attributes of one inode, inside a handle when they change;
+//! then [`crate::dir::namei::Names::xattr_blocks`] while references to blocks change.
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use cache::BufferRef;
+use rt::Cx;
+use vfs::{FileType, XattrFlags};
+
+use crate::Ext4;
+use crate::attr::acl;
+use crate::format::inode::BASE_SIZE;
+use crate::format::xattr::{self as area, Place, Xattr};
+use crate::format::{At, CorruptKind};
+use crate::inode::Inode;
+use crate::trans::credits;
+use crate::trans::ext4_jbd2::Handle;
+
+mod block;
+mod create;
+mod delete;
+mod value;
+
+pub(crate) use block::SharedBlocks;
+pub(crate) use create::{NewXattrs, init, of_new, prepare_new};
+pub(crate) use delete::{check_freeing, delete_inode, names_values, release_values};
+pub(crate) use value::{Dropped, Prepared, Totals};
+
+/// Blocks that setting an attribute changes at most: the inode, the old block and the new one, and
+/// taking and giving back a block.
+pub(crate) const CREDITS: u32 = credits::INODE + 2 + 2 * credits::GROUP + credits::SUPER;
+
+/// The numbers of the prefixes. ACL attributes have a number of their own and no name behind it;
+/// what else is of the system (7) is not for programs.
+const PREFIXES: [(&[u8], u8); 3] = [(b"user.", 1), (b"trusted.", 4), (b"security.", 6)];
+/// The number of the access ACL.
+pub(crate) const ACL_ACCESS: u8 = 2;
+/// The number of the default ACL.
+pub(crate) const ACL_DEFAULT: u8 = 3;
+
+/// An attribute's name as the disk has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Name<'a> {
+    /// Number of the prefix.
+    pub index: u8,
+    /// What follows the prefix; empty for the ACLs.
+    pub rest: &'a [u8],
+}
+
+impl<'a> Name<'a> {
+    /// The access ACL.
+    pub(crate) const ACCESS: Name<'static> = Name { index: ACL_ACCESS, rest: b"" };
+    /// The default ACL.
+    pub(crate) const DEFAULT: Name<'static> = Name { index: ACL_DEFAULT, rest: b"" };
+
+    /// Takes a name with its prefix apart.
+    ///
+    /// # Errors
+    /// `ERANGE` too long; `EOPNOTSUPP` unknown prefix; `EINVAL` nothing behind it.
+    fn parse(name: &'a [u8]) -> Result<Name<'a>, Errno> {
+        if name.len() > vfs::XATTR_NAME_MAX {
+            return Err(Errno::ERANGE);
+        }
+        if name == vfs::acl::ACCESS {
+            return Ok(Name::ACCESS);
+        }
+        if name == vfs::acl::DEFAULT {
+            return Ok(Name::DEFAULT);
+        }
+        for (prefix, index) in PREFIXES {
+            if let Some(rest) = name.strip_prefix(prefix) {
+                return if rest.is_empty() { Err(Errno::EINVAL) } else { Ok(Name { index, rest }) };
+            }
+        }
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// The name with its prefix; `None` for numbers that have none.
+    fn full(self) -> Option<Vec<u8>> {
+        match self.index {
+            ACL_ACCESS => Some(vfs::acl::ACCESS.to_vec()),
+            ACL_DEFAULT => Some(vfs::acl::DEFAULT.to_vec()),
+            index => {
+                let (prefix, _) = PREFIXES.iter().find(|(_, number)| *number == index)?;
+                Some([*prefix, self.rest].concat())
+            }
+        }
+    }
+
+    fn is(&self, entry: &area::Entry) -> bool {
+        entry.name_index == self.index && entry.name == self.rest
+    }
+
+    fn is_acl(&self) -> bool {
+        matches!(self.index, ACL_ACCESS | ACL_DEFAULT)
+    }
+}
+
+/// Reads an attribute: see [`vfs::FileSystem::getxattr`].
+pub(crate) fn get(fs: &Ext4, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
+    let name = Name::parse(name)?;
+    let inode = fs.iget(cx, ino)?;
+    let value = read(fs, cx, &inode, name)?.ok_or(Errno::ENODATA)?;
+    if name.is_acl() { acl::to_wire(&value) } else { Ok(value) }
+}
+
+/// The value of an attribute as the disk has it.
+pub(crate) fn read(
+    fs: &Ext4,
+    cx: &mut Cx,
+    inode: &Inode,
+    name: Name,
+) -> Result<Option<Vec<u8>>, Errno> {
+    let _guard = inode.xattr_lock.lock(cx);
+    if inode.with(cx, |core| core.dead) {
+        return Err(Errno::ESTALE);
+    }
+    let mut found = None;
+    visit_locked(fs, cx, inode, &mut |entry| {
+        if found.is_none() && name.is(entry) {
+            found = Some((entry.value.to_vec(), entry.large));
+        }
+    })?;
+    match found {
+        Some((_, Some(large))) => value::read(fs, cx, inode, name.rest, &large).map(Some),
+        other => Ok(other.map(|(value, _)| value)),
+    }
+}
+
+/// The names of all attributes: see [`vfs::FileSystem::listxattr`].
+pub(crate) fn list(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+    let inode = fs.iget(cx, ino)?;
+    let mut names = Vec::new();
+    visit(fs, cx, &inode, &mut |entry| {
+        names.extend(Name { index: entry.name_index, rest: entry.name }.full());
+    })?;
+    Ok(names)
+}
+
+/// Where an inode's attributes are.
+struct Area {
+    buffer: BufferRef,
+    /// Bytes of the buffer that are the area in the inode.
+    range: std::ops::Range<usize>,
+}
+
+/// The area in the inode; `None` where inodes have no room for one.
+fn inode_area(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<Option<Area>, Errno> {
+    let size = fs.geometry.inode_size as usize;
+    let extra = usize::from(inode.with(cx, |core| core.extra_isize));
+    if size == BASE_SIZE || extra == 0 || BASE_SIZE + extra + 8 > size {
+        return Ok(None);
+    }
+    let (buffer, offset) = fs.inode_slot(cx, inode.ino)?;
+    Ok(Some(Area { buffer, range: offset + BASE_SIZE + extra..offset + size }))
+}
+
+/// Shows all attributes of an inode to `look`, first those in the inode.
+fn visit(
+    fs: &Ext4,
+    cx: &mut Cx,
+    inode: &Inode,
+    look: &mut dyn FnMut(&area::Entry),
+) -> Result<(), Errno> {
+    let _guard = inode.xattr_lock.lock(cx);
+    if inode.with(cx, |core| core.dead) {
+        return Err(Errno::ESTALE);
+    }
+    visit_locked(fs, cx, inode, look)
+}
+
+fn visit_locked(
+    fs: &Ext4,
+    cx: &mut Cx,
+    inode: &Inode,
+    look: &mut dyn FnMut(&area::Entry),
+) -> Result<(), Errno> {
+    // A new inode's slot may hold what an earlier one left there.
+    let fresh = inode.with(cx, |core| core.fresh);
+    let large = fs.geometry.large_values();
+    if let Some(area) = inode_area(fs, cx, inode)?.filter(|_| !fresh) {
+        let range = area.range.clone();
+        let seen = area.buffer.with(|data| walk(&data[range], Place::Inode, large, look));
+        seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
+    }
+    let block = inode.with(cx, |core| core.file_acl);
+    if block != 0 {
+        let buffer = block::read(fs, cx, inode, block)?;
+        let seen = buffer.with(|data| walk(data, Place::Block, large, look));
+        seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
+    }
+    Ok(())
+}
+
+fn walk(
+    bytes: &[u8],
+    place: Place,
+    large: bool,
+    look: &mut dyn FnMut(&area::Entry),
+) -> Result<(), CorruptKind> {
+    for entry in area::entries(bytes, place, large)? {
+        look(&entry?);
+    }
+    Ok(())
+}
+
+/// Sets an attribute: see [`vfs::FileSystem::setxattr`].
+///
+/// Credits: [`CREDITS`].
+pub(crate) fn set(
+    fs: &Ext4,
+    cx: &mut Cx,
+    ino: Ino,
+    name: &[u8],
+    value: &[u8],
+    flags: XattrFlags,
+) -> Result<(), Errno> {
+    let name = Name::parse(name)?;
+    if value.len() > vfs::XATTR_SIZE_MAX {
+        return Err(Errno::E2BIG);
+    }
+    let inode = fs.iget(cx, ino)?;
+    if name.is_acl() {
+        return acl::set(fs, cx, &inode, name, Some(value), flags);
+    }
+    change(fs, cx, &inode, name, Some(value), flags)
+}
+
+/// Removes an attribute: see [`vfs::FileSystem::removexattr`].
+///
+/// Credits: [`CREDITS`].
+pub(crate) fn remove(fs: &Ext4, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+    let name = Name::parse(name)?;
+    let inode = fs.iget(cx, ino)?;
+    if name.is_acl() {
+        return acl::set(fs, cx, &inode, name, None, XattrFlags::empty());
+    }
+    change(fs, cx, &inode, name, None, XattrFlags::REPLACE)
+}
+
+/// A new value: its bytes, or an inode that holds them.
+#[derive(Clone, Copy)]
+pub(crate) enum Value<'a> {
+    /// To be stored in the inode or in the block.
+    Bytes(&'a [u8]),
+    /// In an inode of its own.
+    Large(&'a Prepared),
+}
+
+impl Value<'_> {
+    fn named(&self, name: Name) -> Xattr {
+        let (value, large) = match self {
+            Value::Bytes(bytes) => (bytes.to_vec(), None),
+            Value::Large(prepared) => (Vec::new(), Some(prepared.entry(name.rest))),
+        };
+        Xattr { name_index: name.index, name: name.rest.to_vec(), value, large }
+    }
+}
+
+/// What happens in the handle of [`with_value`].
+pub(crate) type Act<'a, T> =
+    dyn FnMut(&mut Cx, &mut Handle, Option<Value>, &mut Dropped) -> Result<T, Errno> + 'a;
+
+/// Runs `act` in a handle that has credits for setting an attribute of `inode` to `value` (`None`:
+/// for removing one) and `credits` more; a value for which there is no room gets an inode, and
+/// `act` runs again.
+///
+/// # Errors
+/// Those of `act`; those of [`crate::Ext4::journal_start`].
+pub(crate) fn with_value<T>(
+    fs: &Ext4,
+    cx: &mut Cx,
+    inode: &Inode,
+    value: Option<&[u8]>,
+    credits: u32,
+    act: &mut Act<'_, T>,
+) -> Result<T, Errno> {
+    let mut prepared = None;
+    let result = loop {
+        let held = values_of_block(fs, cx, inode)?;
+        let mut handle = fs.journal_start(cx, CREDITS + value_credits(fs, held) + credits)?;
+        let mut dropped = Dropped::default();
+        let given = match &prepared {
+            Some(prepared) => Some(Value::Large(prepared)),
+            None => value.map(Value::Bytes),
+        };
+        let result = act(cx, &mut handle, given, &mut dropped);
+        let stopped = handle.stop(cx);
+        let freed = dropped.free(fs, cx);
+        let may_grow = fs.geometry.large_values() && prepared.is_none();
+        match (result, value) {
+            // The attributes changed while they were counted.
+            (Err(Errno::EAGAIN), _) => {}
+            (Err(Errno::ENOSPC), Some(value)) if may_grow && !value.is_empty() => {
+                prepared = Some(value::prepare(fs, cx, inode, value)?);
+            }
+            (result, _) => break result.and_then(|done| stopped.and(freed).map(|()| done)),
+        }
+    };
+    let released = prepared.map_or(Ok(()), |prepared| prepared.release(fs, cx));
+    result.and_then(|done| released.map(|()| done))
+}
+
+/// Credits for the references to values that change with an attribute, where the inode's block
+/// names `held`: they all change where the inode leaves a shared block.
+fn value_credits(fs: &Ext4, held: u32) -> u32 {
+    if fs.geometry.large_values() { held * credits::INODE + 3 * value::REFERENCE } else { 0 }
+}
+
+/// How many values in inodes the block of an inode names.
+fn values_of_block(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
+    let block = inode.with(cx, |core| core.file_acl);
+    if !fs.geometry.large_values() || block == 0 {
+        return Ok(0);
+    }
+    let _guard = inode.xattr_lock.lock(cx);
+    let block = inode.with(cx, |core| core.file_acl);
+    if block == 0 {
+        return Ok(0);
+    }
+    let buffer = block::read(fs, cx, inode, block)?;
+    let list = block::entries(fs, cx, inode, &buffer)?;
+    Ok(Totals::of(&fs.geometry, list.iter()).count)
+}
+
+/// How many values in inodes an inode names: what quota counts.
+///
+/// # Errors
+/// `EUCLEAN`, `EIO`.
+pub(crate) fn large_values(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
+    let mut count = 0;
+    if fs.geometry.large_values() {
+        visit_locked(fs, cx, inode, &mut |entry| count += u32::from(entry.large.is_some()))?;
+    }
+    Ok(count)
+}
+
+/// Sets or removes an attribute in a handle of its own.
+fn change(
+    fs: &Ext4,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+    name: Name,
+    value: Option<&[u8]>,
+    flags: XattrFlags,
+) -> Result<(), Errno> {
+    with_value(fs, cx, inode, value, 0, &mut |cx, handle, value, dropped| {
+        expand_extra(fs, cx, handle, inode)?;
+        if set_in(fs, cx, handle, inode, name, (value, flags), dropped)? {
+            let now = fs.now(cx);
+            inode.with(cx, |core| core.ctime = now);
+            fs.mark_inode_dirty(cx, handle, inode)?;
+        }
+        Ok(())
+    })
+}
+
+/// Sets or removes (`None`) an attribute as part of the handle of [`with_value`]. Answers whether
+/// anything changed; the caller then writes the inode.
+///
+/// # Errors
+/// `EEXIST`, `ENODATA` by `flags`; `ENOSPC` it fits neither the inode nor a block, or no block is
+/// free; `EDQUOT`; `EAGAIN` the handle has too few credits; `EOPNOTSUPP` the old value has Lustre's
+/// older form; `EUCLEAN`, `EIO`.
+pub(crate) fn set_in(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Arc<Inode>,
+    name: Name,
+    (value, flags): (Option<Value>, XattrFlags),
+    dropped: &mut Dropped,
+) -> Result<bool, Errno> {
+    let _guard = inode.xattr_lock.lock(cx);
+    if inode.with(cx, |core| core.dead) {
+        return Err(Errno::ESTALE);
+    }
+    write_fresh(fs, cx, handle, inode)?;
+    let (mut inside, mut outside) = load(fs, cx, inode)?;
+    let same = |x: &Xattr| x.name_index == name.index && x.name == name.rest;
+    let old = inside.iter().chain(&outside).find(|x| same(x));
+    let new = value.as_ref().map(|value| value.named(name));
+    match old {
+        Some(_) if flags.contains(XattrFlags::CREATE) => return Err(Errno::EEXIST),
+        None if flags.contains(XattrFlags::REPLACE) => return Err(Errno::ENODATA),
+        None if value.is_none() => return Ok(false),
+        Some(old) if new.as_ref() == Some(old) => return Ok(true),
+        Some(Xattr { large: Some(large), .. }) => {
+            value::refuse_old_form(fs, cx, inode, name.rest, large)?;
+        }
+        _ => {}
+    }
+    let before = Totals::of(&fs.geometry, inside.iter().chain(&outside));
+    let held = Totals::of(&fs.geometry, outside.iter()).count;
+    if held > 0 && !handle.ensure(cx, CREDITS + value_credits(fs, held))? {
+        return Err(Errno::EAGAIN);
+    }
+    let was_inside = inside.clone();
+    let was_outside = outside.iter().any(same);
+    inside.retain(|x| !same(x));
+    outside.retain(|x| !same(x));
+    let mut change_outside = was_outside;
+    if let Some(new) = new {
+        let room = inode_area(fs, cx, inode)?.map_or(0, |area| area.range.len());
+        let symlink = inode.kind(cx) == FileType::Symlink;
+        let apart = new.belongs_outside(symlink);
+        inside.push(new);
+        if apart || area::space(&inside, Place::Inode) > room {
+            outside.extend(inside.pop());
+            change_outside = true;
+        }
+        if change_outside && area::space(&outside, Place::Block) > fs.geometry.block_size as usize {
+            return Err(Errno::ENOSPC);
+        }
+    }
+    let after = Totals::of(&fs.geometry, inside.iter().chain(&outside));
+    let promised = 512 * after.sectors.saturating_sub(before.sectors);
+    if after.count > before.count {
+        fs.promise_value(cx, inode, promised)?;
+    }
+    // The block first: only there space can run out.
+    if change_outside && let Err(errno) = block::replace(fs, cx, handle, inode, &outside, dropped) {
+        if after.count > before.count {
+            fs.unpromise_value(cx, inode, promised);
+        }
+        return Err(errno);
+    }
+    store_inside(fs, cx, handle, inode, (&was_inside, &inside), dropped)?;
+    charge(cx, inode, before, after);
+    Ok(true)
+}
+
+/// Counts what an inode's values in other inodes add to it. The caller writes the inode.
+fn charge(cx: &Cx, inode: &Inode, before: Totals, after: Totals) {
+    inode.with(cx, |core| {
+        core.values.blocks = (core.blocks + after.sectors).saturating_sub(before.sectors);
+        core.large_values = (core.large_values + after.count).saturating_sub(before.count);
+    });
+}
+
+/// Gives a new inode its slot before attributes are put behind it.
+fn write_fresh(fs: &Ext4, cx: &mut Cx, handle: &mut Handle, inode: &Inode) -> Result<(), Errno> {
+    if inode.with(cx, |core| core.fresh) { fs.mark_inode_dirty(cx, handle, inode) } else { Ok(()) }
+}
+
+/// The attributes in the inode.
+fn load_inside(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<Vec<Xattr>, Errno> {
+    let mut inside = Vec::new();
+    if let Some(area) = inode_area(fs, cx, inode)? {
+        let large = fs.geometry.large_values();
+        let seen = area.buffer.with(|data| {
+            let bytes = &data[area.range.clone()];
+            walk(bytes, Place::Inode, large, &mut |entry| inside.push(Xattr::of(entry)))
+        });
+        seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
+    }
+    Ok(inside)
+}
+
+/// All attributes: those in the inode and those in the block.
+fn load(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(Vec<Xattr>, Vec<Xattr>), Errno> {
+    let inside = load_inside(fs, cx, inode)?;
+    let block = inode.with(cx, |core| core.file_acl);
+    if block == 0 {
+        return Ok((inside, Vec::new()));
+    }
+    let buffer = block::read(fs, cx, inode, block)?;
+    let outside = block::entries(fs, cx, inode, &buffer)?;
+    Ok((inside, outside))
+}
+
+/// Writes the attributes in the inode, `after` in place of `before`. The caller writes the inode
+/// afterwards, with its checksum.
+fn store_inside(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Inode,
+    (before, after): (&[Xattr], &[Xattr]),
+    dropped: &mut Dropped,
+) -> Result<(), Errno> {
+    let Some(area) = inode_area(fs, cx, inode)? else { return Ok(()) };
+    if before.iter().chain(after).any(|xattr| xattr.large.is_some()) {
+        let mut shared = fs.names.xattr_blocks.lock(cx);
+        value::follow(fs, cx, handle, &mut shared, (before, after), dropped)?;
+    }
+    handle.write_access(cx, &area.buffer)?;
+    let range = area.range.clone();
+    let fits = area.buffer.with_mut(|data| area::emit(&mut data[range], Place::Inode, after));
+    assert!(fits, "the space in the inode was counted before");
+    handle.dirty(cx, &area.buffer)
+}
+
+/// Makes room for the extra fields that the superblock wants in new inodes, where the attributes
+/// leave it: an inode from an older system then gets times of nanoseconds and beyond 2038. The
+/// caller writes the inode.
+///
+/// # Errors
+/// `EUCLEAN`, `EIO`.
+pub(crate) fn expand_extra(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Inode,
+) -> Result<(), Errno> {
+    let size = fs.geometry.inode_size as usize;
+    let want = fs.geometry.want_extra_isize;
+    if inode.with(cx, |core| core.fresh || core.extra_isize >= want)
+        || BASE_SIZE + usize::from(want) > size
+    {
+        return Ok(());
+    }
+    let _guard = inode.xattr_lock.lock(cx);
+    if inode.with(cx, |core| core.dead) {
+        return Ok(());
+    }
+    let inside = load_inside(fs, cx, inode)?;
+    let room = size - BASE_SIZE - usize::from(want);
+    if !inside.is_empty() && area::space(&inside, Place::Inode) > room {
+        return Ok(());
+    }
+    let (buffer, offset) = fs.inode_slot(cx, inode.ino)?;
+    handle.write_access(cx, &buffer)?;
+    let old = inode.with(cx, |core| std::mem::replace(&mut core.values.extra_isize, want));
+    buffer.with_mut(|data| {
+        let slot = &mut data[offset..offset + size];
+        slot[BASE_SIZE + usize::from(old.max(2))..BASE_SIZE + usize::from(want)].fill(0);
+        let fits = area::emit(&mut slot[BASE_SIZE + usize::from(want)..], Place::Inode, &inside);
+        assert!(fits, "the space in the inode was counted before");
+    });
+    handle.dirty(cx, &buffer)
+}

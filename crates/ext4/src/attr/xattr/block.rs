@@ -1,0 +1,302 @@
+//! Attribute blocks: reading, sharing, replacing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::Errno;
+use cache::BufferRef;
+use rt::Cx;
+
+use super::value::{self, Dropped};
+use crate::Ext4;
+use crate::format::At;
+use crate::format::xattr::{self as area, Place, REFCOUNT_MAX, Xattr};
+use crate::inode::Inode;
+use crate::trans::ext4_jbd2::Handle;
+
+/// How many blocks, and inodes, are remembered as candidates for sharing.
+const SHARED_LIMIT: usize = 4096;
+
+/// What was written or read lately, by the hash of its content: where an inode gets the same
+/// attributes it uses the same block, and where an entry gets the same value the same inode.
+#[derive(Default)]
+pub(crate) struct SharedBlocks {
+    /// Attribute blocks.
+    pub blocks: ByHash,
+    /// Inodes of large values.
+    pub values: ByHash,
+}
+
+/// Numbers of blocks or inodes by a hash.
+#[derive(Default)]
+pub(crate) struct ByHash {
+    by_hash: BTreeMap<u32, Vec<u64>>,
+    count: usize,
+}
+
+impl ByHash {
+    pub fn insert(&mut self, hash: u32, number: u64) {
+        if self.count >= SHARED_LIMIT {
+            self.by_hash.clear();
+            self.count = 0;
+        }
+        let numbers = self.by_hash.entry(hash).or_default();
+        if !numbers.contains(&number) {
+            numbers.push(number);
+            self.count += 1;
+        }
+    }
+
+    pub fn remove(&mut self, hash: u32, number: u64) {
+        let Some(numbers) = self.by_hash.get_mut(&hash) else { return };
+        let before = numbers.len();
+        numbers.retain(|&other| other != number);
+        self.count -= before - numbers.len();
+        if numbers.is_empty() {
+            self.by_hash.remove(&hash);
+        }
+    }
+
+    pub fn candidates(&self, hash: u32) -> Vec<u64> {
+        self.by_hash.get(&hash).cloned().unwrap_or_default()
+    }
+}
+
+/// Reads an attribute block, checked when it comes into memory.
+///
+/// # Errors
+/// `EUCLEAN` where it is damaged, `EIO`.
+pub(super) fn read(fs: &Ext4, cx: &mut Cx, inode: &Inode, block: u64) -> Result<BufferRef, Errno> {
+    let buffer = fs.read_block(cx, block)?;
+    if !buffer.verified() {
+        let checked = buffer.with(|data| {
+            if fs.geometry.checksums.metadata {
+                area::verify_checksum(&fs.geometry.checksums, block, data)?;
+            }
+            area::check(data, Place::Block, fs.geometry.large_values())
+        });
+        checked.map_err(|kind| fs.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
+        buffer.set_verified(true);
+    }
+    Ok(buffer)
+}
+
+/// Makes `list` the attributes in the block of an inode, whose `xattr_lock` is held: shares a block
+/// with the same content, or rewrites its own, or takes a new one; an empty list needs none. The
+/// caller writes the inode.
+///
+/// # Errors
+/// `ENOSPC`; `EUCLEAN`, `EIO`.
+pub(super) fn replace(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Arc<Inode>,
+    list: &[Xattr],
+    dropped: &mut Dropped,
+) -> Result<(), Errno> {
+    let old = inode.with(cx, |core| core.file_acl);
+    let mut shared = fs.names.xattr_blocks.lock(cx);
+    if list.is_empty() {
+        let shared = &mut *shared;
+        return if old == 0 {
+            Ok(())
+        } else {
+            release(fs, cx, handle, inode, old, (shared, dropped))
+        };
+    }
+    let mut content = vec![0; fs.geometry.block_size as usize];
+    let fits = area::emit(&mut content, Place::Block, list);
+    assert!(fits, "the space in the block was counted before");
+    let hash = area::block_hash(&content);
+    if let Some(buffer) = find_same(fs, cx, inode, &shared, hash, &content) {
+        if buffer.block() == old {
+            return Ok(());
+        }
+        if old == 0 {
+            fs.promise_quota(cx, inode, 1, 1)?;
+        }
+        change(fs, cx, handle, &buffer, |data| area::set_refcount(data, area::refcount(data) + 1))?;
+        let lists = (&mut *shared, dropped);
+        return adopt(fs, cx, handle, inode, (old, buffer.block()), lists);
+    }
+    if old != 0 {
+        let buffer = read(fs, cx, inode, old)?;
+        let (count, before) = buffer.with(|data| (area::refcount(data), area::block_hash(data)));
+        if count == 1 {
+            shared.blocks.remove(before, old);
+            shared.blocks.insert(hash, old);
+            let was = entries(fs, cx, inode, &buffer)?;
+            value::follow(fs, cx, handle, &mut shared, (&was, list), dropped)?;
+            return change(fs, cx, handle, &buffer, |data| data.copy_from_slice(&content));
+        }
+    }
+    if old == 0 && inode.is_regular(cx) {
+        fs.promise_quota(cx, inode, 1, 1)?;
+    }
+    let buffer = fs.alloc_meta_block(cx, handle, inode)?;
+    buffer.with_mut(|data| data.copy_from_slice(&content));
+    buffer.set_verified(true);
+    arm(fs, &buffer);
+    handle.dirty(cx, &buffer)?;
+    shared.blocks.insert(hash, buffer.block());
+    value::follow(fs, cx, handle, &mut shared, (&[], list), dropped)?;
+    // The allocation has counted the new block for the inode.
+    let sectors = u64::from(fs.geometry.block_size / 512);
+    inode.with(cx, |core| core.blocks -= sectors);
+    adopt(fs, cx, handle, inode, (old, buffer.block()), (&mut shared, dropped))
+}
+
+/// The attributes in a block.
+pub(super) fn entries(
+    fs: &Ext4,
+    cx: &Cx,
+    inode: &Inode,
+    buffer: &BufferRef,
+) -> Result<Vec<Xattr>, Errno> {
+    let mut list = Vec::new();
+    let large = fs.geometry.large_values();
+    let seen = buffer
+        .with(|data| super::walk(data, Place::Block, large, &mut |e| list.push(Xattr::of(e))));
+    seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Block(inode.ino, buffer.block()))))?;
+    Ok(list)
+}
+
+/// Takes one value out of an inode's block where that belongs to it alone, else lets go of the
+/// block. Answers what it charged for: the inode is being freed, a step at a time.
+///
+/// # Errors
+/// `EUCLEAN`, `EIO`.
+pub(super) fn shrink(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Arc<Inode>,
+    dropped: &mut Dropped,
+) -> Result<(), Errno> {
+    let old = inode.with(cx, |core| core.file_acl);
+    let mut shared = fs.names.xattr_blocks.lock(cx);
+    let buffer = read(fs, cx, inode, old)?;
+    let (count, before) = buffer.with(|data| (area::refcount(data), area::block_hash(data)));
+    let was = entries(fs, cx, inode, &buffer)?;
+    let Some(at) = was.iter().position(|xattr| xattr.large.is_some()).filter(|_| count == 1) else {
+        return release(fs, cx, handle, inode, old, (&mut shared, dropped));
+    };
+    let mut left = was.clone();
+    left.remove(at);
+    value::follow(fs, cx, handle, &mut shared, (&was, &left), dropped)?;
+    shared.blocks.remove(before, old);
+    if left.is_empty() {
+        return release_content(fs, cx, handle, inode, buffer, old);
+    }
+    change(fs, cx, handle, &buffer, |data| {
+        let fits = area::emit(data, Place::Block, &left);
+        assert!(fits, "there was room for one more");
+    })
+}
+
+/// Makes `new`, which counts the inode already, its block instead of `old` (0: none).
+fn adopt(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Arc<Inode>,
+    (old, new): (u64, u64),
+    lists: (&mut SharedBlocks, &mut Dropped),
+) -> Result<(), Errno> {
+    if old != 0 {
+        release(fs, cx, handle, inode, old, lists)?;
+    }
+    // Every inode counts a shared block as its own.
+    let sectors = u64::from(fs.geometry.block_size / 512);
+    inode.with(cx, |core| {
+        core.file_acl = new;
+        core.blocks += sectors;
+    });
+    Ok(())
+}
+
+/// Takes the inode's reference from its block; the last one frees the block.
+fn release(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Arc<Inode>,
+    block: u64,
+    (shared, dropped): (&mut SharedBlocks, &mut Dropped),
+) -> Result<(), Errno> {
+    let buffer = read(fs, cx, inode, block)?;
+    let (count, hash) = buffer.with(|data| (area::refcount(data), area::block_hash(data)));
+    let sectors = u64::from(fs.geometry.block_size / 512);
+    if count > 1 {
+        shared.blocks.insert(hash, block);
+        inode.with(cx, |core| {
+            core.file_acl = 0;
+            core.blocks = core.blocks.saturating_sub(sectors);
+        });
+        return change(fs, cx, handle, &buffer, |data| area::set_refcount(data, count - 1));
+    }
+    shared.blocks.remove(hash, block);
+    let was = entries(fs, cx, inode, &buffer)?;
+    value::follow(fs, cx, handle, shared, (&was, &[]), dropped)?;
+    release_content(fs, cx, handle, inode, buffer, block)
+}
+
+/// Frees the block of an inode.
+fn release_content(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Inode,
+    buffer: BufferRef,
+    block: u64,
+) -> Result<(), Errno> {
+    inode.with(cx, |core| core.file_acl = 0);
+    drop(buffer);
+    fs.free_meta_block(cx, handle, inode, block)
+}
+
+/// A block with this content that may take one more reference.
+fn find_same(
+    fs: &Ext4,
+    cx: &mut Cx,
+    inode: &Inode,
+    shared: &SharedBlocks,
+    hash: u32,
+    content: &[u8],
+) -> Option<BufferRef> {
+    for block in shared.blocks.candidates(hash) {
+        let Ok(buffer) = read(fs, cx, inode, block) else { continue };
+        let fits = buffer
+            .with(|data| area::same_content(data, content) && area::refcount(data) < REFCOUNT_MAX);
+        if fits {
+            return Some(buffer);
+        }
+    }
+    None
+}
+
+/// Makes sure that the block's checksum is set whenever it is written.
+fn arm(fs: &Ext4, buffer: &BufferRef) {
+    if fs.geometry.checksums.metadata {
+        let sums = fs.geometry.checksums;
+        buffer.set_trigger(Some(Arc::new(move |block, data: &mut [u8]| {
+            area::set_checksum(&sums, block, data);
+        })));
+    }
+}
+
+fn change(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    buffer: &BufferRef,
+    change: impl FnOnce(&mut [u8]),
+) -> Result<(), Errno> {
+    handle.write_access(cx, buffer)?;
+    buffer.with_mut(change);
+    if !buffer.has_trigger() {
+        arm(fs, buffer);
+    }
+    handle.dirty(cx, buffer)
+}

@@ -1,0 +1,7 @@
+//! From blocks of a file to blocks of the device: extents, and indirect blocks.
+
+pub(crate) mod extents;
+pub(crate) mod indirect;
+pub(crate) mod map;
+#[cfg(debug_assertions)]
+pub(crate) mod size_rule;

@@ -1,0 +1,418 @@
+//! From a file's blocks to the device's: one door for extents and indirect blocks, and what
+//! directories and attributes need of it.
+
+use base::Errno;
+use cache::{BufferRef, Iomap, IomapKind};
+use rt::Cx;
+
+use crate::Ext4;
+use crate::alloc::mballoc::{Purpose, Request};
+use crate::bmap::extents::{Found, Removed};
+use crate::format::extent::{Extent, LEN_MAX, UNWRITTEN_LEN_MAX};
+use crate::format::{At, CorruptKind};
+use crate::inode::{Inode, LastExtent, Prealloc};
+use crate::trans::ext4_jbd2::Handle;
+
+/// What lies at a logical block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Nothing: reads as zeroes.
+    Hole,
+    /// Blocks with content.
+    Written,
+    /// Blocks that read as zeroes until they are written.
+    Unwritten,
+}
+
+/// A run of logical blocks of one state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mapped {
+    pub lblk: u32,
+    /// At least 1.
+    pub len: u32,
+    /// First device block; 0 in a hole.
+    pub pblk: u64,
+    pub state: State,
+}
+
+/// How new blocks come to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Create {
+    pub purpose: Purpose,
+    /// They read as zeroes (extents only).
+    pub unwritten: bool,
+    /// The file's content reaches to this byte: as far as what is written here covers it, the size
+    /// on the disk follows in the same handle.
+    pub size: u64,
+    /// They were promised when their pages were written: the promise is kept here.
+    pub promised: bool,
+}
+
+impl Create {
+    /// Blocks of a regular file with content, which reaches to byte `size`.
+    pub fn written(purpose: Purpose, size: u64) -> Create {
+        Create { purpose, unwritten: false, size, promised: false }
+    }
+
+    /// Blocks of dirty pages that were promised as far as they are known to delayed allocation.
+    pub fn delayed(purpose: Purpose, size: u64) -> Create {
+        Create { promised: true, ..Create::written(purpose, size) }
+    }
+
+    /// Space that reads as zeroes.
+    pub fn unwritten() -> Create {
+        Create { purpose: Purpose::Data, unwritten: true, size: 0, promised: false }
+    }
+
+    /// A block of metadata: the caller keeps the size.
+    pub fn metadata() -> Create {
+        Create { purpose: Purpose::Metadata, unwritten: false, size: 0, promised: false }
+    }
+}
+
+impl Ext4 {
+    /// The same in bytes, as the cache and reports have it.
+    pub(crate) fn iomap(&self, mapped: &Mapped) -> Iomap {
+        let bits = self.geometry.block_bits;
+        let sector = || base::FsBlock(mapped.pblk).sector(self.geometry.block_size);
+        let kind = match mapped.state {
+            State::Hole => IomapKind::Hole,
+            State::Written => IomapKind::Mapped(sector()),
+            State::Unwritten => IomapKind::Unwritten(sector()),
+        };
+        Iomap { offset: u64::from(mapped.lblk) << bits, len: u64::from(mapped.len) << bits, kind }
+    }
+
+    /// What lies at `lblk`, looking no further than `len` blocks. May wait for the device and for
+    /// the inode's map lock.
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`, `EFBIG`.
+    pub(crate) fn map_lookup(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        lblk: u32,
+        len: u32,
+    ) -> Result<Mapped, Errno> {
+        let last = *inode.last_extent.lock(cx);
+        if lblk >= last.lblk && lblk - last.lblk < last.len {
+            let skip = lblk - last.lblk;
+            let state = if last.unwritten { State::Unwritten } else { State::Written };
+            let len = (last.len - skip).min(len);
+            return Ok(Mapped { lblk, len, pblk: last.pblk + u64::from(skip), state });
+        }
+        let guard = inode.map_lock.read(cx);
+        let found = self.lookup_locked(cx, inode, lblk, len);
+        drop(guard);
+        found
+    }
+
+    /// As [`Ext4::map_lookup`]; the caller holds the inode's map lock.
+    fn lookup_locked(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        lblk: u32,
+        len: u32,
+    ) -> Result<Mapped, Errno> {
+        let found = if inode.has_extents(cx) {
+            self.extent_lookup(cx, inode, lblk)?
+        } else {
+            self.indirect_lookup(cx, inode, lblk, len)?
+        };
+        Ok(match found {
+            Found::Hole { next } => {
+                let len = next.saturating_sub(lblk).min(len).max(1);
+                Mapped { lblk, len, pblk: 0, state: State::Hole }
+            }
+            Found::Extent(extent) => {
+                *inode.last_extent.lock(cx) = LastExtent {
+                    lblk: extent.block,
+                    len: extent.len,
+                    pblk: extent.start,
+                    unwritten: extent.unwritten,
+                };
+                let skip = lblk - extent.block;
+                let state = if extent.unwritten { State::Unwritten } else { State::Written };
+                let len = (extent.len - skip).min(len);
+                Mapped { lblk, len, pblk: extent.start + u64::from(skip), state }
+            }
+        })
+    }
+
+    /// Drops what lookups remember: call before the tree changes.
+    pub(crate) fn forget_last_extent(&self, cx: &Cx, inode: &Inode) {
+        *inode.last_extent.lock(cx) = LastExtent::default();
+    }
+
+    /// What lies at `lblk` after blocks were given to a hole, and (unless `create.unwritten`) an
+    /// unwritten run was made a written one: needs `credits::map` of the tree's depth. The inode
+    /// must be marked dirty afterwards in the same handle. The size on the disk covers what is
+    /// written now, up to `create.size`. The second answer tells whether the tree changed.
+    ///
+    /// # Errors
+    /// `ENOSPC` (try again after [`Ext4::should_retry_alloc`]), `EFBIG`, `EIO`, `EUCLEAN`.
+    pub(crate) fn map_create(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        lblk: u32,
+        len: u32,
+        create: Create,
+    ) -> Result<(Mapped, bool), Errno> {
+        let mut prealloc = inode.map_lock.write(cx);
+        if create.promised {
+            self.begin_placing(cx, inode, lblk..lblk + len);
+        }
+        let result = self.create_locked(cx, handle, inode, &mut prealloc, (lblk, len), create);
+        if create.promised {
+            let placed = result.as_ref().ok().map(|(mapped, _)| mapped);
+            self.end_placing(cx, inode, placed.map(|at| at.lblk..at.lblk + at.len));
+        } else {
+            self.top_up_nodes(cx, inode);
+        }
+        result
+    }
+
+    /// The body of [`Ext4::map_create`], under the map lock.
+    fn create_locked(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        prealloc: &mut Prealloc,
+        (lblk, len): (u32, u32),
+        create: Create,
+    ) -> Result<(Mapped, bool), Errno> {
+        let found = self.lookup_locked(cx, inode, lblk, len)?;
+        let (mapped, changed) = match found.state {
+            State::Written => (found, false),
+            State::Unwritten if create.unwritten => return Ok((found, false)),
+            State::Unwritten => {
+                self.forget_last_extent(cx, inode);
+                let to = lblk + found.len;
+                let end = self.extent_set_state(cx, handle, inode, lblk, to, false)?;
+                (Mapped { len: end - lblk, state: State::Written, ..found }, true)
+            }
+            State::Hole => {
+                self.forget_last_extent(cx, inode);
+                (self.fill_hole(cx, handle, inode, prealloc, lblk, found.len, create)?, true)
+            }
+        };
+        self.mapped_in(cx, handle, inode, &mapped, create);
+        Ok((mapped, changed))
+    }
+
+    /// What changed of the map belongs to the handle's transaction, and so does the size that makes
+    /// it a part of the file: no commit has the one without the other.
+    fn mapped_in(&self, cx: &Cx, handle: &Handle, inode: &Inode, mapped: &Mapped, create: Create) {
+        let end = u64::from(mapped.lblk + mapped.len) << self.geometry.block_bits;
+        let tid = handle.tid();
+        inode.with(cx, |core| {
+            core.values.size = core.values.size.max(end.min(create.size));
+            core.datasync_tid = tid;
+        });
+    }
+
+    /// As [`Ext4::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
+    /// tables that they need; what it has afterwards is left. The file reaches to byte `size`.
+    ///
+    /// # Errors
+    /// As [`Ext4::map_create`].
+    pub(crate) fn map_claimed(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        claim: &mut Prealloc,
+        size: u64,
+    ) -> Result<Mapped, Errno> {
+        let create = Create::written(Purpose::Claimed, size);
+        let guard = inode.map_lock.write(cx);
+        self.forget_last_extent(cx, inode);
+        let (lblk, len) = (claim.lblk, claim.len);
+        let mapped = self.fill_hole(cx, handle, inode, claim, lblk, len, create);
+        if let Ok(mapped) = &mapped {
+            self.mapped_in(cx, handle, inode, mapped, create);
+        }
+        self.top_up_nodes(cx, inode);
+        drop(guard);
+        mapped
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the second half of map_create")]
+    fn fill_hole(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        prealloc: &mut Prealloc,
+        lblk: u32,
+        len: u32,
+        create: Create,
+    ) -> Result<Mapped, Errno> {
+        let purpose = create.purpose;
+        if !inode.has_extents(cx) {
+            let request = Request { goal: 0, want: len, lblk, purpose };
+            let extent = self.indirect_alloc(cx, handle, inode, prealloc, request)?;
+            let (len, pblk) = (extent.len, extent.start);
+            return Ok(Mapped { lblk, len, pblk, state: State::Written });
+        }
+        let most = if create.unwritten { UNWRITTEN_LEN_MAX } else { LEN_MAX };
+        let goal = self.extent_goal(cx, inode, lblk)?;
+        let request = Request { goal, want: len.min(most), lblk, purpose };
+        let (start, len) = self.new_blocks(cx, handle, inode, Some(prealloc), request)?;
+        let new = Extent { block: lblk, len, start, unwritten: create.unwritten };
+        if let Err(errno) = self.extent_insert(cx, handle, inode, new) {
+            self.free_blocks(cx, handle, start, len)?;
+            if purpose == Purpose::Delayed {
+                // Their promise was kept, and they are lost.
+                self.end_placing(cx, inode, Some(lblk..lblk + len));
+            }
+            return Err(errno);
+        }
+        let sectors = u64::from(len) * u64::from(self.geometry.block_size / 512);
+        inode.with(cx, |core| core.values.blocks += sectors);
+        let state = if create.unwritten { State::Unwritten } else { State::Written };
+        Ok(Mapped { lblk, len, pblk: start, state })
+    }
+
+    /// Unmaps `from..to` and frees the blocks, as far as the handle's credits go: on
+    /// [`Removed::Restart`] the caller marks the inode dirty, restarts the handle and calls again.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    pub(crate) fn map_remove(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        from: u32,
+        to: u32,
+    ) -> Result<Removed, Errno> {
+        let mut prealloc = inode.map_lock.write(cx);
+        self.release_prealloc(&mut prealloc);
+        self.discard_window(inode);
+        self.forget_last_extent(cx, inode);
+        let removed = if inode.has_extents(cx) {
+            self.extent_remove(cx, handle, inode, from, to)
+        } else {
+            self.indirect_remove(cx, handle, inode, from, to)
+        };
+        self.top_up_nodes(cx, inode);
+        removed
+    }
+
+    /// Credits for one call of [`Ext4::map_create`].
+    pub(crate) fn map_credits(&self, cx: &Cx, inode: &Inode) -> u32 {
+        let depth = if inode.has_extents(cx) { self.extent_depth(cx, inode) } else { 3 };
+        crate::trans::credits::map(depth)
+    }
+
+    /// Reads a block of a directory, of a long symbolic link, or of another inode whose content is
+    /// metadata. `None` is a hole.
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`.
+    pub(crate) fn bread(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        lblk: u32,
+    ) -> Result<Option<BufferRef>, Errno> {
+        let mapped = self.map_lookup(cx, inode, lblk, 1)?;
+        match mapped.state {
+            State::Written => Ok(Some(self.read_block(cx, mapped.pblk)?)),
+            State::Hole | State::Unwritten => Ok(None),
+        }
+    }
+
+    /// Puts a block behind the last one of a directory (or symbolic link): its number and its
+    /// buffer, zeroed, with access; the caller fills it and says `dirty`. The size grows and the
+    /// inode is marked dirty: `credits::APPEND`.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EFBIG`, `EIO`, `EUCLEAN`.
+    pub(crate) fn append_block(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+    ) -> Result<(u32, BufferRef), Errno> {
+        let block_size = u64::from(self.geometry.block_size);
+        let lblk = inode.size(cx).div_ceil(block_size);
+        let lblk = u32::try_from(lblk).map_err(|_| Errno::EFBIG)?;
+        let (mapped, new) = self.map_create(cx, handle, inode, lblk, 1, Create::metadata())?;
+        if !new {
+            // A crash cannot leave a block behind a directory's end; a bad image can.
+            let kind = CorruptKind::DirectorySize {
+                size: inode.size(cx),
+                block_size: self.geometry.block_size,
+            };
+            return Err(self.corrupt_kind(cx, kind, At::Inode(inode.ino)));
+        }
+        let buffer = self.new_buffer(cx, handle, mapped.pblk)?;
+        inode.with(cx, |core| core.size = (u64::from(lblk) + 1) * block_size);
+        self.mark_inode_dirty(cx, handle, inode)?;
+        Ok((lblk, buffer))
+    }
+
+    /// The buffer of a block that was just taken: zeroed, with access, without a trigger.
+    pub(crate) fn new_buffer(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        block: u64,
+    ) -> Result<BufferRef, Errno> {
+        let buffer = self.buffers.get(cx, block);
+        handle.create_access(cx, &buffer)?;
+        buffer.with_mut(|data| data.fill(0));
+        buffer.set_trigger(None);
+        buffer.set_uptodate();
+        buffer.set_verified(true);
+        Ok(buffer)
+    }
+
+    /// Takes a single block that belongs to `inode` but to no place in it (attributes): its buffer,
+    /// zeroed, with access. `i_blocks` is counted; the inode must be marked dirty:
+    /// `credits::GROUP` + 1.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    pub(crate) fn alloc_meta_block(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+    ) -> Result<BufferRef, Errno> {
+        let goal = self.inode_goal(cx, inode);
+        let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Metadata };
+        let (block, _) = self.new_blocks(cx, handle, inode, None, request)?;
+        if !inode.has_extents(cx) && block > u64::from(u32::MAX) {
+            self.free_blocks(cx, handle, block, 1)?;
+            return Err(Errno::ENOSPC);
+        }
+        let sectors = u64::from(self.geometry.block_size / 512);
+        inode.with(cx, |core| core.values.blocks += sectors);
+        self.new_buffer(cx, handle, block)
+    }
+
+    /// Frees a block of [`Ext4::alloc_meta_block`]; the inode must be marked dirty.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub(crate) fn free_meta_block(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        block: u64,
+    ) -> Result<(), Errno> {
+        let sectors = u64::from(self.geometry.block_size / 512);
+        inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
+        handle.forget_block(cx, block)?;
+        self.free_blocks(cx, handle, block, 1)
+    }
+}

@@ -1,0 +1,537 @@
+//! Names: looking up, creating, linking, removing, and reading symbolic links. Renaming is in
+//! [`rename`].
+//!
+//! Every operation takes its directory's `rwsem` first, searches, and only then opens a handle,
+//! with the credits that the place it found asks for. Searching for the name and for room for it is
+//! one walk.
+//!
+//! # Locks of several directories
+//!
+//! A directory before what is in it. Of two that are not in each other the one with the lower
+//! number first, under [`Names::rename`]: only a task that holds it moves directories, so that
+//! whoever holds it can tell which one is in the other. (Source: kernel
+//! `Documentation/filesystems/directory-locking`.)
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use rt::{Cx, Mutex};
+use vfs::{Attr, DirEntry, FileType, NameCache, NewNode};
+
+use crate::Ext4;
+use crate::attr::xattr;
+use crate::dir::{Dir, Slot, Target};
+use crate::format::features::{Incompat, RoCompat};
+use crate::format::inode::BLOCK_AREA;
+use crate::format::xattr::Xattr;
+use crate::format::{At, CorruptKind, InodeFlags, extent};
+use crate::ialloc::NewInode;
+use crate::inode::Inode;
+use crate::quota::{InodeQuota, Owners};
+use crate::trans::credits;
+use crate::trans::ext4_jbd2::Handle;
+
+mod link;
+mod rename;
+
+pub(crate) use link::{create_unnamed, link};
+pub(crate) use rename::rename;
+
+/// The most names of an inode, and the most subdirectories that a directory counts.
+const LINK_MAX: u16 = 65000;
+
+/// What the operations on names of one mount share.
+pub(crate) struct Names {
+    /// Held while a directory moves, and while two directories are locked.
+    pub rename: Mutex<()>,
+    /// Attribute blocks that may be shared.
+    pub xattr_blocks: Mutex<crate::attr::xattr::SharedBlocks>,
+    /// Where names point. Changed under the directory's `rwsem`, for writing where a name goes.
+    pub cache: NameCache,
+}
+
+impl Names {
+    /// With a cache of about so many names.
+    pub fn new(cached: usize) -> Names {
+        Names {
+            cache: NameCache::new(cached),
+            rename: Mutex::named("ext4 rename", ()),
+            xattr_blocks: Mutex::named("ext4 attribute blocks", Default::default()),
+        }
+    }
+}
+
+/// Is it `.` or `..`?
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Ext4 {
+    /// The inode that an entry of `dir` points at.
+    ///
+    /// # Errors
+    /// `EUCLEAN` where it is not in use: a name without an inode is damage.
+    fn entry_inode(&self, cx: &mut Cx, dir: &Inode, ino: u32) -> Result<Arc<Inode>, Errno> {
+        match self.iget(cx, Ino(ino.into())) {
+            Err(Errno::ESTALE) => {
+                let kind = CorruptKind::DirUnusedInode { ino };
+                Err(self.corrupt(cx, &kind.at(At::Inode(dir.ino))))
+            }
+            result => result,
+        }
+    }
+
+    /// Sets the times of a directory whose names changed, and writes it: 1 credit.
+    fn touch_dir(&self, cx: &mut Cx, handle: &mut Handle, dir: &Inode) -> Result<(), Errno> {
+        let now = self.now(cx);
+        dir.with(cx, |core| {
+            core.mtime = now;
+            core.ctime = now;
+        });
+        self.mark_inode_dirty(cx, handle, dir)
+    }
+}
+
+/// Closes the handle of an operation on `dir` whose result is known: an error of the operation
+/// comes first. Where the directory asks for it (`chattr +D`, `+S`) the change is on the disk
+/// afterwards.
+fn finish<T>(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: Handle,
+    dir: &Inode,
+    result: Result<T, Errno>,
+) -> Result<T, Errno> {
+    let tid = handle.tid();
+    let stopped = handle.stop(cx);
+    let value = result?;
+    stopped?;
+    if wants_sync(cx, dir) {
+        fs.make_durable(cx, tid)?;
+    }
+    Ok(value)
+}
+
+/// Does the directory ask for its changes to be on the disk at once?
+fn wants_sync(cx: &Cx, dir: &Inode) -> bool {
+    dir.with(cx, |core| core.flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC))
+}
+
+/// Finds a name: see [`vfs::FileSystem::lookup`].
+pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+    if name.len() > vfs::NAME_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    fs.check_alive()?;
+    if let Some(attr) = cached(fs, cx, dir, name) {
+        return Ok(attr);
+    }
+    let inode = fs.iget(cx, dir)?;
+    let guard = inode.rwsem.read(cx);
+    let view = Dir::open(fs, cx, &inode)?;
+    let found = match name {
+        b"." => dir.0 as u32,
+        b".." => view.parent(cx)?.0 as u32,
+        b"" => return Err(Errno::ENOENT),
+        _ => view.find(cx, name)?.ok_or(Errno::ENOENT)?.found.ino,
+    };
+    let child = fs.entry_inode(cx, &inode, found)?;
+    if !is_dots(name) {
+        fs.names.cache.insert(dir, name, child.ino);
+    }
+    drop(guard);
+    Ok(child.attr(cx, fs.geometry.block_size))
+}
+
+/// What stat tells of a name that is in memory with its inode, without a look at the directory and
+/// without its lock. A name leaves the cache before its inode can be freed, so the inode found
+/// under the cache's lock is the name's, and no later one of the same number.
+fn cached(fs: &Ext4, cx: &Cx, dir: Ino, name: &[u8]) -> Option<Attr> {
+    let inode = fs.names.cache.find(dir, name, |ino| fs.inodes.find(ino))??;
+    inode.attr_if(cx, fs.geometry.block_size, |core| !core.dead && !core.is_value())
+}
+
+/// Lists a directory: see [`vfs::FileSystem::readdir`].
+pub(crate) fn readdir(
+    fs: &Ext4,
+    cx: &mut Cx,
+    dir: Ino,
+    cookie: u64,
+    emit: &mut dyn FnMut(DirEntry) -> bool,
+) -> Result<(), Errno> {
+    let inode = fs.iget(cx, dir)?;
+    let _guard = inode.rwsem.read(cx);
+    match Dir::open(fs, cx, &inode) {
+        Ok(view) => view.list(cx, cookie, emit),
+        // Whoever has a removed directory open sees it empty.
+        Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Creates a node of any type: see [`vfs::FileSystem::create`].
+///
+/// Credits: the inode, its directory's inode, the place for its name, and for a directory or a long
+/// symbolic link its first block.
+pub(crate) fn create(
+    fs: &Ext4,
+    cx: &mut Cx,
+    dir: Ino,
+    name: &[u8],
+    node: &NewNode,
+    attributes: &[Xattr],
+) -> Result<Attr, Errno> {
+    vfs::check_name(name)?;
+    let mut retries = 0;
+    loop {
+        match create_once(fs, cx, dir, name, node, attributes) {
+            Err(Errno::ENOSPC) if fs.should_retry_alloc(cx, &mut retries) => {}
+            result => return result,
+        }
+    }
+}
+
+fn create_once(
+    fs: &Ext4,
+    cx: &mut Cx,
+    dir: Ino,
+    name: &[u8],
+    node: &NewNode,
+    attributes: &[Xattr],
+) -> Result<Attr, Errno> {
+    let parent = fs.iget(cx, dir)?;
+    let _guard = parent.rwsem.write(cx);
+    let mut view = Dir::open(fs, cx, &parent)?;
+    if is_dots(name) {
+        return Err(Errno::EEXIST);
+    }
+    let Err(slot) = view.find_or_slot(cx, name)? else { return Err(Errno::EEXIST) };
+    check_target(fs, node)?;
+    if node.kind == FileType::Directory {
+        check_subdirectories(fs, cx, &view)?;
+    }
+    let own_block = node.kind == FileType::Directory || is_slow(node);
+    // Where its name then finds no space, the block goes back.
+    let blocks = if own_block { credits::APPEND + credits::REMOVE } else { 0 };
+    let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER;
+    let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, &parent)]);
+    let space = if own_block { u64::from(fs.geometry.block_size) } else { 0 };
+    let quota = fs.new_inode_quota(cx, owners, space)?;
+    let symlink = node.kind == FileType::Symlink;
+    let attributes = xattr::prepare_new(fs, cx, &parent, symlink, attributes)?;
+    let mut dropped = xattr::Dropped::default();
+    let credits = own + blocks + attributes.credits() + slot.credits();
+    let result = fs.journal_start(cx, credits).and_then(|mut handle| {
+        let new = Making { node, attributes: &attributes, quota };
+        let result = create_in(cx, &mut handle, &mut view, slot, name, new, &mut dropped);
+        finish(fs, cx, handle, &parent, result)
+    });
+    let freed = attributes.release(fs, cx).and(dropped.free(fs, cx));
+    let inode = result?;
+    freed?;
+    fs.names.cache.insert(dir, name, inode.ino);
+    Ok(inode.attr(cx, fs.geometry.block_size))
+}
+
+/// What is being made.
+struct Making<'a> {
+    node: &'a NewNode<'a>,
+    attributes: &'a xattr::NewXattrs,
+    quota: Option<Box<InodeQuota>>,
+}
+
+/// A new inode, its name, and its directory's times, in an open handle.
+fn create_in(
+    cx: &mut Cx,
+    handle: &mut Handle,
+    dir: &mut Dir,
+    slot: Slot,
+    name: &[u8],
+    making: Making,
+    dropped: &mut xattr::Dropped,
+) -> Result<Arc<Inode>, Errno> {
+    let fs = dir.fs;
+    let Making { node, attributes, quota } = making;
+    let mode = node.kind.mode_bits() | node.mode & 0o7777;
+    let new = NewInode { mode, uid: node.uid, gid: node.gid, times: node.times };
+    let inode = fs.new_inode(cx, handle, dir.inode, &new, quota)?;
+    let named = fill(fs, cx, handle, dir.inode, &inode, node).and_then(|()| {
+        if !attributes.is_empty() {
+            xattr::init(fs, cx, handle, &inode, attributes, dropped)?;
+        }
+        let target = Target::of(cx, &inode);
+        dir.add(cx, handle, slot, name, target)
+    });
+    if let Err(errno) = named {
+        xattr::delete_inode(fs, cx, handle, &inode, dropped)?;
+        if inode.with(cx, |core| core.blocks) > 0 {
+            fs.map_remove(cx, handle, &inode, 0, u32::MAX)?;
+        }
+        fs.drop_new_inode(cx, handle, &inode)?;
+        return Err(errno);
+    }
+    if node.kind == FileType::Directory {
+        add_subdirectory(cx, dir);
+    }
+    fs.touch_dir(cx, handle, dir.inode)?;
+    Ok(inode)
+}
+
+/// Completes a new inode as its type needs, and writes it.
+fn fill(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    parent: &Arc<Inode>,
+    inode: &Arc<Inode>,
+    node: &NewNode,
+) -> Result<(), Errno> {
+    match (node.kind, node.target) {
+        (FileType::Directory, _) => {
+            inode.with(cx, |core| core.links = 2);
+            let mut dir = Dir::open(fs, cx, inode)?;
+            dir.init(cx, handle, parent.ino)?;
+        }
+        (FileType::Symlink, Some(target)) => return write_target(fs, cx, handle, inode, target),
+        (FileType::CharDevice | FileType::BlockDevice, _) => {
+            inode.with(cx, |core| core.set_device(node.rdev));
+        }
+        _ => {}
+    }
+    fs.mark_inode_dirty(cx, handle, inode)
+}
+
+/// Checks what a new symbolic link is to hold.
+fn check_target(fs: &Ext4, node: &NewNode) -> Result<(), Errno> {
+    match (node.kind, node.target) {
+        (FileType::Symlink, None) => Err(Errno::EINVAL),
+        (FileType::Symlink, Some([])) => Err(Errno::ENOENT),
+        // A zero byte ends the target, so it must fit with one.
+        (FileType::Symlink, Some(target)) if target.len() >= fs.geometry.block_size as usize => {
+            Err(Errno::ENAMETOOLONG)
+        }
+        (FileType::Symlink, Some(target)) if target.contains(&0) => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
+}
+
+/// Does the target need a block?
+fn is_slow(node: &NewNode) -> bool {
+    node.target.is_some_and(|target| target.len() >= BLOCK_AREA)
+}
+
+/// Puts the target of a new symbolic link into the inode, or into a block of its own.
+fn write_target(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Arc<Inode>,
+    target: &[u8],
+) -> Result<(), Errno> {
+    if target.len() < BLOCK_AREA {
+        inode.with(cx, |core| {
+            core.block = [0; BLOCK_AREA];
+            core.block[..target.len()].copy_from_slice(target);
+            core.size = target.len() as u64;
+        });
+        return fs.mark_inode_dirty(cx, handle, inode);
+    }
+    if fs.geometry.features.incompat.contains(Incompat::EXTENTS) {
+        inode.with(cx, |core| {
+            core.flags |= InodeFlags::EXTENTS;
+            extent::init_node(&mut core.block, extent::ROOT_MAX, 0);
+        });
+    }
+    let (_, buffer) = fs.append_block(cx, handle, inode)?;
+    buffer.with_mut(|data| data[..target.len()].copy_from_slice(target));
+    handle.dirty(cx, &buffer)?;
+    inode.with(cx, |core| core.size = target.len() as u64);
+    fs.mark_inode_dirty(cx, handle, inode)
+}
+
+/// Reads a symbolic link: see [`vfs::FileSystem::readlink`].
+pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
+    let inode = fs.iget(cx, ino)?;
+    if inode.kind(cx) != FileType::Symlink {
+        return Err(Errno::EINVAL);
+    }
+    let (size, fast) = inode.with(cx, |core| {
+        if core.dead {
+            return Err(Errno::ESTALE);
+        }
+        let size = core.size as usize;
+        Ok((size, core.is_fast_symlink().then(|| core.block[..size.min(BLOCK_AREA)].to_vec())))
+    })?;
+    let limit = u64::from(fs.geometry.block_size);
+    let bad = CorruptKind::SymlinkSize { size: size as u64, limit };
+    if size == 0 || size as u64 >= limit {
+        return Err(fs.corrupt(cx, &bad.at(At::Inode(ino))));
+    }
+    if let Some(target) = fast {
+        return Ok(target);
+    }
+    let target = fs.bread(cx, &inode, 0)?.map(|buffer| buffer.with(|data| data[..size].to_vec()));
+    if inode.with(cx, |core| core.dead) {
+        // The block was being freed while we read it.
+        return Err(Errno::ESTALE);
+    }
+    target.ok_or_else(|| fs.corrupt(cx, &bad.at(At::Inode(ino))))
+}
+
+/// May the directory get another subdirectory?
+fn check_subdirectories(fs: &Ext4, cx: &Cx, dir: &Dir) -> Result<(), Errno> {
+    let links = dir.inode.with(cx, |core| core.links);
+    let uncounted = dir.indexed && fs.geometry.features.ro_compat.contains(RoCompat::DIR_NLINK);
+    if links >= LINK_MAX && !uncounted { Err(Errno::EMLINK) } else { Ok(()) }
+}
+
+/// Counts a new subdirectory. An indexed directory that has too many stops counting: its count is
+/// then 1 (`dir_nlink`). The caller writes the inode.
+fn add_subdirectory(cx: &Cx, dir: &Dir) {
+    dir.inode.with(cx, |core| {
+        if core.links != 1 {
+            core.links += 1;
+        }
+        if dir.indexed && core.links >= LINK_MAX {
+            core.links = 1;
+        }
+    });
+}
+
+/// Counts a subdirectory less. The caller writes the inode.
+fn drop_subdirectory(cx: &Cx, dir: &Inode) {
+    dir.with(cx, |core| {
+        if core.links > 2 {
+            core.links -= 1;
+        }
+    });
+}
+
+/// Removes a name of anything but a directory: see [`vfs::FileSystem::unlink`].
+///
+/// Credits: the block with the name, the directory's inode, and for the last name the inode.
+pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+    if is_dots(name) {
+        return Err(Errno::EISDIR);
+    }
+    if name.len() > vfs::NAME_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let parent = fs.iget(cx, dir)?;
+    let guard = parent.rwsem.write(cx);
+    let view = Dir::open(fs, cx, &parent)?;
+    let place = view.find(cx, name)?.ok_or(Errno::ENOENT)?;
+    let inode = fs.entry_inode(cx, &parent, place.found.ino)?;
+    if inode.kind(cx) == FileType::Directory {
+        return Err(Errno::EISDIR);
+    }
+    check_last_name(fs, cx, &inode)?;
+    fs.names.cache.remove(dir, name);
+    let mut handle = fs.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
+    let result = view.remove(cx, &mut handle, &place).and_then(|()| {
+        fs.touch_dir(cx, &mut handle, &parent)?;
+        drop_name(fs, cx, &mut handle, &inode)
+    });
+    let deferred = finish(fs, cx, handle, &parent, result)?;
+    drop(guard);
+    if let Some(deferred) = deferred {
+        fs.finish_unlink(cx, &inode, deferred)?;
+    }
+    Ok(())
+}
+
+/// Whether a name of an inode that is not a directory may be taken: see [`xattr::check_freeing`].
+fn check_last_name(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+    let last = fs.geometry.large_values() && inode.with(cx, |core| core.links <= 1);
+    if last { xattr::check_freeing(fs, cx, inode) } else { Ok(()) }
+}
+
+/// What is left to do for an inode after the handle that removed its last name.
+type Leftover = Option<crate::file::truncate::Deferred>;
+
+/// Takes one name from an inode that is not a directory.
+fn drop_name(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Arc<Inode>,
+) -> Result<Leftover, Errno> {
+    let now = fs.now(cx);
+    let left = inode.with(cx, |core| {
+        core.links = core.links.saturating_sub(1);
+        core.ctime = now;
+        core.links
+    });
+    if left == 0 {
+        fs.unlinked(cx, handle, inode).map(Some)
+    } else {
+        fs.mark_inode_dirty(cx, handle, inode).map(|()| None)
+    }
+}
+
+/// Takes the only name from an empty directory.
+fn drop_directory(
+    fs: &Ext4,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Arc<Inode>,
+) -> Result<Leftover, Errno> {
+    let now = fs.now(cx);
+    inode.with(cx, |core| {
+        core.links = 0;
+        core.ctime = now;
+    });
+    fs.unlinked(cx, handle, inode).map(Some)
+}
+
+/// Removes an empty directory: see [`vfs::FileSystem::rmdir`].
+///
+/// Credits: as for unlink.
+pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+    match name {
+        b"." => return Err(Errno::EINVAL),
+        b".." => return Err(Errno::ENOTEMPTY),
+        _ if name.len() > vfs::NAME_MAX => return Err(Errno::ENAMETOOLONG),
+        _ => {}
+    }
+    let parent = fs.iget(cx, dir)?;
+    let guard = parent.rwsem.write(cx);
+    let view = Dir::open(fs, cx, &parent)?;
+    let place = view.find(cx, name)?.ok_or(Errno::ENOENT)?;
+    let inode = fs.entry_inode(cx, &parent, place.found.ino)?;
+    if inode.kind(cx) != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    check_child(fs, cx, &parent, &inode)?;
+    let child_guard = inode.rwsem.write(cx);
+    if !Dir::open(fs, cx, &inode)?.is_empty(cx)? {
+        return Err(Errno::ENOTEMPTY);
+    }
+    xattr::check_freeing(fs, cx, &inode)?;
+    fs.names.cache.remove(dir, name);
+    let mut handle = fs.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
+    let result = view.remove(cx, &mut handle, &place).and_then(|()| {
+        drop_subdirectory(cx, &parent);
+        fs.touch_dir(cx, &mut handle, &parent)?;
+        drop_directory(fs, cx, &mut handle, &inode)
+    });
+    let deferred = finish(fs, cx, handle, &parent, result);
+    fs.names.cache.outdate_walks();
+    let deferred = deferred?;
+    drop(child_guard);
+    drop(guard);
+    if let Some(deferred) = deferred {
+        fs.finish_unlink(cx, &inode, deferred)?;
+    }
+    Ok(())
+}
+
+/// A directory that holds itself, or the root, exists only in a damaged image; to lock it again
+/// would wait for ever.
+fn check_child(fs: &Ext4, cx: &Cx, parent: &Inode, child: &Inode) -> Result<(), Errno> {
+    if child.ino == parent.ino || child.ino.0 == u64::from(crate::format::super_block::ROOT_INO) {
+        let kind = CorruptKind::DirCircle { ino: child.ino.0 as u32 };
+        return Err(fs.corrupt(cx, &kind.at(At::Inode(parent.ino))));
+    }
+    Ok(())
+}

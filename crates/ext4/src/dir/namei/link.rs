@@ -1,0 +1,159 @@
+//! Further names of an inode, and files that begin without one (`O_TMPFILE`).
+//!
+//! A file without a name is an orphan from the transaction that makes it to the one that names it:
+//! a crash between them frees it, and its last release does.
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use rt::Cx;
+use vfs::{Attr, FileType, NewNode};
+
+use super::{LINK_MAX, finish, is_dots};
+use crate::Ext4;
+use crate::attr::xattr;
+use crate::dir::{Dir, Slot, Target};
+use crate::format::xattr::Xattr;
+use crate::ialloc::NewInode;
+use crate::inode::Inode;
+use crate::quota::{InodeQuota, Owners};
+use crate::trans::credits;
+use crate::trans::ext4_jbd2::Handle;
+
+/// Creates a file without a name: see [`vfs::FileSystem::create_unnamed`].
+///
+/// Credits: the inode, its attributes, and the list of orphans.
+pub(crate) fn create_unnamed(
+    fs: &Ext4,
+    cx: &mut Cx,
+    dir: Ino,
+    node: &NewNode,
+    attributes: &[Xattr],
+) -> Result<Attr, Errno> {
+    node.kind.check_regular()?;
+    let mut retries = 0;
+    loop {
+        match create_once(fs, cx, dir, node, attributes) {
+            Err(Errno::ENOSPC) if fs.should_retry_alloc(cx, &mut retries) => {}
+            result => return result,
+        }
+    }
+}
+
+fn create_once(
+    fs: &Ext4,
+    cx: &mut Cx,
+    dir: Ino,
+    node: &NewNode,
+    attributes: &[Xattr],
+) -> Result<Attr, Errno> {
+    let parent = fs.iget(cx, dir)?;
+    let _guard = parent.rwsem.read(cx);
+    Dir::open(fs, cx, &parent)?;
+    let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, &parent)]);
+    let quota = fs.new_inode_quota(cx, owners, 0)?;
+    let attributes = xattr::prepare_new(fs, cx, &parent, false, attributes)?;
+    let mut dropped = xattr::Dropped::default();
+    let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER + credits::ORPHAN;
+    let result = fs.journal_start(cx, own + attributes.credits()).and_then(|mut handle| {
+        let made = create(cx, fs, &mut handle, &parent, node, (&attributes, &mut dropped), quota);
+        finish(fs, cx, handle, &parent, made)
+    });
+    let freed = attributes.release(fs, cx).and(dropped.free(fs, cx));
+    let inode = result?;
+    freed?;
+    Ok(inode.attr(cx, fs.geometry.block_size))
+}
+
+/// A new inode that is open and an orphan, in an open handle.
+fn create(
+    cx: &mut Cx,
+    fs: &Ext4,
+    handle: &mut Handle,
+    parent: &Arc<Inode>,
+    node: &NewNode,
+    (attributes, dropped): (&xattr::NewXattrs, &mut xattr::Dropped),
+    quota: Option<Box<InodeQuota>>,
+) -> Result<Arc<Inode>, Errno> {
+    let mode = node.kind.mode_bits() | node.mode & 0o7777;
+    let new = NewInode { mode, uid: node.uid, gid: node.gid, times: node.times };
+    let inode = fs.new_inode(cx, handle, parent, &new, quota)?;
+    inode.with(cx, |core| {
+        core.links = 0;
+        core.linkable = true;
+        core.opens = 1;
+    });
+    let mut filled = Ok(());
+    if !attributes.is_empty() {
+        filled = xattr::init(fs, cx, handle, &inode, attributes, dropped);
+    }
+    if let Err(errno) = filled {
+        xattr::delete_inode(fs, cx, handle, &inode, dropped)?;
+        fs.drop_new_inode(cx, handle, &inode)?;
+        return Err(errno);
+    }
+    fs.orphan_add(cx, handle, &inode)?;
+    fs.mark_inode_dirty(cx, handle, &inode)?;
+    Ok(inode)
+}
+
+/// Gives an inode a further name: see [`vfs::FileSystem::link`].
+///
+/// Credits: the place for the name, both inodes, and the list of orphans.
+pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+    vfs::check_name(name)?;
+    let parent = fs.iget(cx, dir)?;
+    let _guard = parent.rwsem.write(cx);
+    let mut view = Dir::open(fs, cx, &parent)?;
+    if is_dots(name) {
+        return Err(Errno::EEXIST);
+    }
+    let Err(slot) = view.find_or_slot(cx, name)? else { return Err(Errno::EEXIST) };
+    let inode = fs.iget(cx, ino)?;
+    if inode.kind(cx) == FileType::Directory {
+        return Err(Errno::EPERM);
+    }
+    fs.check_project(cx, &parent, &inode)?;
+    // A truncate under way needs its orphan until its end.
+    let unnamed = inode.with(cx, |core| core.links == 0 && core.linkable);
+    let _alone = unnamed.then(|| inode.rwsem.write(cx));
+    let own = 2 * credits::INODE + credits::ORPHAN;
+    let mut handle = fs.journal_start(cx, slot.credits() + own)?;
+    let result = link_in(cx, &mut handle, &mut view, slot, name, &inode);
+    finish(fs, cx, handle, &parent, result)?;
+    Ok(inode.attr(cx, fs.geometry.block_size))
+}
+
+fn link_in(
+    cx: &mut Cx,
+    handle: &mut Handle,
+    dir: &mut Dir,
+    slot: Slot,
+    name: &[u8],
+    inode: &Inode,
+) -> Result<(), Errno> {
+    let fs = dir.fs;
+    let now = fs.now(cx);
+    let first = inode.with(cx, |core| match core.links {
+        0 if !core.linkable || core.dead => Err(Errno::ENOENT),
+        LINK_MAX.. => Err(Errno::EMLINK),
+        _ => {
+            core.links += 1;
+            core.ctime = now;
+            Ok(std::mem::take(&mut core.linkable))
+        }
+    })?;
+    let target = Target::of(cx, inode);
+    if let Err(errno) = dir.add(cx, handle, slot, name, target) {
+        inode.with(cx, |core| {
+            core.links -= 1;
+            core.linkable = first;
+        });
+        return Err(errno);
+    }
+    if first {
+        fs.orphan_del(cx, handle, inode)?;
+    }
+    fs.mark_inode_dirty(cx, handle, inode)?;
+    fs.touch_dir(cx, handle, dir.inode)
+}

@@ -1,0 +1,153 @@
+//! Direct writes to regular files: where new blocks come from, and how they join the file. The
+//! driver is [`vfs::iomap::write_direct`].
+//!
+//! ```text
+//! overwrite      the device, and nothing else; many at once
+//! hole, growth   blocks claimed in memory -> the device -> handles put them into the file
+//! unwritten      the device -> a handle makes them written
+//! data=journal   the page cache, written out at once
+//! ```
+//!
+//! Nothing that the disk holds knows of a claimed block, so a cut before the third step leaves the
+//! file as it was, and a cut within it leaves it with a part of what was written: never what was on
+//! the disk before, never a size without data. Blocks are claimed ([`claims`]) as the mount's rule
+//! for boundaries has it: those of Linux's ext3, table by table, or ours.
+
+mod claims;
+
+use std::ops::Range;
+
+use base::Errno;
+use cache::Iomap;
+use rt::{Charge, Cx};
+
+use crate::Ext4;
+use crate::alloc::mballoc::Purpose;
+use crate::bmap::map::{Create, Mapped, State};
+use crate::inode::Inode;
+use claims::Claims;
+
+/// What a direct write was given that the file does not have yet.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    claims: Claims,
+    /// Unwritten blocks are written.
+    pub unwritten: bool,
+}
+
+impl Given {
+    /// Blocks for a direct write to the start of a hole; none where the page cache has to do it.
+    pub(crate) fn claim(
+        &mut self,
+        cx: &mut Cx,
+        fs: &Ext4,
+        inode: &Inode,
+        hole: &Mapped,
+        want: u32,
+    ) -> Result<Iomap, Errno> {
+        let size = inode.mapping().size().div_ceil(u64::from(fs.geometry.block_size));
+        if !fs.options.direct_holes && u64::from(hole.lblk) < size {
+            // All of the rest, as Linux falls back.
+            let count = u64::from(want).min(size - u64::from(hole.lblk));
+            return Ok(fs.iomap(&Mapped { len: count as u32, ..*hole }));
+        }
+        cx.charge_for(Charge::AllocateRun, 1);
+        match fs.claim_hole(cx, inode, &mut self.claims, hole, want) {
+            // They hold nothing yet.
+            Ok(mapped) => Ok(fs.iomap(&Mapped { state: State::Unwritten, ..mapped })),
+            // The page cache knows how to wait for space; little by little it fills the disk.
+            Err(Errno::ENOSPC) => Ok(fs.iomap(&Mapped { len: hole.len.min(16), ..*hole })),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl Ext4 {
+    /// The content is there: makes what it lies in part of the file, and lets the file grow.
+    /// See [`cache::IomapOps::end`].
+    pub(crate) fn end_direct_write(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        given: Given,
+        range: Range<u64>,
+        complete: bool,
+    ) -> (u64, Result<(), Errno>) {
+        let Given { claims, unwritten } = given;
+        let (offset, mut end) = (range.start, range.end);
+        let bits = self.geometry.block_bits;
+        // Of a block that is new only the whole counts, unless the call ends in it.
+        if !complete && (unwritten || claims.covers((end >> bits) as u32)) {
+            end = (end >> bits << bits).max(offset);
+        }
+        let (reached, result) = if offset < end && (unwritten || !claims.is_empty()) {
+            self.direct_written(cx, inode, claims, offset, end)
+        } else {
+            self.drop_claims(cx, inode, claims);
+            (end, Ok(()))
+        };
+        let mapping = inode.mapping();
+        if reached > offset && reached > mapping.size() {
+            mapping.set_size(reached);
+            inode.with(cx, |core| {
+                core.size = reached;
+                core.values.size = core.values.size.max(reached);
+            });
+        }
+        (reached, result)
+    }
+
+    /// Makes the blocks of `offset..end`, which have their content, part of the file, in the order
+    /// of the file: puts claims in, makes written what is unwritten. The size on the disk follows
+    /// in the same handles, so wherever it has to end, nothing behind that is the file's. Answers
+    /// the byte where it ended.
+    fn direct_written(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        mut claims: Claims,
+        offset: u64,
+        end: u64,
+    ) -> (u64, Result<(), Errno>) {
+        let bits = self.geometry.block_bits;
+        let (mut at, to) = ((offset >> bits) as u32, end.div_ceil(1 << bits) as u32);
+        let (mut retries, mut result) = (0, Ok(()));
+        while at < to {
+            match self.direct_written_step(cx, inode, &mut claims, (at, to), end) {
+                Ok(next) => at = next,
+                Err(Errno::ENOSPC) if self.should_retry_alloc(cx, &mut retries) => {}
+                Err(errno) => {
+                    result = Err(errno);
+                    break;
+                }
+            }
+        }
+        self.drop_claims(cx, inode, claims);
+        ((u64::from(at) << bits).clamp(offset, end), result)
+    }
+
+    /// One run of [`Ext4::direct_written`], in one handle: the block to go on with.
+    fn direct_written_step(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        claims: &mut Claims,
+        (at, to): (u32, u32),
+        size: u64,
+    ) -> Result<u32, Errno> {
+        let mapped = self.map_lookup(cx, inode, at, to - at)?;
+        match mapped.state {
+            State::Written => Ok(at + mapped.len),
+            State::Hole => self.use_claim(cx, inode, claims, (at, to), size),
+            State::Unwritten => {
+                let need = self.map_credits(cx, inode);
+                let mut handle = self.journal_start(cx, need)?;
+                let create = Create::written(Purpose::Data, size);
+                let made = self.map_create(cx, &mut handle, inode, at, mapped.len, create);
+                self.mark_inode_dirty(cx, &mut handle, inode)?;
+                handle.stop(cx)?;
+                made.map(|(made, _)| at + made.len)
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Orphans: inodes that a crash must not leave behind half done. An inode is one from the moment
+//! its last name goes until it is freed, and while it is being truncated.
+//!
+//! Two forms on the disk: a list that begins in the superblock and goes on through the inodes' time
+//! of deletion, or (feature `orphan_file`) a file with slots for inode numbers. The file keeps many
+//! tasks from meeting in the superblock; when it is full the list takes the rest.
+//!
+//! Source: kernel `Documentation/filesystems/ext4/orphan.rst`.
+
+use std::sync::Arc;
+
+use base::{Errno, Ino};
+use cache::BufferRef;
+use rt::Cx;
+
+use crate::Ext4;
+use crate::format::features::RoCompat;
+use crate::format::{At, CorruptKind};
+use crate::inode::Inode;
+use crate::trans::ext4_jbd2::Handle;
+
+/// `ob_magic` at the end of each block of the orphan file, before its checksum.
+const MAGIC: u32 = 0x0b10_ca04;
+
+/// Where an inode stands among the orphans.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Place {
+    /// It is none.
+    #[default]
+    None,
+    /// In the list.
+    List,
+    /// In the orphan file: block and slot.
+    File { block: u32, slot: u32 },
+}
+
+impl Place {
+    /// Whether it is an orphan.
+    pub(crate) fn linked(self) -> bool {
+        self != Place::None
+    }
+}
+
+/// The orphans in memory, under one lock.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    /// The list, first one first.
+    list: Vec<Arc<Inode>>,
+    /// Blocks of the orphan file, and where the search for a free slot begins.
+    file: Vec<BufferRef>,
+    next_slot: usize,
+}
+
+impl Ext4 {
+    fn orphan_slots(&self) -> usize {
+        (self.geometry.block_size as usize - 8) / 4
+    }
+
+    /// Makes `inode` an orphan, unless it is one: `credits::ORPHAN`.
+    ///
+    /// # Errors
+    /// `EIO`; the journal's errno once it has aborted.
+    pub(crate) fn orphan_add(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Arc<Inode>,
+    ) -> Result<(), Errno> {
+        if matches!(handle, Handle::Direct(_)) {
+            return Ok(());
+        }
+        let mut orphans = self.orphans.lock(cx);
+        if inode.with(cx, |core| core.orphan.linked()) {
+            return Ok(());
+        }
+        if let Some(place) = self.orphan_file_add(cx, handle, &mut orphans, inode.ino)? {
+            inode.with(cx, |core| core.orphan = place);
+            return Ok(());
+        }
+        let next = self.set_orphan_head(cx, handle, inode.ino.0 as u32)?;
+        inode.with(cx, |core| {
+            core.orphan = Place::List;
+            core.values.dtime = next;
+        });
+        orphans.list.insert(0, inode.clone());
+        self.mark_inode_dirty(cx, handle, inode)
+    }
+
+    /// `inode` is no orphan any more: `credits::ORPHAN`. The caller writes the inode afterwards
+    /// where it was in the list (its time of deletion changes).
+    ///
+    /// # Errors
+    /// `EIO`; the journal's errno once it has aborted.
+    pub(crate) fn orphan_del(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        self.orphan_remove(cx, handle, inode, true)
+    }
+
+    /// As [`Ext4::orphan_del`] after a truncate, for an inode that may have lost its last name
+    /// meanwhile (somebody has it open): then it stays an orphan.
+    ///
+    /// # Errors
+    /// As [`Ext4::orphan_del`].
+    pub(crate) fn orphan_del_named(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        self.orphan_remove(cx, handle, inode, false)
+    }
+
+    fn orphan_remove(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        unnamed: bool,
+    ) -> Result<(), Errno> {
+        if !inode.with(cx, |core| core.orphan.linked()) {
+            return Ok(());
+        }
+        let mut orphans = self.orphans.lock(cx);
+        // Who takes the last name does so before he asks for this lock to make it an orphan.
+        if !unnamed && inode.with(cx, |core| core.links == 0) {
+            return Ok(());
+        }
+        match inode.with(cx, |core| core.orphan) {
+            Place::None => return Ok(()),
+            Place::File { block, slot } => {
+                let buffer = orphans.file[block as usize].clone();
+                handle.write_access(cx, &buffer)?;
+                let at = slot as usize * 4;
+                buffer.with_mut(|data| data[at..at + 4].fill(0));
+                self.orphan_checksum(cx, &buffer);
+                handle.dirty(cx, &buffer)?;
+                orphans.next_slot = block as usize * self.orphan_slots() + slot as usize;
+            }
+            Place::List => self.unlink_from_list(cx, handle, &mut orphans, inode)?,
+        }
+        inode.with(cx, |core| core.orphan = Place::None);
+        Ok(())
+    }
+
+    fn unlink_from_list(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        orphans: &mut Orphans,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        let found = orphans.list.iter().position(|other| other.ino == inode.ino);
+        let at = found.expect("an inode of the list is in the list");
+        let next = inode.with(cx, |core| std::mem::take(&mut core.values.dtime));
+        match at.checked_sub(1) {
+            None => {
+                self.set_orphan_head(cx, handle, next)?;
+            }
+            Some(before) => {
+                let before = orphans.list[before].clone();
+                before.with(cx, |core| core.values.dtime = next);
+                self.mark_inode_dirty(cx, handle, &before)?;
+            }
+        }
+        orphans.list.remove(at);
+        Ok(())
+    }
+
+    /// Puts `ino` into a free slot of the orphan file, where there is one.
+    fn orphan_file_add(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        orphans: &mut Orphans,
+        ino: Ino,
+    ) -> Result<Option<Place>, Errno> {
+        let slots = self.orphan_slots();
+        let total = slots * orphans.file.len();
+        let mut at = orphans.next_slot;
+        let mut seen = 0;
+        while seen < total {
+            let (block, slot) = (at / slots % orphans.file.len(), at % slots);
+            let buffer = &orphans.file[block];
+            let free = buffer
+                .with(|data| (slot..slots).find(|slot| data[slot * 4..slot * 4 + 4] == [0; 4]));
+            let Some(slot) = free else {
+                seen += slots - slot;
+                at = (block + 1) % orphans.file.len() * slots;
+                continue;
+            };
+            let buffer = buffer.clone();
+            handle.write_access(cx, &buffer)?;
+            buffer.with_mut(|data| {
+                data[slot * 4..slot * 4 + 4].copy_from_slice(&(ino.0 as u32).to_le_bytes());
+            });
+            self.orphan_checksum(cx, &buffer);
+            handle.dirty(cx, &buffer)?;
+            orphans.next_slot = block * slots + slot + 1;
+            return Ok(Some(Place::File { block: block as u32, slot: slot as u32 }));
+        }
+        Ok(None)
+    }
+
+    fn orphan_checksum(&self, cx: &Cx, buffer: &BufferRef) {
+        if !self.geometry.checksums.metadata {
+            return;
+        }
+        let ino = Ino(u64::from(self.geometry.orphan_file_ino));
+        let generation =
+            self.inodes.find(ino).map_or(0, |inode| inode.with(cx, |core| core.generation));
+        let seed = self.geometry.checksums.inode_seed(ino, generation);
+        buffer.with_mut(|data| {
+            let csum = seed.orphan_block(buffer.block(), data);
+            let at = data.len() - 4;
+            data[at..].copy_from_slice(&csum.to_le_bytes());
+        });
+    }
+
+    /// Reads the orphan file's blocks; they stay in memory.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub(crate) fn load_orphan_file(&self, cx: &mut Cx) -> Result<(), Errno> {
+        let ino = Ino(u64::from(self.geometry.orphan_file_ino));
+        if ino.0 == 0 {
+            return Ok(());
+        }
+        let inode = match self.iget(cx, ino) {
+            Err(Errno::ESTALE) => {
+                let kind = CorruptKind::InodeMode { mode: 0 };
+                return Err(self.corrupt_kind(cx, kind, At::Inode(ino)));
+            }
+            other => other?,
+        };
+        // Keeps it in the cache, where the checksums find its generation.
+        inode.with(cx, |core| core.opens += 1);
+        let blocks = inode.size(cx) >> self.geometry.block_bits;
+        let seed = {
+            let generation = inode.with(cx, |core| core.generation);
+            self.geometry.checksums.inode_seed(ino, generation)
+        };
+        let mut file = Vec::new();
+        for lblk in 0..blocks.min(512) as u32 {
+            let at = At::Inode(ino);
+            let Some(buffer) = self.bread(cx, &inode, lblk)? else {
+                let kind = CorruptKind::DirHole { logical: u64::from(lblk) };
+                return Err(self.corrupt_kind(cx, kind, at));
+            };
+            let (magic, found, expected) = buffer.with(|data| {
+                let word = |at: usize| {
+                    u32::from_le_bytes(data[at..at + 4].try_into().expect("four bytes"))
+                };
+                let end = data.len();
+                (word(end - 8), word(end - 4), seed.orphan_block(buffer.block(), data))
+            });
+            if magic != MAGIC {
+                return Err(self.corrupt_kind(cx, CorruptKind::OrphanMagic { found: magic }, at));
+            }
+            if self.geometry.checksums.metadata && found != expected {
+                let kind = CorruptKind::OrphanChecksum { found, expected };
+                return Err(self.corrupt_kind(cx, kind, at));
+            }
+            file.push(buffer);
+        }
+        self.orphans.lock(cx).file = file;
+        Ok(())
+    }
+
+    /// Finishes what a crash interrupted: frees orphans without names, truncates the others to
+    /// their size. Answers how many there were. Called once, when the journal has been replayed.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub(crate) fn orphan_cleanup(&self, cx: &mut Cx, head: u32) -> Result<u32, Errno> {
+        let mut count = 0;
+        let mut ino = head;
+        let mut chain = Vec::new();
+        while ino != 0 {
+            if chain.len() as u32 > self.geometry.inodes_count {
+                break;
+            }
+            let valid = ino >= self.geometry.first_ino && ino <= self.geometry.inodes_count;
+            if !valid || chain.iter().any(|inode: &Arc<Inode>| inode.ino.0 == u64::from(ino)) {
+                let kind = CorruptKind::InodeNumber { inodes: self.geometry.inodes_count };
+                return Err(self.corrupt_kind(cx, kind, At::Inode(Ino(u64::from(ino)))));
+            }
+            let inode = self.iget_orphan(cx, Ino(u64::from(ino)))?;
+            ino = inode.with(cx, |core| {
+                core.orphan = Place::List;
+                core.dtime
+            });
+            chain.push(inode);
+        }
+        self.orphans.lock(cx).list = chain.clone();
+        for inode in chain {
+            self.finish_orphan(cx, &inode)?;
+            count += 1;
+        }
+        count += self.orphan_file_cleanup(cx)?;
+        Ok(count)
+    }
+
+    fn orphan_file_cleanup(&self, cx: &mut Cx) -> Result<u32, Errno> {
+        let files = self.orphans.lock(cx).file.clone();
+        let slots = self.orphan_slots();
+        let mut count = 0;
+        for (block, buffer) in files.iter().enumerate() {
+            let found: Vec<(u32, u32)> = buffer.with(|data| {
+                let words = data[..slots * 4].chunks_exact(4);
+                let words =
+                    words.map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+                words.enumerate().map(|(slot, ino)| (slot as u32, ino)).collect()
+            });
+            for (slot, ino) in found.into_iter().filter(|&(_, ino)| ino != 0) {
+                let ino = Ino(u64::from(ino));
+                if ino.0 < u64::from(self.geometry.first_ino) {
+                    let kind = CorruptKind::InodeNumber { inodes: self.geometry.inodes_count };
+                    return Err(self.corrupt_kind(cx, kind, At::Inode(ino)));
+                }
+                let inode = self.iget_orphan(cx, ino)?;
+                inode.with(cx, |core| {
+                    core.orphan = Place::File { block: block as u32, slot };
+                });
+                self.finish_orphan(cx, &inode)?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    fn finish_orphan(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
+        if inode.with(cx, |core| core.links == 0) {
+            crate::attr::xattr::check_freeing(self, cx, inode)?;
+            self.delete_inode(cx, inode)
+        } else {
+            let size = inode.size(cx);
+            self.truncate_blocks(cx, inode, size)
+        }
+    }
+
+    /// Whether the superblock must say that the orphan file may hold entries.
+    pub(crate) fn orphan_present_flag(&self) -> RoCompat {
+        if self.geometry.orphan_file_ino != 0 {
+            RoCompat::ORPHAN_PRESENT
+        } else {
+            RoCompat::empty()
+        }
+    }
+}
