@@ -32,6 +32,9 @@ pub(crate) struct InodeCore {
     pub size: u64,
     /// How many times the inode is open.
     pub opens: u32,
+    /// It was cut to nothing: its delayed data get their blocks when it is closed
+    /// ([`MountOptions::auto_da_alloc`](crate::MountOptions::auto_da_alloc)).
+    pub place_on_close: bool,
     /// Times were changed without a handle; they go to the disk with the data.
     pub times_dirty: bool,
     /// The inode was created and its slot never written.
@@ -86,6 +89,7 @@ impl InodeCore {
             checked_tid: None,
             values,
             opens: 0,
+            place_on_close: false,
             times_dirty: false,
             fresh: false,
             dead: false,

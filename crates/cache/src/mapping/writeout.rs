@@ -453,6 +453,18 @@ impl Mapping {
         written.and(latched)
     }
 
+    /// Sends all dirty bytes to the device and does not wait for them (Linux: `filemap_flush`). May
+    /// park: allocates blocks.
+    ///
+    /// # Errors
+    /// Those of `writepages`; they stay latched.
+    pub fn start_flush(self: &Arc<Self>, cx: &mut Cx) -> Result<(), Errno> {
+        let mut plug = WritePlug::new(self.backing());
+        let (_, written) = self.write_dirty(cx, &mut plug, 0..u64::MAX, false, u64::MAX);
+        plug.submit(cx);
+        written
+    }
+
     /// [`flush`](Mapping::flush) of the whole file, and the report of errors since `mark`.
     ///
     /// # Errors

@@ -203,6 +203,19 @@ impl Delalloc {
 }
 
 impl Ext4 {
+    /// Gives the delayed data of a file their blocks and sends them to the device, as
+    /// [`auto_da_alloc`](crate::MountOptions::auto_da_alloc) asks for: in ordered mode the next
+    /// commit waits for them. The caller has no handle. May park: allocates blocks.
+    pub(crate) fn place_delayed(&self, cx: &mut Cx, inode: &Inode) {
+        if !self.options.auto_da_alloc || inode.delayed.lock(cx).is_empty() {
+            return;
+        }
+        if let Some(mapping) = inode.mapping_if_any() {
+            // The file keeps the error for its next fsync.
+            let _latched = mapping.start_flush(cx);
+        }
+    }
+
     /// Blocks that are at hand and promised to nobody.
     pub(crate) fn unpromised_blocks(&self) -> i64 {
         self.counters.at_hand.load(Ordering::Relaxed)

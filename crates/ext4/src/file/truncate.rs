@@ -56,6 +56,9 @@ impl Ext4 {
             });
             return Ok(());
         }
+        if size == 0 && old > 0 {
+            inode.with(cx, |core| core.place_on_close = true);
+        }
         let guard = inode.writeback.lock(cx);
         let result = mapping.truncate(cx, size);
         let from = self.blocks_of(size);

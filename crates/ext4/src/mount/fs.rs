@@ -200,10 +200,13 @@ impl FileSystem for Ext4 {
 
     fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
         let inode = self.inodes.find(ino).ok_or(Errno::ESTALE)?;
-        let last = inode.with(cx, |core| {
+        let (last, place) = inode.with(cx, |core| {
             core.opens = core.opens.saturating_sub(1);
-            core.opens == 0
+            (core.opens == 0, std::mem::take(&mut core.place_on_close))
         });
+        if place {
+            self.place_delayed(cx, &inode);
+        }
         if last {
             if let Some(mut prealloc) = inode.map_lock.try_write() {
                 self.release_prealloc(&mut prealloc);

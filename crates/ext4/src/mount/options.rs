@@ -11,7 +11,8 @@ use vfs::direct::Boundary;
 const KNOWN: &str = "data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS, \
      journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1, \
      checkpoint=lazy|flusher, readahead=SIZE, bh_lru=sets|array|1..64, dio_boundary=RULE, \
-     dio_page=SIZE, dio_holes=direct|buffered, reservation, noreservation";
+     dio_page=SIZE, dio_holes=direct|buffered, reservation, noreservation, \
+     auto_da_alloc, noauto_da_alloc";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +43,8 @@ pub enum MountOption {
     DirectHoles(bool),
     /// Whether files without extents allocate out of windows.
     Reservation(bool),
+    /// Whether what replaces a file gets its blocks at once.
+    AutoDaAlloc(bool),
 }
 
 impl MountOption {
@@ -61,6 +64,7 @@ impl MountOption {
             MountOption::DirectPage(bytes) => options.direct.page_size = bytes,
             MountOption::DirectHoles(direct) => options.direct_holes = direct,
             MountOption::Reservation(on) => options.reservation = Some(on),
+            MountOption::AutoDaAlloc(on) => options.auto_da_alloc = on,
         }
     }
 }
@@ -75,6 +79,8 @@ impl FromStr for MountOption {
         match (key, value) {
             _ if text == "reservation" => Ok(MountOption::Reservation(true)),
             _ if text == "noreservation" => Ok(MountOption::Reservation(false)),
+            _ if text == "auto_da_alloc" => Ok(MountOption::AutoDaAlloc(true)),
+            _ if text == "noauto_da_alloc" => Ok(MountOption::AutoDaAlloc(false)),
             ("data", "ordered") => Ok(MountOption::Data(JournalMode::Ordered)),
             ("data", "writeback") => Ok(MountOption::Data(JournalMode::Writeback)),
             ("data", "journal") => Ok(MountOption::Data(JournalMode::Data)),
@@ -149,6 +155,9 @@ mod tests {
         assert_eq!((options.journal_io, options.journal_yield), (JournalIo::Async, true));
         assert!(options.journal_chain);
         assert_eq!(options.reservation, Some(true));
+        assert!(options.auto_da_alloc);
+        "noauto_da_alloc".parse::<MountOption>().expect("known").apply(&mut options);
+        assert!(!options.auto_da_alloc);
         "noreservation".parse::<MountOption>().expect("known").apply(&mut options);
         assert_eq!(options.reservation, Some(false));
         for (text, barrier) in [

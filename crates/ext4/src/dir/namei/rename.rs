@@ -200,6 +200,9 @@ fn move_locked(
         check_replaced(fs, cx, replaced)?;
     }
 
+    if replaced.is_some() && !exchange {
+        fs.place_delayed(cx, &source);
+    }
     let place = found.to.as_ref().map_or_else(Slot::credits, |_| 1);
     let mut credits = place + 2 + 2 + 4 * credits::INODE + credits::SUPER + credits::UNLINK;
     let mut whiteout = None;
