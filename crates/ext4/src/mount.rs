@@ -78,8 +78,8 @@ pub struct MountOptions {
     /// The blocks of a file without extents come out of a window that others keep off. `None` lays
     /// files out as ext3 did where `direct` has one of Linux's rules, and as ours where it has not.
     pub reservation: Option<bool>,
-    /// The delayed data of a file get their blocks when it replaces another file by rename, and when
-    /// it is closed after it was cut to nothing: no power cut after the next commit leaves it empty.
+    /// The delayed data of a file get their blocks when it replaces another file by rename, and
+    /// when it is closed after it was cut to nothing: then no power cut leaves it empty.
     pub auto_da_alloc: bool,
 }
 

@@ -1,6 +1,5 @@
 //! Parent pointers: each name of an inode has one, whatever happens to names. Our check, the newest
-//! xfs_repair and the kernel agree, on images of the newest mkfs.xfs, changed by us and by the
-//! kernel in turns.
+//! xfs_repair and the kernel agree, on images of the newest mkfs.xfs that we have changed.
 
 mod log_common;
 
