@@ -378,7 +378,7 @@ fn du_and_find_are_those_of_the_kernel() {
     // The image is in use by the loop device: ours reads a copy.
     lab.bash("cp v.img w.img; mv w.img v.img");
     for options in ["", "-s", "-a", "-b"] {
-        // Of the two names of one file, du prints the one that the directory lists first: the kernel
+        // Of two names of one file, du prints the one that the directory lists first: the kernel
         // lists by the hash of the name, whose seed is random.
         let one_name = "sed s,/b/again$,/b/y,";
         let real = lab.bash(&format!("du {options} {top}/t | {one_name}"));
