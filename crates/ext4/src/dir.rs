@@ -96,15 +96,15 @@ impl Ext4 {
     /// What all directories of this mount have in common.
     pub(crate) fn dir_layout(&self) -> DirLayout {
         DirLayout {
-            block_size: self.geometry.block_size,
-            checksum: self.geometry.checksums.metadata,
-            filetype: self.geometry.features.incompat.contains(Incompat::FILETYPE),
+            block_size: self.sb.geometry.block_size,
+            checksum: self.sb.geometry.checksums.metadata,
+            filetype: self.sb.geometry.features.incompat.contains(Incompat::FILETYPE),
         }
     }
 
     /// Does this file system index directories?
     pub(crate) fn has_dir_index(&self) -> bool {
-        self.geometry.features.compat.contains(Compat::DIR_INDEX)
+        self.sb.geometry.features.compat.contains(Compat::DIR_INDEX)
     }
 }
 
@@ -122,19 +122,19 @@ impl<'a> Dir<'a> {
         if links == 0 {
             return Err(Errno::ENOENT);
         }
-        let blocks = (size >> fs.geometry.block_bits).min(u64::from(u32::MAX)) as u32;
+        let blocks = (size >> fs.sb.geometry.block_bits).min(u64::from(u32::MAX)) as u32;
         let indexed = fs.has_dir_index() && flags.contains(InodeFlags::INDEX);
         Ok(Dir { fs, inode, layout: fs.dir_layout(), blocks, indexed })
     }
 
     fn seed(&self, cx: &Cx) -> InodeSeed {
         let generation = self.inode.with(cx, |core| core.generation);
-        self.fs.geometry.checksums.inode_seed(self.inode.ino, generation)
+        self.fs.sb.geometry.checksums.inode_seed(self.inode.ino, generation)
     }
 
     /// Takes note of damage in one of the directory's blocks.
     pub(crate) fn corrupt(&self, cx: &Cx, buffer: &BufferRef, kind: CorruptKind) -> Errno {
-        self.fs.corrupt(cx, &kind.at(At::Block(self.inode.ino, buffer.block())))
+        self.fs.sb.corrupt(cx, &kind.at(At::Block(self.inode.ino, buffer.block())))
     }
 
     /// Logical block `lblk`, up to date; its checksum and its structure are checked when it comes
@@ -145,7 +145,7 @@ impl<'a> Dir<'a> {
     pub(crate) fn block(&self, cx: &mut Cx, lblk: u32, role: Role) -> Result<BufferRef, Errno> {
         let Some(buffer) = self.fs.bread(cx, self.inode, lblk)? else {
             let kind = CorruptKind::DirHole { logical: lblk.into() };
-            return Err(self.fs.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
+            return Err(self.fs.sb.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
         };
         if !buffer.verified() {
             self.readahead(cx, lblk)?;
@@ -158,14 +158,14 @@ impl<'a> Dir<'a> {
     /// are spread over a whole tree, and a listing wants all blocks.
     #[cold]
     fn readahead(&self, cx: &mut Cx, lblk: u32) -> Result<(), Errno> {
-        let window = READAHEAD_BYTES >> self.fs.geometry.block_bits;
+        let window = READAHEAD_BYTES >> self.fs.sb.geometry.block_bits;
         let (first, end) = (lblk + 1, (lblk | (window - 1)).saturating_add(1).min(self.blocks));
         if first >= end {
             return Ok(());
         }
         let run = self.fs.map_lookup(cx, self.inode, first, end - first)?;
         if run.state == State::Written {
-            self.fs.buffers.readahead(cx, run.pblk, run.len.into());
+            self.fs.sb.buffers.readahead(cx, run.pblk, run.len.into());
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl<'a> Dir<'a> {
     fn any_block(&self, cx: &mut Cx, lblk: u32) -> Result<BufferRef, Errno> {
         let Some(buffer) = self.fs.bread(cx, self.inode, lblk)? else {
             let kind = CorruptKind::DirHole { logical: lblk.into() };
-            return Err(self.fs.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
+            return Err(self.fs.sb.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
         };
         if !buffer.verified() {
             self.readahead(cx, lblk)?;
@@ -200,7 +200,7 @@ impl<'a> Dir<'a> {
                 if layout.checksum {
                     dir::verify_checksum(seed, &page)?;
                 }
-                dir::check(&page, layout, self.fs.geometry.inodes_count)
+                dir::check(&page, layout, self.fs.sb.geometry.inodes_count)
             }
             Role::Root | Role::Node => {
                 let array = if role == Role::Root { ROOT_ARRAY } else { NODE_ARRAY };

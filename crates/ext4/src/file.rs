@@ -50,7 +50,7 @@ impl MappingOps for Inode {
         len: u64,
     ) -> Result<Iomaps, Errno> {
         let fs = self.mount()?;
-        let bits = fs.geometry.block_bits;
+        let bits = fs.sb.geometry.block_bits;
         let lblk = u32::try_from(off >> bits).map_err(|_| Errno::EFBIG)?;
         let want = (len >> bits).clamp(1, u64::from(u32::MAX - lblk).max(1)) as u32;
         let mapped = fs.map_lookup(cx, self, lblk, want)?;
@@ -71,7 +71,7 @@ impl MappingOps for Inode {
         len: u64,
     ) -> Result<(), Errno> {
         let fs = self.mount()?;
-        let bits = fs.geometry.block_bits;
+        let bits = fs.sb.geometry.block_bits;
         let from = u32::try_from(off >> bits).map_err(|_| Errno::EFBIG)?;
         let to = u32::try_from((off + len).div_ceil(1 << bits)).map_err(|_| Errno::EFBIG)?;
         fs.promise_range(cx, self, from, to)
@@ -106,7 +106,7 @@ impl jbd2::OrderedData for Inode {
 impl Ext4 {
     /// Writes an inode whose times changed without a handle.
     pub(crate) fn write_inode(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
-        let mut handle = self.journal_start(cx, credits::INODE + credits::SUPER)?;
+        let mut handle = self.sb.journal_start(cx, credits::INODE + credits::SUPER)?;
         self.mark_inode_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)
     }
@@ -119,11 +119,11 @@ impl Ext4 {
         mapping: &Arc<Mapping>,
         wb: &mut WritebackControl<'_>,
     ) -> Result<(), Errno> {
-        let bits = self.geometry.block_bits;
+        let bits = self.sb.geometry.block_bits;
         let journaled = self.journals_data(cx, inode);
         let mut result = Ok(());
         while let Some(range) = mapping.next_dirty(cx, wb)? {
-            self.check_alive()?;
+            self.sb.check_alive()?;
             let from = (range.start >> bits) as u32;
             let mut to = range.end.div_ceil(1 << bits) as u32;
             if journaled {
@@ -139,7 +139,7 @@ impl Ext4 {
             }
             if let Err(errno) = self.write_new_run(cx, inode, mapping, wb, &mapped) {
                 // A mount that takes no changes any more leaves everything as it is.
-                self.check_writable()?;
+                self.sb.check_writable()?;
                 self.give_up(cx, inode, mapping, &mapped, errno);
                 result = result.and(Err(errno));
             }
@@ -158,7 +158,7 @@ impl Ext4 {
         run: &Mapped,
         errno: Errno,
     ) {
-        let bits = self.geometry.block_bits;
+        let bits = self.sb.geometry.block_bits;
         let (from, to) = (run.lblk, run.lblk + run.len);
         mapping.give_up(cx, u64::from(from) << bits..u64::from(to) << bits, errno);
         self.drop_promises(cx, inode, from, to);
@@ -171,8 +171,8 @@ impl Ext4 {
         wb: &mut WritebackControl<'_>,
         mapped: &Mapped,
     ) {
-        let bits = self.geometry.block_bits;
-        let sector = base::FsBlock(mapped.pblk).sector(self.geometry.block_size);
+        let bits = self.sb.geometry.block_bits;
+        let sector = base::FsBlock(mapped.pblk).sector(self.sb.geometry.block_size);
         let (off, len) = (u64::from(mapped.lblk) << bits, u64::from(mapped.len) << bits);
         mapping.write_extent(cx, wb, off, len, sector);
     }
@@ -189,7 +189,7 @@ impl Ext4 {
         let (len, purpose) = self.run_purpose(cx, inode, run);
         let journaled = self.journals_data(cx, inode);
         let need = self.map_credits(cx, inode) + if journaled { len } else { 0 };
-        let mut handle = self.journal_start(cx, need)?;
+        let mut handle = self.sb.journal_start(cx, need)?;
         let create = Create::delayed(purpose, mapping.size());
         let created = self.map_create(cx, &mut handle, inode, run.lblk, len, create);
         let (mapped, _) = match created {
@@ -230,7 +230,7 @@ impl Ext4 {
     /// Has the commit wait for the inode's data in flight.
     fn order_data(&self, cx: &mut Cx, handle: &mut Handle, inode: &Inode) {
         if let Handle::Journal(journal, _) = handle
-            && self.options.data_mode == JournalMode::Ordered
+            && self.sb.options.data_mode == JournalMode::Ordered
         {
             let tid = Some(journal.tid());
             let first = inode.with(cx, |core| std::mem::replace(&mut core.ordered_tid, tid) != tid);
@@ -243,7 +243,7 @@ impl Ext4 {
     /// The content changes now; the times go to the disk with the data.
     #[inline]
     pub(crate) fn stamp_times(&self, cx: &Cx, inode: &Inode) {
-        let now = self.now(cx);
+        let now = self.sb.now(cx);
         inode.with(cx, |core| {
             core.mtime = now;
             core.ctime = now;

@@ -59,14 +59,14 @@ impl Ext4 {
         let is_dir = new.mode & 0xf000 == 0x4000;
         let parent = self.group_of_inode(dir.ino);
         let first = if is_dir { self.dir_group(cx, dir, parent) } else { parent };
-        let groups = self.geometry.groups_count;
+        let groups = self.sb.geometry.groups_count;
         for step in 0..groups {
             let group = (first + step) % groups;
             if self.groups[group as usize].state.lock(cx).desc.free_inodes == 0 {
                 continue;
             }
             if let Some(index) = self.take_inode(cx, handle, group, is_dir)? {
-                let ino = u64::from(group) * u64::from(self.geometry.inodes_per_group)
+                let ino = u64::from(group) * u64::from(self.sb.geometry.inodes_per_group)
                     + u64::from(index)
                     + 1;
                 let values = self.new_values(cx, dir, new);
@@ -78,8 +78,8 @@ impl Ext4 {
 
     /// The values of a new inode.
     fn new_values(&self, cx: &mut Cx, dir: &Inode, new: &NewInode) -> InodeValues {
-        let now = self.now(cx);
-        let stamp = |(atime, mtime)| (self.stamp(atime), self.stamp(mtime));
+        let now = self.sb.now(cx);
+        let stamp = |(atime, mtime)| (self.sb.stamp(atime), self.sb.stamp(mtime));
         let (atime, mtime) = new.times.map_or((now, now), stamp);
         let kind = new.mode & 0xf000;
         let mut flags = dir.with(cx, |core| core.flags) & INHERITED;
@@ -87,12 +87,12 @@ impl Ext4 {
             flags.remove(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT);
         }
         let mut block = [0u8; 60];
-        let extents = self.geometry.features.incompat.contains(Incompat::EXTENTS);
+        let extents = self.sb.geometry.features.incompat.contains(Incompat::EXTENTS);
         if extents && matches!(kind, 0x4000 | 0x8000) {
             flags |= InodeFlags::EXTENTS;
             extent::init_node(&mut block, extent::ROOT_MAX, 0);
         }
-        let wide = self.geometry.inode_size > 128;
+        let wide = self.sb.geometry.inode_size > 128;
         InodeValues {
             mode: new.mode,
             uid: new.uid,
@@ -113,8 +113,8 @@ impl Ext4 {
 
     /// Bytes beyond 128 that the fields of a new inode take.
     pub(crate) fn new_extra_isize(&self) -> u16 {
-        let room = (self.geometry.inode_size - 128) as u16;
-        self.geometry.want_extra_isize.max(EXTRA_SIZE).min(room)
+        let room = (self.sb.geometry.inode_size - 128) as u16;
+        self.sb.geometry.want_extra_isize.max(EXTRA_SIZE).min(room)
     }
 
     /// The project of what is made in `dir`.
@@ -129,18 +129,18 @@ impl Ext4 {
 
     /// The group in which the search for a directory's inode begins.
     fn dir_group(&self, cx: &Cx, dir: &Inode, parent: u32) -> u32 {
-        let groups = self.geometry.groups_count;
+        let groups = self.sb.geometry.groups_count;
         let count = |value: &std::sync::atomic::AtomicI64| value.load(Ordering::Relaxed).max(0);
         let free_inodes = count(&self.counters.free_inodes) as u64 / u64::from(groups);
         let free_blocks = count(&self.counters.free_blocks) as u64 / u64::from(groups);
         let dirs = count(&self.counters.dirs) as u64 / u64::from(groups);
         let top = dir.ino.0 == u64::from(ROOT_INO)
             || dir.with(cx, |core| core.flags.contains(InodeFlags::TOPDIR));
-        let per_group = u64::from(self.geometry.inodes_per_group);
-        let per_group_blocks = u64::from(self.geometry.blocks_per_group);
+        let per_group = u64::from(self.sb.geometry.inodes_per_group);
+        let per_group_blocks = u64::from(self.sb.geometry.blocks_per_group);
         let (first, min_inodes, min_blocks, max_dirs) = if top {
             let turn = self.next_dir_group.fetch_add(1, Ordering::Relaxed);
-            let flex = self.geometry.flex_size;
+            let flex = self.sb.geometry.flex_size;
             ((turn * flex) % groups, free_inodes.max(1), free_blocks, u64::MAX)
         } else {
             let min_inodes = free_inodes.saturating_sub(per_group / 4).max(1);
@@ -173,8 +173,8 @@ impl Ext4 {
         let desc_buffer = self.desc_buffer(group);
         handle.write_access(cx, &buffer)?;
         handle.write_access(cx, desc_buffer)?;
-        let per_group = self.geometry.inodes_per_group;
-        let first = if group == 0 { self.geometry.first_ino - 1 } else { 0 };
+        let per_group = self.sb.geometry.inodes_per_group;
+        let first = if group == 0 { self.sb.geometry.first_ino - 1 } else { 0 };
         let taken = {
             let mut state = self.groups[group as usize].state.lock(cx);
             let from = state.next_inode.max(first) as usize;
@@ -207,7 +207,11 @@ impl Ext4 {
     }
 
     fn inode_csum(&self, data: &[u8]) -> u32 {
-        if self.geometry.checksums.metadata { self.geometry.inode_bitmap_csum(data) } else { 0 }
+        if self.sb.geometry.checksums.metadata {
+            self.sb.geometry.inode_bitmap_csum(data)
+        } else {
+            0
+        }
     }
 
     /// A group's inode bitmap, loaded and checked. May wait for the device.
@@ -223,10 +227,10 @@ impl Ext4 {
             state.desc
         };
         let uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);
-        let fresh = uninit && self.geometry.features.group_csum();
+        let fresh = uninit && self.sb.geometry.features.group_csum();
         let buffer = match fresh {
-            true => self.buffers.get(cx, desc.inode_bitmap),
-            false => self.read_block(cx, desc.inode_bitmap)?,
+            true => self.sb.buffers.get(cx, desc.inode_bitmap),
+            false => self.sb.read_block(cx, desc.inode_bitmap)?,
         };
         // Another task may have loaded the bitmap while this one read, and changed it since: only
         // the first one may fill or judge it, with the descriptor as it is now.
@@ -236,18 +240,18 @@ impl Ext4 {
                 return Ok(buffer.clone());
             }
             let checked = if fresh {
-                buffer.with_mut(|data| self.geometry.init_inode_bitmap(data));
+                buffer.with_mut(|data| self.sb.geometry.init_inode_bitmap(data));
                 buffer.set_uptodate();
                 Ok(())
             } else {
-                buffer.with(|data| state.desc.check_inode_bitmap(data, group, &self.geometry))
+                buffer.with(|data| state.desc.check_inode_bitmap(data, group, &self.sb.geometry))
             };
             if checked.is_ok() {
                 state.inode_bitmap = Some(buffer.clone());
             }
             checked
         };
-        checked.map_err(|corrupt| self.corrupt(cx, &corrupt))?;
+        checked.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
         Ok(buffer)
     }
 
@@ -263,8 +267,8 @@ impl Ext4 {
         ino: Ino,
         is_dir: bool,
     ) -> Result<(), Errno> {
-        let place = self.geometry.inode_group(ino);
-        let (group, index) = place.map_err(|corrupt| self.corrupt(cx, &corrupt))?;
+        let place = self.sb.geometry.inode_group(ino);
+        let (group, index) = place.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
         let buffer = self.inode_bitmap(cx, group)?;
         let desc_buffer = self.desc_buffer(group);
         handle.write_access(cx, &buffer)?;
@@ -284,9 +288,9 @@ impl Ext4 {
             csum.is_some()
         };
         if !ok {
-            let limit = self.geometry.inodes_per_group;
+            let limit = self.sb.geometry.inodes_per_group;
             let kind = CorruptKind::GroupFreeInodes { found: index, limit };
-            return Err(self.corrupt_kind(cx, kind, At::Group(group)));
+            return Err(self.sb.corrupt_kind(cx, kind, At::Group(group)));
         }
         self.counters.free_inodes.fetch_add(1, Ordering::Relaxed);
         self.counters.dirs.fetch_sub(i64::from(is_dir), Ordering::Relaxed);
@@ -305,7 +309,7 @@ impl Ext4 {
         inode: &Inode,
     ) -> Result<(), Errno> {
         // A small number here would look like the next inode of the orphan list.
-        let now = (self.now(cx).sec as u32).max(1);
+        let now = (self.sb.now(cx).sec as u32).max(1);
         let is_dir = inode.with(cx, |core| {
             core.dead = true;
             core.gone = true;
@@ -326,12 +330,12 @@ impl Ext4 {
 
     /// True for an inode whose slot was never written since mkfs.
     pub(crate) fn inode_never_used(&self, cx: &Cx, group: u32, index: u32) -> bool {
-        if !self.geometry.features.group_csum() {
+        if !self.sb.geometry.features.group_csum() {
             return false;
         }
         let desc = self.groups[group as usize].state.lock(cx).desc;
         desc.flags.contains(GroupFlags::INODE_UNINIT)
-            || index >= self.geometry.inodes_per_group.saturating_sub(desc.itable_unused)
+            || index >= self.sb.geometry.inodes_per_group.saturating_sub(desc.itable_unused)
     }
 
     /// True where no inode of the block of the table with `index` is in use, `index` itself left
@@ -339,7 +343,7 @@ impl Ext4 {
     pub(crate) fn inode_block_unused(&self, cx: &Cx, group: u32, index: u32) -> bool {
         let state = self.groups[group as usize].state.lock(cx);
         let Some(buffer) = &state.inode_bitmap else { return false };
-        let per_block = self.geometry.inodes_per_block;
+        let per_block = self.sb.geometry.inodes_per_block;
         let first = index - index % per_block;
         buffer.with(|data| {
             (first..first + per_block)

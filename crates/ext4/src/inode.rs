@@ -334,7 +334,7 @@ impl Ext4 {
     /// `ESTALE` where the inode is not in use or the number is out of range, `EUCLEAN` where it is
     /// damaged, `EIO`.
     pub(crate) fn iget(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
-        self.check_alive()?;
+        self.sb.check_alive()?;
         let inode = match self.inodes.find(ino) {
             Some(inode) => inode,
             None => self.inodes.read_in(ino, || {
@@ -386,32 +386,32 @@ impl Ext4 {
     }
 
     fn read_inode(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
-        let Ok((group, index)) = self.geometry.inode_group(ino) else {
+        let Ok((group, index)) = self.sb.geometry.inode_group(ino) else {
             return Err(Errno::ESTALE);
         };
         if self.inode_never_used(cx, group, index) {
             return Err(Errno::ESTALE);
         }
         let (buffer, offset) = self.inode_slot(cx, ino)?;
-        let size = self.geometry.inode_size as usize;
+        let size = self.sb.geometry.inode_size as usize;
         let parsed = buffer
-            .with(|data| InodeValues::parse(&data[offset..offset + size], ino, &self.geometry));
-        let values = parsed.map_err(|corrupt| self.corrupt(cx, &corrupt))?;
+            .with(|data| InodeValues::parse(&data[offset..offset + size], ino, &self.sb.geometry));
+        let values = parsed.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
         if values.mode == 0 {
             return Err(Errno::ESTALE);
         }
         if values.flags.contains(InodeFlags::EXTENTS) {
             let at = At::Inode(ino);
             let root = extent::Node::parse(&values.block, None, at)
-                .and_then(|node| node.check_entries(&self.geometry, at).map(|()| node.max()));
+                .and_then(|node| node.check_entries(&self.sb.geometry, at).map(|()| node.max()));
             match root {
                 Ok(max) if max <= usize::from(extent::ROOT_MAX) => {}
                 Ok(max) => {
                     let kind =
                         CorruptKind::ExtentMax { found: max as u16, limit: extent::ROOT_MAX };
-                    return Err(self.corrupt_kind(cx, kind, at));
+                    return Err(self.sb.corrupt_kind(cx, kind, at));
                 }
-                Err(corrupt) => return Err(self.corrupt(cx, &corrupt)),
+                Err(corrupt) => return Err(self.sb.corrupt(cx, &corrupt)),
             }
         }
         Ok(Inode::new(ino, self.weak.clone(), InodeCore::new(values)))
@@ -444,10 +444,10 @@ impl Ext4 {
         ino: Ino,
         fresh: bool,
     ) -> Result<(BufferRef, usize), Errno> {
-        let (group, index) = self.geometry.inode_group(ino).map_err(|_| Errno::ESTALE)?;
-        let (block, offset) = self.geometry.inode_offset(index);
+        let (group, index) = self.sb.geometry.inode_group(ino).map_err(|_| Errno::ESTALE)?;
+        let (block, offset) = self.sb.geometry.inode_offset(index);
         let block = self.inode_table(cx, group) + block;
-        let buffer = self.buffers.get(cx, block);
+        let buffer = self.sb.buffers.get(cx, block);
         if buffer.uptodate() {
             return Ok((buffer, offset));
         }
@@ -457,24 +457,24 @@ impl Ext4 {
             return Ok((buffer, offset));
         }
         self.readahead_inodes(cx, group, block);
-        Ok((self.read_block(cx, block)?, offset))
+        Ok((self.sb.read_block(cx, block)?, offset))
     }
 
     /// Begins to read the neighbourhood of a block of the inode table, as far as inodes were ever
     /// used: who looks at one inode of a directory looks at the others.
     fn readahead_inodes(&self, cx: &mut Cx, group: u32, block: u64) {
         let table = self.inode_table(cx, group);
-        let unused = if self.geometry.features.group_csum() {
+        let unused = if self.sb.geometry.features.group_csum() {
             self.groups[group as usize].state.lock(cx).desc.itable_unused
         } else {
             0
         };
-        let used = self.geometry.inodes_per_group.saturating_sub(unused);
-        let end = table + u64::from(used.div_ceil(self.geometry.inodes_per_block));
+        let used = self.sb.geometry.inodes_per_group.saturating_sub(unused);
+        let end = table + u64::from(used.div_ceil(self.sb.geometry.inodes_per_block));
         let first = (block & !(INODE_READAHEAD_BLOCKS - 1)).max(table);
         let last = (block | (INODE_READAHEAD_BLOCKS - 1)).min(end.saturating_sub(1));
         if last > first {
-            self.buffers.readahead(cx, first, last - first + 1);
+            self.sb.buffers.readahead(cx, first, last - first + 1);
         }
     }
 
@@ -492,7 +492,7 @@ impl Ext4 {
         let fresh = inode.with(cx, |core| core.fresh);
         let (buffer, offset) = self.inode_slot_of(cx, inode.ino, fresh)?;
         handle.write_access(cx, &buffer)?;
-        let size = self.geometry.inode_size as usize;
+        let size = self.sb.geometry.inode_size as usize;
         let tid = handle.tid();
         let promised = if self.quota().is_some() { self.promised_bytes(cx, inode) } else { 0 };
         let (large, changes) = {
@@ -516,7 +516,7 @@ impl Ext4 {
                 if fresh {
                     slot.fill(0);
                 }
-                core.values.emit(slot, inode.ino, &self.geometry);
+                core.values.emit(slot, inode.ino, &self.sb.geometry);
             });
             let changes = core.quota_changes(promised);
             (core.values.size > 0x7fff_ffff && core.mode & 0xf000 == 0x8000, changes)
@@ -527,8 +527,8 @@ impl Ext4 {
         for change in &changes {
             self.charge(cx, handle, change)?;
         }
-        if large && !self.has_large_file() {
-            self.set_large_file(cx, handle)?;
+        if large && !self.sb.has_large_file() {
+            self.sb.set_large_file(cx, handle)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //!
 //! - [`format`] holds the structures as they lie on the disk; every other module uses it.
 //! - `trans` makes changes atomic: handles of the journal, and how many blocks each may change.
+//! - `sb` is the superblock of a mount with its device, journal and first error.
 //! - `alloc` manages free blocks, `ialloc` inodes and orphans, `bmap` the blocks of a file (extents
 //!   and indirect blocks), `quota` what everybody may have.
 //! - `inode` is an inode in memory; `dir`, `attr` and `file` are what it holds.
@@ -33,10 +34,12 @@ mod dir;
 mod file;
 mod ialloc;
 mod inode;
+mod sb;
 mod trans;
 
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check};
 pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
-pub use mount::bh_lru::{BhLru, transaction_blocks};
+pub use mount::MountError;
 pub use mount::super_::Ext4;
-pub use mount::{MountError, MountOptions};
+pub use sb::bh_lru::{BhLru, transaction_blocks};
+pub use sb::options::MountOptions;

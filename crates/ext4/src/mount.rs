@@ -4,109 +4,32 @@
 //! written), journal (recovered), then everything is read again as the journal has left it; the
 //! superblock says "in use" on the disk; orphans are finished. Unmounting goes the other way.
 
-pub(crate) mod bh_lru;
 pub(crate) mod fs;
 pub mod options;
 pub(crate) mod read_super;
 pub(crate) mod super_;
-pub(crate) mod write_super;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use base::{Errno, Ino, Nanos};
+use base::{Errno, Ino};
 use block::{DeviceError, Queue};
 use cache::{Backing, BufferCache, BufferConfig, PageCache};
-use jbd2::{
-    CommitRecord, FlusherTimes, Journal, JournalArea, JournalError, JournalIo, JournalMode,
-};
+use jbd2::{FlusherTimes, Journal, JournalArea, JournalError, JournalIo, JournalMode};
 use jbd2::{JournalOptions, RecoveryReport};
 use rt::Cx;
-use vfs::direct::DirectOptions;
 use zerocopy::IntoBytes;
 
 use crate::Ext4;
 use crate::alloc::balloc::Group;
 use crate::bmap::map::State;
-use crate::format::features::{Access, Compat, Incompat};
+use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
-use crate::mount::bh_lru::BhLru;
 use crate::mount::read_super::{join_super, read_super};
-use crate::mount::super_::{Counters, Parts};
-
-/// How to mount.
-#[derive(Clone, Debug)]
-pub struct MountOptions {
-    /// Write nothing at all: a dirty journal is replayed in memory.
-    pub read_only: bool,
-    /// On a read-only mount of a dirty file system: read it as it lies on the disk, without what
-    /// the journal holds.
-    pub no_replay: bool,
-    /// What goes through the journal. `Data` needs one; without a journal the other two are equal.
-    pub data_mode: JournalMode,
-    /// Age at which a transaction commits by itself.
-    pub commit_interval: Nanos,
-    /// How commit records keep their place behind what they seal. With `Plain` the device is never
-    /// flushed: a power cut may lose all where its cache is volatile.
-    pub barrier: CommitRecord,
-    /// What the journal's writes carry.
-    pub journal_io: JournalIo,
-    /// Who waits for a commit yields his place in the elevator to the journal's task.
-    pub journal_yield: bool,
-    /// The commit record follows the log by an edge in the queue, not by a wait of the journal's
-    /// task.
-    pub journal_chain: bool,
-    /// Committed metadata goes to its place by the page cache's `dirty_expire` and
-    /// `dirty_interval`, by a flusher; else when log space is needed, and at the end.
-    pub flush_metadata: bool,
-    /// What each CPU keeps in front of the index of buffers. Of use for experiments only: by itself
-    /// a mount takes what its transactions need.
-    pub bh_lru: BhLru,
-    /// Bytes of metadata buffers kept in memory.
-    pub buffer_limit_bytes: u64,
-    /// Inodes kept in memory.
-    pub inode_cache: usize,
-    /// Names kept in memory, of 64 bytes each, by which a lookup finds an inode that is in memory;
-    /// 0: every lookup searches the directory.
-    pub name_cache: usize,
-    /// Bound of a readahead window in bytes; `None` leaves the page cache's.
-    pub readahead_bytes: Option<u32>,
-    /// How direct I/O builds its bios.
-    pub direct: DirectOptions,
-    /// Direct writes give blocks to holes inside the file; else the page cache does.
-    pub direct_holes: bool,
-    /// The blocks of a file without extents come out of a window that others keep off. `None` lays
-    /// files out as ext3 did where `direct` has one of Linux's rules, and as ours where it has not.
-    pub reservation: Option<bool>,
-    /// The delayed data of a file get their blocks when it replaces another file by rename, and
-    /// when it is closed after it was cut to nothing: then no power cut leaves it empty.
-    pub auto_da_alloc: bool,
-}
-
-impl Default for MountOptions {
-    fn default() -> MountOptions {
-        MountOptions {
-            read_only: false,
-            no_replay: false,
-            data_mode: JournalMode::Ordered,
-            commit_interval: Nanos::from_secs(5),
-            barrier: CommitRecord::default(),
-            journal_io: JournalIo::default(),
-            journal_yield: false,
-            journal_chain: false,
-            flush_metadata: false,
-            bh_lru: BhLru::default(),
-            buffer_limit_bytes: 256 << 20,
-            inode_cache: 65536,
-            name_cache: 65536,
-            readahead_bytes: None,
-            direct: DirectOptions::default(),
-            direct_holes: true,
-            reservation: None,
-            auto_da_alloc: true,
-        }
-    }
-}
+use crate::mount::super_::Counters;
+use crate::sb::SuperBlock;
+use crate::sb::options::MountOptions;
 
 /// Why a file system cannot be mounted.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -221,8 +144,8 @@ impl Mounting {
         assert!(self.options.read_only, "nothing is written for a look");
         let probe = self.assemble(cx, raw, geometry, false)?;
         let (journal, report) = self.open_journal(cx, &probe)?;
-        let offset = probe.super_offset;
-        let found = self.buffers.read(cx, probe.super_buffer.block())?;
+        let offset = probe.sb.offset;
+        let found = self.buffers.read(cx, probe.sb.buffer.block())?;
         let bytes = found.with(|data| data[offset..offset + SUPER_SIZE].to_vec());
         journal.kill(cx);
         probe.inodes.clear();
@@ -268,19 +191,9 @@ impl Mounting {
             groups.push(Group::new(desc));
         }
         let counters = count(&groups, raw, &geometry);
-        Ok(Ext4::assemble(Parts {
-            queue: self.queue.clone(),
-            buffers: self.buffers.clone(),
-            backing: self.backing.clone(),
-            options: self.options.clone(),
-            read_only: self.options.read_only,
-            super_offset: (SUPER_OFFSET % block_size) as usize,
-            geometry,
-            groups: groups.into(),
-            gdt: gdt.into(),
-            super_buffer,
-            counters,
-        }))
+        let (queue, buffers, options) = (&self.queue, &self.buffers, &self.options);
+        let sb = SuperBlock::from_parts(queue, buffers, geometry, options, super_buffer, at);
+        Ok(Ext4::assemble(sb, self.backing.clone(), groups.into(), gdt.into(), counters))
     }
 
     /// Opens the journal, where there is one, and puts the mount together as it was left there.
@@ -302,8 +215,8 @@ impl Mounting {
         let (journal, report) = self.open_journal(cx, &probe)?;
         let fs = if report.is_some() || needs_recovery {
             probe.inodes.clear();
-            let super_block = probe.super_buffer.block();
-            let offset = probe.super_offset;
+            let super_block = probe.sb.buffer.block();
+            let offset = probe.sb.offset;
             drop(probe);
             if !self.options.read_only {
                 self.buffers.drop_clean();
@@ -315,12 +228,12 @@ impl Mounting {
             let (raw, geometry) = join_super(cx, &page[offset..offset + SUPER_SIZE], &self.queue)?;
             check_features(&geometry, self.options.read_only)?;
             let fs = self.assemble(cx, &raw, geometry, true)?;
-            fs.change_super(|raw| raw.keep_errors_of(&before));
+            fs.sb.change_super(|raw| raw.keep_errors_of(&before));
             fs
         } else {
             probe
         };
-        fs.set_journal(journal, report);
+        fs.sb.set_journal(journal, report);
         Ok(fs)
     }
 
@@ -330,10 +243,10 @@ impl Mounting {
         cx: &mut Cx,
         fs: &Arc<Ext4>,
     ) -> Result<(Arc<Journal>, Option<RecoveryReport>), MountError> {
-        let ino = Ino(u64::from(fs.geometry.journal_ino));
-        let (group, _) = fs.geometry.inode_group(ino)?;
+        let ino = Ino(u64::from(fs.sb.geometry.journal_ino));
+        let (group, _) = fs.sb.geometry.inode_group(ino)?;
         let desc = fs.groups[group as usize].state.lock(cx).desc;
-        desc.check_places(group, &fs.geometry)?;
+        desc.check_places(group, &fs.sb.geometry)?;
         let inode = fs.iget_orphan(cx, ino).map_err(|errno| unused(errno, ino))?;
         let blocks = fs.blocks_of(inode.size(cx));
         let mut extents = Vec::new();
@@ -347,7 +260,7 @@ impl Mounting {
             extents.push((mapped.pblk, mapped.len));
             lblk += mapped.len;
         }
-        let metadata_csum = fs.geometry.features.metadata_csum();
+        let metadata_csum = fs.sb.geometry.features.metadata_csum();
         let times = self.backing.cache().config();
         let flusher = self
             .options
@@ -362,10 +275,10 @@ impl Mounting {
             chain_record: self.options.journal_chain,
             flusher,
             read_only: self.options.read_only,
-            discard_log: !fs.geometry.features.incompat.contains(Incompat::RECOVER),
-            bit64: fs.geometry.features.incompat.contains(Incompat::SIXTY_FOUR_BIT),
+            discard_log: !fs.sb.geometry.features.incompat.contains(Incompat::RECOVER),
+            bit64: fs.sb.geometry.features.incompat.contains(Incompat::SIXTY_FOUR_BIT),
             checksums: metadata_csum.then_some(jbd2::Checksums::V3),
-            fs_uuid: Some(fs.geometry.uuid),
+            fs_uuid: Some(fs.sb.geometry.uuid),
             ..JournalOptions::default()
         };
         let area = JournalArea::internal(extents);
@@ -441,15 +354,15 @@ impl Ext4 {
     fn begin(&self, cx: &mut Cx) -> Result<(), Errno> {
         self.load_orphan_file(cx)?;
         self.load_quota(cx)?;
-        if self.read_only {
+        if self.sb.options.read_only {
             return Ok(());
         }
-        let head = self.super_field(|raw| raw.s_last_orphan.get());
-        let now = self.now(cx).sec;
-        let journaled = self.journal().is_some();
-        let failed = self.journal().is_some_and(|journal| journal.recorded_errno().is_some());
+        let head = self.sb.super_field(|raw| raw.s_last_orphan.get());
+        let now = self.sb.now(cx).sec;
+        let journaled = self.sb.journal().is_some();
+        let failed = self.sb.journal().is_some_and(|journal| journal.recorded_errno().is_some());
         let present = self.orphan_present_flag();
-        self.put_super(cx, |raw| {
+        self.sb.put_super(cx, |raw| {
             raw.s_mtime.set(now as u32);
             raw.s_mtime_hi = (now >> 32) as u8;
             raw.s_mnt_count.set(raw.s_mnt_count.get().wrapping_add(1));
@@ -472,8 +385,8 @@ impl Ext4 {
 
     /// Gives a mount up that could not begin.
     fn abandon(&self, cx: &mut Cx) {
-        self.stop();
-        if let Some(journal) = self.journal() {
+        self.sb.stop();
+        if let Some(journal) = self.sb.journal() {
             journal.kill(cx);
         }
         self.names.cache.clear();
@@ -485,8 +398,8 @@ impl Ext4 {
     /// # Errors
     /// The first error of writing; the rest was done as far as possible.
     pub(crate) fn unmount_clean(&self, cx: &mut Cx) -> Result<(), Errno> {
-        if self.read_only {
-            self.stop();
+        if self.sb.options.read_only {
+            self.sb.stop();
             return self.close(cx, Ok(()));
         }
         let mut result = self.backing.sync(cx);
@@ -498,17 +411,17 @@ impl Ext4 {
                 }
                 unused
             });
-            if unused && !self.has_error() {
+            if unused && !self.sb.has_error() {
                 result = result.and(self.delete_if_unused(cx, &inode));
             }
             if inode.with(cx, |core| core.times_dirty && !core.dead) {
                 result = result.and(self.write_inode(cx, &inode));
             }
         }
-        if !self.has_error() {
+        if !self.sb.has_error() {
             result = result.and(self.release_unused_ids(cx));
         }
-        self.stop();
+        self.sb.stop();
         self.close(cx, result)
     }
 
@@ -516,38 +429,52 @@ impl Ext4 {
     /// only lost metadata makes the file system one with errors.
     fn close(&self, cx: &mut Cx, result: Result<(), Errno>) -> Result<(), Errno> {
         self.backing.shutdown(cx);
-        let metadata = match self.journal() {
-            Some(journal) if self.read_only => {
+        let metadata = match self.sb.journal() {
+            Some(journal) if self.sb.options.read_only => {
                 journal.kill(cx);
                 Ok(())
             }
-            Some(journal) if self.super_has_no_backup() => journal.flush(cx),
+            Some(journal) if self.sb.super_has_no_backup() => journal.flush(cx),
             Some(journal) => journal.shutdown(cx),
-            None if self.read_only => Ok(()),
-            None => self.buffers.sync(cx).map_err(|error| self.device_error(cx, &error)),
+            None if self.sb.options.read_only => Ok(()),
+            None => self.sb.buffers.sync(cx).map_err(|error| self.sb.device_error(cx, &error)),
         };
         let mut written = Ok(());
-        if !self.read_only && !self.has_error() && metadata.is_ok() {
-            written = self.put_super(cx, |raw| self.final_super(raw));
+        if !self.sb.options.read_only && !self.sb.has_error() && metadata.is_ok() {
+            written = self.sb.put_super(cx, |raw| self.final_super(raw));
         }
-        if let Some(journal) = self.journal().filter(|_| !self.read_only) {
+        if let Some(journal) = self.sb.journal().filter(|_| !self.sb.options.read_only) {
             written = written.and(journal.shutdown(cx));
         }
-        if !self.read_only && (self.has_error() || metadata.is_err() || written.is_err()) {
-            written = written.and(self.mark_broken(cx));
+        if !self.sb.options.read_only
+            && (self.sb.has_error() || metadata.is_err() || written.is_err())
+        {
+            written = written.and(self.sb.mark_broken(cx));
         }
         self.names.cache.clear();
         self.inodes.clear();
         result.and(metadata).and(written)
     }
 
+    /// What the superblock says after the mount.
+    pub(crate) fn final_super(&self, raw: &mut RawSuper) {
+        raw.set_free_blocks(self.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64);
+        let inodes = self.counters.free_inodes.load(Ordering::Relaxed).max(0);
+        raw.s_free_inodes_count.set(inodes as u32);
+        let mut features = raw.features();
+        features.incompat.remove(Incompat::RECOVER);
+        features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+        raw.s_state.set(raw.s_state.get() | STATE_CLEAN);
+        raw.set_features(&features);
+    }
+
     /// Blocks that hold no file's data: what `statfs` leaves out.
     pub(crate) fn overhead_blocks(&self) -> u64 {
-        let stored = self.super_field(|raw| raw.s_overhead_clusters.get());
+        let stored = self.sb.super_field(|raw| raw.s_overhead_clusters.get());
         if stored != 0 {
             return u64::from(stored);
         }
-        let geometry = &self.geometry;
+        let geometry = &self.sb.geometry;
         let per_group = u64::from(geometry.itable_blocks) + 2;
         let groups = u64::from(geometry.groups_count);
         let base: u64 =
@@ -557,6 +484,6 @@ impl Ext4 {
 
     /// The label and the like, for messages.
     pub fn super_block(&self) -> RawSuper {
-        self.super_field(|raw| *raw)
+        self.sb.super_field(|raw| *raw)
     }
 }

@@ -110,36 +110,40 @@ impl Ext4 {
     /// # Errors
     /// `EUCLEAN` a quota file is missing or damaged; `EIO`.
     pub(crate) fn load_quota(&self, cx: &mut Cx) -> Result<(), Errno> {
-        if !self.geometry.features.ro_compat.contains(RoCompat::QUOTA) {
+        if !self.sb.geometry.features.ro_compat.contains(RoCompat::QUOTA) {
             return Ok(());
         }
         let mut files = [None, None, None];
         for kind in Kind::ALL {
-            let ino = Ino(u64::from(self.geometry.quota_inos[kind as usize]));
+            let ino = Ino(u64::from(self.sb.geometry.quota_inos[kind as usize]));
             if ino.0 == 0 {
                 continue;
             }
             let inode = match self.iget(cx, ino) {
                 Err(Errno::ESTALE) => {
                     let kind = CorruptKind::InodeMode { mode: 0 };
-                    return Err(self.corrupt_kind(cx, kind, At::Inode(ino)));
+                    return Err(self.sb.corrupt_kind(cx, kind, At::Inode(ino)));
                 }
                 other => other?,
             };
             if !inode.is_regular(cx) {
                 let mode = inode.with(cx, |core| core.mode);
-                return Err(self.corrupt_kind(cx, CorruptKind::InodeMode { mode }, At::Inode(ino)));
+                return Err(self.sb.corrupt_kind(
+                    cx,
+                    CorruptKind::InodeMode { mode },
+                    At::Inode(ino),
+                ));
             }
             // Keeps it in the cache.
             inode.with(cx, |core| core.opens += 1);
             let mut blocks = QuotaBlocks::new(self, cx, &inode, None);
             let header = format::Blocks::load(&mut blocks, 0)?;
             let info = Info::parse(&header, kind)
-                .map_err(|kind| self.corrupt_kind(cx, kind, At::Inode(ino)))?;
+                .map_err(|kind| self.sb.corrupt_kind(cx, kind, At::Inode(ino)))?;
             let most = inode.size(cx) / format::BLOCK_SIZE as u64;
             if u64::from(info.blocks) > most {
                 let kind = CorruptKind::QuotaBlock { block: info.blocks - 1, blocks: most as u32 };
-                return Err(self.corrupt_kind(cx, kind, At::Inode(ino)));
+                return Err(self.sb.corrupt_kind(cx, kind, At::Inode(ino)));
             }
             files[kind as usize] = Some(QuotaFile {
                 kind,
@@ -154,15 +158,6 @@ impl Ext4 {
         Ok(())
     }
 
-    /// What every handle asks for beside its own credits: the entries of the owners of two inodes,
-    /// and of the owners that one of them had before.
-    pub(crate) fn quota_credits(&self) -> u32 {
-        match self.quota() {
-            None => 0,
-            Some(quota) => 4 * quota.files.iter().flatten().count() as u32,
-        }
-    }
-
     /// Usage and limits of these owners; entries that are missing are made, so no handle is open.
     /// Nothing on a read-only mount or without quota.
     ///
@@ -170,7 +165,7 @@ impl Ext4 {
     /// `EUCLEAN` a damaged quota file; `ENOSPC`, `EIO`, `EROFS`.
     pub(crate) fn dquots(&self, cx: &mut Cx, owners: Owners) -> Result<Dquots, Errno> {
         let mut dquots = Dquots::default();
-        if self.read_only {
+        if self.sb.options.read_only {
             return Ok(dquots);
         }
         for file in self.quota().iter().flat_map(|quota| quota.files.iter().flatten()) {
@@ -189,8 +184,8 @@ impl Ext4 {
             return Ok(dquot);
         }
         drop(info);
-        let credits = credits::quota_entry(self.geometry.block_size);
-        let mut handle = self.journal_start(cx, credits)?;
+        let credits = credits::quota_entry(self.sb.geometry.block_size);
+        let mut handle = self.sb.journal_start(cx, credits)?;
         let mut info = file.tree.lock(cx);
         let result = match self.load_dquot(cx, file, &info, id) {
             Ok(None) => self.make_dquot(cx, &mut handle, file, &mut info, id),
@@ -246,7 +241,9 @@ impl Ext4 {
     /// # Errors
     /// `EUCLEAN` a damaged quota file; `EIO`, `EROFS`.
     pub(crate) fn release_unused_ids(&self, cx: &mut Cx) -> Result<(), Errno> {
-        let Some(quota) = self.quota().filter(|_| !self.read_only) else { return Ok(()) };
+        let Some(quota) = self.quota().filter(|_| !self.sb.options.read_only) else {
+            return Ok(());
+        };
         for file in quota.files.iter().flatten() {
             let list: Vec<u32> = {
                 let dquots = file.dquots.lock(cx);
@@ -256,8 +253,8 @@ impl Ext4 {
                 dquots.values().filter(unused).map(|dquot| dquot.id).collect()
             };
             for id in list {
-                let credits = credits::quota_entry(self.geometry.block_size);
-                let mut handle = self.journal_start(cx, credits)?;
+                let credits = credits::quota_entry(self.sb.geometry.block_size);
+                let mut handle = self.sb.journal_start(cx, credits)?;
                 let result = self.release_id(cx, &mut handle, file, id);
                 let stopped = handle.stop(cx);
                 result.and(stopped)?;

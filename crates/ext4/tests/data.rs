@@ -446,7 +446,7 @@ fn sizes_and_times_beyond_32_bits_survive() {
 }
 
 fn bed_is_narrow(fs: &ext4::Ext4) -> bool {
-    fs.geometry.inode_size == 128
+    fs.geometry().inode_size == 128
 }
 
 /// Goal: files that are written one behind the other lie one behind the other, so that their bios

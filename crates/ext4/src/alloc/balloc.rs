@@ -60,16 +60,17 @@ impl Group {
 impl Ext4 {
     /// Writes a group's descriptor into its buffer, which the caller has access to.
     pub(crate) fn emit_desc(&self, group: u32, desc: &GroupDesc) {
-        let index = group / self.geometry.descs_per_block;
-        let offset = ((group % self.geometry.descs_per_block) * self.geometry.desc_size) as usize;
-        let size = self.geometry.desc_size as usize;
+        let index = group / self.sb.geometry.descs_per_block;
+        let offset =
+            ((group % self.sb.geometry.descs_per_block) * self.sb.geometry.desc_size) as usize;
+        let size = self.sb.geometry.desc_size as usize;
         self.gdt[index as usize]
-            .with_mut(|data| desc.emit(&mut data[offset..offset + size], group, &self.geometry));
+            .with_mut(|data| desc.emit(&mut data[offset..offset + size], group, &self.sb.geometry));
     }
 
     /// The buffer with a group's descriptor.
     pub(crate) fn desc_buffer(&self, group: u32) -> &BufferRef {
-        &self.gdt[(group / self.geometry.descs_per_block) as usize]
+        &self.gdt[(group / self.sb.geometry.descs_per_block) as usize]
     }
 
     /// Loads a group's block bitmap. May wait for the device.
@@ -85,10 +86,10 @@ impl Ext4 {
             state.desc
         };
         let uninit = desc.flags.contains(GroupFlags::BLOCK_UNINIT);
-        let fresh = uninit && self.geometry.features.group_csum();
+        let fresh = uninit && self.sb.geometry.features.group_csum();
         let buffer = match fresh {
-            true => self.buffers.get(cx, desc.block_bitmap),
-            false => self.read_block(cx, desc.block_bitmap)?,
+            true => self.sb.buffers.get(cx, desc.block_bitmap),
+            false => self.sb.read_block(cx, desc.block_bitmap)?,
         };
         // Another task may have loaded the bitmap while this one read, and changed it since: only
         // the first one may fill or judge it, with the descriptor as it is now.
@@ -99,7 +100,7 @@ impl Ext4 {
             }
             let checked = self.check_block_bitmap(group, &state.desc, &buffer, fresh);
             checked.map(|map| {
-                let valid = self.geometry.clusters_in_group(group) as usize;
+                let valid = self.sb.geometry.clusters_in_group(group) as usize;
                 state.available = bitmap::count_zeros(&map, valid) as u32;
                 state.run_limit = state.available;
                 // A damaged bitmap has other blocks than its descriptor counts.
@@ -109,7 +110,7 @@ impl Ext4 {
                 state.block_bitmap = Some(buffer);
             })
         };
-        checked.map_err(|corrupt| self.corrupt(cx, &corrupt))
+        checked.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))
     }
 
     /// A copy of a group's bitmap in which the group's own metadata and everything behind its end
@@ -121,8 +122,8 @@ impl Ext4 {
         buffer: &BufferRef,
         fresh: bool,
     ) -> Result<Box<[u8]>, Corrupt> {
-        let mut map = vec![0u8; self.geometry.block_size as usize].into_boxed_slice();
-        self.geometry.init_block_bitmap(group, desc, &mut map);
+        let mut map = vec![0u8; self.sb.geometry.block_size as usize].into_boxed_slice();
+        self.sb.geometry.init_block_bitmap(group, desc, &mut map);
         if fresh {
             buffer.with_mut(|data| data.copy_from_slice(&map));
             buffer.set_uptodate();
@@ -132,7 +133,7 @@ impl Ext4 {
             for (byte, on_disk) in map.iter_mut().zip(data) {
                 *byte |= on_disk;
             }
-            desc.check_block_bitmap(data, group, &self.geometry)
+            desc.check_block_bitmap(data, group, &self.sb.geometry)
         })?;
         Ok(map)
     }
@@ -171,7 +172,7 @@ impl Ext4 {
         };
         if !ok {
             let kind = CorruptKind::GroupFreeBlocks { found: len, limit: 0 };
-            return Err(self.corrupt_kind(cx, kind, At::Group(group)));
+            return Err(self.sb.corrupt_kind(cx, kind, At::Group(group)));
         }
         self.counters.free_blocks.fetch_sub(i64::from(len), Ordering::Relaxed);
         handle.dirty(cx, &bitmap_buffer)?;
@@ -184,7 +185,11 @@ impl Ext4 {
     }
 
     fn block_csum(&self, data: &[u8]) -> u32 {
-        if self.geometry.checksums.metadata { self.geometry.block_bitmap_csum(data) } else { 0 }
+        if self.sb.geometry.checksums.metadata {
+            self.sb.geometry.block_bitmap_csum(data)
+        } else {
+            0
+        }
     }
 
     /// Gives blocks back, as part of `handle`: `credits::GROUP` for every group that they lie in.
@@ -203,13 +208,13 @@ impl Ext4 {
     ) -> Result<(), Errno> {
         let (mut start, mut left) = (start, len);
         while left > 0 {
-            let Some((group, bit)) = self.geometry.group_of_block(start) else {
+            let Some((group, bit)) = self.sb.geometry.group_of_block(start) else {
                 let (first, end) =
-                    (u64::from(self.geometry.first_data_block), self.geometry.blocks_count);
+                    (u64::from(self.sb.geometry.first_data_block), self.sb.geometry.blocks_count);
                 let kind = CorruptKind::MappedBlock { logical: 0, block: start, first, end };
-                return Err(self.corrupt_kind(cx, kind, At::Device(start)));
+                return Err(self.sb.corrupt_kind(cx, kind, At::Device(start)));
             };
-            let count = left.min(self.geometry.blocks_in_group(group) - bit);
+            let count = left.min(self.sb.geometry.blocks_in_group(group) - bit);
             if count == 0 {
                 return Err(Errno::EFSCORRUPTED);
             }
@@ -255,7 +260,7 @@ impl Ext4 {
         handle.write_access(cx, &bitmap_buffer)?;
         handle.write_access(cx, desc_buffer)?;
         let (from, to) = (start as usize, (start + len) as usize);
-        let limit = self.geometry.clusters_in_group(group);
+        let limit = self.sb.geometry.clusters_in_group(group);
         let ok = {
             let mut state = self.groups[group as usize].state.lock(cx);
             let csum = bitmap_buffer.with_mut(|data| {
@@ -276,7 +281,7 @@ impl Ext4 {
         };
         if !ok {
             let kind = CorruptKind::GroupFreeBlocks { found: len, limit };
-            return Err(self.corrupt_kind(cx, kind, At::Group(group)));
+            return Err(self.sb.corrupt_kind(cx, kind, At::Group(group)));
         }
         self.counters.free_blocks.fetch_add(i64::from(len), Ordering::Relaxed);
         handle.dirty(cx, &bitmap_buffer)?;
@@ -347,14 +352,14 @@ impl Ext4 {
     /// files that may never use them. True where it is worth trying again; counts the tries.
     pub(crate) fn should_retry_alloc(&self, cx: &mut Cx, retries: &mut u32) -> bool {
         *retries += 1;
-        *retries <= 3 && self.check_writable().is_ok() && self.bring_blocks_back(cx)
+        *retries <= 3 && self.sb.check_writable().is_ok() && self.bring_blocks_back(cx)
     }
 
     /// True where some may have come back.
     fn bring_blocks_back(&self, cx: &mut Cx) -> bool {
         let released = self.release_preallocations(cx);
         let waiting = !self.freed.by_tid.lock_irq().is_empty();
-        match self.journal() {
+        match self.sb.journal() {
             Some(journal) if waiting => journal.clone().force_commit(cx).is_ok(),
             _ => released,
         }

@@ -118,14 +118,14 @@ impl Ext4 {
     /// The first block of an inode's neighbourhood: its flexible group, files behind directories.
     pub(crate) fn inode_goal(&self, cx: &Cx, inode: &Inode) -> u64 {
         let group = self.group_of_inode(inode.ino);
-        let flex = self.geometry.flex_size;
+        let flex = self.sb.geometry.flex_size;
         if flex < 4 {
-            return self.geometry.group_first_block(group);
+            return self.sb.geometry.group_first_block(group);
         }
         let first = group - group % flex;
         let regular = inode.with(cx, |core| core.mode & 0xf000 == 0x8000);
         let group = if regular { first + 1 } else { first };
-        self.geometry.group_first_block(group.min(self.geometry.groups_count - 1))
+        self.sb.geometry.group_first_block(group.min(self.sb.geometry.groups_count - 1))
     }
 
     /// Takes blocks for `inode` and marks them in use: first block and count, which is between 1
@@ -152,7 +152,8 @@ impl Ext4 {
         };
         self.end_promise(kept);
         let (start, len) = claimed?;
-        let (group, bit) = self.geometry.group_of_block(start).expect("a claimed block is valid");
+        let (group, bit) =
+            self.sb.geometry.group_of_block(start).expect("a claimed block is valid");
         if let Err(errno) = self.use_blocks(cx, handle, group, bit, len) {
             self.make_available(group, bit, len);
             return Err(errno);
@@ -173,7 +174,7 @@ impl Ext4 {
         if request.purpose != Purpose::Node || !inode.is_regular(cx) {
             request.want = self.promise_quota(cx, inode, request.want, 1)?;
         }
-        let special = inode.ino.0 < u64::from(self.geometry.first_ino);
+        let special = inode.ino.0 < u64::from(self.sb.geometry.first_ino);
         let kept = match request.purpose {
             _ if special => 0,
             Purpose::Node if inode.is_regular(cx) => 0,
@@ -245,7 +246,7 @@ impl Ext4 {
     /// Gives claimed blocks of one group back to the allocator.
     pub(crate) fn unclaim(&self, start: u64, len: u32) {
         if len > 0 {
-            let place = self.geometry.group_of_block(start);
+            let place = self.sb.geometry.group_of_block(start);
             let (group, bit) = place.expect("a claimed block is valid");
             self.make_available(group, bit, len);
         }
@@ -293,7 +294,7 @@ impl Ext4 {
         let regular = !matches!(request.purpose, Purpose::Metadata | Purpose::Node);
         let growing = regular && (request.lblk >= STREAM_BLOCKS || request.want > STREAM_BLOCKS);
         let small = regular && !growing && request.lblk == 0;
-        let flex = self.group_of_inode(inode.ino) / self.geometry.flex_size;
+        let flex = self.group_of_inode(inode.ino) / self.sb.geometry.flex_size;
         let stream = &self.stream_goals[flex as usize];
         let mut goal = request.goal;
         if small && stream.load(Ordering::Relaxed) != 0 {
@@ -332,9 +333,9 @@ impl Ext4 {
         window: u32,
         want: u32,
     ) -> Result<(u64, u32), Errno> {
-        let groups = self.geometry.groups_count;
-        let (goal_group, goal_bit) = self.geometry.group_of_block(goal).unwrap_or((0, 0));
-        let most = self.geometry.clusters_per_group;
+        let groups = self.sb.geometry.groups_count;
+        let (goal_group, goal_bit) = self.sb.geometry.group_of_block(goal).unwrap_or((0, 0));
+        let most = self.sb.geometry.clusters_per_group;
         let (window, want) = (window.min(most), want.min(most));
         let mut seen = self.counters.returned.load(Ordering::Relaxed);
         let mut mins = [want, (want / 4).max(1), 1].to_vec();
@@ -347,7 +348,7 @@ impl Ext4 {
                         Search { goal: if step == 0 { goal_bit } else { 0 }, want: window, min };
                     if let Some((start, len)) = self.claim_in_group(cx, group, search)? {
                         return Ok((
-                            self.geometry.group_first_block(group) + u64::from(start),
+                            self.sb.geometry.group_first_block(group) + u64::from(start),
                             len,
                         ));
                     }
@@ -385,7 +386,7 @@ impl Ext4 {
         if !loaded {
             self.load_group(cx, group)?;
         }
-        let valid = self.geometry.clusters_in_group(group);
+        let valid = self.sb.geometry.clusters_in_group(group);
         let claimed = self.groups[group as usize].state.lock(cx).claim(search, valid);
         if let Some((_, len)) = claimed {
             self.counters.at_hand.fetch_sub(i64::from(len), Ordering::Relaxed);
@@ -396,7 +397,8 @@ impl Ext4 {
     /// True for a group whose block bitmap was never written.
     pub(crate) fn block_uninit(&self, cx: &Cx, group: u32) -> bool {
         let state = self.groups[group as usize].state.lock(cx);
-        self.geometry.features.group_csum() && state.desc.flags.contains(GroupFlags::BLOCK_UNINIT)
+        self.sb.geometry.features.group_csum()
+            && state.desc.flags.contains(GroupFlags::BLOCK_UNINIT)
     }
 }
 

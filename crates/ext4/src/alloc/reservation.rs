@@ -117,7 +117,7 @@ impl GroupState {
 impl Ext4 {
     /// Whether the data and the tables of a file come out of windows.
     pub(crate) fn reserves(&self, cx: &Cx, inode: &Inode) -> bool {
-        let options = &self.options;
+        let options = &self.sb.options;
         let on = options.reservation.unwrap_or(!options.direct.boundary.is_modern());
         on && inode.is_regular(cx) && !inode.has_extents(cx)
     }
@@ -165,13 +165,13 @@ impl Ext4 {
             } else {
                 return Ok(None);
             }
-            let (group, from) = self.geometry.group_of_block(at).expect("windows are inside");
+            let (group, from) = self.sb.geometry.group_of_block(at).expect("windows are inside");
             let to = from + (window.end() - at) as u32;
             let claimed = self.groups[group as usize].state.lock(cx).claim_first(from, to, want);
             if let Some((start, len)) = claimed {
                 self.counters.at_hand.fetch_sub(i64::from(len), Ordering::Relaxed);
                 window.hits += len;
-                let first = self.geometry.group_first_block(group);
+                let first = self.sb.geometry.group_first_block(group);
                 return Ok(Some((first + u64::from(start), len)));
             }
             at = window.end();
@@ -180,10 +180,10 @@ impl Ext4 {
     }
 
     fn extend_window(&self, window: &mut Window, end: u64) {
-        let place = self.geometry.group_of_block(window.start);
+        let place = self.sb.geometry.group_of_block(window.start);
         let (group, _) = place.expect("windows are inside");
-        let blocks = u64::from(self.geometry.blocks_in_group(group));
-        let end = end.min(self.geometry.group_first_block(group) + blocks);
+        let blocks = u64::from(self.sb.geometry.blocks_in_group(group));
+        let end = end.min(self.sb.geometry.group_first_block(group) + blocks);
         if end > window.end() {
             window.len = (self.windows.extend(window.start, end) - window.start) as u32;
         }
@@ -201,12 +201,12 @@ impl Ext4 {
         let size = window.next_size(want);
         self.windows.discard(window);
         *window = Window { size, ..Window::default() };
-        let groups = self.geometry.groups_count;
-        let (goal_group, goal_bit) = self.geometry.group_of_block(goal).unwrap_or((0, 0));
+        let groups = self.sb.geometry.groups_count;
+        let (goal_group, goal_bit) = self.sb.geometry.group_of_block(goal).unwrap_or((0, 0));
         for step in 0..=groups {
             let group = (goal_group + step) % groups;
-            let first = self.geometry.group_first_block(group);
-            let blocks = self.geometry.blocks_in_group(group);
+            let first = self.sb.geometry.group_first_block(group);
+            let blocks = self.sb.geometry.blocks_in_group(group);
             let mut from = if step == 0 { goal_bit } else { 0 };
             while let Some(free) = self.first_free(cx, group, from)? {
                 let (start, len) = (first + u64::from(free), size.min(blocks - free));
@@ -229,7 +229,7 @@ impl Ext4 {
             let state = self.groups[group as usize].state.lock(cx);
             if state.map.is_some() { state.available > 0 } else { state.desc.free_blocks > 0 }
         };
-        let blocks = self.geometry.clusters_in_group(group);
+        let blocks = self.sb.geometry.clusters_in_group(group);
         if !some || from >= blocks {
             return Ok(None);
         }

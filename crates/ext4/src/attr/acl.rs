@@ -105,7 +105,7 @@ pub(crate) fn set(
         if !changed && mode.is_none() {
             return Ok(());
         }
-        let now = fs.now(cx);
+        let now = fs.sb.now(cx);
         inode.with(cx, |core| {
             if let Some(bits) = mode {
                 core.mode = core.mode & !0o777 | bits;

@@ -151,7 +151,7 @@ struct Area {
 
 /// The area in the inode; `None` where inodes have no room for one.
 fn inode_area(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<Option<Area>, Errno> {
-    let size = fs.geometry.inode_size as usize;
+    let size = fs.sb.geometry.inode_size as usize;
     let extra = usize::from(inode.with(cx, |core| core.extra_isize));
     if size == BASE_SIZE || extra == 0 || BASE_SIZE + extra + 8 > size {
         return Ok(None);
@@ -182,17 +182,17 @@ fn visit_locked(
 ) -> Result<(), Errno> {
     // A new inode's slot may hold what an earlier one left there.
     let fresh = inode.with(cx, |core| core.fresh);
-    let large = fs.geometry.large_values();
+    let large = fs.sb.geometry.large_values();
     if let Some(area) = inode_area(fs, cx, inode)?.filter(|_| !fresh) {
         let range = area.range.clone();
         let seen = area.buffer.with(|data| walk(&data[range], Place::Inode, large, look));
-        seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
+        seen.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
     }
     let block = inode.with(cx, |core| core.file_acl);
     if block != 0 {
         let buffer = block::read(fs, cx, inode, block)?;
         let seen = buffer.with(|data| walk(data, Place::Block, large, look));
-        seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
+        seen.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
     }
     Ok(())
 }
@@ -271,7 +271,7 @@ pub(crate) type Act<'a, T> =
 /// `act` runs again.
 ///
 /// # Errors
-/// Those of `act`; those of [`crate::Ext4::journal_start`].
+/// Those of `act`; those of [`crate::sb::SuperBlock::journal_start`].
 pub(crate) fn with_value<T>(
     fs: &Ext4,
     cx: &mut Cx,
@@ -283,7 +283,7 @@ pub(crate) fn with_value<T>(
     let mut prepared = None;
     let result = loop {
         let held = values_of_block(fs, cx, inode)?;
-        let mut handle = fs.journal_start(cx, CREDITS + value_credits(fs, held) + credits)?;
+        let mut handle = fs.sb.journal_start(cx, CREDITS + value_credits(fs, held) + credits)?;
         let mut dropped = Dropped::default();
         let given = match &prepared {
             Some(prepared) => Some(Value::Large(prepared)),
@@ -292,7 +292,7 @@ pub(crate) fn with_value<T>(
         let result = act(cx, &mut handle, given, &mut dropped);
         let stopped = handle.stop(cx);
         let freed = dropped.free(fs, cx);
-        let may_grow = fs.geometry.large_values() && prepared.is_none();
+        let may_grow = fs.sb.geometry.large_values() && prepared.is_none();
         match (result, value) {
             // The attributes changed while they were counted.
             (Err(Errno::EAGAIN), _) => {}
@@ -309,13 +309,13 @@ pub(crate) fn with_value<T>(
 /// Credits for the references to values that change with an attribute, where the inode's block
 /// names `held`: they all change where the inode leaves a shared block.
 fn value_credits(fs: &Ext4, held: u32) -> u32 {
-    if fs.geometry.large_values() { held * credits::INODE + 3 * value::REFERENCE } else { 0 }
+    if fs.sb.geometry.large_values() { held * credits::INODE + 3 * value::REFERENCE } else { 0 }
 }
 
 /// How many values in inodes the block of an inode names.
 fn values_of_block(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
     let block = inode.with(cx, |core| core.file_acl);
-    if !fs.geometry.large_values() || block == 0 {
+    if !fs.sb.geometry.large_values() || block == 0 {
         return Ok(0);
     }
     let _guard = inode.xattr_lock.lock(cx);
@@ -325,7 +325,7 @@ fn values_of_block(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> 
     }
     let buffer = block::read(fs, cx, inode, block)?;
     let list = block::entries(fs, cx, inode, &buffer)?;
-    Ok(Totals::of(&fs.geometry, list.iter()).count)
+    Ok(Totals::of(&fs.sb.geometry, list.iter()).count)
 }
 
 /// How many values in inodes an inode names: what quota counts.
@@ -334,7 +334,7 @@ fn values_of_block(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> 
 /// `EUCLEAN`, `EIO`.
 pub(crate) fn large_values(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
     let mut count = 0;
-    if fs.geometry.large_values() {
+    if fs.sb.geometry.large_values() {
         visit_locked(fs, cx, inode, &mut |entry| count += u32::from(entry.large.is_some()))?;
     }
     Ok(count)
@@ -352,7 +352,7 @@ fn change(
     with_value(fs, cx, inode, value, 0, &mut |cx, handle, value, dropped| {
         expand_extra(fs, cx, handle, inode)?;
         if set_in(fs, cx, handle, inode, name, (value, flags), dropped)? {
-            let now = fs.now(cx);
+            let now = fs.sb.now(cx);
             inode.with(cx, |core| core.ctime = now);
             fs.mark_inode_dirty(cx, handle, inode)?;
         }
@@ -395,8 +395,8 @@ pub(crate) fn set_in(
         }
         _ => {}
     }
-    let before = Totals::of(&fs.geometry, inside.iter().chain(&outside));
-    let held = Totals::of(&fs.geometry, outside.iter()).count;
+    let before = Totals::of(&fs.sb.geometry, inside.iter().chain(&outside));
+    let held = Totals::of(&fs.sb.geometry, outside.iter()).count;
     if held > 0 && !handle.ensure(cx, CREDITS + value_credits(fs, held))? {
         return Err(Errno::EAGAIN);
     }
@@ -414,11 +414,13 @@ pub(crate) fn set_in(
             outside.extend(inside.pop());
             change_outside = true;
         }
-        if change_outside && area::space(&outside, Place::Block) > fs.geometry.block_size as usize {
+        if change_outside
+            && area::space(&outside, Place::Block) > fs.sb.geometry.block_size as usize
+        {
             return Err(Errno::ENOSPC);
         }
     }
-    let after = Totals::of(&fs.geometry, inside.iter().chain(&outside));
+    let after = Totals::of(&fs.sb.geometry, inside.iter().chain(&outside));
     let promised = 512 * after.sectors.saturating_sub(before.sectors);
     if after.count > before.count {
         fs.promise_value(cx, inode, promised)?;
@@ -452,12 +454,12 @@ fn write_fresh(fs: &Ext4, cx: &mut Cx, handle: &mut Handle, inode: &Inode) -> Re
 fn load_inside(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<Vec<Xattr>, Errno> {
     let mut inside = Vec::new();
     if let Some(area) = inode_area(fs, cx, inode)? {
-        let large = fs.geometry.large_values();
+        let large = fs.sb.geometry.large_values();
         let seen = area.buffer.with(|data| {
             let bytes = &data[area.range.clone()];
             walk(bytes, Place::Inode, large, &mut |entry| inside.push(Xattr::of(entry)))
         });
-        seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
+        seen.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
     }
     Ok(inside)
 }
@@ -508,8 +510,8 @@ pub(crate) fn expand_extra(
     handle: &mut Handle,
     inode: &Inode,
 ) -> Result<(), Errno> {
-    let size = fs.geometry.inode_size as usize;
-    let want = fs.geometry.want_extra_isize;
+    let size = fs.sb.geometry.inode_size as usize;
+    let want = fs.sb.geometry.want_extra_isize;
     if inode.with(cx, |core| core.fresh || core.extra_isize >= want)
         || BASE_SIZE + usize::from(want) > size
     {

@@ -111,16 +111,16 @@ impl Ext4 {
         depth: u16,
         key: u32,
     ) -> Result<BufferRef, Errno> {
-        let buffer = self.read_block(cx, block)?;
+        let buffer = self.sb.read_block(cx, block)?;
         let at = At::Block(inode.ino, block);
         let checked = if buffer.verified() {
             buffer.with(|data| Node::parse(data, Some(depth), at).map(|_| ()))
         } else {
             let generation = inode.with(cx, |core| core.generation);
-            let seed = self.geometry.checksums.inode_seed(inode.ino, generation);
+            let seed = self.sb.geometry.checksums.inode_seed(inode.ino, generation);
             buffer.with(|data| {
-                let node = Node::parse_block(data, depth, seed, &self.geometry, at)?;
-                let room = extent::block_max(self.geometry.block_size);
+                let node = Node::parse_block(data, depth, seed, &self.sb.geometry, at)?;
+                let room = extent::block_max(self.sb.geometry.block_size);
                 if !(8..=usize::from(room)).contains(&node.max()) {
                     let kind = CorruptKind::ExtentMax { found: node.max() as u16, limit: room };
                     return Err(kind.at(at));
@@ -133,7 +133,7 @@ impl Ext4 {
                 }
             })
         };
-        checked.map_err(|corrupt| self.corrupt(cx, &corrupt))?;
+        checked.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
         if !buffer.verified() {
             buffer.set_verified(true);
         }
@@ -144,11 +144,11 @@ impl Ext4 {
     }
 
     fn set_extent_trigger(&self, cx: &Cx, inode: &Inode, buffer: &BufferRef) {
-        if !self.geometry.checksums.metadata {
+        if !self.sb.geometry.checksums.metadata {
             return;
         }
         let generation = inode.with(cx, |core| core.generation);
-        let seed = self.geometry.checksums.inode_seed(inode.ino, generation);
+        let seed = self.sb.geometry.checksums.inode_seed(inode.ino, generation);
         let trigger = inode.trigger(TRIGGER_EXTENT, || {
             Arc::new(move |_block, data: &mut [u8]| seed.set_extent_block(data))
         });
@@ -169,7 +169,7 @@ impl Ext4 {
                 Ok((found, node.len(), node.max(), node.depth(), down))
             });
             let (found, entries, max, depth, down) =
-                parsed.map_err(|corrupt| self.corrupt(cx, &corrupt))?;
+                parsed.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
             let at = if down.is_some() { Some(found.unwrap_or(0)) } else { found };
             path.0.push(Level { buffer: buffer.take(), at, entries, max });
             let Some(pointer) = down else { return Ok(path) };
@@ -231,7 +231,7 @@ impl Ext4 {
             && let Some(extent) = self.leaf_extent(cx, inode, &path, at)
         {
             let goal = extent.start + u64::from(lblk - extent.block);
-            return Ok(if goal < self.geometry.blocks_count { goal } else { extent.start });
+            return Ok(if goal < self.sb.geometry.blocks_count { goal } else { extent.start });
         }
         if path.leaf().entries > 0
             && let Some(extent) = self.leaf_extent(cx, inode, &path, 0)

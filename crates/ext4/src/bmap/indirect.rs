@@ -76,7 +76,7 @@ fn indices(lblk: u64, per: u64) -> Option<Indices> {
 
 impl Ext4 {
     fn per_table(&self) -> u64 {
-        u64::from(self.geometry.block_size / 4)
+        u64::from(self.sb.geometry.block_size / 4)
     }
 
     fn indices(&self, lblk: u32) -> Result<Indices, Errno> {
@@ -110,13 +110,13 @@ impl Ext4 {
     }
 
     fn check_pointer(&self, cx: &Cx, inode: &Inode, lblk: u32, block: u64) -> Result<(), Errno> {
-        if self.geometry.data_blocks_valid(block, 1) {
+        if self.sb.geometry.data_blocks_valid(block, 1) {
             return Ok(());
         }
         let (first, end) =
-            (u64::from(self.geometry.first_data_block) + 1, self.geometry.blocks_count);
+            (u64::from(self.sb.geometry.first_data_block) + 1, self.sb.geometry.blocks_count);
         let kind = CorruptKind::MappedBlock { logical: u64::from(lblk), block, first, end };
-        Err(self.corrupt_kind(cx, kind, At::Inode(inode.ino)))
+        Err(self.sb.corrupt_kind(cx, kind, At::Inode(inode.ino)))
     }
 
     /// Follows the pointers for `lblk` as far as they go: the slots seen, the last one either the
@@ -139,7 +139,7 @@ impl Ext4 {
             }
             self.check_pointer(cx, inode, lblk, block)?;
             if level + 1 < indices.len() {
-                table = Some(self.read_block(cx, block)?);
+                table = Some(self.sb.read_block(cx, block)?);
             }
         }
         Ok(slots)
@@ -183,7 +183,7 @@ impl Ext4 {
             Some(buffer) => buffer.with(count),
             None => inode.with(cx, |core| count(&core.block)),
         };
-        if !self.geometry.data_blocks_valid(start, len as u64) {
+        if !self.sb.geometry.data_blocks_valid(start, len as u64) {
             self.check_pointer(cx, inode, lblk, start + len as u64 - 1)?;
         }
         Ok(Found::Extent(Extent { block: lblk, len: len as u32, start, unwritten: false }))
@@ -281,10 +281,10 @@ impl Ext4 {
         let mut reads = None;
         for &index in &indices[1..] {
             let block = self.slot_value(cx, inode, &slot);
-            if block == 0 || !self.geometry.data_blocks_valid(block, 1) {
+            if block == 0 || !self.sb.geometry.data_blocks_valid(block, 1) {
                 break;
             }
-            match self.buffers.find(cx, block).filter(|buffer| buffer.uptodate()) {
+            match self.sb.buffers.find(cx, block).filter(|buffer| buffer.uptodate()) {
                 Some(buffer) => slot = Slot { table: Some(buffer), index },
                 None => {
                     reads = Some(block);
@@ -294,7 +294,7 @@ impl Ext4 {
         }
         drop(guard);
         if let Some(block) = reads {
-            self.buffers.readahead(cx, block, 1);
+            self.sb.buffers.readahead(cx, block, 1);
         }
         reads.is_some()
     }
@@ -351,7 +351,7 @@ impl Ext4 {
                 handle.dirty(cx, buffer)?;
             }
         }
-        let sectors = u64::from(len) * u64::from(self.geometry.block_size / 512);
+        let sectors = u64::from(len) * u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks += sectors);
         Ok(Extent { block: lblk, len, start, unwritten: false })
     }
@@ -368,13 +368,13 @@ impl Ext4 {
         let goal = self.indirect_goal(cx, inode, slot);
         let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Node };
         let (block, _) = self.new_blocks(cx, handle, inode, Some(prealloc), request)?;
-        let buffer = self.buffers.get(cx, block);
+        let buffer = self.sb.buffers.get(cx, block);
         handle.create_access(cx, &buffer)?;
         buffer.with_mut(|data| data.fill(0));
         buffer.set_trigger(None);
         buffer.set_uptodate();
         handle.dirty(cx, &buffer)?;
-        let sectors = u64::from(self.geometry.block_size / 512);
+        let sectors = u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks += sectors);
         Ok(buffer)
     }
@@ -392,7 +392,7 @@ impl Ext4 {
         from: u32,
         to: u32,
     ) -> Result<Removed, Errno> {
-        let limit = self.geometry.indirect_limit().min(u64::from(u32::MAX)) as u32;
+        let limit = self.sb.geometry.indirect_limit().min(u64::from(u32::MAX)) as u32;
         let mut to = to.min(limit);
         while from < to {
             let lblk = to - 1;
@@ -446,7 +446,7 @@ impl Ext4 {
                 handle.dirty(cx, buffer)?;
             }
         }
-        let sectors = u64::from(len) * u64::from(self.geometry.block_size / 512);
+        let sectors = u64::from(len) * u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
         Ok(())
     }
@@ -466,7 +466,7 @@ impl Ext4 {
             }
             self.set_slot(cx, handle, inode, &slots[level - 1], 0)?;
             handle.forget_block(cx, table.block())?;
-            let sectors = u64::from(self.geometry.block_size / 512);
+            let sectors = u64::from(self.sb.geometry.block_size / 512);
             inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
             self.free_blocks(cx, handle, table.block(), 1)?;
         }

@@ -73,8 +73,8 @@ impl Create {
 impl Ext4 {
     /// The same in bytes, as the cache and reports have it.
     pub(crate) fn iomap(&self, mapped: &Mapped) -> Iomap {
-        let bits = self.geometry.block_bits;
-        let sector = || base::FsBlock(mapped.pblk).sector(self.geometry.block_size);
+        let bits = self.sb.geometry.block_bits;
+        let sector = || base::FsBlock(mapped.pblk).sector(self.sb.geometry.block_size);
         let kind = match mapped.state {
             State::Hole => IomapKind::Hole,
             State::Written => IomapKind::Mapped(sector()),
@@ -208,7 +208,7 @@ impl Ext4 {
     /// What changed of the map belongs to the handle's transaction, and so does the size that makes
     /// it a part of the file: no commit has the one without the other.
     fn mapped_in(&self, cx: &Cx, handle: &Handle, inode: &Inode, mapped: &Mapped, create: Create) {
-        let end = u64::from(mapped.lblk + mapped.len) << self.geometry.block_bits;
+        let end = u64::from(mapped.lblk + mapped.len) << self.sb.geometry.block_bits;
         let tid = handle.tid();
         inode.with(cx, |core| {
             core.values.size = core.values.size.max(end.min(create.size));
@@ -273,7 +273,7 @@ impl Ext4 {
             }
             return Err(errno);
         }
-        let sectors = u64::from(len) * u64::from(self.geometry.block_size / 512);
+        let sectors = u64::from(len) * u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks += sectors);
         let state = if create.unwritten { State::Unwritten } else { State::Written };
         Ok(Mapped { lblk, len, pblk: start, state })
@@ -324,7 +324,7 @@ impl Ext4 {
     ) -> Result<Option<BufferRef>, Errno> {
         let mapped = self.map_lookup(cx, inode, lblk, 1)?;
         match mapped.state {
-            State::Written => Ok(Some(self.read_block(cx, mapped.pblk)?)),
+            State::Written => Ok(Some(self.sb.read_block(cx, mapped.pblk)?)),
             State::Hole | State::Unwritten => Ok(None),
         }
     }
@@ -341,7 +341,7 @@ impl Ext4 {
         handle: &mut Handle,
         inode: &Inode,
     ) -> Result<(u32, BufferRef), Errno> {
-        let block_size = u64::from(self.geometry.block_size);
+        let block_size = u64::from(self.sb.geometry.block_size);
         let lblk = inode.size(cx).div_ceil(block_size);
         let lblk = u32::try_from(lblk).map_err(|_| Errno::EFBIG)?;
         let (mapped, new) = self.map_create(cx, handle, inode, lblk, 1, Create::metadata())?;
@@ -349,9 +349,9 @@ impl Ext4 {
             // A crash cannot leave a block behind a directory's end; a bad image can.
             let kind = CorruptKind::DirectorySize {
                 size: inode.size(cx),
-                block_size: self.geometry.block_size,
+                block_size: self.sb.geometry.block_size,
             };
-            return Err(self.corrupt_kind(cx, kind, At::Inode(inode.ino)));
+            return Err(self.sb.corrupt_kind(cx, kind, At::Inode(inode.ino)));
         }
         let buffer = self.new_buffer(cx, handle, mapped.pblk)?;
         inode.with(cx, |core| core.size = (u64::from(lblk) + 1) * block_size);
@@ -366,7 +366,7 @@ impl Ext4 {
         handle: &mut Handle,
         block: u64,
     ) -> Result<BufferRef, Errno> {
-        let buffer = self.buffers.get(cx, block);
+        let buffer = self.sb.buffers.get(cx, block);
         handle.create_access(cx, &buffer)?;
         buffer.with_mut(|data| data.fill(0));
         buffer.set_trigger(None);
@@ -394,7 +394,7 @@ impl Ext4 {
             self.free_blocks(cx, handle, block, 1)?;
             return Err(Errno::ENOSPC);
         }
-        let sectors = u64::from(self.geometry.block_size / 512);
+        let sectors = u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks += sectors);
         self.new_buffer(cx, handle, block)
     }
@@ -410,7 +410,7 @@ impl Ext4 {
         inode: &Inode,
         block: u64,
     ) -> Result<(), Errno> {
-        let sectors = u64::from(self.geometry.block_size / 512);
+        let sectors = u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
         handle.forget_block(cx, block)?;
         self.free_blocks(cx, handle, block, 1)

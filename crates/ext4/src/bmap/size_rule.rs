@@ -44,10 +44,10 @@ impl Ext4 {
             let exempt = core.orphan.linked() || core.links == 0 || core.gone || core.freed;
             (core.logged_size, exempt, core.block)
         });
-        if exempt || self.has_error() {
+        if exempt || self.sb.has_error() {
             return;
         }
-        let blocks = size.div_ceil(u64::from(self.geometry.block_size));
+        let blocks = size.div_ceil(u64::from(self.sb.geometry.block_size));
         let found = self.written_behind(cx, inode, &root, blocks, &mut LOOKS_MAX.clone());
         assert!(
             found.is_none(),
@@ -79,7 +79,7 @@ impl Ext4 {
                 continue;
             }
             let pointer = node.index(index);
-            let buffer = self.buffers.find(cx, pointer.leaf).filter(|buffer| buffer.uptodate());
+            let buffer = self.sb.buffers.find(cx, pointer.leaf).filter(|buffer| buffer.uptodate());
             let found = buffer
                 .and_then(|b| b.with(|data| self.written_behind(cx, inode, data, block, looks)));
             if found.is_some() || u64::from(pointer.block) < block {

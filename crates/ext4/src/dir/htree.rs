@@ -50,13 +50,13 @@ pub(crate) struct Path {
 impl Dir<'_> {
     /// The most levels of nodes below a root.
     pub(crate) fn levels_max(&self) -> u8 {
-        let large = self.fs.geometry.features.incompat.contains(Incompat::LARGEDIR);
+        let large = self.fs.sb.geometry.features.incompat.contains(Incompat::LARGEDIR);
         if large { 2 } else { 1 }
     }
 
     /// How a name is hashed in a tree of that version.
     pub(crate) fn hash(&self, version: HashVersion, name: &[u8]) -> NameHash {
-        hash_name(version, &self.fs.geometry.hash_seed, name)
+        hash_name(version, &self.fs.sb.geometry.hash_seed, name)
     }
 
     /// The node in logical block `lblk`, and the pair in it that `hash` leads to.
@@ -116,7 +116,7 @@ impl Dir<'_> {
         let root = self.block(cx, 0, Role::Root)?;
         let info = root.with(|data| htree::parse_root(data, self.levels_max()));
         let info = info.map_err(|kind| self.corrupt(cx, &root, kind))?;
-        let unsigned = self.fs.geometry.hash_unsigned;
+        let unsigned = self.fs.sb.geometry.hash_unsigned;
         let version = HashVersion::from_disk(info.hash_version, unsigned)
             .expect("parse_root lets only known versions through");
         let hash = hash(version);

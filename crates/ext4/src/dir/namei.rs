@@ -75,7 +75,7 @@ impl Ext4 {
         match self.iget(cx, Ino(ino.into())) {
             Err(Errno::ESTALE) => {
                 let kind = CorruptKind::DirUnusedInode { ino };
-                Err(self.corrupt(cx, &kind.at(At::Inode(dir.ino))))
+                Err(self.sb.corrupt(cx, &kind.at(At::Inode(dir.ino))))
             }
             result => result,
         }
@@ -83,7 +83,7 @@ impl Ext4 {
 
     /// Sets the times of a directory whose names changed, and writes it: 1 credit.
     fn touch_dir(&self, cx: &mut Cx, handle: &mut Handle, dir: &Inode) -> Result<(), Errno> {
-        let now = self.now(cx);
+        let now = self.sb.now(cx);
         dir.with(cx, |core| {
             core.mtime = now;
             core.ctime = now;
@@ -107,7 +107,7 @@ fn finish<T>(
     let value = result?;
     stopped?;
     if wants_sync(cx, dir) {
-        fs.make_durable(cx, tid)?;
+        fs.sb.make_durable(cx, tid)?;
     }
     Ok(value)
 }
@@ -122,7 +122,7 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
     if name.len() > vfs::NAME_MAX {
         return Err(Errno::ENAMETOOLONG);
     }
-    fs.check_alive()?;
+    fs.sb.check_alive()?;
     if let Some(attr) = cached(fs, cx, dir, name) {
         return Ok(attr);
     }
@@ -140,7 +140,7 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
         fs.names.cache.insert(dir, name, child.ino);
     }
     drop(guard);
-    Ok(child.attr(cx, fs.geometry.block_size))
+    Ok(child.attr(cx, fs.sb.geometry.block_size))
 }
 
 /// What stat tells of a name that is in memory with its inode, without a look at the directory and
@@ -148,7 +148,7 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
 /// under the cache's lock is the name's, and no later one of the same number.
 fn cached(fs: &Ext4, cx: &Cx, dir: Ino, name: &[u8]) -> Option<Attr> {
     let inode = fs.names.cache.find(dir, name, |ino| fs.inodes.find(ino))??;
-    inode.attr_if(cx, fs.geometry.block_size, |core| !core.dead && !core.is_value())
+    inode.attr_if(cx, fs.sb.geometry.block_size, |core| !core.dead && !core.is_value())
 }
 
 /// Lists a directory: see [`vfs::FileSystem::readdir`].
@@ -215,13 +215,13 @@ fn create_once(
     let blocks = if own_block { credits::APPEND + credits::REMOVE } else { 0 };
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER;
     let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, &parent)]);
-    let space = if own_block { u64::from(fs.geometry.block_size) } else { 0 };
+    let space = if own_block { u64::from(fs.sb.geometry.block_size) } else { 0 };
     let quota = fs.new_inode_quota(cx, owners, space)?;
     let symlink = node.kind == FileType::Symlink;
     let attributes = xattr::prepare_new(fs, cx, &parent, symlink, attributes)?;
     let mut dropped = xattr::Dropped::default();
     let credits = own + blocks + attributes.credits() + slot.credits();
-    let result = fs.journal_start(cx, credits).and_then(|mut handle| {
+    let result = fs.sb.journal_start(cx, credits).and_then(|mut handle| {
         let new = Making { node, attributes: &attributes, quota };
         let result = create_in(cx, &mut handle, &mut view, slot, name, new, &mut dropped);
         finish(fs, cx, handle, &parent, result)
@@ -230,7 +230,7 @@ fn create_once(
     let inode = result?;
     freed?;
     fs.names.cache.insert(dir, name, inode.ino);
-    Ok(inode.attr(cx, fs.geometry.block_size))
+    Ok(inode.attr(cx, fs.sb.geometry.block_size))
 }
 
 /// What is being made.
@@ -307,7 +307,7 @@ fn check_target(fs: &Ext4, node: &NewNode) -> Result<(), Errno> {
         (FileType::Symlink, None) => Err(Errno::EINVAL),
         (FileType::Symlink, Some([])) => Err(Errno::ENOENT),
         // A zero byte ends the target, so it must fit with one.
-        (FileType::Symlink, Some(target)) if target.len() >= fs.geometry.block_size as usize => {
+        (FileType::Symlink, Some(target)) if target.len() >= fs.sb.geometry.block_size as usize => {
             Err(Errno::ENAMETOOLONG)
         }
         (FileType::Symlink, Some(target)) if target.contains(&0) => Err(Errno::EINVAL),
@@ -336,7 +336,7 @@ fn write_target(
         });
         return fs.mark_inode_dirty(cx, handle, inode);
     }
-    if fs.geometry.features.incompat.contains(Incompat::EXTENTS) {
+    if fs.sb.geometry.features.incompat.contains(Incompat::EXTENTS) {
         inode.with(cx, |core| {
             core.flags |= InodeFlags::EXTENTS;
             extent::init_node(&mut core.block, extent::ROOT_MAX, 0);
@@ -362,10 +362,10 @@ pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errn
         let size = core.size as usize;
         Ok((size, core.is_fast_symlink().then(|| core.block[..size.min(BLOCK_AREA)].to_vec())))
     })?;
-    let limit = u64::from(fs.geometry.block_size);
+    let limit = u64::from(fs.sb.geometry.block_size);
     let bad = CorruptKind::SymlinkSize { size: size as u64, limit };
     if size == 0 || size as u64 >= limit {
-        return Err(fs.corrupt(cx, &bad.at(At::Inode(ino))));
+        return Err(fs.sb.corrupt(cx, &bad.at(At::Inode(ino))));
     }
     if let Some(target) = fast {
         return Ok(target);
@@ -375,13 +375,13 @@ pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errn
         // The block was being freed while we read it.
         return Err(Errno::ESTALE);
     }
-    target.ok_or_else(|| fs.corrupt(cx, &bad.at(At::Inode(ino))))
+    target.ok_or_else(|| fs.sb.corrupt(cx, &bad.at(At::Inode(ino))))
 }
 
 /// May the directory get another subdirectory?
 fn check_subdirectories(fs: &Ext4, cx: &Cx, dir: &Dir) -> Result<(), Errno> {
     let links = dir.inode.with(cx, |core| core.links);
-    let uncounted = dir.indexed && fs.geometry.features.ro_compat.contains(RoCompat::DIR_NLINK);
+    let uncounted = dir.indexed && fs.sb.geometry.features.ro_compat.contains(RoCompat::DIR_NLINK);
     if links >= LINK_MAX && !uncounted { Err(Errno::EMLINK) } else { Ok(()) }
 }
 
@@ -427,7 +427,7 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
     }
     check_last_name(fs, cx, &inode)?;
     fs.names.cache.remove(dir, name);
-    let mut handle = fs.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
+    let mut handle = fs.sb.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
     let result = view.remove(cx, &mut handle, &place).and_then(|()| {
         fs.touch_dir(cx, &mut handle, &parent)?;
         drop_name(fs, cx, &mut handle, &inode)
@@ -442,7 +442,7 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
 
 /// Whether a name of an inode that is not a directory may be taken: see [`xattr::check_freeing`].
 fn check_last_name(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
-    let last = fs.geometry.large_values() && inode.with(cx, |core| core.links <= 1);
+    let last = fs.sb.geometry.large_values() && inode.with(cx, |core| core.links <= 1);
     if last { xattr::check_freeing(fs, cx, inode) } else { Ok(()) }
 }
 
@@ -456,7 +456,7 @@ fn drop_name(
     handle: &mut Handle,
     inode: &Arc<Inode>,
 ) -> Result<Leftover, Errno> {
-    let now = fs.now(cx);
+    let now = fs.sb.now(cx);
     let left = inode.with(cx, |core| {
         core.links = core.links.saturating_sub(1);
         core.ctime = now;
@@ -476,7 +476,7 @@ fn drop_directory(
     handle: &mut Handle,
     inode: &Arc<Inode>,
 ) -> Result<Leftover, Errno> {
-    let now = fs.now(cx);
+    let now = fs.sb.now(cx);
     inode.with(cx, |core| {
         core.links = 0;
         core.ctime = now;
@@ -509,7 +509,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
     }
     xattr::check_freeing(fs, cx, &inode)?;
     fs.names.cache.remove(dir, name);
-    let mut handle = fs.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
+    let mut handle = fs.sb.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
     let result = view.remove(cx, &mut handle, &place).and_then(|()| {
         drop_subdirectory(cx, &parent);
         fs.touch_dir(cx, &mut handle, &parent)?;
@@ -531,7 +531,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
 fn check_child(fs: &Ext4, cx: &Cx, parent: &Inode, child: &Inode) -> Result<(), Errno> {
     if child.ino == parent.ino || child.ino.0 == u64::from(crate::format::super_block::ROOT_INO) {
         let kind = CorruptKind::DirCircle { ino: child.ino.0 as u32 };
-        return Err(fs.corrupt(cx, &kind.at(At::Inode(parent.ino))));
+        return Err(fs.sb.corrupt(cx, &kind.at(At::Inode(parent.ino))));
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ impl Dir<'_> {
             return if self.indexed {
                 self.list_tree(cx, start, emit)
             } else {
-                let version = self.fs.geometry.hash_version;
+                let version = self.fs.sb.geometry.hash_version;
                 self.list_leaves(cx, &[0], 2, version, start, emit).map(|_| ())
             };
         }
@@ -135,7 +135,7 @@ impl Dir<'_> {
         cookie: u64,
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<(), Errno> {
-        let bits = self.fs.geometry.block_bits;
+        let bits = self.fs.sb.geometry.block_bits;
         for lblk in (cookie >> bits).min(u64::from(u32::MAX)) as u32..self.blocks {
             let page = self.any_block(cx, lblk)?.page();
             for entry in dir::entries(&page, self.layout).filter(|entry| entry.ino != 0) {

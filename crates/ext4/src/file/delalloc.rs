@@ -207,7 +207,7 @@ impl Ext4 {
     /// [`auto_da_alloc`](crate::MountOptions::auto_da_alloc) asks for: in ordered mode the next
     /// commit waits for them. The caller has no handle. May park: allocates blocks.
     pub(crate) fn place_delayed(&self, cx: &mut Cx, inode: &Inode) {
-        if !self.options.auto_da_alloc || inode.delayed.lock(cx).is_empty() {
+        if !self.sb.options.auto_da_alloc || inode.delayed.lock(cx).is_empty() {
             return;
         }
         if let Some(mapping) = inode.mapping_if_any() {
@@ -319,7 +319,7 @@ impl Ext4 {
     ) -> Result<(), u64> {
         let blocks: u64 = holes.iter().map(len).sum();
         let mut delayed = inode.delayed.lock(cx);
-        let shape = inode.shape(cx, self.geometry.block_size);
+        let shape = inode.shape(cx, self.sb.geometry.block_size);
         let nodes = shape.nodes(delayed.load_with(holes, unwritten)).saturating_sub(delayed.nodes);
         if held < blocks + nodes {
             return Err(blocks + nodes - held);
@@ -389,7 +389,7 @@ impl Ext4 {
         if delayed.is_empty() {
             return;
         }
-        let needed = inode.shape(cx, self.geometry.block_size).nodes(delayed.load());
+        let needed = inode.shape(cx, self.sb.geometry.block_size).nodes(delayed.load());
         let more = needed.saturating_sub(delayed.nodes);
         if more > 0 {
             match self.try_promise(more, 0) {
@@ -412,7 +412,7 @@ impl Ext4 {
     /// Gives back the promise of nodes that the rest cannot need.
     fn settle_nodes(&self, cx: &Cx, inode: &Inode) {
         let mut delayed = inode.delayed.lock(cx);
-        let shape = inode.shape(cx, self.geometry.block_size);
+        let shape = inode.shape(cx, self.sb.geometry.block_size);
         let needed = shape.nodes(delayed.load()).min(delayed.nodes);
         let over = delayed.nodes - needed;
         delayed.nodes = needed;

@@ -45,8 +45,8 @@ impl Given {
         hole: &Mapped,
         want: u32,
     ) -> Result<Iomap, Errno> {
-        let size = inode.mapping().size().div_ceil(u64::from(fs.geometry.block_size));
-        if !fs.options.direct_holes && u64::from(hole.lblk) < size {
+        let size = inode.mapping().size().div_ceil(u64::from(fs.sb.geometry.block_size));
+        if !fs.sb.options.direct_holes && u64::from(hole.lblk) < size {
             // All of the rest, as Linux falls back.
             let count = u64::from(want).min(size - u64::from(hole.lblk));
             return Ok(fs.iomap(&Mapped { len: count as u32, ..*hole }));
@@ -75,7 +75,7 @@ impl Ext4 {
     ) -> (u64, Result<(), Errno>) {
         let Given { claims, unwritten } = given;
         let (offset, mut end) = (range.start, range.end);
-        let bits = self.geometry.block_bits;
+        let bits = self.sb.geometry.block_bits;
         // Of a block that is new only the whole counts, unless the call ends in it.
         if !complete && (unwritten || claims.covers((end >> bits) as u32)) {
             end = (end >> bits << bits).max(offset);
@@ -109,7 +109,7 @@ impl Ext4 {
         offset: u64,
         end: u64,
     ) -> (u64, Result<(), Errno>) {
-        let bits = self.geometry.block_bits;
+        let bits = self.sb.geometry.block_bits;
         let (mut at, to) = ((offset >> bits) as u32, end.div_ceil(1 << bits) as u32);
         let (mut retries, mut result) = (0, Ok(()));
         while at < to {
@@ -141,7 +141,7 @@ impl Ext4 {
             State::Hole => self.use_claim(cx, inode, claims, (at, to), size),
             State::Unwritten => {
                 let need = self.map_credits(cx, inode);
-                let mut handle = self.journal_start(cx, need)?;
+                let mut handle = self.sb.journal_start(cx, need)?;
                 let create = Create::written(Purpose::Data, size);
                 let made = self.map_create(cx, &mut handle, inode, at, mapped.len, create);
                 self.mark_inode_dirty(cx, &mut handle, inode)?;

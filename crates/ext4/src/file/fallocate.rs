@@ -21,7 +21,7 @@ impl Ext4 {
         inode: &Arc<Inode>,
         bytes: Range<u64>,
     ) -> Result<(), Errno> {
-        let bits = self.geometry.block_bits;
+        let bits = self.sb.geometry.block_bits;
         let from = self.blocks_of(bytes.start);
         let to = (bytes.end >> bits).min(u64::from(u32::MAX)) as u32;
         let mapping = inode.mapping();
@@ -48,7 +48,7 @@ impl Ext4 {
     ) -> Result<(), Errno> {
         // Afterwards no promise of space lies in the range.
         inode.mapping().flush(cx, bytes.clone())?;
-        let mut at = (bytes.start >> self.geometry.block_bits) as u32;
+        let mut at = (bytes.start >> self.sb.geometry.block_bits) as u32;
         let (to, mut retries) = (self.blocks_of(bytes.end), 0);
         while at < to {
             let writeback = inode.writeback.lock(cx);
@@ -82,7 +82,7 @@ impl Ext4 {
             return Err(Errno::ENOSPC);
         }
         let need = self.map_credits(cx, inode);
-        let mut handle = self.journal_start(cx, need)?;
+        let mut handle = self.sb.journal_start(cx, need)?;
         let created = self.map_create(cx, &mut handle, inode, at, len, Create::unwritten());
         self.mark_inode_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)?;
@@ -91,7 +91,7 @@ impl Ext4 {
 
     /// Content and inode changed now: writes the inode.
     pub(crate) fn touch(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
-        let now = self.now(cx);
+        let now = self.sb.now(cx);
         inode.with(cx, |core| {
             // Pages that would have carried the size to the disk may be gone.
             core.values.size = core.size;

@@ -22,8 +22,8 @@ impl Ext4 {
         inode: &Inode,
         datasync: bool,
     ) -> Result<(), Errno> {
-        self.check_alive()?;
-        if self.read_only {
+        self.sb.check_alive()?;
+        if self.sb.options.read_only {
             return Ok(());
         }
         let mut result = Ok(());
@@ -39,28 +39,7 @@ impl Ext4 {
         // The names of a directory are its data.
         let datasync = datasync && inode.kind(cx) != FileType::Directory;
         let tid = inode.with(cx, |core| if datasync { core.datasync_tid } else { core.tid });
-        result.and(self.make_durable(cx, tid))
-    }
-
-    /// Waits for transaction `tid`, or flushes the device where that will not.
-    pub(crate) fn make_durable(&self, cx: &mut Cx, tid: Option<jbd2::Tid>) -> Result<(), Errno> {
-        let Some(journal) = self.journal().cloned() else {
-            let synced = self.buffers.sync(cx);
-            synced.map_err(|error| self.device_error(cx, &error))?;
-            return self.flush_device(cx);
-        };
-        let Some(tid) = tid else { return self.flush_device(cx) };
-        let barrier = journal.will_send_barrier(tid);
-        journal.commit_tid(cx, tid)?;
-        if barrier { Ok(()) } else { self.flush_device(cx) }
-    }
-
-    fn flush_device(&self, cx: &mut Cx) -> Result<(), Errno> {
-        if !self.options.barrier.is_safe() {
-            return Ok(());
-        }
-        let flushed = self.queue.flush(cx);
-        flushed.map_err(|error| self.device_error(cx, &error))
+        result.and(self.sb.make_durable(cx, tid))
     }
 
     /// Returns when everything done before survives a power cut.
@@ -68,42 +47,42 @@ impl Ext4 {
     /// # Errors
     /// The first write error.
     pub(crate) fn sync_all(&self, cx: &mut Cx) -> Result<(), Errno> {
-        self.check_alive()?;
-        if self.read_only {
+        self.sb.check_alive()?;
+        if self.sb.options.read_only {
             return Ok(());
         }
         let mut result = self.backing.sync(cx);
-        if !self.has_error() {
+        if !self.sb.has_error() {
             result = result.and(self.release_unused_ids(cx));
         }
-        let tid = self.journal().and_then(|journal| journal.running_tid());
-        let durable = match (tid, self.journal()) {
+        let tid = self.sb.journal().and_then(|journal| journal.running_tid());
+        let durable = match (tid, self.sb.journal()) {
             (None, Some(journal)) => {
                 // A commit may be under way; nothing is behind it.
                 let journal = journal.clone();
-                journal.force_commit(cx).and_then(|()| self.flush_device(cx))
+                journal.force_commit(cx).and_then(|()| self.sb.flush_device(cx))
             }
-            _ => self.make_durable(cx, tid),
+            _ => self.sb.make_durable(cx, tid),
         };
         result.and(durable)
     }
 
     /// Sizes and free space.
     pub(crate) fn stat_fs(&self, _cx: &Cx) -> Result<StatFs, Errno> {
-        self.check_alive()?;
+        self.sb.check_alive()?;
         let promised = self.counters.reserved.load(Ordering::Relaxed);
         let free = (self.counters.free_blocks.load(Ordering::Relaxed) - promised).max(0) as u64;
         let reserved = self.counters.root_blocks.load(Ordering::Relaxed).max(0) as u64;
-        let uuid = &self.geometry.uuid;
+        let uuid = &self.sb.geometry.uuid;
         let half = |from: usize| {
             u64::from_le_bytes(uuid[from..from + 8].try_into().expect("eight of sixteen bytes"))
         };
         Ok(StatFs {
-            block_size: self.geometry.block_size,
-            blocks: self.geometry.blocks_count.saturating_sub(self.overhead_blocks()),
+            block_size: self.sb.geometry.block_size,
+            blocks: self.sb.geometry.blocks_count.saturating_sub(self.overhead_blocks()),
             blocks_free: free,
             blocks_available: free.saturating_sub(reserved),
-            inodes: u64::from(self.geometry.inodes_count),
+            inodes: u64::from(self.sb.geometry.inodes_count),
             inodes_free: self.counters.free_inodes.load(Ordering::Relaxed).max(0) as u64,
             name_max: 255,
             fsid: half(0) ^ half(8),

@@ -45,12 +45,12 @@ impl Ext4 {
                 Some(FileType::Symlink) => !core.is_fast_symlink(),
                 _ => false,
             };
-            (maps, core.size_limit(&self.geometry))
+            (maps, core.size_limit(&self.sb.geometry))
         });
         if !maps {
             return Ok(Vec::new());
         }
-        let bits = self.geometry.block_bits;
+        let bits = self.sb.geometry.block_bits;
         let end = offset.saturating_add(len).div_ceil(1 << bits).min(limit >> bits) << bits;
         vfs::iomap::fiemap(cx, &self.data_file(inode), offset >> bits << bits..end)
     }
@@ -79,7 +79,7 @@ impl MapWalk<'_> {
 
 impl IomapOps for MapWalk<'_> {
     fn begin(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno> {
-        let bits = self.fs.geometry.block_bits;
+        let bits = self.fs.sb.geometry.block_bits;
         let lblk = u32::try_from(range.start >> bits).map_err(|_| Errno::EFBIG)?;
         let count = (range.end - range.start) >> bits;
         let want = count.min(u64::from(u32::MAX - lblk)).max(1) as u32;
@@ -98,13 +98,13 @@ impl IomapOps for MapWalk<'_> {
     }
 
     fn boundary(&mut self, cx: &mut Cx, part: &Iomap) -> bool {
-        let bits = self.fs.geometry.block_bits;
+        let bits = self.fs.sb.geometry.block_bits;
         let (lblk, len) = ((part.offset >> bits) as u32, (part.len >> bits) as u32);
         !self.inode.has_extents(cx) && self.fs.indirect_boundary(lblk, len)
     }
 
     fn prefetch(&mut self, cx: &mut Cx, at: u64) -> bool {
-        let lblk = u32::try_from(at >> self.fs.geometry.block_bits);
+        let lblk = u32::try_from(at >> self.fs.sb.geometry.block_bits);
         !self.inode.has_extents(cx)
             && lblk.is_ok_and(|lblk| self.fs.indirect_prefetch(cx, self.inode, lblk))
     }
@@ -134,7 +134,7 @@ impl<'a> IomapFile for DataFile<'a> {
 
     #[inline]
     fn block_size(&self) -> u32 {
-        self.fs.geometry.block_size
+        self.fs.sb.geometry.block_size
     }
 
     #[inline]
@@ -156,12 +156,12 @@ impl<'a> IomapFile for DataFile<'a> {
 
     #[inline]
     fn check_writable(&self) -> Result<(), Errno> {
-        self.fs.check_writable()
+        self.fs.sb.check_writable()
     }
 
     #[inline]
     fn size_max(&self, cx: &Cx) -> u64 {
-        self.inode.with(cx, |core| core.growth_limit(&self.fs.geometry))
+        self.inode.with(cx, |core| core.growth_limit(&self.fs.sb.geometry))
     }
 
     fn size_on_disk(&self, cx: &Cx) -> u64 {
@@ -199,7 +199,7 @@ impl<'a> IomapFile for DataFile<'a> {
 
     #[inline]
     fn writes_blocks_singly(&self, _: &mut Cx, _: Errno, len: usize) -> bool {
-        len > self.fs.geometry.block_size as usize
+        len > self.fs.sb.geometry.block_size as usize
     }
 
     #[inline]
@@ -230,7 +230,7 @@ impl<'a> IomapFile for DataFile<'a> {
     }
 
     fn direct_options(&self) -> DirectOptions {
-        self.fs.options.direct
+        self.fs.sb.options.direct
     }
 
     fn only_cached(&self, cx: &Cx) -> bool {
@@ -238,7 +238,7 @@ impl<'a> IomapFile for DataFile<'a> {
     }
 
     fn shares_overwrites(&self, cx: &Cx) -> bool {
-        self.fs.options.direct.boundary.is_modern() && !self.only_cached(cx)
+        self.fs.sb.options.direct.boundary.is_modern() && !self.only_cached(cx)
     }
 
     fn note_direct_write(&self, cx: &mut Cx) -> Result<(), Errno> {

@@ -34,10 +34,10 @@ pub(crate) const BLOCKS_MAX: u32 = 64;
 impl Ext4 {
     /// Whether the data of this file goes through the journal. Never changes for an inode.
     pub(crate) fn journals_data(&self, cx: &Cx, inode: &Inode) -> bool {
-        if self.journal().is_none() || !inode.is_regular(cx) {
+        if self.sb.journal().is_none() || !inode.is_regular(cx) {
             return false;
         }
-        self.options.data_mode == JournalMode::Data
+        self.sb.options.data_mode == JournalMode::Data
             || inode.with(cx, |core| core.flags.contains(InodeFlags::JOURNAL_DATA))
     }
 
@@ -52,7 +52,7 @@ impl Ext4 {
     /// Whether the buffers may have newer data of this file than the device: a transaction has, or
     /// a log that a read-only mount replayed in memory.
     pub(crate) fn data_in_buffers(&self, cx: &Cx, inode: &Inode) -> bool {
-        self.journals_data(cx, inode) || self.recovery().is_some_and(|report| report.in_memory)
+        self.journals_data(cx, inode) || self.sb.recovery().is_some_and(|report| report.in_memory)
     }
 
     /// The blocks of `part` that the buffers have.
@@ -61,10 +61,10 @@ impl Ext4 {
         let Some(sector) = part.content().filter(|_| self.data_in_buffers(cx, inode)) else {
             return found;
         };
-        let block_size = u64::from(self.geometry.block_size);
+        let block_size = u64::from(self.sb.geometry.block_size);
         let first = sector.0 / (block_size / SECTOR_SIZE);
         for n in 0..part.len.div_ceil(block_size) {
-            if let Some(buffer) = self.buffers.find(cx, first + n)
+            if let Some(buffer) = self.sb.buffers.find(cx, first + n)
                 && buffer.uptodate()
             {
                 found.push((part.offset + n * block_size, buffer.page()));
@@ -86,7 +86,7 @@ impl Ext4 {
         wb: &mut WritebackControl<'_>,
         run: &Mapped,
     ) -> Result<(), Errno> {
-        let bits = self.geometry.block_bits;
+        let bits = self.sb.geometry.block_bits;
         let mut at = u64::from(run.lblk) << bits;
         let end = u64::from(run.lblk + run.len) << bits;
         while at < end
@@ -107,12 +107,12 @@ impl Ext4 {
         run: &Mapped,
         taken: &TakenBlocks,
     ) -> Result<(), Errno> {
-        let block_size = self.geometry.block_size as usize;
-        let lblk = (taken.range().start >> self.geometry.block_bits) as u32;
+        let block_size = self.sb.geometry.block_size as usize;
+        let lblk = (taken.range().start >> self.sb.geometry.block_bits) as u32;
         let mut block = run.pblk + u64::from(lblk - run.lblk);
         for seg in taken.segments() {
             for bytes in seg.bytes().chunks(block_size) {
-                let buffer = self.buffers.get(cx, block);
+                let buffer = self.sb.buffers.get(cx, block);
                 handle.create_access(cx, &buffer)?;
                 let whole = seg.offset == 0 && seg.page.len() == block_size;
                 // A page of the right size is shared: who writes to the file gets a copy.

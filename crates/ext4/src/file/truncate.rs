@@ -32,13 +32,13 @@ impl Ext4 {
     /// # Errors
     /// `EFBIG`, `EIO`, `EUCLEAN`, `EROFS`.
     pub(crate) fn set_size(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
-        self.check_writable()?;
-        if size > inode.with(cx, |core| core.growth_limit(&self.geometry)) {
+        self.sb.check_writable()?;
+        if size > inode.with(cx, |core| core.growth_limit(&self.sb.geometry)) {
             return Err(Errno::EFBIG);
         }
         let mapping = inode.mapping().clone();
         let old = mapping.size();
-        let block_size = u64::from(self.geometry.block_size);
+        let block_size = u64::from(self.sb.geometry.block_size);
         let round = |at: u64| at / block_size * block_size;
         // The size on the disk is about to include what was not written yet: that goes first, so
         // that no crash shows zeroes in its place.
@@ -70,7 +70,7 @@ impl Ext4 {
 
     /// Blocks that `size` bytes need.
     pub(crate) fn blocks_of(&self, size: u64) -> u32 {
-        u32::try_from(size.div_ceil(u64::from(self.geometry.block_size))).unwrap_or(u32::MAX)
+        u32::try_from(size.div_ceil(u64::from(self.sb.geometry.block_size))).unwrap_or(u32::MAX)
     }
 
     /// Frees the blocks behind `size` in as many handles as it takes, and sets the size.
@@ -83,7 +83,7 @@ impl Ext4 {
         inode: &Arc<Inode>,
         size: u64,
     ) -> Result<(), Errno> {
-        let mut handle = self.journal_start(cx, credits::TRUNCATE)?;
+        let mut handle = self.sb.journal_start(cx, credits::TRUNCATE)?;
         let tid = handle.tid();
         inode.with(cx, |core| {
             core.size = size;
@@ -126,7 +126,7 @@ impl Ext4 {
         from: u32,
         to: u32,
     ) -> Result<(), Errno> {
-        let mut handle = self.journal_start(cx, credits::TRUNCATE)?;
+        let mut handle = self.sb.journal_start(cx, credits::TRUNCATE)?;
         loop {
             let removed = self.map_remove(cx, &mut handle, inode, from, to);
             let tid = handle.tid();
@@ -229,7 +229,7 @@ impl Ext4 {
 
     /// The inode has no blocks any more: writes its slot, and frees its number.
     fn free_slot(&self, cx: &mut Cx, handle: &mut Handle, inode: &Inode) -> Result<(), Errno> {
-        let now = self.now(cx).sec as u32;
+        let now = self.sb.now(cx).sec as u32;
         let is_dir = inode.with(cx, |core| {
             core.gone = true;
             core.values.dtime = now.max(1);
@@ -291,7 +291,7 @@ impl Ext4 {
     fn delete_locked(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
         self.drop_pages(cx, inode);
         crate::attr::xattr::release_values(self, cx, inode)?;
-        let mut handle = self.journal_start(cx, credits::TRUNCATE)?;
+        let mut handle = self.sb.journal_start(cx, credits::TRUNCATE)?;
         let has_blocks = inode.with(cx, |core| {
             let kind = FileType::from_mode(u32::from(core.mode));
             let maps = match kind {

@@ -53,7 +53,7 @@ pub(crate) struct Orphans {
 
 impl Ext4 {
     fn orphan_slots(&self) -> usize {
-        (self.geometry.block_size as usize - 8) / 4
+        (self.sb.geometry.block_size as usize - 8) / 4
     }
 
     /// Makes `inode` an orphan, unless it is one: `credits::ORPHAN`.
@@ -77,7 +77,7 @@ impl Ext4 {
             inode.with(cx, |core| core.orphan = place);
             return Ok(());
         }
-        let next = self.set_orphan_head(cx, handle, inode.ino.0 as u32)?;
+        let next = self.sb.set_orphan_head(cx, handle, inode.ino.0 as u32)?;
         inode.with(cx, |core| {
             core.orphan = Place::List;
             core.values.dtime = next;
@@ -158,7 +158,7 @@ impl Ext4 {
         let next = inode.with(cx, |core| std::mem::take(&mut core.values.dtime));
         match at.checked_sub(1) {
             None => {
-                self.set_orphan_head(cx, handle, next)?;
+                self.sb.set_orphan_head(cx, handle, next)?;
             }
             Some(before) => {
                 let before = orphans.list[before].clone();
@@ -206,13 +206,13 @@ impl Ext4 {
     }
 
     fn orphan_checksum(&self, cx: &Cx, buffer: &BufferRef) {
-        if !self.geometry.checksums.metadata {
+        if !self.sb.geometry.checksums.metadata {
             return;
         }
-        let ino = Ino(u64::from(self.geometry.orphan_file_ino));
+        let ino = Ino(u64::from(self.sb.geometry.orphan_file_ino));
         let generation =
             self.inodes.find(ino).map_or(0, |inode| inode.with(cx, |core| core.generation));
-        let seed = self.geometry.checksums.inode_seed(ino, generation);
+        let seed = self.sb.geometry.checksums.inode_seed(ino, generation);
         buffer.with_mut(|data| {
             let csum = seed.orphan_block(buffer.block(), data);
             let at = data.len() - 4;
@@ -225,30 +225,30 @@ impl Ext4 {
     /// # Errors
     /// `EIO`, `EUCLEAN`.
     pub(crate) fn load_orphan_file(&self, cx: &mut Cx) -> Result<(), Errno> {
-        let ino = Ino(u64::from(self.geometry.orphan_file_ino));
+        let ino = Ino(u64::from(self.sb.geometry.orphan_file_ino));
         if ino.0 == 0 {
             return Ok(());
         }
         let inode = match self.iget(cx, ino) {
             Err(Errno::ESTALE) => {
                 let kind = CorruptKind::InodeMode { mode: 0 };
-                return Err(self.corrupt_kind(cx, kind, At::Inode(ino)));
+                return Err(self.sb.corrupt_kind(cx, kind, At::Inode(ino)));
             }
             other => other?,
         };
         // Keeps it in the cache, where the checksums find its generation.
         inode.with(cx, |core| core.opens += 1);
-        let blocks = inode.size(cx) >> self.geometry.block_bits;
+        let blocks = inode.size(cx) >> self.sb.geometry.block_bits;
         let seed = {
             let generation = inode.with(cx, |core| core.generation);
-            self.geometry.checksums.inode_seed(ino, generation)
+            self.sb.geometry.checksums.inode_seed(ino, generation)
         };
         let mut file = Vec::new();
         for lblk in 0..blocks.min(512) as u32 {
             let at = At::Inode(ino);
             let Some(buffer) = self.bread(cx, &inode, lblk)? else {
                 let kind = CorruptKind::DirHole { logical: u64::from(lblk) };
-                return Err(self.corrupt_kind(cx, kind, at));
+                return Err(self.sb.corrupt_kind(cx, kind, at));
             };
             let (magic, found, expected) = buffer.with(|data| {
                 let word = |at: usize| {
@@ -258,11 +258,15 @@ impl Ext4 {
                 (word(end - 8), word(end - 4), seed.orphan_block(buffer.block(), data))
             });
             if magic != MAGIC {
-                return Err(self.corrupt_kind(cx, CorruptKind::OrphanMagic { found: magic }, at));
+                return Err(self.sb.corrupt_kind(
+                    cx,
+                    CorruptKind::OrphanMagic { found: magic },
+                    at,
+                ));
             }
-            if self.geometry.checksums.metadata && found != expected {
+            if self.sb.geometry.checksums.metadata && found != expected {
                 let kind = CorruptKind::OrphanChecksum { found, expected };
-                return Err(self.corrupt_kind(cx, kind, at));
+                return Err(self.sb.corrupt_kind(cx, kind, at));
             }
             file.push(buffer);
         }
@@ -280,13 +284,13 @@ impl Ext4 {
         let mut ino = head;
         let mut chain = Vec::new();
         while ino != 0 {
-            if chain.len() as u32 > self.geometry.inodes_count {
+            if chain.len() as u32 > self.sb.geometry.inodes_count {
                 break;
             }
-            let valid = ino >= self.geometry.first_ino && ino <= self.geometry.inodes_count;
+            let valid = ino >= self.sb.geometry.first_ino && ino <= self.sb.geometry.inodes_count;
             if !valid || chain.iter().any(|inode: &Arc<Inode>| inode.ino.0 == u64::from(ino)) {
-                let kind = CorruptKind::InodeNumber { inodes: self.geometry.inodes_count };
-                return Err(self.corrupt_kind(cx, kind, At::Inode(Ino(u64::from(ino)))));
+                let kind = CorruptKind::InodeNumber { inodes: self.sb.geometry.inodes_count };
+                return Err(self.sb.corrupt_kind(cx, kind, At::Inode(Ino(u64::from(ino)))));
             }
             let inode = self.iget_orphan(cx, Ino(u64::from(ino)))?;
             ino = inode.with(cx, |core| {
@@ -317,9 +321,9 @@ impl Ext4 {
             });
             for (slot, ino) in found.into_iter().filter(|&(_, ino)| ino != 0) {
                 let ino = Ino(u64::from(ino));
-                if ino.0 < u64::from(self.geometry.first_ino) {
-                    let kind = CorruptKind::InodeNumber { inodes: self.geometry.inodes_count };
-                    return Err(self.corrupt_kind(cx, kind, At::Inode(ino)));
+                if ino.0 < u64::from(self.sb.geometry.first_ino) {
+                    let kind = CorruptKind::InodeNumber { inodes: self.sb.geometry.inodes_count };
+                    return Err(self.sb.corrupt_kind(cx, kind, At::Inode(ino)));
                 }
                 let inode = self.iget_orphan(cx, ino)?;
                 inode.with(cx, |core| {
@@ -344,7 +348,7 @@ impl Ext4 {
 
     /// Whether the superblock must say that the orphan file may hold entries.
     pub(crate) fn orphan_present_flag(&self) -> RoCompat {
-        if self.geometry.orphan_file_ino != 0 {
+        if self.sb.geometry.orphan_file_ino != 0 {
             RoCompat::ORPHAN_PRESENT
         } else {
             RoCompat::empty()

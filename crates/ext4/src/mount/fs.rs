@@ -37,7 +37,7 @@ impl Ext4 {
             None => None,
         };
         let Some(acl) = acl else {
-            let mut handle = self.journal_start(cx, credits::INODE + credits::SUPER)?;
+            let mut handle = self.sb.journal_start(cx, credits::INODE + credits::SUPER)?;
             self.write_fields(cx, &mut handle, inode, set, payers)?;
             return handle.stop(cx);
         };
@@ -57,7 +57,7 @@ impl Ext4 {
         set: &SetAttr,
         payers: Option<Dquots>,
     ) -> Result<(), Errno> {
-        let now = self.now(cx);
+        let now = self.sb.now(cx);
         inode.with(cx, |core| {
             if let Some(mode) = set.mode {
                 core.mode = core.mode & 0xf000 | mode & 0o7777;
@@ -65,10 +65,10 @@ impl Ext4 {
             core.pay_to(payers);
             core.uid = set.uid.unwrap_or(core.uid);
             core.gid = set.gid.unwrap_or(core.gid);
-            core.atime = set.atime.map_or(core.atime, |time| self.stamp(time));
+            core.atime = set.atime.map_or(core.atime, |time| self.sb.stamp(time));
             let mtime = if set.size.is_some() { now } else { core.mtime };
-            core.mtime = set.mtime.map_or(mtime, |time| self.stamp(time));
-            core.ctime = set.ctime.map_or(now, |time| self.stamp(time));
+            core.mtime = set.mtime.map_or(mtime, |time| self.sb.stamp(time));
+            core.ctime = set.ctime.map_or(now, |time| self.sb.stamp(time));
         });
         self.mark_inode_dirty(cx, handle, inode)
     }
@@ -77,7 +77,7 @@ impl Ext4 {
 impl FileSystem for Ext4 {
     fn name(&self) -> &'static str {
         use crate::format::features::{Compat, Incompat};
-        let features = &self.geometry.features;
+        let features = &self.sb.geometry.features;
         if features.incompat.intersects(Incompat::EXTENTS | Incompat::SIXTY_FOUR_BIT) {
             "ext4"
         } else if features.compat.contains(Compat::HAS_JOURNAL) {
@@ -101,11 +101,11 @@ impl FileSystem for Ext4 {
 
     fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {
         let inode = self.iget(cx, ino)?;
-        Ok(inode.attr(cx, self.geometry.block_size))
+        Ok(inode.attr(cx, self.sb.geometry.block_size))
     }
 
     fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
-        self.check_writable()?;
+        self.sb.check_writable()?;
         let inode = self.iget(cx, ino)?;
         if set.size.is_some() {
             inode.kind(cx).check_regular()?;
@@ -118,7 +118,7 @@ impl FileSystem for Ext4 {
         let result = sized.and_then(|()| self.set_fields(cx, &inode, set));
         drop(guard);
         self.names.cache.outdate_walks_if(inode.kind(cx) == FileType::Directory);
-        result.map(|()| inode.attr(cx, self.geometry.block_size))
+        result.map(|()| inode.attr(cx, self.sb.geometry.block_size))
     }
 
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
@@ -187,7 +187,7 @@ impl FileSystem for Ext4 {
     }
 
     fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
-        self.check_alive()?;
+        self.sb.check_alive()?;
         let inode = self.iget(cx, ino)?;
         inode.with(cx, |core| {
             if core.dead || (core.links == 0 && core.opens == 0) {
@@ -213,7 +213,7 @@ impl FileSystem for Ext4 {
             }
             self.discard_window(&inode);
         }
-        if last && inode.with(cx, |core| core.links == 0) && self.check_writable().is_ok() {
+        if last && inode.with(cx, |core| core.links == 0) && self.sb.check_writable().is_ok() {
             return self.delete_if_unused(cx, &inode);
         }
         Ok(())
@@ -228,7 +228,7 @@ impl FileSystem for Ext4 {
         let inodes: Vec<_> = reads.iter().map(|read| self.iget(cx, read.ino)).collect();
         let file = |inode| self.data_file(inode);
         let files: Vec<_> = inodes.iter().map(|it| it.as_ref().map(file).map_err(|e| *e)).collect();
-        vfs::iomap::read_many(cx, &self.queue, &files, reads);
+        vfs::iomap::read_many(cx, &self.sb.queue, &files, reads);
     }
 
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
@@ -353,13 +353,13 @@ impl FileSystem for Ext4 {
     }
 
     fn unmount(&self, cx: &mut Cx) -> Result<(), Errno> {
-        self.check_alive()?;
+        self.sb.check_alive()?;
         self.unmount_clean(cx)
     }
 
     fn shutdown_hard(&self) {
-        self.stop();
-        if let Some(journal) = self.journal() {
+        self.sb.stop();
+        if let Some(journal) = self.sb.journal() {
             journal.die();
         }
     }

@@ -28,7 +28,8 @@ use zerocopy::IntoBytes;
 use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, RawSuper, checksum};
-use crate::mount::{MountError, MountOptions, Mounting, check_features};
+use crate::mount::{MountError, Mounting, check_features};
+use crate::sb::options::MountOptions;
 
 /// Reads the superblock from the device.
 pub(crate) fn read_super(

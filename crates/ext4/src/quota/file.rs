@@ -51,7 +51,7 @@ impl<'a> QuotaBlocks<'a> {
     /// Block of the file system in the file, and bytes from its start.
     fn split(&self, block: u32) -> (u32, usize) {
         let at = u64::from(block) * BLOCK_SIZE as u64;
-        let bits = self.fs.geometry.block_bits;
+        let bits = self.fs.sb.geometry.block_bits;
         ((at >> bits) as u32, (at & ((1 << bits) - 1)) as usize)
     }
 }
@@ -73,7 +73,7 @@ impl Blocks for QuotaBlocks<'_> {
         let size = self.inode.size(self.cx);
         let end = (u64::from(block) + 1) * BLOCK_SIZE as u64;
         let (lblk, offset) = self.split(block);
-        let have = size.div_ceil(u64::from(self.fs.geometry.block_size));
+        let have = size.div_ceil(u64::from(self.fs.sb.geometry.block_size));
         let buffer = if u64::from(lblk) < have {
             let (buffer, _) = self.place(block)?;
             let handle = self.handle.as_deref_mut().expect("blocks are stored within a handle");
@@ -112,6 +112,6 @@ impl Blocks for QuotaBlocks<'_> {
     }
 
     fn damaged(&mut self, kind: CorruptKind) -> Errno {
-        self.fs.corrupt_kind(self.cx, kind, At::Inode(self.inode.ino))
+        self.fs.sb.corrupt_kind(self.cx, kind, At::Inode(self.inode.ino))
     }
 }

@@ -133,9 +133,9 @@ impl Ext4 {
     /// # Errors
     /// As [`Ext4::dquots`].
     pub(crate) fn attach_quota(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
-        let charged = self.quota().is_some() && self.geometry.is_charged(inode.ino.0 as u32);
+        let charged = self.quota().is_some() && self.sb.geometry.is_charged(inode.ino.0 as u32);
         let is_value = inode.with(cx, |core| core.is_value());
-        if !charged || is_value || self.check_writable().is_err() {
+        if !charged || is_value || self.sb.check_writable().is_err() {
             return Ok(());
         }
         let large_values = crate::attr::xattr::large_values(self, cx, inode)?;
@@ -190,7 +190,7 @@ impl Ext4 {
             core.quota.as_ref().map(|quota| quota.next.as_ref().unwrap_or(&quota.dquots).clone())
         });
         let Some(dquots) = dquots else { return Ok(blocks) };
-        let size = u64::from(self.geometry.block_size);
+        let size = u64::from(self.sb.geometry.block_size);
         let room = self.quota_room(cx, &dquots) / size;
         let count = u64::from(blocks).min(room) as u32;
         if count < least {
@@ -255,7 +255,7 @@ impl Ext4 {
 
     /// Bytes of blocks that dirty pages were promised.
     pub(crate) fn promised_bytes(&self, cx: &Cx, inode: &Inode) -> u64 {
-        inode.delayed.lock(cx).blocks() * u64::from(self.geometry.block_size)
+        inode.delayed.lock(cx).blocks() * u64::from(self.sb.geometry.block_size)
     }
 
     /// Asks whether an inode may change its owners; whom [`InodeCore::pay_to`] is to name when it

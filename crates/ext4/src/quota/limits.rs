@@ -114,7 +114,7 @@ impl DquotState {
 impl Ext4 {
     /// Bytes more that all of these ids may have.
     pub(super) fn quota_room(&self, cx: &Cx, dquots: &Dquots) -> u64 {
-        let now = self.now(cx).sec.max(0) as u64;
+        let now = self.sb.now(cx).sec.max(0) as u64;
         let rooms = dquots.iter().flatten().map(|dquot| dquot.state.lock(cx).room(now));
         if cx.cred().uid == 0 { u64::MAX } else { rooms.min().unwrap_or(u64::MAX) }
     }
@@ -130,7 +130,7 @@ impl Ext4 {
         space: u64,
         inodes: u64,
     ) -> Result<(), Errno> {
-        let now = self.now(cx).sec.max(0) as u64;
+        let now = self.sb.now(cx).sec.max(0) as u64;
         let free = cx.cred().uid == 0;
         let list: Vec<&Arc<Dquot>> = dquots.iter().flatten().collect();
         for (index, dquot) in list.iter().enumerate() {
@@ -184,10 +184,10 @@ impl Ext4 {
         id: u32,
         limits: &Limits,
     ) -> Result<(), Errno> {
-        self.check_writable()?;
+        self.sb.check_writable()?;
         let file = self.file_of(kind)?;
         let dquot = self.dquot(cx, file, id)?;
-        let mut handle = self.journal_start(cx, 1)?;
+        let mut handle = self.sb.journal_start(cx, 1)?;
         let result = self.change_entry(cx, &mut handle, &dquot, |entry| {
             entry.block_soft = limits.block_soft;
             entry.block_hard = limits.block_hard;
@@ -212,9 +212,9 @@ impl Ext4 {
     /// # Errors
     /// As [`Ext4::quota_set`].
     pub fn quota_set_grace(&self, cx: &mut Cx, kind: Kind, grace: Grace) -> Result<(), Errno> {
-        self.check_writable()?;
+        self.sb.check_writable()?;
         let file = self.file_of(kind)?;
-        let mut handle = self.journal_start(cx, 1)?;
+        let mut handle = self.sb.journal_start(cx, 1)?;
         let mut info = file.tree.lock(cx);
         (info.block_grace, info.inode_grace) = (grace.blocks, grace.inodes);
         let mut blocks = QuotaBlocks::new(self, cx, &file.inode, Some(&mut handle));
@@ -251,8 +251,8 @@ impl Ext4 {
         project: u32,
         inherit: bool,
     ) -> Result<(), Errno> {
-        self.check_writable()?;
-        if !self.geometry.features.ro_compat.contains(RoCompat::PROJECT) {
+        self.sb.check_writable()?;
+        if !self.sb.geometry.features.ro_compat.contains(RoCompat::PROJECT) {
             return Err(Errno::EOPNOTSUPP);
         }
         let inode = self.iget(cx, ino)?;
@@ -268,8 +268,8 @@ impl Ext4 {
             }
         })?;
         let payers = self.transfer_quota(cx, &inode, owners)?;
-        let mut handle = self.journal_start(cx, credits::INODE + credits::SUPER)?;
-        let now = self.now(cx);
+        let mut handle = self.sb.journal_start(cx, credits::INODE + credits::SUPER)?;
+        let now = self.sb.now(cx);
         inode.with(cx, |core| {
             core.projid = project;
             core.pay_to(payers);
@@ -319,11 +319,11 @@ impl Ext4 {
         dquot: &Dquot,
         change: impl FnOnce(&mut DquotState),
     ) -> Result<(), Errno> {
-        let buffer = self.read_block(cx, dquot.block)?;
+        let buffer = self.sb.read_block(cx, dquot.block)?;
         handle.write_access(cx, &buffer)?;
-        let now = self.now(cx).sec.max(0) as u64;
+        let now = self.sb.now(cx).sec.max(0) as u64;
         let Ok(grace) = self.quota_grace(dquot.kind) else {
-            return Err(self.corrupt_kind(
+            return Err(self.sb.corrupt_kind(
                 cx,
                 crate::format::CorruptKind::QuotaEntry { id: dquot.id, block: 0 },
                 At::Device(dquot.block),

@@ -13,8 +13,6 @@ use base::Errno;
 use cache::{BufferCache, BufferRef};
 use rt::Cx;
 
-use crate::Ext4;
-
 /// The right to change metadata as one atomic step.
 ///
 /// Locks: starting or restarting one may wait for a commit, so it is done while holding no lock
@@ -28,24 +26,6 @@ pub(crate) enum Handle {
 
 /// A transaction's number; `None` without a journal.
 pub(crate) type Tid = Option<jbd2::Tid>;
-
-impl Ext4 {
-    /// Begins a change of up to `credits` blocks. May wait for log space or for a commit.
-    ///
-    /// # Errors
-    /// `EROFS` on a read-only mount or after an error, `EIO` after a shutdown, the journal's errno
-    /// once it has aborted.
-    pub(crate) fn journal_start(&self, cx: &mut Cx, credits: u32) -> Result<Handle, Errno> {
-        self.check_writable()?;
-        match self.journal() {
-            Some(journal) => {
-                let quota = self.quota_credits();
-                Ok(Handle::Journal(journal.start(cx, credits + quota)?, quota))
-            }
-            None => Ok(Handle::Direct(self.buffers.clone())),
-        }
-    }
-}
 
 impl Handle {
     /// Declares that `buffer`, which is up to date, is going to be changed. May wait.
@@ -118,7 +98,7 @@ impl Handle {
     /// handle's holder may want is held.
     ///
     /// # Errors
-    /// As [`Ext4::journal_start`].
+    /// As [`crate::sb::SuperBlock::journal_start`].
     pub(crate) fn restart(&mut self, cx: &mut Cx, credits: u32) -> Result<(), Errno> {
         match self {
             Handle::Journal(handle, quota) => handle.restart(cx, credits + *quota),

@@ -67,15 +67,15 @@ impl ByHash {
 /// # Errors
 /// `EUCLEAN` where it is damaged, `EIO`.
 pub(super) fn read(fs: &Ext4, cx: &mut Cx, inode: &Inode, block: u64) -> Result<BufferRef, Errno> {
-    let buffer = fs.read_block(cx, block)?;
+    let buffer = fs.sb.read_block(cx, block)?;
     if !buffer.verified() {
         let checked = buffer.with(|data| {
-            if fs.geometry.checksums.metadata {
-                area::verify_checksum(&fs.geometry.checksums, block, data)?;
+            if fs.sb.geometry.checksums.metadata {
+                area::verify_checksum(&fs.sb.geometry.checksums, block, data)?;
             }
-            area::check(data, Place::Block, fs.geometry.large_values())
+            area::check(data, Place::Block, fs.sb.geometry.large_values())
         });
-        checked.map_err(|kind| fs.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
+        checked.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
         buffer.set_verified(true);
     }
     Ok(buffer)
@@ -105,7 +105,7 @@ pub(super) fn replace(
             release(fs, cx, handle, inode, old, (shared, dropped))
         };
     }
-    let mut content = vec![0; fs.geometry.block_size as usize];
+    let mut content = vec![0; fs.sb.geometry.block_size as usize];
     let fits = area::emit(&mut content, Place::Block, list);
     assert!(fits, "the space in the block was counted before");
     let hash = area::block_hash(&content);
@@ -142,7 +142,7 @@ pub(super) fn replace(
     shared.blocks.insert(hash, buffer.block());
     value::follow(fs, cx, handle, &mut shared, (&[], list), dropped)?;
     // The allocation has counted the new block for the inode.
-    let sectors = u64::from(fs.geometry.block_size / 512);
+    let sectors = u64::from(fs.sb.geometry.block_size / 512);
     inode.with(cx, |core| core.blocks -= sectors);
     adopt(fs, cx, handle, inode, (old, buffer.block()), (&mut shared, dropped))
 }
@@ -155,10 +155,10 @@ pub(super) fn entries(
     buffer: &BufferRef,
 ) -> Result<Vec<Xattr>, Errno> {
     let mut list = Vec::new();
-    let large = fs.geometry.large_values();
+    let large = fs.sb.geometry.large_values();
     let seen = buffer
         .with(|data| super::walk(data, Place::Block, large, &mut |e| list.push(Xattr::of(e))));
-    seen.map_err(|kind| fs.corrupt(cx, &kind.at(At::Block(inode.ino, buffer.block()))))?;
+    seen.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Block(inode.ino, buffer.block()))))?;
     Ok(list)
 }
 
@@ -208,7 +208,7 @@ fn adopt(
         release(fs, cx, handle, inode, old, lists)?;
     }
     // Every inode counts a shared block as its own.
-    let sectors = u64::from(fs.geometry.block_size / 512);
+    let sectors = u64::from(fs.sb.geometry.block_size / 512);
     inode.with(cx, |core| {
         core.file_acl = new;
         core.blocks += sectors;
@@ -227,7 +227,7 @@ fn release(
 ) -> Result<(), Errno> {
     let buffer = read(fs, cx, inode, block)?;
     let (count, hash) = buffer.with(|data| (area::refcount(data), area::block_hash(data)));
-    let sectors = u64::from(fs.geometry.block_size / 512);
+    let sectors = u64::from(fs.sb.geometry.block_size / 512);
     if count > 1 {
         shared.blocks.insert(hash, block);
         inode.with(cx, |core| {
@@ -278,8 +278,8 @@ fn find_same(
 
 /// Makes sure that the block's checksum is set whenever it is written.
 fn arm(fs: &Ext4, buffer: &BufferRef) {
-    if fs.geometry.checksums.metadata {
-        let sums = fs.geometry.checksums;
+    if fs.sb.geometry.checksums.metadata {
+        let sums = fs.sb.geometry.checksums;
         buffer.set_trigger(Some(Arc::new(move |block, data: &mut [u8]| {
             area::set_checksum(&sums, block, data);
         })));

@@ -91,15 +91,16 @@ pub(crate) fn prepare_new(
     let mut list = list.to_vec();
     let mut new = NewXattrs::default();
     let extra = usize::from(fs.new_extra_isize());
-    let room = (fs.geometry.inode_size as usize).saturating_sub(BASE_SIZE + extra);
+    let room = (fs.sb.geometry.inode_size as usize).saturating_sub(BASE_SIZE + extra);
     let room = if extra == 0 || room < 8 { 0 } else { room };
     loop {
         (new.inside, new.outside) = place(&list, room, symlink);
-        if area::space(&new.outside, Place::Block) <= fs.geometry.block_size as usize {
+        if area::space(&new.outside, Place::Block) <= fs.sb.geometry.block_size as usize {
             return Ok(new);
         }
         let largest = list.iter_mut().max_by_key(|xattr| xattr.value.len());
-        let largest = largest.filter(|xattr| fs.geometry.large_values() && !xattr.value.is_empty());
+        let largest =
+            largest.filter(|xattr| fs.sb.geometry.large_values() && !xattr.value.is_empty());
         let result = match largest {
             Some(largest) => value::prepare(fs, cx, dir, &largest.value).map(|prepared| {
                 largest.value.clear();
@@ -147,14 +148,14 @@ pub(crate) fn init(
     assert!(fits, "a new inode has the room that its geometry says");
     let values = || new.inside.iter().chain(&new.outside);
     for large in values().filter_map(|xattr| xattr.large) {
-        let one = Totals::default().plus(&fs.geometry, large);
+        let one = Totals::default().plus(&fs.sb.geometry, large);
         fs.promise_value(cx, inode, one.sectors * 512)?;
     }
     if !new.outside.is_empty() {
         block::replace(fs, cx, handle, inode, &new.outside, dropped)?;
-        charge(cx, inode, Totals::default(), Totals::of(&fs.geometry, new.outside.iter()));
+        charge(cx, inode, Totals::default(), Totals::of(&fs.sb.geometry, new.outside.iter()));
     }
     store_inside(fs, cx, handle, inode, (&[], &new.inside), dropped)?;
-    charge(cx, inode, Totals::default(), Totals::of(&fs.geometry, new.inside.iter()));
+    charge(cx, inode, Totals::default(), Totals::of(&fs.sb.geometry, new.inside.iter()));
     fs.mark_inode_dirty(cx, handle, inode)
 }

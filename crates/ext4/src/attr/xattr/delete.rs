@@ -27,14 +27,14 @@ pub(crate) fn delete_inode(
     // Whoever comes later finds the inode dead.
     let _guard = inode.xattr_lock.lock(cx);
     let has_block = inode.with(cx, |core| core.file_acl) != 0;
-    let held = match fs.geometry.large_values() && !inode.with(cx, |core| core.fresh) {
+    let held = match fs.sb.geometry.large_values() && !inode.with(cx, |core| core.fresh) {
         true => load(fs, cx, inode)?,
         false => Default::default(),
     };
     if has_block {
         block::replace(fs, cx, handle, inode, &[], dropped)?;
     }
-    let totals = Totals::of(&fs.geometry, held.0.iter().chain(&held.1));
+    let totals = Totals::of(&fs.sb.geometry, held.0.iter().chain(&held.1));
     if totals.count > 0 {
         store_inside(fs, cx, handle, inode, (&held.0, &[]), dropped)?;
         charge(cx, inode, totals, Totals::default());
@@ -48,7 +48,7 @@ pub(crate) fn delete_inode(
 /// # Errors
 /// `EOPNOTSUPP` one has Lustre's older form; `EUCLEAN`, `EIO`.
 pub(crate) fn check_freeing(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
-    if !fs.geometry.large_values() {
+    if !fs.sb.geometry.large_values() {
         return Ok(());
     }
     let _guard = inode.xattr_lock.lock(cx);
@@ -66,7 +66,8 @@ pub(crate) fn check_freeing(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(),
 /// # Errors
 /// `EUCLEAN`, `EIO`.
 pub(crate) fn names_values(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<bool, Errno> {
-    let inside = if fs.geometry.large_values() { load_inside(fs, cx, inode)? } else { Vec::new() };
+    let inside =
+        if fs.sb.geometry.large_values() { load_inside(fs, cx, inode)? } else { Vec::new() };
     Ok(inside.iter().any(|xattr| xattr.large.is_some()))
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn names_values(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<bool
 /// # Errors
 /// `EUCLEAN`, `EIO`, `EROFS`.
 pub(crate) fn release_values(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
-    while fs.geometry.large_values() {
+    while fs.sb.geometry.large_values() {
         let mut count = 0;
         {
             let _guard = inode.xattr_lock.lock(cx);
@@ -87,7 +88,7 @@ pub(crate) fn release_values(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Resu
         }
         // Where sharers let go of the block meanwhile it may be ours alone at last.
         let need = CREDITS + credits::INODE + 2 * value::REFERENCE;
-        let mut handle = fs.journal_start(cx, need)?;
+        let mut handle = fs.sb.journal_start(cx, need)?;
         let mut dropped = Dropped::default();
         let result = release_one(fs, cx, &mut handle, inode, &mut dropped);
         let stopped = handle.stop(cx);
@@ -106,7 +107,7 @@ fn release_one(
 ) -> Result<(), Errno> {
     let _guard = inode.xattr_lock.lock(cx);
     let (inside, outside) = load(fs, cx, inode)?;
-    let before = Totals::of(&fs.geometry, inside.iter().chain(&outside));
+    let before = Totals::of(&fs.sb.geometry, inside.iter().chain(&outside));
     if let Some(at) = inside.iter().position(|xattr| xattr.large.is_some()) {
         let mut left = inside.clone();
         left.remove(at);
@@ -115,6 +116,6 @@ fn release_one(
         block::shrink(fs, cx, handle, inode, dropped)?;
     }
     let (inside, outside) = load(fs, cx, inode)?;
-    charge(cx, inode, before, Totals::of(&fs.geometry, inside.iter().chain(&outside)));
+    charge(cx, inode, before, Totals::of(&fs.sb.geometry, inside.iter().chain(&outside)));
     fs.mark_inode_dirty(cx, handle, inode)
 }

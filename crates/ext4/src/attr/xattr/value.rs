@@ -135,7 +135,7 @@ pub(crate) fn prepare(
     owner: &Inode,
     value: &[u8],
 ) -> Result<Prepared, Errno> {
-    let hash = area::value_hash(&fs.geometry.checksums, value);
+    let hash = area::value_hash(&fs.sb.geometry.checksums, value);
     let size = value.len() as u32;
     let candidates = fs.names.xattr_blocks.lock(cx).values.candidates(hash);
     for ino in candidates {
@@ -191,7 +191,7 @@ fn make(
     hash: u32,
 ) -> Result<Arc<Inode>, Errno> {
     let need = credits::NEW_INODE + credits::INODE + credits::ORPHAN + credits::SUPER;
-    let mut handle = fs.journal_start(cx, need)?;
+    let mut handle = fs.sb.journal_start(cx, need)?;
     let begun = begin(fs, cx, &mut handle, owner, value.len(), hash);
     let stopped = handle.stop(cx);
     let inode = begun?;
@@ -231,12 +231,12 @@ fn begin(
 
 /// Writes the value through the journal, in as many handles as it takes.
 fn fill(fs: &Ext4, cx: &mut Cx, inode: &Inode, value: &[u8]) -> Result<(), Errno> {
-    let size = fs.geometry.block_size as usize;
+    let size = fs.sb.geometry.block_size as usize;
     let mut chunks = value.chunks(size);
     let (mut lblk, blocks) = (0, value.len().div_ceil(size) as u32);
     while lblk < blocks {
         let want = (blocks - lblk).min(BLOCKS_MAX);
-        let mut handle = fs.journal_start(cx, fs.map_credits(cx, inode) + want)?;
+        let mut handle = fs.sb.journal_start(cx, fs.map_credits(cx, inode) + want)?;
         let result = fs.map_create(cx, &mut handle, inode, lblk, want, Create::metadata());
         let result = result.and_then(|(mapped, _)| {
             for (n, chunk) in chunks.by_ref().take(mapped.len as usize).enumerate() {
@@ -262,14 +262,14 @@ fn named(fs: &Ext4, cx: &mut Cx, ino: u32) -> Result<Arc<Inode>, Errno> {
     match fs.iget_value(cx, Ino(ino.into())) {
         Err(Errno::ESTALE) => {
             let kind = CorruptKind::XattrInodeFlag { inode: ino };
-            Err(fs.corrupt_kind(cx, kind, At::Inode(Ino(ino.into()))))
+            Err(fs.sb.corrupt_kind(cx, kind, At::Inode(Ino(ino.into()))))
         }
         result => result,
     }
 }
 
 fn content(fs: &Ext4, cx: &mut Cx, inode: &Inode, len: usize) -> Result<Vec<u8>, Errno> {
-    let size = fs.geometry.block_size as usize;
+    let size = fs.sb.geometry.block_size as usize;
     let mut value = Vec::with_capacity(len);
     while value.len() < len {
         let lblk = (value.len() / size) as u32;
@@ -277,7 +277,7 @@ fn content(fs: &Ext4, cx: &mut Cx, inode: &Inode, len: usize) -> Result<Vec<u8>,
         let Some(buffer) = fs.bread(cx, inode, lblk)? else {
             let (inode, found) = (inode.ino.0 as u32, value.len() as u64);
             let kind = CorruptKind::XattrInodeSize { inode, found, expected: len as u32 };
-            return Err(fs.corrupt_kind(cx, kind, At::Inode(Ino(inode.into()))));
+            return Err(fs.sb.corrupt_kind(cx, kind, At::Inode(Ino(inode.into()))));
         };
         buffer.with(|data| value.extend_from_slice(&data[..part]));
     }
@@ -301,10 +301,10 @@ pub(crate) fn read(
     let (found, hash) = inode.with(cx, |core| (core.size, stored_hash(core)));
     if found != u64::from(large.size) {
         let kind = CorruptKind::XattrInodeSize { inode: large.ino, found, expected: large.size };
-        return Err(fs.corrupt_kind(cx, kind, at));
+        return Err(fs.sb.corrupt_kind(cx, kind, at));
     }
     let value = content(fs, cx, &inode, large.size as usize)?;
-    let expected = area::value_hash(&fs.geometry.checksums, &value);
+    let expected = area::value_hash(&fs.sb.geometry.checksums, &value);
     let entry = [area::hash_large(name, hash), area::hash_large_signed(name, hash)];
     let wrong = match () {
         () if hash != expected => Some((hash, expected)),
@@ -313,12 +313,12 @@ pub(crate) fn read(
     };
     if wrong.is_some() && belongs_to(cx, &inode, owner) {
         let kind = CorruptKind::XattrInodeLustre { inode: large.ino, owner: owner.ino.0 as u32 };
-        fs.note_read_error(kind.at(at).to_string());
+        fs.sb.note_read_error(kind.at(at).to_string());
         return Err(Errno::EOPNOTSUPP);
     }
     if let Some((found, expected)) = wrong {
         let kind = CorruptKind::XattrInodeHash { inode: large.ino, found, expected };
-        return Err(fs.corrupt_kind(cx, kind, at));
+        return Err(fs.sb.corrupt_kind(cx, kind, at));
     }
     fs.names.xattr_blocks.lock(cx).values.insert(hash, inode.ino.0);
     Ok(value)
@@ -386,7 +386,7 @@ pub(super) fn follow(
         });
         let Some(left) = left else {
             let kind = CorruptKind::XattrInodeReferences { count: 0 };
-            return Err(fs.corrupt_kind(cx, kind, At::Inode(inode.ino)));
+            return Err(fs.sb.corrupt_kind(cx, kind, At::Inode(inode.ino)));
         };
         if left == 0 {
             fs.orphan_add(cx, handle, &inode)?;

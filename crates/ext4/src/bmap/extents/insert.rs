@@ -162,13 +162,13 @@ impl Ext4 {
     ) -> Result<cache::BufferRef, Errno> {
         let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Node };
         let (block, _) = self.new_blocks(cx, handle, inode, None, request)?;
-        let buffer = self.buffers.get(cx, block);
+        let buffer = self.sb.buffers.get(cx, block);
         handle.create_access(cx, &buffer)?;
         buffer.with_mut(|data| data.fill(0));
         buffer.set_uptodate();
         buffer.set_verified(true);
         self.set_extent_trigger(cx, inode, &buffer);
-        let sectors = u64::from(self.geometry.block_size / 512);
+        let sectors = u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks += sectors);
         Ok(buffer)
     }
@@ -192,7 +192,7 @@ impl Ext4 {
             let range = ENTRY_SIZE * (keep + 1)..ENTRY_SIZE * (node.entries + 1);
             (data[range].to_vec(), u16::from_le_bytes([data[6], data[7]]))
         });
-        let room = extent::block_max(self.geometry.block_size);
+        let room = extent::block_max(self.sb.geometry.block_size);
         let first = new.with_mut(|data| {
             extent::init_node(data, room, depth);
             data[ENTRY_SIZE..ENTRY_SIZE + moved.len()].copy_from_slice(&moved);
@@ -230,7 +230,7 @@ impl Ext4 {
         let root = inode.with(cx, |core| core.block);
         let entries = entry_count(&root);
         let depth = u16::from_le_bytes([root[6], root[7]]);
-        let room = extent::block_max(self.geometry.block_size);
+        let room = extent::block_max(self.sb.geometry.block_size);
         new.with_mut(|data| {
             extent::init_node(data, room, depth);
             let used = ENTRY_SIZE..ENTRY_SIZE * (entries + 1);

@@ -119,7 +119,7 @@ impl Ext4 {
             }
             (false, false) => self.remove_entry(cx, handle, inode, &path)?,
         }
-        let sectors = u64::from(end - start) * u64::from(self.geometry.block_size / 512);
+        let sectors = u64::from(end - start) * u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
         self.free_content(cx, handle, inode, gone_start, end - start)
     }
@@ -165,7 +165,7 @@ impl Ext4 {
         block: u64,
     ) -> Result<(), Errno> {
         handle.forget_block(cx, block)?;
-        let sectors = u64::from(self.geometry.block_size / 512);
+        let sectors = u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
         self.free_blocks(cx, handle, block, 1)
     }

@@ -139,7 +139,7 @@ impl Dir<'_> {
             dir::pack(data, layout, entries.filter(|entry| entry.ino != 0));
         })?;
         drop(old);
-        let version = self.fs.geometry.hash_version.on_disk();
+        let version = self.fs.sb.geometry.hash_version.on_disk();
         self.change(cx, handle, &root, |data| htree::init_root(data, layout, version, leaf))?;
         self.inode.with(cx, |core| core.flags |= InodeFlags::INDEX);
         self.fs.mark_inode_dirty(cx, handle, self.inode)?;

@@ -55,14 +55,14 @@ fn create_once(
     let attributes = xattr::prepare_new(fs, cx, &parent, false, attributes)?;
     let mut dropped = xattr::Dropped::default();
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER + credits::ORPHAN;
-    let result = fs.journal_start(cx, own + attributes.credits()).and_then(|mut handle| {
+    let result = fs.sb.journal_start(cx, own + attributes.credits()).and_then(|mut handle| {
         let made = create(cx, fs, &mut handle, &parent, node, (&attributes, &mut dropped), quota);
         finish(fs, cx, handle, &parent, made)
     });
     let freed = attributes.release(fs, cx).and(dropped.free(fs, cx));
     let inode = result?;
     freed?;
-    Ok(inode.attr(cx, fs.geometry.block_size))
+    Ok(inode.attr(cx, fs.sb.geometry.block_size))
 }
 
 /// A new inode that is open and an orphan, in an open handle.
@@ -118,10 +118,10 @@ pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> R
     let unnamed = inode.with(cx, |core| core.links == 0 && core.linkable);
     let _alone = unnamed.then(|| inode.rwsem.write(cx));
     let own = 2 * credits::INODE + credits::ORPHAN;
-    let mut handle = fs.journal_start(cx, slot.credits() + own)?;
+    let mut handle = fs.sb.journal_start(cx, slot.credits() + own)?;
     let result = link_in(cx, &mut handle, &mut view, slot, name, &inode);
     finish(fs, cx, handle, &parent, result)?;
-    Ok(inode.attr(cx, fs.geometry.block_size))
+    Ok(inode.attr(cx, fs.sb.geometry.block_size))
 }
 
 fn link_in(
@@ -133,7 +133,7 @@ fn link_in(
     inode: &Inode,
 ) -> Result<(), Errno> {
     let fs = dir.fs;
-    let now = fs.now(cx);
+    let now = fs.sb.now(cx);
     let first = inode.with(cx, |core| match core.links {
         0 if !core.linkable || core.dead => Err(Errno::ENOENT),
         LINK_MAX.. => Err(Errno::EMLINK),

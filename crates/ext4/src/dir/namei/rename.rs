@@ -76,7 +76,7 @@ fn ancestors(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Result<Vec<Ino>, Err
         // In a damaged image the way up may lead in a circle.
         if parent == mark.0 {
             let kind = CorruptKind::DirCircle { ino: parent.0 as u32 };
-            return Err(fs.corrupt(cx, &kind.at(At::Inode(at.ino))));
+            return Err(fs.sb.corrupt(cx, &kind.at(At::Inode(at.ino))));
         }
         list.push(parent);
         if list.len() >= 2 * mark.1 {
@@ -214,7 +214,7 @@ fn move_locked(
     }
     fs.names.cache.remove(names.old.inode.ino, names.old_name);
     fs.names.cache.remove(names.new_dir().inode.ino, names.new_name);
-    let mut handle = fs.journal_start(cx, credits)?;
+    let mut handle = fs.sb.journal_start(cx, credits)?;
     let result = if exchange {
         exchange_in(cx, &mut handle, &mut names, found).map(|()| None)
     } else {
@@ -282,7 +282,7 @@ fn replace_in(
             None
         }
     };
-    let now = fs.now(cx);
+    let now = fs.sb.now(cx);
     source.with(cx, |core| core.ctime = now);
     fs.mark_inode_dirty(cx, handle, &source)?;
     let place = if crossing {
@@ -327,7 +327,7 @@ fn exchange_in(
     let (to_new, to_old) = (Target::of(cx, &source), Target::of(cx, &other));
     names.new_dir().replace(cx, handle, &new_place, to_new)?;
     names.old.replace(cx, handle, &found.place, to_old)?;
-    let now = fs.now(cx);
+    let now = fs.sb.now(cx);
     for inode in [&source, &other] {
         inode.with(cx, |core| core.ctime = now);
         fs.mark_inode_dirty(cx, handle, inode)?;

@@ -67,7 +67,7 @@ impl Ext4 {
         want: u32,
     ) -> Result<Mapped, Errno> {
         let extents = inode.has_extents(cx);
-        let ours = self.options.direct.boundary.is_modern();
+        let ours = self.sb.options.direct.boundary.is_modern();
         let lblk = hole.lblk;
         let (len, goal, tables) = if extents {
             let guard = inode.map_lock.read(cx);
@@ -176,7 +176,7 @@ impl Ext4 {
             goal = pool.0 + u64::from(pool.1);
         }
         let (mut start, mut len) = self.claim_run(cx, inode, goal, want, want)?;
-        let chunk = u64::from(self.queue.info().chunk / self.geometry.block_size);
+        let chunk = u64::from(self.sb.queue.info().chunk / self.sb.geometry.block_size);
         if chunk > 0 && start != goal && u64::from(len) > 2 * chunk {
             let aligned = start.next_multiple_of(chunk);
             self.unclaim(start, (aligned - start) as u32);
@@ -208,9 +208,9 @@ impl Ext4 {
         let mut missing = needed;
         while missing > 0 {
             if inode.map_lock.read(cx).pool.1 == 0 {
-                let (group, _) = self.geometry.group_of_block(data).unwrap_or((0, 0));
-                let first = self.geometry.group_first_block(group);
-                let end = first + u64::from(self.geometry.blocks_in_group(group));
+                let (group, _) = self.sb.geometry.group_of_block(data).unwrap_or((0, 0));
+                let first = self.sb.geometry.group_first_block(group);
+                let end = first + u64::from(self.sb.geometry.blocks_in_group(group));
                 let goal = end - u64::from(missing.max(TABLES_AHEAD_MAX)).min(end - first);
                 if let Err(errno) = self.fill_pool(cx, inode, (lblk, goal), missing) {
                     let taken = claims.tables.split_off(before);
@@ -237,7 +237,7 @@ impl Ext4 {
         (lblk, goal): (u32, u64),
         needed: u32,
     ) -> Result<(), Errno> {
-        let ahead = TABLES_MIN + lblk / (self.geometry.block_size / 4);
+        let ahead = TABLES_MIN + lblk / (self.sb.geometry.block_size / 4);
         let want = needed.max(ahead.min(TABLES_AHEAD_MAX));
         let mut kept = inode.map_lock.write(cx);
         if kept.pool.1 == 0 {
@@ -293,7 +293,7 @@ impl Ext4 {
         run: &mut Prealloc,
         size: u64,
     ) -> Result<(), Errno> {
-        let mut handle = self.journal_start(cx, self.map_credits(cx, inode))?;
+        let mut handle = self.sb.journal_start(cx, self.map_credits(cx, inode))?;
         for slot in &mut run.tables {
             *slot = claims.tables.pop_front().unwrap_or(0);
         }

@@ -5,33 +5,31 @@
 //! backup; there every change goes through the log, one change alone between two empty logs, so
 //! that the log still has the whole of it while its place on the disk may be torn.
 
-use std::sync::atomic::Ordering;
-
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Sector};
 use block::BioFlags;
 use rt::Cx;
 
-use crate::Ext4;
-use crate::format::features::{Compat, Incompat, RoCompat};
-use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE, error_code};
+use crate::format::features::{Compat, RoCompat};
+use crate::format::super_block::{STATE_ERROR, SUPER_OFFSET, SUPER_SIZE, error_code};
 use crate::format::{At, NotedError, RawSuper};
+use crate::sb::SuperBlock;
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
-impl Ext4 {
+impl SuperBlock {
     /// Looks at the superblock in its buffer.
     pub(crate) fn super_field<R>(&self, look: impl FnOnce(&RawSuper) -> R) -> R {
-        let offset = self.super_offset;
-        self.super_buffer.with(|data| {
+        let offset = self.offset;
+        self.buffer.with(|data| {
             look(RawSuper::view(&data[offset..]).expect("the buffer holds the superblock"))
         })
     }
 
     /// Changes the superblock in its buffer and sets its checksum.
     pub(crate) fn change_super(&self, change: impl FnOnce(&mut RawSuper)) {
-        let offset = self.super_offset;
-        self.super_buffer.with_mut(|data| {
+        let offset = self.offset;
+        self.buffer.with_mut(|data| {
             let raw = RawSuper::view_mut(&mut data[offset..]);
             let raw = raw.expect("the buffer holds the superblock");
             change(raw);
@@ -77,8 +75,8 @@ impl Ext4 {
     fn write_super(&self, cx: &mut Cx, change: impl FnOnce(&mut RawSuper)) -> Result<(), Errno> {
         self.change_super(change);
         let sectors = u64::from(self.geometry.block_size) / SECTOR_SIZE;
-        let sector = Sector(self.super_buffer.block() * sectors);
-        let page = self.super_buffer.page();
+        let sector = Sector(self.buffer.block() * sectors);
+        let page = self.buffer.page();
         let flags = BioFlags::META | self.queue.sync_write_flags();
         let through = BioFlags::PREFLUSH | BioFlags::FUA;
         let flags = if self.options.barrier.is_safe() { flags | through } else { flags };
@@ -99,9 +97,9 @@ impl Ext4 {
         handle: &mut Handle,
         change: impl FnOnce(&mut RawSuper),
     ) -> Result<(), Errno> {
-        handle.write_access(cx, &self.super_buffer)?;
+        handle.write_access(cx, &self.buffer)?;
         self.change_super(change);
-        handle.dirty(cx, &self.super_buffer)
+        handle.dirty(cx, &self.buffer)
     }
 
     /// Sets the feature `large_file`.
@@ -146,18 +144,6 @@ impl Ext4 {
         let flags = BioFlags::META | BioFlags::SYNC | BioFlags::FUA;
         let written = self.queue.write(cx, Sector(0), page, flags);
         written.map_err(|error| self.device_error(cx, &error))
-    }
-
-    /// What the superblock says after the mount.
-    pub(crate) fn final_super(&self, raw: &mut RawSuper) {
-        raw.set_free_blocks(self.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64);
-        let inodes = self.counters.free_inodes.load(Ordering::Relaxed).max(0);
-        raw.s_free_inodes_count.set(inodes as u32);
-        let mut features = raw.features();
-        features.incompat.remove(Incompat::RECOVER);
-        features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
-        raw.s_state.set(raw.s_state.get() | STATE_CLEAN);
-        raw.set_features(&features);
     }
 }
 

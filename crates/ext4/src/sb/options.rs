@@ -1,0 +1,81 @@
+//! What a mount is asked for.
+
+use base::Nanos;
+use jbd2::{CommitRecord, JournalIo, JournalMode};
+use vfs::direct::DirectOptions;
+
+use crate::sb::bh_lru::BhLru;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Write nothing at all: a dirty journal is replayed in memory.
+    pub read_only: bool,
+    /// On a read-only mount of a dirty file system: read it as it lies on the disk, without what
+    /// the journal holds.
+    pub no_replay: bool,
+    /// What goes through the journal. `Data` needs one; without a journal the other two are equal.
+    pub data_mode: JournalMode,
+    /// Age at which a transaction commits by itself.
+    pub commit_interval: Nanos,
+    /// How commit records keep their place behind what they seal. With `Plain` the device is never
+    /// flushed: a power cut may lose all where its cache is volatile.
+    pub barrier: CommitRecord,
+    /// What the journal's writes carry.
+    pub journal_io: JournalIo,
+    /// Who waits for a commit yields his place in the elevator to the journal's task.
+    pub journal_yield: bool,
+    /// The commit record follows the log by an edge in the queue, not by a wait of the journal's
+    /// task.
+    pub journal_chain: bool,
+    /// Committed metadata goes to its place by the page cache's `dirty_expire` and
+    /// `dirty_interval`, by a flusher; else when log space is needed, and at the end.
+    pub flush_metadata: bool,
+    /// What each CPU keeps in front of the index of buffers. Of use for experiments only: by itself
+    /// a mount takes what its transactions need.
+    pub bh_lru: BhLru,
+    /// Bytes of metadata buffers kept in memory.
+    pub buffer_limit_bytes: u64,
+    /// Inodes kept in memory.
+    pub inode_cache: usize,
+    /// Names kept in memory, of 64 bytes each, by which a lookup finds an inode that is in memory;
+    /// 0: every lookup searches the directory.
+    pub name_cache: usize,
+    /// Bound of a readahead window in bytes; `None` leaves the page cache's.
+    pub readahead_bytes: Option<u32>,
+    /// How direct I/O builds its bios.
+    pub direct: DirectOptions,
+    /// Direct writes give blocks to holes inside the file; else the page cache does.
+    pub direct_holes: bool,
+    /// The blocks of a file without extents come out of a window that others keep off. `None` lays
+    /// files out as ext3 did where `direct` has one of Linux's rules, and as ours where it has not.
+    pub reservation: Option<bool>,
+    /// The delayed data of a file get their blocks when it replaces another file by rename, and
+    /// when it is closed after it was cut to nothing: then no power cut leaves it empty.
+    pub auto_da_alloc: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            read_only: false,
+            no_replay: false,
+            data_mode: JournalMode::Ordered,
+            commit_interval: Nanos::from_secs(5),
+            barrier: CommitRecord::default(),
+            journal_io: JournalIo::default(),
+            journal_yield: false,
+            journal_chain: false,
+            flush_metadata: false,
+            bh_lru: BhLru::default(),
+            buffer_limit_bytes: 256 << 20,
+            inode_cache: 65536,
+            name_cache: 65536,
+            readahead_bytes: None,
+            direct: DirectOptions::default(),
+            direct_holes: true,
+            reservation: None,
+            auto_da_alloc: true,
+        }
+    }
+}
