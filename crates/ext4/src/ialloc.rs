@@ -57,12 +57,12 @@ impl Ext4 {
         quota: Option<Box<InodeQuota>>,
     ) -> Result<Arc<Inode>, Errno> {
         let is_dir = new.mode & 0xf000 == 0x4000;
-        let parent = self.group_of_inode(dir.ino);
+        let parent = self.sb.geometry.group_of_inode(dir.ino);
         let first = if is_dir { self.dir_group(cx, dir, parent) } else { parent };
         let groups = self.sb.geometry.groups_count;
         for step in 0..groups {
             let group = (first + step) % groups;
-            if self.groups[group as usize].state.lock(cx).desc.free_inodes == 0 {
+            if self.alloc.groups[group as usize].state.lock(cx).desc.free_inodes == 0 {
                 continue;
             }
             if let Some(index) = self.take_inode(cx, handle, group, is_dir)? {
@@ -131,9 +131,9 @@ impl Ext4 {
     fn dir_group(&self, cx: &Cx, dir: &Inode, parent: u32) -> u32 {
         let groups = self.sb.geometry.groups_count;
         let count = |value: &std::sync::atomic::AtomicI64| value.load(Ordering::Relaxed).max(0);
-        let free_inodes = count(&self.counters.free_inodes) as u64 / u64::from(groups);
-        let free_blocks = count(&self.counters.free_blocks) as u64 / u64::from(groups);
-        let dirs = count(&self.counters.dirs) as u64 / u64::from(groups);
+        let free_inodes = count(&self.alloc.counters.free_inodes) as u64 / u64::from(groups);
+        let free_blocks = count(&self.alloc.counters.free_blocks) as u64 / u64::from(groups);
+        let dirs = count(&self.alloc.counters.dirs) as u64 / u64::from(groups);
         let top = dir.ino.0 == u64::from(ROOT_INO)
             || dir.with(cx, |core| core.flags.contains(InodeFlags::TOPDIR));
         let per_group = u64::from(self.sb.geometry.inodes_per_group);
@@ -148,7 +148,7 @@ impl Ext4 {
             (parent, min_inodes, min_blocks, dirs + per_group / 16)
         };
         let good = (0..groups.min(512)).map(|step| (first + step) % groups).find(|&group| {
-            let desc = self.groups[group as usize].state.lock(cx).desc;
+            let desc = self.alloc.groups[group as usize].state.lock(cx).desc;
             u64::from(desc.free_inodes) >= min_inodes
                 && u64::from(desc.free_blocks) >= min_blocks
                 && u64::from(desc.used_dirs) <= max_dirs
@@ -165,18 +165,18 @@ impl Ext4 {
         is_dir: bool,
     ) -> Result<Option<u32>, Errno> {
         let buffer = self.inode_bitmap(cx, group)?;
-        if self.block_uninit(cx, group) {
+        if self.alloc.block_uninit(cx, group) {
             // A group with inodes has a block bitmap on the disk.
-            self.load_group(cx, group)?;
-            self.use_blocks(cx, handle, group, 0, 0)?;
+            self.alloc.load_group(cx, group)?;
+            self.alloc.use_blocks(cx, handle, group, 0, 0)?;
         }
-        let desc_buffer = self.desc_buffer(group);
+        let desc_buffer = self.alloc.desc_buffer(group);
         handle.write_access(cx, &buffer)?;
         handle.write_access(cx, desc_buffer)?;
         let per_group = self.sb.geometry.inodes_per_group;
         let first = if group == 0 { self.sb.geometry.first_ino - 1 } else { 0 };
         let taken = {
-            let mut state = self.groups[group as usize].state.lock(cx);
+            let mut state = self.alloc.groups[group as usize].state.lock(cx);
             let from = state.next_inode.max(first) as usize;
             let found = buffer.with_mut(|data| {
                 let index = bitmap::find_next_zero(data, from, per_group as usize)?;
@@ -190,7 +190,7 @@ impl Ext4 {
                 desc.itable_unused = desc.itable_unused.min(per_group - index - 1);
                 desc.flags.remove(GroupFlags::INODE_UNINIT);
                 desc.inode_bitmap_csum = csum;
-                self.emit_desc(group, &state.desc);
+                self.alloc.emit_desc(group, &state.desc);
                 state.next_inode = index + 1;
             } else {
                 state.next_inode = per_group;
@@ -198,8 +198,8 @@ impl Ext4 {
             found.map(|(index, _)| index)
         };
         if taken.is_some() {
-            self.counters.free_inodes.fetch_sub(1, Ordering::Relaxed);
-            self.counters.dirs.fetch_add(i64::from(is_dir), Ordering::Relaxed);
+            self.alloc.counters.free_inodes.fetch_sub(1, Ordering::Relaxed);
+            self.alloc.counters.dirs.fetch_add(i64::from(is_dir), Ordering::Relaxed);
         }
         handle.dirty(cx, &buffer)?;
         handle.dirty(cx, desc_buffer)?;
@@ -220,7 +220,7 @@ impl Ext4 {
     /// `EIO`, `EUCLEAN`.
     fn inode_bitmap(&self, cx: &mut Cx, group: u32) -> Result<BufferRef, Errno> {
         let desc = {
-            let state = self.groups[group as usize].state.lock(cx);
+            let state = self.alloc.groups[group as usize].state.lock(cx);
             if let Some(buffer) = &state.inode_bitmap {
                 return Ok(buffer.clone());
             }
@@ -235,7 +235,7 @@ impl Ext4 {
         // Another task may have loaded the bitmap while this one read, and changed it since: only
         // the first one may fill or judge it, with the descriptor as it is now.
         let checked = {
-            let mut state = self.groups[group as usize].state.lock(cx);
+            let mut state = self.alloc.groups[group as usize].state.lock(cx);
             if let Some(buffer) = &state.inode_bitmap {
                 return Ok(buffer.clone());
             }
@@ -270,11 +270,11 @@ impl Ext4 {
         let place = self.sb.geometry.inode_group(ino);
         let (group, index) = place.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
         let buffer = self.inode_bitmap(cx, group)?;
-        let desc_buffer = self.desc_buffer(group);
+        let desc_buffer = self.alloc.desc_buffer(group);
         handle.write_access(cx, &buffer)?;
         handle.write_access(cx, desc_buffer)?;
         let ok = {
-            let mut state = self.groups[group as usize].state.lock(cx);
+            let mut state = self.alloc.groups[group as usize].state.lock(cx);
             let csum = buffer.with_mut(|data| {
                 bitmap::clear(data, index as usize).then(|| self.inode_csum(data))
             });
@@ -282,7 +282,7 @@ impl Ext4 {
                 state.desc.free_inodes += 1;
                 state.desc.used_dirs = state.desc.used_dirs.saturating_sub(u32::from(is_dir));
                 state.desc.inode_bitmap_csum = csum;
-                self.emit_desc(group, &state.desc);
+                self.alloc.emit_desc(group, &state.desc);
                 state.next_inode = state.next_inode.min(index);
             }
             csum.is_some()
@@ -292,8 +292,8 @@ impl Ext4 {
             let kind = CorruptKind::GroupFreeInodes { found: index, limit };
             return Err(self.sb.corrupt_kind(cx, kind, At::Group(group)));
         }
-        self.counters.free_inodes.fetch_add(1, Ordering::Relaxed);
-        self.counters.dirs.fetch_sub(i64::from(is_dir), Ordering::Relaxed);
+        self.alloc.counters.free_inodes.fetch_add(1, Ordering::Relaxed);
+        self.alloc.counters.dirs.fetch_sub(i64::from(is_dir), Ordering::Relaxed);
         handle.dirty(cx, &buffer)?;
         handle.dirty(cx, desc_buffer)
     }
@@ -325,7 +325,7 @@ impl Ext4 {
 
     /// First block of a group's inode table.
     pub(crate) fn inode_table(&self, cx: &Cx, group: u32) -> u64 {
-        self.groups[group as usize].state.lock(cx).desc.inode_table
+        self.alloc.groups[group as usize].state.lock(cx).desc.inode_table
     }
 
     /// True for an inode whose slot was never written since mkfs.
@@ -333,7 +333,7 @@ impl Ext4 {
         if !self.sb.geometry.features.group_csum() {
             return false;
         }
-        let desc = self.groups[group as usize].state.lock(cx).desc;
+        let desc = self.alloc.groups[group as usize].state.lock(cx).desc;
         desc.flags.contains(GroupFlags::INODE_UNINIT)
             || index >= self.sb.geometry.inodes_per_group.saturating_sub(desc.itable_unused)
     }
@@ -341,7 +341,7 @@ impl Ext4 {
     /// True where no inode of the block of the table with `index` is in use, `index` itself left
     /// out, as far as the loaded bitmap tells.
     pub(crate) fn inode_block_unused(&self, cx: &Cx, group: u32, index: u32) -> bool {
-        let state = self.groups[group as usize].state.lock(cx);
+        let state = self.alloc.groups[group as usize].state.lock(cx);
         let Some(buffer) = &state.inode_bitmap else { return false };
         let per_block = self.sb.geometry.inodes_per_block;
         let first = index - index % per_block;

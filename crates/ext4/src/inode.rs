@@ -13,6 +13,7 @@ use rt::{Cx, Mutex, RwLock, SpinLock};
 use vfs::{Attr, CachedInode, FileType};
 
 use crate::Ext4;
+use crate::alloc::mballoc::Prealloc;
 use crate::alloc::reservation::Window;
 use crate::file::delalloc::Delalloc;
 use crate::format::inode::InodeValues;
@@ -132,19 +133,6 @@ impl InodeCore {
     pub(crate) fn is_value(&self) -> bool {
         self.flags.contains(InodeFlags::EA_INODE) && self.mode & 0xf000 == 0x8000
     }
-}
-
-/// Blocks taken out of the allocator for this inode's next blocks; not yet on the disk.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Prealloc {
-    /// The logical block that the first of them is for.
-    pub lblk: u32,
-    pub pblk: u64,
-    pub len: u32,
-    /// Tables of pointers for the next blocks, in the order of their need; 0 is none.
-    pub tables: [u64; 3],
-    /// Blocks kept for tables of pointers, so that data stay in one run: first, count.
-    pub pool: (u64, u32),
 }
 
 /// The last extent that a lookup found: most lookups ask for its neighbourhood again.
@@ -315,8 +303,8 @@ impl Drop for Inode {
     /// with the last close.
     fn drop(&mut self) {
         if let Some(fs) = self.fs.upgrade() {
-            fs.release_prealloc(self.map_lock.get_mut());
-            fs.discard_window(self);
+            fs.alloc.release_prealloc(self.map_lock.get_mut());
+            fs.alloc.discard_window(&self.window);
         }
     }
 }
@@ -465,7 +453,7 @@ impl Ext4 {
     fn readahead_inodes(&self, cx: &mut Cx, group: u32, block: u64) {
         let table = self.inode_table(cx, group);
         let unused = if self.sb.geometry.features.group_csum() {
-            self.groups[group as usize].state.lock(cx).desc.itable_unused
+            self.alloc.groups[group as usize].state.lock(cx).desc.itable_unused
         } else {
             0
         };
@@ -531,5 +519,35 @@ impl Ext4 {
             self.sb.set_large_file(cx, handle)?;
         }
         Ok(())
+    }
+
+    /// After `ENOSPC`, and with no handle open: brings back blocks that wait for a commit or for
+    /// files that may never use them. True where it is worth trying again; counts the tries.
+    pub(crate) fn should_retry_alloc(&self, cx: &mut Cx, retries: &mut u32) -> bool {
+        *retries += 1;
+        *retries <= 3 && self.sb.check_writable().is_ok() && self.bring_blocks_back(cx)
+    }
+
+    /// True where some may have come back.
+    fn bring_blocks_back(&self, cx: &mut Cx) -> bool {
+        let released = self.release_preallocations();
+        let waiting = self.alloc.frees_at_commit();
+        match self.sb.journal() {
+            Some(journal) if waiting => journal.clone().force_commit(cx).is_ok(),
+            _ => released,
+        }
+    }
+
+    /// Gives back what inodes that nobody is working on keep for themselves. True where there was
+    /// anything.
+    fn release_preallocations(&self) -> bool {
+        let mut any = false;
+        for inode in self.inodes.all() {
+            if let Some(mut prealloc) = inode.map_lock.try_write() {
+                any |= prealloc.len > 0 || prealloc.pool.1 > 0;
+                self.alloc.release_prealloc(&mut prealloc);
+            }
+        }
+        any
     }
 }

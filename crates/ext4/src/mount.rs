@@ -21,13 +21,13 @@ use rt::Cx;
 use zerocopy::IntoBytes;
 
 use crate::Ext4;
+use crate::alloc::BlockAllocator;
 use crate::alloc::balloc::Group;
 use crate::bmap::map::State;
 use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
 use crate::mount::read_super::{join_super, read_super};
-use crate::mount::super_::Counters;
 use crate::sb::SuperBlock;
 use crate::sb::options::MountOptions;
 
@@ -190,10 +190,10 @@ impl Mounting {
             })?;
             groups.push(Group::new(desc));
         }
-        let counters = count(&groups, raw, &geometry);
         let (queue, buffers, options) = (&self.queue, &self.buffers, &self.options);
         let sb = SuperBlock::from_parts(queue, buffers, geometry, options, super_buffer, at);
-        Ok(Ext4::assemble(sb, self.backing.clone(), groups.into(), gdt.into(), counters))
+        let alloc = BlockAllocator::from_parts(Arc::new(sb), groups.into(), gdt.into(), raw);
+        Ok(Ext4::assemble(alloc, self.backing.clone()))
     }
 
     /// Opens the journal, where there is one, and puts the mount together as it was left there.
@@ -245,7 +245,7 @@ impl Mounting {
     ) -> Result<(Arc<Journal>, Option<RecoveryReport>), MountError> {
         let ino = Ino(u64::from(fs.sb.geometry.journal_ino));
         let (group, _) = fs.sb.geometry.inode_group(ino)?;
-        let desc = fs.groups[group as usize].state.lock(cx).desc;
+        let desc = fs.alloc.groups[group as usize].state.lock(cx).desc;
         desc.check_places(group, &fs.sb.geometry)?;
         let inode = fs.iget_orphan(cx, ino).map_err(|errno| unused(errno, ino))?;
         let blocks = fs.blocks_of(inode.size(cx));
@@ -292,27 +292,6 @@ fn unused(errno: Errno, ino: Ino) -> MountError {
     match errno {
         Errno::ESTALE => CorruptKind::InodeMode { mode: 0 }.at(At::Inode(ino)).into(),
         other => other.into(),
-    }
-}
-
-/// The counts over all groups.
-fn count(groups: &[Group], raw: &RawSuper, geometry: &Geometry) -> Counters {
-    let (mut free_blocks, mut free_inodes, mut dirs) = (0, 0, 0);
-    for group in groups {
-        let desc = group.state.lock_irq().desc;
-        free_blocks += i64::from(desc.free_blocks);
-        free_inodes += i64::from(desc.free_inodes);
-        dirs += i64::from(desc.used_dirs);
-    }
-    let pool = (geometry.blocks_count / 50).min(4096) as i64;
-    Counters {
-        free_blocks: free_blocks.into(),
-        at_hand: free_blocks.into(),
-        free_inodes: free_inodes.into(),
-        dirs: dirs.into(),
-        root_blocks: (raw.reserved_blocks() as i64).into(),
-        pool: pool.into(),
-        ..Counters::default()
     }
 }
 
@@ -458,8 +437,8 @@ impl Ext4 {
 
     /// What the superblock says after the mount.
     pub(crate) fn final_super(&self, raw: &mut RawSuper) {
-        raw.set_free_blocks(self.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64);
-        let inodes = self.counters.free_inodes.load(Ordering::Relaxed).max(0);
+        raw.set_free_blocks(self.alloc.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64);
+        let inodes = self.alloc.counters.free_inodes.load(Ordering::Relaxed).max(0);
         raw.s_free_inodes_count.set(inodes as u32);
         let mut features = raw.features();
         features.incompat.remove(Incompat::RECOVER);

@@ -13,9 +13,8 @@ use base::{Errno, bitmap};
 use cache::BufferRef;
 use rt::{Cx, SpinLock};
 
-use crate::Ext4;
+use crate::alloc::BlockAllocator;
 use crate::format::{At, Corrupt, CorruptKind, GroupDesc, GroupFlags};
-use crate::inode::Inode;
 use crate::trans::ext4_jbd2::Handle;
 
 /// A block group in memory.
@@ -57,7 +56,7 @@ impl Group {
     }
 }
 
-impl Ext4 {
+impl BlockAllocator {
     /// Writes a group's descriptor into its buffer, which the caller has access to.
     pub(crate) fn emit_desc(&self, group: u32, desc: &GroupDesc) {
         let index = group / self.sb.geometry.descs_per_block;
@@ -225,27 +224,6 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Frees blocks of an inode's content: those of a directory, of a long symbolic link, or of a
-    /// file whose data is journaled must not be brought back by the journal.
-    ///
-    /// # Errors
-    /// As [`Ext4::free_blocks`].
-    pub(crate) fn free_content(
-        &self,
-        cx: &mut Cx,
-        handle: &mut Handle,
-        inode: &Inode,
-        start: u64,
-        len: u32,
-    ) -> Result<(), Errno> {
-        if self.logs_content(cx, inode) {
-            for block in start..start + u64::from(len) {
-                handle.forget_block(cx, block)?;
-            }
-        }
-        self.free_blocks(cx, handle, start, len)
-    }
-
     fn free_in_group(
         &self,
         cx: &mut Cx,
@@ -329,11 +307,16 @@ impl Ext4 {
         drop(by_tid);
         let weak = self.weak.clone();
         let release = move |_cx: &mut Cx| {
-            if let Some(fs) = weak.upgrade() {
-                fs.release_freed(tid);
+            if let Some(alloc) = weak.upgrade() {
+                alloc.release_freed(tid);
             }
         };
         handle.on_commit(cx, Box::new(release));
+    }
+
+    /// Whether blocks wait for a commit.
+    pub(crate) fn frees_at_commit(&self) -> bool {
+        !self.freed.by_tid.lock_irq().is_empty()
     }
 
     /// The transaction `tid` has committed: what it freed may be used.
@@ -345,23 +328,6 @@ impl Ext4 {
         };
         for (group, start, len) in runs.map(|(_, runs)| runs).unwrap_or_default() {
             self.make_available(group, start, len);
-        }
-    }
-
-    /// After `ENOSPC`, and with no handle open: brings back blocks that wait for a commit or for
-    /// files that may never use them. True where it is worth trying again; counts the tries.
-    pub(crate) fn should_retry_alloc(&self, cx: &mut Cx, retries: &mut u32) -> bool {
-        *retries += 1;
-        *retries <= 3 && self.sb.check_writable().is_ok() && self.bring_blocks_back(cx)
-    }
-
-    /// True where some may have come back.
-    fn bring_blocks_back(&self, cx: &mut Cx) -> bool {
-        let released = self.release_preallocations(cx);
-        let waiting = !self.freed.by_tid.lock_irq().is_empty();
-        match self.sb.journal() {
-            Some(journal) if waiting => journal.clone().force_commit(cx).is_ok(),
-            _ => released,
         }
     }
 }

@@ -7,24 +7,36 @@
 //!
 //! Small files go one behind the other (a stream for each flexible group), so that the bios of
 //! files written one after the other merge. A file that grows takes more than it needs
-//! ([`Prealloc`](crate::inode::Prealloc)), in memory only, so that two growing files do not
+//! ([`Prealloc`]), in memory only, so that two growing files do not
 //! interleave.
 
 use std::sync::atomic::Ordering;
 
-use base::{Errno, bitmap};
-use rt::Cx;
+use base::{Errno, Ino, bitmap};
+use rt::{Cx, SpinLock};
 
-use crate::Ext4;
+use crate::alloc::BlockAllocator;
 use crate::alloc::balloc::GroupState;
+use crate::alloc::reservation::Window;
 use crate::format::GroupFlags;
-use crate::inode::{Inode, Prealloc};
-use crate::trans::ext4_jbd2::Handle;
 
 /// Blocks of a file before it counts as growing and gets a preallocation.
 const STREAM_BLOCKS: u32 = 16;
 /// The largest preallocation, in blocks.
 const PREALLOC_MAX: u32 = 2048;
+
+/// Blocks taken out of the allocator for an inode's next blocks; not yet on the disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Prealloc {
+    /// The logical block that the first of them is for.
+    pub lblk: u32,
+    pub pblk: u64,
+    pub len: u32,
+    /// Tables of pointers for the next blocks, in the order of their need; 0 is none.
+    pub tables: [u64; 3],
+    /// Blocks kept for tables of pointers, so that data stay in one run: first, count.
+    pub pool: (u64, u32),
+}
 
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,104 +126,40 @@ fn longest_run(
     (best, Some(best.map_or(0, |(_, len)| len)))
 }
 
-impl Ext4 {
-    /// The first block of an inode's neighbourhood: its flexible group, files behind directories.
-    pub(crate) fn inode_goal(&self, cx: &Cx, inode: &Inode) -> u64 {
-        let group = self.group_of_inode(inode.ino);
+impl BlockAllocator {
+    /// The first block of the neighbourhood of inode `ino`: its flexible group, files behind
+    /// directories.
+    pub(crate) fn inode_goal(&self, ino: Ino, regular: bool) -> u64 {
+        let group = self.sb.geometry.group_of_inode(ino);
         let flex = self.sb.geometry.flex_size;
         if flex < 4 {
             return self.sb.geometry.group_first_block(group);
         }
         let first = group - group % flex;
-        let regular = inode.with(cx, |core| core.mode & 0xf000 == 0x8000);
         let group = if regular { first + 1 } else { first };
         self.sb.geometry.group_first_block(group.min(self.sb.geometry.groups_count - 1))
     }
 
-    /// Takes blocks for `inode` and marks them in use: first block and count, which is between 1
-    /// and `want`. The caller holds the inode's map lock and puts them into its tree.
+    /// Claims blocks for a request of inode `ino` in memory: out of the file's preallocation or its
+    /// window, or others.
     ///
     /// # Errors
-    /// `ENOSPC` (see [`Ext4::should_retry_alloc`]), `EIO`, `EUCLEAN`.
-    pub(crate) fn new_blocks(
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    pub(crate) fn claim_for(
         &self,
         cx: &mut Cx,
-        handle: &mut Handle,
-        inode: &Inode,
-        prealloc: Option<&mut Prealloc>,
+        ino: Ino,
+        prealloc: &mut Prealloc,
+        window: Option<&SpinLock<Window>>,
         request: Request,
     ) -> Result<(u64, u32), Errno> {
-        let mut request = request;
-        let held = self.hold_space(cx, inode, &mut request)?;
-        let claimed = self.claim_for(cx, inode, prealloc, request);
-        // What was claimed is not at hand any more: the promise of it ends. What a delayed request
-        // did not get stays promised.
-        let kept = match (&claimed, request.purpose) {
-            (Ok((_, len)), Purpose::Delayed) => u64::from(*len),
-            _ => held,
-        };
-        self.end_promise(kept);
-        let (start, len) = claimed?;
-        let (group, bit) =
-            self.sb.geometry.group_of_block(start).expect("a claimed block is valid");
-        if let Err(errno) = self.use_blocks(cx, handle, group, bit, len) {
-            self.make_available(group, bit, len);
-            return Err(errno);
-        }
-        Ok((start, len))
-    }
-
-    /// Promises a request without a promise what it is about to claim, which may make it shorter;
-    /// how much.
-    fn hold_space(&self, cx: &mut Cx, inode: &Inode, request: &mut Request) -> Result<u64, Errno> {
-        if matches!(request.purpose, Purpose::Delayed | Purpose::Claimed) {
-            return Ok(0);
-        }
-        if request.purpose == Purpose::Node && self.take_promised_node(cx, inode) {
-            return Ok(1);
-        }
-        // Nodes of a file's tree are never refused: its data were let in before.
-        if request.purpose != Purpose::Node || !inode.is_regular(cx) {
-            request.want = self.promise_quota(cx, inode, request.want, 1)?;
-        }
-        let special = inode.ino.0 < u64::from(self.sb.geometry.first_ino);
-        let kept = match request.purpose {
-            _ if special => 0,
-            Purpose::Node if inode.is_regular(cx) => 0,
-            _ => self.kept_blocks(cx),
-        };
-        loop {
-            let most = (self.unpromised_blocks() - kept).clamp(0, i64::from(request.want)) as u32;
-            if most > 0 && self.try_promise(u64::from(most), kept) {
-                request.want = most;
-                return Ok(u64::from(most));
-            }
-            if most == 0 {
-                break;
-            }
-        }
-        Err(Errno::ENOSPC)
-    }
-
-    /// Claims blocks for a request in memory: the file's own, or others.
-    fn claim_for(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        prealloc: Option<&mut Prealloc>,
-        request: Request,
-    ) -> Result<(u64, u32), Errno> {
-        // What has no place in the file (attributes) does not come out of its window.
-        let reserves = prealloc.is_some() && self.reserves(cx, inode);
-        let mut unused = Prealloc::default();
-        let prealloc = prealloc.unwrap_or(&mut unused);
-        let found = match self.take_prealloc(prealloc, request) {
-            None if reserves => self.claim_reserved(cx, inode, request.goal, request.want)?,
-            found => found,
+        let found = match (self.take_prealloc(prealloc, request), window) {
+            (None, Some(window)) => self.claim_reserved(cx, window, request.goal, request.want)?,
+            (found, _) => found,
         };
         match found {
             Some(found) => Ok(found),
-            None => self.claim_blocks(cx, inode, prealloc, request),
+            None => self.claim_blocks(cx, ino, prealloc, request),
         }
     }
 
@@ -252,55 +200,22 @@ impl Ext4 {
         }
     }
 
-    /// Claims a run near `goal` (0: near the inode), in memory only: at the goal itself as far as
-    /// that goes where it is free for at least `min` blocks, else elsewhere. The caller uses the
-    /// blocks or gives them back.
-    ///
-    /// # Errors
-    /// `ENOSPC`, `EIO`, `EUCLEAN`.
-    pub(crate) fn claim_run(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        goal: u64,
-        want: u32,
-        min: u32,
-    ) -> Result<(u64, u32), Errno> {
-        let goal = if goal == 0 { self.inode_goal(cx, inode) } else { goal };
-        self.search_groups(cx, goal, want, min)
-    }
-
-    /// Gives back what inodes that nobody is working on keep for themselves. True where there was
-    /// anything.
-    pub(crate) fn release_preallocations(&self, _cx: &mut Cx) -> bool {
-        let mut any = false;
-        for inode in self.inodes.all() {
-            if let Some(mut prealloc) = inode.map_lock.try_write() {
-                any |= prealloc.len > 0 || prealloc.pool.1 > 0;
-                self.release_prealloc(&mut prealloc);
-            }
-        }
-        any
-    }
-
     /// Claims a run in the maps, in memory only.
     fn claim_blocks(
         &self,
         cx: &mut Cx,
-        inode: &Inode,
+        ino: Ino,
         prealloc: &mut Prealloc,
         request: Request,
     ) -> Result<(u64, u32), Errno> {
         let regular = !matches!(request.purpose, Purpose::Metadata | Purpose::Node);
         let growing = regular && (request.lblk >= STREAM_BLOCKS || request.want > STREAM_BLOCKS);
         let small = regular && !growing && request.lblk == 0;
-        let flex = self.group_of_inode(inode.ino) / self.sb.geometry.flex_size;
+        let flex = self.sb.geometry.group_of_inode(ino) / self.sb.geometry.flex_size;
         let stream = &self.stream_goals[flex as usize];
         let mut goal = request.goal;
         if small && stream.load(Ordering::Relaxed) != 0 {
             goal = stream.load(Ordering::Relaxed);
-        } else if goal == 0 {
-            goal = self.inode_goal(cx, inode);
         }
         let window = if growing && request.lblk > 0 {
             request.want.max(request.lblk / 2).next_power_of_two().min(PREALLOC_MAX)
@@ -308,9 +223,9 @@ impl Ext4 {
             request.want
         };
         // More than it needs only where there is more than enough.
-        let ample = self.unpromised_blocks() > self.kept_blocks(cx) + i64::from(2 * window);
+        let ample = self.unreserved_blocks() > self.kept_blocks(cx) + i64::from(2 * window);
         let window = if ample { window.max(request.want) } else { request.want };
-        let (start, len) = self.search_groups(cx, goal, window, request.want)?;
+        let (start, len) = self.claim_run(cx, goal, window, request.want)?;
         let used = len.min(request.want);
         if len > used {
             *prealloc = Prealloc {
@@ -326,7 +241,13 @@ impl Ext4 {
         Ok((start, used))
     }
 
-    fn search_groups(
+    /// Claims a run near `goal`, in memory only: at the goal itself as far as
+    /// that goes where it is free for at least `min` blocks, else elsewhere. The caller uses the
+    /// blocks or gives them back.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    pub(crate) fn claim_run(
         &self,
         cx: &mut Cx,
         goal: u64,

@@ -19,9 +19,8 @@ use std::sync::atomic::Ordering;
 use base::{Errno, bitmap};
 use rt::{Cx, SpinLock};
 
-use crate::Ext4;
+use crate::alloc::BlockAllocator;
 use crate::alloc::balloc::GroupState;
-use crate::inode::Inode;
 
 /// Blocks of a file's first window.
 const WINDOW_MIN: u32 = 8;
@@ -114,16 +113,9 @@ impl GroupState {
     }
 }
 
-impl Ext4 {
-    /// Whether the data and the tables of a file come out of windows.
-    pub(crate) fn reserves(&self, cx: &Cx, inode: &Inode) -> bool {
-        let options = &self.sb.options;
-        let on = options.reservation.unwrap_or(!options.direct.boundary.is_modern());
-        on && inode.is_regular(cx) && !inode.has_extents(cx)
-    }
-
-    /// Claims blocks out of the file's window, in memory only: the first free run from `goal` on
-    /// (0: near the inode), at most `want`. None where no window is to be had. The caller uses the
+impl BlockAllocator {
+    /// Claims blocks out of the file's window, in memory only: the first free run from `goal` on,
+    /// at most `want`. None where no window is to be had. The caller uses the
     /// blocks or gives them back. May wait for the device.
     ///
     /// # Errors
@@ -131,21 +123,20 @@ impl Ext4 {
     pub(crate) fn claim_reserved(
         &self,
         cx: &mut Cx,
-        inode: &Inode,
+        own: &SpinLock<Window>,
         goal: u64,
         want: u32,
     ) -> Result<Option<(u64, u32)>, Errno> {
-        let goal = if goal == 0 { self.inode_goal(cx, inode) } else { goal };
-        let mut window = std::mem::take(&mut *inode.window.lock(cx));
+        let mut window = std::mem::take(&mut *own.lock(cx));
         let claimed = self.claim_from(cx, &mut window, goal, want);
-        let other = std::mem::replace(&mut *inode.window.lock(cx), window);
+        let other = std::mem::replace(&mut *own.lock(cx), window);
         self.windows.discard(&other);
         claimed
     }
 
     /// Gives the file's window up; its next one begins small.
-    pub(crate) fn discard_window(&self, inode: &Inode) {
-        let window = std::mem::take(&mut *inode.window.lock_irq());
+    pub(crate) fn discard_window(&self, own: &SpinLock<Window>) {
+        let window = std::mem::take(&mut *own.lock_irq());
         self.windows.discard(&window);
     }
 

@@ -9,11 +9,12 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use crate::Ext4;
+use crate::alloc::mballoc::Prealloc;
 use crate::alloc::mballoc::{Purpose, Request};
 use crate::bmap::extents::{Found, Removed};
 use crate::format::extent::Extent;
 use crate::format::{At, CorruptKind};
-use crate::inode::{Inode, Prealloc};
+use crate::inode::Inode;
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -335,7 +336,7 @@ impl Ext4 {
         let request = Request { goal, want: want as u32, lblk, purpose };
         let (start, len) = self.new_blocks(cx, handle, inode, Some(prealloc), request)?;
         if start + u64::from(len) > u64::from(u32::MAX) {
-            self.free_blocks(cx, handle, start, len)?;
+            self.alloc.free_blocks(cx, handle, start, len)?;
             return Err(Errno::ENOSPC);
         }
         let fill = |data: &mut [u8]| {
@@ -468,7 +469,7 @@ impl Ext4 {
             handle.forget_block(cx, table.block())?;
             let sectors = u64::from(self.sb.geometry.block_size / 512);
             inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
-            self.free_blocks(cx, handle, table.block(), 1)?;
+            self.alloc.free_blocks(cx, handle, table.block(), 1)?;
         }
         Ok(())
     }

@@ -6,11 +6,12 @@ use cache::{BufferRef, Iomap, IomapKind};
 use rt::Cx;
 
 use crate::Ext4;
+use crate::alloc::mballoc::Prealloc;
 use crate::alloc::mballoc::{Purpose, Request};
 use crate::bmap::extents::{Found, Removed};
 use crate::format::extent::{Extent, LEN_MAX, UNWRITTEN_LEN_MAX};
 use crate::format::{At, CorruptKind};
-use crate::inode::{Inode, LastExtent, Prealloc};
+use crate::inode::{Inode, LastExtent};
 use crate::trans::ext4_jbd2::Handle;
 
 /// What lies at a logical block.
@@ -266,7 +267,7 @@ impl Ext4 {
         let (start, len) = self.new_blocks(cx, handle, inode, Some(prealloc), request)?;
         let new = Extent { block: lblk, len, start, unwritten: create.unwritten };
         if let Err(errno) = self.extent_insert(cx, handle, inode, new) {
-            self.free_blocks(cx, handle, start, len)?;
+            self.alloc.free_blocks(cx, handle, start, len)?;
             if purpose == Purpose::Delayed {
                 // Their promise was kept, and they are lost.
                 self.end_placing(cx, inode, Some(lblk..lblk + len));
@@ -293,8 +294,8 @@ impl Ext4 {
         to: u32,
     ) -> Result<Removed, Errno> {
         let mut prealloc = inode.map_lock.write(cx);
-        self.release_prealloc(&mut prealloc);
-        self.discard_window(inode);
+        self.alloc.release_prealloc(&mut prealloc);
+        self.alloc.discard_window(&inode.window);
         self.forget_last_extent(cx, inode);
         let removed = if inode.has_extents(cx) {
             self.extent_remove(cx, handle, inode, from, to)
@@ -387,11 +388,10 @@ impl Ext4 {
         handle: &mut Handle,
         inode: &Inode,
     ) -> Result<BufferRef, Errno> {
-        let goal = self.inode_goal(cx, inode);
-        let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Metadata };
+        let request = Request { goal: 0, want: 1, lblk: 0, purpose: Purpose::Metadata };
         let (block, _) = self.new_blocks(cx, handle, inode, None, request)?;
         if !inode.has_extents(cx) && block > u64::from(u32::MAX) {
-            self.free_blocks(cx, handle, block, 1)?;
+            self.alloc.free_blocks(cx, handle, block, 1)?;
             return Err(Errno::ENOSPC);
         }
         let sectors = u64::from(self.sb.geometry.block_size / 512);
@@ -413,6 +413,6 @@ impl Ext4 {
         let sectors = u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
         handle.forget_block(cx, block)?;
-        self.free_blocks(cx, handle, block, 1)
+        self.alloc.free_blocks(cx, handle, block, 1)
     }
 }

@@ -12,7 +12,6 @@
 //! direct write.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use base::{Errno, RangeSet};
 use rt::Cx;
@@ -216,38 +215,6 @@ impl Ext4 {
         }
     }
 
-    /// Blocks that are at hand and promised to nobody.
-    pub(crate) fn unpromised_blocks(&self) -> i64 {
-        self.counters.at_hand.load(Ordering::Relaxed)
-            - self.counters.reserved.load(Ordering::Relaxed)
-    }
-
-    /// Promises `count` blocks where `kept` are left then. First the promise, then the look: two
-    /// tasks cannot both get the last block.
-    pub(crate) fn try_promise(&self, count: u64, kept: i64) -> bool {
-        let Ok(count) = i64::try_from(count) else { return false };
-        self.counters.reserved.fetch_add(count, Ordering::Relaxed);
-        let made = self.unpromised_blocks() >= kept;
-        if !made {
-            self.counters.reserved.fetch_sub(count, Ordering::Relaxed);
-        }
-        made
-    }
-
-    /// Takes a promise back, or notes that it was kept.
-    pub(crate) fn end_promise(&self, count: u64) {
-        self.counters.reserved.fetch_sub(count as i64, Ordering::Relaxed);
-    }
-
-    /// Blocks that a write of this task leaves alone: the pool, and what only root may have.
-    pub(crate) fn kept_blocks(&self, cx: &Cx) -> i64 {
-        let root = match cx.cred().uid {
-            0 => 0,
-            _ => self.counters.root_blocks.load(Ordering::Relaxed),
-        };
-        root + self.counters.pool.load(Ordering::Relaxed)
-    }
-
     /// Promises `count` blocks to a write where `kept` are left then; waits for a commit where that
     /// frees some.
     ///
@@ -255,7 +222,7 @@ impl Ext4 {
     /// `ENOSPC`.
     pub(crate) fn promise_blocks(&self, cx: &mut Cx, count: u64, kept: i64) -> Result<(), Errno> {
         let mut retries = 0;
-        while count > 0 && !self.try_promise(count, kept) {
+        while count > 0 && !self.alloc.try_reserve(count, kept) {
             if !self.should_retry_alloc(cx, &mut retries) {
                 return Err(Errno::ENOSPC);
             }
@@ -287,11 +254,11 @@ impl Ext4 {
         let blocks = u32::try_from(blocks).map_err(|_| Errno::EFBIG)?;
         self.promise_quota(cx, inode, blocks, blocks)?;
         // Whoever has preallocated space may write into it, however full the device is.
-        let kept = if blocks > 0 { self.kept_blocks(cx) } else { 0 };
+        let kept = if blocks > 0 { self.alloc.kept_blocks(cx) } else { 0 };
         let (mut held, mut missing) = (0, u64::from(blocks));
         loop {
             if let Err(errno) = self.promise_blocks(cx, missing, kept) {
-                self.end_promise(held);
+                self.alloc.end_reservation(held);
                 self.settle_promises(cx, inode);
                 return Err(errno);
             }
@@ -332,7 +299,7 @@ impl Ext4 {
         delayed.blocks += blocks;
         delayed.nodes += nodes;
         drop(delayed);
-        self.end_promise(held - blocks - nodes);
+        self.alloc.end_reservation(held - blocks - nodes);
         Ok(())
     }
 
@@ -392,7 +359,7 @@ impl Ext4 {
         let needed = inode.shape(cx, self.sb.geometry.block_size).nodes(delayed.load());
         let more = needed.saturating_sub(delayed.nodes);
         if more > 0 {
-            match self.try_promise(more, 0) {
+            match self.alloc.try_reserve(more, 0) {
                 true => delayed.nodes += more,
                 false => delayed.short = true,
             }
@@ -417,7 +384,7 @@ impl Ext4 {
         let over = delayed.nodes - needed;
         delayed.nodes = needed;
         drop(delayed);
-        self.end_promise(over);
+        self.alloc.end_reservation(over);
     }
 
     /// Takes back the promises of `from..to`: the pages are gone.
@@ -430,7 +397,7 @@ impl Ext4 {
             delayed.remove(from..to)
         };
         self.settle_promises(cx, inode);
-        self.end_promise(gone);
+        self.alloc.end_reservation(gone);
         self.settle_nodes(cx, inode);
     }
 }

@@ -76,7 +76,7 @@ impl Ext4 {
             return Ok(at + mapped.len);
         }
         // What is free is asked for once for each run: blocks promised to others stay theirs.
-        let free = self.unpromised_blocks().max(0) as u64;
+        let free = self.alloc.unreserved_blocks().max(0) as u64;
         let len = u64::from(mapped.len).min(free).min(32767) as u32;
         if len == 0 {
             return Err(Errno::ENOSPC);

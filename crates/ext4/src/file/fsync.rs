@@ -70,9 +70,10 @@ impl Ext4 {
     /// Sizes and free space.
     pub(crate) fn stat_fs(&self, _cx: &Cx) -> Result<StatFs, Errno> {
         self.sb.check_alive()?;
-        let promised = self.counters.reserved.load(Ordering::Relaxed);
-        let free = (self.counters.free_blocks.load(Ordering::Relaxed) - promised).max(0) as u64;
-        let reserved = self.counters.root_blocks.load(Ordering::Relaxed).max(0) as u64;
+        let promised = self.alloc.counters.reserved.load(Ordering::Relaxed);
+        let free =
+            (self.alloc.counters.free_blocks.load(Ordering::Relaxed) - promised).max(0) as u64;
+        let reserved = self.alloc.counters.root_blocks.load(Ordering::Relaxed).max(0) as u64;
         let uuid = &self.sb.geometry.uuid;
         let half = |from: usize| {
             u64::from_le_bytes(uuid[from..from + 8].try_into().expect("eight of sixteen bytes"))
@@ -83,7 +84,7 @@ impl Ext4 {
             blocks_free: free,
             blocks_available: free.saturating_sub(reserved),
             inodes: u64::from(self.sb.geometry.inodes_count),
-            inodes_free: self.counters.free_inodes.load(Ordering::Relaxed).max(0) as u64,
+            inodes_free: self.alloc.counters.free_inodes.load(Ordering::Relaxed).max(0) as u64,
             name_max: 255,
             fsid: half(0) ^ half(8),
         })

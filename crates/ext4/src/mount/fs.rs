@@ -209,9 +209,9 @@ impl FileSystem for Ext4 {
         }
         if last {
             if let Some(mut prealloc) = inode.map_lock.try_write() {
-                self.release_prealloc(&mut prealloc);
+                self.alloc.release_prealloc(&mut prealloc);
             }
-            self.discard_window(&inode);
+            self.alloc.discard_window(&inode.window);
         }
         if last && inode.with(cx, |core| core.links == 0) && self.sb.check_writable().is_ok() {
             return self.delete_if_unused(cx, &inode);

@@ -17,18 +17,16 @@
 //! A commit itself waits only for data writes that are already on their way
 //! ([`jbd2::OrderedData`]); it takes none of these locks.
 
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::Ino;
 use block::Queue;
-use cache::{Backing, BufferCache, BufferRef};
+use cache::{Backing, BufferCache};
 use jbd2::{Journal, RecoveryReport};
 use rt::Mutex;
 use vfs::InodeCache;
 
-use crate::alloc::balloc::{Freed, Group};
-use crate::alloc::reservation::Windows;
+use crate::alloc::BlockAllocator;
 use crate::dir::namei::Names;
 use crate::format::Geometry;
 use crate::ialloc::orphan::Orphans;
@@ -42,72 +40,31 @@ use crate::sb::SuperBlock;
 pub struct Ext4 {
     pub(crate) weak: Weak<Ext4>,
     pub(crate) sb: Arc<SuperBlock>,
+    pub(crate) alloc: Arc<BlockAllocator>,
     pub(crate) backing: Arc<Backing>,
-    pub(crate) groups: Box<[Group]>,
-    /// Blocks of group descriptors, in memory for the whole mount.
-    pub(crate) gdt: Box<[BufferRef]>,
-    pub(crate) counters: Counters,
     pub(crate) inodes: InodeCache<Inode>,
     pub(crate) orphans: Mutex<Orphans>,
-    pub(crate) freed: Freed,
-    pub(crate) windows: Windows,
     pub(crate) names: Names,
     /// Who is charged for what; unset without the feature.
     pub(crate) quota: OnceLock<Quota>,
     /// Rotates the groups in which directories of the root are put.
     pub(crate) next_dir_group: AtomicU32,
-    /// For each flexible group the block behind the last small file.
-    pub(crate) stream_goals: Box<[AtomicU64]>,
-}
-
-/// Counts over the whole file system, kept beside the groups' own.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    /// Free blocks by the descriptors, those freed by a transaction under way included.
-    pub free_blocks: AtomicI64,
-    /// Those of them that the allocator may take now: not claimed in memory, and not waiting for
-    /// the commit that frees them.
-    pub at_hand: AtomicI64,
-    /// Blocks at hand that are promised: to dirty pages that have none yet and to the nodes of
-    /// their trees, and to whoever is just taking some.
-    pub reserved: AtomicI64,
-    /// How often blocks came back to the allocator.
-    pub returned: AtomicU64,
-    /// Free inodes.
-    pub free_inodes: AtomicI64,
-    /// Directories.
-    pub dirs: AtomicI64,
-    /// Blocks that only root may use.
-    pub root_blocks: AtomicI64,
-    /// Blocks kept for what no write asked for (Linux: `s_resv_clusters`).
-    pub pool: AtomicI64,
 }
 
 impl Ext4 {
-    /// Puts a mount together of what mounting has read. Nothing waits.
-    pub(crate) fn assemble(
-        sb: SuperBlock,
-        backing: Arc<Backing>,
-        groups: Box<[Group]>,
-        gdt: Box<[BufferRef]>,
-        counters: Counters,
-    ) -> Arc<Ext4> {
-        let flexes = sb.geometry.groups_count.div_ceil(sb.geometry.flex_size);
+    /// Puts a mount together. Nothing waits.
+    pub(crate) fn assemble(alloc: Arc<BlockAllocator>, backing: Arc<Backing>) -> Arc<Ext4> {
+        let sb = alloc.sb.clone();
         Arc::new_cyclic(|weak| Ext4 {
             weak: weak.clone(),
             backing,
             inodes: InodeCache::new(sb.options.inode_cache),
-            groups,
-            gdt,
-            counters,
             orphans: Mutex::named("ext4 orphans", Orphans::default()),
-            freed: Freed::default(),
-            windows: Windows::default(),
             names: Names::new(sb.options.name_cache),
             quota: OnceLock::new(),
             next_dir_group: AtomicU32::new(0),
-            stream_goals: (0..flexes).map(|_| Default::default()).collect(),
-            sb: Arc::new(sb),
+            alloc,
+            sb,
         })
     }
 
@@ -172,11 +129,6 @@ impl Ext4 {
     #[inline]
     pub fn block_size(&self) -> u32 {
         self.sb.geometry.block_size
-    }
-
-    /// The group in which an inode lies. The number was checked when the inode was read.
-    pub(crate) fn group_of_inode(&self, ino: Ino) -> u32 {
-        ((ino.0 - 1) / u64::from(self.sb.geometry.inodes_per_group)) as u32
     }
 }
 

@@ -167,6 +167,6 @@ impl Ext4 {
         handle.forget_block(cx, block)?;
         let sectors = u64::from(self.sb.geometry.block_size / 512);
         inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
-        self.free_blocks(cx, handle, block, 1)
+        self.alloc.free_blocks(cx, handle, block, 1)
     }
 }

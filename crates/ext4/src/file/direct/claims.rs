@@ -12,8 +12,9 @@ use base::Errno;
 use rt::Cx;
 
 use crate::Ext4;
+use crate::alloc::mballoc::Prealloc;
 use crate::bmap::map::{Mapped, State};
-use crate::inode::{Inode, Prealloc};
+use crate::inode::Inode;
 
 /// Blocks that ours takes for tables at least, where it takes any, and at most for later calls.
 const TABLES_MIN: u32 = 16;
@@ -83,13 +84,14 @@ impl Ext4 {
             (gap.len.max(1), gap.goal, gap.tables)
         };
         let goal = if claims.end() > 0 { claims.end() } else { goal };
+        let goal = self.goal_or_near(cx, inode, goal);
         let promised = self.promise_some(cx, inode, len)?;
         let claimed = match ours || extents {
             true => self.claim_apart(cx, inode, claims, (lblk, promised), goal, &tables),
             false => self.claim_inline(cx, inode, claims, (lblk, promised), goal, tables.len()),
         };
         // What was claimed is not at hand any more: the promise of it ends.
-        self.end_promise(u64::from(promised));
+        self.alloc.end_reservation(u64::from(promised));
         let claim = claimed?;
         claims.runs.push_back(claim);
         // A table that only later parts of the hole need is claimed with them.
@@ -101,10 +103,10 @@ impl Ext4 {
 
     /// Promises `count` blocks, or what there is of them and what the inode's owners may have.
     fn promise_some(&self, cx: &mut Cx, inode: &Inode, count: u32) -> Result<u32, Errno> {
-        let free = (self.unpromised_blocks() - self.kept_blocks(cx)).max(0) as u64;
+        let free = (self.alloc.unreserved_blocks() - self.alloc.kept_blocks(cx)).max(0) as u64;
         let count = u64::from(count).min(free.saturating_sub(8)).max(1) as u32;
         let count = self.promise_quota(cx, inode, count, 1)?;
-        let promised = self.promise_blocks(cx, u64::from(count), self.kept_blocks(cx));
+        let promised = self.promise_blocks(cx, u64::from(count), self.alloc.kept_blocks(cx));
         if promised.is_err() {
             self.settle_promises(cx, inode);
         }
@@ -128,7 +130,7 @@ impl Ext4 {
                 Ok(run) => run,
                 Err(errno) => {
                     let taken = claims.tables.split_off(before);
-                    taken.into_iter().for_each(|table| self.unclaim(table, 1));
+                    taken.into_iter().for_each(|table| self.alloc.unclaim(table, 1));
                     return Err(errno);
                 }
             };
@@ -150,12 +152,12 @@ impl Ext4 {
         goal: u64,
         want: u32,
     ) -> Result<(u64, u32), Errno> {
-        if self.reserves(cx, inode)
-            && let Some(run) = self.claim_reserved(cx, inode, goal, want)?
+        if self.uses_window(cx, inode)
+            && let Some(run) = self.alloc.claim_reserved(cx, &inode.window, goal, want)?
         {
             return Ok(run);
         }
-        self.claim_run(cx, inode, goal, want, 1)
+        self.alloc.claim_run(cx, goal, want, 1)
     }
 
     /// Ours: the data as one run, the tables elsewhere.
@@ -175,11 +177,11 @@ impl Ext4 {
             let pool = inode.map_lock.read(cx).pool;
             goal = pool.0 + u64::from(pool.1);
         }
-        let (mut start, mut len) = self.claim_run(cx, inode, goal, want, want)?;
+        let (mut start, mut len) = self.alloc.claim_run(cx, goal, want, want)?;
         let chunk = u64::from(self.sb.queue.info().chunk / self.sb.geometry.block_size);
         if chunk > 0 && start != goal && u64::from(len) > 2 * chunk {
             let aligned = start.next_multiple_of(chunk);
-            self.unclaim(start, (aligned - start) as u32);
+            self.alloc.unclaim(start, (aligned - start) as u32);
             len -= (aligned - start) as u32;
             start = aligned;
         }
@@ -188,7 +190,7 @@ impl Ext4 {
         match self.claim_tables(cx, inode, claims, (lblk, start), needed) {
             Ok(()) => Ok(Claim { lblk, len, pblk: start }),
             Err(errno) => {
-                self.unclaim(start, len);
+                self.alloc.unclaim(start, len);
                 Err(errno)
             }
         }
@@ -214,7 +216,7 @@ impl Ext4 {
                 let goal = end - u64::from(missing.max(TABLES_AHEAD_MAX)).min(end - first);
                 if let Err(errno) = self.fill_pool(cx, inode, (lblk, goal), missing) {
                     let taken = claims.tables.split_off(before);
-                    taken.into_iter().for_each(|table| self.unclaim(table, 1));
+                    taken.into_iter().for_each(|table| self.alloc.unclaim(table, 1));
                     return Err(errno);
                 }
             }
@@ -241,7 +243,8 @@ impl Ext4 {
         let want = needed.max(ahead.min(TABLES_AHEAD_MAX));
         let mut kept = inode.map_lock.write(cx);
         if kept.pool.1 == 0 {
-            kept.pool = self.claim_run(cx, inode, goal, want, needed.min(TABLES_MIN))?;
+            let goal = self.goal_or_near(cx, inode, goal);
+            kept.pool = self.alloc.claim_run(cx, goal, want, needed.min(TABLES_MIN))?;
         }
         Ok(())
     }
@@ -279,8 +282,8 @@ impl Ext4 {
 
     /// Gives back what was claimed and not used.
     pub(super) fn drop_claims(&self, cx: &Cx, inode: &Inode, claims: Claims) {
-        claims.runs.iter().for_each(|claim| self.unclaim(claim.pblk, claim.len));
-        claims.tables.iter().for_each(|&table| self.unclaim(table, 1));
+        claims.runs.iter().for_each(|claim| self.alloc.unclaim(claim.pblk, claim.len));
+        claims.tables.iter().for_each(|&table| self.alloc.unclaim(table, 1));
         self.settle_promises(cx, inode);
     }
 

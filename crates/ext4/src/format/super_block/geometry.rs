@@ -376,6 +376,11 @@ impl Geometry {
         (FsBlock(block), offset as usize)
     }
 
+    /// The group in which an inode with a valid number lies.
+    pub(crate) fn group_of_inode(&self, ino: Ino) -> u32 {
+        ((ino.0 - 1) / u64::from(self.inodes_per_group)) as u32
+    }
+
     /// Group of the inode and its index in the group's table.
     ///
     /// # Errors

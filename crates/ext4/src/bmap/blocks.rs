@@ -1,0 +1,120 @@
+//! Blocks for an inode: what it may have, and where they come from.
+
+use base::Errno;
+use rt::Cx;
+
+use crate::Ext4;
+#[cfg(doc)]
+use crate::alloc::BlockAllocator;
+use crate::alloc::mballoc::{Prealloc, Purpose, Request};
+use crate::inode::Inode;
+use crate::trans::ext4_jbd2::Handle;
+
+impl Ext4 {
+    /// Takes blocks for `inode` and marks them in use: first block and count, which is between 1
+    /// and `want`. The caller holds the inode's map lock and puts them into its tree.
+    ///
+    /// # Errors
+    /// `ENOSPC` (see [`Ext4::should_retry_alloc`]), `EIO`, `EUCLEAN`.
+    pub(crate) fn new_blocks(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        prealloc: Option<&mut Prealloc>,
+        request: Request,
+    ) -> Result<(u64, u32), Errno> {
+        let mut request = request;
+        let held = self.hold_space(cx, inode, &mut request)?;
+        request.goal = self.goal_or_near(cx, inode, request.goal);
+        // What has no place in the file (attributes) does not come out of its window.
+        let window = (prealloc.is_some() && self.uses_window(cx, inode)).then_some(&inode.window);
+        let mut unused = Prealloc::default();
+        let prealloc = prealloc.unwrap_or(&mut unused);
+        let claimed = self.alloc.claim_for(cx, inode.ino, prealloc, window, request);
+        // What was claimed is not at hand any more: the reservation of it ends. What a delayed
+        // request did not get stays reserved.
+        let kept = match (&claimed, request.purpose) {
+            (Ok((_, len)), Purpose::Delayed) => u64::from(*len),
+            _ => held,
+        };
+        self.alloc.end_reservation(kept);
+        let (start, len) = claimed?;
+        let (group, bit) =
+            self.sb.geometry.group_of_block(start).expect("a claimed block is valid");
+        if let Err(errno) = self.alloc.use_blocks(cx, handle, group, bit, len) {
+            self.alloc.make_available(group, bit, len);
+            return Err(errno);
+        }
+        Ok((start, len))
+    }
+
+    /// Reserves for a request without a reservation what it is about to claim, which may make it
+    /// shorter; how much.
+    fn hold_space(&self, cx: &mut Cx, inode: &Inode, request: &mut Request) -> Result<u64, Errno> {
+        if matches!(request.purpose, Purpose::Delayed | Purpose::Claimed) {
+            return Ok(0);
+        }
+        if request.purpose == Purpose::Node && self.take_promised_node(cx, inode) {
+            return Ok(1);
+        }
+        // Nodes of a file's tree are never refused: its data were let in before.
+        if request.purpose != Purpose::Node || !inode.is_regular(cx) {
+            request.want = self.promise_quota(cx, inode, request.want, 1)?;
+        }
+        let special = inode.ino.0 < u64::from(self.sb.geometry.first_ino);
+        let kept = match request.purpose {
+            _ if special => 0,
+            Purpose::Node if inode.is_regular(cx) => 0,
+            _ => self.alloc.kept_blocks(cx),
+        };
+        loop {
+            let most =
+                (self.alloc.unreserved_blocks() - kept).clamp(0, i64::from(request.want)) as u32;
+            if most > 0 && self.alloc.try_reserve(u64::from(most), kept) {
+                request.want = most;
+                return Ok(u64::from(most));
+            }
+            if most == 0 {
+                break;
+            }
+        }
+        Err(Errno::ENOSPC)
+    }
+
+    /// `goal`, or where that is 0 the first block of the inode's neighbourhood.
+    pub(crate) fn goal_or_near(&self, cx: &Cx, inode: &Inode, goal: u64) -> u64 {
+        match goal {
+            0 => self.alloc.inode_goal(inode.ino, inode.is_regular(cx)),
+            goal => goal,
+        }
+    }
+
+    /// Whether the data and the tables of a file come out of windows.
+    pub(crate) fn uses_window(&self, cx: &Cx, inode: &Inode) -> bool {
+        let options = &self.sb.options;
+        let on = options.reservation.unwrap_or(!options.direct.boundary.is_modern());
+        on && inode.is_regular(cx) && !inode.has_extents(cx)
+    }
+
+    /// Frees blocks of an inode's content: those of a directory, of a long symbolic link, or of a
+    /// file whose data is journaled must not be brought back by the journal.
+    ///
+    /// # Errors
+    /// As [`BlockAllocator::free_blocks`].
+    pub(crate) fn free_content(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        inode: &Inode,
+        start: u64,
+        len: u32,
+    ) -> Result<(), Errno> {
+        if self.logs_content(cx, inode) {
+            for block in start..start + u64::from(len) {
+                handle.forget_block(cx, block)?;
+            }
+        }
+        self.alloc.free_blocks(cx, handle, start, len)
+    }
+}
