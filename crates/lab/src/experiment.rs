@@ -9,6 +9,7 @@ mod error;
 mod expand;
 mod figure;
 mod file;
+mod headline;
 mod knob;
 pub(crate) mod options;
 mod value;
@@ -21,11 +22,13 @@ pub use file::{
     Basis, Case, Cell, Document, File, Filesystem, Fixes, Frontier, Layout, Lines, Machine, Metric,
     Name, OptionText, Relation, Seeds, StripeShape, Sweep, Table, Tool, Variant, Vary, Workload,
 };
+pub use headline::Headline;
 pub use knob::Knob;
 pub(crate) use knob::limit;
 pub use value::{ByteSize, CellName, Expression, Operator, SeedRange};
 
-use base::hash::EventHash;
+use crate::digest::digest;
+use model::{Profile, ProfileError};
 use std::path::Path;
 
 /// The experiments that are built in: name and text.
@@ -97,8 +100,38 @@ impl Experiment {
             .map_err(|error| ExperimentError::at(source, text, error.span(), error.message()))?;
         check::check(&file)
             .map_err(|wrong| ExperimentError::at(source, text, wrong.span, &wrong.message))?;
-        let digest = format!("{:016x}", digest(text));
+        let digest = format!("{:016x}", digest(text.as_bytes()));
         Ok(Experiment { name: name.to_owned(), source: source.to_owned(), digest, file })
+    }
+
+    /// The same on another machine: the name or the path of a profile.
+    ///
+    /// # Errors
+    /// The experiment models none; there is no such profile; a number that a sweep varies is none
+    /// of that machine's.
+    pub fn on_machine(mut self, machine: &str) -> Result<Experiment, ExperimentError> {
+        let option = |known: String| ExperimentError::Option {
+            experiment: self.name.clone(),
+            option: format!("--machine {machine}"),
+            known,
+        };
+        if self.file.machine.is_at_hand() {
+            return Err(option("no modelled machines, only the one at hand".to_owned()));
+        }
+        Profile::load(machine).map_err(|error| option(error.to_string()))?;
+        self.file.machine.profile = toml::Spanned::new(0..0, machine.to_owned());
+        check::check(&self.file)
+            .map_err(|wrong| ExperimentError::at(&self.source, "", None, &wrong.message))?;
+        Ok(self)
+    }
+
+    /// The modelled machine; none where the experiment is about the machine at hand.
+    ///
+    /// # Errors
+    /// The profile cannot be read.
+    pub fn profile(&self) -> Result<Option<Profile>, ProfileError> {
+        let machine = &self.file.machine;
+        (!machine.is_at_hand()).then(|| Profile::load(machine.profile.get_ref())).transpose()
     }
 
     /// The variant of that name.
@@ -108,10 +141,4 @@ impl Experiment {
     pub fn variant(&self, name: &str) -> Variant {
         expand::variant(&self.file, name)
     }
-}
-
-fn digest(text: &str) -> u64 {
-    let mut hash = EventHash::new();
-    text.bytes().for_each(|byte| hash.update(u64::from(byte)));
-    hash.finish()
 }

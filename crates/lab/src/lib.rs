@@ -18,6 +18,7 @@
 
 pub mod bh_lru;
 mod clock;
+mod digest;
 pub mod experiment;
 pub mod nfs_partial;
 pub mod program;

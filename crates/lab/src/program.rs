@@ -110,6 +110,7 @@ impl Figures {
             schema: SCHEMA,
             experiment: experiment.name.clone(),
             digest: experiment.digest.clone(),
+            made: Default::default(),
             key: spec.key_of(variant),
             seconds: world.seconds,
             event_hash: world.event_hash,
@@ -118,6 +119,7 @@ impl Figures {
             idle_ns: BTreeMap::new(),
             notes: self.notes.clone(),
             detail: None,
+            sum: String::new(),
             counts: self.values.clone(),
         }
     }

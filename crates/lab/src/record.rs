@@ -1,15 +1,19 @@
 //! What a run leaves: one JSON line.
 
 pub mod lines;
+mod made;
+
+pub use made::{Build, Made, host};
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::digest;
 use crate::experiment::RunKey;
 
 /// Version of the lines and of the report's JSON.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The outcome of one run. Equal experiments, keys and programs give equal records.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -20,6 +24,8 @@ pub struct RunRecord {
     pub experiment: String,
     /// Digest of its text.
     pub digest: String,
+    /// What made the record.
+    pub made: Made,
     /// Which run.
     pub key: RunKey,
     /// Simulated seconds from the start of the workloads to their end.
@@ -41,6 +47,29 @@ pub struct RunRecord {
     /// What is drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Detail>,
+    /// A checksum of all the above, so that a figure that was changed by hand is not taken for one
+    /// that was found. It is no signature.
+    #[serde(default)]
+    pub sum: String,
+}
+
+impl RunRecord {
+    fn checksum(&self) -> String {
+        let bare = RunRecord { sum: String::new(), ..self.clone() };
+        let text = serde_json::to_string(&bare).unwrap_or_default();
+        format!("{:016x}", digest(text.as_bytes()))
+    }
+
+    /// Notes what made it, and sets the checksum.
+    pub fn seal(&mut self, made: Made) {
+        self.made = made;
+        self.sum = self.checksum();
+    }
+
+    /// Whether it is as it was sealed.
+    pub fn is_whole(&self) -> bool {
+        self.sum == self.checksum()
+    }
 }
 
 /// A figure of many pairs within one run: 95 % of it, in its unit.

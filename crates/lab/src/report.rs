@@ -11,6 +11,8 @@ mod html;
 mod markdown;
 mod model;
 mod number;
+pub mod summary;
+mod surroundings;
 mod svg;
 mod table;
 mod tail;
@@ -21,8 +23,8 @@ use crate::record::{RunRecord, SCHEMA};
 
 pub use model::{
     Band, CellReport, ColumnReport, ComparisonReport, DocumentReport, FrontierPoint,
-    FrontierReport, RelationReport, Report, Role, RowReport, Summary, SweepLine, SweepReport,
-    TableReport,
+    FrontierReport, HeadlineReport, RelationReport, Report, Role, RowReport, Summary, SweepLine,
+    SweepReport, TableReport,
 };
 pub use table::{Align, TextTable};
 
@@ -35,6 +37,11 @@ impl Report {
     /// For a terminal: 100 columns of plain text.
     pub fn text(&self) -> String {
         text::render(self)
+    }
+
+    /// How many cells and relations lie where, in a sentence.
+    pub fn summary_line(&self) -> String {
+        text::summary(self)
     }
 
     /// For documents.

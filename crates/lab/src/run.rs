@@ -4,6 +4,7 @@ mod parallel;
 
 pub use crate::program::Output;
 pub use crate::record::{
-    Detail, IdleCause, Latency, RunError, RunRecord, SCHEMA, Series, Shown, Spread, lines,
+    Build, Detail, IdleCause, Latency, Made, RunError, RunRecord, SCHEMA, Series, Shown, Spread,
+    lines,
 };
 pub use parallel::{Progress, RunOptions, Shard, run_all};

@@ -116,6 +116,8 @@ pub struct Profile {
     pub link: Option<LinkParams>,
     /// Every value of the file in its order, with its source.
     pub parameters: Vec<Parameter>,
+    /// The file's text, which can be read again.
+    pub text: String,
 }
 
 impl Profile {
@@ -174,6 +176,7 @@ impl Profile {
         if let Some(section) = link {
             read_link(section, &mut profile)?;
         }
+        profile.text = text.to_owned();
         Ok(profile)
     }
 
@@ -263,6 +266,7 @@ fn read_machine(section: Section<'_>) -> Result<Profile, ProfileError> {
         queue: QueueSpec { max_sectors: 1024, max_segments: 128, nr_requests: 128, depth: 32 },
         link: None,
         parameters: section.finish()?,
+        text: String::new(),
     })
 }
 

@@ -24,6 +24,9 @@ use crate::app::App;
 /// that does the runs, the published table and what must hold. Runs in virtual time give one result
 /// for each seed. Every figure stands beside the published one, with their ratio, calibrated or
 /// predicted, inside or outside its band.
+///
+/// Exit status: 0 where everything lies inside of its range or was accepted with a reason, 3 where
+/// something lies outside, 1 for an error, 2 for wrong usage.
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath lab list
@@ -82,6 +85,9 @@ struct ReportOptions {
     /// The experiment's file, where it is not a built-in one
     #[arg(long, value_name = "FILE")]
     experiment: Option<String>,
+    /// All tables of all experiments as text, where there are several
+    #[arg(long)]
+    full_text: bool,
     #[command(flatten)]
     outputs: Outputs,
 }
@@ -200,7 +206,10 @@ impl Kept {
         };
         for mut report in reports {
             let runs = report.get_mut("runs").map(Value::take).unwrap_or_default();
-            self.take(serde_json::from_value(runs).with_context(no_report)?);
+            let runs: Vec<RunRecord> = serde_json::from_value(runs).with_context(no_report)?;
+            let checked = runs.iter().try_for_each(lines::check);
+            checked.map_err(|what| anyhow!("{}: {what}", path.display()))?;
+            self.take(runs);
         }
         Ok(())
     }
@@ -208,7 +217,8 @@ impl Kept {
 
 fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
     let kept = Kept::read(&options.files)?;
-    let mut found = Found::default();
+    let short = kept.runs.len() > 1 && !options.full_text;
+    let mut found = Found { short, ..Found::default() };
     for (name, records) in kept.runs {
         let experiment = Experiment::load(options.experiment.as_ref().unwrap_or(&name));
         let experiment = experiment.with_context(|| {
@@ -226,7 +236,7 @@ fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
         found.report(app, Report::build(&experiment, records, &command))?;
     }
     found.write(app, &options.outputs)?;
-    Ok(ExitCode::SUCCESS)
+    found.end(app)
 }
 
 fn merge(app: &mut App, options: &MergeOptions) -> Result<ExitCode> {

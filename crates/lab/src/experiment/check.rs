@@ -59,7 +59,18 @@ pub fn check(file: &File) -> Checked {
     file.cell.iter().try_for_each(|cell| self::cell(file, cell))?;
     relations(file)?;
     file.sweep.iter().try_for_each(|sweep| self::sweep(file, sweep))?;
-    frontier(file)
+    frontier(file)?;
+    headline(file)
+}
+
+fn headline(file: &File) -> Checked {
+    let Some(headline) = &file.headline else { return Ok(()) };
+    find(&file.filesystem, "filesystem", &headline.filesystem)?;
+    let (name, span) = (headline.cell.get_ref(), Some(headline.cell.span()));
+    let published = file.cell.iter().any(|cell| cell.cell.get_ref() == name);
+    ensure(published, span, || format!("headline: {name} is no published cell"))?;
+    let mut ours = headline.ours.iter();
+    ours.try_for_each(|cell| cell_name(file, cell.get_ref(), Some(cell.span())))
 }
 
 /// What belongs to programs alone, and what they do not take.

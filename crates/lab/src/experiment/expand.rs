@@ -36,6 +36,9 @@ pub struct Point {
     pub value: u64,
 }
 
+/// Seeds of a sweep in a full run: its lines are medians, and no test asks for more.
+const SWEEP_SEEDS: usize = 3;
+
 /// Which run: together with the experiment's text it decides everything.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct RunKey {
@@ -269,8 +272,8 @@ impl Runs<'_> {
         let seeds = &self.experiment.file.seeds;
         let own = if self.plan.size == Size::Full { seeds.full } else { seeds.quick };
         let mut seeds: Vec<u64> = self.plan.seeds.unwrap_or(own).iter().collect();
-        if setting.is_some() && self.plan.size == Size::Quick && self.plan.seeds.is_none() {
-            seeds.truncate(1);
+        if setting.is_some() && self.plan.seeds.is_none() {
+            seeds.truncate(if self.plan.size == Size::Quick { 1 } else { SWEEP_SEEDS });
         }
         let measured = self.experiment.file.case[case].measured;
         let key = |variant: usize, round: usize| RunKey {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use super::headline::Headline;
 use super::knob::Knob;
 use super::value::{ByteSize, CellName, Expression, SeedRange};
 use crate::stats::Better;
@@ -22,6 +23,10 @@ pub struct File {
     pub document: Document,
     /// What is asked, in a few sentences.
     pub question: String,
+    /// The line that stands for it where several are shown.
+    pub headline: Option<Headline>,
+    /// The experiment whose line counts this one too: another machine of the same document.
+    pub part_of: Option<String>,
     /// The program that does the runs; where none is named, the workloads do.
     pub program: Option<Name>,
     /// What the program takes for every case; a case's own values come after.
@@ -401,6 +406,9 @@ pub struct Relation {
     pub accepted_because: Option<String>,
     /// Why the relation may not hold, where that is known from the events.
     pub reason: Option<String>,
+    /// It is a goal of ours, beyond the document.
+    #[serde(default)]
+    pub goal: bool,
     /// Only on these file systems; on all of the main table where it is left out.
     #[serde(default)]
     pub filesystems: Vec<Name>,

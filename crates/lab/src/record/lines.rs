@@ -45,22 +45,38 @@ pub fn parse(text: &str) -> Result<Vec<RunRecord>, String> {
             let at = |what: String| format!("line {}: {what}", index + 1);
             let record: RunRecord =
                 serde_json::from_str(line).map_err(|error| at(error.to_string()))?;
-            match record.schema == SCHEMA {
-                true => Ok(record),
-                false => Err(at(format!("schema {} instead of {SCHEMA}", record.schema))),
-            }
+            check(&record).map(|()| record).map_err(at)
         })
         .collect()
+}
+
+/// Whether a record can be taken.
+///
+/// # Errors
+/// It is of another version of the format, or not as it was written.
+pub fn check(record: &RunRecord) -> Result<(), String> {
+    if record.schema != SCHEMA {
+        return Err(format!("schema {} instead of {SCHEMA}", record.schema));
+    }
+    match record.is_whole() {
+        true => Ok(()),
+        false => Err(format!(
+            "the record of {} was altered after it was written: its checksum is another",
+            record.key
+        )),
+    }
 }
 
 /// Joins records of shards and of resumed runs. The order of the parts does not matter: the result
 /// is in the order of the keys, and a run that appears twice must be the same twice.
 ///
 /// # Errors
-/// Records of different experiments, of different texts of one, or one run with two outcomes.
+/// Records of different experiments, of different texts of one, of different machines, or one run
+/// with two outcomes.
 pub fn merge(parts: Vec<RunRecord>) -> Result<Vec<RunRecord>, RunError> {
     let Some(first) = parts.iter().min_by(|a, b| a.key.cmp(&b.key)) else { return Ok(parts) };
     let (experiment, digest) = (first.experiment.clone(), first.digest.clone());
+    let machine = first.made.machine.clone();
     let mut all: BTreeMap<RunKey, RunRecord> = BTreeMap::new();
     for record in parts {
         if record.experiment != experiment || record.digest != digest {
@@ -68,6 +84,13 @@ pub fn merge(parts: Vec<RunRecord>) -> Result<Vec<RunRecord>, RunError> {
                 "results of {} (text {}) and of {experiment} (text {digest}) do not belong \
                  together",
                 record.experiment, record.digest
+            )));
+        }
+        if record.made.machine != machine {
+            return Err(RunError::Lines(format!(
+                "results of {experiment} on two machines ({} and {machine}): `lab compare` shows \
+                 one beside the other",
+                record.made.machine
             )));
         }
         match all.get(&record.key) {
@@ -97,13 +120,15 @@ pub fn merge(parts: Vec<RunRecord>) -> Result<Vec<RunRecord>, RunError> {
 mod tests {
     use super::*;
     use crate::experiment::Size;
+    use crate::record::Made;
     use base::Rng;
 
     fn record(seed: u64) -> RunRecord {
-        RunRecord {
+        let mut record = RunRecord {
             schema: SCHEMA,
             experiment: "x".to_owned(),
             digest: "d".to_owned(),
+            made: Made::default(),
             key: RunKey {
                 filesystem: "ext4".to_owned(),
                 case: "alone".to_owned(),
@@ -120,7 +145,10 @@ mod tests {
             idle_ns: BTreeMap::new(),
             notes: vec!["n".to_owned()],
             detail: None,
-        }
+            sum: String::new(),
+        };
+        record.seal(Made::default());
+        record
     }
 
     #[test]
@@ -130,8 +158,11 @@ mod tests {
         assert_eq!(back, (0..3).map(record).collect::<Vec<_>>());
         assert_eq!(parse(&text[..text.len() - 5]).unwrap().len(), 2);
         assert!(parse("{}\n").unwrap_err().starts_with("line 1: "));
-        let newer = text.replacen("\"schema\":1", "\"schema\":9", 1);
-        assert_eq!(parse(&newer).unwrap_err(), "line 1: schema 9 instead of 1");
+        let newer = text.replacen("\"schema\":2", "\"schema\":9", 1);
+        assert_eq!(parse(&newer).unwrap_err(), "line 1: schema 9 instead of 2");
+        let altered = text.replacen("\"seconds\":1.5", "\"seconds\":1.6", 1);
+        let error = parse(&altered).unwrap_err();
+        assert!(error.contains("line 1: the record of ext4 alone a seed 0 was altered"), "{error}");
     }
 
     #[test]
@@ -164,5 +195,9 @@ mod tests {
         let mut other = record(1);
         other.digest = "e".to_owned();
         assert!(merge(vec![record(0), other]).is_err());
+        let mut other = record(1);
+        other.made.machine = "m".to_owned();
+        let error = merge(vec![record(0), other]).unwrap_err().to_string();
+        assert!(error.contains("on two machines"), "{error}");
     }
 }

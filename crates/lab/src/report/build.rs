@@ -6,10 +6,12 @@ use super::cells::{Records, evidence};
 use super::changes;
 use super::model::{
     Band, CellReport, ColumnReport, ComparisonReport, FrontierPoint, FrontierReport,
-    RelationReport, Report, Role, RowReport, Summary, SweepLine, SweepReport, TableReport,
+    HeadlineReport, RelationReport, Report, Role, RowReport, Summary, SweepLine, SweepReport,
+    TableReport,
 };
+use super::surroundings::{machine, surroundings};
 use crate::experiment::{
-    self, CellName, Experiment, Frontier, Metric, Relation, Size, Sweep, Table,
+    self, CellName, Experiment, Frontier, Headline, Metric, Relation, Size, Sweep, Table,
 };
 use crate::record::{RunRecord, SCHEMA};
 use crate::stats::{compare, compare_paired, holm, median, verdict};
@@ -36,6 +38,8 @@ pub fn build(experiment: &Experiment, mut records: Vec<RunRecord>, command: &str
         document: (&file.document).into(),
         question: file.question.split_whitespace().collect::<Vec<_>>().join(" "),
         machine: machine(experiment),
+        headline: file.headline.as_ref().map(|one| headline(&known, one)),
+        part_of: file.part_of.clone(),
         surroundings: surroundings(experiment, &records),
         summary,
         tables,
@@ -47,77 +51,22 @@ pub fn build(experiment: &Experiment, mut records: Vec<RunRecord>, command: &str
     }
 }
 
-fn machine(experiment: &Experiment) -> String {
-    if experiment.file.machine.is_at_hand() {
-        return "the machine at hand".to_owned();
-    }
-    let name = experiment.file.machine.profile.get_ref();
-    match model::Profile::load(name) {
-        Ok(profile) => format!("{name}: {}", profile.description),
-        Err(_) => name.clone(),
-    }
-}
-
-fn surroundings(experiment: &Experiment, records: &[RunRecord]) -> Vec<(String, String)> {
-    let file = &experiment.file;
-    let program = format!("iopath {}", env!("CARGO_PKG_VERSION"));
-    let mut all = vec![
-        ("program".to_owned(), program),
-        ("experiment".to_owned(), format!("{} (text {})", experiment.source, experiment.digest)),
-        ("machine".to_owned(), machine(experiment)),
-    ];
-    let measured = file.case.values().any(|case| case.measured);
-    if !measured {
-        all.insert(0, ("time".to_owned(), "virtual: the same seed gives the same run".to_owned()));
-    }
-    if !file.machine.is_at_hand() {
-        let device = format!("{}, empty caches at the start", file.machine.device);
-        all.push(("device".to_owned(), device));
-        all.push(("page cache".to_owned(), file.machine.memory.to_string()));
-    }
-    for (name, one) in &file.filesystem {
-        let journal = one.journal.map(|size| format!(", journal of {size}")).unwrap_or_default();
-        let text = format!("{} -o {}{journal}", one.kind.get_ref(), one.mount.text());
-        all.push((format!("file system {name}"), text));
-    }
-    for (name, one) in &file.workload {
-        let text = one.args.as_ref().or(one.job.as_ref()).map(|text| text.get_ref().trim());
-        all.push((format!("workload {name}"), text.unwrap_or_default().replace('\n', "; ")));
-    }
-    for (name, variant) in &file.variant {
-        let text = match file.program {
-            Some(_) => variant.note.clone().or(variant.title.clone()).unwrap_or_default(),
-            None => variant_text(&experiment.variant(name)),
-        };
-        all.push((format!("variant {name}"), text));
-    }
-    let seeds: Vec<u64> = {
-        let mut seeds: Vec<u64> = records.iter().map(|record| record.key.seed).collect();
-        seeds.sort_unstable();
-        seeds.dedup();
-        seeds
-    };
-    let text = seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
-    all.push(("seeds".to_owned(), text));
-    all
-}
-
-fn variant_text(variant: &experiment::Variant) -> String {
-    let tunables = experiment::tunables(variant);
-    let tunables: Vec<String> =
-        tunables.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let elevator = variant.elevator.as_ref().map_or("", |name| name.get_ref());
-    let noidle = if variant.noidle == Some(true) { "SYNC|NOIDLE" } else { "SYNC" };
-    format!(
-        "elevator {elevator} {}, -o {}, synchronous writes {noidle}",
-        tunables.join(" "),
-        variant.mount.text()
-    )
-}
-
 fn cell_name(variant: &str, column: &str) -> CellName {
     let (case, metric) = column.split_once('.').expect("checked with the file");
     CellName { variant: variant.to_owned(), case: case.to_owned(), metric: metric.to_owned() }
+}
+
+fn headline(known: &Records<'_>, headline: &Headline) -> HeadlineReport {
+    let filesystem = headline.filesystem.get_ref();
+    let ours = headline.ours.as_ref().map(|cell| {
+        let name = cell.get_ref();
+        (title(known.experiment, &name.variant), known.cell(filesystem, name))
+    });
+    HeadlineReport {
+        title: headline.title.clone(),
+        cell: known.cell(filesystem, headline.cell.get_ref()),
+        ours,
+    }
 }
 
 /// The tables of one entry: one for each file system that has records.
@@ -184,7 +133,8 @@ fn column(experiment: &Experiment, column: &str) -> ColumnReport {
     }
 }
 
-/// Every variant beside the one that the table compares with.
+/// Every variant beside the one that the table compares with; none with so few seeds that their
+/// figures would be noise.
 fn comparisons(known: &Records<'_>, table: &Table, filesystem: &str) -> Vec<ComparisonReport> {
     let Some(against) = &table.against else { return Vec::new() };
     let mut all = Vec::new();
@@ -192,7 +142,7 @@ fn comparisons(known: &Records<'_>, table: &Table, filesystem: &str) -> Vec<Comp
         for column in &table.columns {
             let before = known.samples(filesystem, &cell_name(against.get_ref(), column.get_ref()));
             let after = known.samples(filesystem, &cell_name(variant.get_ref(), column.get_ref()));
-            if before.is_empty() || after.is_empty() {
+            if before.len().min(after.len()) < verdict::RUNS_MIN {
                 continue;
             }
             let head = self::column(known.experiment, column.get_ref());
@@ -226,12 +176,13 @@ fn figures(
     }
 }
 
-/// Holm's adjustment over all rows of the report.
+/// Holm's adjustment over the rows of each table, which asks one question.
 fn adjust(tables: &mut [TableReport]) {
-    let p: Vec<f64> =
-        tables.iter().flat_map(|table| &table.comparisons).map(|one| one.figures.p).collect();
-    let rows = tables.iter_mut().flat_map(|table| &mut table.comparisons);
-    rows.zip(holm(&p)).for_each(|(row, p)| row.figures.p = p);
+    for table in tables {
+        let p: Vec<f64> = table.comparisons.iter().map(|one| one.figures.p).collect();
+        let rows = table.comparisons.iter_mut();
+        rows.zip(holm(&p)).for_each(|(row, p)| row.figures.p = p);
+    }
 }
 
 fn relations(known: &Records<'_>) -> Vec<RelationReport> {
@@ -284,6 +235,7 @@ fn relation(
         band,
         accepted,
         reason: reason.clone().filter(|_| band == Band::Outside),
+        goal: relation.goal,
         evidence: evidence(known.runs(filesystem, &over.variant, &over.case)),
     })
 }
@@ -310,6 +262,8 @@ fn summarize(tables: &[TableReport], relations: &[RelationReport]) -> Summary {
             Band::Outside => summary.relations[2] += 1,
             Band::None => {}
         }
+        let met = relation.band == Band::Inside || relation.accepted;
+        summary.goals[usize::from(!met)] += usize::from(relation.goal);
     }
     summary
 }

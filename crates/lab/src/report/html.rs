@@ -82,15 +82,17 @@ fn table(table: &TableReport) -> Value {
                 "n": figures.n.0.min(figures.n.1),
                 "from": number::number(figures.before, 1), "to": number::number(figures.after, 1),
                 "change": text::change(figures), "effect": format!("{:+.2}", figures.effect),
-                "p": format!("{:.3}", figures.p), "verdict": figures.verdict.word(),
+                "p": text::p_value(table, figures), "verdict": figures.verdict.word(),
                 "sign": figures.verdict.sign(), "reason": figures.reason,
             })
         })
         .collect();
+    let mut standings = text::standings(table);
+    standings.extend(text::p_note(table));
     json!({
         "title": table.title, "note": table.note, "filesystem": table.filesystem,
         "columns": &table.columns, "rows": rows, "comparisons": comparisons,
-        "forest": chart::forest(table), "standings": text::standings(table),
+        "forest": chart::forest(table), "standings": standings,
         "wide": table.wide.then(|| text_table(&text::wide(table))), "changes": &table.changes,
     })
 }

@@ -38,7 +38,8 @@ pub fn render(report: &Report) -> String {
         let head = format!("{} and others, {}", table.comparisons[0].before, table.filesystem);
         let rows = text::comparison_table(table).markdown();
         out.push_str(&format!("\n## Before and after: {head}\n\n{rows}\n"));
-        text::standings(table).iter().for_each(|line| out.push_str(&format!("- {line}\n")));
+        let lines = text::standings(table).into_iter().chain(text::p_note(table));
+        lines.for_each(|line| out.push_str(&format!("- {line}\n")));
     }
     let tail = tail::table(report);
     if !tail.is_empty() {

@@ -201,6 +201,9 @@ pub struct RelationReport {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// It is a goal of ours, beyond the document.
+    #[serde(default)]
+    pub goal: bool,
     /// What the events say.
     pub evidence: String,
 }
@@ -281,6 +284,27 @@ pub struct Summary {
     pub calibrated: usize,
     /// Relations inside, accepted, outside.
     pub relations: [usize; 3],
+    /// Goals of ours met, missed; they are among the relations.
+    #[serde(default)]
+    pub goals: [usize; 2],
+}
+
+impl Summary {
+    /// Nothing lies outside, but for what was accepted with a reason.
+    pub fn holds(&self) -> bool {
+        self.cells[1] == 0 && self.relations[2] == 0
+    }
+}
+
+/// The figure that stands for an experiment.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HeadlineReport {
+    /// What it is, with its unit.
+    pub title: String,
+    /// The cell beside the published one.
+    pub cell: CellReport,
+    /// The variant of ours, and its figure.
+    pub ours: Option<(String, CellReport)>,
 }
 
 /// Everything about one experiment.
@@ -298,6 +322,12 @@ pub struct Report {
     pub question: String,
     /// The machine, in words.
     pub machine: String,
+    /// The line that stands for it where several are shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headline: Option<HeadlineReport>,
+    /// The experiment whose line counts this one too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<String>,
     /// Surroundings of the runs: name and value.
     pub surroundings: Vec<(String, String)>,
     /// Cells and relations counted.

@@ -7,7 +7,8 @@ use super::model::{
 use super::number::{number, optional};
 use super::table::{Align, TextTable, wrap};
 use super::{changes, tail};
-use crate::stats::{Better, Comparison, Verdict, geometric_mean};
+use crate::stats::verdict::{ALPHA, pairs_for};
+use crate::stats::{Better, Comparison, Interval, Verdict, geometric_mean};
 
 /// Columns of a terminal.
 const COLUMNS: usize = 100;
@@ -318,7 +319,10 @@ pub fn percent(value: f64) -> String {
 }
 
 pub fn change(figures: &Comparison) -> String {
-    match figures.change_interval {
+    let shown = |interval: &Interval| {
+        format!("{:.1}", interval.low * 100.0) != format!("{:.1}", interval.high * 100.0)
+    };
+    match figures.change_interval.filter(shown) {
         Some(interval) => format!(
             "{} [{:+.1} {:+.1}]",
             percent(figures.change),
@@ -327,6 +331,25 @@ pub fn change(figures: &Comparison) -> String {
         ),
         None => percent(figures.change),
     }
+}
+
+/// The p of a comparison, where so many pairs can give one that shows anything.
+pub fn p_value(table: &TableReport, figures: &Comparison) -> String {
+    let enough = !figures.paired || figures.n.0 >= pairs_for(table.comparisons.len());
+    if enough { format!("{:.3}", figures.p) } else { "-".to_owned() }
+}
+
+/// Why a table shows no p.
+pub fn p_note(table: &TableReport) -> Option<String> {
+    let rows = table.comparisons.len();
+    let most = table.comparisons.iter().map(|one| one.figures.n.0).max()?;
+    let needed = pairs_for(rows);
+    (most < needed).then(|| {
+        format!(
+            "No p: {most} pairs cannot bring that of one of {rows} rows below {ALPHA} (Wilcoxon's \
+             exact test, Holm); {needed} can: --seeds 1..{needed}."
+        )
+    })
 }
 
 /// The comparisons of a table.
@@ -359,7 +382,7 @@ pub fn comparison_table(table: &TableReport) -> TextTable {
             number(figures.after, 1),
             change(figures),
             format!("{:+.2}", figures.effect),
-            format!("{:.3}", figures.p),
+            p_value(table, figures),
             format!("{} {}", figures.verdict.sign(), figures.verdict.word()),
         ]);
     }
@@ -405,9 +428,7 @@ fn comparisons(report: &Report) -> String {
         ));
         out.push('\n');
         standings(table).iter().for_each(|line| out.push_str(&wrap(line, COLUMNS, "  ")));
-        if table.comparisons.iter().any(|one| one.figures.change_interval.is_none()) {
-            out.push_str("\n  Fewer than five seeds: no interval, no verdict; --full has five.\n");
-        }
+        p_note(table).iter().for_each(|line| out.push_str(&wrap(line, COLUMNS, "  ")));
     }
     out
 }

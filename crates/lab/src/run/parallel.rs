@@ -6,10 +6,11 @@ use block::TraceEvent;
 use block::trace::ProcessNames;
 use rayon::prelude::*;
 
+use crate::digest::digest;
 use crate::experiment::{Experiment, Plan, RunKey, RunSpec};
 use crate::program::Program;
 use crate::programs;
-use crate::record::{RunError, RunRecord};
+use crate::record::{Build, Made, RunError, RunRecord, host};
 
 /// What to run, and how.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,20 @@ pub struct RunOptions {
     pub shard: Option<Shard>,
     /// Events of the first seed of each variant are handed to [`Progress::trace`].
     pub trace: bool,
+    /// The build that the records name.
+    pub build: Build,
+}
+
+impl RunOptions {
+    /// What the records of an experiment name.
+    ///
+    /// # Errors
+    /// The machine's profile cannot be read.
+    pub fn made(&self, experiment: &Experiment) -> Result<Made, RunError> {
+        let profile = experiment.profile().map_err(|error| RunError::Machine(error.to_string()))?;
+        let machine = profile.map(|profile| format!("{:016x}", digest(profile.text.as_bytes())));
+        Ok(Made { build: self.build.clone(), machine: machine.unwrap_or_default(), host: host() })
+    }
 }
 
 /// One part of several.
@@ -88,7 +103,8 @@ pub fn run_all(
     let (measured, open): (Vec<_>, Vec<_>) = open.into_iter().partition(|spec| spec.measured);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs).build();
     let pool = pool.map_err(|error| RunError::Machine(error.to_string()))?;
-    let work = Work { program: &*program, options, progress, open };
+    let work =
+        Work { program: &*program, options, progress, open, made: options.made(experiment)? };
     records.extend(pool.install(|| work.run(pool.current_num_threads()))?);
     for spec in measured {
         records.extend(work.one(spec)?);
@@ -131,6 +147,7 @@ struct Work<'a> {
     options: &'a RunOptions,
     progress: &'a dyn Progress,
     open: Vec<&'a RunSpec>,
+    made: Made,
 }
 
 impl Work<'_> {
@@ -157,7 +174,8 @@ impl Work<'_> {
     fn one(&self, spec: &RunSpec) -> Result<Vec<RunRecord>, RunError> {
         let keep = self.options.trace && spec.detail;
         let mut records = Vec::new();
-        for output in self.program.run(spec, keep)? {
+        for mut output in self.program.run(spec, keep)? {
+            output.record.seal(self.made.clone());
             if keep {
                 self.progress.trace(&output.record.key, &output.trace, &output.names)?;
             }

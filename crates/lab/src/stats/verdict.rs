@@ -117,15 +117,22 @@ fn build(
     let sign = if better == Better::Higher { 1.0 } else { -1.0 };
     let change_of = |b: &[f64], a: &[f64]| sign * (median(a) / median(b) - 1.0);
     let enough = before.len() >= RUNS_MIN && after.len() >= RUNS_MIN;
-    let interval = |values: &[f64]| enough.then(|| bootstrap::bca(values, median));
-    let change_interval = enough.then(|| match paired {
+    // Of what does not vary an interval says nothing.
+    let varies = |values: &[f64]| values.iter().any(|value| *value != values[0]);
+    let interval =
+        |values: &[f64]| (enough && varies(values)).then(|| bootstrap::bca(values, median));
+    let any = varies(before) || varies(after);
+    let change_interval = (enough && any).then(|| match paired {
         true => bootstrap::pairs(before, after, change_of),
         false => bootstrap::two_samples(before, after, change_of),
     });
     let change = change_of(before, after);
     let n = before.len().min(after.len());
-    let (verdict, mut reason) = judge(change, change_interval, n, threshold);
-    if change_interval.is_none() {
+    let point = (enough && !any).then_some(Interval { low: change, high: change });
+    let (verdict, mut reason) = judge(change, change_interval.or(point), n, threshold);
+    if point.is_some() {
+        reason = "the same at every seed".to_owned();
+    } else if change_interval.is_none() {
         reason = format!("{reason}; before {}, after {}", range(before), range(after));
     }
     Comparison {
@@ -188,6 +195,16 @@ fn more_runs(change: f64, interval: Interval, n: usize, threshold: f64) -> Strin
     }
 }
 
+/// The p below which a difference counts as shown.
+pub const ALPHA: f64 = 0.05;
+
+/// Pairs from which an exact paired test of the first of so many rows can fall below [`ALPHA`]
+/// after Holm's adjustment: of `n` pairs that all point one way it is 2^(1-n).
+pub fn pairs_for(rows: usize) -> usize {
+    let least = |n: usize| 0.5f64.powi(n as i32 - 1) * rows as f64;
+    (2..64).find(|&n| least(n) <= ALPHA).unwrap_or(64)
+}
+
 /// Holm's adjustment of the p of one report's rows, in their order (Holm, "A simple sequentially
 /// rejective multiple test procedure", 1979).
 pub fn holm(p: &[f64]) -> Vec<f64> {
@@ -232,6 +249,20 @@ mod tests {
             row.reason,
             "2 of at least 5 runs; before 1.0000 to 2.0000, after 5.0000 to 6.0000"
         );
+    }
+
+    /// Bug: "worse, -99 %" beside a p of 1, which five pairs over many rows can never leave, and
+    /// intervals from -79.9 to -79.9.
+    #[test]
+    fn p_can_fall_and_what_does_not_vary_has_no_interval() {
+        assert_eq!([1, 8, 60].map(pairs_for), [6, 9, 12]);
+        let before: Vec<f64> = (0..9).map(|i| 100.0 + f64::from(i)).collect();
+        let after: Vec<f64> = before.iter().map(|value| value / 2.0).collect();
+        let row = compare_paired(&before, &after, Better::Higher, THRESHOLD);
+        assert!(holm(&[row.p; 8]).iter().all(|p| *p < ALPHA), "{}", row.p);
+        let row = compare_paired(&[100.0; 5], &[20.0; 5], Better::Higher, THRESHOLD);
+        assert_eq!((row.verdict, row.change_interval), (Verdict::Worse, None));
+        assert_eq!((row.before_interval, row.reason.as_str()), (None, "the same at every seed"));
     }
 
     #[test]

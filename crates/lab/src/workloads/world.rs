@@ -20,7 +20,7 @@ use super::loads::{self, Outcome};
 use super::mount::{More, Mounted};
 use crate::experiment::{Experiment, Load, RunSpec, tunables};
 use crate::program::Output;
-use crate::record::{RunRecord, SCHEMA};
+use crate::record::{Made, RunRecord, SCHEMA};
 
 /// Events that the queue's ring keeps between two looks at it.
 const RING: usize = 1 << 17;
@@ -58,6 +58,7 @@ impl Scene<'_> {
             schema: SCHEMA,
             experiment: experiment.name.clone(),
             digest: experiment.digest.clone(),
+            made: Made::default(),
             key: spec.key.clone(),
             seconds: (played.end - played.start).as_secs_f64(),
             event_hash: format!("{hash:016x}"),
@@ -67,6 +68,7 @@ impl Scene<'_> {
             notes: Vec::new(),
             spreads: BTreeMap::new(),
             detail: None,
+            sum: String::new(),
         };
         fill(&mut record, experiment, &played, collected, &profile.load);
         Output { record, trace: played.trace, names: played.names }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use block::TraceEvent;
 use block::trace::{Format, ProcessNames, write_all};
 use clap::Args;
@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lab::experiment::{Experiment, Plan, RunKey, SeedRange, Size};
 use lab::programs;
 use lab::report::Report;
-use lab::run::{Progress, RunError, RunOptions, RunRecord, Shard, lines, run_all};
+use lab::run::{Build, Progress, RunError, RunOptions, RunRecord, Shard, lines, run_all};
 
 use super::write::Found;
 use super::{Outputs, parse_seeds, parse_shard};
@@ -26,6 +26,9 @@ pub struct Options {
     /// Experiments by name, or files; all built-in ones where none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+    /// Another machine instead of the experiment's: a name (`iopath machines`) or a profile
+    #[arg(long, value_name = "FILE")]
+    machine: Option<String>,
     /// Only this variant (several times for several)
     #[arg(long, value_name = "NAME")]
     variant: Vec<String>,
@@ -57,24 +60,43 @@ pub struct Options {
     /// Write the events of the first seed of each run into directories below this one
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
+    /// All tables of all experiments as text, where several are run
+    #[arg(long)]
+    full_text: bool,
     #[command(flatten)]
     outputs: Outputs,
 }
 
+/// The page that is written where several experiments are run and no other is asked for.
+const PAGE: &str = "lab-report.html";
+
 /// Runs `lab run`.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let mut found = Found::default();
-    for experiment in &asked(options)? {
-        let records = one(app, experiment, options)?;
+    let experiments = asked(options)?;
+    let short = experiments.len() > 1 && !options.full_text;
+    let mut found = Found { short, ..Found::default() };
+    let build = this_build();
+    for experiment in &experiments {
+        let records = one(app, experiment, options, &build)?;
         if options.shard.is_none() {
             let report = Report::build(experiment, records, &command(experiment, options));
             found.report(app, report)?;
         }
     }
-    if options.shard.is_none() {
-        found.write(app, &options.outputs)?;
+    if options.shard.is_some() {
+        return Ok(ExitCode::SUCCESS);
     }
-    Ok(ExitCode::SUCCESS)
+    let mut outputs = options.outputs.clone();
+    if short && !app.out.json {
+        outputs.html.get_or_insert_with(|| PAGE.into());
+    }
+    found.write(app, &outputs)?;
+    found.end(app)
+}
+
+/// The build of this program.
+fn this_build() -> Build {
+    Build::of(env!("IOPATH_COMMIT"), std::env::current_exe().ok().as_deref())
 }
 
 /// What is to be run. All is read first: a mistake in the last one should not cost the time of the
@@ -86,7 +108,13 @@ fn asked(options: &Options) -> Result<Vec<Experiment>> {
     };
     let mut experiments = Vec::new();
     for name in names {
-        let experiment = Experiment::load(&name)?;
+        let mut experiment = Experiment::load(&name)?;
+        if let Some(machine) = &options.machine {
+            if options.names.is_empty() && experiment.file.machine.is_at_hand() {
+                continue;
+            }
+            experiment = experiment.on_machine(machine)?;
+        }
         let program = programs::of(&experiment).map_err(|what| anyhow!("{name}: {what}"))?;
         let measured = experiment.file.case.values().any(|case| case.measured);
         let fits =
@@ -99,7 +127,12 @@ fn asked(options: &Options) -> Result<Vec<Experiment>> {
     Ok(experiments)
 }
 
-fn one(app: &App, experiment: &Experiment, options: &Options) -> Result<Vec<RunRecord>> {
+fn one(
+    app: &App,
+    experiment: &Experiment,
+    options: &Options,
+    build: &Build,
+) -> Result<Vec<RunRecord>> {
     let plan = Plan {
         size: if options.full { Size::Full } else { Size::Quick },
         seeds: options.seeds,
@@ -113,9 +146,10 @@ fn one(app: &App, experiment: &Experiment, options: &Options) -> Result<Vec<RunR
         jobs: options.jobs as usize,
         shard: options.shard,
         trace: options.trace.is_some(),
+        build: build.clone(),
     };
     let (known, file) = match &options.results {
-        Some(path) => results(experiment, path)?,
+        Some(path) => results(experiment, &run, path)?,
         None => (Vec::new(), None),
     };
     let shown = std::io::stderr().is_terminal() && !app.options.quiet && !app.out.json;
@@ -126,13 +160,31 @@ fn one(app: &App, experiment: &Experiment, options: &Options) -> Result<Vec<RunR
 }
 
 /// What a file of results holds already, and the file to go on with.
-fn results(experiment: &Experiment, path: &Path) -> Result<(Vec<RunRecord>, Option<File>)> {
+fn results(
+    experiment: &Experiment,
+    run: &RunOptions,
+    path: &Path,
+) -> Result<(Vec<RunRecord>, Option<File>)> {
     let mut known = Vec::new();
     if path.exists() {
         let all = lines::read(path)?;
         let own = |record: &RunRecord| record.experiment == experiment.name;
         known = all.into_iter().filter(own).collect::<Vec<_>>();
         known.retain(|record| record.digest == experiment.digest);
+        let made = run.made(experiment)?;
+        let other = known
+            .iter()
+            .map(|record| &record.made)
+            .find(|one| (&one.build, &one.machine) != (&made.build, &made.machine));
+        if let Some(other) = other {
+            bail!(
+                "{} has results of another build or machine ({}; machine {}): choose another file; \
+                 `iopath lab compare` shows both side by side",
+                path.display(),
+                other.build,
+                other.machine
+            );
+        }
     }
     cut_torn_line(path)?;
     let file = File::options().create(true).append(true).open(path);
@@ -213,6 +265,7 @@ fn command(experiment: &Experiment, options: &Options) -> String {
     for (option, values) in lists {
         values.iter().for_each(|value| line.push_str(&format!(" {option} {value}")));
     }
+    options.machine.iter().for_each(|machine| line.push_str(&format!(" --machine {machine}")));
     if let Some(seeds) = options.seeds {
         line.push_str(&format!(" --seeds {seeds}"));
     }

@@ -1,7 +1,9 @@
 //! Reports to standard output and to files.
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result, anyhow};
-use lab::report::Report;
+use lab::report::{Report, summary};
 use serde_json::Value;
 
 use super::{Outputs, cannot};
@@ -12,7 +14,14 @@ use crate::app::App;
 pub struct Found {
     /// Of experiments in files.
     pub reports: Vec<Report>,
+    /// A line for each report as it comes, and a table of all at the end.
+    pub short: bool,
 }
+
+/// The status of a command that found something outside of its range.
+pub const OUTSIDE: u8 = 3;
+/// Most lines of what lies outside.
+const LINES: usize = 30;
 
 impl Found {
     /// Adds a report, and prints it where it is not part of one JSON document.
@@ -20,8 +29,13 @@ impl Found {
     /// # Errors
     /// Output cannot be written.
     pub fn report(&mut self, app: &mut App, report: Report) -> Result<()> {
-        if !app.out.json {
-            app.out.line(report.text())?;
+        match (app.out.json, self.short) {
+            (true, _) => {}
+            (false, true) => {
+                let line = format!("{}: {}", report.experiment, report.summary_line());
+                app.out.line(line)?;
+            }
+            (false, false) => app.out.line(report.text())?,
         }
         self.reports.push(report);
         Ok(app.out.flush()?)
@@ -54,6 +68,21 @@ impl Found {
             app.out.note(format!("the page is {}", path.display()));
         }
         Ok(())
+    }
+
+    /// Ends the command: the table of several reports, and the status, 3 where something lies
+    /// outside of its range.
+    ///
+    /// # Errors
+    /// Output cannot be written.
+    pub fn end(&self, app: &mut App) -> Result<ExitCode> {
+        if self.reports.len() > 1 && !app.out.json {
+            app.out.line(format!("\n{}", summary::text(&self.reports, LINES)))?;
+        }
+        match summary::holds(&self.reports) {
+            true => Ok(ExitCode::SUCCESS),
+            false => Ok(ExitCode::from(OUTSIDE)),
+        }
     }
 
     /// One report is a document, several are a list.
