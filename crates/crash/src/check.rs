@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use base::{Errno, Nanos};
-use device::{MemoryDevice, SimDevice, SimParams};
+use device::MemoryDevice;
+use model::Profile;
 use rt::{Cx, JoinHandle, SpinLock, World, WorldConfig};
 use vfs::{FileSystem, FileType, Namespace, OpenFlags, RenameFlags, SetAttr};
 
@@ -150,13 +151,14 @@ impl Crash {
         let fresh = |cx: &mut Cx| -> std::result::Result<(), String> {
             let memory = Arc::new(MemoryDevice::new(self.bytes));
             kind.mkfs(cx, memory.clone())?;
-            let flash = SimDevice::new(cx.runtime(), SimParams::flash(), memory);
+            let flash = Profile::built_in("flash-nvme").device(cx.runtime(), memory);
+            let flash = flash.map_err(|error| error.to_string())?;
             let header = Header {
                 file_system: kind.to_string(),
                 command: "in process".into(),
                 ..Header::default()
             };
-            let recorder = Recorder::new(cx, Arc::new(flash), out, header);
+            let recorder = Recorder::new(cx, flash, out, header);
             let recorder = Arc::new(recorder.map_err(|error| error.to_string())?);
             let fs = kind.mount(cx, recorder.device())?;
             let held = Held::Run(recorder.clone());

@@ -3,9 +3,8 @@
 //! Every device has the face [`block::Device`]. Real ones: an image file or a block device of the
 //! host ([`open`], [`create`]), and memory ([`MemoryDevice`]). Layers around any other device: a
 //! [`Partition`], a [`StripeDevice`] over several, the record of all writes for
-//! crash tests ([`RecordDevice`]), faults by rule
-//! ([`FaultDevice`]). Modelled: one simple disk or flash device ([`SimDevice`]), for virtual time.
-//! `docs/add-a-device.md` shows how to add one.
+//! crash tests ([`RecordDevice`]), faults by rule ([`FaultDevice`]). Devices with modelled times are
+//! in crate `model`. `docs/add-a-device.md` shows how to add one.
 //!
 //! Unsafe code is confined to `host`: locks on files (`claim`), `ioctl`s (`blockdev`) and the ring
 //! (`uring`); each begins with its invariant.
@@ -19,7 +18,6 @@ mod memory;
 pub mod nbd;
 mod partition;
 mod record;
-mod sim;
 pub mod stripe;
 
 pub use fault::{Fault, FaultDevice, Rule};
@@ -30,5 +28,4 @@ pub use host::{
 pub use memory::MemoryDevice;
 pub use partition::{Partition, PartitionEntry, PartitionError, PartitionTable, TableKind};
 pub use record::{Content, Cut, Entry, Event, RecordDevice, Recording, WriteLog};
-pub use sim::{SimCache, SimDevice, SimParams};
 pub use stripe::{StripeDevice, StripeError};

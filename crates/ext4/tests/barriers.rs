@@ -8,14 +8,14 @@ mod support;
 use base::Rng;
 use block::{Device, Queue, QueueConfig, SyncWrites};
 use cache::{PageCache, PageCacheConfig};
-use device::{Cut, MemoryDevice, RecordDevice, SimDevice, SimParams, WriteLog};
+use device::{Cut, MemoryDevice, RecordDevice, WriteLog};
 use ext4::{Ext4, MountOptions};
 use jbd2::{CommitRecord, JournalIo};
 use rt::{Cx, SpinLock, World, WorldConfig};
 use std::sync::Arc;
 use support::oracle::Oracle;
 use support::workload::{self, Shared};
-use support::{Cell, checked, mount, seeds};
+use support::{Cell, FLASH, SAFE_FLASH, checked, modelled, mount, seeds};
 use vfs::FileSystem;
 
 /// A recorded run that stopped in the middle.
@@ -53,9 +53,7 @@ fn record(seed: u64, record: CommitRecord, volatile: bool) -> Run {
     world.run("barriers", |cx| {
         let memory = Cell::new("ext4", 1024).journal(1024).fresh(cx, 24 << 20);
         let base = memory.fork();
-        let disk = SimParams::flash();
-        let params = SimParams { cache: disk.cache.clone().filter(|_| volatile), ..disk };
-        let device = Arc::new(SimDevice::new(cx.runtime(), params, memory));
+        let device = modelled(cx, if volatile { FLASH } else { SAFE_FLASH }, memory);
         assert_eq!(device.info().volatile_cache, volatile);
         let device = Arc::new(RecordDevice::new(device));
         let fs = mount_with(cx, device.clone(), record, seed);

@@ -4,10 +4,9 @@ mod support;
 
 use block::{Op, Queue, QueueConfig, TraceEvent, TraceKind};
 use cache::{PageCache, PageCacheConfig};
-use device::{SimDevice, SimParams};
 use ext4::{Ext4, MountOptions};
-use std::sync::Arc;
-use support::{Cell, create};
+use model::Profile;
+use support::{Cell, FLASH, create};
 use vfs::FileSystem;
 
 const FILE_BYTES: u64 = 4 << 20;
@@ -16,9 +15,12 @@ const FILE_BYTES: u64 = 4 << 20;
 fn sequential_read(early: bool, readahead_bytes: Option<u32>) -> Vec<TraceEvent> {
     rt::testing::world(|cx| {
         let memory = Cell::new("ext4", 4096).fresh(cx, 64 << 20);
-        let device = SimDevice::new(cx.runtime(), SimParams::flash(), memory);
+        let mut machine = Profile::built_in(FLASH);
+        // A window is one request.
+        machine.queue.max_segments = 256;
+        let device = machine.device(cx.runtime(), memory).expect("flash of any size");
         let config = QueueConfig { trace_events: 1 << 16, ..QueueConfig::elevator("deadline") };
-        let queue = Queue::new(cx.runtime(), Arc::new(device), config).expect("a queue");
+        let queue = Queue::new(cx.runtime(), device, config).expect("a queue");
         let mut name = Some("file");
         let mut events = Vec::new();
         for _ in 0..2 {

@@ -8,25 +8,25 @@ use base::{Page, Sector};
 use block::trace::{Format, Lives, ProcessNames, Summary, write_all};
 use block::{BioFlags, Op, Queue, QueueConfig, TraceEvent, TraceKind};
 use cache::{PageCache, PageCacheConfig};
-use device::{SimDevice, SimParams};
 use ext4::{Ext4, MountOptions};
+use model::Profile;
 use rt::Cx;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use support::{Cell, create};
+use support::{Cell, FLASH, SAFE_FLASH, create};
 use vfs::FileSystem;
 
 /// One trace of everything that the block layer does; `plain`: without flushes and discards.
 fn record(plain: bool) -> (Vec<TraceEvent>, ProcessNames) {
     rt::testing::world(|cx| {
         let memory = Cell::new("ext4", 4096).journal(4096).fresh(cx, 64 << 20);
-        let flash = SimParams { depth: 4, ..SimParams::flash() };
-        let params = SimParams { cache: flash.cache.clone().filter(|_| !plain), ..flash };
-        let device = SimDevice::new(cx.runtime(), params, memory);
+        let mut machine = Profile::built_in(if plain { SAFE_FLASH } else { FLASH });
+        machine.queue.depth = 4;
+        let device = machine.device(cx.runtime(), memory).expect("flash of any size");
         let config = QueueConfig { trace_events: 1 << 20, ..QueueConfig::elevator("deadline") };
-        let queue = Queue::new(cx.runtime(), Arc::new(device), config).expect("a queue");
+        let queue = Queue::new(cx.runtime(), device, config).expect("a queue");
         let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(64 << 20));
         let fs = Ext4::mount(cx, &queue, &pages, MountOptions::default()).expect("mounts");
         work(cx, &fs, &queue);

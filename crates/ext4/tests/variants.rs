@@ -6,12 +6,11 @@ mod support;
 
 use block::{Queue, QueueConfig, SyncWrites, TraceEvent, TraceKind};
 use cache::{PageCache, PageCacheConfig};
-use device::{SimDevice, SimParams};
 use ext4::{Ext4, MountOptions};
 use jbd2::{CommitRecord, JournalIo};
 use rt::Cx;
 use std::sync::Arc;
-use support::{Cell, create};
+use support::{Cell, FLASH, SAFE_FLASH, create, modelled};
 use vfs::FileSystem;
 
 /// A way to run the path.
@@ -54,15 +53,13 @@ impl Variant {
 
     fn mount_as(self, cx: &mut Cx, options: MountOptions) -> (Arc<Ext4>, Arc<Queue>) {
         let memory = Cell::new(self.kind, 4096).journal(4096).fresh(cx, 256 << 20);
-        let flash = SimParams::flash();
-        let params = SimParams { cache: flash.cache.clone().filter(|_| self.volatile), ..flash };
-        let device = SimDevice::new(cx.runtime(), params, memory);
+        let device = modelled(cx, if self.volatile { FLASH } else { SAFE_FLASH }, memory);
         let config = QueueConfig {
             trace_events: 1 << 16,
             sync_writes: SyncWrites { noidle: self.noidle },
             ..QueueConfig::elevator("deadline")
         };
-        let queue = Queue::new(cx.runtime(), Arc::new(device), config).expect("a queue");
+        let queue = Queue::new(cx.runtime(), device, config).expect("a queue");
         let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(64 << 20));
         let fs = Ext4::mount(cx, &queue, &pages, options).expect("mounts");
         (fs, queue)

@@ -140,6 +140,15 @@ impl Profile {
         Profile::parse(&text, name_or_path)
     }
 
+    /// The built-in profile of that name.
+    ///
+    /// # Panics
+    /// There is none: see [`names`].
+    pub fn built_in(name: &str) -> Profile {
+        let (_, text) = BUILT_IN.iter().find(|(known, _)| *known == name).expect("a known name");
+        Profile::parse(text, &format!("{name}.toml")).expect("a built-in profile is a profile")
+    }
+
     /// Reads a profile from the text of a file, which errors call `file`.
     ///
     /// # Errors

@@ -3,9 +3,9 @@
 mod common;
 
 use base::{Nanos, Page, Rng, Sector};
-use block::{Bio, BioFlags, IoGroup, Queue};
+use block::{Bio, BioFlags, IoGroup, Queue, QueueConfig};
 use common::*;
-use device::{MemoryDevice, RecordDevice};
+use device::{Cut, MemoryDevice, RecordDevice};
 use model::Profile;
 use rt::World;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn cut(name: &str, span: Nanos, seed: u64) -> usize {
     let cut = model.power_cut(&log);
     // Panics where something is lost that was durable by the rules of the record.
     let image = log.image_after(&vec![0; SIZE as usize], &cut);
-    let all = log.image_after(&vec![0; SIZE as usize], &device::Cut::clean(log.entries.len()));
+    let all = log.image_after(&vec![0; SIZE as usize], &Cut::clean(log.entries.len()));
     assert_eq!(model.memory().snapshot(), all, "the device shows what has completed");
     if cut.drop.is_empty() {
         assert_eq!(image, all);
@@ -71,4 +71,36 @@ fn without_a_volatile_cache_nothing_is_lost() {
         let span = Nanos::from_millis(ms);
         assert!((0..10).all(|seed| cut(name, span, seed) == 0), "{name}");
     }
+}
+
+/// Goal: a record in front of a model knows what was in flight. Method: writes without waiting, one
+/// flush among them; every cut keeps what the flush covers.
+#[test]
+fn a_record_of_a_model_knows_what_overlaps() {
+    rt::testing::world(|cx| {
+        let memory = Arc::new(MemoryDevice::new(SIZE));
+        let model = Profile::built_in("flash-nvme").device(cx.runtime(), memory).unwrap();
+        let record = Arc::new(RecordDevice::new(model));
+        let queue = Queue::new(cx.runtime(), record.clone(), QueueConfig::default()).unwrap();
+        let page = |value: u8| Page::from_slice(&[value; 4096]);
+        queue.write(cx, Sector(0), page(1), NONE).unwrap();
+        let group = IoGroup::new();
+        for index in 1..6 {
+            let bio = Bio::write(Sector(index * 100), [page(2)], NONE, group.end());
+            queue.submit(cx, bio);
+        }
+        queue.submit(cx, Bio::flush(group.end()));
+        group.wait(cx).unwrap();
+        let log = record.log();
+        assert_eq!(log.entries.len(), 7);
+        assert_eq!(log.unflushed(7).len(), 5, "they had not completed when the flush began");
+        assert_eq!(log.in_flight(1).len(), 5, "all came before the next completed");
+        let base = vec![0; SIZE as usize];
+        for cut in log.cuts_at_flushes() {
+            let image = log.image_after(&base, &cut);
+            assert!(cut.upto == 0 || cut.drop.contains(&0) || image[0] == 1);
+        }
+        let lost = Cut { upto: 7, drop: log.unflushed(7), ..Cut::default() };
+        assert_eq!(log.image_after(&base, &lost)[51200], 0);
+    });
 }

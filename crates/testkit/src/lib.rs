@@ -16,6 +16,7 @@
 //! - [`twin`]: one file as bytes, beside a file system's;
 //! - [`beside_kernel`]: rates of names in one large directory, ours and the kernel's;
 //! - [`paths`]: names one after another, for profiles;
+//! - [`timed`]: devices in memory behind the times of a modelled one;
 //! - [`walks`]: paths by kept walks and by walks anew;
 //! - [`manifest`]: one line per name, for comparing trees.
 //!
@@ -41,6 +42,7 @@ pub mod model;
 pub mod newest;
 pub mod oracle;
 pub mod paths;
+pub mod timed;
 pub mod twin;
 pub mod unnamed;
 pub mod walks;

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use base::Nanos;
 use block::{Queue, QueueConfig};
 use common::{ext4_in_memory, make_ext4, masked, memory_target, mount_ext4, tool};
-use device::{MemoryDevice, SimDevice, SimParams};
+use device::MemoryDevice;
 use rt::{Cx, World, WorldConfig};
+use testkit::timed::{DISK, modelled};
 use workload::fio::{self, Direction, FioReport, JobFile};
 use workload::{Stop, Target};
 
@@ -32,7 +33,7 @@ fn a_sequential_reader_runs_for_its_time_and_repeats() {
         let mut world = World::new(WorldConfig { seed: 3, ..WorldConfig::default() });
         let report = world.run("main", |cx| {
             let memory = Arc::new(MemoryDevice::new(1 << 30));
-            let disk = Arc::new(SimDevice::new(cx.runtime(), SimParams::disk(), memory));
+            let disk = modelled(cx, DISK, memory);
             let queue = Queue::new(cx.runtime(), disk, QueueConfig::elevator("deadline"));
             let queue = queue.expect("there is a deadline elevator");
             make_ext4(cx, &queue);

@@ -6,13 +6,14 @@ pub mod campaign;
 
 use block::{Device, DeviceInfo, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
-use device::{MemoryDevice, SimDevice, SimParams};
+use device::MemoryDevice;
 use ext4::{Ext4, MkfsOptions, MountError, MountOptions};
 use jbd2::JournalMode;
 use rt::Cx;
 use std::sync::Arc;
 pub use testkit::campaign::{Watchdog, seed_count, seeds};
 pub use testkit::content::{create, mkdir, pattern};
+pub use testkit::timed::{FLASH, SAFE_FLASH, modelled, timed};
 pub use testkit::{chaos, oracle, workload};
 
 /// A queue over `device`.
@@ -102,16 +103,6 @@ impl Cell {
 /// A device with a volatile cache, so that flushes reach it and are counted.
 fn info(bytes: u64) -> DeviceInfo {
     DeviceInfo { volatile_cache: true, physical_block: 512, ..DeviceInfo::plain(bytes / 512) }
-}
-
-/// The device itself, done at once, or behind the times of flash or of a disk: by the seed.
-pub fn timed(cx: &Cx, memory: &Arc<MemoryDevice>, seed: u64) -> Arc<dyn Device> {
-    let params = match seed % 3 {
-        0 => return memory.clone(),
-        1 => SimParams::flash(),
-        _ => SimParams::disk(),
-    };
-    Arc::new(SimDevice::new(cx.runtime(), params, memory.clone()))
 }
 
 /// A fresh file system in memory, not mounted.

@@ -3,8 +3,9 @@
 use base::{Ino, Nanos, Rng};
 use block::{Device, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
-use device::{Cut, MemoryDevice, RecordDevice, SimDevice, SimParams, WriteLog};
+use device::{Cut, MemoryDevice, RecordDevice, WriteLog};
 use ext4::{Ext4, MkfsOptions, MountOptions};
+use model::Profile;
 use rt::{Cx, SpinLock, World, WorldConfig};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -128,8 +129,8 @@ fn crash(cx: &mut Cx, seed: u64) -> Crash {
     fs.unmount(cx).expect("unmount of a memory device");
     let base = memory.fork();
 
-    let flash = SimDevice::new(cx.runtime(), SimParams::flash(), memory);
-    let device = Arc::new(RecordDevice::new(Arc::new(flash)));
+    let flash = Profile::built_in("flash-nvme").device(cx.runtime(), memory);
+    let device = Arc::new(RecordDevice::new(flash.expect("flash of any size")));
     let fs = mount(cx, device.clone());
     let promises = burst(cx, &fs, &device, seed);
     fs.shutdown_hard();

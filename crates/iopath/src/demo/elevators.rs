@@ -3,13 +3,14 @@
 
 use base::{Nanos, Page, Rng, Sector};
 use block::{Bio, BioFlags, IoGroup, Queue, QueueConfig};
-use device::{MemoryDevice, SimDevice, SimParams};
+use device::MemoryDevice;
+use model::Profile;
 use rt::{Cx, World, WorldConfig};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
 
-const DISK_BYTES: u64 = 8 << 30;
+const DISK_BYTES: u64 = 256 << 30;
 const READERS: u64 = 4;
 /// Writes that are under way at a time.
 const WRITE_DEPTH: u64 = 64;
@@ -46,8 +47,9 @@ fn random_sector(rng: &mut Rng) -> Sector {
 fn load(cx: &mut Cx, seed: u64, elevator: &'static str) -> Row {
     let memory = Arc::new(MemoryDevice::new(DISK_BYTES));
     // The drive takes one command at a time and has no write cache: the order is the elevator's.
-    let params = SimParams { cache: None, depth: 1, ..SimParams::disk() };
-    let disk = Arc::new(SimDevice::new(cx.runtime(), params, memory));
+    let mut machine = Profile::built_in("disk-7200");
+    machine.queue.depth = 1;
+    let disk = machine.device(cx.runtime(), memory).expect("the disk is larger");
     let queue = Queue::new(cx.runtime(), disk, QueueConfig::elevator(elevator));
     let queue = queue.expect("the elevators of the demonstration exist");
     let tasks: Vec<_> = (0..=READERS)

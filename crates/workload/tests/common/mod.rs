@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use block::{Device, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
-use device::{MemoryDevice, SimDevice, SimParams};
+use device::MemoryDevice;
 use rt::Cx;
+use testkit::timed::{DISK, modelled};
 use vfs::{FileSystem, Namespace};
 use workload::Target;
 
@@ -26,7 +27,7 @@ pub fn ext4_in_memory(cx: &mut Cx, bytes: u64) -> (Target, Arc<dyn FileSystem>) 
 /// An ext4 of `bytes` on a modelled disk.
 pub fn ext4_on_disk(cx: &mut Cx, bytes: u64) -> (Target, Arc<dyn FileSystem>) {
     let memory = Arc::new(MemoryDevice::new(bytes));
-    let disk = Arc::new(SimDevice::new(cx.runtime(), SimParams::disk(), memory));
+    let disk = modelled(cx, DISK, memory);
     ext4_on(cx, disk)
 }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use base::Ino;
 use block::{Device, DeviceInfo, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
-use device::{MemoryDevice, SimDevice, SimParams};
+use device::MemoryDevice;
 use rt::Cx;
 pub use testkit::campaign::{Watchdog, seed_count, seeds};
 use testkit::judge;
+pub use testkit::timed::timed;
 use vfs::{FileSystem, FileType, NewNode};
 use xfs::{CheckOptions, MkfsOptions, MountOptions, Xfs};
 
@@ -47,16 +48,6 @@ impl Cell {
 pub fn queue(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
     let config = QueueConfig { trace_events: 4096, ..QueueConfig::default() };
     Queue::new(cx.runtime(), device, config).expect("the device takes a queue")
-}
-
-/// The device itself, done at once, or behind the times of flash or of a disk: by the seed.
-pub fn timed(cx: &Cx, memory: &Arc<MemoryDevice>, seed: u64) -> Arc<dyn Device> {
-    let params = match seed % 3 {
-        0 => return memory.clone(),
-        1 => SimParams::flash(),
-        _ => SimParams::disk(),
-    };
-    Arc::new(SimDevice::new(cx.runtime(), params, memory.clone()))
 }
 
 /// Mounts for writing, with a page cache of `cache` bytes.
