@@ -5,10 +5,11 @@
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Nanos, Sector};
 use block::{Queue, QueueConfig};
-use cache::{Backing, Mapping, MappingOps, PageCache, PageCacheConfig};
-use cache::{Iomap, IomapKind, Iomaps, WritebackControl};
+use cache::{Backing, Mapping, PageCache, PageCacheConfig};
+use cache::{Iomap, IomapIter, IomapKind, IomapOps, WritebackControl};
 use device::MemoryDevice;
 use rt::{Cx, Mutex, Runtime};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 const BLOCK: u32 = 4096;
@@ -21,15 +22,20 @@ struct Flat {
 }
 
 impl Flat {
-    fn sector(&self, mapping: &Mapping, off: u64) -> Sector {
-        Sector((mapping.id() * self.file_bytes + off) / SECTOR_SIZE)
+    fn sector(&self, file: u64, off: u64) -> Sector {
+        Sector((file * self.file_bytes + off) / SECTOR_SIZE)
     }
 }
 
-impl MappingOps for Flat {
-    fn map(&self, _: &mut Cx, m: &Arc<Mapping>, off: u64, len: u64) -> Result<Iomaps, Errno> {
-        let kind = IomapKind::Mapped(self.sector(m, off));
-        Ok(Iomaps::from_iter([Iomap { offset: off, len, kind }]))
+impl IomapOps for Flat {
+    fn begin(
+        &self,
+        _: &mut Cx,
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+    ) -> Result<Iomap, Errno> {
+        let kind = IomapKind::Mapped(self.sector(iter.file, range.start));
+        Ok(Iomap { offset: range.start, len: range.end - range.start, kind })
     }
 
     fn writepages(
@@ -40,7 +46,7 @@ impl MappingOps for Flat {
     ) -> Result<(), Errno> {
         let guard = self.writeback.lock(cx);
         while let Some(range) = m.next_dirty(cx, wb)? {
-            let sector = self.sector(m, range.start);
+            let sector = self.sector(m.id(), range.start);
             m.write_extent(cx, wb, range.start, range.end - range.start, sector);
         }
         drop(guard);
@@ -60,8 +66,8 @@ fn flat(file_bytes: u64) -> Arc<Flat> {
 }
 
 fn file(backing: &Arc<Backing>, flat: &Arc<Flat>, id: u64) -> Arc<Mapping> {
-    let ops: Arc<dyn MappingOps> = flat.clone();
-    let ops: Weak<dyn MappingOps> = Arc::downgrade(&ops);
+    let ops: Arc<dyn IomapOps> = flat.clone();
+    let ops: Weak<dyn IomapOps> = Arc::downgrade(&ops);
     Mapping::new(backing, id, 0, ops)
 }
 

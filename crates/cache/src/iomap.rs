@@ -1,12 +1,9 @@
 //! Where the bytes of a file lie, and in which state: what a file system says of a range of a file
-//! (Linux: `struct iomap`), and the walk over a file's map that says it ([`IomapOps`]). Reads,
-//! readahead, zeroing, direct I/O, seeks and the report of a file's extents use this one type.
+//! (Linux: `struct iomap`). Buffered and direct I/O, readahead, zeroing, write-back, seeks and the
+//! report of a file's extents use this one type.
 
-use std::ops::Range;
-
+use base::Sector;
 use base::unit::SECTOR_SIZE;
-use base::{Errno, Sector};
-use rt::Cx;
 use smallvec::SmallVec;
 
 /// The state of a part of a file, and its place where it has one.
@@ -20,6 +17,11 @@ pub enum IomapKind {
     Mapped(Sector),
     /// Allocated from this sector on, and not written: it reads as zeros.
     Unwritten(Sector),
+    /// Content on the device, from this sector on, that other files, or other parts of this one,
+    /// share. Only reports distinguish it from [`Mapped`](IomapKind::Mapped).
+    Shared(Sector),
+    /// Content in the inode itself; it has no place of its own.
+    Inline,
 }
 
 /// A part of a file that lies together on the device in one state.
@@ -42,20 +44,20 @@ impl Iomap {
         self.offset + self.len
     }
 
-    /// The first sector with content; `None` for what reads as zeros.
+    /// The first sector with content; `None` for what reads as zeros, and for what has no sectors.
     #[inline]
     pub fn content(&self) -> Option<Sector> {
         match self.kind {
-            IomapKind::Mapped(sector) => Some(sector),
-            IomapKind::Hole | IomapKind::Delalloc | IomapKind::Unwritten(_) => None,
+            IomapKind::Mapped(sector) | IomapKind::Shared(sector) => Some(sector),
+            _ => None,
         }
     }
 
     /// The first sector, where the part has a place on the device.
     pub fn place(&self) -> Option<Sector> {
         match self.kind {
-            IomapKind::Mapped(sector) | IomapKind::Unwritten(sector) => Some(sector),
-            IomapKind::Hole | IomapKind::Delalloc => None,
+            IomapKind::Unwritten(sector) => Some(sector),
+            _ => self.content(),
         }
     }
 
@@ -72,53 +74,24 @@ impl Iomap {
         let kind = match self.kind {
             IomapKind::Mapped(sector) => IomapKind::Mapped(on(sector)),
             IomapKind::Unwritten(sector) => IomapKind::Unwritten(on(sector)),
+            IomapKind::Shared(sector) => IomapKind::Shared(on(sector)),
             kind => kind,
         };
         Iomap { offset: from, len: to - from, kind }
     }
 }
 
-/// A walk over the map of one file for one operation (Linux: `struct iomap_ops`). Whoever walks
-/// holds the file's locks until the operation ends.
-pub trait IomapOps {
-    /// Where the first bytes of `range`, whole blocks, lie: a part in whole blocks that begins with
-    /// it, is not empty and does not reach behind it.
-    ///
-    /// A read gets [`IomapKind::Mapped`] for what it has to ask the device for; all else is zeros.
-    /// A direct write goes where the answer has a place. What is [`IomapKind::Unwritten`] holds
-    /// nothing yet: the write fills up its first and its last block with zeros. Without a place the
-    /// page cache has to do it. Blocks that are given here join the file when their content is
-    /// there, not before. May park: reads metadata.
-    ///
-    /// # Errors
-    /// Those of the file system; what was written before counts.
-    fn begin(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno>;
-
-    /// Whether the map of what lies behind `part` is in another metadata block: the boundary mark
-    /// of `get_block`. Only maps made of tables of pointers have such.
-    fn boundary(&mut self, _cx: &mut Cx, _part: &Iomap) -> bool {
-        false
-    }
-
-    /// Called at a boundary, before the bytes in front of it are sent: begins to read what the map
-    /// of byte `at`, the first one behind, needs. True if that is on its way, so that the next
-    /// [`begin`](Self::begin) may wait. Does not park.
-    fn prefetch(&mut self, _cx: &mut Cx, _at: u64) -> bool {
-        false
-    }
-
-    /// The content of a direct write is at the places that the walk gave for `range`, from its
-    /// first byte on: makes them part of the file, in the order of the file, and lets the file
-    /// grow. `complete` unless the write was cut short: then the last block, if it held nothing
-    /// before, does not count. Returns up to which byte the file has the content. May park.
-    fn end(
-        &mut self,
-        _cx: &mut Cx,
-        range: Range<u64>,
-        _complete: bool,
-    ) -> (u64, Result<(), Errno>) {
-        (range.end, Ok(()))
-    }
+/// What a walk over the map of a file is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Intent {
+    /// To read content: what is on the device counts, also before the metadata say so.
+    Read,
+    /// To report what the metadata say, and what is reserved for dirty pages.
+    Report,
+    /// To write past the page cache beside others: only blocks with content are of use.
+    Overwrite,
+    /// To write past the page cache, with the file locked alone: what is missing is allocated.
+    Write,
 }
 
 #[cfg(test)]
@@ -136,6 +109,10 @@ mod tests {
         );
         let ahead = Iomap { kind: IomapKind::Unwritten(Sector(80)), ..whole }.part(4096, 4608);
         assert_eq!((ahead.content(), ahead.place()), (None, Some(Sector(80))));
+        let shared = Iomap { kind: IomapKind::Shared(Sector(80)), ..whole }.part(8192, 12288);
+        assert_eq!((shared.content(), shared.physical()), (Some(Sector(88)), 88 * 512));
+        let inline = Iomap { kind: IomapKind::Inline, ..whole };
+        assert_eq!((inline.content(), inline.place(), inline.physical()), (None, None, 0));
         let hole = Iomap { kind: IomapKind::Hole, ..whole }.part(5120, 12288);
         assert_eq!((hole.len, hole.place()), (7168, None));
     }

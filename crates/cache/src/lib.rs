@@ -11,7 +11,7 @@
 //!
 //! [`PageCache`] holds file data in folios of 4, 16 or 64 KiB with independent valid and dirty byte
 //! ranges: a [`Mapping`] per file, readahead, write-back with dirty limits, reclaim under a memory
-//! limit. A file system implements [`MappingOps`] and calls `mapping.read(cx, ..)`,
+//! limit. A file system implements [`IomapOps`] and calls `mapping.read(cx, ..)`,
 //! `mapping.write(cx, ..)` and `mapping.fsync(cx, ..)`; the head of [`mapping`] tells the rules.
 //!
 //! Not modelled compared with Linux: buffers that share a page of the device's mapping, and
@@ -34,7 +34,7 @@ pub mod writeback;
 pub use buffer::cache::{BufferCache, BufferConfig, BufferStats, SpareLrus};
 pub use buffer::lru::LruKind;
 pub use buffer::{Buffer, BufferRef, Trigger};
-pub use iomap::{Iomap, IomapKind, IomapOps, Iomaps};
-pub use mapping::{ErrorMark, InMemory, Mapping, MappingOps, TakenBlocks};
+pub use iomap::{Intent, Iomap, IomapKind, Iomaps};
+pub use mapping::{ErrorMark, InMemory, IomapIter, IomapOps, Mapping, TakenBlocks};
 pub use page_cache::{PageCache, PageCacheConfig, PageCacheStats};
 pub use writeback::{Backing, Lost, WritePlug, WritebackControl};

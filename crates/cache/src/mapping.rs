@@ -2,7 +2,7 @@
 //!
 //! # What the file system does and what the mapping does
 //!
-//! The file system implements [`MappingOps`]: where bytes live on the device, whether there is room
+//! The file system implements [`IomapOps`]: where bytes live on the device, whether there is room
 //! for new ones, and the allocation of blocks when dirty data is written out. The mapping does the
 //! rest: memory, valid and dirty ranges, reads and readahead, bios, accounting, errors.
 //!
@@ -10,7 +10,7 @@
 //! write:  reserve (ENOSPC here) -> copy in, mark valid + dirty -> wait at the dirty limit
 //! flush:  writepages { next_dirty (completes partly written blocks) -> allocate -> write_extent }
 //!         -> wait
-//! read:   copy what is valid; for the rest: mark "reading" -> map -> bios -> wait
+//! read:   copy what is valid; for the rest: mark "reading" -> begin -> bios -> wait
 //! ```
 //!
 //! # Locks
@@ -22,6 +22,7 @@
 //! with a journal handle open, since they wait for writers of the journal.
 
 mod journaled;
+mod ops;
 mod read;
 mod resize;
 #[cfg(test)]
@@ -38,67 +39,12 @@ use block::DeviceInfo;
 use rt::{Charge, Cx, SpinLock};
 
 use crate::folio::{Folio, Index};
-use crate::iomap::{Iomap, Iomaps};
 use crate::page_cache::PageCache;
 use crate::readahead::Streams;
-use crate::writeback::{Backing, WritebackControl};
+use crate::writeback::Backing;
 pub use journaled::{InMemory, TakenBlocks};
+pub use ops::{IomapIter, IomapOps};
 pub(crate) use writeout::{RUN_MAX, Writes};
-
-/// What a file system does for its files' mappings. One object may serve one file or all: each call
-/// names the mapping.
-pub trait MappingOps: Send + Sync {
-    /// Where the bytes from `off` on are; both numbers are multiples of the block size, and the
-    /// range may reach beyond the end of the file (which is a hole). The answer begins at `off`, is
-    /// not empty, and may stop before `off + len`. May park: reads metadata.
-    ///
-    /// # Errors
-    /// What the file system's metadata says; the read that asked answers it.
-    fn map(&self, cx: &mut Cx, mapping: &Arc<Mapping>, off: u64, len: u64)
-    -> Result<Iomaps, Errno>;
-
-    /// The blocks of `part`, which has content, that are newer in memory than on the device:
-    /// those that a journal holds. Asked when the part is about to be read. Does not park.
-    fn in_memory(&self, cx: &mut Cx, mapping: &Arc<Mapping>, part: &Iomap) -> InMemory {
-        let _ = (cx, mapping, part);
-        InMemory::new()
-    }
-
-    /// Told before bytes are copied into the cache: the blocks of the range that have no place yet
-    /// must find one later. May park.
-    ///
-    /// # Errors
-    /// `ENOSPC` or `EDQUOT` where they will not; nothing is copied then.
-    fn reserve(
-        &self,
-        cx: &mut Cx,
-        mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<(), Errno> {
-        let _ = (cx, mapping, off, len);
-        Ok(())
-    }
-
-    /// Writes dirty data out: for each range that [`Mapping::next_dirty`] gives, finds or allocates
-    /// the blocks of it or of its first part, and calls [`Mapping::write_extent`]. May park; must
-    /// not take locks that writers hold (see the module's text).
-    ///
-    /// # Errors
-    /// Where blocks cannot be had; the data stays dirty and the error is latched.
-    fn writepages(
-        &self,
-        cx: &mut Cx,
-        mapping: &Arc<Mapping>,
-        wb: &mut WritebackControl<'_>,
-    ) -> Result<(), Errno>;
-
-    /// Told when a write of `range`, whole blocks that [`Mapping::write_extent`] took out, is
-    /// complete, before anybody who waits for it goes on. Event context: must not wait.
-    fn ioend(&self, mapping: &Mapping, range: Range<u64>, result: Result<(), Errno>) {
-        let _ = (mapping, range, result);
-    }
-}
 
 /// The latest write error of a mapping or a backing, so that everybody learns of it once (Linux:
 /// errseq, Jeff Layton, 2017).
@@ -173,7 +119,7 @@ pub struct Mapping {
     id: u64,
     /// Tells mappings apart that have had the same id.
     serial: u64,
-    ops: Weak<dyn MappingOps>,
+    ops: Weak<dyn IomapOps>,
     /// File size in bytes. Changed under `state`, read anywhere.
     size: AtomicU64,
     pub(crate) state: SpinLock<State>,
@@ -190,7 +136,7 @@ impl Mapping {
         backing: &Arc<Backing>,
         id: u64,
         size: u64,
-        ops: Weak<dyn MappingOps>,
+        ops: Weak<dyn IomapOps>,
     ) -> Arc<Mapping> {
         Arc::new(Mapping {
             backing: backing.clone(),
@@ -285,7 +231,7 @@ impl Mapping {
         self.block_floor(off.saturating_add(u64::from(self.backing.block_size()) - 1))
     }
 
-    pub(crate) fn ops(&self) -> Result<Arc<dyn MappingOps>, Errno> {
+    pub(crate) fn ops(&self) -> Result<Arc<dyn IomapOps>, Errno> {
         self.ops.upgrade().ok_or(Errno::ESTALE)
     }
 
@@ -294,7 +240,7 @@ impl Mapping {
     /// memory, waits at the dirty limit.
     ///
     /// # Errors
-    /// Those of [`MappingOps::reserve`], before anything is copied; `ESTALE` where the file system
+    /// Those of [`IomapOps::reserve`], before anything is copied; `ESTALE` where the file system
     /// object is gone; those of reading around an unaligned old end of file.
     pub fn write(self: &Arc<Self>, cx: &mut Cx, off: u64, data: &[u8]) -> Result<(), Errno> {
         if data.is_empty() {
@@ -302,7 +248,7 @@ impl Mapping {
         }
         let ops = self.ops()?;
         cx.charge_for(Charge::MapBlocks, 1);
-        ops.reserve(cx, self, off, data.len() as u64)?;
+        ops.reserve(cx, off..off + data.len() as u64)?;
         let size = self.size();
         if off > size && self.block_ceil(size) != size {
             self.zero_tail(cx, &ops, size, off.min(self.block_ceil(size)))?;
@@ -317,7 +263,7 @@ impl Mapping {
     }
 
     /// Makes `range`, which has room reserved or allocated, zero and dirty.
-    fn write_zeros(self: &Arc<Self>, cx: &mut Cx, ops: &Arc<dyn MappingOps>, range: Range<u64>) {
+    fn write_zeros(self: &Arc<Self>, cx: &mut Cx, ops: &Arc<dyn IomapOps>, range: Range<u64>) {
         let zeros = [0; 4096];
         let mut off = range.start;
         while off < range.end {
@@ -327,7 +273,7 @@ impl Mapping {
         }
     }
 
-    fn copy_in(self: &Arc<Self>, cx: &mut Cx, ops: &Arc<dyn MappingOps>, off: u64, data: &[u8]) {
+    fn copy_in(self: &Arc<Self>, cx: &mut Cx, ops: &Arc<dyn IomapOps>, off: u64, data: &[u8]) {
         let size = u64::from(self.folio_size());
         let (mut off, mut data) = (off, data);
         while !data.is_empty() {
@@ -342,7 +288,7 @@ impl Mapping {
     fn copy_in_keeping_size(
         self: &Arc<Self>,
         cx: &mut Cx,
-        ops: &Arc<dyn MappingOps>,
+        ops: &Arc<dyn IomapOps>,
         off: u64,
         data: &[u8],
     ) {
@@ -359,7 +305,7 @@ impl Mapping {
     fn copy_into_folio(
         self: &Arc<Self>,
         cx: &mut Cx,
-        ops: &Arc<dyn MappingOps>,
+        ops: &Arc<dyn IomapOps>,
         off: u64,
         data: &[u8],
         grow: bool,
@@ -431,7 +377,7 @@ impl Mapping {
     fn written(
         self: &Arc<Self>,
         state: &mut State,
-        ops: &Arc<dyn MappingOps>,
+        ops: &Arc<dyn IomapOps>,
         index: u64,
         end: u64,
         grow: bool,

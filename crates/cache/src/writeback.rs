@@ -20,7 +20,7 @@ use base::{Errno, Nanos};
 use block::{Bio, Plug, Queue};
 use rt::{Cx, JoinHandle, Mutex, SpinLock, WaitQueue};
 
-use crate::mapping::{ErrorLatch, ErrorMark, Mapping, MappingOps};
+use crate::mapping::{ErrorLatch, ErrorMark, IomapOps, Mapping};
 use crate::page_cache::{PageCache, count};
 
 /// No readahead bound of its own.
@@ -90,7 +90,7 @@ impl WritePlug {
     }
 }
 
-/// One call of [`MappingOps::writepages`]: what to write, and why.
+/// One call of [`IomapOps::writepages`]: what to write, and why.
 pub struct WritebackControl<'a> {
     /// Bytes to be written. The start is the cursor: [`Mapping::next_dirty`] looks from it on, and
     /// [`Mapping::write_extent`] moves it.
@@ -126,7 +126,7 @@ impl<'a> WritebackControl<'a> {
 pub(crate) struct Listed {
     mapping: Arc<Mapping>,
     /// Keeps the file-system object alive.
-    ops: Arc<dyn MappingOps>,
+    ops: Arc<dyn IomapOps>,
     /// When it became dirty, or was last written.
     since: Nanos,
 }
@@ -243,7 +243,7 @@ impl Backing {
     }
 
     /// Puts a mapping on the list of dirty ones. The caller holds its lock.
-    pub(crate) fn list(&self, mapping: &Arc<Mapping>, ops: &Arc<dyn MappingOps>) {
+    pub(crate) fn list(&self, mapping: &Arc<Mapping>, ops: &Arc<dyn IomapOps>) {
         let since = self.cache.runtime.now();
         let listed = Listed { mapping: mapping.clone(), ops: ops.clone(), since };
         self.dirty.lock_irq().insert((mapping.id(), mapping.serial()), listed);
@@ -277,7 +277,7 @@ impl Backing {
         cx: &Cx,
         key: Option<Key>,
         before: Nanos,
-    ) -> Option<(Key, Arc<Mapping>, Arc<dyn MappingOps>)> {
+    ) -> Option<(Key, Arc<Mapping>, Arc<dyn IomapOps>)> {
         let from = key.map_or(Bound::Unbounded, Bound::Excluded);
         let dirty = self.dirty.lock(cx);
         let mut rest = dirty.range((from, Bound::Unbounded));

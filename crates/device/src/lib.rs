@@ -3,8 +3,8 @@
 //! Every device has the face [`block::Device`]. Real ones: an image file or a block device of the
 //! host ([`open`], [`create`]), and memory ([`MemoryDevice`]). Layers around any other device: a
 //! [`Partition`], a [`StripeDevice`] over several, the record of all writes for
-//! crash tests ([`RecordDevice`]), faults by rule ([`FaultDevice`]). Devices with modelled times are
-//! in crate `model`. `docs/add-a-device.md` shows how to add one.
+//! crash tests ([`RecordDevice`]), faults by rule ([`FaultDevice`]). Devices with modelled times
+//! are in crate `model`. `docs/add-a-device.md` shows how to add one.
 //!
 //! Unsafe code is confined to `host`: locks on files (`claim`), `ioctl`s (`blockdev`) and the ring
 //! (`uring`); each begins with its invariant.

@@ -1,6 +1,6 @@
 //! Data of regular files: buffered reads and writes, delayed allocation, write-back.
 //!
-//! A write only promises space ([`MappingOps::reserve`]); blocks are taken when the pages are
+//! A write only promises space ([`IomapOps::reserve`]); blocks are taken when the pages are
 //! written out, in runs as long as the dirty data. The bios are on their way before the handle that
 //! made the blocks known ends, and the commit waits for them ([`jbd2::OrderedData`]): so no crash
 //! shows what was on the disk before. The size on the disk grows in the same handle.
@@ -13,10 +13,11 @@ pub(crate) mod iomap;
 pub(crate) mod journal_data;
 pub(crate) mod truncate;
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use base::Errno;
-use cache::{InMemory, Iomap, Iomaps, Mapping, MappingOps, WritebackControl};
+use cache::{InMemory, Iomap, IomapIter, IomapOps, Mapping, WritebackControl};
 use jbd2::JournalMode;
 use rt::Cx;
 
@@ -30,8 +31,8 @@ use crate::trans::ext4_jbd2::Handle;
 /// The mapping of a regular file.
 pub(crate) fn new_mapping(fs: &Ext4, inode: Arc<Inode>) -> Arc<Mapping> {
     let size = inode.core.lock_irq().size;
-    let ops: Arc<dyn MappingOps> = inode.clone();
-    let ops: Weak<dyn MappingOps> = Arc::downgrade(&ops);
+    let ops: Arc<dyn IomapOps> = inode.clone();
+    let ops: Weak<dyn IomapOps> = Arc::downgrade(&ops);
     Mapping::new(&fs.backing, inode.ino.0, size, ops)
 }
 
@@ -41,39 +42,51 @@ impl Inode {
     }
 }
 
-impl MappingOps for Inode {
-    fn map(
+impl IomapOps for Inode {
+    fn begin(
         &self,
         cx: &mut Cx,
-        _mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<Iomaps, Errno> {
-        let fs = self.mount()?;
-        let bits = fs.sb.geometry.block_bits;
-        let lblk = u32::try_from(off >> bits).map_err(|_| Errno::EFBIG)?;
-        let want = (len >> bits).clamp(1, u64::from(u32::MAX - lblk).max(1)) as u32;
-        let mapped = fs.map_lookup(cx, self, lblk, want)?;
-        let mut parts = Iomaps::new();
-        parts.push(fs.iomap(&mapped));
-        Ok(parts)
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+    ) -> Result<Iomap, Errno> {
+        self.mount()?.map_part(cx, self, iter, range)
     }
 
-    fn in_memory(&self, cx: &mut Cx, _mapping: &Arc<Mapping>, part: &Iomap) -> InMemory {
+    fn end(
+        &self,
+        cx: &mut Cx,
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+        complete: bool,
+    ) -> (u64, Result<(), Errno>) {
+        match self.mount() {
+            Ok(fs) => fs.end_direct_write(cx, self, iter, range, complete),
+            Err(errno) => (range.start, Err(errno)),
+        }
+    }
+
+    fn boundary(&self, cx: &mut Cx, part: &Iomap) -> bool {
+        let Ok(fs) = self.mount() else { return false };
+        let bits = fs.sb.geometry.block_bits;
+        let (lblk, len) = ((part.offset >> bits) as u32, (part.len >> bits) as u32);
+        !self.has_extents(cx) && fs.indirect_boundary(lblk, len)
+    }
+
+    fn prefetch(&self, cx: &mut Cx, at: u64) -> bool {
+        let Ok(fs) = self.mount() else { return false };
+        let lblk = u32::try_from(at >> fs.sb.geometry.block_bits);
+        !self.has_extents(cx) && lblk.is_ok_and(|lblk| fs.indirect_prefetch(cx, self, lblk))
+    }
+
+    fn in_memory(&self, cx: &mut Cx, part: &Iomap) -> InMemory {
         self.mount().map(|fs| fs.newer_blocks(cx, self, part)).unwrap_or_default()
     }
 
-    fn reserve(
-        &self,
-        cx: &mut Cx,
-        _mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<(), Errno> {
+    fn reserve(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
         let fs = self.mount()?;
         let bits = fs.sb.geometry.block_bits;
-        let from = u32::try_from(off >> bits).map_err(|_| Errno::EFBIG)?;
-        let to = u32::try_from((off + len).div_ceil(1 << bits)).map_err(|_| Errno::EFBIG)?;
+        let from = u32::try_from(range.start >> bits).map_err(|_| Errno::EFBIG)?;
+        let to = u32::try_from(range.end.div_ceil(1 << bits)).map_err(|_| Errno::EFBIG)?;
         fs.promise_range(cx, self, from, to)
     }
 

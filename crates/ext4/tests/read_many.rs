@@ -6,50 +6,11 @@ use base::{Errno, Ino, Rng};
 use block::{Cause, Op};
 use device::{Fault, FaultDevice, MemoryDevice, Rule};
 use jbd2::JournalMode;
-use rt::{Cx, World, WorldConfig};
+use rt::{World, WorldConfig};
 use std::sync::Arc;
 use support::*;
-use vfs::{FallocMode, FileRead, FileSystem};
-
-/// Files of many sizes, some with holes and unwritten blocks.
-fn files(cx: &mut Cx, fs: &dyn FileSystem, rng: &mut Rng) -> Vec<Ino> {
-    let root = fs.root();
-    (0..60)
-        .map(|n| {
-            let file = create(cx, fs, root, &format!("f{n}"));
-            let mut data = vec![0; rng.below(90_000) as usize];
-            rng.fill(&mut data);
-            let offset = if n % 5 == 1 { rng.below(50_000) } else { 0 };
-            fs.write(cx, file, offset, &data).expect("write");
-            if n % 7 == 3 && fs.name() == "ext4" {
-                fs.fallocate(cx, file, FallocMode::Allocate { keep_size: false }, 0, 99_999)
-                    .expect("fallocate");
-            }
-            file
-        })
-        .collect()
-}
-
-/// Reads the start of every file, together.
-fn together(cx: &mut Cx, fs: &dyn FileSystem, files: &[Ino]) -> Vec<Result<Vec<u8>, Errno>> {
-    let mut memory: Vec<Vec<u8>> = (0..files.len()).map(|n| vec![9; 1 + n * 1700]).collect();
-    let mut reads: Vec<FileRead> = files
-        .iter()
-        .zip(&mut memory)
-        .map(|(&ino, buf)| FileRead { ino, offset: 0, buf, done: Ok(0) })
-        .collect();
-    fs.read_many(cx, &mut reads);
-    let done: Vec<_> = reads.iter().map(|read| read.done).collect();
-    done.into_iter().zip(memory).map(|(done, bytes)| done.map(|n| bytes[..n].to_vec())).collect()
-}
-
-fn alone(cx: &mut Cx, fs: &dyn FileSystem, files: &[Ino]) -> Vec<Result<Vec<u8>, Errno>> {
-    let read = |(n, &ino): (usize, &Ino)| {
-        let mut bytes = vec![3; 1 + n * 1700];
-        fs.read(cx, ino, 0, &mut bytes).map(|n| bytes[..n].to_vec())
-    };
-    files.iter().enumerate().map(read).collect()
-}
+use testkit::read_many::{alone, files, neighbours, requests_for, together};
+use vfs::FileSystem;
 
 /// Goal: reading together gives what reading alone gives, in every format and mode. Method: random
 /// files, first dirty, then on the device only, then some of them changed again.
@@ -133,23 +94,10 @@ fn neighbours_cost_few_requests() {
     rt::testing::world(|cx| {
         let device = fresh(cx, 32 << 20, "ext4", 4096);
         let (fs, _) = mount(cx, device.clone());
-        let files: Vec<Ino> = (0..200)
-            .map(|n| {
-                let file = create(cx, &*fs, fs.root(), &format!("f{n}"));
-                fs.write(cx, file, 0, &[n as u8; 4096]).expect("write");
-                file
-            })
-            .collect();
+        let files = neighbours(cx, &*fs);
         fs.unmount(cx).expect("unmount");
         let (fs, queue) = mount(cx, device);
-        for &ino in &files {
-            fs.getattr(cx, ino).expect("attributes");
-        }
-        let before = queue.stats();
-        for (n, bytes) in together(cx, &*fs, &files[..]).into_iter().enumerate() {
-            assert_eq!(bytes.expect("read"), vec![n as u8; (1 + n * 1700).min(4096)]);
-        }
-        let requests = queue.stats().reads - before.reads;
+        let requests = requests_for(cx, &*fs, &queue, &files);
         assert!(requests <= 8, "{requests} requests for 200 neighbours");
         fs.unmount(cx).expect("unmount");
     });

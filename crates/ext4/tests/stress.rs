@@ -117,3 +117,16 @@ fn what_is_on_its_way_to_the_device_is_there() {
         });
     }
 }
+
+/// Goal: what several tasks append is all there.
+#[test]
+fn appenders_do_not_write_over_each_other() {
+    for seed in seeds(4) {
+        World::new(WorldConfig::exploring(seed)).run("append", |cx| {
+            let device = support::fresh(cx, 32 << 20, "ext4", 4096);
+            let (fs, _) = mount(cx, device);
+            testkit::content::appended_at_once(cx, &fs, 40, 1000);
+            fs.unmount(cx).expect("unmount");
+        });
+    }
+}

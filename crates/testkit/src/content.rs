@@ -27,6 +27,38 @@ pub fn pattern(file: u64, offset: u64, bytes: &mut [u8]) {
     }
 }
 
+/// Appends `records` records of `len` bytes from each of several tasks at once, and asserts that
+/// the file holds each of them once and whole.
+pub fn appended_at_once<F: FileSystem + 'static>(
+    cx: &mut Cx,
+    fs: &Arc<F>,
+    records: u8,
+    len: usize,
+) {
+    const TASKS: u8 = 3;
+    let file = create(cx, &**fs, fs.root(), "appended");
+    let tasks: Vec<_> = (1..=TASKS)
+        .map(|task| {
+            let fs = fs.clone();
+            cx.spawn("appender", move |cx| {
+                for _ in 0..records {
+                    let (_, count) = fs.append(cx, file, &vec![task; len]).expect("room");
+                    assert_eq!(count, len);
+                    cx.yield_now();
+                }
+            })
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| task.join(cx));
+    let mut bytes = vec![0; (usize::from(TASKS * records) + 1) * len];
+    let size = fs.read(cx, file, 0, &mut bytes).expect("readable");
+    assert_eq!(size, usize::from(TASKS * records) * len, "an appender wrote over another");
+    for task in 1..=TASKS {
+        let own = bytes.chunks(len).filter(|record| record.iter().all(|&byte| byte == task));
+        assert_eq!(own.count(), usize::from(records), "records of task {task}");
+    }
+}
+
 /// Bytes of the files of [`beside_syncs`].
 const SYNCED: u64 = 16384;
 

@@ -18,6 +18,7 @@
 //! - [`paths`]: names one after another, for profiles;
 //! - [`timed`]: devices in memory behind the times of a modelled one;
 //! - [`walks`]: paths by kept walks and by walks anew;
+//! - [`read_many`]: many small files read at once;
 //! - [`manifest`]: one line per name, for comparing trees.
 //!
 //! Nothing here is linked into the command. Every failure prints its seed.
@@ -42,6 +43,7 @@ pub mod model;
 pub mod newest;
 pub mod oracle;
 pub mod paths;
+pub mod read_many;
 pub mod timed;
 pub mod twin;
 pub mod unnamed;

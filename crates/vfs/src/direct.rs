@@ -9,7 +9,7 @@
 //!
 //! The drivers are [`iomap::read_direct`](crate::iomap::read_direct) and its neighbours.
 //! [`Engine`] is the part from the map to the bios. It
-//! asks a walk over the file's map ([`cache::IomapOps`]) for parts that may be long, may hold
+//! asks a walk over the file's map ([`cache::IomapIter`]) for parts that may be long, may hold
 //! nothing yet, and may end at a *boundary*, where the map goes on in another metadata block; what
 //! that mark is used for is a choice of the mount ([`Boundary`]).
 //!

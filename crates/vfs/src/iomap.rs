@@ -20,34 +20,22 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::Errno;
-use cache::{IomapOps, Mapping};
+use cache::{Intent, IomapIter, IomapOps, Mapping};
 use rt::{Cx, ReadGuard, WriteGuard};
 
 use crate::FileType;
 use crate::direct::DirectOptions;
 
-/// What a walk over the map of a file is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Intent {
-    /// To read content: what is on the device counts, also before the metadata say so.
-    Read,
-    /// To report what the metadata say, and what is promised to dirty pages.
-    Report,
-    /// To write past the page cache, with the file locked alone: what is missing is given.
-    Write,
-}
-
 /// A file whose data the drivers read and write.
 pub trait IomapFile {
-    /// A walk over its map.
-    type Ops: IomapOps;
+    /// Its map.
+    fn ops(&self) -> &dyn IomapOps;
 
-    /// Begins a walk over the map for an operation on the bytes of `range`. The caller holds the
-    /// file's lock: alone for [`Intent::Write`]. May park.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    fn ops(&self, cx: &mut Cx, intent: Intent, range: Range<u64>) -> Result<Self::Ops, Errno>;
+    /// A walk over the map for an operation on `bytes`. The caller holds the file's lock: alone for
+    /// [`Intent::Write`].
+    fn walk(&self, intent: Intent, bytes: Range<u64>) -> IomapIter<'_> {
+        IomapIter::new(self.ops(), intent, bytes)
+    }
 
     /// The type.
     fn kind(&self, cx: &Cx) -> FileType;
@@ -169,6 +157,15 @@ pub trait IomapFile {
     /// # Errors
     /// Those of the file system.
     fn prepare_gap(&self, _cx: &mut Cx, _offset: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Before each step of a direct write that has the file to itself, to `bytes`: what went
+    /// through the pages is part of the file before the map is asked. May park.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn prepare_direct(&self, _cx: &mut Cx, _bytes: Range<u64>) -> Result<(), Errno> {
         Ok(())
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod io;
 mod ioend;
 mod iomap;
 pub(crate) mod reflink;
+mod sharing;
 pub(crate) mod small_files;
 mod truncate;
 pub(crate) mod write;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::Errno;
-use cache::{Iomap, IomapKind, Iomaps, Mapping, MappingOps, WritebackControl};
+use cache::{Iomap, IomapIter, IomapKind, IomapOps, Mapping, WritebackControl};
 use rt::Cx;
 
 use crate::Xfs;
@@ -69,41 +70,33 @@ impl Xfs {
     }
 }
 
-impl MappingOps for Inode {
-    fn map(
+impl IomapOps for Inode {
+    fn begin(
         &self,
         cx: &mut Cx,
-        _mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<Iomaps, Errno> {
-        let fs = self.mount()?;
-        let bits = fs.geometry().block_bits;
-        let (block, end) = (off >> bits, (off + len.max(1)).div_ceil(1 << bits));
-        let mut pieces = Iomaps::new();
-        let fill = self.extents(cx, Which::Data, |list| {
-            let mut at = block;
-            // A few pieces at once: the reads of a fragmented file go down together.
-            while at < end && pieces.len() < 16 {
-                let mapped = self.readable(list, at..end);
-                pieces.push(fs.iomap(at, &mapped));
-                at += mapped.count;
-            }
-        });
-        fill.map_err(|fault| fs.fault(fault))?;
-        Ok(pieces)
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+    ) -> Result<Iomap, Errno> {
+        self.mount()?.map_part(cx, self, iter, range)
     }
 
-    fn reserve(
+    fn end(
         &self,
         cx: &mut Cx,
-        _mapping: &Arc<Mapping>,
-        off: u64,
-        len: u64,
-    ) -> Result<(), Errno> {
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+        complete: bool,
+    ) -> (u64, Result<(), Errno>) {
+        match self.mount() {
+            Ok(fs) => fs.end_direct_write(cx, &self.arc(), iter, range, complete),
+            Err(errno) => (range.start, Err(errno)),
+        }
+    }
+
+    fn reserve(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
         let fs = self.mount()?;
         let bits = fs.geometry().block_bits;
-        let blocks = off >> bits..(off + len).div_ceil(1 << bits);
+        let blocks = range.start >> bits..range.end.div_ceil(1 << bits);
         fs.allocate_cow(cx, &self.arc(), blocks.clone())?;
         self.promise(cx, &fs, blocks)
     }
@@ -127,7 +120,7 @@ impl MappingOps for Inode {
         result
     }
 
-    fn ioend(&self, _mapping: &Mapping, range: Range<u64>, result: Result<(), Errno>) {
+    fn ioend(&self, range: Range<u64>, result: Result<(), Errno>) {
         if let Some(fs) = self.fs.upgrade() {
             self.content_written(&fs, range, result.is_ok());
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Errno, Ino, Sector};
-use cache::{Mapping, MappingOps};
+use cache::{IomapOps, Mapping};
 use rt::{Cx, Mutex, ReadGuard, RwLock, SpinLock, WriteGuard};
 use vfs::{Attr, CachedInode, FileType};
 
@@ -354,8 +354,8 @@ impl Inode {
         let size = self.size(cx);
         self.mapping.get_or_init(|| {
             let fs = self.fs.upgrade().expect("an inode is used only while its mount lives");
-            let ops: Arc<dyn MappingOps> = self.arc();
-            let ops: Weak<dyn MappingOps> = Arc::downgrade(&ops);
+            let ops: Arc<dyn IomapOps> = self.arc();
+            let ops: Weak<dyn IomapOps> = Arc::downgrade(&ops);
             Mapping::new(&fs.backing, self.ino.0, size, ops)
         })
     }

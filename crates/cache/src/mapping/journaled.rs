@@ -3,7 +3,7 @@
 //! A file system that sends data through its journal takes blocks out of the mapping with
 //! [`Mapping::take_blocks`], puts them into buffers of a transaction and ends the write. From then
 //! on the folios are clean and may be reclaimed, while the device still has the old content: a read
-//! asks [`MappingOps::in_memory`](super::MappingOps::in_memory) first.
+//! asks [`IomapOps::in_memory`](crate::IomapOps::in_memory) first.
 
 use std::ops::Range;
 use std::sync::Arc;

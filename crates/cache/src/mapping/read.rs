@@ -15,9 +15,9 @@ use block::{Bio, BioFlags, BioResult, Op, Plug, Segment, Segments};
 use rt::{Charge, Cx};
 use smallvec::SmallVec;
 
-use super::{Mapping, MappingOps, State};
+use super::{IomapIter, IomapOps, Mapping, State};
 use crate::folio::Folio;
-use crate::iomap::{Iomap, Iomaps};
+use crate::iomap::{Intent, Iomap, Iomaps};
 use crate::page_cache::count;
 
 /// Folios that are gathered in one hold of the lock.
@@ -61,7 +61,7 @@ impl Mapping {
     ///
     /// # Errors
     /// `EIO` where the device fails at the first byte not copied, and those of
-    /// [`MappingOps::map`]; what comes before it is answered first.
+    /// [`IomapOps::begin`]; what comes before it is answered first.
     pub fn read(self: &Arc<Self>, cx: &mut Cx, off: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let end = off.saturating_add(buf.len() as u64).min(self.size());
         if off >= end {
@@ -276,8 +276,12 @@ impl Mapping {
         let mut answer = Ok(());
         for run in runs {
             let mut at = run.start;
+            let mut iter = self.walk(&*ops, run.clone());
             while at < run.end && answer.is_ok() {
-                answer = self.map_next(cx, &ops, &mut at, run.end, &mut pieces);
+                answer = map_next(cx, &mut iter, at, run.end).map(|piece| {
+                    at = piece.end();
+                    pieces.push(piece);
+                });
             }
             if at < run.end {
                 self.end_range(at..run.end, &op);
@@ -285,7 +289,7 @@ impl Mapping {
         }
         let mut plug = Plug::new();
         for piece in pieces {
-            let memory = ops.in_memory(cx, self, &piece);
+            let memory = ops.in_memory(cx, &piece);
             if memory.is_empty() {
                 self.read_piece(cx, &mut plug, &op, piece, flags);
             } else {
@@ -296,24 +300,11 @@ impl Mapping {
         answer.map(|()| op)
     }
 
-    /// Asks for the pieces from `at` to `end`, adds them to `pieces` and moves `at` behind them.
-    fn map_next(
-        self: &Arc<Self>,
-        cx: &mut Cx,
-        ops: &Arc<dyn MappingOps>,
-        at: &mut u64,
-        end: u64,
-        pieces: &mut Iomaps,
-    ) -> Result<(), Errno> {
-        let before = *at;
-        cx.charge_for(Charge::MapBlocks, 1);
-        for piece in ops.map(cx, self, before, end - before)? {
-            debug_assert_eq!(piece.offset, *at, "pieces have no gaps between them");
-            let piece = Iomap { len: piece.len.min(end - *at), ..piece };
-            *at += piece.len;
-            pieces.push(piece);
-        }
-        if *at == before { Err(Errno::EIO) } else { Ok(()) }
+    /// A walk over the map of `bytes`, to read them.
+    pub(super) fn walk<'a>(&self, ops: &'a dyn IomapOps, bytes: Range<u64>) -> IomapIter<'a> {
+        let mut iter = IomapIter::new(ops, Intent::Read, bytes);
+        iter.file = self.id();
+        iter
     }
 
     /// Puts folios where there are none in `window`, up to the end of the file, and marks what must
@@ -494,6 +485,18 @@ impl Mapping {
             self.cache().folio_wait(self.serial(), index).wake_all();
         }
     }
+}
+
+/// The piece of the map that begins at `at` and ends at `end` at the latest.
+fn map_next(cx: &mut Cx, iter: &mut IomapIter<'_>, at: u64, end: u64) -> Result<Iomap, Errno> {
+    cx.charge_for(Charge::MapBlocks, 1);
+    let piece = iter.begin(cx, at..end)?;
+    debug_assert_eq!(piece.offset, at, "pieces have no gaps between them");
+    // A map that gives nothing would never end.
+    if piece.len == 0 {
+        return Err(Errno::EIO);
+    }
+    Ok(Iomap { len: piece.len.min(end - at), ..piece })
 }
 
 fn is_reading(state: &State, at: u64, shift: u32) -> bool {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Errno, Page};
 use rt::Cx;
 
-use super::{Mapping, MappingOps, State};
+use super::{IomapOps, Mapping, State};
 
 /// Folios dropped in one hold of the lock.
 const DROP_BATCH: usize = 256;
@@ -24,7 +24,7 @@ impl Mapping {
     /// `writepages` and other writers away meanwhile. May park.
     ///
     /// # Errors
-    /// Those of [`MappingOps::map`] for the last block; the size is set all the same.
+    /// Those of [`IomapOps::begin`] for the last block; the size is set all the same.
     pub fn truncate(self: &Arc<Self>, cx: &mut Cx, new_size: u64) -> Result<(), Errno> {
         let ops = self.ops()?;
         let old_size = self.size();
@@ -44,7 +44,7 @@ impl Mapping {
     pub(super) fn zero_tail(
         self: &Arc<Self>,
         cx: &mut Cx,
-        ops: &Arc<dyn MappingOps>,
+        ops: &Arc<dyn IomapOps>,
         from: u64,
         to: u64,
     ) -> Result<(), Errno> {
@@ -61,8 +61,8 @@ impl Mapping {
             state.writes.overlaps(block..end)
                 || state.index.get(index).is_some_and(|folio| folio.dirty.intersects(inner))
         };
-        let placed = on_its_way
-            || ops.map(cx, self, block, end - block)?.iter().any(|part| part.content().is_some());
+        let placed =
+            on_its_way || self.walk(&**ops, block..end).begin(cx, block..end)?.content().is_some();
         if placed {
             self.write_zeros(cx, ops, from..to);
         } else {
@@ -80,7 +80,7 @@ impl Mapping {
     /// May park.
     ///
     /// # Errors
-    /// Those of [`MappingOps::map`] for the cut blocks.
+    /// Those of [`IomapOps::begin`] for the cut blocks.
     pub fn punch(self: &Arc<Self>, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
         let range = range.start..range.end.min(self.block_ceil(self.size()));
         if range.is_empty() {

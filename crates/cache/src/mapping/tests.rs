@@ -6,6 +6,7 @@ mod model;
 mod pressure;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::unit::SECTOR_SIZE;
@@ -13,8 +14,8 @@ use base::{Errno, Nanos, Sector};
 use block::{BioFlags, Cause, Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
 use rt::{Cx, Runtime, SpinLock};
 
-use super::{Mapping, MappingOps};
-use crate::iomap::{Iomap, IomapKind, Iomaps};
+use super::{IomapIter, IomapOps, Mapping};
+use crate::iomap::{Iomap, IomapKind};
 use crate::page_cache::{PageCache, PageCacheConfig};
 use crate::writeback::{Backing, WritebackControl};
 
@@ -133,14 +134,14 @@ impl ToyFs {
         }
     }
 
-    fn place(&self, mapping: &Mapping, off: u64) -> u64 {
-        mapping.id() * self.room + off
+    fn place(&self, file: u64, off: u64) -> u64 {
+        file * self.room + off
     }
 
     /// Frees the blocks of `range` of a file.
-    fn free(&self, cx: &mut Cx, mapping: &Mapping, range: std::ops::Range<u64>) {
-        let first = self.place(mapping, range.start.div_ceil(self.block) * self.block);
-        let last = self.place(mapping, range.end.min(self.room) / self.block * self.block);
+    fn free(&self, cx: &mut Cx, mapping: &Mapping, range: Range<u64>) {
+        let first = self.place(mapping.id(), range.start.div_ceil(self.block) * self.block);
+        let last = self.place(mapping.id(), range.end.min(self.room) / self.block * self.block);
         let mut allocated = self.allocated.lock(cx);
         let gone: Vec<u64> = allocated
             .range(first / self.block..(last / self.block).max(first / self.block))
@@ -160,7 +161,7 @@ impl ToyFs {
         drop(guard);
     }
 
-    pub(super) fn punch(&self, cx: &mut Cx, mapping: &Arc<Mapping>, range: std::ops::Range<u64>) {
+    pub(super) fn punch(&self, cx: &mut Cx, mapping: &Arc<Mapping>, range: Range<u64>) {
         let guard = self.writeback.lock(cx);
         mapping.punch(cx, range.clone()).expect("punches");
         self.free(cx, mapping, range);
@@ -168,30 +169,35 @@ impl ToyFs {
     }
 }
 
-impl MappingOps for ToyFs {
-    fn map(&self, cx: &mut Cx, m: &Arc<Mapping>, off: u64, len: u64) -> Result<Iomaps, Errno> {
-        let whole = off.is_multiple_of(self.block) && len.is_multiple_of(self.block);
-        assert!(whole && len > 0, "whole blocks");
+impl IomapOps for ToyFs {
+    fn begin(
+        &self,
+        cx: &mut Cx,
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+    ) -> Result<Iomap, Errno> {
+        let Range { start, end } = range;
+        let whole = start.is_multiple_of(self.block) && end.is_multiple_of(self.block);
+        assert!(whole && start < end, "whole blocks");
         if self.map_delay > Nanos::ZERO {
             cx.sleep(self.map_delay);
         }
         let allocated = self.allocated.lock(cx);
-        let mut pieces = Iomaps::new();
-        for at in (off..off + len.min(self.map_max)).step_by(self.block as usize) {
-            let place = self.place(m, at);
-            let there = at < self.room && allocated.contains(&(place / self.block));
-            let sector = Sector(place / SECTOR_SIZE);
-            let kind = if there { IomapKind::Mapped(sector) } else { IomapKind::Hole };
-            match pieces.last_mut() {
-                Some(last) if last.content().is_some() == there => last.len += self.block,
-                _ => pieces.push(Iomap { offset: at, len: self.block, kind }),
-            }
-        }
-        Ok(pieces)
+        let there = |at: &u64| {
+            *at < self.room && allocated.contains(&(self.place(iter.file, *at) / self.block))
+        };
+        let first = there(&start);
+        let mut blocks =
+            (start..end.min(start.saturating_add(self.map_max))).step_by(self.block as usize);
+        let until = blocks.find(|at| there(at) != first).unwrap_or(end);
+        let len = (until - start).min(self.map_max);
+        let sector = Sector(self.place(iter.file, start) / SECTOR_SIZE);
+        let kind = if first { IomapKind::Mapped(sector) } else { IomapKind::Hole };
+        Ok(Iomap { offset: start, len, kind })
     }
 
-    fn reserve(&self, _: &mut Cx, m: &Arc<Mapping>, off: u64, len: u64) -> Result<(), Errno> {
-        assert!(off + len <= self.room, "file {} has no room for {off}+{len}", m.id());
+    fn reserve(&self, _: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        assert!(range.end <= self.room, "a file has no room for {range:?}");
         self.errno.lock_irq().map_or(Ok(()), Err)
     }
 
@@ -209,8 +215,8 @@ impl MappingOps for ToyFs {
             if let Some(errno) = *self.errno.lock_irq() {
                 return Err(errno);
             }
-            let first = self.place(m, range.start);
-            let blocks = first / self.block..self.place(m, range.end) / self.block;
+            let first = self.place(m.id(), range.start);
+            let blocks = first / self.block..self.place(m.id(), range.end) / self.block;
             self.allocated.lock(cx).extend(blocks);
             m.write_extent(
                 cx,
@@ -230,7 +236,7 @@ pub(super) struct Rig {
     pub(super) cache: Arc<PageCache>,
     pub(super) backing: Arc<Backing>,
     pub(super) fs: Arc<ToyFs>,
-    pub(super) ops: Arc<dyn MappingOps>,
+    pub(super) ops: Arc<dyn IomapOps>,
 }
 
 impl Rig {
@@ -249,7 +255,7 @@ impl Rig {
         let cache = PageCache::new(&runtime, config);
         let backing = cache.backing(queue, block);
         let fs = Arc::new(ToyFs::new(room, u64::from(block), disk.clone()));
-        let ops: Arc<dyn MappingOps> = fs.clone();
+        let ops: Arc<dyn IomapOps> = fs.clone();
         Rig { disk, cache, backing, fs, ops }
     }
 

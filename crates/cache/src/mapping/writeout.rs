@@ -116,7 +116,7 @@ impl Mapping {
     /// else passed over.
     ///
     /// # Errors
-    /// `EIO` and what [`MappingOps::map`](super::MappingOps::map) says, where a block could not be
+    /// `EIO` and what [`IomapOps::begin`](crate::IomapOps::begin) says, where a block could not be
     /// completed.
     pub fn next_dirty(
         self: &Arc<Self>,
@@ -361,7 +361,7 @@ impl Mapping {
         let (cache, serial) = (self.cache().clone(), self.serial());
         let ops = self.ops();
         if let Ok(ops) = &ops {
-            ops.ioend(&self, range.clone(), result);
+            ops.ioend(range.clone(), result);
         }
         {
             let mut state = self.state.lock_irq();

@@ -18,7 +18,7 @@ mod claims;
 use std::ops::Range;
 
 use base::Errno;
-use cache::Iomap;
+use cache::{Iomap, IomapIter};
 use rt::{Charge, Cx};
 
 use crate::Ext4;
@@ -27,53 +27,43 @@ use crate::bmap::map::{Create, Mapped, State};
 use crate::inode::Inode;
 use claims::Claims;
 
-/// What a direct write was given that the file does not have yet.
-#[derive(Debug, Default)]
-pub(crate) struct Given {
-    claims: Claims,
-    /// Unwritten blocks are written.
-    pub unwritten: bool,
-}
-
-impl Given {
-    /// Blocks for a direct write to the start of a hole; none where the page cache has to do it.
+impl Ext4 {
+    /// Blocks for a direct write to the start of a hole; none if the page cache has to do it.
     pub(crate) fn claim(
-        &mut self,
+        &self,
         cx: &mut Cx,
-        fs: &Ext4,
         inode: &Inode,
+        iter: &mut IomapIter<'_>,
         hole: &Mapped,
         want: u32,
     ) -> Result<Iomap, Errno> {
-        let size = inode.mapping().size().div_ceil(u64::from(fs.sb.geometry.block_size));
-        if !fs.sb.options.direct_holes && u64::from(hole.lblk) < size {
+        let size = inode.mapping().size().div_ceil(u64::from(self.sb.geometry.block_size));
+        if !self.sb.options.direct_holes && u64::from(hole.lblk) < size {
             // All of the rest, as Linux falls back.
             let count = u64::from(want).min(size - u64::from(hole.lblk));
-            return Ok(fs.iomap(&Mapped { len: count as u32, ..*hole }));
+            return Ok(self.iomap(&Mapped { len: count as u32, ..*hole }));
         }
         cx.charge_for(Charge::AllocateRun, 1);
-        match fs.claim_hole(cx, inode, &mut self.claims, hole, want) {
+        match self.claim_hole(cx, inode, iter.private(), hole, want) {
             // They hold nothing yet.
-            Ok(mapped) => Ok(fs.iomap(&Mapped { state: State::Unwritten, ..mapped })),
+            Ok(mapped) => Ok(self.iomap(&Mapped { state: State::Unwritten, ..mapped })),
             // The page cache knows how to wait for space; little by little it fills the disk.
-            Err(Errno::ENOSPC) => Ok(fs.iomap(&Mapped { len: hole.len.min(16), ..*hole })),
+            Err(Errno::ENOSPC) => Ok(self.iomap(&Mapped { len: hole.len.min(16), ..*hole })),
             Err(errno) => Err(errno),
         }
     }
-}
 
-impl Ext4 {
     /// The content is there: makes what it lies in part of the file, and lets the file grow.
     /// See [`cache::IomapOps::end`].
     pub(crate) fn end_direct_write(
         &self,
         cx: &mut Cx,
         inode: &Inode,
-        given: Given,
+        iter: &mut IomapIter<'_>,
         range: Range<u64>,
         complete: bool,
     ) -> (u64, Result<(), Errno>) {
-        let Given { claims, unwritten } = given;
+        let (claims, unwritten): (Claims, bool) = (iter.take_private(), iter.given);
         let (offset, mut end) = (range.start, range.end);
         let bits = self.sb.geometry.block_bits;
         // Of a block that is new only the whole counts, unless the call ends in it.

@@ -4,15 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::Errno;
-use cache::{Iomap, IomapKind, IomapOps, Mapping};
+use cache::{Intent, Iomap, IomapIter, IomapKind, IomapOps, Mapping};
 use rt::{Cx, ReadGuard, WriteGuard};
 use vfs::FileType;
 use vfs::direct::DirectOptions;
-use vfs::iomap::{Intent, IomapFile};
+use vfs::iomap::IomapFile;
 
 use crate::Ext4;
 use crate::bmap::map::{Mapped, State};
-use crate::file::direct::Given;
 use crate::inode::Inode;
 
 /// A file and its mount.
@@ -39,16 +38,17 @@ impl Ext4 {
         offset: u64,
         len: u64,
     ) -> Result<Vec<Iomap>, Errno> {
-        let (maps, limit) = inode.with(cx, |core| {
-            let maps = match FileType::from_mode(u32::from(core.mode)) {
-                Some(FileType::Regular | FileType::Directory) => true,
-                Some(FileType::Symlink) => !core.is_fast_symlink(),
-                _ => false,
-            };
-            (maps, core.size_limit(&self.sb.geometry))
+        let (kind, size, fast, limit) = inode.with(cx, |core| {
+            let kind = FileType::from_mode(u32::from(core.mode));
+            (kind, core.size, core.is_fast_symlink(), core.size_limit(&self.sb.geometry))
         });
-        if !maps {
-            return Ok(Vec::new());
+        match kind {
+            Some(FileType::Regular | FileType::Directory) => {}
+            Some(FileType::Symlink) if !fast => {}
+            Some(FileType::Symlink) if offset < size => {
+                return Ok(vec![Iomap { offset: 0, len: size, kind: IomapKind::Inline }]);
+            }
+            _ => return Ok(Vec::new()),
         }
         let bits = self.sb.geometry.block_bits;
         let end = offset.saturating_add(len).div_ceil(1 << bits).min(limit >> bits) << bits;
@@ -56,70 +56,46 @@ impl Ext4 {
     }
 }
 
-/// A walk over the map of a file.
-pub(crate) struct MapWalk<'a> {
-    pub fs: &'a Ext4,
-    pub inode: &'a Arc<Inode>,
-    intent: Intent,
-    pub given: Given,
-}
-
-impl MapWalk<'_> {
-    /// The first part of a hole that is promised to dirty pages, or is not.
-    fn promised(&self, cx: &Cx, mut hole: Mapped) -> Iomap {
-        let delayed = self.inode.delayed.lock(cx);
-        let next = delayed.holes().within(hole.lblk..hole.lblk + hole.len).next();
-        let promised = next.as_ref().is_some_and(|part| part.start == hole.lblk);
-        let end = next.map(|part| if promised { part.end } else { part.start });
-        hole.len = end.map_or(hole.len, |end| end - hole.lblk);
-        let part = self.fs.iomap(&hole);
-        if promised { Iomap { kind: IomapKind::Delalloc, ..part } } else { part }
-    }
-}
-
-impl IomapOps for MapWalk<'_> {
-    fn begin(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno> {
-        let bits = self.fs.sb.geometry.block_bits;
+impl Ext4 {
+    /// The first part of a range of a file: see [`cache::IomapOps::begin`].
+    pub(crate) fn map_part(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+    ) -> Result<Iomap, Errno> {
+        let bits = self.sb.geometry.block_bits;
         let lblk = u32::try_from(range.start >> bits).map_err(|_| Errno::EFBIG)?;
         let count = (range.end - range.start) >> bits;
         let want = count.min(u64::from(u32::MAX - lblk)).max(1) as u32;
-        let mapped = self.fs.map_lookup(cx, self.inode, lblk, want)?;
-        if self.intent == Intent::Write {
-            match mapped.state {
-                State::Written => {}
-                State::Hole => return self.given.claim(cx, self.fs, self.inode, &mapped, want),
-                State::Unwritten => self.given.unwritten = true,
+        let mapped = self.map_lookup(cx, inode, lblk, want)?;
+        match (iter.intent, mapped.state) {
+            (Intent::Write, State::Hole) => self.claim(cx, inode, iter, &mapped, want),
+            (Intent::Report, State::Hole) => Ok(self.delayed_part(cx, inode, mapped)),
+            (intent, state) => {
+                iter.given |= intent == Intent::Write && state == State::Unwritten;
+                Ok(self.iomap(&mapped))
             }
         }
-        if self.intent == Intent::Report && mapped.state == State::Hole {
-            return Ok(self.promised(cx, mapped));
-        }
-        Ok(self.fs.iomap(&mapped))
     }
 
-    fn boundary(&mut self, cx: &mut Cx, part: &Iomap) -> bool {
-        let bits = self.fs.sb.geometry.block_bits;
-        let (lblk, len) = ((part.offset >> bits) as u32, (part.len >> bits) as u32);
-        !self.inode.has_extents(cx) && self.fs.indirect_boundary(lblk, len)
-    }
-
-    fn prefetch(&mut self, cx: &mut Cx, at: u64) -> bool {
-        let lblk = u32::try_from(at >> self.fs.sb.geometry.block_bits);
-        !self.inode.has_extents(cx)
-            && lblk.is_ok_and(|lblk| self.fs.indirect_prefetch(cx, self.inode, lblk))
-    }
-
-    fn end(&mut self, cx: &mut Cx, range: Range<u64>, complete: bool) -> (u64, Result<(), Errno>) {
-        let given = std::mem::take(&mut self.given);
-        self.fs.end_direct_write(cx, self.inode, given, range, complete)
+    /// The first part of a hole that has blocks reserved for dirty pages, or has none.
+    fn delayed_part(&self, cx: &Cx, inode: &Inode, mut hole: Mapped) -> Iomap {
+        let delayed = inode.delayed.lock(cx);
+        let next = delayed.holes().within(hole.lblk..hole.lblk + hole.len).next();
+        let reserved = next.as_ref().is_some_and(|part| part.start == hole.lblk);
+        let end = next.map(|part| if reserved { part.end } else { part.start });
+        hole.len = end.map_or(hole.len, |end| end - hole.lblk);
+        let part = self.iomap(&hole);
+        if reserved { Iomap { kind: IomapKind::Delalloc, ..part } } else { part }
     }
 }
 
-impl<'a> IomapFile for DataFile<'a> {
-    type Ops = MapWalk<'a>;
-
-    fn ops(&self, _: &mut Cx, intent: Intent, _: Range<u64>) -> Result<MapWalk<'a>, Errno> {
-        Ok(MapWalk { fs: self.fs, inode: self.inode, intent, given: Given::default() })
+impl IomapFile for DataFile<'_> {
+    #[inline]
+    fn ops(&self) -> &dyn IomapOps {
+        &**self.inode
     }
 
     #[inline]

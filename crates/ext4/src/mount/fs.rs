@@ -236,6 +236,11 @@ impl FileSystem for Ext4 {
         vfs::iomap::write(cx, &self.data_file(&inode), offset, data)
     }
 
+    fn append(&self, cx: &mut Cx, ino: Ino, data: &[u8]) -> Result<(u64, usize), Errno> {
+        let inode = self.iget(cx, ino)?;
+        vfs::iomap::append(cx, &self.data_file(&inode), data)
+    }
+
     fn read_direct(
         &self,
         cx: &mut Cx,

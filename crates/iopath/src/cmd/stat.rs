@@ -163,6 +163,8 @@ fn state(extent: &Iomap) -> &'static str {
     match extent.kind {
         IomapKind::Mapped(_) => "written",
         IomapKind::Unwritten(_) => "unwritten",
+        IomapKind::Shared(_) => "shared",
+        IomapKind::Inline => "inline",
         IomapKind::Delalloc => "delayed",
         IomapKind::Hole => "hole",
     }

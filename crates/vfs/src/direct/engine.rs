@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::Errno;
 use base::unit::SECTOR_SIZE;
 use block::{HostRange, Op, Queue, Segment};
-use cache::{Iomap, IomapKind, IomapOps};
+use cache::{Intent, Iomap, IomapIter, IomapKind};
 use rt::{Charge, Cx};
 
 use super::Boundary;
@@ -83,7 +83,7 @@ impl Engine<'_> {
     pub fn write(
         &self,
         cx: &mut Cx,
-        ops: &mut dyn IomapOps,
+        iter: &mut IomapIter<'_>,
         off: u64,
         memory: Memory<'_>,
     ) -> Transfer {
@@ -91,7 +91,7 @@ impl Engine<'_> {
         let mut collector = self.collector(Op::Write, memory);
         let (mut at, mut stop) = (off, Stop::Done);
         while at < end && collector.ends.failed().is_none() {
-            let part = match self.map(cx, ops, at, end) {
+            let part = match self.map(cx, iter, at, end) {
                 Ok(part) => part,
                 Err(errno) => {
                     stop = Stop::Failed(errno);
@@ -103,7 +103,7 @@ impl Engine<'_> {
                 stop = Stop::Buffered(until - at);
                 break;
             }
-            let (mark, ahead) = self.boundary(cx, ops, &part, end);
+            let (mark, ahead) = self.boundary(cx, iter, &part, end);
             let new = matches!(part.kind, IomapKind::Unwritten(_));
             if new {
                 self.zero(cx, &mut collector, &part, part.offset..at);
@@ -131,7 +131,7 @@ impl Engine<'_> {
     pub fn read(
         &self,
         cx: &mut Cx,
-        ops: &mut dyn IomapOps,
+        iter: &mut IomapIter<'_>,
         off: u64,
         end: u64,
         take: &mut dyn FnMut(Chunk),
@@ -149,7 +149,7 @@ impl Engine<'_> {
         let (mut at, mut stop) = (off, Stop::Done);
         let mut holes = Vec::new();
         while at < end && collector.ends.failed().is_none() {
-            let part = match self.map(cx, ops, at, whole) {
+            let part = match self.map(cx, iter, at, whole) {
                 Ok(part) => part,
                 Err(errno) => {
                     stop = Stop::Failed(errno);
@@ -158,7 +158,7 @@ impl Engine<'_> {
             };
             let until = part.end().min(whole);
             if part.content().is_some() {
-                let (mark, ahead) = self.boundary(cx, ops, &part, end);
+                let (mark, ahead) = self.boundary(cx, iter, &part, end);
                 self.pieces(cx, &mut collector, off, part.part(at, until), mark, part.end());
                 if ahead {
                     collector.flush(cx);
@@ -186,13 +186,13 @@ impl Engine<'_> {
     pub fn at_host(
         &self,
         cx: &mut Cx,
-        ops: &mut dyn IomapOps,
+        iter: &mut IomapIter<'_>,
         off: u64,
         end: u64,
     ) -> Result<Option<Vec<HostRange<'_>>>, Errno> {
         let (mut at, mut ranges) = (off, Vec::new());
         while at < end {
-            let part = self.map(cx, ops, at, end)?;
+            let part = self.map(cx, iter, at, end)?;
             let until = part.end().min(end);
             let first = part.content().map(|first| first.bytes() + (at - part.offset));
             match first.and_then(|first| self.queue.host_range(first, until - at)) {
@@ -212,10 +212,19 @@ impl Engine<'_> {
 
     /// Asks for the part from the block with byte `at` on, up to the block with the last byte
     /// before `end`.
-    fn map(&self, cx: &mut Cx, ops: &mut dyn IomapOps, at: u64, end: u64) -> Result<Iomap, Errno> {
+    fn map(
+        &self,
+        cx: &mut Cx,
+        iter: &mut IomapIter<'_>,
+        at: u64,
+        end: u64,
+    ) -> Result<Iomap, Errno> {
         cx.charge_for(Charge::MapBlocks, 1);
         let range = self.start_of(at)..end.next_multiple_of(1 << self.block_bits);
-        let part = ops.begin(cx, range.clone())?;
+        let mut part = iter.begin(cx, range.clone())?;
+        if iter.intent == Intent::Overwrite && !matches!(part.kind, IomapKind::Mapped(_)) {
+            part.kind = IomapKind::Hole;
+        }
         debug_assert_eq!(part.offset, range.start, "a part begins where it was asked for");
         // A map that gives nothing would never end.
         if part.len == 0 {
@@ -234,13 +243,13 @@ impl Engine<'_> {
     fn boundary(
         &self,
         cx: &mut Cx,
-        ops: &mut dyn IomapOps,
+        iter: &mut IomapIter<'_>,
         part: &Iomap,
         end: u64,
     ) -> (bool, bool) {
-        let mark = ops.boundary(cx, part);
+        let mark = iter.boundary(cx, part);
         let used = mark && self.options.boundary == Boundary::Prefetch && part.end() < end;
-        (mark, used && ops.prefetch(cx, part.end()))
+        (mark, used && iter.prefetch(cx, part.end()))
     }
 
     /// The bytes of a part, piece by piece. With a `mark` a piece that ends at `marked_end` is

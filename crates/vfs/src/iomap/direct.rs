@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use base::Errno;
 use block::HostRange;
-use cache::{Iomap, IomapKind, IomapOps, Mapping};
+use cache::{Intent, Mapping};
 use rt::Cx;
 
-use super::{Intent, IomapFile};
+use super::IomapFile;
 use crate::direct::{Engine, Memory, Stop, Transfer, check};
 
 fn engine<'m>(file: &impl IomapFile, mapping: &'m Mapping) -> Engine<'m> {
@@ -52,8 +52,8 @@ fn read_locked(
         return Ok(0);
     }
     mapping.flush(cx, off..end)?;
-    let mut ops = file.ops(cx, Intent::Read, off..end)?;
-    let transfer = engine(file, mapping).read(cx, &mut ops, off, end, &mut |chunk| {
+    let mut iter = file.walk(Intent::Read, off..end);
+    let transfer = engine(file, mapping).read(cx, &mut iter, off, end, &mut |chunk| {
         let place = &mut buf[(chunk.off - off) as usize..][..chunk.len as usize];
         match chunk.data {
             Some(seg) => place.copy_from_slice(&seg.bytes()[..chunk.len as usize]),
@@ -104,9 +104,9 @@ fn at_host_locked(
         return Ok(false);
     }
     mapping.flush(cx, off..end)?;
-    let mut ops = file.ops(cx, Intent::Read, off..end)?;
+    let mut iter = file.walk(Intent::Read, off..end);
     let engine = engine(file, mapping);
-    let ranges = engine.at_host(cx, &mut ops, off, end)?;
+    let ranges = engine.at_host(cx, &mut iter, off, end)?;
     Ok(ranges.is_some_and(|ranges| give(&ranges)))
 }
 
@@ -139,25 +139,6 @@ pub fn write_direct(
     }
 }
 
-/// The map of a file as an overwrite beside others may use it: only blocks with content.
-struct Overwrite<T>(T);
-
-impl<T: IomapOps> IomapOps for Overwrite<T> {
-    fn begin(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno> {
-        let part = self.0.begin(cx, range)?;
-        let kind = part.content().map_or(IomapKind::Hole, IomapKind::Mapped);
-        Ok(Iomap { kind, ..part })
-    }
-
-    fn boundary(&mut self, cx: &mut Cx, part: &Iomap) -> bool {
-        self.0.boundary(cx, part)
-    }
-
-    fn prefetch(&mut self, cx: &mut Cx, at: u64) -> bool {
-        self.0.prefetch(cx, at)
-    }
-}
-
 /// Writes to blocks that there are, as far as they go: beside readers and other such writers.
 fn overwrite(
     cx: &mut Cx,
@@ -176,14 +157,14 @@ fn overwrite(
     }
     memory.check(mapping, off)?;
     let engine = engine(file, mapping);
-    let mut ops = Overwrite(file.ops(cx, Intent::Report, off..end)?);
+    let mut iter = file.walk(Intent::Overwrite, off..end);
     let block = 1 << engine.block_bits;
     let first = off / block * block;
-    if ops.begin(cx, first..first + block)?.place().is_none() {
+    if iter.begin(cx, first..first + block)?.content().is_none() {
         return Ok(0);
     }
     mapping.invalidate(cx, off..end)?;
-    let transfer = engine.write(cx, &mut ops, off, memory);
+    let transfer = engine.write(cx, &mut iter, off, memory);
     mapping.invalidate(cx, off..end)?;
     let noted = if transfer.bytes > 0 { file.note_direct_write(cx) } else { Ok(()) };
     drop(guard);
@@ -254,10 +235,11 @@ fn write_steps(
     let (mut bytes, end) = (0, off + memory.len());
     while off + bytes < end {
         let (at, rest) = (off + bytes, memory.skip(bytes));
-        let mut ops = file.ops(cx, Intent::Write, at..end)?;
-        let transfer = engine(file, mapping).write(cx, &mut ops, at, rest.as_memory());
+        file.prepare_direct(cx, at..end)?;
+        let mut iter = file.walk(Intent::Write, at..end);
+        let transfer = engine(file, mapping).write(cx, &mut iter, at, rest.as_memory());
         let Transfer { bytes: sent, stop } = transfer;
-        let (reached, mut result) = ops.end(cx, at..at + sent, stop == Stop::Done);
+        let (reached, mut result) = iter.end(cx, at..at + sent, stop == Stop::Done);
         bytes = reached - off;
         if result.is_ok() {
             match stop {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use base::{Errno, Sector};
 use block::Queue;
-use cache::IomapOps;
+use cache::Intent;
 use rt::Cx;
 
-use super::{Intent, IomapFile};
+use super::IomapFile;
 use crate::FileRead;
 use crate::gather::{Gather, PIECE_MAX};
 
@@ -86,10 +86,10 @@ fn plan_read(
         return Err(Errno::EINVAL);
     }
     let end = read.offset + len;
-    let mut ops = file.ops(cx, Intent::Read, read.offset..end)?;
+    let mut iter = file.walk(Intent::Read, read.offset..end);
     let (mut parts, mut at) = (Vec::with_capacity(1), read.offset);
     while at < end {
-        let part = ops.begin(cx, at..end.next_multiple_of(block))?;
+        let part = iter.begin(cx, at..end.next_multiple_of(block))?;
         let (here, place) = (part.end().min(end) - at, (at - read.offset) as usize);
         match part.content() {
             Some(sector) => parts.push((sector, here, place)),

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use base::Errno;
-use cache::{Iomap, IomapKind, IomapOps};
+use cache::{Intent, Iomap, IomapKind};
 use rt::Cx;
 
-use super::{Intent, IomapFile};
+use super::IomapFile;
 use crate::{FileType, SeekWhence};
 
 /// The next data or hole at or behind `offset`; unwritten blocks count as holes. Dirty pages are
@@ -31,14 +31,14 @@ pub fn seek(
     let _shared = file.lock_shared(cx)?;
     let block = u64::from(file.block_size());
     let range = offset / block * block..size.next_multiple_of(block);
-    let mut ops = file.ops(cx, Intent::Report, range.clone())?;
+    let mut iter = file.walk(Intent::Read, range.clone());
     whence.find(offset, size, |at| {
-        let part = ops.begin(cx, at / block * block..range.end)?;
+        let part = iter.begin(cx, at / block * block..range.end)?;
         Ok((part.content().is_some(), part.end()))
     })
 }
 
-/// Where the parts of `range` lie that have a place, or are promised one; `range` is of whole
+/// Where the parts of `range` lie that have a place, or have one reserved; `range` is of whole
 /// blocks. May park.
 ///
 /// # Errors
@@ -46,10 +46,10 @@ pub fn seek(
 pub fn fiemap(cx: &mut Cx, file: &impl IomapFile, range: Range<u64>) -> Result<Vec<Iomap>, Errno> {
     let _shared = file.lock_shared(cx)?;
     let mut parts: Vec<Iomap> = Vec::new();
-    let mut ops = file.ops(cx, Intent::Report, range.clone())?;
+    let mut iter = file.walk(Intent::Report, range.clone());
     let mut at = range.start;
     while at < range.end {
-        let part = ops.begin(cx, at..range.end)?;
+        let part = iter.begin(cx, at..range.end)?;
         at = part.end();
         if part.kind != IomapKind::Hole {
             push(&mut parts, part);

@@ -2,32 +2,74 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::rng::Rng;
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Sector};
 use block::{Queue, QueueConfig};
-use cache::{Iomap, IomapKind, IomapOps, Iomaps, Mapping};
-use cache::{MappingOps, PageCache, PageCacheConfig, WritebackControl};
+use cache::{Intent, Iomap, IomapIter, IomapKind, IomapOps, Mapping};
+use cache::{PageCache, PageCacheConfig, WritebackControl};
 use rt::{Cx, ReadGuard, RwLock, SpinLock, WriteGuard};
 
-use super::{Intent, IomapFile};
+use super::IomapFile;
 use crate::FileType;
 use crate::direct::{DirectOptions, Memory, alignment};
 
 const BLOCK: u64 = 4096;
 
 /// One file whose block `n` is block `2 n` of the device, so that no two pieces are neighbours.
-struct Toy(SpinLock<BTreeSet<u64>>);
+struct Toy {
+    blocks: SpinLock<BTreeSet<u64>>,
+    mapping: SpinLock<Weak<Mapping>>,
+}
 
-impl MappingOps for Toy {
-    fn map(&self, _: &mut Cx, _: &Arc<Mapping>, off: u64, _: u64) -> Result<Iomaps, Errno> {
-        let block = off / BLOCK;
-        let there = self.0.lock_irq().contains(&block);
-        let sector = Sector(2 * block * BLOCK / SECTOR_SIZE);
-        let kind = if there { IomapKind::Mapped(sector) } else { IomapKind::Hole };
-        Ok([Iomap { offset: off, len: BLOCK, kind }].into_iter().collect())
+impl Toy {
+    fn place(block: u64) -> Sector {
+        Sector(2 * block * BLOCK / SECTOR_SIZE)
+    }
+}
+
+/// A write past the page cache is given odd blocks, which become part of the file at its end; even
+/// ones go through the page cache.
+impl IomapOps for Toy {
+    fn begin(
+        &self,
+        _: &mut Cx,
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+    ) -> Result<Iomap, Errno> {
+        let block = range.start / BLOCK;
+        let kind = if self.blocks.lock_irq().contains(&block) {
+            IomapKind::Mapped(Toy::place(block))
+        } else if iter.intent != Intent::Write || block.is_multiple_of(2) {
+            IomapKind::Hole
+        } else {
+            iter.private::<BTreeSet<u64>>().insert(block);
+            IomapKind::Unwritten(Toy::place(block))
+        };
+        Ok(Iomap { offset: range.start, len: BLOCK, kind })
+    }
+
+    fn end(
+        &self,
+        _: &mut Cx,
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+        complete: bool,
+    ) -> (u64, Result<(), Errno>) {
+        let mut given: BTreeSet<u64> = iter.take_private();
+        let mut end = range.end;
+        if !complete && given.contains(&(end / BLOCK)) {
+            end = (end / BLOCK * BLOCK).max(range.start);
+        }
+        given.retain(|block| block * BLOCK < end);
+        self.blocks.lock_irq().append(&mut given);
+        let mapping = self.mapping.lock_irq().upgrade().expect("the file is open");
+        if end > mapping.size() {
+            mapping.set_size(end);
+        }
+        (end, Ok(()))
     }
 
     fn writepages(
@@ -38,46 +80,10 @@ impl MappingOps for Toy {
     ) -> Result<(), Errno> {
         while let Some(range) = m.next_dirty(cx, wb)? {
             let block = range.start / BLOCK;
-            self.0.lock_irq().insert(block);
-            let sector = Sector(2 * block * BLOCK / SECTOR_SIZE);
-            m.write_extent(cx, wb, block * BLOCK, BLOCK, sector);
+            self.blocks.lock_irq().insert(block);
+            m.write_extent(cx, wb, block * BLOCK, BLOCK, Toy::place(block));
         }
         Ok(())
-    }
-}
-
-/// A walk over the toy's map. A write is given odd blocks, which become part of the file at its
-/// end; even ones go through the page cache.
-struct Walk {
-    toy: Arc<Toy>,
-    mapping: Arc<Mapping>,
-    intent: Intent,
-    given: BTreeSet<u64>,
-}
-
-impl IomapOps for Walk {
-    fn begin(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno> {
-        let part = self.toy.map(cx, &self.mapping, range.start, BLOCK)?[0];
-        let block = range.start / BLOCK;
-        if self.intent != Intent::Write || part.place().is_some() || block.is_multiple_of(2) {
-            return Ok(part);
-        }
-        self.given.insert(block);
-        let sector = Sector(2 * block * BLOCK / SECTOR_SIZE);
-        Ok(Iomap { kind: IomapKind::Unwritten(sector), ..part })
-    }
-
-    fn end(&mut self, _: &mut Cx, range: Range<u64>, complete: bool) -> (u64, Result<(), Errno>) {
-        let mut end = range.end;
-        if !complete && self.given.contains(&(end / BLOCK)) {
-            end = (end / BLOCK * BLOCK).max(range.start);
-        }
-        self.given.retain(|block| block * BLOCK < end);
-        self.toy.0.lock_irq().append(&mut self.given);
-        if end > self.mapping.size() {
-            self.mapping.set_size(end);
-        }
-        (end, Ok(()))
     }
 }
 
@@ -89,11 +95,8 @@ struct ToyFile {
 }
 
 impl IomapFile for ToyFile {
-    type Ops = Walk;
-
-    fn ops(&self, _: &mut Cx, intent: Intent, _: Range<u64>) -> Result<Walk, Errno> {
-        let (toy, mapping) = (self.toy.clone(), self.mapping.clone());
-        Ok(Walk { toy, mapping, intent, given: BTreeSet::new() })
+    fn ops(&self) -> &dyn IomapOps {
+        &*self.toy
     }
 
     fn kind(&self, _: &Cx) -> FileType {
@@ -202,10 +205,12 @@ fn rig(cx: &mut Cx) -> (Arc<Queue>, ToyFile, Arc<Toy>) {
     let device = Arc::new(device::MemoryDevice::new(8 << 20));
     let queue = Queue::new(&runtime, device, QueueConfig::default()).expect("queue");
     let cache = PageCache::new(&runtime, PageCacheConfig::with_limit(16 << 20));
-    let toy = Arc::new(Toy(SpinLock::new(BTreeSet::new())));
-    let ops: Arc<dyn MappingOps> = toy.clone();
+    let mapping = SpinLock::new(Weak::new());
+    let toy = Arc::new(Toy { blocks: SpinLock::new(BTreeSet::new()), mapping });
+    let ops: Arc<dyn IomapOps> = toy.clone();
     let backing = cache.backing(queue.clone(), BLOCK as u32);
     let mapping = Mapping::new(&backing, 1, 0, Arc::downgrade(&ops));
+    *toy.mapping.lock_irq() = Arc::downgrade(&mapping);
     (queue, ToyFile { toy: toy.clone(), mapping, lock: RwLock::new(()) }, toy)
 }
 
@@ -264,7 +269,7 @@ fn direct_and_buffered_agree() {
                     assert!(&buf[..count] == want, "seed {seed} step {step}: {off}+{len}");
                 } else {
                     file.truncate(cx, off).expect("truncates");
-                    toy.0.lock_irq().split_off(&off.div_ceil(BLOCK));
+                    toy.blocks.lock_irq().split_off(&off.div_ceil(BLOCK));
                     model.resize(at, 0);
                 }
             }

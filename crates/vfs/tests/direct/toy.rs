@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{Errno, Page, Sector};
 use block::{Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig, Segment};
-use cache::{Iomap, IomapKind, IomapOps};
+use cache::{Intent, Iomap, IomapIter, IomapKind, IomapOps, Mapping, WritebackControl};
 use device::MemoryDevice;
 use rt::{Cx, SpinLock, World, WorldConfig};
 use vfs::direct::{Boundary, DirectOptions, Engine, Memory, Transfer};
@@ -133,9 +133,8 @@ pub fn document_ext3() -> Toy {
 struct Map<'a> {
     toy: &'a Toy,
     log: Arc<SpinLock<Vec<Happened>>>,
-    ahead: Vec<u64>,
-    mappings: usize,
-    writes: bool,
+    ahead: SpinLock<Vec<u64>>,
+    mappings: SpinLock<usize>,
 }
 
 impl Map<'_> {
@@ -145,36 +144,54 @@ impl Map<'_> {
 }
 
 impl IomapOps for Map<'_> {
-    fn begin(&mut self, _: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno> {
-        self.mappings += 1;
+    fn begin(
+        &self,
+        _: &mut Cx,
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+    ) -> Result<Iomap, Errno> {
+        *self.mappings.lock_irq() += 1;
         let bits = self.toy.bits;
         let (block, count) = (range.start >> bits, (range.end - range.start) >> bits);
         let entry = self.entry(block).ok_or(Errno::ENOSPC)?;
-        if let Some(metadata) = entry.metadata.filter(|block| !self.ahead.contains(block)) {
+        if let Some(metadata) =
+            entry.metadata.filter(|block| !self.ahead.lock_irq().contains(block))
+        {
             self.log.lock_irq().push(Happened::Read(metadata));
         }
         let skip = block - entry.first;
         let given = (entry.count - skip).min(count);
         let kind = match entry.block.map(|start| Sector((start + skip) << (bits - 9))) {
             None => IomapKind::Hole,
-            Some(sector) if entry.new && self.writes => IomapKind::Unwritten(sector),
+            Some(sector) if entry.new && iter.intent == Intent::Write => {
+                IomapKind::Unwritten(sector)
+            }
             Some(sector) => IomapKind::Mapped(sector),
         };
         Ok(Iomap { offset: range.start, len: given << bits, kind })
     }
 
-    fn boundary(&mut self, _: &mut Cx, part: &Iomap) -> bool {
+    fn boundary(&self, _: &mut Cx, part: &Iomap) -> bool {
         let entry = self.entry(part.offset >> self.toy.bits).expect("it gave the part");
         entry.mark && part.end() == (entry.first + entry.count) << self.toy.bits
     }
 
-    fn prefetch(&mut self, _: &mut Cx, at: u64) -> bool {
+    fn prefetch(&self, _: &mut Cx, at: u64) -> bool {
         let block = at >> self.toy.bits;
         let next = self.toy.entries.iter().find(|entry| entry.first == block);
         let Some(metadata) = next.and_then(|entry| entry.metadata) else { return false };
-        self.ahead.push(metadata);
+        self.ahead.lock_irq().push(metadata);
         self.log.lock_irq().push(Happened::Ahead(metadata));
         true
+    }
+
+    fn writepages(
+        &self,
+        _: &mut Cx,
+        _: &Arc<Mapping>,
+        _: &mut WritebackControl<'_>,
+    ) -> Result<(), Errno> {
+        unreachable!("nothing here goes through the page cache")
     }
 }
 
@@ -309,7 +326,7 @@ fn play(
     toy: &Toy,
     rule: Boundary,
     writes: bool,
-    call: impl FnOnce(&mut Cx, &Engine<'_>, &mut Map<'_>) -> Transfer,
+    call: impl FnOnce(&mut Cx, &Engine<'_>, &mut IomapIter<'_>) -> Transfer,
 ) -> Log {
     let log = Arc::new(SpinLock::new(Vec::new()));
     let mut world = World::new(WorldConfig::default());
@@ -320,9 +337,12 @@ fn play(
         let queue = Queue::new(cx.runtime(), device, config).expect("a queue");
         let options = DirectOptions { boundary: rule, page_size: toy.page_size };
         let engine = Engine { queue: &queue, block_bits: toy.bits, options };
-        let mut map = Map { toy, log: log.clone(), ahead: Vec::new(), mappings: 0, writes };
-        let transfer = call(cx, &engine, &mut map);
-        (map.mappings, transfer)
+        let (ahead, mappings) = (SpinLock::new(Vec::new()), SpinLock::new(0));
+        let map = Map { toy, log: log.clone(), ahead, mappings };
+        let intent = if writes { Intent::Write } else { Intent::Read };
+        let transfer = call(cx, &engine, &mut IomapIter::new(&map, intent, 0..0));
+        let mappings = *map.mappings.lock_irq();
+        (mappings, transfer)
     });
     let happened = std::mem::take(&mut *log.lock_irq());
     Log { bits: toy.bits, happened, mappings, transfer }

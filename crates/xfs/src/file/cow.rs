@@ -143,7 +143,8 @@ impl Xfs {
         Ok(())
     }
 
-    fn shared_runs(
+    /// The runs of an extent's blocks that others share: see [`crate::alloc::Space::shared_runs`].
+    pub(super) fn shared_runs(
         &self,
         cx: &mut Cx,
         extent: FsExtent,

@@ -16,15 +16,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::Errno;
-use cache::{Iomap, IomapKind, IomapOps, Mapping};
+use cache::{Intent, Iomap, IomapIter, IomapKind, IomapOps, Mapping};
 use rt::{Cx, ReadGuard, WriteGuard};
 use vfs::FileType;
 use vfs::direct::DirectOptions;
-use vfs::iomap::{Intent, IomapFile};
+use vfs::iomap::IomapFile;
 
 use crate::Xfs;
 use crate::bmap::Mapped;
 use crate::file::write::SIZE_MAX;
+use crate::format::inode::ForkFormat;
 use crate::inode::Inode;
 
 /// Blocks that are written through the page cache at once where there is little space.
@@ -36,44 +37,61 @@ pub(crate) struct DataFile<'a> {
     inode: &'a Arc<Inode>,
 }
 
-/// A walk over the map of a file.
-pub(crate) struct MapWalk<'a> {
-    fs: &'a Xfs,
-    inode: &'a Arc<Inode>,
-    intent: Intent,
-    /// Bytes that the call is about.
-    bytes: Range<u64>,
-    /// Of a write: the first block behind the end of the file: what lies there holds nothing yet.
-    end: u64,
-    /// Blocks were given that a transaction must make part of the file.
-    given: bool,
-}
+impl Xfs {
+    /// The first part of a range of a file: see [`cache::IomapOps::begin`].
+    pub(super) fn map_part(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+    ) -> Result<Iomap, Errno> {
+        let bits = self.geometry().block_bits;
+        let blocks = range.start >> bits..range.end >> bits;
+        let block = blocks.start;
+        let mapped = match iter.intent {
+            Intent::Read => self.map_readable(cx, inode, blocks)?,
+            Intent::Report => return self.report(cx, inode, blocks),
+            Intent::Overwrite => self.map_file(cx, inode, blocks)?,
+            Intent::Write => {
+                let count = (blocks.end - block).min(BUFFERED_STEP);
+                let given = self.give(cx, &inode.arc(), iter, blocks)?;
+                given.unwrap_or(Mapped { start: None, unwritten: false, count })
+            }
+        };
+        Ok(self.iomap(block, &mapped))
+    }
 
-impl MapWalk<'_> {
     /// Blocks for a write that has the file to itself. None if the page cache knows better how
     /// to make room, or to copy the rest of a shared block.
-    fn give(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Option<Mapped>, Errno> {
-        let (fs, inode, block) = (self.fs, self.inode, range.start);
-        match fs.allocate_cow(cx, inode, range.clone()) {
+    fn give(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        iter: &mut IomapIter<'_>,
+        range: Range<u64>,
+    ) -> Result<Option<Mapped>, Errno> {
+        let block = range.start;
+        match self.allocate_cow(cx, inode, range.clone()) {
             Err(Errno::ENOSPC) => return Ok(None),
             done => done?,
         }
-        let mut mapped = fs.map_file(cx, inode, range)?;
+        let mut mapped = self.map_file(cx, inode, range)?;
         let cow = inode.cow_fork.lock(cx).lookup(block..block + mapped.count);
         mapped.count = cow.count;
         if let Some(start) = cow.start {
-            let bits = fs.geometry().block_bits;
-            let whole = (self.bytes.end >> bits).min(block + mapped.count);
-            if block << bits < self.bytes.start || whole <= block {
+            let bits = self.geometry().block_bits;
+            let whole = (iter.bytes.end >> bits).min(block + mapped.count);
+            if block << bits < iter.bytes.start || whole <= block {
                 return Ok(None);
             }
-            self.given = true;
+            iter.given = true;
             let count = whole - block;
             return Ok(Some(Mapped { start: Some(start), unwritten: false, count }));
         }
         if mapped.start.is_none() {
-            match fs.preallocate_step(cx, inode, block..block + mapped.count) {
-                Ok(upto) => mapped = fs.map_file(cx, inode, block..upto)?,
+            match self.preallocate_step(cx, inode, block..block + mapped.count) {
+                Ok(upto) => mapped = self.map_file(cx, inode, block..upto)?,
                 Err(Errno::ENOSPC) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
@@ -81,26 +99,30 @@ impl MapWalk<'_> {
         if mapped.start.is_none() {
             return Err(Errno::EIO);
         }
-        self.given |= mapped.unwritten;
-        if block < self.end {
-            let inside = if mapped.unwritten { mapped.count } else { self.end - block };
+        iter.given |= mapped.unwritten;
+        // What lies behind the end of the file holds nothing.
+        let end = self.blocks_of(inode.size(cx));
+        if block < end {
+            let inside = if mapped.unwritten { mapped.count } else { end - block };
             mapped.count = mapped.count.min(inside);
         } else {
-            // What lies behind the end holds nothing.
             mapped.unwritten = true;
         }
         Ok(Some(mapped))
     }
-}
 
-impl MapWalk<'_> {
-    /// The first blocks of a range as the map has them, and what of a hole is promised to dirty
-    /// pages.
-    fn report(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<Iomap, Errno> {
-        let (fs, inode, block) = (self.fs, self.inode, blocks.start);
-        let mut part = fs.iomap(block, &fs.map_file(cx, inode, blocks)?);
+    /// The first blocks of a range as the map has them: whether other files share them, and what of
+    /// a hole is reserved for dirty pages.
+    fn report(&self, cx: &mut Cx, inode: &Inode, blocks: Range<u64>) -> Result<Iomap, Errno> {
+        let block = blocks.start;
+        let mut mapped = self.map_file(cx, inode, blocks)?;
+        let shared = self.cut_at_sharing(cx, inode, &mut mapped)?;
+        let mut part = self.iomap(block, &mapped);
+        if let (IomapKind::Mapped(sector), true) = (part.kind, shared) {
+            part.kind = IomapKind::Shared(sector);
+        }
         if part.kind == IomapKind::Hole {
-            let bits = fs.geometry().block_bits;
+            let bits = self.geometry().block_bits;
             let delayed = &inode.io.lock(cx).delayed;
             match delayed.within(block..part.end() >> bits).next() {
                 Some(next) if next.start == block => {
@@ -114,49 +136,9 @@ impl MapWalk<'_> {
     }
 }
 
-impl IomapOps for MapWalk<'_> {
-    fn begin(&mut self, cx: &mut Cx, range: Range<u64>) -> Result<Iomap, Errno> {
-        let bits = self.fs.geometry().block_bits;
-        let blocks = range.start >> bits..range.end >> bits;
-        let block = blocks.start;
-        let mapped = match self.intent {
-            Intent::Read => self.fs.map_readable(cx, self.inode, blocks)?,
-            Intent::Report => return self.report(cx, blocks),
-            Intent::Write => {
-                let count = (blocks.end - block).min(BUFFERED_STEP);
-                let given = self.give(cx, blocks)?;
-                given.unwrap_or(Mapped { start: None, unwritten: false, count })
-            }
-        };
-        Ok(self.fs.iomap(block, &mapped))
-    }
-
-    fn end(&mut self, cx: &mut Cx, range: Range<u64>, complete: bool) -> (u64, Result<(), Errno>) {
-        let (bits, Range { start, mut end }) = (self.fs.geometry().block_bits, range);
-        // Of a block that held nothing only the whole counts, unless the call ends in it.
-        if !complete && (self.given || end >> bits >= self.end) {
-            end = (end >> bits << bits).max(start);
-        }
-        match self.fs.end_direct_write(cx, self.inode, start..end, self.given) {
-            Ok(()) => (end, Ok(())),
-            failed => (start, failed),
-        }
-    }
-}
-
-impl<'a> IomapFile for DataFile<'a> {
-    type Ops = MapWalk<'a>;
-
-    fn ops(&self, cx: &mut Cx, intent: Intent, bytes: Range<u64>) -> Result<MapWalk<'a>, Errno> {
-        let (fs, inode, mut end) = (self.fs, self.inode, 0);
-        if intent == Intent::Write {
-            let mapping = inode.mapping(cx);
-            fs.finisher.learn(cx);
-            // What went through the pages is part of the file before the map is asked.
-            fs.finish_io(cx, inode, bytes.end > mapping.size())?;
-            end = fs.blocks_of(mapping.size());
-        }
-        Ok(MapWalk { fs, inode, intent, bytes, end, given: false })
+impl IomapFile for DataFile<'_> {
+    fn ops(&self) -> &dyn IomapOps {
+        &**self.inode
     }
 
     fn kind(&self, cx: &Cx) -> FileType {
@@ -213,6 +195,13 @@ impl<'a> IomapFile for DataFile<'a> {
         self.inode.rwsem.try_read()
     }
 
+    fn only_on_device(&self, cx: &Cx) -> bool {
+        let inode = self.inode;
+        let regular = inode.kind(cx) == FileType::Regular && inode.check_there(cx).is_ok();
+        let quiet = inode.mapping_if_any().is_none_or(|mapping| mapping.memory_bytes() == 0);
+        regular && quiet && inode.io.lock(cx).delayed.is_empty()
+    }
+
     fn prepare_write(&self, cx: &mut Cx, offset: u64) -> Result<(), Errno> {
         self.fs.clear_gap(cx, self.inode, offset)?;
         // Before the pages are dirty, so that whoever writes them out sees it.
@@ -257,6 +246,11 @@ impl<'a> IomapFile for DataFile<'a> {
         self.fs.clear_gap(cx, self.inode, offset)
     }
 
+    fn prepare_direct(&self, cx: &mut Cx, bytes: Range<u64>) -> Result<(), Errno> {
+        self.fs.finisher.learn(cx);
+        self.fs.finish_io(cx, self.inode, bytes.end > self.inode.size(cx))
+    }
+
     fn settle_direct(&self, cx: &mut Cx, failed: bool) -> Result<(), Errno> {
         if failed {
             // What was given and not used goes when the file is closed.
@@ -294,6 +288,11 @@ impl Xfs {
         if inode.kind(cx) == FileType::Regular && self.write.is_some() {
             self.finish_io(cx, inode, false)?;
         }
+        let size = inode.size(cx);
+        if inode.forks.read(cx).data.format == ForkFormat::Local {
+            let inline = Iomap { offset: 0, len: size, kind: IomapKind::Inline };
+            return Ok(if offset < size { vec![inline] } else { Vec::new() });
+        }
         let bits = self.geometry().block_bits;
         let end =
             offset.saturating_add(len).min(u64::MAX >> bits << bits).next_multiple_of(1 << bits);
@@ -301,7 +300,27 @@ impl Xfs {
     }
 
     /// The content is there: makes what it lies in part of the file, and lets the file grow.
-    fn end_direct_write(
+    /// See [`cache::IomapOps::end`].
+    pub(super) fn end_direct_write(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        iter: &IomapIter<'_>,
+        range: Range<u64>,
+        complete: bool,
+    ) -> (u64, Result<(), Errno>) {
+        let (bits, Range { start, mut end }) = (self.geometry().block_bits, range);
+        // Of a block that held nothing only the whole counts, unless the call ends in it.
+        if !complete && (iter.given || end >> bits >= self.blocks_of(inode.size(cx))) {
+            end = (end >> bits << bits).max(start);
+        }
+        match self.add_direct_write(cx, inode, start..end, iter.given) {
+            Ok(()) => (end, Ok(())),
+            failed => (start, failed),
+        }
+    }
+
+    fn add_direct_write(
         &self,
         cx: &mut Cx,
         inode: &Arc<Inode>,

@@ -7,8 +7,8 @@ use rt::Cx;
 use vfs::ParentName;
 use vfs::direct::Memory;
 use vfs::{
-    Attr, DirEntry, FallocMode, FileSystem, FileType, NewNode, RenameFlags, SeekWhence, SetAttr,
-    StatFs, XattrFlags,
+    Attr, DirEntry, FallocMode, FileRead, FileSystem, FileType, NewNode, RenameFlags, SeekWhence,
+    SetAttr, StatFs, XattrFlags,
 };
 
 use crate::attr::parent::ParentPointer;
@@ -164,6 +164,13 @@ impl FileSystem for Xfs {
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
         vfs::iomap::read(cx, &self.data_file(&inode), offset, buf)
+    }
+
+    fn read_many(&self, cx: &mut Cx, reads: &mut [FileRead<'_>]) {
+        let inodes: Vec<_> = reads.iter().map(|read| self.iget(cx, read.ino)).collect();
+        let file = |inode| self.data_file(inode);
+        let files: Vec<_> = inodes.iter().map(|it| it.as_ref().map(file).map_err(|e| *e)).collect();
+        vfs::iomap::read_many(cx, &self.queue, &files, reads);
     }
 
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {

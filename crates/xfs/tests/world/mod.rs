@@ -55,6 +55,14 @@ pub fn mount(cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> (Arc<Xfs>, Arc
     mount_with(cx, device, cache, MountOptions::default())
 }
 
+/// Mounts for reading only.
+pub fn mount_read_only(cx: &mut Cx, device: Arc<dyn Device>) -> Arc<Xfs> {
+    let queue = queue(cx, device);
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(8 << 20));
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    Xfs::mount(cx, &queue, &pages, options).unwrap_or_else(|error| panic!("mount: {error}"))
+}
+
 /// As [`mount`], with options.
 pub fn mount_with(
     cx: &mut Cx,

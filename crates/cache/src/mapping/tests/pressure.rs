@@ -112,8 +112,13 @@ fn writers_do_not_wait_for_a_flusher_that_cannot_write() {
         let file = rig.file(0, 0);
         file.write(cx, 0, &[1]).expect("writes");
         struct Broken;
-        impl MappingOps for Broken {
-            fn map(&self, _: &mut Cx, _: &Arc<Mapping>, _: u64, _: u64) -> Result<Iomaps, Errno> {
+        impl IomapOps for Broken {
+            fn begin(
+                &self,
+                _: &mut Cx,
+                _: &mut IomapIter<'_>,
+                _: Range<u64>,
+            ) -> Result<Iomap, Errno> {
                 Err(Errno::EIO)
             }
             fn writepages(
@@ -125,7 +130,7 @@ fn writers_do_not_wait_for_a_flusher_that_cannot_write() {
                 Err(Errno::EROFS)
             }
         }
-        let ops: Arc<dyn MappingOps> = Arc::new(Broken);
+        let ops: Arc<dyn IomapOps> = Arc::new(Broken);
         let broken = Mapping::new(&rig.backing, 1, 0, Arc::downgrade(&ops));
         for at in 0..40 {
             broken.write(cx, at * 4096, &[1; 4096]).expect("writes");
