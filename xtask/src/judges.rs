@@ -32,6 +32,8 @@ const JUDGES: &[(&str, &str)] = &[
     ("nbdkit", "nbdkit"),
     ("qemu-nbd", "qemu-utils"),
     ("qemu-img", "qemu-utils"),
+    ("qemu-io", "qemu-utils"),
+    ("img2simg", "android-sdk-libsparse-utils"),
     ("fusermount3", "fuse3"),
     ("fuse2fs", "fuse2fs"),
     ("sysbench", "sysbench"),

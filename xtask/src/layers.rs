@@ -10,7 +10,7 @@ const LAYERS: &[&[&str]] = &[
     &["iopath-rt"],
     &["iopath-block"],
     &["iopath-device"],
-    &["iopath-model"],
+    &["iopath-model", "iopath-container"],
     &["iopath-cache"],
     &["iopath-jbd2", "iopath-vfs"],
     &["iopath-testkit"],

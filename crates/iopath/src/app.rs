@@ -28,6 +28,16 @@ pub struct Options {
     /// Bypass the host's page cache (O_DIRECT)
     #[arg(long, global = true)]
     pub direct: bool,
+    /// Format of an image, where its content should not be asked: raw, qcow2, vmdk, vhd, vhdx,
+    /// vdi, android-sparse, zstd
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub image_format: Option<container::Format>,
+    /// Show this snapshot of a qcow2 image: its name or number
+    #[arg(long, global = true, value_name = "NAME")]
+    pub snapshot: Option<String>,
+    /// A folder whose files an image may name as its parts, beside its own
+    #[arg(long, global = true, value_name = "DIR")]
+    pub image_dir: Vec<std::path::PathBuf>,
     /// Mount options as for mount(8), with commas; `iopath help` lists them
     #[arg(
         short = 'o',

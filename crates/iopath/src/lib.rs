@@ -37,6 +37,7 @@ pub mod cmd;
 pub mod copy;
 mod demo;
 pub mod glob;
+mod inside;
 pub mod mount_arg;
 mod nfs_target;
 pub mod out;

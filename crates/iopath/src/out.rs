@@ -6,6 +6,14 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
+/// As [`Out::problem`], from any thread.
+pub fn problem(json: bool, text: &str) {
+    match json {
+        true => eprintln!("{}", serde_json::json!({ "error": text })),
+        false => eprintln!("iopath: {text}"),
+    }
+}
+
 /// Standard output, buffered, and what the user asked it to look like.
 pub struct Out {
     /// `--json`.
@@ -62,10 +70,7 @@ impl Out {
 
     /// Something went wrong: a line on standard error, with JSON an object with the key `error`.
     pub fn problem(&self, text: impl AsRef<str>) {
-        match self.json {
-            true => eprintln!("{}", serde_json::json!({ "error": text.as_ref() })),
-            false => eprintln!("iopath: {}", text.as_ref()),
-        }
+        problem(self.json, text.as_ref());
     }
 
     /// A display of progress: shown on a terminal only.

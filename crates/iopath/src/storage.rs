@@ -12,6 +12,7 @@ use ext4::format::{NotedError, RawSuper};
 use serde_json::{Value, json};
 
 use crate::app::{App, EngineArg};
+use crate::inside::{self, Inside};
 use crate::recognise::{self, Format, PROBE};
 use crate::remains::{self, Remain};
 use crate::target::Target;
@@ -32,6 +33,8 @@ pub struct Storage {
     pub target: Target,
     /// The queue in front of the device.
     pub queue: Arc<Queue>,
+    /// The container around the disk, where there is one.
+    pub container: Option<Arc<dyn container::Image>>,
 }
 
 /// How the global options want devices opened.
@@ -73,6 +76,9 @@ pub fn open_device(app: &App, path: &Path, write: bool) -> Result<Arc<dyn Device
 /// # Errors
 /// The host refuses.
 pub fn open_again(app: &App, storage: &Storage) -> Result<Arc<dyn Device>> {
+    if storage.container.is_some() {
+        return Ok(storage.queue.device().clone());
+    }
     let path = &storage.target.path;
     match path.metadata().is_ok_and(|meta| meta.is_file()) {
         true => Ok(device::open_unlocked(path, open_options(app, false))?),
@@ -91,6 +97,9 @@ impl Storage {
             bail!("{target}: an NFS export is files, not a device; give an image or a device");
         }
         let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
+        if is_file && let Some(inside) = inside::of_file(app, target, write)? {
+            return Storage::inside(app, target, inside);
+        }
         if let (Some(number), true) = (target.partition, is_file) {
             let options = open_options(app, write);
             let table = device::open_unlocked(&target.path, options)?;
@@ -107,7 +116,18 @@ impl Storage {
             );
         }
         let device = open_device(app, &target.path, write)?;
+        let alone = !is_file && !target.path.as_os_str().as_encoded_bytes().starts_with(b"stripe:");
+        if alone && let Some(inside) = inside::of_device(app, target, &device, write)? {
+            return Storage::inside(app, target, inside);
+        }
         Storage::on(app, target, device)
+    }
+
+    /// The disk inside of a container, or its partition.
+    fn inside(app: &mut App, target: &Target, inside: Inside) -> Result<Storage> {
+        let mut storage = Storage::on(app, target, inside.device)?;
+        storage.container = Some(inside.image);
+        Ok(storage)
     }
 
     /// Puts a queue in front of a device of this target, or of its partition.
@@ -131,7 +151,7 @@ impl Storage {
         if let Some(recorder) = &mut app.recorder {
             recorder.queues.push((target.to_string(), queue.clone()));
         }
-        Ok(Storage { target: target.clone(), queue })
+        Ok(Storage { target: target.clone(), queue, container: None })
     }
 
     /// Bytes of the device.

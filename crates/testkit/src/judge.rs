@@ -26,6 +26,8 @@ pub fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
             "mount" | "umount" | "losetup" => "mount",
             "setfacl" | "getfacl" => "acl",
             "setfattr" | "getfattr" => "attr",
+            "qemu-img" | "qemu-io" => "qemu-utils",
+            "img2simg" => "android-sdk-libsparse-utils",
             other if other.contains("xfs") => "xfsprogs",
             _ => "e2fsprogs",
         };

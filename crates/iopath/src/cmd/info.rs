@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::inside;
 use crate::nfs_target;
 use crate::recognise::{self, Format, PROBE};
 use crate::storage::{self, Storage};
@@ -43,6 +44,11 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let mut fact = |key: &'static str, value: Value| facts.push((key, value));
         fact("target", json!(target.to_string()));
         fact("size", json!(storage.bytes()));
+        if let Some(image) = &storage.container {
+            for (key, value) in inside::facts(app, &**image)? {
+                fact(key, value);
+            }
+        }
         match storage.format(app)? {
             Format::Ext(kind) => {
                 fact("format", json!(kind));
@@ -95,6 +101,11 @@ fn sentence(item: &Value) -> String {
     if item["what"].is_string() {
         return format!("{}: {}", text("what"), text("how"));
     }
+    if item["id"].is_string() {
+        // A snapshot.
+        let made = base::Timespec::from_secs(item["seconds"].as_i64().unwrap_or(0));
+        return format!("{} `{}`, of {}", text("id"), text("name"), text::full_time(made));
+    }
     let size = |key: &str| text::size(item[key].as_u64().unwrap_or(0));
     let name = match text("name") {
         "" => String::new(),
@@ -125,6 +136,12 @@ fn show(app: &mut App, facts: Vec<(&str, Value)>) -> Result<()> {
             Value::String(text) => text.clone(),
             Value::Number(number) if key == "size" => {
                 format!("{number} bytes ({})", text::size(number.as_u64().unwrap_or(0)))
+            }
+            Value::Array(items) if key == "backing" || key == "marks" || key == "files" => {
+                for item in items.iter().filter_map(Value::as_str) {
+                    app.out.line(format!("{label:>16}: {item}"))?;
+                }
+                continue;
             }
             Value::Array(items) if items.iter().all(Value::is_string) => {
                 items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")

@@ -231,6 +231,10 @@ fn refuse_occupied(app: &mut App, target: &Target) -> Result<()> {
     }
     let storage = Storage::open(app, target, false)?;
     let held = match storage.format(app)? {
+        _ if storage.container.is_some() => {
+            let format = storage.container.as_ref().map(|image| image.format().name());
+            format!("a {} image", format.unwrap_or_default())
+        }
         Format::Ext(kind) => kind.to_string(),
         Format::Xfs => "xfs".to_string(),
         Format::Other(name, _) => name.to_string(),

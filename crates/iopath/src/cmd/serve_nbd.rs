@@ -90,8 +90,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 fn served(app: &mut App, options: &Options) -> Result<Served> {
     let target = Target::parse(&options.target)?;
     let storage = Storage::open(app, &target, options.write)?;
+    let plain = storage.container.is_none() && target.partition.is_none();
     let mut served = Served::new(storage.queue, &options.name, options.write);
-    if target.partition.is_none() && target.path.is_file() {
+    if plain && target.path.is_file() {
         served.allocation = Some(Box::new(FileMap::new(&target.path, 0)?));
     }
     Ok(served)

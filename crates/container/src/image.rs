@@ -1,0 +1,96 @@
+//! What an opened container is: an image that can be read, and what is known about it.
+
+use std::sync::Arc;
+
+use crate::Error;
+use crate::kind::Format;
+use crate::source::{self, Source};
+
+/// The disk inside a container.
+pub trait Image: Send + Sync {
+    /// The format of the container.
+    fn format(&self) -> Format;
+
+    /// Size of the disk in bytes.
+    fn size(&self) -> u64;
+
+    /// Fills `buf` from byte `offset` of the disk on; the caller stays within the size. Waits in
+    /// the calling thread.
+    ///
+    /// # Errors
+    /// The file below failed, or a table that is needed is damaged.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
+
+    /// What people want to know about the container, in the order to show it in.
+    ///
+    /// # Errors
+    /// A table that is counted cannot be read.
+    fn facts(&self) -> Result<Vec<(&'static str, Fact)>, Error>;
+
+    /// As [`Source::threads`] of the files below.
+    fn threads(&self) -> usize;
+}
+
+/// A value of a fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A text.
+    Text(String),
+    /// A number.
+    Number(u64),
+    /// Yes or no.
+    Flag(bool),
+    /// One line each.
+    Lines(Vec<String>),
+    /// One object each.
+    Rows(Vec<Vec<(&'static str, Fact)>>),
+}
+
+impl From<u64> for Fact {
+    fn from(number: u64) -> Fact {
+        Fact::Number(number)
+    }
+}
+
+impl From<u32> for Fact {
+    fn from(number: u32) -> Fact {
+        Fact::Number(number.into())
+    }
+}
+
+impl From<&str> for Fact {
+    fn from(text: &str) -> Fact {
+        Fact::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Fact {
+    fn from(text: String) -> Fact {
+        Fact::Text(text)
+    }
+}
+
+/// A raw image: the bytes of the file are the disk.
+pub(crate) struct Raw(pub Arc<dyn Source>);
+
+impl Image for Raw {
+    fn format(&self) -> Format {
+        Format::Raw
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        source::read(&*self.0, offset, buf)
+    }
+
+    fn facts(&self) -> Result<Vec<(&'static str, Fact)>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn threads(&self) -> usize {
+        self.0.threads()
+    }
+}

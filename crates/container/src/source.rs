@@ -1,0 +1,161 @@
+//! Where the bytes of a container come from: a file of the host, or any device.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use base::unit::SECTOR_SIZE;
+use base::{Page, Sector};
+use block::{BioFlags, Device, DeviceIo, Op, Segment, Segments};
+
+use crate::Error;
+
+/// Bytes that do not change while they are read.
+pub trait Source: Send + Sync {
+    /// How people call it: a path or an address.
+    fn name(&self) -> &str;
+
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// Fills `buf` from byte `offset` on. Waits in the calling thread.
+    ///
+    /// # Errors
+    /// The file or the way to it failed, or it ends before.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Requests that are worth having under way at once, each in a thread of its own; 0: the
+    /// caller's thread does it.
+    fn threads(&self) -> usize {
+        0
+    }
+}
+
+/// Fills `buf` from `source`, with an error that names it.
+pub(crate) fn read(source: &dyn Source, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+    let len = buf.len() as u64;
+    source.read_at(offset, buf).map_err(|error| Error::Read {
+        name: source.name().to_owned(),
+        offset,
+        len,
+        error,
+    })
+}
+
+/// Up to `len` bytes from `offset` on; fewer where the source ends.
+pub(crate) fn read_some(source: &dyn Source, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+    let there = source.size().saturating_sub(offset).min(len as u64);
+    let mut bytes = vec![0; there as usize];
+    read(source, offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// A regular file of the host. It stays locked as its device is.
+pub struct FileSource {
+    name: String,
+    file: File,
+    size: u64,
+    _claim: Option<Arc<dyn Device>>,
+}
+
+impl FileSource {
+    /// Opens a file for reading and locks it, as [`device::open`] does.
+    ///
+    /// # Errors
+    /// The host refuses, or somebody else writes to it.
+    pub fn open(path: &Path) -> Result<FileSource, Error> {
+        let claim = device::open(path, device::OpenOptions::read_only())?;
+        FileSource::look(path, Some(claim))
+    }
+
+    /// A file whose lock is held by `claim`, or that is only looked at.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn look(path: &Path, claim: Option<Arc<dyn Device>>) -> Result<FileSource, Error> {
+        let name = path.display().to_string();
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        match opened {
+            Ok((size, file)) => Ok(FileSource { name, file, size, _claim: claim }),
+            Err(error) => Err(Error::Read { name, offset: 0, len: 0, error }),
+        }
+    }
+}
+
+impl Source for FileSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+}
+
+/// Any device as bytes: block devices, network block devices, stripes. In real time only.
+pub struct DeviceSource {
+    name: String,
+    device: Arc<dyn Device>,
+}
+
+impl DeviceSource {
+    /// The bytes of a device.
+    pub fn new(device: Arc<dyn Device>) -> DeviceSource {
+        DeviceSource { name: device.name(), device }
+    }
+
+    /// Reads whole logical blocks, in one request.
+    fn blocks(&self, start: u64, len: usize) -> io::Result<Page> {
+        let (sender, receiver) = sync_channel(1);
+        let segs = Segments::from_iter([Segment::whole(Page::zeroed(len))]);
+        let at = Sector::from_bytes(start);
+        let io = DeviceIo::new(Op::Read, at, segs, BioFlags::empty(), move |segs, result| {
+            let _receiver_waits = sender.send((segs, result));
+        });
+        self.device.submit(io);
+        let (mut segs, result) = receiver.recv().map_err(io::Error::other)?;
+        result.map_err(io::Error::other)?;
+        let seg = segs.pop().ok_or_else(|| io::Error::other("a request without its memory"))?;
+        Ok(seg.page)
+    }
+}
+
+impl Source for DeviceSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.device.info().sectors * SECTOR_SIZE
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let end = offset.checked_add(buf.len() as u64).filter(|&end| end <= self.size());
+        if end.is_none() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let info = self.device.info();
+        let block = u64::from(info.logical_block);
+        let most = (u64::from(info.max_bytes).min(1 << 20) / block * block).max(block);
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let start = at / block * block;
+            let left = (buf.len() - done) as u64;
+            let len = (at - start + left).next_multiple_of(block).min(most);
+            let page = self.blocks(start, len as usize)?;
+            let skip = (at - start) as usize;
+            let part = (page.len() - skip).min(buf.len() - done);
+            buf[done..done + part].copy_from_slice(&page[skip..skip + part]);
+            done += part;
+        }
+        Ok(())
+    }
+}

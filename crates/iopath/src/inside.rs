@@ -1,0 +1,156 @@
+//! Targets that are containers: qcow2, VMDK and others, recognised by content or by
+//! `--image-format`, opened read-only.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Result, anyhow, bail};
+use block::Device;
+use container::{
+    DeviceSource, Fact, FileSource, Files, Format, HostFiles, How, Image, ImageDevice, Source,
+};
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::target::Target;
+
+/// Messages about one image that are printed; behind a damaged table every read fails.
+const MESSAGES_MAX: usize = 16;
+
+/// An opened container.
+pub struct Inside {
+    /// The disk in it.
+    pub device: Arc<dyn Device>,
+    /// The container, to ask for its facts.
+    pub image: Arc<dyn Image>,
+}
+
+/// The container that a file of the host is; none where it is the disk itself.
+///
+/// # Errors
+/// The host refuses, the container is damaged or uses what is not supported, or it should be
+/// written to.
+pub fn of_file(app: &App, target: &Target, write: bool) -> Result<Option<Inside>> {
+    // A look, without a lock: what the file is decides who opens it, and how.
+    let look = FileSource::look(&target.path, None)?;
+    let Some(format) = format_of(app, &look)? else { return Ok(None) };
+    refuse_write(target, format, write)?;
+    let source = Arc::new(FileSource::open(&target.path)?);
+    open(app, target, format, source, &files_of(app, &target.path)).map(Some)
+}
+
+/// The container that an open device holds; none where it is the disk itself.
+///
+/// # Errors
+/// As [`of_file`].
+pub fn of_device(
+    app: &App,
+    target: &Target,
+    device: &Arc<dyn Device>,
+    write: bool,
+) -> Result<Option<Inside>> {
+    let source = DeviceSource::new(device.clone());
+    let Some(format) = format_of(app, &source)? else { return Ok(None) };
+    refuse_write(target, format, write)?;
+    let is_block = target.path.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
+    let none = container::NoFiles;
+    let files = files_of(app, &target.path);
+    let files: &dyn Files = if is_block { &files } else { &none };
+    open(app, target, format, Arc::new(source), files).map(Some)
+}
+
+fn files_of(app: &App, path: &Path) -> HostFiles {
+    let folders = app.options.image_dir.iter();
+    folders.fold(HostFiles::beside(path), |files, folder| files.and(folder))
+}
+
+/// What the user said, else what the content says; none for raw.
+fn format_of(app: &App, source: &dyn Source) -> Result<Option<Format>> {
+    let format = match app.options.image_format {
+        Some(format) => Some(format),
+        None => container::recognise(source)?,
+    };
+    let format = format.filter(|&format| format != Format::Raw);
+    if let (None, Some(snapshot)) = (format, &app.options.snapshot) {
+        bail!("{}: a raw image has no snapshots, so there is no `{snapshot}`", source.name());
+    }
+    Ok(format)
+}
+
+fn refuse_write(target: &Target, format: Format, write: bool) -> Result<()> {
+    if !write {
+        return Ok(());
+    }
+    let path = target.path.display();
+    let convert = match format.qemu_name() {
+        Some(name) => format!("qemu-img convert -f {name} -O raw {path} disk.img"),
+        None if format == Format::AndroidSparse => format!("simg2img {path} disk.img"),
+        None => format!("zstd -d {path} -o disk.img"),
+    };
+    bail!("{target}: {format} images are read, not written; to change one: {convert}")
+}
+
+fn open(
+    app: &App,
+    target: &Target,
+    format: Format,
+    source: Arc<dyn Source>,
+    files: &dyn Files,
+) -> Result<Inside> {
+    let how = How { format: Some(format), snapshot: app.options.snapshot.clone() };
+    let image = container::open(source, &how, files)?;
+    device_of(app, target, image)
+}
+
+/// A device of an image, whose errors are printed.
+///
+/// # Errors
+/// The disk is shorter than a sector.
+pub fn device_of(app: &App, target: &Target, image: Arc<dyn Image>) -> Result<Inside> {
+    if image.size() < 512 {
+        return Err(anyhow!("{target}: a disk of {} bytes", image.size()));
+    }
+    let (json, reported) = (app.options.json, AtomicUsize::new(0));
+    let report = move |error: &container::Error| {
+        if reported.fetch_add(1, Ordering::Relaxed) < MESSAGES_MAX {
+            crate::out::problem(json, &error.to_string());
+        }
+    };
+    let name = target.path.display().to_string();
+    let device = Arc::new(ImageDevice::reporting(image.clone(), &name, report));
+    Ok(Inside { device, image })
+}
+
+/// The facts of a container, as `info` shows them: one object with `--json`, lines of their own
+/// without.
+///
+/// # Errors
+/// A table that is counted cannot be read.
+pub fn facts(app: &App, image: &dyn Image) -> Result<Vec<(&'static str, Value)>> {
+    let facts = image.facts()?.into_iter().map(|(key, fact)| (key, value(fact)));
+    if app.out.json {
+        let mut object = Map::new();
+        object.insert("format".to_owned(), json!(image.format().name()));
+        object.extend(facts.map(|(key, value)| (key.to_owned(), value)));
+        return Ok(vec![("container", Value::Object(object))]);
+    }
+    let head = [("container", json!(image.format().name()))];
+    Ok(head.into_iter().chain(facts).collect())
+}
+
+fn value(fact: Fact) -> Value {
+    match fact {
+        Fact::Text(text) => json!(text),
+        Fact::Number(number) => json!(number),
+        Fact::Flag(flag) => json!(flag),
+        Fact::Lines(lines) => json!(lines),
+        Fact::Rows(rows) => {
+            let object = |row: Vec<(&str, Fact)>| -> Value {
+                row.into_iter().map(|(key, fact)| (key.to_owned(), value(fact))).collect()
+            };
+            rows.into_iter().map(object).collect()
+        }
+    }
+}
