@@ -11,10 +11,9 @@ use jbd2::JournalMode;
 use rt::{World, WorldConfig};
 use std::sync::Arc;
 use support::campaign::{self, Plan};
-use support::chaos::{self, Chaos};
 use support::*;
 use testkit::crash::{self, CrashConfig};
-use testkit::unnamed;
+use testkit::trials;
 use vfs::FileSystem;
 
 /// Cuts between flushes that are drawn per seed, besides the two at every flush.
@@ -41,38 +40,10 @@ fn ext3_keeps_what_fsync_promised() {
     campaign::run(plan("ext3", 1024, 100), seeds(3));
 }
 
-/// Goal: whatever was going on, every cut is recovered to a file system in order, and no file shows
-/// bytes that are not its own. Method: tasks do anything to the same names, synced now and then.
 fn anything_goes(cell: Cell, seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let (base, log) = World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
-            let memory = cell.fresh(cx, 24 << 20);
-            let base = memory.fork();
-            let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
-            let (fs, _) = mount_cached(cx, device.clone(), 2 << 20);
-            let top = mkdir(cx, &*fs, fs.root(), "top");
-            let shared: Arc<dyn FileSystem> = fs.clone();
-            let plan =
-                Chaos { tasks: 6, steps: 100, size_max: 200_000, small: true, faults: false };
-            chaos::run(cx, &shared, top, seed, plan);
-            fs.shutdown_hard();
-            (base, device.log())
-        });
-        let config = campaign::config(seed, RANDOM_CUTS);
-        let report = crash::explore(&config, &base, &log, |image, case| {
-            let what = format!("{cell:?} IOPATH_SEED={seed}");
-            rt::testing::real(|cx| {
-                let (fs, _) = mount(cx, image.clone());
-                chaos::verify(cx, &*fs);
-                fs.unmount(cx).expect("unmount after recovery");
-                checked(cx, &image, &what);
-            });
-            if case.index % 25 == 0 {
-                e2fsck(&image, &what);
-            }
-            Ok(())
-        });
-        println!("{cell:?} seed {seed}: {report:?}");
+        let run = Recording { cell, seed, bytes: 24 << 20, cache: 2 << 20 };
+        trials::anything_goes(run, 100, &campaign::config(seed, RANDOM_CUTS));
     }
 }
 
@@ -100,7 +71,7 @@ fn a_torn_superblock_is_joined() {
 /// Tears each unflushed write of the superblock; answers how many there were.
 fn tear_supers(run: &campaign::Run) -> usize {
     let mut torn = 0;
-    for (index, entry) in run.log.entries.iter().enumerate() {
+    for (index, entry) in run.recorded.log.entries.iter().enumerate() {
         let Event::Write { sector, .. } = &entry.event else { continue };
         let Some(first) = 2u64.checked_sub(sector.0).map(|at| at as usize) else { continue };
         let sectors = entry.sectors() as usize;
@@ -116,7 +87,7 @@ fn tear_supers(run: &campaign::Run) -> usize {
                 torn: vec![(index, there)],
                 ..Cut::clean(entry.came.max(index))
             };
-            let image = Arc::new(run.log.device_after(&run.base, &cut));
+            let image = Arc::new(run.recorded.log.device_after(&run.recorded.base, &cut));
             let verified = run.verify(&image, &cut, "torn");
             verified.unwrap_or_else(|message| panic!("{cut:?}: {message}"));
             torn += 1;
@@ -157,72 +128,29 @@ fn mounting_and_unmounting_may_be_cut() {
     }
 }
 
-/// Goal: files made without names are gone after a cut, unless they got one; those that were synced
-/// with it are there, whole. Method: all cuts of runs that make, name, sync, close and remove them.
 #[test]
 fn unnamed_files_are_freed_and_named_ones_are_kept() {
     let old = Cell::new("ext4", 1024).features("^metadata_csum,uninit_bg,^orphan_file");
     for (cell, seed) in [Cell::new("ext4", 4096), old, Cell::new("ext3", 1024)].into_iter().zip(0..)
     {
         for seed in (seed..seed_count(1) * 3).step_by(3) {
-            unnamed_files(cell.journal(1024), seed);
+            let cell = cell.journal(1024);
+            let run = Recording { cell, seed, bytes: 24 << 20, cache: 2 << 20 };
+            let config = CrashConfig { random: 30, at_flushes_max: 40, ..CrashConfig::new(seed) };
+            trials::unnamed_files(run, &config);
         }
     }
-}
-
-fn unnamed_files(cell: Cell, seed: u64) {
-    let (base, log, history) = World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
-        let memory = cell.fresh(cx, 24 << 20);
-        let (fs, _) = mount(cx, memory.clone());
-        mkdir(cx, &*fs, fs.root(), "top");
-        fs.unmount(cx).expect("unmount");
-        let base = memory.fork();
-        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
-        let (fs, _) = mount_cached(cx, device.clone(), 2 << 20);
-        let top = fs.lookup(cx, fs.root(), b"top").unwrap().ino;
-        let history = unnamed::run(cx, &*fs, top, (seed, 150), |step| device.mark(step));
-        fs.shutdown_hard();
-        (base, device.log(), history)
-    });
-    let config = CrashConfig { random: 30, at_flushes_max: 40, ..CrashConfig::new(seed) };
-    let report = crash::explore(&config, &base, &log, |image, case| {
-        let promised = case.promised.last().map_or(0, |&step| step);
-        let what = format!("{cell:?} IOPATH_SEED={seed}");
-        rt::testing::real(|cx| {
-            let (fs, _) = mount(cx, image.clone());
-            let top = fs.lookup(cx, fs.root(), b"top").unwrap().ino;
-            let verified = unnamed::verify(cx, &*fs, top, &history, promised);
-            fs.unmount(cx).expect("unmount after recovery");
-            checked(cx, &image, &what);
-            verified
-        })?;
-        if case.index % 25 == 0 {
-            e2fsck(&image, &what);
-        }
-        Ok(())
-    });
-    assert!(report.with_promises > 0, "{report:?}");
-    println!("{cell:?} seed {seed}: {report:?}");
-    // What was promised in the end is not there in the beginning.
-    let image = Arc::new(log.device_after(&base, &Cut::clean(0)));
-    let last = history.names.len() as u64 - 1;
-    rt::testing::real(|cx| {
-        let (fs, _) = mount(cx, image);
-        let top = fs.lookup(cx, fs.root(), b"top").unwrap().ino;
-        unnamed::verify(cx, &*fs, top, &history, last).expect_err("all names are missing");
-        fs.shutdown_hard();
-    });
 }
 
 /// The oracle itself can fail: a promise that nobody kept is found.
 #[test]
 fn a_broken_promise_is_noticed() {
     let mut run = campaign::record(1, plan("ext4", 4096, 40));
-    run.oracle.begin(1 << 60, Some("/d0/never-made"), 10);
-    let state = run.oracle.state(1 << 60);
-    run.oracle.promise(1 << 60, state, 0, false);
-    let cut = Cut::clean(run.log.entries.len());
-    let image = Arc::new(run.log.device_after(&run.base, &cut));
+    run.recorded.left.begin(1 << 60, Some("/d0/never-made"), 10);
+    let state = run.recorded.left.state(1 << 60);
+    run.recorded.left.promise(1 << 60, state, 0, false);
+    let cut = Cut::clean(run.recorded.log.entries.len());
+    let image = Arc::new(run.recorded.log.device_after(&run.recorded.base, &cut));
     let message = run.verify(&image, &cut, "broken").expect_err("the promise was broken");
     assert!(message.contains("is lost"), "{message}");
 }

@@ -4,13 +4,11 @@
 
 mod support;
 
-use device::RecordDevice;
 use jbd2::JournalMode;
-use rt::{World, WorldConfig};
-use std::sync::Arc;
 use support::*;
-use testkit::crash::{self, CrashConfig};
-use testkit::full::{self, History, Plan, Position};
+use testkit::crash::CrashConfig;
+use testkit::full::Plan;
+use testkit::trials;
 use vfs::{FallocMode, FileSystem};
 
 const CELLS: [Cell; 6] = [
@@ -37,93 +35,22 @@ fn journaled(seed: u64) -> Cell {
     CELLS[(seed % 4) as usize]
 }
 
-/// Goal: after every cut of the write log recovery gives a consistent file system with what was
-/// synced, where the device is full and where it is not. Method: tasks that write past the cache
-/// and through it into space ahead of the end, punch, truncate and sync.
 #[test]
 fn what_was_synced_survives_power_cuts_on_a_full_device() {
     for seed in seeds(8) {
-        let cell = journaled(seed);
         let left = if seed % 3 == 2 { None } else { Some(300 + seed % 5 * 100) };
-        survive(cell, Plan { left, torn: seed % 4 == 1, ..PLAN }, seed);
+        let run = Recording { cell: journaled(seed), seed, bytes: 12 << 20, cache: 2 << 20 };
+        let config = CrashConfig { random: 40, at_flushes_max: 120, ..CrashConfig::new(seed) };
+        trials::full_device_survives(run, Plan { left, torn: seed % 4 == 1, ..PLAN }, &config);
     }
 }
 
-fn survive(cell: Cell, plan: Plan, seed: u64) {
-    let what = format!("{cell:?} IOPATH_SEED={seed}");
-    let _watchdog = Watchdog::new(what.clone(), 240);
-    let (base, log, history) = World::new(WorldConfig::exploring(seed)).run("full", |cx| {
-        let memory = cell.fresh(cx, 12 << 20);
-        let base = memory.fork();
-        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
-        let (fs, _) = mount_cached(cx, device.clone(), 2 << 20);
-        let top = mkdir(cx, &*fs, fs.root(), "top");
-        let shared: Arc<dyn FileSystem> = fs.clone();
-        let recorded = device.clone();
-        let position: Position = Arc::new(move || recorded.len());
-        let history = full::run(cx, &shared, top, seed, plan, &position);
-        fs.shutdown_hard();
-        (base, device.log(), history)
-    });
-    let config = CrashConfig { random: 40, at_flushes_max: 120, ..CrashConfig::new(seed) };
-    let report = crash::explore(&config, &base, &log, |image, case| {
-        let verified =
-            rt::testing::real(|cx| recovered(cx, &image, &history, case.cut.upto, &what));
-        if case.index % 25 == 0 {
-            e2fsck(&image, &what);
-        }
-        verified
-    });
-    let History { done, full, .. } = history;
-    println!("{what}: {report:?}, {done} operations, {full} without space");
-    assert!(plan.left.is_none() || full > 0, "{what}: the device was never full");
-}
-
-fn recovered(
-    cx: &mut rt::Cx,
-    image: &Arc<device::MemoryDevice>,
-    history: &History,
-    upto: usize,
-    what: &str,
-) -> Result<(), String> {
-    let (fs, _) = mount(cx, image.clone());
-    let verified = match fs.lookup(cx, fs.root(), b"top") {
-        Ok(top) => full::verify(cx, &*fs, top.ino, history, upto),
-        Err(_) => Ok(()),
-    };
-    fs.unmount(cx).expect("unmount after recovery");
-    checked(cx, image, what);
-    verified
-}
-
-/// Goal: as long as nothing fails a sync never finds that there is no space, and an unmount ends.
-/// Method: the same tasks on every kind of file system, unmounted in the end, by threads and in
-/// explored schedules; every byte is compared.
 #[test]
 fn what_was_accepted_finds_its_place() {
     for seed in seeds(12) {
-        let cell = CELLS[(seed % 6) as usize];
         let plan =
             Plan { steps: 250, left: Some(300 + seed % 7 * 150), torn: seed % 5 > 2, ..PLAN };
-        let what = format!("{cell:?} IOPATH_SEED={seed}");
-        let _watchdog = Watchdog::new(what.clone(), 240);
-        let session = |cx: &mut rt::Cx, cell: Cell| {
-            let memory = cell.fresh(cx, 14 << 20);
-            let slow = timed(cx, &memory, seed);
-            let (fs, _) = mount_cached(cx, slow, 2 << 20);
-            let shared: Arc<dyn FileSystem> = fs.clone();
-            let position: Position = Arc::new(|| 0);
-            let history = full::run(cx, &shared, fs.root(), seed, plan, &position);
-            fs.unmount(cx).expect("unmount");
-            (memory, history)
-        };
-        let (memory, history) = match seed % 4 {
-            0 => rt::testing::real(|cx| session(cx, cell)),
-            _ => World::new(WorldConfig::exploring(seed)).run("full", |cx| session(cx, cell)),
-        };
-        assert!(history.full > 0, "{what}: the device was never full");
-        rt::testing::real(|cx| checked(cx, &memory, &what));
-        e2fsck(&memory, &what);
+        trials::accepted_finds_its_place(CELLS[(seed % 6) as usize], 14 << 20, plan, seed);
     }
 }
 

@@ -1,39 +1,15 @@
 //! Random operations from one and from many tasks, beside the reference file system, with remounts,
 //! in virtual time: a hundred seeds here, thousands with `IOPATH_SEEDS=n`. After every unmount
-//! `e2fsck -fn` judges the image.
+//! our check and `e2fsck -fn` judge the image.
 
 mod support;
 
-use base::Rng;
-use device::MemoryDevice;
 use jbd2::JournalMode;
 use rt::Cx;
-use std::sync::Arc;
 use support::*;
 use testkit::memfs::Limits;
-use testkit::model::{Config, Subject, check_seeds};
-use vfs::FileSystem;
-
-/// One file system of the grid, on a device in memory.
-struct OnExt4 {
-    device: Arc<MemoryDevice>,
-    cache: u64,
-    mode: JournalMode,
-    seed: u64,
-    what: String,
-}
-
-impl Subject for OnExt4 {
-    fn mount(&mut self, cx: &mut Cx) -> Arc<dyn FileSystem> {
-        let device = timed(cx, &self.device, self.seed / 12);
-        mount_as(cx, device, self.cache, self.mode)
-    }
-
-    fn inspect(&mut self, _cx: &mut Cx) -> Result<(), String> {
-        testkit::judge::e2fsck_bytes(&self.device.snapshot())
-            .map_err(|message| format!("{}: {message}", self.what))
-    }
-}
+use testkit::model::{Config, check_seeds};
+use testkit::trials::Modelled;
 
 const CELLS: &[Cell] = &[
     Cell::new("ext4", 4096),
@@ -76,21 +52,19 @@ fn choose(cells: &[Cell], seed: u64) -> Cell {
 }
 
 /// The seed chooses the cell and the size of the cache.
-fn subject(cx: &mut Cx, seed: u64) -> OnExt4 {
+fn subject(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
     make(cx, seed, choose(CELLS, seed), JournalMode::Ordered)
 }
 
-fn journaled(cx: &mut Cx, seed: u64) -> OnExt4 {
+fn journaled(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
     make(cx, seed, choose(JOURNALED, seed), JournalMode::Data)
 }
 
-fn make(cx: &mut Cx, seed: u64, cell: Cell, mode: JournalMode) -> OnExt4 {
-    let cache = *Rng::new(seed, 50).pick(&[2u64 << 20, 64 << 20]);
-    let what = format!("{cell:?} {mode:?}, cache {cache}, seed {seed}");
-    OnExt4 { device: cell.fresh(cx, 48 << 20), cache, mode, seed, what }
+fn make(cx: &mut Cx, seed: u64, cell: Cell, mode: JournalMode) -> Modelled<InMode> {
+    Modelled::new(cx, 48 << 20, InMode(cell, mode), seed)
 }
 
-fn large_values(cx: &mut Cx, seed: u64) -> OnExt4 {
+fn large_values(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
     make(cx, seed, choose(LARGE_VALUES, seed), JournalMode::Ordered)
 }
 

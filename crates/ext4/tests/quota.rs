@@ -7,15 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{Errno, Ino, Nanos, Rng};
-use device::{MemoryDevice, RecordDevice};
+use device::MemoryDevice;
 use ext4::Ext4;
 use ext4::format::quota::Kind;
 use ext4::quota::{Grace, Limits};
 use jbd2::JournalMode;
-use rt::{Cred, Cx, World, WorldConfig};
+use rt::{Cred, Cx};
 use support::campaign::{self, Plan};
 use support::*;
-use testkit::crash;
 use vfs::{FallocMode, FileSystem, FileType, NewNode, RenameFlags, SetAttr, XattrFlags};
 
 const ALL: &str = "quota,project";
@@ -349,11 +348,8 @@ fn new_ids_and_new_owners_may_be_cut_anywhere() {
     // Goal: entries are being made, and inodes change their owners, while the power fails.
     for seed in seeds(2) {
         let cell = Cell::new("ext4", [1024, 4096][seed as usize % 2]).features(ALL).journal(1024);
-        let (base, log) = World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
-            let memory = cell.fresh(cx, 24 << 20);
-            let base = memory.fork();
-            let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
-            let (fs, _) = mount_cached(cx, device.clone(), 2 << 20);
+        let run = Recording { cell, seed, bytes: 24 << 20, cache: 2 << 20 };
+        let recorded = run.run(|cx, fs, _| {
             let tasks: Vec<_> = (0..4)
                 .map(|number| {
                     let fs = fs.clone();
@@ -361,23 +357,8 @@ fn new_ids_and_new_owners_may_be_cut_anywhere() {
                 })
                 .collect();
             tasks.into_iter().for_each(|task| task.join(cx));
-            fs.shutdown_hard();
-            (base, device.log())
         });
-        let config = campaign::config(seed, 20);
-        let report = crash::explore(&config, &base, &log, |image, case| {
-            let what = format!("{cell:?} IOPATH_SEED={seed}");
-            rt::testing::real(|cx| {
-                let (fs, _) = mount(cx, image.clone());
-                fs.unmount(cx).expect("unmount after recovery");
-                checked(cx, &image, &what);
-            });
-            if case.index % 25 == 0 {
-                e2fsck(&image, &what);
-            }
-            Ok(())
-        });
-        println!("{cell:?} seed {seed}: {report:?}");
+        recorded.explore(&campaign::config(seed, 20), 25, |_, _, _| Ok(()));
     }
 }
 

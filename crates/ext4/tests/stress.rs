@@ -3,12 +3,10 @@
 
 mod support;
 
-use block::Device;
-use device::MemoryDevice;
-use rt::{Cx, World, WorldConfig};
-use std::sync::Arc;
-use support::chaos::{self, Chaos};
+use rt::{World, WorldConfig};
+use support::chaos::Chaos;
 use support::*;
+use testkit::trials::Stress;
 use vfs::FileSystem;
 
 const CELLS: [Cell; 6] = [
@@ -20,51 +18,6 @@ const CELLS: [Cell; 6] = [
     Cell::new("ext4", 1024).features("^metadata_csum,uninit_bg").journal(1024),
 ];
 
-/// Mounts, lets the tasks run, and unmounts.
-fn session(cx: &mut Cx, device: Arc<dyn Device>, seed: u64, cache: u64, plan: Chaos) -> String {
-    let (fs, _) = mount_cached(cx, device, cache);
-    let shared: Arc<dyn FileSystem> = fs.clone();
-    let done = chaos::session(cx, &shared, seed, plan);
-    fs.unmount(cx).expect("unmount");
-    done
-}
-
-/// What the next mount finds: everything readable, nothing wrong.
-fn judge(device: &Arc<MemoryDevice>, what: &str) {
-    rt::testing::real(|cx| {
-        let (fs, _) = mount(cx, device.clone());
-        chaos::verify(cx, &*fs);
-        fs.unmount(cx).expect("unmount");
-        checked(cx, device, what);
-    });
-    e2fsck(device, what);
-}
-
-fn in_threads(cell: Cell, bytes: u64, cache: u64, plan: Chaos, seed: u64) {
-    let what = format!("threads: {cell:?}, {bytes} bytes, cache {cache}, seed {seed}");
-    let _watchdog = Watchdog::new(what.clone(), 240);
-    let device = rt::testing::real(|cx| {
-        let device = cell.fresh(cx, bytes);
-        let done = session(cx, device.clone(), seed, cache, plan);
-        println!("{what}: {done}");
-        device
-    });
-    judge(&device, &what);
-}
-
-fn in_a_world(cell: Cell, bytes: u64, cache: u64, plan: Chaos, seed: u64) {
-    let what = format!("world: {cell:?}, {bytes} bytes, cache {cache}, seed {seed}");
-    let _watchdog = Watchdog::new(what.clone(), 240);
-    let device = World::new(WorldConfig::exploring(seed)).run("stress", |cx| {
-        let device = cell.fresh(cx, bytes);
-        let slow = timed(cx, &device, seed / 6);
-        let done = session(cx, slow, seed, cache, plan);
-        println!("{what}: {done}");
-        device
-    });
-    judge(&device, &what);
-}
-
 fn cell(seed: u64) -> Cell {
     CELLS[(seed % CELLS.len() as u64) as usize]
 }
@@ -74,7 +27,7 @@ fn eight_threads_leave_a_sound_file_system() {
     let plan = Chaos { tasks: 8, steps: 1500, size_max: 400_000, small: false, faults: false };
     for seed in seeds(6) {
         let cache = if seed % 2 == 0 { 2 << 20 } else { 64 << 20 };
-        in_threads(cell(seed), 256 << 20, cache, plan, seed);
+        Stress { bytes: 256 << 20, cache, plan }.in_threads(cell(seed), seed);
     }
 }
 
@@ -82,7 +35,7 @@ fn eight_threads_leave_a_sound_file_system() {
 fn threads_on_a_full_device_leave_it_empty() {
     let plan = Chaos { tasks: 8, steps: 600, size_max: 2 << 20, small: true, faults: false };
     for seed in seeds(6) {
-        in_threads(cell(seed), 16 << 20, 2 << 20, plan, seed);
+        Stress { bytes: 16 << 20, cache: 2 << 20, plan }.in_threads(cell(seed), seed);
     }
 }
 
@@ -90,7 +43,7 @@ fn threads_on_a_full_device_leave_it_empty() {
 fn explored_schedules_leave_a_sound_file_system() {
     let plan = Chaos { tasks: 8, steps: 150, size_max: 200_000, small: false, faults: false };
     for seed in seeds(30) {
-        in_a_world(cell(seed), 64 << 20, 2 << 20, plan, seed);
+        Stress { bytes: 64 << 20, cache: 2 << 20, plan }.in_a_world(cell(seed), seed);
     }
 }
 
@@ -98,7 +51,7 @@ fn explored_schedules_leave_a_sound_file_system() {
 fn explored_schedules_on_a_full_device_leave_it_empty() {
     let plan = Chaos { tasks: 6, steps: 200, size_max: 2 << 20, small: true, faults: false };
     for seed in seeds(24) {
-        in_a_world(cell(seed), 12 << 20, 2 << 20, plan, seed);
+        Stress { bytes: 12 << 20, cache: 2 << 20, plan }.in_a_world(cell(seed), seed);
     }
 }
 

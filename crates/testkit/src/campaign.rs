@@ -39,7 +39,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// What every thread of this process does, as far as the kernel tells.
+/// What every thread of this process does, as far as the kernel says.
 fn print_threads() {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     for task in tasks {

@@ -19,7 +19,7 @@ use base::{Errno, Rng};
 
 /// Bytes of the second file, from which ranges are copied.
 pub const SOURCE_SIZE: u64 = 512 << 10;
-/// The number that tells the second file's content.
+/// The number that determines the second file's content.
 pub const SOURCE_NUMBER: u64 = 0;
 
 /// How content is moved.

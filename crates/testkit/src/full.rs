@@ -43,7 +43,7 @@ enum Event {
 /// What happened to one file.
 #[derive(Debug, Default)]
 struct Events {
-    /// Tells its content.
+    /// Determines its content.
     number: u64,
     events: Vec<Event>,
 }
@@ -63,7 +63,7 @@ pub type Position = Arc<dyn Fn() -> usize + Send + Sync>;
 
 struct File {
     name: String,
-    /// Tells its content.
+    /// Determines its content.
     number: u64,
     ino: Option<Ino>,
     content: Vec<u8>,

@@ -1,7 +1,7 @@
 //! A running nfs-ganesha: a server of NFS version 3 that shares no code with ours.
 //!
 //! It needs root, the portmapper and Debian's `nfs-ganesha`, `nfs-ganesha-vfs` and `rpcbind`. Its
-//! log tells every call that it carries out, so that our counts can be compared with its own.
+//! log names every call that it carries out, so that our counts can be compared with its own.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -34,7 +34,7 @@ fn free_port() -> u16 {
 }
 
 impl Ganesha {
-    /// Starts it on free ports, with a portmapper where none answers. `calls`: its log tells every
+    /// Starts it on free ports, with a portmapper where none answers. `calls`: its log names every
     /// call, which slows it down.
     ///
     /// # Panics
@@ -97,7 +97,7 @@ impl Ganesha {
         std::fs::read_to_string(self.place.path().join("log")).unwrap_or_default()
     }
 
-    /// Calls of a procedure that the server has carried out, as it tells itself: `READ`, `WRITE`,
+    /// Calls of a procedure that the server has carried out, as it says itself: `READ`, `WRITE`,
     /// `COMMIT`, ..
     pub fn calls(&self, procedure: &str) -> u64 {
         let call = format!("Calling NFS3_{procedure} ");

@@ -94,7 +94,7 @@ fn opinion(program: &str, flags: &str, image: &Path) -> Result<(), String> {
     ))
 }
 
-/// Asks `e2fsck -fn` about the bytes of an image. On refusal the image is kept and its path told.
+/// Asks `e2fsck -fn` about the bytes of an image. On refusal the image is kept and its path named.
 ///
 /// # Errors
 /// As [`e2fsck`].

@@ -17,7 +17,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use vfs::{FileSystem, FileType};
 
-/// What a manifest tells about a name. Sizes of directories are left out: they are the format's
+/// What a manifest says about a name. Sizes of directories are left out: they are the format's
 /// affair.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Entry {

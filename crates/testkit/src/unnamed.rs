@@ -17,7 +17,7 @@ const OPEN_MAX: usize = 12;
 /// The names of the directory, each with the number of its file.
 pub type Names = BTreeMap<String, u64>;
 
-/// A file: its number, which tells its content, its bytes, its inode.
+/// A file: its number, which determines its content, its bytes, its inode.
 #[derive(Clone, Copy)]
 struct File {
     number: u64,

@@ -8,15 +8,12 @@ mod world;
 
 use std::sync::Arc;
 
-use device::{Cut, MemoryDevice, RecordDevice, WriteLog};
-use rt::{SpinLock, World, WorldConfig};
-use testkit::chaos::{self, Chaos};
+use device::{Cut, MemoryDevice};
 use testkit::crash::{self, CrashConfig};
+use testkit::format::{Recorded, recover};
 use testkit::oracle::Oracle;
-use testkit::workload::{self, Shared};
-use testkit::{content, judge};
-use vfs::FileSystem;
-use world::{Cell, checked, mount, repaired, seed_count, timed};
+use testkit::{judge, trials};
+use world::{Cell, Recording, repaired, seed_count};
 
 const DEFAULT: Cell = Cell(&[]);
 const SMALL_BLOCKS: Cell = Cell(&[('b', "size=1024"), ('m', "rmapbt=1"), ('d', "agcount=3")]);
@@ -26,42 +23,12 @@ fn config(seed: u64, random: usize) -> CrashConfig {
 }
 
 /// One recorded run, and what it promised.
-struct Run {
-    cell: Cell,
-    base: MemoryDevice,
-    log: WriteLog,
-    oracle: Oracle,
-}
-
-/// Runs the workload in virtual time and stops in the middle, without an unmount.
-fn record(seed: u64, cell: Cell, steps: u64) -> Run {
-    World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
-        let memory = cell.fresh(cx, 64 << 20);
-        let base = memory.fork();
-        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
-        let (fs, _) = mount(cx, device.clone(), 64 << 20);
-        let log = device.clone();
-        let shared = Arc::new(Shared {
-            fs: fs.clone(),
-            oracle: SpinLock::new(Oracle::default()),
-            position: Box::new(move || log.len()),
-        });
-        workload::run(cx, &shared, seed, 4, steps);
-        fs.shutdown_hard();
-        let oracle = std::mem::take(&mut *shared.oracle.lock(cx));
-        Run { cell, base, log: device.log(), oracle }
-    })
-}
+struct Run(Recorded<Cell, Oracle>);
 
 impl Run {
     /// Recovers an image and compares it with the promises.
     fn verify(&self, image: &Arc<MemoryDevice>, cut: &Cut) -> Result<(), String> {
-        rt::testing::real(|cx| {
-            let (fs, _) = mount(cx, image.clone(), 64 << 20);
-            self.oracle.verify(cx, &*fs, cut.upto)?;
-            fs.unmount(cx).map_err(|errno| format!("unmount after recovery: {errno}"))?;
-            checked(cx, image)
-        })
+        recover(self.0.cell, image, |cx, fs| self.0.left.verify(cx, &**fs, cut.upto))
     }
 
     /// The kernel replays the log, and what it leaves holds the promises too.
@@ -77,9 +44,11 @@ impl Run {
 
 fn campaign(cell: Cell, seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let run = record(seed, cell, 80);
-        assert!(run.oracle.promises() > 10, "the workload promises something");
-        let report = crash::explore(&config(seed, 25), &run.base, &run.log, |image, case| {
+        let run = Recording { cell, seed, bytes: 64 << 20, cache: 64 << 20 };
+        let run = Run(trials::promises(run, 80));
+        let promises = run.0.left.promises();
+        assert!(promises > 10, "the workload promises something");
+        let report = crash::explore(&config(seed, 25), &run.0.base, &run.0.log, |image, case| {
             let dirty = image.fork();
             run.verify(&image, &case.cut)?;
             if case.index % 25 == 0 {
@@ -88,7 +57,7 @@ fn campaign(cell: Cell, seeds: std::ops::Range<u64>) {
             }
             Ok(())
         });
-        println!("{:?} seed {seed}: {report:?}, {} promises", run.cell, run.oracle.promises());
+        println!("{cell:?} seed {seed}: {report:?}, {promises} promises");
         assert!(report.lossy > 5, "no cut lost a write");
     }
 }
@@ -103,36 +72,12 @@ fn what_fsync_promised_is_kept_with_small_blocks() {
     campaign(SMALL_BLOCKS, 0..seed_count(2));
 }
 
-/// Goal: whatever was going on, every cut is recovered to a file system in order, and no file shows
-/// bytes that are not its own. Method: tasks do anything to the same names, synced now and then,
-/// with a small cache.
 #[test]
 fn any_operations_are_recovered() {
     for (cell, seeds) in [(DEFAULT, 2), (SMALL_BLOCKS, 2)] {
         for seed in 0..seed_count(seeds) {
-            let (base, log) = World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
-                let memory = cell.fresh(cx, 48 << 20);
-                let base = memory.fork();
-                let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
-                let (fs, _) = mount(cx, device.clone(), 2 << 20);
-                let top = content::mkdir(cx, &*fs, fs.root(), "top");
-                let shared: Arc<dyn FileSystem> = fs.clone();
-                let plan =
-                    Chaos { tasks: 6, steps: 80, size_max: 200_000, small: true, faults: false };
-                chaos::run(cx, &shared, top, seed, plan);
-                fs.shutdown_hard();
-                (base, device.log())
-            });
-            let report = crash::explore(&config(seed, 25), &base, &log, |image, case| {
-                rt::testing::real(|cx| {
-                    let (fs, _) = mount(cx, image.clone(), 64 << 20);
-                    chaos::verify(cx, &*fs);
-                    fs.unmount(cx).map_err(|errno| format!("unmount after recovery: {errno}"))?;
-                    checked(cx, &image)
-                })?;
-                if case.index % 25 == 0 { repaired(&image) } else { Ok(()) }
-            });
-            println!("{cell:?} seed {seed}: {report:?}");
+            let run = Recording { cell, seed, bytes: 48 << 20, cache: 2 << 20 };
+            trials::anything_goes(run, 80, &config(seed, 25));
         }
     }
 }

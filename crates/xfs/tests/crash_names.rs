@@ -5,23 +5,15 @@
 
 mod world;
 
-use std::sync::Arc;
-
 use base::{Ino, Rng};
-use device::{MemoryDevice, RecordDevice, WriteLog};
-use rt::{Cx, World, WorldConfig};
+use device::MemoryDevice;
+use rt::Cx;
 use testkit::crash::{self, CrashConfig};
-use testkit::{judge, unnamed};
+use testkit::format::{Recorded, recover};
+use testkit::{judge, trials};
 use vfs::{FileSystem, RenameFlags};
-use world::{Cell, Tree, checked, file, mkdir, mount, repaired, seed_count, timed, tree};
+use world::{Cell, Recording, Tree, file, mkdir, repaired, seed_count, tree};
 use xfs::Xfs;
-
-/// A run and the trees that it had, one after each operation.
-struct Run {
-    base: MemoryDevice,
-    log: WriteLog,
-    states: Vec<Tree>,
-}
 
 /// What one task does to names, and the state after each step.
 struct Work {
@@ -127,19 +119,16 @@ impl Work {
     }
 }
 
-fn record(cell: Cell, seed: u64, plan: Plan) -> Run {
-    World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
-        let memory = cell.fresh(cx, 160 << 20);
-        let base = memory.fork();
-        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
-        let (fs, _) = mount(cx, device.clone(), 2 << 20);
+/// Runs a plan; the trees that there were, one after each operation.
+fn record(cell: Cell, seed: u64, plan: Plan) -> Recorded<Cell, Vec<Tree>> {
+    Recording { cell, seed, bytes: 160 << 20, cache: 2 << 20 }.run(|cx, fs, device| {
         let dirs = vec![(String::new(), fs.root())];
         let rng = Rng::new(seed, 9);
         let (files, now) = (Vec::new(), Tree::new());
         let mut work = Work { rng, dirs, files, now, next: 0, fills: false };
         let mut states = vec![Tree::new()];
         for step in 1..=plan.steps {
-            (plan.step)(&mut work, cx, &fs);
+            (plan.step)(&mut work, cx, fs);
             states.push(work.now.clone());
             match step % plan.every {
                 0 => fs.sync(cx).expect("sync"),
@@ -150,8 +139,7 @@ fn record(cell: Cell, seed: u64, plan: Plan) -> Run {
                 device.mark(step as u64);
             }
         }
-        fs.shutdown_hard();
-        Run { base, log: device.log(), states }
+        states
     })
 }
 
@@ -161,14 +149,12 @@ fn campaign(cell: Cell, plan: Plan, seeds: std::ops::Range<u64>) {
         let config = CrashConfig { random: 40, at_flushes_max: 30, ..CrashConfig::new(seed) };
         let report = crash::explore(&config, &run.base, &run.log, |image, case| {
             let promised = case.promised.last().map_or(0, |&mark| mark as usize);
-            let dirty = image.fork();
-            let found = rt::testing::real(|cx| {
-                let (fs, _) = mount(cx, image.clone(), 2 << 20);
-                let found = tree(cx, &fs);
-                fs.unmount(cx).expect("unmount after recovery");
-                checked(cx, &image).map(|()| found)
+            let (dirty, mut found) = (image.fork(), Tree::new());
+            recover(cell, &image, |cx, fs| {
+                found = tree(cx, fs);
+                Ok(())
             })?;
-            if !run.states[promised..].contains(&found) {
+            if !run.left[promised..].contains(&found) {
                 return Err(format!("{} names are none of the states", found.len()));
             }
             if case.index % 12 == 0 {
@@ -194,46 +180,16 @@ fn kernel(dirty: &MemoryDevice, ours: &Tree) -> Result<(), String> {
     if theirs == *ours { Ok(()) } else { Err("the kernel recovers another tree".to_string()) }
 }
 
-/// Files made without names are gone after a cut, unless they got one; those that were synced with
-/// it are there, whole.
 #[test]
 fn unnamed_files_are_freed_and_named_ones_are_kept() {
     let other: &[_] = &[('m', "rmapbt=1"), ('d', "agcount=2"), ('l', "size=64m")];
     for (edits, seed) in [&[][..], other].into_iter().zip(0..) {
         for seed in (seed..seed_count(1) * 2).step_by(2) {
-            unnamed_files(Cell(edits), seed);
+            let run = Recording { cell: Cell(edits), seed, bytes: 160 << 20, cache: 2 << 20 };
+            let config = CrashConfig { random: 30, at_flushes_max: 30, ..CrashConfig::new(seed) };
+            trials::unnamed_files(run, &config);
         }
     }
-}
-
-fn unnamed_files(cell: Cell, seed: u64) {
-    let (base, log, history) = World::new(WorldConfig::exploring(seed)).run("crash", |cx| {
-        let memory = cell.fresh(cx, 160 << 20);
-        let (fs, _) = mount(cx, memory.clone(), 2 << 20);
-        mkdir(cx, &fs, fs.root(), "top");
-        fs.unmount(cx).expect("unmount");
-        let base = memory.fork();
-        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
-        let (fs, _) = mount(cx, device.clone(), 2 << 20);
-        let top = fs.lookup(cx, fs.root(), b"top").expect("top").ino;
-        let history = unnamed::run(cx, &*fs, top, (seed, 150), |step| device.mark(step));
-        fs.shutdown_hard();
-        (base, device.log(), history)
-    });
-    let config = CrashConfig { random: 30, at_flushes_max: 30, ..CrashConfig::new(seed) };
-    let report = crash::explore(&config, &base, &log, |image, case| {
-        let promised = case.promised.last().map_or(0, |&step| step);
-        rt::testing::real(|cx| {
-            let (fs, _) = mount(cx, image.clone(), 2 << 20);
-            let top = fs.lookup(cx, fs.root(), b"top").expect("top").ino;
-            let verified = unnamed::verify(cx, &*fs, top, &history, promised);
-            fs.unmount(cx).expect("unmount after recovery");
-            verified.and(checked(cx, &image))
-        })?;
-        if case.index % 20 == 0 { repaired(&image) } else { Ok(()) }
-    });
-    assert!(report.with_promises > 0, "{report:?}");
-    println!("{cell:?} seed {seed}: {report:?}");
 }
 
 #[test]

@@ -4,8 +4,6 @@
 mod log_common;
 
 use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +12,7 @@ use log_common::replayed::{compare, ours, stop};
 use log_common::{copy, scratch};
 use testkit::judge::LoopMount;
 use testkit::newest;
+use testkit::packed::unpack;
 
 const ATTRI: u16 = 0x1246;
 
@@ -118,32 +117,6 @@ fn changes_of_parent_pointers_that_were_cut_are_finished() {
         count += 1;
     }
     assert_eq!(count, 6);
-}
-
-/// Unpacks an image; what reads as zeros stays a hole.
-fn unpack(from: &Path, to: &Path) {
-    let packed = File::open(from).expect("the packed image opens");
-    let mut stream = zstd::Decoder::new(packed).expect("a stream of zstd");
-    let file = File::create(to).expect("the image is made");
-    let mut buffer = vec![0; 1 << 20];
-    let mut at = 0;
-    loop {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match stream.read(&mut buffer[filled..]).expect("the stream is whole") {
-                0 => break,
-                count => filled += count,
-            }
-        }
-        if buffer[..filled].iter().any(|&byte| byte != 0) {
-            file.write_all_at(&buffer[..filled], at).expect("the image takes it");
-        }
-        at += filled as u64;
-        if filled < buffer.len() {
-            break;
-        }
-    }
-    file.set_len(at).expect("the size");
 }
 
 /// The same on new logs of this machine's kernel (`IOPATH_KERNEL_LOGS=1`): whether a record ends in

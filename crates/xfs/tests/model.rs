@@ -4,15 +4,12 @@
 
 mod world;
 
-use std::sync::Arc;
-
-use base::Rng;
-use device::MemoryDevice;
 use rt::Cx;
 use testkit::memfs::Limits;
-use testkit::model::{Config, Subject, check_seeds};
+use testkit::model::{Config, check_seeds};
+use testkit::trials::Modelled;
 use vfs::FileSystem;
-use world::{Cell, checked, mount, repaired, seed_count, timed};
+use world::{Cell, checked, mount, repaired, seed_count};
 
 const CELLS: &[Cell] = &[
     Cell(&[]),
@@ -25,33 +22,9 @@ const CELLS: &[Cell] = &[
     Cell(&[('m', "reflink=0"), ('n', "size=16384")]),
 ];
 
-/// One file system of the grid, on a device in memory.
-struct OnXfs {
-    device: Arc<MemoryDevice>,
-    cache: u64,
-    seed: u64,
-    what: String,
-}
-
-impl Subject for OnXfs {
-    fn mount(&mut self, cx: &mut Cx) -> Arc<dyn FileSystem> {
-        let device = timed(cx, &self.device, self.seed / 12);
-        mount(cx, device, self.cache).0
-    }
-
-    fn inspect(&mut self, cx: &mut Cx) -> Result<(), String> {
-        let told = |message: String| format!("{}: {message}", self.what);
-        checked(cx, &self.device).map_err(told)?;
-        repaired(&self.device).map_err(told)
-    }
-}
-
 /// The seed chooses the cell and the size of the cache.
-fn subject(cx: &mut Cx, seed: u64) -> OnXfs {
-    let cell = cell_of(seed);
-    let cache = *Rng::new(seed, 50).pick(&[2u64 << 20, 64 << 20]);
-    let what = format!("{cell:?}, cache {cache}, seed {seed}");
-    OnXfs { device: cell.fresh(cx, 96 << 20), cache, seed, what }
+fn subject(cx: &mut Cx, seed: u64) -> Modelled<Cell> {
+    Modelled::new(cx, 96 << 20, cell_of(seed), seed)
 }
 
 /// Attributes up to blocks of their own in every second run; files share blocks.

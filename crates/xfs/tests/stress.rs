@@ -6,12 +6,11 @@ mod world;
 use std::sync::Arc;
 
 use base::Errno;
-use block::Device;
-use device::MemoryDevice;
 use rt::{Cx, World, WorldConfig};
-use testkit::chaos::{self, Chaos};
+use testkit::chaos::Chaos;
+use testkit::trials::{Stress, assert_readable};
 use vfs::{FileSystem, FileType, NewNode, RenameFlags};
-use world::{Cell, Watchdog, checked, mount, repaired, seeds, timed};
+use world::{Cell, mount, seeds, timed};
 use xfs::Xfs;
 
 const CELLS: [Cell; 5] = [
@@ -26,60 +25,12 @@ fn cell(seed: u64) -> Cell {
     CELLS[(seed % CELLS.len() as u64) as usize]
 }
 
-/// Mounts, lets the tasks run, and unmounts.
-fn session(cx: &mut Cx, device: Arc<dyn Device>, seed: u64, cache: u64, plan: Chaos) -> String {
-    let (fs, _) = mount(cx, device, cache);
-    let shared: Arc<dyn FileSystem> = fs.clone();
-    let done = chaos::session(cx, &shared, seed, plan);
-    assert_eq!(fs.error(), None);
-    fs.unmount(cx).expect("unmount");
-    done
-}
-
-/// What the next mount finds: everything readable, nothing wrong.
-fn judge(device: &Arc<MemoryDevice>, what: &str) {
-    rt::testing::real(|cx| {
-        let (fs, _) = mount(cx, device.clone(), 64 << 20);
-        chaos::verify(cx, &*fs);
-        fs.unmount(cx).expect("unmount");
-        checked(cx, device).unwrap_or_else(|message| panic!("{what}: {message}"));
-    });
-    repaired(device).unwrap_or_else(|message| panic!("{what}: {message}"));
-}
-
-fn in_threads(bytes: u64, cache: u64, plan: Chaos, seed: u64) {
-    let cell = cell(seed);
-    let what = format!("threads: {cell:?}, {bytes} bytes, cache {cache}, seed {seed}");
-    let _watchdog = Watchdog::new(what.clone(), 240);
-    let device = rt::testing::real(|cx| {
-        let device = cell.fresh(cx, bytes);
-        let done = session(cx, device.clone(), seed, cache, plan);
-        println!("{what}: {done}");
-        device
-    });
-    judge(&device, &what);
-}
-
-fn in_a_world(bytes: u64, plan: Chaos, seed: u64) {
-    let cell = cell(seed);
-    let what = format!("world: {cell:?}, {bytes} bytes, seed {seed}");
-    let _watchdog = Watchdog::new(what.clone(), 240);
-    let device = World::new(WorldConfig::exploring(seed)).run("stress", |cx| {
-        let device = cell.fresh(cx, bytes);
-        let slow = timed(cx, &device, seed / 4);
-        let done = session(cx, slow, seed, 2 << 20, plan);
-        println!("{what}: {done}");
-        device
-    });
-    judge(&device, &what);
-}
-
 #[test]
 fn eight_threads_leave_a_sound_file_system() {
     let plan = Chaos { tasks: 8, steps: 1500, size_max: 400_000, small: false, faults: false };
     for seed in seeds(4) {
         let cache = if seed % 2 == 0 { 2 << 20 } else { 64 << 20 };
-        in_threads(256 << 20, cache, plan, seed);
+        Stress { bytes: 256 << 20, cache, plan }.in_threads(cell(seed), seed);
     }
 }
 
@@ -87,7 +38,7 @@ fn eight_threads_leave_a_sound_file_system() {
 fn threads_on_a_full_device_leave_it_empty() {
     let plan = Chaos { tasks: 8, steps: 600, size_max: 2 << 20, small: true, faults: false };
     for seed in seeds(4) {
-        in_threads(60 << 20, 2 << 20, plan, seed);
+        Stress { bytes: 60 << 20, cache: 2 << 20, plan }.in_threads(cell(seed), seed);
     }
 }
 
@@ -95,7 +46,7 @@ fn threads_on_a_full_device_leave_it_empty() {
 fn explored_schedules_leave_a_sound_file_system() {
     let plan = Chaos { tasks: 8, steps: 150, size_max: 200_000, small: false, faults: false };
     for seed in seeds(12) {
-        in_a_world(64 << 20, plan, seed);
+        Stress { bytes: 64 << 20, cache: 2 << 20, plan }.in_a_world(cell(seed), seed);
     }
 }
 
@@ -103,7 +54,7 @@ fn explored_schedules_leave_a_sound_file_system() {
 fn explored_schedules_on_a_full_device_leave_it_empty() {
     let plan = Chaos { tasks: 6, steps: 200, size_max: 2 << 20, small: true, faults: false };
     for seed in seeds(12) {
-        in_a_world(56 << 20, plan, seed);
+        Stress { bytes: 56 << 20, cache: 2 << 20, plan }.in_a_world(cell(seed), seed);
     }
 }
 
@@ -159,7 +110,7 @@ fn tasks_that_create_in_one_directory_make_each_name_once() {
         fs.unmount(cx).expect("unmount");
         device
     });
-    judge(&real, "threads");
+    assert_readable(Cell(&[]), &real, "threads");
     for seed in seeds(4) {
         let run = || {
             let mut world = World::new(WorldConfig::exploring(seed));
@@ -173,7 +124,7 @@ fn tasks_that_create_in_one_directory_make_each_name_once() {
             (device, world.hash())
         };
         let (device, hash) = run();
-        judge(&device, &format!("world, seed {seed}"));
+        assert_readable(cell(seed), &device, &format!("world, seed {seed}"));
         assert_eq!(hash, run().1, "seed {seed}: the same events");
     }
 }

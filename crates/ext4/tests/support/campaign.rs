@@ -1,20 +1,19 @@
 //! Power cuts: a recorded run of the workload, and what every cut of it must leave.
 
 use base::Rng;
-use device::{Cut, MemoryDevice, RecordDevice, WriteLog};
+use device::{Cut, MemoryDevice};
 use ext4::format::checksum;
 use ext4::format::features::RoCompat;
 use ext4::format::{RawSuper, super_block};
 use jbd2::JournalMode;
-use rt::{SpinLock, World, WorldConfig};
 use std::sync::Arc;
 use testkit::crash::{self, CrashConfig, CrashReport};
-use testkit::judge;
+use testkit::format::{Recorded, Recording, recover};
+use testkit::{judge, trials};
 use vfs::FileSystem;
 
 use super::oracle::Oracle;
-use super::workload::{self, Shared};
-use super::{Cell, checked, e2fsck, mount_as, timed};
+use super::{Cell, InMode, e2fsck, mount_as};
 
 /// How a file system is made and mounted for a campaign.
 #[derive(Clone, Copy, Debug)]
@@ -27,13 +26,10 @@ pub struct Plan {
     pub random: usize,
 }
 
-/// One recorded run.
+/// One recorded run, and what it promised.
 pub struct Run {
-    pub seed: u64,
     pub plan: Plan,
-    pub base: MemoryDevice,
-    pub log: WriteLog,
-    pub oracle: Oracle,
+    pub recorded: Recorded<InMode, Oracle>,
 }
 
 /// What is explored of a log: all its flushes, and `random` cuts.
@@ -43,23 +39,9 @@ pub fn config(seed: u64, random: usize) -> CrashConfig {
 
 /// Runs the workload in virtual time and stops in the middle, without an unmount.
 pub fn record(seed: u64, plan: Plan) -> Run {
-    let mut world = World::new(WorldConfig::exploring(seed));
-    world.run("crash", |cx| {
-        let memory = plan.cell.fresh(cx, 40 << 20);
-        let base = memory.fork();
-        let device = Arc::new(RecordDevice::new(timed(cx, &memory, seed)));
-        let fs = mount_as(cx, device.clone(), 64 << 20, plan.mode);
-        let log = device.clone();
-        let shared = Arc::new(Shared {
-            fs: fs.clone(),
-            oracle: SpinLock::new(Oracle::default()),
-            position: Box::new(move || log.len()),
-        });
-        workload::run(cx, &shared, seed, 4, plan.steps);
-        fs.shutdown_hard();
-        let oracle = std::mem::take(&mut *shared.oracle.lock(cx));
-        Run { seed, plan, base, log: device.log(), oracle }
-    })
+    let cell = InMode(plan.cell, plan.mode);
+    let run = Recording { cell, seed, bytes: 40 << 20, cache: 64 << 20 };
+    Run { plan, recorded: trials::promises(run, plan.steps) }
 }
 
 /// Whether the superblock is one that the kernel takes: no cut went between its two sectors.
@@ -74,9 +56,9 @@ fn super_is_whole(image: &MemoryDevice) -> bool {
 impl Run {
     /// Tries every cut.
     pub fn explore(&self) -> CrashReport {
-        let mut rng = Rng::new(self.seed, 70);
-        let config = config(self.seed, self.plan.random);
-        crash::explore(&config, &self.base, &self.log, |image, case| {
+        let Recorded { seed, base, log, .. } = &self.recorded;
+        let mut rng = Rng::new(*seed, 70);
+        crash::explore(&config(*seed, self.plan.random), base, log, |image, case| {
             let what = format!("{:?} {:?}", self.plan.cell, self.plan.mode);
             let dirty = image.fork();
             self.verify(&image, &case.cut, &what)?;
@@ -95,13 +77,9 @@ impl Run {
 
     /// Recovers an image and compares it with the promises.
     pub fn verify(&self, image: &Arc<MemoryDevice>, cut: &Cut, what: &str) -> Result<(), String> {
-        rt::testing::real(|cx| {
-            let fs = mount_as(cx, image.clone(), 64 << 20, self.plan.mode);
-            self.oracle.verify(cx, &*fs, cut.upto)?;
-            fs.unmount(cx).map_err(|errno| format!("unmount after recovery: {errno}"))?;
-            checked(cx, image, what);
-            Ok(())
-        })
+        let Recorded { cell, left: oracle, .. } = &self.recorded;
+        let verified = recover(*cell, image, |cx, fs| oracle.verify(cx, &**fs, cut.upto));
+        verified.map_err(|message| format!("{what}: {message}"))
     }
 
     /// The kernel replays the journal, and what it leaves holds the promises too; e2fsck replays
@@ -139,9 +117,9 @@ impl Run {
 pub fn run(plan: Plan, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let run = record(seed, plan);
-        assert!(run.oracle.promises() > 10, "the workload promises something");
-        let report = run.explore();
-        let (cell, promises) = (plan.cell, run.oracle.promises());
+        let promises = run.recorded.left.promises();
+        assert!(promises > 10, "the workload promises something");
+        let (report, cell) = (run.explore(), plan.cell);
         println!("{cell:?} {:?} seed {seed}: {report:?}, {promises} promises", plan.mode);
     }
 }

@@ -13,6 +13,7 @@ use rt::Cx;
 use std::sync::Arc;
 pub use testkit::campaign::{Watchdog, seed_count, seeds};
 pub use testkit::content::{create, mkdir, pattern};
+pub use testkit::format::{Format, Recording};
 pub use testkit::timed::{FLASH, SAFE_FLASH, modelled, timed};
 pub use testkit::{chaos, oracle, workload};
 
@@ -105,6 +106,55 @@ fn info(bytes: u64) -> DeviceInfo {
     DeviceInfo { volatile_cache: true, physical_block: 512, ..DeviceInfo::plain(bytes / 512) }
 }
 
+impl Format for Cell {
+    type Fs = Ext4;
+
+    fn fresh(&self, cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
+        Cell::fresh(self, cx, bytes)
+    }
+
+    fn mount(&self, cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> Arc<Ext4> {
+        mount_cached(cx, device, cache).0
+    }
+
+    fn check(&self, cx: &mut Cx, device: &Arc<MemoryDevice>) -> Result<(), String> {
+        let queue = queue(cx, device.clone());
+        let report = ext4::check(cx, &queue, &Default::default()).map_err(|e| e.to_string())?;
+        match &report.findings[..] {
+            [] => Ok(()),
+            findings => Err(findings.iter().map(|finding| format!("{finding}\n")).collect()),
+        }
+    }
+
+    fn judge(&self, device: &MemoryDevice) -> Result<(), String> {
+        testkit::judge::e2fsck_bytes(&device.snapshot())
+    }
+}
+
+/// A cell that is mounted with a mode of the journal.
+#[derive(Clone, Copy, Debug)]
+pub struct InMode(pub Cell, pub JournalMode);
+
+impl Format for InMode {
+    type Fs = Ext4;
+
+    fn fresh(&self, cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
+        self.0.fresh(cx, bytes)
+    }
+
+    fn mount(&self, cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> Arc<Ext4> {
+        mount_as(cx, device, cache, self.1)
+    }
+
+    fn check(&self, cx: &mut Cx, device: &Arc<MemoryDevice>) -> Result<(), String> {
+        self.0.check(cx, device)
+    }
+
+    fn judge(&self, device: &MemoryDevice) -> Result<(), String> {
+        self.0.judge(device)
+    }
+}
+
 /// A fresh file system in memory, not mounted.
 pub fn fresh(cx: &mut Cx, bytes: u64, kind: &'static str, block: u32) -> Arc<MemoryDevice> {
     Cell::new(kind, block).fresh(cx, bytes)
@@ -156,7 +206,6 @@ pub fn e2fsck(device: &MemoryDevice, what: &str) {
 
 /// Our own check finds nothing.
 pub fn checked(cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
-    let queue = queue(cx, device.clone());
-    let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
-    assert!(report.findings.is_empty(), "{what}: {:?}", report.findings);
+    let cell = Cell::new("ext4", 4096);
+    cell.check(cx, device).unwrap_or_else(|found| panic!("{what}: {found}"));
 }

@@ -173,12 +173,12 @@ pub fn same(found: &[u8], expected: &[u8]) -> Result<(), String> {
     let pairs = || found.iter().zip(expected).enumerate();
     let first = pairs().find(|(_, (a, b))| a != b);
     let last = pairs().rfind(|(_, (a, b))| a != b);
-    let tell = |place: Option<(usize, (&u8, &u8))>| match place {
+    let show = |place: Option<(usize, (&u8, &u8))>| match place {
         Some((at, (a, b))) => format!("byte {at} is {a:#x}, not {b:#x}"),
         None => "no byte that both have".into(),
     };
     let (found, expected) = (found.len(), expected.len());
-    Err(format!("{found} bytes, {expected} expected; first {}, last {}", tell(first), tell(last)))
+    Err(format!("{found} bytes, {expected} expected; first {}, last {}", show(first), show(last)))
 }
 
 #[cfg(test)]

@@ -10,13 +10,13 @@ use crate::fsx::model::{Model, same};
 use crate::fsx::space::Cost;
 use crate::fsx::{Op, Place, Plan, Refused, Sort, Stream, Way};
 
-/// Operations that a failure tells.
+/// Operations that a failure lists.
 const TOLD: usize = 20;
 
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Tells the stream.
+    /// Determines the stream.
     pub seed: u64,
     /// What the stream draws.
     pub plan: Plan,
@@ -25,7 +25,7 @@ pub struct Trial {
     /// The place is a FUSE mount: a direct write may be refused after a part of it was written, and
     /// the kernel keeps pages that a refused hole or zeroing had already changed below it.
     pub fuse: bool,
-    /// Whether to tell on stderr how far it has come.
+    /// Whether to report on stderr how far it has come.
     pub progress: bool,
 }
 
@@ -61,8 +61,8 @@ pub fn run(place: &mut dyn Place, trial: &Trial) -> Result<Report, String> {
     };
     run.all().map_err(|message| {
         let mut text = format!("seed {}, operation {}: {message}\n", trial.seed, run.number);
-        for told in &run.last {
-            let _infallible = writeln!(text, "  {told}");
+        for line in &run.last {
+            let _infallible = writeln!(text, "  {line}");
         }
         text
     })?;
@@ -77,7 +77,7 @@ struct Run<'a> {
     report: Report,
     last: VecDeque<String>,
     number: u64,
-    /// What a mapping had was refused: another operation may be told so yet.
+    /// What a mapping had was refused: another operation may still get the error.
     late: bool,
 }
 

@@ -10,6 +10,8 @@ use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
 use rt::Cx;
 pub use testkit::campaign::{Watchdog, seed_count, seeds};
+use testkit::format::Format;
+pub use testkit::format::Recording;
 use testkit::judge;
 pub use testkit::timed::timed;
 use vfs::{FileSystem, FileType, NewNode};
@@ -41,6 +43,30 @@ impl Cell {
         let queue = queue(cx, device.clone());
         xfs::mkfs(cx, &queue, &options).unwrap_or_else(|error| panic!("mkfs of {self:?}: {error}"));
         device
+    }
+}
+
+impl Format for Cell {
+    type Fs = Xfs;
+
+    fn fresh(&self, cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
+        Cell::fresh(self, cx, bytes)
+    }
+
+    fn mount(&self, cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> Arc<Xfs> {
+        mount(cx, device, cache).0
+    }
+
+    fn check(&self, cx: &mut Cx, device: &Arc<MemoryDevice>) -> Result<(), String> {
+        checked(cx, device)
+    }
+
+    fn judge(&self, device: &MemoryDevice) -> Result<(), String> {
+        repaired(device)
+    }
+
+    fn error(fs: &Xfs) -> Option<String> {
+        fs.error()
     }
 }
 
