@@ -8,7 +8,7 @@
 //! ```text
 //!   check            a workload and an invariant: crash::check(|fs| .., |fs| ..)
 //!   record           a Recorder below any file system, into a file or into memory
-//!      |  log        writes, flushes, marks, calls: compressed, each content once, seekable
+//!      |  log        writes, flushes, marks: compressed, each content once, seekable
 //!   disk, plan       which writes a disk may lose or tear, and in which order that is tried
 //!      |  medium     the disk after a cut: copy on write over what is durable
 //!   recover, explore mount, replay, check, ask; equal states once
@@ -41,7 +41,6 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-pub mod calls;
 pub mod check;
 pub mod disk;
 pub mod explore;

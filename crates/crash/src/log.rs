@@ -23,8 +23,6 @@ use base::unit::SECTOR_SIZE;
 use device::{Content, Entry, Event, WriteLog};
 use serde::{Deserialize, Serialize};
 
-use crate::calls::Call;
-
 mod frame;
 mod read;
 mod store;
@@ -100,8 +98,6 @@ pub struct Header {
 pub enum Note {
     /// The user's mark: something that the workload says was reached.
     Mark(String),
-    /// A system call that returned.
-    Call(Call),
 }
 
 /// Where the content of a write is: pieces in the order of the medium.

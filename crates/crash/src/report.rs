@@ -82,8 +82,7 @@ fn show<'a>(log: &Log, story: &'a Story) -> Shown<'a> {
             (Event::Zero { .. }, _) => ("zero", "zeroes".to_owned()),
             (Event::Mark(number), _) => match log.notes().get(*number as usize) {
                 Some(Note::Mark(text)) => ("mark", format!("mark \"{text}\"")),
-                Some(Note::Call(call)) => ("call", call.to_string()),
-                None => ("call", String::new()),
+                None => ("mark", String::new()),
             },
         };
         Sign { x: (index - start) * step, width: step.max(2) - 1, class, title }

@@ -54,7 +54,7 @@ pub struct Story {
     pub at_stake: usize,
     /// What was lost, torn or early.
     pub writes: Vec<LostWrite>,
-    /// The last marks and calls before the cut, oldest first, each with its place in the log.
+    /// The last marks before the cut, oldest first, each with its place in the log.
     pub before: Vec<(usize, String)>,
     /// Further states that fail in this way.
     pub also: u64,
@@ -119,7 +119,6 @@ pub fn story(log: &Log, kind: Kind, finding: &Finding) -> Result<Story, LogError
 fn before(log: &Log, upto: usize) -> Vec<(usize, String)> {
     let shown = |index: usize| match log.note(index)? {
         Note::Mark(text) => Some((index, format!("mark \"{text}\""))),
-        Note::Call(call) => Some((index, call.to_string())),
     };
     let mut last: Vec<_> = (0..upto).rev().filter_map(shown).take(NOTES).collect();
     last.reverse();

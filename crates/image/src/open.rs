@@ -208,24 +208,15 @@ impl Image {
     /// error: it is in the report.
     pub fn check(&self) -> Result<Report> {
         let format = self.format()?;
+        let (queue, findings_max) = (&self.queue, FINDINGS_MAX);
         let report = self.enter("check", |cx| match format {
             Format::Ext => {
-                let options =
-                    ext4::CheckOptions { findings_max: FINDINGS_MAX, ..Default::default() };
-                ext4::check(cx, &self.queue, &options).map(|report| Report {
-                    clean: report.is_clean(),
-                    findings: report.findings.iter().map(Finding::of).collect(),
-                    more: report.more,
-                })
+                let options = ext4::CheckOptions { findings_max, ..Default::default() };
+                ext4::check(cx, queue, &options).map(Report::from)
             }
             Format::Xfs => {
-                let options =
-                    xfs::CheckOptions { findings_max: FINDINGS_MAX, ..Default::default() };
-                xfs::check(cx, &self.queue, &options).map(|report| Report {
-                    clean: report.is_clean(),
-                    findings: report.findings.iter().map(Finding::of).collect(),
-                    more: report.more,
-                })
+                let options = xfs::CheckOptions { findings_max, ..Default::default() };
+                xfs::check(cx, queue, &options).map(Report::from)
             }
         });
         report.map_err(|error| Error::because(&self.place, error.to_errno(), error))
@@ -236,29 +227,8 @@ impl Image {
     }
 }
 
-/// What a check found.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Nothing is wrong; what the next mount puts right by itself does not count.
-    pub clean: bool,
-    /// The findings, at most 10,000.
-    pub findings: Vec<Finding>,
-    /// Findings that are not listed.
-    pub more: u64,
-}
+/// What a check found: at most 10,000 findings are listed.
+pub type Report = vfs::check::Summary;
 
 /// One violation of one rule: its words name the rule, the place and the numbers.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finding(String);
-
-impl Finding {
-    fn of(finding: &impl fmt::Display) -> Finding {
-        Finding(finding.to_string())
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+pub type Finding = vfs::check::Finding<String, String>;

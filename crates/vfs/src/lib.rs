@@ -37,6 +37,7 @@
 
 pub mod acl;
 mod attr;
+pub mod check;
 mod create;
 pub mod direct;
 pub mod feature;

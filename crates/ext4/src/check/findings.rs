@@ -1,82 +1,26 @@
-//! What a check found.
+//! What a check found: the report of every format ([`vfs::check`]), with the rules of this one.
 
-use std::fmt;
-
-use super::rule::{Rule, Severity};
+use super::rule::Rule;
 use crate::format::{At, Corrupt};
 
 /// One violation of one rule.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finding {
-    /// The rule.
-    pub rule: Rule,
-    /// The structure.
-    pub at: At,
-    /// The numbers, in words.
-    pub detail: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.rule, self.at, self.detail)
-    }
-}
+pub type Finding = vfs::check::Finding<Rule, At>;
 
 /// The result of a check.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct CheckReport {
-    /// Violations, in the order in which they were found; at most `findings_max`.
-    pub findings: Vec<Finding>,
-    /// Violations that were found and not kept.
-    pub more: u64,
-    /// Inodes in use.
-    pub inodes_used: u64,
-    /// Directories.
-    pub directories: u64,
-    /// Blocks in use.
-    pub blocks_used: u64,
-}
-
-impl CheckReport {
-    /// True where nothing is wrong; what the next mount puts right by itself does not count.
-    pub fn is_clean(&self) -> bool {
-        self.more == 0 && self.findings.iter().all(|found| found.rule.severity() == Severity::Note)
-    }
-}
+pub type CheckReport = vfs::check::CheckReport<Rule, At>;
 
 /// Collects findings up to a limit.
-pub struct Findings {
-    report: CheckReport,
-    max: usize,
+pub type Findings = vfs::check::Findings<Rule, At>;
+
+impl vfs::check::Rule for Rule {
+    fn is_note(&self) -> bool {
+        self.severity() == super::rule::Severity::Note
+    }
 }
 
-impl Findings {
-    /// None yet; keeps at most `max`.
-    pub fn new(max: usize) -> Findings {
-        Findings { report: CheckReport::default(), max }
-    }
-
-    /// Adds a finding.
-    pub fn add(&mut self, rule: Rule, at: At, detail: impl Into<String>) {
-        if self.report.findings.len() < self.max {
-            self.report.findings.push(Finding { rule, at, detail: detail.into() });
-        } else {
-            self.report.more += 1;
-        }
-    }
-
-    /// Adds what the format module found.
-    pub fn corrupt(&mut self, corrupt: &Corrupt) {
-        self.add(Rule::of(&corrupt.kind), corrupt.at, corrupt.kind.to_string());
-    }
-
-    /// The counts, to be filled in.
-    pub fn counts(&mut self) -> &mut CheckReport {
-        &mut self.report
-    }
-
-    /// The report.
-    pub fn report(self) -> CheckReport {
-        self.report
+impl From<&Corrupt> for Finding {
+    fn from(corrupt: &Corrupt) -> Finding {
+        let Corrupt { kind, at, .. } = corrupt;
+        Finding { rule: Rule::of(kind), at: *at, detail: kind.to_string() }
     }
 }

@@ -25,7 +25,7 @@ pub struct InodeInfo {
     pub links: u16,
     /// Names that were found.
     pub counted: u32,
-    /// What it is; None where it is not in use, or its mode tells nothing.
+    /// What it is; None where it is not in use, or its mode says nothing.
     pub kind: Option<FileKind>,
     /// It has links, or is an orphan.
     pub used: bool,

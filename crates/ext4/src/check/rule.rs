@@ -92,7 +92,7 @@ rules! {
     InodeChecksum = "inode-checksum",
     /// The extra size fits into the inode.
     InodeExtraSize = "inode-extra-size",
-    /// The mode tells a file type.
+    /// The mode says a file type.
     InodeMode = "inode-mode",
     /// Flags fit the file type and the features.
     InodeFlags = "inode-flags",
@@ -130,7 +130,7 @@ rules! {
     DirEntryInode = "dir-entry-inode",
     /// Entries name inodes that are in use.
     DirEntryUnused = "dir-entry-unused",
-    /// Entries tell the type of their inode.
+    /// Entries have the type of their inode.
     DirEntryType = "dir-entry-type",
     /// A directory begins with `.`, which names itself.
     DirDot = "dir-dot",

@@ -89,7 +89,6 @@ impl Checker<'_> {
             let detail = format!("block {} and {} more have no owner", first + bit, count - 1);
             self.findings.add(Rule::BlockBitmapLeaked, at, detail);
         }
-        self.findings.counts().blocks_used += (bits - counted) as u64;
         Ok(counted as u32)
     }
 

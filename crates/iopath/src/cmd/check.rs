@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use block::DeviceError;
 use clap::Args;
 use serde_json::json;
+use vfs::check::{Finding, Summary};
 
 use crate::app::App;
 use crate::storage::{Known, Storage};
@@ -65,54 +66,27 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// What the check of either file system found.
-struct Report {
-    clean: bool,
-    /// Rule, place and details of each finding.
-    findings: Vec<[String; 3]>,
-    /// Findings, those that are not listed included.
-    total: u64,
-    inodes: u64,
-    directories: u64,
-}
-
-/// A report out of one of the two kinds, which have the same fields.
-macro_rules! report {
-    ($report:expr) => {{
-        let report = $report;
-        let findings = report.findings.iter();
-        let findings = findings.map(|f| [f.rule.to_string(), f.at.to_string(), f.detail.clone()]);
-        Report {
-            clean: report.is_clean(),
-            findings: findings.collect(),
-            total: report.findings.len() as u64 + report.more,
-            inodes: report.inodes_used,
-            directories: report.directories,
-        }
-    }};
-}
-
 fn check(
     app: &mut App,
     storage: &Storage,
     known: Known,
     options: &Options,
-) -> Result<Report, DeviceError> {
+) -> Result<Summary, DeviceError> {
     let findings_max = options.limit;
-    Ok(match known {
+    match known {
         Known::Xfs => {
             let options = xfs::CheckOptions { recover: !options.no_replay, findings_max };
-            report!(xfs::check(app.cx, &storage.queue, &options)?)
+            xfs::check(app.cx, &storage.queue, &options).map(Summary::from)
         }
         Known::Ext => {
             let options = ext4::CheckOptions { replay: !options.no_replay, findings_max };
-            report!(ext4::check(app.cx, &storage.queue, &options)?)
+            ext4::check(app.cx, &storage.queue, &options).map(Summary::from)
         }
-    })
+    }
 }
 
-fn show(app: &mut App, target: &Target, report: &Report) -> Result<()> {
-    for [rule, at, detail] in &report.findings {
+fn show(app: &mut App, target: &Target, report: &Summary) -> Result<()> {
+    for Finding { rule, at, detail } in &report.findings {
         if app.out.json {
             app.out.document(&json!({
                 "target": target.to_string(),
@@ -124,7 +98,8 @@ fn show(app: &mut App, target: &Target, report: &Report) -> Result<()> {
             app.out.line(format!("{target}: {rule}: {at}: {detail}"))?;
         }
     }
-    let Report { clean, total, inodes, directories, .. } = *report;
+    let Summary { clean, inodes_used: inodes, directories, .. } = *report;
+    let total = report.findings.len() as u64 + report.more;
     if app.out.json {
         return Ok(app.out.document(&json!({
             "target": target.to_string(),

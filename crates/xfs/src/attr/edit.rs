@@ -79,7 +79,7 @@ impl AttrEdit<'_> {
     ///
     /// # Errors
     /// As [`AttrEdit::set`].
-    pub fn put_instead(&mut self, cx: &mut Cx, old: &Name, new: &Name, value: &[u8]) -> Result<()> {
+    pub fn replace(&mut self, cx: &mut Cx, old: &Name, new: &Name, value: &[u8]) -> Result<()> {
         if old == new {
             return Ok(());
         }

@@ -262,7 +262,7 @@ fn change_pointer(
     let old = old.map(ParentPointer::attribute);
     let new = new.map(|new| (new.value(), new.attribute()));
     match (old, new) {
-        (Some(old), Some((value, new))) => edit.put_instead(cx, &old, &new, &value),
+        (Some(old), Some((value, new))) => edit.replace(cx, &old, &new, &value),
         (Some(old), None) => edit.set(cx, &old, None),
         (None, Some((value, new))) => edit.set(cx, &new, Some(&value)),
         (None, None) => Ok(()),

@@ -152,12 +152,12 @@ impl Checker<'_> {
 
     /// Whoever shares blocks must be marked for that, or he would overwrite them.
     fn marks(&mut self, claims: &[Rmap], shared: &[Refcount]) {
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for claim in claims.iter().filter(|claim| is_data(claim)) {
             let at = shared.partition_point(|run| run.start + run.len <= claim.start);
             let shares = shared.get(at).is_some_and(|run| run.start < claim.start + claim.len);
             let unmarked = || self.inodes.get(&claim.owner).is_some_and(|known| !known.reflink);
-            if shares && unmarked() && told.insert(claim.owner) {
+            if shares && unmarked() && reported.insert(claim.owner) {
                 let text = "shares blocks and is not marked for that";
                 self.findings.add(Rule::ReferenceCount, At::Inode(Ino(claim.owner)), text);
             }

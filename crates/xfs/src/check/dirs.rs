@@ -1,4 +1,4 @@
-//! Directories: names in data blocks, the index over them, the room that is told of.
+//! Directories: names in data blocks, the index over them, the lists of free room.
 
 use std::collections::BTreeMap;
 
@@ -135,7 +135,7 @@ impl Checker<'_> {
         let expected = subject.core.size / (count << geometry.block_bits);
         let last = names.bests.last_key_value().map_or(0, |(index, _)| index + 1);
         if names.complete && last != expected {
-            let text = format!("{last} data blocks, size tells of {expected}");
+            let text = format!("{last} data blocks, the size needs {expected}");
             self.findings.add(Rule::DirectoryBlock, subject.at(), text);
         }
         let mut all = names.index.clone();
@@ -266,21 +266,21 @@ impl Checker<'_> {
         }
         match tail {
             Some(bests) => {
-                let told = bests.iter().copied().enumerate().map(|(i, best)| (i as u64, best));
-                self.compare_room(subject, told.collect(), names);
+                let listed = bests.iter().copied().enumerate().map(|(i, best)| (i as u64, best));
+                self.compare_room(subject, listed.collect(), names);
                 Ok(())
             }
             None => self.free_blocks(subject, list, names),
         }
     }
 
-    fn compare_room(&mut self, subject: &Subject, told: BTreeMap<u64, u16>, names: &Names) {
-        let told: BTreeMap<u64, u16> =
-            told.into_iter().filter(|&(_, best)| best != NULL_BEST).collect();
-        if told != names.bests {
+    fn compare_room(&mut self, subject: &Subject, listed: BTreeMap<u64, u16>, names: &Names) {
+        let listed: BTreeMap<u64, u16> =
+            listed.into_iter().filter(|&(_, best)| best != NULL_BEST).collect();
+        if listed != names.bests {
             let text = format!(
-                "room is told of {} data blocks, {} exist, or differs",
-                told.len(),
+                "room is listed for {} data blocks, {} exist, or differs",
+                listed.len(),
                 names.bests.len()
             );
             self.findings.add(Rule::DirectoryFree, subject.at(), text);
@@ -297,7 +297,7 @@ impl Checker<'_> {
         let count = u64::from(geometry.dir_blocks());
         let start = space_start(&geometry, 2);
         let max = free_max(geometry.dir_block_size as usize) as u64;
-        let mut told = BTreeMap::new();
+        let mut listed = BTreeMap::new();
         let mut index = 0;
         while let Some(extent) =
             list.get(list.partition_point(|e| e.end() <= start + index * count))
@@ -313,10 +313,10 @@ impl Checker<'_> {
                 let text = format!("{} data blocks in use should be {used}", free.used);
                 self.findings.add(Rule::DirectoryFree, subject.at(), text);
             }
-            told.extend(free.bests().enumerate().map(|(i, best)| (index * max + i as u64, best)));
+            listed.extend(free.bests().enumerate().map(|(i, best)| (index * max + i as u64, best)));
             index += 1;
         }
-        self.compare_room(subject, told, names);
+        self.compare_room(subject, listed, names);
         Ok(())
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn build(shape: &Shape, around: &Surroundings) -> Plan {
             writes.push((u64::from(shape.first_root * geometry.block_size), rest));
             let chunk = group.chunk.expect("the first group holds the root");
             let place = u64::from(chunk) * u64::from(geometry.block_size);
-            writes.push((place, first_inodes(shape, &geometry, around)));
+            writes.push((place, inode_chunk(shape, &geometry, around)));
         } else {
             let backup = backup_super(shape, group.ag, &raw);
             seal_super(&mut bytes[..sector.len()], &backup);
@@ -343,7 +343,7 @@ fn bytes_of<T>(list: &[T], size: usize, write: impl Fn(&T, &mut [u8])) -> Vec<u8
 }
 
 /// The chunk with the root directory and the two inodes of the realtime section.
-fn first_inodes(shape: &Shape, geometry: &Geometry, around: &Surroundings) -> Vec<u8> {
+fn inode_chunk(shape: &Shape, geometry: &Geometry, around: &Surroundings) -> Vec<u8> {
     let now = around.now;
     let newest = shape.options.newest;
     let generation = if newest { around.generation } else { 0 };

@@ -1,0 +1,116 @@
+//! What a check of a file system found: the report that every format gives.
+
+use std::fmt;
+
+/// A rule that a sound file system keeps. Its display is its name, which is stable.
+pub trait Rule: fmt::Display {
+    /// Whether the next mount puts a violation right by itself, so that nothing is wrong.
+    fn is_note(&self) -> bool;
+}
+
+/// One violation of one rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding<R, A> {
+    /// The rule.
+    pub rule: R,
+    /// The structure.
+    pub at: A,
+    /// The numbers, in words.
+    pub detail: String,
+}
+
+impl<R: fmt::Display, A: fmt::Display> fmt::Display for Finding<R, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.rule, self.at, self.detail)
+    }
+}
+
+/// The result of a check.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckReport<R, A> {
+    /// Violations, in the order in which they were found, up to a limit.
+    pub findings: Vec<Finding<R, A>>,
+    /// Violations that were found and not kept.
+    pub more: u64,
+    /// Inodes in use.
+    pub inodes_used: u64,
+    /// Directories.
+    pub directories: u64,
+}
+
+impl<R: Rule, A> CheckReport<R, A> {
+    /// True if nothing is wrong; what the next mount puts right by itself does not count.
+    pub fn is_clean(&self) -> bool {
+        self.more == 0 && self.findings.iter().all(|found| found.rule.is_note())
+    }
+}
+
+/// A report without the types of its format: rules and structures by name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// Nothing is wrong; what the next mount puts right by itself does not count.
+    pub clean: bool,
+    /// The findings, up to a limit.
+    pub findings: Vec<Finding<String, String>>,
+    /// Findings that are not listed.
+    pub more: u64,
+    /// Inodes in use.
+    pub inodes_used: u64,
+    /// Directories.
+    pub directories: u64,
+}
+
+impl<R: Rule, A: fmt::Display> From<CheckReport<R, A>> for Summary {
+    fn from(report: CheckReport<R, A>) -> Summary {
+        let clean = report.is_clean();
+        let CheckReport { findings, more, inodes_used, directories } = report;
+        let named = |found: Finding<R, A>| {
+            let Finding { rule, at, detail } = found;
+            Finding { rule: rule.to_string(), at: at.to_string(), detail }
+        };
+        let findings = findings.into_iter().map(named).collect();
+        Summary { clean, findings, more, inodes_used, directories }
+    }
+}
+
+/// Collects findings up to a limit.
+pub struct Findings<R, A> {
+    report: CheckReport<R, A>,
+    max: usize,
+}
+
+impl<R, A> Findings<R, A> {
+    /// None yet; keeps at most `max`.
+    pub fn new(max: usize) -> Findings<R, A> {
+        let (findings, more, inodes_used, directories) = (Vec::new(), 0, 0, 0);
+        Findings { report: CheckReport { findings, more, inodes_used, directories }, max }
+    }
+
+    /// Adds a finding.
+    pub fn add(&mut self, rule: R, at: A, detail: impl Into<String>) {
+        self.keep(Finding { rule, at, detail: detail.into() });
+    }
+
+    /// Adds what the format's own checks found.
+    pub fn corrupt(&mut self, found: impl Into<Finding<R, A>>) {
+        self.keep(found.into());
+    }
+
+    fn keep(&mut self, found: Finding<R, A>) {
+        if self.report.findings.len() < self.max {
+            self.report.findings.push(found);
+        } else {
+            self.report.more += 1;
+        }
+    }
+
+    /// The counts, to be filled in.
+    pub fn counts(&mut self) -> &mut CheckReport<R, A> {
+        &mut self.report
+    }
+
+    /// The report.
+    pub fn report(self) -> CheckReport<R, A> {
+        self.report
+    }
+}
