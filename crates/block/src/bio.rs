@@ -21,7 +21,7 @@ bitflags::bitflags! {
         const PREFLUSH = 1 << 3;
         /// Nothing follows soon: an elevator should not keep the device idle for this issuer.
         const NOIDLE = 1 << 4;
-        /// Read ahead of need; may fail without anybody being told.
+        /// Read ahead of need; may fail without a report.
         const RAHEAD = 1 << 5;
         /// A draining barrier, as block devices had it before 2.6.37: what the queue took before
         /// completes first, then this write runs alone, then what came later goes on. Of a write

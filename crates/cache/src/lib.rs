@@ -12,7 +12,7 @@
 //! [`PageCache`] holds file data in folios of 4, 16 or 64 KiB with independent valid and dirty byte
 //! ranges: a [`Mapping`] per file, readahead, write-back with dirty limits, reclaim under a memory
 //! limit. A file system implements [`IomapOps`] and calls `mapping.read(cx, ..)`,
-//! `mapping.write(cx, ..)` and `mapping.fsync(cx, ..)`; the head of [`mapping`] tells the rules.
+//! `mapping.write(cx, ..)` and `mapping.fsync(cx, ..)`; the head of [`mapping`] states the rules.
 //!
 //! Not modelled compared with Linux: buffers that share a page of the device's mapping, and
 //! interrupts that disturb the LRU.

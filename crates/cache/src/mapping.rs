@@ -53,7 +53,7 @@ pub(crate) struct ErrorLatch {
     /// Counts errors.
     sequence: u64,
     errno: Option<Errno>,
-    /// Whether anybody was told of the latest one.
+    /// Whether the latest one was reported to anybody.
     seen: bool,
 }
 
@@ -68,7 +68,7 @@ impl ErrorLatch {
         self.seen = false;
     }
 
-    /// The mark of a new opener: an error that nobody was told of yet is still to come for it.
+    /// The mark of a new opener: an error that was not reported yet is still to come for it.
     pub(crate) fn mark(&self) -> ErrorMark {
         ErrorMark(if self.seen { self.sequence } else { self.sequence.saturating_sub(1) })
     }

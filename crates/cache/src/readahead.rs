@@ -133,7 +133,7 @@ impl ReadAhead {
     }
 }
 
-/// Readers of one file that are told apart by where they read: the file-system interface names
+/// Readers of one file that are distinguished by where they read: the file-system interface names
 /// inodes, not open files.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {

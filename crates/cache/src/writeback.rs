@@ -179,7 +179,7 @@ pub struct Backing {
     dirty: SpinLock<BTreeMap<Key, Listed>>,
     flusher: SpinLock<Flusher>,
     flusher_wait: WaitQueue,
-    /// Errors of all files, and how far `sync` has told of them.
+    /// Errors of all files, and how far `sync` has reported them.
     errors: SpinLock<(ErrorLatch, ErrorMark)>,
     /// What was dropped since it found no place.
     lost: SpinLock<Lost>,

@@ -507,7 +507,7 @@ impl Target {
     }
 }
 
-/// The type that an entry's number tells; `None` where it is not recorded.
+/// The type that an entry's number means; `None` where it is not recorded.
 pub(crate) fn file_type(dir_type: u8) -> Option<FileType> {
     let kind = FileKind::from_dir_type(dir_type)?;
     FileType::from_mode(u32::from(kind.mode_bits()))

@@ -339,7 +339,7 @@ impl Ext4 {
     }
 
     /// True where no inode of the block of the table with `index` is in use, `index` itself left
-    /// out, as far as the loaded bitmap tells.
+    /// out, as far as the loaded bitmap shows.
     pub(crate) fn inode_block_unused(&self, cx: &Cx, group: u32, index: u32) -> bool {
         let state = self.alloc.groups[group as usize].state.lock(cx);
         let Some(buffer) = &state.inode_bitmap else { return false };

@@ -106,7 +106,7 @@ impl InodeCore {
         }
     }
 
-    /// What stat tells; `delayed` are promised blocks, in units of 512 bytes.
+    /// What stat reports; `delayed` are promised blocks, in units of 512 bytes.
     fn attr(&self, ino: Ino, block_size: u32, delayed: u64) -> Attr {
         let kind = FileType::from_mode(u32::from(self.mode)).unwrap_or(FileType::Regular);
         Attr {
@@ -230,7 +230,7 @@ impl Inode {
         self.with(cx, |core| core.flags.contains(InodeFlags::EXTENTS))
     }
 
-    /// What stat tells.
+    /// What stat reports.
     pub(crate) fn attr(&self, cx: &Cx, block_size: u32) -> Attr {
         self.attr_if(cx, block_size, |_| true).expect("nothing is refused")
     }

@@ -6,7 +6,7 @@
 //! that causes it, whatever the change was, and no crash parts the two.
 //!
 //! Limits are asked before: where space is promised or taken, where an inode is made, where an
-//! owner changes. Promises count against the limit until the slot tells of their blocks.
+//! owner changes. Reservations count against the limit until the slot counts their blocks.
 //!
 //! An id's entry is made in a handle of its own before anything can be charged to it, so that
 //! charging changes one block for each kind and never the tree.

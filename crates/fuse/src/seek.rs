@@ -3,7 +3,7 @@
 //! The kernel hands these seeks down without writing its pages first, so that a file just written
 //! would seem to be empty. Asked for it, it writes them through other requests ([`Pages`]): that is
 //! waited for in a task of its own, so that the threads that serve are never all waiting for
-//! themselves. If it cannot be asked so, we tell it to drop its pages, and it writes them before.
+//! themselves. If it cannot be asked so, we ask it to drop its pages, and it writes them before.
 
 use std::sync::{Arc, OnceLock};
 

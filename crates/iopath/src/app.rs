@@ -140,7 +140,7 @@ pub fn at(place: impl std::fmt::Display) -> impl FnOnce(Errno) -> anyhow::Error 
 /// An errno in words, with what to do about it.
 fn explain(errno: Errno) -> String {
     let hint = match errno {
-        Errno::EUCLEAN | Errno::EBADMSG => "; `iopath check` tells what is damaged",
+        Errno::EUCLEAN | Errno::EBADMSG => "; `iopath check` reports what is damaged",
         Errno::ENOSPC => "; `iopath df` shows what is free",
         Errno::EDQUOT => "; `iopath quota report` shows usage and limits",
         _ => "",

@@ -98,7 +98,7 @@ pub fn of_directories(directories: &mut [String]) -> Result<Where> {
 /// What is done before a run so that its files are there; afterwards nothing of it is cached.
 pub type Prepare<'p> = &'p dyn Fn(&mut Cx, &Target) -> Result<()>;
 
-/// A finished run: its result, and what a modelled machine tells of itself.
+/// A finished run: its result, and what a modelled machine reports of itself.
 pub struct Finished<T> {
     /// What the workload answered.
     pub result: T,

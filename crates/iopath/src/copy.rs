@@ -98,7 +98,7 @@ pub enum Event {
         data: Range<usize>,
     },
     /// The regular file that came last has the content of this inode of the same file system, whose
-    /// blocks it shares. From sources that were told to ([`ImageSource::sharing`]).
+    /// blocks it shares. From sources that are asked to ([`ImageSource::sharing`]).
     ///
     /// [`ImageSource::sharing`]: image_source::ImageSource::sharing
     Shared(base::Ino),
@@ -224,7 +224,7 @@ impl Outbox {
     /// Hands the batch over if it is full. Ranges stored before are void afterwards.
     ///
     /// # Errors
-    /// The sink has stopped; its error is the one to tell.
+    /// The sink has stopped; its error is the one to report.
     pub fn breathe(&mut self, cx: &mut Cx) -> Result<()> {
         if self.batch.used >= BATCH_BYTES || self.batch.events.len() >= BATCH_EVENTS {
             self.hand_over(cx)?;
@@ -242,7 +242,7 @@ impl Outbox {
 
 /// Something to copy from.
 pub trait Source: Send {
-    /// Puts the whole tree into the outbox. What cannot be read of it is told there.
+    /// Puts the whole tree into the outbox. What cannot be read of it is reported there.
     ///
     /// # Errors
     /// Nothing more can be read, or the sink has stopped.
@@ -275,7 +275,7 @@ pub trait Sink {
     fn finish(&mut self, cx: &mut Cx, problems: &mut Problems) -> Result<()>;
 }
 
-/// Carries out the events of a batch. What goes wrong with one name is told, and the rest goes on.
+/// Carries out the events of a batch. Errors of one name are reported, and the rest goes on.
 fn take(cx: &mut Cx, sink: &mut dyn Sink, batch: &Batch, problems: &mut Problems) -> Result<()> {
     for (at, event) in batch.events.iter().enumerate() {
         if batch.is_lost(event, problems) {

@@ -58,7 +58,7 @@ fn set(options: &mut NfsOptions, name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// What `info` tells of an export.
+/// What `info` says of an export.
 ///
 /// # Errors
 /// As [`mount`].

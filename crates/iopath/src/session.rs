@@ -119,7 +119,7 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
     let target = &storage.target;
     Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
         MountError::Corrupt(_) => {
-            anyhow!("{target}: {error}; `iopath check {target}` tells what is damaged")
+            anyhow!("{target}: {error}; `iopath check {target}` reports what is damaged")
         }
         other => anyhow!("{target}: {other}"),
     })

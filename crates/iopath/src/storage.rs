@@ -277,7 +277,7 @@ pub fn partitions(app: &mut App, storage: &Storage) -> Result<Value> {
     Ok(all.into())
 }
 
-/// What the superblock tells, as keys and values for `info`.
+/// What the superblock says, as keys and values for `info`.
 ///
 /// # Errors
 /// The device failed or is too short.
@@ -331,18 +331,18 @@ pub fn ext_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, 
     ])
 }
 
-/// What the superblock tells of an error that was found while the file system was mounted.
+/// What the superblock says of an error that was found while the file system was mounted.
 fn error_fact(noted: Option<NotedError>) -> Value {
     let Some(noted) = noted else { return Value::Null };
     let mut text = text::full_time(base::Timespec::from_secs(noted.time));
-    let mut tell = |what: &str, number: u64| {
+    let mut add = |what: &str, number: u64| {
         if number > 0 {
             text.push_str(&format!(", {what} {number}"));
         }
     };
-    tell("inode", noted.ino.into());
-    tell("block", noted.block);
-    tell("line", noted.line.into());
+    add("inode", noted.ino.into());
+    add("block", noted.block);
+    add("line", noted.line.into());
     let place = text::escape(&noted.place);
     json!(if place.is_empty() { text } else { format!("{text}: {place}") })
 }

@@ -1,4 +1,4 @@
-//! Targets that hold XFS: mounting them, and what `info` tells of them.
+//! Targets that hold XFS: mounting them, and what `info` says of them.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> 
     let target = &storage.target;
     Xfs::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
         MountError::Corrupt(_) => {
-            anyhow!("{target}: {error}; `iopath check {target}` tells what is damaged")
+            anyhow!("{target}: {error}; `iopath check {target}` reports what is damaged")
         }
         MountError::Log(_) if !write => {
             anyhow!("{target}: {error}; `-o norecovery` reads what is there without the log")
@@ -72,7 +72,7 @@ pub fn show_made(app: &mut App, target: &Target, report: &xfs::MkfsReport) -> Re
     Ok(())
 }
 
-/// What the superblock tells, as keys and values for `info`.
+/// What the superblock says, as keys and values for `info`.
 ///
 /// # Errors
 /// The device failed or is too short.

@@ -168,7 +168,7 @@ impl Task {
         }
         self.log.sb.errno = errno.0 as u32;
         let flags = self.shared.options.tail_flags(&self.log.device.queue);
-        // Where even this fails there is nobody left to tell: the journal is aborted already.
+        // Where even this fails nobody is left to hear of it: the journal is aborted already.
         let _ = self.log.write_superblock(cx, flags);
     }
 }

@@ -43,7 +43,7 @@ pub struct ArrayParams {
     pub prefetch_chunk: u64,
     /// How far ahead of the reader, in bytes.
     pub prefetch_window: u64,
-    /// Sequential readers that are told apart.
+    /// Sequential readers that are kept apart.
     pub streams: usize,
     /// Bytes of the write cache.
     pub write_cache: u64,

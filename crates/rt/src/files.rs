@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 /// Starts a thread of the host, which is no task and must do nothing for one but wake it. It has a
 /// table of open files of its own, with the null device as standard streams and nothing else; or
 /// it shares that of all others, where the kernel refuses (before Linux 5.9, or by a filter):
-/// `work` is told which. Descriptors of other threads must neither be used nor dropped by it.
+/// `work` gets it. Descriptors of other threads must neither be used nor dropped by it.
 ///
 /// # Panics
 /// Where the system refuses a thread.
@@ -53,7 +53,7 @@ fn leave_files() -> io::Result<()> {
 /// Blocks the thread, which cannot be interrupted.
 ///
 /// # Errors
-/// Writing failed, now or earlier and nobody was told.
+/// Writing failed, now or earlier, and nothing was reported.
 pub fn write_pages(file: impl AsFd) -> io::Result<()> {
     let how = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE

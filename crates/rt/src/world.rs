@@ -268,7 +268,7 @@ impl World {
                 fiber.since = virt.now();
                 if !panicking && std::thread::panicking() {
                     self.broken = true;
-                    self.tell("a task panicked, and waits while it unwinds", slot);
+                    self.make_report("a task panicked, and waits while it unwinds", slot);
                     panic!("a task of the world panicked");
                 }
                 Step::Went
@@ -278,7 +278,7 @@ impl World {
                 Step::Ended(slot)
             }
             Ran::Panicked(stack, panic) => {
-                self.tell("a task panicked", slot);
+                self.make_report("a task panicked", slot);
                 self.end(slot, stack);
                 self.give_up(panic)
             }
@@ -302,14 +302,14 @@ impl World {
             }
             Action::Call(f) => {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(event.time))) {
-                    self.tell("an event panicked", u32::MAX);
+                    self.make_report("an event panicked", u32::MAX);
                     self.give_up(panic);
                 }
             }
         }
     }
 
-    fn tell(&mut self, what: &str, slot: u32) {
+    fn make_report(&mut self, what: &str, slot: u32) {
         let fiber = self.fibers.get(slot as usize).and_then(Option::as_ref);
         let task =
             fiber.map_or_else(String::new, |f| format!(": task {} `{}`", f.task.id, f.task.name));

@@ -1,4 +1,4 @@
-//! What file systems and their callers tell each other: attributes, requests, directory entries.
+//! What file systems and their callers give each other: attributes, requests, directory entries.
 
 use base::{Errno, Ino, Timespec};
 use bitflags::bitflags;
@@ -89,7 +89,7 @@ impl FileType {
     }
 }
 
-/// The attributes of an inode: what stat(2) and statx(2) tell.
+/// The attributes of an inode: what stat(2) and statx(2) report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attr {
     /// Inode number.
@@ -160,7 +160,7 @@ pub struct SetAttr {
     pub ctime: Option<Timespec>,
 }
 
-/// A node to be created: what mknod(2), mkdir(2) and symlink(2) tell.
+/// A node to be created: what mknod(2), mkdir(2) and symlink(2) pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewNode<'a> {
     /// Type.
@@ -239,7 +239,7 @@ pub struct DirEntry<'a> {
     pub cookie: u64,
 }
 
-/// State and limits of a file system: what statvfs(3) tells.
+/// State and limits of a file system: what statvfs(3) reports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {
     /// Size of a block in bytes.

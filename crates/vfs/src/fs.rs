@@ -349,7 +349,7 @@ pub trait FileSystem: Send + Sync {
     /// that) survive a power cut. Works on directories too.
     ///
     /// # Errors
-    /// `EIO`, `ENOSPC`: an earlier write-back failed; told once.
+    /// `EIO`, `ENOSPC`: an earlier write-back failed; reported once.
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno>;
 
     /// Returns when everything done before survives a power cut.

@@ -98,7 +98,7 @@ impl IomapOps for Inode {
         let bits = fs.geometry().block_bits;
         let blocks = range.start >> bits..range.end.div_ceil(1 << bits);
         fs.allocate_cow(cx, &self.arc(), blocks.clone())?;
-        self.promise(cx, &fs, blocks)
+        self.reserve_delalloc(cx, &fs, blocks)
     }
 
     fn writepages(

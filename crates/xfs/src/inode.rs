@@ -303,7 +303,7 @@ impl Inode {
         usable: impl FnOnce(&State) -> bool,
     ) -> Option<Attr> {
         let mapped = self.mapping.get().map(|mapping| mapping.size());
-        // First: while a promise becomes a block it may be counted twice, but never as neither.
+        // First: while a reservation becomes a block it may be counted twice, but never as neither.
         let delayed = mapped.map_or(0, |_| self.io.lock(cx).delayed.len());
         let mut attr = self.with(cx, |state| {
             let core = &state.core;

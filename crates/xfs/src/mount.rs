@@ -127,11 +127,11 @@ pub(crate) fn read_super(
 
 /// What looks damaged may be the work of a feature that forbids reading.
 fn explain(raw: Option<&RawSuper>, corrupt: Corrupt) -> MountError {
-    let told = matches!(
+    let explained = matches!(
         corrupt.kind,
         CorruptKind::Magic { .. } | CorruptKind::Checksum { .. } | CorruptKind::Version(_)
     );
-    match raw.filter(|_| !told).map(|raw| Features::new(raw).access()) {
+    match raw.filter(|_| !explained).map(|raw| Features::new(raw).access()) {
         Some((Access::Refused, mut reasons)) => reasons.swap_remove(0).into(),
         _ => corrupt.into(),
     }

@@ -73,7 +73,7 @@ pub(crate) struct State {
     pub in_flight: u32,
     /// Requests that count against `nr_requests`: asynchronous, synchronous.
     allocated: [u32; 2],
-    /// Of those, how many have ended since the waiters were last told.
+    /// Of those, how many have ended since the waiters were last woken.
     released: [u32; 2],
     pub nr_requests: u32,
     pub merging: bool,

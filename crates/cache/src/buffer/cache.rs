@@ -27,7 +27,7 @@ pub struct BufferConfig {
     pub lru: LruKind,
     /// Memory above which clean buffers that nobody uses are dropped, in bytes.
     pub limit_bytes: u64,
-    /// What writes of buffers carry, beside what tells that somebody waits.
+    /// What writes of buffers carry, beside the flag that somebody waits.
     pub write_flags: BioFlags,
 }
 

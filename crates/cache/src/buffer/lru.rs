@@ -60,7 +60,7 @@ impl Default for LruKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LruCounts {
     /// Hits of an array by depth, how many entries were used more recently: of a large array they
-    /// tell what every smaller one would have found. Hits of sets by age, youngest first.
+    /// show what every smaller one would have found. Hits of sets by age, youngest first.
     pub hits: Vec<u64>,
     /// Lookups that found nothing.
     pub misses: u64,

@@ -55,7 +55,7 @@ impl Mapping {
         let index = block >> self.shift();
         let start = index << self.shift();
         let inner = (block - start) as u32..(end - start) as u32;
-        // What is dirty, or being written, has a place that the map may tell only afterwards.
+        // What is dirty, or being written, has a place that the map may show only afterwards.
         let on_its_way = {
             let state = self.state.lock(cx);
             state.writes.overlaps(block..end)

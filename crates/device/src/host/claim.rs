@@ -73,7 +73,7 @@ impl Claim {
         }
     }
 
-    /// The claim, or who else has one, where that can be told.
+    /// The claim, or who else has one, if that can be found out.
     fn try_take(
         path: &Path,
         file: &File,

@@ -137,7 +137,7 @@ pub fn connect_patiently(
         while streams.len() < CONNECTIONS {
             match dial(url, &address, handshake) {
                 Ok((stream, same)) if same == about => streams.push(stream),
-                Ok(_) => return Err(wrong("the server tells two exports of one name".to_owned())),
+                Ok(_) => return Err(wrong("the server names two exports alike".to_owned())),
                 // It serves so many already: one will do.
                 Err(NbdError::Refused { .. } | NbdError::Io { .. }) => break,
                 Err(error) => return Err(error),

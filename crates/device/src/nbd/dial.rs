@@ -88,8 +88,8 @@ pub(super) fn dial(
         let mut fields = Fields(&data);
         match reply {
             rep::ACK => {
-                let told = export.ok_or_else(|| wrong("the server does not tell the size".into()));
-                let (size, flags) = told?;
+                let sent = export.ok_or_else(|| wrong("the server does not send the size".into()));
+                let (size, flags) = sent?;
                 if size > SIZE_MAX {
                     return Err(wrong(format!("a size of {size} bytes cannot be")));
                 }

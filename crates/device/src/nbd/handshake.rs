@@ -5,7 +5,7 @@ use super::wire::{info, opt, rep};
 
 /// Longest data of an option: names are at most 4096 bytes.
 const OPTION_MAX: u32 = 64 << 10;
-/// Longest data that are passed over, so that the client can be told.
+/// Longest data that are passed over, so that the client gets an answer.
 const SKIP_MAX: u32 = 1 << 20;
 /// The number of the one metadata context.
 pub(super) const ALLOCATION_ID: u32 = 1;
@@ -214,16 +214,16 @@ impl<'a> Handshake<'a> {
                 reply(rep::ERR_UNKNOWN, &[b"no such export"]);
             }
             Some((name, wanted)) => {
-                let told = match wanted {
+                let answered = match wanted {
                     Wanted::Allocation => true,
                     Wanted::All => listed,
                     Wanted::Nothing => false,
                 };
-                if told {
+                if answered {
                     let id = if listed { 0 } else { ALLOCATION_ID };
                     reply(rep::META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION]);
                 }
-                if told && !listed {
+                if answered && !listed {
                     self.context = Some(name.to_vec());
                 }
                 reply(rep::ACK, &[]);
@@ -262,7 +262,7 @@ impl<'a> Handshake<'a> {
     }
 }
 
-/// The name in the data of INFO and GO; what else is asked for is told anyway.
+/// The name in the data of INFO and GO; what else is asked for is sent anyway.
 fn info_request(data: &[u8]) -> Option<&[u8]> {
     let mut fields = Fields(data);
     let name = fields.string()?;

@@ -112,12 +112,12 @@ pub fn serve(cx: &mut Cx, served: &Arc<Served>, listener: &Listener) -> io::Resu
             }
             Err(error) => return Err(error),
         };
-        // One too many even to be told so is closed at once.
+        // One too many even for an answer is closed at once.
         let Some(place) = open.take() else { continue };
         let (served, serving) = (served.clone(), serving.clone());
         cx.spawn("nbd client", move |cx| {
             let _until_it_ends = place;
-            // A client that breaks off has told nobody why, and nobody is there to be told.
+            // A client that breaks off has not said why, and nobody is there to get an answer.
             let _gone = connection(cx, &served, &serving, stream);
         });
     }

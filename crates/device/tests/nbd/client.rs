@@ -115,8 +115,8 @@ fn a_server_that_does_not_is_told_in_one_error() {
         ([greeting(), other].concat(), "damaged"),
         (long, "damaged"),
         (endless, "do not end"),
-        ([greeting(), reply(rep::ACK, &[])].concat(), "does not tell the size"),
-        ([greeting(), reply(rep::INFO, &[0]), reply(rep::ACK, &[])].concat(), "tell the size"),
+        ([greeting(), reply(rep::ACK, &[])].concat(), "does not send the size"),
+        ([greeting(), reply(rep::INFO, &[0]), reply(rep::ACK, &[])].concat(), "send the size"),
         ([greeting(), export(u64::MAX), reply(rep::ACK, &[])].concat(), "bytes cannot be"),
         ([greeting(), export(0), reply(rep::ACK, &[])].concat(), "less than one block"),
         (

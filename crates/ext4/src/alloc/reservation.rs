@@ -65,7 +65,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Makes a window, or tells the end of the last one that is in the way.
+    /// Makes a window, or returns the end of the last one that is in the way.
     fn reserve(&self, start: u64, len: u32) -> Result<(), u64> {
         let end = start + u64::from(len);
         let mut ends = self.ends.lock_irq();

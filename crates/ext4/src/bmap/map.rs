@@ -150,7 +150,7 @@ impl Ext4 {
     /// What lies at `lblk` after blocks were given to a hole, and (unless `create.unwritten`) an
     /// unwritten run was made a written one: needs `credits::map` of the tree's depth. The inode
     /// must be marked dirty afterwards in the same handle. The size on the disk covers what is
-    /// written now, up to `create.size`. The second answer tells whether the tree changed.
+    /// written now, up to `create.size`. The second answer: whether the tree changed.
     ///
     /// # Errors
     /// `ENOSPC` (try again after [`Ext4::should_retry_alloc`]), `EFBIG`, `EIO`, `EUCLEAN`.

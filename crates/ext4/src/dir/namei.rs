@@ -9,7 +9,7 @@
 //!
 //! A directory before what is in it. Of two that are not in each other the one with the lower
 //! number first, under [`Names::rename`]: only a task that holds it moves directories, so that
-//! whoever holds it can tell which one is in the other. (Source: kernel
+//! whoever holds it can find out which one is in the other. (Source: kernel
 //! `Documentation/filesystems/directory-locking`.)
 
 use std::sync::Arc;
@@ -143,7 +143,7 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
     Ok(child.attr(cx, fs.sb.geometry.block_size))
 }
 
-/// What stat tells of a name that is in memory with its inode, without a look at the directory and
+/// What stat says of a name that is in memory with its inode, without a look at the directory and
 /// without its lock. A name leaves the cache before its inode can be freed, so the inode found
 /// under the cache's lock is the name's, and no later one of the same number.
 fn cached(fs: &Ext4, cx: &Cx, dir: Ino, name: &[u8]) -> Option<Attr> {

@@ -1,4 +1,4 @@
-//! Making things durable: fsync and sync; and what statfs tells.
+//! Making things durable: fsync and sync; and what statfs reports.
 
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,7 @@
 //! Metadata checksums: CRC-32C of `metadata_csum`, CRC-16 of `uninit_bg`.
 //!
 //! Every structure's checksum is computed with its own checksum field taken as zero (or left out),
-//! and starts from a seed that tells *which* file system, inode or block it belongs to, so that a
+//! and starts from a seed that names *which* file system, inode or block it belongs to, so that a
 //! misdirected write is noticed.
 //!
 //! Source: kernel `Documentation/filesystems/ext4/checksums.rst`; details observed with debugfs.

@@ -29,7 +29,7 @@ pub struct DirLayout {
     pub block_size: u32,
     /// `metadata_csum`: blocks end with a tail, index nodes too.
     pub checksum: bool,
-    /// `filetype`: entries tell the type of their inode.
+    /// `filetype`: entries have the type of their inode.
     pub filetype: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The nodes of a directory's hash tree.
 //!
 //! The root is the directory's first block: `.`, a `..` whose length covers the rest, and behind
-//! its name eight bytes that tell hash version and depth, then the array of (hash, block) pairs.
+//! its name eight bytes with hash version and depth, then the array of (hash, block) pairs.
 //! Further nodes look like one unused entry over the whole block, with the array behind its header.
 //! Readers that know no index see ordinary directory blocks.
 //!
@@ -26,7 +26,7 @@ const PAIR_LEN: usize = 8;
 /// Bits of a block number; the upper four of a word are reserved.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 
-/// What the root tells about its tree.
+/// What the root says about its tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RootInfo {
     /// Hash version: 0, 1, 2 (the superblock adds whether characters are signed).

@@ -127,7 +127,7 @@ bitflags::bitflags! {
     }
 }
 
-/// The kind of file that a mode tells.
+/// The kind of file that a mode says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum FileKind {
@@ -141,7 +141,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind that the upper four bits of a mode tell. None where they tell nothing.
+    /// The kind that the upper four bits of a mode say. None where they say nothing.
     pub fn from_mode(mode: u16) -> Option<FileKind> {
         Some(match mode >> 12 {
             0x1 => FileKind::Fifo,

@@ -184,7 +184,7 @@ impl Placed {
             if !g.features.group_csum() {
                 continue;
             }
-            // The last group's bitmap tells where the file system ends: it is always written.
+            // The last group's bitmap shows where the file system ends: it is always written.
             if free == g.blocks_in_group(group) - own && group + 1 < g.groups_count {
                 desc.flags |= GroupFlags::BLOCK_UNINIT;
             }

@@ -108,7 +108,7 @@ fn formats(value: &str) -> Result<Vec<Format>> {
 ///
 /// # Errors
 /// A wrong command line or job file, a place that cannot be used, output that cannot be written.
-/// A job that fails is told in the output, and by the exit status 1.
+/// A job that fails is reported in the output, and by the exit status 1.
 pub fn run(
     app: &mut App,
     place: Option<Where>,
@@ -139,7 +139,7 @@ pub fn run(
     Ok(ExitCode::from(status))
 }
 
-/// Reads all jobs; where some are wrong, tells what and answers `None`.
+/// Reads all jobs; where some are wrong, reports what and returns `None`.
 fn read_jobs(line: &CommandLine, lenient: bool) -> Result<Option<Vec<JobFile>>> {
     let variable = |name: &str| std::env::var(name).ok();
     let include = |name: &str| std::fs::read_to_string(name).map_err(|error| error.to_string());

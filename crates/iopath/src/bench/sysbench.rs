@@ -56,7 +56,7 @@ pub fn run(
                     .map(|()| "Removing test files...\n".to_owned()),
             })?;
             match finished.result {
-                Ok(told) => app.out.bytes(told.as_bytes())?,
+                Ok(text) => app.out.bytes(text.as_bytes())?,
                 Err(failure) => {
                     eprintln!("{failure}");
                     return Ok(ExitCode::FAILURE);

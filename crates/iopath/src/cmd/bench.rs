@@ -71,7 +71,7 @@ enum Tool {
     #[command(
         name = "fs_mark",
         after_help = "\
-The options are those of fs_mark(1); `iopath bench fs_mark -d` tells them all.
+The options are those of fs_mark(1); `iopath bench fs_mark -d` lists them all.
 
 Examples:
   iopath bench fs_mark -d /tmp/a -n 100 -s 4096 -L 5

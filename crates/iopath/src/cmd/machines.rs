@@ -66,8 +66,8 @@ fn show(app: &mut App, profile: &Profile) -> Result<()> {
     }
     app.out.line(format!("{}: {}", profile.name, profile.description))?;
     app.out.line(format!("Source: {}", profile.source))?;
-    let told = ["machine.name", "machine.description", "machine.source"];
-    let rows = profile.parameters.iter().filter(|parameter| !told.contains(&&*parameter.key));
+    let shown = ["machine.name", "machine.description", "machine.source"];
+    let rows = profile.parameters.iter().filter(|parameter| !shown.contains(&&*parameter.key));
     let rows: Vec<_> = rows.collect();
     let widest = |of: fn(&model::Parameter) -> &str| {
         rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0)

@@ -41,7 +41,7 @@ pub struct Options {
 /// Runs `manifest`.
 ///
 /// # Errors
-/// A place that cannot be opened or read. A directory that was printed before is told, and the
+/// A place that cannot be opened or read. A directory that was printed before is reported, and the
 /// answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let place = Place::parse(&options.place)?;
@@ -106,7 +106,7 @@ impl Walk<'_> {
     }
 
     /// Prints the name at the path. A directory becomes the last level; one that came before is
-    /// told instead.
+    /// reported instead.
     fn name(&mut self, app: &mut App, attr: &Attr, outside: usize) -> Result<()> {
         if attr.is_dir()
             && let Err(message) = self.reached.enter(attr.ino, || self.session.place(&self.path))

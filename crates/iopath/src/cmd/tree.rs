@@ -44,7 +44,7 @@ struct Count {
 /// Runs `tree`.
 ///
 /// # Errors
-/// A place that cannot be opened or read. A directory that was drawn before is told, and the answer
+/// A place that cannot be opened or read. A directory that was drawn before is named; the answer
 /// is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let place = Place::parse(&options.place)?;

@@ -7,7 +7,7 @@ use rt::Cx;
 
 use super::{Event, Outbox, PIECE};
 
-/// Most stretches of data of one file that are told.
+/// Most stretches of data of one file that are listed.
 const STRETCHES_MAX: usize = 1 << 16;
 /// Bytes that are asked for of a file whose size nobody knows.
 const STREAMED: usize = 64 << 10;

@@ -1,10 +1,10 @@
-//! What could not be copied while the rest went on, as cp(1) has it: each name is told, and the
+//! What could not be copied while the rest went on, as cp(1) has it: each name is reported, and the
 //! command ends with status 1.
 
 /// Messages that are kept; the rest is counted.
 const KEPT_MAX: usize = 1000;
 
-/// The sink has stopped: the source has nobody to tell anything.
+/// The sink has stopped: the source has nobody to send to.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopped;
 

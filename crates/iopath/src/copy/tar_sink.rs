@@ -97,7 +97,7 @@ impl<W: Write> TarSink<W> {
         mut records: Vec<u8>,
     ) -> Result<()> {
         let stored = stretches.iter().map(|data| data.end - data.start).sum();
-        // A hole at the end is told by an empty stretch behind it.
+        // A hole at the end is marked by an empty stretch behind it.
         let last = stretches.last().is_none_or(|data| data.end < meta.size);
         let end = last.then_some(meta.size..meta.size);
         let pairs = stretches.iter().cloned().chain(end);
@@ -231,7 +231,7 @@ impl<W: Write> Sink for TarSink<W> {
             Event::Xattr { .. } | Event::Stretches(_) | Event::Shared(_) => Ok(()),
             Event::Link { path, to } => self.link(batch.at(path), batch.at(to)),
             Event::Data { offset, data } => self.data(*offset, batch.at(data)),
-            // What could not be read of a file is filled with zeros: its length has been told.
+            // What could not be read of a file is filled with zeros: its length has been written.
             Event::End | Event::Problem(_) => self.end(),
         };
         done.context("writing the archive")
@@ -286,7 +286,7 @@ fn seconds(time: Timespec) -> String {
     format!("{sign}{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
 }
 
-/// A ustar header; what does not fit is cut, and told by pax records.
+/// A ustar header; what does not fit is cut, and stated in pax records.
 fn header(path: &[u8], kind: u8, meta: &Meta, target: &[u8], size: u64) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     let mut put = |at: usize, len: usize, bytes: &[u8]| {

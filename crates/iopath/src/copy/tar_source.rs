@@ -140,7 +140,7 @@ impl<R: Read> TarSource<R> {
                 map.add_old(&block[..504], number)?;
                 more = block[504] != 0;
             }
-            // A stretch of no bytes tells only where the file ends.
+            // A stretch of no bytes only marks where the file ends.
             map.stretches.retain(|&(_, len)| len > 0);
             return Ok((map.check(stored)?, stored));
         }

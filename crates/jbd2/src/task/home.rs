@@ -52,10 +52,10 @@ impl Task {
         let counters = &shared.counters;
         Counters::add(&counters.home_batches, 1);
         Counters::add(&counters.checkpoint_blocks, writes.len() as u64);
-        let told = done.clone();
+        let noted = done.clone();
         let writer = cx.spawn("flusher", move |cx| {
             let written = shared.cache.write_snapshots(cx, writes.into_iter());
-            told.store(true, Ordering::Release);
+            noted.store(true, Ordering::Release);
             shared.wait_task.wake_all();
             written
         });

@@ -75,7 +75,7 @@ impl WriteCache {
         Some(run)
     }
 
-    /// Drops what a write that goes straight to the medium replaces.
+    /// Drops what a write that goes directly to the medium replaces.
     pub fn overwrite(&mut self, start: u64, end: u64) {
         for (at, old) in self.take(start, end) {
             if at < start {

@@ -93,11 +93,11 @@ impl NfsClient {
             let now = own.rpc.runtime().now();
             let reply = record.and_then(|record| {
                 let reply = read_answer(Proc::Commit, &record)?;
-                let told = match reply.body {
+                let sent = match reply.body {
                     Body::Commit { verf } => Some(verf),
                     _ => None,
                 };
-                Ok((reply.status.check().map(|()| told == verf), reply.wcc.clone()))
+                Ok((reply.status.check().map(|()| sent == verf), reply.wcc.clone()))
             });
             let (answer, wcc) = match reply {
                 Ok((answer, wcc)) => (answer, Some(wcc)),

@@ -49,10 +49,10 @@ impl NfsClient {
             Ok((done, wcc)) => (done, Some(wcc)),
             Err(errno) => (Err(errno), None),
         };
-        let told = wcc.as_ref().is_some_and(|wcc| wcc.after.is_some());
+        let fresh = wcc.as_ref().is_some_and(|wcc| wcc.after.is_some());
         self.change_ends(inode, wcc, cx.now());
         done?;
-        if told { Ok(()) } else { self.fetch_attr(cx, inode) }
+        if fresh { Ok(()) } else { self.fetch_attr(cx, inode) }
     }
 
     /// Takes an opener away; true where he was the last.

@@ -86,7 +86,7 @@ pub(super) struct State {
     pub verf: Option<WriteVerf>,
     /// Counts the times that the server had forgotten something.
     pub losses: u64,
-    /// A write that failed, to be told once.
+    /// A write that failed, to be reported once.
     pub error: Option<Errno>,
     /// Writing fails: only an fsync tries again.
     pub failed: bool,
@@ -194,7 +194,7 @@ impl NfsClient {
         self.inodes.0.lock(cx).all.get(&ino.0).cloned().ok_or(Errno::ESTALE)
     }
 
-    /// Notes what the server told of a node, and answers it.
+    /// Notes what the server said of a node, and answers it.
     pub(super) fn note(&self, cx: &Cx, handle: Handle, attr: Fattr) -> Arc<Inode> {
         let now = cx.now();
         let known = self.inodes.0.lock(cx).all.get(&attr.fileid).cloned();

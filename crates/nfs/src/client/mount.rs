@@ -19,7 +19,7 @@ const TCP: u32 = 6;
 
 /// Why an export was not mounted.
 #[derive(Debug, Error)]
-#[allow(missing_docs, reason = "the messages tell")]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum MountError {
     #[error("{host}: {cause}")]
     Resolve { host: String, cause: String },

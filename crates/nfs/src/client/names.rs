@@ -207,7 +207,7 @@ impl NfsClient {
         }
         let done = self.name_silly(cx, victim, dir, name);
         if self.closes(cx, victim) {
-            // Who closed it last is not here any more to be told.
+            // Who closed it last is not here any more to get the error.
             let _latched = self.last_close(cx, victim);
         }
         done.map(|()| true)
@@ -282,9 +282,9 @@ impl NfsClient {
             }
         }
         let call = Call::Rename { from: from.handle, old, to: to.handle, new };
-        let told = self
+        let opened = self
             .changing(cx, &from, &call, |reply| (reply.status.check(), reply.wcc_to.after.clone()));
-        let (done, after) = told?;
+        let (done, after) = opened?;
         if let Some(attr) = after
             && from.ino != to.ino
         {

@@ -95,12 +95,12 @@ impl NfsClient {
         call: &Call<'_>,
         cookie: u64,
     ) -> Result<Page, Errno> {
-        let told = self.call(cx, call, |reply| -> Result<_, Errno> {
+        let listed = self.call(cx, call, |reply| -> Result<_, Errno> {
             reply.status.check()?;
             let (names, nodes, verf, eof) = take_page(reply).ok_or(Errno::EIO)?;
             Ok((names, nodes, verf, eof, reply.attr.clone()))
         })?;
-        let (names, nodes, verf, eof, attr) = told?;
+        let (names, nodes, verf, eof, attr) = listed?;
         inode.state.lock(cx).cookie_verf = verf;
         if let Some(attr) = attr {
             self.refresh(cx, inode, attr);

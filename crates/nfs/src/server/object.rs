@@ -139,7 +139,7 @@ impl Server {
         granted & wanted
     }
 
-    /// Reads straight into the answer.
+    /// Reads directly into the answer.
     pub(super) fn read(
         &self,
         cx: &mut Cx,

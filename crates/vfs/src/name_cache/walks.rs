@@ -1,4 +1,4 @@
-//! The count that tells whether walks over directories are still good: see
+//! The count that shows whether walks over directories are still good: see
 //! [`FileSystem::walk_version`](crate::FileSystem::walk_version).
 
 use std::sync::atomic::{AtomicU64, Ordering};

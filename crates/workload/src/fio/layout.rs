@@ -34,7 +34,7 @@ pub struct LayoutError {
 }
 
 /// Finds out the files of copy `number` of a job, and makes what has to be there before it runs.
-/// `laid_out` is told of each file that is written.
+/// `laid_out` is called for each file that is written.
 pub fn prepare(
     cx: &mut Cx,
     target: &Target,

@@ -491,13 +491,13 @@ struct Parts {
     /// All before it.
     before: Report,
     /// What was reported last, and when.
-    told: (Report, Nanos),
+    reported: (Report, Nanos),
 }
 
 impl Parts {
     fn new(start: Nanos, options: &Options) -> Parts {
         let empty = empty(options);
-        Parts { start, since: start, before: empty.clone(), told: (empty, start) }
+        Parts { start, since: start, before: empty.clone(), reported: (empty, start) }
     }
 
     /// Since the last checkpoint.
@@ -511,7 +511,7 @@ impl Parts {
         report
     }
 
-    /// Tells what is to be told at its time, until all threads have ended.
+    /// Reports what is due at its time, until all threads have ended.
     fn watch(&mut self, cx: &mut Cx, shared: &Shared, sink: &mut dyn Sink) {
         let options = &shared.options;
         let interval = Nanos::from_secs(options.report_interval);
@@ -527,9 +527,9 @@ impl Parts {
             if next == Some(at) {
                 next = Some(at + interval);
                 let now = self.report(cx, shared);
-                let span = cx.now().since(self.told.1);
-                sink.out(&output::interval(options, &now, &self.told.0, span));
-                self.told = (now, cx.now());
+                let span = cx.now().since(self.reported.1);
+                sink.out(&output::interval(options, &now, &self.reported.0, span));
+                self.reported = (now, cx.now());
             }
             if check == Some(at) {
                 check = checkpoints.next().map(|at| self.start + at);
@@ -545,7 +545,7 @@ impl Parts {
             self.before.add(thread, &std::mem::take(&mut *tally.lock(cx)));
         }
         self.since = cx.now();
-        self.told = (empty(&shared.options), cx.now());
+        self.reported = (empty(&shared.options), cx.now());
     }
 }
 

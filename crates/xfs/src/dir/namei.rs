@@ -8,7 +8,7 @@
 //!
 //! A directory before what is in it. Of two that are not in each other the one with the lower
 //! number first, under [`Xfs::rename`](crate::Xfs): only a task that holds it moves directories, so
-//! that whoever holds it can tell which one is in the other. (Source: kernel
+//! that whoever holds it can find out which one is in the other. (Source: kernel
 //! `Documentation/filesystems/directory-locking`.)
 
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! Delayed allocation: dirty pages are promised blocks, and get their places when they are written.
+//! Delayed allocation: blocks are reserved for dirty pages, which get their places when they are
+//! written.
 //!
-//! A promise is kept for certain: with the blocks themselves those are set aside which the file's
-//! map may need in the worst case, each promised block being an extent of its own.
+//! A reservation always suffices: with the blocks themselves those are set aside which the file's
+//! map may need in the worst case, each reserved block being an extent of its own.
 
 use std::ops::Range;
 
@@ -18,8 +19,8 @@ use crate::file::io::FileIo;
 use crate::file::small_files::SMALL;
 use crate::inode::Inode;
 
-/// The blocks of `range` that have neither a place nor a promise of one.
-fn unpromised(io: &FileIo, fork: &Fork, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
+/// The blocks of `range` that have neither a place nor a reservation.
+fn unreserved(io: &FileIo, fork: &Fork, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
     let extents = fork.extents.as_deref().expect("the extents were read");
     let mut holes = SmallVec::new();
     for gap in io.delayed.gaps(range) {
@@ -36,7 +37,7 @@ fn unpromised(io: &FileIo, fork: &Fork, range: Range<u64>) -> SmallVec<[Range<u6
 }
 
 impl FileIo {
-    /// Sets aside, or gives back, what the map needs for the promises that there are.
+    /// Sets aside, or gives back, what the map needs for the reservations that there are.
     fn settle(&mut self, space: &Space, worst: u64) {
         if worst < self.indirect {
             space.give_back(self.indirect - worst);
@@ -46,11 +47,16 @@ impl FileIo {
 }
 
 impl Inode {
-    /// Promises blocks to the dirty pages of `range`. May wait for the device.
+    /// Reserves blocks for the dirty pages of `range`. May wait for the device.
     ///
     /// # Errors
     /// `ENOSPC`; the extents cannot be read.
-    pub(crate) fn promise(&self, cx: &mut Cx, fs: &Xfs, range: Range<u64>) -> Result<(), Errno> {
+    pub(crate) fn reserve_delalloc(
+        &self,
+        cx: &mut Cx,
+        fs: &Xfs,
+        range: Range<u64>,
+    ) -> Result<(), Errno> {
         if self.io.lock(cx).delayed.covers(range.clone()) {
             return Ok(());
         }
@@ -58,13 +64,13 @@ impl Inode {
         self.extents(cx, Which::Data, |_| ()).map_err(|fault| fs.fault(fault))?;
         let forks = self.forks.read(cx);
         let mut io = self.io.lock(cx);
-        let holes = unpromised(&io, &forks.data, range);
+        let holes = unreserved(&io, &forks.data, range);
         let count: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
         if count == 0 {
             return Ok(());
         }
-        let promised = io.delayed.len() + count;
-        let worst = worst_case(&space.geometry, self.ino, &forks.data, promised);
+        let reserved = io.delayed.len() + count;
+        let worst = worst_case(&space.geometry, self.ino, &forks.data, reserved);
         let more = worst.saturating_sub(io.indirect);
         space.reserve(count + more).map_err(|_: XfsError| Errno::ENOSPC)?;
         io.indirect += more;
@@ -77,9 +83,9 @@ impl Inode {
         Ok(())
     }
 
-    /// Whether the first of some blocks without a place was promised one, and how many behind it
-    /// share its lot.
-    pub(crate) fn promised_run(&self, cx: &Cx, blocks: Range<u64>) -> (bool, u64) {
+    /// Whether the first of some blocks without a place has one reserved, and how many behind it
+    /// share that.
+    pub(crate) fn delalloc_run(&self, cx: &Cx, blocks: Range<u64>) -> (bool, u64) {
         let Range { start: from, end } = blocks;
         let io = self.io.lock(cx);
         let first = io.delayed.within(from..end).next();
@@ -90,9 +96,9 @@ impl Inode {
         }
     }
 
-    /// The promises of `range` are void: kept, or no longer needed. Returns how many they were; the
+    /// The reservations of `range` end: used, or no longer needed. Returns how many they were; the
     /// blocks remain set aside. The caller holds the fork for writing.
-    pub(crate) fn end_promises(
+    pub(crate) fn end_delalloc(
         &self,
         cx: &Cx,
         space: &Space,
@@ -111,11 +117,11 @@ impl Inode {
 }
 
 impl Xfs {
-    /// Takes back the promises of `range`: the pages are gone. May park.
-    pub(crate) fn drop_promises(&self, cx: &mut Cx, inode: &Inode, range: Range<u64>) {
+    /// Takes back the reservations of `range`: the pages are gone. May park.
+    pub(crate) fn drop_delalloc(&self, cx: &mut Cx, inode: &Inode, range: Range<u64>) {
         let Some(writer) = &self.write else { return };
         let forks = inode.forks.write(cx);
-        let gone = inode.end_promises(cx, &writer.space, &forks.data, range);
+        let gone = inode.end_delalloc(cx, &writer.space, &forks.data, range);
         drop(forks);
         writer.space.give_back(gone);
         if gone > 0 {

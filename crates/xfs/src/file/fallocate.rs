@@ -40,7 +40,7 @@ impl Xfs {
         self.allocate_cow_edge(cx, inode, end)?;
         let mut result = mapping.punch(cx, offset..end);
         if from < to && result.is_ok() {
-            self.drop_promises(cx, inode, from..to);
+            self.drop_delalloc(cx, inode, from..to);
             result = self.unmap_range(cx, inode, from..to);
             mapping.discard(cx, from << bits..to << bits);
         }
@@ -60,7 +60,7 @@ impl Xfs {
     ) -> Result<(), Errno> {
         let Range { start: offset, end } = bytes;
         let bits = self.geometry().block_bits;
-        // Afterwards no promise of space lies in the range.
+        // Afterwards no delayed allocation lies in the range.
         self.flush_file(cx, inode, offset..end, false)?;
         if end > inode.size(cx) {
             // What is behind the end shall read as zeroes when the file gets there.

@@ -1,7 +1,7 @@
 //! What of a file's content is on its way to the disk, and what follows when it has got there.
 //!
 //! ```text
-//! write        blocks are promised (`delayed`)
+//! write        blocks are reserved (`delayed`)
 //! write-back   blocks are taken, in the unwritten state; their bios go out (`pending`)
 //! completion   the content is there (`done`); in event context, so it only takes note
 //! finish       a transaction marks the blocks as written and lets the size on the disk grow
@@ -40,7 +40,7 @@ pub(crate) struct FileIo {
     pub times_dirty: bool,
     /// Content was written that may be in the device's cache only.
     pub unflushed: bool,
-    /// How far the file's users were told of write errors.
+    /// How far write errors were reported to the file's users.
     pub error_mark: ErrorMark,
 }
 
@@ -124,7 +124,7 @@ impl FileIo {
     }
 
     /// The size that may go to the disk: up to where content has come. Unless the caller knows that
-    /// `all` before it was written, not past what is promised or on its way.
+    /// `all` before it was written, not past what is reserved or on its way.
     pub(super) fn publishable(&self, bits: u32, all: bool) -> u64 {
         let missing = [self.pending.iter().next(), self.delayed.iter().next()];
         let first = missing.into_iter().flatten().map(|range| range.start).min();

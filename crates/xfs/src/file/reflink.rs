@@ -133,7 +133,7 @@ impl Xfs {
     fn share_all(&self, cx: &mut Cx, clone: &Clone<'_>) -> Result<(), Errno> {
         let Clone { from, to, blocks, target } = clone;
         let range = *target..*target + (blocks.end - blocks.start);
-        self.drop_promises(cx, to, range.clone());
+        self.drop_delalloc(cx, to, range.clone());
         to.io.lock(cx).forget(range.clone());
         self.cancel_cow(cx, to, range)?;
         let source = from.extents(cx, Which::Data, |list| list.to_vec());

@@ -29,7 +29,7 @@ pub(crate) const AT_ONCE: usize = 16;
 /// Room in a fork for what becomes of one extent of which parts are marked.
 const ROOM: usize = (2 * EXTENTS_AT_ONCE + 1) * EXTENT_SIZE;
 
-/// A file and how many blocks it was promised, from its first one on.
+/// A file and how many blocks it has reserved, from its first one on.
 type Wanting<'a> = (&'a Arc<Inode>, u32);
 
 impl Xfs {
@@ -119,7 +119,7 @@ impl Inode {
         usable && one && data.format == ForkFormat::Extents && data.room() >= ROOM
     }
 
-    /// How many blocks a new small file was promised, in one run from its first block on; none
+    /// How many blocks a new small file has reserved, in one run from its first block on; none
     /// where it is another kind of file. The caller holds it for a transaction.
     fn wants(&self, cx: &mut Cx) -> Option<u32> {
         let usable = self.with(cx, |state| !state.freed) && !self.is_reflink(cx);
@@ -159,7 +159,7 @@ fn place_all(
         let extent = Extent { offset: 0, start: own, count: *count, unwritten: true };
         file.edit.add(cx, trans, extent)?;
         *file.edit.blocks += u64::from(*count);
-        inode.end_promises(cx, space, file.edit.fork, 0..u64::from(*count));
+        inode.end_delalloc(cx, space, file.edit.fork, 0..u64::from(*count));
         Ok(Some(start))
     })?;
     if start.is_some() {

@@ -63,7 +63,7 @@ impl Xfs {
     fn shrink(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
         let result = inode.mapping(cx).clone().truncate(cx, size);
         let from = self.blocks_of(size);
-        self.drop_promises(cx, inode, from..u64::MAX);
+        self.drop_delalloc(cx, inode, from..u64::MAX);
         {
             let mut io = inode.io.lock(cx);
             io.forget(from..u64::MAX);
@@ -154,14 +154,14 @@ impl Xfs {
         result
     }
 
-    /// Forgets the content of a file that is about to be freed: its pages, its promises. The caller
+    /// Forgets the content of a file that is about to be freed: pages and reservations. The caller
     /// holds the inode's `rwsem` for writing. May park: waits for writes under way.
     pub(crate) fn drop_content(&self, cx: &mut Cx, inode: &Arc<Inode>) {
         let Some(mapping) = inode.mapping_if_any().cloned() else { return };
         let guard = inode.writeback.lock(cx);
         mapping.set_size(0);
         mapping.discard(cx, 0..u64::MAX);
-        self.drop_promises(cx, inode, 0..u64::MAX);
+        self.drop_delalloc(cx, inode, 0..u64::MAX);
         self.ahead.lock(cx).remove(&inode.ino);
         {
             let mut io = inode.io.lock(cx);

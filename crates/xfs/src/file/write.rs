@@ -1,4 +1,4 @@
-//! Writing files through the page cache: a promise of blocks, then pages.
+//! Writing files through the page cache: a reservation of blocks, then pages.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Xfs {
         result
     }
 
-    /// Gives back what files hold ahead of need, and what promises hold for the worst case.
+    /// Gives back what files hold ahead of need, and what reservations hold for the worst case.
     pub(crate) fn make_room(&self, cx: &mut Cx) {
         self.trim_all(cx);
         // Errors stay with the files that have them.

@@ -1,4 +1,4 @@
-//! Dirty pages to the device: places for those that were only promised one, then bios.
+//! Dirty pages to the device: places for those that have one reserved, then bios.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,10 +87,10 @@ impl Xfs {
         range: Range<u64>,
     ) -> Result<Mapped, Errno> {
         let (from, count) = (range.start, range.end - range.start);
-        let (promised, count) = inode.promised_run(cx, from..from + count.min(COUNT_MAX));
+        let (reserved_before, count) = inode.delalloc_run(cx, from..from + count.min(COUNT_MAX));
         let space = &self.writer()?.space;
         let ahead = self.blocks_ahead(cx, inode, mapping, from + count);
-        let set_aside = if promised { 0 } else { count };
+        let set_aside = if reserved_before { 0 } else { count };
         let reserve = |blocks| BlockReservation::new(space, blocks);
         let (mut reserved, ahead) = match reserve(set_aside + ahead) {
             Ok(reserved) => (reserved, ahead),
@@ -105,7 +105,7 @@ impl Xfs {
                     let found = file.allocate(cx, trans, hole)?;
                     let Some(extent) = found else { return Ok(None) };
                     let blocks = from..extent.end();
-                    let kept = inode.end_promises(cx, space, file.edit.fork, blocks);
+                    let kept = inode.end_delalloc(cx, space, file.edit.fork, blocks);
                     // Promises first, then what was set aside here.
                     let rest = u64::from(extent.count).saturating_sub(kept);
                     space.give_back(kept.saturating_sub(u64::from(extent.count)));

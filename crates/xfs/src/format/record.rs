@@ -204,7 +204,7 @@ impl RmapKey {
     }
 }
 
-/// The bit of a reference count's start that tells CoW forks from shared extents.
+/// The bit of a reference count's start that distinguishes CoW forks from shared extents.
 pub const REFCOUNT_COW: u32 = 1 << 31;
 
 /// How often an extent of a group is referred to: more than once, or in a CoW fork.

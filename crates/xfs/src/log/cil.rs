@@ -75,7 +75,7 @@ pub(crate) enum Commit<'a> {
 type NewItems = SmallVec<[Item; 8]>;
 
 /// Formats an item that has a lock of its own above that of `core`; returns the bytes that it took
-/// in the CIL before and takes now, and tells `is_new` where it took none.
+/// in the CIL before and takes now, and reports `is_new` where it took none.
 fn format_item(
     core: &ItemCore,
     seq: u64,

@@ -235,7 +235,7 @@ fn swap<const N: usize>(core: &mut [u8; CORE], at: usize) {
     field.reverse();
 }
 
-/// The flag of large times, in either byte order: the core's version byte does not tell which.
+/// The flag of large times, in either byte order: the core's version byte does not say which.
 fn bigtime(core: &[u8]) -> bool {
     let swapped = core[0..2] == *b"NI";
     let flags = &core[120..128];

@@ -169,7 +169,7 @@ impl Log {
         super::record::advance(Lsn::from_bits(tail), blocks, self.geometry.blocks).bits()
     }
 
-    /// If the items have moved on and nothing is committed that would tell it, an empty
+    /// If the items have moved on and nothing is committed that would say so, an empty
     /// checkpoint names the new tail, so that the space can be used.
     fn name_new_tail(self: &Arc<Self>, cx: &mut Cx) -> Result<()> {
         let (named, head) = {

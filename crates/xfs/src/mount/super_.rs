@@ -65,7 +65,7 @@ pub struct Xfs {
     pub(crate) finisher: Finisher,
     /// Files that have blocks ahead of their content.
     pub(crate) ahead: SpinLock<BTreeSet<Ino>>,
-    /// Files with few promised blocks: see [`crate::file::small_files`]. Some may be gone.
+    /// Files with few reserved blocks: see [`crate::file::small_files`]. Some may be gone.
     pub(crate) small: SpinLock<BTreeSet<Ino>>,
     counts: Counts,
     /// What the first damage was, in words.

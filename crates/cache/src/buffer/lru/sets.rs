@@ -4,7 +4,7 @@
 //! reference: it finds its buffer while the index has it, and does not keep it there; so the
 //! structure may be large without the objection that a large array meets.
 //!
-//! Who leaves is told by an *age* of two bits for each entry: 0 after a hit, 2 for a new one; at 3
+//! Who leaves follows from an *age*, two bits for each entry: 0 after a hit, 2 for a new one; at 3
 //! an entry leaves, and where a set has none of that age, all of them grow older until it has. So a
 //! block that an operation uses once (a directory's leaf) drives out another such block, not those
 //! that every operation uses, and what is no longer used goes at last. (A. Jaleel, K. Theobald, S.

@@ -343,7 +343,7 @@ pub(super) fn refuse_old_form(
     large: &LargeValue,
 ) -> Result<(), Errno> {
     let inode = named(fs, cx, large.ino)?;
-    // Only the content tells whether its hash is one.
+    // Only the content shows whether its hash is one.
     if belongs_to(cx, &inode, owner) { read(fs, cx, owner, name, large).map(drop) } else { Ok(()) }
 }
 

@@ -125,7 +125,7 @@ fn look_up(cx: &mut Cx, names: &Pair) -> Result<Move, Errno> {
     Ok(Move { place, source, source_is_dir, to })
 }
 
-/// The checks of a rename, in the order that the trait tells.
+/// The checks of a rename, in the order that the trait gives.
 fn check(
     cx: &Cx,
     names: &Pair,

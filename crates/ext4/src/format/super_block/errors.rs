@@ -1,4 +1,4 @@
-//! What the superblock tells of errors that were found while the file system was mounted.
+//! What the superblock says of errors that were found while the file system was mounted.
 
 use base::Errno;
 
@@ -59,7 +59,7 @@ impl RawSuper {
         })
     }
 
-    /// Takes over what `other` tells of errors: an older copy of the superblock, brought back by
+    /// Takes over what `other` says of errors: an older copy of the superblock, brought back by
     /// the journal, knows nothing of them.
     pub fn keep_errors_of(&mut self, other: &RawSuper) {
         self.s_state.set(self.s_state.get() | other.s_state.get() & STATE_ERROR);

@@ -8,7 +8,7 @@ pub const CHUNK: usize = 128;
 /// A bitmap of dirty chunks that knows how many runs it has.
 ///
 /// A *run* is a maximal range of set bits whose memory is contiguous: it is also cut where the
-/// buffer's memory jumps, which a second bitmap of *cuts* tells (bit `i` is set where chunk `i`
+/// buffer's memory jumps, which a second bitmap of *cuts* shows (bit `i` is set where chunk `i`
 /// does not follow chunk `i - 1` in memory). The counts of bits and runs are kept while bits are
 /// set, so that the size of a log item costs no look at the bitmap.
 #[derive(Clone, Debug)]

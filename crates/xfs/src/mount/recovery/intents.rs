@@ -103,7 +103,7 @@ impl Finisher {
         Finisher { space, inodes: SpinLock::named("xfs recovered inodes", BTreeMap::new()) }
     }
 
-    /// Whether the reverse map can tell whose an extent was.
+    /// Whether the reverse map knows whose an extent was.
     fn has_owner(&self, extent: FsExtent) -> bool {
         let geometry = &self.space.geometry;
         geometry.features.rmapbt() && geometry.extent_valid(extent.start, u64::from(extent.len))
