@@ -40,6 +40,7 @@ mod make;
 mod metadata;
 mod mounted;
 mod open;
+pub mod recognise;
 mod walk;
 
 pub use base::Errno;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Errno, Sector};
+use base::Errno;
 use block::{Device, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::{OpenOptions as DeviceOptions, Partition};
@@ -14,6 +14,7 @@ use vfs::FileSystem;
 use xfs::Xfs;
 
 use crate::error::{Error, Result};
+use crate::recognise::{self, PROBE};
 
 /// Bytes of memory for cached content, unless [`ImageOptions::cache_size`] says otherwise.
 const CACHE_SIZE: u64 = 256 << 20;
@@ -150,17 +151,19 @@ impl Image {
     /// # Errors
     /// `EINVAL` if it is none of those that are known; the device failed.
     pub fn format(&self) -> Result<Format> {
-        let len = self.queue.info().bytes().min(4096) as usize;
-        let start = self.enter("format", |cx| self.queue.read(cx, Sector(0), len));
+        let start = self.enter("format", |cx| recognise::read_start(cx, &self.queue, PROBE));
         let start = start.map_err(|error| Error::because(&self.place, error.to_errno(), error))?;
-        if start.starts_with(b"XFSB") {
-            Ok(Format::Xfs)
-        } else if start.get(1080..1082) == Some(&[0x53, 0xef]) {
-            Ok(Format::Ext)
-        } else {
-            let words = "neither ext2, ext3, ext4 nor XFS";
-            Err(Error::because(&self.place, Errno::EINVAL, words))
-        }
+        let words: String = match recognise::recognise(&start) {
+            recognise::Format::Ext(_) => return Ok(Format::Ext),
+            recognise::Format::Xfs => return Ok(Format::Xfs),
+            recognise::Format::Other(name, hint) => format!("holds {name}; {hint}"),
+            recognise::Format::Partitioned(table) => {
+                format!("holds a {table} partition table; name a partition")
+            }
+            recognise::Format::Blank => "is blank at its start".into(),
+            recognise::Format::Unknown => "neither ext2, ext3, ext4 nor XFS".into(),
+        };
+        Err(Error::because(&self.place, Errno::EINVAL, words))
     }
 
     pub(crate) fn mount(&self) -> Result<Arc<dyn FileSystem>> {

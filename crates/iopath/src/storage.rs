@@ -4,12 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use base::Sector;
 use block::{Device, Queue, QueueConfig};
 use device::{Engine, OpenOptions};
 use ext4::format::features::Access;
 use ext4::format::{NotedError, RawSuper};
 use serde_json::{Value, json};
+
+/// A family of file systems that is known.
+pub use image::Format as Known;
 
 use crate::app::{App, EngineArg};
 use crate::inside::{self, Inside};
@@ -17,15 +19,6 @@ use crate::recognise::{self, Format, PROBE};
 use crate::remains::{self, Remain};
 use crate::target::Target;
 use crate::text;
-
-/// A family of file systems that is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Known {
-    /// ext2, ext3 or ext4.
-    Ext,
-    /// XFS.
-    Xfs,
-}
 
 /// An open target.
 pub struct Storage {
@@ -164,15 +157,8 @@ impl Storage {
     /// # Errors
     /// The device failed.
     pub fn start(&self, app: &mut App, len: usize) -> Result<Vec<u8>> {
-        let len = (len as u64).min(self.bytes()) as usize;
-        let mut start = Vec::with_capacity(len);
-        while start.len() < len {
-            let part = (len - start.len()).min(64 << 10);
-            let at = Sector::from_bytes(start.len() as u64);
-            let page = self.queue.read(app.cx, at, part);
-            start.extend_from_slice(&page.with_context(|| self.target.to_string())?);
-        }
-        Ok(start)
+        let start = recognise::read_start(app.cx, &self.queue, len);
+        start.with_context(|| self.target.to_string())
     }
 
     /// What is on the device.

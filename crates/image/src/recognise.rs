@@ -1,5 +1,11 @@
 //! What is on a device: recognised by the magic numbers at its start.
 
+use std::sync::Arc;
+
+use base::Sector;
+use block::{DeviceError, Queue};
+use rt::Cx;
+
 /// The content of an image or device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
@@ -51,6 +57,20 @@ const MAGICS: &[(usize, &[u8], &str, &str)] = &[
     (257, b"ustar", "a tar archive", "copy it with `iopath cp FILE.tar: IMAGE:/`"),
     (0, b"\x7fELF", "a program", "give an image file or a block device"),
 ];
+
+/// Reads from the start of a device: up to `len` bytes, a multiple of 4096. May park.
+///
+/// # Errors
+/// The device failed.
+pub fn read_start(cx: &mut Cx, queue: &Arc<Queue>, len: usize) -> Result<Vec<u8>, DeviceError> {
+    let len = (len as u64).min(queue.info().bytes()) as usize;
+    let mut start = Vec::with_capacity(len);
+    while start.len() < len {
+        let part = (len - start.len()).min(64 << 10);
+        start.extend_from_slice(&queue.read(cx, Sector::from_bytes(start.len() as u64), part)?);
+    }
+    Ok(start)
+}
 
 /// Recognises the content by its first bytes ([`PROBE`] of them, or all).
 pub fn recognise(start: &[u8]) -> Format {
