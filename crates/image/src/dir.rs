@@ -12,7 +12,7 @@ use vfs::FileType;
 
 use crate::error::{Error, Result};
 use crate::metadata::Metadata;
-use crate::mounted::Mounted;
+use crate::mounted::{Fs, Mounted};
 
 /// Names that are fetched at once.
 const BATCH: usize = 1024;
@@ -128,6 +128,11 @@ impl DirEntry {
         self.ino.0
     }
 
+    /// The type that the directory records; None where it does not.
+    pub fn known_type(&self) -> Option<FileType> {
+        self.kind
+    }
+
     /// The type; from the directory where it records types, else from the inode.
     ///
     /// # Errors
@@ -150,5 +155,67 @@ impl DirEntry {
 
     pub(crate) fn read_dir(&self) -> Result<ReadDir> {
         ReadDir::of(&self.mounted, self.path.clone(), self.ino)
+    }
+}
+
+/// How a directory is made, as `std::fs::DirBuilder`.
+#[derive(Clone, Copy, Debug)]
+pub struct DirBuilder {
+    mode: u16,
+    recursive: bool,
+}
+
+impl Default for DirBuilder {
+    fn default() -> DirBuilder {
+        DirBuilder::new()
+    }
+}
+
+impl DirBuilder {
+    /// One directory, with mode 0o755.
+    pub fn new() -> DirBuilder {
+        DirBuilder { mode: 0o755, recursive: false }
+    }
+
+    /// Permission bits.
+    pub fn mode(mut self, mode: u16) -> DirBuilder {
+        self.mode = mode & 0o7777;
+        self
+    }
+
+    /// Those above it that do not exist are made, too; one that is there is no error.
+    pub fn recursive(mut self, recursive: bool) -> DirBuilder {
+        self.recursive = recursive;
+        self
+    }
+
+    /// Makes the directory.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT`, `ENOSPC`, those of the walk; `ENOTDIR` something else is in the way.
+    pub fn create(self, fs: &Fs, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if !self.recursive {
+            return self.create_one(fs, path);
+        }
+        let mut missing = vec![path];
+        while let Some(&last) = missing.last() {
+            match self.create_one(fs, last) {
+                Ok(()) => drop(missing.pop()),
+                Err(error) if error.errno() == Errno::EEXIST && fs.metadata(last)?.is_dir() => {
+                    missing.pop();
+                }
+                Err(error) if error.errno() == Errno::ENOENT => match last.parent() {
+                    Some(above) if above != Path::new("") => missing.push(above),
+                    _ => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn create_one(self, fs: &Fs, path: &Path) -> Result<()> {
+        fs.mounted().call(path, |cx, names, path| names.mkdir(cx, path, self.mode).map(drop))
     }
 }

@@ -37,6 +37,11 @@ impl Error {
         self.errno
     }
 
+    /// Why, in words without the place, where there is more to say than the number does.
+    pub fn reason(&self) -> Option<String> {
+        self.reason.as_ref().map(ToString::to_string)
+    }
+
     /// The image, and the path in it where there is one.
     pub fn place(&self) -> &str {
         &self.place

@@ -4,10 +4,11 @@ use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Errno;
 use rt::Cx;
-use vfs::OpenFlags;
+use vfs::{FallocMode, OpenFlags, SeekWhence};
 
 use crate::error::{Error, Result};
 use crate::metadata::Metadata;
@@ -85,18 +86,21 @@ impl OpenOptions {
         let mounted = fs.mounted();
         let file = mounted.call(path, |cx, names, path| names.open(cx, path, flags, mode))?;
         let path = path.to_owned();
-        Ok(File { file: Some(file), mounted: mounted.clone(), path, position: 0 })
+        Ok(File { file: Some(file), mounted: mounted.clone(), path, position: AtomicU64::new(0) })
     }
 }
 
 /// An open file. Closing it by dropping waits for nothing: [`File::sync_all`] makes it durable.
+///
+/// As with `std::fs::File`, `&File` reads, writes and seeks as well. Threads that share one should
+/// use [`File::read_at`] and [`File::write_at`]: the position is not locked over a call.
 pub struct File {
     /// None once it was closed.
     file: Option<vfs::File>,
     mounted: Arc<Mounted>,
     path: PathBuf,
     /// Where `Read` and `Write` go on, bytes.
-    position: u64,
+    position: AtomicU64,
 }
 
 impl fmt::Debug for File {
@@ -167,6 +171,37 @@ impl File {
         self.call(|cx, file| file.truncate(cx, size))
     }
 
+    /// Reserves space for `len` bytes from byte `offset` on; the file grows where it must. What is
+    /// reserved reads as zeros, what was there stays.
+    ///
+    /// # Errors
+    /// `EBADF` not open for writing; `EINVAL` a length of 0; `ENOSPC`, `EFBIG`; `EOPNOTSUPP` the
+    /// format cannot.
+    pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        let mode = FallocMode::Allocate { keep_size: false };
+        self.call(|cx, file| file.fallocate(cx, mode, offset, len))
+    }
+
+    /// The first byte at or after `offset` that is not in a hole; whole blocks count as data.
+    ///
+    /// # Errors
+    /// `ENXIO` no data follows.
+    pub fn seek_data(&self, offset: u64) -> Result<u64> {
+        self.seek_for(SeekWhence::Data, offset)
+    }
+
+    /// The first byte at or after `offset` that is in a hole; the end of the file is one.
+    ///
+    /// # Errors
+    /// `ENXIO` behind the end of the file.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        self.seek_for(SeekWhence::Hole, offset)
+    }
+
+    fn seek_for(&self, whence: SeekWhence, offset: u64) -> Result<u64> {
+        self.call(|cx, file| self.mounted.fs.seek(cx, file.ino(), offset, whence))
+    }
+
     /// Returns when content and attributes survive a power cut.
     ///
     /// # Errors
@@ -184,25 +219,59 @@ impl File {
     }
 }
 
+impl Read for &File {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let at = self.position.load(Ordering::Relaxed);
+        let count = self.read_at(buffer, at)?;
+        self.position.store(at + count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+impl Write for &File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let appends = self.call(|_, file| Ok(file.flags().contains(OpenFlags::APPEND)))?;
+        let (at, count) = if appends {
+            let count = self.call(|cx, file| file.write(cx, bytes))?;
+            (self.metadata()?.len(), count)
+        } else {
+            let at = self.position.load(Ordering::Relaxed);
+            let count = self.write_at(bytes, at)?;
+            (at + count as u64, count)
+        };
+        self.position.store(at, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    /// Nothing is held back here; [`File::sync_all`] makes it durable.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let to = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => self.position.load(Ordering::Relaxed).checked_add_signed(by),
+            SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
+        };
+        let before = || Error::new(self.mounted.place(&self.path), Errno::EINVAL);
+        let to = to.filter(|&to| to <= i64::MAX as u64).ok_or_else(before)?;
+        self.position.store(to, Ordering::Relaxed);
+        Ok(to)
+    }
+}
+
 impl Read for File {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.read_at(buffer, self.position)?;
-        self.position += count as u64;
-        Ok(count)
+        (&*self).read(buffer)
     }
 }
 
 impl Write for File {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let appends = self.call(|_, file| Ok(file.flags().contains(OpenFlags::APPEND)))?;
-        if appends {
-            let count = self.call(|cx, file| file.write(cx, bytes))?;
-            self.position = self.metadata()?.len();
-            return Ok(count);
-        }
-        let count = self.write_at(bytes, self.position)?;
-        self.position += count as u64;
-        Ok(count)
+        (&*self).write(bytes)
     }
 
     /// Nothing is held back here; [`File::sync_all`] makes it durable.
@@ -213,13 +282,6 @@ impl Write for File {
 
 impl Seek for File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let to = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::Current(by) => self.position.checked_add_signed(by),
-            SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
-        };
-        let before = || Error::new(self.mounted.place(&self.path), Errno::EINVAL);
-        self.position = to.filter(|&to| to <= i64::MAX as u64).ok_or_else(before)?;
-        Ok(self.position)
+        (&*self).seek(to)
     }
 }

@@ -8,16 +8,21 @@ use base::Errno;
 use rt::Cx;
 use vfs::{FileType, Namespace, RenameFlags, SetAttr, XattrFlags};
 
-use crate::dir::ReadDir;
+use crate::dir::{DirBuilder, ReadDir};
 use crate::error::{Error, Result};
 use crate::file::{File, OpenOptions};
 use crate::metadata::{Metadata, timespec};
 use crate::mounted::Fs;
 use crate::walk::Walk;
 
+/// Bytes of a file that are copied at once.
+const COPY_SIZE: usize = 1 << 20;
+
 /// Space and inodes of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
+    /// Size of a block, bytes.
+    pub block_size: u32,
     /// Bytes for content in total.
     pub bytes: u64,
     /// Bytes that are free.
@@ -28,6 +33,10 @@ pub struct Space {
     pub inodes: u64,
     /// Free inodes.
     pub inodes_free: u64,
+    /// Longest name, bytes.
+    pub name_max: u32,
+    /// An id of the file system, from its UUID.
+    pub id: u64,
 }
 
 impl Fs {
@@ -47,11 +56,14 @@ impl Fs {
         let stat = self.mounted().call(Path::new("/"), |cx, names, _| names.fs().statfs(cx))?;
         let block = u64::from(stat.block_size);
         Ok(Space {
+            block_size: stat.block_size,
             bytes: stat.blocks * block,
             bytes_free: stat.blocks_free * block,
             bytes_available: stat.blocks_available * block,
             inodes: stat.inodes,
             inodes_free: stat.inodes_free,
+            name_max: stat.name_max,
+            id: stat.fsid,
         })
     }
 
@@ -91,6 +103,32 @@ impl Fs {
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
         let file = self.create(&path)?;
         file.write_all_at(content.as_ref(), 0)
+    }
+
+    /// Copies content and permission bits of a file; what the new name leads to is emptied first.
+    /// Answers the bytes.
+    ///
+    /// # Errors
+    /// As [`Fs::read`] and [`Fs::write`]; `EINVAL` both are one file.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let source = self.open(&from)?;
+        let metadata = source.metadata()?;
+        if self.metadata(&to).is_ok_and(|there| there.ino() == metadata.ino()) {
+            return Err(Error::new(self.mounted().place(to.as_ref()), Errno::EINVAL));
+        }
+        let target = self.create(&to)?;
+        let mut buffer = vec![0; COPY_SIZE.min(metadata.len() as usize + 1)];
+        let mut at = 0;
+        loop {
+            let count = source.read_at(&mut buffer, at)?;
+            if count == 0 {
+                break;
+            }
+            target.write_all_at(&buffer[..count], at)?;
+            at += count as u64;
+        }
+        self.set_mode(to, metadata.mode())?;
+        Ok(at)
     }
 
     /// Opens a file for reading.
@@ -150,32 +188,17 @@ impl Fs {
     /// Makes a directory with mode 0o755.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOENT`, `ENOSPC`, those of the walk.
+    /// As [`DirBuilder::create`].
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.mounted().call(path.as_ref(), |cx, names, path| names.mkdir(cx, path, 0o755).map(drop))
+        DirBuilder::new().create(self, path)
     }
 
     /// Makes a directory, and those above it that do not exist.
     ///
     /// # Errors
-    /// `ENOTDIR` where something else is in the way; as [`Fs::create_dir`].
+    /// As [`DirBuilder::create`].
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let mut missing = vec![path];
-        while let Some(&last) = missing.last() {
-            match self.create_dir(last) {
-                Ok(()) => drop(missing.pop()),
-                Err(error) if error.errno() == Errno::EEXIST && self.metadata(last)?.is_dir() => {
-                    missing.pop();
-                }
-                Err(error) if error.errno() == Errno::ENOENT => match last.parent() {
-                    Some(above) if above != Path::new("") => missing.push(above),
-                    _ => return Err(error),
-                },
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        DirBuilder::new().recursive(true).create(self, path)
     }
 
     /// Makes a further name for a file.
@@ -264,8 +287,21 @@ impl Fs {
     /// # Errors
     /// `ENOENT`, `ENOTEMPTY`, `EISDIR`, `EINVAL` a directory into itself.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameFlags::empty())
+    }
+
+    /// Moves a name, with the flags of renameat2(2): without replacing, or both names change
+    /// places.
+    ///
+    /// # Errors
+    /// As [`Fs::rename`]; `EEXIST` with `NOREPLACE`; `EINVAL` both flags, or the format cannot.
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        flags: RenameFlags,
+    ) -> Result<()> {
         let to = to.as_ref().as_os_str().as_bytes();
-        let flags = RenameFlags::empty();
         self.mounted().call(from.as_ref(), |cx, names, from| names.rename(cx, from, to, flags))
     }
 
@@ -281,20 +317,41 @@ impl Fs {
         self.set(path.as_ref(), true, SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() })
     }
 
-    /// Sets owner and group; a symbolic link's own.
+    /// Sets owner and group; None leaves what is there.
     ///
     /// # Errors
     /// `ENOENT`, `EROFS`, `EDQUOT`.
-    pub fn set_owner(&self, path: impl AsRef<Path>, uid: u32, gid: u32) -> Result<()> {
-        let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
-        self.set(path.as_ref(), false, set)
+    pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.set(path.as_ref(), true, SetAttr { uid, gid, ..SetAttr::default() })
     }
 
-    /// Sets the times of the last read and of the last change; a symbolic link's own.
+    /// As [`Fs::chown`]; of a symbolic link its own.
+    ///
+    /// # Errors
+    /// As [`Fs::chown`].
+    pub fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.set(path.as_ref(), false, SetAttr { uid, gid, ..SetAttr::default() })
+    }
+
+    /// Sets the times of the last read and of the last change.
     ///
     /// # Errors
     /// `ENOENT`, `EROFS`.
     pub fn set_times(
+        &self,
+        path: impl AsRef<Path>,
+        accessed: SystemTime,
+        modified: SystemTime,
+    ) -> Result<()> {
+        let (atime, mtime) = (Some(timespec(accessed)), Some(timespec(modified)));
+        self.set(path.as_ref(), true, SetAttr { atime, mtime, ..SetAttr::default() })
+    }
+
+    /// As [`Fs::set_times`]; of a symbolic link its own.
+    ///
+    /// # Errors
+    /// As [`Fs::set_times`].
+    pub fn set_times_nofollow(
         &self,
         path: impl AsRef<Path>,
         accessed: SystemTime,

@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod canonical;
 mod dir;
 mod error;
 mod file;
@@ -44,7 +45,8 @@ pub mod recognise;
 mod walk;
 
 pub use base::Errno;
-pub use dir::{DirEntry, ReadDir};
+pub use block::Device;
+pub use dir::{DirBuilder, DirEntry, ReadDir};
 pub use error::{Error, Result};
 pub use file::{File, OpenOptions};
 pub use fs::Space;
@@ -52,4 +54,5 @@ pub use make::Make;
 pub use metadata::{FileType, Metadata};
 pub use mounted::Fs;
 pub use open::{Finding, Format, Image, ImageOptions, Report};
+pub use vfs::RenameFlags;
 pub use walk::Walk;

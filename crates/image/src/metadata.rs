@@ -74,6 +74,11 @@ impl Metadata {
         self.0.blocks
     }
 
+    /// Preferred size of reads and writes, bytes.
+    pub fn blksize(&self) -> u32 {
+        self.0.blksize
+    }
+
     /// Last change of the content.
     pub fn modified(&self) -> SystemTime {
         system_time(self.0.mtime)

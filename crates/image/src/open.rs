@@ -30,6 +30,16 @@ pub enum Format {
     Xfs,
 }
 
+impl Format {
+    /// A word for it: `ext` or `xfs`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Ext => "ext",
+            Format::Xfs => "xfs",
+        }
+    }
+}
+
 /// How an image is opened.
 #[derive(Clone, Debug)]
 pub struct ImageOptions {
@@ -79,6 +89,15 @@ impl ImageOptions {
             DeviceOptions { write: self.write, direct: self.direct, ..DeviceOptions::default() };
         let device = device::open(path, options).map_err(|error| opening(&place, error))?;
         Image::on(place, device, &self)
+    }
+
+    /// Opens the image that a device of the caller's own holds; `name` is what messages call it.
+    /// Nobody locks it.
+    ///
+    /// # Errors
+    /// The device describes itself wrongly (`EINVAL`), or there is no such partition.
+    pub fn open_device(self, name: &str, device: Arc<dyn Device>) -> Result<Image> {
+        Image::on(name.to_owned(), device, &self)
     }
 }
 

@@ -12,6 +12,9 @@ mod build_image;
 #[path = "../examples/read_file.rs"]
 mod read_file;
 #[expect(dead_code, reason = "as above")]
+#[path = "../examples/read_speed.rs"]
+mod read_speed;
+#[expect(dead_code, reason = "as above")]
 #[path = "../examples/walk_and_hash.rs"]
 mod walk_and_hash;
 #[expect(dead_code, reason = "as above")]
@@ -60,6 +63,8 @@ fn the_examples_do_what_they_say() {
         assert!(sums.lines().any(|found| found == line), "{line} in {sums}");
     }
     assert_eq!(sums.lines().count(), 2, "{sums}");
+    let speed = output(|out| read_speed::run(args(&["/etc/hostname", "2", "5"]), out));
+    assert!(speed.starts_with("5 reads of 2 bytes in "), "{speed}");
     let address = serve(&image);
     for (path, expected) in [
         ("/etc/net", "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\ndhcp\n"),

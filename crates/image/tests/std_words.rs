@@ -117,7 +117,7 @@ fn attributes_links_and_xattrs_last() {
     let path = folder.path().join("disk.img");
     let fs = Image::create(&path, 64 << 20).label("words").make().unwrap().fs().unwrap();
     fs.write("/f", "content").unwrap();
-    fs.set_owner("/f", 1000, 100_000).unwrap();
+    fs.lchown("/f", Some(1000), Some(100_000)).unwrap();
     fs.set_mode("/f", 0o4751).unwrap();
     let early = UNIX_EPOCH - Duration::new(77, 5);
     let late = UNIX_EPOCH + Duration::new(1 << 33, 999_999_999);
