@@ -8,6 +8,7 @@ mod layers;
 mod licences;
 mod newest;
 mod peers;
+mod python;
 mod run;
 mod source;
 mod tidy;
@@ -29,6 +30,7 @@ cargo xtask TASK
                  docs/peers.md; IOPATH_BIN measures another binary, IOPATH_ROUNDS=1 is quicker
   bench          speed beside the peers: ratios measured in one run
   budget [--bless]  instructions per operation against xtask/budget.txt
+  python [ARGS]  build the Python package, install it in target/python/venv, test it; ARGS to pytest
   judges [--newest]  install or name the outside programs that judge the tests (--newest: those of
                  Debian's newest suite, in the folder IOPATH_NEWEST, /var/cache/iopath/newest)
 ";
@@ -61,6 +63,7 @@ fn task() -> Result<()> {
         ["licences"] => licences::check(),
         ["tidy"] => tidy::check(false),
         ["tidy", "--bless"] => tidy::check(true),
+        ["python", more @ ..] => python::test(more),
         ["judges"] => judges::require(),
         ["judges", "--newest"] => newest::require(),
         [] | ["help"] | ["--help"] | ["-h"] => {
@@ -87,5 +90,6 @@ fn all() -> Result<()> {
     run::step("build of the command", || run::cargo(&["build", "--release", "--quiet"]))?;
     run::step("demonstration", || run::cargo(&["run", "--release", "--quiet", "--", "demo"]))?;
     run::step("instruction budget", || budget::check(false))?;
+    run::step("Python package", || python::test(&[]))?;
     run::step("tests", || run::cargo(&["test", "--workspace", "--quiet"]))
 }
