@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,15 +172,16 @@ impl File {
         self.call(|cx, file| file.truncate(cx, size))
     }
 
-    /// Reserves space for `len` bytes from byte `offset` on; the file grows where it must. What is
-    /// reserved reads as zeros, what was there stays.
+    /// Reserves space for a range of bytes; the file grows where it must. What is reserved reads as
+    /// zeros, what was there stays.
     ///
     /// # Errors
-    /// `EBADF` not open for writing; `EINVAL` a length of 0; `ENOSPC`, `EFBIG`; `EOPNOTSUPP` the
+    /// `EBADF` not open for writing; `EINVAL` an empty range; `ENOSPC`, `EFBIG`; `EOPNOTSUPP` the
     /// format cannot.
-    pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+    pub fn allocate(&self, range: Range<u64>) -> Result<()> {
+        let len = range.end.saturating_sub(range.start);
         let mode = FallocMode::Allocate { keep_size: false };
-        self.call(|cx, file| file.fallocate(cx, mode, offset, len))
+        self.call(|cx, file| file.fallocate(cx, mode, range.start, len))
     }
 
     /// The first byte at or after `offset` that is not in a hole; whole blocks count as data.

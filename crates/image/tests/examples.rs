@@ -9,6 +9,21 @@ use std::path::Path;
 #[path = "../examples/build_image.rs"]
 mod build_image;
 #[expect(dead_code, reason = "as above")]
+#[path = "../examples/check_image.rs"]
+mod check_image;
+#[expect(dead_code, reason = "as above")]
+#[path = "../examples/copy_out.rs"]
+mod copy_out;
+#[expect(dead_code, reason = "as above")]
+#[path = "../examples/crash_test.rs"]
+mod crash_test;
+#[expect(dead_code, reason = "as above")]
+#[path = "../examples/disk_usage.rs"]
+mod disk_usage;
+#[expect(dead_code, reason = "as above")]
+#[path = "../examples/parallel_grep.rs"]
+mod parallel_grep;
+#[expect(dead_code, reason = "as above")]
 #[path = "../examples/read_file.rs"]
 mod read_file;
 #[expect(dead_code, reason = "as above")]
@@ -65,6 +80,14 @@ fn the_examples_do_what_they_say() {
     assert_eq!(sums.lines().count(), 2, "{sums}");
     let speed = output(|out| read_speed::run(args(&["/etc/hostname", "2", "5"]), out));
     assert!(speed.starts_with("5 reads of 2 bytes in "), "{speed}");
+    let found = output(|out| parallel_grep::run(args(&["box"]), out));
+    assert_eq!(found, "/etc/hostname:1: box\n");
+    let used = output(|out| disk_usage::run(args(&[]), out));
+    assert!(used.contains("bytes used") && used.contains(" /etc\n"), "{used}");
+    let target = folder.path().join("copy");
+    let copied = output(|out| copy_out::run(args(&["/etc", target.to_str().unwrap()]), out));
+    assert!(copied.ends_with("\r100 %\r9 bytes\n"), "{copied:?}");
+    assert_eq!(std::fs::read_to_string(target.join("net")).unwrap(), "dhcp\n");
     let address = serve(&image);
     for (path, expected) in [
         ("/etc/net", "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\ndhcp\n"),
@@ -76,4 +99,31 @@ fn the_examples_do_what_they_say() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(expected), "{path}: {answer}");
     }
+}
+
+#[test]
+fn the_check_of_the_example_tells_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.img");
+    let args = || [OsString::from(&image)].into_iter();
+    build_image::run(args()).unwrap();
+    let mut out = Vec::new();
+    assert!(check_image::run(args(), &mut out).unwrap());
+    assert_eq!(out, b"ext: clean\n");
+    // A name stays whose inode is gone.
+    let damage = ["-w", "-R", "clri /etc/hostname"];
+    let done = std::process::Command::new("debugfs").args(damage).arg(&image).output().unwrap();
+    assert!(done.status.success());
+    let mut out = Vec::new();
+    assert!(!check_image::run(args(), &mut out).unwrap());
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.contains("hostname") && out.ends_with("ext: damaged\n"), "{out}");
+}
+
+#[test]
+fn the_crash_test_of_the_example_sees_both_contents() {
+    let out = output(|out| crash_test::run(out));
+    let numbers: Vec<u32> = out.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(numbers.len() == 3 && numbers[0] == numbers[1] + numbers[2], "{out}");
+    assert!(numbers[1] > 0 && numbers[2] > 0, "{out}");
 }

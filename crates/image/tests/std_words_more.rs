@@ -126,12 +126,12 @@ fn shared_handles_holes_and_reserved_space() {
         assert!((1..=4096).contains(&file.seek_hole(0).unwrap().max(1)));
         assert_eq!(file.seek_data(2 << 20).unwrap_err().errno(), Errno::ENXIO);
         let before = file.metadata().unwrap().blocks();
-        file.allocate(0, 2 << 20).unwrap();
+        file.allocate(0..2 << 20).unwrap();
         file.sync_all().unwrap();
         let after = file.metadata().unwrap();
         assert_eq!(after.len(), 2 << 20);
         assert!(before < 4096 && after.blocks() >= 4096, "{before} {}", after.blocks());
-        assert_eq!(file.allocate(0, 0).unwrap_err().errno(), Errno::EINVAL);
+        assert_eq!(file.allocate(0..0).unwrap_err().errno(), Errno::EINVAL);
         assert_eq!(after.blksize(), ours.space().unwrap().block_size);
     });
 }

@@ -10,11 +10,11 @@ use pyo3::types::PyBytes;
 
 use crate::buffer::{Source, Target};
 use crate::call::Mount;
-use crate::fs::{Stat, stat_of};
 use crate::slot::Slot;
+use crate::stat::{Stat, stat_of};
 
 /// Bytes of a read whose memory is taken without asking how long the file is.
-const UNASKED_MAX: u64 = 1 << 20;
+const UNASKED_MAX: usize = 1 << 20;
 
 /// An open file with a position, without a buffer.
 #[pyclass(frozen, module = "extxfs._native")]
@@ -97,7 +97,7 @@ impl File {
         let file = self.file.get()?;
         // Neither waits: the position is a number beside the file.
         let at = (&*file).stream_position()?;
-        let bytes = self.read_at(py, at, u64::try_from(size).unwrap_or(u64::MAX))?;
+        let bytes = self.read_at(py, at, usize::try_from(size).unwrap_or(usize::MAX))?;
         (&*file).seek(SeekFrom::Start(at + bytes.as_bytes().len() as u64))?;
         Ok(bytes)
     }
@@ -107,19 +107,18 @@ impl File {
         &self,
         py: Python<'py>,
         offset: u64,
-        size: u64,
+        mut size: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let file = self.file.get()?;
-        let mut size = size;
         if size > UNASKED_MAX {
             // No more memory than there is file.
-            size = self.len(py)?.saturating_sub(offset).min(size);
+            size = self.len(py)?.saturating_sub(offset).min(size as u64) as usize;
         }
         if size == 0 {
             // Says whether the file is open for reading.
             self.call(py, |file| file.read_at(&mut [], offset))?;
         }
-        bytes_at(py, &self.mount, &self.path, &file, offset, size as usize)
+        bytes_at(py, &self.mount, &self.path, &file, offset, size)
     }
 
     /// Reads into a buffer at byte `offset`; the position stays.
@@ -161,19 +160,15 @@ impl File {
         self.stream(py, |file| file.seek(to))
     }
 
-    /// The position.
-    fn tell(&self, py: Python<'_>) -> PyResult<u64> {
-        self.stream(py, |file| file.stream_position())
-    }
-
     /// Sets the size in bytes.
     fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
         self.call(py, |file| file.set_len(size))
     }
 
     /// Reserves space.
-    fn allocate(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
-        self.call(py, |file| file.allocate(offset, size))
+    fn allocate(&self, py: Python<'_>, offset: u64, size: usize) -> PyResult<()> {
+        let end = offset.saturating_add(size as u64);
+        self.call(py, |file| file.allocate(offset..end))
     }
 
     /// Returns when content (and attributes, unless `data_only`) survive a power cut.

@@ -23,6 +23,7 @@ mod list;
 mod make;
 mod path;
 mod slot;
+mod stat;
 
 use pyo3::prelude::*;
 

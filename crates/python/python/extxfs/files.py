@@ -78,7 +78,7 @@ class RawFile(io.RawIOBase):
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        return self._file.tell()
+        return self._file.seek(0, os.SEEK_CUR)
 
     def truncate(self, size: int | None = None, /) -> int:
         self._check_writes()
