@@ -30,7 +30,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>, out: &mut impl Write) -> Re
         }
         let path = entry.path();
         let mut parts = path.components().filter(|part| matches!(part, Component::Normal(_)));
-        let top = parts.next().map(PathBuf::from).unwrap_or_default();
+        let top = parts.next().map(|part| PathBuf::from(part.as_os_str())).unwrap_or_default();
         *sizes.entry(top).or_default() += found.blocks() * 512;
     }
     let mut sizes: Vec<(PathBuf, u64)> = sizes.into_iter().collect();
