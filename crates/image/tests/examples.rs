@@ -122,7 +122,7 @@ fn the_check_of_the_example_tells_damage() {
 
 #[test]
 fn the_crash_test_of_the_example_sees_both_contents() {
-    let out = output(|out| crash_test::run(out));
+    let out = output(crash_test::run);
     let numbers: Vec<u32> = out.split(' ').filter_map(|word| word.parse().ok()).collect();
     assert!(numbers.len() == 3 && numbers[0] == numbers[1] + numbers[2], "{out}");
     assert!(numbers[1] > 0 && numbers[2] > 0, "{out}");

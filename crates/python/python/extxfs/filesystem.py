@@ -5,10 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import stat as stat_bits
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from errno import ELOOP
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
@@ -32,8 +32,12 @@ MOUNTED: weakref.WeakSet[FileSystem] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     for fs in list(MOUNTED):
-        with suppress(RuntimeError):  # in a child process
+        try:
             fs.close()
+        except RuntimeError:
+            pass  # in a child process
+        except OSError as error:
+            print(f"extxfs: {error}", file=sys.stderr)
 
 
 def inside(path: AnyPath) -> str | bytes | os.PathLike[str]:
