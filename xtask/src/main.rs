@@ -7,6 +7,7 @@ mod judges;
 mod layers;
 mod licences;
 mod newest;
+mod pages;
 mod peers;
 mod python;
 mod run;
@@ -28,6 +29,8 @@ cargo xtask TASK
                  shrink it)
   peers          the mount and the command beside fuse2fs, mke2fs -d, debugfs and the kernel: writes
                  docs/peers.md; IOPATH_BIN measures another binary, IOPATH_ROUNDS=1 is quicker
+  pages [NAME]   make the pages of the experiments and the table of README again (pages --check: do
+                 the quick ones again and compare); IOPATH_BIN names a program that is built
   bench          speed beside the peers: ratios measured in one run
   budget [--bless]  instructions per operation against xtask/budget.txt
   python [ARGS]  build the Python package, install it in target/python/venv, test it; ARGS to pytest
@@ -57,6 +60,8 @@ fn task() -> Result<()> {
         ["budget", "--bless"] => budget::check(true),
         ["bench"] => bench::run_all(),
         ["peers"] => peers::write(),
+        ["pages", "--check"] => pages::check(),
+        ["pages", names @ ..] => pages::write(names),
         ["fmt"] => run::cargo(&["fmt", "--all"]),
         ["lint"] => lint(),
         ["layers"] => layers::check(),

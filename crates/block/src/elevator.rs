@@ -23,7 +23,7 @@ pub use relay::Relay;
 use crate::request::{Request, RequestId, Requests};
 use crate::{Bio, BioFlags, DeviceInfo};
 use base::{Nanos, Sector};
-use rt::IoPriority;
+use rt::{IoPriority, Registry};
 
 /// What an elevator may look at while it chooses.
 pub struct Dispatch<'a> {
@@ -165,7 +165,7 @@ pub fn unknown_tunable<E: Elevator + ?Sized>(elevator: &E, name: &str) -> Tunabl
 }
 
 /// How to make an elevator of a name.
-type Maker = fn() -> Box<dyn Elevator>;
+pub type Maker = fn() -> Box<dyn Elevator>;
 
 /// Every elevator: one line each.
 const ELEVATORS: &[(&str, Maker)] = &[
@@ -176,9 +176,25 @@ const ELEVATORS: &[(&str, Maker)] = &[
     ("relay", || Box::new(Relay::default())),
 ];
 
-/// Names of all elevators.
-pub fn names() -> impl Iterator<Item = &'static str> {
+/// Those that a program has added.
+static ADDED: Registry<Maker> = Registry::new();
+
+/// Adds an elevator to those that queues, experiments and commands find by name, for as long as the
+/// program runs.
+///
+/// # Errors
+/// The name is taken, or is none.
+pub fn register(name: &'static str, make: Maker) -> Result<(), String> {
+    ADDED.add(built_in(), name, make)
+}
+
+fn built_in() -> impl Iterator<Item = &'static str> {
     ELEVATORS.iter().map(|&(name, _)| name)
+}
+
+/// Names of all elevators, those that were added last.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    built_in().chain(ADDED.names())
 }
 
 /// A new elevator of that name with default tunables, or `None` where there is no such elevator.
@@ -189,5 +205,6 @@ pub fn by_name(name: &str) -> Option<Box<dyn Elevator>> {
         "noop" => "none",
         other => other,
     };
-    ELEVATORS.iter().find(|&&(known, _)| known == name).map(|(_, make)| make())
+    let built_in = ELEVATORS.iter().find(|&&(known, _)| known == name);
+    built_in.map(|(_, make)| *make).or_else(|| ADDED.get(name)).map(|make| make())
 }

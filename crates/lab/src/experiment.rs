@@ -10,13 +10,14 @@ mod expand;
 mod figure;
 mod file;
 mod headline;
+mod inherit;
 mod knob;
 pub(crate) mod options;
 mod value;
 
 pub use error::ExperimentError;
 pub(crate) use expand::tunables;
-pub use expand::{Load, Plan, Point, RunKey, RunSpec, Size};
+pub use expand::{Load, Plan, Point, RunKey, RunSpec, Size, Varied};
 pub use figure::Figure;
 pub use file::{
     Basis, Case, Cell, Document, File, Filesystem, Fixes, Frontier, Layout, Lines, Machine, Metric,
@@ -29,6 +30,8 @@ pub use value::{ByteSize, CellName, Expression, Operator, SeedRange};
 
 use crate::digest::digest;
 use model::{Profile, ProfileError};
+use rt::Registry;
+use std::ops::Range;
 use std::path::Path;
 
 /// The experiments that are built in: name and text.
@@ -56,11 +59,35 @@ pub struct Experiment {
     pub digest: String,
     /// What the file says.
     pub file: File,
+    /// A machine instead of the file's.
+    machine: Option<Profile>,
 }
 
-/// Names of the built-in experiments.
-pub fn experiments() -> impl Iterator<Item = &'static str> {
+/// Experiments that a program has added.
+static ADDED: Registry<&'static str> = Registry::new();
+
+/// Adds an experiment to those that are found by name, for as long as the program runs.
+///
+/// # Errors
+/// The name is taken, or is none; the text is no experiment, with its place.
+pub fn register(name: &'static str, text: &'static str) -> Result<(), String> {
+    Experiment::parse(name, name, text).map_err(|error| error.to_string())?;
+    ADDED.add(built_in(), name, text)
+}
+
+fn built_in() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|&(name, _)| name)
+}
+
+/// Names of the experiments that are built in or were added.
+pub fn experiments() -> impl Iterator<Item = &'static str> {
+    built_in().chain(ADDED.names())
+}
+
+/// The text of an experiment of that name.
+pub fn text(name: &str) -> Option<&'static str> {
+    let built_in = BUILT_IN.iter().find(|&&(known, _)| known == name);
+    built_in.map(|&(_, text)| text).or_else(|| ADDED.get(name))
 }
 
 impl Experiment {
@@ -70,8 +97,8 @@ impl Experiment {
     /// Where there is no such experiment, it cannot be read, or it is not a valid one; the error
     /// names file, line and value.
     pub fn load(name_or_path: &str) -> Result<Experiment, ExperimentError> {
-        if let Some(&(name, text)) = BUILT_IN.iter().find(|&&(name, _)| name == name_or_path) {
-            return Experiment::parse(name, name, text);
+        if let Some(text) = text(name_or_path) {
+            return Experiment::parse(name_or_path, name_or_path, text);
         }
         if !name_or_path.contains('/') && !name_or_path.ends_with(".toml") {
             let known = experiments().collect::<Vec<_>>().join(", ");
@@ -96,12 +123,32 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::load`].
     pub fn parse(name: &str, source: &str, text: &str) -> Result<Experiment, ExperimentError> {
-        let file = toml::from_str::<File>(text)
-            .map_err(|error| ExperimentError::at(source, text, error.span(), error.message()))?;
-        check::check(&file)
+        let whole = inherit::whole(text)
             .map_err(|wrong| ExperimentError::at(source, text, wrong.span, &wrong.message))?;
-        let digest = format!("{:016x}", digest(text.as_bytes()));
-        Ok(Experiment { name: name.to_owned(), source: source.to_owned(), digest, file })
+        // What was inherited has no place in the file; what is wrong there is found by its text.
+        let place = |span: Option<Range<usize>>| match (&whole, span) {
+            (None, span) => span,
+            (Some(whole), Some(span)) => {
+                let part = whole.get(span).filter(|part| !part.is_empty())?;
+                text.find(part).map(|start| start..start + part.len())
+            }
+            (Some(_), None) => None,
+        };
+        let all = whole.as_deref().unwrap_or(text);
+        let file = toml::from_str::<File>(all).map_err(|error| {
+            ExperimentError::at(source, text, place(error.span()), error.message())
+        })?;
+        check::check(&file).map_err(|wrong| {
+            ExperimentError::at(source, text, place(wrong.span), &wrong.message)
+        })?;
+        let digest = format!("{:016x}", digest(all.as_bytes()));
+        Ok(Experiment {
+            name: name.to_owned(),
+            source: source.to_owned(),
+            digest,
+            file,
+            machine: None,
+        })
     }
 
     /// The same on another machine: the name or the path of a profile.
@@ -125,12 +172,20 @@ impl Experiment {
         Ok(self)
     }
 
+    /// The same on this machine.
+    pub fn with_profile(&self, profile: Profile) -> Experiment {
+        Experiment { machine: Some(profile), ..self.clone() }
+    }
+
     /// The modelled machine; none where the experiment is about the machine at hand.
     ///
     /// # Errors
     /// The profile cannot be read.
     pub fn profile(&self) -> Result<Option<Profile>, ProfileError> {
         let machine = &self.file.machine;
+        if let Some(own) = &self.machine {
+            return Ok(Some(own.clone()));
+        }
         (!machine.is_at_hand()).then(|| Profile::load(machine.profile.get_ref())).transpose()
     }
 

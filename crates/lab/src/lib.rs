@@ -18,6 +18,7 @@
 
 pub mod bh_lru;
 mod clock;
+pub mod compare;
 mod digest;
 pub mod experiment;
 pub mod nfs_partial;
@@ -26,6 +27,7 @@ pub mod programs;
 pub mod record;
 pub mod report;
 pub mod run;
+pub mod sensitivity;
 pub mod stats;
 mod workloads;
 pub mod xfs_buf_item;

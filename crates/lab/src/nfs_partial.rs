@@ -112,8 +112,8 @@ impl NfsPartial<'_> {
         let file = &experiment.file;
         check_cases::<Parameters>(experiment)?;
         file.variant.keys().try_for_each(|name| mode(name).map(drop))?;
-        let profile = Profile::load(file.machine.profile.get_ref());
-        let profile = profile.map_err(|error| format!("machine: {error}"))?;
+        let profile = experiment.profile().map_err(|error| format!("machine: {error}"))?;
+        let profile = profile.ok_or("machine: it needs one with a link")?;
         if profile.link.is_none() {
             return Err(format!("machine: {} has no link", file.machine.profile.get_ref()));
         }

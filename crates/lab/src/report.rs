@@ -26,7 +26,9 @@ pub use model::{
     FrontierReport, HeadlineReport, RelationReport, Report, Role, RowReport, Summary, SweepLine,
     SweepReport, TableReport,
 };
+pub(crate) use number::number;
 pub use table::{Align, TextTable};
+pub(crate) use text::change;
 
 impl Report {
     /// The report of an experiment from its records, in any order.

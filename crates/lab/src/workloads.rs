@@ -41,8 +41,8 @@ impl Workloads<'_> {
     /// # Errors
     /// The machine's profile cannot be read.
     pub fn new(experiment: &Experiment) -> Result<Workloads<'_>, String> {
-        let profile = Profile::load(experiment.file.machine.profile.get_ref());
-        let profile = profile.map_err(|error| format!("machine: {error}"))?;
+        let profile = experiment.profile().map_err(|error| format!("machine: {error}"))?;
+        let profile = profile.ok_or("machine: workloads need one")?;
         Ok(Workloads { experiment, profile, images: Shared::new(IMAGES) })
     }
 }

@@ -150,3 +150,74 @@ fn a_star_means_all_names_that_begin_so() {
     assert_eq!((cases("curve-*"), cases("curve-ext3"), cases("d-*")), (Ok(7), Ok(1), Ok(2)));
     assert!(cases("curves*").unwrap_err().to_string().contains("--case curves*"));
 }
+
+/// Goal: a file starts from a built-in experiment, adds a variant and replaces lists; what is wrong
+/// in it has its own line.
+#[test]
+fn a_file_inherits_what_it_does_not_say() {
+    let text = "like = \"cfq-yield\"\nsweep = []\n\n[variant.mine]\nlike = \"patched\"\n\n\
+                [[table]]\ntitle = \"Mine\"\nfilesystems = [\"ext4\"]\n\
+                variants = [\"mine\", \"relay\"]\ncolumns = [\"alone.files\"]\n";
+    let experiment = Experiment::parse("mine", "mine.toml", text).unwrap();
+    let base = Experiment::load("cfq-yield").unwrap();
+    assert_ne!(experiment.digest, base.digest);
+    assert_eq!(experiment.file.variant.len(), base.file.variant.len() + 1);
+    let elevator = experiment.variant("mine").elevator.map(|name| name.get_ref().clone());
+    assert_eq!(elevator.as_deref(), Some("cfq"));
+    assert_eq!((experiment.file.table.len(), experiment.file.sweep.len()), (1, 0));
+    assert_eq!(experiment.file.cell.len(), base.file.cell.len());
+    for (from, to, message) in [
+        ("cfq-yield", "cfq-yeld", "no experiment \"cfq-yeld\"; there are: cfq-yield"),
+        ("like = \"patched\"", "like = \"patchy\"", "mine.toml:5:8: there is no variant `patchy`"),
+        ("title = \"Mine\"", "titel = \"Mine\"", "unknown field `titel`"),
+        ("sweep = []", "sweep = [", "mine.toml:"),
+    ] {
+        let text = text.replacen(from, to, 1);
+        let error = Experiment::parse("mine", "mine.toml", &text).unwrap_err().to_string();
+        assert!(error.contains(message), "{to}: {error}");
+    }
+}
+
+/// Goal: a sweep varies any number of the machine and any mount option that takes a number; one
+/// that the machine or the file system does not have is refused with its place.
+#[test]
+fn any_number_of_the_machine_is_varied() {
+    let vary = "vary = { option = { workload = \"fs_mark\", option = \"-s\" } }\nunit = \"bytes\"";
+    let values = "values = [4096, 65536, 262144]\nquick = [4096, 65536]";
+    let with = |what: &str, unit: &str, numbers: &str| {
+        assert!(SMALL.contains(vary) && SMALL.contains(values));
+        let new = format!("vary = {{ {what} }}\nunit = \"{unit}\"");
+        let numbers = format!("values = [{numbers}]\nquick = [{numbers}]");
+        let text = SMALL.replacen(vary, &new, 1).replacen(values, &numbers, 1);
+        Experiment::parse("small", "small.toml", &text).map_err(|error| error.to_string())
+    };
+    let swept = |experiment: Experiment| {
+        let specs = experiment.runs(&Plan::default()).unwrap();
+        specs.into_iter().filter(|spec| spec.key.point.is_some()).collect::<Vec<_>>()
+    };
+    let specs = swept(with("machine = \"device.write_latency\"", "us", "100, 900").unwrap());
+    let profile = model::Profile::load("array-2010").unwrap();
+    let latency = |spec: &RunSpec| {
+        let varied = spec.machine.as_ref().unwrap().apply(&profile).unwrap();
+        let own = varied.parameters.iter().find(|one| one.key == "device.write_latency");
+        own.unwrap().value.clone()
+    };
+    let mut latencies: Vec<String> = specs.iter().map(latency).collect();
+    latencies.sort();
+    latencies.dedup();
+    assert_eq!(latencies, ["100 us", "900 us"]);
+    let specs = swept(with("mount = \"commit\"", "s", "1, 5").unwrap());
+    assert!(
+        specs.iter().any(|spec| spec.variant.mount.text() == "barrier=0,commit=5"),
+        "{specs:?}"
+    );
+    for (what, unit, message) in [
+        ("machine = \"device.rpm\"", "", "`device.rpm` is not known here"),
+        ("machine = \"disk.rpm\"", "", "no section for `disk.rpm`"),
+        ("machine = \"device.write_latency\"", "parsecs", "`device.write_latency` is"),
+        ("mount = \"comit\"", "s", "comit"),
+    ] {
+        let error = with(what, unit, "1").expect_err(what);
+        assert!(error.starts_with("small.toml:") && error.contains(message), "{what}: {error}");
+    }
+}

@@ -51,7 +51,9 @@ pub use flash::FlashParams;
 pub use link::{Link, LinkParams, LinkStats, Way};
 pub use machine::ModelDevice;
 pub use memory::MemoryParams;
-pub use profile::{DeviceSpec, LoadSpec, Parameter, Profile, ProfileError, QueueSpec, names};
+pub use profile::{
+    DeviceSpec, LoadSpec, Parameter, Profile, ProfileError, QueueSpec, names, register,
+};
 pub use quantity::Rate;
 pub use stats::ModelStats;
 pub use stripe::StripeParams;

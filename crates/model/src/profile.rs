@@ -30,7 +30,7 @@ use ::device::MemoryDevice;
 use base::Nanos;
 use block::elevator::TunableError;
 use block::{DeviceInfo, Queue, QueueConfig};
-use rt::{Charge, Charges, Runtime, WorldConfig};
+use rt::{Charge, Charges, Registry, Runtime, WorldConfig};
 use std::sync::Arc;
 use toml::de::DeTable;
 
@@ -55,9 +55,25 @@ built_in! {
     "nfs-2008",
 }
 
-/// The names of the built-in profiles.
-pub fn names() -> impl Iterator<Item = &'static str> {
+/// Profiles that a program has added.
+static ADDED: Registry<&'static str> = Registry::new();
+
+/// Adds a machine to those that are found by name, for as long as the program runs.
+///
+/// # Errors
+/// The name is taken, or is none; the text is no profile, with the line and what would be right.
+pub fn register(name: &'static str, text: &'static str) -> Result<(), String> {
+    Profile::parse(text, name).map_err(|error| error.to_string())?;
+    ADDED.add(built_in(), name, text)
+}
+
+fn built_in() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
+}
+
+/// The names of the profiles that are built in or were added.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    built_in().chain(ADDED.names())
 }
 
 /// How the host's queue in front of the device is set up.
@@ -126,8 +142,9 @@ impl Profile {
     /// # Errors
     /// There is neither; or the file is not a profile, with the line and what would be right.
     pub fn load(name_or_path: &str) -> Result<Profile, ProfileError> {
-        if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
-            return Profile::parse(text, &format!("{name}.toml"));
+        let built_in = BUILT_IN.iter().find(|(name, _)| *name == name_or_path);
+        if let Some(text) = built_in.map(|(_, text)| *text).or_else(|| ADDED.get(name_or_path)) {
+            return Profile::parse(text, &format!("{name_or_path}.toml"));
         }
         let text = std::fs::read_to_string(name_or_path).map_err(|error| {
             let known: Vec<&str> = names().collect();
@@ -187,6 +204,60 @@ impl Profile {
         }
         profile.text = text.to_owned();
         Ok(profile)
+    }
+
+    /// The same machine with another value for one number: its section and key, as
+    /// `device.member.rpm`, and the value as a profile has it, with its unit. What follows from the
+    /// number in the profile's reader is checked again.
+    ///
+    /// # Errors
+    /// The profile has no such section, the machine no such number, or not that value of it.
+    pub fn with(&self, key: &str, value: &str) -> Result<Profile, ProfileError> {
+        let unfit = |what: String| ProfileError::Unfit { machine: self.name.clone(), what };
+        let mut top: toml::Table =
+            toml::from_str(&self.text).map_err(|error| unfit(error.message().to_owned()))?;
+        let mut path: Vec<&str> = key.split('.').collect();
+        let last = path.pop().unwrap_or_default();
+        let mut table = &mut top;
+        for part in path {
+            let inner = table.get_mut(part).and_then(toml::Value::as_table_mut);
+            table = inner.ok_or_else(|| unfit(format!("it has no section for `{key}`")))?;
+        }
+        // A number or a truth stands bare, everything else is a text.
+        let whole = value.parse().map(toml::Value::Integer);
+        let part = value.parse().map(toml::Value::Float);
+        let truth = value.parse().map(toml::Value::Boolean);
+        let bare = whole.ok().or(part.ok()).or(truth.ok());
+        let new = bare.unwrap_or_else(|| toml::Value::String(value.to_owned()));
+        match table.get_mut(last).and_then(toml::Value::as_table_mut) {
+            Some(with_source) => with_source.insert("value".to_owned(), new),
+            None => table.insert(last.to_owned(), new),
+        };
+        let text = toml::to_string(&top).map_err(|error| unfit(error.to_string()))?;
+        Profile::parse(&text, &format!("{} with {key} = {value}", self.name))
+    }
+
+    /// The same machine with one of its numbers times a factor; a whole number without a unit is
+    /// rounded, and moves by one at least.
+    ///
+    /// # Errors
+    /// The machine has no such number, or cannot have that one.
+    pub fn scaled(&self, key: &str, factor: f64) -> Result<Profile, ProfileError> {
+        let unfit = |what: String| ProfileError::Unfit { machine: self.name.clone(), what };
+        let own = self.parameters.iter().find(|one| one.key == key);
+        let own = own.ok_or_else(|| unfit(format!("it has no number `{key}`")))?;
+        let end = own.value.find(|c: char| !(c.is_ascii_digit() || c == '.'));
+        let (number, unit) = own.value.split_at(end.unwrap_or(own.value.len()));
+        let number: f64 =
+            number.parse().map_err(|_| unfit(format!("`{key}` is {}, no number", own.value)))?;
+        let value = match unit.is_empty() && number.fract() == 0.0 {
+            true if factor < 1.0 => (number * factor).round().min(number - 1.0).max(0.0),
+            true => (number * factor).round().max(number + f64::from(u8::from(factor > 1.0))),
+            false => number * factor,
+        };
+        let text = format!("{value:.6}");
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        self.with(key, &format!("{text}{unit}"))
     }
 
     /// A world with this machine's processors and their costs. Everything else is the default.

@@ -68,6 +68,7 @@ pub use runtime::Runtime;
 pub use sync::channel::{Channel, Closed, TryRecvError, TrySendError};
 pub use sync::completion::Completion;
 pub use sync::mutex::{Mutex, MutexGuard};
+pub use sync::registry::Registry;
 pub use sync::rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use sync::semaphore::Semaphore;
 pub use sync::spin::{SpinGuard, SpinLock};

@@ -7,6 +7,7 @@ pub mod completion;
 mod explore;
 pub mod mutex;
 pub(crate) mod raw;
+pub mod registry;
 pub mod rwlock;
 pub mod semaphore;
 pub(crate) mod shim;

@@ -1,7 +1,10 @@
 //! `lab`: published tables, repeated in virtual time.
 
+mod compare;
+mod init;
 mod instructions;
 mod run;
+mod sensitivity;
 mod write;
 
 use std::ffi::OsString;
@@ -40,6 +43,10 @@ use crate::app::App;
   iopath lab run xfs-buf-item --full
   iopath lab run my-experiment.toml --results runs.jsonl --shard 1/8
   iopath lab merge all.jsonl runs-1.jsonl runs-2.jsonl
+  iopath lab init cfq-yield --like > mine.toml
+  iopath lab run cfq-yield --machine my-array.toml --results mine.jsonl
+  iopath lab sensitivity dio-boundary
+  iopath lab compare before.jsonl after.jsonl
   iopath lab report all.jsonl --html report.html")]
 pub struct Options {
     #[command(subcommand)]
@@ -52,6 +59,12 @@ enum Command {
     List,
     /// Run experiments: all of them, or those that are named
     Run(Box<run::Options>),
+    /// Print an experiment as a file that can be changed and run
+    Init(init::Options),
+    /// Show the figures of two files of results side by side: two builds, or two machines
+    Compare(compare::Options),
+    /// Move each constant that was fitted, and show what the headlines become
+    Sensitivity(sensitivity::Options),
     /// Count the instructions of an operation for each size of the buffer-head LRU (valgrind)
     Instructions(instructions::Instructions),
     /// Make the report again from files of results
@@ -72,6 +85,9 @@ struct Outputs {
     /// Write the report as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Write the table of all experiments as Markdown
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
     /// A template of your own for the page
     #[arg(long, value_name = "FILE", requires = "html")]
     template: Option<PathBuf>,
@@ -129,6 +145,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     match &options.command {
         Command::List => list(app),
         Command::Run(options) => run::run(app, options),
+        Command::Init(options) => init::run(app, options),
+        Command::Compare(options) => compare::run(app, options),
+        Command::Sensitivity(options) => sensitivity::run(app, options),
         Command::Instructions(options) => instructions::run(app, options),
         Command::Report(options) => report(app, options),
         Command::Merge(options) => merge(app, options),

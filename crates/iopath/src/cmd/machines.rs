@@ -15,7 +15,8 @@ use crate::text;
 #[command(after_help = "Examples:
   iopath machines
   iopath machines array-2010
-  iopath machines ./my-disk.toml
+  iopath machines array-2010 --toml > my-array.toml
+  iopath machines ./my-array.toml
   iopath machines --json | jq -r .name
 
 A machine is a target for workloads: sim:NAME?size=4G&fs=ext4&elevator=deadline&seed=1")]
@@ -23,6 +24,9 @@ pub struct Options {
     /// Name of a machine, or the path of a profile
     #[arg(value_name = "MACHINE")]
     machine: Option<String>,
+    /// Print the machine as a file that can be changed and used: a name's or a path's
+    #[arg(long, requires = "machine")]
+    toml: bool,
 }
 
 /// Runs `machines`.
@@ -31,6 +35,7 @@ pub struct Options {
 /// A profile that does not exist or is wrong, with the line and what would be right.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     match &options.machine {
+        Some(name) if options.toml => app.out.bytes(Profile::load(name)?.text.as_bytes())?,
         Some(name) => show(app, &Profile::load(name)?)?,
         None => list(app)?,
     }

@@ -315,8 +315,19 @@ fn sweep(file: &File, sweep: &Sweep) -> Checked {
                 return Ok(()); // The run will say so.
             };
             sweep.values.iter().try_for_each(|value| {
-                let set = knob.apply(&profile, *value.get_ref()).map(drop);
+                let set = sweep.varied(knob, *value.get_ref()).apply(&profile).map(drop);
                 set.or_else(|message| wrong(Some(value.span()), message))
+            })
+        }
+        Vary::Mount(name) => {
+            let filesystem = &file.filesystem[sweep.filesystem.get_ref()];
+            sweep.values.iter().try_for_each(|value| {
+                let text = format!("{}={}", name.get_ref(), value.get_ref());
+                let known = match filesystem.is_xfs() {
+                    true => options::parse_xfs(&text).map(drop),
+                    false => options::parse(&text).map(drop),
+                };
+                known.or_else(|message| wrong(Some(name.span()), message))
             })
         }
         Vary::Option { workload, .. } | Vary::Job { workload, .. } => {

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::Profile;
 use serde::{Deserialize, Serialize};
 
-use super::file::{File, Sweep, Table, Tool, Variant, Vary};
+use super::file::{File, OptionText, Sweep, Table, Tool, Variant, Vary};
 use super::knob::Knob;
 use super::value::SeedRange;
 use super::{Experiment, Name};
@@ -94,7 +95,7 @@ pub struct RunSpec {
     /// The variant with everything that it inherits.
     pub variant: Variant,
     /// What of the machine is another number.
-    pub machine: Option<(Knob, u64)>,
+    pub machine: Option<Varied>,
     /// The workloads.
     pub loads: Vec<Load>,
     /// Simulated seconds.
@@ -103,6 +104,27 @@ pub struct RunSpec {
     pub lines: Option<(String, u32)>,
     /// Events are kept for pictures.
     pub detail: bool,
+}
+
+/// Another number of the machine.
+#[derive(Clone, Debug)]
+pub struct Varied {
+    /// Which number.
+    pub knob: Knob,
+    /// Its value.
+    pub value: u64,
+    /// The value's unit.
+    pub unit: String,
+}
+
+impl Varied {
+    /// The machine with it.
+    ///
+    /// # Errors
+    /// As [`Knob::apply`].
+    pub fn apply(&self, profile: &Profile) -> Result<Profile, String> {
+        self.knob.apply(profile, self.value, &self.unit)
+    }
 }
 
 impl RunSpec {
@@ -316,7 +338,11 @@ impl Runs<'_> {
         if let Some((sweep, value)) = setting {
             seconds = sweep.seconds.unwrap_or(seconds);
             match &sweep.vary {
-                Vary::Machine(knob) => machine = Some((*knob, value)),
+                Vary::Machine(knob) => machine = Some(sweep.varied(knob, value)),
+                Vary::Mount(name) => {
+                    let text = format!("{},{}={value}", variant.mount.text(), name.get_ref());
+                    variant.mount = OptionText(Some(toml::Spanned::new(name.span(), text)));
+                }
                 Vary::Tunable(name) => {
                     let value = toml::Value::Integer(value as i64);
                     variant.tunables.insert(name.get_ref().clone(), value);
@@ -386,11 +412,17 @@ impl Table {
 }
 
 impl Sweep {
+    /// One of its values, where it varies a number of the machine.
+    pub(super) fn varied(&self, knob: &Knob, value: u64) -> Varied {
+        Varied { knob: knob.clone(), value, unit: self.unit.clone() }
+    }
+
     /// The point of one of its values.
     pub fn point(&self, value: u64) -> Point {
         let vary = match &self.vary {
             Vary::Tunable(name) => format!("tunable {}", name.get_ref()),
             Vary::Machine(knob) => format!("machine {}", knob.name()),
+            Vary::Mount(name) => format!("mount {}", name.get_ref()),
             Vary::Job { workload, key } => format!("{} {}", workload.get_ref(), key.get_ref()),
             Vary::Option { workload, option } => {
                 format!("{} {}", workload.get_ref(), option.get_ref())

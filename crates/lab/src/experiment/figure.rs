@@ -29,6 +29,8 @@ pub enum Figure {
     SystemPercent,
     /// Time in interrupts, likewise.
     InterruptPercent,
+    /// Both of them.
+    ProcessorPercent,
     /// System time and time in interrupts for each GiB that the workload moved, in seconds.
     LoadPerGib,
     /// A quantile of the workload's latency (fs_mark: a file from its creation to its close; fio:
@@ -65,7 +67,12 @@ impl Figure {
         use Figure::*;
         matches!(
             self,
-            CommandsPerSecond | BiosPerMib | SystemPercent | InterruptPercent | LoadPerGib
+            CommandsPerSecond
+                | BiosPerMib
+                | SystemPercent
+                | InterruptPercent
+                | ProcessorPercent
+                | LoadPerGib
         )
     }
 
@@ -81,7 +88,7 @@ const KNOWN: &str = "lines:N, files_per_second, read_mb_per_s, write_mb_per_s, l
                      idle_satisfied_per_file, writes_per_file, device_idle_percent, \
                      held_back_percent, write_mib_per_s, read_mib_per_s, \
                      commands_per_second, command_kib, bios_per_mib, system_percent, \
-                     interrupt_percent, load_per_gib";
+                     interrupt_percent, processor_percent, load_per_gib";
 
 impl FromStr for Figure {
     type Err = String;
@@ -115,6 +122,7 @@ impl FromStr for Figure {
             ("bios_per_mib", None) => Some(Figure::BiosPerMib),
             ("system_percent", None) => Some(Figure::SystemPercent),
             ("interrupt_percent", None) => Some(Figure::InterruptPercent),
+            ("processor_percent", None) => Some(Figure::ProcessorPercent),
             ("load_per_gib", None) => Some(Figure::LoadPerGib),
             _ => None,
         };

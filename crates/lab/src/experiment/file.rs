@@ -472,6 +472,8 @@ pub enum Vary {
     },
     /// A number of the modelled machine.
     Machine(Knob),
+    /// A mount option that takes a number.
+    Mount(Name),
 }
 
 /// Two metrics against each other.

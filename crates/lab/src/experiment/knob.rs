@@ -3,52 +3,33 @@
 use model::{DeviceSpec, Profile};
 use serde::Deserialize;
 
-/// A number of a machine that a sweep may vary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Knob {
-    /// Bytes of a stripe's chunk.
-    Chunk,
-    /// Commands that a member of a stripe takes at once.
-    Tags,
-    /// Bytes of a page.
-    PageSize,
-}
+/// A number of a machine that a sweep varies: its section and key in the profile, as
+/// `cpu.allocate_run` or `device.member.rpm`. `chunk`, `tags` and `page_size` are short for those
+/// of a stripe and of the machine, in bytes and commands.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Knob(String);
 
 impl Knob {
     /// Its name in experiments.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Knob::Chunk => "chunk",
-            Knob::Tags => "tags",
-            Knob::PageSize => "page_size",
-        }
+    pub fn name(&self) -> &str {
+        &self.0
     }
 
-    /// The machine with another number.
+    /// The machine with another number, in the unit of the sweep where the number takes one.
     ///
     /// # Errors
     /// The machine has no such number, or cannot have that one.
-    pub fn apply(self, profile: &Profile, value: u64) -> Result<Profile, String> {
-        let mut profile = profile.clone();
-        let power = |from: u64, to: u64| value.is_power_of_two() && (from..=to).contains(&value);
-        let fits = match (self, &mut profile.device) {
-            (Knob::Chunk, DeviceSpec::Stripe(params, _)) if power(4096, 1 << 30) => {
-                params.chunk = value;
-                true
-            }
-            (Knob::Tags, DeviceSpec::Stripe(params, _)) if (1..=65536).contains(&value) => {
-                params.tags = value as u32;
-                true
-            }
-            (Knob::PageSize, _) if power(4096, 65536) => {
-                profile.page_size = value;
-                true
-            }
-            _ => false,
+    pub fn apply(&self, profile: &Profile, value: u64, unit: &str) -> Result<Profile, String> {
+        let (key, unit) = match self.name() {
+            "chunk" => ("device.chunk", "B"),
+            "page_size" => ("machine.page_size", "B"),
+            "tags" => ("device.tags", ""),
+            other => (other, unit),
         };
-        let name = self.name();
-        if fits { Ok(profile) } else { Err(format!("no machine of this kind has {name} {value}")) }
+        let with_unit = profile.with(key, &format!("{value} {unit}"));
+        let bare = |_| profile.with(key, &value.to_string());
+        with_unit.or_else(bare).map_err(|error| error.to_string())
     }
 }
 

@@ -143,6 +143,7 @@ fn by_transfer(
         Figure::BiosPerMib => count("bios") / (outcome.bytes as f64 / MIB),
         Figure::SystemPercent => system / seconds * 100.0,
         Figure::InterruptPercent => interrupt / seconds * 100.0,
+        Figure::ProcessorPercent => (system + interrupt) / seconds * 100.0,
         _ => (system + interrupt) / (outcome.bytes as f64 / MIB / 1024.0),
     })
 }

@@ -36,8 +36,7 @@ impl Scene<'_> {
     /// What failed inside of the world.
     pub fn run(&self, image: &BaseImage) -> Result<Output, String> {
         let spec = self.spec;
-        let varied =
-            spec.machine.map(|(knob, value)| knob.apply(self.profile, value)).transpose()?;
+        let varied = spec.machine.as_ref().map(|one| one.apply(self.profile)).transpose()?;
         let profile = varied.as_ref().unwrap_or(self.profile);
         let scene = Scene { profile, ..*self };
         let mut world = World::new(profile.world_config(spec.key.seed));

@@ -57,6 +57,10 @@ impl Found {
             let text = all.collect::<Vec<_>>().join("\n");
             std::fs::write(path, text).map_err(cannot(path))?;
         }
+        if let Some(path) = &outputs.summary {
+            let table = summary::table(&self.reports).markdown();
+            std::fs::write(path, table).map_err(cannot(path))?;
+        }
         if let Some(path) = &outputs.html {
             let read = |file: &std::path::PathBuf| {
                 std::fs::read_to_string(file).with_context(|| file.display().to_string())

@@ -1,0 +1,177 @@
+//! `pages`: the pages and tables of the experiments are outputs of the lab, and are never typed.
+//!
+//! Each page of `docs/reproductions` that is listed here is the Markdown report of one command; the
+//! table of README is the summary of all of them. `--check` does the runs that take little time
+//! again, and compares what it gets with what is there: CI does that.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run;
+
+/// A page and the command that makes it.
+struct Page {
+    /// The experiment, and the page's name.
+    name: &'static str,
+    /// What is run of it: all figures are modelled or counted, so the page is the same on every
+    /// machine.
+    args: &'static [&'static str],
+    /// The check runs it again.
+    checked: bool,
+}
+
+const PAGES: &[Page] = &[
+    Page { name: "cfq-yield", args: &[], checked: false },
+    Page { name: "dio-boundary", args: &[], checked: true },
+    Page { name: "dio-boundary-sata", args: &[], checked: true },
+    Page { name: "dio-boundary-ram", args: &[], checked: true },
+    Page { name: "nfs-partial", args: &[], checked: false },
+    Page { name: "xfs-buf-item", args: &["--case", "4k", "--case", "64k"], checked: false },
+];
+
+/// What stands around the table of README.
+const MARKS: [&str; 2] =
+    ["<!-- the table below: cargo xtask pages -->", "<!-- end of the table -->"];
+
+fn page(name: &str) -> PathBuf {
+    PathBuf::from(format!("docs/reproductions/{name}.md"))
+}
+
+/// The program: `IOPATH_BIN`, else ours in a release build.
+fn binary() -> Result<PathBuf> {
+    if let Some(binary) = std::env::var_os("IOPATH_BIN") {
+        return Ok(binary.into());
+    }
+    run::cargo(&["build", "--release", "--quiet"])?;
+    Ok(run::root().join("target/release/iopath"))
+}
+
+/// Runs the lab; status 3 says that something lies outside of its range, which pages show.
+fn lab(binary: &Path, args: &[&str]) -> Result<()> {
+    let mut command = Command::new(binary);
+    command.args(["lab", "--quiet"]).args(args).stdout(std::process::Stdio::null());
+    let status = command.status().with_context(|| format!("cannot start {}", binary.display()))?;
+    match status.code() {
+        Some(0 | 3) => Ok(()),
+        _ => bail!("iopath lab {} failed ({status})", args.join(" ")),
+    }
+}
+
+/// Runs pages into a folder, and answers the summary of all of them.
+fn make(pages: &[&Page], folder: &Path) -> Result<String> {
+    let binary = binary()?;
+    let text = |path: PathBuf| path.to_str().map(str::to_owned).context("a path that is no text");
+    let results = text(folder.join("results.jsonl"))?;
+    for one in pages {
+        let markdown = text(folder.join(format!("{}.md", one.name)))?;
+        let files = ["--results", &results, "--markdown", &markdown];
+        run::step(one.name, || lab(&binary, &[&["run", one.name], one.args, &files].concat()))?;
+    }
+    let summary = text(folder.join("summary.md"))?;
+    lab(&binary, &["report", &results, "--summary", &summary])?;
+    std::fs::read_to_string(&summary).context(summary)
+}
+
+/// Makes the pages of that name, or all of them and the table of README.
+pub fn write(names: &[&str]) -> Result<()> {
+    let known = || PAGES.iter().map(|one| one.name).collect::<Vec<_>>().join(", ");
+    if let Some(name) = names.iter().find(|name| PAGES.iter().all(|one| one.name != **name)) {
+        bail!("there is no page `{name}`; there are: {}", known());
+    }
+    let wanted = |one: &&Page| names.is_empty() || names.contains(&one.name);
+    let pages: Vec<&Page> = PAGES.iter().filter(wanted).collect();
+    let folder = scratch()?;
+    let summary = make(&pages, &folder)?;
+    for one in pages {
+        std::fs::copy(folder.join(format!("{}.md", one.name)), page(one.name))?;
+    }
+    if names.is_empty() {
+        let readme = std::fs::read_to_string("README.md")?;
+        let (before, _, after) = parts(&readme)?;
+        let [start, end] = MARKS;
+        std::fs::write("README.md", format!("{before}{start}\n\n{summary}\n{end}{after}"))?;
+    }
+    std::fs::remove_dir_all(folder).context("the scratch folder")
+}
+
+/// Does the quick runs again, and compares.
+pub fn check() -> Result<()> {
+    let pages: Vec<&Page> = PAGES.iter().filter(|one| one.checked).collect();
+    let folder = scratch()?;
+    let summary = make(&pages, &folder)?;
+    for one in &pages {
+        let made = std::fs::read_to_string(folder.join(format!("{}.md", one.name)))?;
+        let there = std::fs::read_to_string(page(one.name))?;
+        if let Some((made, there)) = difference(&made, &there) {
+            bail!(
+                "docs/reproductions/{}.md is not what is found now: `cargo xtask pages {}` makes \
+                 it again\n  there: {there}\n  now:   {made}",
+                one.name,
+                one.name
+            );
+        }
+    }
+    let readme = std::fs::read_to_string("README.md")?;
+    let (_, table, _) = parts(&readme)?;
+    let rows: Vec<String> = table.lines().map(plain).collect();
+    if let Some(row) = summary.lines().skip(2).map(plain).find(|row| !rows.contains(row)) {
+        bail!("README.md has no row `{row}`: `cargo xtask pages` makes its table again");
+    }
+    std::fs::remove_dir_all(folder).context("the scratch folder")
+}
+
+/// The first line that differs, apart from those that name build and host.
+fn difference(made: &str, there: &str) -> Option<(String, String)> {
+    let own = |line: &&str| !["- program: ", "- host: "].iter().any(|head| line.starts_with(head));
+    let lines = |text: &str| text.lines().filter(own).map(str::to_owned).collect::<Vec<_>>();
+    let (made, there) = (lines(made), lines(there));
+    let most = made.len().max(there.len());
+    let line = |all: &[String], index: usize| all.get(index).cloned().unwrap_or_default();
+    let pair = |index: usize| (line(&made, index), line(&there, index));
+    (0..most).map(pair).find(|(made, there)| made != there)
+}
+
+/// A row of a table, whatever the widths of its columns.
+fn plain(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// README before, in and after its table.
+fn parts(readme: &str) -> Result<(&str, &str, &str)> {
+    let [start, end] = MARKS;
+    let split = readme.split_once(start).and_then(|(before, rest)| {
+        let (table, after) = rest.split_once(end)?;
+        Some((before, table, after))
+    });
+    split.with_context(|| format!("README.md has no `{start}` and `{end}`"))
+}
+
+fn scratch() -> Result<PathBuf> {
+    let folder = std::env::temp_dir().join(format!("iopath-pages-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_build_and_host_may_differ() {
+        let page = "# a\n| 1 | 2 |\n- program: `x`\n- host: `h`\n- seeds: `1`\n";
+        assert_eq!(difference(page, &page.replace("`x`", "`y`").replace("`h`", "`i`")), None);
+        let (made, there) = difference(page, &page.replace("| 2 |", "| 3 |")).expect("it differs");
+        assert_eq!((made.as_str(), there.as_str()), ("| 1 | 2 |", "| 1 | 3 |"));
+        assert!(difference(page, "# a\n").is_some());
+    }
+
+    #[test]
+    fn readme_is_taken_apart_and_rows_have_no_widths() {
+        let readme = format!("a {}\n| x   |  1 |\n{} b", MARKS[0], MARKS[1]);
+        let (before, table, after) = parts(&readme).expect("it has both");
+        assert_eq!((before, after), ("a ", " b"));
+        assert_eq!(plain(table), "| x | 1 |");
+        assert!(parts("nothing").is_err());
+    }
+}
