@@ -102,6 +102,39 @@ fn an_experiment_is_printed_and_inherited() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("there are: cfq-yield"));
 }
 
+/// Goal: a trace of the lab, as blktrace and blkparse have it, is the same trace, and is replayed
+/// by its processes under two elevators side by side. Needs blktrace.
+#[test]
+fn a_trace_is_replayed_under_other_elevators() {
+    let bed = Bed::new();
+    bed.iopath(
+        "lab run SMALL --seeds 1 --no-sweeps --case mixed --variant deadline --trace traces",
+    );
+    let trace = "traces/ext4-mixed-deadline-1/trace";
+    let parsed =
+        Command::new("blkparse").args(["-q", "-i", trace]).current_dir(bed.0.path()).output();
+    let parsed = parsed.expect("apt-get install -y blktrace");
+    fs::write(bed.path("trace.txt"), parsed.stdout).expect("written");
+    let line =
+        "--json lab replay --machine array-2010 --elevator cfq --elevator none --pace closed";
+    let binary: Value =
+        serde_json::from_str(&bed.ends(0, &format!("{line} {trace}"))).expect("JSON");
+    let text: Value =
+        serde_json::from_str(&bed.ends(0, &format!("{line} trace.txt"))).expect("JSON");
+    let outcomes = |value: &Value| value["outcomes"].as_array().expect("outcomes").clone();
+    let hashes = |value: &Value| {
+        outcomes(value).iter().map(|one| one["event_hash"].to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(hashes(&binary), hashes(&text));
+    let both = outcomes(&binary);
+    assert_eq!(both.len(), 2);
+    let processes = both[0]["processes"].as_array().expect("processes");
+    assert!(processes.len() >= 3, "fs_mark, the reader and the journal: {processes:?}");
+    assert!(processes.iter().any(|one| one["name"] == "jbd2"), "{processes:?}");
+    let table = bed.ends(0, &format!("lab replay {trace} --machine array-2010 --elevator relay"));
+    assert!(table.contains("array-2010, relay") && table.contains("p99"), "{table}");
+}
+
 /// Goal: a program of one's own has the whole lab with one elevator more, found by name; the
 /// command without it does not know the name.
 #[test]

@@ -25,6 +25,7 @@ pub mod nfs_partial;
 pub mod program;
 pub mod programs;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod sensitivity;

@@ -45,6 +45,8 @@ pub use job::{
 };
 pub use jobfile::JobFile;
 pub use measure::{Latency, LatencyBands};
+pub use place::Extent;
+pub use replay::{Action, Operation, Replay as OperationList};
 pub use report::{DirectionReport, FioReport, JobReport};
 pub use run::{lay_out, run};
 pub use text::Surroundings;

@@ -3,6 +3,7 @@
 mod compare;
 mod init;
 mod instructions;
+mod replay;
 mod run;
 mod sensitivity;
 mod write;
@@ -45,6 +46,7 @@ use crate::app::App;
   iopath lab merge all.jsonl runs-1.jsonl runs-2.jsonl
   iopath lab init cfq-yield --like > mine.toml
   iopath lab run cfq-yield --machine my-array.toml --results mine.jsonl
+  iopath lab replay trace --machine array-2010 --elevator cfq --elevator relay --pace think
   iopath lab sensitivity dio-boundary
   iopath lab compare before.jsonl after.jsonl
   iopath lab report all.jsonl --html report.html")]
@@ -63,6 +65,8 @@ enum Command {
     Init(init::Options),
     /// Show the figures of two files of results side by side: two builds, or two machines
     Compare(compare::Options),
+    /// Run a recorded trace on modelled machines, under any elevator
+    Replay(replay::Options),
     /// Move each constant that was fitted, and show what the headlines become
     Sensitivity(sensitivity::Options),
     /// Count the instructions of an operation for each size of the buffer-head LRU (valgrind)
@@ -147,6 +151,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Command::Run(options) => run::run(app, options),
         Command::Init(options) => init::run(app, options),
         Command::Compare(options) => compare::run(app, options),
+        Command::Replay(options) => replay::run(app, options),
         Command::Sensitivity(options) => sensitivity::run(app, options),
         Command::Instructions(options) => instructions::run(app, options),
         Command::Report(options) => report(app, options),
