@@ -4,5 +4,3 @@ pub(crate) mod blocks;
 pub(crate) mod extents;
 pub(crate) mod indirect;
 pub(crate) mod map;
-#[cfg(debug_assertions)]
-pub(crate) mod size_rule;

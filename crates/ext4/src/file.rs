@@ -1,6 +1,6 @@
 //! Data of regular files: buffered reads and writes, delayed allocation, write-back.
 //!
-//! A write only promises space ([`IomapOps::reserve`]); blocks are taken when the pages are
+//! A write only reserves space ([`IomapOps::reserve`]); blocks are taken when the pages are
 //! written out, in runs as long as the dirty data. The bios are on their way before the handle that
 //! made the blocks known ends, and the commit waits for them ([`jbd2::OrderedData`]): so no crash
 //! shows what was on the disk before. The size on the disk grows in the same handle.
@@ -14,30 +14,21 @@ pub(crate) mod journal_data;
 pub(crate) mod truncate;
 
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use base::Errno;
 use cache::{InMemory, Iomap, IomapIter, IomapOps, Mapping, WritebackControl};
 use jbd2::JournalMode;
 use rt::Cx;
 
-use crate::Ext4;
 use crate::alloc::mballoc::Purpose;
 use crate::bmap::map::{Create, Mapped, State};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
-/// The mapping of a regular file.
-pub(crate) fn new_mapping(fs: &Ext4, inode: Arc<Inode>) -> Arc<Mapping> {
-    let size = inode.core.lock_irq().size;
-    let ops: Arc<dyn IomapOps> = inode.clone();
-    let ops: Weak<dyn IomapOps> = Arc::downgrade(&ops);
-    Mapping::new(&fs.backing, inode.ino.0, size, ops)
-}
-
 impl Inode {
-    fn mount(&self) -> Result<Arc<Ext4>, Errno> {
+    fn mount(&self) -> Result<Arc<Inodes>, Errno> {
         self.fs.upgrade().ok_or(Errno::EIO)
     }
 }
@@ -87,7 +78,7 @@ impl IomapOps for Inode {
         let bits = fs.sb.geometry.block_bits;
         let from = u32::try_from(range.start >> bits).map_err(|_| Errno::EFBIG)?;
         let to = u32::try_from(range.end.div_ceil(1 << bits)).map_err(|_| Errno::EFBIG)?;
-        fs.promise_range(cx, self, from, to)
+        fs.reserve_range(cx, self, from, to)
     }
 
     fn writepages(
@@ -116,11 +107,11 @@ impl jbd2::OrderedData for Inode {
     }
 }
 
-impl Ext4 {
+impl Inodes {
     /// Writes an inode whose times changed without a handle.
     pub(crate) fn write_inode(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
         let mut handle = self.sb.journal_start(cx, credits::INODE + credits::SUPER)?;
-        self.mark_inode_dirty(cx, &mut handle, inode)?;
+        self.mark_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)
     }
 
@@ -133,7 +124,7 @@ impl Ext4 {
         wb: &mut WritebackControl<'_>,
     ) -> Result<(), Errno> {
         let bits = self.sb.geometry.block_bits;
-        let journaled = self.journals_data(cx, inode);
+        let journaled = inode.journals_data(cx, &self.sb);
         let mut result = Ok(());
         while let Some(range) = mapping.next_dirty(cx, wb)? {
             self.sb.check_alive()?;
@@ -160,9 +151,9 @@ impl Ext4 {
         result
     }
 
-    /// A dirty run cannot be placed: its pages are dropped, with what they were promised, as Linux
-    /// drops them. Waiting would not help: what was promised is at hand, so this is what nobody
-    /// promised, or an error of the device.
+    /// A dirty run cannot be placed: its pages are dropped, with what was reserved for them, as
+    /// Linux drops them. Waiting would not help: what was reserved is at hand, so this is what
+    /// nobody reserved, or an error of the device.
     fn give_up(
         &self,
         cx: &mut Cx,
@@ -174,7 +165,7 @@ impl Ext4 {
         let bits = self.sb.geometry.block_bits;
         let (from, to) = (run.lblk, run.lblk + run.len);
         mapping.give_up(cx, u64::from(from) << bits..u64::from(to) << bits, errno);
-        self.drop_promises(cx, inode, from, to);
+        inode.release_delayed(cx, &self.alloc, from, to);
     }
 
     fn write_run(
@@ -200,7 +191,7 @@ impl Ext4 {
         run: &Mapped,
     ) -> Result<(), Errno> {
         let (len, purpose) = self.run_purpose(cx, inode, run);
-        let journaled = self.journals_data(cx, inode);
+        let journaled = inode.journals_data(cx, &self.sb);
         let need = self.map_credits(cx, inode) + if journaled { len } else { 0 };
         let mut handle = self.sb.journal_start(cx, need)?;
         let create = Create::delayed(purpose, mapping.size());
@@ -209,7 +200,7 @@ impl Ext4 {
             Ok(created) => created,
             Err(errno) => {
                 // Nodes may have been split before the space ran out.
-                self.mark_inode_dirty(cx, &mut handle, inode)?;
+                self.mark_dirty(cx, &mut handle, inode)?;
                 handle.stop(cx)?;
                 return Err(errno);
             }
@@ -219,14 +210,14 @@ impl Ext4 {
         } else {
             self.write_run(cx, mapping, wb, &mapped);
         }
-        self.mark_inode_dirty(cx, &mut handle, inode)?;
+        self.mark_dirty(cx, &mut handle, inode)?;
         if !journaled {
             self.order_data(cx, &mut handle, inode);
         }
         handle.stop(cx)
     }
 
-    /// How many blocks of the run to ask for at once, and whether they were promised.
+    /// How many blocks of the run to ask for at once, and whether they were reserved.
     fn run_purpose(&self, cx: &Cx, inode: &Inode, run: &Mapped) -> (u32, Purpose) {
         if run.state != State::Hole {
             return (run.len, Purpose::Data);

@@ -5,142 +5,72 @@
 //! group, or as near as possible. (Source: the Orlov allocator as described in the kernel's ext4
 //! documentation.)
 
-pub(crate) mod orphan;
-
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use base::{Errno, Ino, Timespec, bitmap};
+use base::{Errno, Ino, bitmap};
 use cache::BufferRef;
 use rt::Cx;
 
-use crate::Ext4;
-use crate::format::features::Incompat;
-use crate::format::inode::{EXTRA_SIZE, InodeValues};
-use crate::format::super_block::ROOT_INO;
-use crate::format::{At, CorruptKind, GroupFlags, InodeFlags, extent};
-use crate::inode::Inode;
-use crate::quota::InodeQuota;
+use crate::alloc::BlockAllocator;
+use crate::format::{At, CorruptKind, GroupFlags};
 use crate::trans::ext4_jbd2::Handle;
 
-/// What a new inode is to be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewInode {
-    /// Type and permissions, as `st_mode`.
-    pub mode: u16,
-    pub uid: u32,
-    pub gid: u32,
-    /// Access and modification time; now where `None`.
-    pub times: Option<(Timespec, Timespec)>,
+/// The inode allocator of a mount.
+pub(crate) struct InodeAllocator {
+    alloc: Arc<BlockAllocator>,
+    /// Rotates the groups in which directories of the root are put.
+    next_dir_group: AtomicU32,
 }
 
-/// Flags that a new inode takes over from its directory.
-const INHERITED: InodeFlags = InodeFlags::SYNC
-    .union(InodeFlags::NODUMP)
-    .union(InodeFlags::NOATIME)
-    .union(InodeFlags::JOURNAL_DATA)
-    .union(InodeFlags::DIRSYNC)
-    .union(InodeFlags::PROJINHERIT);
+impl InodeAllocator {
+    /// That of the groups of `alloc`.
+    pub(crate) fn new(alloc: Arc<BlockAllocator>) -> InodeAllocator {
+        InodeAllocator { alloc, next_dir_group: AtomicU32::new(0) }
+    }
 
-impl Ext4 {
-    /// Takes a free inode for something in `dir`: `credits::NEW_INODE`. It is in the cache but not
-    /// yet on the disk: the caller completes its values and calls [`Ext4::mark_inode_dirty`] once.
+    /// Takes the number of a free inode for something in directory `dir`, which stands at the
+    /// `top` of a hierarchy or not: `credits::NEW_INODE`.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`, `EUCLEAN`.
-    pub(crate) fn new_inode(
+    pub(crate) fn take_number(
         &self,
         cx: &mut Cx,
         handle: &mut Handle,
-        dir: &Inode,
-        new: &NewInode,
-        quota: Option<Box<InodeQuota>>,
-    ) -> Result<Arc<Inode>, Errno> {
-        let is_dir = new.mode & 0xf000 == 0x4000;
-        let parent = self.sb.geometry.group_of_inode(dir.ino);
-        let first = if is_dir { self.dir_group(cx, dir, parent) } else { parent };
-        let groups = self.sb.geometry.groups_count;
+        dir: Ino,
+        top: bool,
+        is_dir: bool,
+    ) -> Result<Ino, Errno> {
+        let geometry = &self.alloc.sb.geometry;
+        let parent = geometry.group_of_inode(dir);
+        let first = if is_dir { self.dir_group(cx, top, parent) } else { parent };
+        let groups = geometry.groups_count;
         for step in 0..groups {
             let group = (first + step) % groups;
             if self.alloc.groups[group as usize].state.lock(cx).desc.free_inodes == 0 {
                 continue;
             }
             if let Some(index) = self.take_inode(cx, handle, group, is_dir)? {
-                let ino = u64::from(group) * u64::from(self.sb.geometry.inodes_per_group)
-                    + u64::from(index)
-                    + 1;
-                let values = self.new_values(cx, dir, new);
-                return Ok(self.fresh_inode(Ino(ino), values, quota));
+                let before = u64::from(group) * u64::from(geometry.inodes_per_group);
+                return Ok(Ino(before + u64::from(index) + 1));
             }
         }
         Err(Errno::ENOSPC)
     }
 
-    /// The values of a new inode.
-    fn new_values(&self, cx: &mut Cx, dir: &Inode, new: &NewInode) -> InodeValues {
-        let now = self.sb.now(cx);
-        let stamp = |(atime, mtime)| (self.sb.stamp(atime), self.sb.stamp(mtime));
-        let (atime, mtime) = new.times.map_or((now, now), stamp);
-        let kind = new.mode & 0xf000;
-        let mut flags = dir.with(cx, |core| core.flags) & INHERITED;
-        if kind != 0x4000 {
-            flags.remove(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT);
-        }
-        let mut block = [0u8; 60];
-        let extents = self.sb.geometry.features.incompat.contains(Incompat::EXTENTS);
-        if extents && matches!(kind, 0x4000 | 0x8000) {
-            flags |= InodeFlags::EXTENTS;
-            extent::init_node(&mut block, extent::ROOT_MAX, 0);
-        }
-        let wide = self.sb.geometry.inode_size > 128;
-        InodeValues {
-            mode: new.mode,
-            uid: new.uid,
-            gid: new.gid,
-            links: 1,
-            flags,
-            atime,
-            mtime,
-            ctime: now,
-            crtime: wide.then_some(now),
-            generation: cx.random() as u32,
-            extra_isize: self.new_extra_isize(),
-            block,
-            projid: self.project_for_new(cx, dir),
-            ..InodeValues::default()
-        }
-    }
-
-    /// Bytes beyond 128 that the fields of a new inode take.
-    pub(crate) fn new_extra_isize(&self) -> u16 {
-        let room = (self.sb.geometry.inode_size - 128) as u16;
-        self.sb.geometry.want_extra_isize.max(EXTRA_SIZE).min(room)
-    }
-
-    /// The project of what is made in `dir`.
-    pub(crate) fn project_for_new(&self, cx: &Cx, dir: &Inode) -> u32 {
-        dir.with(
-            cx,
-            |core| {
-                if core.flags.contains(InodeFlags::PROJINHERIT) { core.projid } else { 0 }
-            },
-        )
-    }
-
     /// The group in which the search for a directory's inode begins.
-    fn dir_group(&self, cx: &Cx, dir: &Inode, parent: u32) -> u32 {
-        let groups = self.sb.geometry.groups_count;
+    fn dir_group(&self, cx: &Cx, top: bool, parent: u32) -> u32 {
+        let groups = self.alloc.sb.geometry.groups_count;
         let count = |value: &std::sync::atomic::AtomicI64| value.load(Ordering::Relaxed).max(0);
         let free_inodes = count(&self.alloc.counters.free_inodes) as u64 / u64::from(groups);
         let free_blocks = count(&self.alloc.counters.free_blocks) as u64 / u64::from(groups);
         let dirs = count(&self.alloc.counters.dirs) as u64 / u64::from(groups);
-        let top = dir.ino.0 == u64::from(ROOT_INO)
-            || dir.with(cx, |core| core.flags.contains(InodeFlags::TOPDIR));
-        let per_group = u64::from(self.sb.geometry.inodes_per_group);
-        let per_group_blocks = u64::from(self.sb.geometry.blocks_per_group);
+        let per_group = u64::from(self.alloc.sb.geometry.inodes_per_group);
+        let per_group_blocks = u64::from(self.alloc.sb.geometry.blocks_per_group);
         let (first, min_inodes, min_blocks, max_dirs) = if top {
             let turn = self.next_dir_group.fetch_add(1, Ordering::Relaxed);
-            let flex = self.sb.geometry.flex_size;
+            let flex = self.alloc.sb.geometry.flex_size;
             ((turn * flex) % groups, free_inodes.max(1), free_blocks, u64::MAX)
         } else {
             let min_inodes = free_inodes.saturating_sub(per_group / 4).max(1);
@@ -173,8 +103,8 @@ impl Ext4 {
         let desc_buffer = self.alloc.desc_buffer(group);
         handle.write_access(cx, &buffer)?;
         handle.write_access(cx, desc_buffer)?;
-        let per_group = self.sb.geometry.inodes_per_group;
-        let first = if group == 0 { self.sb.geometry.first_ino - 1 } else { 0 };
+        let per_group = self.alloc.sb.geometry.inodes_per_group;
+        let first = if group == 0 { self.alloc.sb.geometry.first_ino - 1 } else { 0 };
         let taken = {
             let mut state = self.alloc.groups[group as usize].state.lock(cx);
             let from = state.next_inode.max(first) as usize;
@@ -207,8 +137,8 @@ impl Ext4 {
     }
 
     fn inode_csum(&self, data: &[u8]) -> u32 {
-        if self.sb.geometry.checksums.metadata {
-            self.sb.geometry.inode_bitmap_csum(data)
+        if self.alloc.sb.geometry.checksums.metadata {
+            self.alloc.sb.geometry.inode_bitmap_csum(data)
         } else {
             0
         }
@@ -227,10 +157,10 @@ impl Ext4 {
             state.desc
         };
         let uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);
-        let fresh = uninit && self.sb.geometry.features.group_csum();
+        let fresh = uninit && self.alloc.sb.geometry.features.group_csum();
         let buffer = match fresh {
-            true => self.sb.buffers.get(cx, desc.inode_bitmap),
-            false => self.sb.read_block(cx, desc.inode_bitmap)?,
+            true => self.alloc.sb.buffers.get(cx, desc.inode_bitmap),
+            false => self.alloc.sb.read_block(cx, desc.inode_bitmap)?,
         };
         // Another task may have loaded the bitmap while this one read, and changed it since: only
         // the first one may fill or judge it, with the descriptor as it is now.
@@ -240,18 +170,20 @@ impl Ext4 {
                 return Ok(buffer.clone());
             }
             let checked = if fresh {
-                buffer.with_mut(|data| self.sb.geometry.init_inode_bitmap(data));
+                buffer.with_mut(|data| self.alloc.sb.geometry.init_inode_bitmap(data));
                 buffer.set_uptodate();
                 Ok(())
             } else {
-                buffer.with(|data| state.desc.check_inode_bitmap(data, group, &self.sb.geometry))
+                buffer.with(|data| {
+                    state.desc.check_inode_bitmap(data, group, &self.alloc.sb.geometry)
+                })
             };
             if checked.is_ok() {
                 state.inode_bitmap = Some(buffer.clone());
             }
             checked
         };
-        checked.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
+        checked.map_err(|corrupt| self.alloc.sb.corrupt(cx, &corrupt))?;
         Ok(buffer)
     }
 
@@ -267,8 +199,8 @@ impl Ext4 {
         ino: Ino,
         is_dir: bool,
     ) -> Result<(), Errno> {
-        let place = self.sb.geometry.inode_group(ino);
-        let (group, index) = place.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
+        let place = self.alloc.sb.geometry.inode_group(ino);
+        let (group, index) = place.map_err(|corrupt| self.alloc.sb.corrupt(cx, &corrupt))?;
         let buffer = self.inode_bitmap(cx, group)?;
         let desc_buffer = self.alloc.desc_buffer(group);
         handle.write_access(cx, &buffer)?;
@@ -288,39 +220,14 @@ impl Ext4 {
             csum.is_some()
         };
         if !ok {
-            let limit = self.sb.geometry.inodes_per_group;
+            let limit = self.alloc.sb.geometry.inodes_per_group;
             let kind = CorruptKind::GroupFreeInodes { found: index, limit };
-            return Err(self.sb.corrupt_kind(cx, kind, At::Group(group)));
+            return Err(self.alloc.sb.corrupt_kind(cx, kind, At::Group(group)));
         }
         self.alloc.counters.free_inodes.fetch_add(1, Ordering::Relaxed);
         self.alloc.counters.dirs.fetch_sub(i64::from(is_dir), Ordering::Relaxed);
         handle.dirty(cx, &buffer)?;
         handle.dirty(cx, desc_buffer)
-    }
-
-    /// Undoes [`Ext4::new_inode`] in the same handle, for an inode without blocks.
-    ///
-    /// # Errors
-    /// As [`Ext4::free_inode`].
-    pub(crate) fn drop_new_inode(
-        &self,
-        cx: &mut Cx,
-        handle: &mut Handle,
-        inode: &Inode,
-    ) -> Result<(), Errno> {
-        // A small number here would look like the next inode of the orphan list.
-        let now = (self.sb.now(cx).sec as u32).max(1);
-        let is_dir = inode.with(cx, |core| {
-            core.dead = true;
-            core.gone = true;
-            core.links = 0;
-            core.values.dtime = now;
-            core.mode & 0xf000 == 0x4000
-        });
-        self.mark_inode_dirty(cx, handle, inode)?;
-        inode.with(cx, |core| core.freed = true);
-        self.inodes.remove(inode.ino);
-        self.free_inode(cx, handle, inode.ino, is_dir)
     }
 
     /// First block of a group's inode table.
@@ -330,12 +237,12 @@ impl Ext4 {
 
     /// True for an inode whose slot was never written since mkfs.
     pub(crate) fn inode_never_used(&self, cx: &Cx, group: u32, index: u32) -> bool {
-        if !self.sb.geometry.features.group_csum() {
+        if !self.alloc.sb.geometry.features.group_csum() {
             return false;
         }
         let desc = self.alloc.groups[group as usize].state.lock(cx).desc;
         desc.flags.contains(GroupFlags::INODE_UNINIT)
-            || index >= self.sb.geometry.inodes_per_group.saturating_sub(desc.itable_unused)
+            || index >= self.alloc.sb.geometry.inodes_per_group.saturating_sub(desc.itable_unused)
     }
 
     /// True where no inode of the block of the table with `index` is in use, `index` itself left
@@ -343,7 +250,7 @@ impl Ext4 {
     pub(crate) fn inode_block_unused(&self, cx: &Cx, group: u32, index: u32) -> bool {
         let state = self.alloc.groups[group as usize].state.lock(cx);
         let Some(buffer) = &state.inode_bitmap else { return false };
-        let per_block = self.sb.geometry.inodes_per_block;
+        let per_block = self.alloc.sb.geometry.inodes_per_block;
         let first = index - index % per_block;
         buffer.with(|data| {
             (first..first + per_block)

@@ -1,28 +1,37 @@
 //! Inodes in memory: their values, their locks, and the cache that finds them by number.
 //!
-//! The values live once, in [`InodeCore`]; [`Ext4::mark_inode_dirty`] writes them into the block of
+//! The values live once, in [`InodeCore`]; [`Inodes::mark_dirty`] writes them into the block of
 //! the inode table. Attributes behind the extra fields live only in that block.
+
+pub(crate) mod delalloc;
+mod inodes;
+mod new;
+pub(crate) mod orphan;
+pub(crate) mod quota;
+#[cfg(debug_assertions)]
+mod size_rule;
+
+pub(crate) use new::NewInode;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Errno, Ino};
-use cache::{BufferRef, ErrorMark, Mapping, Trigger};
+use base::Ino;
+use cache::{ErrorMark, IomapOps, Mapping, Trigger};
+use jbd2::JournalMode;
 use rt::{Cx, Mutex, RwLock, SpinLock};
 use vfs::{Attr, CachedInode, FileType};
 
-use crate::Ext4;
 use crate::alloc::mballoc::Prealloc;
 use crate::alloc::reservation::Window;
-use crate::file::delalloc::Delalloc;
+use crate::dquot::InodeQuota;
+use crate::format::InodeFlags;
 use crate::format::inode::InodeValues;
-use crate::format::{At, CorruptKind, InodeFlags, extent};
-use crate::quota::InodeQuota;
-use crate::trans::ext4_jbd2::{Handle, Tid};
-
-/// Blocks of the inode table that are read together (the kernel's `inode_readahead_blks`).
-const INODE_READAHEAD_BLOCKS: u64 = 32;
+use crate::inode::delalloc::Delalloc;
+pub(crate) use crate::inode::inodes::Inodes;
+use crate::sb::SuperBlock;
+use crate::trans::ext4_jbd2::Tid;
 
 /// What may change of an inode, under its spin lock. Derefs to the values that go to the disk.
 #[derive(Debug)]
@@ -53,7 +62,7 @@ pub(crate) struct InodeCore {
     /// Never had a name, and may get one.
     pub linkable: bool,
     /// In the orphan list or file.
-    pub orphan: crate::ialloc::orphan::Place,
+    pub orphan: orphan::Place,
     /// Transaction of the last change.
     pub tid: Tid,
     /// Transaction of the last change that is needed to find the data: of the inode's creation, its
@@ -82,7 +91,7 @@ impl DerefMut for InodeCore {
 }
 
 impl InodeCore {
-    fn new(values: InodeValues) -> InodeCore {
+    pub(crate) fn new(values: InodeValues) -> InodeCore {
         InodeCore {
             size: values.size,
             logged_size: values.size,
@@ -106,7 +115,7 @@ impl InodeCore {
         }
     }
 
-    /// What stat reports; `delayed` are promised blocks, in units of 512 bytes.
+    /// What stat reports; `delayed` are reserved blocks, in units of 512 bytes.
     fn attr(&self, ino: Ino, block_size: u32, delayed: u64) -> Attr {
         let kind = FileType::from_mode(u32::from(self.mode)).unwrap_or(FileType::Regular);
         Attr {
@@ -151,7 +160,7 @@ pub(crate) struct Inode {
     pub ino: Ino,
     pub referenced: AtomicBool,
     pub core: SpinLock<InodeCore>,
-    pub fs: Weak<Ext4>,
+    pub fs: Weak<Inodes>,
     weak: Weak<Inode>,
     /// Directories: entries. Files: size, and data against truncation. See the lock order.
     pub rwsem: RwLock<()>,
@@ -163,7 +172,7 @@ pub(crate) struct Inode {
     pub map_lock: RwLock<Prealloc>,
     /// Where its next blocks come from, where the mount has windows.
     pub window: SpinLock<Window>,
-    /// What its dirty pages were promised.
+    /// What is reserved for its dirty pages.
     pub delayed: SpinLock<Delalloc>,
     pub last_extent: SpinLock<LastExtent>,
     mapping: OnceLock<Arc<Mapping>>,
@@ -174,7 +183,7 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    fn new(ino: Ino, fs: Weak<Ext4>, core: InodeCore) -> Arc<Inode> {
+    pub(crate) fn new(ino: Ino, fs: Weak<Inodes>, core: InodeCore) -> Arc<Inode> {
         Arc::new_cyclic(|weak| Inode {
             ino,
             fs,
@@ -251,7 +260,8 @@ impl Inode {
             return Some(core.attr(self.ino, block_size, 0));
         }
         drop(core);
-        // First: while a promise becomes a block it may be counted twice, but never as neither.
+        // First: a reserved block that becomes a real one may be counted twice, but never as
+        // neither.
         let delayed = self.delayed.lock(cx).blocks() * u64::from(block_size / 512);
         let core = self.core.lock(cx);
         usable(&core).then(|| core.attr(self.ino, block_size, delayed))
@@ -261,13 +271,36 @@ impl Inode {
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         self.mapping.get_or_init(|| {
             let fs = self.fs.upgrade().expect("an inode is used only while its mount lives");
-            crate::file::new_mapping(&fs, self.arc())
+            let ops: Arc<dyn IomapOps> = self.arc();
+            let size = self.core.lock_irq().size;
+            Mapping::new(&fs.backing, self.ino.0, size, Arc::downgrade(&ops))
         })
     }
 
     /// The file's pages, if there ever were any.
     pub(crate) fn mapping_if_any(&self) -> Option<&Arc<Mapping>> {
         self.mapping.get()
+    }
+
+    /// Whether the data of this file goes through the journal. Never changes for an inode.
+    pub(crate) fn journals_data(&self, cx: &Cx, sb: &SuperBlock) -> bool {
+        if sb.journal().is_none() || !self.is_regular(cx) {
+            return false;
+        }
+        sb.options.data_mode == JournalMode::Data
+            || self.with(cx, |core| core.flags.contains(InodeFlags::JOURNAL_DATA))
+    }
+
+    /// Whether blocks of this inode may stand in the log, so that freeing them revokes them:
+    /// everything but the data of most regular files.
+    pub(crate) fn logs_content(&self, cx: &Cx, sb: &SuperBlock) -> bool {
+        !self.is_regular(cx) || self.with(cx, |core| core.is_value()) || self.journals_data(cx, sb)
+    }
+
+    /// Whether the buffers may have newer data of this file than the device: a transaction has, or
+    /// a log that a read-only mount replayed in memory.
+    pub(crate) fn data_in_buffers(&self, cx: &Cx, sb: &SuperBlock) -> bool {
+        self.journals_data(cx, sb) || sb.recovery().is_some_and(|report| report.in_memory)
     }
 
     /// The trigger of this kind, made by `make` at first use.
@@ -312,242 +345,5 @@ impl Drop for Inode {
 impl std::fmt::Debug for Inode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Inode({})", self.ino)
-    }
-}
-
-impl Ext4 {
-    /// The inode with this number, from the cache or from the disk. May wait for the device.
-    ///
-    /// # Errors
-    /// `ESTALE` where the inode is not in use or the number is out of range, `EUCLEAN` where it is
-    /// damaged, `EIO`.
-    pub(crate) fn iget(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
-        self.sb.check_alive()?;
-        let inode = match self.inodes.find(ino) {
-            Some(inode) => inode,
-            None => self.inodes.read_in(ino, || {
-                let inode = self.read_inode(cx, ino)?;
-                if inode.with(cx, |core| core.links == 0 || core.is_value()) {
-                    return Err(Errno::ESTALE);
-                }
-                self.attach_quota(cx, &inode)?;
-                Ok(inode)
-            })?,
-        };
-        let hidden = inode.with(cx, |core| core.dead || core.is_value());
-        if hidden { Err(Errno::ESTALE) } else { Ok(inode) }
-    }
-
-    /// As [`Ext4::iget`], also for an inode without names: one of the orphan list.
-    ///
-    /// # Errors
-    /// As [`Ext4::iget`].
-    pub(crate) fn iget_orphan(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
-        match self.inodes.find(ino) {
-            Some(inode) => Ok(inode),
-            None => {
-                let inode = self.read_inode(cx, ino)?;
-                self.attach_quota(cx, &inode)?;
-                Ok(self.inodes.insert(inode))
-            }
-        }
-    }
-
-    /// The inode that holds an attribute's value: see [`crate::attr::xattr`].
-    ///
-    /// # Errors
-    /// `ESTALE` where it is not in use or holds no value, `EUCLEAN` where it is damaged, `EIO`.
-    pub(crate) fn iget_value(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
-        let inode = match self.inodes.find(ino) {
-            Some(inode) => inode,
-            None => self.inodes.read_in(ino, || {
-                let inode = self.read_inode(cx, ino)?;
-                // Only what is an orphan in memory has no links.
-                match inode.with(cx, |core| core.is_value() && core.links > 0) {
-                    true => Ok(inode),
-                    false => Err(Errno::ESTALE),
-                }
-            })?,
-        };
-        let usable = inode.with(cx, |core| core.is_value() && !core.dead);
-        if usable { Ok(inode) } else { Err(Errno::ESTALE) }
-    }
-
-    fn read_inode(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
-        let Ok((group, index)) = self.sb.geometry.inode_group(ino) else {
-            return Err(Errno::ESTALE);
-        };
-        if self.inode_never_used(cx, group, index) {
-            return Err(Errno::ESTALE);
-        }
-        let (buffer, offset) = self.inode_slot(cx, ino)?;
-        let size = self.sb.geometry.inode_size as usize;
-        let parsed = buffer
-            .with(|data| InodeValues::parse(&data[offset..offset + size], ino, &self.sb.geometry));
-        let values = parsed.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
-        if values.mode == 0 {
-            return Err(Errno::ESTALE);
-        }
-        if values.flags.contains(InodeFlags::EXTENTS) {
-            let at = At::Inode(ino);
-            let root = extent::Node::parse(&values.block, None, at)
-                .and_then(|node| node.check_entries(&self.sb.geometry, at).map(|()| node.max()));
-            match root {
-                Ok(max) if max <= usize::from(extent::ROOT_MAX) => {}
-                Ok(max) => {
-                    let kind =
-                        CorruptKind::ExtentMax { found: max as u16, limit: extent::ROOT_MAX };
-                    return Err(self.sb.corrupt_kind(cx, kind, at));
-                }
-                Err(corrupt) => return Err(self.sb.corrupt(cx, &corrupt)),
-            }
-        }
-        Ok(Inode::new(ino, self.weak.clone(), InodeCore::new(values)))
-    }
-
-    /// Makes the inode that [`Ext4::new_inode`] has found a number for.
-    pub(crate) fn fresh_inode(
-        &self,
-        ino: Ino,
-        values: InodeValues,
-        quota: Option<Box<InodeQuota>>,
-    ) -> Arc<Inode> {
-        let core = InodeCore { fresh: true, quota, ..InodeCore::new(values) };
-        self.inodes.insert(Inode::new(ino, self.weak.clone(), core))
-    }
-
-    /// Where inode `ino` lies: its block of the inode table, up to date, and the offset in it.
-    ///
-    /// # Errors
-    /// `ESTALE` for a number out of range, `EIO`.
-    pub(crate) fn inode_slot(&self, cx: &mut Cx, ino: Ino) -> Result<(BufferRef, usize), Errno> {
-        self.inode_slot_of(cx, ino, false)
-    }
-
-    /// As [`Ext4::inode_slot`]. For a `fresh` inode, whose slot holds nothing yet, a block whose
-    /// other inodes are all free is not read but taken as zeroes.
-    fn inode_slot_of(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        fresh: bool,
-    ) -> Result<(BufferRef, usize), Errno> {
-        let (group, index) = self.sb.geometry.inode_group(ino).map_err(|_| Errno::ESTALE)?;
-        let (block, offset) = self.sb.geometry.inode_offset(index);
-        let block = self.inode_table(cx, group) + block;
-        let buffer = self.sb.buffers.get(cx, block);
-        if buffer.uptodate() {
-            return Ok((buffer, offset));
-        }
-        if fresh && self.inode_block_unused(cx, group, index) {
-            buffer.with_mut(|data| data.fill(0));
-            buffer.set_uptodate();
-            return Ok((buffer, offset));
-        }
-        self.readahead_inodes(cx, group, block);
-        Ok((self.sb.read_block(cx, block)?, offset))
-    }
-
-    /// Begins to read the neighbourhood of a block of the inode table, as far as inodes were ever
-    /// used: who looks at one inode of a directory looks at the others.
-    fn readahead_inodes(&self, cx: &mut Cx, group: u32, block: u64) {
-        let table = self.inode_table(cx, group);
-        let unused = if self.sb.geometry.features.group_csum() {
-            self.alloc.groups[group as usize].state.lock(cx).desc.itable_unused
-        } else {
-            0
-        };
-        let used = self.sb.geometry.inodes_per_group.saturating_sub(unused);
-        let end = table + u64::from(used.div_ceil(self.sb.geometry.inodes_per_block));
-        let first = (block & !(INODE_READAHEAD_BLOCKS - 1)).max(table);
-        let last = (block | (INODE_READAHEAD_BLOCKS - 1)).min(end.saturating_sub(1));
-        if last > first {
-            self.sb.buffers.readahead(cx, first, last - first + 1);
-        }
-    }
-
-    /// Writes the inode's values into its block of the inode table, as part of `handle`: 1 credit.
-    /// Its owners are charged for what the slot now says (the handle has credits for that).
-    ///
-    /// # Errors
-    /// `EIO`; the journal's errno once it has aborted.
-    pub(crate) fn mark_inode_dirty(
-        &self,
-        cx: &mut Cx,
-        handle: &mut Handle,
-        inode: &Inode,
-    ) -> Result<(), Errno> {
-        let fresh = inode.with(cx, |core| core.fresh);
-        let (buffer, offset) = self.inode_slot_of(cx, inode.ino, fresh)?;
-        handle.write_access(cx, &buffer)?;
-        let size = self.sb.geometry.inode_size as usize;
-        let tid = handle.tid();
-        let promised = if self.quota().is_some() { self.promised_bytes(cx, inode) } else { 0 };
-        let (large, changes) = {
-            let mut core = inode.core.lock(cx);
-            if core.mode & 0xf000 != 0x8000 {
-                core.values.size = core.size;
-            }
-            core.times_dirty = false;
-            if core.freed {
-                // Somebody who looked before the inode was freed: its number may be another's.
-                return Ok(());
-            }
-            core.tid = tid;
-            let fresh = std::mem::take(&mut core.fresh);
-            if fresh || core.logged_size != core.values.size {
-                core.logged_size = core.values.size;
-                core.datasync_tid = tid;
-            }
-            buffer.with_mut(|data| {
-                let slot = &mut data[offset..offset + size];
-                if fresh {
-                    slot.fill(0);
-                }
-                core.values.emit(slot, inode.ino, &self.sb.geometry);
-            });
-            let changes = core.quota_changes(promised);
-            (core.values.size > 0x7fff_ffff && core.mode & 0xf000 == 0x8000, changes)
-        };
-        handle.dirty(cx, &buffer)?;
-        #[cfg(debug_assertions)]
-        self.check_size_at_commit(cx, handle, inode);
-        for change in &changes {
-            self.charge(cx, handle, change)?;
-        }
-        if large && !self.sb.has_large_file() {
-            self.sb.set_large_file(cx, handle)?;
-        }
-        Ok(())
-    }
-
-    /// After `ENOSPC`, and with no handle open: brings back blocks that wait for a commit or for
-    /// files that may never use them. True where it is worth trying again; counts the tries.
-    pub(crate) fn should_retry_alloc(&self, cx: &mut Cx, retries: &mut u32) -> bool {
-        *retries += 1;
-        *retries <= 3 && self.sb.check_writable().is_ok() && self.bring_blocks_back(cx)
-    }
-
-    /// True where some may have come back.
-    fn bring_blocks_back(&self, cx: &mut Cx) -> bool {
-        let released = self.release_preallocations();
-        let waiting = self.alloc.frees_at_commit();
-        match self.sb.journal() {
-            Some(journal) if waiting => journal.clone().force_commit(cx).is_ok(),
-            _ => released,
-        }
-    }
-
-    /// Gives back what inodes that nobody is working on keep for themselves. True where there was
-    /// anything.
-    fn release_preallocations(&self) -> bool {
-        let mut any = false;
-        for inode in self.inodes.all() {
-            if let Some(mut prealloc) = inode.map_lock.try_write() {
-                any |= prealloc.len > 0 || prealloc.pool.1 > 0;
-                self.alloc.release_prealloc(&mut prealloc);
-            }
-        }
-        any
     }
 }

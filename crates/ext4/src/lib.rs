@@ -2,18 +2,22 @@
 //!
 //! - [`format`] holds the structures as they lie on the disk; every other module uses it.
 //! - `trans` makes changes atomic: handles of the journal, and how many blocks each may change.
-//! - `sb` is the superblock of a mount with its device, journal and first error.
-//! - `alloc` manages free blocks, `ialloc` inodes and orphans, `bmap` the blocks of a file (extents
-//!   and indirect blocks), `quota` what everybody may have.
-//! - `inode` is an inode in memory; `dir`, `attr` and `file` are what it holds.
-//! - [`mount`] puts all of them together: [`Ext4::mount`], then [`vfs::FileSystem`]. Its module
-//!   `super_` states the lock order.
+//! - `sb` is the superblock of a mount with its device, its journal and its first error.
+//! - `alloc` manages free blocks, `ialloc` free inodes, `dquot` what everybody may have of both.
+//! - `inode` is the inodes in memory, with their slots on the disk, the orphans, and what is
+//!   reserved for delayed data; `mbcache` knows which attribute blocks they may share.
+//! - `bmap` maps the blocks of a file (extents and indirect blocks), `file` is its data, `attr` its
+//!   attributes; `evict` ends an inode.
+//! - [`quota`] is the files with everybody's accounts.
+//! - `ext4` is the mount, which has one field for each of them, and states the lock order.
+//! - `dir` is the operations on names; [`mount`] mounts and unmounts ([`Ext4::mount`]) and is the
+//!   face to everybody else ([`vfs::FileSystem`]).
 //! - [`check`](mod@check) finds what is wrong with a file system, without changing it.
 //! - [`mkfs`](mod@mkfs) makes one with the decisions of `mke2fs`.
 //!
-//! The folders have the names of those of the `xfs` crate. The parts of a mounted file system are
-//! methods of [`Ext4`], which has one field for each of them: so they know the mount, and it knows
-//! them.
+//! The folders have the names of those of the `xfs` crate, and each uses only those above it in
+//! this list. One circle is the format's: the value of an attribute may be an inode of its own,
+//! which ends as every inode does, so `attr` and `evict` know each other.
 //!
 //! Compared with Linux, not supported and refused by name: bigalloc, inline data, encryption,
 //! case-insensitive directories, multi-mount protection; and online resizing.
@@ -31,15 +35,19 @@ mod alloc;
 mod attr;
 mod bmap;
 mod dir;
+mod dquot;
+mod evict;
+mod ext4;
 mod file;
 mod ialloc;
 mod inode;
+mod mbcache;
 mod sb;
 mod trans;
 
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check};
+pub use ext4::Ext4;
 pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::MountError;
-pub use mount::super_::Ext4;
 pub use sb::bh_lru::{BhLru, transaction_blocks};
 pub use sb::options::MountOptions;

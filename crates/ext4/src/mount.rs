@@ -6,8 +6,9 @@
 
 pub(crate) mod fs;
 pub mod options;
+mod orphan;
+mod quota;
 pub(crate) mod read_super;
-pub(crate) mod super_;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,16 +19,19 @@ use cache::{Backing, BufferCache, BufferConfig, PageCache};
 use jbd2::{FlusherTimes, Journal, JournalArea, JournalError, JournalIo, JournalMode};
 use jbd2::{JournalOptions, RecoveryReport};
 use rt::Cx;
+use vfs::StatFs;
 use zerocopy::IntoBytes;
 
 use crate::Ext4;
 use crate::alloc::BlockAllocator;
 use crate::alloc::balloc::Group;
 use crate::bmap::map::State;
+use crate::evict;
 use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
 use crate::mount::read_super::{join_super, read_super};
+use crate::quota::Quota;
 use crate::sb::SuperBlock;
 use crate::sb::options::MountOptions;
 
@@ -148,7 +152,7 @@ impl Mounting {
         let found = self.buffers.read(cx, probe.sb.buffer.block())?;
         let bytes = found.with(|data| data[offset..offset + SUPER_SIZE].to_vec());
         journal.kill(cx);
-        probe.inodes.clear();
+        probe.inodes.cache.clear();
         Ok(report.is_some().then_some(bytes))
     }
 
@@ -214,7 +218,7 @@ impl Mounting {
         let probe = self.assemble(cx, &raw, geometry, !needs_recovery)?;
         let (journal, report) = self.open_journal(cx, &probe)?;
         let fs = if report.is_some() || needs_recovery {
-            probe.inodes.clear();
+            probe.inodes.cache.clear();
             let super_block = probe.sb.buffer.block();
             let offset = probe.sb.offset;
             drop(probe);
@@ -248,11 +252,11 @@ impl Mounting {
         let desc = fs.alloc.groups[group as usize].state.lock(cx).desc;
         desc.check_places(group, &fs.sb.geometry)?;
         let inode = fs.iget_orphan(cx, ino).map_err(|errno| unused(errno, ino))?;
-        let blocks = fs.blocks_of(inode.size(cx));
+        let blocks = fs.inodes.blocks_of(inode.size(cx));
         let mut extents = Vec::new();
         let mut lblk = 0;
         while lblk < blocks {
-            let mapped = fs.map_lookup(cx, &inode, lblk, blocks - lblk)?;
+            let mapped = fs.inodes.map_lookup(cx, &inode, lblk, blocks - lblk)?;
             if mapped.state != State::Written {
                 let kind = CorruptKind::DirHole { logical: u64::from(lblk) };
                 return Err(kind.at(At::Inode(ino)).into());
@@ -332,7 +336,10 @@ impl Ext4 {
     /// What a mount does once it can read and write.
     fn begin(&self, cx: &mut Cx) -> Result<(), Errno> {
         self.load_orphan_file(cx)?;
-        self.load_quota(cx)?;
+        if let Some(quota) = Quota::load(&self.inodes, cx)? {
+            let first = self.quota.set(quota).is_ok();
+            assert!(first, "a mount opens its quota files once");
+        }
         if self.sb.options.read_only {
             return Ok(());
         }
@@ -369,7 +376,7 @@ impl Ext4 {
             journal.kill(cx);
         }
         self.names.cache.clear();
-        self.inodes.clear();
+        self.inodes.cache.clear();
     }
 
     /// Writes everything out, and leaves the file system clean. May park.
@@ -381,8 +388,8 @@ impl Ext4 {
             self.sb.stop();
             return self.close(cx, Ok(()));
         }
-        let mut result = self.backing.sync(cx);
-        for inode in self.inodes.all() {
+        let mut result = self.inodes.backing.sync(cx);
+        for inode in self.inodes.cache.all() {
             let unused = inode.with(cx, |core| {
                 let unused = core.links == 0 && !core.dead;
                 if unused {
@@ -391,10 +398,10 @@ impl Ext4 {
                 unused
             });
             if unused && !self.sb.has_error() {
-                result = result.and(self.delete_if_unused(cx, &inode));
+                result = result.and(evict::delete_if_unused(&self.inodes, cx, &inode));
             }
             if inode.with(cx, |core| core.times_dirty && !core.dead) {
-                result = result.and(self.write_inode(cx, &inode));
+                result = result.and(self.inodes.write_inode(cx, &inode));
             }
         }
         if !self.sb.has_error() {
@@ -404,10 +411,10 @@ impl Ext4 {
         self.close(cx, result)
     }
 
-    /// `result` is what writing data and inodes out has given. Lost data was told to who asked;
+    /// `result` is what writing data and inodes out has given. Lost data was reported to who asked;
     /// only lost metadata makes the file system one with errors.
     fn close(&self, cx: &mut Cx, result: Result<(), Errno>) -> Result<(), Errno> {
-        self.backing.shutdown(cx);
+        self.inodes.backing.shutdown(cx);
         let metadata = match self.sb.journal() {
             Some(journal) if self.sb.options.read_only => {
                 journal.kill(cx);
@@ -431,7 +438,7 @@ impl Ext4 {
             written = written.and(self.sb.mark_broken(cx));
         }
         self.names.cache.clear();
-        self.inodes.clear();
+        self.inodes.cache.clear();
         result.and(metadata).and(written)
     }
 
@@ -445,6 +452,59 @@ impl Ext4 {
         features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
         raw.s_state.set(raw.s_state.get() | STATE_CLEAN);
         raw.set_features(&features);
+    }
+
+    /// Returns when everything done before survives a power cut.
+    ///
+    /// # Errors
+    /// The first write error.
+    pub(crate) fn sync_all(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.sb.check_alive()?;
+        if self.sb.options.read_only {
+            return Ok(());
+        }
+        let mut result = self.inodes.backing.sync(cx);
+        if !self.sb.has_error() {
+            result = result.and(self.release_unused_ids(cx));
+        }
+        let tid = self.sb.journal().and_then(|journal| journal.running_tid());
+        let durable = match (tid, self.sb.journal()) {
+            (None, Some(journal)) => {
+                // A commit may be under way; nothing is behind it.
+                let journal = journal.clone();
+                journal.force_commit(cx).and_then(|()| self.sb.flush_device(cx))
+            }
+            _ => self.sb.make_durable(cx, tid),
+        };
+        result.and(durable)
+    }
+
+    /// Sizes and free space.
+    pub(crate) fn stat_fs(&self, _cx: &Cx) -> Result<StatFs, Errno> {
+        self.sb.check_alive()?;
+        let reserved = self.alloc.counters.reserved.load(Ordering::Relaxed);
+        let free =
+            (self.alloc.counters.free_blocks.load(Ordering::Relaxed) - reserved).max(0) as u64;
+        let reserved = self.alloc.counters.root_blocks.load(Ordering::Relaxed).max(0) as u64;
+        let uuid = &self.sb.geometry.uuid;
+        let half = |from: usize| {
+            u64::from_le_bytes(uuid[from..from + 8].try_into().expect("eight of sixteen bytes"))
+        };
+        Ok(StatFs {
+            block_size: self.sb.geometry.block_size,
+            blocks: self.sb.geometry.blocks_count.saturating_sub(self.overhead_blocks()),
+            blocks_free: free,
+            blocks_available: free.saturating_sub(reserved),
+            inodes: u64::from(self.sb.geometry.inodes_count),
+            inodes_free: self.alloc.counters.free_inodes.load(Ordering::Relaxed).max(0) as u64,
+            name_max: 255,
+            fsid: half(0) ^ half(8),
+        })
+    }
+
+    /// Takes ids that nobody uses out of the quota files.
+    fn release_unused_ids(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.quota.get().map_or(Ok(()), |quota| quota.release_unused_ids(&self.inodes, cx))
     }
 
     /// Blocks that hold no file's data: what `statfs` leaves out.

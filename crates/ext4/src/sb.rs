@@ -201,6 +201,12 @@ impl SuperBlock {
         }
     }
 
+    /// Whether usage is counted.
+    #[inline]
+    pub(crate) fn counts_quota(&self) -> bool {
+        self.quota_credits > 0
+    }
+
     /// Begins a change of up to `credits` blocks. May wait for log space or for a commit.
     ///
     /// # Errors

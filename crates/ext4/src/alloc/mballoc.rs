@@ -41,11 +41,11 @@ pub(crate) struct Prealloc {
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// A file's data whose space was promised when they were written: blocks of the request.
+    /// A file's data whose space was reserved when they were written: blocks of the request.
     Delayed,
     /// A file's data in blocks that were claimed before.
     Claimed,
-    /// A file's data without a promise.
+    /// A file's data without a reservation.
     Data,
     /// A directory block or an attribute block: always one block.
     Metadata,

@@ -10,9 +10,8 @@ use rt::Cx;
 use vfs::acl::{Acl, Entry, NO_ID, Tag};
 use vfs::{FileType, XattrFlags};
 
-use crate::Ext4;
 use crate::attr::xattr::{self, ACL_ACCESS, Name};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
 
 /// Version of the disk form.
@@ -75,7 +74,7 @@ pub(crate) fn to_wire(stored: &[u8]) -> Result<Vec<u8>, Errno> {
 /// `EOPNOTSUPP` a symbolic link; `EACCES` a default ACL for something else than a directory;
 /// `EINVAL` malformed; those of [`xattr::set_in`].
 pub(crate) fn set(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     inode: &Arc<Inode>,
     name: Name,
@@ -112,7 +111,7 @@ pub(crate) fn set(
             }
             core.ctime = now;
         });
-        fs.mark_inode_dirty(cx, handle, inode)
+        fs.mark_dirty(cx, handle, inode)
     })
 }
 
@@ -144,7 +143,7 @@ pub(crate) fn of_new(
 /// # Errors
 /// `EINVAL` a malformed ACL; `EUCLEAN`, `EIO`.
 pub(crate) fn after_chmod(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     inode: &Inode,
     mode: u16,

@@ -3,21 +3,20 @@
 //! entries with equal values share.
 //!
 //! Locks: `Inode::xattr_lock` for the attributes of one inode, inside a handle when they change;
-//! then [`crate::dir::namei::Names::xattr_blocks`] while references to blocks change.
+//! then [`Inodes::xattr_blocks`] while references to blocks change.
 
 use std::sync::Arc;
 
-use base::{Errno, Ino};
+use base::Errno;
 use cache::BufferRef;
 use rt::Cx;
 use vfs::{FileType, XattrFlags};
 
-use crate::Ext4;
 use crate::attr::acl;
 use crate::format::inode::BASE_SIZE;
 use crate::format::xattr::{self as area, Place, Xattr};
 use crate::format::{At, CorruptKind};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -26,7 +25,6 @@ mod create;
 mod delete;
 mod value;
 
-pub(crate) use block::SharedBlocks;
 pub(crate) use create::{NewXattrs, init, of_new, prepare_new};
 pub(crate) use delete::{check_freeing, delete_inode, names_values, release_values};
 pub(crate) use value::{Dropped, Prepared, Totals};
@@ -62,7 +60,7 @@ impl<'a> Name<'a> {
     ///
     /// # Errors
     /// `ERANGE` too long; `EOPNOTSUPP` unknown prefix; `EINVAL` nothing behind it.
-    fn parse(name: &'a [u8]) -> Result<Name<'a>, Errno> {
+    pub(crate) fn parse(name: &'a [u8]) -> Result<Name<'a>, Errno> {
         if name.len() > vfs::XATTR_NAME_MAX {
             return Err(Errno::ERANGE);
         }
@@ -102,16 +100,14 @@ impl<'a> Name<'a> {
 }
 
 /// Reads an attribute: see [`vfs::FileSystem::getxattr`].
-pub(crate) fn get(fs: &Ext4, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
-    let name = Name::parse(name)?;
-    let inode = fs.iget(cx, ino)?;
-    let value = read(fs, cx, &inode, name)?.ok_or(Errno::ENODATA)?;
+pub(crate) fn get(fs: &Inodes, cx: &mut Cx, inode: &Inode, name: Name) -> Result<Vec<u8>, Errno> {
+    let value = read(fs, cx, inode, name)?.ok_or(Errno::ENODATA)?;
     if name.is_acl() { acl::to_wire(&value) } else { Ok(value) }
 }
 
 /// The value of an attribute as the disk has it.
 pub(crate) fn read(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     inode: &Inode,
     name: Name,
@@ -133,10 +129,9 @@ pub(crate) fn read(
 }
 
 /// The names of all attributes: see [`vfs::FileSystem::listxattr`].
-pub(crate) fn list(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-    let inode = fs.iget(cx, ino)?;
+pub(crate) fn list(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
-    visit(fs, cx, &inode, &mut |entry| {
+    visit(fs, cx, inode, &mut |entry| {
         names.extend(Name { index: entry.name_index, rest: entry.name }.full());
     })?;
     Ok(names)
@@ -150,7 +145,7 @@ struct Area {
 }
 
 /// The area in the inode; `None` where inodes have no room for one.
-fn inode_area(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<Option<Area>, Errno> {
+fn inode_area(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<Option<Area>, Errno> {
     let size = fs.sb.geometry.inode_size as usize;
     let extra = usize::from(inode.with(cx, |core| core.extra_isize));
     if size == BASE_SIZE || extra == 0 || BASE_SIZE + extra + 8 > size {
@@ -162,7 +157,7 @@ fn inode_area(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<Option<Area>, Err
 
 /// Shows all attributes of an inode to `look`, first those in the inode.
 fn visit(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     inode: &Inode,
     look: &mut dyn FnMut(&area::Entry),
@@ -175,7 +170,7 @@ fn visit(
 }
 
 fn visit_locked(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     inode: &Inode,
     look: &mut dyn FnMut(&area::Entry),
@@ -209,38 +204,29 @@ fn walk(
     Ok(())
 }
 
-/// Sets an attribute: see [`vfs::FileSystem::setxattr`].
+/// Sets or removes (`None`) an attribute: see [`vfs::FileSystem::setxattr`].
 ///
 /// Credits: [`CREDITS`].
 pub(crate) fn set(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
-    ino: Ino,
-    name: &[u8],
-    value: &[u8],
+    inode: &Arc<Inode>,
+    name: Name,
+    value: Option<&[u8]>,
     flags: XattrFlags,
 ) -> Result<(), Errno> {
-    let name = Name::parse(name)?;
-    if value.len() > vfs::XATTR_SIZE_MAX {
-        return Err(Errno::E2BIG);
-    }
-    let inode = fs.iget(cx, ino)?;
     if name.is_acl() {
-        return acl::set(fs, cx, &inode, name, Some(value), flags);
+        return acl::set(fs, cx, inode, name, value, flags);
     }
-    change(fs, cx, &inode, name, Some(value), flags)
-}
-
-/// Removes an attribute: see [`vfs::FileSystem::removexattr`].
-///
-/// Credits: [`CREDITS`].
-pub(crate) fn remove(fs: &Ext4, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
-    let name = Name::parse(name)?;
-    let inode = fs.iget(cx, ino)?;
-    if name.is_acl() {
-        return acl::set(fs, cx, &inode, name, None, XattrFlags::empty());
-    }
-    change(fs, cx, &inode, name, None, XattrFlags::REPLACE)
+    with_value(fs, cx, inode, value, 0, &mut |cx, handle, value, dropped| {
+        expand_extra(fs, cx, handle, inode)?;
+        if set_in(fs, cx, handle, inode, name, (value, flags), dropped)? {
+            let now = fs.sb.now(cx);
+            inode.with(cx, |core| core.ctime = now);
+            fs.mark_dirty(cx, handle, inode)?;
+        }
+        Ok(())
+    })
 }
 
 /// A new value: its bytes, or an inode that holds them.
@@ -273,7 +259,7 @@ pub(crate) type Act<'a, T> =
 /// # Errors
 /// Those of `act`; those of [`crate::sb::SuperBlock::journal_start`].
 pub(crate) fn with_value<T>(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     inode: &Inode,
     value: Option<&[u8]>,
@@ -308,12 +294,12 @@ pub(crate) fn with_value<T>(
 
 /// Credits for the references to values that change with an attribute, where the inode's block
 /// names `held`: they all change where the inode leaves a shared block.
-fn value_credits(fs: &Ext4, held: u32) -> u32 {
+fn value_credits(fs: &Inodes, held: u32) -> u32 {
     if fs.sb.geometry.large_values() { held * credits::INODE + 3 * value::REFERENCE } else { 0 }
 }
 
 /// How many values in inodes the block of an inode names.
-fn values_of_block(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
+fn values_of_block(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
     let block = inode.with(cx, |core| core.file_acl);
     if !fs.sb.geometry.large_values() || block == 0 {
         return Ok(0);
@@ -332,32 +318,12 @@ fn values_of_block(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> 
 ///
 /// # Errors
 /// `EUCLEAN`, `EIO`.
-pub(crate) fn large_values(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
+pub(crate) fn large_values(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<u32, Errno> {
     let mut count = 0;
     if fs.sb.geometry.large_values() {
         visit_locked(fs, cx, inode, &mut |entry| count += u32::from(entry.large.is_some()))?;
     }
     Ok(count)
-}
-
-/// Sets or removes an attribute in a handle of its own.
-fn change(
-    fs: &Ext4,
-    cx: &mut Cx,
-    inode: &Arc<Inode>,
-    name: Name,
-    value: Option<&[u8]>,
-    flags: XattrFlags,
-) -> Result<(), Errno> {
-    with_value(fs, cx, inode, value, 0, &mut |cx, handle, value, dropped| {
-        expand_extra(fs, cx, handle, inode)?;
-        if set_in(fs, cx, handle, inode, name, (value, flags), dropped)? {
-            let now = fs.sb.now(cx);
-            inode.with(cx, |core| core.ctime = now);
-            fs.mark_inode_dirty(cx, handle, inode)?;
-        }
-        Ok(())
-    })
 }
 
 /// Sets or removes (`None`) an attribute as part of the handle of [`with_value`]. Answers whether
@@ -368,7 +334,7 @@ fn change(
 /// free; `EDQUOT`; `EAGAIN` the handle has too few credits; `EOPNOTSUPP` the old value has Lustre's
 /// older form; `EUCLEAN`, `EIO`.
 pub(crate) fn set_in(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Arc<Inode>,
@@ -421,14 +387,14 @@ pub(crate) fn set_in(
         }
     }
     let after = Totals::of(&fs.sb.geometry, inside.iter().chain(&outside));
-    let promised = 512 * after.sectors.saturating_sub(before.sectors);
+    let bytes = 512 * after.sectors.saturating_sub(before.sectors);
     if after.count > before.count {
-        fs.promise_value(cx, inode, promised)?;
+        inode.reserve_value(cx, &fs.sb, bytes)?;
     }
     // The block first: only there space can run out.
     if change_outside && let Err(errno) = block::replace(fs, cx, handle, inode, &outside, dropped) {
         if after.count > before.count {
-            fs.unpromise_value(cx, inode, promised);
+            inode.unreserve_value(cx, bytes);
         }
         return Err(errno);
     }
@@ -446,12 +412,12 @@ fn charge(cx: &Cx, inode: &Inode, before: Totals, after: Totals) {
 }
 
 /// Gives a new inode its slot before attributes are put behind it.
-fn write_fresh(fs: &Ext4, cx: &mut Cx, handle: &mut Handle, inode: &Inode) -> Result<(), Errno> {
-    if inode.with(cx, |core| core.fresh) { fs.mark_inode_dirty(cx, handle, inode) } else { Ok(()) }
+fn write_fresh(fs: &Inodes, cx: &mut Cx, handle: &mut Handle, inode: &Inode) -> Result<(), Errno> {
+    if inode.with(cx, |core| core.fresh) { fs.mark_dirty(cx, handle, inode) } else { Ok(()) }
 }
 
 /// The attributes in the inode.
-fn load_inside(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<Vec<Xattr>, Errno> {
+fn load_inside(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<Vec<Xattr>, Errno> {
     let mut inside = Vec::new();
     if let Some(area) = inode_area(fs, cx, inode)? {
         let large = fs.sb.geometry.large_values();
@@ -465,7 +431,7 @@ fn load_inside(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<Vec<Xattr>, Errn
 }
 
 /// All attributes: those in the inode and those in the block.
-fn load(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(Vec<Xattr>, Vec<Xattr>), Errno> {
+fn load(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<(Vec<Xattr>, Vec<Xattr>), Errno> {
     let inside = load_inside(fs, cx, inode)?;
     let block = inode.with(cx, |core| core.file_acl);
     if block == 0 {
@@ -479,7 +445,7 @@ fn load(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(Vec<Xattr>, Vec<Xattr>
 /// Writes the attributes in the inode, `after` in place of `before`. The caller writes the inode
 /// afterwards, with its checksum.
 fn store_inside(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Inode,
@@ -488,7 +454,7 @@ fn store_inside(
 ) -> Result<(), Errno> {
     let Some(area) = inode_area(fs, cx, inode)? else { return Ok(()) };
     if before.iter().chain(after).any(|xattr| xattr.large.is_some()) {
-        let mut shared = fs.names.xattr_blocks.lock(cx);
+        let mut shared = fs.xattr_blocks.lock(cx);
         value::follow(fs, cx, handle, &mut shared, (before, after), dropped)?;
     }
     handle.write_access(cx, &area.buffer)?;
@@ -505,7 +471,7 @@ fn store_inside(
 /// # Errors
 /// `EUCLEAN`, `EIO`.
 pub(crate) fn expand_extra(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Inode,

@@ -3,19 +3,18 @@
 use base::Errno;
 use rt::Cx;
 
-use crate::Ext4;
 #[cfg(doc)]
 use crate::alloc::BlockAllocator;
 use crate::alloc::mballoc::{Prealloc, Purpose, Request};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::Handle;
 
-impl Ext4 {
+impl Inodes {
     /// Takes blocks for `inode` and marks them in use: first block and count, which is between 1
     /// and `want`. The caller holds the inode's map lock and puts them into its tree.
     ///
     /// # Errors
-    /// `ENOSPC` (see [`Ext4::should_retry_alloc`]), `EIO`, `EUCLEAN`.
+    /// `ENOSPC` (see [`Inodes::should_retry_alloc`]), `EIO`, `EUCLEAN`.
     pub(crate) fn new_blocks(
         &self,
         cx: &mut Cx,
@@ -55,12 +54,12 @@ impl Ext4 {
         if matches!(request.purpose, Purpose::Delayed | Purpose::Claimed) {
             return Ok(0);
         }
-        if request.purpose == Purpose::Node && self.take_promised_node(cx, inode) {
+        if request.purpose == Purpose::Node && inode.take_reserved_node(cx) {
             return Ok(1);
         }
         // Nodes of a file's tree are never refused: its data were let in before.
         if request.purpose != Purpose::Node || !inode.is_regular(cx) {
-            request.want = self.promise_quota(cx, inode, request.want, 1)?;
+            request.want = inode.reserve_quota(cx, &self.sb, request.want, 1)?;
         }
         let special = inode.ino.0 < u64::from(self.sb.geometry.first_ino);
         let kept = match request.purpose {
@@ -110,7 +109,7 @@ impl Ext4 {
         start: u64,
         len: u32,
     ) -> Result<(), Errno> {
-        if self.logs_content(cx, inode) {
+        if inode.logs_content(cx, &self.sb) {
             for block in start..start + u64::from(len) {
                 handle.forget_block(cx, block)?;
             }

@@ -16,10 +16,9 @@ use cache::BufferRef;
 use rt::Cx;
 use smallvec::SmallVec;
 
-use crate::Ext4;
 use crate::format::extent::{self, ENTRY_SIZE, Extent, Node};
 use crate::format::{At, CorruptKind};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::Handle;
 
 mod convert;
@@ -66,7 +65,7 @@ pub(crate) enum Found {
     Hole { next: u32 },
 }
 
-impl Ext4 {
+impl Inodes {
     /// Looks at a node's bytes.
     fn with_node<R>(
         &self,

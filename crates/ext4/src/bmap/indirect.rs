@@ -8,13 +8,12 @@ use cache::BufferRef;
 use rt::Cx;
 use smallvec::SmallVec;
 
-use crate::Ext4;
 use crate::alloc::mballoc::Prealloc;
 use crate::alloc::mballoc::{Purpose, Request};
 use crate::bmap::extents::{Found, Removed};
 use crate::format::extent::Extent;
 use crate::format::{At, CorruptKind};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -75,7 +74,7 @@ fn indices(lblk: u64, per: u64) -> Option<Indices> {
     None
 }
 
-impl Ext4 {
+impl Inodes {
     fn per_table(&self) -> u64 {
         u64::from(self.sb.geometry.block_size / 4)
     }
@@ -228,7 +227,7 @@ impl Ext4 {
     /// lack; with `across` not only in the table of `lblk`.
     ///
     /// # Errors
-    /// As [`Ext4::indirect_lookup`].
+    /// As [`Inodes::indirect_lookup`].
     pub(crate) fn indirect_gap(
         &self,
         cx: &mut Cx,

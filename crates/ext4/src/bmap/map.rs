@@ -5,13 +5,12 @@ use base::Errno;
 use cache::{BufferRef, Iomap, IomapKind};
 use rt::Cx;
 
-use crate::Ext4;
 use crate::alloc::mballoc::Prealloc;
 use crate::alloc::mballoc::{Purpose, Request};
 use crate::bmap::extents::{Found, Removed};
 use crate::format::extent::{Extent, LEN_MAX, UNWRITTEN_LEN_MAX};
 use crate::format::{At, CorruptKind};
-use crate::inode::{Inode, LastExtent};
+use crate::inode::{Inode, Inodes, LastExtent};
 use crate::trans::ext4_jbd2::Handle;
 
 /// What lies at a logical block.
@@ -45,33 +44,33 @@ pub(crate) struct Create {
     /// The file's content reaches to this byte: as far as what is written here covers it, the size
     /// on the disk follows in the same handle.
     pub size: u64,
-    /// They were promised when their pages were written: the promise is kept here.
-    pub promised: bool,
+    /// They were reserved when their pages were written: the reservation ends here.
+    pub reserved: bool,
 }
 
 impl Create {
     /// Blocks of a regular file with content, which reaches to byte `size`.
     pub fn written(purpose: Purpose, size: u64) -> Create {
-        Create { purpose, unwritten: false, size, promised: false }
+        Create { purpose, unwritten: false, size, reserved: false }
     }
 
-    /// Blocks of dirty pages that were promised as far as they are known to delayed allocation.
+    /// Blocks of dirty pages that were reserved as far as they are known to delayed allocation.
     pub fn delayed(purpose: Purpose, size: u64) -> Create {
-        Create { promised: true, ..Create::written(purpose, size) }
+        Create { reserved: true, ..Create::written(purpose, size) }
     }
 
     /// Space that reads as zeroes.
     pub fn unwritten() -> Create {
-        Create { purpose: Purpose::Data, unwritten: true, size: 0, promised: false }
+        Create { purpose: Purpose::Data, unwritten: true, size: 0, reserved: false }
     }
 
     /// A block of metadata: the caller keeps the size.
     pub fn metadata() -> Create {
-        Create { purpose: Purpose::Metadata, unwritten: false, size: 0, promised: false }
+        Create { purpose: Purpose::Metadata, unwritten: false, size: 0, reserved: false }
     }
 }
 
-impl Ext4 {
+impl Inodes {
     /// The same in bytes, as the cache and reports have it.
     pub(crate) fn iomap(&self, mapped: &Mapped) -> Iomap {
         let bits = self.sb.geometry.block_bits;
@@ -109,7 +108,7 @@ impl Ext4 {
         found
     }
 
-    /// As [`Ext4::map_lookup`]; the caller holds the inode's map lock.
+    /// As [`Inodes::map_lookup`]; the caller holds the inode's map lock.
     fn lookup_locked(
         &self,
         cx: &mut Cx,
@@ -153,7 +152,7 @@ impl Ext4 {
     /// written now, up to `create.size`. The second answer: whether the tree changed.
     ///
     /// # Errors
-    /// `ENOSPC` (try again after [`Ext4::should_retry_alloc`]), `EFBIG`, `EIO`, `EUCLEAN`.
+    /// `ENOSPC` (try again after [`Inodes::should_retry_alloc`]), `EFBIG`, `EIO`, `EUCLEAN`.
     pub(crate) fn map_create(
         &self,
         cx: &mut Cx,
@@ -164,20 +163,20 @@ impl Ext4 {
         create: Create,
     ) -> Result<(Mapped, bool), Errno> {
         let mut prealloc = inode.map_lock.write(cx);
-        if create.promised {
-            self.begin_placing(cx, inode, lblk..lblk + len);
+        if create.reserved {
+            inode.begin_placing(cx, lblk..lblk + len);
         }
         let result = self.create_locked(cx, handle, inode, &mut prealloc, (lblk, len), create);
-        if create.promised {
+        if create.reserved {
             let placed = result.as_ref().ok().map(|(mapped, _)| mapped);
-            self.end_placing(cx, inode, placed.map(|at| at.lblk..at.lblk + at.len));
+            inode.end_placing(cx, &self.alloc, placed.map(|at| at.lblk..at.lblk + at.len));
         } else {
-            self.top_up_nodes(cx, inode);
+            inode.top_up_nodes(cx, &self.alloc);
         }
         result
     }
 
-    /// The body of [`Ext4::map_create`], under the map lock.
+    /// The body of [`Inodes::map_create`], under the map lock.
     fn create_locked(
         &self,
         cx: &mut Cx,
@@ -217,11 +216,11 @@ impl Ext4 {
         });
     }
 
-    /// As [`Ext4::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
+    /// As [`Inodes::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
     /// tables that they need; what it has afterwards is left. The file reaches to byte `size`.
     ///
     /// # Errors
-    /// As [`Ext4::map_create`].
+    /// As [`Inodes::map_create`].
     pub(crate) fn map_claimed(
         &self,
         cx: &mut Cx,
@@ -238,7 +237,7 @@ impl Ext4 {
         if let Ok(mapped) = &mapped {
             self.mapped_in(cx, handle, inode, mapped, create);
         }
-        self.top_up_nodes(cx, inode);
+        inode.top_up_nodes(cx, &self.alloc);
         drop(guard);
         mapped
     }
@@ -269,8 +268,8 @@ impl Ext4 {
         if let Err(errno) = self.extent_insert(cx, handle, inode, new) {
             self.alloc.free_blocks(cx, handle, start, len)?;
             if purpose == Purpose::Delayed {
-                // Their promise was kept, and they are lost.
-                self.end_placing(cx, inode, Some(lblk..lblk + len));
+                // Their reservation has ended, and they are lost.
+                inode.end_placing(cx, &self.alloc, Some(lblk..lblk + len));
             }
             return Err(errno);
         }
@@ -302,11 +301,11 @@ impl Ext4 {
         } else {
             self.indirect_remove(cx, handle, inode, from, to)
         };
-        self.top_up_nodes(cx, inode);
+        inode.top_up_nodes(cx, &self.alloc);
         removed
     }
 
-    /// Credits for one call of [`Ext4::map_create`].
+    /// Credits for one call of [`Inodes::map_create`].
     pub(crate) fn map_credits(&self, cx: &Cx, inode: &Inode) -> u32 {
         let depth = if inode.has_extents(cx) { self.extent_depth(cx, inode) } else { 3 };
         crate::trans::credits::map(depth)
@@ -356,7 +355,7 @@ impl Ext4 {
         }
         let buffer = self.new_buffer(cx, handle, mapped.pblk)?;
         inode.with(cx, |core| core.size = (u64::from(lblk) + 1) * block_size);
-        self.mark_inode_dirty(cx, handle, inode)?;
+        self.mark_dirty(cx, handle, inode)?;
         Ok((lblk, buffer))
     }
 
@@ -399,7 +398,7 @@ impl Ext4 {
         self.new_buffer(cx, handle, block)
     }
 
-    /// Frees a block of [`Ext4::alloc_meta_block`]; the inode must be marked dirty.
+    /// Frees a block of [`Inodes::alloc_meta_block`]; the inode must be marked dirty.
     ///
     /// # Errors
     /// `EIO`, `EUCLEAN`.

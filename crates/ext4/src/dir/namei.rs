@@ -8,26 +8,27 @@
 //! # Locks of several directories
 //!
 //! A directory before what is in it. Of two that are not in each other the one with the lower
-//! number first, under [`Names::rename`]: only a task that holds it moves directories, so that
-//! whoever holds it can find out which one is in the other. (Source: kernel
+//! number first, under [`crate::ext4::Names::rename`]: only a task that holds it moves directories,
+//! so that whoever holds it knows which one is in the other. (Source: kernel
 //! `Documentation/filesystems/directory-locking`.)
 
 use std::sync::Arc;
 
 use base::{Errno, Ino};
-use rt::{Cx, Mutex};
-use vfs::{Attr, DirEntry, FileType, NameCache, NewNode};
+use rt::Cx;
+use vfs::{Attr, DirEntry, FileType, NewNode};
 
 use crate::Ext4;
 use crate::attr::xattr;
 use crate::dir::{Dir, Slot, Target};
+use crate::dquot::{InodeQuota, Owners};
+use crate::evict;
 use crate::format::features::{Incompat, RoCompat};
 use crate::format::inode::BLOCK_AREA;
 use crate::format::xattr::Xattr;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
-use crate::ialloc::NewInode;
 use crate::inode::Inode;
-use crate::quota::{InodeQuota, Owners};
+use crate::inode::NewInode;
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -39,27 +40,6 @@ pub(crate) use rename::rename;
 
 /// The most names of an inode, and the most subdirectories that a directory counts.
 const LINK_MAX: u16 = 65000;
-
-/// What the operations on names of one mount share.
-pub(crate) struct Names {
-    /// Held while a directory moves, and while two directories are locked.
-    pub rename: Mutex<()>,
-    /// Attribute blocks that may be shared.
-    pub xattr_blocks: Mutex<crate::attr::xattr::SharedBlocks>,
-    /// Where names point. Changed under the directory's `rwsem`, for writing where a name goes.
-    pub cache: NameCache,
-}
-
-impl Names {
-    /// With a cache of about so many names.
-    pub fn new(cached: usize) -> Names {
-        Names {
-            cache: NameCache::new(cached),
-            rename: Mutex::named("ext4 rename", ()),
-            xattr_blocks: Mutex::named("ext4 attribute blocks", Default::default()),
-        }
-    }
-}
 
 /// Is it `.` or `..`?
 fn is_dots(name: &[u8]) -> bool {
@@ -88,7 +68,7 @@ impl Ext4 {
             core.mtime = now;
             core.ctime = now;
         });
-        self.mark_inode_dirty(cx, handle, dir)
+        self.inodes.mark_dirty(cx, handle, dir)
     }
 }
 
@@ -147,7 +127,7 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
 /// without its lock. A name leaves the cache before its inode can be freed, so the inode found
 /// under the cache's lock is the name's, and no later one of the same number.
 fn cached(fs: &Ext4, cx: &Cx, dir: Ino, name: &[u8]) -> Option<Attr> {
-    let inode = fs.names.cache.find(dir, name, |ino| fs.inodes.find(ino))??;
+    let inode = fs.names.cache.find(dir, name, |ino| fs.inodes.cache.find(ino))??;
     inode.attr_if(cx, fs.sb.geometry.block_size, |core| !core.dead && !core.is_value())
 }
 
@@ -185,7 +165,7 @@ pub(crate) fn create(
     let mut retries = 0;
     loop {
         match create_once(fs, cx, dir, name, node, attributes) {
-            Err(Errno::ENOSPC) if fs.should_retry_alloc(cx, &mut retries) => {}
+            Err(Errno::ENOSPC) if fs.inodes.should_retry_alloc(cx, &mut retries) => {}
             result => return result,
         }
     }
@@ -214,11 +194,11 @@ fn create_once(
     // Where its name then finds no space, the block goes back.
     let blocks = if own_block { credits::APPEND + credits::REMOVE } else { 0 };
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER;
-    let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, &parent)]);
+    let owners = Owners([node.uid, node.gid, parent.project_for_new(cx)]);
     let space = if own_block { u64::from(fs.sb.geometry.block_size) } else { 0 };
     let quota = fs.new_inode_quota(cx, owners, space)?;
     let symlink = node.kind == FileType::Symlink;
-    let attributes = xattr::prepare_new(fs, cx, &parent, symlink, attributes)?;
+    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, symlink, attributes)?;
     let mut dropped = xattr::Dropped::default();
     let credits = own + blocks + attributes.credits() + slot.credits();
     let result = fs.sb.journal_start(cx, credits).and_then(|mut handle| {
@@ -226,7 +206,7 @@ fn create_once(
         let result = create_in(cx, &mut handle, &mut view, slot, name, new, &mut dropped);
         finish(fs, cx, handle, &parent, result)
     });
-    let freed = attributes.release(fs, cx).and(dropped.free(fs, cx));
+    let freed = attributes.release(&fs.inodes, cx).and(dropped.free(&fs.inodes, cx));
     let inode = result?;
     freed?;
     fs.names.cache.insert(dir, name, inode.ino);
@@ -254,20 +234,20 @@ fn create_in(
     let Making { node, attributes, quota } = making;
     let mode = node.kind.mode_bits() | node.mode & 0o7777;
     let new = NewInode { mode, uid: node.uid, gid: node.gid, times: node.times };
-    let inode = fs.new_inode(cx, handle, dir.inode, &new, quota)?;
+    let inode = fs.inodes.new_inode(cx, handle, dir.inode, &new, quota)?;
     let named = fill(fs, cx, handle, dir.inode, &inode, node).and_then(|()| {
         if !attributes.is_empty() {
-            xattr::init(fs, cx, handle, &inode, attributes, dropped)?;
+            xattr::init(&fs.inodes, cx, handle, &inode, attributes, dropped)?;
         }
         let target = Target::of(cx, &inode);
         dir.add(cx, handle, slot, name, target)
     });
     if let Err(errno) = named {
-        xattr::delete_inode(fs, cx, handle, &inode, dropped)?;
+        xattr::delete_inode(&fs.inodes, cx, handle, &inode, dropped)?;
         if inode.with(cx, |core| core.blocks) > 0 {
-            fs.map_remove(cx, handle, &inode, 0, u32::MAX)?;
+            fs.inodes.map_remove(cx, handle, &inode, 0, u32::MAX)?;
         }
-        fs.drop_new_inode(cx, handle, &inode)?;
+        fs.inodes.drop_new_inode(cx, handle, &inode)?;
         return Err(errno);
     }
     if node.kind == FileType::Directory {
@@ -298,7 +278,7 @@ fn fill(
         }
         _ => {}
     }
-    fs.mark_inode_dirty(cx, handle, inode)
+    fs.inodes.mark_dirty(cx, handle, inode)
 }
 
 /// Checks what a new symbolic link is to hold.
@@ -334,7 +314,7 @@ fn write_target(
             core.block[..target.len()].copy_from_slice(target);
             core.size = target.len() as u64;
         });
-        return fs.mark_inode_dirty(cx, handle, inode);
+        return fs.inodes.mark_dirty(cx, handle, inode);
     }
     if fs.sb.geometry.features.incompat.contains(Incompat::EXTENTS) {
         inode.with(cx, |core| {
@@ -342,11 +322,11 @@ fn write_target(
             extent::init_node(&mut core.block, extent::ROOT_MAX, 0);
         });
     }
-    let (_, buffer) = fs.append_block(cx, handle, inode)?;
+    let (_, buffer) = fs.inodes.append_block(cx, handle, inode)?;
     buffer.with_mut(|data| data[..target.len()].copy_from_slice(target));
     handle.dirty(cx, &buffer)?;
     inode.with(cx, |core| core.size = target.len() as u64);
-    fs.mark_inode_dirty(cx, handle, inode)
+    fs.inodes.mark_dirty(cx, handle, inode)
 }
 
 /// Reads a symbolic link: see [`vfs::FileSystem::readlink`].
@@ -370,7 +350,8 @@ pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errn
     if let Some(target) = fast {
         return Ok(target);
     }
-    let target = fs.bread(cx, &inode, 0)?.map(|buffer| buffer.with(|data| data[..size].to_vec()));
+    let target =
+        fs.inodes.bread(cx, &inode, 0)?.map(|buffer| buffer.with(|data| data[..size].to_vec()));
     if inode.with(cx, |core| core.dead) {
         // The block was being freed while we read it.
         return Err(Errno::ESTALE);
@@ -435,7 +416,7 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
     let deferred = finish(fs, cx, handle, &parent, result)?;
     drop(guard);
     if let Some(deferred) = deferred {
-        fs.finish_unlink(cx, &inode, deferred)?;
+        evict::finish_unlink(&fs.inodes, cx, &inode, deferred)?;
     }
     Ok(())
 }
@@ -443,11 +424,11 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
 /// Whether a name of an inode that is not a directory may be taken: see [`xattr::check_freeing`].
 fn check_last_name(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
     let last = fs.sb.geometry.large_values() && inode.with(cx, |core| core.links <= 1);
-    if last { xattr::check_freeing(fs, cx, inode) } else { Ok(()) }
+    if last { xattr::check_freeing(&fs.inodes, cx, inode) } else { Ok(()) }
 }
 
 /// What is left to do for an inode after the handle that removed its last name.
-type Leftover = Option<crate::file::truncate::Deferred>;
+type Leftover = Option<evict::Deferred>;
 
 /// Takes one name from an inode that is not a directory.
 fn drop_name(
@@ -463,9 +444,9 @@ fn drop_name(
         core.links
     });
     if left == 0 {
-        fs.unlinked(cx, handle, inode).map(Some)
+        evict::unlinked(&fs.inodes, cx, handle, inode).map(Some)
     } else {
-        fs.mark_inode_dirty(cx, handle, inode).map(|()| None)
+        fs.inodes.mark_dirty(cx, handle, inode).map(|()| None)
     }
 }
 
@@ -481,7 +462,7 @@ fn drop_directory(
         core.links = 0;
         core.ctime = now;
     });
-    fs.unlinked(cx, handle, inode).map(Some)
+    evict::unlinked(&fs.inodes, cx, handle, inode).map(Some)
 }
 
 /// Removes an empty directory: see [`vfs::FileSystem::rmdir`].
@@ -507,7 +488,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
     if !Dir::open(fs, cx, &inode)?.is_empty(cx)? {
         return Err(Errno::ENOTEMPTY);
     }
-    xattr::check_freeing(fs, cx, &inode)?;
+    xattr::check_freeing(&fs.inodes, cx, &inode)?;
     fs.names.cache.remove(dir, name);
     let mut handle = fs.sb.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
     let result = view.remove(cx, &mut handle, &place).and_then(|()| {
@@ -521,7 +502,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
     drop(child_guard);
     drop(guard);
     if let Some(deferred) = deferred {
-        fs.finish_unlink(cx, &inode, deferred)?;
+        evict::finish_unlink(&fs.inodes, cx, &inode, deferred)?;
     }
     Ok(())
 }

@@ -1,207 +1,13 @@
-//! Delayed allocation: what dirty pages are promised before they have blocks.
-//!
-//! A write promises each block that it dirties, and what placing it can cost at the worst: nodes of
-//! the extent tree, or tables of pointers, where every run is torn into single blocks and every
-//! leaf on the way is full. A write into preallocated space promises the nodes that turning it into
-//! written blocks can take. So what write(2) accepted finds its place: nothing that is promised is
-//! given to anybody else, and a promise is made only of blocks that the allocator has at hand, not
-//! of those that a commit is still to free.
-//!
-//! Beside the promises a pool is kept (Linux: `s_resv_clusters`, 2 % of the blocks and at most
-//! 4,096) for the nodes that nobody asked write(2) for: a punch that splits an extent, the end of a
-//! direct write.
+//! Reserving space for dirty pages, and giving delayed blocks their place.
 
-use std::ops::Range;
-
-use base::{Errno, RangeSet};
+use base::Errno;
 use rt::Cx;
-use smallvec::SmallVec;
 
-use crate::Ext4;
 use crate::bmap::map::State;
-use crate::format::{InodeFlags, extent};
-use crate::inode::Inode;
+use crate::inode::delalloc::{Runs, len};
+use crate::inode::{Inode, Inodes};
 
-/// A few runs of logical blocks.
-type Runs = SmallVec<[Range<u32>; 2]>;
-
-/// What the dirty pages of one file were promised.
-#[derive(Debug, Default)]
-pub(crate) struct Delalloc {
-    /// Logical blocks without a block on the device.
-    holes: RangeSet,
-    /// Blocks of `holes`.
-    blocks: u64,
-    /// Logical blocks that are unwritten on the device, and dirty.
-    unwritten: RangeSet,
-    /// Blocks of `unwritten`.
-    conversions: u64,
-    /// Nodes of the tree, or tables of pointers, that were promised for both.
-    nodes: u64,
-    /// Promised blocks are being placed: new nodes come out of the promise.
-    placing: bool,
-    /// The map was changed by others until placing takes more nodes, and there were no blocks for
-    /// them: they come from the pool, as far as that goes.
-    short: bool,
-}
-
-/// Blocks of a run.
-fn len(range: &Range<u32>) -> u64 {
-    u64::from(range.end - range.start)
-}
-
-impl Delalloc {
-    /// The dirty blocks without a block on the device.
-    pub fn holes(&self) -> &RangeSet {
-        &self.holes
-    }
-
-    /// How many those are.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// Nothing is promised.
-    pub fn is_empty(&self) -> bool {
-        self.holes.is_empty() && self.unwritten.is_empty()
-    }
-
-    /// The parts of `range` that no block is promised for.
-    fn gaps(&self, range: Range<u32>) -> Runs {
-        match self.holes.intersects(range.clone()) {
-            true => self.holes.gaps(range).into(),
-            false => SmallVec::from_iter([range]),
-        }
-    }
-
-    fn remove(&mut self, range: Range<u32>) -> u64 {
-        let inside = |set: &RangeSet| set.within(range.clone()).map(|part| len(&part)).sum::<u64>();
-        let gone = inside(&self.holes);
-        self.blocks -= gone;
-        self.conversions -= inside(&self.unwritten);
-        self.holes.remove(range.clone());
-        self.unwritten.remove(range);
-        self.short &= !self.is_empty();
-        gone
-    }
-}
-
-/// The shape of a file's map, as far as the cost of placing blocks depends on it.
-struct Shape {
-    /// Levels of the extent tree below the root; `None`: tables of pointers.
-    depth: Option<u64>,
-    /// Entries in the root.
-    entries: u64,
-    /// Blocks that the file has, nodes included.
-    mapped: u64,
-    /// Entries of a node, or pointers of a table.
-    per_node: u64,
-}
-
-/// What is to be placed: single blocks at the worst, in so many places.
-#[derive(Clone, Copy)]
-struct Load {
-    blocks: u64,
-    /// Extents more that turning blocks into written ones may leave: of a run of `n` blocks at most
-    /// `n + 1`, where every other one is turned first.
-    conversions: u64,
-    /// Runs of both sorts.
-    runs: u64,
-    /// The block behind the last one.
-    end: u64,
-}
-
-impl Shape {
-    /// How many nodes placing `load` takes at the worst, whatever the state of the nodes is.
-    fn nodes(&self, load: Load) -> u64 {
-        match self.depth {
-            _ if load.runs == 0 => 0,
-            Some(depth) => self.extent_nodes(depth, load),
-            None => self.tables(load),
-        }
-    }
-
-    fn extent_nodes(&self, depth: u64, load: Load) -> u64 {
-        let entries = load.blocks + load.conversions;
-        // After a split a leaf takes half a leaf more before it is split again.
-        let splits = entries / (self.per_node / 2 - 1);
-        if depth == 0 {
-            return match self.entries + entries <= u64::from(extent::ROOT_MAX) {
-                true => 0,
-                false if splits == 0 => 1,
-                false => 1 + splits + 2 + splits / (self.per_node / 2 - 1),
-            };
-        }
-        // A leaf that is full has a block for each entry at the least.
-        let full = (self.mapped / (self.per_node - 1) + 1).min(load.runs);
-        full * depth + splits + 2 + splits / (self.per_node / 2 - 1)
-    }
-
-    fn tables(&self, load: Load) -> u64 {
-        const DIRECT: u64 = 12;
-        if load.end <= DIRECT {
-            return 0;
-        }
-        if load.end <= DIRECT + self.per_node {
-            return 1;
-        }
-        let leaves = load.blocks.min(load.blocks / self.per_node + 2 * load.runs);
-        leaves + leaves / self.per_node + 4
-    }
-}
-
-impl Inode {
-    /// Taken under the lock of what is promised, so that it fits that: what is being placed counts
-    /// twice for a moment, but never as neither.
-    fn shape(&self, cx: &Cx, block_size: u32) -> Shape {
-        self.with(cx, |core| {
-            let extents = core.flags.contains(InodeFlags::EXTENTS);
-            let word =
-                |at: usize| u64::from(u16::from_le_bytes([core.block[at], core.block[at + 1]]));
-            let mapped = core.blocks / u64::from(block_size / 512);
-            match extents {
-                true => Shape {
-                    depth: Some(word(6)),
-                    entries: word(2),
-                    mapped,
-                    per_node: u64::from(extent::block_max(block_size)),
-                },
-                false => {
-                    Shape { depth: None, entries: 0, mapped, per_node: u64::from(block_size / 4) }
-                }
-            }
-        })
-    }
-}
-
-impl Delalloc {
-    /// What is to be placed when `holes` and `unwritten` come in addition, which are not in it.
-    fn load_with(&self, holes: &[Range<u32>], unwritten: &[Range<u32>]) -> Load {
-        let more = || holes.iter().chain(unwritten);
-        // A run that continues another is counted with it.
-        let apart = |range: &&Range<u32>| {
-            let before = range.start.wrapping_sub(1);
-            !self.holes.contains(before) && !self.unwritten.contains(before)
-        };
-        let apart = more().filter(apart).count();
-        let last = |set: &RangeSet| set.last().map_or(0, |range| u64::from(range.end));
-        let end = more().map(|range| u64::from(range.end)).max().unwrap_or(0);
-        Load {
-            blocks: self.blocks + holes.iter().map(len).sum::<u64>(),
-            conversions: self.conversions
-                + unwritten.iter().map(len).sum::<u64>()
-                + (self.unwritten.count() + unwritten.len()) as u64,
-            runs: (self.holes.count() + self.unwritten.count() + apart) as u64,
-            end: end.max(last(&self.holes)).max(last(&self.unwritten)),
-        }
-    }
-
-    fn load(&self) -> Load {
-        self.load_with(&[], &[])
-    }
-}
-
-impl Ext4 {
+impl Inodes {
     /// Gives the delayed data of a file their blocks and sends them to the device, as
     /// [`auto_da_alloc`](crate::MountOptions::auto_da_alloc) asks for: in ordered mode the next
     /// commit waits for them. The caller has no handle. May park: allocates blocks.
@@ -215,12 +21,12 @@ impl Ext4 {
         }
     }
 
-    /// Promises `count` blocks to a write where `kept` are left then; waits for a commit where that
-    /// frees some.
+    /// Reserves `count` blocks for a write where `kept` are left then; waits for a commit where
+    /// that frees some.
     ///
     /// # Errors
     /// `ENOSPC`.
-    pub(crate) fn promise_blocks(&self, cx: &mut Cx, count: u64, kept: i64) -> Result<(), Errno> {
+    pub(crate) fn reserve_blocks(&self, cx: &mut Cx, count: u64, kept: i64) -> Result<(), Errno> {
         let mut retries = 0;
         while count > 0 && !self.alloc.try_reserve(count, kept) {
             if !self.should_retry_alloc(cx, &mut retries) {
@@ -230,12 +36,12 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Promises what writing out the blocks `from..to` can take. The caller holds the inode's
+    /// Reserves what writing out the blocks `from..to` can take. The caller holds the inode's
     /// `rwsem` for writing. May wait for the device and for a commit.
     ///
     /// # Errors
-    /// `ENOSPC`, `EDQUOT`, `EFBIG`, `EIO`, `EUCLEAN`: nothing is promised then.
-    pub(crate) fn promise_range(
+    /// `ENOSPC`, `EDQUOT`, `EFBIG`, `EIO`, `EUCLEAN`: nothing is reserved then.
+    pub(crate) fn reserve_range(
         &self,
         cx: &mut Cx,
         inode: &Inode,
@@ -246,66 +52,35 @@ impl Ext4 {
         if gaps.is_empty() {
             return Ok(());
         }
-        let (holes, unwritten) = self.unpromised_parts(cx, inode, gaps)?;
+        let (holes, unwritten) = self.unreserved_parts(cx, inode, gaps)?;
         if holes.is_empty() && unwritten.is_empty() {
             return Ok(());
         }
         let blocks: u64 = holes.iter().map(len).sum();
         let blocks = u32::try_from(blocks).map_err(|_| Errno::EFBIG)?;
-        self.promise_quota(cx, inode, blocks, blocks)?;
+        inode.reserve_quota(cx, &self.sb, blocks, blocks)?;
         // Whoever has preallocated space may write into it, however full the device is.
         let kept = if blocks > 0 { self.alloc.kept_blocks(cx) } else { 0 };
         let (mut held, mut missing) = (0, u64::from(blocks));
         loop {
-            if let Err(errno) = self.promise_blocks(cx, missing, kept) {
+            if let Err(errno) = self.reserve_blocks(cx, missing, kept) {
                 self.alloc.end_reservation(held);
-                self.settle_promises(cx, inode);
+                inode.settle_quota(cx, &self.sb);
                 return Err(errno);
             }
             held += missing;
-            // Pages may be placed meanwhile, and what they were promised ends: so what is held is
-            // compared with what is needed while nobody can change that.
-            match self.add_promise(cx, inode, (&holes, &unwritten), held) {
+            // Pages may be placed meanwhile, and what was reserved for them ends: so what is held
+            // is compared with what is needed while nobody can change that.
+            match inode.add_delayed(cx, &self.alloc, (&holes, &unwritten), held) {
                 Ok(()) => return Ok(()),
                 Err(more) => missing = more,
             }
         }
     }
 
-    /// Notes the promise of further runs, for which `held` blocks are promised already; gives back
-    /// what is not needed.
-    ///
-    /// # Errors
-    /// How many blocks more are needed: nothing is noted then.
-    fn add_promise(
-        &self,
-        cx: &Cx,
-        inode: &Inode,
-        (holes, unwritten): (&Runs, &Runs),
-        held: u64,
-    ) -> Result<(), u64> {
-        let blocks: u64 = holes.iter().map(len).sum();
-        let mut delayed = inode.delayed.lock(cx);
-        let shape = inode.shape(cx, self.sb.geometry.block_size);
-        let nodes = shape.nodes(delayed.load_with(holes, unwritten)).saturating_sub(delayed.nodes);
-        if held < blocks + nodes {
-            return Err(blocks + nodes - held);
-        }
-        holes.iter().for_each(|range| delayed.holes.insert(range.clone()));
-        for range in unwritten {
-            delayed.conversions += len(range);
-            delayed.unwritten.insert(range.clone());
-        }
-        delayed.blocks += blocks;
-        delayed.nodes += nodes;
-        drop(delayed);
-        self.alloc.end_reservation(held - blocks - nodes);
-        Ok(())
-    }
-
-    /// The runs of `gaps`, where no block is promised, that have no block, and those that are
+    /// The runs of `gaps`, where no block is reserved, that have no block, and those that are
     /// unwritten and not known to be dirty.
-    fn unpromised_parts(
+    fn unreserved_parts(
         &self,
         cx: &mut Cx,
         inode: &Inode,
@@ -329,75 +104,5 @@ impl Ext4 {
             }
         }
         Ok((holes, unwritten))
-    }
-
-    /// Begins to place `run`; where it was promised, its new nodes come out of the promise.
-    pub(crate) fn begin_placing(&self, cx: &Cx, inode: &Inode, run: Range<u32>) {
-        let mut delayed = inode.delayed.lock(cx);
-        delayed.placing = delayed.holes.covers(run.clone()) || delayed.unwritten.covers(run);
-    }
-
-    /// The blocks `placed` have their place, or none is to be had: what is left of the promise is
-    /// what the rest can take. The blocks' own promise was kept where they were allocated.
-    pub(crate) fn end_placing(&self, cx: &Cx, inode: &Inode, placed: Option<Range<u32>>) {
-        let mut delayed = inode.delayed.lock(cx);
-        delayed.placing = false;
-        if let Some(range) = placed {
-            delayed.remove(range);
-            drop(delayed);
-            self.settle_nodes(cx, inode);
-        }
-    }
-
-    /// The map has changed beside the dirty pages: what a call filled (the root), or freed (a table
-    /// of pointers), placing them may have to make anew. The caller holds the map lock.
-    pub(crate) fn top_up_nodes(&self, cx: &Cx, inode: &Inode) {
-        let mut delayed = inode.delayed.lock(cx);
-        if delayed.is_empty() {
-            return;
-        }
-        let needed = inode.shape(cx, self.sb.geometry.block_size).nodes(delayed.load());
-        let more = needed.saturating_sub(delayed.nodes);
-        if more > 0 {
-            match self.alloc.try_reserve(more, 0) {
-                true => delayed.nodes += more,
-                false => delayed.short = true,
-            }
-        }
-    }
-
-    /// Takes a node out of the promise of a file that is being placed.
-    pub(crate) fn take_promised_node(&self, cx: &Cx, inode: &Inode) -> bool {
-        let mut delayed = inode.delayed.lock(cx);
-        let enough = !delayed.placing || delayed.nodes > 0 || delayed.short;
-        debug_assert!(enough, "more nodes than the worst case");
-        let take = delayed.placing && delayed.nodes > 0;
-        delayed.nodes -= u64::from(take);
-        take
-    }
-
-    /// Gives back the promise of nodes that the rest cannot need.
-    fn settle_nodes(&self, cx: &Cx, inode: &Inode) {
-        let mut delayed = inode.delayed.lock(cx);
-        let shape = inode.shape(cx, self.sb.geometry.block_size);
-        let needed = shape.nodes(delayed.load()).min(delayed.nodes);
-        let over = delayed.nodes - needed;
-        delayed.nodes = needed;
-        drop(delayed);
-        self.alloc.end_reservation(over);
-    }
-
-    /// Takes back the promises of `from..to`: the pages are gone.
-    pub(crate) fn drop_promises(&self, cx: &Cx, inode: &Inode, from: u32, to: u32) {
-        let gone = {
-            let mut delayed = inode.delayed.lock(cx);
-            if delayed.is_empty() {
-                return;
-            }
-            delayed.remove(from..to)
-        };
-        self.settle_promises(cx, inode);
-        self.alloc.end_reservation(gone);
-        self.settle_nodes(cx, inode);
     }
 }

@@ -21,13 +21,12 @@ use base::Errno;
 use cache::{Iomap, IomapIter};
 use rt::{Charge, Cx};
 
-use crate::Ext4;
 use crate::alloc::mballoc::Purpose;
 use crate::bmap::map::{Create, Mapped, State};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use claims::Claims;
 
-impl Ext4 {
+impl Inodes {
     /// Blocks for a direct write to the start of a hole; none if the page cache has to do it.
     pub(crate) fn claim(
         &self,
@@ -116,7 +115,7 @@ impl Ext4 {
         ((u64::from(at) << bits).clamp(offset, end), result)
     }
 
-    /// One run of [`Ext4::direct_written`], in one handle: the block to go on with.
+    /// One run of [`Inodes::direct_written`], in one handle: the block to go on with.
     fn direct_written_step(
         &self,
         cx: &mut Cx,
@@ -134,7 +133,7 @@ impl Ext4 {
                 let mut handle = self.sb.journal_start(cx, need)?;
                 let create = Create::written(Purpose::Data, size);
                 let made = self.map_create(cx, &mut handle, inode, at, mapped.len, create);
-                self.mark_inode_dirty(cx, &mut handle, inode)?;
+                self.mark_dirty(cx, &mut handle, inode)?;
                 handle.stop(cx)?;
                 made.map(|(made, _)| at + made.len)
             }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use base::Errno;
 use rt::Cx;
 
-use crate::Ext4;
 use crate::bmap::map::{Create, State};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 
-impl Ext4 {
+impl Inodes {
     /// Makes `bytes` a hole. The inode is locked for writing.
     ///
     /// # Errors
@@ -28,7 +27,7 @@ impl Ext4 {
         let writeback = inode.writeback.lock(cx);
         let mut result = mapping.punch(cx, bytes);
         if from < to && result.is_ok() {
-            self.drop_promises(cx, inode, from, to);
+            inode.release_delayed(cx, &self.alloc, from, to);
             result = self.punch_blocks(cx, inode, from, to);
             mapping.discard(cx, u64::from(from) << bits..u64::from(to) << bits);
         }
@@ -46,7 +45,7 @@ impl Ext4 {
         inode: &Arc<Inode>,
         bytes: Range<u64>,
     ) -> Result<(), Errno> {
-        // Afterwards no promise of space lies in the range.
+        // Afterwards no delayed block lies in the range.
         inode.mapping().flush(cx, bytes.clone())?;
         let mut at = (bytes.start >> self.sb.geometry.block_bits) as u32;
         let (to, mut retries) = (self.blocks_of(bytes.end), 0);
@@ -75,7 +74,7 @@ impl Ext4 {
         if mapped.state != State::Hole {
             return Ok(at + mapped.len);
         }
-        // What is free is asked for once for each run: blocks promised to others stay theirs.
+        // What is free is asked for once for each run: blocks reserved for others stay theirs.
         let free = self.alloc.unreserved_blocks().max(0) as u64;
         let len = u64::from(mapped.len).min(free).min(32767) as u32;
         if len == 0 {
@@ -84,7 +83,7 @@ impl Ext4 {
         let need = self.map_credits(cx, inode);
         let mut handle = self.sb.journal_start(cx, need)?;
         let created = self.map_create(cx, &mut handle, inode, at, len, Create::unwritten());
-        self.mark_inode_dirty(cx, &mut handle, inode)?;
+        self.mark_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)?;
         created.map(|(mapped, _)| at + mapped.len)
     }

@@ -1,15 +1,12 @@
-//! Making things durable: fsync and sync; and what statfs reports.
-
-use std::sync::atomic::Ordering;
+//! Making a file durable.
 
 use base::Errno;
 use rt::Cx;
-use vfs::{FileType, StatFs};
+use vfs::FileType;
 
-use crate::Ext4;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 
-impl Ext4 {
+impl Inodes {
     /// Returns when the inode survives a power cut: its data are written, then its transaction
     /// commits, shared with all who wait for the same. Where that has happened already only the
     /// device's cache is flushed.
@@ -40,53 +37,5 @@ impl Ext4 {
         let datasync = datasync && inode.kind(cx) != FileType::Directory;
         let tid = inode.with(cx, |core| if datasync { core.datasync_tid } else { core.tid });
         result.and(self.sb.make_durable(cx, tid))
-    }
-
-    /// Returns when everything done before survives a power cut.
-    ///
-    /// # Errors
-    /// The first write error.
-    pub(crate) fn sync_all(&self, cx: &mut Cx) -> Result<(), Errno> {
-        self.sb.check_alive()?;
-        if self.sb.options.read_only {
-            return Ok(());
-        }
-        let mut result = self.backing.sync(cx);
-        if !self.sb.has_error() {
-            result = result.and(self.release_unused_ids(cx));
-        }
-        let tid = self.sb.journal().and_then(|journal| journal.running_tid());
-        let durable = match (tid, self.sb.journal()) {
-            (None, Some(journal)) => {
-                // A commit may be under way; nothing is behind it.
-                let journal = journal.clone();
-                journal.force_commit(cx).and_then(|()| self.sb.flush_device(cx))
-            }
-            _ => self.sb.make_durable(cx, tid),
-        };
-        result.and(durable)
-    }
-
-    /// Sizes and free space.
-    pub(crate) fn stat_fs(&self, _cx: &Cx) -> Result<StatFs, Errno> {
-        self.sb.check_alive()?;
-        let promised = self.alloc.counters.reserved.load(Ordering::Relaxed);
-        let free =
-            (self.alloc.counters.free_blocks.load(Ordering::Relaxed) - promised).max(0) as u64;
-        let reserved = self.alloc.counters.root_blocks.load(Ordering::Relaxed).max(0) as u64;
-        let uuid = &self.sb.geometry.uuid;
-        let half = |from: usize| {
-            u64::from_le_bytes(uuid[from..from + 8].try_into().expect("eight of sixteen bytes"))
-        };
-        Ok(StatFs {
-            block_size: self.sb.geometry.block_size,
-            blocks: self.sb.geometry.blocks_count.saturating_sub(self.overhead_blocks()),
-            blocks_free: free,
-            blocks_available: free.saturating_sub(reserved),
-            inodes: u64::from(self.sb.geometry.inodes_count),
-            inodes_free: self.alloc.counters.free_inodes.load(Ordering::Relaxed).max(0) as u64,
-            name_max: 255,
-            fsid: half(0) ^ half(8),
-        })
     }
 }

@@ -10,17 +10,16 @@ use vfs::FileType;
 use vfs::direct::DirectOptions;
 use vfs::iomap::IomapFile;
 
-use crate::Ext4;
 use crate::bmap::map::{Mapped, State};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 
 /// A file and its mount.
 pub(crate) struct DataFile<'a> {
-    pub fs: &'a Ext4,
+    pub fs: &'a Inodes,
     pub inode: &'a Arc<Inode>,
 }
 
-impl Ext4 {
+impl Inodes {
     /// A file for the drivers.
     #[inline]
     pub(crate) fn data_file<'a>(&'a self, inode: &'a Arc<Inode>) -> DataFile<'a> {
@@ -56,7 +55,7 @@ impl Ext4 {
     }
 }
 
-impl Ext4 {
+impl Inodes {
     /// The first part of a range of a file: see [`cache::IomapOps::begin`].
     pub(crate) fn map_part(
         &self,
@@ -163,7 +162,7 @@ impl IomapFile for DataFile<'_> {
         let (fs, inode) = (self.fs, self.inode);
         let regular = inode.kind(cx) == FileType::Regular && !inode.with(cx, |core| core.dead);
         let quiet = inode.mapping_if_any().is_none_or(|mapping| mapping.memory_bytes() == 0);
-        regular && quiet && inode.delayed.lock(cx).is_empty() && !fs.data_in_buffers(cx, inode)
+        regular && quiet && inode.delayed.lock(cx).is_empty() && !inode.data_in_buffers(cx, &fs.sb)
     }
 
     #[inline]
@@ -210,7 +209,7 @@ impl IomapFile for DataFile<'_> {
     }
 
     fn only_cached(&self, cx: &Cx) -> bool {
-        self.fs.data_in_buffers(cx, self.inode)
+        self.inode.data_in_buffers(cx, &self.fs.sb)
     }
 
     fn shares_overwrites(&self, cx: &Cx) -> bool {

@@ -18,47 +18,21 @@ use std::sync::Arc;
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Page};
 use cache::{InMemory, Iomap, Mapping, TakenBlocks, WritebackControl};
-use jbd2::JournalMode;
 use rt::Cx;
 
-use crate::Ext4;
 use crate::bmap::map::Mapped;
-use crate::format::InodeFlags;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::Handle;
 
 /// Blocks of data that one handle takes: a quarter of what the smallest journal lets a transaction
 /// have.
 pub(crate) const BLOCKS_MAX: u32 = 64;
 
-impl Ext4 {
-    /// Whether the data of this file goes through the journal. Never changes for an inode.
-    pub(crate) fn journals_data(&self, cx: &Cx, inode: &Inode) -> bool {
-        if self.sb.journal().is_none() || !inode.is_regular(cx) {
-            return false;
-        }
-        self.sb.options.data_mode == JournalMode::Data
-            || inode.with(cx, |core| core.flags.contains(InodeFlags::JOURNAL_DATA))
-    }
-
-    /// Whether blocks of this inode may stand in the log, so that freeing them revokes them:
-    /// everything but the data of most regular files.
-    pub(crate) fn logs_content(&self, cx: &Cx, inode: &Inode) -> bool {
-        !inode.is_regular(cx)
-            || inode.with(cx, |core| core.is_value())
-            || self.journals_data(cx, inode)
-    }
-
-    /// Whether the buffers may have newer data of this file than the device: a transaction has, or
-    /// a log that a read-only mount replayed in memory.
-    pub(crate) fn data_in_buffers(&self, cx: &Cx, inode: &Inode) -> bool {
-        self.journals_data(cx, inode) || self.sb.recovery().is_some_and(|report| report.in_memory)
-    }
-
+impl Inodes {
     /// The blocks of `part` that the buffers have.
     pub(crate) fn newer_blocks(&self, cx: &Cx, inode: &Inode, part: &Iomap) -> InMemory {
         let mut found = InMemory::new();
-        let Some(sector) = part.content().filter(|_| self.data_in_buffers(cx, inode)) else {
+        let Some(sector) = part.content().filter(|_| inode.data_in_buffers(cx, &self.sb)) else {
             return found;
         };
         let block_size = u64::from(self.sb.geometry.block_size);

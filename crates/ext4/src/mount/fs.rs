@@ -15,9 +15,10 @@ use vfs::{
 use crate::Ext4;
 use crate::attr::{acl, xattr};
 use crate::dir::namei;
+use crate::dquot::{Dquots, Owners};
+use crate::evict;
 use crate::format::super_block::ROOT_INO;
 use crate::inode::Inode;
-use crate::quota::{Dquots, Owners};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -33,7 +34,7 @@ impl Ext4 {
             None
         };
         let acl = match set.mode {
-            Some(mode) => acl::after_chmod(self, cx, inode, mode)?,
+            Some(mode) => acl::after_chmod(&self.inodes, cx, inode, mode)?,
             None => None,
         };
         let Some(acl) = acl else {
@@ -41,12 +42,40 @@ impl Ext4 {
             self.write_fields(cx, &mut handle, inode, set, payers)?;
             return handle.stop(cx);
         };
-        let more = credits::INODE + credits::SUPER;
-        xattr::with_value(self, cx, inode, Some(&acl), more, &mut |cx, handle, value, dropped| {
+        let (fs, more) = (&*self.inodes, credits::INODE + credits::SUPER);
+        xattr::with_value(fs, cx, inode, Some(&acl), more, &mut |cx, handle, value, dropped| {
             let change = (value, XattrFlags::empty());
-            xattr::set_in(self, cx, handle, inode, xattr::Name::ACCESS, change, dropped)?;
+            xattr::set_in(fs, cx, handle, inode, xattr::Name::ACCESS, change, dropped)?;
             self.write_fields(cx, handle, inode, set, payers.clone())
         })
+    }
+
+    /// Sets or removes (`None`) an attribute.
+    fn change_xattr(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+    ) -> Result<(), Errno> {
+        let name = xattr::Name::parse(name)?;
+        if value.is_some_and(|value| value.len() > vfs::XATTR_SIZE_MAX) {
+            return Err(Errno::E2BIG);
+        }
+        let inode = self.iget(cx, ino)?;
+        xattr::set(&self.inodes, cx, &inode, name, value, flags)
+    }
+
+    /// Asks whether an inode may change its owners: see [`crate::quota::Quota::transfer_owners`].
+    pub(crate) fn transfer_quota(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        owners: Owners,
+    ) -> Result<Option<Dquots>, Errno> {
+        let quota = self.quota.get();
+        quota.map_or(Ok(None), |quota| quota.transfer_owners(&self.inodes, cx, inode, owners))
     }
 
     fn write_fields(
@@ -70,7 +99,7 @@ impl Ext4 {
             core.mtime = set.mtime.map_or(mtime, |time| self.sb.stamp(time));
             core.ctime = set.ctime.map_or(now, |time| self.sb.stamp(time));
         });
-        self.mark_inode_dirty(cx, handle, inode)
+        self.inodes.mark_dirty(cx, handle, inode)
     }
 }
 
@@ -114,7 +143,7 @@ impl FileSystem for Ext4 {
         if inode.with(cx, |core| core.dead) {
             return Err(Errno::ESTALE);
         }
-        let sized = set.size.map_or(Ok(()), |size| self.set_size(cx, &inode, size));
+        let sized = set.size.map_or(Ok(()), |size| self.inodes.set_size(cx, &inode, size));
         let result = sized.and_then(|()| self.set_fields(cx, &inode, set));
         drop(guard);
         self.names.cache.outdate_walks_if(inode.kind(cx) == FileType::Directory);
@@ -199,13 +228,13 @@ impl FileSystem for Ext4 {
     }
 
     fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
-        let inode = self.inodes.find(ino).ok_or(Errno::ESTALE)?;
+        let inode = self.inodes.cache.find(ino).ok_or(Errno::ESTALE)?;
         let (last, place) = inode.with(cx, |core| {
             core.opens = core.opens.saturating_sub(1);
             (core.opens == 0, std::mem::take(&mut core.place_on_close))
         });
         if place {
-            self.place_delayed(cx, &inode);
+            self.inodes.place_delayed(cx, &inode);
         }
         if last {
             if let Some(mut prealloc) = inode.map_lock.try_write() {
@@ -214,31 +243,31 @@ impl FileSystem for Ext4 {
             self.alloc.discard_window(&inode.window);
         }
         if last && inode.with(cx, |core| core.links == 0) && self.sb.check_writable().is_ok() {
-            return self.delete_if_unused(cx, &inode);
+            return evict::delete_if_unused(&self.inodes, cx, &inode);
         }
         Ok(())
     }
 
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::read(cx, &self.data_file(&inode), offset, buf)
+        vfs::iomap::read(cx, &self.inodes.data_file(&inode), offset, buf)
     }
 
     fn read_many(&self, cx: &mut Cx, reads: &mut [FileRead<'_>]) {
         let inodes: Vec<_> = reads.iter().map(|read| self.iget(cx, read.ino)).collect();
-        let file = |inode| self.data_file(inode);
+        let file = |inode| self.inodes.data_file(inode);
         let files: Vec<_> = inodes.iter().map(|it| it.as_ref().map(file).map_err(|e| *e)).collect();
         vfs::iomap::read_many(cx, &self.sb.queue, &files, reads);
     }
 
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::write(cx, &self.data_file(&inode), offset, data)
+        vfs::iomap::write(cx, &self.inodes.data_file(&inode), offset, data)
     }
 
     fn append(&self, cx: &mut Cx, ino: Ino, data: &[u8]) -> Result<(u64, usize), Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::append(cx, &self.data_file(&inode), data)
+        vfs::iomap::append(cx, &self.inodes.data_file(&inode), data)
     }
 
     fn read_direct(
@@ -249,7 +278,7 @@ impl FileSystem for Ext4 {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::read_direct(cx, &self.data_file(&inode), offset, buf)
+        vfs::iomap::read_direct(cx, &self.inodes.data_file(&inode), offset, buf)
     }
 
     fn read_at_host(
@@ -261,7 +290,7 @@ impl FileSystem for Ext4 {
         give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
     ) -> Result<bool, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::read_at_host(cx, &self.data_file(&inode), offset, len, give)
+        vfs::iomap::read_at_host(cx, &self.inodes.data_file(&inode), offset, len, give)
     }
 
     fn write_direct(
@@ -272,7 +301,7 @@ impl FileSystem for Ext4 {
         data: &[u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        let (file, memory) = (self.data_file(&inode), Memory::Bytes(data));
+        let (file, memory) = (self.inodes.data_file(&inode), Memory::Bytes(data));
         vfs::iomap::write_direct(cx, &file, offset, memory).map(|bytes| bytes as usize)
     }
 
@@ -284,12 +313,12 @@ impl FileSystem for Ext4 {
         pages: &[Segment],
     ) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::write_direct(cx, &self.data_file(&inode), offset, Memory::Pages(pages))
+        vfs::iomap::write_direct(cx, &self.inodes.data_file(&inode), offset, Memory::Pages(pages))
     }
 
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
-        self.fsync_inode(cx, &inode, datasync)
+        self.inodes.fsync_inode(cx, &inode, datasync)
     }
 
     fn sync(&self, cx: &mut Cx) -> Result<(), Errno> {
@@ -305,21 +334,23 @@ impl FileSystem for Ext4 {
         len: u64,
     ) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::fallocate(cx, &self.data_file(&inode), mode, offset, len)
+        vfs::iomap::fallocate(cx, &self.inodes.data_file(&inode), mode, offset, len)
     }
 
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::seek(cx, &self.data_file(&inode), offset, whence)
+        vfs::iomap::seek(cx, &self.inodes.data_file(&inode), offset, whence)
     }
 
     fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.fiemap_file(cx, &inode, offset, len)
+        self.inodes.fiemap_file(cx, &inode, offset, len)
     }
 
     fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        xattr::get(self, cx, ino, name)
+        let name = xattr::Name::parse(name)?;
+        let inode = self.iget(cx, ino)?;
+        xattr::get(&self.inodes, cx, &inode, name)
     }
 
     fn setxattr(
@@ -330,27 +361,28 @@ impl FileSystem for Ext4 {
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<(), Errno> {
-        let result = xattr::set(self, cx, ino, name, value, flags);
+        let result = self.change_xattr(cx, ino, name, Some(value), flags);
         self.names.cache.outdate_walks_if_acl(name);
         result
     }
 
     fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        xattr::list(self, cx, ino)
+        let inode = self.iget(cx, ino)?;
+        xattr::list(&self.inodes, cx, &inode)
     }
 
     fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
-        let result = xattr::remove(self, cx, ino, name);
+        let result = self.change_xattr(cx, ino, name, None, XattrFlags::REPLACE);
         self.names.cache.outdate_walks_if_acl(name);
         result
     }
 
     fn lost(&self) -> Lost {
-        self.backing.lost()
+        self.inodes.backing.lost()
     }
 
     fn note_lost(&self, ino: Ino, bytes: u64, errno: Errno) {
-        self.backing.note_lost(ino.0, bytes, errno);
+        self.inodes.backing.note_lost(ino.0, bytes, errno);
     }
 
     fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno> {

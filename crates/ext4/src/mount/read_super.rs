@@ -12,7 +12,7 @@
 //! - The log. It is found with the joined halves, by way of the checksums of the journal's inode,
 //!   its superblock and its commits. Where it has the superblock, with a right checksum and the
 //!   same shape, its copy is what recovery would put there; it is taken. (Our mounts log the
-//!   superblock where there is no backup: see `write_super`. Linux writes it past the log when it
+//!   superblock where there is no backup: see `sb::write`. Linux writes it past the log when it
 //!   mounts and unmounts.)
 //!
 //! Whatever neither proves stays refused.

@@ -6,15 +6,14 @@ use base::Errno;
 use cache::BufferRef;
 use rt::Cx;
 
-use crate::Ext4;
 use crate::format::quota::{BLOCK_SIZE, Block, Blocks};
 use crate::format::{At, CorruptKind};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::Handle;
 
 /// A quota file, to be read, and with a handle to be written. The caller holds its tree.
-pub(super) struct QuotaBlocks<'a> {
-    pub fs: &'a Ext4,
+pub(crate) struct QuotaBlocks<'a> {
+    pub fs: &'a Inodes,
     pub cx: &'a mut Cx,
     pub inode: &'a Inode,
     pub handle: Option<&'a mut Handle>,
@@ -25,7 +24,7 @@ pub(super) struct QuotaBlocks<'a> {
 impl<'a> QuotaBlocks<'a> {
     /// The blocks of this file.
     pub fn new(
-        fs: &'a Ext4,
+        fs: &'a Inodes,
         cx: &'a mut Cx,
         inode: &'a Inode,
         handle: Option<&'a mut Handle>,
@@ -106,7 +105,7 @@ impl Blocks for QuotaBlocks<'_> {
                 core.size = end;
                 core.values.size = end;
             });
-            self.fs.mark_inode_dirty(self.cx, handle, self.inode)?;
+            self.fs.mark_dirty(self.cx, handle, self.inode)?;
         }
         Ok(())
     }

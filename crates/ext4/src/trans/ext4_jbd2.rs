@@ -16,7 +16,7 @@ use rt::Cx;
 /// The right to change metadata as one atomic step.
 ///
 /// Locks: starting or restarting one may wait for a commit, so it is done while holding no lock
-/// that the holder of another handle may want: see [`crate::mount::super_`] for the order.
+/// that the holder of another handle may want: see [`crate::ext4`] for the order.
 pub(crate) enum Handle {
     /// Part of a journal transaction; with the credits that are kept for what quota charges.
     Journal(jbd2::Handle, u32),

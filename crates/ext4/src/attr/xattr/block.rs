@@ -1,6 +1,5 @@
 //! Attribute blocks: reading, sharing, replacing.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Errno;
@@ -8,65 +7,22 @@ use cache::BufferRef;
 use rt::Cx;
 
 use super::value::{self, Dropped};
-use crate::Ext4;
 use crate::format::At;
 use crate::format::xattr::{self as area, Place, REFCOUNT_MAX, Xattr};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
+use crate::mbcache::SharedBlocks;
 use crate::trans::ext4_jbd2::Handle;
-
-/// How many blocks, and inodes, are remembered as candidates for sharing.
-const SHARED_LIMIT: usize = 4096;
-
-/// What was written or read lately, by the hash of its content: where an inode gets the same
-/// attributes it uses the same block, and where an entry gets the same value the same inode.
-#[derive(Default)]
-pub(crate) struct SharedBlocks {
-    /// Attribute blocks.
-    pub blocks: ByHash,
-    /// Inodes of large values.
-    pub values: ByHash,
-}
-
-/// Numbers of blocks or inodes by a hash.
-#[derive(Default)]
-pub(crate) struct ByHash {
-    by_hash: BTreeMap<u32, Vec<u64>>,
-    count: usize,
-}
-
-impl ByHash {
-    pub fn insert(&mut self, hash: u32, number: u64) {
-        if self.count >= SHARED_LIMIT {
-            self.by_hash.clear();
-            self.count = 0;
-        }
-        let numbers = self.by_hash.entry(hash).or_default();
-        if !numbers.contains(&number) {
-            numbers.push(number);
-            self.count += 1;
-        }
-    }
-
-    pub fn remove(&mut self, hash: u32, number: u64) {
-        let Some(numbers) = self.by_hash.get_mut(&hash) else { return };
-        let before = numbers.len();
-        numbers.retain(|&other| other != number);
-        self.count -= before - numbers.len();
-        if numbers.is_empty() {
-            self.by_hash.remove(&hash);
-        }
-    }
-
-    pub fn candidates(&self, hash: u32) -> Vec<u64> {
-        self.by_hash.get(&hash).cloned().unwrap_or_default()
-    }
-}
 
 /// Reads an attribute block, checked when it comes into memory.
 ///
 /// # Errors
 /// `EUCLEAN` where it is damaged, `EIO`.
-pub(super) fn read(fs: &Ext4, cx: &mut Cx, inode: &Inode, block: u64) -> Result<BufferRef, Errno> {
+pub(super) fn read(
+    fs: &Inodes,
+    cx: &mut Cx,
+    inode: &Inode,
+    block: u64,
+) -> Result<BufferRef, Errno> {
     let buffer = fs.sb.read_block(cx, block)?;
     if !buffer.verified() {
         let checked = buffer.with(|data| {
@@ -88,7 +44,7 @@ pub(super) fn read(fs: &Ext4, cx: &mut Cx, inode: &Inode, block: u64) -> Result<
 /// # Errors
 /// `ENOSPC`; `EUCLEAN`, `EIO`.
 pub(super) fn replace(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Arc<Inode>,
@@ -96,7 +52,7 @@ pub(super) fn replace(
     dropped: &mut Dropped,
 ) -> Result<(), Errno> {
     let old = inode.with(cx, |core| core.file_acl);
-    let mut shared = fs.names.xattr_blocks.lock(cx);
+    let mut shared = fs.xattr_blocks.lock(cx);
     if list.is_empty() {
         let shared = &mut *shared;
         return if old == 0 {
@@ -114,7 +70,7 @@ pub(super) fn replace(
             return Ok(());
         }
         if old == 0 {
-            fs.promise_quota(cx, inode, 1, 1)?;
+            inode.reserve_quota(cx, &fs.sb, 1, 1)?;
         }
         change(fs, cx, handle, &buffer, |data| area::set_refcount(data, area::refcount(data) + 1))?;
         let lists = (&mut *shared, dropped);
@@ -132,7 +88,7 @@ pub(super) fn replace(
         }
     }
     if old == 0 && inode.is_regular(cx) {
-        fs.promise_quota(cx, inode, 1, 1)?;
+        inode.reserve_quota(cx, &fs.sb, 1, 1)?;
     }
     let buffer = fs.alloc_meta_block(cx, handle, inode)?;
     buffer.with_mut(|data| data.copy_from_slice(&content));
@@ -149,7 +105,7 @@ pub(super) fn replace(
 
 /// The attributes in a block.
 pub(super) fn entries(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &Cx,
     inode: &Inode,
     buffer: &BufferRef,
@@ -168,14 +124,14 @@ pub(super) fn entries(
 /// # Errors
 /// `EUCLEAN`, `EIO`.
 pub(super) fn shrink(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Arc<Inode>,
     dropped: &mut Dropped,
 ) -> Result<(), Errno> {
     let old = inode.with(cx, |core| core.file_acl);
-    let mut shared = fs.names.xattr_blocks.lock(cx);
+    let mut shared = fs.xattr_blocks.lock(cx);
     let buffer = read(fs, cx, inode, old)?;
     let (count, before) = buffer.with(|data| (area::refcount(data), area::block_hash(data)));
     let was = entries(fs, cx, inode, &buffer)?;
@@ -197,7 +153,7 @@ pub(super) fn shrink(
 
 /// Makes `new`, which counts the inode already, its block instead of `old` (0: none).
 fn adopt(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Arc<Inode>,
@@ -218,7 +174,7 @@ fn adopt(
 
 /// Takes the inode's reference from its block; the last one frees the block.
 fn release(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Arc<Inode>,
@@ -244,7 +200,7 @@ fn release(
 
 /// Frees the block of an inode.
 fn release_content(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Inode,
@@ -258,7 +214,7 @@ fn release_content(
 
 /// A block with this content that may take one more reference.
 fn find_same(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     inode: &Inode,
     shared: &SharedBlocks,
@@ -277,7 +233,7 @@ fn find_same(
 }
 
 /// Makes sure that the block's checksum is set whenever it is written.
-fn arm(fs: &Ext4, buffer: &BufferRef) {
+fn arm(fs: &Inodes, buffer: &BufferRef) {
     if fs.sb.geometry.checksums.metadata {
         let sums = fs.sb.geometry.checksums;
         buffer.set_trigger(Some(Arc::new(move |block, data: &mut [u8]| {
@@ -287,7 +243,7 @@ fn arm(fs: &Ext4, buffer: &BufferRef) {
 }
 
 fn change(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     buffer: &BufferRef,

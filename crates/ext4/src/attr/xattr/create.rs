@@ -8,11 +8,10 @@ use vfs::NewNode;
 
 use super::value::{self, Dropped, Prepared, Totals};
 use super::{CREDITS, Name, block, charge, inode_area, store_inside, write_fresh};
-use crate::Ext4;
 use crate::attr::acl;
 use crate::format::inode::BASE_SIZE;
 use crate::format::xattr::{self as area, Place, Xattr};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::Handle;
 
 /// The attributes of a new inode as the disk has them, and its mode, which an access ACL sets.
@@ -71,7 +70,7 @@ impl NewXattrs {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.
-    pub fn release(self, fs: &Ext4, cx: &mut Cx) -> Result<(), Errno> {
+    pub fn release(self, fs: &Inodes, cx: &mut Cx) -> Result<(), Errno> {
         self.prepared.into_iter().try_for_each(|prepared| prepared.release(fs, cx))
     }
 }
@@ -82,7 +81,7 @@ impl NewXattrs {
 /// # Errors
 /// `ENOSPC` they do not fit; `EUCLEAN`, `EIO`, `EROFS`.
 pub(crate) fn prepare_new(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     dir: &Inode,
     symlink: bool,
@@ -90,7 +89,7 @@ pub(crate) fn prepare_new(
 ) -> Result<NewXattrs, Errno> {
     let mut list = list.to_vec();
     let mut new = NewXattrs::default();
-    let extra = usize::from(fs.new_extra_isize());
+    let extra = usize::from(fs.sb.geometry.new_extra_isize());
     let room = (fs.sb.geometry.inode_size as usize).saturating_sub(BASE_SIZE + extra);
     let room = if extra == 0 || room < 8 { 0 } else { room };
     loop {
@@ -134,7 +133,7 @@ fn place(list: &[Xattr], room: usize, symlink: bool) -> (Vec<Xattr>, Vec<Xattr>)
 /// # Errors
 /// `ENOSPC`, `EDQUOT`; `EUCLEAN`, `EIO`.
 pub(crate) fn init(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Arc<Inode>,
@@ -149,7 +148,7 @@ pub(crate) fn init(
     let values = || new.inside.iter().chain(&new.outside);
     for large in values().filter_map(|xattr| xattr.large) {
         let one = Totals::default().plus(&fs.sb.geometry, large);
-        fs.promise_value(cx, inode, one.sectors * 512)?;
+        inode.reserve_value(cx, &fs.sb, one.sectors * 512)?;
     }
     if !new.outside.is_empty() {
         block::replace(fs, cx, handle, inode, &new.outside, dropped)?;
@@ -157,5 +156,5 @@ pub(crate) fn init(
     }
     store_inside(fs, cx, handle, inode, (&[], &new.inside), dropped)?;
     charge(cx, inode, Totals::default(), Totals::of(&fs.sb.geometry, new.inside.iter()));
-    fs.mark_inode_dirty(cx, handle, inode)
+    fs.mark_dirty(cx, handle, inode)
 }

@@ -7,8 +7,7 @@ use rt::Cx;
 
 use super::value::{self, Dropped, Totals};
 use super::{CREDITS, block, charge, load, load_inside, store_inside, visit_locked};
-use crate::Ext4;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -18,7 +17,7 @@ use crate::trans::ext4_jbd2::Handle;
 /// # Errors
 /// `EUCLEAN`, `EIO`.
 pub(crate) fn delete_inode(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Arc<Inode>,
@@ -47,7 +46,7 @@ pub(crate) fn delete_inode(
 ///
 /// # Errors
 /// `EOPNOTSUPP` one has Lustre's older form; `EUCLEAN`, `EIO`.
-pub(crate) fn check_freeing(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+pub(crate) fn check_freeing(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
     if !fs.sb.geometry.large_values() {
         return Ok(());
     }
@@ -65,7 +64,7 @@ pub(crate) fn check_freeing(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<(),
 ///
 /// # Errors
 /// `EUCLEAN`, `EIO`.
-pub(crate) fn names_values(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<bool, Errno> {
+pub(crate) fn names_values(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<bool, Errno> {
     let inside =
         if fs.sb.geometry.large_values() { load_inside(fs, cx, inode)? } else { Vec::new() };
     Ok(inside.iter().any(|xattr| xattr.large.is_some()))
@@ -76,7 +75,7 @@ pub(crate) fn names_values(fs: &Ext4, cx: &mut Cx, inode: &Inode) -> Result<bool
 ///
 /// # Errors
 /// `EUCLEAN`, `EIO`, `EROFS`.
-pub(crate) fn release_values(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
+pub(crate) fn release_values(fs: &Inodes, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
     while fs.sb.geometry.large_values() {
         let mut count = 0;
         {
@@ -99,7 +98,7 @@ pub(crate) fn release_values(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Resu
 }
 
 fn release_one(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     inode: &Arc<Inode>,
@@ -117,5 +116,5 @@ fn release_one(
     }
     let (inside, outside) = load(fs, cx, inode)?;
     charge(cx, inode, before, Totals::of(&fs.sb.geometry, inside.iter().chain(&outside)));
-    fs.mark_inode_dirty(cx, handle, inode)
+    fs.mark_dirty(cx, handle, inode)
 }

@@ -7,21 +7,21 @@
 //! nothing behind. When the last entry goes it is one again, and freed when the handle has ended
 //! ([`Dropped`]).
 //!
-//! Locks: references change under [`crate::dir::namei::Names::xattr_blocks`].
+//! Locks: references change under [`Inodes::xattr_blocks`].
 
 use std::sync::Arc;
 
 use base::{Errno, Ino, Timespec};
 use rt::Cx;
 
-use super::SharedBlocks;
-use crate::Ext4;
 use crate::bmap::map::Create;
+use crate::evict;
 use crate::format::features::Incompat;
 use crate::format::xattr::{self as area, LargeValue, Xattr};
 use crate::format::{At, CorruptKind, Geometry, InodeFlags};
-use crate::ialloc::NewInode;
 use crate::inode::{Inode, InodeCore};
+use crate::inode::{Inodes, NewInode};
+use crate::mbcache::SharedBlocks;
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -105,9 +105,9 @@ impl Prepared {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.
-    pub fn release(self, fs: &Ext4, cx: &mut Cx) -> Result<(), Errno> {
+    pub fn release(self, fs: &Inodes, cx: &mut Cx) -> Result<(), Errno> {
         self.inode.with(cx, |core| core.opens = core.opens.saturating_sub(1));
-        fs.delete_if_unused(cx, &self.inode)
+        evict::delete_if_unused(fs, cx, &self.inode)
     }
 }
 
@@ -120,8 +120,8 @@ impl Dropped {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.
-    pub fn free(self, fs: &Ext4, cx: &mut Cx) -> Result<(), Errno> {
-        self.0.into_iter().try_for_each(|inode| fs.delete_if_unused(cx, &inode))
+    pub fn free(self, fs: &Inodes, cx: &mut Cx) -> Result<(), Errno> {
+        self.0.into_iter().try_for_each(|inode| evict::delete_if_unused(fs, cx, &inode))
     }
 }
 
@@ -130,14 +130,14 @@ impl Dropped {
 /// # Errors
 /// `ENOSPC`, `EUCLEAN`, `EIO`, `EROFS`.
 pub(crate) fn prepare(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     owner: &Inode,
     value: &[u8],
 ) -> Result<Prepared, Errno> {
     let hash = area::value_hash(&fs.sb.geometry.checksums, value);
     let size = value.len() as u32;
-    let candidates = fs.names.xattr_blocks.lock(cx).values.candidates(hash);
+    let candidates = fs.xattr_blocks.lock(cx).values.candidates(hash);
     for ino in candidates {
         if let Some(inode) = hold_same(fs, cx, Ino(ino), hash, value)? {
             return Ok(Prepared { inode, size, hash });
@@ -150,13 +150,13 @@ pub(crate) fn prepare(
             made => break made?,
         }
     };
-    fs.names.xattr_blocks.lock(cx).values.insert(hash, inode.ino.0);
+    fs.xattr_blocks.lock(cx).values.insert(hash, inode.ino.0);
     Ok(Prepared { inode, size, hash })
 }
 
 /// Holds the inode where it has this value.
 fn hold_same(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     ino: Ino,
     hash: u32,
@@ -184,7 +184,7 @@ fn hold_same(
 
 /// Makes an inode with this value, held and without a reference: an orphan.
 fn make(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     owner: &Inode,
     value: &[u8],
@@ -204,7 +204,7 @@ fn make(
 }
 
 fn begin(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     owner: &Inode,
@@ -224,13 +224,13 @@ fn begin(
         core.atime = Timespec { sec: i64::from(hash as i32), nsec: 0 };
         core.set_references(0);
     });
-    fs.mark_inode_dirty(cx, handle, &inode)?;
+    fs.mark_dirty(cx, handle, &inode)?;
     fs.orphan_add(cx, handle, &inode)?;
     Ok(inode)
 }
 
 /// Writes the value through the journal, in as many handles as it takes.
-fn fill(fs: &Ext4, cx: &mut Cx, inode: &Inode, value: &[u8]) -> Result<(), Errno> {
+fn fill(fs: &Inodes, cx: &mut Cx, inode: &Inode, value: &[u8]) -> Result<(), Errno> {
     let size = fs.sb.geometry.block_size as usize;
     let mut chunks = value.chunks(size);
     let (mut lblk, blocks) = (0, value.len().div_ceil(size) as u32);
@@ -245,7 +245,7 @@ fn fill(fs: &Ext4, cx: &mut Cx, inode: &Inode, value: &[u8]) -> Result<(), Errno
                 handle.dirty(cx, &buffer)?;
             }
             lblk += mapped.len;
-            fs.mark_inode_dirty(cx, &mut handle, inode)
+            fs.mark_dirty(cx, &mut handle, inode)
         });
         let stopped = handle.stop(cx);
         result?;
@@ -258,7 +258,7 @@ fn fill(fs: &Ext4, cx: &mut Cx, inode: &Inode, value: &[u8]) -> Result<(), Errno
 ///
 /// # Errors
 /// `EUCLEAN` it holds no value; `EIO`.
-fn named(fs: &Ext4, cx: &mut Cx, ino: u32) -> Result<Arc<Inode>, Errno> {
+fn named(fs: &Inodes, cx: &mut Cx, ino: u32) -> Result<Arc<Inode>, Errno> {
     match fs.iget_value(cx, Ino(ino.into())) {
         Err(Errno::ESTALE) => {
             let kind = CorruptKind::XattrInodeFlag { inode: ino };
@@ -268,7 +268,7 @@ fn named(fs: &Ext4, cx: &mut Cx, ino: u32) -> Result<Arc<Inode>, Errno> {
     }
 }
 
-fn content(fs: &Ext4, cx: &mut Cx, inode: &Inode, len: usize) -> Result<Vec<u8>, Errno> {
+fn content(fs: &Inodes, cx: &mut Cx, inode: &Inode, len: usize) -> Result<Vec<u8>, Errno> {
     let size = fs.sb.geometry.block_size as usize;
     let mut value = Vec::with_capacity(len);
     while value.len() < len {
@@ -290,7 +290,7 @@ fn content(fs: &Ext4, cx: &mut Cx, inode: &Inode, len: usize) -> Result<Vec<u8>,
 /// # Errors
 /// `EUCLEAN`, `EIO`; `EOPNOTSUPP` for Lustre's older form.
 pub(crate) fn read(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     owner: &Inode,
     name: &[u8],
@@ -320,7 +320,7 @@ pub(crate) fn read(
         let kind = CorruptKind::XattrInodeHash { inode: large.ino, found, expected };
         return Err(fs.sb.corrupt_kind(cx, kind, at));
     }
-    fs.names.xattr_blocks.lock(cx).values.insert(hash, inode.ino.0);
+    fs.xattr_blocks.lock(cx).values.insert(hash, inode.ino.0);
     Ok(value)
 }
 
@@ -336,7 +336,7 @@ fn belongs_to(cx: &Cx, inode: &Inode, owner: &Inode) -> bool {
 /// # Errors
 /// `EOPNOTSUPP` it has that form; `EUCLEAN`, `EIO`.
 pub(super) fn refuse_old_form(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     owner: &Inode,
     name: &[u8],
@@ -353,7 +353,7 @@ pub(super) fn refuse_old_form(
 /// # Errors
 /// `EUCLEAN`, `EIO`; the journal's errno once it has aborted.
 pub(super) fn follow(
-    fs: &Ext4,
+    fs: &Inodes,
     cx: &mut Cx,
     handle: &mut Handle,
     _shared: &mut SharedBlocks,
@@ -374,7 +374,7 @@ pub(super) fn follow(
         if first {
             fs.orphan_del(cx, handle, &inode)?;
         }
-        fs.mark_inode_dirty(cx, handle, &inode)?;
+        fs.mark_dirty(cx, handle, &inode)?;
     }
     for ino in only_in(before, after) {
         let inode = named(fs, cx, ino)?;
@@ -392,7 +392,7 @@ pub(super) fn follow(
             fs.orphan_add(cx, handle, &inode)?;
             dropped.0.push(inode.clone());
         }
-        fs.mark_inode_dirty(cx, handle, &inode)?;
+        fs.mark_dirty(cx, handle, &inode)?;
     }
     Ok(())
 }

@@ -5,12 +5,11 @@ use base::Errno;
 use rt::Cx;
 
 use super::insert::cut;
-use crate::Ext4;
 use crate::format::extent::{self, Extent, UNWRITTEN_LEN_MAX};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::Handle;
 
-impl Ext4 {
+impl Inodes {
     /// Gives the mapped blocks of the one extent at `from`, as far as it reaches below `to`, the
     /// wanted state. Answers the block at which to go on. Needs the map lock for writing and
     /// `credits::map`; the inode must be marked dirty afterwards.

@@ -5,10 +5,9 @@ use rt::Cx;
 use zerocopy::IntoBytes;
 
 use super::{Path, entry_count, insert_raw, key, remove_raw, set_count};
-use crate::Ext4;
 use crate::alloc::mballoc::{Purpose, Request};
 use crate::format::extent::{self, ENTRY_SIZE, Extent, ExtentIdx};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::Handle;
 
 /// One extent made of two where the second follows the first on both sides, else `None`.
@@ -21,7 +20,7 @@ fn merged(first: &Extent, second: &Extent) -> Option<Extent> {
     fits.then_some(Extent { len: first.len + second.len, ..*first })
 }
 
-impl Ext4 {
+impl Inodes {
     /// Puts `new` into the tree; no part of it may be mapped. Merges it with its neighbours.
     ///
     /// The inode must be marked dirty afterwards. On an error the tree is as before.

@@ -5,9 +5,8 @@ use rt::Cx;
 
 use super::insert::cut;
 use super::{Path, remove_raw};
-use crate::Ext4;
 use crate::format::extent::{self, Extent};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -20,7 +19,7 @@ pub(crate) enum Removed {
     Restart,
 }
 
-impl Ext4 {
+impl Inodes {
     /// Unmaps `from..to` and frees its blocks, from the end to the start, as far as the handle's
     /// credits go. Needs the map lock for writing. The inode must be marked dirty afterwards
     /// (the credit for that is kept).
@@ -58,7 +57,7 @@ impl Ext4 {
                 return Ok(Removed::Restart);
             }
             let mut start = from.max(old.block);
-            if self.logs_content(cx, inode) {
+            if inode.logs_content(cx, &self.sb) {
                 start = start.max(end.saturating_sub(credits::REVOKES_MAX));
             }
             self.remove_part(cx, handle, inode, path, &old, start, end)?;

@@ -142,7 +142,7 @@ impl Dir<'_> {
         let version = self.fs.sb.geometry.hash_version.on_disk();
         self.change(cx, handle, &root, |data| htree::init_root(data, layout, version, leaf))?;
         self.inode.with(cx, |core| core.flags |= InodeFlags::INDEX);
-        self.fs.mark_inode_dirty(cx, handle, self.inode)?;
+        self.fs.inodes.mark_dirty(cx, handle, self.inode)?;
         self.indexed = true;
         Ok(true)
     }

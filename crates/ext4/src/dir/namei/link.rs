@@ -13,10 +13,10 @@ use super::{LINK_MAX, finish, is_dots};
 use crate::Ext4;
 use crate::attr::xattr;
 use crate::dir::{Dir, Slot, Target};
+use crate::dquot::{InodeQuota, Owners};
 use crate::format::xattr::Xattr;
-use crate::ialloc::NewInode;
 use crate::inode::Inode;
-use crate::quota::{InodeQuota, Owners};
+use crate::inode::NewInode;
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -34,7 +34,7 @@ pub(crate) fn create_unnamed(
     let mut retries = 0;
     loop {
         match create_once(fs, cx, dir, node, attributes) {
-            Err(Errno::ENOSPC) if fs.should_retry_alloc(cx, &mut retries) => {}
+            Err(Errno::ENOSPC) if fs.inodes.should_retry_alloc(cx, &mut retries) => {}
             result => return result,
         }
     }
@@ -50,16 +50,16 @@ fn create_once(
     let parent = fs.iget(cx, dir)?;
     let _guard = parent.rwsem.read(cx);
     Dir::open(fs, cx, &parent)?;
-    let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, &parent)]);
+    let owners = Owners([node.uid, node.gid, parent.project_for_new(cx)]);
     let quota = fs.new_inode_quota(cx, owners, 0)?;
-    let attributes = xattr::prepare_new(fs, cx, &parent, false, attributes)?;
+    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, false, attributes)?;
     let mut dropped = xattr::Dropped::default();
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER + credits::ORPHAN;
     let result = fs.sb.journal_start(cx, own + attributes.credits()).and_then(|mut handle| {
         let made = create(cx, fs, &mut handle, &parent, node, (&attributes, &mut dropped), quota);
         finish(fs, cx, handle, &parent, made)
     });
-    let freed = attributes.release(fs, cx).and(dropped.free(fs, cx));
+    let freed = attributes.release(&fs.inodes, cx).and(dropped.free(&fs.inodes, cx));
     let inode = result?;
     freed?;
     Ok(inode.attr(cx, fs.sb.geometry.block_size))
@@ -77,7 +77,7 @@ fn create(
 ) -> Result<Arc<Inode>, Errno> {
     let mode = node.kind.mode_bits() | node.mode & 0o7777;
     let new = NewInode { mode, uid: node.uid, gid: node.gid, times: node.times };
-    let inode = fs.new_inode(cx, handle, parent, &new, quota)?;
+    let inode = fs.inodes.new_inode(cx, handle, parent, &new, quota)?;
     inode.with(cx, |core| {
         core.links = 0;
         core.linkable = true;
@@ -85,15 +85,15 @@ fn create(
     });
     let mut filled = Ok(());
     if !attributes.is_empty() {
-        filled = xattr::init(fs, cx, handle, &inode, attributes, dropped);
+        filled = xattr::init(&fs.inodes, cx, handle, &inode, attributes, dropped);
     }
     if let Err(errno) = filled {
-        xattr::delete_inode(fs, cx, handle, &inode, dropped)?;
-        fs.drop_new_inode(cx, handle, &inode)?;
+        xattr::delete_inode(&fs.inodes, cx, handle, &inode, dropped)?;
+        fs.inodes.drop_new_inode(cx, handle, &inode)?;
         return Err(errno);
     }
-    fs.orphan_add(cx, handle, &inode)?;
-    fs.mark_inode_dirty(cx, handle, &inode)?;
+    fs.inodes.orphan_add(cx, handle, &inode)?;
+    fs.inodes.mark_dirty(cx, handle, &inode)?;
     Ok(inode)
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> R
     if inode.kind(cx) == FileType::Directory {
         return Err(Errno::EPERM);
     }
-    fs.check_project(cx, &parent, &inode)?;
+    parent.check_project(cx, &inode)?;
     // A truncate under way needs its orphan until its end.
     let unnamed = inode.with(cx, |core| core.links == 0 && core.linkable);
     let _alone = unnamed.then(|| inode.rwsem.write(cx));
@@ -152,8 +152,8 @@ fn link_in(
         return Err(errno);
     }
     if first {
-        fs.orphan_del(cx, handle, inode)?;
+        fs.inodes.orphan_del(cx, handle, inode)?;
     }
-    fs.mark_inode_dirty(cx, handle, inode)?;
+    fs.inodes.mark_dirty(cx, handle, inode)?;
     fs.touch_dir(cx, handle, dir.inode)
 }

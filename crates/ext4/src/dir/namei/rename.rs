@@ -9,6 +9,7 @@ use vfs::{FileType, NewNode, RenameFlags};
 
 use super::*;
 use crate::dir::Place;
+use crate::evict;
 
 /// The two names of a rename, with their directories locked.
 struct Pair<'a> {
@@ -60,8 +61,8 @@ pub(crate) fn rename(
     move_locked(cx, names, flags, above, old_guard, Some(new_guard))
 }
 
-/// A directory and all above it, up to the root. Under [`Names::rename`](super::Names), so that
-/// none of them moves meanwhile.
+/// A directory and all above it, up to the root. Under [`crate::ext4::Names::rename`], so that none
+/// of them moves meanwhile.
 fn ancestors(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>) -> Result<Vec<Ino>, Errno> {
     let mut list = vec![inode.ino];
     let mut at = inode.clone();
@@ -133,9 +134,9 @@ fn check(
     flags: RenameFlags,
     above: (Above<'_>, Above<'_>),
 ) -> Result<(), Errno> {
-    names.fs.check_project(cx, names.new_dir().inode, &found.source)?;
+    names.new_dir().inode.check_project(cx, &found.source)?;
     if let (true, Ok((_, target, _))) = (flags.contains(RenameFlags::EXCHANGE), &found.to) {
-        names.fs.check_project(cx, names.old.inode, target)?;
+        names.old.inode.check_project(cx, target)?;
     }
     let source = (found.source.ino, found.source_is_dir);
     let target = found.to.as_ref().ok().map(|(_, inode, is_dir)| (inode.ino, *is_dir));
@@ -159,7 +160,7 @@ fn check_replaced(
     if !Dir::open(fs, cx, inode)?.is_empty(cx)? {
         return Err(Errno::ENOTEMPTY);
     }
-    xattr::check_freeing(fs, cx, inode)
+    xattr::check_freeing(&fs.inodes, cx, inode)
 }
 
 /// A rename whose directories are locked. The guards go before the rest of a replaced inode is
@@ -201,14 +202,14 @@ fn move_locked(
     }
 
     if replaced.is_some() && !exchange {
-        fs.place_delayed(cx, &source);
+        fs.inodes.place_delayed(cx, &source);
     }
     let place = found.to.as_ref().map_or_else(Slot::credits, |_| 1);
     let mut credits = place + 2 + 2 + 4 * credits::INODE + credits::SUPER + credits::UNLINK;
     let mut whiteout = None;
     if flags.contains(RenameFlags::WHITEOUT) {
         let node = NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid);
-        let owners = Owners([node.uid, node.gid, fs.project_for_new(cx, names.old.inode)]);
+        let owners = Owners([node.uid, node.gid, names.old.inode.project_for_new(cx)]);
         whiteout = Some((node, fs.new_inode_quota(cx, owners, 0)?));
         credits += credits::NEW_INODE + credits::INODE;
     }
@@ -230,7 +231,7 @@ fn move_locked(
     let leftover = leftover?;
     drop((child_guards, new_guard, old_guard));
     if let (Some(leftover), Some((inode, _))) = (leftover, replaced) {
-        fs.finish_unlink(cx, &inode, leftover)?;
+        evict::finish_unlink(&fs.inodes, cx, &inode, leftover)?;
     }
     Ok(())
 }
@@ -246,13 +247,13 @@ fn cover_in(
     let (fs, dir) = (names.fs, names.old.inode);
     let mode = node.kind.mode_bits() | node.mode;
     let new = NewInode { mode, uid: node.uid, gid: node.gid, times: None };
-    let inode = fs.new_inode(cx, handle, dir, &new, quota)?;
+    let inode = fs.inodes.new_inode(cx, handle, dir, &new, quota)?;
     let filled = fill(fs, cx, handle, dir, &inode, &node);
     let target = Target::of(cx, &inode);
     match filled.and_then(|()| replace_in(cx, handle, names, found, Some(target))) {
         Ok(leftover) => Ok(leftover),
         Err(errno) => {
-            fs.drop_new_inode(cx, handle, &inode)?;
+            fs.inodes.drop_new_inode(cx, handle, &inode)?;
             Err(errno)
         }
     }
@@ -284,7 +285,7 @@ fn replace_in(
     };
     let now = fs.sb.now(cx);
     source.with(cx, |core| core.ctime = now);
-    fs.mark_inode_dirty(cx, handle, &source)?;
+    fs.inodes.mark_dirty(cx, handle, &source)?;
     let place = if crossing {
         place
     } else {
@@ -330,7 +331,7 @@ fn exchange_in(
     let now = fs.sb.now(cx);
     for inode in [&source, &other] {
         inode.with(cx, |core| core.ctime = now);
-        fs.mark_inode_dirty(cx, handle, inode)?;
+        fs.inodes.mark_dirty(cx, handle, inode)?;
     }
     if names.new.is_some() {
         let (old_dir, new_dir) = (&names.old, names.new_dir());

@@ -11,10 +11,9 @@ use std::collections::VecDeque;
 use base::Errno;
 use rt::Cx;
 
-use crate::Ext4;
 use crate::alloc::mballoc::Prealloc;
 use crate::bmap::map::{Mapped, State};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 
 /// Blocks that ours takes for tables at least, where it takes any, and at most for later calls.
 const TABLES_MIN: u32 = 16;
@@ -54,7 +53,7 @@ impl Claims {
     }
 }
 
-impl Ext4 {
+impl Inodes {
     /// Claims blocks for the start of `hole`, at most `want`: what was claimed.
     ///
     /// # Errors
@@ -84,14 +83,13 @@ impl Ext4 {
             (gap.len.max(1), gap.goal, gap.tables)
         };
         let goal = if claims.end() > 0 { claims.end() } else { goal };
-        let goal = self.goal_or_near(cx, inode, goal);
-        let promised = self.promise_some(cx, inode, len)?;
+        let reserved = self.reserve_some(cx, inode, len)?;
         let claimed = match ours || extents {
-            true => self.claim_apart(cx, inode, claims, (lblk, promised), goal, &tables),
-            false => self.claim_inline(cx, inode, claims, (lblk, promised), goal, tables.len()),
+            true => self.claim_apart(cx, inode, claims, (lblk, reserved), goal, &tables),
+            false => self.claim_inline(cx, inode, claims, (lblk, reserved), goal, tables.len()),
         };
-        // What was claimed is not at hand any more: the promise of it ends.
-        self.alloc.end_reservation(u64::from(promised));
+        // What was claimed is not at hand any more: the reservation of it ends.
+        self.alloc.end_reservation(u64::from(reserved));
         let claim = claimed?;
         claims.runs.push_back(claim);
         // A table that only later parts of the hole need is claimed with them.
@@ -101,16 +99,16 @@ impl Ext4 {
         Ok(Mapped { lblk, len, pblk, state: State::Written })
     }
 
-    /// Promises `count` blocks, or what there is of them and what the inode's owners may have.
-    fn promise_some(&self, cx: &mut Cx, inode: &Inode, count: u32) -> Result<u32, Errno> {
+    /// Reserves `count` blocks, or what there is of them and what the inode's owners may have.
+    fn reserve_some(&self, cx: &mut Cx, inode: &Inode, count: u32) -> Result<u32, Errno> {
         let free = (self.alloc.unreserved_blocks() - self.alloc.kept_blocks(cx)).max(0) as u64;
         let count = u64::from(count).min(free.saturating_sub(8)).max(1) as u32;
-        let count = self.promise_quota(cx, inode, count, 1)?;
-        let promised = self.promise_blocks(cx, u64::from(count), self.alloc.kept_blocks(cx));
-        if promised.is_err() {
-            self.settle_promises(cx, inode);
+        let count = inode.reserve_quota(cx, &self.sb, count, 1)?;
+        let reserved = self.reserve_blocks(cx, u64::from(count), self.alloc.kept_blocks(cx));
+        if reserved.is_err() {
+            inode.settle_quota(cx, &self.sb);
         }
-        promised.map(|()| count)
+        reserved.map(|()| count)
     }
 
     /// As Linux's ext3: the tables, then the data, at the goal as far as that goes.
@@ -152,6 +150,7 @@ impl Ext4 {
         goal: u64,
         want: u32,
     ) -> Result<(u64, u32), Errno> {
+        let goal = self.goal_or_near(cx, inode, goal);
         if self.uses_window(cx, inode)
             && let Some(run) = self.alloc.claim_reserved(cx, &inode.window, goal, want)?
         {
@@ -177,7 +176,8 @@ impl Ext4 {
             let pool = inode.map_lock.read(cx).pool;
             goal = pool.0 + u64::from(pool.1);
         }
-        let (mut start, mut len) = self.alloc.claim_run(cx, goal, want, want)?;
+        let near = self.goal_or_near(cx, inode, goal);
+        let (mut start, mut len) = self.alloc.claim_run(cx, near, want, want)?;
         let chunk = u64::from(self.sb.queue.info().chunk / self.sb.geometry.block_size);
         if chunk > 0 && start != goal && u64::from(len) > 2 * chunk {
             let aligned = start.next_multiple_of(chunk);
@@ -284,7 +284,7 @@ impl Ext4 {
     pub(super) fn drop_claims(&self, cx: &Cx, inode: &Inode, claims: Claims) {
         claims.runs.iter().for_each(|claim| self.alloc.unclaim(claim.pblk, claim.len));
         claims.tables.iter().for_each(|&table| self.alloc.unclaim(table, 1));
-        self.settle_promises(cx, inode);
+        inode.settle_quota(cx, &self.sb);
     }
 
     /// One handle: as much of `run` as one table maps.
@@ -304,7 +304,7 @@ impl Ext4 {
         for table in std::mem::take(&mut run.tables).into_iter().rev().filter(|table| *table != 0) {
             claims.tables.push_front(table);
         }
-        self.mark_inode_dirty(cx, &mut handle, inode)?;
+        self.mark_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)?;
         mapped.map(drop)
     }

@@ -376,6 +376,12 @@ impl Geometry {
         (FsBlock(block), offset as usize)
     }
 
+    /// Bytes beyond 128 that the fields of a new inode take.
+    pub(crate) fn new_extra_isize(&self) -> u16 {
+        let room = (self.inode_size - 128) as u16;
+        self.want_extra_isize.max(crate::format::inode::EXTRA_SIZE).min(room)
+    }
+
     /// The group in which an inode with a valid number lies.
     pub(crate) fn group_of_inode(&self, ino: Ino) -> u32 {
         ((ino.0 - 1) / u64::from(self.inodes_per_group)) as u32

@@ -6,16 +6,15 @@ use std::sync::Weak;
 
 use rt::Cx;
 
-use crate::Ext4;
 use crate::format::extent::{Extent, Node};
 use crate::format::{At, InodeFlags};
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::{Handle, Tid};
 
 /// Nodes and extents that are looked at for one inode.
 const LOOKS_MAX: u32 = 4096;
 
-impl Ext4 {
+impl Inodes {
     /// Has the commit of the handle's transaction look at `inode`, which was written as part of it.
     pub(crate) fn check_size_at_commit(&self, cx: &mut Cx, handle: &mut Handle, inode: &Inode) {
         let Handle::Journal(journal, _) = handle else { return };

@@ -1,4 +1,4 @@
-//! A mounted file system: what all parts share.
+//! A mounted file system: its parts.
 //!
 //! # Lock order
 //!
@@ -9,28 +9,27 @@
 //! 3. a [`Handle`](crate::trans::ext4_jbd2::Handle): starting or restarting one may wait for a
 //!    commit, and the commit waits for all open handles; so nothing below this line is held there
 //! 4. `Inode::xattr_lock`, then `Inode::map_lock` (the tree of blocks, the preallocation)
-//! 5. `Ext4::orphans`; the tree of a quota file
+//! 5. `Inodes::orphans`; the tree of a quota file
 //! 6. spin locks: `Inode::delayed`, then `Inode::core`; usage and limits of an id, a group's state,
-//!    the inode cache, the windows, `Ext4::super_state`; then the content of a buffer. Nothing
+//!    the inode cache, the windows; then the content of a buffer. Nothing
 //!    waits under them.
 //!
 //! A commit itself waits only for data writes that are already on their way
 //! ([`jbd2::OrderedData`]); it takes none of these locks.
 
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
+use base::{Errno, Ino};
 use block::Queue;
 use cache::{Backing, BufferCache};
 use jbd2::{Journal, RecoveryReport};
-use rt::Mutex;
-use vfs::InodeCache;
+use rt::{Cx, Mutex};
+use vfs::NameCache;
 
 use crate::alloc::BlockAllocator;
-use crate::dir::namei::Names;
+use crate::dquot::{InodeQuota, Owners};
 use crate::format::Geometry;
-use crate::ialloc::orphan::Orphans;
-use crate::inode::Inode;
+use crate::inode::{Inode, Inodes};
 use crate::quota::Quota;
 use crate::sb::SuperBlock;
 
@@ -38,34 +37,70 @@ use crate::sb::SuperBlock;
 ///
 /// Made by [`Ext4::mount`]; used through [`vfs::FileSystem`].
 pub struct Ext4 {
-    pub(crate) weak: Weak<Ext4>,
     pub(crate) sb: Arc<SuperBlock>,
     pub(crate) alloc: Arc<BlockAllocator>,
-    pub(crate) backing: Arc<Backing>,
-    pub(crate) inodes: InodeCache<Inode>,
-    pub(crate) orphans: Mutex<Orphans>,
+    pub(crate) inodes: Arc<Inodes>,
     pub(crate) names: Names,
     /// Who is charged for what; unset without the feature.
     pub(crate) quota: OnceLock<Quota>,
-    /// Rotates the groups in which directories of the root are put.
-    pub(crate) next_dir_group: AtomicU32,
+}
+
+/// What the operations on names of one mount share.
+pub(crate) struct Names {
+    /// Held while a directory moves, and while two directories are locked.
+    pub rename: Mutex<()>,
+    /// Where names point. Changed under the directory's `rwsem`, for writing where a name goes.
+    pub cache: NameCache,
 }
 
 impl Ext4 {
     /// Puts a mount together. Nothing waits.
     pub(crate) fn assemble(alloc: Arc<BlockAllocator>, backing: Arc<Backing>) -> Arc<Ext4> {
-        let sb = alloc.sb.clone();
-        Arc::new_cyclic(|weak| Ext4 {
-            weak: weak.clone(),
-            backing,
-            inodes: InodeCache::new(sb.options.inode_cache),
-            orphans: Mutex::named("ext4 orphans", Orphans::default()),
-            names: Names::new(sb.options.name_cache),
-            quota: OnceLock::new(),
-            next_dir_group: AtomicU32::new(0),
+        let names = NameCache::new(alloc.sb.options.name_cache);
+        Arc::new(Ext4 {
+            sb: alloc.sb.clone(),
+            inodes: Inodes::from_parts(alloc.clone(), backing),
             alloc,
-            sb,
+            names: Names { rename: Mutex::named("ext4 rename", ()), cache: names },
+            quota: OnceLock::new(),
         })
+    }
+
+    /// The inode with this number, its owners' accounts in memory. May wait for the device.
+    ///
+    /// # Errors
+    /// `ESTALE` where the inode is not in use or the number is out of range, `EUCLEAN` where it is
+    /// damaged, `EIO`.
+    #[inline]
+    pub(crate) fn iget(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        self.inodes.find_or_read(cx, ino, |cx, inode| self.attach(cx, inode))
+    }
+
+    /// As [`Ext4::iget`], also for an inode without names: one of the orphan list.
+    ///
+    /// # Errors
+    /// As [`Ext4::iget`].
+    pub(crate) fn iget_orphan(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Errno> {
+        self.inodes.find_or_read_orphan(cx, ino, |cx, inode| self.attach(cx, inode))
+    }
+
+    fn attach(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+        self.quota.get().map_or(Ok(()), |quota| quota.attach(&self.inodes, cx, inode))
+    }
+
+    /// Reserves an inode and `space` bytes for a new inode; `None` without quota. No handle is
+    /// open.
+    ///
+    /// # Errors
+    /// `EDQUOT`; those of [`Quota::dquots`].
+    pub(crate) fn new_inode_quota(
+        &self,
+        cx: &mut Cx,
+        owners: Owners,
+        space: u64,
+    ) -> Result<Option<Box<InodeQuota>>, Errno> {
+        let quota = self.quota.get();
+        quota.map(|quota| quota.new_inode(&self.inodes, cx, owners, space)).transpose()
     }
 
     /// The journal, where there is one.
@@ -111,7 +146,7 @@ impl Ext4 {
 
     /// Inodes in memory: about `inode_cache` at the most, beside those that are open or dirty.
     pub fn cached_inodes(&self) -> usize {
-        self.inodes.count()
+        self.inodes.cache.count()
     }
 
     /// Memory that cached names take, in bytes: at most 64 for each of `name_cache`, rounded up to
