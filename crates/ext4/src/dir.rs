@@ -143,7 +143,7 @@ impl<'a> Dir<'a> {
     /// # Errors
     /// `EUCLEAN` for a hole or a damaged block, `EIO`.
     pub(crate) fn block(&self, cx: &mut Cx, lblk: u32, role: Role) -> Result<BufferRef, Errno> {
-        let Some(buffer) = self.fs.inodes.bread(cx, self.inode, lblk)? else {
+        let Some(buffer) = self.fs.inodes.bmap(self.inode).bread(cx, lblk)? else {
             let kind = CorruptKind::DirHole { logical: lblk.into() };
             return Err(self.fs.sb.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
         };
@@ -163,7 +163,7 @@ impl<'a> Dir<'a> {
         if first >= end {
             return Ok(());
         }
-        let run = self.fs.inodes.map_lookup(cx, self.inode, first, end - first)?;
+        let run = self.fs.inodes.bmap(self.inode).map_lookup(cx, first, end - first)?;
         if run.state == State::Written {
             self.fs.sb.buffers.readahead(cx, run.pblk, run.len.into());
         }
@@ -172,7 +172,7 @@ impl<'a> Dir<'a> {
 
     /// A block that is looked at for its entries alone, whatever it is.
     fn any_block(&self, cx: &mut Cx, lblk: u32) -> Result<BufferRef, Errno> {
-        let Some(buffer) = self.fs.inodes.bread(cx, self.inode, lblk)? else {
+        let Some(buffer) = self.fs.inodes.bmap(self.inode).bread(cx, lblk)? else {
             let kind = CorruptKind::DirHole { logical: lblk.into() };
             return Err(self.fs.sb.corrupt(cx, &kind.at(At::Inode(self.inode.ino))));
         };
@@ -261,7 +261,7 @@ impl<'a> Dir<'a> {
         handle: &mut Handle,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(u32, BufferRef), Errno> {
-        let (lblk, buffer) = self.fs.inodes.append_block(cx, handle, self.inode)?;
+        let (lblk, buffer) = self.fs.inodes.bmap(self.inode).append_block(cx, handle)?;
         buffer.with_mut(fill);
         buffer.set_verified(true);
         if self.layout.checksum {

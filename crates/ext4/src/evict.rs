@@ -41,7 +41,7 @@ pub(crate) fn unlinked(
         };
         (core.opens > 0, fast && core.file_acl == 0 && !core.orphan.linked())
     });
-    let small = simple && (!inode.has_extents(cx) || fs.extent_depth(cx, inode) == 0);
+    let small = simple && (!inode.has_extents(cx) || fs.bmap(inode).extent_depth(cx) == 0);
     let extents = inode.with(cx, |core| {
         if core.blocks == 0 {
             0
@@ -192,7 +192,8 @@ fn delete_locked(fs: &Inodes, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Err
         handle.restart(cx, need)?;
     }
     let mut dropped = xattr::Dropped::default();
-    xattr::delete_inode(fs, cx, &mut handle, inode, &mut dropped)?;
+    let mut edit = xattr::Edit { fs, handle: &mut handle, inode, dropped: &mut dropped };
+    xattr::delete_inode(&mut edit, cx)?;
     fs.orphan_del(cx, &mut handle, inode)?;
     free_slot(fs, cx, &mut handle, inode)?;
     handle.stop(cx)?;

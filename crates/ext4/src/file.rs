@@ -60,13 +60,13 @@ impl IomapOps for Inode {
         let Ok(fs) = self.mount() else { return false };
         let bits = fs.sb.geometry.block_bits;
         let (lblk, len) = ((part.offset >> bits) as u32, (part.len >> bits) as u32);
-        !self.has_extents(cx) && fs.indirect_boundary(lblk, len)
+        !self.has_extents(cx) && fs.bmap(self).indirect_boundary(lblk, len)
     }
 
     fn prefetch(&self, cx: &mut Cx, at: u64) -> bool {
         let Ok(fs) = self.mount() else { return false };
         let lblk = u32::try_from(at >> fs.sb.geometry.block_bits);
-        !self.has_extents(cx) && lblk.is_ok_and(|lblk| fs.indirect_prefetch(cx, self, lblk))
+        !self.has_extents(cx) && lblk.is_ok_and(|lblk| fs.bmap(self).indirect_prefetch(cx, lblk))
     }
 
     fn in_memory(&self, cx: &mut Cx, part: &Iomap) -> InMemory {
@@ -133,7 +133,7 @@ impl Inodes {
             if journaled {
                 to = to.min(from + journal_data::BLOCKS_MAX);
             }
-            let mapped = self.map_lookup(cx, inode, from, to - from)?;
+            let mapped = self.bmap(inode).map_lookup(cx, from, to - from)?;
             let end = range.end.min(mapping.size());
             let on_disk = inode.with(cx, |core| core.values.size);
             let run_end = (u64::from(from + mapped.len) << bits).min(end);
@@ -192,10 +192,10 @@ impl Inodes {
     ) -> Result<(), Errno> {
         let (len, purpose) = self.run_purpose(cx, inode, run);
         let journaled = inode.journals_data(cx, &self.sb);
-        let need = self.map_credits(cx, inode) + if journaled { len } else { 0 };
+        let need = self.bmap(inode).map_credits(cx) + if journaled { len } else { 0 };
         let mut handle = self.sb.journal_start(cx, need)?;
         let create = Create::delayed(purpose, mapping.size());
-        let created = self.map_create(cx, &mut handle, inode, run.lblk, len, create);
+        let created = self.bmap(inode).map_create(cx, &mut handle, run.lblk, len, create);
         let (mapped, _) = match created {
             Ok(created) => created,
             Err(errno) => {

@@ -13,6 +13,7 @@ use cache::BufferRef;
 use rt::Cx;
 
 use crate::alloc::BlockAllocator;
+use crate::alloc::balloc::Run;
 use crate::format::{At, CorruptKind, GroupFlags};
 use crate::trans::ext4_jbd2::Handle;
 
@@ -98,7 +99,7 @@ impl InodeAllocator {
         if self.alloc.block_uninit(cx, group) {
             // A group with inodes has a block bitmap on the disk.
             self.alloc.load_group(cx, group)?;
-            self.alloc.use_blocks(cx, handle, group, 0, 0)?;
+            self.alloc.use_blocks(cx, handle, Run { group, start: 0, len: 0 })?;
         }
         let desc_buffer = self.alloc.desc_buffer(group);
         handle.write_access(cx, &buffer)?;

@@ -256,7 +256,7 @@ impl Mounting {
         let mut extents = Vec::new();
         let mut lblk = 0;
         while lblk < blocks {
-            let mapped = fs.inodes.map_lookup(cx, &inode, lblk, blocks - lblk)?;
+            let mapped = fs.inodes.bmap(&inode).map_lookup(cx, lblk, blocks - lblk)?;
             if mapped.state != State::Written {
                 let kind = CorruptKind::DirHole { logical: u64::from(lblk) };
                 return Err(kind.at(At::Inode(ino)).into());

@@ -207,6 +207,22 @@ impl SuperBlock {
         self.quota_credits > 0
     }
 
+    /// The buffer of a block that was just taken: zeroed, with access, without a trigger.
+    pub(crate) fn new_buffer(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        block: u64,
+    ) -> Result<BufferRef, Errno> {
+        let buffer = self.buffers.get(cx, block);
+        handle.create_access(cx, &buffer)?;
+        buffer.with_mut(|data| data.fill(0));
+        buffer.set_trigger(None);
+        buffer.set_uptodate();
+        buffer.set_verified(true);
+        Ok(buffer)
+    }
+
     /// Begins a change of up to `credits` blocks. May wait for log space or for a commit.
     ///
     /// # Errors

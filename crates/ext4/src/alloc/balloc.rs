@@ -7,6 +7,7 @@
 //! content while a crash could still bring its old owner back.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use base::{Errno, bitmap};
@@ -40,8 +41,21 @@ pub(crate) struct GroupState {
     pub next_inode: u32,
 }
 
-/// A run of blocks in a group: group, first bit, count.
-type Run = (u32, u32, u32);
+/// A run of blocks in a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub group: u32,
+    /// Its first bit in the group's bitmap.
+    pub start: u32,
+    pub len: u32,
+}
+
+impl Run {
+    /// Its bits.
+    fn bits(self) -> Range<usize> {
+        self.start as usize..(self.start + self.len) as usize
+    }
+}
 
 /// Blocks freed by transactions that have not committed.
 #[derive(Debug, Default)]
@@ -145,21 +159,16 @@ impl BlockAllocator {
         &self,
         cx: &mut Cx,
         handle: &mut Handle,
-        group: u32,
-        start: u32,
-        len: u32,
+        run: Run,
     ) -> Result<(), Errno> {
-        let bitmap_buffer = self.bitmap_buffer(cx, group);
-        let desc_buffer = self.desc_buffer(group);
-        handle.write_access(cx, &bitmap_buffer)?;
-        handle.write_access(cx, desc_buffer)?;
-        let (from, to) = (start as usize, (start + len) as usize);
+        let Run { group, len, .. } = run;
+        let bitmap_buffer = self.bitmap_access(cx, handle, group)?;
         let ok = {
             let mut state = self.groups[group as usize].state.lock(cx);
             let ok = state.desc.free_blocks >= len;
             if ok {
                 let csum = bitmap_buffer.with_mut(|data| {
-                    bitmap::set_range(data, from, to);
+                    bitmap::set_range(data, run.bits().start, run.bits().end);
                     self.block_csum(data)
                 });
                 state.desc.free_blocks -= len;
@@ -174,13 +183,33 @@ impl BlockAllocator {
             return Err(self.sb.corrupt_kind(cx, kind, At::Group(group)));
         }
         self.counters.free_blocks.fetch_sub(i64::from(len), Ordering::Relaxed);
-        handle.dirty(cx, &bitmap_buffer)?;
-        handle.dirty(cx, desc_buffer)
+        self.bitmap_dirty(cx, handle, group, &bitmap_buffer)
     }
 
-    fn bitmap_buffer(&self, cx: &Cx, group: u32) -> BufferRef {
-        let state = self.groups[group as usize].state.lock(cx);
-        state.block_bitmap.clone().expect("the caller has loaded the group")
+    /// The bitmap of a group that is loaded, with access to it and to its descriptor.
+    fn bitmap_access(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        group: u32,
+    ) -> Result<BufferRef, Errno> {
+        let bitmap = self.groups[group as usize].state.lock(cx).block_bitmap.clone();
+        let bitmap = bitmap.expect("the caller has loaded the group");
+        handle.write_access(cx, &bitmap)?;
+        handle.write_access(cx, self.desc_buffer(group))?;
+        Ok(bitmap)
+    }
+
+    /// Both were changed.
+    fn bitmap_dirty(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        group: u32,
+        bitmap: &BufferRef,
+    ) -> Result<(), Errno> {
+        handle.dirty(cx, bitmap)?;
+        handle.dirty(cx, self.desc_buffer(group))
     }
 
     fn block_csum(&self, data: &[u8]) -> u32 {
@@ -217,27 +246,18 @@ impl BlockAllocator {
             if count == 0 {
                 return Err(Errno::EFSCORRUPTED);
             }
-            self.free_in_group(cx, handle, group, bit, count)?;
+            self.free_in_group(cx, handle, Run { group, start: bit, len: count })?;
             start += u64::from(count);
             left -= count;
         }
         Ok(())
     }
 
-    fn free_in_group(
-        &self,
-        cx: &mut Cx,
-        handle: &mut Handle,
-        group: u32,
-        start: u32,
-        len: u32,
-    ) -> Result<(), Errno> {
+    fn free_in_group(&self, cx: &mut Cx, handle: &mut Handle, run: Run) -> Result<(), Errno> {
+        let Run { group, len, .. } = run;
         self.load_group(cx, group)?;
-        let bitmap_buffer = self.bitmap_buffer(cx, group);
-        let desc_buffer = self.desc_buffer(group);
-        handle.write_access(cx, &bitmap_buffer)?;
-        handle.write_access(cx, desc_buffer)?;
-        let (from, to) = (start as usize, (start + len) as usize);
+        let bitmap_buffer = self.bitmap_access(cx, handle, group)?;
+        let Range { start: from, end: to } = run.bits();
         let limit = self.sb.geometry.clusters_in_group(group);
         let ok = {
             let mut state = self.groups[group as usize].state.lock(cx);
@@ -262,21 +282,20 @@ impl BlockAllocator {
             return Err(self.sb.corrupt_kind(cx, kind, At::Group(group)));
         }
         self.counters.free_blocks.fetch_add(i64::from(len), Ordering::Relaxed);
-        handle.dirty(cx, &bitmap_buffer)?;
-        handle.dirty(cx, desc_buffer)?;
+        self.bitmap_dirty(cx, handle, group, &bitmap_buffer)?;
         match handle {
-            Handle::Direct(_) => self.make_available(group, start, len),
-            Handle::Journal(journal, _) => self.free_after_commit(cx, journal, (group, start, len)),
+            Handle::Direct(_) => self.make_available(run),
+            Handle::Journal(journal, _) => self.free_after_commit(cx, journal, run),
         }
         Ok(())
     }
 
     /// Lets the allocator take blocks again.
-    pub(crate) fn make_available(&self, group: u32, start: u32, len: u32) {
+    pub(crate) fn make_available(&self, run: Run) {
+        let Run { group, len, .. } = run;
         let mut state = self.groups[group as usize].state.lock_irq();
-        let (from, to) = (start as usize, (start + len) as usize);
         if let Some(map) = &mut state.map {
-            bitmap::clear_range(map, from, to);
+            bitmap::clear_range(map, run.bits().start, run.bits().end);
             state.available += len;
             state.run_limit = state.available;
         }
@@ -292,12 +311,11 @@ impl BlockAllocator {
             && *last == tid
         {
             match runs.last_mut() {
-                Some((group, start, len)) if *group == run.0 && *start + *len == run.1 => {
-                    *len += run.2;
+                Some(last) if last.group == run.group && last.start + last.len == run.start => {
+                    last.len += run.len;
                 }
-                Some((group, start, len)) if *group == run.0 && run.1 + run.2 == *start => {
-                    *start = run.1;
-                    *len += run.2;
+                Some(last) if last.group == run.group && run.start + run.len == last.start => {
+                    *last = Run { len: last.len + run.len, ..run };
                 }
                 _ => runs.push(run),
             }
@@ -326,8 +344,8 @@ impl BlockAllocator {
             let place = by_tid.iter().position(|(freed, _)| *freed == tid);
             place.and_then(|place| by_tid.remove(place))
         };
-        for (group, start, len) in runs.map(|(_, runs)| runs).unwrap_or_default() {
-            self.make_available(group, start, len);
+        for run in runs.map(|(_, runs)| runs).unwrap_or_default() {
+            self.make_available(run);
         }
     }
 }

@@ -16,7 +16,7 @@ use base::{Errno, Ino, bitmap};
 use rt::{Cx, SpinLock};
 
 use crate::alloc::BlockAllocator;
-use crate::alloc::balloc::GroupState;
+use crate::alloc::balloc::{GroupState, Run};
 use crate::alloc::reservation::Window;
 use crate::format::GroupFlags;
 
@@ -196,7 +196,7 @@ impl BlockAllocator {
         if len > 0 {
             let place = self.sb.geometry.group_of_block(start);
             let (group, bit) = place.expect("a claimed block is valid");
-            self.make_available(group, bit, len);
+            self.make_available(Run { group, start: bit, len });
         }
     }
 

@@ -10,7 +10,7 @@ use rt::Cx;
 use vfs::acl::{Acl, Entry, NO_ID, Tag};
 use vfs::{FileType, XattrFlags};
 
-use crate::attr::xattr::{self, ACL_ACCESS, Name};
+use crate::attr::xattr::{self, ACL_ACCESS, Change, Name};
 use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
 
@@ -77,10 +77,9 @@ pub(crate) fn set(
     fs: &Inodes,
     cx: &mut Cx,
     inode: &Arc<Inode>,
-    name: Name,
-    value: Option<&[u8]>,
-    flags: XattrFlags,
+    change: Change<&[u8]>,
 ) -> Result<(), Errno> {
+    let Change { name, value, flags } = change;
     let kind = inode.kind(cx);
     let access = name.index == ACL_ACCESS;
     if kind == FileType::Symlink {
@@ -98,9 +97,8 @@ pub(crate) fn set(
     // An ACL that is not stored may well be "created".
     let flags = if stored.is_some() { flags } else { XattrFlags::empty() };
     let stored = stored.as_deref();
-    xattr::with_value(fs, cx, inode, stored, credits::INODE, &mut |cx, handle, value, dropped| {
-        let change = (value, flags);
-        let changed = xattr::set_in(fs, cx, handle, inode, name, change, dropped)?;
+    xattr::with_value(fs, cx, inode, stored, credits::INODE, &mut |cx, edit, value| {
+        let changed = xattr::set_in(edit, cx, Change { name, value, flags })?;
         if !changed && mode.is_none() {
             return Ok(());
         }
@@ -111,7 +109,7 @@ pub(crate) fn set(
             }
             core.ctime = now;
         });
-        fs.mark_dirty(cx, handle, inode)
+        fs.mark_dirty(cx, edit.handle, inode)
     })
 }
 

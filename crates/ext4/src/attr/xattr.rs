@@ -211,19 +211,18 @@ pub(crate) fn set(
     fs: &Inodes,
     cx: &mut Cx,
     inode: &Arc<Inode>,
-    name: Name,
-    value: Option<&[u8]>,
-    flags: XattrFlags,
+    change: Change<&[u8]>,
 ) -> Result<(), Errno> {
-    if name.is_acl() {
-        return acl::set(fs, cx, inode, name, value, flags);
+    if change.name.is_acl() {
+        return acl::set(fs, cx, inode, change);
     }
-    with_value(fs, cx, inode, value, 0, &mut |cx, handle, value, dropped| {
-        expand_extra(fs, cx, handle, inode)?;
-        if set_in(fs, cx, handle, inode, name, (value, flags), dropped)? {
+    let Change { name, value, flags } = change;
+    with_value(fs, cx, inode, value, 0, &mut |cx, edit, value| {
+        expand_extra(fs, cx, edit.handle, inode)?;
+        if set_in(edit, cx, Change { name, value, flags })? {
             let now = fs.sb.now(cx);
             inode.with(cx, |core| core.ctime = now);
-            fs.mark_dirty(cx, handle, inode)?;
+            fs.mark_dirty(cx, edit.handle, inode)?;
         }
         Ok(())
     })
@@ -248,9 +247,25 @@ impl Value<'_> {
     }
 }
 
+/// An attribute that is set, or removed (`None`).
+#[derive(Clone, Copy)]
+pub(crate) struct Change<'a, V> {
+    pub name: Name<'a>,
+    pub value: Option<V>,
+    pub flags: XattrFlags,
+}
+
+/// A handle in which the attributes of an inode change.
+pub(crate) struct Edit<'a> {
+    pub fs: &'a Inodes,
+    pub handle: &'a mut Handle,
+    pub inode: &'a Arc<Inode>,
+    /// Inodes of values whose last reference goes.
+    pub dropped: &'a mut Dropped,
+}
+
 /// What happens in the handle of [`with_value`].
-pub(crate) type Act<'a, T> =
-    dyn FnMut(&mut Cx, &mut Handle, Option<Value>, &mut Dropped) -> Result<T, Errno> + 'a;
+pub(crate) type Act<'a, T> = dyn FnMut(&mut Cx, &mut Edit, Option<Value>) -> Result<T, Errno> + 'a;
 
 /// Runs `act` in a handle that has credits for setting an attribute of `inode` to `value` (`None`:
 /// for removing one) and `credits` more; a value for which there is no room gets an inode, and
@@ -261,7 +276,7 @@ pub(crate) type Act<'a, T> =
 pub(crate) fn with_value<T>(
     fs: &Inodes,
     cx: &mut Cx,
-    inode: &Inode,
+    inode: &Arc<Inode>,
     value: Option<&[u8]>,
     credits: u32,
     act: &mut Act<'_, T>,
@@ -275,7 +290,8 @@ pub(crate) fn with_value<T>(
             Some(prepared) => Some(Value::Large(prepared)),
             None => value.map(Value::Bytes),
         };
-        let result = act(cx, &mut handle, given, &mut dropped);
+        let mut edit = Edit { fs, handle: &mut handle, inode, dropped: &mut dropped };
+        let result = act(cx, &mut edit, given);
         let stopped = handle.stop(cx);
         let freed = dropped.free(fs, cx);
         let may_grow = fs.sb.geometry.large_values() && prepared.is_none();
@@ -333,20 +349,14 @@ pub(crate) fn large_values(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<u3
 /// `EEXIST`, `ENODATA` by `flags`; `ENOSPC` it fits neither the inode nor a block, or no block is
 /// free; `EDQUOT`; `EAGAIN` the handle has too few credits; `EOPNOTSUPP` the old value has Lustre's
 /// older form; `EUCLEAN`, `EIO`.
-pub(crate) fn set_in(
-    fs: &Inodes,
-    cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-    name: Name,
-    (value, flags): (Option<Value>, XattrFlags),
-    dropped: &mut Dropped,
-) -> Result<bool, Errno> {
+pub(crate) fn set_in(edit: &mut Edit, cx: &mut Cx, change: Change<Value>) -> Result<bool, Errno> {
+    let Edit { fs, inode, .. } = *edit;
+    let Change { name, value, flags } = change;
     let _guard = inode.xattr_lock.lock(cx);
     if inode.with(cx, |core| core.dead) {
         return Err(Errno::ESTALE);
     }
-    write_fresh(fs, cx, handle, inode)?;
+    write_fresh(fs, cx, edit.handle, inode)?;
     let (mut inside, mut outside) = load(fs, cx, inode)?;
     let same = |x: &Xattr| x.name_index == name.index && x.name == name.rest;
     let old = inside.iter().chain(&outside).find(|x| same(x));
@@ -363,7 +373,7 @@ pub(crate) fn set_in(
     }
     let before = Totals::of(&fs.sb.geometry, inside.iter().chain(&outside));
     let held = Totals::of(&fs.sb.geometry, outside.iter()).count;
-    if held > 0 && !handle.ensure(cx, CREDITS + value_credits(fs, held))? {
+    if held > 0 && !edit.handle.ensure(cx, CREDITS + value_credits(fs, held))? {
         return Err(Errno::EAGAIN);
     }
     let was_inside = inside.clone();
@@ -392,13 +402,13 @@ pub(crate) fn set_in(
         inode.reserve_value(cx, &fs.sb, bytes)?;
     }
     // The block first: only there space can run out.
-    if change_outside && let Err(errno) = block::replace(fs, cx, handle, inode, &outside, dropped) {
+    if change_outside && let Err(errno) = block::replace(edit, cx, &outside) {
         if after.count > before.count {
             inode.unreserve_value(cx, bytes);
         }
         return Err(errno);
     }
-    store_inside(fs, cx, handle, inode, (&was_inside, &inside), dropped)?;
+    store_inside(edit, cx, &was_inside, &inside)?;
     charge(cx, inode, before, after);
     Ok(true)
 }
@@ -445,23 +455,22 @@ fn load(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<(Vec<Xattr>, Vec<Xatt
 /// Writes the attributes in the inode, `after` in place of `before`. The caller writes the inode
 /// afterwards, with its checksum.
 fn store_inside(
-    fs: &Inodes,
+    edit: &mut Edit,
     cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Inode,
-    (before, after): (&[Xattr], &[Xattr]),
-    dropped: &mut Dropped,
+    before: &[Xattr],
+    after: &[Xattr],
 ) -> Result<(), Errno> {
+    let Edit { fs, inode, .. } = *edit;
     let Some(area) = inode_area(fs, cx, inode)? else { return Ok(()) };
     if before.iter().chain(after).any(|xattr| xattr.large.is_some()) {
         let mut shared = fs.xattr_blocks.lock(cx);
-        value::follow(fs, cx, handle, &mut shared, (before, after), dropped)?;
+        value::follow(edit, cx, &mut shared, before, after)?;
     }
-    handle.write_access(cx, &area.buffer)?;
+    edit.handle.write_access(cx, &area.buffer)?;
     let range = area.range.clone();
     let fits = area.buffer.with_mut(|data| area::emit(&mut data[range], Place::Inode, after));
     assert!(fits, "the space in the inode was counted before");
-    handle.dirty(cx, &area.buffer)
+    edit.handle.dirty(cx, &area.buffer)
 }
 
 /// Makes room for the extra fields that the superblock wants in new inodes, where the attributes

@@ -16,9 +16,9 @@ use cache::BufferRef;
 use rt::Cx;
 use smallvec::SmallVec;
 
+use crate::bmap::Bmap;
 use crate::format::extent::{self, ENTRY_SIZE, Extent, Node};
 use crate::format::{At, CorruptKind};
-use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::Handle;
 
 mod convert;
@@ -65,33 +65,26 @@ pub(crate) enum Found {
     Hole { next: u32 },
 }
 
-impl Inodes {
+impl Bmap<'_> {
     /// Looks at a node's bytes.
-    fn with_node<R>(
-        &self,
-        cx: &Cx,
-        inode: &Inode,
-        buffer: Option<&BufferRef>,
-        look: impl FnOnce(&[u8]) -> R,
-    ) -> R {
+    fn with_node<R>(self, cx: &Cx, buffer: Option<&BufferRef>, look: impl FnOnce(&[u8]) -> R) -> R {
         match buffer {
             Some(buffer) => buffer.with(look),
-            None => inode.with(cx, |core| look(&core.block)),
+            None => self.inode.with(cx, |core| look(&core.block)),
         }
     }
 
     /// Changes a node's bytes. The root is not written here: whoever changes a tree marks the inode
     /// dirty at the end.
     fn change_node<R>(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         buffer: Option<&BufferRef>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, Errno> {
         match buffer {
-            None => Ok(inode.with(cx, |core| change(&mut core.values.block))),
+            None => Ok(self.inode.with(cx, |core| change(&mut core.values.block))),
             Some(buffer) => {
                 handle.write_access(cx, buffer)?;
                 let result = buffer.with_mut(change);
@@ -103,23 +96,22 @@ impl Inodes {
 
     /// Reads a node's block and checks it once.
     fn extent_block(
-        &self,
+        self,
         cx: &mut Cx,
-        inode: &Inode,
         block: u64,
         depth: u16,
         key: u32,
     ) -> Result<BufferRef, Errno> {
-        let buffer = self.sb.read_block(cx, block)?;
-        let at = At::Block(inode.ino, block);
+        let buffer = self.fs.sb.read_block(cx, block)?;
+        let at = At::Block(self.inode.ino, block);
         let checked = if buffer.verified() {
             buffer.with(|data| Node::parse(data, Some(depth), at).map(|_| ()))
         } else {
-            let generation = inode.with(cx, |core| core.generation);
-            let seed = self.sb.geometry.checksums.inode_seed(inode.ino, generation);
+            let generation = self.inode.with(cx, |core| core.generation);
+            let seed = self.fs.sb.geometry.checksums.inode_seed(self.inode.ino, generation);
             buffer.with(|data| {
-                let node = Node::parse_block(data, depth, seed, &self.sb.geometry, at)?;
-                let room = extent::block_max(self.sb.geometry.block_size);
+                let node = Node::parse_block(data, depth, seed, &self.fs.sb.geometry, at)?;
+                let room = extent::block_max(self.fs.sb.geometry.block_size);
                 if !(8..=usize::from(room)).contains(&node.max()) {
                     let kind = CorruptKind::ExtentMax { found: node.max() as u16, limit: room };
                     return Err(kind.at(at));
@@ -132,66 +124,66 @@ impl Inodes {
                 }
             })
         };
-        checked.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
+        checked.map_err(|corrupt| self.fs.sb.corrupt(cx, &corrupt))?;
         if !buffer.verified() {
             buffer.set_verified(true);
         }
         if !buffer.has_trigger() {
-            self.set_extent_trigger(cx, inode, &buffer);
+            self.set_extent_trigger(cx, &buffer);
         }
         Ok(buffer)
     }
 
-    fn set_extent_trigger(&self, cx: &Cx, inode: &Inode, buffer: &BufferRef) {
-        if !self.sb.geometry.checksums.metadata {
+    fn set_extent_trigger(self, cx: &Cx, buffer: &BufferRef) {
+        if !self.fs.sb.geometry.checksums.metadata {
             return;
         }
-        let generation = inode.with(cx, |core| core.generation);
-        let seed = self.sb.geometry.checksums.inode_seed(inode.ino, generation);
-        let trigger = inode.trigger(TRIGGER_EXTENT, || {
+        let generation = self.inode.with(cx, |core| core.generation);
+        let seed = self.fs.sb.geometry.checksums.inode_seed(self.inode.ino, generation);
+        let trigger = self.inode.trigger(TRIGGER_EXTENT, || {
             Arc::new(move |_block, data: &mut [u8]| seed.set_extent_block(data))
         });
         buffer.set_trigger(Some(trigger));
     }
 
     /// The way to the leaf that holds `lblk`, or would hold it.
-    fn find_path(&self, cx: &mut Cx, inode: &Inode, lblk: u32) -> Result<Path, Errno> {
+    fn find_path(self, cx: &mut Cx, lblk: u32) -> Result<Path, Errno> {
         let mut path = Path(SmallVec::new());
         let mut buffer: Option<BufferRef> = None;
         let mut expected = None;
         loop {
-            let at = At::Inode(inode.ino);
-            let parsed = self.with_node(cx, inode, buffer.as_ref(), |data| {
+            let at = At::Inode(self.inode.ino);
+            let parsed = self.with_node(cx, buffer.as_ref(), |data| {
                 let node = Node::parse(data, expected, at)?;
                 let found = node.find(lblk);
                 let down = (node.depth() > 0).then(|| node.index(found.unwrap_or(0)));
                 Ok((found, node.len(), node.max(), node.depth(), down))
             });
             let (found, entries, max, depth, down) =
-                parsed.map_err(|corrupt| self.sb.corrupt(cx, &corrupt))?;
+                parsed.map_err(|corrupt| self.fs.sb.corrupt(cx, &corrupt))?;
             let at = if down.is_some() { Some(found.unwrap_or(0)) } else { found };
             path.0.push(Level { buffer: buffer.take(), at, entries, max });
             let Some(pointer) = down else { return Ok(path) };
             expected = Some(depth - 1);
-            buffer = Some(self.extent_block(cx, inode, pointer.leaf, depth - 1, pointer.block)?);
+            buffer = Some(self.extent_block(cx, pointer.leaf, depth - 1, pointer.block)?);
         }
     }
 
     /// The leaf entry with this index.
-    fn leaf_extent(&self, cx: &Cx, inode: &Inode, path: &Path, index: usize) -> Option<Extent> {
-        self.with_node(cx, inode, path.leaf().buffer.as_ref(), |data| {
+    fn leaf_extent(self, cx: &Cx, path: &Path, index: usize) -> Option<Extent> {
+        self.with_node(cx, path.leaf().buffer.as_ref(), |data| {
             (index < entry_count(data)).then(|| entry(data, index))
         })
     }
 
     /// First block of what follows the leaf's entry `index` in the tree; `u32::MAX` for nothing.
-    fn next_key(&self, cx: &Cx, inode: &Inode, path: &Path, index: usize) -> u32 {
+    fn next_key(self, cx: &Cx, path: &Path, index: usize) -> u32 {
         let mut at = index;
         for (depth, level) in path.0.iter().enumerate().rev() {
             if depth != path.depth() {
                 at = level.at.unwrap_or(0) + 1;
             }
-            let key = self.with_node(cx, inode, level.buffer.as_ref(), |data| {
+            let key = self.with_node(cx, level.buffer.as_ref(), |data| {
                 (at < entry_count(data)).then(|| key(data, at))
             });
             if let Some(key) = key {
@@ -205,35 +197,30 @@ impl Inodes {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.
-    pub(crate) fn extent_lookup(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        lblk: u32,
-    ) -> Result<Found, Errno> {
-        let path = self.find_path(cx, inode, lblk)?;
+    pub(crate) fn extent_lookup(self, cx: &mut Cx, lblk: u32) -> Result<Found, Errno> {
+        let path = self.find_path(cx, lblk)?;
         let at = path.leaf().at;
         if let Some(at) = at
-            && let Some(extent) = self.leaf_extent(cx, inode, &path, at)
+            && let Some(extent) = self.leaf_extent(cx, &path, at)
             && u64::from(lblk) < extent.end()
         {
             return Ok(Found::Extent(extent));
         }
-        let next = self.next_key(cx, inode, &path, at.map_or(0, |at| at + 1));
+        let next = self.next_key(cx, &path, at.map_or(0, |at| at + 1));
         Ok(Found::Hole { next })
     }
 
     /// The block that would be best for new data at `lblk`: beside the neighbour before it.
-    pub(crate) fn extent_goal(&self, cx: &mut Cx, inode: &Inode, lblk: u32) -> Result<u64, Errno> {
-        let path = self.find_path(cx, inode, lblk)?;
+    pub(crate) fn extent_goal(self, cx: &mut Cx, lblk: u32) -> Result<u64, Errno> {
+        let path = self.find_path(cx, lblk)?;
         if let Some(at) = path.leaf().at
-            && let Some(extent) = self.leaf_extent(cx, inode, &path, at)
+            && let Some(extent) = self.leaf_extent(cx, &path, at)
         {
             let goal = extent.start + u64::from(lblk - extent.block);
-            return Ok(if goal < self.sb.geometry.blocks_count { goal } else { extent.start });
+            return Ok(if goal < self.fs.sb.geometry.blocks_count { goal } else { extent.start });
         }
         if path.leaf().entries > 0
-            && let Some(extent) = self.leaf_extent(cx, inode, &path, 0)
+            && let Some(extent) = self.leaf_extent(cx, &path, 0)
         {
             let before = u64::from(extent.block.saturating_sub(lblk));
             return Ok(extent.start.saturating_sub(before));
@@ -241,24 +228,23 @@ impl Inodes {
         Ok(path.leaf().buffer.as_ref().map_or(0, |buffer| buffer.block()))
     }
 
-    /// Levels of the tree: 0 where all extents are in the inode.
-    pub(crate) fn extent_depth(&self, cx: &Cx, inode: &Inode) -> u32 {
-        inode.with(cx, |core| u32::from(u16::from_le_bytes([core.block[6], core.block[7]])))
+    /// Levels of the tree: 0 where all extents are in the self.inode.
+    pub(crate) fn extent_depth(self, cx: &Cx) -> u32 {
+        self.inode.with(cx, |core| u32::from(u16::from_le_bytes([core.block[6], core.block[7]])))
     }
 
     /// The parents' keys follow when the first entry of the node at `level` begins elsewhere.
     fn fix_keys(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         path: &Path,
         level: usize,
         first: u32,
     ) -> Result<(), Errno> {
         for parent in path.0[..level].iter().rev() {
             let at = parent.at.unwrap_or(0);
-            self.change_node(cx, handle, inode, parent.buffer.as_ref(), |data| {
+            self.change_node(cx, handle, parent.buffer.as_ref(), |data| {
                 data[ENTRY_SIZE * (at + 1)..][..4].copy_from_slice(&first.to_le_bytes());
             })?;
             if at != 0 {

@@ -3,6 +3,8 @@
 //!
 //! Every function here needs the inode's map lock, for writing where it changes something.
 
+use std::ops::Range;
+
 use base::Errno;
 use cache::BufferRef;
 use rt::Cx;
@@ -10,10 +12,10 @@ use smallvec::SmallVec;
 
 use crate::alloc::mballoc::Prealloc;
 use crate::alloc::mballoc::{Purpose, Request};
+use crate::bmap::Bmap;
 use crate::bmap::extents::{Found, Removed};
 use crate::format::extent::Extent;
 use crate::format::{At, CorruptKind};
-use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -74,32 +76,33 @@ fn indices(lblk: u64, per: u64) -> Option<Indices> {
     None
 }
 
-impl Inodes {
-    fn per_table(&self) -> u64 {
-        u64::from(self.sb.geometry.block_size / 4)
+impl Bmap<'_> {
+    fn per_table(self) -> u64 {
+        u64::from(self.fs.sb.geometry.block_size / 4)
     }
 
-    fn indices(&self, lblk: u32) -> Result<Indices, Errno> {
+    fn indices(self, lblk: u32) -> Result<Indices, Errno> {
         indices(u64::from(lblk), self.per_table()).ok_or(Errno::EFBIG)
     }
 
-    fn slot_value(&self, cx: &Cx, inode: &Inode, slot: &Slot) -> u64 {
+    fn slot_value(self, cx: &Cx, slot: &Slot) -> u64 {
         match &slot.table {
             Some(buffer) => buffer.with(|data| pointer(data, slot.index)),
-            None => inode.with(cx, |core| pointer(&core.block, slot.index)),
+            None => self.inode.with(cx, |core| pointer(&core.block, slot.index)),
         }
     }
 
     fn set_slot(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         slot: &Slot,
         block: u64,
     ) -> Result<(), Errno> {
         match &slot.table {
-            None => inode.with(cx, |core| set_pointer(&mut core.values.block, slot.index, block)),
+            None => {
+                self.inode.with(cx, |core| set_pointer(&mut core.values.block, slot.index, block))
+            }
             Some(buffer) => {
                 handle.write_access(cx, buffer)?;
                 buffer.with_mut(|data| set_pointer(data, slot.index, block));
@@ -109,44 +112,38 @@ impl Inodes {
         Ok(())
     }
 
-    fn check_pointer(&self, cx: &Cx, inode: &Inode, lblk: u32, block: u64) -> Result<(), Errno> {
-        if self.sb.geometry.data_blocks_valid(block, 1) {
+    fn check_pointer(self, cx: &Cx, lblk: u32, block: u64) -> Result<(), Errno> {
+        if self.fs.sb.geometry.data_blocks_valid(block, 1) {
             return Ok(());
         }
         let (first, end) =
-            (u64::from(self.sb.geometry.first_data_block) + 1, self.sb.geometry.blocks_count);
+            (u64::from(self.fs.sb.geometry.first_data_block) + 1, self.fs.sb.geometry.blocks_count);
         let kind = CorruptKind::MappedBlock { logical: u64::from(lblk), block, first, end };
-        Err(self.sb.corrupt_kind(cx, kind, At::Inode(inode.ino)))
+        Err(self.fs.sb.corrupt_kind(cx, kind, At::Inode(self.inode.ino)))
     }
 
     /// Follows the pointers for `lblk` as far as they go: the slots seen, the last one either the
     /// data pointer or a zero on the way.
-    fn walk(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        lblk: u32,
-        indices: &Indices,
-    ) -> Result<SmallVec<[Slot; 4]>, Errno> {
+    fn walk(self, cx: &mut Cx, lblk: u32, indices: &Indices) -> Result<SmallVec<[Slot; 4]>, Errno> {
         let mut slots = SmallVec::new();
         let mut table = None;
         for (level, &index) in indices.iter().enumerate() {
             let slot = Slot { table: table.take(), index };
-            let block = self.slot_value(cx, inode, &slot);
+            let block = self.slot_value(cx, &slot);
             slots.push(slot);
             if block == 0 {
                 break;
             }
-            self.check_pointer(cx, inode, lblk, block)?;
+            self.check_pointer(cx, lblk, block)?;
             if level + 1 < indices.len() {
-                table = Some(self.sb.read_block(cx, block)?);
+                table = Some(self.fs.sb.read_block(cx, block)?);
             }
         }
         Ok(slots)
     }
 
     /// How many logical blocks one pointer at `level` stands for, in a way of `levels` pointers.
-    fn span(&self, level: usize, levels: usize) -> u64 {
+    fn span(self, level: usize, levels: usize) -> u64 {
         self.per_table().pow((levels - 1 - level) as u32)
     }
 
@@ -155,17 +152,11 @@ impl Inodes {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`, `EFBIG`.
-    pub(crate) fn indirect_lookup(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        lblk: u32,
-        want: u32,
-    ) -> Result<Found, Errno> {
+    pub(crate) fn indirect_lookup(self, cx: &mut Cx, lblk: u32, want: u32) -> Result<Found, Errno> {
         let indices = self.indices(lblk)?;
-        let slots = self.walk(cx, inode, lblk, &indices)?;
+        let slots = self.walk(cx, lblk, &indices)?;
         let last = slots.last().expect("the first pointer is always seen");
-        let start = self.slot_value(cx, inode, last);
+        let start = self.slot_value(cx, last);
         if start == 0 {
             let span = self.span(slots.len() - 1, indices.len());
             let inside = self.offset_in_span(lblk, span);
@@ -181,16 +172,16 @@ impl Inodes {
         };
         let len = match &last.table {
             Some(buffer) => buffer.with(count),
-            None => inode.with(cx, |core| count(&core.block)),
+            None => self.inode.with(cx, |core| count(&core.block)),
         };
-        if !self.sb.geometry.data_blocks_valid(start, len as u64) {
-            self.check_pointer(cx, inode, lblk, start + len as u64 - 1)?;
+        if !self.fs.sb.geometry.data_blocks_valid(start, len as u64) {
+            self.check_pointer(cx, lblk, start + len as u64 - 1)?;
         }
         Ok(Found::Extent(Extent { block: lblk, len: len as u32, start, unwritten: false }))
     }
 
     /// Position of `lblk` in its aligned span of the tree that it lies in.
-    fn offset_in_span(&self, lblk: u32, span: u64) -> u64 {
+    fn offset_in_span(self, lblk: u32, span: u64) -> u64 {
         let per = self.per_table();
         let mut rest = u64::from(lblk);
         if rest < DIRECT {
@@ -206,19 +197,19 @@ impl Inodes {
     }
 
     /// The block that would be best for new data at `lblk`.
-    fn indirect_goal(&self, cx: &Cx, inode: &Inode, last: &Slot) -> u64 {
+    fn indirect_goal(self, cx: &Cx, last: &Slot) -> u64 {
         let before = |data: &[u8]| {
             (0..last.index).rev().map(|index| pointer(data, index)).find(|&block| block != 0)
         };
         let near = match &last.table {
             Some(buffer) => buffer.with(before).or(Some(buffer.block())),
-            None => inode.with(cx, |core| before(&core.block)),
+            None => self.inode.with(cx, |core| before(&core.block)),
         };
         near.map_or(0, |block| block + 1)
     }
 
     /// Whether a run ends with the last pointer of a table: what follows is mapped by another.
-    pub(crate) fn indirect_boundary(&self, lblk: u32, len: u32) -> bool {
+    pub(crate) fn indirect_boundary(self, lblk: u32, len: u32) -> bool {
         let end = u64::from(lblk) + u64::from(len);
         end == DIRECT || end > DIRECT && (end - DIRECT).is_multiple_of(self.per_table())
     }
@@ -227,11 +218,10 @@ impl Inodes {
     /// lack; with `across` not only in the table of `lblk`.
     ///
     /// # Errors
-    /// As [`Inodes::indirect_lookup`].
+    /// As [`Bmap::indirect_lookup`].
     pub(crate) fn indirect_gap(
-        &self,
+        self,
         cx: &mut Cx,
-        inode: &Inode,
         lblk: u32,
         want: u32,
         across: bool,
@@ -240,10 +230,10 @@ impl Inodes {
         while gap.len < want {
             let at = lblk + gap.len;
             let indices = self.indices(at)?;
-            let slots = self.walk(cx, inode, at, &indices)?;
+            let slots = self.walk(cx, at, &indices)?;
             let last = slots.last().expect("the first pointer is always seen");
             if gap.len == 0 {
-                gap.goal = self.indirect_goal(cx, inode, last);
+                gap.goal = self.indirect_goal(cx, last);
             }
             for level in slots.len()..indices.len() {
                 let covers = self.span(level - 1, indices.len());
@@ -262,7 +252,7 @@ impl Inodes {
             let free = match &last.table {
                 _ if slots.len() < indices.len() => most,
                 Some(buffer) => buffer.with(free),
-                None => inode.with(cx, |core| free(&core.block)),
+                None => self.inode.with(cx, |core| free(&core.block)),
             };
             gap.len += free as u32;
             if free < most || !across {
@@ -274,17 +264,17 @@ impl Inodes {
 
     /// Begins to read the table that the map of `lblk` needs next, where its number is known. True
     /// where a table is on its way. May park: for the inode's map lock.
-    pub(crate) fn indirect_prefetch(&self, cx: &mut Cx, inode: &Inode, lblk: u32) -> bool {
+    pub(crate) fn indirect_prefetch(self, cx: &mut Cx, lblk: u32) -> bool {
         let Ok(indices) = self.indices(lblk) else { return false };
-        let guard = inode.map_lock.read(cx);
+        let guard = self.inode.map_lock.read(cx);
         let mut slot = Slot { table: None, index: indices[0] };
         let mut reads = None;
         for &index in &indices[1..] {
-            let block = self.slot_value(cx, inode, &slot);
-            if block == 0 || !self.sb.geometry.data_blocks_valid(block, 1) {
+            let block = self.slot_value(cx, &slot);
+            if block == 0 || !self.fs.sb.geometry.data_blocks_valid(block, 1) {
                 break;
             }
-            match self.sb.buffers.find(cx, block).filter(|buffer| buffer.uptodate()) {
+            match self.fs.sb.buffers.find(cx, block).filter(|buffer| buffer.uptodate()) {
                 Some(buffer) => slot = Slot { table: Some(buffer), index },
                 None => {
                     reads = Some(block);
@@ -294,7 +284,7 @@ impl Inodes {
         }
         drop(guard);
         if let Some(block) = reads {
-            self.sb.buffers.readahead(cx, block, 1);
+            self.fs.sb.buffers.readahead(cx, block, 1);
         }
         reads.is_some()
     }
@@ -305,20 +295,19 @@ impl Inodes {
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EIO`, `EUCLEAN`.
     pub(crate) fn indirect_alloc(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         prealloc: &mut Prealloc,
         request: Request,
     ) -> Result<Extent, Errno> {
         let Request { lblk, want, purpose, .. } = request;
         let indices = self.indices(lblk)?;
-        let mut slots = self.walk(cx, inode, lblk, &indices)?;
+        let mut slots = self.walk(cx, lblk, &indices)?;
         while slots.len() < indices.len() {
             let slot = slots.last().expect("the first pointer is always seen").clone();
-            let buffer = self.new_table(cx, handle, inode, prealloc, &slot)?;
-            self.set_slot(cx, handle, inode, &slot, buffer.block())?;
+            let buffer = self.new_table(cx, handle, prealloc, &slot)?;
+            self.set_slot(cx, handle, &slot, buffer.block())?;
             slots.push(Slot { table: Some(buffer), index: indices[slots.len()] });
         }
         let last = slots.last().expect("the way is complete").clone();
@@ -329,13 +318,13 @@ impl Inodes {
         };
         let want = match &last.table {
             Some(buffer) => buffer.with(free),
-            None => inode.with(cx, |core| free(&core.block)),
+            None => self.inode.with(cx, |core| free(&core.block)),
         };
-        let goal = self.indirect_goal(cx, inode, &last);
+        let goal = self.indirect_goal(cx, &last);
         let request = Request { goal, want: want as u32, lblk, purpose };
-        let (start, len) = self.new_blocks(cx, handle, inode, Some(prealloc), request)?;
+        let (start, len) = self.new_blocks(cx, handle, Some(prealloc), request)?;
         if start + u64::from(len) > u64::from(u32::MAX) {
-            self.alloc.free_blocks(cx, handle, start, len)?;
+            self.fs.alloc.free_blocks(cx, handle, start, len)?;
             return Err(Errno::ENOSPC);
         }
         let fill = |data: &mut [u8]| {
@@ -344,60 +333,57 @@ impl Inodes {
             }
         };
         match &last.table {
-            None => inode.with(cx, |core| fill(&mut core.values.block)),
+            None => self.inode.with(cx, |core| fill(&mut core.values.block)),
             Some(buffer) => {
                 handle.write_access(cx, buffer)?;
                 buffer.with_mut(fill);
                 handle.dirty(cx, buffer)?;
             }
         }
-        let sectors = u64::from(len) * u64::from(self.sb.geometry.block_size / 512);
-        inode.with(cx, |core| core.values.blocks += sectors);
+        let sectors = u64::from(len) * u64::from(self.fs.sb.geometry.block_size / 512);
+        self.inode.with(cx, |core| core.values.blocks += sectors);
         Ok(Extent { block: lblk, len, start, unwritten: false })
     }
 
     /// Takes a block for a table and zeroes it.
     fn new_table(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         prealloc: &mut Prealloc,
         slot: &Slot,
     ) -> Result<BufferRef, Errno> {
-        let goal = self.indirect_goal(cx, inode, slot);
+        let goal = self.indirect_goal(cx, slot);
         let request = Request { goal, want: 1, lblk: 0, purpose: Purpose::Node };
-        let (block, _) = self.new_blocks(cx, handle, inode, Some(prealloc), request)?;
-        let buffer = self.sb.buffers.get(cx, block);
+        let (block, _) = self.new_blocks(cx, handle, Some(prealloc), request)?;
+        let buffer = self.fs.sb.buffers.get(cx, block);
         handle.create_access(cx, &buffer)?;
         buffer.with_mut(|data| data.fill(0));
         buffer.set_trigger(None);
         buffer.set_uptodate();
         handle.dirty(cx, &buffer)?;
-        let sectors = u64::from(self.sb.geometry.block_size / 512);
-        inode.with(cx, |core| core.values.blocks += sectors);
+        let sectors = u64::from(self.fs.sb.geometry.block_size / 512);
+        self.inode.with(cx, |core| core.values.blocks += sectors);
         Ok(buffer)
     }
 
-    /// Unmaps `from..to` and frees its blocks, from the end to the start, as far as the handle's
+    /// Unmaps `blocks` and frees what they have, from the end to the start, as far as the handle's
     /// credits go. The inode must be marked dirty afterwards (the credit for that is kept).
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.
     pub(crate) fn indirect_remove(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
-        from: u32,
-        to: u32,
+        blocks: Range<u32>,
     ) -> Result<Removed, Errno> {
-        let limit = self.sb.geometry.indirect_limit().min(u64::from(u32::MAX)) as u32;
-        let mut to = to.min(limit);
+        let limit = self.fs.sb.geometry.indirect_limit().min(u64::from(u32::MAX)) as u32;
+        let (from, mut to) = (blocks.start, blocks.end.min(limit));
         while from < to {
             let lblk = to - 1;
             let indices = self.indices(lblk)?;
-            let slots = self.walk(cx, inode, lblk, &indices)?;
+            let slots = self.walk(cx, lblk, &indices)?;
             let last = slots.last().expect("the first pointer is always seen").clone();
             if slots.len() < indices.len() {
                 // A hole as large as what the zero pointer stands for.
@@ -409,54 +395,52 @@ impl Inodes {
             let seen = |data: &[u8]| last_run(data, last.index, last.index - lowest);
             let (index, start, len) = match &last.table {
                 Some(buffer) => buffer.with(seen),
-                None => inode.with(cx, |core| seen(&core.block)),
+                None => self.inode.with(cx, |core| seen(&core.block)),
             };
             let first = lblk - (last.index - index) as u32;
             if len == 0 {
                 to = first;
                 continue;
             }
-            self.check_pointer(cx, inode, first, start)?;
+            self.check_pointer(cx, first, start)?;
             if !handle.ensure(cx, credits::REMOVE)? {
                 return Ok(Removed::Restart);
             }
-            self.clear_run(cx, handle, inode, &last, index, len)?;
-            self.drop_empty_tables(cx, handle, inode, &slots)?;
-            self.free_content(cx, handle, inode, start, len)?;
+            self.clear_run(cx, handle, &last, index, len)?;
+            self.drop_empty_tables(cx, handle, &slots)?;
+            self.free_content(cx, handle, start, len)?;
             to = first;
         }
         Ok(Removed::All)
     }
 
     fn clear_run(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         slot: &Slot,
         index: usize,
         len: u32,
     ) -> Result<(), Errno> {
         let range = index * 4..(index + len as usize) * 4;
         match &slot.table {
-            None => inode.with(cx, |core| core.values.block[range].fill(0)),
+            None => self.inode.with(cx, |core| core.values.block[range].fill(0)),
             Some(buffer) => {
                 handle.write_access(cx, buffer)?;
                 buffer.with_mut(|data| data[range].fill(0));
                 handle.dirty(cx, buffer)?;
             }
         }
-        let sectors = u64::from(len) * u64::from(self.sb.geometry.block_size / 512);
-        inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
+        let sectors = u64::from(len) * u64::from(self.fs.sb.geometry.block_size / 512);
+        self.inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
         Ok(())
     }
 
     /// Frees the tables of the way that hold no pointer any more, from the lowest up.
     fn drop_empty_tables(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         slots: &[Slot],
     ) -> Result<(), Errno> {
         for level in (1..slots.len()).rev() {
@@ -464,11 +448,11 @@ impl Inodes {
             if !table.with(|data| data.iter().all(|&byte| byte == 0)) {
                 return Ok(());
             }
-            self.set_slot(cx, handle, inode, &slots[level - 1], 0)?;
+            self.set_slot(cx, handle, &slots[level - 1], 0)?;
             handle.forget_block(cx, table.block())?;
-            let sectors = u64::from(self.sb.geometry.block_size / 512);
-            inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
-            self.alloc.free_blocks(cx, handle, table.block(), 1)?;
+            let sectors = u64::from(self.fs.sb.geometry.block_size / 512);
+            self.inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
+            self.fs.alloc.free_blocks(cx, handle, table.block(), 1)?;
         }
         Ok(())
     }

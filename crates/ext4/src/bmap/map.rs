@@ -1,16 +1,19 @@
 //! From a file's blocks to the device's: one door for extents and indirect blocks, and what
 //! directories and attributes need of it.
 
+use std::ops::Range;
+
 use base::Errno;
 use cache::{BufferRef, Iomap, IomapKind};
 use rt::Cx;
 
 use crate::alloc::mballoc::Prealloc;
 use crate::alloc::mballoc::{Purpose, Request};
+use crate::bmap::Bmap;
 use crate::bmap::extents::{Found, Removed};
 use crate::format::extent::{Extent, LEN_MAX, UNWRITTEN_LEN_MAX};
-use crate::format::{At, CorruptKind};
-use crate::inode::{Inode, Inodes, LastExtent};
+use crate::format::{At, CorruptKind, Geometry};
+use crate::inode::LastExtent;
 use crate::trans::ext4_jbd2::Handle;
 
 /// What lies at a logical block.
@@ -33,6 +36,20 @@ pub(crate) struct Mapped {
     /// First device block; 0 in a hole.
     pub pblk: u64,
     pub state: State,
+}
+
+impl Mapped {
+    /// The same in bytes, as the cache and reports have it.
+    pub(crate) fn iomap(&self, geometry: &Geometry) -> Iomap {
+        let bits = geometry.block_bits;
+        let sector = || base::FsBlock(self.pblk).sector(geometry.block_size);
+        let kind = match self.state {
+            State::Hole => IomapKind::Hole,
+            State::Written => IomapKind::Mapped(sector()),
+            State::Unwritten => IomapKind::Unwritten(sector()),
+        };
+        Iomap { offset: u64::from(self.lblk) << bits, len: u64::from(self.len) << bits, kind }
+    }
 }
 
 /// How new blocks come to be.
@@ -70,56 +87,32 @@ impl Create {
     }
 }
 
-impl Inodes {
-    /// The same in bytes, as the cache and reports have it.
-    pub(crate) fn iomap(&self, mapped: &Mapped) -> Iomap {
-        let bits = self.sb.geometry.block_bits;
-        let sector = || base::FsBlock(mapped.pblk).sector(self.sb.geometry.block_size);
-        let kind = match mapped.state {
-            State::Hole => IomapKind::Hole,
-            State::Written => IomapKind::Mapped(sector()),
-            State::Unwritten => IomapKind::Unwritten(sector()),
-        };
-        Iomap { offset: u64::from(mapped.lblk) << bits, len: u64::from(mapped.len) << bits, kind }
-    }
-
+impl Bmap<'_> {
     /// What lies at `lblk`, looking no further than `len` blocks. May wait for the device and for
     /// the inode's map lock.
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`, `EFBIG`.
-    pub(crate) fn map_lookup(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        lblk: u32,
-        len: u32,
-    ) -> Result<Mapped, Errno> {
-        let last = *inode.last_extent.lock(cx);
+    pub(crate) fn map_lookup(self, cx: &mut Cx, lblk: u32, len: u32) -> Result<Mapped, Errno> {
+        let last = *self.inode.last_extent.lock(cx);
         if lblk >= last.lblk && lblk - last.lblk < last.len {
             let skip = lblk - last.lblk;
             let state = if last.unwritten { State::Unwritten } else { State::Written };
             let len = (last.len - skip).min(len);
             return Ok(Mapped { lblk, len, pblk: last.pblk + u64::from(skip), state });
         }
-        let guard = inode.map_lock.read(cx);
-        let found = self.lookup_locked(cx, inode, lblk, len);
+        let guard = self.inode.map_lock.read(cx);
+        let found = self.lookup_locked(cx, lblk, len);
         drop(guard);
         found
     }
 
-    /// As [`Inodes::map_lookup`]; the caller holds the inode's map lock.
-    fn lookup_locked(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        lblk: u32,
-        len: u32,
-    ) -> Result<Mapped, Errno> {
-        let found = if inode.has_extents(cx) {
-            self.extent_lookup(cx, inode, lblk)?
+    /// As [`Bmap::map_lookup`]; the caller holds the inode's map lock.
+    fn lookup_locked(self, cx: &mut Cx, lblk: u32, len: u32) -> Result<Mapped, Errno> {
+        let found = if self.inode.has_extents(cx) {
+            self.extent_lookup(cx, lblk)?
         } else {
-            self.indirect_lookup(cx, inode, lblk, len)?
+            self.indirect_lookup(cx, lblk, len)?
         };
         Ok(match found {
             Found::Hole { next } => {
@@ -127,7 +120,7 @@ impl Inodes {
                 Mapped { lblk, len, pblk: 0, state: State::Hole }
             }
             Found::Extent(extent) => {
-                *inode.last_extent.lock(cx) = LastExtent {
+                *self.inode.last_extent.lock(cx) = LastExtent {
                     lblk: extent.block,
                     len: extent.len,
                     pblk: extent.start,
@@ -142,8 +135,8 @@ impl Inodes {
     }
 
     /// Drops what lookups remember: call before the tree changes.
-    pub(crate) fn forget_last_extent(&self, cx: &Cx, inode: &Inode) {
-        *inode.last_extent.lock(cx) = LastExtent::default();
+    pub(crate) fn forget_last_extent(self, cx: &Cx) {
+        *self.inode.last_extent.lock(cx) = LastExtent::default();
     }
 
     /// What lies at `lblk` after blocks were given to a hole, and (unless `create.unwritten`) an
@@ -154,160 +147,154 @@ impl Inodes {
     /// # Errors
     /// `ENOSPC` (try again after [`Inodes::should_retry_alloc`]), `EFBIG`, `EIO`, `EUCLEAN`.
     pub(crate) fn map_create(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         lblk: u32,
         len: u32,
         create: Create,
     ) -> Result<(Mapped, bool), Errno> {
-        let mut prealloc = inode.map_lock.write(cx);
+        let mut prealloc = self.inode.map_lock.write(cx);
         if create.reserved {
-            inode.begin_placing(cx, lblk..lblk + len);
+            self.inode.begin_placing(cx, lblk..lblk + len);
         }
-        let result = self.create_locked(cx, handle, inode, &mut prealloc, (lblk, len), create);
+        let result = self.create_locked(cx, handle, &mut prealloc, lblk, len, create);
         if create.reserved {
             let placed = result.as_ref().ok().map(|(mapped, _)| mapped);
-            inode.end_placing(cx, &self.alloc, placed.map(|at| at.lblk..at.lblk + at.len));
+            self.inode.end_placing(cx, &self.fs.alloc, placed.map(|at| at.lblk..at.lblk + at.len));
         } else {
-            inode.top_up_nodes(cx, &self.alloc);
+            self.inode.top_up_nodes(cx, &self.fs.alloc);
         }
         result
     }
 
-    /// The body of [`Inodes::map_create`], under the map lock.
+    /// The body of [`Bmap::map_create`], under the map lock.
     fn create_locked(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         prealloc: &mut Prealloc,
-        (lblk, len): (u32, u32),
+        lblk: u32,
+        len: u32,
         create: Create,
     ) -> Result<(Mapped, bool), Errno> {
-        let found = self.lookup_locked(cx, inode, lblk, len)?;
+        let found = self.lookup_locked(cx, lblk, len)?;
         let (mapped, changed) = match found.state {
             State::Written => (found, false),
             State::Unwritten if create.unwritten => return Ok((found, false)),
             State::Unwritten => {
-                self.forget_last_extent(cx, inode);
+                self.forget_last_extent(cx);
                 let to = lblk + found.len;
-                let end = self.extent_set_state(cx, handle, inode, lblk, to, false)?;
+                let end = self.extent_set_state(cx, handle, lblk, to, false)?;
                 (Mapped { len: end - lblk, state: State::Written, ..found }, true)
             }
             State::Hole => {
-                self.forget_last_extent(cx, inode);
-                (self.fill_hole(cx, handle, inode, prealloc, lblk, found.len, create)?, true)
+                self.forget_last_extent(cx);
+                (self.fill_hole(cx, handle, prealloc, lblk, found.len, create)?, true)
             }
         };
-        self.mapped_in(cx, handle, inode, &mapped, create);
+        self.mapped_in(cx, handle, &mapped, create);
         Ok((mapped, changed))
     }
 
     /// What changed of the map belongs to the handle's transaction, and so does the size that makes
     /// it a part of the file: no commit has the one without the other.
-    fn mapped_in(&self, cx: &Cx, handle: &Handle, inode: &Inode, mapped: &Mapped, create: Create) {
-        let end = u64::from(mapped.lblk + mapped.len) << self.sb.geometry.block_bits;
+    fn mapped_in(self, cx: &Cx, handle: &Handle, mapped: &Mapped, create: Create) {
+        let end = u64::from(mapped.lblk + mapped.len) << self.fs.sb.geometry.block_bits;
         let tid = handle.tid();
-        inode.with(cx, |core| {
+        self.inode.with(cx, |core| {
             core.values.size = core.values.size.max(end.min(create.size));
             core.datasync_tid = tid;
         });
     }
 
-    /// As [`Inodes::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
+    /// As [`Bmap::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
     /// tables that they need; what it has afterwards is left. The file reaches to byte `size`.
     ///
     /// # Errors
-    /// As [`Inodes::map_create`].
+    /// As [`Bmap::map_create`].
     pub(crate) fn map_claimed(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         claim: &mut Prealloc,
         size: u64,
     ) -> Result<Mapped, Errno> {
         let create = Create::written(Purpose::Claimed, size);
-        let guard = inode.map_lock.write(cx);
-        self.forget_last_extent(cx, inode);
+        let guard = self.inode.map_lock.write(cx);
+        self.forget_last_extent(cx);
         let (lblk, len) = (claim.lblk, claim.len);
-        let mapped = self.fill_hole(cx, handle, inode, claim, lblk, len, create);
+        let mapped = self.fill_hole(cx, handle, claim, lblk, len, create);
         if let Ok(mapped) = &mapped {
-            self.mapped_in(cx, handle, inode, mapped, create);
+            self.mapped_in(cx, handle, mapped, create);
         }
-        inode.top_up_nodes(cx, &self.alloc);
+        self.inode.top_up_nodes(cx, &self.fs.alloc);
         drop(guard);
         mapped
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the second half of map_create")]
     fn fill_hole(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         prealloc: &mut Prealloc,
         lblk: u32,
         len: u32,
         create: Create,
     ) -> Result<Mapped, Errno> {
         let purpose = create.purpose;
-        if !inode.has_extents(cx) {
+        if !self.inode.has_extents(cx) {
             let request = Request { goal: 0, want: len, lblk, purpose };
-            let extent = self.indirect_alloc(cx, handle, inode, prealloc, request)?;
+            let extent = self.indirect_alloc(cx, handle, prealloc, request)?;
             let (len, pblk) = (extent.len, extent.start);
             return Ok(Mapped { lblk, len, pblk, state: State::Written });
         }
         let most = if create.unwritten { UNWRITTEN_LEN_MAX } else { LEN_MAX };
-        let goal = self.extent_goal(cx, inode, lblk)?;
+        let goal = self.extent_goal(cx, lblk)?;
         let request = Request { goal, want: len.min(most), lblk, purpose };
-        let (start, len) = self.new_blocks(cx, handle, inode, Some(prealloc), request)?;
+        let (start, len) = self.new_blocks(cx, handle, Some(prealloc), request)?;
         let new = Extent { block: lblk, len, start, unwritten: create.unwritten };
-        if let Err(errno) = self.extent_insert(cx, handle, inode, new) {
-            self.alloc.free_blocks(cx, handle, start, len)?;
+        if let Err(errno) = self.extent_insert(cx, handle, new) {
+            self.fs.alloc.free_blocks(cx, handle, start, len)?;
             if purpose == Purpose::Delayed {
                 // Their reservation has ended, and they are lost.
-                inode.end_placing(cx, &self.alloc, Some(lblk..lblk + len));
+                self.inode.end_placing(cx, &self.fs.alloc, Some(lblk..lblk + len));
             }
             return Err(errno);
         }
-        let sectors = u64::from(len) * u64::from(self.sb.geometry.block_size / 512);
-        inode.with(cx, |core| core.values.blocks += sectors);
+        let sectors = u64::from(len) * u64::from(self.fs.sb.geometry.block_size / 512);
+        self.inode.with(cx, |core| core.values.blocks += sectors);
         let state = if create.unwritten { State::Unwritten } else { State::Written };
         Ok(Mapped { lblk, len, pblk: start, state })
     }
 
-    /// Unmaps `from..to` and frees the blocks, as far as the handle's credits go: on
+    /// Unmaps `blocks` and frees what they have, as far as the handle's credits go: on
     /// [`Removed::Restart`] the caller marks the inode dirty, restarts the handle and calls again.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`, `EUCLEAN`.
     pub(crate) fn map_remove(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
-        from: u32,
-        to: u32,
+        blocks: Range<u32>,
     ) -> Result<Removed, Errno> {
-        let mut prealloc = inode.map_lock.write(cx);
-        self.alloc.release_prealloc(&mut prealloc);
-        self.alloc.discard_window(&inode.window);
-        self.forget_last_extent(cx, inode);
-        let removed = if inode.has_extents(cx) {
-            self.extent_remove(cx, handle, inode, from, to)
+        let mut prealloc = self.inode.map_lock.write(cx);
+        self.fs.alloc.release_prealloc(&mut prealloc);
+        self.fs.alloc.discard_window(&self.inode.window);
+        self.forget_last_extent(cx);
+        let removed = if self.inode.has_extents(cx) {
+            self.extent_remove(cx, handle, blocks)
         } else {
-            self.indirect_remove(cx, handle, inode, from, to)
+            self.indirect_remove(cx, handle, blocks)
         };
-        inode.top_up_nodes(cx, &self.alloc);
+        self.inode.top_up_nodes(cx, &self.fs.alloc);
         removed
     }
 
-    /// Credits for one call of [`Inodes::map_create`].
-    pub(crate) fn map_credits(&self, cx: &Cx, inode: &Inode) -> u32 {
-        let depth = if inode.has_extents(cx) { self.extent_depth(cx, inode) } else { 3 };
+    /// Credits for one call of [`Bmap::map_create`].
+    pub(crate) fn map_credits(self, cx: &Cx) -> u32 {
+        let depth = if self.inode.has_extents(cx) { self.extent_depth(cx) } else { 3 };
         crate::trans::credits::map(depth)
     }
 
@@ -316,15 +303,10 @@ impl Inodes {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.
-    pub(crate) fn bread(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        lblk: u32,
-    ) -> Result<Option<BufferRef>, Errno> {
-        let mapped = self.map_lookup(cx, inode, lblk, 1)?;
+    pub(crate) fn bread(self, cx: &mut Cx, lblk: u32) -> Result<Option<BufferRef>, Errno> {
+        let mapped = self.map_lookup(cx, lblk, 1)?;
         match mapped.state {
-            State::Written => Ok(Some(self.sb.read_block(cx, mapped.pblk)?)),
+            State::Written => Ok(Some(self.fs.sb.read_block(cx, mapped.pblk)?)),
             State::Hole | State::Unwritten => Ok(None),
         }
     }
@@ -336,43 +318,26 @@ impl Inodes {
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EIO`, `EUCLEAN`.
     pub(crate) fn append_block(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
     ) -> Result<(u32, BufferRef), Errno> {
-        let block_size = u64::from(self.sb.geometry.block_size);
-        let lblk = inode.size(cx).div_ceil(block_size);
+        let block_size = u64::from(self.fs.sb.geometry.block_size);
+        let lblk = self.inode.size(cx).div_ceil(block_size);
         let lblk = u32::try_from(lblk).map_err(|_| Errno::EFBIG)?;
-        let (mapped, new) = self.map_create(cx, handle, inode, lblk, 1, Create::metadata())?;
+        let (mapped, new) = self.map_create(cx, handle, lblk, 1, Create::metadata())?;
         if !new {
             // A crash cannot leave a block behind a directory's end; a bad image can.
             let kind = CorruptKind::DirectorySize {
-                size: inode.size(cx),
-                block_size: self.sb.geometry.block_size,
+                size: self.inode.size(cx),
+                block_size: self.fs.sb.geometry.block_size,
             };
-            return Err(self.sb.corrupt_kind(cx, kind, At::Inode(inode.ino)));
+            return Err(self.fs.sb.corrupt_kind(cx, kind, At::Inode(self.inode.ino)));
         }
-        let buffer = self.new_buffer(cx, handle, mapped.pblk)?;
-        inode.with(cx, |core| core.size = (u64::from(lblk) + 1) * block_size);
-        self.mark_dirty(cx, handle, inode)?;
+        let buffer = self.fs.sb.new_buffer(cx, handle, mapped.pblk)?;
+        self.inode.with(cx, |core| core.size = (u64::from(lblk) + 1) * block_size);
+        self.fs.mark_dirty(cx, handle, self.inode)?;
         Ok((lblk, buffer))
-    }
-
-    /// The buffer of a block that was just taken: zeroed, with access, without a trigger.
-    pub(crate) fn new_buffer(
-        &self,
-        cx: &mut Cx,
-        handle: &mut Handle,
-        block: u64,
-    ) -> Result<BufferRef, Errno> {
-        let buffer = self.sb.buffers.get(cx, block);
-        handle.create_access(cx, &buffer)?;
-        buffer.with_mut(|data| data.fill(0));
-        buffer.set_trigger(None);
-        buffer.set_uptodate();
-        buffer.set_verified(true);
-        Ok(buffer)
     }
 
     /// Takes a single block that belongs to `inode` but to no place in it (attributes): its buffer,
@@ -382,36 +347,34 @@ impl Inodes {
     /// # Errors
     /// `ENOSPC`, `EIO`, `EUCLEAN`.
     pub(crate) fn alloc_meta_block(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
     ) -> Result<BufferRef, Errno> {
         let request = Request { goal: 0, want: 1, lblk: 0, purpose: Purpose::Metadata };
-        let (block, _) = self.new_blocks(cx, handle, inode, None, request)?;
-        if !inode.has_extents(cx) && block > u64::from(u32::MAX) {
-            self.alloc.free_blocks(cx, handle, block, 1)?;
+        let (block, _) = self.new_blocks(cx, handle, None, request)?;
+        if !self.inode.has_extents(cx) && block > u64::from(u32::MAX) {
+            self.fs.alloc.free_blocks(cx, handle, block, 1)?;
             return Err(Errno::ENOSPC);
         }
-        let sectors = u64::from(self.sb.geometry.block_size / 512);
-        inode.with(cx, |core| core.values.blocks += sectors);
-        self.new_buffer(cx, handle, block)
+        let sectors = u64::from(self.fs.sb.geometry.block_size / 512);
+        self.inode.with(cx, |core| core.values.blocks += sectors);
+        self.fs.sb.new_buffer(cx, handle, block)
     }
 
-    /// Frees a block of [`Inodes::alloc_meta_block`]; the inode must be marked dirty.
+    /// Frees a block of [`Bmap::alloc_meta_block`]; the inode must be marked dirty.
     ///
     /// # Errors
     /// `EIO`, `EUCLEAN`.
     pub(crate) fn free_meta_block(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         block: u64,
     ) -> Result<(), Errno> {
-        let sectors = u64::from(self.sb.geometry.block_size / 512);
-        inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
+        let sectors = u64::from(self.fs.sb.geometry.block_size / 512);
+        self.inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
         handle.forget_block(cx, block)?;
-        self.alloc.free_blocks(cx, handle, block, 1)
+        self.fs.alloc.free_blocks(cx, handle, block, 1)
     }
 }

@@ -134,8 +134,9 @@ impl Checker<'_> {
                 let pages = self.io.read(run.start + done, part)?;
                 for (index, data) in pages.chunks_exact(self.g.block_size as usize).enumerate() {
                     let offset = done + index as u64;
-                    let place = (run.logical + offset, run.start + offset);
-                    self.dir_block(&mut reading, tree.as_ref(), place, data);
+                    let (logical, start) = (run.logical + offset, run.start + offset);
+                    let block = Run { logical, start, len: 1 };
+                    self.dir_block(&mut reading, tree.as_ref(), block, data);
                 }
                 done += part;
             }
@@ -149,14 +150,9 @@ impl Checker<'_> {
     }
 
     /// One block: its role, its checksum, its entries.
-    fn dir_block(
-        &mut self,
-        reading: &mut Reading,
-        tree: Option<&Tree>,
-        (logical, block): (u64, u64),
-        data: &[u8],
-    ) {
-        let at = At::Block(Ino(reading.ino.into()), block);
+    fn dir_block(&mut self, reading: &mut Reading, tree: Option<&Tree>, block: Run, data: &[u8]) {
+        let Run { logical, start, .. } = block;
+        let at = At::Block(Ino(reading.ino.into()), start);
         let role = tree.map(|tree| tree.role(logical));
         let mut layout = self.dir_layout();
         match role {

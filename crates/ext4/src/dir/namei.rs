@@ -92,6 +92,16 @@ fn finish<T>(
     Ok(value)
 }
 
+/// The attributes of `inode`, to be changed in `handle`.
+fn edit<'a>(
+    fs: &'a Ext4,
+    handle: &'a mut Handle,
+    inode: &'a Arc<Inode>,
+    dropped: &'a mut xattr::Dropped,
+) -> xattr::Edit<'a> {
+    xattr::Edit { fs: &fs.inodes, handle, inode, dropped }
+}
+
 /// Does the directory ask for its changes to be on the disk at once?
 fn wants_sync(cx: &Cx, dir: &Inode) -> bool {
     dir.with(cx, |core| core.flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC))
@@ -162,13 +172,7 @@ pub(crate) fn create(
     attributes: &[Xattr],
 ) -> Result<Attr, Errno> {
     vfs::check_name(name)?;
-    let mut retries = 0;
-    loop {
-        match create_once(fs, cx, dir, name, node, attributes) {
-            Err(Errno::ENOSPC) if fs.inodes.should_retry_alloc(cx, &mut retries) => {}
-            result => return result,
-        }
-    }
+    fs.inodes.retry_alloc(cx, |cx| create_once(fs, cx, dir, name, node, attributes))
 }
 
 fn create_once(
@@ -213,6 +217,12 @@ fn create_once(
     Ok(inode.attr(cx, fs.sb.geometry.block_size))
 }
 
+/// The inode of a node.
+fn new_node(node: &NewNode) -> NewInode {
+    let mode = node.kind.mode_bits() | node.mode & 0o7777;
+    NewInode { mode, uid: node.uid, gid: node.gid, times: node.times }
+}
+
 /// What is being made.
 struct Making<'a> {
     node: &'a NewNode<'a>,
@@ -232,20 +242,18 @@ fn create_in(
 ) -> Result<Arc<Inode>, Errno> {
     let fs = dir.fs;
     let Making { node, attributes, quota } = making;
-    let mode = node.kind.mode_bits() | node.mode & 0o7777;
-    let new = NewInode { mode, uid: node.uid, gid: node.gid, times: node.times };
-    let inode = fs.inodes.new_inode(cx, handle, dir.inode, &new, quota)?;
+    let inode = fs.inodes.new_inode(cx, handle, dir.inode, &new_node(node), quota)?;
     let named = fill(fs, cx, handle, dir.inode, &inode, node).and_then(|()| {
         if !attributes.is_empty() {
-            xattr::init(&fs.inodes, cx, handle, &inode, attributes, dropped)?;
+            xattr::init(&mut edit(fs, handle, &inode, dropped), cx, attributes)?;
         }
         let target = Target::of(cx, &inode);
         dir.add(cx, handle, slot, name, target)
     });
     if let Err(errno) = named {
-        xattr::delete_inode(&fs.inodes, cx, handle, &inode, dropped)?;
+        xattr::delete_inode(&mut edit(fs, handle, &inode, dropped), cx)?;
         if inode.with(cx, |core| core.blocks) > 0 {
-            fs.inodes.map_remove(cx, handle, &inode, 0, u32::MAX)?;
+            fs.inodes.bmap(&inode).map_remove(cx, handle, 0..u32::MAX)?;
         }
         fs.inodes.drop_new_inode(cx, handle, &inode)?;
         return Err(errno);
@@ -322,7 +330,7 @@ fn write_target(
             extent::init_node(&mut core.block, extent::ROOT_MAX, 0);
         });
     }
-    let (_, buffer) = fs.inodes.append_block(cx, handle, inode)?;
+    let (_, buffer) = fs.inodes.bmap(inode).append_block(cx, handle)?;
     buffer.with_mut(|data| data[..target.len()].copy_from_slice(target));
     handle.dirty(cx, &buffer)?;
     inode.with(cx, |core| core.size = target.len() as u64);
@@ -350,8 +358,11 @@ pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errn
     if let Some(target) = fast {
         return Ok(target);
     }
-    let target =
-        fs.inodes.bread(cx, &inode, 0)?.map(|buffer| buffer.with(|data| data[..size].to_vec()));
+    let target = fs
+        .inodes
+        .bmap(&inode)
+        .bread(cx, 0)?
+        .map(|buffer| buffer.with(|data| data[..size].to_vec()));
     if inode.with(cx, |core| core.dead) {
         // The block was being freed while we read it.
         return Err(Errno::ESTALE);

@@ -4,7 +4,7 @@ use base::Errno;
 use rt::Cx;
 
 use crate::bmap::map::State;
-use crate::inode::delalloc::{Runs, len};
+use crate::inode::delalloc::{DelayedRuns, Runs, len};
 use crate::inode::{Inode, Inodes};
 
 impl Inodes {
@@ -52,11 +52,11 @@ impl Inodes {
         if gaps.is_empty() {
             return Ok(());
         }
-        let (holes, unwritten) = self.unreserved_parts(cx, inode, gaps)?;
-        if holes.is_empty() && unwritten.is_empty() {
+        let runs = self.unreserved_parts(cx, inode, gaps)?;
+        if runs.holes.is_empty() && runs.unwritten.is_empty() {
             return Ok(());
         }
-        let blocks: u64 = holes.iter().map(len).sum();
+        let blocks: u64 = runs.holes.iter().map(len).sum();
         let blocks = u32::try_from(blocks).map_err(|_| Errno::EFBIG)?;
         inode.reserve_quota(cx, &self.sb, blocks, blocks)?;
         // Whoever has preallocated space may write into it, however full the device is.
@@ -71,7 +71,7 @@ impl Inodes {
             held += missing;
             // Pages may be placed meanwhile, and what was reserved for them ends: so what is held
             // is compared with what is needed while nobody can change that.
-            match inode.add_delayed(cx, &self.alloc, (&holes, &unwritten), held) {
+            match inode.add_delayed(cx, &self.alloc, &runs, held) {
                 Ok(()) => return Ok(()),
                 Err(more) => missing = more,
             }
@@ -85,24 +85,24 @@ impl Inodes {
         cx: &mut Cx,
         inode: &Inode,
         gaps: Runs,
-    ) -> Result<(Runs, Runs), Errno> {
-        let (mut holes, mut unwritten) = (Runs::new(), Runs::new());
+    ) -> Result<DelayedRuns, Errno> {
+        let mut runs = DelayedRuns::default();
         for gap in gaps {
             let mut at = gap.start;
             while at < gap.end {
-                let mapped = self.map_lookup(cx, inode, at, gap.end - at)?;
+                let mapped = self.bmap(inode).map_lookup(cx, at, gap.end - at)?;
                 let end = at + mapped.len;
                 match mapped.state {
-                    State::Hole => holes.push(at..end),
+                    State::Hole => runs.holes.push(at..end),
                     State::Unwritten => {
                         let known = inode.delayed.lock(cx).unwritten.gaps(at..end);
-                        unwritten.extend(known);
+                        runs.unwritten.extend(known);
                     }
                     State::Written => {}
                 }
                 at = end;
             }
         }
-        Ok((holes, unwritten))
+        Ok(runs)
     }
 }

@@ -40,14 +40,16 @@ impl Inodes {
         if !self.sb.options.direct_holes && u64::from(hole.lblk) < size {
             // All of the rest, as Linux falls back.
             let count = u64::from(want).min(size - u64::from(hole.lblk));
-            return Ok(self.iomap(&Mapped { len: count as u32, ..*hole }));
+            return Ok(Mapped { len: count as u32, ..*hole }.iomap(&self.sb.geometry));
         }
         cx.charge_for(Charge::AllocateRun, 1);
         match self.claim_hole(cx, inode, iter.private(), hole, want) {
             // They hold nothing yet.
-            Ok(mapped) => Ok(self.iomap(&Mapped { state: State::Unwritten, ..mapped })),
+            Ok(mapped) => Ok(Mapped { state: State::Unwritten, ..mapped }.iomap(&self.sb.geometry)),
             // The page cache knows how to wait for space; little by little it fills the disk.
-            Err(Errno::ENOSPC) => Ok(self.iomap(&Mapped { len: hole.len.min(16), ..*hole })),
+            Err(Errno::ENOSPC) => {
+                Ok(Mapped { len: hole.len.min(16), ..*hole }.iomap(&self.sb.geometry))
+            }
             Err(errno) => Err(errno),
         }
     }
@@ -102,7 +104,7 @@ impl Inodes {
         let (mut at, to) = ((offset >> bits) as u32, end.div_ceil(1 << bits) as u32);
         let (mut retries, mut result) = (0, Ok(()));
         while at < to {
-            match self.direct_written_step(cx, inode, &mut claims, (at, to), end) {
+            match self.direct_written_step(cx, inode, &mut claims, at..to, end) {
                 Ok(next) => at = next,
                 Err(Errno::ENOSPC) if self.should_retry_alloc(cx, &mut retries) => {}
                 Err(errno) => {
@@ -121,21 +123,22 @@ impl Inodes {
         cx: &mut Cx,
         inode: &Inode,
         claims: &mut Claims,
-        (at, to): (u32, u32),
+        blocks: Range<u32>,
         size: u64,
     ) -> Result<u32, Errno> {
-        let mapped = self.map_lookup(cx, inode, at, to - at)?;
+        let mapped = self.bmap(inode).map_lookup(cx, blocks.start, blocks.end - blocks.start)?;
         match mapped.state {
-            State::Written => Ok(at + mapped.len),
-            State::Hole => self.use_claim(cx, inode, claims, (at, to), size),
+            State::Written => Ok(mapped.lblk + mapped.len),
+            State::Hole => self.use_claim(cx, inode, claims, blocks, size),
             State::Unwritten => {
-                let need = self.map_credits(cx, inode);
+                let need = self.bmap(inode).map_credits(cx);
                 let mut handle = self.sb.journal_start(cx, need)?;
                 let create = Create::written(Purpose::Data, size);
-                let made = self.map_create(cx, &mut handle, inode, at, mapped.len, create);
+                let made =
+                    self.bmap(inode).map_create(cx, &mut handle, mapped.lblk, mapped.len, create);
                 self.mark_dirty(cx, &mut handle, inode)?;
                 handle.stop(cx)?;
-                made.map(|(made, _)| at + made.len)
+                made.map(|(made, _)| made.lblk + made.len)
             }
         }
     }

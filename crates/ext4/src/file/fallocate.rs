@@ -70,7 +70,7 @@ impl Inodes {
         at: u32,
         to: u32,
     ) -> Result<u32, Errno> {
-        let mapped = self.map_lookup(cx, inode, at, to - at)?;
+        let mapped = self.bmap(inode).map_lookup(cx, at, to - at)?;
         if mapped.state != State::Hole {
             return Ok(at + mapped.len);
         }
@@ -80,9 +80,9 @@ impl Inodes {
         if len == 0 {
             return Err(Errno::ENOSPC);
         }
-        let need = self.map_credits(cx, inode);
+        let need = self.bmap(inode).map_credits(cx);
         let mut handle = self.sb.journal_start(cx, need)?;
-        let created = self.map_create(cx, &mut handle, inode, at, len, Create::unwritten());
+        let created = self.bmap(inode).map_create(cx, &mut handle, at, len, Create::unwritten());
         self.mark_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)?;
         created.map(|(mapped, _)| at + mapped.len)

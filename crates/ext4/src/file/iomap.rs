@@ -68,13 +68,13 @@ impl Inodes {
         let lblk = u32::try_from(range.start >> bits).map_err(|_| Errno::EFBIG)?;
         let count = (range.end - range.start) >> bits;
         let want = count.min(u64::from(u32::MAX - lblk)).max(1) as u32;
-        let mapped = self.map_lookup(cx, inode, lblk, want)?;
+        let mapped = self.bmap(inode).map_lookup(cx, lblk, want)?;
         match (iter.intent, mapped.state) {
             (Intent::Write, State::Hole) => self.claim(cx, inode, iter, &mapped, want),
             (Intent::Report, State::Hole) => Ok(self.delayed_part(cx, inode, mapped)),
             (intent, state) => {
                 iter.given |= intent == Intent::Write && state == State::Unwritten;
-                Ok(self.iomap(&mapped))
+                Ok(mapped.iomap(&self.sb.geometry))
             }
         }
     }
@@ -86,7 +86,7 @@ impl Inodes {
         let reserved = next.as_ref().is_some_and(|part| part.start == hole.lblk);
         let end = next.map(|part| if reserved { part.end } else { part.start });
         hole.len = end.map_or(hole.len, |end| end - hole.lblk);
-        let part = self.iomap(&hole);
+        let part = hole.iomap(&self.sb.geometry);
         if reserved { Iomap { kind: IomapKind::Delalloc, ..part } } else { part }
     }
 }

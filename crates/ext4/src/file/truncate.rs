@@ -99,7 +99,7 @@ impl Inodes {
         inode: &Arc<Inode>,
         from: u32,
     ) -> Result<(), Errno> {
-        while self.map_remove(cx, handle, inode, from, u32::MAX)? == Removed::Restart {
+        while self.bmap(inode).map_remove(cx, handle, from..u32::MAX)? == Removed::Restart {
             self.orphan_add(cx, handle, inode)?;
             self.mark_dirty(cx, handle, inode)?;
             handle.restart(cx, credits::TRUNCATE)?;
@@ -120,7 +120,7 @@ impl Inodes {
     ) -> Result<(), Errno> {
         let mut handle = self.sb.journal_start(cx, credits::TRUNCATE)?;
         loop {
-            let removed = self.map_remove(cx, &mut handle, inode, from, to);
+            let removed = self.bmap(inode).map_remove(cx, &mut handle, from..to);
             let tid = handle.tid();
             inode.with(cx, |core| core.datasync_tid = tid);
             self.mark_dirty(cx, &mut handle, inode)?;

@@ -24,6 +24,15 @@ use crate::inode::Inode;
 /// A few runs of logical blocks.
 pub(crate) type Runs = SmallVec<[Range<u32>; 2]>;
 
+/// Runs that become dirty.
+#[derive(Default)]
+pub(crate) struct DelayedRuns {
+    /// Without a block on the device.
+    pub holes: Runs,
+    /// Unwritten on the device, and not known to be dirty.
+    pub unwritten: Runs,
+}
+
 /// What is reserved for the dirty pages of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Delalloc {
@@ -210,9 +219,10 @@ impl Inode {
         &self,
         cx: &Cx,
         alloc: &BlockAllocator,
-        (holes, unwritten): (&Runs, &Runs),
+        runs: &DelayedRuns,
         held: u64,
     ) -> Result<(), u64> {
+        let DelayedRuns { holes, unwritten } = runs;
         let blocks: u64 = holes.iter().map(len).sum();
         let mut delayed = self.delayed.lock(cx);
         let shape = self.shape(cx, alloc.sb.geometry.block_size);

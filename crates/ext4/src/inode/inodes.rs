@@ -267,6 +267,24 @@ impl Inodes {
         Ok(())
     }
 
+    /// Runs `act`, again where it finds no space and some may have come back. No handle is open.
+    ///
+    /// # Errors
+    /// Those of `act`.
+    pub(crate) fn retry_alloc<T>(
+        &self,
+        cx: &mut Cx,
+        mut act: impl FnMut(&mut Cx) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let mut retries = 0;
+        loop {
+            match act(cx) {
+                Err(Errno::ENOSPC) if self.should_retry_alloc(cx, &mut retries) => {}
+                result => return result,
+            }
+        }
+    }
+
     /// After `ENOSPC`, and with no handle open: brings back blocks that wait for a commit or for
     /// files that may never use them. True where it is worth trying again; counts the tries.
     pub(crate) fn should_retry_alloc(&self, cx: &mut Cx, retries: &mut u32) -> bool {

@@ -13,6 +13,7 @@ use vfs::{
 };
 
 use crate::Ext4;
+use crate::attr::xattr::Change;
 use crate::attr::{acl, xattr};
 use crate::dir::namei;
 use crate::dquot::{Dquots, Owners};
@@ -43,10 +44,10 @@ impl Ext4 {
             return handle.stop(cx);
         };
         let (fs, more) = (&*self.inodes, credits::INODE + credits::SUPER);
-        xattr::with_value(fs, cx, inode, Some(&acl), more, &mut |cx, handle, value, dropped| {
-            let change = (value, XattrFlags::empty());
-            xattr::set_in(fs, cx, handle, inode, xattr::Name::ACCESS, change, dropped)?;
-            self.write_fields(cx, handle, inode, set, payers.clone())
+        xattr::with_value(fs, cx, inode, Some(&acl), more, &mut |cx, edit, value| {
+            let flags = XattrFlags::empty();
+            xattr::set_in(edit, cx, Change { name: xattr::Name::ACCESS, value, flags })?;
+            self.write_fields(cx, edit.handle, inode, set, payers.clone())
         })
     }
 
@@ -64,7 +65,7 @@ impl Ext4 {
             return Err(Errno::E2BIG);
         }
         let inode = self.iget(cx, ino)?;
-        xattr::set(&self.inodes, cx, &inode, name, value, flags)
+        xattr::set(&self.inodes, cx, &inode, Change { name, value, flags })
     }
 
     /// Asks whether an inode may change its owners: see [`crate::quota::Quota::transfer_owners`].

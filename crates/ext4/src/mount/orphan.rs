@@ -42,7 +42,7 @@ impl Ext4 {
         let mut file = Vec::new();
         for lblk in 0..blocks.min(512) as u32 {
             let at = At::Inode(ino);
-            let Some(buffer) = self.inodes.bread(cx, &inode, lblk)? else {
+            let Some(buffer) = self.inodes.bmap(&inode).bread(cx, lblk)? else {
                 let kind = CorruptKind::DirHole { logical: u64::from(lblk) };
                 return Err(self.sb.corrupt_kind(cx, kind, at));
             };

@@ -38,7 +38,7 @@ impl<'a> QuotaBlocks<'a> {
     /// `EUCLEAN` a hole; `EIO`.
     pub fn place(&mut self, block: u32) -> Result<(BufferRef, usize), Errno> {
         let (lblk, offset) = self.split(block);
-        match self.fs.bread(self.cx, self.inode, lblk)? {
+        match self.fs.bmap(self.inode).bread(self.cx, lblk)? {
             Some(buffer) => Ok((buffer, offset)),
             None => {
                 let blocks = (self.inode.size(self.cx) / BLOCK_SIZE as u64) as u32;
@@ -80,7 +80,7 @@ impl Blocks for QuotaBlocks<'_> {
             buffer
         } else {
             let handle = self.handle.as_deref_mut().expect("blocks are stored within a handle");
-            self.fs.append_block(self.cx, handle, self.inode)?.1
+            self.fs.bmap(self.inode).append_block(self.cx, handle)?.1
         };
         // Charges change other entries of the block meanwhile, without the tree: only what is
         // different from what was read goes in.

@@ -6,7 +6,7 @@ use base::Errno;
 use cache::BufferRef;
 use rt::Cx;
 
-use super::value::{self, Dropped};
+use super::{Edit, value};
 use crate::format::At;
 use crate::format::xattr::{self as area, Place, REFCOUNT_MAX, Xattr};
 use crate::inode::{Inode, Inodes};
@@ -43,23 +43,12 @@ pub(super) fn read(
 ///
 /// # Errors
 /// `ENOSPC`; `EUCLEAN`, `EIO`.
-pub(super) fn replace(
-    fs: &Inodes,
-    cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-    list: &[Xattr],
-    dropped: &mut Dropped,
-) -> Result<(), Errno> {
+pub(super) fn replace(edit: &mut Edit, cx: &mut Cx, list: &[Xattr]) -> Result<(), Errno> {
+    let Edit { fs, inode, .. } = *edit;
     let old = inode.with(cx, |core| core.file_acl);
     let mut shared = fs.xattr_blocks.lock(cx);
     if list.is_empty() {
-        let shared = &mut *shared;
-        return if old == 0 {
-            Ok(())
-        } else {
-            release(fs, cx, handle, inode, old, (shared, dropped))
-        };
+        return if old == 0 { Ok(()) } else { release(edit, cx, &mut shared, old) };
     }
     let mut content = vec![0; fs.sb.geometry.block_size as usize];
     let fits = area::emit(&mut content, Place::Block, list);
@@ -72,9 +61,10 @@ pub(super) fn replace(
         if old == 0 {
             inode.reserve_quota(cx, &fs.sb, 1, 1)?;
         }
-        change(fs, cx, handle, &buffer, |data| area::set_refcount(data, area::refcount(data) + 1))?;
-        let lists = (&mut *shared, dropped);
-        return adopt(fs, cx, handle, inode, (old, buffer.block()), lists);
+        change(fs, cx, edit.handle, &buffer, |data| {
+            area::set_refcount(data, area::refcount(data) + 1)
+        })?;
+        return adopt(edit, cx, &mut shared, old, buffer.block());
     }
     if old != 0 {
         let buffer = read(fs, cx, inode, old)?;
@@ -83,24 +73,24 @@ pub(super) fn replace(
             shared.blocks.remove(before, old);
             shared.blocks.insert(hash, old);
             let was = entries(fs, cx, inode, &buffer)?;
-            value::follow(fs, cx, handle, &mut shared, (&was, list), dropped)?;
-            return change(fs, cx, handle, &buffer, |data| data.copy_from_slice(&content));
+            value::follow(edit, cx, &mut shared, &was, list)?;
+            return change(fs, cx, edit.handle, &buffer, |data| data.copy_from_slice(&content));
         }
     }
     if old == 0 && inode.is_regular(cx) {
         inode.reserve_quota(cx, &fs.sb, 1, 1)?;
     }
-    let buffer = fs.alloc_meta_block(cx, handle, inode)?;
+    let buffer = fs.bmap(inode).alloc_meta_block(cx, edit.handle)?;
     buffer.with_mut(|data| data.copy_from_slice(&content));
     buffer.set_verified(true);
     arm(fs, &buffer);
-    handle.dirty(cx, &buffer)?;
+    edit.handle.dirty(cx, &buffer)?;
     shared.blocks.insert(hash, buffer.block());
-    value::follow(fs, cx, handle, &mut shared, (&[], list), dropped)?;
+    value::follow(edit, cx, &mut shared, &[], list)?;
     // The allocation has counted the new block for the inode.
     let sectors = u64::from(fs.sb.geometry.block_size / 512);
     inode.with(cx, |core| core.blocks -= sectors);
-    adopt(fs, cx, handle, inode, (old, buffer.block()), (&mut shared, dropped))
+    adopt(edit, cx, &mut shared, old, buffer.block())
 }
 
 /// The attributes in a block.
@@ -123,29 +113,24 @@ pub(super) fn entries(
 ///
 /// # Errors
 /// `EUCLEAN`, `EIO`.
-pub(super) fn shrink(
-    fs: &Inodes,
-    cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-    dropped: &mut Dropped,
-) -> Result<(), Errno> {
+pub(super) fn shrink(edit: &mut Edit, cx: &mut Cx) -> Result<(), Errno> {
+    let Edit { fs, inode, .. } = *edit;
     let old = inode.with(cx, |core| core.file_acl);
     let mut shared = fs.xattr_blocks.lock(cx);
     let buffer = read(fs, cx, inode, old)?;
     let (count, before) = buffer.with(|data| (area::refcount(data), area::block_hash(data)));
     let was = entries(fs, cx, inode, &buffer)?;
     let Some(at) = was.iter().position(|xattr| xattr.large.is_some()).filter(|_| count == 1) else {
-        return release(fs, cx, handle, inode, old, (&mut shared, dropped));
+        return release(edit, cx, &mut shared, old);
     };
     let mut left = was.clone();
     left.remove(at);
-    value::follow(fs, cx, handle, &mut shared, (&was, &left), dropped)?;
+    value::follow(edit, cx, &mut shared, &was, &left)?;
     shared.blocks.remove(before, old);
     if left.is_empty() {
-        return release_content(fs, cx, handle, inode, buffer, old);
+        return release_content(edit, cx, buffer, old);
     }
-    change(fs, cx, handle, &buffer, |data| {
+    change(fs, cx, edit.handle, &buffer, |data| {
         let fits = area::emit(data, Place::Block, &left);
         assert!(fits, "there was room for one more");
     })
@@ -153,15 +138,15 @@ pub(super) fn shrink(
 
 /// Makes `new`, which counts the inode already, its block instead of `old` (0: none).
 fn adopt(
-    fs: &Inodes,
+    edit: &mut Edit,
     cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-    (old, new): (u64, u64),
-    lists: (&mut SharedBlocks, &mut Dropped),
+    shared: &mut SharedBlocks,
+    old: u64,
+    new: u64,
 ) -> Result<(), Errno> {
+    let Edit { fs, inode, .. } = *edit;
     if old != 0 {
-        release(fs, cx, handle, inode, old, lists)?;
+        release(edit, cx, shared, old)?;
     }
     // Every inode counts a shared block as its own.
     let sectors = u64::from(fs.sb.geometry.block_size / 512);
@@ -174,13 +159,12 @@ fn adopt(
 
 /// Takes the inode's reference from its block; the last one frees the block.
 fn release(
-    fs: &Inodes,
+    edit: &mut Edit,
     cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
+    shared: &mut SharedBlocks,
     block: u64,
-    (shared, dropped): (&mut SharedBlocks, &mut Dropped),
 ) -> Result<(), Errno> {
+    let Edit { fs, inode, .. } = *edit;
     let buffer = read(fs, cx, inode, block)?;
     let (count, hash) = buffer.with(|data| (area::refcount(data), area::block_hash(data)));
     let sectors = u64::from(fs.sb.geometry.block_size / 512);
@@ -190,26 +174,25 @@ fn release(
             core.file_acl = 0;
             core.blocks = core.blocks.saturating_sub(sectors);
         });
-        return change(fs, cx, handle, &buffer, |data| area::set_refcount(data, count - 1));
+        return change(fs, cx, edit.handle, &buffer, |data| area::set_refcount(data, count - 1));
     }
     shared.blocks.remove(hash, block);
     let was = entries(fs, cx, inode, &buffer)?;
-    value::follow(fs, cx, handle, shared, (&was, &[]), dropped)?;
-    release_content(fs, cx, handle, inode, buffer, block)
+    value::follow(edit, cx, shared, &was, &[])?;
+    release_content(edit, cx, buffer, block)
 }
 
 /// Frees the block of an inode.
 fn release_content(
-    fs: &Inodes,
+    edit: &mut Edit,
     cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Inode,
     buffer: BufferRef,
     block: u64,
 ) -> Result<(), Errno> {
+    let Edit { fs, inode, .. } = *edit;
     inode.with(cx, |core| core.file_acl = 0);
     drop(buffer);
-    fs.free_meta_block(cx, handle, inode, block)
+    fs.bmap(inode).free_meta_block(cx, edit.handle, block)
 }
 
 /// A block with this content that may take one more reference.

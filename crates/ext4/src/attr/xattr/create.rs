@@ -1,18 +1,15 @@
 //! The attributes of a new inode: inherited ACLs, security labels, all at once.
 
-use std::sync::Arc;
-
 use base::Errno;
 use rt::Cx;
 use vfs::NewNode;
 
-use super::value::{self, Dropped, Prepared, Totals};
-use super::{CREDITS, Name, block, charge, inode_area, store_inside, write_fresh};
+use super::value::{self, Prepared, Totals};
+use super::{CREDITS, Edit, Name, block, charge, inode_area, store_inside, write_fresh};
 use crate::attr::acl;
 use crate::format::inode::BASE_SIZE;
 use crate::format::xattr::{self as area, Place, Xattr};
 use crate::inode::{Inode, Inodes};
-use crate::trans::ext4_jbd2::Handle;
 
 /// The attributes of a new inode as the disk has them, and its mode, which an access ACL sets.
 ///
@@ -132,16 +129,10 @@ fn place(list: &[Xattr], room: usize, symlink: bool) -> (Vec<Xattr>, Vec<Xattr>)
 ///
 /// # Errors
 /// `ENOSPC`, `EDQUOT`; `EUCLEAN`, `EIO`.
-pub(crate) fn init(
-    fs: &Inodes,
-    cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-    new: &NewXattrs,
-    dropped: &mut Dropped,
-) -> Result<(), Errno> {
+pub(crate) fn init(edit: &mut Edit, cx: &mut Cx, new: &NewXattrs) -> Result<(), Errno> {
+    let Edit { fs, inode, .. } = *edit;
     let _guard = inode.xattr_lock.lock(cx);
-    write_fresh(fs, cx, handle, inode)?;
+    write_fresh(fs, cx, edit.handle, inode)?;
     let room = inode_area(fs, cx, inode)?.map_or(0, |area| area.range.len());
     let fits = new.inside.is_empty() || area::space(&new.inside, Place::Inode) <= room;
     assert!(fits, "a new inode has the room that its geometry says");
@@ -151,10 +142,10 @@ pub(crate) fn init(
         inode.reserve_value(cx, &fs.sb, one.sectors * 512)?;
     }
     if !new.outside.is_empty() {
-        block::replace(fs, cx, handle, inode, &new.outside, dropped)?;
+        block::replace(edit, cx, &new.outside)?;
         charge(cx, inode, Totals::default(), Totals::of(&fs.sb.geometry, new.outside.iter()));
     }
-    store_inside(fs, cx, handle, inode, (&[], &new.inside), dropped)?;
+    store_inside(edit, cx, &[], &new.inside)?;
     charge(cx, inode, Totals::default(), Totals::of(&fs.sb.geometry, new.inside.iter()));
-    fs.mark_dirty(cx, handle, inode)
+    fs.mark_dirty(cx, edit.handle, inode)
 }

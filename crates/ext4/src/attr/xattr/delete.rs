@@ -6,23 +6,17 @@ use base::Errno;
 use rt::Cx;
 
 use super::value::{self, Dropped, Totals};
-use super::{CREDITS, block, charge, load, load_inside, store_inside, visit_locked};
+use super::{CREDITS, Edit, block, charge, load, load_inside, store_inside, visit_locked};
 use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
-use crate::trans::ext4_jbd2::Handle;
 
 /// Gives up all attributes of an inode that is being freed: [`CREDITS`], and for each value in an
 /// inode a reference ([`release_values`] leaves none of these). The caller writes the inode.
 ///
 /// # Errors
 /// `EUCLEAN`, `EIO`.
-pub(crate) fn delete_inode(
-    fs: &Inodes,
-    cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-    dropped: &mut Dropped,
-) -> Result<(), Errno> {
+pub(crate) fn delete_inode(edit: &mut Edit, cx: &mut Cx) -> Result<(), Errno> {
+    let Edit { fs, inode, .. } = *edit;
     // Whoever comes later finds the inode dead.
     let _guard = inode.xattr_lock.lock(cx);
     let has_block = inode.with(cx, |core| core.file_acl) != 0;
@@ -31,11 +25,11 @@ pub(crate) fn delete_inode(
         false => Default::default(),
     };
     if has_block {
-        block::replace(fs, cx, handle, inode, &[], dropped)?;
+        block::replace(edit, cx, &[])?;
     }
     let totals = Totals::of(&fs.sb.geometry, held.0.iter().chain(&held.1));
     if totals.count > 0 {
-        store_inside(fs, cx, handle, inode, (&held.0, &[]), dropped)?;
+        store_inside(edit, cx, &held.0, &[])?;
         charge(cx, inode, totals, Totals::default());
     }
     Ok(())
@@ -89,7 +83,8 @@ pub(crate) fn release_values(fs: &Inodes, cx: &mut Cx, inode: &Arc<Inode>) -> Re
         let need = CREDITS + credits::INODE + 2 * value::REFERENCE;
         let mut handle = fs.sb.journal_start(cx, need)?;
         let mut dropped = Dropped::default();
-        let result = release_one(fs, cx, &mut handle, inode, &mut dropped);
+        let mut edit = Edit { fs, handle: &mut handle, inode, dropped: &mut dropped };
+        let result = release_one(&mut edit, cx);
         let stopped = handle.stop(cx);
         let freed = dropped.free(fs, cx);
         result.and(stopped).and(freed)?;
@@ -97,24 +92,19 @@ pub(crate) fn release_values(fs: &Inodes, cx: &mut Cx, inode: &Arc<Inode>) -> Re
     Ok(())
 }
 
-fn release_one(
-    fs: &Inodes,
-    cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-    dropped: &mut Dropped,
-) -> Result<(), Errno> {
+fn release_one(edit: &mut Edit, cx: &mut Cx) -> Result<(), Errno> {
+    let Edit { fs, inode, .. } = *edit;
     let _guard = inode.xattr_lock.lock(cx);
     let (inside, outside) = load(fs, cx, inode)?;
     let before = Totals::of(&fs.sb.geometry, inside.iter().chain(&outside));
     if let Some(at) = inside.iter().position(|xattr| xattr.large.is_some()) {
         let mut left = inside.clone();
         left.remove(at);
-        store_inside(fs, cx, handle, inode, (&inside, &left), dropped)?;
+        store_inside(edit, cx, &inside, &left)?;
     } else {
-        block::shrink(fs, cx, handle, inode, dropped)?;
+        block::shrink(edit, cx)?;
     }
     let (inside, outside) = load(fs, cx, inode)?;
     charge(cx, inode, before, Totals::of(&fs.sb.geometry, inside.iter().chain(&outside)));
-    fs.mark_dirty(cx, handle, inode)
+    fs.mark_dirty(cx, edit.handle, inode)
 }

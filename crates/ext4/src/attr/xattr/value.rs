@@ -14,6 +14,7 @@ use std::sync::Arc;
 use base::{Errno, Ino, Timespec};
 use rt::Cx;
 
+use super::Edit;
 use crate::bmap::map::Create;
 use crate::evict;
 use crate::format::features::Incompat;
@@ -143,13 +144,7 @@ pub(crate) fn prepare(
             return Ok(Prepared { inode, size, hash });
         }
     }
-    let mut retries = 0;
-    let inode = loop {
-        match make(fs, cx, owner, value, hash) {
-            Err(Errno::ENOSPC) if fs.should_retry_alloc(cx, &mut retries) => {}
-            made => break made?,
-        }
-    };
+    let inode = fs.retry_alloc(cx, |cx| make(fs, cx, owner, value, hash))?;
     fs.xattr_blocks.lock(cx).values.insert(hash, inode.ino.0);
     Ok(Prepared { inode, size, hash })
 }
@@ -236,11 +231,11 @@ fn fill(fs: &Inodes, cx: &mut Cx, inode: &Inode, value: &[u8]) -> Result<(), Err
     let (mut lblk, blocks) = (0, value.len().div_ceil(size) as u32);
     while lblk < blocks {
         let want = (blocks - lblk).min(BLOCKS_MAX);
-        let mut handle = fs.sb.journal_start(cx, fs.map_credits(cx, inode) + want)?;
-        let result = fs.map_create(cx, &mut handle, inode, lblk, want, Create::metadata());
+        let mut handle = fs.sb.journal_start(cx, fs.bmap(inode).map_credits(cx) + want)?;
+        let result = fs.bmap(inode).map_create(cx, &mut handle, lblk, want, Create::metadata());
         let result = result.and_then(|(mapped, _)| {
             for (n, chunk) in chunks.by_ref().take(mapped.len as usize).enumerate() {
-                let buffer = fs.new_buffer(cx, &mut handle, mapped.pblk + n as u64)?;
+                let buffer = fs.sb.new_buffer(cx, &mut handle, mapped.pblk + n as u64)?;
                 buffer.with_mut(|data| data[..chunk.len()].copy_from_slice(chunk));
                 handle.dirty(cx, &buffer)?;
             }
@@ -274,7 +269,7 @@ fn content(fs: &Inodes, cx: &mut Cx, inode: &Inode, len: usize) -> Result<Vec<u8
     while value.len() < len {
         let lblk = (value.len() / size) as u32;
         let part = (len - value.len()).min(size);
-        let Some(buffer) = fs.bread(cx, inode, lblk)? else {
+        let Some(buffer) = fs.bmap(inode).bread(cx, lblk)? else {
             let (inode, found) = (inode.ino.0 as u32, value.len() as u64);
             let kind = CorruptKind::XattrInodeSize { inode, found, expected: len as u32 };
             return Err(fs.sb.corrupt_kind(cx, kind, At::Inode(Ino(inode.into()))));
@@ -353,13 +348,13 @@ pub(super) fn refuse_old_form(
 /// # Errors
 /// `EUCLEAN`, `EIO`; the journal's errno once it has aborted.
 pub(super) fn follow(
-    fs: &Inodes,
+    edit: &mut Edit,
     cx: &mut Cx,
-    handle: &mut Handle,
     _shared: &mut SharedBlocks,
-    (before, after): (&[Xattr], &[Xattr]),
-    dropped: &mut Dropped,
+    before: &[Xattr],
+    after: &[Xattr],
 ) -> Result<(), Errno> {
+    let fs = edit.fs;
     let only_in = |list: &[Xattr], other: &[Xattr]| -> Vec<u32> {
         let values = list.iter().filter(|xattr| !other.contains(xattr));
         values.filter_map(|xattr| Some(xattr.large?.ino)).collect()
@@ -372,9 +367,9 @@ pub(super) fn follow(
             std::mem::replace(&mut core.links, 1) == 0
         });
         if first {
-            fs.orphan_del(cx, handle, &inode)?;
+            fs.orphan_del(cx, edit.handle, &inode)?;
         }
-        fs.mark_dirty(cx, handle, &inode)?;
+        fs.mark_dirty(cx, edit.handle, &inode)?;
     }
     for ino in only_in(before, after) {
         let inode = named(fs, cx, ino)?;
@@ -389,10 +384,10 @@ pub(super) fn follow(
             return Err(fs.sb.corrupt_kind(cx, kind, At::Inode(inode.ino)));
         };
         if left == 0 {
-            fs.orphan_add(cx, handle, &inode)?;
-            dropped.0.push(inode.clone());
+            fs.orphan_add(cx, edit.handle, &inode)?;
+            edit.dropped.0.push(inode.clone());
         }
-        fs.mark_dirty(cx, handle, &inode)?;
+        fs.mark_dirty(cx, edit.handle, &inode)?;
     }
     Ok(())
 }

@@ -5,11 +5,11 @@ use base::Errno;
 use rt::Cx;
 
 use super::insert::cut;
+use crate::bmap::Bmap;
 use crate::format::extent::{self, Extent, UNWRITTEN_LEN_MAX};
-use crate::inode::{Inode, Inodes};
 use crate::trans::ext4_jbd2::Handle;
 
-impl Inodes {
+impl Bmap<'_> {
     /// Gives the mapped blocks of the one extent at `from`, as far as it reaches below `to`, the
     /// wanted state. Answers the block at which to go on. Needs the map lock for writing and
     /// `credits::map`; the inode must be marked dirty afterwards.
@@ -17,21 +17,20 @@ impl Inodes {
     /// # Errors
     /// `ENOSPC`, `EIO`, `EUCLEAN`. The tree is as before.
     pub(crate) fn extent_set_state(
-        &self,
+        self,
         cx: &mut Cx,
         handle: &mut Handle,
-        inode: &Inode,
         from: u32,
         to: u32,
         unwritten: bool,
     ) -> Result<u32, Errno> {
-        let path = self.find_path(cx, inode, from)?;
+        let path = self.find_path(cx, from)?;
         let at = path.leaf().at;
-        let Some(old) = at.and_then(|at| self.leaf_extent(cx, inode, &path, at)) else {
-            return Ok(to.min(self.next_key(cx, inode, &path, 0)));
+        let Some(old) = at.and_then(|at| self.leaf_extent(cx, &path, at)) else {
+            return Ok(to.min(self.next_key(cx, &path, 0)));
         };
         if u64::from(from) >= old.end() {
-            let next = self.next_key(cx, inode, &path, at.map_or(0, |at| at + 1));
+            let next = self.next_key(cx, &path, at.map_or(0, |at| at + 1));
             return Ok(to.min(next));
         }
         let end = u64::from(to).min(old.end()) as u32;
@@ -39,37 +38,28 @@ impl Inodes {
             return Ok(end);
         }
         let parts = parts(&old, from, end, unwritten);
-        let path = if parts.len() > 1 {
-            self.make_room(cx, handle, inode, from, parts.len() - 1)?
-        } else {
-            path
-        };
+        let path =
+            if parts.len() > 1 { self.make_room(cx, handle, from, parts.len() - 1)? } else { path };
         let at = path.leaf().at.expect("the extent is still there");
-        self.change_node(cx, handle, inode, path.leaf().buffer.as_ref(), |data| {
+        self.change_node(cx, handle, path.leaf().buffer.as_ref(), |data| {
             extent::set_extent(data, at, &parts[0]);
         })?;
         for part in &parts[1..] {
             // There is room: this cannot split, so the way stays what it was.
-            let path = self.find_path(cx, inode, part.block)?;
-            self.insert_at(cx, handle, inode, &path, part)?;
+            let path = self.find_path(cx, part.block)?;
+            self.insert_at(cx, handle, &path, part)?;
         }
-        self.merge_around(cx, handle, inode, from)?;
+        self.merge_around(cx, handle, from)?;
         Ok(end)
     }
 
     /// Joins the extent at `lblk` with its neighbours in the leaf.
-    fn merge_around(
-        &self,
-        cx: &mut Cx,
-        handle: &mut Handle,
-        inode: &Inode,
-        lblk: u32,
-    ) -> Result<(), Errno> {
-        let path = self.find_path(cx, inode, lblk)?;
+    fn merge_around(self, cx: &mut Cx, handle: &mut Handle, lblk: u32) -> Result<(), Errno> {
+        let path = self.find_path(cx, lblk)?;
         let Some(at) = path.leaf().at else { return Ok(()) };
-        self.merge_with_next(cx, handle, inode, &path, at)?;
+        self.merge_with_next(cx, handle, &path, at)?;
         if at > 0 {
-            self.merge_with_next(cx, handle, inode, &path, at - 1)?;
+            self.merge_with_next(cx, handle, &path, at - 1)?;
         }
         Ok(())
     }

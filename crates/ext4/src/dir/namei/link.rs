@@ -9,14 +9,13 @@ use base::{Errno, Ino};
 use rt::Cx;
 use vfs::{Attr, FileType, NewNode};
 
-use super::{LINK_MAX, finish, is_dots};
+use super::{LINK_MAX, Making, edit, finish, is_dots, new_node};
 use crate::Ext4;
 use crate::attr::xattr;
 use crate::dir::{Dir, Slot, Target};
-use crate::dquot::{InodeQuota, Owners};
+use crate::dquot::Owners;
 use crate::format::xattr::Xattr;
 use crate::inode::Inode;
-use crate::inode::NewInode;
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -31,13 +30,7 @@ pub(crate) fn create_unnamed(
     attributes: &[Xattr],
 ) -> Result<Attr, Errno> {
     node.kind.check_regular()?;
-    let mut retries = 0;
-    loop {
-        match create_once(fs, cx, dir, node, attributes) {
-            Err(Errno::ENOSPC) if fs.inodes.should_retry_alloc(cx, &mut retries) => {}
-            result => return result,
-        }
-    }
+    fs.inodes.retry_alloc(cx, |cx| create_once(fs, cx, dir, node, attributes))
 }
 
 fn create_once(
@@ -56,7 +49,8 @@ fn create_once(
     let mut dropped = xattr::Dropped::default();
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER + credits::ORPHAN;
     let result = fs.sb.journal_start(cx, own + attributes.credits()).and_then(|mut handle| {
-        let made = create(cx, fs, &mut handle, &parent, node, (&attributes, &mut dropped), quota);
+        let new = Making { node, attributes: &attributes, quota };
+        let made = create(cx, fs, &mut handle, &parent, new, &mut dropped);
         finish(fs, cx, handle, &parent, made)
     });
     let freed = attributes.release(&fs.inodes, cx).and(dropped.free(&fs.inodes, cx));
@@ -71,13 +65,11 @@ fn create(
     fs: &Ext4,
     handle: &mut Handle,
     parent: &Arc<Inode>,
-    node: &NewNode,
-    (attributes, dropped): (&xattr::NewXattrs, &mut xattr::Dropped),
-    quota: Option<Box<InodeQuota>>,
+    making: Making,
+    dropped: &mut xattr::Dropped,
 ) -> Result<Arc<Inode>, Errno> {
-    let mode = node.kind.mode_bits() | node.mode & 0o7777;
-    let new = NewInode { mode, uid: node.uid, gid: node.gid, times: node.times };
-    let inode = fs.inodes.new_inode(cx, handle, parent, &new, quota)?;
+    let Making { node, attributes, quota } = making;
+    let inode = fs.inodes.new_inode(cx, handle, parent, &new_node(node), quota)?;
     inode.with(cx, |core| {
         core.links = 0;
         core.linkable = true;
@@ -85,10 +77,10 @@ fn create(
     });
     let mut filled = Ok(());
     if !attributes.is_empty() {
-        filled = xattr::init(&fs.inodes, cx, handle, &inode, attributes, dropped);
+        filled = xattr::init(&mut edit(fs, handle, &inode, dropped), cx, attributes);
     }
     if let Err(errno) = filled {
-        xattr::delete_inode(&fs.inodes, cx, handle, &inode, dropped)?;
+        xattr::delete_inode(&mut edit(fs, handle, &inode, dropped), cx)?;
         fs.inodes.drop_new_inode(cx, handle, &inode)?;
         return Err(errno);
     }

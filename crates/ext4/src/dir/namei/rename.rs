@@ -19,6 +19,8 @@ struct Pair<'a> {
     new: Option<Dir<'a>>,
     old_name: &'a [u8],
     new_name: &'a [u8],
+    /// What each of the directories lies in; empty where both are one.
+    above: (Above<'a>, Above<'a>),
 }
 
 /// Moves a name: see [`vfs::FileSystem::rename`].
@@ -39,8 +41,9 @@ pub(crate) fn rename(
     if old_dir == new_dir {
         let guard = old_inode.rwsem.write(cx);
         let old = Dir::open(fs, cx, &old_inode)?;
-        let names = Pair { fs, old, new: None, old_name, new_name };
-        return move_locked(cx, names, flags, (Above(&[]), Above(&[])), guard, None);
+        let above = (Above(&[]), Above(&[]));
+        let names = Pair { fs, old, new: None, old_name, new_name, above };
+        return move_locked(cx, names, flags, guard, None);
     }
     let new_inode = fs.iget(cx, new_dir)?;
     let _moving = fs.names.rename.lock(cx);
@@ -57,8 +60,8 @@ pub(crate) fn rename(
     }
     let old = Dir::open(fs, cx, &old_inode)?;
     let new = Some(Dir::open(fs, cx, &new_inode)?);
-    let names = Pair { fs, old, new, old_name, new_name };
-    move_locked(cx, names, flags, above, old_guard, Some(new_guard))
+    let names = Pair { fs, old, new, old_name, new_name, above };
+    move_locked(cx, names, flags, old_guard, Some(new_guard))
 }
 
 /// A directory and all above it, up to the root. Under [`crate::ext4::Names::rename`], so that none
@@ -126,21 +129,15 @@ fn look_up(cx: &mut Cx, names: &Pair) -> Result<Move, Errno> {
     Ok(Move { place, source, source_is_dir, to })
 }
 
-/// The checks of a rename, in the order that the trait gives.
-fn check(
-    cx: &Cx,
-    names: &Pair,
-    found: &Move,
-    flags: RenameFlags,
-    above: (Above<'_>, Above<'_>),
-) -> Result<(), Errno> {
+/// The checks of a rename, in the order that the trait tells.
+fn check(cx: &Cx, names: &Pair, found: &Move, flags: RenameFlags) -> Result<(), Errno> {
     names.new_dir().inode.check_project(cx, &found.source)?;
     if let (true, Ok((_, target, _))) = (flags.contains(RenameFlags::EXCHANGE), &found.to) {
         names.old.inode.check_project(cx, target)?;
     }
     let source = (found.source.ino, found.source_is_dir);
     let target = found.to.as_ref().ok().map(|(_, inode, is_dir)| (inode.ino, *is_dir));
-    match (Found { source, target, above }).check(flags)? {
+    match (Found { source, target, above: names.above }).check(flags)? {
         Some(Side::Old) => check_subdirectories(names.fs, cx, &names.old),
         Some(Side::New) => check_subdirectories(names.fs, cx, names.new_dir()),
         None => Ok(()),
@@ -149,11 +146,7 @@ fn check(
 
 /// Whether what the new name pointed at may lose it: an empty directory, and attributes that can be
 /// let go of.
-fn check_replaced(
-    fs: &Ext4,
-    cx: &mut Cx,
-    (inode, is_dir): &(Arc<Inode>, bool),
-) -> Result<(), Errno> {
+fn check_replaced(fs: &Ext4, cx: &mut Cx, inode: &Arc<Inode>, is_dir: bool) -> Result<(), Errno> {
     if !is_dir {
         return check_last_name(fs, cx, inode);
     }
@@ -169,7 +162,6 @@ fn move_locked(
     cx: &mut Cx,
     mut names: Pair,
     flags: RenameFlags,
-    above: (Above<'_>, Above<'_>),
     old_guard: WriteGuard<()>,
     new_guard: Option<WriteGuard<()>>,
 ) -> Result<(), Errno> {
@@ -181,7 +173,7 @@ fn move_locked(
     {
         return Ok(());
     }
-    check(cx, &names, &found, flags, above)?;
+    check(cx, &names, &found, flags)?;
     let exchange = flags.contains(RenameFlags::EXCHANGE);
     let Move { source, source_is_dir, .. } = &found;
     let (source, source_is_dir) = (source.clone(), *source_is_dir);
@@ -197,8 +189,8 @@ fn move_locked(
         check_child(fs, cx, names.new_dir().inode, child)?;
     }
     let child_guards: Vec<_> = children.iter().map(|inode| inode.rwsem.write(cx)).collect();
-    if let (Some(replaced), false) = (&replaced, exchange) {
-        check_replaced(fs, cx, replaced)?;
+    if let (Some((inode, is_dir)), false) = (&replaced, exchange) {
+        check_replaced(fs, cx, inode, *is_dir)?;
     }
 
     if replaced.is_some() && !exchange {
@@ -208,9 +200,9 @@ fn move_locked(
     let mut credits = place + 2 + 2 + 4 * credits::INODE + credits::SUPER + credits::UNLINK;
     let mut whiteout = None;
     if flags.contains(RenameFlags::WHITEOUT) {
-        let node = NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid);
+        let node = whiteout_of(cx);
         let owners = Owners([node.uid, node.gid, names.old.inode.project_for_new(cx)]);
-        whiteout = Some((node, fs.new_inode_quota(cx, owners, 0)?));
+        whiteout = Some(fs.new_inode_quota(cx, owners, 0)?);
         credits += credits::NEW_INODE + credits::INODE;
     }
     fs.names.cache.remove(names.old.inode.ino, names.old_name);
@@ -221,7 +213,7 @@ fn move_locked(
     } else {
         match whiteout {
             None => replace_in(cx, &mut handle, &mut names, found, None),
-            Some(new) => cover_in(cx, &mut handle, &mut names, found, new),
+            Some(quota) => cover_in(cx, &mut handle, &mut names, found, quota),
         }
     };
     let (old, new) = (names.old.inode, names.new_dir().inode);
@@ -236,18 +228,21 @@ fn move_locked(
     Ok(())
 }
 
+/// The whiteout that the caller leaves.
+fn whiteout_of(cx: &Cx) -> NewNode<'static> {
+    NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid)
+}
+
 /// As [`replace_in`], with a new whiteout under the old name.
 fn cover_in(
     cx: &mut Cx,
     handle: &mut Handle,
     names: &mut Pair,
     found: Move,
-    (node, quota): (NewNode, Option<Box<InodeQuota>>),
+    quota: Option<Box<InodeQuota>>,
 ) -> Result<Leftover, Errno> {
-    let (fs, dir) = (names.fs, names.old.inode);
-    let mode = node.kind.mode_bits() | node.mode;
-    let new = NewInode { mode, uid: node.uid, gid: node.gid, times: None };
-    let inode = fs.inodes.new_inode(cx, handle, dir, &new, quota)?;
+    let (fs, dir, node) = (names.fs, names.old.inode, whiteout_of(cx));
+    let inode = fs.inodes.new_inode(cx, handle, dir, &new_node(&node), quota)?;
     let filled = fill(fs, cx, handle, dir, &inode, &node);
     let target = Target::of(cx, &inode);
     match filled.and_then(|()| replace_in(cx, handle, names, found, Some(target))) {

@@ -7,6 +7,7 @@
 //! together in front of it, so that data follow data.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use base::Errno;
 use rt::Cx;
@@ -71,12 +72,12 @@ impl Inodes {
         let lblk = hole.lblk;
         let (len, goal, tables) = if extents {
             let guard = inode.map_lock.read(cx);
-            let goal = self.extent_goal(cx, inode, lblk);
+            let goal = self.bmap(inode).extent_goal(cx, lblk);
             drop(guard);
             (hole.len.min(want), goal?, Vec::new())
         } else {
             let guard = inode.map_lock.read(cx);
-            let gap = self.indirect_gap(cx, inode, lblk, want, ours);
+            let gap = self.bmap(inode).indirect_gap(cx, lblk, want, ours);
             drop(guard);
             let mut gap = gap?;
             gap.tables.retain(|name| !claims.named.contains(name));
@@ -84,9 +85,10 @@ impl Inodes {
         };
         let goal = if claims.end() > 0 { claims.end() } else { goal };
         let reserved = self.reserve_some(cx, inode, len)?;
+        let wanted = Claim { lblk, len: reserved, pblk: goal };
         let claimed = match ours || extents {
-            true => self.claim_apart(cx, inode, claims, (lblk, reserved), goal, &tables),
-            false => self.claim_inline(cx, inode, claims, (lblk, reserved), goal, tables.len()),
+            true => self.claim_apart(cx, inode, claims, wanted, &tables),
+            false => self.claim_inline(cx, inode, claims, wanted, tables.len()),
         };
         // What was claimed is not at hand any more: the reservation of it ends.
         self.alloc.end_reservation(u64::from(reserved));
@@ -111,17 +113,18 @@ impl Inodes {
         reserved.map(|()| count)
     }
 
-    /// As Linux's ext3: the tables, then the data, at the goal as far as that goes.
+    /// As Linux's ext3: the tables, then the data, at the goal as far as that goes. Of a `wanted`
+    /// claim the block is the goal (0: near the inode).
     fn claim_inline(
         &self,
         cx: &mut Cx,
         inode: &Inode,
         claims: &mut Claims,
-        (lblk, want): (u32, u32),
-        goal: u64,
+        wanted: Claim,
         tables: usize,
     ) -> Result<Claim, Errno> {
-        let (mut missing, mut goal) = (tables as u32, goal);
+        let Claim { lblk, len: want, pblk: mut goal } = wanted;
+        let mut missing = tables as u32;
         let before = claims.tables.len();
         loop {
             let (start, len) = match self.claim_near(cx, inode, goal, missing + want) {
@@ -150,8 +153,8 @@ impl Inodes {
         goal: u64,
         want: u32,
     ) -> Result<(u64, u32), Errno> {
-        let goal = self.goal_or_near(cx, inode, goal);
-        if self.uses_window(cx, inode)
+        let goal = self.bmap(inode).goal_or_near(cx, goal);
+        if self.bmap(inode).uses_window(cx)
             && let Some(run) = self.alloc.claim_reserved(cx, &inode.window, goal, want)?
         {
             return Ok(run);
@@ -165,18 +168,17 @@ impl Inodes {
         cx: &mut Cx,
         inode: &Inode,
         claims: &mut Claims,
-        (lblk, want): (u32, u32),
-        goal: u64,
+        wanted: Claim,
         tables: &[(usize, usize, u64)],
     ) -> Result<Claim, Errno> {
-        let mut goal = goal;
+        let Claim { lblk, len: want, pblk: mut goal } = wanted;
         if lblk <= 12 && !tables.is_empty() {
             // At the start of a file its tables lie in front of its data.
-            self.fill_pool(cx, inode, (lblk, goal), tables.len() as u32)?;
+            self.fill_pool(cx, inode, lblk, goal, tables.len() as u32)?;
             let pool = inode.map_lock.read(cx).pool;
             goal = pool.0 + u64::from(pool.1);
         }
-        let near = self.goal_or_near(cx, inode, goal);
+        let near = self.bmap(inode).goal_or_near(cx, goal);
         let (mut start, mut len) = self.alloc.claim_run(cx, near, want, want)?;
         let chunk = u64::from(self.sb.queue.info().chunk / self.sb.geometry.block_size);
         if chunk > 0 && start != goal && u64::from(len) > 2 * chunk {
@@ -187,8 +189,9 @@ impl Inodes {
         }
         let end = u64::from(lblk) + u64::from(len);
         let needed = tables.iter().filter(|name| name.2 < end).count() as u32;
-        match self.claim_tables(cx, inode, claims, (lblk, start), needed) {
-            Ok(()) => Ok(Claim { lblk, len, pblk: start }),
+        let data = Claim { lblk, len, pblk: start };
+        match self.claim_tables(cx, inode, claims, data, needed) {
+            Ok(()) => Ok(data),
             Err(errno) => {
                 self.alloc.unclaim(start, len);
                 Err(errno)
@@ -203,18 +206,18 @@ impl Inodes {
         cx: &mut Cx,
         inode: &Inode,
         claims: &mut Claims,
-        (lblk, data): (u32, u64),
+        data: Claim,
         needed: u32,
     ) -> Result<(), Errno> {
         let before = claims.tables.len();
         let mut missing = needed;
         while missing > 0 {
             if inode.map_lock.read(cx).pool.1 == 0 {
-                let (group, _) = self.sb.geometry.group_of_block(data).unwrap_or((0, 0));
+                let (group, _) = self.sb.geometry.group_of_block(data.pblk).unwrap_or((0, 0));
                 let first = self.sb.geometry.group_first_block(group);
                 let end = first + u64::from(self.sb.geometry.blocks_in_group(group));
                 let goal = end - u64::from(missing.max(TABLES_AHEAD_MAX)).min(end - first);
-                if let Err(errno) = self.fill_pool(cx, inode, (lblk, goal), missing) {
+                if let Err(errno) = self.fill_pool(cx, inode, data.lblk, goal, missing) {
                     let taken = claims.tables.split_off(before);
                     taken.into_iter().for_each(|table| self.alloc.unclaim(table, 1));
                     return Err(errno);
@@ -236,22 +239,23 @@ impl Inodes {
         &self,
         cx: &mut Cx,
         inode: &Inode,
-        (lblk, goal): (u32, u64),
+        lblk: u32,
+        goal: u64,
         needed: u32,
     ) -> Result<(), Errno> {
         let ahead = TABLES_MIN + lblk / (self.sb.geometry.block_size / 4);
         let want = needed.max(ahead.min(TABLES_AHEAD_MAX));
         let mut kept = inode.map_lock.write(cx);
         if kept.pool.1 == 0 {
-            let goal = self.goal_or_near(cx, inode, goal);
+            let goal = self.bmap(inode).goal_or_near(cx, goal);
             kept.pool = self.alloc.claim_run(cx, goal, want, needed.min(TABLES_MIN))?;
         }
         Ok(())
     }
 
-    /// Puts the claim that begins at block `lblk` into the file, as far as one handle goes and not
-    /// behind block `upto`, and with it the size on the disk, up to byte `size`. Answers the block
-    /// to go on with.
+    /// Puts the claim at the start of `blocks` into the file, as far as one handle goes and not
+    /// behind their end, and with it the size on the disk, up to byte `size`. Answers the block to
+    /// go on with.
     ///
     /// # Errors
     /// `ENOSPC` (a block of the tree), `EIO`, `EUCLEAN`: the claim is as before.
@@ -260,14 +264,15 @@ impl Inodes {
         cx: &mut Cx,
         inode: &Inode,
         claims: &mut Claims,
-        (lblk, upto): (u32, u32),
+        blocks: Range<u32>,
         size: u64,
     ) -> Result<u32, Errno> {
+        let lblk = blocks.start;
         let Some(claim) = claims.runs.front().copied().filter(|claim| claim.lblk == lblk) else {
             // Somebody took the blocks out of the file that the write went to.
             return Err(Errno::EIO);
         };
-        let len = claim.len.min(upto - lblk);
+        let len = claim.len.min(blocks.end - lblk);
         let mut run = Prealloc { lblk, pblk: claim.pblk, len, ..Prealloc::default() };
         let used = self.use_run(cx, inode, claims, &mut run, size);
         let done = len - run.len;
@@ -296,11 +301,11 @@ impl Inodes {
         run: &mut Prealloc,
         size: u64,
     ) -> Result<(), Errno> {
-        let mut handle = self.sb.journal_start(cx, self.map_credits(cx, inode))?;
+        let mut handle = self.sb.journal_start(cx, self.bmap(inode).map_credits(cx))?;
         for slot in &mut run.tables {
             *slot = claims.tables.pop_front().unwrap_or(0);
         }
-        let mapped = self.map_claimed(cx, &mut handle, inode, run, size);
+        let mapped = self.bmap(inode).map_claimed(cx, &mut handle, run, size);
         for table in std::mem::take(&mut run.tables).into_iter().rev().filter(|table| *table != 0) {
             claims.tables.push_front(table);
         }
