@@ -10,9 +10,9 @@ mod barrier;
 mod complete;
 mod dispatch;
 mod flush;
-mod lay_down;
 pub(crate) mod plug;
 mod state;
+mod submit_all;
 mod tracing;
 mod wait;
 

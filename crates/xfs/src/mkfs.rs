@@ -153,6 +153,6 @@ pub fn mkfs(
     };
     let plan = plan(options, &around)?;
     let zeroes: &[_] = if options.assume_zeroes { &[] } else { &plan.zeroes };
-    queue.lay_down(cx, zeroes, &plan.writes, &plan.head)?;
+    queue.submit_all(cx, zeroes, &plan.writes, &plan.head)?;
     Ok(plan.report)
 }

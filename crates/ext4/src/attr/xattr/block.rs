@@ -64,7 +64,7 @@ pub(super) fn replace(edit: &mut Edit, cx: &mut Cx, list: &[Xattr]) -> Result<()
         change(fs, cx, edit.handle, &buffer, |data| {
             area::set_refcount(data, area::refcount(data) + 1)
         })?;
-        return adopt(edit, cx, &mut shared, old, buffer.block());
+        return adopt(edit, cx, &mut shared, buffer.block());
     }
     if old != 0 {
         let buffer = read(fs, cx, inode, old)?;
@@ -90,7 +90,7 @@ pub(super) fn replace(edit: &mut Edit, cx: &mut Cx, list: &[Xattr]) -> Result<()
     // The allocation has counted the new block for the inode.
     let sectors = u64::from(fs.sb.geometry.block_size / 512);
     inode.with(cx, |core| core.blocks -= sectors);
-    adopt(edit, cx, &mut shared, old, buffer.block())
+    adopt(edit, cx, &mut shared, buffer.block())
 }
 
 /// The attributes in a block.
@@ -136,15 +136,10 @@ pub(super) fn shrink(edit: &mut Edit, cx: &mut Cx) -> Result<(), Errno> {
     })
 }
 
-/// Makes `new`, which counts the inode already, its block instead of `old` (0: none).
-fn adopt(
-    edit: &mut Edit,
-    cx: &mut Cx,
-    shared: &mut SharedBlocks,
-    old: u64,
-    new: u64,
-) -> Result<(), Errno> {
+/// Makes `new`, which counts the inode already, its block instead of the one that it has.
+fn adopt(edit: &mut Edit, cx: &mut Cx, shared: &mut SharedBlocks, new: u64) -> Result<(), Errno> {
     let Edit { fs, inode, .. } = *edit;
+    let old = inode.with(cx, |core| core.file_acl);
     if old != 0 {
         release(edit, cx, shared, old)?;
     }

@@ -129,7 +129,7 @@ fn look_up(cx: &mut Cx, names: &Pair) -> Result<Move, Errno> {
     Ok(Move { place, source, source_is_dir, to })
 }
 
-/// The checks of a rename, in the order that the trait tells.
+/// The checks of a rename, in the order of the trait.
 fn check(cx: &Cx, names: &Pair, found: &Move, flags: RenameFlags) -> Result<(), Errno> {
     names.new_dir().inode.check_project(cx, &found.source)?;
     if let (true, Ok((_, target, _))) = (flags.contains(RenameFlags::EXCHANGE), &found.to) {

@@ -12,14 +12,15 @@ use crate::{Bio, BioFlags, DeviceError, Op, Plug};
 const WRITE_MAX: usize = 1 << 20;
 
 impl Queue {
-    /// Lays a new content down: ranges that must read as zeroes (offset and length in bytes), then
-    /// `writes` (offset in bytes, content) in few large requests, and last of all `head` at the
-    /// start of the device, between two flushes: what is cut short has no head. Offsets and
-    /// lengths are multiples of the device's logical block. Parks until all of it is durable.
+    /// Submits a new content as a whole: ranges that must read as zeroes (offset and length in
+    /// bytes), then `writes` (offset in bytes, content) in few large requests, and last of all
+    /// `head` at the start of the device, between two flushes: what is cut short has no head.
+    /// Offsets and lengths are multiples of the device's logical block. Parks until all of it is
+    /// durable.
     ///
     /// # Errors
     /// The device's first error.
-    pub fn lay_down(
+    pub fn submit_all(
         self: &Arc<Self>,
         cx: &mut Cx,
         zeroes: &[(u64, u64)],
