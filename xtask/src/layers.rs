@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["iopath-jbd2", "iopath-vfs"],
     &["iopath-testkit"],
     &["iopath-ext4", "iopath-xfs", "iopath-nfs"],
-    &["iopath-workload", "iopath-fuse", "iopath-image", "iopath-crash"],
+    &["iopath-workload", "iopath-fuse", "iopath-image", "iopath-crash", "iopath-repair"],
     &["iopath-lab", "iopath-python"],
     &["iopath"],
     &["xtask"],

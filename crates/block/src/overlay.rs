@@ -33,9 +33,20 @@ impl Overlay {
 
     /// A queue of its own over the device of `below`.
     pub fn queue(below: &Queue) -> Arc<Queue> {
+        Overlay::shared(below).1
+    }
+
+    /// As [`Overlay::queue`], with the overlay, to look at what was written.
+    pub fn shared(below: &Queue) -> (Arc<Overlay>, Arc<Queue>) {
         let overlay = Arc::new(Overlay::new(below.device().clone()));
-        let queue = Queue::new(below.runtime(), overlay, QueueConfig::default());
-        queue.expect("the default elevator exists")
+        let queue = Queue::new(below.runtime(), overlay.clone(), QueueConfig::default());
+        (overlay, queue.expect("the default elevator exists"))
+    }
+
+    /// The sectors that were written, by their numbers, with their content.
+    pub fn written(&self) -> Vec<(u64, Box<[u8; UNIT]>)> {
+        let written = self.written.lock_irq();
+        written.iter().map(|(&sector, content)| (sector, content.clone())).collect()
     }
 }
 

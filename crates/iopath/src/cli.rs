@@ -33,7 +33,8 @@ journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1,
 checkpoint=lazy|flusher, readahead=SIZE; for xfs logbsize=32k|64k|128k|256k, wsync, norecovery,
 buf_item=bitwise|contiguous|runs, dir_leaf=gaps|dense, debug_checks.
 
-Exit status: 0 done, 1 failed, 2 wrong usage; `check` has those of fsck(8).";
+Exit status: 0 done, 1 failed, 2 wrong usage; `check`, `repair` and `undo` have those
+of fsck(8).";
 
 macro_rules! commands {
     ($($variant:ident => $module:ident,)*) => {
@@ -78,6 +79,8 @@ commands! {
     Serve => serve,
     Mkfs => mkfs,
     Check => check,
+    Repair => repair,
+    Undo => undo,
     Replay => replay,
     Manifest => manifest,
     Machines => machines,
@@ -117,10 +120,13 @@ fn parse(args: Vec<OsString>, commands: &[String]) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(args)
 }
 
+/// The commands that have the exit statuses of fsck(8).
+const FSCK: &[&str] = &["check", "repair", "undo"];
+
 /// Runs a command line; the first argument is the program's name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let commands = names_of_commands(&args);
-    let is_check = commands.first().is_some_and(|name| name == "check");
+    let is_check = commands.first().is_some_and(|name| FSCK.contains(&name.as_str()));
     let cli = match parse(args, &commands) {
         Ok(cli) => cli,
         Err(error) => {
@@ -185,7 +191,9 @@ pub fn run_inside(app: &mut App, args: &[OsString]) -> anyhow::Result<ExitCode> 
     app.options = outer;
     app.out = outer_out;
     match result {
-        Err(error) if matches!(cli.command, Command::Check(_)) => {
+        Err(error)
+            if matches!(cli.command, Command::Check(_) | Command::Repair(_) | Command::Undo(_)) =>
+        {
             // It has the statuses of fsck(8).
             eprintln!("iopath: {error:#}");
             Ok(ExitCode::from(cmd::check::OPERATIONAL))

@@ -245,10 +245,11 @@ impl Checker<'_> {
         }
         for index in 0..u64::from(self.g.reserved_gdt_blocks) {
             let page = self.io.read(first + index, 1)?;
-            let wrong = copies.iter().enumerate().find(|&(slot, copy)| {
-                u64::from(u32_at(&page, slot * 4)) != (first + index + copy) & 0xffff_ffff
+            let wrong = (0..per as usize).find(|&slot| {
+                let wanted = copies.get(slot).map_or(0, |copy| first + index + copy);
+                u64::from(u32_at(&page, slot * 4)) != wanted & 0xffff_ffff
             });
-            if let Some((slot, _)) = wrong {
+            if let Some(slot) = wrong {
                 let detail = format!("block {}: entry {slot} is wrong", first + index);
                 self.findings.add(Rule::ResizeInode, at, detail);
                 return Ok(());

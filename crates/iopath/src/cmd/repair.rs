@@ -1,0 +1,236 @@
+//! `repair`: plans what is wrong, stores what will change, then writes.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use repair::undo::{self, Repaired, State, UndoFile};
+use repair::{Finding, Plan};
+use serde_json::json;
+
+use crate::app::App;
+use crate::cmd::check::{CLEAN, ERRORS_LEFT};
+use crate::recognise::Format;
+use crate::storage::Storage;
+use crate::target::{Place, Target};
+
+/// Exit status: everything that was found was put right.
+pub const CORRECTED: u8 = 1;
+/// Undo files of one image that are looked for.
+const UNDO_FILES: u32 = 1000;
+
+/// Repair a damaged ext2, ext3 or ext4, with an undo file
+#[derive(Args)]
+#[command(after_help = "\
+Prints the plan: what is wrong, what is done about it, what is lost. Without -n, -p or -y it asks
+for each finding. Before the first write the old content of all blocks that change is stored in the
+undo file. A repair that was cut is finished by the next one. A plan that would leave an error is
+not carried out. XFS is not repaired yet.
+Exit status as fsck(8): 0 clean, 1 errors corrected, 4 errors left, 8 the repair could not be made,
+16 wrong usage.
+
+Examples:
+  iopath repair -n disk.img
+  iopath repair -p disk.img && iopath undo disk.img.undo")]
+pub struct Options {
+    /// Image: TARGET
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+    /// Print the plan and write nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["preen", "yes"])]
+    dry_run: bool,
+    /// Do what is safe; where anything would be lost or guessed, do nothing
+    #[arg(short = 'p', long, conflicts_with = "yes")]
+    preen: bool,
+    /// Do all of the plan
+    #[arg(short = 'y', long)]
+    yes: bool,
+    /// Undo file; the default is TARGET.undo beside an image file, else in the working directory
+    #[arg(long, value_name = "FILE")]
+    undo_file: Option<PathBuf>,
+}
+
+/// Runs `repair`.
+///
+/// # Errors
+/// A target that cannot be opened or read, or that is in use; no room for the undo file.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    let asks = !options.dry_run && !options.preen && !options.yes;
+    if asks && !io::stdin().is_terminal() {
+        eprintln!("iopath: repair: nobody to ask: give --dry-run, --preen or --yes");
+        return Ok(ExitCode::from(crate::cmd::check::USAGE));
+    }
+    let target = Place::parse(&options.target)?.target;
+    let (storage, writable) = open(app, &target, !options.dry_run)?;
+    if storage.format(app)? == Format::Xfs {
+        bail!("{target}: XFS cannot be repaired yet; `iopath check` says what is wrong");
+    }
+    finish_cut(app, &storage, writable)?;
+    let mut decide = |finding: &Finding| match (options.preen, asks) {
+        (true, _) => finding.safe,
+        (_, true) => ask(finding),
+        _ => true,
+    };
+    let plan = repair::plan(app.cx, &storage.queue, &mut decide);
+    let plan = plan.with_context(|| target.to_string())?;
+    show(app, &target, &plan)?;
+    let refusal = refusal(options, writable, &plan);
+    if plan.is_clean() || refusal.is_some() {
+        let status = if plan.is_clean() { CLEAN } else { ERRORS_LEFT };
+        end(app, &target, &plan, status, &refusal.unwrap_or_else(|| "clean".into()))?;
+        return Ok(ExitCode::from(status));
+    }
+    if plan.changes.is_empty() {
+        end(app, &target, &plan, ERRORS_LEFT, "nothing was changed")?;
+        return Ok(ExitCode::from(ERRORS_LEFT));
+    }
+    let path = match &options.undo_file {
+        Some(path) => path.clone(),
+        None => free_path(&target)?,
+    };
+    let named = || format!("{}: nothing was changed", path.display());
+    let id = app.cx.random_uuid();
+    let name = target.to_string();
+    let of = Repaired { target: &name, device_bytes: storage.bytes() };
+    let undo = UndoFile::create(&path, id, &of, &plan);
+    let mut undo = undo.with_context(named)?;
+    let applied = repair::apply(app.cx, &storage.queue, &mut undo);
+    applied.with_context(|| format!("{target}: cut; run it again, or iopath undo {path:?}"))?;
+    let status = if plan.declined.is_empty() { CORRECTED } else { ERRORS_LEFT };
+    let text = format!("{} blocks written; to undo: iopath undo {}", undo.blocks(), path.display());
+    end(app, &target, &plan, status, &text)?;
+    Ok(ExitCode::from(status))
+}
+
+/// Opens the target, only for reading where its medium cannot be written.
+fn open(app: &mut App, target: &Target, write: bool) -> Result<(Storage, bool)> {
+    let error = match Storage::open(app, target, write) {
+        Ok(storage) => return Ok((storage, write)),
+        Err(error) => error,
+    };
+    let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
+    let read_only = error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|cause| kinds.contains(&cause.kind()))
+    });
+    if !write || !read_only {
+        return Err(error);
+    }
+    Ok((Storage::open(app, target, false)?, false))
+}
+
+/// Why the plan is not carried out; None where it is.
+fn refusal(options: &Options, writable: bool, plan: &Plan) -> Option<String> {
+    if !plan.is_complete() && !plan.is_clean() {
+        let first = plan.left.first().map_or("", String::as_str);
+        let count = plan.left.len();
+        return Some(format!("nothing written: {count} cannot be repaired yet, first: {first}"));
+    }
+    if options.preen && !plan.is_safe() {
+        return Some("nothing written: not all of it is safe; see the plan of -n".into());
+    }
+    match (options.dry_run, writable) {
+        (true, _) => Some("nothing written".into()),
+        (_, false) => Some("nothing written: it can only be read".into()),
+        _ => None,
+    }
+}
+
+/// Finishes a repair that was cut, if its undo file is there.
+fn finish_cut(app: &mut App, storage: &Storage, writable: bool) -> Result<()> {
+    let target = &storage.target;
+    let Some(id) = undo::unfinished(app.cx, &storage.queue)? else { return Ok(()) };
+    for path in paths(target).filter(|path| path.exists()) {
+        let Ok(mut undo) = UndoFile::open(&path) else { continue };
+        if !undo.id().starts_with(&id) {
+            continue;
+        }
+        let path = path.display();
+        if undo.state() == State::Undoing {
+            bail!("{target}: an undo was cut; finish it: iopath undo {path}");
+        }
+        if !writable {
+            app.out.line(format!("{target}: a repair was cut; {path} finishes it"))?;
+            return Ok(());
+        }
+        repair::apply(app.cx, &storage.queue, &mut undo).with_context(|| target.to_string())?;
+        return Ok(app.out.line(format!("{target}: finished the repair that was cut ({path})"))?);
+    }
+    Ok(app.out.line(format!("{target}: a repair was cut, and its undo file is not here"))?)
+}
+
+/// The names that an undo file of this target may have.
+fn paths(target: &Target) -> impl Iterator<Item = PathBuf> + use<> {
+    let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
+    let name = target.path.file_name().map_or("disk".into(), |name| name.to_os_string());
+    let folder = match target.path.parent() {
+        Some(parent) if is_file => parent.to_path_buf(),
+        _ => PathBuf::new(),
+    };
+    let part = target.partition.map_or(String::new(), |number| format!("@{number}"));
+    (1..=UNDO_FILES).map(move |number| {
+        let mut name = name.clone();
+        name.push(format!("{part}.undo"));
+        if number > 1 {
+            name.push(format!(".{number}"));
+        }
+        folder.join(name)
+    })
+}
+
+fn free_path(target: &Target) -> Result<PathBuf> {
+    let free = paths(target).find(|path: &PathBuf| !Path::new(path).exists());
+    free.with_context(|| format!("{target}: {UNDO_FILES} undo files are there: give --undo-file"))
+}
+
+/// Asks for one finding on the terminal.
+fn ask(finding: &Finding) -> bool {
+    let Finding { rule, at, detail, action, loss, .. } = finding;
+    let loss = loss.as_ref().map_or(String::new(), |loss| format!(" (lost: {loss})"));
+    eprint!("{rule}: {at}: {detail}\n  {action}{loss}? [y/N] ");
+    let _shown = io::stderr().flush();
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes")
+}
+
+fn show(app: &mut App, target: &Target, plan: &Plan) -> Result<()> {
+    for (index, finding) in plan.findings.iter().enumerate() {
+        let Finding { rule, at, detail, action, loss, safe } = finding;
+        let declined = plan.declined.contains(&index);
+        if app.out.json {
+            app.out.document(&json!({
+                "target": target.to_string(),
+                "rule": rule,
+                "at": at,
+                "detail": detail,
+                "action": action,
+                "loss": loss,
+                "safe": safe,
+                "declined": declined,
+            }))?;
+            continue;
+        }
+        let loss = loss.as_ref().map_or(String::new(), |loss| format!("; lost: {loss}"));
+        let no = if declined { " (declined)" } else { "" };
+        app.out.line(format!("{target}: {rule}: {at}: {detail}: {action}{loss}{no}"))?;
+    }
+    Ok(())
+}
+
+fn end(app: &mut App, target: &Target, plan: &Plan, status: u8, text: &str) -> Result<()> {
+    if app.out.json {
+        return Ok(app.out.document(&json!({
+            "target": target.to_string(),
+            "findings": plan.findings.len(),
+            "blocks": plan.changes.len(),
+            "left": plan.left,
+            "status": status,
+            "text": text,
+        }))?);
+    }
+    let (count, blocks) = (plan.findings.len(), plan.changes.len());
+    Ok(app.out.line(format!("{target}: {count} findings, {blocks} blocks to change; {text}"))?)
+}

@@ -1,0 +1,215 @@
+//! Extended attributes: what is sound is kept, and the blocks count who shares them.
+
+use block::DeviceError;
+use ext4::Rule;
+use ext4::format::features::Incompat;
+use ext4::format::inode::BASE_SIZE;
+use ext4::format::xattr::{self, Place, Xattr};
+
+use super::Fs;
+use crate::mend;
+
+/// The numbers of the prefixes of the two ACLs.
+const ACLS: [u8; 2] = [2, 3];
+/// The version of a stored ACL.
+const ACL_VERSION: u32 = 1;
+
+impl Fs<'_> {
+    /// May a value be the content of an inode?
+    pub fn large_values(&self) -> bool {
+        self.g.features.incompat.contains(Incompat::EA_INODE)
+    }
+
+    /// The attribute blocks that are ones by their form: they belong to attributes, whatever file
+    /// claims them as well.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn attribute_blocks(&mut self) -> Result<(), DeviceError> {
+        let named = self.inodes.values().map(|inode| inode.acl).filter(|&block| block != 0);
+        for block in named.collect::<std::collections::BTreeSet<u64>>() {
+            let content = self.view.read(block)?;
+            if content[..4] == xattr::MAGIC.to_le_bytes() {
+                self.shared.insert(block, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes over the attributes of all inodes.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn attributes(&mut self) -> Result<(), DeviceError> {
+        for ino in self.inodes.keys().copied().collect::<Vec<u32>>() {
+            self.inside(ino)?;
+            self.attribute_block(ino)?;
+        }
+        let counted = std::mem::take(&mut self.shared);
+        for (&block, &count) in &counted {
+            let mut content = self.view.read(block)?;
+            let stored = xattr::refcount(&content);
+            let detail = format!("{stored} references, counted {count}");
+            let act = "store the number that was counted";
+            let at = format!("block {block}");
+            if stored != count && self.safe(Rule::XattrReferences, at, detail, act) {
+                xattr::set_refcount(&mut content, count);
+                self.put_attributes(block, &mut content);
+            }
+        }
+        self.shared = counted;
+        self.shared.retain(|_, count| *count > 0);
+        Ok(())
+    }
+
+    fn put_attributes(&mut self, block: u64, content: &mut [u8]) {
+        if self.g.checksums.metadata {
+            xattr::set_checksum(&self.g.checksums, block, content);
+        }
+        self.view.write(block, content);
+    }
+
+    /// The area behind an inode's fields.
+    fn inside(&mut self, ino: u32) -> Result<(), DeviceError> {
+        let mut slot = self.slot(ino)?;
+        if slot.len() <= BASE_SIZE {
+            return Ok(());
+        }
+        let extra = usize::from(self.values(ino)?.extra_isize);
+        let from = BASE_SIZE + extra;
+        if extra == 0 || from + 8 > slot.len() {
+            return Ok(());
+        }
+        let acl = self.suspect(ino, Rule::XattrAcl);
+        let (list, sound) = self.sound(&slot[from..], Place::Inode, acl);
+        self.add_large(ino, &list);
+        if sound {
+            return Ok(());
+        }
+        let act = "keep the sound ones";
+        let loss = "attributes of the inode, or their values";
+        if self.lossy(Rule::XattrEntry, Self::at(ino), "damaged attributes in the inode", act, loss)
+        {
+            xattr::emit(&mut slot[from..], Place::Inode, &list);
+            self.put_slot(ino, &slot)?;
+            self.edit(ino, |_| ())?;
+        }
+        Ok(())
+    }
+
+    fn suspect(&self, ino: u32, rule: Rule) -> bool {
+        self.suspects.inodes.get(&ino).is_some_and(|rules| rules.contains(&rule))
+    }
+
+    /// Sectors that values in inodes add to their owner's.
+    fn add_large(&mut self, ino: u32, list: &[Xattr]) {
+        let block = u64::from(self.g.block_size);
+        let sizes = list.iter().filter_map(|xattr| xattr.large).map(|large| u64::from(large.size));
+        let sectors: u64 = sizes.map(|size| size.div_ceil(block) * (block / 512)).sum();
+        if let Some(inode) = self.inodes.get_mut(&ino) {
+            inode.extra_sectors += sectors;
+        }
+    }
+
+    /// The attributes of an area that are sound, and whether all of them are.
+    fn sound(&self, area: &[u8], place: Place, check_acls: bool) -> (Vec<Xattr>, bool) {
+        let large = self.large_values();
+        let mut sound = xattr::check(area, place, large).is_ok();
+        let mut list = Vec::new();
+        for entry in xattr::entries(area, place, large).into_iter().flatten() {
+            let Ok(entry) = entry else { break };
+            let list_of_names = ACLS.contains(&entry.name_index);
+            if check_acls && list_of_names && !(entry.name.is_empty() && is_acl(entry.value)) {
+                sound = false;
+                continue;
+            }
+            list.push(Xattr::of(&entry));
+        }
+        (list, sound)
+    }
+
+    fn attribute_block(&mut self, ino: u32) -> Result<(), DeviceError> {
+        let block = self.inodes[&ino].acl;
+        if block == 0 {
+            return Ok(());
+        }
+        let at = format!("inode {ino}, block {block}");
+        let mut content = self.view.read(block)?;
+        let sums = self.g.checksums;
+        if sums.metadata && xattr::verify_checksum(&sums, block, &content).is_err() {
+            let stored = |data: &[u8]| u32::from_le_bytes(data[16..20].try_into().expect("four"));
+            let sum = |data: &[u8]| sums.xattr_block(block, data);
+            let detail = "one byte does not fit its checksum";
+            let act = "put that byte right by the checksum";
+            if let Some(fixed) = mend::one_byte(&content, sum, stored)
+                && self.safe(Rule::XattrChecksum, &at, detail, act)
+            {
+                self.view.write(block, &fixed);
+                content = fixed;
+            }
+        }
+        let shared = self.shared.contains_key(&block);
+        let header = content[..4] == xattr::MAGIC.to_le_bytes();
+        if !header || !shared && self.used.get(block) {
+            return self.forget_block(ino, &at);
+        }
+        let acl = self.suspect(ino, Rule::XattrAcl);
+        let (list, sound) = self.sound(&content, Place::Block, acl);
+        let summed = !sums.metadata || xattr::verify_checksum(&sums, block, &content).is_ok();
+        let known = *self.shared.entry(block).or_insert(0) > 0;
+        self.used.set(block);
+        let wanted = (sound && summed) || known || {
+            let act = "keep the sound ones";
+            let loss = "attributes in the block, or their values";
+            self.lossy(Rule::XattrEntry, &at, "damaged attributes in the block", act, loss)
+        };
+        let damaged = !sound || !summed;
+        if damaged && !known && wanted {
+            if list.is_empty() || !xattr::emit(&mut content, Place::Block, &list) {
+                return self.forget_block(ino, &at);
+            }
+            self.put_attributes(block, &mut content);
+        }
+        self.add_large(ino, &list);
+        *self.shared.get_mut(&block).expect("just made") += 1;
+        Ok(())
+    }
+
+    fn forget_block(&mut self, ino: u32, at: &str) -> Result<(), DeviceError> {
+        let act = "forget the block";
+        let loss = "the attributes in it";
+        if self.lossy(Rule::XattrHeader, at, "it holds no attributes", act, loss) {
+            self.inodes.get_mut(&ino).expect("it is there").acl = 0;
+            self.edit(ino, |values| values.file_acl = 0)?;
+        }
+        Ok(())
+    }
+}
+
+/// Has a value the form of a stored ACL: a version, then entries of four bytes, or of eight where
+/// they name a user or a group?
+fn is_acl(value: &[u8]) -> bool {
+    let Some((version, mut rest)) = value.split_at_checked(4) else { return false };
+    if version != ACL_VERSION.to_le_bytes() {
+        return false;
+    }
+    let mut last = 0;
+    while !rest.is_empty() {
+        if rest.len() < 4 {
+            return false;
+        }
+        let tag = u16::from_le_bytes([rest[0], rest[1]]);
+        let len = match tag {
+            0x02 | 0x08 => 8,
+            0x01 | 0x04 | 0x10 | 0x20 => 4,
+            _ => return false,
+        };
+        let perm = u16::from_le_bytes([rest[2], rest[3]]);
+        if rest.len() < len || perm > 7 || tag < last {
+            return false;
+        }
+        last = tag;
+        rest = &rest[len..];
+    }
+    true
+}

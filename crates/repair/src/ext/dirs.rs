@@ -1,0 +1,308 @@
+//! Directories: what their blocks hold, and what of it can be kept.
+
+use ::block::DeviceError;
+use base::map::HashSet;
+use ext4::Rule;
+use ext4::format::checksum::DIR_TAIL_SIZE;
+use ext4::format::dir::{self, DirLayout};
+use ext4::format::features::Incompat;
+use ext4::format::super_block::ROOT_INO;
+use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
+
+use super::Fs;
+use super::connect::Tree;
+use super::map::Run;
+use crate::mend;
+
+mod block;
+
+use block::Parsed;
+
+/// Names that only a damaged or an old place holds; more are not kept.
+const WEAK_MAX: usize = 1 << 20;
+/// The rules whose violation means that a directory is written anew.
+const REBUILD: &[Rule] = &[
+    Rule::HtreeRoot,
+    Rule::HtreeNode,
+    Rule::HtreeChecksum,
+    Rule::HtreeOrder,
+    Rule::HtreeBlocks,
+    Rule::HtreeHash,
+    Rule::DirTail,
+    Rule::DirEntryLength,
+    Rule::DirHole,
+];
+
+/// A name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// The bytes.
+    pub name: Vec<u8>,
+    /// The inode that it names.
+    pub ino: u32,
+    /// The type that the entry has; 0 where it has none.
+    pub file_type: u8,
+}
+
+/// A problem of a directory: rule, what is wrong, what is lost.
+pub type Problem = (Rule, String, Option<String>);
+
+/// What a directory holds.
+#[derive(Default)]
+pub struct Content {
+    /// The names that are kept, without `.` and `..`.
+    pub names: Vec<Name>,
+    /// What `..` names, 0 where there is none.
+    pub dotdot: u32,
+    /// What is wrong; it is written anew then.
+    pub problems: Vec<Problem>,
+}
+
+/// What may be done with an entry.
+enum Verdict {
+    Keep(u8),
+    Drop(Problem),
+    Wait,
+}
+
+impl Fs<'_> {
+    /// How directory blocks look here.
+    pub fn dir_layout(&self) -> DirLayout {
+        DirLayout {
+            block_size: self.g.block_size,
+            checksum: self.g.checksums.metadata,
+            filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
+        }
+    }
+
+    /// Reads all directories, counts the names, and lists the directories to write anew.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn directories(&mut self) -> Result<(), DeviceError> {
+        self.tree = Tree::default();
+        let all = self.inodes.iter().filter(|(_, inode)| inode.kind == FileKind::Directory);
+        let all: Vec<u32> = all.map(|(&ino, _)| ino).collect();
+        for ino in all {
+            let content = self.content(ino, true)?;
+            let mut wanted = false;
+            for (rule, detail, loss) in &content.problems {
+                let act = "write the directory anew with the names that are sound";
+                wanted |= match loss {
+                    None => self.safe(*rule, Self::at(ino), detail.clone(), act),
+                    Some(loss) => {
+                        self.lossy(*rule, Self::at(ino), detail.clone(), act, loss.clone())
+                    }
+                };
+            }
+            for name in &content.names {
+                self.count_name(ino, name);
+            }
+            self.tree.dotdot.insert(ino, content.dotdot);
+            if wanted {
+                self.rebuilt.insert(ino, content.names);
+            }
+        }
+        Ok(())
+    }
+
+    fn count_name(&mut self, dir: u32, name: &Name) {
+        if dir == ROOT_INO && name.name == b"lost+found" {
+            self.tree.lost_found = name.ino;
+        }
+        let Some(inode) = self.inodes.get_mut(&name.ino) else { return };
+        inode.names += 1;
+        if inode.kind == FileKind::Directory {
+            self.tree.parents.entry(name.ino).or_default().push(dir);
+        }
+    }
+
+    /// The names of a directory that is written anew.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn names_of(&mut self, dir: u32) -> Result<&mut Vec<Name>, DeviceError> {
+        if !self.rebuilt.contains_key(&dir) {
+            let content = self.content(dir, false)?;
+            self.rebuilt.insert(dir, content.names);
+        }
+        Ok(self.rebuilt.get_mut(&dir).expect("just inserted"))
+    }
+
+    /// What a directory holds, with what is wrong with it. `first` says that weak names are taken
+    /// note of.
+    fn content(&mut self, ino: u32, first: bool) -> Result<Content, DeviceError> {
+        let inode = self.inodes[&ino].clone();
+        let mut content = Content::default();
+        let mut seen: HashSet<Vec<u8>> = HashSet::default();
+        let mut logical = 0;
+        for run in &inode.map.runs {
+            if run.logical != logical && logical != u64::MAX {
+                let detail = format!("a hole at block {logical}");
+                content.problems.push((Rule::DirHole, detail, None));
+            }
+            logical = run.logical + run.len;
+            for index in 0..run.len {
+                let (logical, start) = (run.logical + index, run.start + index);
+                let place = Run { logical, start, len: 1, unwritten: run.unwritten };
+                let parsed = self.dir_block(ino, &inode, place, &mut content.problems)?;
+                self.take_names(ino, parsed, &mut content, &mut seen, first)?;
+            }
+        }
+        if content.dotdot == 0 || inode.map.runs.is_empty() {
+            content.problems.push((Rule::DirDotdot, "no `.` and `..`".into(), None));
+        }
+        if let Some(rules) = self.suspects.inodes.get(&ino) {
+            for &rule in rules.iter().filter(|rule| REBUILD.contains(rule)) {
+                let known = content.problems.iter().any(|(other, ..)| *other == rule);
+                if !known {
+                    let detail = format!("the check reports {rule}");
+                    content.problems.push((rule, detail, None));
+                }
+            }
+        }
+        Ok(content)
+    }
+
+    fn take_names(
+        &mut self,
+        dir: u32,
+        parsed: Parsed,
+        content: &mut Content,
+        seen: &mut HashSet<Vec<u8>>,
+        first: bool,
+    ) -> Result<(), DeviceError> {
+        if let Some(dotdot) = parsed.dotdot {
+            content.dotdot = dotdot;
+        }
+        if first && self.tree.weak.len() < WEAK_MAX {
+            self.tree.weak.extend(parsed.weak.into_iter().map(|name| (dir, name)));
+        }
+        for mut name in parsed.names {
+            match self.verdict(&name)? {
+                Verdict::Wait => self.again = true,
+                Verdict::Drop(problem) => {
+                    content.problems.push(problem);
+                    continue;
+                }
+                Verdict::Keep(kind) => {
+                    let stored = self.dir_layout().stored_type(kind);
+                    if name.file_type != stored {
+                        let text = String::from_utf8_lossy(&name.name).into_owned();
+                        let detail = format!("{text:?} has type {}", name.file_type);
+                        content.problems.push((Rule::DirEntryType, detail, None));
+                        name.file_type = stored;
+                    }
+                }
+            }
+            if !seen.insert(name.name.clone()) {
+                let text = String::from_utf8_lossy(&name.name).into_owned();
+                let same = content.names.iter().any(|n| n.name == name.name && n.ino == name.ino);
+                content.problems.push((Rule::DirDuplicate, format!("{text:?} twice"), None));
+                if same {
+                    continue;
+                }
+                name.name = unique(&name.name, seen);
+                seen.insert(name.name.clone());
+            }
+            content.names.push(name);
+        }
+        Ok(())
+    }
+
+    /// May an entry stay?
+    fn verdict(&mut self, name: &Name) -> Result<Verdict, DeviceError> {
+        let text = String::from_utf8_lossy(&name.name).into_owned();
+        let drop = |rule: Rule, why: &str, loss: Option<String>| {
+            Verdict::Drop((rule, format!("{text:?} names inode {}, {why}", name.ino), loss))
+        };
+        if name.name == b"." || name.name == b".." {
+            return Ok(drop(Rule::DirDuplicate, "but stands behind the first two", None));
+        }
+        let lost = Some(format!("the name {text:?}"));
+        if name.ino == ROOT_INO || self.is_system(name.ino) || name.ino > self.g.inodes_count {
+            return Ok(drop(Rule::DirEntryInode, "which may have no name", lost));
+        }
+        let known = self.inodes.get(&name.ino).map(|inode| (inode.nameless, inode.kind));
+        match known {
+            Some((true, _)) => Ok(drop(Rule::DirEntryInode, "which may have no name", lost)),
+            Some((false, kind)) => Ok(Verdict::Keep(kind.dir_type())),
+            None if self.may_exist(name.ino)? => Ok(Verdict::Wait),
+            None => Ok(drop(Rule::DirEntryUnused, "which is not in use", lost)),
+        }
+    }
+
+    /// A named inode that no pass has seen: does its slot hold one? Then the next round reads it.
+    fn may_exist(&mut self, ino: u32) -> Result<bool, DeviceError> {
+        let slot = self.slot(ino)?;
+        let values = InodeValues::read(&slot, &self.g);
+        let (group, _) = self.g.inode_group(base::Ino(ino.into())).expect("in range");
+        if values.kind().is_none() || values.dtime != 0 {
+            return Ok(false);
+        }
+        let fresh = match values.links {
+            0 => self.held.insert(ino) | self.whole.insert(group),
+            _ => self.whole.insert(group),
+        };
+        Ok(fresh)
+    }
+
+    /// Reads one block: put right by its checksum, taken apart.
+    fn dir_block(
+        &mut self,
+        ino: u32,
+        inode: &super::Inode,
+        place: Run,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Parsed, DeviceError> {
+        let Run { logical, start: block, .. } = place;
+        let mut data = self.view.read(block)?;
+        let layout = self.dir_layout();
+        let index = inode.flags.contains(InodeFlags::INDEX);
+        let inner = index && (logical == 0 || htree::is_node(&data));
+        let mut whole = layout;
+        if inner {
+            // A root or node has no tail; what is wrong with it, the check says.
+            whole.checksum = false;
+        } else if layout.checksum {
+            let seed = self.seed(ino, inode.generation);
+            let len = data.len();
+            let sum = |data: &[u8]| base::crc::crc32c(seed.0, &data[..len - DIR_TAIL_SIZE]);
+            let word = |data: &[u8]| data[len - 4..].try_into().expect("four bytes");
+            let stored = |data: &[u8]| u32::from_le_bytes(word(data));
+            let at = format!("inode {ino}, block {block}");
+            if !dir::has_tail(&data) {
+                problems.push((Rule::DirTail, format!("{at}: no checksum tail"), None));
+            } else if sum(&data) != stored(&data) {
+                let act = "put that byte right by the checksum";
+                let detail = "one byte does not fit its checksum";
+                match mend::one_byte(&data, sum, stored).filter(|fixed| dir::has_tail(fixed)) {
+                    Some(fixed) if self.safe(Rule::DirChecksum, &at, detail, act) => {
+                        self.view.write(block, &fixed);
+                        data = fixed;
+                    }
+                    _ => {
+                        let loss = Some("names in it may be wrong".to_string());
+                        let detail = format!("{at}: its checksum does not fit");
+                        problems.push((Rule::DirChecksum, detail, loss));
+                    }
+                }
+            }
+        }
+        let bounds = block::Bounds { ino, first: logical == 0, inner, inodes: self.g.inodes_count };
+        Ok(block::parse(&data, whole, bounds, problems))
+    }
+}
+
+/// A name that is not taken yet.
+pub fn unique(name: &[u8], taken: &HashSet<Vec<u8>>) -> Vec<u8> {
+    for number in 1u32.. {
+        let mark = format!("~{number}");
+        let keep = name.len().min(255 - mark.len());
+        let fresh = [&name[..keep], mark.as_bytes()].concat();
+        if !taken.contains(&fresh) {
+            return fresh;
+        }
+    }
+    unreachable!("a directory has fewer names than numbers")
+}

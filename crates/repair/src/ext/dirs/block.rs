@@ -1,0 +1,176 @@
+//! One block of a directory, taken apart as far as it holds together.
+
+use ext4::Rule;
+use ext4::format::dir::{DirLayout, HEADER_LEN, entry_len};
+
+use super::{Name, Problem};
+
+/// What is known of the block.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    /// The directory.
+    pub ino: u32,
+    /// It is the directory's first block.
+    pub first: bool,
+    /// It is the root or a node of a hash tree: what lies behind its entries are no old ones.
+    pub inner: bool,
+    /// Inodes of the file system.
+    pub inodes: u32,
+}
+
+/// What a block holds.
+#[derive(Default)]
+pub struct Parsed {
+    /// Its entries in use, but for `.` and `..` at the start.
+    pub names: Vec<Name>,
+    /// What looks like an entry in places that no entry's length leads to.
+    pub weak: Vec<Name>,
+    /// What `..` names, in the first block.
+    pub dotdot: Option<u32>,
+}
+
+/// The eight bytes before a name.
+struct Header {
+    ino: u32,
+    rec_len: usize,
+    name_len: usize,
+    file_type: u8,
+}
+
+fn header(data: &[u8], at: usize) -> Option<Header> {
+    let bytes = data.get(at..at + HEADER_LEN)?;
+    Some(Header {
+        ino: u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")),
+        rec_len: u16::from_le_bytes([bytes[4], bytes[5]]).into(),
+        name_len: bytes[6].into(),
+        file_type: bytes[7],
+    })
+}
+
+/// Takes a block apart; says what is wrong with it.
+pub fn parse(
+    data: &[u8],
+    layout: DirLayout,
+    bounds: Bounds,
+    problems: &mut Vec<Problem>,
+) -> Parsed {
+    let data = &data[..layout.end().min(data.len())];
+    let mut parsed = Parsed::default();
+    let (mut at, mut count) = (0, 0);
+    while at < data.len() {
+        let sound = header(data, at).filter(|h| {
+            h.rec_len >= entry_len(1)
+                && h.rec_len.is_multiple_of(4)
+                && h.rec_len <= data.len() - at
+                && entry_len(h.name_len) <= h.rec_len
+        });
+        let Some(head) = sound else {
+            let loss = Some("names in the rest of the block".to_string());
+            let detail = format!("the entry at {at} has no sound length");
+            problems.push((Rule::DirEntryLength, detail, loss));
+            salvage(&data[at..], bounds, &mut parsed.weak);
+            break;
+        };
+        count += 1;
+        let name = &data[at + HEADER_LEN..at + HEADER_LEN + head.name_len];
+        let used = if head.ino == 0 { HEADER_LEN } else { entry_len(head.name_len) };
+        if bounds.first && count <= 2 {
+            dots(&head, name, count, bounds, &mut parsed, problems);
+        } else if head.ino != 0 {
+            entry(&head, name, bounds, &mut parsed, problems);
+        }
+        if !bounds.inner && head.rec_len >= used + entry_len(1) {
+            salvage(&data[at + used..at + head.rec_len], bounds, &mut parsed.weak);
+        }
+        at += head.rec_len;
+    }
+    parsed
+}
+
+/// One of the first two entries.
+fn dots(
+    head: &Header,
+    name: &[u8],
+    count: u32,
+    bounds: Bounds,
+    parsed: &mut Parsed,
+    problems: &mut Vec<Problem>,
+) {
+    let (rule, wanted): (Rule, &[u8]) = match count {
+        1 => (Rule::DirDot, b"."),
+        _ => (Rule::DirDotdot, b".."),
+    };
+    let right = name == wanted && head.ino != 0 && (count == 2 || head.ino == bounds.ino);
+    if count == 2 && name == wanted {
+        parsed.dotdot = Some(head.ino);
+    }
+    if right {
+        let placed = count == 2 || head.rec_len == entry_len(1);
+        if !placed {
+            problems.push((rule, "`.` takes too much room".into(), None));
+        }
+        return;
+    }
+    let text = String::from_utf8_lossy(name);
+    let detail = format!("entry {count} is {text:?}, inode {}", head.ino);
+    problems.push((rule, detail, None));
+    if name != b"." && name != b".." && head.ino != 0 {
+        entry(head, name, bounds, parsed, problems);
+    }
+}
+
+/// An entry in use.
+fn entry(
+    head: &Header,
+    name: &[u8],
+    bounds: Bounds,
+    parsed: &mut Parsed,
+    problems: &mut Vec<Problem>,
+) {
+    let text = String::from_utf8_lossy(name).into_owned();
+    if head.ino > bounds.inodes {
+        let loss = Some(format!("the name {text:?}"));
+        let detail = format!("{text:?} names inode {}", head.ino);
+        problems.push((Rule::DirEntryInode, detail, loss));
+        return;
+    }
+    let mut kept = name.to_vec();
+    if name.is_empty() || name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        let loss = Some("a part of the name".to_string());
+        problems.push((Rule::DirEntryName, format!("the name {text:?}"), loss));
+        kept.iter_mut().filter(|byte| **byte == b'/' || **byte == 0).for_each(|byte| *byte = b'.');
+        if kept.is_empty() || kept == b"." || kept == b".." {
+            kept = format!("#{}", head.ino).into_bytes();
+        }
+    }
+    parsed.names.push(Name { name: kept, ino: head.ino, file_type: head.file_type });
+}
+
+/// Looks for entries at every place where one could begin.
+fn salvage(data: &[u8], bounds: Bounds, weak: &mut Vec<Name>) {
+    let mut at = 0;
+    while at + entry_len(1) <= data.len() {
+        let found = header(data, at).filter(|h| {
+            h.ino != 0
+                && h.ino <= bounds.inodes
+                && (1..=7).contains(&h.file_type)
+                && h.name_len > 0
+                && h.rec_len >= entry_len(h.name_len)
+                && h.rec_len.is_multiple_of(4)
+                && at + HEADER_LEN + h.name_len <= data.len()
+        });
+        let name = found.as_ref().map(|h| &data[at + HEADER_LEN..at + HEADER_LEN + h.name_len]);
+        let plain = |name: &&[u8]| {
+            let text = !name.iter().any(|&byte| byte < 0x20 || byte == b'/' || byte == 0x7f);
+            text && *name != b"." && *name != b".."
+        };
+        match (found, name.filter(plain)) {
+            (Some(head), Some(name)) => {
+                let file_type = head.file_type;
+                weak.push(Name { name: name.to_vec(), ino: head.ino, file_type });
+                at += entry_len(head.name_len);
+            }
+            _ => at += 4,
+        }
+    }
+}

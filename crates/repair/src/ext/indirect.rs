@@ -1,0 +1,90 @@
+//! Indirect blocks: the map of ext2 and ext3.
+
+use std::collections::BTreeSet;
+
+use block::DeviceError;
+use ext4::format::InodeValues;
+
+use super::Fs;
+use super::map::{Map, Run};
+
+/// Slots of `i_block`.
+const SLOTS: u64 = 15;
+/// Slots that name data.
+const DIRECT: u64 = 12;
+
+/// A pointer that waits for its visit.
+struct Visit {
+    block: u64,
+    levels: u32,
+    logical: u64,
+}
+
+/// A word of a block of pointers.
+fn pointer(data: &[u8], index: usize) -> u64 {
+    let bytes = data[index * 4..index * 4 + 4].try_into().expect("four bytes");
+    u32::from_le_bytes(bytes).into()
+}
+
+impl Fs<'_> {
+    /// Logical blocks that a pointer with `levels` blocks of pointers below it reaches.
+    pub(super) fn span(&self, levels: u32) -> u64 {
+        u64::from(self.g.block_size / 4).pow(levels)
+    }
+
+    /// Follows the pointers of an inode.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn indirect_map(&mut self, values: &InodeValues) -> Result<Map, DeviceError> {
+        let mut map = Map::default();
+        let mut seen = BTreeSet::new();
+        let mut todo = Vec::new();
+        let mut logical = 0;
+        for slot in 0..SLOTS {
+            let levels = slot.saturating_sub(DIRECT - 1) as u32;
+            todo.push(Visit { block: pointer(&values.block, slot as usize), levels, logical });
+            logical += self.span(levels);
+        }
+        todo.reverse();
+        while let Some(visit) = todo.pop() {
+            let Visit { block, levels, logical } = visit;
+            if block == 0 {
+                continue;
+            }
+            if !self.in_range(block..block + 1) {
+                map.wrong(format!("a pointer names block {block}"), self.span(levels).min(1));
+                continue;
+            }
+            if levels == 0 {
+                map.push(Run { logical, start: block, len: 1, unwritten: false });
+                continue;
+            }
+            if self.meta.get(block) || !seen.insert(block) {
+                map.wrong(format!("block {block} cannot be a block of pointers"), 0);
+                continue;
+            }
+            let content = self.view.read(block)?;
+            let per = (self.g.block_size / 4) as usize;
+            let named = (0..per).map(|index| pointer(&content, index)).filter(|&to| to != 0);
+            let (all, bad) = named.fold((0, 0), |(all, bad), to| {
+                (all + 1, bad + u32::from(!self.in_range(to..to + 1)))
+            });
+            // A block that is full of nonsense was never one of pointers.
+            if bad * 2 > all {
+                map.wrong(format!("block {block} is no block of pointers"), 0);
+                continue;
+            }
+            map.nodes.push(block);
+            let span = self.span(levels - 1);
+            for index in (0..per).rev() {
+                let block = pointer(&content, index);
+                if block != 0 {
+                    let logical = logical + index as u64 * span;
+                    todo.push(Visit { block, levels: levels - 1, logical });
+                }
+            }
+        }
+        Ok(map)
+    }
+}

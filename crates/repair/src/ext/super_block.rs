@@ -1,0 +1,273 @@
+//! The superblock: as it is, put right by its checksum, or from a copy.
+
+use base::Ino;
+use block::DeviceError;
+use ext4::Rule;
+use ext4::format::checksum::super_block as super_sum;
+use ext4::format::features::{Access, Compat, Incompat, RoCompat};
+use ext4::format::super_block::{ROOT_INO, SUPER_OFFSET, SUPER_SIZE};
+use ext4::format::{At, CorruptKind, FileKind, Geometry, GroupDesc, InodeValues, RawSuper};
+
+use super::{Bits, Fs, Suspects};
+use crate::RepairError;
+use crate::mend;
+use crate::plan::Decisions;
+use crate::view::View;
+
+/// The superblock in `base` with a change, and its checksum set.
+fn bytes_of(base: &[u8], change: impl FnOnce(&mut RawSuper)) -> Vec<u8> {
+    let mut bytes = base[..SUPER_SIZE].to_vec();
+    let raw = RawSuper::view_mut(&mut bytes).expect("1024 bytes");
+    change(raw);
+    raw.set_checksum();
+    bytes
+}
+
+/// Groups whose descriptors vote for a superblock.
+const VOTERS: u32 = 64;
+/// How far the start of a device is searched for a copy at an unusual place.
+const SEARCH_MAX: u64 = 512 << 20;
+/// The groups whose copies are tried first.
+const COPIES: &[u64] = &[1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
+
+/// What became of the superblock.
+struct Choice {
+    bytes: Vec<u8>,
+    /// The finding, where the primary was not taken as it is: rule, detail, action, loss.
+    change: Option<(Rule, String, String, Option<String>)>,
+    from_copy: bool,
+}
+
+/// Finds the superblock and makes a repair out of it.
+///
+/// # Errors
+/// None is left, or its features are not understood.
+pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, RepairError> {
+    let choice = choose(&mut view)?;
+    let geometry = parse(&choice.bytes).map_err(|kind| RepairError::Hopeless(kind.to_string()))?;
+    let (access, reasons) = geometry.features.access();
+    if access != Access::ReadWrite {
+        let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+        return Err(RepairError::Feature(names.join("; ")));
+    }
+    view.set_block_size(geometry.block_size);
+    if geometry.blocks_count > view.blocks() {
+        let (blocks, device_blocks) = (geometry.blocks_count, view.blocks());
+        return Err(RepairError::CutShort { blocks, device_blocks });
+    }
+    if let Some((rule, detail, action, loss)) = choice.change {
+        let safe = loss.is_none();
+        let at = At::Super(0).to_string();
+        let finding = crate::plan::Finding { rule: rule.name(), at, detail, action, loss, safe };
+        if out.ask(finding) {
+            view.write_bytes(SUPER_OFFSET, &choice.bytes)?;
+        }
+    }
+    let blocks = geometry.blocks_count;
+    Ok(Fs {
+        view,
+        out,
+        raw: RawSuper::read(&choice.bytes).expect("1024 bytes"),
+        descs: Vec::new(),
+        stale: Default::default(),
+        whole: Default::default(),
+        held: Default::default(),
+        suspects: Suspects::default(),
+        meta: Bits::new(blocks),
+        used: Bits::new(blocks),
+        twice: Bits::new(blocks),
+        inodes: Default::default(),
+        shared: Default::default(),
+        rebuilt: Default::default(),
+        from_copy: choice.from_copy,
+        tree: Default::default(),
+        again: false,
+        g: geometry,
+    })
+}
+
+/// Parses a superblock, and refuses one whose inode tables leave no room.
+fn parse(bytes: &[u8]) -> Result<Geometry, CorruptKind> {
+    let g = Geometry::parse(bytes, 0).map_err(|corrupt| corrupt.kind)?;
+    let tables = u64::from(g.itable_blocks) * u64::from(g.groups_count);
+    if tables >= g.blocks_count {
+        return Err(CorruptKind::BlocksCount { blocks: g.blocks_count, first: g.first_data_block });
+    }
+    Ok(g)
+}
+
+fn choose(view: &mut View<'_>) -> Result<Choice, RepairError> {
+    let bytes = view.read_bytes(SUPER_OFFSET, SUPER_SIZE)?;
+    let primary = parse(&bytes);
+    if let Ok(g) = &primary {
+        let trusted = g.checksums.metadata;
+        if trusted || !disagrees(view, &bytes, g)? {
+            return Ok(Choice { bytes, change: None, from_copy: false });
+        }
+    }
+    let stored = |bytes: &[u8]| RawSuper::view(bytes).map_or(0, |raw| raw.s_checksum.get());
+    if primary.is_err()
+        && let Some(fixed) = mend::one_byte(&bytes, super_sum, stored)
+        && parse(&fixed).is_ok()
+    {
+        let detail = "one byte does not fit the checksum".to_string();
+        let action = "put that byte right by the checksum".to_string();
+        let change = Some((Rule::SuperChecksum, detail, action, None));
+        return Ok(Choice { bytes: fixed, change, from_copy: false });
+    }
+    let wrong = match &primary {
+        Ok(_) => "describes another file system than its copies".to_string(),
+        Err(kind) => kind.to_string(),
+    };
+    let rule = primary.as_ref().err().map_or(Rule::SuperGeometry, Rule::of);
+    let own = primary.is_ok().then(|| bytes.clone()).or_else(|| resummed(&bytes));
+    let own_score = match &own {
+        Some(own) => score(view, own)?,
+        None => 0,
+    };
+    if let Some((block, copy)) = best_copy(view, own_score.saturating_sub(1))? {
+        let joined = join(&copy, &bytes);
+        let action = format!("restore it from the copy in block {block}");
+        let change = Some((rule, wrong, action, None));
+        return Ok(Choice { bytes: joined, change, from_copy: true });
+    }
+    let Some(own) = own.filter(|_| own_score > 0) else { return Err(RepairError::NoSuperblock) };
+    let change = primary.is_err().then(|| {
+        let loss = "some field of it may be wrong".to_string();
+        (rule, wrong, "take it as it is, with its checksum set".to_string(), Some(loss))
+    });
+    Ok(Choice { bytes: own, change, from_copy: false })
+}
+
+/// The superblock with its checksum set, where only that is wrong.
+fn resummed(bytes: &[u8]) -> Option<Vec<u8>> {
+    let fixed = bytes_of(bytes, |_| ());
+    parse(&fixed).is_ok().then_some(fixed)
+}
+
+/// A copy becomes the primary: what changes while mounted comes from the old primary, if that is of
+/// the same file system.
+fn join(copy: &[u8], primary: &[u8]) -> Vec<u8> {
+    let old = RawSuper::read(primary).expect("1024 bytes");
+    bytes_of(copy, |raw| {
+        raw.s_block_group_nr.set(0);
+        if old.s_uuid != raw.s_uuid {
+            return;
+        }
+        raw.s_mtime = old.s_mtime;
+        raw.s_last_orphan = old.s_last_orphan;
+        raw.s_last_mounted = old.s_last_mounted;
+        raw.s_kbytes_written = old.s_kbytes_written;
+        let late = RoCompat::LARGE_FILE | RoCompat::ORPHAN_PRESENT;
+        let mut features = raw.features();
+        features.incompat |= old.features().incompat & Incompat::RECOVER;
+        features.ro_compat |= old.features().ro_compat & late;
+        features.compat |= old.features().compat & Compat::EXT_ATTR;
+        raw.set_features(&features);
+    })
+}
+
+/// What no mount changes.
+fn shape(g: &Geometry) -> impl PartialEq + use<> {
+    let incompat = g.features.incompat - Incompat::RECOVER;
+    let late = RoCompat::LARGE_FILE
+        | RoCompat::ORPHAN_PRESENT
+        | RoCompat::HUGE_FILE
+        | RoCompat::DIR_NLINK
+        | RoCompat::EXTRA_ISIZE;
+    let compat = g.features.compat - Compat::EXT_ATTR - Compat::HAS_JOURNAL;
+    let sizes = [g.block_size, g.inode_size, g.desc_size, g.first_data_block, g.first_ino];
+    let groups = [g.inodes_count, g.blocks_per_group, g.flex_size, g.reserved_gdt_blocks];
+    let words = (incompat.bits(), (g.features.ro_compat - late).bits(), compat.bits());
+    (sizes, groups, words, g.blocks_count, g.uuid, g.hash_seed)
+}
+
+/// True where a copy describes another file system, and more descriptors speak for it.
+fn disagrees(view: &mut View<'_>, bytes: &[u8], g: &Geometry) -> Result<bool, RepairError> {
+    let mut copies = 0;
+    for group in (1..g.groups_count).filter(|&group| g.has_super(group)).take(3) {
+        let place = g.group_first_block(group) * u64::from(g.block_size);
+        let copy = view.read_bytes(place, SUPER_SIZE)?;
+        if let Ok(theirs) = parse(&copy)
+            && shape(&theirs) != shape(g)
+        {
+            copies += 1;
+        }
+    }
+    if copies == 0 {
+        return Ok(false);
+    }
+    let own = score(view, bytes)?;
+    Ok(best_copy(view, own.saturating_sub(1))?.is_some())
+}
+
+/// How well the descriptors and the root directory fit a superblock; 0 where nothing does.
+fn score(view: &mut View<'_>, bytes: &[u8]) -> Result<u32, DeviceError> {
+    let Ok(g) = parse(bytes) else { return Ok(0) };
+    let size = u64::from(g.block_size);
+    if g.features.access().0 != Access::ReadWrite {
+        return Ok(0);
+    }
+    let mut score = 0;
+    for group in 0..g.groups_count.min(VOTERS) {
+        let (block, offset) = g.desc_place(group);
+        let bytes = view.read_bytes(block.0 * size + offset as u64, g.desc_size as usize)?;
+        let desc = GroupDesc::read(&bytes);
+        score += u32::from(desc.check_places(group, &g).is_ok());
+        score += u32::from(GroupDesc::parse(&bytes, group, &g).is_ok());
+        if group == 0 && desc.check_places(group, &g).is_ok() {
+            let (_, index) = g.inode_group(Ino(ROOT_INO.into())).expect("in range");
+            let (at, offset) = g.inode_offset(index);
+            let place = (desc.inode_table + at) * size + offset as u64;
+            let slot = view.read_bytes(place, g.inode_size as usize)?;
+            let values = InodeValues::read(&slot, &g);
+            score += 2 * u32::from(values.kind() == Some(FileKind::Directory));
+            score += 2 * u32::from(InodeValues::parse(&slot, Ino(2), &g).is_ok());
+        }
+    }
+    Ok(score)
+}
+
+/// The copy with the best score, if that is above `least`: block and content.
+fn best_copy(view: &mut View<'_>, least: u32) -> Result<Option<(u64, Vec<u8>)>, DeviceError> {
+    let mut best: Option<(u32, u64, Vec<u8>)> = None;
+    let bytes = view.blocks() * view.block_size() as u64;
+    for log in 0..=6 {
+        let size = 1024u64 << log;
+        for group in COPIES {
+            let place = (u64::from(log == 0) + group * size * 8) * size;
+            consider(view, place, &mut best)?;
+        }
+    }
+    if best.is_none() {
+        for place in (1..bytes.min(SEARCH_MAX) / 1024).map(|kib| kib * 1024) {
+            consider(view, place, &mut best)?;
+        }
+    }
+    Ok(best.filter(|(score, ..)| *score > least).map(|(_, block, bytes)| (block, bytes)))
+}
+
+fn consider(
+    view: &mut View<'_>,
+    place: u64,
+    best: &mut Option<(u32, u64, Vec<u8>)>,
+) -> Result<(), DeviceError> {
+    let end = view.blocks() * view.block_size() as u64;
+    if place + SUPER_SIZE as u64 > end || place == SUPER_OFFSET {
+        return Ok(());
+    }
+    let bytes = view.read_bytes(place, SUPER_SIZE)?;
+    let Ok(g) = parse(&bytes) else { return Ok(()) };
+    let raw = RawSuper::read(&bytes).expect("1024 bytes");
+    let group = u32::from(raw.s_block_group_nr.get());
+    let fits =
+        group > 0 && group < g.groups_count && g.blocks_count * u64::from(g.block_size) <= end;
+    if !fits || g.group_first_block(group) * u64::from(g.block_size) != place {
+        return Ok(());
+    }
+    let score = score(view, &bytes)?;
+    if score > 0 && best.as_ref().is_none_or(|(known, ..)| score > *known) {
+        *best = Some((score, g.group_first_block(group), bytes));
+    }
+    Ok(())
+}

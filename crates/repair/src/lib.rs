@@ -1,0 +1,75 @@
+//! Repair of damaged file systems, on the device itself and never through a mount.
+//!
+//! 1. [`plan`](fn@plan) only reads. It collects what is wrong, decides what is done about it, and
+//!    keeps the blocks that would change in memory: a [`Plan`]. The checks of the file system's own
+//!    crate then judge the result; a plan that leaves something wrong is never carried out.
+//! 2. [`undo::UndoFile::create`] stores the old and the new content of these blocks in a file.
+//! 3. [`apply`](fn@apply) writes them. The superblock goes first, with a mark that names the undo
+//!    file, and last, without it. A repair that was cut is finished from that file.
+//! 4. [`undo::UndoFile::undo`] puts the old content back.
+//!
+//! Where structures contradict each other, the one with more witnesses wins: a checksum, a copy,
+//! the bitmaps, the entries that name an inode, the journal. If a checksum proves that one byte
+//! is wrong, and which, that byte is put right (`mend`).
+//!
+//! Memory: three bits per block, about 100 bytes per inode in use, 32 bytes per run of blocks, and
+//! the blocks that change. Nothing recurses by the depth of the tree.
+//!
+//! ext2, ext3 and ext4 are repaired; XFS is not yet.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod apply;
+pub mod plan;
+pub mod undo;
+
+mod ext;
+mod mend;
+mod view;
+
+use std::sync::Arc;
+
+use block::{DeviceError, Queue};
+use rt::Cx;
+
+pub use apply::apply;
+pub use plan::{Change, Finding, Plan};
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Neither the superblock nor a copy of it can be read.
+    #[error("no superblock of ext2, ext3 or ext4 was found, nor a copy of one")]
+    NoSuperblock,
+    /// Repair does not know a feature that is set.
+    #[error("{0}: such a file system cannot be repaired yet")]
+    Feature(String),
+    /// The file system is larger than its device.
+    #[error("the file system has {blocks} blocks, the device {device_blocks}: it was cut short")]
+    CutShort {
+        /// Blocks of the file system.
+        blocks: u64,
+        /// Blocks of the device.
+        device_blocks: u64,
+    },
+    /// Structures that nothing is left to restore from.
+    #[error("{0}")]
+    Hopeless(String),
+}
+
+/// Plans the repair of the ext2, ext3 or ext4 file system behind `queue`. `decide` is asked once
+/// for each finding, and says whether its action is wanted. Reads only; parks on reads.
+///
+/// # Errors
+/// [`RepairError`]: nothing was decided then.
+pub fn plan(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    decide: &mut dyn FnMut(&Finding) -> bool,
+) -> Result<Plan, RepairError> {
+    ext::plan(cx, queue, decide)
+}

@@ -1,0 +1,325 @@
+//! Small images with one of everything, and the damage that is done to them.
+
+#![allow(dead_code, reason = "every test program uses a part of it")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base::{Ino, Rng};
+use block::{Device, DeviceInfo, DeviceIo, Op, Queue, QueueConfig};
+use cache::{PageCache, PageCacheConfig};
+use device::MemoryDevice;
+use ext4::format::{Geometry, GroupDesc, InodeValues};
+use ext4::{Ext4, MkfsOptions, MountOptions};
+use repair::undo::{Repaired, UndoFile};
+use repair::{Finding, Plan};
+use rt::{Cx, SpinLock};
+use testkit::content::{create, mkdir, pattern};
+use testkit::manifest::{self, Manifest};
+use vfs::{FileSystem, FileType, NewNode, SetAttr};
+
+/// A kind of image.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    pub name: &'static str,
+    pub fstype: &'static str,
+    pub block: u32,
+    pub features: &'static str,
+    /// Made by mke2fs of the host instead of our mkfs.
+    pub mke2fs: bool,
+    pub bytes: u64,
+}
+
+const fn kind(name: &'static str, fstype: &'static str, block: u32) -> Kind {
+    Kind { name, fstype, block, features: "", mke2fs: false, bytes: 12 << 20 }
+}
+
+/// Every kind that the campaigns damage.
+pub const KINDS: &[Kind] = &[
+    kind("ext4-1k", "ext4", 1024),
+    Kind {
+        mke2fs: true,
+        features: "orphan_file,metadata_csum_seed",
+        ..kind("mke2fs-1k", "ext4", 1024)
+    },
+    kind("ext2-1k", "ext2", 1024),
+    Kind { bytes: 16 << 20, ..kind("ext4-4k", "ext4", 4096) },
+    Kind {
+        features: "^metadata_csum,uninit_bg",
+        mke2fs: true,
+        ..kind("ext4-uninit", "ext4", 1024)
+    },
+    kind("ext3-1k", "ext3", 1024),
+    Kind {
+        features: "^has_journal",
+        mke2fs: true,
+        bytes: 16 << 20,
+        ..kind("ext4-nojournal", "ext4", 4096)
+    },
+    Kind { bytes: 16 << 20, ..kind("ext2-4k", "ext2", 4096) },
+];
+
+pub fn queue(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
+    Queue::new(cx.runtime(), device, QueueConfig::default()).expect("the device takes a queue")
+}
+
+pub fn mount(cx: &mut Cx, device: Arc<dyn Device>) -> Result<Arc<Ext4>, ext4::MountError> {
+    let queue = queue(cx, device);
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(32 << 20));
+    Ext4::mount(cx, &queue, &pages, MountOptions::default())
+}
+
+impl Kind {
+    fn empty(&self, cx: &mut Cx) -> Arc<MemoryDevice> {
+        if self.mke2fs {
+            let file = tempfile::NamedTempFile::new().expect("a temporary file");
+            let block = self.block.to_string();
+            let mut args = vec!["-t", self.fstype, "-b", &block, "-N", "2048"];
+            args.extend(["-U", "11223344-5566-4788-89aa-bbccddeeff01"]);
+            args.extend(["-E", "hash_seed=11223344-5566-4788-89aa-0123456789ab"]);
+            if !self.features.is_empty() {
+                args.extend(["-O", self.features]);
+            }
+            testkit::judge::mke2fs(file.path(), self.bytes, &args);
+            let image = std::fs::read(file.path()).expect("image");
+            return Arc::new(MemoryDevice::from_image(&image));
+        }
+        let device = Arc::new(MemoryDevice::new(self.bytes));
+        let options = MkfsOptions {
+            fstype: self.fstype.parse().expect("a known type"),
+            block_size: Some(self.block),
+            features: self.features.to_owned(),
+            uuid: Some([7; 16]),
+            hash_seed: Some([9; 16]),
+            ..MkfsOptions::default()
+        };
+        let queue = queue(cx, device.clone());
+        ext4::mkfs(cx, &queue, &options).unwrap_or_else(|e| panic!("mkfs of {self:?}: {e}"));
+        device
+    }
+
+    /// A sound image with one of everything.
+    pub fn image(&self) -> Arc<MemoryDevice> {
+        rt::testing::world(|cx| {
+            let device = self.empty(cx);
+            let fs = mount(cx, device.clone()).expect("a fresh image is mounted");
+            populate(cx, &fs, u64::from(self.block));
+            fs.unmount(cx).expect("unmount");
+            device
+        })
+    }
+}
+
+fn write(cx: &mut Cx, fs: &Ext4, ino: Ino, number: u64, offset: u64, len: usize) {
+    let mut bytes = vec![0; len];
+    pattern(number, offset, &mut bytes);
+    fs.write(cx, ino, offset, &bytes).expect("write");
+}
+
+fn populate(cx: &mut Cx, fs: &Ext4, block: u64) {
+    let root = fs.root();
+    let big = mkdir(cx, fs, root, "big");
+    for n in 0..400u64 {
+        let ino = create(cx, fs, big, &format!("a-rather-long-name-{n:05}"));
+        if n % 4 == 0 {
+            write(cx, fs, ino, n, 0, 100 + (n as usize * 37) % 3000);
+        }
+        if n % 50 == 0 {
+            let value = vec![b'v'; if n % 100 == 0 { 600 } else { 20 }];
+            fs.setxattr(cx, ino, b"user.test", &value, Default::default()).expect("setxattr");
+        }
+    }
+    let mut at = root;
+    for depth in 0..6u64 {
+        at = mkdir(cx, fs, at, &format!("deep{depth}"));
+        for n in 0..5 {
+            let ino = create(cx, fs, at, &format!("file{n}"));
+            write(cx, fs, ino, 1000 + depth * 10 + n, 0, 500 + 2000 * n as usize);
+        }
+        for n in 0..2 {
+            mkdir(cx, fs, at, &format!("empty{n}"));
+        }
+    }
+    for (name, pieces) in [("sparse", 150u64), ("holes", 900)] {
+        let ino = create(cx, fs, root, name);
+        for n in 0..pieces {
+            write(cx, fs, ino, 2000, n * 2 * block, 700);
+        }
+    }
+    let large = create(cx, fs, root, "large");
+    write(cx, fs, large, 3000, 0, 600 << 10);
+    for (name, target) in [(&b"fast"[..], &b"big/there"[..]), (b"slow", &[b'x'; 200])] {
+        let link = NewNode { target: Some(target), ..NewNode::new(FileType::Symlink, 0o777) };
+        fs.create(cx, root, name, &link).expect("symlink");
+    }
+    fs.create(cx, root, b"fifo", &NewNode::new(FileType::Fifo, 0o600)).expect("fifo");
+    fs.link(cx, large, at, b"another-name").expect("link");
+    let owned = SetAttr { uid: Some(70_000), ..SetAttr::default() };
+    fs.setattr(cx, large, &owned).expect("chown");
+    fs.sync(cx).expect("sync");
+}
+
+/// A device that remembers which sectors were read.
+struct Spy {
+    below: Arc<MemoryDevice>,
+    read: SpinLock<BTreeSet<u64>>,
+}
+
+impl Device for Spy {
+    fn info(&self) -> &DeviceInfo {
+        self.below.info()
+    }
+
+    fn submit(&self, io: DeviceIo) {
+        if io.op == Op::Read {
+            let first = io.sector.0;
+            self.read.lock_irq().extend(first..first + io.count);
+        }
+        self.below.submit(io);
+    }
+
+    fn name(&self) -> String {
+        "spy".into()
+    }
+}
+
+/// The blocks that hold metadata: those that a check reads, unless they are empty.
+pub fn metadata(device: &Arc<MemoryDevice>, block: u64) -> Vec<u64> {
+    let spy = Arc::new(Spy { below: device.clone(), read: SpinLock::new(BTreeSet::new()) });
+    rt::testing::world(|cx| {
+        let queue = queue(cx, spy.clone());
+        let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    });
+    let sectors = spy.read.lock_irq();
+    let blocks: BTreeSet<u64> = sectors.iter().map(|sector| sector * 512 / block).collect();
+    let image = device.snapshot();
+    let full = |n: &u64| image[(n * block) as usize..][..block as usize].iter().any(|&b| b != 0);
+    let g = Geometry::parse(&image[1024..2048], 0).expect("a sound superblock");
+    let reserved = g.desc_place(0).0.0 + u64::from(g.desc_blocks);
+    let reserved = reserved + 4..reserved + u64::from(g.reserved_gdt_blocks);
+    // The reserved descriptor blocks are all alike: a few of them do.
+    blocks.into_iter().filter(|block| !reserved.contains(block)).filter(full).collect()
+}
+
+/// What was done to an image.
+pub fn damage(image: &mut [u8], blocks: &[u64], size: u64, rng: &mut Rng) -> String {
+    let times = if rng.chance(0.15) { 2 + rng.below(3) } else { 1 };
+    let all: Vec<String> = (0..times).map(|_| damage_once(image, blocks, size, rng)).collect();
+    all.join(", ")
+}
+
+fn damage_once(image: &mut [u8], blocks: &[u64], size: u64, rng: &mut Rng) -> String {
+    let block = *rng.pick(blocks);
+    let start = (block * size) as usize;
+    let len = size as usize;
+    match rng.below(10) {
+        0..=2 => {
+            let mut at = start + rng.below(size) as usize;
+            if rng.chance(0.8) {
+                at = (at..start + len).find(|&at| image[at] != 0).unwrap_or(at);
+            }
+            let old = image[at];
+            image[at] ^= 1 + rng.below(255) as u8;
+            format!("byte {at} (block {block}+{}) {old:#x} -> {:#x}", at - start, image[at])
+        }
+        3..=5 => field(image, rng),
+        6 => {
+            let other = *rng.pick(blocks);
+            let theirs = image[(other * size) as usize..][..len].to_vec();
+            let own = image[start..start + len].to_vec();
+            image[start..start + len].copy_from_slice(&theirs);
+            image[(other * size) as usize..][..len].copy_from_slice(&own);
+            format!("blocks {block} and {other} swapped")
+        }
+        7 => {
+            image[start..start + len].fill(0);
+            format!("block {block} zeroed")
+        }
+        8 => {
+            let count = 4096 << rng.below(5);
+            let from = (start as u64 & !4095) as usize;
+            let end = (from + count as usize).min(image.len());
+            image[from..end].fill(0);
+            format!("{count} bytes at {from} zeroed")
+        }
+        _ => {
+            let at = start + (rng.below(size) & !511) as usize;
+            rng.fill(&mut image[at..at + 512]);
+            format!("sector {} (block {block}) random", at / 512)
+        }
+    }
+}
+
+/// A field of an inode, with its checksum right again.
+fn field(image: &mut [u8], rng: &mut Rng) -> String {
+    let Ok(g) = Geometry::parse(&image[1024..2048], 0) else { return "nothing".into() };
+    for _ in 0..1000 {
+        let ino = 1 + rng.below(u64::from(g.inodes_count)) as u32;
+        let (group, index) = g.inode_group(Ino(ino.into())).expect("in range");
+        let (block, offset) = g.desc_place(group);
+        let place = block.0 as usize * g.block_size as usize + offset;
+        let desc = GroupDesc::read(&image[place..place + g.desc_size as usize]);
+        if desc.check_places(group, &g).is_err() {
+            continue;
+        }
+        let (block, offset) = g.inode_offset(index);
+        let at = (desc.inode_table + block) as usize * g.block_size as usize + offset;
+        let slot = &mut image[at..at + g.inode_size as usize];
+        let values = InodeValues::read(slot, &g);
+        if values.links == 0 {
+            continue;
+        }
+        let field = rng.below(160.min(u64::from(g.inode_size))) as usize & !1;
+        let word = match rng.below(4) {
+            0 => 0,
+            1 => 0xffff,
+            2 => u16::from_le_bytes([slot[field], slot[field + 1]]) ^ 1 << rng.below(16),
+            _ => rng.next_u32() as u16,
+        };
+        slot[field..field + 2].copy_from_slice(&word.to_le_bytes());
+        if g.checksums.metadata {
+            let generation = InodeValues::generation_of(slot);
+            g.checksums.inode_seed(Ino(ino.into()), generation).set_inode(slot);
+        }
+        return format!("inode {ino}: field {field:#x} = {word:#x}");
+    }
+    "nothing".into()
+}
+
+/// Plans with every action wanted.
+pub fn plan(device: &Arc<MemoryDevice>) -> Result<Plan, repair::RepairError> {
+    plan_with(device, &mut |_| true)
+}
+
+pub fn plan_with(
+    device: &Arc<MemoryDevice>,
+    decide: &mut dyn FnMut(&Finding) -> bool,
+) -> Result<Plan, repair::RepairError> {
+    rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        repair::plan(cx, &queue, decide)
+    })
+}
+
+/// Carries a plan out; answers the undo file.
+pub fn apply(device: &Arc<dyn Device>, plan: &Plan, dir: &std::path::Path) -> UndoFile {
+    let path = dir.join("undo");
+    let _old = std::fs::remove_file(&path);
+    let of = Repaired { target: "disk.img", device_bytes: device.info().bytes() };
+    let mut undo = UndoFile::create(&path, [3; 16], &of, plan).expect("undo file");
+    rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        repair::apply(cx, &queue, &mut undo).expect("apply");
+    });
+    undo
+}
+
+/// What a mount of ours shows.
+pub fn manifest(device: &Arc<MemoryDevice>) -> Option<Manifest> {
+    let copy = Arc::new(device.fork());
+    rt::testing::world(|cx| {
+        let fs = mount(cx, copy).ok()?;
+        manifest::of_fs(cx, &*fs).ok()
+    })
+}
