@@ -23,6 +23,7 @@ mod connect;
 mod dir_build;
 mod dirs;
 mod groups;
+mod history;
 mod indirect;
 mod inodes;
 mod journal;
@@ -35,6 +36,7 @@ mod totals;
 use bits::Bits;
 use connect::Tree;
 use dirs::Name;
+use history::History;
 use inodes::Inode;
 
 /// Rounds at the most: what one round moves may show the next one something.
@@ -78,6 +80,8 @@ pub struct Fs<'a> {
     rebuilt: BTreeMap<u32, Vec<Name>>,
     /// The superblock came from a copy: it does not know whether the journal must be replayed.
     from_copy: bool,
+    /// Older copies of blocks, once they were asked for.
+    history: Option<History>,
     /// What is known of the names.
     tree: Tree,
     /// The round found an inode that it had not read: the next one reads it.

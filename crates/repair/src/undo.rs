@@ -278,6 +278,21 @@ impl UndoFile {
         Ok(())
     }
 
+    /// True where the image holds a part of the new content: a repair was cut. Parks.
+    ///
+    /// # Errors
+    /// The image is neither old nor new, or its device fails.
+    pub fn is_begun(&self, cx: &mut Cx, queue: &Arc<Queue>) -> Result<bool, UndoError> {
+        self.compare(cx, queue, false)?;
+        for change in &self.changes {
+            let there = queue.read(cx, Sector::from_bytes(change.offset), change.old.len())?;
+            if there[..] != change.old[..] {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Writes the new content, or goes on where it was cut. Durable afterwards. Parks.
     ///
     /// # Errors

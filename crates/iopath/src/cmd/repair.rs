@@ -141,24 +141,32 @@ fn refusal(options: &Options, writable: bool, plan: &Plan) -> Option<String> {
 /// Finishes a repair that was cut, if its undo file is there.
 fn finish_cut(app: &mut App, storage: &Storage, writable: bool) -> Result<()> {
     let target = &storage.target;
-    let Some(id) = undo::unfinished(app.cx, &storage.queue)? else { return Ok(()) };
-    for path in paths(target).filter(|path| path.exists()) {
+    let mark = undo::unfinished(app.cx, &storage.queue)?;
+    for path in paths(target).take_while(|path| path.exists()) {
         let Ok(mut undo) = UndoFile::open(&path) else { continue };
-        if !undo.id().starts_with(&id) {
+        let path = path.display();
+        let cut = match undo.state() {
+            State::Applied | State::Undone => continue,
+            State::Prepared | State::Undoing => undo.is_begun(app.cx, &storage.queue),
+        };
+        if !matches!(cut, Ok(true)) {
             continue;
         }
-        let path = path.display();
         if undo.state() == State::Undoing {
             bail!("{target}: an undo was cut; finish it: iopath undo {path}");
         }
         if !writable {
-            app.out.line(format!("{target}: a repair was cut; {path} finishes it"))?;
+            app.out.note(format!("{target}: a repair was cut; {path} finishes it"));
             return Ok(());
         }
         repair::apply(app.cx, &storage.queue, &mut undo).with_context(|| target.to_string())?;
-        return Ok(app.out.line(format!("{target}: finished the repair that was cut ({path})"))?);
+        app.out.note(format!("{target}: finished the repair that was cut ({path})"));
+        return Ok(());
     }
-    Ok(app.out.line(format!("{target}: a repair was cut, and its undo file is not here"))?)
+    if mark.is_some() {
+        app.out.note(format!("{target}: a repair was cut, and its undo file is not here"));
+    }
+    Ok(())
 }
 
 /// The names that an undo file of this target may have.

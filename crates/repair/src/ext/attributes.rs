@@ -29,7 +29,21 @@ impl Fs<'_> {
         let named = self.inodes.values().map(|inode| inode.acl).filter(|&block| block != 0);
         for block in named.collect::<std::collections::BTreeSet<u64>>() {
             let content = self.view.read(block)?;
-            if content[..4] == xattr::MAGIC.to_le_bytes() {
+            let (sums, large) = (self.g.checksums, self.large_values());
+            let sound = |data: &[u8]| {
+                let summed = !sums.metadata || xattr::verify_checksum(&sums, block, data).is_ok();
+                summed && xattr::check(data, Place::Block, large).is_ok()
+            };
+            let mut known = content[..4] == xattr::MAGIC.to_le_bytes();
+            if !known && let Some((copy, _)) = self.old_copy(block, sound)? {
+                let act = "take the journal's copy";
+                let at = format!("block {block}");
+                known = self.safe(Rule::XattrHeader, at, "it holds no attributes", act);
+                if known {
+                    self.view.write(block, &copy);
+                }
+            }
+            if known {
                 self.shared.insert(block, 0);
             }
         }

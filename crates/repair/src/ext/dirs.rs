@@ -247,6 +247,25 @@ impl Fs<'_> {
         Ok(fresh)
     }
 
+    /// The names in the journal's newest sound copy of a directory block.
+    fn old_names_in(
+        &mut self,
+        ino: u32,
+        inode: &super::Inode,
+        place: Run,
+    ) -> Result<Vec<Name>, DeviceError> {
+        let (layout, seed) = (self.dir_layout(), self.seed(ino, inode.generation));
+        let inodes = self.g.inodes_count;
+        let sound = |data: &[u8]| {
+            let summed = !layout.checksum || dir::verify_checksum(seed, data).is_ok();
+            summed && dir::check(data, layout, inodes).is_ok()
+        };
+        let copy = self.old_copy(place.start, sound)?;
+        let bounds = block::Bounds { ino, first: place.logical == 0, inner: true, inodes };
+        let parsed = copy.map(|(data, _)| block::parse(&data, layout, bounds, &mut Vec::new()));
+        Ok(parsed.unwrap_or_default().names)
+    }
+
     /// Reads one block: put right by its checksum, taken apart.
     fn dir_block(
         &mut self,
@@ -256,6 +275,7 @@ impl Fs<'_> {
         problems: &mut Vec<Problem>,
     ) -> Result<Parsed, DeviceError> {
         let Run { logical, start: block, .. } = place;
+        let known = problems.len();
         let mut data = self.view.read(block)?;
         let layout = self.dir_layout();
         let index = inode.flags.contains(InodeFlags::INDEX);
@@ -290,7 +310,12 @@ impl Fs<'_> {
             }
         }
         let bounds = block::Bounds { ino, first: logical == 0, inner, inodes: self.g.inodes_count };
-        Ok(block::parse(&data, whole, bounds, problems))
+        let before = problems.len();
+        let mut parsed = block::parse(&data, whole, bounds, problems);
+        if problems.len() > before || known < before {
+            parsed.weak.extend(self.old_names_in(ino, inode, place)?);
+        }
+        Ok(parsed)
     }
 }
 

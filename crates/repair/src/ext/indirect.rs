@@ -64,14 +64,16 @@ impl Fs<'_> {
                 map.wrong(format!("block {block} cannot be a block of pointers"), 0);
                 continue;
             }
-            let content = self.view.read(block)?;
+            let mut content = self.view.read(block)?;
             let per = (self.g.block_size / 4) as usize;
-            let named = (0..per).map(|index| pointer(&content, index)).filter(|&to| to != 0);
-            let (all, bad) = named.fold((0, 0), |(all, bad), to| {
-                (all + 1, bad + u32::from(!self.in_range(to..to + 1)))
-            });
+            if !self.may_be_pointers(&content)
+                && let Some(copy) = self.old_pointers(block)?
+            {
+                map.mended.push((block, copy.clone()));
+                content = copy;
+            }
             // A block that is full of nonsense was never one of pointers.
-            if bad * 2 > all {
+            if !self.may_be_pointers(&content) {
                 map.wrong(format!("block {block} is no block of pointers"), 0);
                 continue;
             }
@@ -86,5 +88,27 @@ impl Fs<'_> {
             }
         }
         Ok(map)
+    }
+
+    /// Are most of the words numbers of blocks?
+    fn may_be_pointers(&self, data: &[u8]) -> bool {
+        let words = (0..data.len() / 4).map(|index| pointer(data, index));
+        let (mut all, mut bad) = (0, 0);
+        for to in words.filter(|&to| to != 0) {
+            all += 1;
+            bad += u32::from(!self.in_range(to..to + 1));
+        }
+        all > 0 && bad * 2 <= all
+    }
+
+    /// The journal's newest copy of a block of pointers.
+    fn old_pointers(&mut self, block: u64) -> Result<Option<Vec<u8>>, DeviceError> {
+        let g = self.g.clone();
+        let valid = |to: u64| to == 0 || g.data_blocks_valid(to, 1);
+        let sound = |data: &[u8]| {
+            let mut words = (0..data.len() / 4).map(|index| pointer(data, index));
+            words.clone().any(|to| to != 0) && words.all(valid)
+        };
+        Ok(self.old_copy(block, sound)?.map(|(copy, _)| copy))
     }
 }

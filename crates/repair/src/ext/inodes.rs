@@ -119,9 +119,17 @@ impl Fs<'_> {
                 {
                     let index = index * per_block + number as u32;
                     let ino = group * self.g.inodes_per_group + index + 1;
-                    if index < self.g.inodes_per_group && slot.iter().any(|&byte| byte != 0) {
-                        let marked = bitmap::test(&map, index as usize);
-                        self.scan_slot(ino, slot.to_vec(), marked)?;
+                    if index >= self.g.inodes_per_group {
+                        break;
+                    }
+                    let marked = bitmap::test(&map, index as usize);
+                    let empty = slot.iter().all(|&byte| byte == 0);
+                    let slot = match empty && marked && !self.is_system(ino) {
+                        true => self.old_slot(ino, "its slot is empty")?,
+                        false => Some(slot.to_vec()).filter(|_| !empty),
+                    };
+                    if let Some(slot) = slot {
+                        self.scan_slot(ino, slot, marked)?;
                     }
                 }
             }
@@ -169,7 +177,15 @@ impl Fs<'_> {
                 values = InodeValues::read(&slot, &self.g);
             }
         }
-        let trusted = self.slot_trusted(ino, &slot);
+        let mut trusted = self.slot_trusted(ino, &slot);
+        if !trusted
+            && marked
+            && !system
+            && let Some(old) = self.old_slot(ino, "its checksum does not fit")?
+        {
+            (slot, trusted) = (old, true);
+            values = InodeValues::read(&slot, &self.g);
+        }
         if ino == RESIZE_INO || system && values.links == 0 {
             return self.reserved_slot(ino, &values);
         }
@@ -196,6 +212,29 @@ impl Fs<'_> {
         Ok(())
     }
 
+    /// The slot of an inode that the bitmap marks, from the journal's newest copy of its block; it
+    /// is restored.
+    fn old_slot(&mut self, ino: u32, why: &str) -> Result<Option<Vec<u8>>, DeviceError> {
+        let (place, size) = (self.slot_place(ino), u64::from(self.g.block_size));
+        let at = (place % size) as usize;
+        let range = at..at + self.g.inode_size as usize;
+        let g = self.g.clone();
+        let sound = |data: &[u8]| {
+            InodeValues::parse(&data[range.clone()], Ino(ino.into()), &g).is_ok_and(|values| {
+                values.links > 0 && values.dtime == 0 && values.kind().is_some()
+            })
+        };
+        let Some((copy, sequence)) = self.old_copy(place / size, sound)? else { return Ok(None) };
+        let act = format!("restore it as transaction {sequence} of the journal has it");
+        let loss = "changes that did not go through the journal";
+        if !self.lossy(Rule::InodeBitmapLeaked, Self::at(ino), why, &act, loss) {
+            return Ok(None);
+        }
+        let slot = copy[range.clone()].to_vec();
+        self.put_slot(ino, &slot)?;
+        Ok(Some(slot))
+    }
+
     fn slot_trusted(&self, ino: u32, slot: &[u8]) -> bool {
         let seed = self.seed(ino, InodeValues::generation_of(slot));
         !self.g.checksums.metadata || stored_inode(slot) == seed.inode(slot)
@@ -213,8 +252,8 @@ impl Fs<'_> {
     fn take_map(&mut self, ino: u32, inode: &mut Inode) -> Result<(), DeviceError> {
         for (block, content) in std::mem::take(&mut inode.map.mended) {
             let at = format!("inode {ino}, block {block}");
-            let detail = "one byte does not fit its checksum";
-            let act = "put that byte right by the checksum";
+            let detail = "it does not fit its checksum";
+            let act = "put one byte right by the checksum, or take the journal's copy";
             if self.safe(Rule::ExtentChecksum, at, detail, act) {
                 self.view.write(block, &content);
             }

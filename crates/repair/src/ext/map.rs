@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use block::DeviceError;
 use ext4::format::checksum::{InodeSeed, stored_extent_block};
-use ext4::format::extent::{self, Extent, ExtentIdx, RawExtent, RawExtentHeader, RawExtentIdx};
+use ext4::format::extent::{
+    self, Extent, ExtentIdx, MAGIC, RawExtent, RawExtentHeader, RawExtentIdx,
+};
 use ext4::format::{InodeFlags, InodeValues};
 use zerocopy::FromBytes;
 
@@ -35,7 +37,7 @@ pub struct Map {
     pub damage: Vec<String>,
     /// Blocks of the file that are lost with the damage, where their number is known.
     pub lost: u64,
-    /// Blocks that were put right by their checksum, with their new content.
+    /// Blocks that were put right by their checksum or by the journal, with their new content.
     pub mended: Vec<(u64, Vec<u8>)>,
 }
 
@@ -169,6 +171,13 @@ impl Fs<'_> {
                 Ok(fixed)
             }
             None => {
+                let sums = |data: &[u8]| stored_extent_block(data) == seed.extent_block(data);
+                let sound =
+                    |data: &[u8]| u16::from_le_bytes([data[0], data[1]]) == MAGIC && sums(data);
+                if let Some((copy, _)) = self.old_copy(block, sound)? {
+                    walk.map.mended.push((block, copy.clone()));
+                    return Ok(copy);
+                }
                 walk.map.wrong(format!("extent block {block} fails its checksum"), 0);
                 Ok(content)
             }

@@ -80,6 +80,7 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
         shared: Default::default(),
         rebuilt: Default::default(),
         from_copy: choice.from_copy,
+        history: None,
         tree: Default::default(),
         again: false,
         g: geometry,

@@ -1,0 +1,123 @@
+//! Power cuts at every write of a repair: it is finished, or undone, whatever was lost.
+
+mod support;
+
+use base::Rng;
+use block::DeviceInfo;
+use device::{MemoryDevice, RecordDevice};
+use repair::undo::{Repaired, State, UndoFile};
+use std::path::Path;
+use std::sync::Arc;
+use support::*;
+use testkit::campaign::seeds;
+
+/// Opens a copy of an undo file, as it was before the first write.
+fn reopen(prepared: &Path) -> UndoFile {
+    let copy = prepared.with_extension("copy");
+    std::fs::copy(prepared, &copy).expect("copy");
+    UndoFile::open(&copy).expect("a sound undo file")
+}
+
+/// A device with a volatile cache, so that flushes reach the record.
+fn volatile(image: &[u8]) -> Arc<MemoryDevice> {
+    let info = DeviceInfo::plain(image.len() as u64 / 512);
+    let info = DeviceInfo { volatile_cache: true, physical_block: 512, ..info };
+    let device = MemoryDevice::with_info(info);
+    for (index, chunk) in image.chunks(4096).enumerate() {
+        device.write_at(index as u64 * 4096, chunk);
+    }
+    Arc::new(device)
+}
+
+/// What a cut image is after the next repair, and after an undo.
+fn after(image: &[u8], prepared: &Path) -> [Vec<u8>; 2] {
+    [true, false].map(|finish| {
+        let device = volatile(image);
+        let mut undo = reopen(prepared);
+        rt::testing::world(|cx| {
+            let queue = queue(cx, device.clone());
+            if !finish {
+                undo.undo(cx, &queue).expect("undo");
+                assert_eq!(undo.state(), State::Undone);
+            } else if undo.is_begun(cx, &queue).expect("compare") {
+                repair::apply(cx, &queue, &mut undo).expect("finish");
+                assert_eq!(undo.state(), State::Applied);
+            }
+        });
+        device.snapshot()
+    })
+}
+
+/// Goal: a repair that is cut at any write, with any loss of what no flush has made durable, is
+/// finished by the next one to the same image, and can be undone. Method: record the writes of
+/// repairs of damaged images, cut at each of them, and at random losses.
+#[test]
+fn a_repair_that_is_cut_is_finished_or_undone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let prepared = dir.path().join("undo");
+    let (mut cuts, mut repairs) = (0, 0);
+    for kind in [&KINDS[0], &KINDS[2], &KINDS[3]] {
+        let base = kind.image();
+        let blocks = metadata(&base, kind.block.into());
+        for seed in seeds(3) {
+            let mut rng = Rng::new(seed, 78);
+            let mut image = base.snapshot();
+            damage(&mut image, &blocks, kind.block.into(), &mut rng);
+            let device = volatile(&image);
+            let Ok(plan) = plan(&device) else { continue };
+            if plan.changes.is_empty() || !plan.left.is_empty() {
+                continue;
+            }
+            let _old = std::fs::remove_file(&prepared);
+            let of = Repaired { target: "disk.img", device_bytes: image.len() as u64 };
+            let made = UndoFile::create(&prepared, [5; 16], &of, &plan);
+            drop(made.expect("undo file"));
+            let record = Arc::new(RecordDevice::new(device.clone()));
+            rt::testing::world(|cx| {
+                let queue = queue(cx, record.clone());
+                repair::apply(cx, &queue, &mut reopen(&prepared)).expect("apply");
+            });
+            let log = record.take_log();
+            let last = device.snapshot();
+            repairs += 1;
+            let whole = (0..=log.entries.len()).map(device::Cut::clean);
+            let losses = (0..10).map(|_| log.random_cut(&mut rng)).collect::<Vec<_>>();
+            for cut in whole.chain(losses) {
+                let state = log.image_after(&image, &cut);
+                let [finished, undone] = after(&state, &prepared);
+                let done = if state == image { &image } else { &last };
+                assert!(finished == *done, "{} seed {seed}, {cut:?}: not finished", kind.name);
+                assert!(undone == image, "{} seed {seed}, {cut:?}: not undone", kind.name);
+                cuts += 1;
+            }
+        }
+    }
+    println!("{cuts} cuts of {repairs} repairs");
+    assert!(cuts > 0);
+}
+
+/// Goal: undo is refused where the image has changed since, and a damaged undo file is named.
+#[test]
+fn undo_is_refused_where_it_would_harm() {
+    let kind = &KINDS[0];
+    let base = kind.image();
+    let mut image = base.snapshot();
+    // The magic number of the superblock.
+    image[1080] ^= 1;
+    let device = Arc::new(MemoryDevice::from_image(&image));
+    let plan = plan(&device).expect("a plan");
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut undo = apply(&(device.clone() as _), &plan, dir.path());
+    device.write_at(1024 + 48, &[9]);
+    let text = rt::testing::world(|cx| {
+        let queue = queue(cx, device.clone());
+        undo.undo(cx, &queue).expect_err("changed since").to_string()
+    });
+    assert_eq!(text, "the image has changed since: the sector at byte 1024 is another one");
+    let path = dir.path().join("undo");
+    let mut bytes = std::fs::read(&path).expect("read");
+    *bytes.last_mut().expect("not empty") ^= 1;
+    std::fs::write(&path, bytes).expect("write");
+    let error = UndoFile::open(&path).err().expect("damaged").to_string();
+    assert_eq!(error, "no sound undo file: its records do not fit their digest");
+}
