@@ -33,6 +33,7 @@ const JUDGES: &[(&str, &str)] = &[
     ("qemu-nbd", "qemu-utils"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
+    ("curl", "curl"),
     ("img2simg", "android-sdk-libsparse-utils"),
     ("fusermount3", "fuse3"),
     ("fuse2fs", "fuse2fs"),
@@ -51,10 +52,19 @@ const JUDGES: &[(&str, &str)] = &[
     ("debootstrap", "debootstrap"),
 ];
 
+/// Program, package of PyPI: what Debian does not have.
+const PYTHON: &[(&str, &str)] = &[("moto_server", "moto[server]")];
+
 const FOLDERS: &[&str] = &["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];
 
 fn present(program: &str) -> bool {
     FOLDERS.iter().any(|folder| Path::new(folder).join(program).exists())
+}
+
+/// Whether a program is found as the tests find it.
+fn on_the_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
 /// Makes sure that every judge is there.
@@ -64,12 +74,32 @@ pub fn require() -> Result<()> {
         .filter(|(program, _)| !present(program))
         .map(|&(_, package)| package)
         .collect();
+    let python = PYTHON.iter().filter(|(program, _)| !on_the_path(program));
+    let python: Vec<&str> = python.map(|&(_, package)| package).collect();
+    if !python.is_empty() && !on_the_path("pip3") {
+        packages.push("python3-pip");
+    }
     packages.sort_unstable();
     packages.dedup();
-    if packages.is_empty() {
-        return Ok(());
+    if !packages.is_empty() {
+        from_debian(&packages)?;
     }
-    let install = [&["install", "-y", "--no-install-recommends"][..], &packages].concat();
+    if python.is_empty() { Ok(()) } else { from_python(&python) }
+}
+
+/// Installs packages of PyPI beside those of the host.
+fn from_python(packages: &[&str]) -> Result<()> {
+    let install = [&["install", "--quiet", "--break-system-packages"][..], packages].concat();
+    let command = format!("pip3 {}", install.join(" "));
+    if !is_root() {
+        bail!("programs that judge the tests are missing; install them with: {command}");
+    }
+    eprintln!("    installing: {command}");
+    run::program("pip3", &install)
+}
+
+fn from_debian(packages: &[&str]) -> Result<()> {
+    let install = [&["install", "-y", "--no-install-recommends"][..], packages].concat();
     let command = format!("apt-get update && apt-get {}", install.join(" "));
     if !is_root() || !present("apt-get") {
         bail!("programs that judge the tests are missing; install them with: {command}");

@@ -11,7 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["iopath-block"],
     &["iopath-device"],
     &["iopath-model", "iopath-container"],
-    &["iopath-cache"],
+    &["iopath-cache", "iopath-network"],
     &["iopath-jbd2", "iopath-vfs"],
     &["iopath-testkit"],
     &["iopath-ext4", "iopath-xfs", "iopath-nfs"],

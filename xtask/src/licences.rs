@@ -18,6 +18,8 @@ const ALLOWED: &[&str] = &[
     "Unlicense",
     "Unicode-3.0",
     "CC0-1.0",
+    // For data: the root certificates of Mozilla.
+    "CDLA-Permissive-2.0",
 ];
 
 /// An SPDX expression is fine where one of its alternatives consists of allowed licences.

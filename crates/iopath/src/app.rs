@@ -38,6 +38,12 @@ pub struct Options {
     /// A folder whose files an image may name as its parts, beside its own
     #[arg(long, global = true, value_name = "DIR")]
     pub image_dir: Vec<std::path::PathBuf>,
+    /// Keep blocks of images on servers in this folder
+    #[arg(long, global = true, value_name = "DIR")]
+    pub cache_dir: Option<std::path::PathBuf>,
+    /// Ask s3://, gs:// and az:// without credentials
+    #[arg(long, global = true)]
+    pub anonymous: bool,
     /// Mount options as for mount(8), with commas; `iopath help` lists them
     #[arg(
         short = 'o',

@@ -1,5 +1,5 @@
-//! Targets that are containers: qcow2, VMDK and others, recognised by content or by
-//! `--image-format`, opened read-only.
+//! Targets that are containers (qcow2, VMDK and others, recognised by content or by
+//! `--image-format`) or lie on servers: opened read-only.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -59,6 +59,36 @@ pub fn of_device(
     let files = files_of(app, &target.path);
     let files: &dyn Files = if is_block { &files } else { &none };
     open(app, target, format, Arc::new(source), files).map(Some)
+}
+
+/// The disk of an image on a server, or of a container there.
+///
+/// # Errors
+/// The server refuses, and as [`of_file`].
+#[cfg(feature = "network")]
+pub fn of_url(app: &App, target: &Target, url: &str, write: bool) -> Result<Inside> {
+    if write {
+        let shown = target.path.display();
+        bail!("{shown}: images on servers are read, not written; fetch it, and write to the file");
+    }
+    let options = network::Options {
+        memory: (app.options.cache_size / 4).min(64 << 20),
+        cache_dir: app.options.cache_dir.clone(),
+        anonymous: app.options.anonymous,
+    };
+    let source = network::open(url, &options)?;
+    let format = format_of(app, &*source)?.unwrap_or(Format::Raw);
+    let files = network::RemoteFiles::beside(url, &options);
+    open(app, target, format, source, &files)
+}
+
+/// As with the feature, refused by name.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "network"))]
+pub fn of_url(_: &App, target: &Target, _: &str, _: bool) -> Result<Inside> {
+    bail!("{target}: this iopath was built without the cargo feature `network`")
 }
 
 fn files_of(app: &App, path: &Path) -> HostFiles {
@@ -129,6 +159,9 @@ pub fn device_of(app: &App, target: &Target, image: Arc<dyn Image>) -> Result<In
 /// # Errors
 /// A table that is counted cannot be read.
 pub fn facts(app: &App, image: &dyn Image) -> Result<Vec<(&'static str, Value)>> {
+    if image.format() == Format::Raw {
+        return Ok(Vec::new());
+    }
     let facts = image.facts()?.into_iter().map(|(key, fact)| (key, value(fact)));
     if app.out.json {
         let mut object = Map::new();

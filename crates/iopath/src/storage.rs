@@ -89,6 +89,10 @@ impl Storage {
         if target.nfs_url().is_some() {
             bail!("{target}: an NFS export is files, not a device; give an image or a device");
         }
+        if let Some(url) = target.remote_url() {
+            let inside = inside::of_url(app, target, url, write)?;
+            return Storage::inside(app, target, inside);
+        }
         let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
         if is_file && let Some(inside) = inside::of_file(app, target, write)? {
             return Storage::inside(app, target, inside);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! disk.img            a target: an image file or a block device
+//! https://host/d.img  an image on a server; also http://, s3://, gs://, az://
 //! nfs://host/export   an export of an NFS server (?mountport=..&nfsport=.., and client options)
 //! disk.img@2          its second partition (@0: the whole of it, where a name ends like that)
 //! stripe:64K,a,b      a stripe of chunks of 64 KiB over images or devices
@@ -43,7 +44,12 @@ impl Target {
         self.path.to_str().filter(|path| path.starts_with("nfs://"))
     }
 
-    /// Reads `PATH`, `PATH@N` or `nfs://..`.
+    /// The address of an image on a server, where the target is one.
+    pub fn remote_url(&self) -> Option<&str> {
+        self.path.to_str().filter(|path| is_remote(path.as_bytes()))
+    }
+
+    /// Reads `PATH`, `PATH@N`, `nfs://..` or `https://..`.
     ///
     /// # Errors
     /// An empty path, or a scheme that is not supported.
@@ -63,7 +69,7 @@ impl Target {
             }
             return Ok(Target { path: PathBuf::from(arg), partition: None });
         }
-        if let (Some(at), false) = (find(bytes, b"://"), nbd) {
+        if let (Some(at), false) = (find(bytes, b"://"), nbd || is_remote(bytes)) {
             let scheme = String::from_utf8_lossy(&bytes[..at]);
             bail!(
                 "{}: targets of the kind `{scheme}://` are not supported; \
@@ -218,7 +224,14 @@ fn split(arg: &OsStr) -> Option<(&OsStr, Vec<u8>)> {
 }
 
 fn is_scheme(word: &[u8]) -> bool {
-    [b"nbd" as &[u8], b"nbd+unix", b"nfs", b"sim"].contains(&word)
+    [b"nbd" as &[u8], b"nbd+unix", b"nfs", b"sim"].contains(&word) || REMOTE.contains(&word)
+}
+
+/// Schemes of images on servers.
+const REMOTE: [&[u8]; 5] = [b"http", b"https", b"s3", b"gs", b"az"];
+
+fn is_remote(address: &[u8]) -> bool {
+    find(address, b"://").is_some_and(|at| REMOTE.contains(&&address[..at]))
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
@@ -278,6 +291,8 @@ mod tests {
         assert_eq!(tar, Side::Archive(Some("a.tgz".into())));
         let nbd = Side::parse("nbd://host/x:/etc".as_ref(), false, false).unwrap();
         assert_eq!(nbd, image("nbd://host/x", None, "/etc"));
+        let web = Side::parse("http://h:80/d.img?x=1@2:/etc".as_ref(), false, false).unwrap();
+        assert_eq!(web, image("http://h:80/d.img?x=1", Some(2), "/etc"));
         let nfs = Side::parse("nfs://host:2049/e?mountport=7:/a".as_ref(), false, false).unwrap();
         assert_eq!(nfs, image("nfs://host:2049/e?mountport=7", None, "/a"));
     }

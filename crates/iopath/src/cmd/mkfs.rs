@@ -126,6 +126,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Some(_) if target.partition.is_some() => {
             bail!("{target}: a partition has its size; leave --size out")
         }
+        Some(_) if target.remote_url().is_some() => Storage::open(app, &target, true)?,
         Some(bytes) => {
             let open = storage::open_options(app, true);
             let device = device::create_with(&target.path, bytes, open)?;
