@@ -29,8 +29,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Opens the folder of a version below `folder`; none where the version cannot be kept apart from
-    /// others (no ETag that says so).
+    /// Opens the folder of a version below `folder`; none for an object without a strong ETag.
     ///
     /// # Errors
     /// The host refuses.
