@@ -226,7 +226,8 @@ impl Attrs<'_> {
         while value.len() < len {
             let (_, data) = self.block(cx, block, &[Kind::AttrRemote])?;
             let at = self.at(block);
-            let piece = remote::content(&data, value.len() as u64, at)?;
+            let left = value.len() as u64..len as u64;
+            let piece = remote::piece(&data, left, self.fs.geometry(), at)?;
             if piece.is_empty() || value.len() + piece.len() > len {
                 return Err(CorruptKind::RemoteBytes { found: piece.len() as u64 }.at(at).into());
             }

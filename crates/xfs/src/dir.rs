@@ -120,7 +120,8 @@ impl<'a> Dir<'a> {
         look: impl FnOnce(&Shortform<'_>) -> R,
     ) -> Result<R, Fault> {
         let forks = self.inode.forks.read(cx);
-        let directory = Shortform::parse(&forks.data.bytes, self.ftype(), self.at())?;
+        let directory =
+            Shortform::parse(&forks.data.bytes, &self.fs.geometry().features, self.at())?;
         Ok(look(&directory))
     }
 

@@ -1,4 +1,5 @@
-//! The on-disk format of version 5: raw big-endian structures, validated values, checksums.
+//! The on-disk format of version 5, and what differs in version 4: raw big-endian structures,
+//! validated values, checksums.
 //!
 //! *Raw* structures keep the kernel's field names and are views over a cached block without a copy;
 //! *valid* values use plain words. `parse` and `emit` are the only doors between the two.

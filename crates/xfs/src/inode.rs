@@ -320,7 +320,7 @@ impl Inode {
                 atime: core.atime,
                 mtime: core.mtime,
                 ctime: core.ctime,
-                btime: Some(core.crtime),
+                btime: (!geometry.v4()).then_some(core.crtime),
                 generation: core.generation,
                 flags: user_flags(core.flags),
                 blksize: geometry.block_size,

@@ -1,4 +1,4 @@
-//! XFS version 5 on its real disk format.
+//! XFS on its real disk format: version 5, and version 4 for reading.
 //!
 //! - [`format`] holds the structures as they lie on the disk; every other module uses it.
 //! - [`buf`] keeps blocks of metadata in memory.
@@ -18,9 +18,8 @@
 //! transaction goes to the log, and the log carries out what recovered intents ask for in
 //! transactions. Within a folder, a module and its parts use each other.
 //!
-//! Compared with Linux, not supported and refused by name: version 4, realtime files, metadata
-//! directories, zoned devices, case-insensitive names; read-only: quota, parent pointers, exchange
-//! of file ranges, external logs.
+//! Compared with Linux, not supported and refused by name: realtime files, metadata directories,
+//! zoned devices, case-insensitive names; read-only: version 4, quota, external logs.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

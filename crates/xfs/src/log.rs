@@ -70,6 +70,8 @@ pub struct LogGeometry {
     pub stripe: u32,
     /// The UUID in its records: the file system's.
     pub uuid: [u8; 16],
+    /// Records of file systems of version 4 may be without a checksum.
+    pub v4: bool,
 }
 
 impl LogGeometry {
@@ -80,6 +82,7 @@ impl LogGeometry {
             blocks: geometry.log_blocks * geometry.block_sectors() as u32,
             stripe: geometry.log_sunit.max(geometry.log_sector_size).max(512),
             uuid: geometry.uuid,
+            v4: geometry.v4(),
         }
     }
 

@@ -155,7 +155,7 @@ pub(crate) fn takes_blocks(geometry: &Geometry) -> bool {
 
 /// The buffers for a file system of this shape.
 pub(crate) fn reader(queue: &Arc<Queue>, geometry: Geometry, limit_bytes: u64) -> Reader {
-    let config = BufCacheConfig { uuid: geometry.meta_uuid, limit_bytes };
+    let config = BufCacheConfig::of(&geometry, limit_bytes);
     Reader { bufs: BufCache::new(queue.clone(), config), geometry: Arc::new(geometry) }
 }
 

@@ -49,7 +49,7 @@ impl Store for Lone {
         BufMap { daddr: Sector(4096 + block), len: 1 }
     }
     fn expect(&self, block: u64) -> Expect {
-        Expect { uuid: UUID, address: self.map(block).daddr, owner: Some(3) }
+        Expect { uuid: UUID, address: self.map(block).daddr, owner: Some(3), v4: false }
     }
     fn at(&self, block: u64) -> At {
         At::AgBlock(0, block as u32)
@@ -82,8 +82,9 @@ impl Store for Lone {
 fn log_on_memory(cx: &mut Cx) -> Arc<Log> {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let queue = Queue::new(cx.runtime(), device, QueueConfig::default()).expect("a queue");
-    let config = BufCacheConfig { uuid: UUID, limit_bytes: 8 << 20 };
-    let geometry = LogGeometry { start: Sector(0), blocks: 4096, stripe: 512, uuid: UUID };
+    let config = BufCacheConfig { uuid: UUID, v4: false, limit_bytes: 8 << 20 };
+    let geometry =
+        LogGeometry { start: Sector(0), blocks: 4096, stripe: 512, uuid: UUID, v4: false };
     let start = crate::format::log::Lsn { cycle: 1, block: 0 };
     let head = LogHead { head: start, tail: start, previous: 0 };
     Log::start(cx, BufCache::new(queue, config), geometry, LogOptions::default(), head)

@@ -10,7 +10,7 @@ use rt::{Cx, SpinLock};
 
 use super::{Buf, BufMap, BufOps, BufState, LockedBuf};
 use crate::error::Result;
-use crate::format::{At, CorruptKind};
+use crate::format::{At, CorruptKind, Geometry};
 
 /// Parts of the index, each with a lock of its own.
 const SHARDS: usize = 16;
@@ -20,8 +20,17 @@ const SHARDS: usize = 16;
 pub struct BufCacheConfig {
     /// The UUID that blocks of metadata carry.
     pub uuid: [u8; 16],
+    /// Blocks have the forms of version 4.
+    pub v4: bool,
     /// Memory above which clean buffers that nobody uses are dropped, in bytes.
     pub limit_bytes: u64,
+}
+
+impl BufCacheConfig {
+    /// For a file system of this shape.
+    pub fn of(geometry: &Geometry, limit_bytes: u64) -> BufCacheConfig {
+        BufCacheConfig { uuid: geometry.meta_uuid, v4: geometry.v4(), limit_bytes }
+    }
 }
 
 /// Counters of a [`BufCache`] since it was made.
@@ -190,7 +199,7 @@ impl BufCache {
         if !buf.state(BufState::UPTODATE) {
             self.reads.fetch_add(1, Ordering::Relaxed);
             buf.fill(cx, &self.queue)?;
-            if let Err(error) = buf.verify(ops, self.config.uuid) {
+            if let Err(error) = buf.verify(ops, &self.config) {
                 buf.clear_state(BufState::UPTODATE);
                 return Err(error);
             }

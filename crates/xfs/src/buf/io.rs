@@ -7,7 +7,7 @@ use block::{Bio, BioFlags, IoGroup, Op, Queue, Segment, Segments};
 use rt::{Cx, SpinLock};
 
 use super::memory::PAGE_SIZE;
-use super::{Buf, BufOps, BufState};
+use super::{Buf, BufCacheConfig, BufOps, BufState};
 use crate::error::Result;
 use crate::format::verifier::{self, Expect};
 use crate::format::{At, Kind};
@@ -50,7 +50,7 @@ impl Buf {
     }
 
     /// Checks what was read and notes its kind. The caller holds the lock.
-    pub(super) fn verify(&self, ops: &BufOps, uuid: [u8; 16]) -> Result<()> {
+    pub(super) fn verify(&self, ops: &BufOps, config: &BufCacheConfig) -> Result<()> {
         if ops.kinds.is_empty() || ops.unmapped {
             return Ok(());
         }
@@ -58,7 +58,8 @@ impl Buf {
         self.with(|bytes| {
             let fits = |kind: &&Kind| verifier::verify_magic(**kind, bytes, at).is_ok();
             let kind = *ops.kinds.iter().find(fits).unwrap_or(&ops.kinds[0]);
-            let expect = Expect { uuid, address: self.daddr(), owner: None };
+            let BufCacheConfig { uuid, v4, .. } = *config;
+            let expect = Expect { uuid, address: self.daddr(), owner: None, v4 };
             verifier::verify(kind, bytes, &expect, at)?;
             self.set_kind(kind);
             match ops.check {

@@ -75,7 +75,6 @@ impl Reader {
         let address = self.geometry.sector(runs[0].0);
         let expect = self.geometry.expect(address, want.owner);
         let kind = choose(&data, want);
-        verifier::verify_magic(kind, &data, want.at)?;
         verifier::verify_identity(kind, &data, &expect, want.at)?;
         Ok((kind, data))
     }
@@ -110,7 +109,8 @@ impl Reader {
         Ok(page[skip as usize..][..len].to_vec())
     }
 
-    /// Reads the slot of an inode and checks its self-description; free inodes pass.
+    /// Reads the slot of an inode and checks its self-description; free inodes pass. That of an
+    /// inode of version 4 is answered in the form of version 5.
     ///
     /// # Errors
     /// [`CorruptKind::InodeNumber`], a check of the self-description, the device failed.
@@ -124,7 +124,7 @@ impl Reader {
         let mut slot = vec![0; geometry.inode_size as usize];
         self.bufs.read(cx, &maps, &INODE_CLUSTER)?.copy_out(offset, &mut slot);
         inode::verify(&slot, ino, geometry)?;
-        Ok(slot)
+        Ok(if geometry.v4() { inode::from_v4(&slot, geometry) } else { slot })
     }
 
     /// Reads a used inode: its slot and its core.
@@ -148,6 +148,7 @@ pub(crate) fn tree_check(kinds: &[Kind]) -> Option<Check> {
 
 /// The wanted kind whose magic number the block has; the first where it has none of them.
 fn choose(data: &[u8], want: &ReadRequest) -> Kind {
-    let found = want.kinds.iter().find(|kind| kind.stored_magic(data) == kind.magic());
+    let fits = |kind: &&Kind| verifier::verify_magic(**kind, data, want.at).is_ok();
+    let found = want.kinds.iter().find(fits);
     *found.unwrap_or(&want.kinds[0])
 }

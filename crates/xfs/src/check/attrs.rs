@@ -91,7 +91,8 @@ impl Checker<'_> {
             let found = self.fork_block(subject.ino, list, block, 1, &[Kind::AttrRemote])?;
             let Some((_, data)) = found else { return Ok(()) };
             let at = At::InodeBlock(subject.ino, block);
-            let piece = remote::content(&data, read, at).map(|piece| piece.len() as u64);
+            let piece = remote::piece(&data, read..len, &self.geometry(), at);
+            let piece = piece.map(|piece| piece.len() as u64);
             let Some(bytes) = self.keep(piece.map_err(Into::into))? else { return Ok(()) };
             if bytes == 0 || read + bytes > len {
                 let text = format!("piece of {bytes} bytes in a value of {len}");

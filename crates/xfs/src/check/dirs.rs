@@ -10,10 +10,9 @@ use super::inodes::Subject;
 use super::{Checker, NameOf, Rule};
 use crate::dir::{Form, form_of, space_start};
 use crate::format::dir::{
-    DATA_HEADER, DataBlock, FileType, Item, LeafEntry, Leaves, best_free, check_entry,
-    find_best_free,
+    DataBlock, FileType, Item, LeafEntry, Leaves, check_entry, find_best_free,
 };
-use crate::format::dir_index::{Free, Leaf, NULL_BEST, free_max};
+use crate::format::dir_index::{Free, Leaf, NULL_BEST, free_room};
 use crate::format::dir_sf::Shortform;
 use crate::format::extent::Extent;
 use crate::format::hash::hash;
@@ -82,7 +81,7 @@ impl Checker<'_> {
         let geometry = self.geometry();
         let (ino, at) = (subject.ino, subject.at());
         let bytes = subject.forks.data.bytes.clone();
-        let parsed = Shortform::parse(&bytes, geometry.features.ftype(), at);
+        let parsed = Shortform::parse(&bytes, &geometry.features, at);
         let Some(local) = self.keep(parsed.map_err(Into::into))? else {
             self.names_unknown = true;
             return Ok(());
@@ -162,7 +161,7 @@ impl Checker<'_> {
         };
         let base = index * u64::from(geometry.dir_block_size) / 8;
         let (mut was_unused, mut found) = (false, Vec::new());
-        for item in block.items(DATA_HEADER, at) {
+        for item in block.items(block.start(), at) {
             let Some(item) = self.keep(item.map_err(Into::into))? else {
                 names.complete = false;
                 return Ok(());
@@ -189,7 +188,7 @@ impl Checker<'_> {
         }
         self.double_names(at, found);
         let best = find_best_free(&block, at).expect("all items were just read");
-        let stored = best_free(data);
+        let stored = block.best_free();
         // Among ranges of one length any may be listed.
         if best.map(|range| range.len) != stored.map(|range| range.len) {
             let text = format!("largest unused ranges {stored:?} should be {best:?}");
@@ -296,7 +295,7 @@ impl Checker<'_> {
         let geometry = self.geometry();
         let count = u64::from(geometry.dir_blocks());
         let start = space_start(&geometry, 2);
-        let max = free_max(geometry.dir_block_size as usize) as u64;
+        let max = free_room(&geometry) as u64;
         let mut listed = BTreeMap::new();
         let mut index = 0;
         while let Some(extent) =

@@ -10,6 +10,7 @@ use super::tree::Content;
 use super::{Checker, Rule};
 use crate::format::ag::{RawAgf, RawAgi, agfl_blocks, agfl_verify};
 use crate::format::btree::Shape;
+use crate::format::features::Features2;
 use crate::format::record::{FreeExtent, InodeChunk, Refcount, Rmap, owner};
 use crate::format::{AgHeader, At, Geometry, Kind, RawSuper};
 
@@ -45,6 +46,8 @@ fn shape(raw: &RawSuper) -> Vec<u8> {
     copy.sb_fname = zero.sb_fname;
     // Bits that a mount sets in the first copy alone.
     copy.sb_versionnum.set(copy.sb_versionnum.get() & !0x10);
+    copy.sb_features2.set(copy.sb_features2.get() & !Features2::ATTR2.bits());
+    copy.sb_bad_features2 = zero.sb_bad_features2;
     copy.sb_features_log_incompat = zero.sb_features_log_incompat;
     (copy.sb_crc, copy.sb_lsn) = (zero.sb_crc, zero.sb_lsn);
     copy.as_bytes().to_vec()
@@ -144,7 +147,9 @@ impl Checker<'_> {
             group.refcounts =
                 content.map(|content| records(&content, Kind::Refcount, Refcount::read));
         }
-        self.equal(ag, "blocks of free space trees", agf.agf_btreeblks.get(), tree_blocks);
+        if geometry.features.features2.contains(Features2::LAZYSBCOUNT) {
+            self.equal(ag, "blocks of free space trees", agf.agf_btreeblks.get(), tree_blocks);
+        }
         let read = |content: Content, kind| records(&content, kind, FreeExtent::read);
         let free = by_block.map(|content| read(content, Kind::FreeByBlock));
         if let Some(free) = &free {

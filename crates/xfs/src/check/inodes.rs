@@ -170,7 +170,8 @@ impl Checker<'_> {
             let want = ReadRequest { kinds: &[Kind::Symlink], owner: Some(subject.ino.0), at };
             let block = self.reader.read(self.cx, &[(extent.start, extent.count)], &want);
             let piece = block.and_then(|(_, data)| {
-                remote::content(&data, read, at).map(|piece| piece.len() as u64).map_err(Into::into)
+                let piece = remote::piece(&data, read..size, &self.reader.geometry, at);
+                piece.map(|piece| piece.len() as u64).map_err(Into::into)
             });
             match self.keep(piece)? {
                 Some(bytes) => read += bytes,

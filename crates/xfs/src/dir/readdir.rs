@@ -10,8 +10,8 @@ use vfs::{DirEntry, FileType as VfsType};
 use super::{Dir, Emit, Form, vfs_type};
 use crate::bmap::Which;
 use crate::error::Fault;
-use crate::format::At;
 use crate::format::dir::{DATA_HEADER, DataBlock, FileType, Item, check_entry, entry_size};
+use crate::format::{At, Kind};
 
 /// One name on its way out.
 struct Listed<'a> {
@@ -49,7 +49,7 @@ impl Dir<'_> {
             let start = index * u64::from(self.fs.geometry().dir_blocks());
             let at = At::InodeBlock(self.inode.ino, start);
             let block = DataBlock::new(kind, &data, self.ftype(), at)?;
-            for item in block.items(DATA_HEADER, at) {
+            for item in block.items(block.start(), at) {
                 let Item::Entry { offset, ino, name, file_type } = item? else { continue };
                 let place = index * per_block + offset as u64 / 8;
                 if place < cookie {
@@ -78,7 +78,11 @@ impl Dir<'_> {
     fn list_local(&self, cx: &mut Cx, cookie: u64, emit: Emit<'_>) -> Result<(), Fault> {
         let ino = self.inode.ino;
         let ftype = self.ftype();
-        let dots = [DATA_HEADER, DATA_HEADER + entry_size(1, ftype)].map(|at| at as u64 / 8);
+        let header = match self.fs.geometry().v4() {
+            true => Kind::DirData.header_v4(),
+            false => DATA_HEADER,
+        };
+        let dots = [header, header + entry_size(1, ftype)].map(|at| at as u64 / 8);
         // `emit` runs while the fork is locked for reading; it must not call the file system.
         self.with_local(cx, |local| {
             for (place, ino, name) in

@@ -242,9 +242,14 @@ impl RawAgi {
     }
 }
 
+/// Bytes in front of the AGFL's blocks: none in version 4.
+fn agfl_header(geometry: &Geometry) -> usize {
+    if geometry.v4() { 0 } else { AGFL_HEADER }
+}
+
 /// Room for blocks in the AGFL.
 pub fn agfl_size(geometry: &Geometry) -> u32 {
-    (geometry.sector_size - AGFL_HEADER as u32) / 4
+    (geometry.sector_size - agfl_header(geometry) as u32) / 4
 }
 
 /// Checks the AGFL of this group in its sector.
@@ -255,11 +260,11 @@ pub fn agfl_verify(sector: &[u8], ag: u32, geometry: &Geometry) -> Result<(), Co
     let at = At::Agfl(ag);
     let address = geometry.header_sector(ag, AgHeader::Agfl);
     verifier::verify(Kind::Agfl, sector, &geometry.expect(address, None), at)?;
-    let found = u32_at(sector, 4);
+    let found = if geometry.v4() { ag } else { u32_at(sector, 4) };
     ensure(found == ag, CorruptKind::AgNumber { found, expected: ag }, at)
 }
 
-/// The block in this slot of the AGFL.
+/// The block in this slot of the AGFL of version 5.
 pub fn agfl_block(sector: &[u8], slot: u32) -> u32 {
     u32_at(sector, AGFL_HEADER + 4 * slot as usize)
 }
@@ -276,5 +281,7 @@ pub fn agfl_blocks<'a>(
     geometry: &Geometry,
 ) -> impl Iterator<Item = u32> + use<'a> {
     let (first, size) = (agf.agf_flfirst.get(), agfl_size(geometry));
-    (0..agf.agf_flcount.get()).map(move |index| agfl_block(agfl, (first + index) % size))
+    let blocks = &agfl[agfl_header(geometry)..];
+    let place = move |index| 4 * ((first + index) % size) as usize;
+    (0..agf.agf_flcount.get()).map(move |index| u32_at(blocks, place(index)))
 }

@@ -3,7 +3,7 @@
 //! Source: "XFS Algorithms and Data Structures", chapter on extended attributes.
 
 use super::attr::AttrFlags;
-use super::{At, Corrupt, CorruptKind, put_u16, put_u32, u16_at, u32_at};
+use super::{At, Corrupt, CorruptKind, Kind, put_u16, put_u32, u16_at, u32_at};
 
 /// Bytes of a leaf's header.
 pub const LEAF_HEADER: usize = 80;
@@ -43,6 +43,7 @@ pub struct LeafAttr<'a> {
 #[derive(Clone, Copy)]
 pub struct AttrLeaf<'a> {
     count: u16,
+    header: usize,
     data: &'a [u8],
 }
 
@@ -60,6 +61,11 @@ pub fn remote_size(name: usize) -> usize {
 /// Whether a value of this size lies beside its name in a leaf of `block_size` bytes.
 pub fn is_local(name: usize, value: usize, block_size: usize) -> bool {
     local_size(name, value) < block_size / 4 * 3
+}
+
+/// Where a header of so many bytes has its counts.
+fn counts_at(header: usize) -> usize {
+    if header == LEAF_HEADER { 56 } else { 12 }
 }
 
 /// What the header says of the names' area.
@@ -81,12 +87,13 @@ impl<'a> AttrLeaf<'a> {
     /// # Errors
     /// The first check that fails.
     pub fn parse(data: &'a [u8], at: At) -> Result<AttrLeaf<'a>, Corrupt> {
-        let count = u16_at(data, 56);
-        let limit = ((data.len() - LEAF_HEADER) / LEAF_ENTRY) as u16;
+        let header = Kind::AttrLeaf.header(data, LEAF_HEADER);
+        let count = u16_at(data, counts_at(header));
+        let limit = ((data.len() - header) / LEAF_ENTRY) as u16;
         if count > limit {
             return Err(CorruptKind::AttrCount { found: count, limit }.at(at));
         }
-        let leaf = AttrLeaf { count, data };
+        let leaf = AttrLeaf { count, header, data };
         let mut before = 0;
         for index in 0..leaf.len() {
             let hash = leaf.hash(index);
@@ -112,7 +119,7 @@ impl<'a> AttrLeaf<'a> {
     }
 
     fn entry(&self, index: usize) -> usize {
-        LEAF_HEADER + LEAF_ENTRY * index
+        self.header + LEAF_ENTRY * index
     }
 
     /// The hash of attribute `index`.
@@ -171,12 +178,12 @@ impl<'a> AttrLeaf<'a> {
 
     /// What the header says of the names' area.
     pub fn space(&self) -> LeafSpace {
-        let data = self.data;
+        let data = &self.data[counts_at(self.header)..];
         LeafSpace {
-            used: u16_at(data, 58),
-            first: u16_at(data, 60),
-            holes: data[62] != 0,
-            free: [64, 68, 72].map(|at| (u16_at(data, at), u16_at(data, at + 2))),
+            used: u16_at(data, 2),
+            first: u16_at(data, 4),
+            holes: data[6] != 0,
+            free: [8, 12, 16].map(|at| (u16_at(data, at), u16_at(data, at + 2))),
         }
     }
 }

@@ -22,7 +22,7 @@ pub const ROOT_HEADER: usize = 4;
 pub struct Shape {
     /// The kind of block.
     pub kind: Kind,
-    /// Header: 56 or 72.
+    /// Header: 56 or 72, in version 4 16 or 24.
     pub header: usize,
     /// Record of a leaf.
     pub record: usize,
@@ -129,7 +129,7 @@ impl<'a> Node<'a> {
         level: Option<u16>,
         at: At,
     ) -> Result<Node<'a>, Corrupt> {
-        let shape = Shape::of(kind);
+        let shape = Shape { header: kind.header(data, Shape::of(kind).header), ..Shape::of(kind) };
         let (found, count) = (u16_at(data, 4), u16_at(data, 6));
         let what = kind.name();
         if let Some(expected) = level
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_block_and_a_root_come_back() {
-        let expect = Expect { uuid: [1; 16], address: Sector(8), owner: Some(9) };
+        let expect = Expect { uuid: [1; 16], address: Sector(8), owner: Some(9), v4: false };
         for kind in [Kind::Rmap, Kind::Bmap, Kind::Inobt] {
             let mut data = vec![0xff; 1024];
             init(kind, &mut data, 1, &expect);

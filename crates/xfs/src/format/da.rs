@@ -5,7 +5,7 @@
 
 use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u16, put_u32, u16_at, u32_at, verifier};
 
-/// Bytes of a node's header.
+/// Bytes of a node's header. Readers take that of version 4 from the block's magic number.
 pub const NODE_HEADER: usize = 64;
 /// Bytes of an entry of a node.
 pub const NODE_ENTRY: usize = 8;
@@ -27,7 +27,14 @@ pub struct DaNode<'a> {
     /// Distance from the leaves, at least 1.
     pub level: u16,
     count: u16,
+    header: usize,
     data: &'a [u8],
+}
+
+/// Where a leaf or a node with a header of so many bytes keeps its two counts: behind its siblings
+/// and magic number, in version 5 behind its whole self-description.
+pub(super) fn counts_at(header: usize) -> usize {
+    if header == NODE_HEADER { 56 } else { 12 }
 }
 
 /// Room for children in a node of `size` bytes.
@@ -51,15 +58,17 @@ impl<'a> DaNode<'a> {
     /// # Errors
     /// A level or a count that cannot be.
     pub fn parse_trusted(data: &'a [u8], at: At) -> Result<DaNode<'a>, Corrupt> {
-        let (count, level) = (u16_at(data, 56), u16_at(data, 58));
+        let header = Kind::DaNode.header(data, NODE_HEADER);
+        let counts = counts_at(header);
+        let (count, level) = (u16_at(data, counts), u16_at(data, counts + 2));
         if level == 0 || level > DEPTH_MAX {
             return Err(CorruptKind::DaLevel { found: level }.at(at));
         }
-        let limit = node_max(data.len()) as u16;
+        let limit = ((data.len() - header) / NODE_ENTRY) as u16;
         if count == 0 || count > limit {
             return Err(CorruptKind::DaCount { found: count, limit }.at(at));
         }
-        Ok(DaNode { level, count, data })
+        Ok(DaNode { level, count, header, data })
     }
 
     /// The node, if its hashes do not fall.
@@ -85,7 +94,7 @@ impl<'a> DaNode<'a> {
     /// Child `index`.
     pub fn child(&self, index: usize) -> Child {
         assert!(index < self.len(), "child {index} of {}", self.count);
-        let at = NODE_HEADER + NODE_ENTRY * index;
+        let at = self.header + NODE_ENTRY * index;
         Child { hash: u32_at(self.data, at), block: u32_at(self.data, at + 4) }
     }
 
@@ -106,9 +115,9 @@ impl<'a> DaNode<'a> {
 /// # Errors
 /// The first check that fails.
 pub fn check_block(data: &[u8], at: At) -> Result<(), Corrupt> {
-    match Kind::DaNode.stored_magic(data) == Kind::DaNode.magic() {
-        true => DaNode::parse_trusted(data, at)?.check_order(at).map(|_| ()),
-        false => Ok(()),
+    match verifier::verify_magic(Kind::DaNode, data, at) {
+        Ok(()) => DaNode::parse_trusted(data, at)?.check_order(at).map(|_| ()),
+        Err(_) => Ok(()),
     }
 }
 

@@ -103,6 +103,7 @@ pub struct DataBlock<'a> {
     data: &'a [u8],
     /// Where the names end.
     end: usize,
+    header: usize,
     ftype: bool,
 }
 
@@ -112,16 +113,21 @@ impl<'a> DataBlock<'a> {
     /// # Errors
     /// [`CorruptKind::DirTail`] where the index of a single-block directory does not fit.
     pub fn new(kind: Kind, data: &'a [u8], ftype: bool, at: At) -> Result<Self, Corrupt> {
-        let mut end = data.len();
+        let (mut end, header) = (data.len(), kind.header(data, DATA_HEADER));
         if kind == Kind::DirBlock {
             let (count, stale) = block_tail(data);
-            let room = (data.len() - DATA_HEADER - BLOCK_TAIL) / LEAF_ENTRY;
+            let room = (data.len() - header - BLOCK_TAIL) / LEAF_ENTRY;
             if count as usize > room || stale > count {
                 return Err(CorruptKind::DirTail { count, stale }.at(at));
             }
             end -= BLOCK_TAIL + LEAF_ENTRY * count as usize;
         }
-        Ok(DataBlock { data, end, ftype })
+        Ok(DataBlock { data, end, header, ftype })
+    }
+
+    /// Where the names begin in the block.
+    pub fn start(&self) -> usize {
+        self.header
     }
 
     /// Where the names end in the block.
@@ -135,7 +141,7 @@ impl<'a> DataBlock<'a> {
     /// The first check of the item that fails.
     pub fn item(&self, offset: usize, at: At) -> Result<(Item<'a>, usize), Corrupt> {
         let (place, data) = (offset as u32, self.data);
-        if offset + 8 > self.end || !offset.is_multiple_of(8) || offset < DATA_HEADER {
+        if offset + 8 > self.end || !offset.is_multiple_of(8) || offset < self.header {
             return Err(CorruptKind::DirEntryPlace { offset: place }.at(at));
         }
         if u16_at(data, offset) == FREE_TAG {

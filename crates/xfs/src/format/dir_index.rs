@@ -4,8 +4,9 @@
 //! A directory with one leaf (`leaf1`) keeps the room of its data blocks at the end of the leaf;
 //! with several leaves (`leafN`, below nodes) free blocks hold it.
 
+use super::da::counts_at;
 use super::dir::{LEAF_ENTRY, LeafEntry, Leaves};
-use super::{At, Corrupt, CorruptKind, Kind, put_u16, put_u32, u16_at, u32_at};
+use super::{At, Corrupt, CorruptKind, Geometry, Kind, put_u16, put_u32, u16_at, u32_at};
 
 /// Bytes of a leaf's header.
 pub const LEAF_HEADER: usize = 64;
@@ -22,6 +23,7 @@ pub struct Leaf<'a> {
     count: u16,
     /// Data blocks that the tail knows, 0 for `leafN`.
     bests: usize,
+    header: usize,
     data: &'a [u8],
 }
 
@@ -41,27 +43,29 @@ impl<'a> Leaf<'a> {
     /// # Errors
     /// The first check that fails.
     pub fn parse_counts(kind: Kind, data: &'a [u8], at: At) -> Result<Leaf<'a>, Corrupt> {
-        let (count, stale) = (u16_at(data, 56), u16_at(data, 58));
+        let header = kind.header(data, LEAF_HEADER);
+        let counts = counts_at(header);
+        let (count, stale) = (u16_at(data, counts), u16_at(data, counts + 2));
         let mut end = data.len();
         let mut bests = 0;
         if kind == Kind::DirLeaf1 {
             bests = u32_at(data, end - 4) as usize;
-            let room = end - LEAF_HEADER - 4;
+            let room = end - header - 4;
             if bests > room / 2 {
                 return Err(CorruptKind::DirBests { found: bests as u32 }.at(at));
             }
             end -= 4 + 2 * bests;
         }
-        let limit = ((end - LEAF_HEADER) / LEAF_ENTRY) as u16;
+        let limit = ((end - header) / LEAF_ENTRY) as u16;
         if count > limit || stale > count {
             return Err(CorruptKind::DirLeafCount { count, stale, limit }.at(at));
         }
-        Ok(Leaf { stale, count, bests, data })
+        Ok(Leaf { stale, count, bests, header, data })
     }
 
     /// The entries, sorted by hash.
     pub fn entries(&self) -> Leaves<'a> {
-        Leaves::new(&self.data[LEAF_HEADER..][..LEAF_ENTRY * usize::from(self.count)])
+        Leaves::new(&self.data[self.header..][..LEAF_ENTRY * usize::from(self.count)])
     }
 
     /// The largest unused range of each data block, as the tail of a `leaf1` says.
@@ -96,9 +100,15 @@ pub fn emit_leaf(data: &mut [u8], entries: &[LeafEntry], bests: Option<&[u16]>) 
     }
 }
 
-/// Room for data blocks in a free block of `size` bytes.
+/// Room for data blocks in a free block of `size` bytes, of version 5.
 pub fn free_max(size: usize) -> usize {
     (size - FREE_HEADER) / 2
+}
+
+/// Room for data blocks in a free block, of either version.
+pub fn free_room(geometry: &Geometry) -> usize {
+    let size = geometry.dir_block_size as usize;
+    if geometry.v4() { (size - Kind::DirFree.header_v4()) / 2 } else { free_max(size) }
 }
 
 /// A valid free block, whose self-description was verified.
@@ -109,6 +119,7 @@ pub struct Free<'a> {
     /// Data blocks that exist.
     pub used: u32,
     count: usize,
+    header: usize,
     data: &'a [u8],
 }
 
@@ -118,25 +129,27 @@ impl<'a> Free<'a> {
     /// # Errors
     /// [`CorruptKind::DirFree`].
     pub fn parse(data: &'a [u8], index: u32, at: At) -> Result<Free<'a>, Corrupt> {
-        let (first, valid, used) = (u32_at(data, 48), u32_at(data, 52), u32_at(data, 56));
-        let max = free_max(data.len());
+        let header = Kind::DirFree.header(data, FREE_HEADER);
+        let counts = if header == FREE_HEADER { 48 } else { 4 };
+        let [first, valid, used] = [0, 4, 8].map(|at| u32_at(data, counts + at));
+        let max = (data.len() - header) / 2;
         let fits = valid as usize <= max && used <= valid;
         if !fits || u64::from(first) != u64::from(index) * max as u64 {
             return Err(CorruptKind::DirFree { first, valid, used }.at(at));
         }
-        Ok(Free { first, used, count: valid as usize, data })
+        Ok(Free { first, used, count: valid as usize, header, data })
     }
 
     /// The largest unused range of each data block; [`NULL_BEST`] where there is none.
     pub fn bests(&self) -> impl ExactSizeIterator<Item = u16> + use<'a> {
-        let data = self.data;
-        (0..self.count).map(move |index| u16_at(data, FREE_HEADER + 2 * index))
+        let (data, header) = (self.data, self.header);
+        (0..self.count).map(move |index| u16_at(data, header + 2 * index))
     }
 
     /// The first data block that has room for `size` bytes, from number `from` of this block on.
     pub fn first_with(&self, size: usize, from: usize) -> Option<usize> {
         (from..self.count).find(|index| {
-            let best = u16_at(self.data, FREE_HEADER + 2 * index);
+            let best = u16_at(self.data, self.header + 2 * index);
             best != NULL_BEST && usize::from(best) >= size
         })
     }

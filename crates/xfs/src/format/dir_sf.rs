@@ -3,8 +3,10 @@
 
 use base::Ino;
 
-use super::dir::FileType;
-use super::{At, Corrupt, CorruptKind, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use super::dir::{DATA_HEADER, FileType, entry_size};
+use super::{
+    At, Corrupt, CorruptKind, Features, Kind, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at,
+};
 
 /// One name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,7 +40,9 @@ impl<'a> Shortform<'a> {
     ///
     /// # Errors
     /// The first check that fails.
-    pub fn parse(data: &'a [u8], ftype: bool, at: At) -> Result<Shortform<'a>, Corrupt> {
+    pub fn parse(data: &'a [u8], features: &Features, at: At) -> Result<Shortform<'a>, Corrupt> {
+        let ftype = features.ftype();
+        let header = if features.number < 5 { Kind::DirData.header_v4() } else { DATA_HEADER };
         let short = CorruptKind::Short { what: "small directory", bytes: data.len() };
         if data.len() < 6 || (data[1] != 0 && data.len() < 10) {
             return Err(short.at(at));
@@ -47,14 +51,15 @@ impl<'a> Shortform<'a> {
         // With wide numbers the second byte counts the names that need them.
         let parent = if wide { u64_at(data, 2) } else { u64::from(u32_at(data, 2)) };
         let directory = Shortform { count, wide, parent: Ino(parent), data, ftype };
-        let (mut place, mut least) = (directory.header(), 0u16);
+        // The first two of a block are for "." and "..".
+        let first = (header + 2 * entry_size(1, ftype)) as u16;
+        let (mut place, mut least) = (directory.header(), first);
         for _ in 0..count {
             let (entry, next) = directory.entry(place, at)?;
-            if entry.offset < least || entry.offset < 0x40 {
+            if entry.offset < least {
                 return Err(CorruptKind::DirEntryPlace { offset: u32::from(entry.offset) }.at(at));
             }
-            least =
-                entry.offset.saturating_add(super::dir::entry_size(entry.name.len(), ftype) as u16);
+            least = entry.offset.saturating_add(entry_size(entry.name.len(), ftype) as u16);
             place = next;
         }
         if place != data.len() {
@@ -138,9 +143,12 @@ pub fn emit(data: &mut [u8], parent: Ino, entries: &[SfEntry<'_>], ftype: bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::features::Incompat;
 
     #[test]
     fn small_directories_come_back_with_numbers_of_both_widths() {
+        let incompat = Incompat::FTYPE;
+        let five = Features { number: 5, incompat, ..Features::default() };
         for ino in [Ino(131), Ino(1 << 33)] {
             let file_type = FileType::Regular;
             let entries = [
@@ -150,11 +158,11 @@ mod tests {
             let mut data = [0; 128];
             let used = emit(&mut data, Ino(128), &entries, true);
             assert_eq!(used, size(entries.iter().cloned(), ino.0 > 1 << 32, true));
-            let read = Shortform::parse(&data[..used], true, At::Block(0)).expect("valid");
+            let read = Shortform::parse(&data[..used], &five, At::Block(0)).expect("valid");
             assert_eq!((read.parent, read.wide), (Ino(128), ino.0 > 1 << 32));
             assert_eq!(read.entries().collect::<Vec<_>>(), entries);
-            assert!(Shortform::parse(&data[..used - 1], true, At::Block(0)).is_err());
-            assert!(Shortform::parse(&data[..used + 1], true, At::Block(0)).is_err());
+            assert!(Shortform::parse(&data[..used - 1], &five, At::Block(0)).is_err());
+            assert!(Shortform::parse(&data[..used + 1], &five, At::Block(0)).is_err());
         }
     }
 }

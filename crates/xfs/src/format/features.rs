@@ -213,15 +213,17 @@ pub const KNOWN: &[Feature] = &[
     row(I, 9, "zoned", Refused),
     row(I, 10, "zone-gaps", Refused),
     row(L, 0, "log-xattrs", ReadOnly),
-    row(Set::Field, 0, "v4", Refused),
+    row(Set::Field, 0, "v4", ReadOnly),
     row(Set::Field, 1, "realtime", ReadOnly),
     row(Set::Field, 2, "external-log", ReadOnly),
+    row(Set::Field, 3, "dirv1", Refused),
+    row(Set::Field, 4, "before-v4", Refused),
 ];
 
 /// The feature words of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
-    /// The version number: 5.
+    /// The version number: 4 or 5.
     pub number: u16,
     /// `sb_versionnum` above the number.
     pub version: Version,
@@ -264,7 +266,9 @@ impl Features {
     pub fn bits(&self) -> impl Iterator<Item = (Set, u32)> {
         let fields = u32::from(self.number != 5)
             | u32::from(self.realtime) << 1
-            | u32::from(self.external_log) << 2;
+            | u32::from(self.external_log) << 2
+            | u32::from(!self.version.contains(Version::DIRV2)) << 3
+            | u32::from(self.number < 4) << 4;
         feature::bits([
             (Set::Version, u32::from(self.version.bits())),
             (Set::Features2, self.features2.bits()),
@@ -323,7 +327,8 @@ impl Features {
 
     /// Whether directory entries carry a file type.
     pub fn ftype(&self) -> bool {
-        self.incompat.contains(Incompat::FTYPE)
+        let v4 = self.number < 5 && self.features2.contains(Features2::FTYPE);
+        v4 || self.incompat.contains(Incompat::FTYPE)
     }
 }
 
@@ -339,7 +344,7 @@ mod tests {
     use super::*;
 
     fn five() -> Features {
-        Features { number: 5, ..Features::default() }
+        Features { number: 5, version: Version::DIRV2, ..Features::default() }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use base::Ino;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::features::Features2;
 use super::{
     At, Corrupt, CorruptKind, Geometry, Kind, L32, U16, U32, U64, assert_layout, verifier, views,
 };
@@ -145,10 +146,32 @@ pub fn verify(slot: &[u8], ino: Ino, geometry: &Geometry) -> Result<(), Corrupt>
     let expect = geometry.expect(base::Sector(0), Some(ino.0));
     verifier::verify_magic(Kind::Inode, slot, at)?;
     let raw = RawInode::view(slot).expect("verify_magic checked the length");
-    if raw.di_version != 3 {
+    let known = if geometry.v4() { 1..=2 } else { 3..=3 };
+    if !known.contains(&raw.di_version) {
         return Err(CorruptKind::InodeVersion(raw.di_version).at(at));
     }
     verifier::verify(Kind::Inode, slot, &expect, at)
+}
+
+/// Bytes of the core of inodes of versions 1 and 2.
+pub const CORE_SIZE_V4: usize = 100;
+
+/// The slot of an inode of version 1 or 2 as one of version 3 would be: the forks as they are
+/// behind a core of full length, whose new fields are zero.
+pub fn from_v4(slot: &[u8], geometry: &Geometry) -> Vec<u8> {
+    let mut wide = slot[..CORE_SIZE_V4].to_vec();
+    wide.resize(CORE_SIZE, 0);
+    let raw = RawInode::view_mut(&mut wide).expect("as long as a core");
+    raw.di_big_nextents.set(0);
+    if raw.di_version == 1 {
+        raw.di_nlink.set(u32::from(raw.di_onlink.get()));
+        raw.di_projid_lo.set(0);
+    }
+    if raw.di_version == 1 || !geometry.features.features2.contains(Features2::PROJID32) {
+        raw.di_projid_hi.set(0);
+    }
+    wide.extend_from_slice(&slot[CORE_SIZE_V4..]);
+    wide
 }
 
 /// Writes a free inode, as chunks are made of, into `slot`; checksum and sequence number are left

@@ -1,6 +1,8 @@
 //! Blocks that hold a piece of a symbolic link or of an attribute's value.
 
-use super::{At, Corrupt, CorruptKind, Expect, Kind, put_u32, put_u64, u32_at, verifier};
+use std::ops::Range;
+
+use super::{At, Corrupt, CorruptKind, Expect, Geometry, Kind, put_u32, put_u64, u32_at, verifier};
 
 /// Bytes of the header in front of each piece.
 pub const HEADER: usize = 56;
@@ -33,11 +35,26 @@ pub fn parse<'a>(
     content(data, offset, at)
 }
 
-/// As [`parse`], for a block whose self-description was checked when it was read.
+/// The piece in a block of a whole of which `left` is still to be read, in bytes; the piece begins
+/// there. The block's self-description was checked when it was read. In version 4 there is none,
+/// and a block is full unless the whole ends in it.
 ///
 /// # Errors
 /// [`CorruptKind::RemoteOffset`], [`CorruptKind::RemoteBytes`].
-pub fn content(data: &[u8], offset: u64, at: At) -> Result<&[u8], Corrupt> {
+pub fn piece<'a>(
+    data: &'a [u8],
+    left: Range<u64>,
+    geometry: &Geometry,
+    at: At,
+) -> Result<&'a [u8], Corrupt> {
+    if !geometry.v4() {
+        return content(data, left.start, at);
+    }
+    let bytes = left.end.saturating_sub(left.start).min(data.len() as u64);
+    Ok(&data[..bytes as usize])
+}
+
+fn content(data: &[u8], offset: u64, at: At) -> Result<&[u8], Corrupt> {
     let (found, bytes) = (u64::from(u32_at(data, 4)), u32_at(data, 8) as usize);
     if found != offset {
         return Err(CorruptKind::RemoteOffset { found, expected: offset }.at(at));
@@ -70,7 +87,7 @@ mod tests {
 
     #[test]
     fn pieces_come_back_and_the_wrong_one_is_told() {
-        let expect = Expect { uuid: [3; 16], address: Sector(64), owner: Some(131) };
+        let expect = Expect { uuid: [3; 16], address: Sector(64), owner: Some(131), v4: false };
         let mut data = vec![0; 512];
         emit(Kind::Symlink, &mut data, 456, b"target", &expect);
         verifier::update_lsn_crc(Kind::Symlink, &mut data, 0);

@@ -51,45 +51,63 @@ struct Layout {
     address: Option<usize>,
     /// Offset and bytes of the owner.
     owner: Option<(usize, usize)>,
+    /// The form of version 4.
+    v4: V4,
+}
+
+/// The form of version 4, whose blocks describe themselves by a magic number alone.
+#[derive(Clone, Copy)]
+struct V4 {
+    /// The magic number. None where a block has none at all, or where there is no such kind.
+    magic: Option<u32>,
+    /// Bytes in front of the content.
+    header: usize,
+}
+
+const fn v4(magic: u32, header: usize) -> V4 {
+    V4 { magic: Some(magic), header }
 }
 
 const fn header(name: &'static str, magic: u32, crc: usize, lsn: usize, uuid: usize) -> Layout {
     let magic_at = (0, 4);
-    Layout { name, magic, magic_at, crc, lsn, uuid, address: None, owner: None }
+    Layout { name, magic, magic_at, crc, lsn, uuid, address: None, owner: None, v4: v4(magic, 0) }
 }
 
-const fn short(name: &'static str, magic: u32) -> Layout {
+const fn short(name: &'static str, magic: u32, v4: V4) -> Layout {
     let (address, owner) = (Some(16), Some((48, 4)));
-    Layout { name, magic, magic_at: (0, 4), crc: 52, lsn: 24, uuid: 32, address, owner }
+    Layout { name, magic, magic_at: (0, 4), crc: 52, lsn: 24, uuid: 32, address, owner, v4 }
 }
 
-const fn dir(name: &'static str, magic: u32) -> Layout {
+const fn dir(name: &'static str, magic: u32, v4: V4) -> Layout {
     let (address, owner) = (Some(8), Some((40, 8)));
-    Layout { name, magic, magic_at: (0, 4), crc: 4, lsn: 16, uuid: 24, address, owner }
+    Layout { name, magic, magic_at: (0, 4), crc: 4, lsn: 16, uuid: 24, address, owner, v4 }
 }
 
-const fn da(name: &'static str, magic: u32) -> Layout {
+const fn da(name: &'static str, magic: u32, v4: V4) -> Layout {
     let (address, owner) = (Some(16), Some((48, 8)));
-    Layout { name, magic, magic_at: (8, 2), crc: 12, lsn: 24, uuid: 32, address, owner }
+    Layout { name, magic, magic_at: (8, 2), crc: 12, lsn: 24, uuid: 32, address, owner, v4 }
 }
 
 const fn remote(name: &'static str, magic: u32) -> Layout {
-    let (address, owner) = (Some(40), Some((32, 8)));
-    Layout { name, magic, magic_at: (0, 4), crc: 12, lsn: 48, uuid: 16, address, owner }
+    let (address, owner, v4) = (Some(40), Some((32, 8)), NONE);
+    Layout { name, magic, magic_at: (0, 4), crc: 12, lsn: 48, uuid: 16, address, owner, v4 }
 }
+
+/// No magic number, no header.
+const NONE: V4 = V4 { magic: None, header: 0 };
 
 /// In the order of [`Kind`].
 const LAYOUTS: [Layout; 21] = [
     header("superblock", 0x5846_5342, 224, 240, 32),
     header("AGF", 0x5841_4746, 216, 208, 64),
-    header("AGFL", 0x5841_464c, 32, 24, 8),
+    Layout { v4: NONE, ..header("AGFL", 0x5841_464c, 32, 24, 8) },
     header("AGI", 0x5841_4749, 312, 320, 296),
-    short("free space by block btree", 0x4142_3342),
-    short("free space by size btree", 0x4142_3343),
-    short("inode btree", 0x4941_4233),
-    short("free inode btree", 0x4649_4233),
-    short("reverse mapping btree", 0x524d_4233),
-    short("reference count btree", 0x5233_4643),
+    short("free space by block btree", 0x4142_3342, v4(0x4142_5442, 16)),
+    short("free space by size btree", 0x4142_3343, v4(0x4142_5443, 16)),
+    short("inode btree", 0x4941_4233, v4(0x4941_4254, 16)),
+    short("free inode btree", 0x4649_4233, NONE),
+    short("reverse mapping btree", 0x524d_4233, NONE),
+    short("reference count btree", 0x5233_4643, NONE),
     Layout {
         name: "block map btree",
         magic: 0x424d_4133,
@@ -99,6 +117,7 @@ const LAYOUTS: [Layout; 21] = [
         uuid: 40,
         address: Some(24),
         owner: Some((56, 8)),
+        v4: v4(0x424d_4150, 24),
     },
     Layout {
         name: "inode",
@@ -109,14 +128,15 @@ const LAYOUTS: [Layout; 21] = [
         uuid: 160,
         address: None,
         owner: Some((152, 8)),
+        v4: v4(0x494e, 0),
     },
-    dir("directory block", 0x5844_4233),
-    dir("directory data block", 0x5844_4433),
-    da("directory leaf1 block", 0x3df1),
-    da("directory leaf block", 0x3dff),
-    dir("directory free block", 0x5844_4633),
-    da("hash tree node", 0x3ebe),
-    da("attribute leaf", 0x3bee),
+    dir("directory block", 0x5844_4233, v4(0x5844_3242, 16)),
+    dir("directory data block", 0x5844_4433, v4(0x5844_3244, 16)),
+    da("directory leaf1 block", 0x3df1, v4(0xd2f1, 16)),
+    da("directory leaf block", 0x3dff, v4(0xd2ff, 16)),
+    dir("directory free block", 0x5844_4633, v4(0x5844_3246, 16)),
+    da("hash tree node", 0x3ebe, v4(0xfebe, 16)),
+    da("attribute leaf", 0x3bee, v4(0xfbee, 32)),
     remote("remote attribute", 0x5841_524d),
     remote("remote symbolic link", 0x5853_4c4d),
 ];
@@ -130,6 +150,8 @@ pub struct Expect {
     pub address: Sector,
     /// Who owns it: an inode, or an allocation group. None if the caller cannot know.
     pub owner: Option<u64>,
+    /// The file system is of version 4: there is a magic number at most.
+    pub v4: bool,
 }
 
 impl Kind {
@@ -186,6 +208,22 @@ impl Kind {
             (at, 2) => u32::from(u16_at(data, at)),
             (at, _) => u32_at(data, at),
         }
+    }
+
+    /// Whether a block has the form of version 4, by its magic number. Headers of groups and
+    /// inodes have the same number in both.
+    pub fn is_v4(self, data: &[u8]) -> bool {
+        self.layout().v4.magic == Some(self.stored_magic(data))
+    }
+
+    /// Bytes in front of the content of a block, `v5` in the form of version 5.
+    pub fn header(self, data: &[u8], v5: usize) -> usize {
+        if self.is_v4(data) { self.layout().v4.header } else { v5 }
+    }
+
+    /// Bytes in front of the content of blocks in the form of version 4.
+    pub const fn header_v4(self) -> usize {
+        LAYOUTS[self as usize].v4.header
     }
 
     /// The kind of a block by its magic number alone, as log recovery must guess it.
@@ -260,15 +298,18 @@ pub fn stamp(kind: Kind, data: &mut [u8], expect: &Expect) {
 /// # Errors
 /// The first that fails, with the numbers.
 pub fn verify(kind: Kind, data: &[u8], expect: &Expect, at: At) -> Result<(), Corrupt> {
-    verify_magic(kind, data, at)?;
+    verify_form(kind, data, expect, at)?;
+    if expect.v4 {
+        return Ok(());
+    }
     let (found, expected) = (stored_checksum(kind, data), checksum(kind, data));
     if found != expected {
         return Err(CorruptKind::Checksum { what: kind.name(), found, expected }.at(at));
     }
-    verify_identity(kind, data, expect, at)
+    verify_owner(kind, data, expect, at)
 }
 
-/// Checks the magic number alone.
+/// Checks the magic number alone, of either version.
 ///
 /// # Errors
 /// [`CorruptKind::Magic`], [`CorruptKind::Short`].
@@ -278,6 +319,19 @@ pub fn verify_magic(kind: Kind, data: &[u8], at: At) -> Result<(), Corrupt> {
         return Err(CorruptKind::Short { what, bytes: data.len() }.at(at));
     }
     let (found, expected) = (kind.stored_magic(data), kind.magic());
+    if found != expected && !kind.is_v4(data) {
+        return Err(CorruptKind::Magic { what, found, expected }.at(at));
+    }
+    Ok(())
+}
+
+/// Checks that the magic number is that of the file system's version.
+fn verify_form(kind: Kind, data: &[u8], expect: &Expect, at: At) -> Result<(), Corrupt> {
+    let layout = kind.layout();
+    let magic = if expect.v4 { layout.v4.magic } else { Some(layout.magic) };
+    let Some(expected) = magic else { return Ok(()) };
+    verify_magic(kind, data, at)?;
+    let (what, found) = (kind.name(), kind.stored_magic(data));
     if found != expected {
         return Err(CorruptKind::Magic { what, found, expected }.at(at));
     }
@@ -289,11 +343,17 @@ pub fn has_uuid(kind: Kind, data: &[u8], uuid: &[u8; 16]) -> bool {
     kind == Kind::Super || data[kind.layout().uuid..][..16] == *uuid
 }
 
-/// Checks UUID, address and owner.
+/// Checks magic number, UUID, address and owner.
 ///
 /// # Errors
 /// The first that fails, with the numbers.
 pub fn verify_identity(kind: Kind, data: &[u8], expect: &Expect, at: At) -> Result<(), Corrupt> {
+    verify_form(kind, data, expect, at)?;
+    if expect.v4 { Ok(()) } else { verify_owner(kind, data, expect, at) }
+}
+
+/// Checks UUID, address and owner.
+fn verify_owner(kind: Kind, data: &[u8], expect: &Expect, at: At) -> Result<(), Corrupt> {
     let (layout, what) = (kind.layout(), kind.name());
     if kind != Kind::Super && data[layout.uuid..][..16] != expect.uuid {
         return Err(CorruptKind::Uuid { what }.at(at));
@@ -319,7 +379,7 @@ mod tests {
 
     #[test]
     fn what_was_stamped_and_sealed_verifies_and_any_flipped_bit_does_not() {
-        let expect = Expect { uuid: [7; 16], address: Sector(4096), owner: Some(3) };
+        let expect = Expect { uuid: [7; 16], address: Sector(4096), owner: Some(3), v4: false };
         for kind in Kind::ALL {
             let mut data = vec![0x5a; 512];
             stamp(kind, &mut data, &expect);
@@ -337,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_block_of_another_place_owner_or_file_system_is_told() {
-        let expect = Expect { uuid: [7; 16], address: Sector(4096), owner: Some(3) };
+        let expect = Expect { uuid: [7; 16], address: Sector(4096), owner: Some(3), v4: false };
         let mut data = vec![0; 512];
         stamp(Kind::Bmap, &mut data, &expect);
         update_lsn_crc(Kind::Bmap, &mut data, 0);

@@ -50,7 +50,8 @@ impl Xfs {
             let want = ReadRequest { kinds: &[Kind::Symlink], owner: Some(inode.ino.0), at };
             let run = [(extent.start, extent.count)];
             let (_, data) = self.reader.read(cx, &run, &want)?;
-            let piece = remote::content(&data, target.len() as u64, at)?;
+            let left = target.len() as u64..size;
+            let piece = remote::piece(&data, left, self.geometry(), at)?;
             target.extend_from_slice(piece);
         }
         if target.len() as u64 != size {

@@ -53,6 +53,8 @@ pub struct RecoveryContext {
     pub inode_size: u32,
     /// The UUID in blocks of metadata.
     pub meta_uuid: [u8; 16],
+    /// Blocks have the forms of version 4.
+    pub v4: bool,
     /// Sectors of the file system.
     pub sectors: u64,
     /// Blocks of an inode cluster.
@@ -74,6 +76,7 @@ impl RecoveryContext {
         RecoveryContext {
             inode_size: geometry.inode_size,
             meta_uuid: geometry.meta_uuid,
+            v4: geometry.v4(),
             sectors: geometry.blocks_count * geometry.block_sectors(),
             cluster_blocks: geometry.chunks.cluster_blocks,
             block_size: geometry.block_size,
@@ -137,7 +140,8 @@ pub fn recover(
         recovered.records = pass(cx, queue, &geometry, &found, &mut first)?;
         let cancelled = first.finish(context)?;
         // Buffers of its own: they are neither verified on read nor on write as a mount's are.
-        let config = BufCacheConfig { uuid: context.meta_uuid, limit_bytes: CACHE_BYTES };
+        let config =
+            BufCacheConfig { uuid: context.meta_uuid, v4: context.v4, limit_bytes: CACHE_BYTES };
         let bufs = BufCache::new(queue.clone(), config);
         let mut second = pass::SecondPass::new(bufs, context, cancelled);
         pass(cx, queue, &geometry, &found, &mut second)?;

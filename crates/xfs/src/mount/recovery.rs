@@ -20,6 +20,7 @@ use crate::alloc::Space;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::{Result, XfsError};
 use crate::format::features::Access;
+use crate::format::log_item::ItemKind;
 use crate::format::{At, Features, Geometry, RawSuper};
 use crate::ialloc::Inodes;
 use crate::inode::inactive::Inactive;
@@ -36,7 +37,7 @@ use crate::mount::{super_bytes, takes_blocks};
 /// names it, before anything was written: somebody else can recover the log.
 pub fn recover(cx: &mut Cx, queue: &Arc<Queue>) -> Result<RecoveryReport> {
     let geometry = Arc::new(read_super(cx, queue)?);
-    let config = BufCacheConfig { uuid: geometry.meta_uuid, limit_bytes: 256 << 20 };
+    let config = BufCacheConfig::of(&geometry, 256 << 20);
     let bufs = BufCache::new(queue.clone(), config);
     let (writer, report) = open(cx, bufs, geometry, LogOptions::default())?;
     match report.was_clean {
@@ -45,6 +46,9 @@ pub fn recover(cx: &mut Cx, queue: &Arc<Queue>) -> Result<RecoveryReport> {
     }
     Ok(report)
 }
+
+/// Intents that no file depends on: what they would free, or count, is not used any more.
+const HARMLESS: [ItemKind; 3] = [ItemKind::Efi, ItemKind::Rui, ItemKind::Cui];
 
 /// The device as recovery of its log would leave it, and what that did: none if the log is
 /// clean. What would be written stays in memory over the device, as much as the log holds. Where
@@ -66,7 +70,8 @@ pub(crate) fn recover_in_memory(
     let report = match geometry.features.access().0 {
         Access::ReadWrite => recover(cx, &over)?,
         _ => {
-            let context = RecoveryContext::of(geometry);
+            let mut context = RecoveryContext::of(geometry);
+            context.can_finish = &HARMLESS;
             RecoveryReport::of(&recovery::recover(cx, &over, LogGeometry::of(geometry), &context)?)
         }
     };

@@ -100,7 +100,7 @@ impl Volume {
     }
 
     pub fn bufs(&self) -> Arc<BufCache> {
-        let config = BufCacheConfig { uuid: self.geometry.meta_uuid, limit_bytes: 64 << 20 };
+        let config = BufCacheConfig::of(&self.geometry, 64 << 20);
         BufCache::new(self.queue.clone(), config)
     }
 

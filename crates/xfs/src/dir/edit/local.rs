@@ -14,7 +14,7 @@ use crate::format::dir::{
 use crate::format::dir_sf::{self, SfEntry, Shortform};
 use crate::format::hash::hash;
 use crate::format::inode::{ForkFormat, fork_ranges};
-use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind};
+use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, Kind};
 use crate::inode::Inode;
 
 /// The bytes of a name; no allocation where it is short, as those in inodes are.
@@ -44,8 +44,8 @@ pub(super) struct Small {
 }
 
 impl Small {
-    pub fn parse(data: &[u8], ftype: bool, at: At) -> std::result::Result<Small, Corrupt> {
-        let local = Shortform::parse(data, ftype, at)?;
+    pub fn parse(data: &[u8], features: &Features, at: At) -> std::result::Result<Small, Corrupt> {
+        let local = Shortform::parse(data, features, at)?;
         let names = local.entries().map(|entry| Kept {
             name: NameBytes::from_slice(entry.name),
             offset: entry.offset,
@@ -103,7 +103,7 @@ pub(super) fn fits(cx: &mut Cx, geometry: &Geometry, inode: &Inode, len: usize) 
 impl DirEdit<'_> {
     fn small(&self, cx: &mut Cx) -> Result<Small> {
         let forks = self.inode.forks.read(cx);
-        Ok(Small::parse(&forks.data.bytes, self.ftype(), At::Inode(self.inode.ino))?)
+        Ok(Small::parse(&forks.data.bytes, &self.geometry().features, At::Inode(self.inode.ino))?)
     }
 
     fn store_small(&self, cx: &mut Cx, small: &Small) -> bool {

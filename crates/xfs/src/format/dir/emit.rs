@@ -9,6 +9,8 @@ use crate::format::{At, Corrupt, Expect, Kind, verifier};
 
 /// Where the header's list of unused ranges lies.
 const BEST_FREE: usize = 48;
+/// As in version 4.
+const BEST_FREE_V4: usize = 4;
 
 /// An unused range in a data block's header: offset and length in bytes, zeroes for none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,10 +23,21 @@ pub struct BestFree {
 
 /// The header's list: the three largest unused ranges, the largest first.
 pub fn best_free(data: &[u8]) -> [BestFree; 3] {
+    list_at(data, BEST_FREE)
+}
+
+fn list_at(data: &[u8], list: usize) -> [BestFree; 3] {
     [0, 1, 2].map(|index| {
-        let at = BEST_FREE + 4 * index;
+        let at = list + 4 * index;
         BestFree { offset: u16_at(data, at), len: u16_at(data, at + 2) }
     })
+}
+
+impl DataBlock<'_> {
+    /// The header's list, of either version.
+    pub fn best_free(&self) -> [BestFree; 3] {
+        list_at(self.data, if self.start() == DATA_HEADER { BEST_FREE } else { BEST_FREE_V4 })
+    }
 }
 
 /// Stores the header's list.
@@ -42,7 +55,7 @@ pub fn set_best_free(data: &mut [u8], list: &[BestFree; 3]) {
 /// The first damage met.
 pub fn find_best_free(block: &DataBlock<'_>, at: At) -> Result<[BestFree; 3], Corrupt> {
     let mut list = [BestFree::default(); 3];
-    for item in block.items(DATA_HEADER, at) {
+    for item in block.items(block.start(), at) {
         if let Item::Unused { offset, len } = item? {
             let range = BestFree { offset: offset as u16, len: len as u16 };
             let place = list.iter().position(|other| range.len > other.len);

@@ -114,8 +114,8 @@ impl Geometry {
     /// The geometry of the superblock in `sector`, which is at least as long as its sector: magic,
     /// version, checksum, then every number.
     ///
-    /// A superblock of a version other than 5 gives a geometry whose features refuse everything;
-    /// its numbers are checked as far as they are needed to say so.
+    /// A superblock of a version before 4 gives a geometry whose features refuse everything; its
+    /// numbers are checked as far as they are needed to say so.
     ///
     /// # Errors
     /// The first check that fails.
@@ -183,6 +183,11 @@ impl Geometry {
             uuid: raw.sb_uuid,
             meta_uuid: if meta { raw.sb_meta_uuid } else { raw.sb_uuid },
         }
+    }
+
+    /// Whether metadata have the forms of version 4, without checksums.
+    pub fn v4(&self) -> bool {
+        self.features.number < 5
     }
 
     /// Inodes per block.
@@ -330,7 +335,7 @@ impl Geometry {
 
     /// What a block at this place must say of itself.
     pub fn expect(&self, address: Sector, owner: Option<u64>) -> Expect {
-        Expect { uuid: self.meta_uuid, address, owner }
+        Expect { uuid: self.meta_uuid, address, owner, v4: self.v4() }
     }
 
     /// What a group's block must say of itself where the group owns it.

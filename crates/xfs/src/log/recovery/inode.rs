@@ -9,8 +9,10 @@ use super::RecoveryContext;
 use super::transaction::LoggedItem;
 use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
 use crate::error::Result;
+use crate::format::btree::LONG_HEADER;
+use crate::format::inode::CORE_SIZE_V4;
 use crate::format::log_item::{InodeFields, RawInodeItem};
-use crate::format::{At, Kind, u64_at, verifier};
+use crate::format::{At, Kind, put_u16, u16_at, u64_at, verifier};
 use crate::log::LogError;
 use crate::log::inode_item::{CORE, swap_core};
 
@@ -36,6 +38,22 @@ impl InodeRecord {
 const DATA: InodeFields = InodeFields::DDATA.union(InodeFields::DEXT).union(InodeFields::DBROOT);
 const ATTR: InodeFields = InodeFields::ADATA.union(InodeFields::AEXT).union(InodeFields::ABROOT);
 
+/// Bytes of a core of version 4 in the log, which ends where the pointer to the next unlinked inode
+/// begins.
+const CORE_V4: usize = 96;
+/// Where an inode counts how often it was written to its place, in version 4.
+const FLUSH_COUNT: usize = 30;
+
+/// Where the forks begin.
+fn literal(context: &RecoveryContext) -> usize {
+    if context.v4 { CORE_SIZE_V4 } else { CORE }
+}
+
+/// Bytes of the header that a block map's root has in the log.
+fn root_header(context: &RecoveryContext) -> usize {
+    if context.v4 { Kind::Bmap.header_v4() } else { LONG_HEADER }
+}
+
 /// Checks an inode item and takes it apart.
 pub(super) fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> Result<InodeRecord> {
     let first = &item.regions[0];
@@ -50,9 +68,10 @@ pub(super) fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> R
     let cluster = place(tid, raw, context)?;
     let mut regions = item.regions[1..].iter();
     let core = regions.next().cloned().unwrap_or_default();
-    if core.len() != CORE {
-        let (what, found) = ("an inode's core", core.len() as u64);
-        return Err(LogError::ItemLength { tid, what, found, expected: CORE as u64 }.into());
+    let expected = if context.v4 { CORE_V4 } else { CORE };
+    if core.len() != expected {
+        let (what, found, expected) = ("an inode's core", core.len() as u64, expected as u64);
+        return Err(LogError::ItemLength { tid, what, found, expected }.into());
     }
     if core[..2] != *b"NI" {
         let found = u64::from(u16::from_le_bytes([core[0], core[1]]));
@@ -92,7 +111,7 @@ fn place(tid: u32, raw: &RawInodeItem, context: &RecoveryContext) -> Result<BufM
 
 /// The forks must fit where the core says that they are.
 fn check_forks(tid: u32, record: &InodeRecord, context: &RecoveryContext) -> Result<()> {
-    let room = context.inode_size as usize - CORE;
+    let room = context.inode_size as usize - literal(context);
     let split = usize::from(record.core[82]) * 8;
     let (data_room, attr_room) = match split {
         0 => (room, 0),
@@ -109,7 +128,7 @@ fn check_forks(tid: u32, record: &InodeRecord, context: &RecoveryContext) -> Res
     for (fork, room, is_root) in forks {
         let Some(bytes) = fork else { continue };
         let needed = match is_root {
-            true => root_size(tid, bytes, room)?,
+            true => root_size(tid, bytes, room, context)?,
             // A fork may be padded to four bytes where the room is not.
             false => bytes.len(),
         };
@@ -122,13 +141,14 @@ fn check_forks(tid: u32, record: &InodeRecord, context: &RecoveryContext) -> Res
 }
 
 /// Bytes of a block map's root in the inode.
-fn root_size(tid: u32, bytes: &[u8], room: usize) -> Result<usize> {
-    let (what, found) = ("a block map's root", bytes.len() as u64);
-    if bytes.len() < 72 || !(bytes.len() - 72).is_multiple_of(16) || room < 4 {
-        return Err(LogError::ItemLength { tid, what, found, expected: 72 }.into());
+fn root_size(tid: u32, bytes: &[u8], room: usize, context: &RecoveryContext) -> Result<usize> {
+    let header = root_header(context);
+    let (what, found, expected) = ("a block map's root", bytes.len() as u64, header as u64);
+    if bytes.len() < header || !(bytes.len() - header).is_multiple_of(16) || room < 4 {
+        return Err(LogError::ItemLength { tid, what, found, expected }.into());
     }
-    let count = usize::from(u16::from_be_bytes([bytes[6], bytes[7]]));
-    let most = (bytes.len() - 72) / 16;
+    let count = usize::from(u16_at(bytes, 6));
+    let most = (bytes.len() - header) / 16;
     if count > most || count > (room - 4) / 16 {
         let found = count as u64;
         return Err(
@@ -151,6 +171,13 @@ pub(super) fn recover(
     let size = context.inode_size as usize;
     let at = At::Inode(Ino(record.ino));
     buf.with_range(record.offset, size, |inode| verifier::verify_magic(Kind::Inode, inode, at))?;
+    if context.v4 {
+        let newer = buf.with_range(record.offset, size, |inode| is_newer_v4(record, inode));
+        if !newer {
+            buf.with_range_mut(record.offset, size, |inode| apply(record, inode, context));
+        }
+        return Ok((!newer).then_some(buf));
+    }
     let own = buf.with_range(record.offset, size, |inode| {
         // A torn inode says nothing; see `buffer::is_newer`.
         let sums =
@@ -160,17 +187,39 @@ pub(super) fn recover(
     if own != 0 && own != u64::MAX && own >= lsn {
         return Ok(None);
     }
-    buf.with_range_mut(record.offset, size, |inode| apply(record, inode, lsn));
+    buf.with_range_mut(record.offset, size, |inode| {
+        apply(record, inode, context);
+        verifier::update_lsn_crc(Kind::Inode, inode, lsn);
+    });
     Ok(Some(buf))
 }
 
-fn apply(record: &InodeRecord, inode: &mut [u8], lsn: u64) {
+/// How often an inode of version 4 had been written to its place.
+fn flush_count(record: &InodeRecord) -> u16 {
+    u16::from_le_bytes([record.core[FLUSH_COUNT], record.core[FLUSH_COUNT + 1]])
+}
+
+/// True if the device has a later state of an inode of version 4. The count begins anew behind its
+/// largest value.
+fn is_newer_v4(record: &InodeRecord, inode: &[u8]) -> bool {
+    let (logged, stored) = (flush_count(record), u16_at(inode, FLUSH_COUNT));
+    logged < stored && !(stored == u16::MAX && logged < u16::MAX / 2)
+}
+
+fn apply(record: &InodeRecord, inode: &mut [u8], context: &RecoveryContext) {
     let mut core = record.core.clone();
+    core.resize(CORE, 0);
     swap_core(&mut core);
     // The pointer to the next unlinked inode is logged through the cluster alone.
     inode[..96].copy_from_slice(&core[..96]);
-    inode[104..CORE].copy_from_slice(&core[104..]);
-    let room = &mut inode[CORE..];
+    if context.v4 {
+        // One number in version 5, two in version 4: padding and the count of writes.
+        inode[24..30].fill(0);
+        put_u16(inode, FLUSH_COUNT, flush_count(record));
+    } else {
+        inode[104..CORE].copy_from_slice(&core[104..]);
+    }
+    let room = &mut inode[literal(context)..];
     let split = match usize::from(core[82]) * 8 {
         0 => room.len(),
         split => split,
@@ -179,26 +228,27 @@ fn apply(record: &InodeRecord, inode: &mut [u8], lsn: u64) {
     if record.fields.contains(InodeFields::DEV) {
         data[..4].copy_from_slice(&record.rdev.to_be_bytes());
     }
+    let header = root_header(context);
     if let Some(bytes) = &record.data {
-        put_fork(data, bytes, record.fields.contains(InodeFields::DBROOT));
+        put_fork(data, bytes, record.fields.contains(InodeFields::DBROOT), header);
     }
     if let Some(bytes) = &record.attr {
-        put_fork(attr, bytes, record.fields.contains(InodeFields::ABROOT));
+        put_fork(attr, bytes, record.fields.contains(InodeFields::ABROOT), header);
     }
-    verifier::update_lsn_crc(Kind::Inode, inode, lsn);
 }
 
-fn put_fork(room: &mut [u8], bytes: &[u8], is_root: bool) {
+/// Puts what the log holds of a fork into its place; a root has `header` bytes in front in the log.
+fn put_fork(room: &mut [u8], bytes: &[u8], is_root: bool, header: usize) {
     if !is_root {
         room[..bytes.len()].copy_from_slice(bytes);
         return;
     }
     // From the log's packing, for as many records as the region holds, to the inode's.
-    let count = usize::from(u16::from_be_bytes([bytes[6], bytes[7]]));
-    let (packed, most) = ((bytes.len() - 72) / 16, (room.len() - 4) / 16);
+    let count = usize::from(u16_at(bytes, 6));
+    let (packed, most) = ((bytes.len() - header) / 16, (room.len() - 4) / 16);
     room[..4].copy_from_slice(&bytes[4..8]);
-    room[4..4 + count * 8].copy_from_slice(&bytes[72..72 + count * 8]);
-    let from = 72 + packed * 8;
+    room[4..4 + count * 8].copy_from_slice(&bytes[header..header + count * 8]);
+    let from = header + packed * 8;
     let to = 4 + most * 8;
     room[to..to + count * 8].copy_from_slice(&bytes[from..from + count * 8]);
 }
