@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use device::MemoryDevice;
 use support::*;
-use testkit::{manifest, newest};
+use testkit::{manifest, newest, packed};
 use vfs::FileSystem;
 use xfs::CheckOptions;
 use xfs::format::Kind;
@@ -76,9 +76,10 @@ fn blocks_of_1k_and_other_sizes_of_directories_are_read() {
 /// An image that is kept packed beside this file, in memory.
 fn kept(name: &str) -> Arc<MemoryDevice> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/v4/{name}.img.zst"));
-    let packed = std::fs::read(path).expect("the packed image");
-    let bytes = zstd::decode_all(&packed[..]).expect("a whole stream");
-    Arc::new(MemoryDevice::from_image(&bytes))
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let image = dir.path().join("image");
+    packed::unpack(&path, &image);
+    load(&image)
 }
 
 /// Logs that Linux 6.1 left, and what it made of them itself (`tests/v4/README.md`).
