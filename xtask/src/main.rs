@@ -92,8 +92,6 @@ fn all() -> Result<()> {
     run::step("judges", judges::require)?;
     run::step("newest judges", newest::require)?;
     run::step("lint", lint)?;
-    run::step("build of the command", || run::cargo(&["build", "--release", "--quiet"]))?;
-    run::step("demonstration", || run::cargo(&["run", "--release", "--quiet", "--", "demo"]))?;
     run::step("instruction budget", || budget::check(false))?;
     run::step("Python package", || python::test(&[]))?;
     run::step("tests", || run::cargo(&["test", "--workspace", "--quiet"]))

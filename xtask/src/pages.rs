@@ -1,8 +1,8 @@
 //! `pages`: the pages and tables of the experiments are outputs of the lab, and are never typed.
 //!
-//! Each page of `docs/reproductions` that is listed here is the Markdown report of one command; the
-//! table of README is the summary of all of them. `--check` does the runs that take little time
-//! again, and compares what it gets with what is there: CI does that.
+//! Each page of `docs/reproductions` that is listed here is the Markdown report of one command. The
+//! summary of all of them is printed, and goes into README where its two marks stand there.
+//! `--check` does the runs that take little time again, and compares them with what is there.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -88,9 +88,14 @@ pub fn write(names: &[&str]) -> Result<()> {
     }
     if names.is_empty() {
         let readme = std::fs::read_to_string("README.md")?;
-        let (before, _, after) = parts(&readme)?;
         let [start, end] = MARKS;
-        std::fs::write("README.md", format!("{before}{start}\n\n{summary}\n{end}{after}"))?;
+        match parts(&readme) {
+            Some((before, _, after)) => {
+                let text = format!("{before}{start}\n\n{summary}\n{end}{after}");
+                std::fs::write("README.md", text)?;
+            }
+            None => print!("{summary}"),
+        }
     }
     std::fs::remove_dir_all(folder).context("the scratch folder")
 }
@@ -113,10 +118,11 @@ pub fn check() -> Result<()> {
         }
     }
     let readme = std::fs::read_to_string("README.md")?;
-    let (_, table, _) = parts(&readme)?;
-    let rows: Vec<String> = table.lines().map(plain).collect();
-    if let Some(row) = summary.lines().skip(2).map(plain).find(|row| !rows.contains(row)) {
-        bail!("README.md has no row `{row}`: `cargo xtask pages` makes its table again");
+    if let Some((_, table, _)) = parts(&readme) {
+        let rows: Vec<String> = table.lines().map(plain).collect();
+        if let Some(row) = summary.lines().skip(2).map(plain).find(|row| !rows.contains(row)) {
+            bail!("README.md has no row `{row}`: `cargo xtask pages` makes its table again");
+        }
     }
     std::fs::remove_dir_all(folder).context("the scratch folder")
 }
@@ -137,14 +143,12 @@ fn plain(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// README before, in and after its table.
-fn parts(readme: &str) -> Result<(&str, &str, &str)> {
+/// README before, in and after its table; none where it has no marks.
+fn parts(readme: &str) -> Option<(&str, &str, &str)> {
     let [start, end] = MARKS;
-    let split = readme.split_once(start).and_then(|(before, rest)| {
-        let (table, after) = rest.split_once(end)?;
-        Some((before, table, after))
-    });
-    split.with_context(|| format!("README.md has no `{start}` and `{end}`"))
+    let (before, rest) = readme.split_once(start)?;
+    let (table, after) = rest.split_once(end)?;
+    Some((before, table, after))
 }
 
 fn scratch() -> Result<PathBuf> {
@@ -172,6 +176,6 @@ mod tests {
         let (before, table, after) = parts(&readme).expect("it has both");
         assert_eq!((before, after), ("a ", " b"));
         assert_eq!(plain(table), "| x | 1 |");
-        assert!(parts("nothing").is_err());
+        assert!(parts("nothing").is_none());
     }
 }
