@@ -83,7 +83,7 @@ fn lint() -> Result<()> {
     run::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
 }
 
-/// Fast checks first, so that a slip is told in seconds.
+/// Fast checks first, so that a slip is reported in seconds.
 fn all() -> Result<()> {
     run::step("format", || run::cargo(&["fmt", "--all", "--check"]))?;
     run::step("layers", layers::check)?;

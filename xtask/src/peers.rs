@@ -1,5 +1,5 @@
 //! `docs/peers.md`: our mount and command beside the peers, measured in one run on the machine at
-//! hand. Every round runs every way once; medians and ranges are told, wins and losses alike.
+//! hand. Every round runs every way once; medians and ranges are reported, wins and losses alike.
 
 mod page;
 mod ways;
@@ -39,15 +39,15 @@ struct Figures {
 }
 
 impl Figures {
-    fn note(&mut self, way: &'static str, told: Told) {
-        for (label, seconds) in told.seconds {
+    fn note(&mut self, way: &'static str, output: ScriptOutput) {
+        for (label, seconds) in output.seconds {
             let at = self.order.iter().position(|known| *known == label).unwrap_or_else(|| {
                 self.order.push(label.clone());
                 self.order.len() - 1
             });
             self.seconds.entry((at, label)).or_default().entry(way).or_default().push(seconds);
         }
-        self.judged.extend(told.judged.into_iter().map(|text| (way, text)));
+        self.judged.extend(output.judged.into_iter().map(|text| (way, text)));
     }
 
     /// The median of a way's seconds for some work.
@@ -63,8 +63,8 @@ fn middle(seconds: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// What one script told.
-struct Told {
+/// What one script reported.
+struct ScriptOutput {
     seconds: Vec<(String, f64)>,
     judged: Vec<String>,
 }
@@ -138,7 +138,7 @@ fn measure(place: &Path, programs: &Programs, rounds: usize) -> Result<Figures> 
 }
 
 /// Runs a script; answers what it tells.
-fn once(place: &Path, programs: &Programs, script: &str) -> Result<Told> {
+fn once(place: &Path, programs: &Programs, script: &str) -> Result<ScriptOutput> {
     let _none_left = std::fs::remove_dir_all(place.join("out"));
     std::fs::create_dir_all(place.join("out"))?;
     let output = Command::new("bash")
@@ -162,7 +162,7 @@ fn once(place: &Path, programs: &Programs, script: &str) -> Result<Told> {
         Some((label.to_owned(), nanos.parse::<f64>().ok()? / 1e9))
     };
     let judged = text.lines().filter_map(|line| line.strip_prefix("! "));
-    Ok(Told {
+    Ok(ScriptOutput {
         seconds: text.lines().filter_map(parse).collect(),
         judged: judged.map(str::to_owned).collect(),
     })

@@ -12,6 +12,9 @@
 //! neighbours meet. FLUSH, PREFLUSH and FUA are carried out in steps where the device needs that
 //! (`queue/flush.rs`).
 //!
+//! One circle of modules stays: a queue sends requests to its device, and the device completes them
+//! to their queue.
+//!
 //! Not promised, as in Linux: any order between bios that are in the queue together. Whoever needs
 //! an order waits for the end of the first.
 //!

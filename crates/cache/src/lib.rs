@@ -14,6 +14,9 @@
 //! limit. A file system implements [`IomapOps`] and calls `mapping.read(cx, ..)`,
 //! `mapping.write(cx, ..)` and `mapping.fsync(cx, ..)`; the head of [`mapping`] states the rules.
 //!
+//! One circle of modules stays: the page cache cleans the pages of its mappings, which take their
+//! pages from it; write-back stands between them.
+//!
 //! Not modelled compared with Linux: buffers that share a page of the device's mapping, and
 //! interrupts that disturb the LRU.
 

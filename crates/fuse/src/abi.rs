@@ -55,7 +55,7 @@ pub mod ring_command {
 /// What stands before the payload of a request or answer in a ring: `struct fuse_uring_req_header`.
 #[derive(FromBytes, Clone, Copy)]
 #[repr(C)]
-#[allow(missing_docs, dead_code)]
+#[allow(missing_docs, dead_code, reason = "as long as the kernel's, with fields that stay unread")]
 pub struct RingHeaders {
     /// [`InHeader`], then [`OutHeader`].
     pub in_out: [u8; 128],
@@ -100,7 +100,7 @@ macro_rules! input {
         $($(#[$meta])*
         #[derive(FromBytes, KnownLayout, Immutable, Clone, Copy)]
         #[repr(C)]
-        #[allow(missing_docs, dead_code)]
+        #[allow(missing_docs, dead_code, reason = "the kernel's names and its layout")]
         pub struct $name { $(pub $field: $kind),+ })+
     };
 }

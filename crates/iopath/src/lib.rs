@@ -11,7 +11,8 @@
 //!
 //! The modules below are the command: [`cli`] knows the commands, [`cmd`] has one file for each,
 //! [`target`] reads `disk.img@2:/path`, [`session`] opens and mounts what that names, [`copy`]
-//! moves trees between hosts, images and archives.
+//! moves trees between hosts, images and archives. One circle stays: [`cli`] names the options of
+//! each command, and the command `man` prints [`cli`].
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

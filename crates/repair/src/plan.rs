@@ -96,11 +96,6 @@ impl<'a> Decisions<'a> {
         self.findings.len()
     }
 
-    /// True where one was declined.
-    pub fn any_declined(&self) -> bool {
-        !self.declined.is_empty()
-    }
-
     /// Findings, and the indices of those that were declined.
     pub fn finish(self) -> (Vec<Finding>, Vec<usize>) {
         (self.findings, self.declined)

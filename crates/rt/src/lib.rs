@@ -22,6 +22,8 @@
 //! assert_eq!((total, world.now()), (1, Nanos::from_secs(3600)));
 //! ```
 //!
+//! One circle of modules stays: a task runs in a run time, and what it waits for wakes it there.
+//!
 //! # Who may wait
 //!
 //! A function that may wait takes `cx: &mut Cx`; a function without it cannot wait. A spin guard
