@@ -72,7 +72,7 @@ const PAGE: &str = "lab-report.html";
 
 /// Runs `lab run`.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let experiments = asked(options)?;
+    let experiments = asked(app, options)?;
     let short = experiments.len() > 1 && !options.full_text;
     let mut found = Found { short, ..Found::default() };
     let build = this_build();
@@ -100,17 +100,21 @@ fn this_build() -> Build {
 }
 
 /// What is to be run. All is read first: a mistake in the last one should not cost the time of the
-/// others. Where none is named, those that an option has no meaning for are left out.
-fn asked(options: &Options) -> Result<Vec<Experiment>> {
+/// others. Where none is named, those that an option has no meaning for are left out, with a note.
+fn asked(app: &App, options: &Options) -> Result<Vec<Experiment>> {
     let names: Vec<String> = match options.names.is_empty() {
         true => lab::experiments().map(str::to_owned).collect(),
         false => options.names.clone(),
+    };
+    let left_out = |name: &str, option: &str| {
+        app.out.note(format!("{name} is left out: {option} has no meaning for it"));
     };
     let mut experiments = Vec::new();
     for name in names {
         let mut experiment = Experiment::load(&name)?;
         if let Some(machine) = &options.machine {
             if options.names.is_empty() && experiment.file.machine.is_at_hand() {
+                left_out(&name, "--machine");
                 continue;
             }
             experiment = experiment.on_machine(machine)?;
@@ -122,6 +126,8 @@ fn asked(options: &Options) -> Result<Vec<Experiment>> {
         drop(program);
         if fits || !options.names.is_empty() {
             experiments.push(experiment);
+        } else {
+            left_out(&name, if options.shard.is_some() { "--shard" } else { "--trace" });
         }
     }
     Ok(experiments)
