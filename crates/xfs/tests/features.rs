@@ -10,7 +10,7 @@ use rt::Cx;
 use support::*;
 use testkit::judge;
 use vfs::{FileSystem, FileType, NewNode};
-use xfs::format::features::{Access, KNOWN, Set};
+use xfs::format::features::{Access, KNOWN, Set, Version};
 use xfs::format::{Kind, RawSuper, verifier};
 use xfs::{MkfsOptions, MountError, MountOptions, Xfs};
 
@@ -27,8 +27,13 @@ fn set_bit(raw: &mut RawSuper, set: Set, bit: u32) {
         Set::Incompat => &mut raw.sb_features_incompat,
         Set::LogIncompat => &mut raw.sb_features_log_incompat,
         Set::Field => match bit {
-            0 => {
-                raw.sb_versionnum.set(raw.sb_versionnum.get() & !0xf | 4);
+            0 | 4 => {
+                let number = if bit == 0 { 4 } else { 3 };
+                raw.sb_versionnum.set(raw.sb_versionnum.get() & !0xf | number);
+                return;
+            }
+            3 => {
+                raw.sb_versionnum.set(raw.sb_versionnum.get() & !Version::DIRV2.bits());
                 return;
             }
             1 => {
@@ -82,8 +87,9 @@ fn mounted_with(set: Set, bit: u32) -> Option<String> {
 #[test]
 fn every_known_feature_is_taken_or_refused_by_its_name() {
     for feature in KNOWN {
-        // These change what the superblock's other numbers or the metadata's UUIDs mean.
-        if ["metauuid"].contains(&feature.name) {
+        // These change what the superblock's other numbers or the metadata's UUIDs mean, or all of
+        // the metadata (see `v4.rs`).
+        if ["metauuid", "v4"].contains(&feature.name) {
             continue;
         }
         let refused = mounted_with(feature.set, feature.bit);

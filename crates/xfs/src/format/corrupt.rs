@@ -178,7 +178,7 @@ pub enum CorruptKind {
     InodeNumber(u64),
     #[error("inode is not in use")]
     InodeFree,
-    #[error("version {0} is not 3")]
+    #[error("version {0} is not one of this file system's inodes")]
     InodeVersion(u8),
     #[error("mode {mode:#o} has no known file type")]
     InodeMode { mode: u16 },
