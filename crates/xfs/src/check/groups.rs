@@ -10,7 +10,7 @@ use super::tree::Content;
 use super::{Checker, Rule};
 use crate::format::ag::{RawAgf, RawAgi, agfl_blocks, agfl_verify};
 use crate::format::btree::Shape;
-use crate::format::features::Features2;
+use crate::format::features::{Features2, Version};
 use crate::format::record::{FreeExtent, InodeChunk, Refcount, Rmap, owner};
 use crate::format::{AgHeader, At, Geometry, Kind, RawSuper};
 
@@ -45,7 +45,8 @@ fn shape(raw: &RawSuper) -> Vec<u8> {
     (copy.sb_flags, copy.sb_inprogress) = (0, 0);
     copy.sb_fname = zero.sb_fname;
     // Bits that a mount sets in the first copy alone.
-    copy.sb_versionnum.set(copy.sb_versionnum.get() & !0x10);
+    let version = Version::ATTR | Version::MOREBITS;
+    copy.sb_versionnum.set(copy.sb_versionnum.get() & !version.bits());
     copy.sb_features2.set(copy.sb_features2.get() & !Features2::ATTR2.bits());
     copy.sb_bad_features2 = zero.sb_bad_features2;
     copy.sb_features_log_incompat = zero.sb_features_log_incompat;
