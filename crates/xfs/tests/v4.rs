@@ -99,7 +99,8 @@ fn logs_of_the_kernel_are_recovered_into_memory_as_the_kernel_recovers_them() {
                 (tree, recovered, findings.iter().map(|f| format!("{f}\n")).collect::<String>())
             })
         };
-        let (ours, recovered, _) = tree(name);
+        let (ours, recovered, notes) = tree(name);
+        assert!(notes.lines().all(|line| line.starts_with("log-replayed")), "{name}\n{notes}");
         let (kernels, again, findings) = tree(&format!("{name}-recovered"));
         assert_eq!((recovered, again), (true, false), "{name}");
         assert!(findings.is_empty(), "{name}\n{findings}");
