@@ -99,7 +99,7 @@ fn an_experiment_is_printed_and_inherited() {
         }
     }
     let output = bed.iopath("lab init cfq-yeld");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("there are: cfq-yield"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there are: bh-lru, cfq-yield"));
 }
 
 /// Goal: a trace of the lab, as blktrace and blkparse have it, is the same trace, and is replayed

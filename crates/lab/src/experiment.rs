@@ -35,15 +35,7 @@ use std::ops::Range;
 use std::path::Path;
 
 /// The experiments that are built in: name and text.
-const BUILT_IN: &[(&str, &str)] = &[
-    ("cfq-yield", include_str!("../experiments/cfq-yield.toml")),
-    ("dio-boundary", include_str!("../experiments/dio-boundary.toml")),
-    ("dio-boundary-ram", include_str!("../experiments/dio-boundary-ram.toml")),
-    ("dio-boundary-sata", include_str!("../experiments/dio-boundary-sata.toml")),
-    ("bh-lru", include_str!("../experiments/bh-lru.toml")),
-    ("nfs-partial", include_str!("../experiments/nfs-partial.toml")),
-    ("xfs-buf-item", include_str!("../experiments/xfs-buf-item.toml")),
-];
+const BUILT_IN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/experiments.rs"));
 
 /// Largest experiment file that is read, in bytes.
 const FILE_MAX: u64 = 4 << 20;

@@ -16,12 +16,10 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-pub mod bh_lru;
 mod clock;
 pub mod compare;
 mod digest;
 pub mod experiment;
-pub mod nfs_partial;
 pub mod program;
 pub mod programs;
 pub mod record;
@@ -31,7 +29,6 @@ pub mod run;
 pub mod sensitivity;
 pub mod stats;
 mod workloads;
-pub mod xfs_buf_item;
 
 pub use experiment::{Experiment, ExperimentError, experiments};
 pub use report::Report;

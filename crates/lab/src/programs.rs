@@ -1,14 +1,27 @@
-//! The programs: what does the runs of an experiment.
+//! The programs: what does the runs of an experiment that no workloads do.
+//!
+//! A new one is a module here, its line in [`PROGRAMS`], and a file in `experiments/` that says
+//! `program = ..`.
 
-use crate::bh_lru::{self, BhLruRuns};
+pub mod bh_lru;
+pub mod nfs_partial;
+pub mod xfs_buf_item;
+
 use crate::experiment::Experiment;
-use crate::nfs_partial::{self, NfsPartial};
 use crate::program::Program;
 use crate::workloads::Workloads;
-use crate::xfs_buf_item::{self, XfsBufItem};
 
-/// The names that `program = ..` may have.
-const KNOWN: [&str; 3] = [bh_lru::NAME, nfs_partial::NAME, xfs_buf_item::NAME];
+/// A program that an experiment may name.
+struct Known {
+    name: &'static str,
+    new: fn(&Experiment) -> Result<Box<dyn Program + '_>, String>,
+}
+
+const PROGRAMS: &[Known] = &[
+    Known { name: "bh-lru", new: bh_lru::new },
+    Known { name: "nfs-partial", new: nfs_partial::new },
+    Known { name: "xfs-buf-item", new: xfs_buf_item::new },
+];
 
 /// What does the runs of an experiment: the program that its file names, else the workloads.
 ///
@@ -18,12 +31,12 @@ pub fn of(experiment: &Experiment) -> Result<Box<dyn Program + '_>, String> {
     let Some(name) = &experiment.file.program else {
         return Ok(Box::new(Workloads::new(experiment)?));
     };
-    let program: Box<dyn Program + '_> = match name.get_ref().as_str() {
-        bh_lru::NAME => Box::new(BhLruRuns::new(experiment)?),
-        nfs_partial::NAME => Box::new(NfsPartial::new(experiment)?),
-        xfs_buf_item::NAME => Box::new(XfsBufItem::new(experiment)?),
-        other => return Err(format!("no program `{other}`; there are: {}", KNOWN.join(", "))),
+    let name = name.get_ref();
+    let Some(known) = PROGRAMS.iter().find(|known| known.name == name) else {
+        let names: Vec<&str> = PROGRAMS.iter().map(|known| known.name).collect();
+        return Err(format!("no program `{name}`; there are: {}", names.join(", ")));
     };
+    let program = (known.new)(experiment)?;
     let figures = program.figures();
     for (metric, one) in &experiment.file.metric {
         let value = one.value.get_ref();

@@ -1,8 +1,8 @@
 //! The experiment `bh-lru` with tiny sizes: it runs, its counts are exact, its report says all.
 
-use lab::bh_lru::Set;
-use lab::bh_lru::instructions::{self, Amount};
 use lab::experiment::{Experiment, Plan};
+use lab::programs::bh_lru::Set;
+use lab::programs::bh_lru::instructions::{self, Amount};
 use lab::report::Report;
 use lab::run::{RunError, RunOptions, RunRecord, Shard, lines, run_all};
 

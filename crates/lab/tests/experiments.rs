@@ -167,7 +167,7 @@ fn a_file_inherits_what_it_does_not_say() {
     assert_eq!((experiment.file.table.len(), experiment.file.sweep.len()), (1, 0));
     assert_eq!(experiment.file.cell.len(), base.file.cell.len());
     for (from, to, message) in [
-        ("cfq-yield", "cfq-yeld", "no experiment \"cfq-yeld\"; there are: cfq-yield"),
+        ("cfq-yield", "cfq-yeld", "no experiment \"cfq-yeld\"; there are: bh-lru, cfq-yield"),
         ("like = \"patched\"", "like = \"patchy\"", "mine.toml:5:8: there is no variant `patchy`"),
         ("title = \"Mine\"", "titel = \"Mine\"", "unknown field `titel`"),
         ("sweep = []", "sweep = [", "mine.toml:"),

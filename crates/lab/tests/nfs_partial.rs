@@ -3,7 +3,7 @@
 //! the same files.
 
 use lab::experiment::{Experiment, Plan, Size};
-use lab::nfs_partial::{Cell, Image, MACHINE, Outcome, Phase, Scene, Setup};
+use lab::programs::nfs_partial::{Cell, Image, MACHINE, Outcome, Phase, Scene, Setup};
 use lab::report::{Band, Report};
 use lab::run::{RunOptions, RunRecord, Shard, lines, run_all};
 use model::Profile;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use lab::bh_lru::instructions::{self, Amount, InstructionRow};
-use lab::bh_lru::{self, Set};
+use lab::programs::bh_lru::instructions::{self, Amount, InstructionRow};
+use lab::programs::bh_lru::{self, Set};
 use serde_json::json;
 
 use crate::app::App;

@@ -17,7 +17,7 @@ use crate::report::{Align, TextTable};
 pub const SIZES: [usize; 7] = [8, 12, 16, 24, 32, 48, 64];
 
 /// The name by which callgrind knows what to count; patterns do not dump.
-const COUNTED: &str = "lab::bh_lru::instructions::counted_operations";
+const COUNTED: &str = concat!(module_path!(), "::counted_operations");
 
 /// How much is counted.
 #[derive(Clone, Copy, Debug)]

@@ -33,8 +33,6 @@ use crate::program::{
 };
 use crate::record::RunError;
 
-/// Its name.
-pub const NAME: &str = "xfs-buf-item";
 /// Images and worlds that are kept.
 const KEPT: usize = 64;
 
@@ -45,25 +43,25 @@ type WorldKey = ([u64; 4], u64, &'static str, u64);
 type ProfileKey = ([u64; 4], Vec<String>);
 
 /// Creates and unlinks on XFS in memory.
-pub struct XfsBufItem<'a> {
+struct XfsBufItem<'a> {
     experiment: &'a Experiment,
     images: Shared<[u64; 4], Base>,
     worlds: Shared<WorldKey, model::World>,
     profiles: Shared<ProfileKey, [Vec<Share>; 2]>,
 }
 
-impl XfsBufItem<'_> {
-    /// That of an experiment.
-    ///
-    /// # Errors
-    /// A case or a variant that is none for this program.
-    pub fn new(experiment: &Experiment) -> Result<XfsBufItem<'_>, String> {
-        check_cases::<Parameters>(experiment)?;
-        experiment.file.variant.keys().try_for_each(|name| Way::of(name).map(drop))?;
-        let (images, worlds) = (Shared::new(KEPT), Shared::new(KEPT));
-        Ok(XfsBufItem { experiment, images, worlds, profiles: Shared::new(KEPT) })
-    }
+/// The program for an experiment.
+///
+/// # Errors
+/// A case or a variant that is none for this program.
+pub fn new(experiment: &Experiment) -> Result<Box<dyn Program + '_>, String> {
+    check_cases::<Parameters>(experiment)?;
+    experiment.file.variant.keys().try_for_each(|name| Way::of(name).map(drop))?;
+    let (images, worlds) = (Shared::new(KEPT), Shared::new(KEPT));
+    Ok(Box::new(XfsBufItem { experiment, images, worlds, profiles: Shared::new(KEPT) }))
+}
 
+impl XfsBufItem<'_> {
     /// The world of counts, played once.
     fn counted(&self, plan: &Parameters, way: Way, seed: u64) -> Result<Arc<model::World>, String> {
         let key = (plan.image(), plan.tasks, way.name(), seed);

@@ -34,9 +34,6 @@ use crate::program::{
 };
 use crate::record::RunError;
 
-/// Its name.
-pub const NAME: &str = "bh-lru";
-
 /// The sort of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -107,27 +104,27 @@ impl Parameters {
 }
 
 /// The structures in front of the buffer cache, on ext4 in memory.
-pub struct BhLruRuns<'a> {
+struct BhLruRuns<'a> {
     experiment: &'a Experiment,
     bases: Shared<Setup, Base>,
 }
 
-impl BhLruRuns<'_> {
-    /// Those of an experiment.
-    ///
-    /// # Errors
-    /// A case or a variant that is none for this program.
-    pub fn new(experiment: &Experiment) -> Result<BhLruRuns<'_>, String> {
-        check_cases::<Parameters>(experiment)?;
-        let file = &experiment.file;
-        file.variant.keys().try_for_each(|name| Variant::of(name).map(drop))?;
-        match file.case.iter().find(|(_, case)| !case.measured) {
-            Some((name, _)) => Err(format!("case {name}: it is `measured`")),
-            // A large directory is gigabytes: one image at a time.
-            None => Ok(BhLruRuns { experiment, bases: Shared::new(1) }),
-        }
+/// The program for an experiment.
+///
+/// # Errors
+/// A case or a variant that is none for this program.
+pub fn new(experiment: &Experiment) -> Result<Box<dyn Program + '_>, String> {
+    check_cases::<Parameters>(experiment)?;
+    let file = &experiment.file;
+    file.variant.keys().try_for_each(|name| Variant::of(name).map(drop))?;
+    match file.case.iter().find(|(_, case)| !case.measured) {
+        Some((name, _)) => Err(format!("case {name}: it is `measured`")),
+        // A large directory is gigabytes: one image at a time.
+        None => Ok(Box::new(BhLruRuns { experiment, bases: Shared::new(1) })),
     }
+}
 
+impl BhLruRuns<'_> {
     fn figures(&self, spec: &RunSpec) -> Result<Vec<Figures>, String> {
         let plan = parameters::<Parameters>(&spec.key.case, &spec.with)?;
         let names = spec.turns.iter().map(|name| Variant::of(name));

@@ -34,8 +34,6 @@ use crate::experiment::{ByteSize, Experiment, RunSpec};
 use crate::program::{Figures, Output, Played, Program, Shared, check_cases, parameters};
 use crate::record::RunError;
 
-/// Its name.
-pub const NAME: &str = "nfs-partial";
 /// Its machine.
 pub const MACHINE: &str = "nfs-2008";
 /// Images that are kept: one for each size of the files.
@@ -87,7 +85,7 @@ impl Parameters {
 }
 
 /// A client and a server on the machine of an experiment.
-pub struct NfsPartial<'a> {
+struct NfsPartial<'a> {
     experiment: &'a Experiment,
     profile: Profile,
     server: Setup,
@@ -103,29 +101,29 @@ fn mode(variant: &str) -> Result<Mode, String> {
     })
 }
 
-impl NfsPartial<'_> {
-    /// That of an experiment.
-    ///
-    /// # Errors
-    /// A case, a variant or a machine that is none for this program.
-    pub fn new(experiment: &Experiment) -> Result<NfsPartial<'_>, String> {
-        let file = &experiment.file;
-        check_cases::<Parameters>(experiment)?;
-        file.variant.keys().try_for_each(|name| mode(name).map(drop))?;
-        let profile = experiment.profile().map_err(|error| format!("machine: {error}"))?;
-        let profile = profile.ok_or("machine: it needs one with a link")?;
-        if profile.link.is_none() {
-            return Err(format!("machine: {} has no link", file.machine.profile.get_ref()));
-        }
-        let filesystem = file.filesystem.values().next();
-        let server = Setup {
-            device: file.machine.device.0,
-            memory: file.machine.memory.0,
-            mount: filesystem.map(|one| one.mount.text().to_owned()).unwrap_or_default(),
-        };
-        Ok(NfsPartial { experiment, profile, server, images: Shared::new(IMAGES) })
+/// The program for an experiment.
+///
+/// # Errors
+/// A case, a variant or a machine that is none for this program.
+pub fn new(experiment: &Experiment) -> Result<Box<dyn Program + '_>, String> {
+    let file = &experiment.file;
+    check_cases::<Parameters>(experiment)?;
+    file.variant.keys().try_for_each(|name| mode(name).map(drop))?;
+    let profile = experiment.profile().map_err(|error| format!("machine: {error}"))?;
+    let profile = profile.ok_or("machine: it needs one with a link")?;
+    if profile.link.is_none() {
+        return Err(format!("machine: {} has no link", file.machine.profile.get_ref()));
     }
+    let filesystem = file.filesystem.values().next();
+    let server = Setup {
+        device: file.machine.device.0,
+        memory: file.machine.memory.0,
+        mount: filesystem.map(|one| one.mount.text().to_owned()).unwrap_or_default(),
+    };
+    Ok(Box::new(NfsPartial { experiment, profile, server, images: Shared::new(IMAGES) }))
+}
 
+impl NfsPartial<'_> {
     fn output(&self, spec: &RunSpec, keep_trace: bool) -> Result<Output, String> {
         let cell = parameters::<Parameters>(&spec.key.case, &spec.with)?;
         let cell = cell.cell(mode(&spec.key.variant)?);
