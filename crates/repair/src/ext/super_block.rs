@@ -123,7 +123,7 @@ fn choose(view: &mut View<'_>) -> Result<Choice, RepairError> {
     let rule = primary.as_ref().err().map_or(Rule::SuperGeometry, Rule::of);
     let own = primary.is_ok().then(|| bytes.clone()).or_else(|| resummed(&bytes));
     let own_score = match &own {
-        Some(own) => score(view, own)?,
+        Some(own) => score(view, own, 0)?,
         None => 0,
     };
     if let Some((block, copy)) = best_copy(view, own_score.saturating_sub(1))? {
@@ -198,21 +198,21 @@ fn disagrees(view: &mut View<'_>, bytes: &[u8], g: &Geometry) -> Result<bool, Re
     if copies == 0 {
         return Ok(false);
     }
-    let own = score(view, bytes)?;
+    let own = score(view, bytes, 0)?;
     Ok(best_copy(view, own.saturating_sub(1))?.is_some())
 }
 
-/// How well the descriptors and the root directory fit a superblock; 0 where nothing does.
-fn score(view: &mut View<'_>, bytes: &[u8]) -> Result<u32, DeviceError> {
+/// How well the descriptors and the root directory fit a superblock; 0 where nothing does. The
+/// descriptors are those of the table that lies behind the superblock of the group `holder`.
+fn score(view: &mut View<'_>, bytes: &[u8], holder: u32) -> Result<u32, DeviceError> {
     let Ok(g) = parse(bytes) else { return Ok(0) };
     let size = u64::from(g.block_size);
-    if g.features.access().0 != Access::ReadWrite {
-        return Ok(0);
-    }
+    let moved = g.group_first_block(holder) - g.group_first_block(0);
     let mut score = 0;
     for group in 0..g.groups_count.min(VOTERS) {
         let (block, offset) = g.desc_place(group);
-        let bytes = view.read_bytes(block.0 * size + offset as u64, g.desc_size as usize)?;
+        let place = (block.0 + moved) * size + offset as u64;
+        let bytes = view.read_bytes(place, g.desc_size as usize)?;
         let desc = GroupDesc::read(&bytes);
         score += u32::from(desc.check_places(group, &g).is_ok());
         score += u32::from(GroupDesc::parse(&bytes, group, &g).is_ok());
@@ -266,7 +266,8 @@ fn consider(
     if !fits || g.group_first_block(group) * u64::from(g.block_size) != place {
         return Ok(());
     }
-    let score = score(view, &bytes)?;
+    // Where the start of the device is gone, only the copy of the table beside it speaks.
+    let score = score(view, &bytes, 0)?.max(score(view, &bytes, group)?);
     if score > 0 && best.as_ref().is_none_or(|(known, ..)| score > *known) {
         *best = Some((score, g.group_first_block(group), bytes));
     }
