@@ -8,6 +8,8 @@
 //!    file, and last, without it. A repair that was cut is finished from that file.
 //! 4. [`undo::UndoFile::undo`] puts the old content back.
 //!
+//! [`rescue::Rescued`] carries a plan out in memory alone, to read what is left of a file system.
+//!
 //! Where structures contradict each other, the one with more witnesses wins: a checksum, a copy,
 //! the bitmaps, the entries that name an inode, the journal. If a checksum proves that one byte
 //! is wrong, and which, that byte is put right (`mend`).
@@ -21,7 +23,10 @@
 #![deny(missing_docs)]
 
 pub mod apply;
+pub mod holes;
+pub mod map_file;
 pub mod plan;
+pub mod rescue;
 pub mod undo;
 
 mod ext;
@@ -49,12 +54,12 @@ pub enum RepairError {
     #[error("{0}: such a file system cannot be repaired yet")]
     Feature(String),
     /// The file system is larger than its device.
-    #[error("the file system has {blocks} blocks, the device {device_blocks}: it was cut short")]
+    #[error("the file system has {bytes} bytes, the device {device_bytes}: it was cut short")]
     CutShort {
-        /// Blocks of the file system.
-        blocks: u64,
-        /// Blocks of the device.
-        device_blocks: u64,
+        /// Bytes of the file system.
+        bytes: u64,
+        /// Bytes of the device.
+        device_bytes: u64,
     },
     /// Structures that nothing is left to restore from.
     #[error("{0}")]

@@ -52,8 +52,10 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
     }
     view.set_block_size(geometry.block_size);
     if geometry.blocks_count > view.blocks() {
-        let (blocks, device_blocks) = (geometry.blocks_count, view.blocks());
-        return Err(RepairError::CutShort { blocks, device_blocks });
+        let size = u64::from(geometry.block_size);
+        let (bytes, device_bytes) =
+            (geometry.blocks_count.saturating_mul(size), view.blocks() * size);
+        return Err(RepairError::CutShort { bytes, device_bytes });
     }
     if let Some((rule, detail, action, loss)) = choice.change {
         let safe = loss.is_none();
@@ -261,9 +263,10 @@ fn consider(
     let Ok(g) = parse(&bytes) else { return Ok(()) };
     let raw = RawSuper::read(&bytes).expect("1024 bytes");
     let group = u32::from(raw.s_block_group_nr.get());
-    let fits =
-        group > 0 && group < g.groups_count && g.blocks_count * u64::from(g.block_size) <= end;
-    if !fits || g.group_first_block(group) * u64::from(g.block_size) != place {
+    if group == 0
+        || group >= g.groups_count
+        || g.group_first_block(group) * u64::from(g.block_size) != place
+    {
         return Ok(());
     }
     // Where the start of the device is gone, only the copy of the table beside it speaks.
