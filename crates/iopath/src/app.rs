@@ -44,6 +44,16 @@ pub struct Options {
     /// Ask s3://, gs:// and az:// without credentials
     #[arg(long, global = true)]
     pub anonymous: bool,
+    /// Read what a damaged image still holds: repaired in memory, nothing is written; what cannot
+    /// be read is zeros, and is listed at the end
+    #[arg(long, global = true)]
+    pub rescue: bool,
+    /// With --rescue: a map file of GNU ddrescue; what it does not call rescued is not read
+    #[arg(long, global = true, value_name = "FILE", requires = "rescue")]
+    pub map: Option<std::path::PathBuf>,
+    /// The file system begins at this byte of the target, e.g. 1M
+    #[arg(long, global = true, value_name = "BYTES", value_parser = text::parse_size)]
+    pub offset: Option<u64>,
     /// Mount options as for mount(8), with commas; `iopath help` lists them
     #[arg(
         short = 'o',
@@ -121,6 +131,8 @@ pub struct App<'c> {
     pub out: Out,
     /// Where `iopath trace` runs the command: what keeps the queues' events.
     pub recorder: Option<Recorder>,
+    /// What was opened by `--rescue`, to say at the end what could not be read.
+    pub rescued: Vec<crate::rescue::Opened>,
 }
 
 /// Keeps the queues that a command opens, with their trace events.

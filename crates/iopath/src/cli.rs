@@ -151,9 +151,10 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     rustix::process::umask(umask);
     let result = Runtime::real(cpus).enter("iopath", |cx| {
         cx.set_cred(rt::Cred { umask: umask.bits(), ..rt::Cred::root() });
-        let mut app = App { cx, options, out, recorder: None };
+        let mut app = App { cx, options, out, recorder: None, rescued: Vec::new() };
         let result = cli.command.run(&mut app);
         let flushed = app.out.flush();
+        let result = crate::rescue::report(&mut app, result);
         result.and_then(|code| flushed.map(|()| code).map_err(anyhow::Error::from))
     });
     match result {

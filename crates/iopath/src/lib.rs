@@ -46,6 +46,7 @@ pub mod out;
 pub mod owner;
 pub mod places;
 pub mod remains;
+pub mod rescue;
 pub mod session;
 pub mod sim;
 pub mod storage;

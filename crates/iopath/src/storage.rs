@@ -17,6 +17,7 @@ use crate::app::{App, EngineArg};
 use crate::inside::{self, Inside};
 use crate::recognise::{self, Format, PROBE};
 use crate::remains::{self, Remain};
+use crate::rescue;
 use crate::target::Target;
 use crate::text;
 
@@ -69,7 +70,8 @@ pub fn open_device(app: &App, path: &Path, write: bool) -> Result<Arc<dyn Device
 /// # Errors
 /// The host refuses.
 pub fn open_again(app: &App, storage: &Storage) -> Result<Arc<dyn Device>> {
-    if storage.container.is_some() {
+    let options = &app.options;
+    if storage.container.is_some() || options.rescue || options.offset.is_some() {
         return Ok(storage.queue.device().clone());
     }
     let path = &storage.target.path;
@@ -89,6 +91,9 @@ impl Storage {
         if target.nfs_url().is_some() {
             bail!("{target}: an NFS export is files, not a device; give an image or a device");
         }
+        if write {
+            rescue::refuse_write(app, target)?;
+        }
         if let Some(url) = target.remote_url() {
             let inside = inside::of_url(app, target, url, write)?;
             return Storage::inside(app, target, inside);
@@ -106,11 +111,8 @@ impl Storage {
             let bytes = start..start + entry.count * 512;
             let whole = device::open_part(&target.path, options, bytes)?;
             let part = device::Partition::part(&whole, entry.start, entry.count, number);
-            return Storage::queued(
-                app,
-                target,
-                Arc::new(part.with_context(|| target.to_string())?),
-            );
+            let part: Arc<dyn Device> = Arc::new(part.with_context(|| target.to_string())?);
+            return Storage::queued(app, target, part, start);
         }
         let device = open_device(app, &target.path, write)?;
         let alone = !is_file && !target.path.as_os_str().as_encoded_bytes().starts_with(b"stripe:");
@@ -122,6 +124,9 @@ impl Storage {
 
     /// The disk inside of a container, or its partition.
     fn inside(app: &mut App, target: &Target, inside: Inside) -> Result<Storage> {
+        if app.options.map.is_some() {
+            bail!("{target}: --map is of a raw disk, and this is a container or on a server");
+        }
         let mut storage = Storage::on(app, target, inside.device)?;
         storage.container = Some(inside.image);
         Ok(storage)
@@ -132,15 +137,23 @@ impl Storage {
     /// # Errors
     /// There is no such partition.
     pub fn on(app: &mut App, target: &Target, device: Arc<dyn Device>) -> Result<Storage> {
-        let device = match target.partition {
-            None => device,
-            Some(number) => partition(app, &device, number).with_context(|| target.to_string())?,
+        let Some(number) = target.partition else {
+            return Storage::queued(app, target, device, 0);
         };
-        Storage::queued(app, target, device)
+        let part = device::Partition::open(app.cx, &device, number);
+        let part = part.with_context(|| target.to_string())?;
+        let start = part.start().bytes();
+        Storage::queued(app, target, Arc::new(part), start)
     }
 
-    /// Puts a queue in front of the device of a target.
-    fn queued(app: &mut App, target: &Target, device: Arc<dyn Device>) -> Result<Storage> {
+    /// Puts a queue in front of the device of a target, which begins at byte `start` of the disk.
+    fn queued(
+        app: &mut App,
+        target: &Target,
+        device: Arc<dyn Device>,
+        start: u64,
+    ) -> Result<Storage> {
+        let device = rescue::through(app, target, device, start)?;
         let trace_events = app.recorder.as_ref().map_or(0, |recorder| recorder.events);
         let config = QueueConfig { trace_events, ..QueueConfig::default() };
         let queue = Queue::new(app.cx.runtime(), device, config);
@@ -225,10 +238,6 @@ impl Storage {
             _ => bail!("{target}: {start}"),
         }
     }
-}
-
-fn partition(app: &mut App, device: &Arc<dyn Device>, number: u32) -> Result<Arc<dyn Device>> {
-    Ok(Arc::new(device::Partition::open(app.cx, device, number)?))
 }
 
 /// The partitions of a target, as JSON, with what they hold.

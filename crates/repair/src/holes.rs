@@ -16,6 +16,9 @@ pub struct Runs(BTreeMap<u64, u64>);
 impl Runs {
     /// Adds a run, joined with those that it touches.
     pub fn add(&mut self, mut run: Range<u64>) {
+        if run.is_empty() {
+            return;
+        }
         let touching: Vec<u64> = self
             .0
             .range(..=run.end)
@@ -27,8 +30,16 @@ impl Runs {
             let end = self.0.remove(&start).expect("it was listed");
             run = run.start.min(start)..run.end.max(end);
         }
-        if !run.is_empty() {
-            self.0.insert(run.start, run.end);
+        self.0.insert(run.start, run.end);
+    }
+
+    /// Takes a run out.
+    pub fn remove(&mut self, run: Range<u64>) {
+        while let Some(hit) = self.first_in(&run) {
+            let (&start, &end) = self.0.range(..=hit.start).next_back().expect("it was hit");
+            self.0.remove(&start);
+            self.add(start..hit.start);
+            self.add(hit.end..end);
         }
     }
 
@@ -231,5 +242,8 @@ mod tests {
         assert_eq!(runs.first_in(&(18..22)), Some(20..22));
         assert_eq!(runs.first_in(&(18..20)), None);
         assert_eq!(runs.first_in(&(24..90)), None);
+        runs.remove(4..6);
+        runs.remove(16..23);
+        assert_eq!(runs.iter().collect::<Vec<_>>(), [0..4, 6..16, 23..24]);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use base::unit::SECTOR_SIZE;
 use base::{Page, Sector};
 use block::{BioFlags, Device, DeviceError, Overlay, Queue, QueueConfig};
 use rt::Cx;
@@ -20,6 +21,8 @@ pub struct Rescued {
     pub plan: Result<Plan, RepairError>,
     /// Bytes that the file system has more than its device.
     pub missing: u64,
+    /// What the plan met and could not read: sectors.
+    pub unread: Runs,
     holes: Arc<Holes>,
     device: Arc<dyn Device>,
 }
@@ -46,9 +49,9 @@ impl Rescued {
             Ok(plan) => mended(cx, &holes, plan)?,
             Err(_) => holes.clone(),
         };
-        // What the plan met is behind it: what a reader meets counts.
+        let unread = holes.met();
         holes.forget();
-        Ok(Rescued { plan: made, missing, holes, device })
+        Ok(Rescued { plan: made, missing, unread, holes, device })
     }
 
     /// The device to mount, read-only. What is written to it stays in memory.
@@ -58,7 +61,13 @@ impl Rescued {
 
     /// What was read since, and is not there: sectors.
     pub fn met(&self) -> Runs {
-        self.holes.met()
+        let mut met = self.holes.met();
+        // What the plan writes anew is asked for below it, and not seen.
+        for change in self.plan.iter().flat_map(|plan| &plan.changes) {
+            let end = change.offset + change.new.len() as u64;
+            met.remove(change.offset / SECTOR_SIZE..end / SECTOR_SIZE);
+        }
+        met
     }
 }
 

@@ -128,6 +128,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         }
         Some(_) if target.remote_url().is_some() => Storage::open(app, &target, true)?,
         Some(bytes) => {
+            crate::rescue::refuse_write(app, &target)?;
             let open = storage::open_options(app, true);
             let device = device::create_with(&target.path, bytes, open)?;
             Storage::on(app, &target, device)?

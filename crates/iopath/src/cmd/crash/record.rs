@@ -99,8 +99,9 @@ fn report(app: &mut App, options: &Options, entries: u64) -> Result<()> {
 /// The disk that is recorded, with a file system on it.
 fn disk(app: &mut App, options: &Options, scratch: &Scratch) -> Result<(Kind, Arc<dyn Device>)> {
     if let Some(image) = &options.image {
-        let device = crate::storage::open_device(app, image, true)?;
         let target = crate::target::Target::parse(image.as_os_str())?;
+        crate::rescue::refuse_write(app, &target)?;
+        let device = crate::storage::open_device(app, image, true)?;
         let storage = crate::storage::Storage::on(app, &target, device.clone())?;
         let kind = match storage.must_be_known(app)? {
             crate::storage::Known::Ext => Kind::Ext4,

@@ -1,0 +1,110 @@
+//! `--rescue`, `--map`, `--offset`: reading what is damaged, cut short or lies elsewhere.
+
+mod command;
+
+use std::path::Path;
+
+use command::{iopath_in as iopath, ok_in as ok};
+
+/// Standard output and error of a command that ends so.
+#[track_caller]
+fn run(place: &Path, line: &str, code: i32) -> (String, String) {
+    let output = iopath(place, line);
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(code), "iopath {line}: {out}{err}");
+    (out, err)
+}
+
+/// `disk.img` with the file `one` of 4 MiB and the file `two` of 50 bytes; answers its bytes and the
+/// byte where `one` begins.
+fn disk(place: &Path) -> (Vec<u8>, usize) {
+    ok(place, "mkfs -q -t ext4 -b 1024 --size 24M disk.img");
+    std::fs::write(place.join("one"), vec![7u8; 4 << 20]).expect("a file");
+    std::fs::write(place.join("two"), vec![8u8; 50]).expect("a file");
+    ok(place, "cp two one disk.img:/");
+    let image = std::fs::read(place.join("disk.img")).expect("the image");
+    let one = image.chunks(1024).position(|block| block.iter().all(|&b| b == 7));
+    (image, one.expect("the content of the file") * 1024)
+}
+
+/// Goal: an image without superblock and descriptors is listed and copied out, nothing is written,
+/// and what would write is refused.
+#[test]
+fn an_image_without_its_start_is_read_and_not_changed() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let (mut image, _) = disk(place);
+    image[..20 << 10].fill(0);
+    std::fs::write(place.join("disk.img"), &image).expect("the image");
+    run(place, "ls disk.img:/", 1);
+    let (out, err) = run(place, "ls --rescue disk.img:/", 0);
+    assert_eq!(out, "lost+found\none\ntwo\n");
+    assert!(err.contains("findings put right in memory"), "{err}");
+    run(place, "cp --rescue disk.img:/one back", 0);
+    assert!(std::fs::read(place.join("back")).expect("the copy") == vec![7u8; 4 << 20]);
+    assert!(run(place, "check --rescue disk.img", 0).0.contains("clean"));
+    for line in ["cp --rescue two disk.img:/", "repair -y --rescue disk.img"] {
+        let code = if line.starts_with("repair") { 8 } else { 1 };
+        assert!(run(place, line, code).1.contains("--rescue only reads"), "{line}");
+    }
+    let refused = run(place, "mkfs -F --rescue -t ext4 --size 8M disk.img", 1).1;
+    assert!(refused.contains("--rescue only reads"), "{refused}");
+    assert!(std::fs::read(place.join("disk.img")).expect("the image") == image, "it was changed");
+}
+
+/// Goal: of an image that was cut inside of a file the rest is read; the file is named with what it
+/// lost, and the status says so.
+#[test]
+fn an_image_that_was_cut_names_the_files_that_lost_something() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let (mut image, one) = disk(place);
+    image.truncate(one + (1 << 20));
+    std::fs::write(place.join("disk.img"), &image).expect("the image");
+    let (_, err) = run(place, "cp --rescue disk.img:/two disk.img:/one .", 1);
+    assert!(err.contains("bytes of its file system are missing at the end"), "{err}");
+    let lost = "disk.img:/one: 3145728 bytes could not be read and are zeros, first at 1048576";
+    assert!(err.contains(lost), "{err}");
+    assert!(!err.contains("/two:"), "{err}");
+    assert_eq!(std::fs::read(place.join("two")).expect("the copy"), [8; 50]);
+    let copy = std::fs::read(place.join("one")).expect("the copy");
+    let (kept, gone) = copy.split_at(1 << 20);
+    assert!(kept.iter().all(|&b| b == 7) && gone.iter().all(|&b| b == 0) && gone.len() == 3 << 20);
+}
+
+/// Goal: what a map of ddrescue calls lost reads as zeros and is named, also where the file system
+/// lies behind an offset; a file that is no map is refused with its line.
+#[test]
+fn a_map_of_ddrescue_says_what_is_lost() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let (image, one) = disk(place);
+    let moved = [vec![0x5a; 1 << 20], image].concat();
+    std::fs::write(place.join("moved.img"), &moved).expect("the image");
+    let (bad, end) = (one + (1 << 20) + 8192, moved.len());
+    let map = format!(
+        "# Mapfile. Created by GNU ddrescue version 1.27\n{bad:#x} ? 1\n0x0 {bad:#x} +\n\
+         {bad:#x} 0x600 -\n{:#x} {:#x} +\n",
+        bad + 0x600,
+        end - bad - 0x600
+    );
+    std::fs::write(place.join("map"), map).expect("the map");
+    assert_eq!(run(place, "cat --offset 1M moved.img:/two", 0).0, "\u{8}".repeat(50));
+    let (_, err) = run(place, "cp --rescue --map map --offset 1M moved.img:/one back", 1);
+    let lost = "moved.img:/one: 1536 bytes could not be read and are zeros, first at 8192";
+    assert!(err.contains(lost), "{err}");
+    let mut wanted = vec![7u8; 4 << 20];
+    wanted[8192..8192 + 1536].fill(0);
+    assert!(std::fs::read(place.join("back")).expect("the copy") == wanted);
+    let (out, _) = run(place, "cat --rescue --map map --offset 1M moved.img:/two", 0);
+    assert_eq!(out.len(), 50, "what is not lost is no failure");
+    let err = run(place, "ls --rescue --map one moved.img", 1).1;
+    assert!(err.contains("one: line 1: the current position is no number"), "{err}");
+    let err = run(place, "ls --map map moved.img", 2).1;
+    assert!(err.contains("--rescue"), "{err}");
+    let err = run(place, "ls --offset 100 moved.img", 1).1;
+    assert!(err.contains("--offset 100 is no multiple of 512"), "{err}");
+    let err = run(place, "ls --offset 1G moved.img", 1).1;
+    assert!(err.contains("lies behind the end at byte"), "{err}");
+}
