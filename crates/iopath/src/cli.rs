@@ -81,6 +81,7 @@ commands! {
     Check => check,
     Repair => repair,
     Undo => undo,
+    Scan => scan,
     Replay => replay,
     Manifest => manifest,
     Machines => machines,

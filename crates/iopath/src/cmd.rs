@@ -28,6 +28,7 @@ pub mod quota;
 pub mod repair;
 pub mod replay;
 pub mod rm;
+pub mod scan;
 pub mod serve;
 pub mod serve_nbd;
 pub mod serve_nfs;

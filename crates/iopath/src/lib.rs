@@ -47,6 +47,7 @@ pub mod owner;
 pub mod places;
 pub mod remains;
 pub mod rescue;
+pub mod scan;
 pub mod session;
 pub mod sim;
 pub mod storage;

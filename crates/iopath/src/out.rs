@@ -86,6 +86,14 @@ impl Out {
         }
         Progress { bar, names: 0, bytes: 0 }
     }
+
+    /// As [`Out::progress`], where it is known how many bytes there are: shows the part that is done,
+    /// the rate, and how long the rest takes at this rate.
+    pub fn progress_of(&self, verb: &'static str, bytes: u64) -> Progress {
+        let progress = self.progress(verb);
+        progress.expect(bytes);
+        progress
+    }
 }
 
 /// Counts names and bytes that are done.
@@ -96,16 +104,32 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// From now on it is known how many bytes there are in all.
+    pub fn expect(&self, bytes: u64) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let template = "{spinner} {prefix} {msg} {percent}% of {total_bytes}, \
+                        {binary_bytes_per_sec}, {eta} left [{elapsed}]";
+        let style = ProgressStyle::with_template(template);
+        self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        self.bar.set_length(bytes);
+        self.bar.set_position(self.bytes);
+    }
+
     /// More is done.
     pub fn add(&mut self, names: u64, bytes: u64) {
         self.names += names;
         self.bytes += bytes;
         if !self.bar.is_hidden() {
-            self.bar.set_message(format!(
-                "{} names, {}",
-                self.names,
-                crate::text::size(self.bytes)
-            ));
+            let size = crate::text::size(self.bytes);
+            self.bar.set_message(match self.names {
+                0 => size,
+                names => format!("{names} names, {size}"),
+            });
+            if self.bar.length().is_some() {
+                self.bar.set_position(self.bytes);
+            }
         }
     }
 

@@ -108,3 +108,40 @@ fn a_map_of_ddrescue_says_what_is_lost() {
     let err = run(place, "ls --offset 1G moved.img", 1).1;
     assert!(err.contains("lies behind the end at byte"), "{err}");
 }
+
+/// Goal: file systems are found where no table names them, with their label and how much of them is
+/// left, and are read there. Method: an ext4 without its start and an XFS behind each other; inside
+/// of the XFS lies an image of an ext2.
+#[test]
+fn a_scan_finds_what_no_table_names() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    let (mut ext, _) = disk(place);
+    ext[..20 << 10].fill(0);
+    ok(place, "mkfs -q -t ext2 -L inner --size 20M inner.img");
+    ok(place, "mkfs -q -t xfs -L outer --size 300M x.img");
+    ok(place, "cp inner.img x.img:/");
+    let xfs = std::fs::read(place.join("x.img")).expect("the image");
+    let disk = [vec![0x5a; 1 << 20], ext, xfs].concat();
+    std::fs::write(place.join("moved.img"), &disk).expect("the disk");
+    let (out, _) = run(place, "scan moved.img", 0);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    assert!(
+        lines[0].starts_with("       1048576 ext") && lines[0].contains("start is gone"),
+        "{out}"
+    );
+    assert!(lines[0].contains(" 2 of 3 "), "{out}");
+    assert!(lines[1].starts_with("      26214400 xfs") && lines[1].contains("outer"), "{out}");
+    assert!(
+        lines[2].contains("inner") && lines[2].contains("inside of the one at 26214400"),
+        "{out}"
+    );
+    let (names, _) = run(place, "ls --rescue --offset 1048576 moved.img:/", 0);
+    assert_eq!(names, "lost+found\none\ntwo\n");
+    assert_eq!(run(place, "ls --offset 26214400 moved.img:/", 0).0, "inner.img\n");
+    let (json, _) = run(place, "scan --json moved.img", 0);
+    assert!(json.contains("\"start\":26214400"), "{json}");
+    std::fs::write(place.join("none.img"), vec![0x5a; 1 << 20]).expect("a disk");
+    assert!(run(place, "scan none.img", 1).1.contains("no superblock of ext or XFS"));
+}
