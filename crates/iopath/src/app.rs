@@ -6,10 +6,12 @@ use anyhow::{Result, anyhow};
 use base::Errno;
 use block::Queue;
 use clap::{Args, ValueEnum};
+use repair::rescue::Rescued;
 use rt::Cx;
 
 use crate::mount_arg::MountArg;
 use crate::out::Out;
+use crate::target::Target;
 use crate::text;
 
 /// Options that every command takes.
@@ -44,14 +46,13 @@ pub struct Options {
     /// Ask s3://, gs:// and az:// without credentials
     #[arg(long, global = true)]
     pub anonymous: bool,
-    /// Read what a damaged image still holds: repaired in memory, nothing is written; what cannot
-    /// be read is zeros, and is listed at the end
+    /// Read what a damaged image still holds; nothing is written
     #[arg(long, global = true)]
     pub rescue: bool,
-    /// With --rescue: a map file of GNU ddrescue; what it does not call rescued is not read
+    /// With --rescue: a map file of GNU ddrescue
     #[arg(long, global = true, value_name = "FILE", requires = "rescue")]
     pub map: Option<std::path::PathBuf>,
-    /// The file system begins at this byte of the target, e.g. 1M
+    /// The file system begins at this byte of the target
     #[arg(long, global = true, value_name = "BYTES", value_parser = text::parse_size)]
     pub offset: Option<u64>,
     /// Mount options as for mount(8), with commas; `iopath help` lists them
@@ -132,7 +133,15 @@ pub struct App<'c> {
     /// Where `iopath trace` runs the command: what keeps the queues' events.
     pub recorder: Option<Recorder>,
     /// What was opened by `--rescue`, to say at the end what could not be read.
-    pub rescued: Vec<crate::rescue::Opened>,
+    pub rescued: Vec<Opened>,
+}
+
+/// A target that was opened by `--rescue`.
+pub struct Opened {
+    /// The target.
+    pub target: Target,
+    /// Its device, which knows what could not be read.
+    pub rescued: Arc<Rescued>,
 }
 
 /// Keeps the queues that a command opens, with their trace events.

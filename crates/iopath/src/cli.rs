@@ -155,7 +155,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         let mut app = App { cx, options, out, recorder: None, rescued: Vec::new() };
         let result = cli.command.run(&mut app);
         let flushed = app.out.flush();
-        let result = crate::rescue::report(&mut app, result);
+        let result = crate::losses::report(&mut app, result);
         result.and_then(|code| flushed.map(|()| code).map_err(anyhow::Error::from))
     });
     match result {

@@ -40,6 +40,7 @@ pub mod copy;
 mod demo;
 pub mod glob;
 mod inside;
+mod losses;
 pub mod mount_arg;
 mod nfs_target;
 pub mod out;

@@ -87,8 +87,8 @@ impl Out {
         Progress { bar, names: 0, bytes: 0 }
     }
 
-    /// As [`Out::progress`], where it is known how many bytes there are: shows the part that is done,
-    /// the rate, and how long the rest takes at this rate.
+    /// As [`Out::progress`], where it is known how many bytes there are: shows the part that is
+    /// done, the rate, and how long the rest takes at this rate.
     pub fn progress_of(&self, verb: &'static str, bytes: u64) -> Progress {
         let progress = self.progress(verb);
         progress.expect(bytes);

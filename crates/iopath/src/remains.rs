@@ -132,8 +132,9 @@ fn remain(found: &FileSystem, target: &Target) -> Remain {
             let (block, size) =
                 ((at - found.start) / found.shape.block_size, found.shape.block_size);
             format!(
-                "read it with `iopath --rescue ls {target}`; restore it with `iopath repair {target}`, which \
-                 can be undone, or, in a copy of this, with `e2fsck -b {block} -B {size}`"
+                "read it with `iopath --rescue ls {target}`; restore it with `iopath repair \
+                 {target}`, which can be undone, or, in a copy of this, with `e2fsck -b {block} -B \
+                 {size}`"
             )
         }
         Family::Xfs => "`xfs_repair`, in a copy of this, finds and restores it".into(),

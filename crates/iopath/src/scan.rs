@@ -62,8 +62,8 @@ impl Shape {
         groups.min(2) + powers(3) + powers(5) + powers(7)
     }
 
-    /// Where the file system begins that has the superblock of `group` at byte `at`.
-    fn start(&self, group: u64, at: u64) -> Option<u64> {
+    /// Where the file system begins whose superblock of a group was seen.
+    fn start(&self, group: u64, seen: &Seen) -> Option<u64> {
         let inside = match (self.family, group) {
             (Family::Ext, 0) => 1024,
             (_, group) => {
@@ -71,7 +71,7 @@ impl Shape {
                 block.checked_mul(self.block_size)?
             }
         };
-        at.checked_sub(inside).filter(|_| group < self.groups())
+        seen.at.checked_sub(inside).filter(|_| group < self.groups())
     }
 }
 
@@ -170,7 +170,7 @@ impl Scanner {
         let known = |seen: &&Seen| seen.group.is_some();
         for seen in self.seen.iter().filter(known) {
             let group = seen.group.expect("it is known");
-            if let Some(start) = seen.shape.start(group, seen.at) {
+            if let Some(start) = seen.shape.start(group, seen) {
                 let new = || FileSystem::new(start, seen);
                 all.entry((start, &seen.shape)).or_insert_with(new).add(group, seen);
             }
@@ -186,8 +186,8 @@ impl Scanner {
     }
 }
 
-/// A superblock of XFS whose group is not known belongs where others of its file system put it, else
-/// to one that begins with the device.
+/// A superblock of XFS whose group is not known belongs where others of its file system put it,
+/// else to one that begins with the device.
 fn place_by_others<'a>(seen: &'a Seen, all: &mut BTreeMap<(u64, &'a Shape), FileSystem>) {
     let group_bytes = seen.shape.group_blocks.saturating_mul(seen.shape.block_size);
     let fits = |found: &&mut FileSystem| {
@@ -237,8 +237,8 @@ fn trimmed(label: &[u8]) -> Vec<u8> {
     label.iter().copied().take_while(|&byte| byte != 0).collect()
 }
 
-/// A superblock of ext2, ext3 or ext4 at byte `at`. What only looks like one mostly has a group that
-/// the file system has not, or lies where its file system would begin before the device.
+/// A superblock of ext2, ext3 or ext4 at byte `at`. What only looks like one mostly has a group
+/// that the file system has not, or lies where its file system would begin before the device.
 fn ext(bytes: &[u8], at: u64) -> Option<Seen> {
     let raw = ExtSuper::view(bytes.get(..1024)?)?;
     let shift = raw.s_log_block_size.get();

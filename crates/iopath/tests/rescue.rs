@@ -16,8 +16,8 @@ fn run(place: &Path, line: &str, code: i32) -> (String, String) {
     (out, err)
 }
 
-/// `disk.img` with the file `one` of 4 MiB and the file `two` of 50 bytes; answers its bytes and the
-/// byte where `one` begins.
+/// `disk.img` with the file `one` of 4 MiB and the file `two` of 50 bytes; answers its bytes and
+/// the byte where `one` begins.
 fn disk(place: &Path) -> (Vec<u8>, usize) {
     ok(place, "mkfs -q -t ext4 -b 1024 --size 24M disk.img");
     std::fs::write(place.join("one"), vec![7u8; 4 << 20]).expect("a file");

@@ -62,8 +62,8 @@ impl Runs {
     }
 }
 
-/// Reads go to the device below. What it cannot read, what is known to be lost, and what lies behind
-/// its end reads as zeros, and is noted. Nothing that writes is accepted.
+/// Reads go to the device below. What it cannot read, what is known to be lost, and what lies
+/// behind its end reads as zeros, and is noted. Nothing that writes is accepted.
 ///
 /// A request that fails is cut in halves, until the unreadable blocks stand alone: each of those
 /// costs one try more than on the device itself.

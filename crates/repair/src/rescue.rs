@@ -28,8 +28,8 @@ pub struct Rescued {
 }
 
 impl Rescued {
-    /// Reads `device` as well as it can be read. What is `lost` of it, in sectors, is not asked for.
-    /// Reads all metadata once; memory as for [`plan`](fn@plan). Parks.
+    /// Reads `device` as well as it can be read. What is `lost` of it, in sectors, is not asked
+    /// for. Reads all metadata once; memory as for [`plan`](fn@plan). Parks.
     ///
     /// # Errors
     /// The overlay's.

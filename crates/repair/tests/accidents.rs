@@ -120,7 +120,8 @@ fn an_image_that_was_cut_short_is_read_as_far_as_it_goes() {
     assert!(device.snapshot() == kept, "the image was changed");
 }
 
-/// Goal: two bad sectors cost the file in which they lie, and are named. Method: reads there fail; then the same as a map of ddrescue says it, on a device that reads.
+/// Goal: two bad sectors cost the file in which they lie, and are named.
+/// Method: reads there fail; then the same as a map of ddrescue says it, on a device that reads.
 #[test]
 fn bad_sectors_cost_what_lies_in_them() {
     let base = DISK.image();

@@ -26,8 +26,8 @@ const PIECE: u64 = 1 << 20;
 #[command(after_help = "\
 Reads the whole disk and looks for superblocks and their copies: also those of partitions that no
 table names any more, and of file systems whose start was overwritten. One line for each file
-system: the byte where it begins, format, size, how many of its superblocks are there, label, UUID,
-last write. What cannot be read is skipped and named at the end. Ctrl-C stops it; nothing is written.
+system: the byte where it begins, format, size, how many of its superblocks are there, label,
+UUID, last write. What cannot be read is skipped and named at the end. Nothing is written.
 Exit status: 0 found, 1 nothing found or not all read.
 
 Examples:
