@@ -347,6 +347,20 @@ impl<'a> Dir<'a> {
         }))
     }
 
+    /// The place for a name, which an earlier walk has found: Linux walks again for it.
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`.
+    pub(crate) fn legacy_walk(&self, cx: &mut Cx, slot: Slot, name: &[u8]) -> Result<Slot, Errno> {
+        if !self.fs.sb.legacy() {
+            return Ok(slot);
+        }
+        match self.find_or_slot(cx, name)? {
+            Err(again) => Ok(again),
+            Ok(_) => Err(Errno::EEXIST),
+        }
+    }
+
     /// Adds a name at the slot that was found for it under the same lock.
     ///
     /// # Errors

@@ -91,6 +91,8 @@ fn delete_in_handle(
         return Ok(false);
     }
     drop_pages(fs, cx, inode);
+    // Into the list of orphans, out of it, and written in between and at its eviction.
+    fs.legacy_slot(cx, inode.ino, 4)?;
     if inode.with(cx, |core| core.blocks > 0) {
         fs.remove_blocks(cx, handle, inode, 0)?;
     }

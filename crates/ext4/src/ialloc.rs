@@ -96,6 +96,7 @@ impl InodeAllocator {
         is_dir: bool,
     ) -> Result<Option<u32>, Errno> {
         let buffer = self.inode_bitmap(cx, group)?;
+        self.alloc.sb.legacy_lookup(cx, buffer.block())?;
         if self.alloc.block_uninit(cx, group) {
             // A group with inodes has a block bitmap on the disk.
             self.alloc.load_group(cx, group)?;
@@ -203,6 +204,7 @@ impl InodeAllocator {
         let place = self.alloc.sb.geometry.inode_group(ino);
         let (group, index) = place.map_err(|corrupt| self.alloc.sb.corrupt(cx, &corrupt))?;
         let buffer = self.inode_bitmap(cx, group)?;
+        self.alloc.sb.legacy_lookup(cx, buffer.block())?;
         let desc_buffer = self.alloc.desc_buffer(group);
         handle.write_access(cx, &buffer)?;
         handle.write_access(cx, desc_buffer)?;

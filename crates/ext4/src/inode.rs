@@ -5,6 +5,7 @@
 
 pub(crate) mod delalloc;
 mod inodes;
+mod legacy;
 mod new;
 pub(crate) mod orphan;
 pub(crate) mod quota;
@@ -13,6 +14,7 @@ mod size_rule;
 
 pub(crate) use new::NewInode;
 
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -175,6 +177,9 @@ pub(crate) struct Inode {
     /// What is reserved for its dirty pages.
     pub delayed: SpinLock<Delalloc>,
     pub last_extent: SpinLock<LastExtent>,
+    /// All that lookups found, by their first block, on mounts that keep them
+    /// ([`LegacyLookups`](crate::LegacyLookups)).
+    pub known_extents: SpinLock<Option<Box<BTreeMap<u32, LastExtent>>>>,
     mapping: OnceLock<Arc<Mapping>>,
     /// How far fsync has told of write errors.
     pub error_mark: SpinLock<ErrorMark>,
@@ -196,6 +201,7 @@ impl Inode {
             core: SpinLock::named("inode core", core),
             delayed: SpinLock::named("inode delayed", Delalloc::default()),
             last_extent: SpinLock::new(LastExtent::default()),
+            known_extents: SpinLock::new(None),
             mapping: OnceLock::new(),
             error_mark: SpinLock::new(ErrorMark::default()),
             triggers: Default::default(),

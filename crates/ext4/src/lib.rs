@@ -50,4 +50,5 @@ pub use ext4::Ext4;
 pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::MountError;
 pub use sb::bh_lru::{BhLru, transaction_blocks};
+pub use sb::legacy::LegacyLookups;
 pub use sb::options::MountOptions;

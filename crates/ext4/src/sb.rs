@@ -2,6 +2,7 @@
 //! the journal, and the first error, which ends all writing (Linux: `ext4_sb_info`).
 
 pub(crate) mod bh_lru;
+pub(crate) mod legacy;
 pub(crate) mod options;
 mod write;
 

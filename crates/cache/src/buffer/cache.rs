@@ -123,6 +123,14 @@ pub struct SpareLrus {
     lrus: Vec<Lru>,
 }
 
+impl SpareLrus {
+    /// The blocks that were looked up while these stood in front of the index, by CPU and in order,
+    /// if they record them ([`LruKind::Recorded`]). The next call begins behind them.
+    pub fn take_recorded(&mut self) -> Vec<Vec<u64>> {
+        self.lrus.iter_mut().map(Lru::take_recorded).collect()
+    }
+}
+
 impl BufferCache {
     /// An empty cache over `queue`.
     ///

@@ -28,6 +28,8 @@ pub enum LruKind {
     Sets(usize),
     /// The array of Linux with so many entries, 1..=64.
     Array(usize),
+    /// The same, and a list of all blocks that were looked up: to replay them elsewhere.
+    Recorded(usize),
 }
 
 impl LruKind {
@@ -45,7 +47,7 @@ impl LruKind {
     pub fn entries(self) -> usize {
         match self {
             LruKind::Sets(sets) => sets.next_power_of_two().min(LRU_MAX / sets::WAYS) * sets::WAYS,
-            LruKind::Array(size) => size.clamp(1, LRU_MAX),
+            LruKind::Array(size) | LruKind::Recorded(size) => size.clamp(1, LRU_MAX),
         }
     }
 }
@@ -74,6 +76,20 @@ pub struct LruCounts {
 pub(crate) enum Lru {
     Sets(SetLru),
     Array(ArrayLru),
+    Recorded(Box<Recorded>),
+}
+
+/// An array, and the blocks that were asked of it, in order.
+pub(crate) struct Recorded {
+    array: ArrayLru,
+    blocks: Vec<u64>,
+}
+
+impl Recorded {
+    fn lookup(&mut self, block: u64) -> Option<BufferRef> {
+        self.blocks.push(block);
+        self.array.lookup(block)
+    }
 }
 
 impl Lru {
@@ -81,6 +97,18 @@ impl Lru {
         match kind {
             LruKind::Sets(_) => Lru::Sets(SetLru::new(kind.entries() / sets::WAYS)),
             LruKind::Array(_) => Lru::Array(ArrayLru::new(kind.entries())),
+            LruKind::Recorded(_) => {
+                let array = ArrayLru::new(kind.entries());
+                Lru::Recorded(Box::new(Recorded { array, blocks: Vec::new() }))
+            }
+        }
+    }
+
+    /// The blocks that were looked up since the last call, of one that records them.
+    pub fn take_recorded(&mut self) -> Vec<u64> {
+        match self {
+            Lru::Recorded(recorded) => std::mem::take(&mut recorded.blocks),
+            Lru::Sets(_) | Lru::Array(_) => Vec::new(),
         }
     }
 
@@ -89,6 +117,7 @@ impl Lru {
         match self {
             Lru::Sets(sets) => sets.lookup(block),
             Lru::Array(array) => array.lookup(block),
+            Lru::Recorded(recorded) => recorded.lookup(block),
         }
     }
 
@@ -97,6 +126,7 @@ impl Lru {
         match self {
             Lru::Sets(sets) => sets.install(buffer),
             Lru::Array(array) => array.install(buffer.clone()),
+            Lru::Recorded(recorded) => recorded.array.install(buffer.clone()),
         }
     }
 
@@ -104,6 +134,7 @@ impl Lru {
         match self {
             Lru::Sets(sets) => sets.clear(),
             Lru::Array(array) => array.clear(),
+            Lru::Recorded(recorded) => recorded.array.clear(),
         }
     }
 
@@ -111,6 +142,7 @@ impl Lru {
         match self {
             Lru::Sets(sets) => sets.counts(),
             Lru::Array(array) => array.counts(),
+            Lru::Recorded(recorded) => recorded.array.counts(),
         }
     }
 }

@@ -195,6 +195,7 @@ impl BlockAllocator {
     ) -> Result<BufferRef, Errno> {
         let bitmap = self.groups[group as usize].state.lock(cx).block_bitmap.clone();
         let bitmap = bitmap.expect("the caller has loaded the group");
+        self.sb.legacy_lookup(cx, bitmap.block())?;
         handle.write_access(cx, &bitmap)?;
         handle.write_access(cx, self.desc_buffer(group))?;
         Ok(bitmap)

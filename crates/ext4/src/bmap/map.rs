@@ -102,6 +102,9 @@ impl Bmap<'_> {
             return Ok(Mapped { lblk, len, pblk: last.pblk + u64::from(skip), state });
         }
         let guard = self.inode.map_lock.read(cx);
+        if let Some(known) = self.known_extent(cx, lblk) {
+            return Ok(self.mapped_by(cx, known, lblk, len));
+        }
         let found = self.lookup_locked(cx, lblk, len);
         drop(guard);
         found
@@ -120,23 +123,51 @@ impl Bmap<'_> {
                 Mapped { lblk, len, pblk: 0, state: State::Hole }
             }
             Found::Extent(extent) => {
-                *self.inode.last_extent.lock(cx) = LastExtent {
+                let last = LastExtent {
                     lblk: extent.block,
                     len: extent.len,
                     pblk: extent.start,
                     unwritten: extent.unwritten,
                 };
-                let skip = lblk - extent.block;
-                let state = if extent.unwritten { State::Unwritten } else { State::Written };
-                let len = (extent.len - skip).min(len);
-                Mapped { lblk, len, pblk: extent.start + u64::from(skip), state }
+                self.keep_extent(cx, last);
+                self.mapped_by(cx, last, lblk, len)
             }
         })
+    }
+
+    /// What an extent that holds `lblk` says of it; it is remembered as the last one.
+    fn mapped_by(self, cx: &Cx, extent: LastExtent, lblk: u32, len: u32) -> Mapped {
+        *self.inode.last_extent.lock(cx) = extent;
+        let skip = lblk - extent.lblk;
+        let state = if extent.unwritten { State::Unwritten } else { State::Written };
+        let len = (extent.len - skip).min(len);
+        Mapped { lblk, len, pblk: extent.pblk + u64::from(skip), state }
+    }
+
+    /// An extent that was found before, on mounts that keep them.
+    fn known_extent(self, cx: &Cx, lblk: u32) -> Option<LastExtent> {
+        if !self.fs.sb.keeps_extents() {
+            return None;
+        }
+        let known = self.inode.known_extents.lock(cx);
+        let (_, &extent) = known.as_ref()?.range(..=lblk).next_back()?;
+        (lblk - extent.lblk < extent.len).then_some(extent)
+    }
+
+    /// Keeps an extent that was found, on mounts that do.
+    fn keep_extent(self, cx: &Cx, extent: LastExtent) {
+        if self.fs.sb.keeps_extents() {
+            let mut known = self.inode.known_extents.lock(cx);
+            known.get_or_insert_default().insert(extent.lblk, extent);
+        }
     }
 
     /// Drops what lookups remember: call before the tree changes.
     pub(crate) fn forget_last_extent(self, cx: &Cx) {
         *self.inode.last_extent.lock(cx) = LastExtent::default();
+        if self.fs.sb.keeps_extents() {
+            *self.inode.known_extents.lock(cx) = None;
+        }
     }
 
     /// What lies at `lblk` after blocks were given to a hole, and (unless `create.unwritten`) an
@@ -189,8 +220,13 @@ impl Bmap<'_> {
                 (Mapped { len: end - lblk, state: State::Written, ..found }, true)
             }
             State::Hole => {
-                self.forget_last_extent(cx);
-                (self.fill_hole(cx, handle, prealloc, lblk, found.len, create)?, true)
+                // Blocks that are mapped stay so: what is known of them holds.
+                *self.inode.last_extent.lock(cx) = LastExtent::default();
+                let new = self.fill_hole(cx, handle, prealloc, lblk, found.len, create)?;
+                let Mapped { lblk, len, pblk, .. } = new;
+                let unwritten = create.unwritten;
+                self.keep_extent(cx, LastExtent { lblk, len, pblk, unwritten });
+                (new, true)
             }
         };
         self.mapped_in(cx, handle, &mapped, create);

@@ -247,6 +247,8 @@ fn create_in(
         if !attributes.is_empty() {
             xattr::init(&mut edit(fs, handle, &inode, dropped), cx, attributes)?;
         }
+        fs.inodes.legacy_slot(cx, inode.ino, 1)?;
+        let slot = dir.legacy_walk(cx, slot, name)?;
         let target = Target::of(cx, &inode);
         dir.add(cx, handle, slot, name, target)
     });
@@ -262,6 +264,7 @@ fn create_in(
         add_subdirectory(cx, dir);
     }
     fs.touch_dir(cx, handle, dir.inode)?;
+    fs.inodes.legacy_slot(cx, inode.ino, 1)?;
     Ok(inode)
 }
 

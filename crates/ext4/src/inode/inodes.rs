@@ -223,6 +223,7 @@ impl Inodes {
         handle: &mut Handle,
         inode: &Inode,
     ) -> Result<(), Errno> {
+        self.legacy_charge(cx, handle, inode)?;
         let fresh = inode.with(cx, |core| core.fresh);
         let (buffer, offset) = self.inode_slot_of(cx, inode.ino, fresh)?;
         handle.write_access(cx, &buffer)?;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::{BhLru, MountOptions};
+use crate::{BhLru, LegacyLookups, MountOptions};
 use base::Nanos;
 use jbd2::{CommitRecord, JournalIo, JournalMode};
 use vfs::direct::Boundary;
@@ -10,9 +10,9 @@ use vfs::direct::Boundary;
 /// What is said where an option is not known.
 const KNOWN: &str = "data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS, \
      journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1, \
-     checkpoint=lazy|flusher, readahead=SIZE, bh_lru=sets|array|1..64, dio_boundary=RULE, \
-     dio_page=SIZE, dio_holes=direct|buffered, reservation, noreservation, \
-     auto_da_alloc, noauto_da_alloc";
+     checkpoint=lazy|flusher, readahead=SIZE, bh_lru=sets|array|1..64, \
+     legacy_lookups=2.6.32|3.10|none, dio_boundary=RULE, dio_page=SIZE, \
+     dio_holes=direct|buffered, reservation, noreservation, auto_da_alloc, noauto_da_alloc";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +35,8 @@ pub enum MountOption {
     Readahead(u32),
     /// What each CPU keeps in front of the index of buffers.
     BhLru(BhLru),
+    /// Whose lookups of blocks by number it makes.
+    LegacyLookups(LegacyLookups),
     /// What direct I/O makes of boundary marks.
     DirectBoundary(Boundary),
     /// Bytes of a page, by which the old rules of direct I/O walk memory.
@@ -58,6 +60,7 @@ impl MountOption {
             MountOption::JournalIo(io) => options.journal_io = io,
             MountOption::JournalYield(yields) => options.journal_yield = yields,
             MountOption::BhLru(lru) => options.bh_lru = lru,
+            MountOption::LegacyLookups(whose) => options.legacy_lookups = whose,
             MountOption::JournalChain(chains) => options.journal_chain = chains,
             MountOption::Commit(interval) => options.commit_interval = interval,
             MountOption::DirectBoundary(rule) => options.direct.boundary = rule,
@@ -117,6 +120,10 @@ impl FromStr for MountOption {
                 Ok(lru) => Ok(MountOption::BhLru(lru)),
                 Err(message) => Err(format!("`{text}`: {message}")),
             },
+            ("legacy_lookups", _) => match value.parse() {
+                Ok(whose) => Ok(MountOption::LegacyLookups(whose)),
+                Err(message) => Err(format!("`{text}`: {message}")),
+            },
             ("dio_boundary", _) => value.parse().map(MountOption::DirectBoundary),
             ("dio_page", _) => match base::unit::parse_size(value) {
                 Ok(bytes) if (4096..=65536).contains(&bytes) && bytes.is_power_of_two() => {
@@ -141,13 +148,15 @@ mod tests {
         let mut options = MountOptions::default();
         let all = "data=journal,barrier=0,commit=30,journal_io=async,journal_yield=1,\
                    journal_chain=1,readahead=1M,checkpoint=flusher,bh_lru=16,\
-                   dio_boundary=after-add,dio_page=16K,dio_holes=buffered,reservation";
+                   legacy_lookups=2.6.32,dio_boundary=after-add,dio_page=16K,\
+                   dio_holes=buffered,reservation";
         let all = all.split(',');
         for text in all {
             text.parse::<MountOption>().expect("known").apply(&mut options);
         }
         assert_eq!(options.data_mode, JournalMode::Data);
         assert_eq!(options.bh_lru, BhLru::Fixed(16));
+        assert_eq!(options.legacy_lookups, LegacyLookups::Linux2_6_32);
         assert_eq!(options.barrier, CommitRecord::Plain);
         assert_eq!((options.readahead_bytes, options.flush_metadata), (Some(1 << 20), true));
         let direct = (options.direct.boundary, options.direct.page_size, options.direct_holes);
@@ -185,6 +194,7 @@ mod tests {
             "checkpoint=no",
             "bh_lru=0",
             "bh_lru=65",
+            "legacy_lookups=2.4",
             "dio_page=5K",
             "dio_holes",
             "reservation=1",

@@ -5,6 +5,7 @@ use jbd2::{CommitRecord, JournalIo, JournalMode};
 use vfs::direct::DirectOptions;
 
 use crate::sb::bh_lru::BhLru;
+use crate::sb::legacy::LegacyLookups;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct MountOptions {
     /// What each CPU keeps in front of the index of buffers. Of use for experiments only: by itself
     /// a mount takes what its transactions need.
     pub bh_lru: BhLru,
+    /// Whose lookups of blocks by number it makes. Of use for experiments only: they cost time.
+    pub legacy_lookups: LegacyLookups,
     /// Bytes of metadata buffers kept in memory.
     pub buffer_limit_bytes: u64,
     /// Inodes kept in memory.
@@ -68,6 +71,7 @@ impl Default for MountOptions {
             journal_chain: false,
             flush_metadata: false,
             bh_lru: BhLru::default(),
+            legacy_lookups: LegacyLookups::default(),
             buffer_limit_bytes: 256 << 20,
             inode_cache: 65536,
             name_cache: 65536,

@@ -20,9 +20,11 @@ mod trace;
 pub use bed::{Set, Variant};
 pub use operations::PHASES;
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
-use self::bed::{Base, Setup};
+use self::bed::{Base, Setup, Shape};
 use self::cell::Measure;
 use self::instructions::Amount;
 use self::operations::Cell;
@@ -38,7 +40,7 @@ use crate::record::RunError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Part {
-    /// The document's lookups on the structures alone.
+    /// The lookups of creates, recorded on a set's file system, on the structures alone.
     Trace,
     /// A cell of one of the document's sets.
     Set,
@@ -67,12 +69,15 @@ struct Parameters {
     features: String,
     /// Bytes of its blocks.
     block: ByteSize,
-    /// A trace with accounts of user and group.
+    /// Characters of the names before, at least: long ones fill a directory of many blocks with few
+    /// names.
+    name_len: usize,
+    /// Each block of a directory lies apart from the one before.
+    fragmented: bool,
+    /// Quota, in a set that has it.
     quota: bool,
-    /// A trace with a block of attributes.
-    acl: bool,
-    /// A trace in a tree of two levels.
-    deep: bool,
+    /// Whose lookups the mount makes: `none` (ours), `2.6.32` or `3.10`.
+    legacy_lookups: String,
     /// Creates of a trace.
     operations: u64,
     /// Operations that are counted by callgrind.
@@ -97,9 +102,29 @@ impl Parameters {
                 label: false,
                 names: self.names,
                 dirs: 1,
+                name_len: 0,
+                fragmented: false,
             },
-            _ => self.set.setup(self.names, self.dirs),
+            _ => self.set.setup(Shape {
+                names: self.names,
+                dirs: self.dirs,
+                name_len: self.name_len,
+                fragmented: self.fragmented,
+                quota: self.quota,
+            }),
         }
+    }
+}
+
+impl Parameters {
+    fn cell(&self) -> Result<Cell, String> {
+        let curve = self.part == Part::Curve;
+        Ok(Cell {
+            by_path: self.set.by_path() && !curve,
+            dirs: if curve { 1 } else { self.dirs },
+            tasks: self.tasks,
+            legacy: self.legacy_lookups.parse()?,
+        })
     }
 }
 
@@ -125,15 +150,25 @@ pub fn new(experiment: &Experiment) -> Result<Box<dyn Program + '_>, String> {
 }
 
 impl BhLruRuns<'_> {
+    fn base(&self, plan: &Parameters) -> Result<Arc<Base>, String> {
+        let setup = plan.setup();
+        self.bases.get(setup.clone(), || in_real_time(|cx| Base::make(cx, &setup)))
+    }
+
     fn figures(&self, spec: &RunSpec) -> Result<Vec<Figures>, String> {
         let plan = parameters::<Parameters>(&spec.key.case, &spec.with)?;
         let names = spec.turns.iter().map(|name| Variant::of(name));
         let variants = names.collect::<Result<Vec<_>, _>>()?;
         match plan.part {
             Part::Trace => {
-                let Parameters { quota, acl, deep, operations, .. } = plan;
-                let trace = Trace { quota, acl, deep, operations };
-                in_real_time(|cx| variants.iter().map(|&one| trace.replay(cx, one)).collect())
+                let base = self.base(&plan)?;
+                let cell = plan.cell()?;
+                in_real_time(|cx| {
+                    let bed = base.mount(cx, cell.legacy)?;
+                    let trace = Trace::record(cx, &bed, &cell, plan.operations)?;
+                    bed.end(cx)?;
+                    trace.replay(cx, &variants)
+                })
             }
             Part::Instructions => {
                 let amount = Amount { names: plan.names, files: plan.files };
@@ -141,12 +176,9 @@ impl BhLruRuns<'_> {
                 Ok(instructions::figures(&rows, &variants))
             }
             Part::Set | Part::Curve => {
-                let setup = plan.setup();
-                let base =
-                    self.bases.get(setup.clone(), || in_real_time(|cx| Base::make(cx, &setup)))?;
+                let base = self.base(&plan)?;
                 let curve = plan.part == Part::Curve;
-                let by_path = plan.set.by_path() && !curve;
-                let cell = Cell { by_path, dirs: setup.dirs, tasks: plan.tasks };
+                let cell = plan.cell()?;
                 let measure = Measure {
                     cell: &cell,
                     variants: &variants,
@@ -176,17 +208,24 @@ impl Program for BhLruRuns<'_> {
         let own = [
             "pinned_kib",
             "slices",
+            "trace_lookups",
             "trace_hit_percent",
             "trace_misses",
             "trace_compares",
             "trace_ns",
             "as_naive_list",
+            "miss_ns",
+            "misses_to_8",
         ];
+        let foretold = trace::COSTS.map(|cost| format!("foretold_{cost}"));
         let variants = self.experiment.file.variant.keys();
         let to = variants.flat_map(|name| [format!("to_{name}"), format!("at_once_to_{name}")]);
         let of_phase: Vec<String> = to.chain(phase.map(str::to_owned)).collect();
         let all = PHASES.iter().flat_map(|what| of_phase.iter().map(move |name| (what, name)));
-        all.map(|(what, name)| format!("{what}_{name}")).chain(own.map(str::to_owned)).collect()
+        all.map(|(what, name)| format!("{what}_{name}"))
+            .chain(own.map(str::to_owned))
+            .chain(foretold)
+            .collect()
     }
 
     fn traces(&self) -> bool {

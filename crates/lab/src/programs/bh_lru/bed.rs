@@ -6,7 +6,7 @@ use base::Ino;
 use block::{Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
-use ext4::{BhLru, Ext4, MkfsOptions, MountOptions};
+use ext4::{Ext4, LegacyLookups, MkfsOptions, MountOptions};
 use rt::Cx;
 use serde::Deserialize;
 use vfs::acl::{self, Acl, Entry, NO_ID, Tag};
@@ -40,10 +40,6 @@ impl Variant {
         }
     }
 
-    fn option(self) -> BhLru {
-        self.size().map_or(BhLru::Sets, BhLru::Fixed)
-    }
-
     /// Entries of the array; `None` for ours.
     pub(super) fn size(self) -> Option<usize> {
         match self {
@@ -75,6 +71,10 @@ pub(super) struct Setup {
     pub names: u64,
     /// Directories.
     pub dirs: u64,
+    /// Characters of those names at least.
+    pub name_len: usize,
+    /// Each block of a directory lies apart from the one before: its map is a tree.
+    pub fragmented: bool,
 }
 
 /// The four sets of the mail of 8 July 2014.
@@ -117,10 +117,14 @@ impl Set {
         matches!(self, Set::A | Set::B)
     }
 
-    pub(super) fn setup(self, names: u64, dirs: u64) -> Setup {
+    pub(super) fn setup(self, shape: Shape) -> Setup {
+        let Shape { names, dirs, name_len, fragmented, quota } = shape;
+        let quota = quota && !self.by_path();
         Setup {
+            name_len,
+            fragmented,
             kind: "ext4".to_owned(),
-            features: if self.by_path() { "large_dir" } else { "large_dir,quota" }.to_owned(),
+            features: if quota { "large_dir,quota" } else { "large_dir" }.to_owned(),
             block: 4096,
             acl: self.by_path(),
             label: self == Set::A,
@@ -128,6 +132,21 @@ impl Set {
             dirs,
         }
     }
+}
+
+/// What is in the directories before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Names in each.
+    pub names: u64,
+    /// Directories.
+    pub dirs: u64,
+    /// Characters of those names at least.
+    pub name_len: usize,
+    /// Each block of a directory lies apart from the one before.
+    pub fragmented: bool,
+    /// With quota, if the set has it.
+    pub quota: bool,
 }
 
 /// Counters of a stretch of work, or their difference.
@@ -226,35 +245,56 @@ impl Base {
         let made = ext4::mkfs(cx, &queue(cx, device.clone())?, &options);
         made.map_err(|error| format!("mkfs: {error}"))?;
         let unfilled = Setup { dirs: 0, ..setup.clone() };
-        let bed = mount(cx, device.clone(), &unfilled, BhLru::default())?;
-        for number in 0..setup.dirs {
-            let path = directory(number);
-            let dir = said("mkdir", bed.names.mkdir(cx, path.as_bytes(), 0o777))?.ino;
-            let none = XattrFlags::empty();
-            if setup.acl {
-                let value = large_acl().emit();
-                said("acl", bed.fs.setxattr(cx, dir, acl::DEFAULT, &value, none))?;
-            }
-            if setup.label {
-                said("label", bed.fs.setxattr(cx, dir, b"security.selinux", LABEL, none))?;
-            }
-            let node = NewNode::new(FileType::Regular, 0o644);
-            for name in 0..setup.names {
-                let name = format!("file.mdtest.9999.{name}");
-                said("fill", bed.fs.create(cx, dir, name.as_bytes(), &node).map(drop))?;
-            }
-        }
+        let bed = mount(cx, device.clone(), &unfilled, MountOptions::default())?;
+        (0..setup.dirs).try_for_each(|number| fill(cx, &bed, setup, number))?;
         said("unmount", bed.fs.unmount(cx))?;
         drop(bed);
         let device = device.fork();
         Ok(Base { device, setup: setup.clone() })
     }
 
-    /// A fork, mounted.
-    pub fn mount(&self, cx: &mut Cx, variant: Variant) -> Result<Bed, String> {
+    /// A fork, mounted with these lookups.
+    pub fn mount(&self, cx: &mut Cx, legacy_lookups: LegacyLookups) -> Result<Bed, String> {
         let device = Arc::new(self.device.fork());
-        mount(cx, device, &self.setup, variant.option())
+        mount(cx, device, &self.setup, MountOptions { legacy_lookups, ..MountOptions::default() })
     }
+}
+
+/// Makes a directory and its names.
+fn fill(cx: &mut Cx, bed: &Bed, setup: &Setup, number: u64) -> Result<(), String> {
+    let path = directory(number);
+    let dir = said("mkdir", bed.names.mkdir(cx, path.as_bytes(), 0o777))?.ino;
+    let none = XattrFlags::empty();
+    if setup.acl {
+        let value = large_acl().emit();
+        said("acl", bed.fs.setxattr(cx, dir, acl::DEFAULT, &value, none))?;
+    }
+    if setup.label {
+        said("label", bed.fs.setxattr(cx, dir, b"security.selinux", LABEL, none))?;
+    }
+    let node = NewNode::new(FileType::Regular, 0o644);
+    let others = match setup.fragmented {
+        true => Some(
+            said("mkdir", bed.names.mkdir(cx, format!("{path}/others").as_bytes(), 0o777))?.ino,
+        ),
+        false => None,
+    };
+    // A target that does not fit into the inode has a block of its own.
+    let target = [b'x'; 100];
+    let mut size = 0;
+    for name in 0..setup.names {
+        let name = format!("file.mdtest.9999.{name:.<width$}", width = setup.name_len);
+        said("fill", bed.fs.create(cx, dir, name.as_bytes(), &node).map(drop))?;
+        let Some(others) = others else { continue };
+        let now = said("stat", bed.fs.getattr(cx, dir))?.size;
+        if now > size {
+            // What others write takes the block behind the directory's last one.
+            let link = NewNode::symlink(&target);
+            said("fill", bed.fs.create(cx, others, now.to_string().as_bytes(), &link).map(drop))?;
+            size = now;
+        }
+    }
+    Ok(())
 }
 
 fn directory(number: u64) -> String {
@@ -265,17 +305,12 @@ fn mount(
     cx: &mut Cx,
     device: Arc<MemoryDevice>,
     setup: &Setup,
-    bh_lru: BhLru,
+    options: MountOptions,
 ) -> Result<Bed, String> {
     let queue = queue(cx, device)?;
     let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(64 << 20));
     // A cached name would be found without any lookup of a buffer.
-    let options = MountOptions {
-        bh_lru,
-        buffer_limit_bytes: 4 << 30,
-        name_cache: 0,
-        ..MountOptions::default()
-    };
+    let options = MountOptions { buffer_limit_bytes: 4 << 30, name_cache: 0, ..options };
     let fs = Ext4::mount(cx, &queue, &pages, options).map_err(|error| format!("mount: {error}"))?;
     let mut names = Namespace::new(fs.clone());
     if setup.label {

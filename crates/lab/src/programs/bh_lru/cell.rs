@@ -30,7 +30,7 @@ impl Measure<'_> {
 
     /// The figures of each variant. May park.
     pub fn run(&self, cx: &mut Cx, base: &Base) -> Result<Vec<Figures>, String> {
-        let bed = base.mount(cx, Variant::Ours)?;
+        let bed = base.mount(cx, self.cell.legacy)?;
         let pairs = self.pairs();
         let enough = |slices: &Slices| {
             pairs.iter().all(|&(from, to)| changes(slices, from, to).iter().all(Change::enough))

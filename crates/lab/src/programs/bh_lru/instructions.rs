@@ -6,9 +6,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+use cache::LruKind;
+use ext4::LegacyLookups;
 use rt::Cx;
 
-use super::bed::{Base, Bed, Set, Variant};
+use super::bed::{Base, Bed, Set, Shape, Variant};
 use super::operations::{Cell, PHASES, operations};
 use crate::program::Figures;
 use crate::report::{Align, TextTable};
@@ -49,10 +51,15 @@ fn variants() -> impl Iterator<Item = Variant> {
 /// # Errors
 /// A sentence on what failed.
 pub fn work(cx: &mut Cx, set: Set, amount: Amount) -> Result<(), String> {
-    let base = Base::make(cx, &set.setup(amount.names, 1))?;
+    let shape = Shape { names: amount.names, dirs: 1, name_len: 0, fragmented: false, quota: true };
+    let base = Base::make(cx, &set.setup(shape))?;
+    let legacy = LegacyLookups::Off;
+    let cell = Cell { by_path: set.by_path(), dirs: 1, tasks: 1, legacy };
     for variant in variants() {
-        let bed = base.mount(cx, variant)?;
-        let cell = Cell { by_path: set.by_path(), dirs: 1, tasks: 1 };
+        let bed = base.mount(cx, legacy)?;
+        let buffers = bed.fs.buffers();
+        let kind = variant.size().map_or(buffers.lru_kind(), LruKind::Array);
+        buffers.exchange_lrus(&mut buffers.spare_lrus(kind));
         for phase in 0..PHASES.len() {
             operations(cx, &bed, &cell, 0, 0..amount.files, phase)?;
         }

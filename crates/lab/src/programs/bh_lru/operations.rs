@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use base::Errno;
+use ext4::LegacyLookups;
 use rt::Cx;
 use vfs::{FileSystem, FileType, NewNode, OpenFlags};
 
@@ -20,6 +21,8 @@ pub(super) struct Cell {
     pub dirs: u64,
     /// Tasks.
     pub tasks: u64,
+    /// Whose lookups the mount makes.
+    pub legacy: LegacyLookups,
 }
 
 /// What one task does of a phase.
@@ -34,9 +37,10 @@ pub(super) fn operations(
     let (path, ino) = &bed.dirs[(task % cell.dirs) as usize];
     for number in numbers {
         let name = format!("file.mdtest.{task}.{number}");
+        let legacy = cell.legacy != LegacyLookups::Off;
         let done = match cell.by_path {
-            true => through_paths(cx, &bed.names, &format!("{path}/{name}"), phase),
-            false => below_names(cx, &*bed.fs, *ino, name.as_bytes(), phase),
+            true => through_paths(cx, &bed.names, &format!("{path}/{name}"), phase, legacy),
+            false => below_names(cx, &*bed.fs, *ino, name.as_bytes(), phase, legacy),
         };
         done.map_err(|errno| format!("{} of {}: {errno}", PHASES[phase], path))?;
     }
@@ -48,11 +52,14 @@ fn through_paths(
     names: &vfs::Namespace,
     path: &str,
     phase: usize,
+    legacy: bool,
 ) -> Result<(), Errno> {
     let path = path.as_bytes();
     match phase {
         0 => {
-            let flags = OpenFlags::CREATE | OpenFlags::READ | OpenFlags::WRITE;
+            let mut flags = OpenFlags::CREATE | OpenFlags::READ | OpenFlags::WRITE;
+            // A create of then begins with the lookup that makes sure of the name.
+            flags.set(OpenFlags::EXCL, legacy);
             names.open(cx, path, flags, 0o664)?.close(cx)
         }
         1 => names.lstat(cx, path).map(drop),
@@ -66,10 +73,17 @@ fn below_names(
     dir: base::Ino,
     name: &[u8],
     phase: usize,
+    legacy: bool,
 ) -> Result<(), Errno> {
     match phase {
         0 => fs.create(cx, dir, name, &NewNode::new(FileType::Regular, 0o644)).map(drop),
         1 => fs.lookup(cx, dir, name).map(drop),
-        _ => fs.unlink(cx, dir, name),
+        _ => {
+            // Who removes below names looks the name up before.
+            if legacy {
+                fs.lookup(cx, dir, name)?;
+            }
+            fs.unlink(cx, dir, name)
+        }
     }
 }

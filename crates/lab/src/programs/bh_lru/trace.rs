@@ -1,84 +1,43 @@
-//! The lookups of one create as the document lists them, replayed on a cache of buffers alone.
-//!
-//! Our ext4 holds its bitmaps and looks up less than the kernel's did, so the mechanism is shown
-//! here on the kernel's own lookups: their sequence is the document's list of blocks and the order
-//! in which a create needs them.
+//! The lookups of creates, recorded on a mount and replayed on a cache of buffers alone: exact
+//! counts for each structure, and what a miss costs.
 
 use std::sync::Arc;
 
-use base::Rng;
 use block::{Queue, QueueConfig};
+use cache::buffer::lru::LRU_MAX;
 use cache::{BufferCache, BufferConfig, LruKind};
 use device::MemoryDevice;
 use rt::Cx;
 
-use super::bed::Variant;
+use super::bed::{Bed, Variant};
+use super::operations::{Cell, operations};
 use crate::clock::cpu_nanos;
 use crate::program::Figures;
 
-/// Leaves of the directory, and nodes above them.
-const LEAVES: u64 = 20_000;
-const NODES: u64 = 40;
+/// Costs of a miss for which the gain is foretold, nanoseconds.
+pub(super) const COSTS: [u64; 4] = [30, 60, 120, 240];
 
-/// What a create touches.
-#[derive(Clone, Copy, Debug)]
+/// The blocks that creates looked up.
 pub(super) struct Trace {
-    /// Accounts of user and group.
-    pub quota: bool,
-    /// A block of attributes.
-    pub acl: bool,
-    /// Two levels of the hash tree and an index block of the directory's map.
-    pub deep: bool,
-    /// Creates.
-    pub operations: u64,
+    /// In order; those of creates before, which fill the structures, come first.
+    blocks: Vec<u64>,
+    /// How many of them are of creates before.
+    before: usize,
+    operations: u64,
+    /// CPU time of a create on the mount.
+    nanos: f64,
+    /// Hits by depth of the mount's own array are those of a naive list.
+    exact: bool,
 }
 
-impl Trace {
-    /// The blocks that create number `n` looks up, in order.
-    fn create(&self, n: u64, rng: &mut Rng, out: &mut Vec<u64>) {
-        const INDEX: u64 = 1;
-        const ROOT: u64 = 2;
-        const BITMAP: u64 = 3;
-        const PARENT: u64 = 4;
-        const USER: u64 = 5;
-        const GROUP: u64 = 6;
-        const ACL: u64 = 7;
-        let table = 100 + n / 16;
-        let leaf = rng.below(if self.deep { LEAVES } else { 1 });
-        let node = 50_000 + leaf * NODES / LEAVES;
-        let leaf = 100_000 + leaf;
-        let walk = |out: &mut Vec<u64>| {
-            let mut step = |block| {
-                out.extend(self.deep.then_some(INDEX));
-                out.push(block);
-            };
-            step(ROOT);
-            if self.deep {
-                step(node);
-            }
-            step(leaf);
-        };
-        // The name is not there yet.
-        walk(out);
-        out.extend([BITMAP, table, table]);
-        out.extend(self.acl.then_some(ACL));
-        if self.quota {
-            // Charged, then written.
-            out.extend([USER, GROUP, USER, GROUP]);
-        }
-        walk(out);
-        out.extend([table, PARENT]);
-    }
-}
-
-/// Hits and misses of a plain list of `size` blocks, most recent first.
-fn naive(size: usize, blocks: &[u64]) -> (u64, u64) {
+/// Hits of a plain list of `size` blocks, most recent first, by depth; and misses.
+fn naive(size: usize, blocks: &[u64]) -> (Vec<u64>, u64) {
     let mut recent: Vec<u64> = Vec::new();
-    let (mut hits, mut misses) = (0, 0);
+    let (mut hits, mut misses) = (vec![0; size], 0);
     for &block in blocks {
         match recent.iter().position(|&other| other == block) {
             Some(depth) => {
-                hits += 1;
+                hits[depth] += 1;
                 recent.remove(depth);
             }
             None => misses += 1,
@@ -90,51 +49,92 @@ fn naive(size: usize, blocks: &[u64]) -> (u64, u64) {
 }
 
 impl Trace {
-    /// The figures of its lookups on a variant. May park.
-    pub fn replay(&self, cx: &mut Cx, variant: Variant) -> Result<Figures, String> {
-        let mut rng = Rng::new(11, 4);
-        let mut blocks = Vec::new();
-        (0..self.operations).for_each(|n| self.create(n, &mut rng, &mut blocks));
-        replay(cx, self.operations, variant, &blocks)
+    /// Records so many creates of a task. Those before bring all blocks into memory. May park.
+    pub fn record(cx: &mut Cx, bed: &Bed, cell: &Cell, count: u64) -> Result<Trace, String> {
+        let buffers = bed.fs.buffers();
+        // All leaves that are full are split before.
+        operations(cx, bed, cell, 0, 0..count, 0)?;
+        operations(cx, bed, cell, 0, 0..count, 2)?;
+        let mut spare = buffers.spare_lrus(LruKind::Recorded(LRU_MAX));
+        buffers.exchange_lrus(&mut spare);
+        let warming = count / 10;
+        operations(cx, bed, cell, 0, 0..warming, 0)?;
+        buffers.exchange_lrus(&mut spare);
+        let mut blocks = spare.take_recorded().concat();
+        let before = blocks.len();
+        buffers.exchange_lrus(&mut spare);
+        let start = cpu_nanos();
+        operations(cx, bed, cell, 0, warming..count, 0)?;
+        let nanos = cpu_nanos() - start;
+        let stats = buffers.stats();
+        buffers.exchange_lrus(&mut spare);
+        blocks.extend(spare.take_recorded().concat());
+        let exact = naive(LRU_MAX, &blocks) == (stats.lru_hits, stats.lru_misses);
+        let operations = count - warming;
+        Ok(Trace { blocks, before, operations, nanos: nanos / operations as f64, exact })
     }
-}
 
-fn replay(
-    cx: &mut Cx,
-    operations: u64,
-    variant: Variant,
-    blocks: &[u64],
-) -> Result<Figures, String> {
-    let size = variant.size();
-    let device = Arc::new(MemoryDevice::new(1 << 30));
-    let queue = Queue::new(cx.runtime(), device, QueueConfig::default());
-    let queue = queue.map_err(|error| error.to_string())?;
-    let lru = size.map_or(LruKind::default(), LruKind::Array);
-    let config = BufferConfig { lru, limit_bytes: 4 << 30, ..BufferConfig::default() };
-    let cache = BufferCache::new(queue, config);
-    // All blocks are in memory, as on a device in memory they soon are.
-    blocks.iter().for_each(|&block| drop(cache.get(cx, block)));
-    let before = cache.stats();
-    let start = cpu_nanos();
-    for &block in blocks {
-        std::hint::black_box(cache.get(cx, block));
+    /// What each variant makes of it. May park.
+    pub fn replay(&self, cx: &mut Cx, variants: &[Variant]) -> Result<Vec<Figures>, String> {
+        let all = variants.iter().map(|&one| self.replay_on(cx, one));
+        let mut all = all.collect::<Result<Vec<_>, _>>()?;
+        let first = variants.iter().position(|one| *one == Variant::Array(8));
+        let of = |figures: &Figures, name: &str| figures.get(name).unwrap_or(f64::NAN);
+        let eight = first.map(|at| (of(&all[at], "trace_misses"), of(&all[at], "trace_ns")));
+        for figures in &mut all {
+            let Some((misses, nanos)) = eight else { continue };
+            let saved = misses - of(figures, "trace_misses");
+            let gained = nanos - of(figures, "trace_ns");
+            if saved > 0.5 {
+                figures.set("miss_ns", gained / saved);
+                figures.set("misses_to_8", misses / of(figures, "trace_misses"));
+            }
+            for cost in COSTS {
+                let time = saved * cost as f64;
+                // Beside a create whose lookups all cost what they cost on the mount.
+                figures.set(format!("foretold_{cost}"), 100.0 * time / self.nanos);
+            }
+        }
+        Ok(all)
     }
-    let nanos = (cpu_nanos() - start) / operations as f64;
-    let after = cache.stats();
-    let sum = |hits: &[u64]| hits.iter().sum::<u64>();
-    let hits = sum(&after.lru_hits) - sum(&before.lru_hits);
-    let misses = after.lru_misses - before.lru_misses;
-    let each = |count: u64| count as f64 / operations as f64;
-    let twice = [blocks, blocks].concat();
-    let exact = size.map(|size| naive(size, &twice) == (sum(&after.lru_hits), after.lru_misses));
-    let mut figures = Figures::default();
-    figures.set_all([
-        ("trace_hit_percent", 100.0 * hits as f64 / blocks.len() as f64),
-        ("trace_misses", each(misses)),
-        ("trace_compares", each(after.lru_compares - before.lru_compares)),
-        ("trace_ns", nanos),
-        // Hits and misses are those of a naive list (arrays only).
-        ("as_naive_list", exact.map_or(f64::NAN, |exact| f64::from(u8::from(exact)))),
-    ]);
-    Ok(figures)
+
+    fn replay_on(&self, cx: &mut Cx, variant: Variant) -> Result<Figures, String> {
+        let size = variant.size();
+        let device = Arc::new(MemoryDevice::new(1 << 40));
+        let queue = Queue::new(cx.runtime(), device, QueueConfig::default());
+        let queue = queue.map_err(|error| error.to_string())?;
+        let lru = size.map_or(LruKind::default(), LruKind::Array);
+        let config = BufferConfig { lru, limit_bytes: 4 << 30, ..BufferConfig::default() };
+        let cache = BufferCache::new(queue, config);
+        let (filling, counted) = self.blocks.split_at(self.before);
+        // All blocks are in memory, as on a device in memory they soon are.
+        let all = || self.blocks.iter().chain(filling);
+        all().for_each(|&block| drop(cache.get(cx, block)));
+        let before = cache.stats();
+        let start = cpu_nanos();
+        for &block in counted {
+            std::hint::black_box(cache.get(cx, block));
+        }
+        let nanos = (cpu_nanos() - start) / self.operations as f64;
+        let after = cache.stats();
+        let sum = |hits: &[u64]| hits.iter().sum::<u64>();
+        let hits = sum(&after.lru_hits) - sum(&before.lru_hits);
+        let misses = after.lru_misses - before.lru_misses;
+        let each = |count: u64| count as f64 / self.operations as f64;
+        let seen: Vec<u64> = all().chain(counted).copied().collect();
+        let same = |size| naive(size, &seen) == (after.lru_hits.clone(), after.lru_misses);
+        let exact = size.map_or(f64::NAN, |size| f64::from(u8::from(same(size) && self.exact)));
+        let mut figures = Figures::default();
+        figures.set_all([
+            ("trace_lookups", each(counted.len() as u64)),
+            ("trace_hit_percent", 100.0 * hits as f64 / counted.len() as f64),
+            ("trace_misses", each(misses)),
+            ("trace_compares", each(after.lru_compares - before.lru_compares)),
+            ("trace_ns", nanos),
+            // Hits by depth and misses are those of a naive list (arrays only): here, and on the
+            // mount for 64 entries.
+            ("as_naive_list", exact),
+        ]);
+        Ok(figures)
+    }
 }
