@@ -93,6 +93,12 @@ impl DerefMut for InodeCore {
 }
 
 impl InodeCore {
+    /// The type. It never changes.
+    #[inline]
+    pub fn file_type(&self) -> FileType {
+        FileType::from_mode(u32::from(self.mode)).expect("checked when the inode was read")
+    }
+
     pub(crate) fn new(values: InodeValues) -> InodeCore {
         InodeCore {
             size: values.size,
@@ -223,8 +229,7 @@ impl Inode {
     /// The type. It never changes.
     #[inline]
     pub(crate) fn kind(&self, cx: &Cx) -> FileType {
-        let mode = self.with(cx, |core| core.mode);
-        FileType::from_mode(u32::from(mode)).expect("checked when the inode was read")
+        self.with(cx, |core| core.file_type())
     }
 
     /// A regular file: its blocks hold data, not metadata.

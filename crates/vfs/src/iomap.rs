@@ -9,60 +9,92 @@ mod read_many;
 mod seek;
 #[cfg(test)]
 mod tests;
+mod truncate;
 
 pub use buffered::{append, read, write};
 pub use direct::{read_at_host, read_direct, write_direct};
 pub use fallocate::fallocate;
 pub use read_many::read_many;
 pub use seek::{fiemap, seek};
+pub use truncate::set_size;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use base::Errno;
 use cache::{Intent, IomapIter, IomapOps, Mapping};
-use rt::{Cx, ReadGuard, WriteGuard};
+use rt::{Cx, Mutex, ReadGuard, RwLock, WriteGuard};
 
 use crate::FileType;
 use crate::direct::DirectOptions;
 
-/// A file whose data the drivers read and write.
-pub trait IomapFile {
-    /// Its map.
-    fn ops(&self) -> &dyn IomapOps;
-
-    /// A walk over the map for an operation on `bytes`. The caller holds the file's lock: alone for
-    /// [`Intent::Write`].
-    fn walk(&self, intent: Intent, bytes: Range<u64>) -> IomapIter<'_> {
-        IomapIter::new(self.ops(), intent, bytes)
-    }
-
-    /// The type.
-    fn kind(&self, cx: &Cx) -> FileType;
-
-    /// The size in bytes.
-    fn size(&self, cx: &Cx) -> u64;
-
+/// What the inodes of all formats have for their data.
+pub struct FileParts<'a> {
+    /// The file's map.
+    pub ops: &'a dyn IomapOps,
+    /// Held alone by whoever changes data or map, shared by readers (Linux: `i_rwsem`).
+    pub rwsem: &'a RwLock<()>,
+    /// Held by whoever gives dirty pages their places, or takes places away. Taken after `rwsem`.
+    pub writeback: &'a Mutex<()>,
+    /// The pages, if there ever were any.
+    pub pages: Option<&'a Arc<Mapping>>,
     /// Bytes of a block.
-    fn block_size(&self) -> u32;
+    pub block_size: u32,
+    /// How direct I/O is done.
+    pub direct: DirectOptions,
+}
 
-    /// The file's pages.
+/// A file at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct FileState {
+    /// The type.
+    pub kind: FileType,
+    /// The size in bytes.
+    pub size: u64,
+    /// The size on the disk, in bytes: that of a file grows when the content is there.
+    pub size_on_disk: u64,
+    /// The largest size that the file can have, in bytes.
+    pub size_max: u64,
+    /// It was freed.
+    pub freed: bool,
+    /// Its map has an unwritten state, so that space can be allocated ahead.
+    pub has_unwritten: bool,
+}
+
+/// What direct writes of a file may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectWrites {
+    /// The page cache has to carry all data, since the device may lack the newest.
+    Cached,
+    /// One at a time.
+    Alone,
+    /// Those to blocks that there are run beside others.
+    Shared,
+}
+
+/// A file whose data the drivers read and write: its map ([`IomapOps`]), and what a format does in
+/// the middle of their steps.
+///
+/// Methods that take `&mut Cx` may park, and return the errors of the device (`EIO`), of damaged
+/// metadata (`EUCLEAN`) and of missing space (`ENOSPC`, `EDQUOT`).
+pub trait IomapFile {
+    /// Its map, its locks, its pages.
+    fn parts(&self) -> FileParts<'_>;
+
+    /// What it is now.
+    fn state(&self, cx: &Cx) -> FileState;
+
+    /// The file's pages; made at first use.
     fn mapping(&self, cx: &Cx) -> &Arc<Mapping>;
 
-    /// Locks the file against changes of its map. May park.
-    ///
-    /// # Errors
-    /// `ESTALE` freed meanwhile.
-    fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno>;
+    /// Whether its content lies in the inode, and has no blocks.
+    fn is_inline(&self, cx: &mut Cx) -> bool;
 
-    /// As [`lock_shared`](Self::lock_shared) without waiting; `None` where that is not possible.
-    fn try_lock_shared(&self) -> Option<ReadGuard<'_, ()>>;
+    /// Whether dirty pages wait for a place.
+    fn has_delalloc(&self, cx: &Cx) -> bool;
 
-    /// Locks the file for a change of its data. May park.
-    ///
-    /// # Errors
-    /// `ESTALE` freed meanwhile.
-    fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno>;
+    /// What direct writes may do.
+    fn direct_writes(&self, cx: &Cx) -> DirectWrites;
 
     /// Whether the mount takes changes.
     ///
@@ -70,118 +102,126 @@ pub trait IomapFile {
     /// `EROFS`, `EIO` it does not.
     fn check_writable(&self) -> Result<(), Errno>;
 
-    /// The largest size that the file can have, in bytes.
-    fn size_max(&self, cx: &Cx) -> u64;
+    /// The content changes now; the times go to the disk with the data.
+    fn stamp_times(&self, cx: &Cx);
 
-    /// The size on the disk, in bytes: that of a file grows when the content is there.
-    fn size_on_disk(&self, cx: &Cx) -> u64;
-
-    /// Writes out what is dirty of `range`, and has the metadata say so. May park.
+    /// Writes out what is dirty of `range`, and has the metadata say so.
     ///
     /// # Errors
-    /// Those of the device and of the file system.
+    /// See the trait.
     fn flush(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno>;
 
-    /// Writes out what is dirty, and has the metadata say where it lies. May park.
+    /// Before content lands at `offset`: what the disk has between the end of the file and there
+    /// reads as zeros afterwards.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
-    fn settle_map(&self, cx: &mut Cx) -> Result<(), Errno>;
-
-    /// Whether the device has the newest content of the file, whose lock is held: no page of it is
-    /// cached, and none waits for a place. False also where a format cannot say so cheaply.
-    fn only_on_device(&self, _cx: &Cx) -> bool {
-        false
+    /// See the trait.
+    fn clear_gap(&self, _cx: &mut Cx, _offset: u64) -> Result<(), Errno> {
+        Ok(())
     }
 
-    /// Before data are copied into the page cache from `offset` on: what lies between the end of
-    /// the file and `offset` reads as zeros afterwards, and the times are those of now. May park.
+    /// Before pages up to `end` go away: they may be those that carry the size to the disk.
     ///
     /// # Errors
-    /// Those of the file system.
-    fn prepare_write(&self, cx: &mut Cx, offset: u64) -> Result<(), Errno>;
+    /// See the trait.
+    fn prepare_punch(&self, _cx: &mut Cx, _end: u64) -> Result<(), Errno> {
+        Ok(())
+    }
 
-    /// Whether a write of `len` bytes to the page cache that failed may have space for some of its
-    /// blocks: now, or after the file system made room. May park.
-    fn writes_blocks_singly(&self, cx: &mut Cx, errno: Errno, len: usize) -> bool;
+    /// Before the block that byte `at` is inside of, if it is, is zeroed in part: it will be
+    /// written.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn prepare_edge(&self, _cx: &mut Cx, _at: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// After a write to the page cache had no space: gives back what is held ahead of need. True
+    /// where that may have helped.
+    fn make_space(&self, _cx: &mut Cx, _errno: Errno) -> bool {
+        false
+    }
 
     /// After a write to the page cache, under the lock.
     fn end_write(&self, _cx: &mut Cx) {}
 
-    /// Whether space can be allocated ahead in this file.
+    /// Gives the first of `blocks` that have no place blocks that read as zeros. Returns the block
+    /// to go on with.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` it cannot.
-    fn check_allocate(&self, _cx: &Cx) -> Result<(), Errno> {
-        Ok(())
+    /// See the trait.
+    fn allocate(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<u64, Errno>;
+
+    /// The pages of `blocks` are gone: takes back what was reserved for them.
+    fn drop_delalloc(&self, cx: &mut Cx, blocks: Range<u64>);
+
+    /// Takes `blocks` out of the file, and frees them.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn unmap(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<(), Errno>;
+
+    /// The file is longer now, by a hole.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn extend(&self, cx: &mut Cx, size: u64) -> Result<(), Errno>;
+
+    /// The file is shorter now: sets the size on the disk, and frees the blocks behind it.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn truncate(&self, cx: &mut Cx, size: u64) -> Result<(), Errno>;
+
+    /// After fallocate: times and size go to the inode, and whether space was `allocated` ahead.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn note_fallocate(&self, cx: &mut Cx, allocated: bool) -> Result<(), Errno>;
+
+    /// After a direct write, which has `failed` or not: times, and what else the next sync must
+    /// know. `intent` is [`Intent::Write`] where it had the file to itself.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn note_direct_write(&self, cx: &mut Cx, intent: Intent, failed: bool) -> Result<(), Errno>;
+
+    /// A walk over the map for an operation on `bytes`. The caller holds the file's lock: alone for
+    /// [`Intent::Write`].
+    fn walk(&self, intent: Intent, bytes: Range<u64>) -> IomapIter<'_> {
+        IomapIter::new(self.parts().ops, intent, bytes)
     }
 
-    /// Gives the bytes `range` blocks that read as zeros, where there are none. May park.
+    /// Locks the file against changes of its map.
     ///
     /// # Errors
-    /// `ENOSPC`, `EIO`, `EUCLEAN`.
-    fn allocate(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno>;
-
-    /// Makes the bytes `range` a hole, as far as blocks go, and zeros the rest. May park.
-    ///
-    /// # Errors
-    /// `ENOSPC`, `EIO`, `EUCLEAN`.
-    fn punch_hole(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno>;
-
-    /// Sets the size. May park.
-    ///
-    /// # Errors
-    /// `EFBIG`, `EIO`, `EUCLEAN`.
-    fn set_size(&self, cx: &mut Cx, size: u64) -> Result<(), Errno>;
-
-    /// After fallocate: times and size go to the inode. May park.
-    ///
-    /// # Errors
-    /// `EIO`.
-    fn note_fallocate(&self, cx: &mut Cx) -> Result<(), Errno>;
-
-    /// How direct I/O is done.
-    fn direct_options(&self) -> DirectOptions;
-
-    /// Whether the page cache has to carry all data, since the device may lack the newest.
-    fn only_cached(&self, _cx: &Cx) -> bool {
-        false
+    /// `ESTALE` freed meanwhile.
+    #[inline]
+    fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno> {
+        let guard = self.parts().rwsem.read(cx);
+        if self.state(cx).freed { Err(Errno::ESTALE) } else { Ok(guard) }
     }
 
-    /// Whether direct writes to blocks that there are run beside others.
-    fn shares_overwrites(&self, cx: &Cx) -> bool;
-
-    /// Before a direct write that begins at `offset`, behind the end of the file: makes sure that
-    /// what lies between reads as zeros. May park.
+    /// Locks the file for a change of its data.
     ///
     /// # Errors
-    /// Those of the file system.
-    fn prepare_gap(&self, _cx: &mut Cx, _offset: u64) -> Result<(), Errno> {
-        Ok(())
+    /// `ESTALE` freed meanwhile.
+    #[inline]
+    fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno> {
+        let guard = self.parts().rwsem.write(cx);
+        if self.state(cx).freed { Err(Errno::ESTALE) } else { Ok(guard) }
     }
 
-    /// Before each step of a direct write that has the file to itself, to `bytes`: what went
-    /// through the pages is part of the file before the map is asked. May park.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    fn prepare_direct(&self, _cx: &mut Cx, _bytes: Range<u64>) -> Result<(), Errno> {
-        Ok(())
+    /// Whether the device has the newest content of the file, whose lock is held: no page of it is
+    /// cached, and none waits for a place.
+    fn only_on_device(&self, cx: &Cx) -> bool {
+        let state = self.state(cx);
+        let quiet = self.parts().pages.is_none_or(|mapping| mapping.memory_bytes() == 0);
+        state.kind == FileType::Regular
+            && !state.freed
+            && quiet
+            && !self.has_delalloc(cx)
+            && self.direct_writes(cx) != DirectWrites::Cached
     }
-
-    /// After the last step of a direct write that had the file to itself, and `failed` or not. May
-    /// park.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    fn settle_direct(&self, _cx: &mut Cx, _failed: bool) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    /// Content has changed past the page cache: times, and what else the next sync must know. May
-    /// park.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    fn note_direct_write(&self, cx: &mut Cx) -> Result<(), Errno>;
 }

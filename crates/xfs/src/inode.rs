@@ -418,7 +418,7 @@ impl std::fmt::Debug for Inode {
 }
 
 /// The type of an inode.
-fn kind_of(core: &InodeCore) -> FileType {
+pub(crate) fn kind_of(core: &InodeCore) -> FileType {
     FileType::from_mode(u32::from(core.mode)).expect("checked when the inode was read")
 }
 

@@ -4,13 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::Errno;
-use cache::{Intent, Iomap, IomapIter, IomapKind, IomapOps, Mapping};
-use rt::{Cx, ReadGuard, WriteGuard};
-use vfs::FileType;
-use vfs::direct::DirectOptions;
-use vfs::iomap::IomapFile;
+use cache::{Intent, Iomap, IomapIter, IomapKind, Mapping};
+use rt::Cx;
+use vfs::iomap::{DirectWrites, FileParts, FileState, IomapFile};
 
 use crate::bmap::map::{Mapped, State};
+use crate::format::inode::InodeFlags;
 use crate::inode::{Inode, Inodes};
 
 /// A file and its mount.
@@ -26,44 +25,22 @@ impl Inodes {
         DataFile { fs: self, inode }
     }
 
-    /// Where `offset..offset + len` lies on the device.
-    ///
-    /// # Errors
-    /// `EIO`, `EUCLEAN`.
-    pub(crate) fn fiemap_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        offset: u64,
-        len: u64,
-    ) -> Result<Vec<Iomap>, Errno> {
-        let (kind, size, fast, limit) = inode.with(cx, |core| {
-            let kind = FileType::from_mode(u32::from(core.mode));
-            (kind, core.size, core.is_fast_symlink(), core.size_limit(&self.sb.geometry))
-        });
-        match kind {
-            Some(FileType::Regular | FileType::Directory) => {}
-            Some(FileType::Symlink) if !fast => {}
-            Some(FileType::Symlink) if offset < size => {
-                return Ok(vec![Iomap { offset: 0, len: size, kind: IomapKind::Inline }]);
-            }
-            _ => return Ok(Vec::new()),
-        }
-        let bits = self.sb.geometry.block_bits;
-        let end = offset.saturating_add(len).div_ceil(1 << bits).min(limit >> bits) << bits;
-        vfs::iomap::fiemap(cx, &self.data_file(inode), offset >> bits << bits..end)
-    }
-}
-
-impl Inodes {
     /// The first part of a range of a file: see [`cache::IomapOps::begin`].
     pub(crate) fn map_part(
         &self,
         cx: &mut Cx,
         inode: &Inode,
         iter: &mut IomapIter<'_>,
-        range: Range<u64>,
+        mut range: Range<u64>,
     ) -> Result<Iomap, Errno> {
+        if iter.intent == Intent::Report {
+            let limit = inode.with(cx, |core| core.size_limit(&self.sb.geometry));
+            if range.start >= limit {
+                let len = range.end - range.start;
+                return Ok(Iomap { offset: range.start, len, kind: IomapKind::Hole });
+            }
+            range.end = range.end.min(limit);
+        }
         let bits = self.sb.geometry.block_bits;
         let lblk = u32::try_from(range.start >> bits).map_err(|_| Errno::EFBIG)?;
         let count = (range.end - range.start) >> bits;
@@ -93,23 +70,29 @@ impl Inodes {
 
 impl IomapFile for DataFile<'_> {
     #[inline]
-    fn ops(&self) -> &dyn IomapOps {
-        &**self.inode
+    fn parts(&self) -> FileParts<'_> {
+        let sb = &self.fs.sb;
+        FileParts {
+            ops: &**self.inode,
+            rwsem: &self.inode.rwsem,
+            writeback: &self.inode.writeback,
+            pages: self.inode.mapping_if_any(),
+            block_size: sb.geometry.block_size,
+            direct: sb.options.direct,
+        }
     }
 
     #[inline]
-    fn kind(&self, cx: &Cx) -> FileType {
-        self.inode.kind(cx)
-    }
-
-    #[inline]
-    fn size(&self, cx: &Cx) -> u64 {
-        self.inode.size(cx)
-    }
-
-    #[inline]
-    fn block_size(&self) -> u32 {
-        self.fs.sb.geometry.block_size
+    fn state(&self, cx: &Cx) -> FileState {
+        self.inode.with(cx, |core| FileState {
+            kind: core.file_type(),
+            size: core.size,
+            size_on_disk: core.values.size,
+            size_max: core.growth_limit(&self.fs.sb.geometry),
+            freed: core.dead,
+            // Indirect blocks have no unwritten state.
+            has_unwritten: core.flags.contains(InodeFlags::EXTENTS),
+        })
     }
 
     #[inline]
@@ -117,16 +100,20 @@ impl IomapFile for DataFile<'_> {
         self.inode.mapping()
     }
 
-    #[inline]
-    fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno> {
-        let guard = self.inode.rwsem.read(cx);
-        if self.inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(guard) }
+    fn is_inline(&self, cx: &mut Cx) -> bool {
+        self.inode.with(cx, |core| core.is_fast_symlink())
     }
 
-    #[inline]
-    fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno> {
-        let guard = self.inode.rwsem.write(cx);
-        if self.inode.with(cx, |core| core.dead) { Err(Errno::ESTALE) } else { Ok(guard) }
+    fn has_delalloc(&self, cx: &Cx) -> bool {
+        !self.inode.delayed.lock(cx).is_empty()
+    }
+
+    fn direct_writes(&self, cx: &Cx) -> DirectWrites {
+        match self.fs.sb.options.direct.boundary.is_modern() {
+            _ if self.inode.data_in_buffers(cx, &self.fs.sb) => DirectWrites::Cached,
+            true => DirectWrites::Shared,
+            false => DirectWrites::Alone,
+        }
     }
 
     #[inline]
@@ -135,46 +122,12 @@ impl IomapFile for DataFile<'_> {
     }
 
     #[inline]
-    fn size_max(&self, cx: &Cx) -> u64 {
-        self.inode.with(cx, |core| core.growth_limit(&self.fs.sb.geometry))
-    }
-
-    fn size_on_disk(&self, cx: &Cx) -> u64 {
-        self.inode.with(cx, |core| core.values.size)
+    fn stamp_times(&self, cx: &Cx) {
+        self.fs.stamp_times(cx, self.inode);
     }
 
     fn flush(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
         self.inode.mapping().flush(cx, range)
-    }
-
-    fn settle_map(&self, cx: &mut Cx) -> Result<(), Errno> {
-        match self.inode.mapping_if_any() {
-            Some(mapping) if mapping.is_dirty() => mapping.flush(cx, 0..u64::MAX),
-            _ => Ok(()),
-        }
-    }
-
-    fn try_lock_shared(&self) -> Option<ReadGuard<'_, ()>> {
-        self.inode.rwsem.try_read()
-    }
-
-    fn only_on_device(&self, cx: &Cx) -> bool {
-        let (fs, inode) = (self.fs, self.inode);
-        let regular = inode.kind(cx) == FileType::Regular && !inode.with(cx, |core| core.dead);
-        let quiet = inode.mapping_if_any().is_none_or(|mapping| mapping.memory_bytes() == 0);
-        regular && quiet && inode.delayed.lock(cx).is_empty() && !inode.data_in_buffers(cx, &fs.sb)
-    }
-
-    #[inline]
-    fn prepare_write(&self, cx: &mut Cx, _: u64) -> Result<(), Errno> {
-        // Before the pages are dirty, so that whoever writes them out sees it.
-        self.fs.stamp_times(cx, self.inode);
-        Ok(())
-    }
-
-    #[inline]
-    fn writes_blocks_singly(&self, _: &mut Cx, _: Errno, len: usize) -> bool {
-        len > self.fs.sb.geometry.block_size as usize
     }
 
     #[inline]
@@ -183,42 +136,57 @@ impl IomapFile for DataFile<'_> {
         self.inode.with(cx, |core| core.size = size);
     }
 
-    fn check_allocate(&self, cx: &Cx) -> Result<(), Errno> {
-        // Indirect blocks have no unwritten state.
-        if self.inode.has_extents(cx) { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+    fn allocate(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<u64, Errno> {
+        let blocks = Self::lblks(blocks);
+        let mut retries = 0;
+        loop {
+            let writeback = self.inode.writeback.lock(cx);
+            let step = self.fs.preallocate_step(cx, self.inode, blocks.clone());
+            drop(writeback);
+            match step {
+                Err(Errno::ENOSPC) if self.fs.should_retry_alloc(cx, &mut retries) => {}
+                step => return step.map(u64::from),
+            }
+        }
     }
 
-    fn allocate(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
-        self.fs.preallocate(cx, self.inode, range)
+    fn drop_delalloc(&self, cx: &mut Cx, blocks: Range<u64>) {
+        let blocks = Self::lblks(blocks);
+        self.inode.release_delayed(cx, &self.fs.alloc, blocks.start, blocks.end);
     }
 
-    fn punch_hole(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
-        self.fs.punch_hole(cx, self.inode, range)
+    fn unmap(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<(), Errno> {
+        let blocks = Self::lblks(blocks);
+        self.fs.punch_blocks(cx, self.inode, blocks.start, blocks.end)
     }
 
-    fn set_size(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
-        self.fs.set_size(cx, self.inode, size)
+    fn extend(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
+        self.inode.with(cx, |core| (core.size, core.values.size) = (size, size));
+        Ok(())
     }
 
-    fn note_fallocate(&self, cx: &mut Cx) -> Result<(), Errno> {
+    fn truncate(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
+        if size == 0 {
+            self.inode.with(cx, |core| core.place_on_close |= core.size > 0);
+        }
+        self.fs.truncate_blocks(cx, self.inode, size)
+    }
+
+    fn note_fallocate(&self, cx: &mut Cx, _: bool) -> Result<(), Errno> {
         self.fs.touch(cx, self.inode)
     }
 
-    fn direct_options(&self) -> DirectOptions {
-        self.fs.sb.options.direct
-    }
-
-    fn only_cached(&self, cx: &Cx) -> bool {
-        self.inode.data_in_buffers(cx, &self.fs.sb)
-    }
-
-    fn shares_overwrites(&self, cx: &Cx) -> bool {
-        self.fs.sb.options.direct.boundary.is_modern() && !self.only_cached(cx)
-    }
-
-    fn note_direct_write(&self, cx: &mut Cx) -> Result<(), Errno> {
+    fn note_direct_write(&self, cx: &mut Cx, _: Intent, _: bool) -> Result<(), Errno> {
         self.fs.stamp_times(cx, self.inode);
         self.end_write(cx);
         self.fs.write_inode(cx, self.inode)
+    }
+}
+
+impl DataFile<'_> {
+    /// The logical blocks of a range, which ends with the largest number at most.
+    fn lblks(blocks: Range<u64>) -> Range<u32> {
+        let lblk = |block: u64| block.min(u64::from(u32::MAX)) as u32;
+        lblk(blocks.start)..lblk(blocks.end)
     }
 }

@@ -15,48 +15,6 @@ use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
 impl Inodes {
-    /// Sets the size of a regular file: frees what is behind the end, or leaves a hole. The caller
-    /// holds the inode's `rwsem` for writing and has no handle.
-    ///
-    /// # Errors
-    /// `EFBIG`, `EIO`, `EUCLEAN`, `EROFS`.
-    pub(crate) fn set_size(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
-        self.sb.check_writable()?;
-        if size > inode.with(cx, |core| core.growth_limit(&self.sb.geometry)) {
-            return Err(Errno::EFBIG);
-        }
-        let mapping = inode.mapping().clone();
-        let old = mapping.size();
-        let block_size = u64::from(self.sb.geometry.block_size);
-        let round = |at: u64| at / block_size * block_size;
-        // The size on the disk is about to include what was not written yet: that goes first, so
-        // that no crash shows zeroes in its place.
-        let on_disk = inode.with(cx, |core| core.values.size);
-        if on_disk < old.min(size) {
-            mapping.flush(cx, round(on_disk)..old.min(size).next_multiple_of(block_size))?;
-        }
-        if size > old {
-            // The zeroes behind the old end reach the disk before the new size does.
-            mapping.truncate(cx, size)?;
-            mapping.flush(cx, round(old)..old.next_multiple_of(block_size))?;
-            inode.with(cx, |core| {
-                core.size = size;
-                core.values.size = size;
-            });
-            return Ok(());
-        }
-        if size == 0 && old > 0 {
-            inode.with(cx, |core| core.place_on_close = true);
-        }
-        let guard = inode.writeback.lock(cx);
-        let result = mapping.truncate(cx, size);
-        let from = self.blocks_of(size);
-        inode.release_delayed(cx, &self.alloc, from, u32::MAX);
-        let result = result.and_then(|()| self.truncate_blocks(cx, inode, size));
-        drop(guard);
-        result
-    }
-
     /// Blocks that `size` bytes need.
     pub(crate) fn blocks_of(&self, size: u64) -> u32 {
         u32::try_from(size.div_ceil(u64::from(self.sb.geometry.block_size))).unwrap_or(u32::MAX)

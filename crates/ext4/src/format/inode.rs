@@ -390,6 +390,7 @@ impl InodeValues {
     }
 
     /// The largest size that this inode's kind of mapping can have, in bytes.
+    #[inline]
     pub fn size_limit(&self, geometry: &Geometry) -> u64 {
         let blocks = if self.flags.contains(InodeFlags::EXTENTS) {
             u64::from(u32::MAX)
@@ -402,6 +403,7 @@ impl InodeValues {
 
     /// Largest size that a write or truncate may give, in bytes: without `huge_file` the sectors of
     /// data and of the blocks that map them are counted in 32 bits.
+    #[inline]
     pub fn growth_limit(&self, geometry: &Geometry) -> u64 {
         let limit = self.size_limit(geometry);
         let wide = geometry.features.ro_compat.contains(RoCompat::HUGE_FILE);

@@ -144,7 +144,9 @@ impl FileSystem for Ext4 {
         if inode.with(cx, |core| core.dead) {
             return Err(Errno::ESTALE);
         }
-        let sized = set.size.map_or(Ok(()), |size| self.inodes.set_size(cx, &inode, size));
+        let sized = set
+            .size
+            .map_or(Ok(()), |size| vfs::iomap::set_size(cx, &self.inodes.data_file(&inode), size));
         let result = sized.and_then(|()| self.set_fields(cx, &inode, set));
         drop(guard);
         self.names.cache.outdate_walks_if(inode.kind(cx) == FileType::Directory);
@@ -345,7 +347,7 @@ impl FileSystem for Ext4 {
 
     fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.inodes.fiemap_file(cx, &inode, offset, len)
+        vfs::iomap::fiemap(cx, &self.inodes.data_file(&inode), offset, len)
     }
 
     fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {

@@ -18,7 +18,7 @@ pub fn read(
     offset: u64,
     buf: &mut [u8],
 ) -> Result<usize, Errno> {
-    file.kind(cx).check_regular()?;
+    file.state(cx).kind.check_regular()?;
     let guard = file.lock_shared(cx)?;
     let result = file.mapping(cx).read(cx, offset, buf);
     drop(guard);
@@ -31,7 +31,7 @@ pub fn read(
 /// `EISDIR`, `EINVAL` not a regular file, `ESTALE`, `EFBIG`, `ENOSPC`, `EROFS`, `EIO`, `EUCLEAN`.
 #[inline]
 pub fn write(cx: &mut Cx, file: &impl IomapFile, offset: u64, data: &[u8]) -> Result<usize, Errno> {
-    file.kind(cx).check_regular()?;
+    file.state(cx).kind.check_regular()?;
     file.check_writable()?;
     let guard = file.lock_alone(cx)?;
     let result = write_locked(cx, file, offset, data);
@@ -44,10 +44,10 @@ pub fn write(cx: &mut Cx, file: &impl IomapFile, offset: u64, data: &[u8]) -> Re
 /// # Errors
 /// As [`write`].
 pub fn append(cx: &mut Cx, file: &impl IomapFile, data: &[u8]) -> Result<(u64, usize), Errno> {
-    file.kind(cx).check_regular()?;
+    file.state(cx).kind.check_regular()?;
     file.check_writable()?;
     let guard = file.lock_alone(cx)?;
-    let start = file.size(cx);
+    let start = file.state(cx).size;
     let result = write_locked(cx, file, start, data);
     drop(guard);
     result.map(|count| (start, count))
@@ -60,7 +60,7 @@ fn write_locked(
     offset: u64,
     data: &[u8],
 ) -> Result<usize, Errno> {
-    let limit = file.size_max(cx);
+    let limit = file.state(cx).size_max;
     let room = limit.saturating_sub(offset).min(usize::MAX as u64) as usize;
     if room == 0 && !data.is_empty() || offset > limit {
         return Err(Errno::EFBIG);
@@ -69,16 +69,20 @@ fn write_locked(
     if data.is_empty() {
         return Ok(0);
     }
-    file.prepare_write(cx, offset)?;
-    let mapping = file.mapping(cx);
+    file.clear_gap(cx, offset)?;
+    // Before the pages are dirty, so that whoever writes them out sees it.
+    file.stamp_times(cx);
+    let (mapping, block) = (file.mapping(cx), file.parts().block_size as usize);
     let (mut done, mut result) = (0, Ok(()));
     for chunk in data.chunks(WRITE_CHUNK) {
         result = mapping.write(cx, offset + done as u64, chunk);
         match result {
             Ok(()) => done += chunk.len(),
-            Err(errno) if file.writes_blocks_singly(cx, errno, chunk.len()) => {
+            Err(errno @ (Errno::ENOSPC | Errno::EDQUOT))
+                if file.make_space(cx, errno) || chunk.len() > block =>
+            {
                 // The last blocks of a full disk are filled one by one.
-                for piece in chunk.chunks(file.block_size() as usize) {
+                for piece in chunk.chunks(block) {
                     result = mapping.write(cx, offset + done as u64, piece);
                     if result.is_err() {
                         break;

@@ -9,12 +9,12 @@ use block::HostRange;
 use cache::{Intent, Mapping};
 use rt::Cx;
 
-use super::IomapFile;
+use super::{DirectWrites, IomapFile};
 use crate::direct::{Engine, Memory, Stop, Transfer, check};
 
 fn engine<'m>(file: &impl IomapFile, mapping: &'m Mapping) -> Engine<'m> {
     let block_bits = mapping.backing().block_size().trailing_zeros();
-    Engine { queue: mapping.backing().queue(), block_bits, options: file.direct_options() }
+    Engine { queue: mapping.backing().queue(), block_bits, options: file.parts().direct }
 }
 
 /// Reads from `off` on into `buf`; returns how many bytes the file had there. May park.
@@ -29,7 +29,7 @@ pub fn read_direct(
     off: u64,
     buf: &mut [u8],
 ) -> Result<usize, Errno> {
-    file.kind(cx).check_regular()?;
+    file.state(cx).kind.check_regular()?;
     let guard = file.lock_shared(cx)?;
     let result = read_locked(cx, file, off, buf);
     drop(guard);
@@ -44,7 +44,7 @@ fn read_locked(
 ) -> Result<usize, Errno> {
     let (mapping, len) = (file.mapping(cx), buf.len() as u64);
     check(mapping, off, len)?;
-    if file.only_cached(cx) {
+    if file.direct_writes(cx) == DirectWrites::Cached {
         return mapping.read(cx, off, buf);
     }
     let end = (off + len).min(mapping.size());
@@ -80,7 +80,7 @@ pub fn read_at_host(
     len: u64,
     give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
 ) -> Result<bool, Errno> {
-    file.kind(cx).check_regular()?;
+    file.state(cx).kind.check_regular()?;
     let guard = file.lock_shared(cx)?;
     let given = at_host_locked(cx, file, off, len, give);
     drop(guard);
@@ -94,7 +94,7 @@ fn at_host_locked(
     len: u64,
     give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
 ) -> Result<bool, Errno> {
-    if file.only_cached(cx) {
+    if file.direct_writes(cx) == DirectWrites::Cached {
         return Ok(false);
     }
     let mapping = file.mapping(cx);
@@ -123,7 +123,7 @@ pub fn write_direct(
     off: u64,
     memory: Memory<'_>,
 ) -> Result<u64, Errno> {
-    file.kind(cx).check_regular()?;
+    file.state(cx).kind.check_regular()?;
     file.check_writable()?;
     let overwritten = overwrite(cx, file, off, memory)?;
     if overwritten == memory.len() && overwritten > 0 {
@@ -146,13 +146,14 @@ fn overwrite(
     off: u64,
     memory: Memory<'_>,
 ) -> Result<u64, Errno> {
-    if !file.shares_overwrites(cx) {
+    if file.direct_writes(cx) != DirectWrites::Shared {
         return Ok(0);
     }
     let guard = file.lock_shared(cx)?;
     let mapping = file.mapping(cx);
     let end = off.checked_add(memory.len()).ok_or(Errno::EFBIG)?;
-    if end > mapping.size() || memory.is_empty() || !file.shares_overwrites(cx) {
+    let shared = file.direct_writes(cx) == DirectWrites::Shared;
+    if end > mapping.size() || memory.is_empty() || !shared {
         return Ok(0);
     }
     memory.check(mapping, off)?;
@@ -166,7 +167,10 @@ fn overwrite(
     mapping.invalidate(cx, off..end)?;
     let transfer = engine.write(cx, &mut iter, off, memory);
     mapping.invalidate(cx, off..end)?;
-    let noted = if transfer.bytes > 0 { file.note_direct_write(cx) } else { Ok(()) };
+    let noted = match transfer.bytes {
+        0 => Ok(()),
+        _ => file.note_direct_write(cx, Intent::Overwrite, false),
+    };
     drop(guard);
     match transfer.stop {
         Stop::Failed(errno) if transfer.bytes == 0 => Err(errno),
@@ -182,23 +186,30 @@ fn write_alone(
     memory: Memory<'_>,
 ) -> Result<u64, Errno> {
     let mapping = file.mapping(cx);
-    let limit = file.size_max(cx);
+    let limit = file.state(cx).size_max;
     let end = off.checked_add(memory.len()).filter(|end| *end <= limit).ok_or(Errno::EFBIG)?;
     memory.check(mapping, off)?;
     if memory.is_empty() {
         return Ok(0);
     }
-    let result = if file.only_cached(cx) {
-        write_buffered(cx, mapping, off, memory, memory.len()).map(|()| memory.len())
+    let mut dropped = Ok(());
+    let (bytes, result) = if file.direct_writes(cx) == DirectWrites::Cached {
+        let result = write_buffered(cx, mapping, off, memory, memory.len());
+        (if result.is_ok() { memory.len() } else { 0 }, result)
     } else {
         prepare_growth(cx, file, mapping, off..end)?;
         mapping.invalidate(cx, off..end)?;
-        let result = write_steps(cx, file, mapping, off, memory);
+        let done = write_steps(cx, file, mapping, off, memory);
         // A reader, or readahead beside us, may have brought old content in.
-        mapping.invalidate(cx, off..end).and(result)
+        dropped = mapping.invalidate(cx, off..end);
+        done
     };
-    let noted = file.note_direct_write(cx);
-    result.and_then(|bytes| noted.map(|()| bytes))
+    let noted = file.note_direct_write(cx, Intent::Write, result.is_err());
+    dropped?;
+    match result {
+        Err(errno) if bytes == 0 => Err(errno),
+        _ => noted.map(|()| bytes),
+    }
 }
 
 /// Before a write that makes the file longer: what the new size would show and is not on the disk
@@ -210,12 +221,13 @@ fn prepare_growth(
     bytes: Range<u64>,
 ) -> Result<(), Errno> {
     let (size, block) = (mapping.size(), u64::from(mapping.backing().block_size()));
-    let on_disk = file.size_on_disk(cx);
+    let on_disk = file.state(cx).size_on_disk;
     if bytes.end > size && on_disk < size {
         file.flush(cx, on_disk / block * block..size.next_multiple_of(block))?;
     }
     if bytes.start > size {
-        file.prepare_gap(cx, bytes.start)?;
+        file.prepare_edge(cx, size)?;
+        file.clear_gap(cx, bytes.start)?;
         if !size.is_multiple_of(block) {
             mapping.truncate(cx, size)?;
             file.flush(cx, size / block * block..size.next_multiple_of(block))?;
@@ -224,18 +236,18 @@ fn prepare_growth(
     Ok(())
 }
 
-/// Direct and, where the map says so, buffered parts in turn.
+/// Direct and, where the map says so, buffered parts in turn. Returns how many bytes have reached
+/// the device, and what went wrong then.
 fn write_steps(
     cx: &mut Cx,
     file: &impl IomapFile,
     mapping: &Arc<Mapping>,
     off: u64,
     memory: Memory<'_>,
-) -> Result<u64, Errno> {
+) -> (u64, Result<(), Errno>) {
     let (mut bytes, end) = (0, off + memory.len());
     while off + bytes < end {
         let (at, rest) = (off + bytes, memory.skip(bytes));
-        file.prepare_direct(cx, at..end)?;
         let mut iter = file.walk(Intent::Write, at..end);
         let transfer = engine(file, mapping).write(cx, &mut iter, at, rest.as_memory());
         let Transfer { bytes: sent, stop } = transfer;
@@ -253,13 +265,11 @@ fn write_steps(
                 Stop::Buffered(_) | Stop::Done => {}
             }
         }
-        if let Err(errno) = result {
-            file.settle_direct(cx, true)?;
-            return if bytes > 0 { Ok(bytes) } else { Err(errno) };
+        if result.is_err() {
+            return (bytes, result);
         }
     }
-    file.settle_direct(cx, false)?;
-    Ok(bytes)
+    (bytes, Ok(()))
 }
 
 /// Writes the first `count` bytes of `memory` through the cache, where blocks are missing or the

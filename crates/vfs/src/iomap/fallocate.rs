@@ -5,7 +5,7 @@ use std::ops::Range;
 use base::Errno;
 use rt::Cx;
 
-use super::IomapFile;
+use super::{IomapFile, set_size};
 use crate::{FallocMode, FileType};
 
 /// Allocates, punches or zeroes `offset..offset + len`. May park.
@@ -19,7 +19,7 @@ pub fn fallocate(
     offset: u64,
     len: u64,
 ) -> Result<(), Errno> {
-    match file.kind(cx) {
+    match file.state(cx).kind {
         FileType::Regular => {}
         FileType::Directory => return Err(Errno::EISDIR),
         _ => return Err(Errno::ENODEV),
@@ -28,7 +28,7 @@ pub fn fallocate(
     if len == 0 {
         return Err(Errno::EINVAL);
     }
-    let limit = file.size_max(cx);
+    let limit = file.state(cx).size_max;
     let end = offset.checked_add(len).filter(|&end| end <= i64::MAX as u64);
     let mut end = end.ok_or(Errno::EFBIG)?;
     if mode == FallocMode::PunchHole {
@@ -57,20 +57,55 @@ fn change(
         FallocMode::PunchHole => None,
         FallocMode::Allocate { keep_size } | FallocMode::ZeroRange { keep_size } => Some(keep_size),
     };
-    if keep_size.is_some() {
-        file.check_allocate(cx)?;
+    if keep_size.is_some() && !file.state(cx).has_unwritten {
+        return Err(Errno::EOPNOTSUPP);
     }
     let punches = !matches!(mode, FallocMode::Allocate { .. });
-    let mut result = if punches { file.punch_hole(cx, bytes.clone()) } else { Ok(()) };
+    let mut result = if punches { punch_hole(cx, file, bytes.clone()) } else { Ok(()) };
     if let (Ok(()), Some(keep_size)) = (result, keep_size) {
-        result = file.allocate(cx, bytes.clone());
-        if result.is_ok() && !keep_size && bytes.end > file.size(cx) {
-            result = file.set_size(cx, bytes.end);
+        result = preallocate(cx, file, bytes.clone());
+        if result.is_ok() && !keep_size && bytes.end > file.state(cx).size {
+            result = set_size(cx, file, bytes.end);
         }
     }
     // What was punched has changed the file also where the rest failed.
     match punches || result.is_ok() {
-        true => result.and(file.note_fallocate(cx)),
+        true => result.and(file.note_fallocate(cx, keep_size.is_some() && result.is_ok())),
         false => result,
     }
+}
+
+/// Makes `bytes` a hole, as far as blocks go, and zeros the rest.
+fn punch_hole(cx: &mut Cx, file: &impl IomapFile, bytes: Range<u64>) -> Result<(), Errno> {
+    let (mapping, parts) = (file.mapping(cx), file.parts());
+    let block = u64::from(parts.block_size);
+    file.prepare_punch(cx, bytes.end)?;
+    let writeback = parts.writeback.lock(cx);
+    file.prepare_edge(cx, bytes.start)?;
+    file.prepare_edge(cx, bytes.end)?;
+    let blocks = bytes.start.div_ceil(block)..bytes.end / block;
+    let mut result = mapping.punch(cx, bytes);
+    if !blocks.is_empty() && result.is_ok() {
+        file.drop_delalloc(cx, blocks.clone());
+        result = file.unmap(cx, blocks.clone());
+        mapping.discard(cx, blocks.start * block..blocks.end * block);
+    }
+    drop(writeback);
+    result
+}
+
+/// Gives `bytes` blocks that read as zeros.
+fn preallocate(cx: &mut Cx, file: &impl IomapFile, bytes: Range<u64>) -> Result<(), Errno> {
+    let block = u64::from(file.parts().block_size);
+    // Afterwards no delayed allocation lies in the range.
+    file.flush(cx, bytes.clone())?;
+    if bytes.end > file.state(cx).size {
+        // What is behind the end shall read as zeros when the file gets there.
+        file.clear_gap(cx, bytes.end.next_multiple_of(block))?;
+    }
+    let (mut at, to) = (bytes.start / block, bytes.end.div_ceil(block));
+    while at < to {
+        at = file.allocate(cx, at..to)?;
+    }
+    Ok(())
 }

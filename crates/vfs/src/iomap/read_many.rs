@@ -42,7 +42,7 @@ pub fn read_many<F: IomapFile>(
             }
         };
         // Whoever holds it for writing may wait for others of ours.
-        let guard = file.try_lock_shared();
+        let guard = file.parts().rwsem.try_read();
         let planned = guard.is_some() && file.only_on_device(cx);
         match planned.then(|| plan_read(cx, file, read)) {
             Some(Ok(parts)) => {
@@ -80,8 +80,8 @@ fn plan_read(
     file: &impl IomapFile,
     read: &mut FileRead<'_>,
 ) -> Result<Vec<(Sector, u64, usize)>, Errno> {
-    let block = u64::from(file.block_size());
-    let len = file.size(cx).saturating_sub(read.offset).min(read.buf.len() as u64);
+    let block = u64::from(file.parts().block_size);
+    let len = file.state(cx).size.saturating_sub(read.offset).min(read.buf.len() as u64);
     if len > PIECE_MAX || !read.offset.is_multiple_of(block) {
         return Err(Errno::EINVAL);
     }

@@ -1,12 +1,10 @@
 //! Where a file has data and where holes: `SEEK_DATA`, `SEEK_HOLE`, fiemap.
 
-use std::ops::Range;
-
 use base::Errno;
 use cache::{Intent, Iomap, IomapKind};
 use rt::Cx;
 
-use super::IomapFile;
+use super::{FileState, IomapFile};
 use crate::{FileType, SeekWhence};
 
 /// The next data or hole at or behind `offset`; unwritten blocks count as holes. Dirty pages are
@@ -20,16 +18,19 @@ pub fn seek(
     offset: u64,
     whence: SeekWhence,
 ) -> Result<u64, Errno> {
-    if file.kind(cx) != FileType::Regular {
+    let FileState { kind, size, .. } = file.state(cx);
+    if kind != FileType::Regular {
         return Err(Errno::EINVAL);
     }
-    let size = file.size(cx);
     if offset >= size {
         return Err(Errno::ENXIO);
     }
-    file.settle_map(cx)?;
+    let parts = file.parts();
+    if parts.pages.is_some_and(|mapping| !mapping.is_idle()) {
+        file.flush(cx, 0..u64::MAX)?;
+    }
     let _shared = file.lock_shared(cx)?;
-    let block = u64::from(file.block_size());
+    let block = u64::from(parts.block_size);
     let range = offset / block * block..size.next_multiple_of(block);
     let mut iter = file.walk(Intent::Read, range.clone());
     whence.find(offset, size, |at| {
@@ -38,12 +39,27 @@ pub fn seek(
     })
 }
 
-/// Where the parts of `range` lie that have a place, or have one reserved; `range` is of whole
-/// blocks. May park.
+/// Where the parts of `offset..offset + len` lie that have a place, or have one reserved. May park.
 ///
 /// # Errors
-/// Those of the map.
-pub fn fiemap(cx: &mut Cx, file: &impl IomapFile, range: Range<u64>) -> Result<Vec<Iomap>, Errno> {
+/// `ESTALE`; those of the map.
+pub fn fiemap(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    offset: u64,
+    len: u64,
+) -> Result<Vec<Iomap>, Errno> {
+    let FileState { kind, size, .. } = file.state(cx);
+    if !matches!(kind, FileType::Regular | FileType::Directory | FileType::Symlink) {
+        return Ok(Vec::new());
+    }
+    if file.is_inline(cx) {
+        let inline = Iomap { offset: 0, len: size, kind: IomapKind::Inline };
+        return Ok(if offset < size { vec![inline] } else { Vec::new() });
+    }
+    let block = u64::from(file.parts().block_size);
+    let end = offset.saturating_add(len).min(u64::MAX / block * block).next_multiple_of(block);
+    let range = offset / block * block..end;
     let _shared = file.lock_shared(cx)?;
     let mut parts: Vec<Iomap> = Vec::new();
     let mut iter = file.walk(Intent::Report, range.clone());

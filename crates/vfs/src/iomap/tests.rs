@@ -10,9 +10,9 @@ use base::{Errno, Sector};
 use block::{Queue, QueueConfig};
 use cache::{Intent, Iomap, IomapIter, IomapKind, IomapOps, Mapping};
 use cache::{PageCache, PageCacheConfig, WritebackControl};
-use rt::{Cx, ReadGuard, RwLock, SpinLock, WriteGuard};
+use rt::{Cx, Mutex, RwLock, SpinLock};
 
-use super::IomapFile;
+use super::{DirectWrites, FileParts, FileState, IomapFile};
 use crate::FileType;
 use crate::direct::{DirectOptions, Memory, alignment};
 
@@ -92,94 +92,81 @@ struct ToyFile {
     toy: Arc<Toy>,
     mapping: Arc<Mapping>,
     lock: RwLock<()>,
+    writeback: Mutex<()>,
 }
 
 impl IomapFile for ToyFile {
-    fn ops(&self) -> &dyn IomapOps {
-        &*self.toy
+    fn parts(&self) -> FileParts<'_> {
+        FileParts {
+            ops: &*self.toy,
+            rwsem: &self.lock,
+            writeback: &self.writeback,
+            pages: Some(&self.mapping),
+            block_size: BLOCK as u32,
+            direct: DirectOptions::default(),
+        }
     }
 
-    fn kind(&self, _: &Cx) -> FileType {
-        FileType::Regular
-    }
-
-    fn size(&self, _: &Cx) -> u64 {
-        self.mapping.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        BLOCK as u32
+    fn state(&self, _: &Cx) -> FileState {
+        FileState {
+            kind: FileType::Regular,
+            size: self.mapping.size(),
+            size_on_disk: self.mapping.size(),
+            size_max: 1 << 40,
+            freed: false,
+            has_unwritten: false,
+        }
     }
 
     fn mapping(&self, _: &Cx) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno> {
-        Ok(self.lock.read(cx))
+    fn is_inline(&self, _: &mut Cx) -> bool {
+        false
     }
 
-    fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno> {
-        Ok(self.lock.write(cx))
+    fn has_delalloc(&self, _: &Cx) -> bool {
+        false
+    }
+
+    fn direct_writes(&self, _: &Cx) -> DirectWrites {
+        DirectWrites::Shared
     }
 
     fn check_writable(&self) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn size_max(&self, _: &Cx) -> u64 {
-        1 << 40
-    }
-
-    fn size_on_disk(&self, _: &Cx) -> u64 {
-        self.mapping.size()
-    }
+    fn stamp_times(&self, _: &Cx) {}
 
     fn flush(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
         self.mapping.flush(cx, range)
     }
 
-    fn settle_map(&self, cx: &mut Cx) -> Result<(), Errno> {
-        self.mapping.flush(cx, 0..u64::MAX)
+    fn allocate(&self, _: &mut Cx, _: Range<u64>) -> Result<u64, Errno> {
+        Err(Errno::EOPNOTSUPP)
     }
 
-    fn try_lock_shared(&self) -> Option<ReadGuard<'_, ()>> {
-        self.lock.try_read()
+    fn drop_delalloc(&self, _: &mut Cx, _: Range<u64>) {}
+
+    fn unmap(&self, _: &mut Cx, _: Range<u64>) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
     }
 
-    fn prepare_write(&self, _: &mut Cx, _: u64) -> Result<(), Errno> {
+    fn extend(&self, _: &mut Cx, _: u64) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn writes_blocks_singly(&self, _: &mut Cx, _: Errno, _: usize) -> bool {
-        false
-    }
-
-    fn allocate(&self, _: &mut Cx, _: Range<u64>) -> Result<(), Errno> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn punch_hole(&self, _: &mut Cx, _: Range<u64>) -> Result<(), Errno> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn set_size(&self, _: &mut Cx, _: u64) -> Result<(), Errno> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn note_fallocate(&self, _: &mut Cx) -> Result<(), Errno> {
+    fn truncate(&self, _: &mut Cx, _: u64) -> Result<(), Errno> {
         Ok(())
     }
 
-    fn direct_options(&self) -> DirectOptions {
-        DirectOptions::default()
+    fn note_fallocate(&self, _: &mut Cx, _: bool) -> Result<(), Errno> {
+        Ok(())
     }
 
-    fn shares_overwrites(&self, _: &Cx) -> bool {
-        true
-    }
-
-    fn note_direct_write(&self, _: &mut Cx) -> Result<(), Errno> {
+    fn note_direct_write(&self, _: &mut Cx, _: Intent, _: bool) -> Result<(), Errno> {
         Ok(())
     }
 }
@@ -211,7 +198,11 @@ fn rig(cx: &mut Cx) -> (Arc<Queue>, ToyFile, Arc<Toy>) {
     let backing = cache.backing(queue.clone(), BLOCK as u32);
     let mapping = Mapping::new(&backing, 1, 0, Arc::downgrade(&ops));
     *toy.mapping.lock_irq() = Arc::downgrade(&mapping);
-    (queue, ToyFile { toy: toy.clone(), mapping, lock: RwLock::new(()) }, toy)
+    (
+        queue,
+        ToyFile { toy: toy.clone(), mapping, lock: RwLock::new(()), writeback: Mutex::new(()) },
+        toy,
+    )
 }
 
 /// Offset and length must be multiples of the logical block; nothing else need be.

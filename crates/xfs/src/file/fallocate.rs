@@ -8,72 +8,12 @@ use rt::Cx;
 
 use crate::Xfs;
 use crate::format::extent::COUNT_MAX;
-use crate::format::inode::Flags;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::BlockReservation;
 use crate::trans::reservations;
 
 impl Xfs {
-    /// Makes `bytes` a hole. The inode is locked for writing. May park.
-    ///
-    /// # Errors
-    /// `ENOSPC`, `EIO`, `EUCLEAN`.
-    pub(crate) fn punch_hole(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        bytes: Range<u64>,
-    ) -> Result<(), Errno> {
-        let Range { start: offset, end } = bytes;
-        let bits = self.geometry().block_bits;
-        let mapping = inode.mapping(cx).clone();
-        let on_disk = inode.disk_size(cx);
-        if on_disk < mapping.size() && on_disk < end {
-            // Pages that would have carried the size to the disk are about to go.
-            let from = on_disk >> bits << bits;
-            self.flush_file(cx, inode, from..u64::MAX, true)?;
-        }
-        let guard = inode.writeback.lock(cx);
-        let (from, to) = (self.blocks_of(offset), end >> bits);
-        self.allocate_cow_edge(cx, inode, offset)?;
-        self.allocate_cow_edge(cx, inode, end)?;
-        let mut result = mapping.punch(cx, offset..end);
-        if from < to && result.is_ok() {
-            self.drop_delalloc(cx, inode, from..to);
-            result = self.unmap_range(cx, inode, from..to);
-            mapping.discard(cx, from << bits..to << bits);
-        }
-        drop(guard);
-        result
-    }
-
-    /// Gives `bytes` blocks that read as zeros. The inode is locked for writing. May park.
-    ///
-    /// # Errors
-    /// `ENOSPC`, `EIO`, `EUCLEAN`.
-    pub(crate) fn preallocate(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        bytes: Range<u64>,
-    ) -> Result<(), Errno> {
-        let Range { start: offset, end } = bytes;
-        let bits = self.geometry().block_bits;
-        // Afterwards no delayed allocation lies in the range.
-        self.flush_file(cx, inode, offset..end, false)?;
-        if end > inode.size(cx) {
-            // What is behind the end shall read as zeroes when the file gets there.
-            self.clear_gap(cx, inode, end.next_multiple_of(1 << bits))?;
-        }
-        let (mut at, to) = (offset >> bits, self.blocks_of(end));
-        while at < to {
-            at = self.preallocate_step(cx, inode, at..to)?;
-        }
-        inode.with(cx, |state| state.core.flags.insert(Flags::PREALLOC));
-        Ok(())
-    }
-
     /// Gives unwritten blocks to the first hole of a range. Returns the block to go on with. The
     /// inode is locked for writing. May park.
     ///

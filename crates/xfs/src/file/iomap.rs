@@ -16,17 +16,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::Errno;
-use cache::{Intent, Iomap, IomapIter, IomapKind, IomapOps, Mapping};
-use rt::{Cx, ReadGuard, WriteGuard};
-use vfs::FileType;
-use vfs::direct::DirectOptions;
-use vfs::iomap::IomapFile;
+use cache::{Intent, Iomap, IomapIter, IomapKind, Mapping};
+use rt::Cx;
+use vfs::iomap::{DirectWrites, FileParts, FileState, IomapFile};
 
 use crate::Xfs;
 use crate::bmap::Mapped;
 use crate::file::write::SIZE_MAX;
-use crate::format::inode::ForkFormat;
-use crate::inode::Inode;
+use crate::format::extent::OFFSET_MAX;
+use crate::format::inode::{Flags, ForkFormat};
+use crate::inode::{Inode, kind_of};
 
 /// Blocks that are written through the page cache at once where there is little space.
 const BUFFERED_STEP: u64 = 16;
@@ -51,15 +50,31 @@ impl Xfs {
         let block = blocks.start;
         let mapped = match iter.intent {
             Intent::Read => self.map_readable(cx, inode, blocks)?,
-            Intent::Report => return self.report(cx, inode, blocks),
+            Intent::Report => {
+                if self.begins(iter, block) && self.write.is_some() {
+                    self.finish_io(cx, &inode.arc(), false)?;
+                }
+                return self.report(cx, inode, blocks);
+            }
             Intent::Overwrite => self.map_file(cx, inode, blocks)?,
             Intent::Write => {
+                if self.begins(iter, block) {
+                    // What went through the pages is part of the file before the map is asked.
+                    self.finisher.learn(cx);
+                    let grows = iter.bytes.end > inode.size(cx);
+                    self.finish_io(cx, &inode.arc(), grows)?;
+                }
                 let count = (blocks.end - block).min(BUFFERED_STEP);
                 let given = self.give(cx, &inode.arc(), iter, blocks)?;
                 given.unwrap_or(Mapped { start: None, unwritten: false, count })
             }
         };
         Ok(self.iomap(block, &mapped))
+    }
+
+    /// Whether a block is the first one that a walk asks for.
+    fn begins(&self, iter: &IomapIter<'_>, block: u64) -> bool {
+        block == iter.bytes.start >> self.geometry().block_bits
     }
 
     /// Blocks for a write that has the file to itself. None if the page cache knows better how
@@ -137,137 +152,134 @@ impl Xfs {
 }
 
 impl IomapFile for DataFile<'_> {
-    fn ops(&self) -> &dyn IomapOps {
-        &**self.inode
+    fn parts(&self) -> FileParts<'_> {
+        FileParts {
+            ops: &**self.inode,
+            rwsem: &self.inode.rwsem,
+            writeback: &self.inode.writeback,
+            pages: self.inode.mapping_if_any(),
+            block_size: self.fs.geometry().block_size,
+            direct: self.fs.direct,
+        }
     }
 
-    fn kind(&self, cx: &Cx) -> FileType {
-        self.inode.kind(cx)
-    }
-
-    fn size(&self, cx: &Cx) -> u64 {
-        self.inode.size(cx)
-    }
-
-    fn block_size(&self) -> u32 {
-        self.fs.geometry().block_size
+    fn state(&self, cx: &Cx) -> FileState {
+        let mut state = self.inode.with(cx, |state| FileState {
+            kind: kind_of(&state.core),
+            size: state.core.size,
+            size_on_disk: state.core.size,
+            size_max: SIZE_MAX,
+            freed: state.freed,
+            has_unwritten: true,
+        });
+        if let Some(mapping) = self.inode.mapping_if_any() {
+            state.size = mapping.size();
+        }
+        state
     }
 
     fn mapping(&self, cx: &Cx) -> &Arc<Mapping> {
         self.inode.mapping(cx)
     }
 
-    fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno> {
-        self.inode.lock_shared(cx)
+    fn is_inline(&self, cx: &mut Cx) -> bool {
+        self.inode.forks.read(cx).data.format == ForkFormat::Local
     }
 
-    fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno> {
-        self.inode.lock_alone(cx)
+    fn has_delalloc(&self, cx: &Cx) -> bool {
+        !self.inode.io.lock(cx).delayed.is_empty()
+    }
+
+    fn direct_writes(&self, cx: &Cx) -> DirectWrites {
+        if self.inode.is_reflink(cx) { DirectWrites::Alone } else { DirectWrites::Shared }
     }
 
     fn check_writable(&self) -> Result<(), Errno> {
         self.fs.writer().map(drop)
     }
 
-    fn size_max(&self, _: &Cx) -> u64 {
-        SIZE_MAX
-    }
-
-    fn size_on_disk(&self, cx: &Cx) -> u64 {
-        self.inode.disk_size(cx)
+    fn stamp_times(&self, cx: &Cx) {
+        self.fs.stamp_times(cx, self.inode);
     }
 
     fn flush(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
-        self.fs.flush_file(cx, self.inode, range, true)
+        let all = range.start <= self.inode.disk_size(cx);
+        self.fs.flush_file(cx, self.inode, range, all)
     }
 
-    fn settle_map(&self, cx: &mut Cx) -> Result<(), Errno> {
-        // What is on its way to the device is not marked before it is there.
-        let idle = self.inode.mapping_if_any().is_none_or(|mapping| mapping.is_idle());
-        match idle {
-            false => self.flush(cx, 0..u64::MAX),
-            true if self.fs.write.is_some() => self.fs.finish_io(cx, self.inode, false),
-            true => Ok(()),
+    fn prepare_punch(&self, cx: &mut Cx, end: u64) -> Result<(), Errno> {
+        let (on_disk, bits) = (self.inode.disk_size(cx), self.fs.geometry().block_bits);
+        if on_disk >= self.inode.mapping(cx).size().min(end) {
+            return Ok(());
         }
+        self.fs.flush_file(cx, self.inode, on_disk >> bits << bits..u64::MAX, true)
     }
 
-    fn try_lock_shared(&self) -> Option<ReadGuard<'_, ()>> {
-        self.inode.rwsem.try_read()
+    fn clear_gap(&self, cx: &mut Cx, offset: u64) -> Result<(), Errno> {
+        self.fs.clear_gap(cx, self.inode, offset)
     }
 
-    fn only_on_device(&self, cx: &Cx) -> bool {
-        let inode = self.inode;
-        let regular = inode.kind(cx) == FileType::Regular && inode.check_there(cx).is_ok();
-        let quiet = inode.mapping_if_any().is_none_or(|mapping| mapping.memory_bytes() == 0);
-        regular && quiet && inode.io.lock(cx).delayed.is_empty()
+    fn prepare_edge(&self, cx: &mut Cx, at: u64) -> Result<(), Errno> {
+        self.fs.allocate_cow_edge(cx, self.inode, at)
     }
 
-    fn prepare_write(&self, cx: &mut Cx, offset: u64) -> Result<(), Errno> {
-        self.fs.clear_gap(cx, self.inode, offset)?;
-        // Before the pages are dirty, so that whoever writes them out sees it.
-        self.fs.stamp_times(cx, self.inode);
-        Ok(())
-    }
-
-    fn writes_blocks_singly(&self, cx: &mut Cx, errno: Errno, _: usize) -> bool {
+    fn make_space(&self, cx: &mut Cx, errno: Errno) -> bool {
         if errno == Errno::ENOSPC {
             self.fs.make_room(cx);
         }
         errno == Errno::ENOSPC
     }
 
-    fn allocate(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
-        self.fs.preallocate(cx, self.inode, range)
+    fn allocate(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<u64, Errno> {
+        self.fs.preallocate_step(cx, self.inode, blocks)
     }
 
-    fn punch_hole(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
-        self.fs.punch_hole(cx, self.inode, range)
+    fn drop_delalloc(&self, cx: &mut Cx, blocks: Range<u64>) {
+        self.fs.drop_delalloc(cx, self.inode, blocks);
     }
 
-    fn set_size(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
-        self.fs.set_size(cx, self.inode, size)
+    fn unmap(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<(), Errno> {
+        self.fs.unmap_range(cx, self.inode, blocks)
     }
 
-    fn note_fallocate(&self, cx: &mut Cx) -> Result<(), Errno> {
+    fn extend(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
+        self.fs.log_size(cx, self.inode, size)
+    }
+
+    fn truncate(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
+        let behind = self.fs.blocks_of(size);
+        {
+            let mut io = self.inode.io.lock(cx);
+            io.forget(behind..u64::MAX);
+            io.cut(size);
+        }
+        self.fs.log_size(cx, self.inode, size)?;
+        self.fs.unmap_range(cx, self.inode, behind..OFFSET_MAX)
+    }
+
+    fn note_fallocate(&self, cx: &mut Cx, allocated: bool) -> Result<(), Errno> {
+        if allocated {
+            self.inode.with(cx, |state| state.core.flags.insert(Flags::PREALLOC));
+        }
         self.fs.stamp_times(cx, self.inode);
         self.fs.log_times(cx, self.inode)
     }
 
-    fn direct_options(&self) -> DirectOptions {
-        self.fs.direct
-    }
-
-    fn shares_overwrites(&self, cx: &Cx) -> bool {
-        !self.inode.is_reflink(cx)
-    }
-
-    fn prepare_gap(&self, cx: &mut Cx, offset: u64) -> Result<(), Errno> {
-        self.fs.allocate_cow_edge(cx, self.inode, self.inode.size(cx))?;
-        self.fs.clear_gap(cx, self.inode, offset)
-    }
-
-    fn prepare_direct(&self, cx: &mut Cx, bytes: Range<u64>) -> Result<(), Errno> {
-        self.fs.finisher.learn(cx);
-        self.fs.finish_io(cx, self.inode, bytes.end > self.inode.size(cx))
-    }
-
-    fn settle_direct(&self, cx: &mut Cx, failed: bool) -> Result<(), Errno> {
+    fn note_direct_write(&self, cx: &mut Cx, intent: Intent, failed: bool) -> Result<(), Errno> {
+        let mut finished = Ok(());
         if failed {
             // What was given and not used goes when the file is closed.
             self.inode.io.lock(cx).ahead = true;
             self.fs.ahead.lock(cx).insert(self.inode.ino);
-            return Ok(());
+        } else if intent == Intent::Write {
+            finished = self.fs.finish_io(cx, self.inode, false);
         }
-        self.fs.finish_io(cx, self.inode, false)
-    }
-
-    fn note_direct_write(&self, cx: &mut Cx) -> Result<(), Errno> {
         // The device may have it in its cache only, and the times wait for the next sync.
         self.inode.io.lock(cx).unflushed = true;
         self.fs.finisher.unflushed.store(true, Ordering::Release);
         self.fs.stamp_times(cx, self.inode);
         self.fs.hold(cx, self.inode);
-        Ok(())
+        finished
     }
 }
 
@@ -275,28 +287,6 @@ impl Xfs {
     /// A file for the drivers.
     pub(crate) fn data_file<'a>(&'a self, inode: &'a Arc<Inode>) -> DataFile<'a> {
         DataFile { fs: self, inode }
-    }
-
-    /// Where `offset..offset + len` lies on the device.
-    pub(crate) fn fiemap_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        offset: u64,
-        len: u64,
-    ) -> Result<Vec<Iomap>, Errno> {
-        if inode.kind(cx) == FileType::Regular && self.write.is_some() {
-            self.finish_io(cx, inode, false)?;
-        }
-        let size = inode.size(cx);
-        if inode.forks.read(cx).data.format == ForkFormat::Local {
-            let inline = Iomap { offset: 0, len: size, kind: IomapKind::Inline };
-            return Ok(if offset < size { vec![inline] } else { Vec::new() });
-        }
-        let bits = self.geometry().block_bits;
-        let end =
-            offset.saturating_add(len).min(u64::MAX >> bits << bits).next_multiple_of(1 << bits);
-        vfs::iomap::fiemap(cx, &self.data_file(inode), offset >> bits << bits..end)
     }
 
     /// The content is there: makes what it lies in part of the file, and lets the file grow.

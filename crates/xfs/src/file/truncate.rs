@@ -23,57 +23,6 @@ impl Xfs {
         size.div_ceil(u64::from(self.geometry().block_size))
     }
 
-    /// Sets the size of a regular file: frees what is behind the end, or leaves a hole. The caller
-    /// holds the inode's `rwsem` for writing. May park.
-    ///
-    /// # Errors
-    /// `EFBIG`, `EIO`, `EUCLEAN`, `EROFS`.
-    pub(crate) fn set_size(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
-        self.writer()?;
-        if size > i64::MAX as u64 {
-            return Err(Errno::EFBIG);
-        }
-        let mapping = inode.mapping(cx).clone();
-        let (old, block) = (mapping.size(), u64::from(self.geometry().block_size));
-        let on_disk = inode.disk_size(cx);
-        // The size on the disk is about to include what was not written yet: that goes first, so
-        // that no crash shows zeroes in its place.
-        if on_disk < old.min(size) {
-            let range = on_disk / block * block..old.min(size).next_multiple_of(block);
-            self.flush_file(cx, inode, range, true)?;
-        }
-        // A block that is zeroed in part is written.
-        self.allocate_cow_edge(cx, inode, size.min(old))?;
-        if size > old {
-            self.clear_gap(cx, inode, size)?;
-            // The zeroes behind the old end reach the disk before the new size does.
-            mapping.truncate(cx, size)?;
-            let range = old / block * block..old.next_multiple_of(block);
-            let flushed = self.flush_file(cx, inode, range, true);
-            flushed.and(self.log_size(cx, inode, size))?;
-            return Ok(());
-        }
-        let guard = inode.writeback.lock(cx);
-        let result = self.shrink(cx, inode, size);
-        drop(guard);
-        result
-    }
-
-    /// The part of [`Xfs::set_size`] under the write-back lock.
-    fn shrink(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
-        let result = inode.mapping(cx).clone().truncate(cx, size);
-        let from = self.blocks_of(size);
-        self.drop_delalloc(cx, inode, from..u64::MAX);
-        {
-            let mut io = inode.io.lock(cx);
-            io.forget(from..u64::MAX);
-            io.cut(size);
-        }
-        result?;
-        self.log_size(cx, inode, size)?;
-        self.unmap_range(cx, inode, from..OFFSET_MAX)
-    }
-
     pub(crate) fn log_size(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
         self.transact(cx, reservations::set_attr(self.geometry()), |cx, trans| {
             trans.join_inode(cx, &inode.item);

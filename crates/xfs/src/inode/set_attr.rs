@@ -29,7 +29,8 @@ impl Xfs {
             Some(_) => self.begin_write(cx, inode)?,
             None => inode.lock_alone(cx)?,
         };
-        let sized = set.size.map_or(Ok(()), |size| self.set_size(cx, inode, size));
+        let sized =
+            set.size.map_or(Ok(()), |size| vfs::iomap::set_size(cx, &self.data_file(inode), size));
         let done = sized.and_then(|()| self.set_fields(cx, inode, set));
         drop(guard);
         done?;
