@@ -7,7 +7,7 @@ use rt::SpinLock;
 use std::sync::Arc;
 
 /// Where the memory of a part belongs in the whole.
-struct Place {
+struct PartPlace {
     /// Index of the segment in the whole bio.
     index: usize,
     /// First byte inside that segment; the part has a page of its own where it is cut.
@@ -56,7 +56,7 @@ pub(crate) fn split(mut bio: Bio, limits: Limits) -> Vec<Bio> {
     drop(segs);
     let mut pieces = pieces.into_iter();
     for count in groups {
-        let (memory, places): (Segments, Vec<Place>) = pieces
+        let (memory, places): (Segments, Vec<PartPlace>) = pieces
             .by_ref()
             .take(count)
             .map(|(seg, place)| {
@@ -80,7 +80,7 @@ fn own_page(seg: &Segment) -> Segment {
 }
 
 /// Cuts segments that are larger than a request may be.
-fn cut_segments(segs: &Segments, max_bytes: u32) -> Vec<(Segment, Place)> {
+fn cut_segments(segs: &Segments, max_bytes: u32) -> Vec<(Segment, PartPlace)> {
     let max_bytes = (max_bytes as u64 / SECTOR_SIZE * SECTOR_SIZE) as u32;
     let mut pieces = Vec::with_capacity(segs.len());
     for (index, seg) in segs.iter().enumerate() {
@@ -89,7 +89,7 @@ fn cut_segments(segs: &Segments, max_bytes: u32) -> Vec<(Segment, Place)> {
         while offset < seg.len {
             let len = max_bytes.min(seg.len - offset);
             let piece = Segment { page: seg.page.clone(), offset: seg.offset + offset, len };
-            pieces.push((piece, Place { index, offset, cut }));
+            pieces.push((piece, PartPlace { index, offset, cut }));
             offset += len;
         }
     }
@@ -97,7 +97,7 @@ fn cut_segments(segs: &Segments, max_bytes: u32) -> Vec<(Segment, Place)> {
 }
 
 /// How many pieces go into each part.
-fn group(pieces: &[(Segment, Place)], limits: Limits) -> Vec<usize> {
+fn group(pieces: &[(Segment, PartPlace)], limits: Limits) -> Vec<usize> {
     let mut groups = Vec::new();
     let (mut count, mut bytes) = (0usize, 0u64);
     for (seg, _) in pieces {
@@ -114,7 +114,7 @@ fn group(pieces: &[(Segment, Place)], limits: Limits) -> Vec<usize> {
 }
 
 /// Takes in the end of one part; ends the whole with the last one.
-fn join(whole: &SpinLock<Whole>, part: BioResult, places: Vec<Place>) {
+fn join(whole: &SpinLock<Whole>, part: BioResult, places: Vec<PartPlace>) {
     let mut state = whole.lock_irq();
     for (seg, place) in part.segs.into_iter().zip(places) {
         if !place.cut {

@@ -20,7 +20,7 @@ use crate::lru::Lru;
 use crate::recognise::recognise;
 use crate::source::{self, Source};
 use header::{Backing, Compression, Header};
-use map::Place;
+use map::ClusterPlace;
 use snapshot::Snapshot;
 
 /// Bytes of a table of the first level: what QEMU allows, 16 TiB and more of disk.
@@ -144,10 +144,10 @@ impl Image for Qcow2 {
             let (place, len) = self.run(at, buf.len() - done)?;
             let part = &mut buf[done..done + len];
             match place {
-                Place::Zero => part.fill(0),
-                Place::Absent => self.read_backing(at, part)?,
-                Place::At(host) => self.read_data(host, part)?,
-                Place::Packed { offset, len } => {
+                ClusterPlace::Zero => part.fill(0),
+                ClusterPlace::Absent => self.read_backing(at, part)?,
+                ClusterPlace::At(host) => self.read_data(host, part)?,
+                ClusterPlace::Packed { offset, len } => {
                     let cluster = self.unpacked.get(offset, || self.unpack(offset, len))?;
                     let within = (at % self.header.cluster()) as usize;
                     part.copy_from_slice(&cluster[within..within + part.len()]);

@@ -180,7 +180,7 @@ pub fn explore(
 ) -> Result<Outcome, LogError> {
     let run = Run { log, how, judge };
     let plan = Plan::new(log, how.disk, how.seed, how.limits);
-    let mut found = Found::default();
+    let mut found = Findings::default();
     let mut outcome = Outcome { complete: true, ..Outcome::default() };
     let mut stable = Arc::new(Stable::new(log));
     let mut seen: HashSet<u128> = HashSet::default();
@@ -258,7 +258,7 @@ pub fn medium(log: &Log, cut: &Cut) -> Result<Medium, LogError> {
 
 /// Findings by what they look like, in order.
 #[derive(Default)]
-struct Found {
+struct Findings {
     kinds: HashMap<String, usize>,
     list: Vec<Finding>,
 }
@@ -275,7 +275,7 @@ impl Finding {
     }
 }
 
-impl Found {
+impl Findings {
     fn add(&mut self, finding: Finding, most: usize) {
         let look = finding.look();
         match self.kinds.get(&look) {
@@ -322,7 +322,7 @@ impl Run<'_> {
         last.unwrap_or(0)
     }
 
-    fn judge_all(&self, batch: &mut Vec<Waiting>, found: &mut Found, outcome: &mut Outcome) {
+    fn judge_all(&self, batch: &mut Vec<Waiting>, found: &mut Findings, outcome: &mut Outcome) {
         let waiting = std::mem::take(batch);
         outcome.judged += waiting.len() as u64;
         let wrong: Vec<Option<Finding>> = waiting

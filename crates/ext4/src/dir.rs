@@ -20,7 +20,7 @@ use crate::Ext4;
 use crate::bmap::map::State;
 use crate::dir::htree::Path;
 use crate::format::checksum::InodeSeed;
-use crate::format::dir::{self, DirLayout, Found, Key};
+use crate::format::dir::{self, DirLayout, FoundEntry, Key};
 use crate::format::features::{Compat, Incompat};
 use crate::format::htree::{self as raw, NODE_ARRAY, ROOT_ARRAY};
 use crate::format::{At, CorruptKind, FileKind, InodeFlags};
@@ -43,9 +43,9 @@ pub(crate) const ADD_CREDITS: u32 = 1;
 pub(crate) const GROW_CREDITS: u32 = 4 * (crate::trans::credits::APPEND + 2);
 
 /// Where a name was found.
-pub(crate) struct Place {
+pub(crate) struct EntryPlace {
     pub buffer: BufferRef,
-    pub found: Found,
+    pub found: FoundEntry,
 }
 
 /// Where a name can be added.
@@ -278,7 +278,7 @@ impl<'a> Dir<'a> {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.
-    pub(crate) fn find(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<Place>, Errno> {
+    pub(crate) fn find(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<EntryPlace>, Errno> {
         let key = Key::new(name);
         if self.indexed {
             match self.find_indexed(cx, &key) {
@@ -290,12 +290,12 @@ impl<'a> Dir<'a> {
         }
     }
 
-    fn find_linear(&self, cx: &mut Cx, key: &Key) -> Result<Option<Place>, Errno> {
+    fn find_linear(&self, cx: &mut Cx, key: &Key) -> Result<Option<EntryPlace>, Errno> {
         for lblk in 0..self.blocks {
             let buffer = self.block(cx, lblk, Role::Leaf)?;
             let found = buffer.with(|data| dir::find(data, self.layout, key));
             if let Some(found) = found {
-                return Ok(Some(Place { buffer, found }));
+                return Ok(Some(EntryPlace { buffer, found }));
             }
         }
         Ok(None)
@@ -304,12 +304,12 @@ impl<'a> Dir<'a> {
     /// Searches all blocks that can be read, for a directory with damaged ones. That a name is not
     /// there cannot be told.
     #[cold]
-    fn find_anywhere(&self, cx: &mut Cx, key: &Key) -> Result<Option<Place>, Errno> {
+    fn find_anywhere(&self, cx: &mut Cx, key: &Key) -> Result<Option<EntryPlace>, Errno> {
         for lblk in 0..self.blocks {
             let Ok(buffer) = self.any_block(cx, lblk) else { continue };
             let found = buffer.with(|data| dir::find(data, self.layout, key));
             if let Some(found) = found {
-                return Ok(Some(Place { buffer, found }));
+                return Ok(Some(EntryPlace { buffer, found }));
             }
         }
         Err(Errno::EFSCORRUPTED)
@@ -323,7 +323,7 @@ impl<'a> Dir<'a> {
         &self,
         cx: &mut Cx,
         name: &[u8],
-    ) -> Result<Result<Place, Slot>, Errno> {
+    ) -> Result<Result<EntryPlace, Slot>, Errno> {
         let key = Key::new(name);
         if self.indexed {
             return self.find_or_slot_indexed(cx, &key);
@@ -334,7 +334,7 @@ impl<'a> Dir<'a> {
             let buffer = self.block(cx, lblk, Role::Leaf)?;
             let scan = buffer.with(|data| dir::scan(data, self.layout, &key, need));
             if let Some(found) = scan.found {
-                return Ok(Ok(Place { buffer, found }));
+                return Ok(Ok(EntryPlace { buffer, found }));
             }
             if let (None, Some(offset)) = (&room, scan.room) {
                 room = Some(Slot::Room(buffer, offset));
@@ -407,7 +407,7 @@ impl<'a> Dir<'a> {
         &self,
         cx: &mut Cx,
         handle: &mut Handle,
-        place: &Place,
+        place: &EntryPlace,
     ) -> Result<(), Errno> {
         self.change(cx, handle, &place.buffer, |data| dir::remove(data, &place.found))
     }
@@ -420,7 +420,7 @@ impl<'a> Dir<'a> {
         &self,
         cx: &mut Cx,
         handle: &mut Handle,
-        place: &Place,
+        place: &EntryPlace,
         target: Target,
     ) -> Result<(), Errno> {
         let layout = self.layout;
@@ -448,16 +448,16 @@ impl<'a> Dir<'a> {
     }
 
     /// The entry `..`, which is the second one.
-    fn dot_dot(&self, cx: &mut Cx) -> Result<Place, Errno> {
+    fn dot_dot(&self, cx: &mut Cx) -> Result<EntryPlace, Errno> {
         let buffer = self.any_block(cx, 0)?;
         let found = buffer.with(|data| {
             let entry = dir::entries(data, self.layout).nth(1)?;
             let (offset, ino, file_type) = (entry.offset, entry.ino, entry.file_type);
             let good = entry.name == b".." && ino != 0;
-            good.then_some(Found { offset, before: 0, ino, file_type })
+            good.then_some(FoundEntry { offset, before: 0, ino, file_type })
         });
         match found {
-            Some(found) => Ok(Place { buffer, found }),
+            Some(found) => Ok(EntryPlace { buffer, found }),
             None => Err(self.corrupt(cx, &buffer, CorruptKind::DirNoParent)),
         }
     }

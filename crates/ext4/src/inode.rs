@@ -64,7 +64,7 @@ pub(crate) struct InodeCore {
     /// Never had a name, and may get one.
     pub linkable: bool,
     /// In the orphan list or file.
-    pub orphan: orphan::Place,
+    pub orphan: orphan::OrphanPlace,
     /// Transaction of the last change.
     pub tid: Tid,
     /// Transaction of the last change that is needed to find the data: of the inode's creation, its

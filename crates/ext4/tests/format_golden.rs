@@ -291,7 +291,8 @@ fn check_xattrs(image: &Image, block: u64) {
             u32::from_le_bytes(data[16..20].try_into().unwrap())
         );
     }
-    let list: Vec<_> = xattr::entries(data, xattr::Place::Block, false).expect("a block").collect();
+    let list: Vec<_> =
+        xattr::entries(data, xattr::XattrArea::Block, false).expect("a block").collect();
     assert_eq!(list.len(), 1);
     assert_eq!(list[0].as_ref().expect("an entry").value.len(), 300);
 }

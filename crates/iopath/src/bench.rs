@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::out::Out;
 use crate::session;
 use crate::sim::{SimTarget, is_sim};
-use crate::target::Place;
+use crate::target::TargetPath;
 
 pub use machine::Machine;
 
@@ -30,7 +30,7 @@ pub enum Where {
     /// On the host; relative paths lie below this directory.
     Host(PathBuf),
     /// On our path, below a place in an image.
-    Image(Place),
+    Image(TargetPath),
     /// On a modelled machine.
     Sim(Box<SimTarget>),
 }
@@ -52,7 +52,7 @@ impl Where {
         if let Some(directory) = bytes.strip_prefix(b"host:") {
             return Ok(Where::Host(PathBuf::from(OsStr::from_bytes(directory))));
         }
-        let place = Place::parse(text)?;
+        let place = TargetPath::parse(text)?;
         if place.target.nfs_url().is_none() && !place.target.path.exists() {
             bail!(
                 "--target {}: no such image or device; it is `host`, an image or `sim:PROFILE`",
@@ -64,11 +64,11 @@ impl Where {
 }
 
 /// `IMAGE:/path`, where IMAGE exists as a file or block device and the whole does not.
-fn split_image(path: &str) -> Option<Place> {
+fn split_image(path: &str) -> Option<TargetPath> {
     if Path::new(path).exists() {
         return None;
     }
-    let place = Place::parse(OsStr::new(path)).ok()?;
+    let place = TargetPath::parse(OsStr::new(path)).ok()?;
     let is_place = path.contains(":/") && place.target.path.is_file();
     let is_device = path.contains(":/") && place.target.path.starts_with("/dev");
     (is_place || is_device).then_some(place)
@@ -80,7 +80,8 @@ fn split_image(path: &str) -> Option<Place> {
 /// # Errors
 /// Two places; a directory on an image whose name is no text.
 pub fn of_directories(directories: &mut [String]) -> Result<Where> {
-    let places: Vec<Option<Place>> = directories.iter().map(|path| split_image(path)).collect();
+    let places: Vec<Option<TargetPath>> =
+        directories.iter().map(|path| split_image(path)).collect();
     let Some(first) = places.iter().flatten().next().cloned() else {
         return Ok(Where::Host(PathBuf::new()));
     };
@@ -92,7 +93,7 @@ pub fn of_directories(directories: &mut [String]) -> Result<Where> {
             _ => bail!("-d {path}: another place than {}; one run has one place", first.target),
         }
     }
-    Ok(Where::Image(Place { target: first.target, path: b"/".to_vec() }))
+    Ok(Where::Image(TargetPath { target: first.target, path: b"/".to_vec() }))
 }
 
 /// What is done before a run so that its files are there; afterwards nothing of it is cached.

@@ -9,7 +9,7 @@ use globset::{GlobBuilder, GlobMatcher, GlobSet, GlobSetBuilder};
 
 use crate::app::App;
 use crate::session::Session;
-use crate::target::Place;
+use crate::target::TargetPath;
 
 /// A set of patterns; none where there are none. `*` and `?` match no slash.
 ///
@@ -82,9 +82,9 @@ pub fn expand(app: &mut App, session: &Session, path: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// The places of one target that a place with wildcards stands for.
-pub fn places(app: &mut App, session: &Session, place: &Place) -> Vec<Place> {
+pub fn places(app: &mut App, session: &Session, place: &TargetPath) -> Vec<TargetPath> {
     let paths = expand(app, session, &place.path);
-    paths.into_iter().map(|path| Place { target: place.target.clone(), path }).collect()
+    paths.into_iter().map(|path| TargetPath { target: place.target.clone(), path }).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::glob;
 use crate::out::is_closed_pipe;
 use crate::session::{Session, close, open};
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPath};
 
 /// Runs `work` at each of these places, wildcards expanded, each target mounted once, as the tools
 /// of coreutils do it: what fails is reported, and the rest goes on. The answer is failure if
@@ -21,10 +21,10 @@ pub fn each(
     app: &mut App,
     places: &[OsString],
     write: bool,
-    mut work: impl FnMut(&mut App, &Session, &Place) -> Result<bool>,
+    mut work: impl FnMut(&mut App, &Session, &TargetPath) -> Result<bool>,
 ) -> Result<ExitCode> {
-    let places: Vec<Place> =
-        places.iter().map(|place| Place::parse(place)).collect::<Result<_>>()?;
+    let places: Vec<TargetPath> =
+        places.iter().map(|place| TargetPath::parse(place)).collect::<Result<_>>()?;
     let mut sessions: Vec<(Target, Option<Session>)> = Vec::new();
     let (mut good, mut closed_pipe) = (true, None);
     for place in &places {

@@ -10,7 +10,7 @@ use vfs::{Attr, FileSystem, Namespace};
 use crate::app::{App, at};
 use crate::mount_arg::{INODES_OF_A_READER, apply_ext};
 use crate::storage::{Known, Storage};
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPath};
 use crate::{nfs_target, text, xfs_target};
 
 /// A mounted target.
@@ -71,7 +71,7 @@ pub fn with<T>(
 /// As [`with`].
 pub fn with_place<T>(
     app: &mut App,
-    place: &Place,
+    place: &TargetPath,
     write: bool,
     work: impl FnOnce(&mut App, &Session) -> Result<T>,
 ) -> Result<T> {

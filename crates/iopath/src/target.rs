@@ -96,28 +96,28 @@ impl Target {
 
 /// A place inside a target: an absolute path, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct TargetPath {
     /// Image or device.
     pub target: Target,
     /// Absolute path inside.
     pub path: Vec<u8>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TargetPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.target, String::from_utf8_lossy(&self.path))
     }
 }
 
-impl Place {
+impl TargetPath {
     /// Reads `TARGET:/path`, or `TARGET` alone for its root.
     ///
     /// # Errors
     /// Those of [`Target::parse`].
-    pub fn parse(arg: &OsStr) -> Result<Place> {
+    pub fn parse(arg: &OsStr) -> Result<TargetPath> {
         match split(arg) {
-            Some((target, path)) => Ok(Place { target: Target::parse(target)?, path }),
-            None => Ok(Place { target: Target::parse(arg)?, path: b"/".to_vec() }),
+            Some((target, path)) => Ok(TargetPath { target: Target::parse(target)?, path }),
+            None => Ok(TargetPath { target: Target::parse(arg)?, path: b"/".to_vec() }),
         }
     }
 
@@ -125,9 +125,9 @@ impl Place {
     ///
     /// # Errors
     /// Another target than `first`, or no path.
-    pub fn parse_next(arg: &OsStr, first: &Target) -> Result<Place> {
+    pub fn parse_next(arg: &OsStr, first: &Target) -> Result<TargetPath> {
         if arg.as_bytes().starts_with(b":/") {
-            return Ok(Place { target: first.clone(), path: arg.as_bytes()[1..].to_vec() });
+            return Ok(TargetPath { target: first.clone(), path: arg.as_bytes()[1..].to_vec() });
         }
         let Some((target, path)) = split(arg) else {
             bail!(
@@ -139,7 +139,7 @@ impl Place {
         if target != *first {
             bail!("{target} is another image than {first}; use `iopath cp` between images");
         }
-        Ok(Place { target, path })
+        Ok(TargetPath { target, path })
     }
 }
 
@@ -149,7 +149,7 @@ pub enum Side {
     /// A path of the host.
     Host(PathBuf),
     /// A place inside an image.
-    Image(Place),
+    Image(TargetPath),
     /// A tar archive; `None` is standard input or output.
     Archive(Option<PathBuf>),
     /// The content of one file on standard input or output.
@@ -181,7 +181,7 @@ impl Side {
         if let Some((target, path)) = split(arg) {
             let parsed = Target::parse(target)?;
             if !relative || is_image(&parsed, target) {
-                return Ok(Side::Image(Place { target: parsed, path }));
+                return Ok(Side::Image(TargetPath { target: parsed, path }));
             }
         }
         let path = PathBuf::from(arg);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     fn image(path: &str, partition: Option<u32>, inside: &str) -> Side {
-        Side::Image(Place { target: target(path, partition), path: inside.into() })
+        Side::Image(TargetPath { target: target(path, partition), path: inside.into() })
     }
 
     #[test]
@@ -300,10 +300,10 @@ mod tests {
     #[test]
     fn later_places_belong_to_the_first_target() {
         let first = target("disk.img", None);
-        let place = Place::parse_next(":/b".as_ref(), &first).unwrap();
-        assert_eq!(place, Place { target: first.clone(), path: b"/b".to_vec() });
-        assert!(Place::parse_next("disk.img:/b".as_ref(), &first).is_ok());
-        assert!(Place::parse_next("other.img:/b".as_ref(), &first).is_err());
-        assert!(Place::parse_next("/b".as_ref(), &first).is_err());
+        let place = TargetPath::parse_next(":/b".as_ref(), &first).unwrap();
+        assert_eq!(place, TargetPath { target: first.clone(), path: b"/b".to_vec() });
+        assert!(TargetPath::parse_next("disk.img:/b".as_ref(), &first).is_ok());
+        assert!(TargetPath::parse_next("other.img:/b".as_ref(), &first).is_err());
+        assert!(TargetPath::parse_next("/b".as_ref(), &first).is_err());
     }
 }

@@ -8,7 +8,7 @@ use jbd2::format::{BlockType, Checksums, Header, Incompat, Layout, descriptor};
 use jbd2::{JournalError, JournalOptions};
 use rt::testing::both;
 
-const PLACE: Place = Place { block_size: 1024, start: 8192, len: 256 };
+const PLACE: JournalPlace = JournalPlace { block_size: 1024, start: 8192, len: 256 };
 const SIZE: usize = 16 << 20;
 
 fn block_of(image: &[u8], block: u64) -> &[u8] {

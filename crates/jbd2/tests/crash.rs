@@ -13,7 +13,7 @@ use rt::testing::seeds;
 use rt::{Cx, SpinLock, World, WorldConfig};
 
 const BLOCKS: u64 = 48;
-const PLACE: Place = Place { block_size: 1024, start: 1024, len: 64 };
+const PLACE: JournalPlace = JournalPlace { block_size: 1024, start: 1024, len: 64 };
 const SIZE: usize = 2 << 20;
 
 /// What was done, in order.

@@ -11,7 +11,7 @@ use jbd2::format::Incompat;
 use jbd2::{Checksums, Journal, JournalArea, JournalError, JournalOptions};
 use rt::testing::{both, seeds, world};
 
-const PLACE: Place = Place { block_size: 1024, start: 8192, len: 256 };
+const PLACE: JournalPlace = JournalPlace { block_size: 1024, start: 8192, len: 256 };
 const SIZE: usize = 16 << 20;
 
 fn options(checksums: Checksums) -> JournalOptions {

@@ -12,9 +12,9 @@ use jbd2::{Checksums, JournalOptions, OrderedData, Tid};
 use rt::Cx;
 use rt::testing::{both, explore, world};
 
-const PLACE: Place = Place { block_size: 1024, start: 8192, len: 256 };
-const SMALL: Place = Place { block_size: 1024, start: 8192, len: 48 };
-const TINY: Place = Place { block_size: 1024, start: 1024, len: 48 };
+const PLACE: JournalPlace = JournalPlace { block_size: 1024, start: 8192, len: 256 };
+const SMALL: JournalPlace = JournalPlace { block_size: 1024, start: 8192, len: 48 };
+const TINY: JournalPlace = JournalPlace { block_size: 1024, start: 1024, len: 48 };
 const SIZE: usize = 16 << 20;
 
 fn options() -> JournalOptions {

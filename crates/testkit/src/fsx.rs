@@ -2,7 +2,7 @@
 //! while a neighbour fills the device and empties it again.
 //!
 //! - [`Op`] is one operation, [`Stream`] draws them, [`model::Model`] knows what each leaves;
-//! - a [`Place`] carries them out: a mount, or a file system in process ([`in_process`]);
+//! - a [`FsxTarget`] carries them out: a mount, or a file system in process ([`in_process`]);
 //! - [`run`](run::run) does all of it, and judges every `ENOSPC`: [`space::Cost`] says what the
 //!   operation needs at the worst, and the file system must have had less than that;
 //! - [`neighbour::Neighbour`] is who fills and empties.
@@ -160,7 +160,7 @@ impl From<Errno> for Refused {
 
 /// Where the operations are carried out: one file, which is empty at first, and a second one with
 /// [`SOURCE_SIZE`] bytes of the pattern of number [`SOURCE_NUMBER`].
-pub trait Place {
+pub trait FsxTarget {
     /// Carries an operation out; `bytes` are a write's content, and get a read's. Answers how many
     /// bytes were moved (0 where none are).
     ///

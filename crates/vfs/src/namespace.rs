@@ -9,7 +9,7 @@ use crate::attr::*;
 use crate::create::create_labelled;
 use crate::file::{File, OpenFlags};
 use crate::fs::FileSystem;
-use crate::path::{Found, Last, Parent, Walk};
+use crate::path::{FoundPath, Last, Parent, Walk};
 use crate::path_cache::{self, PathCache};
 use crate::permission::{self, Access};
 
@@ -125,7 +125,7 @@ impl Namespace {
     fn open_new(
         &self,
         cx: &mut Cx,
-        found: &Found,
+        found: &FoundPath,
         flags: OpenFlags,
         mode: u16,
     ) -> Result<File, Errno> {
@@ -370,7 +370,7 @@ impl Namespace {
         self.fs.setxattr(cx, attr.ino, name, value, flags)
     }
 
-    fn find(&self, cx: &mut Cx, path: &[u8], follow: bool) -> Result<Found, Errno> {
+    fn find(&self, cx: &mut Cx, path: &[u8], follow: bool) -> Result<FoundPath, Errno> {
         let (mut walk, parent) = self.parent(cx, path)?;
         walk.find_last(cx, parent, follow)
     }
@@ -401,12 +401,12 @@ impl Namespace {
 
     /// For operations on names: the last component is looked up but never followed, not even with a
     /// slash behind it.
-    fn find_last(&self, cx: &mut Cx, path: &[u8]) -> Result<Found, Errno> {
+    fn find_last(&self, cx: &mut Cx, path: &[u8]) -> Result<FoundPath, Errno> {
         let (_, parent) = self.parent(cx, path)?;
         self.look_up_last(cx, parent)
     }
 
-    fn look_up_last(&self, cx: &mut Cx, parent: Parent) -> Result<Found, Errno> {
+    fn look_up_last(&self, cx: &mut Cx, parent: Parent) -> Result<FoundPath, Errno> {
         cx.charge_for(Charge::PathComponent, 1);
         let attr = match &parent.last {
             Last::Name(name) => match self.fs.lookup(cx, parent.dir.ino, name) {
@@ -416,7 +416,7 @@ impl Namespace {
             },
             _ => Some(parent.dir.clone()),
         };
-        Ok(Found { parent, attr })
+        Ok(FoundPath { parent, attr })
     }
 
     /// Makes what must not exist yet. Where walks are kept the file system is asked at once,
@@ -452,7 +452,7 @@ impl Namespace {
     fn may_create<'f>(
         &self,
         cx: &mut Cx,
-        found: &'f Found,
+        found: &'f FoundPath,
         directory: bool,
     ) -> Result<&'f [u8], Errno> {
         let Last::Name(name) = &found.parent.last else { return Err(Errno::EEXIST) };
@@ -468,7 +468,7 @@ impl Namespace {
 
     /// Creates with the task's ids, the umask or the directory's default ACL, its group rule, and
     /// its label where labels are used.
-    fn create(&self, cx: &mut Cx, found: &Found, node: NewNode) -> Result<Attr, Errno> {
+    fn create(&self, cx: &mut Cx, found: &FoundPath, node: NewNode) -> Result<Attr, Errno> {
         let name = self.may_create(cx, found, node.kind == FileType::Directory)?;
         cx.charge_for(Charge::Create, 1);
         create_labelled(cx, &*self.fs, &found.parent.dir, name, node, self.labelled)

@@ -41,7 +41,7 @@ pub struct Parent {
 
 /// The result of a walk to the end.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundPath {
     /// Directory and last component, after following final symlinks.
     pub parent: Parent,
     /// What bears that name, if anything does.
@@ -134,7 +134,7 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// Those of [`parent`](Self::parent); `ENOTDIR` the path ends with a slash and something else
     /// than a directory is there. A missing last component is no error: `attr` is `None`.
-    pub fn find(&mut self, cx: &mut Cx, path: &[u8], follow: bool) -> Result<Found, Errno> {
+    pub fn find(&mut self, cx: &mut Cx, path: &[u8], follow: bool) -> Result<FoundPath, Errno> {
         let parent = self.parent(cx, path)?;
         self.find_last(cx, parent, follow)
     }
@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
         cx: &mut Cx,
         mut parent: Parent,
         follow: bool,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundPath, Errno> {
         loop {
             let attr = match &parent.last {
                 Last::Root | Last::Dot => Some(parent.dir.clone()),
@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
                 Some(attr) if parent.trailing_slash && !attr.is_dir() => {
                     return Err(Errno::ENOTDIR);
                 }
-                attr => return Ok(Found { parent, attr }),
+                attr => return Ok(FoundPath { parent, attr }),
             }
         }
     }

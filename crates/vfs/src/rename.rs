@@ -45,7 +45,7 @@ pub fn first_locked(old: Above<'_>, new: Above<'_>) -> Side {
 
 /// What was found under the two names, whose directories are locked.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
+pub struct RenameEntries<'a> {
     /// The inode of the old name, and whether it is a directory.
     pub source: (Ino, bool),
     /// That of the new name, if there is one.
@@ -54,7 +54,7 @@ pub struct Found<'a> {
     pub above: (Above<'a>, Above<'a>),
 }
 
-impl Found<'_> {
+impl RenameEntries<'_> {
     /// Checks what was found. Answers the directory, if any, that has a subdirectory more
     /// afterwards.
     ///
@@ -115,7 +115,7 @@ mod tests {
         flags: RenameFlags,
     ) -> Result<Option<Side>, Errno> {
         let above = (Above(&[LOWER, UPPER, ROOT]), Above(&[OTHER, ROOT]));
-        Found { source, target, above }.check(flags)
+        RenameEntries { source, target, above }.check(flags)
     }
 
     #[test]

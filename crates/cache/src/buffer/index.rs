@@ -29,7 +29,7 @@ struct Shard {
 }
 
 /// What a lookup that creates has done.
-pub(crate) struct Found {
+pub(crate) struct FoundBuffer {
     pub buffer: BufferRef,
     pub created: bool,
     pub reclaimed: usize,
@@ -60,18 +60,18 @@ impl Index {
     }
 
     #[inline]
-    pub fn find_or_create(&self, block: u64, shared: &Arc<Shared>) -> Found {
+    pub fn find_or_create(&self, block: u64, shared: &Arc<Shared>) -> FoundBuffer {
         let mut shard = self.shard(block).lock_irq();
         if let Some(&slot) = shard.slots_of.get(&block) {
             let buffer = shard.slots[slot as usize].clone().expect("an indexed slot is filled");
             buffer.touch();
-            return Found { buffer, created: false, reclaimed: 0 };
+            return FoundBuffer { buffer, created: false, reclaimed: 0 };
         }
         let excess = (shard.slots_of.len() + 1).saturating_sub(self.shard_limit);
         let reclaimed = if excess > 0 { shard.reclaim(excess, SCAN_MAX) } else { 0 };
         let buffer = Arc::new(Buffer::new(block, shared.clone()));
         shard.insert(buffer.clone());
-        Found { buffer, created: true, reclaimed }
+        FoundBuffer { buffer, created: true, reclaimed }
     }
 
     /// Takes a buffer out and marks it forgotten.

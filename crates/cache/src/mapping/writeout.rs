@@ -98,7 +98,7 @@ impl Writes {
 }
 
 /// What [`Mapping::find_dirty`] came upon.
-enum Found {
+enum FoundDirty {
     Nothing,
     /// Whole blocks, dirty and valid.
     Run(Range<u64>),
@@ -128,16 +128,16 @@ impl Mapping {
                 return Ok(None);
             }
             match self.find_dirty(cx, wb) {
-                Found::Nothing => return Ok(None),
-                Found::Run(range) => {
+                FoundDirty::Nothing => return Ok(None),
+                FoundDirty::Run(range) => {
                     wb.run_end = range.end;
                     return Ok(Some(range));
                 }
-                Found::Partial(range) => {
+                FoundDirty::Partial(range) => {
                     count(&self.cache().counters.completions, 1);
                     self.make_valid(cx, range)?;
                 }
-                Found::Busy(range) => {
+                FoundDirty::Busy(range) => {
                     wb.plug.submit(cx);
                     self.wait_range(cx, range);
                 }
@@ -145,7 +145,7 @@ impl Mapping {
         }
     }
 
-    fn find_dirty(&self, cx: &Cx, wb: &WritebackControl<'_>) -> Found {
+    fn find_dirty(&self, cx: &Cx, wb: &WritebackControl<'_>) -> FoundDirty {
         let shift = self.shift();
         let guard = self.state.lock(cx);
         let limit = self.block_ceil(wb.range.end.min(self.size()));
@@ -173,22 +173,22 @@ impl Mapping {
                     continue;
                 }
                 match &mut run {
-                    None if busy => return Found::Busy(blocks),
-                    None if !whole => return Found::Partial(blocks),
+                    None if busy => return FoundDirty::Busy(blocks),
+                    None if !whole => return FoundDirty::Partial(blocks),
                     None => run = Some(blocks),
                     Some(run) if joins && whole && !busy => run.end = blocks.end,
-                    Some(_) => return run.map_or(Found::Nothing, Found::Run),
+                    Some(_) => return run.map_or(FoundDirty::Nothing, FoundDirty::Run),
                 }
                 if let Some(run) = &mut run
                     && run.end - run.start >= most
                 {
                     run.end = run.start + self.block_ceil(most);
-                    return Found::Run(run.clone());
+                    return FoundDirty::Run(run.clone());
                 }
             }
             from = index + 1;
         }
-        run.map_or(Found::Nothing, Found::Run)
+        run.map_or(FoundDirty::Nothing, FoundDirty::Run)
     }
 
     /// The blocks of the folio at `index` that have a dirty byte, relative to the folio.

@@ -17,7 +17,7 @@ const ZERO: u64 = 1;
 
 /// Where some bytes of the disk are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum ClusterPlace {
     /// In the file behind.
     Absent,
     /// Nowhere: they are zeros.
@@ -30,13 +30,13 @@ pub(super) enum Place {
 
 impl Qcow2 {
     /// The place of the byte `at`, and how many bytes from there on lie in a row, at most `want`.
-    pub(super) fn run(&self, at: u64, want: usize) -> Result<(Place, usize), Error> {
+    pub(super) fn run(&self, at: u64, want: usize) -> Result<(ClusterPlace, usize), Error> {
         let want = want as u64;
         let (first, mut len) = self.place(at)?;
-        while len < want && !matches!(first, Place::Packed { .. }) {
+        while len < want && !matches!(first, ClusterPlace::Packed { .. }) {
             let (next, more) = self.place(at + len)?;
             let joins = match (first, next) {
-                (Place::At(host), Place::At(next)) => host + len == next,
+                (ClusterPlace::At(host), ClusterPlace::At(next)) => host + len == next,
                 (first, next) => first == next,
             };
             if !joins {
@@ -48,13 +48,13 @@ impl Qcow2 {
     }
 
     /// The place of the byte `at`, and the bytes from there to the end of its (sub)cluster.
-    fn place(&self, at: u64) -> Result<(Place, u64), Error> {
+    fn place(&self, at: u64) -> Result<(ClusterPlace, u64), Error> {
         let header = &self.header;
         let within = at % header.cluster();
         let (l1_index, in_l1) = ((at / header.l1_span()) as usize, at % header.l1_span());
         let table = self.table(l1_index)?;
         let Some(table) = table else {
-            return Ok((Place::Absent, header.l1_span() - in_l1));
+            return Ok((ClusterPlace::Absent, header.l1_span() - in_l1));
         };
         let index = (in_l1 / header.cluster()) as usize;
         let (entry, bits) = self.entry(table, index)?;
@@ -64,7 +64,7 @@ impl Qcow2 {
             let offset = entry & ((1 << shift) - 1);
             let sectors = (entry & (PACKED - 1)) >> shift;
             let len = ((sectors + 1) * 512 - offset % 512) as usize;
-            return Ok((Place::Packed { offset, len }, left));
+            return Ok((ClusterPlace::Packed { offset, len }, left));
         }
         let host = entry & ADDRESS;
         if !host.is_multiple_of(header.cluster()) {
@@ -79,20 +79,20 @@ impl Qcow2 {
             let (allocated, zero) = (bits >> bit & 1 != 0, bits >> (32 + bit) & 1 != 0);
             let left = sub - within % sub;
             return match (allocated, zero) {
-                (_, true) => Ok((Place::Zero, left)),
-                (true, _) if there => Ok((Place::At(host + within), left)),
+                (_, true) => Ok((ClusterPlace::Zero, left)),
+                (true, _) if there => Ok((ClusterPlace::At(host + within), left)),
                 (true, _) => {
                     let place =
                         format!("table of the second level (L2) at byte {table}, entry {index}");
                     Err(self.subject.damaged(place, "content without a cluster"))
                 }
-                _ => Ok((Place::Absent, left)),
+                _ => Ok((ClusterPlace::Absent, left)),
             };
         }
         match there {
-            _ if header.version >= 3 && entry & ZERO != 0 => Ok((Place::Zero, left)),
-            true => Ok((Place::At(host + within), left)),
-            false => Ok((Place::Absent, left)),
+            _ if header.version >= 3 && entry & ZERO != 0 => Ok((ClusterPlace::Zero, left)),
+            true => Ok((ClusterPlace::At(host + within), left)),
+            false => Ok((ClusterPlace::Absent, left)),
         }
     }
 

@@ -68,28 +68,28 @@ impl Served {
     }
 }
 
-/// How many of something there are; a [`Place`] is one of them.
+/// How many of something there are; a [`Permit`] is one of them.
 #[derive(Clone)]
-struct Places {
+struct Permits {
     taken: Arc<AtomicUsize>,
     limit: usize,
 }
 
-struct Place(Arc<AtomicUsize>);
+struct Permit(Arc<AtomicUsize>);
 
-impl Places {
-    fn new(limit: usize) -> Places {
-        Places { taken: Arc::default(), limit }
+impl Permits {
+    fn new(limit: usize) -> Permits {
+        Permits { taken: Arc::default(), limit }
     }
 
-    fn take(&self) -> Option<Place> {
+    fn take(&self) -> Option<Permit> {
         let more = |taken| (taken < self.limit).then_some(taken + 1);
         let took = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        took.is_ok().then(|| Place(self.taken.clone()))
+        took.is_ok().then(|| Permit(self.taken.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -102,7 +102,7 @@ impl Drop for Place {
 /// Those of accepting, but for those that pass.
 pub fn serve(cx: &mut Cx, served: &Arc<Served>, listener: &Listener) -> io::Result<()> {
     let most = served.limits.connections;
-    let (serving, open) = (Places::new(most), Places::new(most.saturating_add(HANDSHAKES_MAX)));
+    let (serving, open) = (Permits::new(most), Permits::new(most.saturating_add(HANDSHAKES_MAX)));
     loop {
         let stream = match listener.accept() {
             Ok(stream) => stream,
@@ -133,7 +133,7 @@ fn passes(error: &io::Error) -> bool {
 fn connection(
     cx: &mut Cx,
     served: &Arc<Served>,
-    serving: &Places,
+    serving: &Permits,
     mut stream: Stream,
 ) -> io::Result<()> {
     let deadline = Nanos(cx.now().0.saturating_add(served.limits.handshake.0));
@@ -147,10 +147,10 @@ fn connection(
 fn shake_hands(
     cx: &Cx,
     export: &Export,
-    serving: &Places,
+    serving: &Permits,
     stream: &mut Stream,
     deadline: Nanos,
-) -> io::Result<Option<(Settled, Place)>> {
+) -> io::Result<Option<(Settled, Permit)>> {
     let (mut handshake, mut out) = Handshake::new(export);
     let (mut bytes, mut place) = (Vec::new(), None);
     loop {

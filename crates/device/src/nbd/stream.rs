@@ -12,14 +12,14 @@ const DEFAULT_PORT: u16 = 10809;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     /// The way to the server.
-    pub place: Place,
+    pub place: ServerPlace,
     /// Name of the export, maybe empty.
     pub export: String,
 }
 
 /// The way to a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum ServerPlace {
     /// `host:port`.
     Tcp(String),
     /// A socket in the file system.
@@ -32,7 +32,7 @@ impl Address {
         if let Some(rest) = url.strip_prefix("nbd+unix://") {
             let (export, query) = rest.strip_prefix('/')?.split_once('?')?;
             let socket = query.split('&').find_map(|pair| pair.strip_prefix("socket="))?;
-            let place = Place::Unix(PathBuf::from(socket));
+            let place = ServerPlace::Unix(PathBuf::from(socket));
             return Some(Address { place, export: export.to_owned() });
         }
         let rest = url.strip_prefix("nbd://")?;
@@ -45,7 +45,7 @@ impl Address {
             whole && port.bytes().all(|b| b.is_ascii_digit())
         });
         let host = if has_port { host.to_owned() } else { format!("{host}:{DEFAULT_PORT}") };
-        Some(Address { place: Place::Tcp(host), export: export.to_owned() })
+        Some(Address { place: ServerPlace::Tcp(host), export: export.to_owned() })
     }
 }
 
@@ -62,14 +62,14 @@ impl Stream {
     ///
     /// # Errors
     /// The host's.
-    pub fn connect(place: &Place) -> io::Result<Stream> {
+    pub fn connect(place: &ServerPlace) -> io::Result<Stream> {
         match place {
-            Place::Tcp(host) => {
+            ServerPlace::Tcp(host) => {
                 let stream = TcpStream::connect(host)?;
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
-            Place::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
+            ServerPlace::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
         }
     }
 
@@ -209,13 +209,13 @@ mod tests {
     #[test]
     fn addresses_name_place_and_export() {
         let tcp = |host: &str, export: &str| {
-            Some(Address { place: Place::Tcp(host.into()), export: export.into() })
+            Some(Address { place: ServerPlace::Tcp(host.into()), export: export.into() })
         };
         assert_eq!(Address::parse("nbd://h"), tcp("h:10809", ""));
         assert_eq!(Address::parse("nbd://h:1/a/b"), tcp("h:1", "a/b"));
         assert_eq!(Address::parse("nbd://[::1]/x"), tcp("[::1]:10809", "x"));
         let unix = Address::parse("nbd+unix:///e?socket=/tmp/s").unwrap();
-        assert_eq!(unix.place, Place::Unix("/tmp/s".into()));
+        assert_eq!(unix.place, ServerPlace::Unix("/tmp/s".into()));
         assert_eq!(Address::parse("nbd:///x"), None);
         assert_eq!(Address::parse("nbd+unix:///x"), None);
     }

@@ -14,7 +14,7 @@ use vfs::{FileType, XattrFlags};
 
 use crate::attr::acl;
 use crate::format::inode::BASE_SIZE;
-use crate::format::xattr::{self as area, Place, Xattr};
+use crate::format::xattr::{self as area, Xattr, XattrArea};
 use crate::format::{At, CorruptKind};
 use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
@@ -180,13 +180,13 @@ fn visit_locked(
     let large = fs.sb.geometry.large_values();
     if let Some(area) = inode_area(fs, cx, inode)?.filter(|_| !fresh) {
         let range = area.range.clone();
-        let seen = area.buffer.with(|data| walk(&data[range], Place::Inode, large, look));
+        let seen = area.buffer.with(|data| walk(&data[range], XattrArea::Inode, large, look));
         seen.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
     }
     let block = inode.with(cx, |core| core.file_acl);
     if block != 0 {
         let buffer = block::read(fs, cx, inode, block)?;
-        let seen = buffer.with(|data| walk(data, Place::Block, large, look));
+        let seen = buffer.with(|data| walk(data, XattrArea::Block, large, look));
         seen.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
     }
     Ok(())
@@ -194,7 +194,7 @@ fn visit_locked(
 
 fn walk(
     bytes: &[u8],
-    place: Place,
+    place: XattrArea,
     large: bool,
     look: &mut dyn FnMut(&area::Entry),
 ) -> Result<(), CorruptKind> {
@@ -386,12 +386,12 @@ pub(crate) fn set_in(edit: &mut Edit, cx: &mut Cx, change: Change<Value>) -> Res
         let symlink = inode.kind(cx) == FileType::Symlink;
         let apart = new.belongs_outside(symlink);
         inside.push(new);
-        if apart || area::space(&inside, Place::Inode) > room {
+        if apart || area::space(&inside, XattrArea::Inode) > room {
             outside.extend(inside.pop());
             change_outside = true;
         }
         if change_outside
-            && area::space(&outside, Place::Block) > fs.sb.geometry.block_size as usize
+            && area::space(&outside, XattrArea::Block) > fs.sb.geometry.block_size as usize
         {
             return Err(Errno::ENOSPC);
         }
@@ -433,7 +433,7 @@ fn load_inside(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<Vec<Xattr>, Er
         let large = fs.sb.geometry.large_values();
         let seen = area.buffer.with(|data| {
             let bytes = &data[area.range.clone()];
-            walk(bytes, Place::Inode, large, &mut |entry| inside.push(Xattr::of(entry)))
+            walk(bytes, XattrArea::Inode, large, &mut |entry| inside.push(Xattr::of(entry)))
         });
         seen.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Inode(inode.ino))))?;
     }
@@ -468,7 +468,7 @@ fn store_inside(
     }
     edit.handle.write_access(cx, &area.buffer)?;
     let range = area.range.clone();
-    let fits = area.buffer.with_mut(|data| area::emit(&mut data[range], Place::Inode, after));
+    let fits = area.buffer.with_mut(|data| area::emit(&mut data[range], XattrArea::Inode, after));
     assert!(fits, "the space in the inode was counted before");
     edit.handle.dirty(cx, &area.buffer)
 }
@@ -498,7 +498,7 @@ pub(crate) fn expand_extra(
     }
     let inside = load_inside(fs, cx, inode)?;
     let room = size - BASE_SIZE - usize::from(want);
-    if !inside.is_empty() && area::space(&inside, Place::Inode) > room {
+    if !inside.is_empty() && area::space(&inside, XattrArea::Inode) > room {
         return Ok(());
     }
     let (buffer, offset) = fs.inode_slot(cx, inode.ino)?;
@@ -507,7 +507,8 @@ pub(crate) fn expand_extra(
     buffer.with_mut(|data| {
         let slot = &mut data[offset..offset + size];
         slot[BASE_SIZE + usize::from(old.max(2))..BASE_SIZE + usize::from(want)].fill(0);
-        let fits = area::emit(&mut slot[BASE_SIZE + usize::from(want)..], Place::Inode, &inside);
+        let fits =
+            area::emit(&mut slot[BASE_SIZE + usize::from(want)..], XattrArea::Inode, &inside);
         assert!(fits, "the space in the inode was counted before");
     });
     handle.dirty(cx, &buffer)

@@ -58,7 +58,7 @@ impl Path {
 
 /// What a lookup finds at a logical block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum FoundExtent {
     /// The whole extent that holds the block.
     Extent(Extent),
     /// A hole; the next extent begins at this block (`u32::MAX`: nothing follows).
@@ -197,17 +197,17 @@ impl Bmap<'_> {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.
-    pub(crate) fn extent_lookup(self, cx: &mut Cx, lblk: u32) -> Result<Found, Errno> {
+    pub(crate) fn extent_lookup(self, cx: &mut Cx, lblk: u32) -> Result<FoundExtent, Errno> {
         let path = self.find_path(cx, lblk)?;
         let at = path.leaf().at;
         if let Some(at) = at
             && let Some(extent) = self.leaf_extent(cx, &path, at)
             && u64::from(lblk) < extent.end()
         {
-            return Ok(Found::Extent(extent));
+            return Ok(FoundExtent::Extent(extent));
         }
         let next = self.next_key(cx, &path, at.map_or(0, |at| at + 1));
-        Ok(Found::Hole { next })
+        Ok(FoundExtent::Hole { next })
     }
 
     /// The block that would be best for new data at `lblk`: beside the neighbour before it.

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::alloc::mballoc::Prealloc;
 use crate::alloc::mballoc::{Purpose, Request};
 use crate::bmap::Bmap;
-use crate::bmap::extents::{Found, Removed};
+use crate::bmap::extents::{FoundExtent, Removed};
 use crate::format::extent::Extent;
 use crate::format::{At, CorruptKind};
 use crate::trans::credits;
@@ -152,7 +152,12 @@ impl Bmap<'_> {
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`, `EFBIG`.
-    pub(crate) fn indirect_lookup(self, cx: &mut Cx, lblk: u32, want: u32) -> Result<Found, Errno> {
+    pub(crate) fn indirect_lookup(
+        self,
+        cx: &mut Cx,
+        lblk: u32,
+        want: u32,
+    ) -> Result<FoundExtent, Errno> {
         let indices = self.indices(lblk)?;
         let slots = self.walk(cx, lblk, &indices)?;
         let last = slots.last().expect("the first pointer is always seen");
@@ -161,7 +166,7 @@ impl Bmap<'_> {
             let span = self.span(slots.len() - 1, indices.len());
             let inside = self.offset_in_span(lblk, span);
             let next = u64::from(lblk) - inside + span;
-            return Ok(Found::Hole { next: next.min(u64::from(u32::MAX)) as u32 });
+            return Ok(FoundExtent::Hole { next: next.min(u64::from(u32::MAX)) as u32 });
         }
         let room = if last.table.is_some() { self.per_table() } else { DIRECT };
         let most = (room as usize - last.index).min(want.max(1) as usize);
@@ -177,7 +182,7 @@ impl Bmap<'_> {
         if !self.fs.sb.geometry.data_blocks_valid(start, len as u64) {
             self.check_pointer(cx, lblk, start + len as u64 - 1)?;
         }
-        Ok(Found::Extent(Extent { block: lblk, len: len as u32, start, unwritten: false }))
+        Ok(FoundExtent::Extent(Extent { block: lblk, len: len as u32, start, unwritten: false }))
     }
 
     /// Position of `lblk` in its aligned span of the tree that it lies in.

@@ -10,7 +10,7 @@ use rt::Cx;
 use crate::alloc::mballoc::Prealloc;
 use crate::alloc::mballoc::{Purpose, Request};
 use crate::bmap::Bmap;
-use crate::bmap::extents::{Found, Removed};
+use crate::bmap::extents::{FoundExtent, Removed};
 use crate::format::extent::{Extent, LEN_MAX, UNWRITTEN_LEN_MAX};
 use crate::format::{At, CorruptKind, Geometry};
 use crate::inode::LastExtent;
@@ -118,11 +118,11 @@ impl Bmap<'_> {
             self.indirect_lookup(cx, lblk, len)?
         };
         Ok(match found {
-            Found::Hole { next } => {
+            FoundExtent::Hole { next } => {
                 let len = next.saturating_sub(lblk).min(len).max(1);
                 Mapped { lblk, len, pblk: 0, state: State::Hole }
             }
-            Found::Extent(extent) => {
+            FoundExtent::Extent(extent) => {
                 let last = LastExtent {
                     lblk: extent.block,
                     len: extent.len,

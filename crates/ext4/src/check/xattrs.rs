@@ -12,7 +12,7 @@ use super::rule::Rule;
 use crate::attr::acl;
 use crate::attr::xattr::{ACL_ACCESS, ACL_DEFAULT, Totals};
 use crate::format::inode::BASE_SIZE;
-use crate::format::xattr::{self, LargeValue, Place};
+use crate::format::xattr::{self, LargeValue, XattrArea};
 use crate::format::{At, CorruptKind, InodeValues};
 
 /// The attribute blocks seen so far.
@@ -83,8 +83,8 @@ impl Checker<'_> {
             return Totals::default();
         }
         let at = At::Inode(Ino(ino.into()));
-        match xattr::check(area, Place::Inode, self.g.large_values()) {
-            Ok(()) => self.entries(area, Place::Inode, at),
+        match xattr::check(area, XattrArea::Inode, self.g.large_values()) {
+            Ok(()) => self.entries(area, XattrArea::Inode, at),
             Err(kind) => {
                 self.findings.corrupt(&kind.at(at));
                 Totals::default()
@@ -94,7 +94,7 @@ impl Checker<'_> {
 
     /// Looks into the ACLs of an area whose entries are sound, and takes note of the values that
     /// lie in inodes.
-    fn entries(&mut self, area: &[u8], place: Place, at: At) -> Totals {
+    fn entries(&mut self, area: &[u8], place: XattrArea, at: At) -> Totals {
         let mut totals = Totals::default();
         let entries = xattr::entries(area, place, self.g.large_values());
         for entry in entries.into_iter().flatten().flatten() {
@@ -155,9 +155,9 @@ impl Checker<'_> {
         {
             self.findings.corrupt(&kind.at(at));
         }
-        match xattr::check(data, Place::Block, self.g.large_values()) {
+        match xattr::check(data, XattrArea::Block, self.g.large_values()) {
             Ok(()) => {
-                let totals = self.entries(data, Place::Block, at);
+                let totals = self.entries(data, XattrArea::Block, at);
                 (Some(xattr::refcount(data)), totals)
             }
             Err(kind) => {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use base::Errno;
 
-use crate::dir::{Dir, Place, Role, Slot};
+use crate::dir::{Dir, EntryPlace, Role, Slot};
 use crate::format::CorruptKind;
 use crate::format::dir::{self, Key};
 use crate::format::features::Incompat;
@@ -173,13 +173,13 @@ impl Dir<'_> {
     }
 
     /// Searches the tree for a name.
-    pub(crate) fn find_indexed(&self, cx: &mut Cx, key: &Key) -> Result<Option<Place>, Errno> {
+    pub(crate) fn find_indexed(&self, cx: &mut Cx, key: &Key) -> Result<Option<EntryPlace>, Errno> {
         let (mut path, hash) = self.probe(cx, |version| self.hash(version, key.name()).major)?;
         loop {
             let buffer = self.block(cx, path.leaf, Role::Leaf)?;
             let found = buffer.with(|data| dir::find(data, self.layout, key));
             if let Some(found) = found {
-                return Ok(Some(Place { buffer, found }));
+                return Ok(Some(EntryPlace { buffer, found }));
             }
             if self.next_leaf(cx, &mut path, Some(hash))?.is_none() {
                 return Ok(None);
@@ -192,7 +192,7 @@ impl Dir<'_> {
         &self,
         cx: &mut Cx,
         key: &Key,
-    ) -> Result<Result<Place, Slot>, Errno> {
+    ) -> Result<Result<EntryPlace, Slot>, Errno> {
         let need = dir::entry_len(key.name().len());
         let (mut path, hash) = self.probe(cx, |version| self.hash(version, key.name()).major)?;
         let mut room = None;
@@ -200,7 +200,7 @@ impl Dir<'_> {
             let buffer = self.block(cx, path.leaf, Role::Leaf)?;
             let scan = buffer.with(|data| dir::scan(data, self.layout, key, need));
             if let Some(found) = scan.found {
-                return Ok(Ok(Place { buffer, found }));
+                return Ok(Ok(EntryPlace { buffer, found }));
             }
             if let (None, Some(offset)) = (&room, scan.room) {
                 room = Some(Slot::Room(buffer, offset));

@@ -233,7 +233,7 @@ impl<'a> Key<'a> {
 
 /// A name that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct FoundEntry {
     /// Its entry.
     pub offset: u32,
     /// The entry before it, or `offset` itself where it is the first.
@@ -248,7 +248,7 @@ pub struct Found {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scan {
     /// The name.
-    pub found: Option<Found>,
+    pub found: Option<FoundEntry>,
     /// The first entry with room for `need` bytes behind it (or in it, where it is unused).
     pub room: Option<u32>,
 }
@@ -259,7 +259,7 @@ pub fn scan(block: &[u8], layout: DirLayout, key: &Key, need: usize) -> Scan {
 }
 
 /// Searches a block for a name.
-pub fn find(block: &[u8], layout: DirLayout, key: &Key) -> Option<Found> {
+pub fn find(block: &[u8], layout: DirLayout, key: &Key) -> Option<FoundEntry> {
     scan_inner::<false>(block, layout, key, 0).found
 }
 
@@ -278,7 +278,7 @@ fn scan_inner<const ROOM: bool>(block: &[u8], layout: DirLayout, key: &Key, need
         let this_len = (high >> 16) as u8 as usize;
         if this_len == name_len && key.matches(rest) && ino != 0 {
             let file_type = (high >> 24) as u8;
-            let found = Found { offset: at as u32, before: before as u32, ino, file_type };
+            let found = FoundEntry { offset: at as u32, before: before as u32, ino, file_type };
             return Scan { found: Some(found), room };
         }
         // A used entry needs at least 12 bytes itself: most are done with by one comparison.
@@ -343,7 +343,7 @@ fn put(
 }
 
 /// Removes the entry at `found`: its space goes to the entry before it, or it becomes unused.
-pub fn remove(block: &mut [u8], found: &Found) {
+pub fn remove(block: &mut [u8], found: &FoundEntry) {
     let at = found.offset as usize;
     let header = Header::read(block, at).expect("found is an entry");
     let end = (at + header.used()).min(block.len());

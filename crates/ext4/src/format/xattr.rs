@@ -28,27 +28,27 @@ pub const VALUE_MAX: u32 = 65536;
 
 /// Which of the two areas a slice is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum XattrArea {
     /// The rest of an inode behind its extra fields, beginning with the magic number.
     Inode,
     /// A whole attribute block.
     Block,
 }
 
-impl Place {
+impl XattrArea {
     /// Offset of the first entry.
     fn first(self) -> usize {
         match self {
-            Place::Inode => 4,
-            Place::Block => BLOCK_HEADER,
+            XattrArea::Inode => 4,
+            XattrArea::Block => BLOCK_HEADER,
         }
     }
 
     /// The offset from which those of values count.
     fn base(self) -> usize {
         match self {
-            Place::Inode => 4,
-            Place::Block => 0,
+            XattrArea::Inode => 4,
+            XattrArea::Block => 0,
         }
     }
 }
@@ -99,12 +99,12 @@ fn set_word(bytes: &mut [u8], at: usize, value: u32) {
 ///
 /// # Errors
 /// `XattrMagic` for a block.
-pub fn entries(bytes: &[u8], place: Place, large: bool) -> Result<Entries<'_>, CorruptKind> {
+pub fn entries(bytes: &[u8], place: XattrArea, large: bool) -> Result<Entries<'_>, CorruptKind> {
     let found = bytes.get(..4).map_or(0, |_| word(bytes, 0));
     match (found == MAGIC, place) {
         (true, _) => Ok(Entries { bytes, place, large, at: place.first(), done: false }),
-        (false, Place::Inode) => Ok(Entries { bytes, place, large, at: 0, done: true }),
-        (false, Place::Block) => Err(CorruptKind::XattrMagic { found }),
+        (false, XattrArea::Inode) => Ok(Entries { bytes, place, large, at: 0, done: true }),
+        (false, XattrArea::Block) => Err(CorruptKind::XattrMagic { found }),
     }
 }
 
@@ -112,7 +112,7 @@ pub fn entries(bytes: &[u8], place: Place, large: bool) -> Result<Entries<'_>, C
 #[derive(Clone)]
 pub struct Entries<'a> {
     bytes: &'a [u8],
-    place: Place,
+    place: XattrArea,
     large: bool,
     at: usize,
     done: bool,
@@ -174,8 +174,8 @@ impl<'a> Entries<'a> {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn check(bytes: &[u8], place: Place, large: bool) -> Result<(), CorruptKind> {
-    if place == Place::Block && word(bytes, 0) == MAGIC {
+pub fn check(bytes: &[u8], place: XattrArea, large: bool) -> Result<(), CorruptKind> {
+    if place == XattrArea::Block && word(bytes, 0) == MAGIC {
         let (references, blocks) = (word(bytes, 4), word(bytes, 8));
         if blocks != 1 || references == 0 || references > REFCOUNT_MAX {
             return Err(CorruptKind::XattrHeader { found: blocks, references });
@@ -233,7 +233,7 @@ impl Xattr {
 }
 
 /// Bytes that these attributes take in an area with that header, the closing zeros included.
-pub fn space(list: &[Xattr], place: Place) -> usize {
+pub fn space(list: &[Xattr], place: XattrArea) -> usize {
     let each = |x: &Xattr| entry_len(x.name.len()) + value_len(x.value.len());
     place.first() + 4 + list.iter().map(each).sum::<usize>()
 }
@@ -241,8 +241,8 @@ pub fn space(list: &[Xattr], place: Place) -> usize {
 /// Writes attributes into an area, whose old content vanishes; a block gets a header with one
 /// reference, and its entries in the order that the format wants there. An inode without attributes
 /// gets no magic number. Answers false, with nothing changed, if they do not fit.
-pub fn emit(bytes: &mut [u8], place: Place, list: &[Xattr]) -> bool {
-    if list.is_empty() && place == Place::Inode {
+pub fn emit(bytes: &mut [u8], place: XattrArea, list: &[Xattr]) -> bool {
+    if list.is_empty() && place == XattrArea::Inode {
         bytes.fill(0);
         return true;
     }
@@ -250,7 +250,7 @@ pub fn emit(bytes: &mut [u8], place: Place, list: &[Xattr]) -> bool {
         return false;
     }
     let mut order: Vec<&Xattr> = list.iter().collect();
-    if place == Place::Block {
+    if place == XattrArea::Block {
         order.sort_by(|a, b| {
             let key = |x: &Xattr| (x.name_index, x.name.len());
             key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
@@ -269,7 +269,7 @@ pub fn emit(bytes: &mut [u8], place: Place, list: &[Xattr]) -> bool {
         emit_entry(&mut bytes[at..], place, xattr, end, hash);
         at += entry_len(xattr.name.len());
     }
-    if place == Place::Block {
+    if place == XattrArea::Block {
         set_word(bytes, 4, 1);
         set_word(bytes, 8, 1);
         set_word(bytes, 12, block_hash);
@@ -277,7 +277,7 @@ pub fn emit(bytes: &mut [u8], place: Place, list: &[Xattr]) -> bool {
     true
 }
 
-fn emit_entry(raw: &mut [u8], place: Place, xattr: &Xattr, value_at: usize, hash: u32) {
+fn emit_entry(raw: &mut [u8], place: XattrArea, xattr: &Xattr, value_at: usize, hash: u32) {
     let value_offset = if xattr.value.is_empty() { 0 } else { value_at - place.base() };
     raw[0] = xattr.name.len() as u8;
     raw[1] = xattr.name_index;
@@ -367,7 +367,7 @@ mod tests {
         Xattr { name_index, name: name.to_vec(), value: value.to_vec(), large: None }
     }
 
-    fn read(bytes: &[u8], place: Place) -> Vec<Xattr> {
+    fn read(bytes: &[u8], place: XattrArea) -> Vec<Xattr> {
         check(bytes, place, true).expect("well formed");
         let all = entries(bytes, place, true).expect("magic");
         all.map(|e| Xattr::of(&e.expect("well formed"))).collect()
@@ -377,8 +377,8 @@ mod tests {
     fn attributes_come_back_as_they_were_written() {
         let mut rng = Rng::new(4, 4);
         for round in 0..400 {
-            let place = if round % 2 == 0 { Place::Inode } else { Place::Block };
-            let mut bytes = vec![0; if place == Place::Inode { 96 } else { 1024 }];
+            let place = if round % 2 == 0 { XattrArea::Inode } else { XattrArea::Block };
+            let mut bytes = vec![0; if place == XattrArea::Inode { 96 } else { 1024 }];
             let mut list = Vec::new();
             for n in 0..rng.below(9) {
                 let mut value = vec![0; rng.below(60) as usize];
@@ -394,7 +394,7 @@ mod tests {
             }
             let fits = space(&list, place) <= bytes.len() || list.is_empty();
             assert_eq!(emit(&mut bytes, place, &list), fits);
-            if fits && !(list.is_empty() && place == Place::Block) {
+            if fits && !(list.is_empty() && place == XattrArea::Block) {
                 let mut seen = read(&bytes, place);
                 seen.sort_by(|a, b| a.name.cmp(&b.name));
                 assert_eq!(seen, list);
@@ -406,11 +406,11 @@ mod tests {
     fn every_malformed_area_has_its_error() {
         use CorruptKind::*;
         let mut good = vec![0; 1024];
-        assert!(emit(&mut good, Place::Block, &[xattr(1, b"abc", b"value")]));
+        assert!(emit(&mut good, XattrArea::Block, &[xattr(1, b"abc", b"value")]));
         let damaged = |at: usize, byte: u8| {
             let mut bytes = good.clone();
             bytes[at] = byte;
-            check(&bytes, Place::Block, false).expect_err("a damaged block")
+            check(&bytes, XattrArea::Block, false).expect_err("a damaged block")
         };
         assert_eq!(damaged(0, 1), XattrMagic { found: MAGIC + 1 });
         assert_eq!(damaged(4, 0), XattrHeader { found: 1, references: 0 });
@@ -422,7 +422,7 @@ mod tests {
         // Entries that run into the end.
         let mut bytes = vec![1; 64];
         set_word(&mut bytes, 0, MAGIC);
-        assert!(check(&bytes, Place::Inode, true).is_err());
+        assert!(check(&bytes, XattrArea::Inode, true).is_err());
     }
 
     #[test]
@@ -432,7 +432,7 @@ mod tests {
             let mut bytes = vec![0; 96];
             rng.fill(&mut bytes);
             set_word(&mut bytes, 0, MAGIC);
-            let _ = check(&bytes, Place::Inode, true);
+            let _ = check(&bytes, XattrArea::Inode, true);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::trans::ext4_jbd2::Handle;
 
 /// Where an inode stands among the orphans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Place {
+pub(crate) enum OrphanPlace {
     /// It is none.
     #[default]
     None,
@@ -28,10 +28,10 @@ pub(crate) enum Place {
     File { block: u32, slot: u32 },
 }
 
-impl Place {
+impl OrphanPlace {
     /// Whether it is an orphan.
     pub(crate) fn linked(self) -> bool {
-        self != Place::None
+        self != OrphanPlace::None
     }
 }
 
@@ -73,7 +73,7 @@ impl Inodes {
         }
         let next = self.sb.set_orphan_head(cx, handle, inode.ino.0 as u32)?;
         inode.with(cx, |core| {
-            core.orphan = Place::List;
+            core.orphan = OrphanPlace::List;
             core.values.dtime = next;
         });
         orphans.list.insert(0, inode.clone());
@@ -124,8 +124,8 @@ impl Inodes {
             return Ok(());
         }
         match inode.with(cx, |core| core.orphan) {
-            Place::None => return Ok(()),
-            Place::File { block, slot } => {
+            OrphanPlace::None => return Ok(()),
+            OrphanPlace::File { block, slot } => {
                 let buffer = orphans.file[block as usize].clone();
                 handle.write_access(cx, &buffer)?;
                 let at = slot as usize * 4;
@@ -134,9 +134,9 @@ impl Inodes {
                 handle.dirty(cx, &buffer)?;
                 orphans.next_slot = block as usize * self.orphan_slots() + slot as usize;
             }
-            Place::List => self.unlink_from_list(cx, handle, &mut orphans, inode)?,
+            OrphanPlace::List => self.unlink_from_list(cx, handle, &mut orphans, inode)?,
         }
-        inode.with(cx, |core| core.orphan = Place::None);
+        inode.with(cx, |core| core.orphan = OrphanPlace::None);
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Inodes {
         handle: &mut Handle,
         orphans: &mut Orphans,
         ino: Ino,
-    ) -> Result<Option<Place>, Errno> {
+    ) -> Result<Option<OrphanPlace>, Errno> {
         let slots = self.orphan_slots();
         let total = slots * orphans.file.len();
         let mut at = orphans.next_slot;
@@ -194,7 +194,7 @@ impl Inodes {
             self.orphan_checksum(cx, &buffer);
             handle.dirty(cx, &buffer)?;
             orphans.next_slot = block * slots + slot + 1;
-            return Ok(Some(Place::File { block: block as u32, slot: slot as u32 }));
+            return Ok(Some(OrphanPlace::File { block: block as u32, slot: slot as u32 }));
         }
         Ok(None)
     }

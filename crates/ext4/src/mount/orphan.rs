@@ -10,7 +10,7 @@ use crate::evict;
 use crate::format::features::RoCompat;
 use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
-use crate::inode::orphan::Place;
+use crate::inode::orphan::OrphanPlace;
 
 /// `ob_magic` at the end of each block of the orphan file, before its checksum.
 const MAGIC: u32 = 0x0b10_ca04;
@@ -90,7 +90,7 @@ impl Ext4 {
             }
             let inode = self.iget_orphan(cx, Ino(u64::from(ino)))?;
             ino = inode.with(cx, |core| {
-                core.orphan = Place::List;
+                core.orphan = OrphanPlace::List;
                 core.dtime
             });
             chain.push(inode);
@@ -123,7 +123,7 @@ impl Ext4 {
                 }
                 let inode = self.iget_orphan(cx, ino)?;
                 inode.with(cx, |core| {
-                    core.orphan = Place::File { block: block as u32, slot };
+                    core.orphan = OrphanPlace::File { block: block as u32, slot };
                 });
                 self.finish_orphan(cx, &inode)?;
                 count += 1;

@@ -11,7 +11,7 @@ use vfs::check::{Finding, Summary};
 
 use crate::app::App;
 use crate::storage::{Known, Storage};
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPath};
 
 /// Exit status: nothing to complain about.
 pub const CLEAN: u8 = 0;
@@ -51,7 +51,7 @@ pub struct Options {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let mut status = CLEAN;
     for target in &options.targets {
-        let target = Place::parse(target)?.target;
+        let target = TargetPath::parse(target)?.target;
         let storage = Storage::open(app, &target, false)?;
         let known = storage.must_be_known(app)?;
         let progress = app.out.progress("checking");

@@ -19,7 +19,7 @@ use crate::copy::tar_source::TarSource;
 use crate::copy::{self, Existing, Follow, Keep, Links, Made, Problems, Sink, Source};
 use crate::out::Progress;
 use crate::session::{self, Session};
-use crate::target::{Place, Side, Target};
+use crate::target::{Side, Target, TargetPath};
 use crate::{glob, owner};
 
 mod destination;
@@ -346,7 +346,7 @@ impl Copying {
                 let place = place.clone();
                 let index = self.mounts.open(app, &place.target, false)?;
                 let paths = glob::expand(app, &self.mounts.sessions[index], &place.path);
-                let side = |path| Side::Image(Place { target: place.target.clone(), path });
+                let side = |path| Side::Image(TargetPath { target: place.target.clone(), path });
                 found = paths.into_iter().map(side).collect();
             }
             for side in found {
@@ -363,7 +363,7 @@ impl Copying {
         &mut self,
         app: &mut App,
         index: usize,
-        place: &Place,
+        place: &TargetPath,
         side: &Side,
         into: Option<bool>,
     ) -> Result<()> {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::app::{App, at};
 use crate::session;
-use crate::target::Place;
+use crate::target::TargetPath;
 use crate::text;
 
 /// Show space in use and free
@@ -45,7 +45,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         ))?;
     }
     for target in &options.targets {
-        let target = Place::parse(target)?.target;
+        let target = TargetPath::parse(target)?.target;
         session::with(app, &target, false, |app, session| {
             let stat = session.fs.statfs(app.cx).map_err(at(&target))?;
             let kind = session.fs.name();

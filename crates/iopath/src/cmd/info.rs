@@ -12,7 +12,7 @@ use crate::inside;
 use crate::nfs_target;
 use crate::recognise::{self, Format, PROBE};
 use crate::storage::{self, Storage};
-use crate::target::Place;
+use crate::target::TargetPath;
 use crate::text;
 use crate::xfs_target::xfs_facts;
 
@@ -33,7 +33,7 @@ pub struct Options {
 /// A target that cannot be opened.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for target in &options.targets {
-        let target = Place::parse(target)?.target;
+        let target = TargetPath::parse(target)?.target;
         if target.nfs_url().is_some() {
             let facts = nfs_target::facts(app, &target)?;
             show(app, facts)?;

@@ -19,7 +19,7 @@ use lab::report::Report;
 use lab::run::{RunRecord, Shard, lines};
 use serde_json::{Value, json};
 
-use self::write::Found;
+use self::write::LabReports;
 use crate::app::App;
 
 /// Repeat published tables on modelled machines and show ours beside them
@@ -242,7 +242,7 @@ impl Kept {
 fn report(app: &mut App, options: &ReportOptions) -> Result<ExitCode> {
     let kept = Kept::read(&options.files)?;
     let short = kept.runs.len() > 1 && !options.full_text;
-    let mut found = Found { short, ..Found::default() };
+    let mut found = LabReports { short, ..LabReports::default() };
     for (name, records) in kept.runs {
         let experiment = Experiment::load(options.experiment.as_ref().unwrap_or(&name));
         let experiment = experiment.with_context(|| {

@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::app::{App, at};
 use crate::session;
-use crate::target::Place;
+use crate::target::TargetPath;
 
 /// Give a file a further name, or with -s make a symlink, inside an image
 #[derive(Args)]
@@ -38,10 +38,10 @@ pub struct Options {
 /// The name cannot be made.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let (from, to) = match options.symbolic {
-        true => (None, Place::parse(&options.to)?),
+        true => (None, TargetPath::parse(&options.to)?),
         false => {
-            let from = Place::parse(&options.from)?;
-            let to = Place::parse_next(&options.to, &from.target)?;
+            let from = TargetPath::parse(&options.from)?;
+            let to = TargetPath::parse_next(&options.to, &from.target)?;
             (Some(from), to)
         }
     };

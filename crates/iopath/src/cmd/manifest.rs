@@ -13,7 +13,7 @@ use vfs::{Attr, FileType};
 use crate::app::{App, at};
 use crate::out::Progress;
 use crate::session::{self, Session};
-use crate::target::Place;
+use crate::target::TargetPath;
 use crate::text;
 use crate::walk::{Reached, descend};
 
@@ -44,7 +44,7 @@ pub struct Options {
 /// A place that cannot be opened or read. A directory that was printed before is reported, and the
 /// answer is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let place = Place::parse(&options.place)?;
+    let place = TargetPath::parse(&options.place)?;
     let mut progress = app.out.progress("reading");
     let problems = session::with_place(app, &place, false, |app, session| {
         let attr = session.find(app, &place.path, false)?;

@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::app::{App, at};
 use crate::session;
-use crate::target::Place;
+use crate::target::TargetPath;
 
 /// Make directories inside an image
 #[derive(Args)]
@@ -40,7 +40,7 @@ fn octal(text: &str) -> Result<u16, String> {
 /// A directory that cannot be made.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for place in &options.places {
-        let place = Place::parse(place)?;
+        let place = TargetPath::parse(place)?;
         session::with_place(app, &place, true, |app, session| {
             let mut paths = vec![place.path.clone()];
             if options.parents {

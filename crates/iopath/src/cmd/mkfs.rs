@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::recognise::Format;
 use crate::remains;
 use crate::storage::{self, Storage};
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPath};
 use crate::text;
 
 /// Make an ext2, ext3, ext4 or XFS file system
@@ -117,7 +117,7 @@ fn number<T: std::str::FromStr>(letter: char, text: &Option<String>) -> Result<O
 /// # Errors
 /// Impossible options, a file system that is there already, a device that failed.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let target = Place::parse(&options.target)?.target;
+    let target = TargetPath::parse(&options.target)?.target;
     let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
     if !options.force {
         refuse_occupied(app, &target)?;

@@ -9,7 +9,7 @@ use vfs::{FileType, SetAttr};
 
 use crate::app::{App, at};
 use crate::session;
-use crate::target::Place;
+use crate::target::TargetPath;
 use crate::text;
 
 /// Make a device or a pipe inside an image
@@ -54,7 +54,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let umask = app.cx.cred().umask as u16;
     let mode = options.mode.as_deref().map(|mode| text::parse_mode(mode, 0o666, false, umask));
     let mode = mode.transpose().map_err(|text| anyhow!(text))?;
-    let place = Place::parse(&options.place)?;
+    let place = TargetPath::parse(&options.place)?;
     session::with_place(app, &place, true, |app, session| {
         let made = session.names.mknod(app.cx, &place.path, kind, 0o666, rdev);
         let ino = made.map_err(at(&place))?.ino;

@@ -11,7 +11,7 @@ use super::ls::join;
 use crate::app::{App, at};
 use crate::copy::split;
 use crate::session;
-use crate::target::Place;
+use crate::target::TargetPath;
 
 /// Move or rename inside one image
 #[derive(Args)]
@@ -36,10 +36,10 @@ pub struct Options {
 /// # Errors
 /// A name that cannot be moved.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let first = Place::parse(&options.places[0])?;
+    let first = TargetPath::parse(&options.places[0])?;
     let mut places = vec![first.clone()];
     for place in &options.places[1..] {
-        places.push(Place::parse_next(place, &first.target)?);
+        places.push(TargetPath::parse_next(place, &first.target)?);
     }
     let (to, from) = places.split_last().context("no destination")?;
     let flags = match (options.no_clobber, options.exchange) {

@@ -15,7 +15,7 @@ use vfs::FileSystem;
 use crate::app::{App, at};
 use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPath};
 
 /// Show, set and check the quota of users, groups and projects on an ext4 image
 ///
@@ -122,11 +122,11 @@ impl From<KindName> for Kind {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     match &options.action {
         Action::Report { target, kind } => {
-            let target = Place::parse(target)?.target;
+            let target = TargetPath::parse(target)?.target;
             with_ext4(app, &target, false, |app, fs| report(app, &target, fs, *kind))?;
         }
         Action::Set { target, kind, id, block_soft, block_hard, inode_soft, inode_hard } => {
-            let (target, kind) = (Place::parse(target)?.target, Kind::from(*kind));
+            let (target, kind) = (TargetPath::parse(target)?.target, Kind::from(*kind));
             with_ext4(app, &target, true, |app, fs| {
                 counted(&target, fs, kind)?;
                 let report = fs.quota_report(app.cx, kind).map_err(at(&target))?;
@@ -142,7 +142,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             })?;
         }
         Action::Grace { target, kind, block, inode } => {
-            let (target, kind) = (Place::parse(target)?.target, Kind::from(*kind));
+            let (target, kind) = (TargetPath::parse(target)?.target, Kind::from(*kind));
             with_ext4(app, &target, true, |app, fs| {
                 counted(&target, fs, kind)?;
                 let old = fs.quota_grace(kind).map_err(at(&target))?;
@@ -154,12 +154,12 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             })?;
         }
         Action::Project { place, id, inherit } => {
-            let place = Place::parse(place)?;
+            let place = TargetPath::parse(place)?;
             with_ext4(app, &place.target, id.is_some(), |app, fs| {
                 project(app, &place, fs, *id, *inherit)
             })?;
         }
-        Action::Check { target } => return check(app, &Place::parse(target)?.target),
+        Action::Check { target } => return check(app, &TargetPath::parse(target)?.target),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -271,7 +271,7 @@ fn document(kind: Kind, id: u32, entry: &Dqblk) -> serde_json::Value {
 
 fn project(
     app: &mut App,
-    place: &Place,
+    place: &TargetPath,
     fs: &Arc<Ext4>,
     id: Option<u32>,
     inherit: bool,

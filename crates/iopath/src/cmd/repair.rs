@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::cmd::check::{CLEAN, ERRORS_LEFT};
 use crate::recognise::Format;
 use crate::storage::Storage;
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPath};
 
 /// Exit status: everything that was found was put right.
 pub const CORRECTED: u8 = 1;
@@ -63,7 +63,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         eprintln!("iopath: repair: nobody to ask: give --dry-run, --preen or --yes");
         return Ok(ExitCode::from(crate::cmd::check::USAGE));
     }
-    let target = Place::parse(&options.target)?.target;
+    let target = TargetPath::parse(&options.target)?.target;
     let (storage, writable) = open(app, &target, !options.dry_run)?;
     if storage.format(app)? == Format::Xfs {
         bail!("{target}: XFS cannot be repaired yet; `iopath check` says what is wrong");

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::app::App;
 use crate::session;
 use crate::storage::{Known, Storage};
-use crate::target::Place;
+use crate::target::TargetPath;
 
 /// Replay the journal and finish what was unlinked while open: leaves the image clean
 #[derive(Args)]
@@ -28,7 +28,7 @@ pub struct Options {
 /// A target that cannot be opened, or whose journal is damaged.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for target in &options.targets {
-        let target = Place::parse(target)?.target;
+        let target = TargetPath::parse(target)?.target;
         let storage = Storage::open(app, &target, true)?;
         if storage.must_be_known(app)? == Known::Xfs {
             replay_xfs(app, &storage)?;

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::app::App;
 use crate::scan::{AHEAD, Family, FileSystem, Scanner};
 use crate::storage::{Storage, uuid_text};
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPath};
 use crate::text;
 
 /// Bytes that are read at once.
@@ -45,7 +45,7 @@ pub struct Options {
 /// # Errors
 /// A target that cannot be opened.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let target = Place::parse(&options.target)?.target;
+    let target = TargetPath::parse(&options.target)?.target;
     let storage = Storage::open(app, &target, false)?;
     let device = storage.queue.device().clone();
     let holes = Arc::new(Holes::new(device.clone(), device.info().bytes(), &Runs::default()));

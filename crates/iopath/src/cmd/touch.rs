@@ -10,7 +10,7 @@ use vfs::{FileType, SetAttr};
 
 use crate::app::{App, at};
 use crate::session;
-use crate::target::Place;
+use crate::target::TargetPath;
 
 /// Set times, and make empty files, inside an image
 #[derive(Args)]
@@ -39,7 +39,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         None => app.cx.realtime(),
     };
     for place in &options.places {
-        let place = Place::parse(place)?;
+        let place = TargetPath::parse(place)?;
         session::with_place(app, &place, true, |app, session| {
             let found = match session.names.stat(app.cx, &place.path) {
                 Err(Errno::ENOENT) if options.no_create => return Ok(()),

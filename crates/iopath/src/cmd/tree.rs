@@ -12,7 +12,7 @@ use vfs::{Attr, FileType};
 use super::ls::{Entry, attr_json, entries};
 use crate::app::{App, at};
 use crate::session::{self, Session};
-use crate::target::Place;
+use crate::target::TargetPath;
 use crate::text;
 use crate::walk::{Reached, descend};
 
@@ -47,7 +47,7 @@ struct Count {
 /// A place that cannot be opened or read. A directory that was drawn before is named; the answer
 /// is failure.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let place = Place::parse(&options.place)?;
+    let place = TargetPath::parse(&options.place)?;
     session::with_place(app, &place, false, |app, session| {
         let attr = session.find(app, &place.path, true)?;
         if !app.out.json {

@@ -10,7 +10,7 @@ use vfs::{FileType, SetAttr};
 
 use crate::app::{App, at};
 use crate::session;
-use crate::target::Place;
+use crate::target::TargetPath;
 use crate::text;
 
 /// Set the size of files inside an image: cut, or extend with a hole
@@ -33,7 +33,7 @@ pub struct Options {
 /// A place that cannot be changed.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     for place in &options.places {
-        let place = Place::parse(place)?;
+        let place = TargetPath::parse(place)?;
         session::with_place(app, &place, true, |app, session| {
             let found = match session.names.stat(app.cx, &place.path) {
                 Err(Errno::ENOENT) => {

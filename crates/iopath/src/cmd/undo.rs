@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::app::App;
 use crate::storage::Storage;
-use crate::target::Place;
+use crate::target::TargetPath;
 
 /// Take a repair back, byte for byte
 #[derive(Args)]
@@ -40,7 +40,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Some(target) => target.clone(),
         None => undo.target().into(),
     };
-    let target = Place::parse(&target)?.target;
+    let target = TargetPath::parse(&target)?.target;
     let storage = Storage::open(app, &target, true)?;
     undo.undo(app.cx, &storage.queue).with_context(|| target.to_string())?;
     let blocks = undo.blocks();

@@ -12,7 +12,7 @@ use vfs::XattrFlags;
 
 use crate::app::{App, at};
 use crate::session::{self, Session};
-use crate::target::Place;
+use crate::target::TargetPath;
 use crate::text;
 
 /// List, read, set and remove extended attributes inside an image
@@ -81,7 +81,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Action::List { place } | Action::Get { place, .. } => (place, false),
         Action::Set { place, .. } | Action::Rm { place, .. } => (place, true),
     };
-    let place = Place::parse(place)?;
+    let place = TargetPath::parse(place)?;
     session::with_place(app, &place, write, |app, session| {
         let ino = session.find(app, &place.path, false)?.ino;
         act(app, session, &place, ino, &options.action)
@@ -89,7 +89,13 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn act(app: &mut App, session: &Session, place: &Place, ino: Ino, action: &Action) -> Result<()> {
+fn act(
+    app: &mut App,
+    session: &Session,
+    place: &TargetPath,
+    ino: Ino,
+    action: &Action,
+) -> Result<()> {
     let named = |name: &OsString| format!("{place}: {}", name.display());
     match action {
         Action::List { .. } => {

@@ -33,7 +33,7 @@ use testkit::content::pattern;
 use testkit::fsx::neighbour::{Gate, Ground, Neighbour};
 use testkit::fsx::run::{Report, Trial, run};
 use testkit::fsx::space::Cost;
-use testkit::fsx::{Op, Place, Plan, Refused, SOURCE_NUMBER, SOURCE_SIZE, Sort, Way};
+use testkit::fsx::{FsxTarget, Op, Plan, Refused, SOURCE_NUMBER, SOURCE_SIZE, Sort, Way};
 use testkit::judge;
 
 use crate::host::{Mounted, check, place};
@@ -223,7 +223,7 @@ fn nap() {
     thread::sleep(Duration::from_micros(200));
 }
 
-impl Place for OnMount<'_> {
+impl FsxTarget for OnMount<'_> {
     fn run(&mut self, op: &Op, bytes: &mut [u8]) -> Result<u64, Refused> {
         let done = match *op {
             Op::Write { way, at, .. } => return self.write(way, at, bytes),

@@ -13,7 +13,7 @@ use crate::log::Log;
 const READ_AHEAD: u32 = 256;
 
 /// A transaction with a valid commit block.
-pub(super) struct Found {
+pub(super) struct FoundTransaction {
     pub sequence: u32,
     /// Log block and tag of each copy, in the order of the log.
     pub blocks: Vec<(u32, Tag)>,
@@ -22,7 +22,7 @@ pub(super) struct Found {
 
 /// All of them, oldest first.
 pub(super) struct Scan {
-    pub transactions: Vec<Found>,
+    pub transactions: Vec<FoundTransaction>,
     pub report: RecoveryReport,
 }
 
@@ -59,13 +59,13 @@ struct Scanner<'a> {
     /// Log blocks passed so far: more than there are cannot be.
     passed: u32,
     /// The transaction that is being collected.
-    current: Found,
+    current: FoundTransaction,
     /// Checksum version 1 over the current transaction.
     crc: u32,
     /// A descriptor or revoke block of the current transaction had a wrong checksum.
     damage: Option<JournalError>,
     last_commit: Option<base::Timespec>,
-    transactions: Vec<Found>,
+    transactions: Vec<FoundTransaction>,
     report: RecoveryReport,
     window: (u32, Vec<Page>),
 }
@@ -79,7 +79,7 @@ impl<'a> Scanner<'a> {
             next: log.sb.start,
             sequence,
             passed: 0,
-            current: Found { sequence, blocks: Vec::new(), revoked: Vec::new() },
+            current: FoundTransaction { sequence, blocks: Vec::new(), revoked: Vec::new() },
             crc: !0,
             damage: None,
             last_commit: None,
@@ -184,7 +184,8 @@ impl<'a> Scanner<'a> {
         self.last_commit = Some(commit.time);
         self.pass(1);
         self.sequence = self.sequence.wrapping_add(1);
-        let next = Found { sequence: self.sequence, blocks: Vec::new(), revoked: Vec::new() };
+        let next =
+            FoundTransaction { sequence: self.sequence, blocks: Vec::new(), revoked: Vec::new() };
         self.transactions.push(std::mem::replace(&mut self.current, next));
         self.crc = !0;
         self.report.log_blocks = self.passed;

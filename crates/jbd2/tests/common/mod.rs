@@ -167,13 +167,13 @@ pub fn image_after(base: &[u8], log: &[Event], upto: usize, rng: &mut Rng) -> Ve
 
 /// Where the journal lies on a test disk.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct JournalPlace {
     pub block_size: u32,
     pub start: u64,
     pub len: u32,
 }
 
-impl Place {
+impl JournalPlace {
     /// Two extents that are not neighbours, in the wrong order.
     pub fn area(&self) -> JournalArea {
         let half = self.len / 2;
@@ -183,7 +183,7 @@ impl Place {
 }
 
 /// Puts an empty journal onto the disk.
-pub fn format(disk: &Disk, place: Place, change: impl FnOnce(&mut Superblock)) {
+pub fn format(disk: &Disk, place: JournalPlace, change: impl FnOnce(&mut Superblock)) {
     let mut sb = Superblock::new(place.block_size, place.len, *b"journal-test-uid");
     change(&mut sb);
     let (block, _) = place.area().map(0);
@@ -192,7 +192,7 @@ pub fn format(disk: &Disk, place: Place, change: impl FnOnce(&mut Superblock)) {
 }
 
 /// The superblock of the journal in an image.
-pub fn superblock(image: &[u8], place: Place) -> Superblock {
+pub fn superblock(image: &[u8], place: JournalPlace) -> Superblock {
     let (block, _) = place.area().map(0);
     let at = block as usize * place.block_size as usize;
     Superblock::parse(&image[at..at + 1024]).expect("a journal")
@@ -212,7 +212,7 @@ pub type Opened = (Arc<Journal>, Arc<BufferCache>, Option<RecoveryReport>);
 pub fn open(
     cx: &mut Cx,
     disk: &Arc<Disk>,
-    place: Place,
+    place: JournalPlace,
     options: JournalOptions,
 ) -> Result<Opened, JournalError> {
     let cache = cache_on(cx, disk, place.block_size);

@@ -19,7 +19,7 @@ struct Zone {
 
 /// A sector's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SectorPlace {
     pub cylinder: u64,
     pub head: u64,
     /// Sectors from here to the end of the track.
@@ -84,7 +84,7 @@ impl Geometry {
         self.zones.last().map_or(0, |end| end.first_sector)
     }
 
-    pub fn locate(&self, sector: u64) -> Place {
+    pub fn locate(&self, sector: u64) -> SectorPlace {
         let at = self.zones.partition_point(|zone| zone.first_sector <= sector) - 1;
         let zone = &self.zones[at.min(self.zones.len() - 2)];
         let per_track = zone.sectors_per_track;
@@ -94,7 +94,7 @@ impl Geometry {
         let around = (self.heads - 1) * self.head_skew + self.cylinder_skew;
         let skew = cylinder * around + head * self.head_skew;
         let angle = (skew + index * self.turn / per_track) % self.turn;
-        Place { cylinder, head, left: per_track - index, angle, per_track }
+        SectorPlace { cylinder, head, left: per_track - index, angle, per_track }
     }
 
     /// The arm's way over `distance` cylinders: from one track to the next and up to a third of the
@@ -116,7 +116,7 @@ impl Geometry {
     }
 
     /// Time to bring the arm and the head from one track to another.
-    pub fn movement(&self, from: (u64, u64), to: &Place, write: bool) -> u64 {
+    pub fn movement(&self, from: (u64, u64), to: &SectorPlace, write: bool) -> u64 {
         let settle = if write { self.write_settle } else { 0 };
         match from.0.abs_diff(to.cylinder) {
             0 if from.1 == to.head => 0,
@@ -172,7 +172,7 @@ impl Geometry {
     }
 
     /// Goes from the end of a track to sector `at`, the first of the next.
-    fn next_track(&self, now: u64, place: &mut Place, at: u64) -> u64 {
+    fn next_track(&self, now: u64, place: &mut SectorPlace, at: u64) -> u64 {
         let next = self.locate(at);
         let switch =
             if next.cylinder == place.cylinder { self.head_switch } else { self.track_seek };

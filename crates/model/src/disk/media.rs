@@ -1,7 +1,7 @@
 //! The medium of a disk: what it does now, what it does next, and reading ahead.
 
 use super::cache::Dirty;
-use super::geometry::Place;
+use super::geometry::SectorPlace;
 use super::{Disk, Event};
 use crate::machine::Command;
 use base::Nanos;
@@ -26,7 +26,7 @@ pub(super) struct Waiting {
     /// From when on it can be served.
     ready: Nanos,
     came: Nanos,
-    place: Place,
+    place: SectorPlace,
     /// First sector that must come from the medium; the rest is in a segment.
     from: u64,
 }
@@ -237,7 +237,7 @@ impl Disk {
     }
 
     /// How long until the first sector of a place begins to pass.
-    fn positioning(&self, arm: (u64, u64), now: Nanos, place: &Place, write: bool) -> u64 {
+    fn positioning(&self, arm: (u64, u64), now: Nanos, place: &SectorPlace, write: bool) -> u64 {
         let movement = self.geometry.movement(arm, place, write);
         movement + self.geometry.wait(place.angle, now.0 + movement)
     }
@@ -337,7 +337,7 @@ impl Disk {
         self.agenda.at(done, Event::Medium);
     }
 
-    fn note_positioning(&mut self, place: &Place, span: u64) {
+    fn note_positioning(&mut self, place: &SectorPlace, span: u64) {
         self.stats.seeks += (self.media.arm.0 != place.cylinder) as u64;
         self.stats.positioning += Nanos(span);
     }

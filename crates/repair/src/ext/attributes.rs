@@ -4,7 +4,7 @@ use block::DeviceError;
 use ext4::Rule;
 use ext4::format::features::Incompat;
 use ext4::format::inode::BASE_SIZE;
-use ext4::format::xattr::{self, Place, Xattr};
+use ext4::format::xattr::{self, Xattr, XattrArea};
 
 use super::Fs;
 use crate::mend;
@@ -32,7 +32,7 @@ impl Fs<'_> {
             let (sums, large) = (self.g.checksums, self.large_values());
             let sound = |data: &[u8]| {
                 let summed = !sums.metadata || xattr::verify_checksum(&sums, block, data).is_ok();
-                summed && xattr::check(data, Place::Block, large).is_ok()
+                summed && xattr::check(data, XattrArea::Block, large).is_ok()
             };
             let mut known = content[..4] == xattr::MAGIC.to_le_bytes();
             if !known && let Some((copy, _)) = self.old_copy(block, sound)? {
@@ -95,7 +95,7 @@ impl Fs<'_> {
             return Ok(());
         }
         let acl = self.suspect(ino, Rule::XattrAcl);
-        let (list, sound) = self.sound(&slot[from..], Place::Inode, acl);
+        let (list, sound) = self.sound(&slot[from..], XattrArea::Inode, acl);
         self.add_large(ino, &list);
         if sound {
             return Ok(());
@@ -104,7 +104,7 @@ impl Fs<'_> {
         let loss = "attributes of the inode, or their values";
         if self.lossy(Rule::XattrEntry, Self::at(ino), "damaged attributes in the inode", act, loss)
         {
-            xattr::emit(&mut slot[from..], Place::Inode, &list);
+            xattr::emit(&mut slot[from..], XattrArea::Inode, &list);
             self.put_slot(ino, &slot)?;
             self.edit(ino, |_| ())?;
         }
@@ -126,7 +126,7 @@ impl Fs<'_> {
     }
 
     /// The attributes of an area that are sound, and whether all of them are.
-    fn sound(&self, area: &[u8], place: Place, check_acls: bool) -> (Vec<Xattr>, bool) {
+    fn sound(&self, area: &[u8], place: XattrArea, check_acls: bool) -> (Vec<Xattr>, bool) {
         let large = self.large_values();
         let mut sound = xattr::check(area, place, large).is_ok();
         let mut list = Vec::new();
@@ -168,7 +168,7 @@ impl Fs<'_> {
             return self.forget_block(ino, &at);
         }
         let acl = self.suspect(ino, Rule::XattrAcl);
-        let (list, sound) = self.sound(&content, Place::Block, acl);
+        let (list, sound) = self.sound(&content, XattrArea::Block, acl);
         let summed = !sums.metadata || xattr::verify_checksum(&sums, block, &content).is_ok();
         let known = *self.shared.entry(block).or_insert(0) > 0;
         self.used.set(block);
@@ -179,7 +179,7 @@ impl Fs<'_> {
         };
         let damaged = !sound || !summed;
         if damaged && !known && wanted {
-            if list.is_empty() || !xattr::emit(&mut content, Place::Block, &list) {
+            if list.is_empty() || !xattr::emit(&mut content, XattrArea::Block, &list) {
                 return self.forget_block(ino, &at);
             }
             self.put_attributes(block, &mut content);

@@ -9,7 +9,7 @@ use vfs::{FallocMode, FileSystem, SetAttr};
 use crate::content::{create, mkdir, pattern};
 use crate::fsx::neighbour::{Gate, Ground, Neighbour};
 use crate::fsx::run::{Report, Trial, run};
-use crate::fsx::{Op, Place, Refused, SOURCE_NUMBER, SOURCE_SIZE, Way};
+use crate::fsx::{FsxTarget, Op, Refused, SOURCE_NUMBER, SOURCE_SIZE, Way};
 
 /// Virtual time from one operation to the next, and from one step of the neighbour to the next.
 const TURN: Nanos = Nanos::from_micros(200);
@@ -83,7 +83,7 @@ fn live(
     cx.spawn("neighbour", move |cx| neighbour.live(&mut Beside { cx, shared, dir }, &gate))
 }
 
-impl Place for InProcess<'_> {
+impl FsxTarget for InProcess<'_> {
     fn run(&mut self, op: &Op, bytes: &mut [u8]) -> Result<u64, Refused> {
         let fs = self.shared.lock(self.cx).clone();
         let (cx, file) = (&mut *self.cx, self.file);

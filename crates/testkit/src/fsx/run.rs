@@ -8,7 +8,7 @@ use base::Errno;
 use crate::content::pattern;
 use crate::fsx::model::{Model, same};
 use crate::fsx::space::Cost;
-use crate::fsx::{Op, Place, Plan, Refused, Sort, Stream, Way};
+use crate::fsx::{FsxTarget, Op, Plan, Refused, Sort, Stream, Way};
 
 /// Operations that a failure lists.
 const TOLD: usize = 20;
@@ -47,7 +47,7 @@ pub struct Report {
 ///
 /// # Errors
 /// The first thing that must not be, with the seed and the last operations.
-pub fn run(place: &mut dyn Place, trial: &Trial) -> Result<Report, String> {
+pub fn run(place: &mut dyn FsxTarget, trial: &Trial) -> Result<Report, String> {
     let stream = Stream::new(trial.seed, trial.plan.clone());
     let mut run = Run {
         place,
@@ -70,7 +70,7 @@ pub fn run(place: &mut dyn Place, trial: &Trial) -> Result<Report, String> {
 }
 
 struct Run<'a> {
-    place: &'a mut dyn Place,
+    place: &'a mut dyn FsxTarget,
     trial: &'a Trial,
     stream: Stream,
     model: Model,

@@ -49,13 +49,13 @@ impl Names {
     }
 }
 
-type Place<'a> = (Ino, &'a [u8]);
+type EntryName<'a> = (Ino, &'a [u8]);
 
 /// rename(2) and renameat2(2), with the checks in the order of [`vfs::FileSystem::rename`].
 pub fn rename(
     state: &mut State,
-    old: Place,
-    new: Place,
+    old: EntryName,
+    new: EntryName,
     flags: RenameFlags,
     (now, cred): (Timespec, &Cred),
 ) -> Result<(), Errno> {
@@ -134,7 +134,7 @@ fn may_replace(state: &State, source_dir: bool, target: Ino) -> Result<(), Errno
 }
 
 /// Lets a name lead to `ino`, whose `..` follows.
-fn put(state: &mut State, place: Place, ino: Ino, now: Timespec) -> Result<(), Errno> {
+fn put(state: &mut State, place: EntryName, ino: Ino, now: Timespec) -> Result<(), Errno> {
     state.node(place.0)?.names()?.insert(place.1, ino);
     let node = state.node(ino)?;
     node.attr.ctime = now;

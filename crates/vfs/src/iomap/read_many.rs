@@ -17,7 +17,7 @@ use crate::FileRead;
 use crate::gather::{Gather, PIECE_MAX};
 
 /// Where a part of a file goes in the buffer of a read.
-struct Place {
+struct ReadPlace {
     read: usize,
     at: usize,
 }
@@ -48,7 +48,7 @@ pub fn read_many<F: IomapFile>(
             Some(Ok(parts)) => {
                 for (sector, len, at) in parts {
                     gather.add(sector, len, places.len());
-                    places.push(Place { read: index, at });
+                    places.push(ReadPlace { read: index, at });
                 }
                 guards.push(guard);
             }
@@ -56,7 +56,7 @@ pub fn read_many<F: IomapFile>(
         }
     }
     let failed = gather.read(cx, queue, |tag, bytes| {
-        let place: &Place = &places[tag];
+        let place: &ReadPlace = &places[tag];
         reads[place.read].buf[place.at..place.at + bytes.len()].copy_from_slice(bytes);
     });
     drop(guards);

@@ -48,7 +48,7 @@ struct FilePlaces {
 }
 
 /// The places of a job, one after the other.
-pub struct Places {
+pub struct JobPlaces {
     job: Arc<Job>,
     unit: u64,
     files: Vec<FilePlaces>,
@@ -64,7 +64,7 @@ pub struct Places {
     endless: bool,
 }
 
-impl Places {
+impl JobPlaces {
     /// The places of a job on these files, from random streams of `seed`. With `endless` they begin
     /// again where a pass ends.
     ///
@@ -75,13 +75,13 @@ impl Places {
         extents: &[Extent],
         seed: u64,
         endless: bool,
-    ) -> Result<Places, String> {
+    ) -> Result<JobPlaces, String> {
         let mut rng = Rng::new(seed, 1);
         let generator = match job.generator {
             Generator::Tausworthe64 => Tausworthe::new64(&mut rng),
             _ => Tausworthe::new32(&mut rng),
         };
-        let mut places = Places {
+        let mut places = JobPlaces {
             job: job.clone(),
             unit: job.unit(),
             files: Vec::new(),
@@ -347,16 +347,16 @@ mod tests {
     use super::super::keys::apply;
     use super::*;
 
-    fn places(settings: &[(&str, &str)], len: u64, endless: bool) -> Places {
+    fn places(settings: &[(&str, &str)], len: u64, endless: bool) -> JobPlaces {
         let mut job = Job::new();
         for (key, value) in settings {
             apply(&mut job, key, value).expect("a good setting");
         }
         let extents: Vec<Extent> = (0..job.nrfiles).map(|_| Extent { offset: 8192, len }).collect();
-        Places::new(&Arc::new(job), &extents, 7, endless).expect("good places")
+        JobPlaces::new(&Arc::new(job), &extents, 7, endless).expect("good places")
     }
 
-    fn all(mut places: Places) -> Vec<Unit> {
+    fn all(mut places: JobPlaces) -> Vec<Unit> {
         std::iter::from_fn(|| places.next()).take(100_000).collect()
     }
 

@@ -9,7 +9,7 @@ use super::file::JobFiles;
 use super::job::{Engine, Job};
 use super::jobfile::JobFile;
 use super::layout::{self, JobPath, LayoutError};
-use super::place::Places;
+use super::place::JobPlaces;
 use super::report::{DirectionReport, FioReport, JobReport};
 use super::state::State;
 use super::worker::Worker;
@@ -295,7 +295,7 @@ fn work(
 ) -> Result<JobReport, String> {
     let job = &copy.job;
     let (limit, endless) = volume(job, &files);
-    let places = Places::new(job, &files.extents(), copy.seed, endless)?;
+    let places = JobPlaces::new(job, &files.extents(), copy.seed, endless)?;
     if job.pre_read {
         files.pre_read(cx).map_err(|errno| format!("pre_read: {}", errno.text()))?;
     }

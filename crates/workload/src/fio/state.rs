@@ -7,7 +7,7 @@ use base::{Errno, Nanos, Rng};
 
 use super::job::{Direction, Job};
 use super::measure::{Latency, LatencyBands, Rate};
-use super::place::{Extent, Places, Unit};
+use super::place::{Extent, JobPlaces, Unit};
 use super::random::unit as fraction;
 use super::replay::{Action, Replay};
 use super::report::DirectionReport;
@@ -64,7 +64,7 @@ pub struct Times {
 /// The shared state of one copy of a job.
 pub struct State {
     job: Arc<Job>,
-    places: Places,
+    places: JobPlaces,
     /// Since when figures count: the end of the ramp.
     pub counted_from: Nanos,
     /// When the job began.
@@ -110,7 +110,7 @@ impl State {
     /// The state of a copy that begins at `now`; `limit` bytes are moved in all.
     pub fn new(
         job: &Arc<Job>,
-        places: Places,
+        places: JobPlaces,
         limit: u64,
         now: Nanos,
         run_start: Nanos,

@@ -25,7 +25,7 @@ use crate::dir::{Dir, Form};
 use crate::error::XfsError;
 use crate::format::dir::FileType as EntryType;
 use crate::format::{At, CorruptKind};
-use crate::inode::create::{NewInode, Place};
+use crate::inode::create::{InodePlace, NewInode};
 use crate::inode::inactive::Inactive;
 use crate::inode::{Inode, create};
 use crate::log::inode_item::InodeFields;
@@ -246,7 +246,7 @@ impl Xfs {
                     return Err(XfsError::Answer(Errno::EEXIST));
                 }
             }
-            let place = Place { parent, name: Some(name) };
+            let place = InodePlace { parent, name: Some(name) };
             let inode = self.new_inode(cx, trans, &mut resources, place, new)?;
             let file_type = EntryType::of_mode(inode.with(cx, |state| state.core.mode));
             let entry = Name { name, ino: inode.ino, file_type };

@@ -32,7 +32,7 @@ pub(crate) struct NewInode<'a> {
 
 /// Where a new inode is made.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct InodePlace<'a> {
     /// The directory that it is to be near to.
     pub parent: &'a Inode,
     /// Its name there, if it gets one at once.
@@ -162,10 +162,10 @@ impl Xfs {
         cx: &mut Cx,
         trans: &mut Trans,
         resources: &mut Resources<'_>,
-        place: Place<'_>,
+        place: InodePlace<'_>,
         new: NewInode<'_>,
     ) -> Result<Arc<Inode>> {
-        let (NewInode { node, attributes }, Place { parent, name }) = (new, place);
+        let (NewInode { node, attributes }, InodePlace { parent, name }) = (new, place);
         let directory = node.kind == FileType::Directory;
         let ino = resources.writer.inodes.allocate(cx, trans, parent.ino, directory)?;
         let mut core = self.new_core(cx, parent, node);

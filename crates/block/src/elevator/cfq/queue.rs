@@ -1,7 +1,7 @@
 //! The queues of `cfq` and the processes that fill them.
 
 use super::tunables::Ticks;
-use super::{Cfq, tree::Place};
+use super::{Cfq, tree::QueuePlace};
 use crate::RequestId;
 use base::{Nanos, Sector};
 use rt::{IoClass, IoPriority};
@@ -61,7 +61,7 @@ pub(super) struct CfqQueue {
     pub dispatched: u32,
     pub slice: Slice,
     /// Its place in a service tree, while it is busy.
-    pub place: Option<Place>,
+    pub place: Option<QueuePlace>,
     /// Its place in the order by position.
     pub near: Option<(u8, Sector)>,
     /// The device is kept idle for it.

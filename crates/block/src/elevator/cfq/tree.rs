@@ -29,7 +29,7 @@ impl Workload {
 
 /// A queue's place in the trees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     pub class: IoClass,
     pub workload: Workload,
     pub key: Ticks,
@@ -93,7 +93,7 @@ impl Cfq {
             None => {}
         }
         self.order += 1;
-        let place = Place { class, workload, key, order: self.order };
+        let place = QueuePlace { class, workload, key, order: self.order };
         let queue = &mut self.queues[q];
         queue.place = Some(place);
         self.busy += 1;

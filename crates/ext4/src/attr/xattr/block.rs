@@ -8,7 +8,7 @@ use rt::Cx;
 
 use super::{Edit, value};
 use crate::format::At;
-use crate::format::xattr::{self as area, Place, REFCOUNT_MAX, Xattr};
+use crate::format::xattr::{self as area, REFCOUNT_MAX, Xattr, XattrArea};
 use crate::inode::{Inode, Inodes};
 use crate::mbcache::SharedBlocks;
 use crate::trans::ext4_jbd2::Handle;
@@ -29,7 +29,7 @@ pub(super) fn read(
             if fs.sb.geometry.checksums.metadata {
                 area::verify_checksum(&fs.sb.geometry.checksums, block, data)?;
             }
-            area::check(data, Place::Block, fs.sb.geometry.large_values())
+            area::check(data, XattrArea::Block, fs.sb.geometry.large_values())
         });
         checked.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Block(inode.ino, block))))?;
         buffer.set_verified(true);
@@ -51,7 +51,7 @@ pub(super) fn replace(edit: &mut Edit, cx: &mut Cx, list: &[Xattr]) -> Result<()
         return if old == 0 { Ok(()) } else { release(edit, cx, &mut shared, old) };
     }
     let mut content = vec![0; fs.sb.geometry.block_size as usize];
-    let fits = area::emit(&mut content, Place::Block, list);
+    let fits = area::emit(&mut content, XattrArea::Block, list);
     assert!(fits, "the space in the block was counted before");
     let hash = area::block_hash(&content);
     if let Some(buffer) = find_same(fs, cx, inode, &shared, hash, &content) {
@@ -103,7 +103,7 @@ pub(super) fn entries(
     let mut list = Vec::new();
     let large = fs.sb.geometry.large_values();
     let seen = buffer
-        .with(|data| super::walk(data, Place::Block, large, &mut |e| list.push(Xattr::of(e))));
+        .with(|data| super::walk(data, XattrArea::Block, large, &mut |e| list.push(Xattr::of(e))));
     seen.map_err(|kind| fs.sb.corrupt(cx, &kind.at(At::Block(inode.ino, buffer.block()))))?;
     Ok(list)
 }
@@ -131,7 +131,7 @@ pub(super) fn shrink(edit: &mut Edit, cx: &mut Cx) -> Result<(), Errno> {
         return release_content(edit, cx, buffer, old);
     }
     change(fs, cx, edit.handle, &buffer, |data| {
-        let fits = area::emit(data, Place::Block, &left);
+        let fits = area::emit(data, XattrArea::Block, &left);
         assert!(fits, "there was room for one more");
     })
 }

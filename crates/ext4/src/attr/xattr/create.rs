@@ -8,7 +8,7 @@ use super::value::{self, Prepared, Totals};
 use super::{CREDITS, Edit, Name, block, charge, inode_area, store_inside, write_fresh};
 use crate::attr::acl;
 use crate::format::inode::BASE_SIZE;
-use crate::format::xattr::{self as area, Place, Xattr};
+use crate::format::xattr::{self as area, Xattr, XattrArea};
 use crate::inode::{Inode, Inodes};
 
 /// The attributes of a new inode as the disk has them, and its mode, which an access ACL sets.
@@ -91,7 +91,7 @@ pub(crate) fn prepare_new(
     let room = if extra == 0 || room < 8 { 0 } else { room };
     loop {
         (new.inside, new.outside) = place(&list, room, symlink);
-        if area::space(&new.outside, Place::Block) <= fs.sb.geometry.block_size as usize {
+        if area::space(&new.outside, XattrArea::Block) <= fs.sb.geometry.block_size as usize {
             return Ok(new);
         }
         let largest = list.iter_mut().max_by_key(|xattr| xattr.value.len());
@@ -117,7 +117,7 @@ fn place(list: &[Xattr], room: usize, symlink: bool) -> (Vec<Xattr>, Vec<Xattr>)
     let (mut inside, mut outside) = (Vec::new(), Vec::new());
     for new in list {
         inside.push(new.clone());
-        if new.belongs_outside(symlink) || area::space(&inside, Place::Inode) > room {
+        if new.belongs_outside(symlink) || area::space(&inside, XattrArea::Inode) > room {
             outside.extend(inside.pop());
         }
     }
@@ -134,7 +134,7 @@ pub(crate) fn init(edit: &mut Edit, cx: &mut Cx, new: &NewXattrs) -> Result<(), 
     let _guard = inode.xattr_lock.lock(cx);
     write_fresh(fs, cx, edit.handle, inode)?;
     let room = inode_area(fs, cx, inode)?.map_or(0, |area| area.range.len());
-    let fits = new.inside.is_empty() || area::space(&new.inside, Place::Inode) <= room;
+    let fits = new.inside.is_empty() || area::space(&new.inside, XattrArea::Inode) <= room;
     assert!(fits, "a new inode has the room that its geometry says");
     let values = || new.inside.iter().chain(&new.outside);
     for large in values().filter_map(|xattr| xattr.large) {

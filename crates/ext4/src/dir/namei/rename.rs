@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use base::{Errno, Ino};
 use rt::{Cx, WriteGuard};
-use vfs::rename::{Above, Found, Side, first_locked};
+use vfs::rename::{Above, RenameEntries, Side, first_locked};
 use vfs::{FileType, NewNode, RenameFlags};
 
 use super::*;
-use crate::dir::Place;
+use crate::dir::EntryPlace;
 use crate::evict;
 
 /// The two names of a rename, with their directories locked.
@@ -106,11 +106,11 @@ impl<'a> Pair<'a> {
 /// What a rename has found.
 struct Move {
     /// Where the old name is.
-    place: Place,
+    place: EntryPlace,
     source: Arc<Inode>,
     source_is_dir: bool,
     /// Where the new name is, with its inode, or where it can be put.
-    to: Result<(Place, Arc<Inode>, bool), Slot>,
+    to: Result<(EntryPlace, Arc<Inode>, bool), Slot>,
 }
 
 fn look_up(cx: &mut Cx, names: &Pair) -> Result<Move, Errno> {
@@ -137,7 +137,7 @@ fn check(cx: &Cx, names: &Pair, found: &Move, flags: RenameFlags) -> Result<(), 
     }
     let source = (found.source.ino, found.source_is_dir);
     let target = found.to.as_ref().ok().map(|(_, inode, is_dir)| (inode.ino, *is_dir));
-    match (Found { source, target, above: names.above }).check(flags)? {
+    match (RenameEntries { source, target, above: names.above }).check(flags)? {
         Some(Side::Old) => check_subdirectories(names.fs, cx, &names.old),
         Some(Side::New) => check_subdirectories(names.fs, cx, names.new_dir()),
         None => Ok(()),

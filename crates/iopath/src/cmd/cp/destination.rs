@@ -11,7 +11,7 @@ use base::{Errno, Ino};
 use crate::app::{App, at};
 use crate::copy;
 use crate::session::Session;
-use crate::target::{Place, Side};
+use crate::target::{Side, TargetPath};
 use crate::walk::Reached;
 
 /// A place for a copy.
@@ -69,7 +69,7 @@ fn last(path: &[u8]) -> (&[u8], &[u8]) {
 pub fn in_image(
     app: &mut App,
     session: &Session,
-    place: &Place,
+    place: &TargetPath,
     side: &Side,
     into: Option<bool>,
 ) -> Result<Spot> {

@@ -16,7 +16,7 @@ use lab::programs;
 use lab::report::Report;
 use lab::run::{Build, Progress, RunError, RunOptions, RunRecord, Shard, lines, run_all};
 
-use super::write::Found;
+use super::write::LabReports;
 use super::{Outputs, parse_seeds, parse_shard};
 use crate::app::App;
 
@@ -74,7 +74,7 @@ const PAGE: &str = "lab-report.html";
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let experiments = asked(app, options)?;
     let short = experiments.len() > 1 && !options.full_text;
-    let mut found = Found { short, ..Found::default() };
+    let mut found = LabReports { short, ..LabReports::default() };
     let build = this_build();
     for experiment in &experiments {
         let records = one(app, experiment, options, &build)?;

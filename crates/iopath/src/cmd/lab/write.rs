@@ -11,7 +11,7 @@ use crate::app::App;
 
 /// Everything that a command has to show.
 #[derive(Default)]
-pub struct Found {
+pub struct LabReports {
     /// Of experiments in files.
     pub reports: Vec<Report>,
     /// A line for each report as it comes, and a table of all at the end.
@@ -23,7 +23,7 @@ pub const OUTSIDE: u8 = 3;
 /// Most lines of what lies outside.
 const LINES: usize = 30;
 
-impl Found {
+impl LabReports {
     /// Adds a report, and prints it where it is not part of one JSON document.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use super::{LINK_MAX, is_dots};
 use crate::attr::parent::NameIn;
 use crate::dir::edit::Name;
 use crate::format::dir::FileType as EntryType;
-use crate::inode::create::{NewInode, Place};
+use crate::inode::create::{InodePlace, NewInode};
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::{BlockReservation, Resources};
 use crate::trans::reservations;
@@ -38,7 +38,7 @@ impl Xfs {
         let mut reservation = reservations::create(self.geometry());
         reservation.bytes += bytes + reservations::unlinked(self.geometry());
         let created = self.transact(cx, reservation, |cx, trans| {
-            let place = Place { parent: &parent, name: None };
+            let place = InodePlace { parent: &parent, name: None };
             let inode = self.new_inode(cx, trans, &mut resources, place, new)?;
             inode.with(cx, |state| {
                 state.core.links = 0;

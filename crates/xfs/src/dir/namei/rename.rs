@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Errno, Ino};
 use rt::Cx;
-use vfs::rename::{Above, Found, Side, first_locked};
+use vfs::rename::{Above, RenameEntries, Side, first_locked};
 use vfs::{FileType, NewNode, RenameFlags};
 
 use super::{EntryType, InodeFields, LINK_MAX, Name, Resources, WriteSide};
@@ -13,7 +13,7 @@ use crate::attr::parent::{NameIn, Room};
 use crate::dir::Dir;
 use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
-use crate::inode::create::{NewInode, Place};
+use crate::inode::create::{InodePlace, NewInode};
 use crate::trans::{Trans, reservations};
 
 /// The two names of a rename.
@@ -153,7 +153,7 @@ impl Xfs {
         let above = (directories.above_old, directories.above_new);
         let source = (found.source.ino, found.source_is_dir);
         let target = found.target.as_ref().map(|(inode, is_dir)| (inode.ino, *is_dir));
-        let gains = match (Found { source, target, above }).check(flags)? {
+        let gains = match (RenameEntries { source, target, above }).check(flags)? {
             Some(Side::Old) => &found.old_dir,
             Some(Side::New) => &found.new_dir,
             None => return Ok(()),
@@ -252,7 +252,7 @@ impl Xfs {
                 // Before any change: making inodes ends what the transaction has done so far.
                 let node = NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid);
                 let new = NewInode { node: &node, attributes: &[] };
-                let place = Place { parent: &found.old_dir, name: Some(names.old) };
+                let place = InodePlace { parent: &found.old_dir, name: Some(names.old) };
                 cover = Some(self.new_inode(cx, trans, resources, place, new)?);
             }
             match flags.contains(RenameFlags::EXCHANGE) {
