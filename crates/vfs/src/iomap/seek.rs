@@ -1,5 +1,7 @@
 //! Where a file has data and where holes: `SEEK_DATA`, `SEEK_HOLE`, fiemap.
 
+use std::ops::Range;
+
 use base::Errno;
 use cache::{Intent, Iomap, IomapKind};
 use rt::Cx;
@@ -39,27 +41,22 @@ pub fn seek(
     })
 }
 
-/// Where the parts of `offset..offset + len` lie that have a place, or have one reserved. May park.
+/// Where the parts of `bytes` lie that have a place, or have one reserved. May park.
 ///
 /// # Errors
 /// `ESTALE`; those of the map.
-pub fn fiemap(
-    cx: &mut Cx,
-    file: &impl IomapFile,
-    offset: u64,
-    len: u64,
-) -> Result<Vec<Iomap>, Errno> {
+pub fn fiemap(cx: &mut Cx, file: &impl IomapFile, bytes: Range<u64>) -> Result<Vec<Iomap>, Errno> {
     let FileState { kind, size, .. } = file.state(cx);
     if !matches!(kind, FileType::Regular | FileType::Directory | FileType::Symlink) {
         return Ok(Vec::new());
     }
     if file.is_inline(cx) {
         let inline = Iomap { offset: 0, len: size, kind: IomapKind::Inline };
-        return Ok(if offset < size { vec![inline] } else { Vec::new() });
+        return Ok(if bytes.start < size { vec![inline] } else { Vec::new() });
     }
     let block = u64::from(file.parts().block_size);
-    let end = offset.saturating_add(len).min(u64::MAX / block * block).next_multiple_of(block);
-    let range = offset / block * block..end;
+    let end = bytes.end.min(u64::MAX / block * block).next_multiple_of(block);
+    let range = bytes.start / block * block..end;
     let _shared = file.lock_shared(cx)?;
     let mut parts: Vec<Iomap> = Vec::new();
     let mut iter = file.walk(Intent::Report, range.clone());

@@ -275,7 +275,8 @@ impl FileSystem for Xfs {
 
     fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::fiemap(cx, &self.data_file(&inode), offset, len)
+        let bytes = offset..offset.saturating_add(len);
+        vfs::iomap::fiemap(cx, &self.data_file(&inode), bytes)
     }
 
     fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
