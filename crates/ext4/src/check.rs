@@ -16,11 +16,13 @@
 //!
 //! Source: kernel `Documentation/filesystems/ext4/`, and the verdicts of e2fsck on broken images.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::FsBlock;
 use block::{DeviceError, Queue};
 use rt::Cx;
+use vfs::check::{Holder, Watch};
 
 use crate::format::{Geometry, GroupDesc, RawSuper};
 use findings::Findings;
@@ -77,6 +79,29 @@ pub fn check(
     queue: &Arc<Queue>,
     options: &CheckOptions,
 ) -> Result<CheckReport, DeviceError> {
+    passes(cx, queue, options, Watch::default()).map(|(report, _)| report)
+}
+
+/// Says who holds each of these blocks; nobody where a block is free or outside. Goes over the
+/// whole file system as [`check`] does, and trusts what it trusts. Parks on reads.
+///
+/// # Errors
+/// The device's first error.
+pub fn holders(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    blocks: &[FsBlock],
+) -> Result<BTreeMap<u64, Vec<Holder>>, DeviceError> {
+    let watch = Watch::new(blocks.iter().map(|block| block.0));
+    passes(cx, queue, &CheckOptions::default(), watch).map(|(_, watch)| watch.into_holders())
+}
+
+fn passes(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    options: &CheckOptions,
+    watch: Watch,
+) -> Result<(CheckReport, Watch), DeviceError> {
     let mut findings = Findings::new(options.findings_max);
     let replayed = overlay::replay(cx, queue, options, &mut findings)?;
     let (queue, dirty) = match &replayed {
@@ -85,14 +110,15 @@ pub fn check(
         overlay::Journal::Dirty => (queue, true),
     };
     if dirty {
-        return Ok(findings.report());
+        return Ok((findings.report(), watch));
     }
     let mut io = Io::new(cx, queue);
     let Some((raw, geometry)) = groups::read_super(&mut io, &mut findings)? else {
-        return Ok(findings.report());
+        return Ok((findings.report(), watch));
     };
     io.set_block_size(geometry.block_size);
     let mut checker = Checker::new(io, raw, geometry, findings);
+    checker.watch = watch;
     if checker.groups()? {
         checker.system_inodes()?;
         checker.inodes()?;
@@ -104,7 +130,7 @@ pub fn check(
         checker.links();
         checker.summary()?;
     }
-    Ok(checker.findings.report())
+    Ok((checker.findings.report(), checker.watch))
 }
 
 /// Everything that the passes share.
@@ -134,6 +160,8 @@ struct Checker<'a> {
     blocks_unknown: bool,
     /// Some names are unknown: missing links prove nothing.
     names_unknown: bool,
+    /// Blocks whose holders were asked for.
+    watch: Watch,
 }
 
 impl<'a> Checker<'a> {
@@ -155,6 +183,7 @@ impl<'a> Checker<'a> {
             usage: Usage::default(),
             blocks_unknown: false,
             names_unknown: false,
+            watch: Watch::default(),
             g,
         }
     }

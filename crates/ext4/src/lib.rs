@@ -45,7 +45,7 @@ mod mbcache;
 mod sb;
 mod trans;
 
-pub use check::{CheckOptions, CheckReport, Finding, Rule, check};
+pub use check::{CheckOptions, CheckReport, Finding, Rule, check, holders};
 pub use ext4::Ext4;
 pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::MountError;

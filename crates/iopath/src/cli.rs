@@ -82,6 +82,7 @@ commands! {
     Repair => repair,
     Undo => undo,
     Scan => scan,
+    Which => which,
     Replay => replay,
     Manifest => manifest,
     Machines => machines,

@@ -38,4 +38,5 @@ pub mod trace;
 pub mod tree;
 pub mod truncate;
 pub mod undo;
+pub mod which;
 pub mod xattr;

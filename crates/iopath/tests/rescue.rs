@@ -145,3 +145,56 @@ fn a_scan_finds_what_no_table_names() {
     std::fs::write(place.join("none.img"), vec![0x5a; 1 << 20]).expect("a disk");
     assert!(run(place, "scan none.img", 1).1.contains("no superblock of ext or XFS"));
 }
+
+/// Goal: `which` and `stat -e` agree on each extent of each file, and `which` and debugfs on who
+/// holds every 97th block of an ext4.
+#[test]
+fn which_names_the_holder_of_a_place() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    std::fs::create_dir(place.join("d")).expect("a directory");
+    for n in 0..40u32 {
+        std::fs::write(place.join(format!("d/f{n}")), vec![n as u8 + 1; 3000 * n as usize + 1])
+            .expect("a file");
+    }
+    ok(place, "mkfs -q -t ext4 -b 1024 --size 24M disk.img");
+    ok(place, "mkfs -q -t xfs --size 300M x.img");
+    for image in ["disk.img", "x.img"] {
+        ok(place, &format!("cp -r d {image}:/"));
+        for n in [0, 1, 20, 39] {
+            let stat = ok(place, &format!("stat -e --json {image}:/d/f{n}"));
+            let stat: serde_json::Value = serde_json::from_str(&stat).expect("JSON");
+            let extents = stat["extents"].as_array().expect("extents");
+            assert!(!extents.is_empty(), "{stat}");
+            for extent in extents {
+                let (at, from) = (&extent["physical"], &extent["offset"]);
+                let line = format!("which --bytes {image} {at}");
+                let wanted = format!("content of /d/f{n}, from its byte {from} on\n");
+                assert!(run(place, &line, 0).0.ends_with(&wanted), "{line}: not {wanted}");
+            }
+        }
+    }
+    let blocks: Vec<String> =
+        (1..24 << 10).step_by(97).map(|block: u32| block.to_string()).collect();
+    let ours = run(place, &format!("which --json disk.img {}", blocks.join(" ")), 0).0;
+    let request = format!("icheck {}", blocks.join(" "));
+    let theirs =
+        testkit::judge::run("debugfs", &[&"-R", &request.as_str(), &place.join("disk.img")]).stdout;
+    let theirs = String::from_utf8_lossy(&theirs).into_owned();
+    let (mut owned, lines) = (0, theirs.lines().skip(1));
+    for (line, ours) in lines.zip(ours.lines()) {
+        let ours: serde_json::Value = serde_json::from_str(ours).expect("JSON");
+        let (block, ino) = line.split_once('\t').expect("block and inode");
+        assert_eq!(ours["place"], block);
+        if ino == "7" {
+            // The room for descriptors belongs to an inode for debugfs.
+            continue;
+        }
+        let holder = &ours["holders"][0]["ino"];
+        assert_eq!(holder.as_u64(), ino.parse().ok(), "block {block}: {line}: {ours}");
+        owned += u32::from(holder.is_u64());
+    }
+    assert!(owned > 20, "{owned} blocks of files");
+    assert!(run(place, "which disk.img 99999999", 1).1.contains("lies behind the end"));
+    assert!(run(place, "which disk.img one", 1).1.contains("`one` is no number"));
+}

@@ -1,6 +1,10 @@
 //! What a check of a file system found: the report that every format gives.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
+
+use base::Ino;
 
 /// A rule that a sound file system keeps. Its display is its name, which is stable.
 pub trait Rule: fmt::Display {
@@ -112,5 +116,55 @@ impl<R, A> Findings<R, A> {
     /// The report.
     pub fn report(self) -> CheckReport<R, A> {
         self.report
+    }
+}
+
+/// Who holds a block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The structure, in words.
+    pub what: String,
+    /// The inode that it belongs to.
+    pub ino: Option<Ino>,
+    /// The byte of the file's content that the block begins with.
+    pub offset: Option<u64>,
+}
+
+impl Holder {
+    /// A structure of no inode.
+    pub fn of(what: impl Into<String>) -> Holder {
+        Holder { what: what.into(), ino: None, offset: None }
+    }
+
+    /// A structure of an inode, or its content from `offset` on.
+    pub fn of_inode(what: &str, ino: Ino, offset: Option<u64>) -> Holder {
+        Holder { what: what.to_owned(), ino: Some(ino), offset }
+    }
+}
+
+/// Blocks whose holders a check notes as it meets them.
+#[derive(Default)]
+pub struct Watch(BTreeMap<u64, Vec<Holder>>);
+
+impl Watch {
+    /// For these blocks, by their numbers on the device.
+    pub fn new(blocks: impl IntoIterator<Item = u64>) -> Watch {
+        Watch(blocks.into_iter().map(|block| (block, Vec::new())).collect())
+    }
+
+    /// These blocks have a holder: `holder` of the block's number.
+    #[inline]
+    pub fn note(&mut self, run: Range<u64>, holder: impl Fn(u64) -> Holder) {
+        if self.0.is_empty() || run.is_empty() {
+            return;
+        }
+        for (&block, holders) in self.0.range_mut(run) {
+            holders.push(holder(block));
+        }
+    }
+
+    /// The blocks with their holders: several where they contradict each other or share it.
+    pub fn into_holders(self) -> BTreeMap<u64, Vec<Holder>> {
+        self.0
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use base::Ino;
 use block::{DeviceError, Queue};
 use rt::Cx;
+use vfs::check::{Holder, Watch};
 
 use crate::buf::meta::Reader;
 use crate::error::{Fault, XfsError};
@@ -28,6 +29,7 @@ mod da_tree;
 mod dirs;
 mod findings;
 mod groups;
+mod holders;
 mod inodes;
 mod links;
 mod parents;
@@ -116,6 +118,30 @@ pub fn check(
     queue: &Arc<Queue>,
     options: &CheckOptions,
 ) -> Result<CheckReport, DeviceError> {
+    run(cx, queue, options, &mut Watch::default())
+}
+
+/// Says who holds each of these blocks, which count from the start of the device; nobody where a
+/// block is free or outside. Goes over the whole file system as [`check`] does. Parks on reads.
+///
+/// # Errors
+/// The device's first error.
+pub fn holders(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    blocks: &[u64],
+) -> Result<BTreeMap<u64, Vec<Holder>>, DeviceError> {
+    let mut watch = Watch::new(blocks.iter().copied());
+    run(cx, queue, &CheckOptions::default(), &mut watch)?;
+    Ok(watch.into_holders())
+}
+
+fn run(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    options: &CheckOptions,
+    watch: &mut Watch,
+) -> Result<CheckReport, DeviceError> {
     let mut findings = Findings::new(options.findings_max);
     let Some((device, raw, geometry)) = begin(cx, queue, options, &mut findings)? else {
         return Ok(findings.report());
@@ -128,6 +154,7 @@ pub fn check(
     checker.backups()?;
     checker.headers()?;
     checker.inode_pass()?;
+    checker.note_holders(watch);
     checker.block_pass();
     checker.link_pass()?;
     checker.parent_pass();

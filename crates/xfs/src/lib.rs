@@ -51,7 +51,7 @@ mod file;
 mod ialloc;
 mod inode;
 
-pub use check::{CheckOptions, CheckReport, Finding, Rule, check};
+pub use check::{CheckOptions, CheckReport, Finding, Rule, check, holders};
 pub use mkfs::{MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::MountError;
 pub use mount::options::MountOptions;

@@ -1,7 +1,10 @@
 //! First pass: superblock, its copies, group descriptors, and the blocks that metadata take.
 
+use std::ops::Range;
+
 use base::Ino;
 use block::DeviceError;
+use vfs::check::Holder;
 
 use super::findings::Findings;
 use super::io::Io;
@@ -115,15 +118,44 @@ impl Checker<'_> {
     }
 
     fn mark_copies(&mut self) {
-        self.meta.set(0, u64::from(self.g.first_data_block) + 1);
+        let first = u64::from(self.g.first_data_block);
+        self.watch.note(0..first, |_| Holder::of("room for a boot loader"));
+        self.meta.set(0, first + 1);
         for group in 0..self.g.groups_count {
             let len = u64::from(self.g.base_meta_blocks(group));
             if len > 0 {
                 let first = self.g.group_first_block(group);
                 self.meta.set(first, len);
                 self.used.set(first, len);
+                self.note_base(group, first..first + len);
             }
         }
+    }
+
+    /// Superblock, descriptors and the room for more of them.
+    fn note_base(&mut self, group: u32, run: Range<u64>) {
+        let (first, descs) = (run.start, u64::from(self.g.desc_blocks));
+        let copy = if group == 0 { "" } else { "a copy of " };
+        self.watch.note(run, |block| match block - first {
+            0 => Holder::of(format!("{copy}the superblock, in group {group}")),
+            at if at <= descs => {
+                Holder::of(format!("{copy}the group descriptors, in group {group}"))
+            }
+            _ => Holder::of(format!("room for more group descriptors, in group {group}")),
+        });
+    }
+
+    /// Bitmaps and inode table.
+    fn note_group(&mut self, group: u32, desc: &GroupDesc) {
+        let bitmap = |what: &'static str| move |_| Holder::of(format!("{what} of group {group}"));
+        self.watch.note(desc.block_bitmap..desc.block_bitmap + 1, bitmap("the block bitmap"));
+        self.watch.note(desc.inode_bitmap..desc.inode_bitmap + 1, bitmap("the inode bitmap"));
+        let (table, per) = (desc.inode_table, u64::from(self.g.block_size / self.g.inode_size));
+        let first = u64::from(group) * u64::from(self.g.inodes_per_group) + 1;
+        self.watch.note(table..table + u64::from(self.g.itable_blocks), |block| {
+            let ino = first + (block - table) * per;
+            Holder::of(format!("the inode table of group {group}: {ino} to {}", ino + per - 1))
+        });
     }
 
     fn descriptor(&mut self, group: u32, bytes: &[u8]) -> Option<GroupDesc> {
@@ -155,6 +187,7 @@ impl Checker<'_> {
             self.findings.add(Rule::GroupCounts, at, detail);
         }
         let table = (desc.inode_table, u64::from(g.itable_blocks));
+        self.note_group(group, &desc);
         for (start, len) in [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), table] {
             self.used.set(start, len);
             if let Some(block) = self.meta.set(start, len) {

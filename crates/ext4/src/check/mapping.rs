@@ -1,7 +1,10 @@
 //! The blocks of a file: extent trees and indirect blocks, each followed once.
 
+use std::ops::Range;
+
 use base::{FsBlock, Ino};
 use block::DeviceError;
+use vfs::check::Holder;
 
 use super::Checker;
 use super::rule::Rule;
@@ -105,6 +108,22 @@ impl Checker<'_> {
         false
     }
 
+    /// A structure of an inode lies in this block.
+    pub fn note(&mut self, ino: u32, what: &str, block: u64) {
+        let holder = |_| Holder::of_inode(what, Ino(ino.into()), None);
+        self.watch.note(block..block + 1, holder);
+    }
+
+    /// The content of a file from logical block `logical` on lies in these blocks.
+    fn note_content(&mut self, ino: u32, logical: u64, run: Range<u64>) {
+        let (first, size) = (run.start, u64::from(self.g.block_size));
+        let holder = |block: u64| {
+            let offset = (logical + (block - first)).saturating_mul(size);
+            Holder::of_inode("content", Ino(ino.into()), Some(offset))
+        };
+        self.watch.note(run, holder);
+    }
+
     /// One node: header, checksum, entries; then what lies below.
     fn extent_node(
         &mut self,
@@ -150,13 +169,15 @@ impl Checker<'_> {
         if node.depth() == 0 {
             for extent in node.extents() {
                 self.claim(walk.ino, extent.start, extent.len.into());
-                let (logical, len) = (extent.block.into(), extent.len.into());
+                let (logical, len) = (u64::from(extent.block), u64::from(extent.len));
+                self.note_content(walk.ino, logical, extent.start..extent.start + len);
                 walk.push(logical, extent.start, len, extent.unwritten);
             }
             return Ok(());
         }
         for pointer in node.indexes() {
             walk.mapped.blocks += 1;
+            self.note(walk.ino, "a node of the extent tree", pointer.leaf);
             if !self.claim(walk.ino, pointer.leaf, 1) {
                 // Whoever has it may be a node above: never follow a block twice.
                 walk.mapped.complete = false;
@@ -200,10 +221,12 @@ impl Checker<'_> {
         }
         let alone = self.claim(walk.ino, block, 1);
         if levels == 0 {
+            self.note_content(walk.ino, logical, block..block + 1);
             walk.push(logical, block, 1, false);
             return Ok(());
         }
         walk.mapped.blocks += 1;
+        self.note(walk.ino, "an indirect block", block);
         if !alone {
             walk.mapped.complete = false;
             return Ok(());

@@ -224,6 +224,7 @@ impl Checker<'_> {
             self.blocks_unknown = true;
             return Ok(());
         }
+        self.note(crate::format::super_block::RESIZE_INO, "an indirect block", dind);
         self.claim(crate::format::super_block::RESIZE_INO, dind, 1);
         let per = self.g.block_size / 4;
         let copies: Vec<u64> = (1..self.g.groups_count)

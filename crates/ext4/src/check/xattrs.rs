@@ -139,6 +139,7 @@ impl Checker<'_> {
             return Ok(own(shared.totals));
         }
         let mut shared = Shared { stored: None, found: 1, ino, totals: Totals::default() };
+        self.note(ino, "a block of attributes", block);
         if self.claim(ino, block, 1) {
             let page = self.io.read(block, 1)?;
             (shared.stored, shared.totals) = self.check_block(ino, block, &page);
