@@ -14,7 +14,7 @@ use vfs::check::Holder;
 use crate::app::App;
 use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPath};
 use crate::{text, trees};
 
 /// Name the file or structure that holds a block, sector or byte
@@ -49,7 +49,7 @@ pub struct Options {
 /// # Errors
 /// A target that cannot be opened or read, a place that is no number.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    let target = Place::parse(&options.target)?.target;
+    let target = TargetPath::parse(&options.target)?.target;
     let storage = Storage::open(app, &target, false)?;
     let known = storage.must_be_known(app)?;
     let session = Session::on(target.clone(), session::mount(app, &storage, false)?);
