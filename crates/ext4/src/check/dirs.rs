@@ -8,9 +8,10 @@ use block::DeviceError;
 
 use super::Checker;
 use super::index::{Role, Tree};
-use super::mapping::{Mapped, Run};
+use super::mapping::FileBlocks;
 use super::rule::Rule;
 use crate::format::dir::{self, DirLayout, Entry};
+use crate::format::extent::FileRun;
 use crate::format::features::Incompat;
 use crate::format::hash::hash_name;
 use crate::format::super_block::ROOT_INO;
@@ -30,12 +31,12 @@ pub struct DirRecord {
     index: bool,
     complete: bool,
     blocks: u64,
-    runs: Vec<Run>,
+    runs: Vec<FileRun>,
 }
 
 impl DirRecord {
     /// A directory whose blocks were walked over.
-    pub fn new(ino: u32, values: &InodeValues, mapped: Mapped) -> DirRecord {
+    pub fn new(ino: u32, values: &InodeValues, mapped: FileBlocks) -> DirRecord {
         DirRecord {
             ino,
             parent: 0,
@@ -126,7 +127,7 @@ impl Checker<'_> {
         let indexed = self.dirs[dir].index && self.dirs[dir].is_whole();
         let tree = if indexed && self.dirs[dir].len() > 1 { self.tree(dir)? } else { None };
         let mut reading = Reading { dir, ino, names: HashSet::default(), entries: 0 };
-        let blocks: Vec<Run> = self.dirs[dir].runs.clone();
+        let blocks: Vec<FileRun> = self.dirs[dir].runs.clone();
         for run in blocks {
             let mut done = 0;
             while done < run.len {
@@ -135,7 +136,7 @@ impl Checker<'_> {
                 for (index, data) in pages.chunks_exact(self.g.block_size as usize).enumerate() {
                     let offset = done + index as u64;
                     let (logical, start) = (run.logical + offset, run.start + offset);
-                    let block = Run { logical, start, len: 1 };
+                    let block = FileRun { logical, start, len: 1, unwritten: false };
                     self.dir_block(&mut reading, tree.as_ref(), block, data);
                 }
                 done += part;
@@ -150,8 +151,14 @@ impl Checker<'_> {
     }
 
     /// One block: its role, its checksum, its entries.
-    fn dir_block(&mut self, reading: &mut Reading, tree: Option<&Tree>, block: Run, data: &[u8]) {
-        let Run { logical, start, .. } = block;
+    fn dir_block(
+        &mut self,
+        reading: &mut Reading,
+        tree: Option<&Tree>,
+        block: FileRun,
+        data: &[u8],
+    ) {
+        let FileRun { logical, start, .. } = block;
         let at = At::Block(Ino(reading.ino.into()), start);
         let role = tree.map(|tree| tree.role(logical));
         let mut layout = self.dir_layout();

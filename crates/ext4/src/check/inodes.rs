@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 
 use super::Checker;
 use super::dirs::DirRecord;
-use super::mapping::Mapped;
+use super::mapping::FileBlocks;
 use super::rule::Rule;
 use crate::attr::xattr::Totals;
 use crate::format::checksum::stored_inode;
@@ -280,7 +280,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn size(&mut self, ino: u32, values: &InodeValues, kind: FileKind, mapped: &Mapped) {
+    fn size(&mut self, ino: u32, values: &InodeValues, kind: FileKind, mapped: &FileBlocks) {
         let at = At::Inode(Ino(ino.into()));
         let block_size = u64::from(self.g.block_size);
         let (size, end) = (values.size, mapped.end * block_size);
@@ -313,7 +313,7 @@ impl Checker<'_> {
         &mut self,
         ino: u32,
         values: &InodeValues,
-        mapped: &Mapped,
+        mapped: &FileBlocks,
     ) -> Result<(), DeviceError> {
         let limit = u64::from(self.g.block_size);
         let at = At::Inode(Ino(ino.into()));

@@ -9,23 +9,12 @@ use vfs::check::Holder;
 use super::Checker;
 use super::rule::Rule;
 use crate::format::checksum::{InodeSeed, stored_extent_block, u32_at};
-use crate::format::extent::Node;
+use crate::format::extent::{FileRun, Node};
 use crate::format::{At, CorruptKind, InodeFlags, InodeValues};
-
-/// A run of a file's blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
-    /// First logical block.
-    pub logical: u64,
-    /// First device block.
-    pub start: u64,
-    /// Blocks.
-    pub len: u64,
-}
 
 /// What the walk over a file's map found.
 #[derive(Default)]
-pub struct Mapped {
+pub struct FileBlocks {
     /// Data blocks and blocks that map.
     pub blocks: u64,
     /// One past the last logical block that is written (unwritten extents may lie behind the end).
@@ -35,14 +24,14 @@ pub struct Mapped {
     /// Everything was followed: the counts are right.
     pub complete: bool,
     /// The runs, where they were asked for.
-    pub runs: Vec<Run>,
+    pub runs: Vec<FileRun>,
 }
 
 /// The state of one walk.
 struct Walk {
     ino: u32,
     seed: InodeSeed,
-    mapped: Mapped,
+    mapped: FileBlocks,
     keep_runs: bool,
 }
 
@@ -56,12 +45,7 @@ impl Walk {
         if !self.keep_runs {
             return;
         }
-        match self.mapped.runs.last_mut() {
-            Some(run) if run.logical + run.len == logical && run.start + run.len == start => {
-                run.len += len;
-            }
-            _ => self.mapped.runs.push(Run { logical, start, len }),
-        }
+        FileRun { logical, start, len, unwritten }.join(&mut self.mapped.runs);
     }
 }
 
@@ -75,9 +59,9 @@ impl Checker<'_> {
         ino: u32,
         values: &InodeValues,
         keep_runs: bool,
-    ) -> Result<Mapped, DeviceError> {
+    ) -> Result<FileBlocks, DeviceError> {
         let seed = self.g.checksums.inode_seed(Ino(ino.into()), values.generation);
-        let mapped = Mapped { complete: true, ..Mapped::default() };
+        let mapped = FileBlocks { complete: true, ..FileBlocks::default() };
         let mut walk = Walk { ino, seed, mapped, keep_runs };
         if values.flags.contains(InodeFlags::EXTENTS) {
             let at = At::Inode(Ino(ino.into()));

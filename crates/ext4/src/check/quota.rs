@@ -6,8 +6,8 @@ use base::Ino;
 use block::DeviceError;
 
 use super::Checker;
-use super::mapping::Run;
 use super::rule::Rule;
+use crate::format::extent::FileRun;
 use crate::format::features::RoCompat;
 use crate::format::quota::{self, BLOCK_SIZE, Block, Blocks, Info, Kind};
 use crate::format::{At, Corrupt, CorruptKind, InodeFlags, InodeValues};
@@ -19,7 +19,7 @@ pub struct Usage(BTreeMap<(Kind, u32), (u64, u64)>);
 /// The blocks of a quota file.
 struct FileBlocks<'a, 'b> {
     checker: &'a mut Checker<'b>,
-    runs: Vec<Run>,
+    runs: Vec<FileRun>,
     ino: u32,
 }
 
@@ -142,7 +142,7 @@ impl Checker<'_> {
             self.findings.add(Rule::QuotaFile, at, "the quota file is not in use");
             return Ok(false);
         };
-        let Some(runs) = file.whole().map(<[Run]>::to_vec) else {
+        let Some(runs) = file.whole().map(<[FileRun]>::to_vec) else {
             self.findings.add(Rule::QuotaFile, at, "the quota file is no whole file");
             return Ok(false);
         };

@@ -4,9 +4,10 @@ use base::{FsBlock, Ino};
 use block::DeviceError;
 
 use super::Checker;
-use super::mapping::{Mapped, Run};
+use super::mapping::FileBlocks;
 use super::rule::Rule;
 use crate::format::checksum::u32_at;
+use crate::format::extent::FileRun;
 use crate::format::features::RoCompat;
 use crate::format::{At, FileKind, InodeValues, orphan};
 
@@ -14,14 +15,14 @@ use crate::format::{At, FileKind, InodeValues, orphan};
 pub struct SystemFile {
     ino: u32,
     values: InodeValues,
-    runs: Vec<Run>,
+    runs: Vec<FileRun>,
     complete: bool,
     end: u64,
 }
 
 impl SystemFile {
     /// Its runs, where all of them are known and it has no holes.
-    pub fn whole(&self) -> Option<&[Run]> {
+    pub fn whole(&self) -> Option<&[FileRun]> {
         let sum: u64 = self.runs.iter().map(|run| run.len).sum();
         (self.complete && sum == self.end && sum > 0).then_some(&self.runs[..])
     }
@@ -36,7 +37,7 @@ impl Checker<'_> {
     }
 
     /// Keeps the blocks of a system file for its own check.
-    pub fn keep_system(&mut self, ino: u32, values: &InodeValues, mapped: &Mapped) {
+    pub fn keep_system(&mut self, ino: u32, values: &InodeValues, mapped: &FileBlocks) {
         self.system.push(SystemFile {
             ino,
             values: *values,
@@ -119,7 +120,7 @@ impl Checker<'_> {
             self.findings.add(Rule::OrphanFileMagic, at, "the orphan file is not in use");
             return Ok(());
         };
-        let Some(runs) = file.whole().map(<[Run]>::to_vec) else {
+        let Some(runs) = file.whole().map(<[FileRun]>::to_vec) else {
             self.findings.add(Rule::OrphanFileMagic, at, "the orphan file has holes");
             return Ok(());
         };

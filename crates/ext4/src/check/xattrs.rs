@@ -7,10 +7,11 @@ use base::{FsBlock, Ino};
 use block::DeviceError;
 
 use super::Checker;
-use super::mapping::{Mapped, Run};
+use super::mapping::FileBlocks;
 use super::rule::Rule;
 use crate::attr::acl;
 use crate::attr::xattr::{ACL_ACCESS, ACL_DEFAULT, Totals};
+use crate::format::extent::FileRun;
 use crate::format::inode::BASE_SIZE;
 use crate::format::xattr::{self, LargeValue, XattrArea};
 use crate::format::{At, CorruptKind, InodeValues};
@@ -49,7 +50,7 @@ struct ValueInode {
     stored: u64,
     found: u64,
     /// Its blocks, where all are known and none is missing.
-    runs: Option<Vec<Run>>,
+    runs: Option<Vec<FileRun>>,
 }
 
 /// An entry that names one.
@@ -184,7 +185,7 @@ impl Checker<'_> {
     }
 
     /// Takes note of an inode that holds a value.
-    pub fn keep_value(&mut self, ino: u32, values: &InodeValues, mapped: &Mapped) {
+    pub fn keep_value(&mut self, ino: u32, values: &InodeValues, mapped: &FileBlocks) {
         let blocks: u64 = mapped.runs.iter().map(|run| run.len).sum();
         let needed = values.size.div_ceil(u64::from(self.g.block_size));
         let whole = mapped.complete && blocks == mapped.end && blocks == needed;
@@ -265,7 +266,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn content_hash(&mut self, runs: &[Run], size: u64) -> Result<u32, DeviceError> {
+    fn content_hash(&mut self, runs: &[FileRun], size: u64) -> Result<u32, DeviceError> {
         let mut hash = self.g.checksums.seed;
         let mut left = size as usize;
         for block in runs.iter().flat_map(|run| run.start..run.start + run.len) {

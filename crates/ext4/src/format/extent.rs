@@ -73,6 +73,35 @@ pub struct Extent {
     pub unwritten: bool,
 }
 
+/// A run of a file's blocks, however the file maps them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileRun {
+    /// First logical block.
+    pub logical: u64,
+    /// First device block.
+    pub start: u64,
+    /// Blocks.
+    pub len: u64,
+    /// Allocated, but reads as zeros.
+    pub unwritten: bool,
+}
+
+impl FileRun {
+    /// Adds it behind all others, as a part of the last one where it continues that.
+    pub fn join(self, runs: &mut Vec<FileRun>) {
+        match runs.last_mut() {
+            Some(last)
+                if last.logical + last.len == self.logical
+                    && last.start + last.len == self.start
+                    && last.unwritten == self.unwritten =>
+            {
+                last.len += self.len;
+            }
+            _ => runs.push(self),
+        }
+    }
+}
+
 impl Extent {
     /// The logical block behind the last one.
     pub fn end(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{Ino, Timespec};
 use zerocopy::IntoBytes;
 
-use super::journal::{self, Mapped};
+use super::journal::{self, MappedFile};
 use super::place::Placed;
 use super::shape::Shape;
 use super::{MkfsError, MkfsOptions, MkfsReport, Plan, Surroundings};
@@ -131,7 +131,7 @@ impl Builder<'_> {
     }
 
     /// Gives an inode the blocks of a mapping and writes its nodes.
-    fn attach(&mut self, ino: u32, values: &mut InodeValues, mapped: Mapped) {
+    fn attach(&mut self, ino: u32, values: &mut InodeValues, mapped: MappedFile) {
         values.block = mapped.block;
         values.blocks = mapped.blocks * u64::from(self.g.block_size / 512);
         if mapped.extents {

@@ -7,7 +7,7 @@ use crate::format::inode::BLOCK_AREA;
 use crate::format::{Geometry, features::Incompat};
 
 /// A file of whole blocks and how it is mapped.
-pub struct Mapped {
+pub struct MappedFile {
     /// `i_block`.
     pub block: [u8; BLOCK_AREA],
     /// All blocks, those that map included.
@@ -47,7 +47,12 @@ pub fn goal(g: &Geometry, placed: &Placed) -> u64 {
 ///
 /// # Errors
 /// Too few free blocks, or more runs than two levels of extents hold.
-pub fn map(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Result<Mapped, MkfsError> {
+pub fn map(
+    g: &Geometry,
+    placed: &mut Placed,
+    goal: u64,
+    len: u64,
+) -> Result<MappedFile, MkfsError> {
     let full = MkfsError::JournalSize { blocks: len, limit: 0 };
     if g.features.incompat.contains(Incompat::EXTENTS) {
         map_extents(g, placed, goal, len).ok_or(full)
@@ -56,7 +61,7 @@ pub fn map(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Result<Map
     }
 }
 
-fn map_extents(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option<Mapped> {
+fn map_extents(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option<MappedFile> {
     let pieces = placed.take_pieces(goal, len)?;
     let mut list = Vec::new();
     let mut logical = 0u32;
@@ -69,8 +74,13 @@ fn map_extents(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option
             done += u64::from(part);
         }
     }
-    let mut mapped =
-        Mapped { block: [0; BLOCK_AREA], blocks: len, pieces, nodes: Vec::new(), extents: true };
+    let mut mapped = MappedFile {
+        block: [0; BLOCK_AREA],
+        blocks: len,
+        pieces,
+        nodes: Vec::new(),
+        extents: true,
+    };
     if list.len() <= usize::from(extent::ROOT_MAX) {
         fill_leaf(&mut mapped.block, extent::ROOT_MAX, &list);
         return Some(mapped);
@@ -120,9 +130,9 @@ impl Blocks<'_> {
 }
 
 /// Maps by 12 direct, then indirect blocks, each of which lies before what it maps.
-fn map_indirect(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option<Mapped> {
+fn map_indirect(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option<MappedFile> {
     let mut blocks = Blocks { placed, next: goal };
-    let mut mapped = Mapped {
+    let mut mapped = MappedFile {
         block: [0; BLOCK_AREA],
         blocks: 0,
         pieces: Vec::new(),
@@ -145,7 +155,7 @@ fn map_indirect(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Optio
 fn map_level(
     g: &Geometry,
     blocks: &mut Blocks<'_>,
-    mapped: &mut Mapped,
+    mapped: &mut MappedFile,
     levels: usize,
     left: &mut u64,
 ) -> Option<u64> {

@@ -7,7 +7,8 @@ use ext4::Rule;
 use ext4::format::{FileKind, dir};
 
 use super::Fs;
-use super::map::{Map, Run};
+use super::map::Map;
+use ext4::format::extent::FileRun;
 
 /// Who claims a block, and how much speaks for him.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -131,7 +132,8 @@ impl Fs<'_> {
         for run in old.runs {
             for index in 0..run.len {
                 let block = run.start + index;
-                let mut piece = Run { logical: run.logical + index, start: block, len: 1, ..run };
+                let mut piece =
+                    FileRun { logical: run.logical + index, start: block, len: 1, ..run };
                 if blocks.contains(&block) || !seen.insert(block) {
                     let Some(fresh) = self.take_block(block)? else { continue };
                     let content = self.view.read(block)?;
@@ -165,7 +167,7 @@ fn without(map: &Map, blocks: &BTreeSet<u64>) -> Map {
         for cut in cuts {
             if cut > from {
                 let logical = run.logical + (from - run.start);
-                left.push(Run { logical, start: from, len: cut - from, ..*run });
+                left.push(FileRun { logical, start: from, len: cut - from, ..*run });
             }
             from = cut + 1;
         }

@@ -12,8 +12,9 @@ use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
 use super::Fs;
 use super::dirs::{Name, unique};
 use super::inodes::Inode;
-use super::map::{Map, Run};
+use super::map::Map;
 use crate::RepairError;
+use ext4::format::extent::FileRun;
 
 /// Links that a directory counts at most.
 const LINK_MAX: u32 = 65_000;
@@ -146,7 +147,7 @@ impl Fs<'_> {
         let wide = ext4::format::features::Incompat::EXTENTS;
         values.flags.set(InodeFlags::EXTENTS, extents.contains(wide));
         let mut map = Map::default();
-        map.push(Run { logical: 0, start: block, len: 1, unwritten: false });
+        map.push(FileRun { logical: 0, start: block, len: 1, unwritten: false });
         let mut slot = vec![0; self.g.inode_size as usize];
         values.emit(&mut slot, base::Ino(ino.into()), &self.g);
         self.put_slot(ino, &slot)?;

@@ -9,7 +9,8 @@ use ext4::format::{FileKind, InodeFlags, htree};
 
 use super::Fs;
 use super::dirs::Name;
-use super::map::{Map, Run};
+use super::map::Map;
+use ext4::format::extent::FileRun;
 
 /// Parts of a leaf that a new tree fills, of four: so that names can come.
 const FILL: usize = 3;
@@ -159,7 +160,7 @@ impl Fs<'_> {
                 (true, Form::Node) => htree::set_checksum(seed, &mut data, htree::NODE_ARRAY),
             }
             self.view.write(start, &data);
-            map.push(Run { logical: logical as u64, start, len: 1, unwritten: false });
+            map.push(FileRun { logical: logical as u64, start, len: 1, unwritten: false });
         }
         for block in old {
             self.used.clear(block);

@@ -11,8 +11,8 @@ use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
 
 use super::Fs;
 use super::connect::Tree;
-use super::map::Run;
 use crate::mend;
+use ext4::format::extent::FileRun;
 
 mod block;
 
@@ -144,7 +144,7 @@ impl Fs<'_> {
             logical = run.logical + run.len;
             for index in 0..run.len {
                 let (logical, start) = (run.logical + index, run.start + index);
-                let place = Run { logical, start, len: 1, unwritten: run.unwritten };
+                let place = FileRun { logical, start, len: 1, unwritten: run.unwritten };
                 let parsed = self.dir_block(ino, &inode, place, &mut content.problems)?;
                 self.take_names(ino, parsed, &mut content, &mut seen, first)?;
             }
@@ -252,7 +252,7 @@ impl Fs<'_> {
         &mut self,
         ino: u32,
         inode: &super::Inode,
-        place: Run,
+        place: FileRun,
     ) -> Result<Vec<Name>, DeviceError> {
         let (layout, seed) = (self.dir_layout(), self.seed(ino, inode.generation));
         let inodes = self.g.inodes_count;
@@ -271,10 +271,10 @@ impl Fs<'_> {
         &mut self,
         ino: u32,
         inode: &super::Inode,
-        place: Run,
+        place: FileRun,
         problems: &mut Vec<Problem>,
     ) -> Result<Parsed, DeviceError> {
-        let Run { logical, start: block, .. } = place;
+        let FileRun { logical, start: block, .. } = place;
         let known = problems.len();
         let mut data = self.view.read(block)?;
         let layout = self.dir_layout();

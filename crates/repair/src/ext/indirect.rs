@@ -6,7 +6,8 @@ use block::DeviceError;
 use ext4::format::InodeValues;
 
 use super::Fs;
-use super::map::{Map, Run};
+use super::map::Map;
+use ext4::format::extent::FileRun;
 
 /// Slots of `i_block`.
 const SLOTS: u64 = 15;
@@ -57,7 +58,7 @@ impl Fs<'_> {
                 continue;
             }
             if levels == 0 {
-                map.push(Run { logical, start: block, len: 1, unwritten: false });
+                map.push(FileRun { logical, start: block, len: 1, unwritten: false });
                 continue;
             }
             if self.meta.get(block) || !seen.insert(block) {

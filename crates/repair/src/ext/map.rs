@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use block::DeviceError;
 use ext4::format::checksum::{InodeSeed, stored_extent_block};
 use ext4::format::extent::{
-    self, Extent, ExtentIdx, MAGIC, RawExtent, RawExtentHeader, RawExtentIdx,
+    self, Extent, ExtentIdx, FileRun, MAGIC, RawExtent, RawExtentHeader, RawExtentIdx,
 };
 use ext4::format::{InodeFlags, InodeValues};
 use zerocopy::FromBytes;
@@ -13,24 +13,11 @@ use zerocopy::FromBytes;
 use super::Fs;
 use crate::mend;
 
-/// A run of a file's blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
-    /// First logical block.
-    pub logical: u64,
-    /// First device block.
-    pub start: u64,
-    /// Blocks.
-    pub len: u64,
-    /// Allocated, but reads as zeros.
-    pub unwritten: bool,
-}
-
 /// What the walk over a map found.
 #[derive(Clone, Default, Debug)]
 pub struct Map {
     /// The runs, in the order of the file.
-    pub runs: Vec<Run>,
+    pub runs: Vec<FileRun>,
     /// The blocks that map.
     pub nodes: Vec<u64>,
     /// What is wrong with the map, in words; it must be written anew then.
@@ -54,17 +41,8 @@ impl Map {
     }
 
     /// Adds a run behind all others, and joins it with the last one where it continues it.
-    pub fn push(&mut self, run: Run) {
-        match self.runs.last_mut() {
-            Some(last)
-                if last.logical + last.len == run.logical
-                    && last.start + last.len == run.start
-                    && last.unwritten == run.unwritten =>
-            {
-                last.len += run.len;
-            }
-            _ => self.runs.push(run),
-        }
+    pub fn push(&mut self, run: FileRun) {
+        run.join(&mut self.runs);
     }
 
     /// Adds to what is wrong.
@@ -237,7 +215,7 @@ impl Fs<'_> {
             return;
         }
         let unwritten = extent.unwritten;
-        walk.map.push(Run { logical, start: extent.start, len, unwritten });
+        walk.map.push(FileRun { logical, start: extent.start, len, unwritten });
     }
 }
 

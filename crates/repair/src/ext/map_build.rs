@@ -5,7 +5,7 @@ use ext4::format::InodeFlags;
 use ext4::format::extent::{self, Extent, ExtentIdx};
 
 use super::Fs;
-use super::map::Run;
+use ext4::format::extent::FileRun;
 
 /// Direct pointers of an inode.
 const DIRECT: u64 = 12;
@@ -47,7 +47,7 @@ impl Fs<'_> {
         &mut self,
         ino: u32,
         generation: u32,
-        runs: &[Run],
+        runs: &[FileRun],
         spare: &mut Vec<u64>,
     ) -> Result<([u8; 60], Vec<u64>), DeviceError> {
         let seed = self.seed(ino, generation);
@@ -98,7 +98,7 @@ impl Fs<'_> {
 
     fn store_indirect(
         &mut self,
-        runs: &[Run],
+        runs: &[FileRun],
         spare: &mut Vec<u64>,
     ) -> Result<([u8; 60], Vec<u64>), DeviceError> {
         let mut root = [0; 60];
@@ -154,7 +154,7 @@ fn put_indexes(data: &mut [u8], part: &[ExtentIdx], max: u16, depth: u16) {
 }
 
 /// Runs as extents, which have a largest length.
-fn split(runs: &[Run]) -> Vec<Extent> {
+fn split(runs: &[FileRun]) -> Vec<Extent> {
     let mut extents = Vec::new();
     for run in runs {
         let most = match run.unwritten {

@@ -8,7 +8,8 @@ use ext4::format::{At, FileKind, InodeValues, orphan};
 
 use super::Fs;
 use super::inodes::Inode;
-use super::map::{Map, Run};
+use super::map::Map;
+use ext4::format::extent::FileRun;
 
 /// The slot of the double indirect block.
 const DOUBLE: usize = 13;
@@ -73,7 +74,7 @@ impl Fs<'_> {
         let mut cut = Map { nodes: map.nodes.clone(), ..Map::default() };
         for run in std::mem::take(&mut map.runs) {
             if run.logical < end {
-                cut.push(Run { len: run.len.min(end - run.logical), ..run });
+                cut.push(FileRun { len: run.len.min(end - run.logical), ..run });
             }
         }
         let kind = FileKind::Regular;
