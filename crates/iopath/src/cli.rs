@@ -81,6 +81,7 @@ commands! {
     Check => check,
     Repair => repair,
     Undo => undo,
+    Undelete => undelete,
     Scan => scan,
     Which => which,
     Replay => replay,

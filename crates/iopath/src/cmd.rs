@@ -37,6 +37,7 @@ pub mod touch;
 pub mod trace;
 pub mod tree;
 pub mod truncate;
+pub mod undelete;
 pub mod undo;
 pub mod which;
 pub mod xattr;

@@ -198,3 +198,55 @@ fn which_names_the_holder_of_a_place() {
     assert!(run(place, "which disk.img 99999999", 1).1.contains("lies behind the end"));
     assert!(run(place, "which disk.img one", 1).1.contains("`one` is no number"));
 }
+
+/// Goal: a tree that the kernel removed comes back whole, with its names, modes and times, from
+/// ext4 and ext3: small files, a directory with a hash tree, a file with an extent tree or indirect
+/// blocks. The image is not written. What was overwritten since is named, and is no silent success.
+#[test]
+fn what_was_removed_is_listed_and_copied_out() {
+    for fstype in ["ext4", "ext3"] {
+        let bed = tempfile::tempdir().expect("a directory");
+        let place = bed.path();
+        let sh = |script: &str| {
+            let mut bash = std::process::Command::new("bash");
+            let done = bash.args(["-ec", script]).current_dir(place).output().expect("bash");
+            let text = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(done.status.success(), "{fstype}: {script}: {text}");
+        };
+        let mounted = |script: &str| {
+            let mount = testkit::judge::LoopMount::new(&place.join("disk.img"), fstype, "rw");
+            let mount = mount.expect("the kernel mounts it");
+            sh(&format!("mnt={}\n{script}", mount.path().display()));
+        };
+        sh(&format!("mke2fs -q -F -t {fstype} disk.img 96M"));
+        mounted(
+            "mkdir -p $mnt/tree/deep/er && chmod 751 $mnt/tree/deep
+            for n in $(seq 1 600); do head -c $((n * 13)) /dev/urandom > $mnt/tree/name-$n; done
+            echo hidden > $mnt/tree/deep/er/file && chmod 640 $mnt/tree/deep/er/file
+            ln -s ../name-1 $mnt/tree/deep/link && touch -d 2020-02-02 $mnt/tree/deep/er/file
+            for n in $(seq 0 599); do printf %04096d $n
+            done | dd of=$mnt/tree/holes bs=4096 status=none
+            for n in $(seq 0 2 599); do fallocate -p -o $((n * 4096)) -l 4096 $mnt/tree/holes; done
+            cp -a $mnt/tree kept",
+        );
+        mounted("rm -r $mnt/tree");
+        sh("cp disk.img after.img");
+        let (list, _) = run(place, "undelete disk.img", 0);
+        assert_eq!(list.lines().count(), 600 + 6, "{fstype}: {list}");
+        assert!(list.lines().all(|line| line.starts_with("100% ")), "{fstype}: {list}");
+        let (_, err) = run(place, "undelete disk.img --to back", 0);
+        assert!(err.contains("606 restored, 0 in part"), "{fstype}: {err}");
+        sh("diff -r --no-dereference kept back/tree && cmp disk.img after.img
+            test $(stat -c %a%Y back/tree/deep/er/file) = $(stat -c %a%Y kept/deep/er/file)");
+        let (one, _) = run(place, "undelete disk.img tree/deep", 0);
+        assert_eq!(one.lines().count(), 4, "{fstype}: {one}");
+        mounted("head -c 90M /dev/urandom > $mnt/new || true");
+        let (_, err) = run(place, "undelete disk.img --to worse", 1);
+        assert!(err.contains("blocks are lost: zeros"), "{fstype}: {err}");
+    }
+    let bed = tempfile::tempdir().expect("a directory");
+    ok(bed.path(), "mkfs -q -t xfs --size 300M x.img");
+    assert!(run(bed.path(), "undelete x.img", 1).1.contains("ext3 and ext4 only"));
+    ok(bed.path(), "mkfs -q -t ext4 --size 20M disk.img");
+    assert!(run(bed.path(), "undelete disk.img", 0).1.contains("nothing that was removed"));
+}

@@ -27,11 +27,12 @@ mod history;
 mod indirect;
 mod inodes;
 mod journal;
-mod map;
+pub mod map;
 mod map_build;
 mod super_block;
 mod system;
 mod totals;
+pub mod undelete;
 
 use bits::Bits;
 use connect::Tree;
@@ -86,6 +87,8 @@ pub struct Fs<'a> {
     tree: Tree,
     /// The round found an inode that it had not read: the next one reads it.
     again: bool,
+    /// Maps are of removed inodes: nodes that are empty by now are read as they were.
+    of_deleted: bool,
 }
 
 /// Plans a repair.

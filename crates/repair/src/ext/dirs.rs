@@ -266,6 +266,30 @@ impl Fs<'_> {
         Ok(parsed.unwrap_or_default().names)
     }
 
+    /// All names that a directory's block holds or held, the newest first.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn names_ever(
+        &mut self,
+        dir: u32,
+        place: Run,
+        index: bool,
+    ) -> Result<Vec<Name>, DeviceError> {
+        let layout = DirLayout { checksum: false, ..self.dir_layout() };
+        let inodes = self.g.inodes_count;
+        let mut names = Vec::new();
+        for (data, _) in self.versions(place.start)? {
+            let first = place.logical == 0;
+            let inner = index && (first || htree::is_node(&data));
+            let bounds = block::Bounds { ino: dir, first, inner, inodes };
+            let parsed = block::parse(&data, layout, bounds, &mut Vec::new());
+            names.extend(parsed.names);
+            names.extend(parsed.weak);
+        }
+        Ok(names)
+    }
+
     /// Reads one block: put right by its checksum, taken apart.
     fn dir_block(
         &mut self,

@@ -12,7 +12,7 @@ use jbd2::format::{self, BlockType, Header, Layout, Superblock};
 use super::Fs;
 
 /// Copies of one block that are looked at, the newest first.
-const COPIES_MAX: usize = 8;
+const COPIES_MAX: usize = 64;
 
 /// A copy of a block in the log.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,41 @@ pub struct History {
 }
 
 impl Fs<'_> {
+    /// All that is known of a block, the newest first, each with its transaction: as it is, the
+    /// copies of the log, and what lies in its place where the log would replace it. Parks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn versions(&mut self, block: u64) -> Result<Vec<(Vec<u8>, u32)>, DeviceError> {
+        self.read_history_once()?;
+        let mut versions = vec![(self.view.read(block)?, u32::MAX)];
+        let known = self.history.as_ref().and_then(|history| history.copies.get(&block));
+        for copy in known.cloned().unwrap_or_default() {
+            versions.push((self.logged(copy)?, copy.sequence));
+        }
+        versions.push((self.view.original(block)?, 0));
+        versions.dedup_by(|later, earlier| later.0 == earlier.0);
+        Ok(versions)
+    }
+
+    /// The content of a copy in the log.
+    fn logged(&mut self, copy: Logged) -> Result<Vec<u8>, DeviceError> {
+        let mut content = self.view.original(copy.place)?;
+        if copy.escaped {
+            content[..4].copy_from_slice(&format::MAGIC.to_be_bytes());
+        }
+        Ok(content)
+    }
+
+    fn read_history_once(&mut self) -> Result<(), DeviceError> {
+        if self.history.is_none() {
+            // The journal's own map may be damaged: then there is nothing to ask.
+            self.history = Some(History::default());
+            self.history = Some(self.read_history()?);
+        }
+        Ok(())
+    }
+
     /// The newest copy of a block that is sound, and the transaction that it is of. Parks.
     ///
     /// # Errors
@@ -40,17 +75,10 @@ impl Fs<'_> {
         block: u64,
         sound: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<(Vec<u8>, u32)>, DeviceError> {
-        if self.history.is_none() {
-            // The journal's own map may be damaged: then there is nothing to ask.
-            self.history = Some(History::default());
-            self.history = Some(self.read_history()?);
-        }
+        self.read_history_once()?;
         let known = self.history.as_ref().and_then(|history| history.copies.get(&block));
         for copy in known.cloned().unwrap_or_default() {
-            let mut content = self.view.original(copy.place)?;
-            if copy.escaped {
-                content[..4].copy_from_slice(&format::MAGIC.to_be_bytes());
-            }
+            let content = self.logged(copy)?;
             if sound(&content) {
                 return Ok(Some((content, copy.sequence)));
             }

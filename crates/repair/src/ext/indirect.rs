@@ -65,7 +65,7 @@ impl Fs<'_> {
                 map.wrong(format!("block {block} cannot be a block of pointers"), 0);
                 continue;
             }
-            let mut content = self.view.read(block)?;
+            let mut content = self.pointers(block)?;
             let per = (self.g.block_size / 4) as usize;
             if !self.may_be_pointers(&content)
                 && let Some(copy) = self.old_pointers(block)?
@@ -92,6 +92,16 @@ impl Fs<'_> {
     }
 
     /// Are most of the words numbers of blocks?
+    /// A block of pointers; of a removed inode the newest version that has any.
+    fn pointers(&mut self, block: u64) -> Result<Vec<u8>, DeviceError> {
+        if !self.of_deleted {
+            return self.view.read(block);
+        }
+        let mut versions = self.versions(block)?;
+        let full = versions.iter().position(|(data, _)| data.iter().any(|&byte| byte != 0));
+        Ok(versions.swap_remove(full.unwrap_or(0)).0)
+    }
+
     fn may_be_pointers(&self, data: &[u8]) -> bool {
         let words = (0..data.len() / 4).map(|index| pointer(data, index));
         let (mut all, mut bad) = (0, 0);

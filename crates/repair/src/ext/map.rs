@@ -131,7 +131,10 @@ impl Fs<'_> {
 
     /// Reads an extent block, and puts one byte of it right where the checksum shows which.
     fn node_content(&mut self, walk: &mut Walk, block: u64) -> Result<Vec<u8>, DeviceError> {
-        let content = self.view.read(block)?;
+        let content = match self.of_deleted {
+            true => self.full_node(walk.seed, block)?,
+            false => self.view.read(block)?,
+        };
         if !self.g.checksums.metadata {
             return Ok(content);
         }
@@ -160,6 +163,17 @@ impl Fs<'_> {
                 Ok(content)
             }
         }
+    }
+
+    /// The newest version of an extent block that has entries, else the block as it is.
+    fn full_node(&mut self, seed: InodeSeed, block: u64) -> Result<Vec<u8>, DeviceError> {
+        let summed = self.g.checksums.metadata;
+        let mut versions = self.versions(block)?;
+        let full = versions.iter().position(|(data, _)| {
+            let sound = !summed || stored_extent_block(data) == seed.extent_block(data);
+            data[..2] == MAGIC.to_le_bytes() && node_first(data).is_some() && sound
+        });
+        Ok(versions.swap_remove(full.unwrap_or(0)).0)
     }
 
     /// Takes what is sound of one node: extents into the map, nodes below onto the list. False if

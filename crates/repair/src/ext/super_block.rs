@@ -85,6 +85,7 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
         history: None,
         tree: Default::default(),
         again: false,
+        of_deleted: false,
         g: geometry,
     })
 }
