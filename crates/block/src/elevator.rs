@@ -8,6 +8,7 @@
 mod bfq;
 mod cfq;
 mod deadline;
+mod kyber;
 mod none;
 mod note;
 mod order;
@@ -16,6 +17,7 @@ mod relay;
 pub use bfq::Bfq;
 pub use cfq::Cfq;
 pub use deadline::Deadline;
+pub use kyber::Kyber;
 pub use none::NoneElevator;
 pub use note::{ElevatorNote, NoteKind};
 pub use relay::Relay;
@@ -173,6 +175,7 @@ const ELEVATORS: &[(&str, Maker)] = &[
     ("deadline", || Box::new(Deadline::default())),
     ("cfq", || Box::new(Cfq::default())),
     ("bfq", || Box::new(Bfq::default())),
+    ("kyber", || Box::new(Kyber::default())),
     ("relay", || Box::new(Relay::default())),
 ];
 

@@ -322,7 +322,7 @@ fn tunables_have_the_names_units_and_defaults_of_the_kernel() {
         list(&*elevator),
         "quantum=8 fifo_expire_sync=125 fifo_expire_async=250 back_seek_max=16384 \
          back_seek_penalty=2 slice_sync=100 slice_async=40 slice_async_rq=2 slice_idle=8 \
-         low_latency=1 target_latency=300 hz=1000 yield=1"
+         low_latency=1 target_latency=300 hz=1000 yield=1 next_noidle=0"
     );
     let mut elevator = elevator;
     elevator.set_tunable("hz", "100").expect("a value of HZ");
@@ -340,4 +340,14 @@ fn tunables_have_the_names_units_and_defaults_of_the_kernel() {
     }
     let error = elevator.set_tunable("group_idle", "8").unwrap_err().to_string();
     assert!(error.starts_with("cfq has no tunable `group_idle`; it has: quantum,"), "{error}");
+}
+
+/// By the rule of 2.6.37 the queue of a synchronous writer that says NOIDLE is not idled for, as soon
+/// as another one has something to do; without the rule it is.
+#[test]
+fn a_queue_whose_next_request_says_noidle_loses_its_idling() {
+    let words = "aS0+8n . aS8+8n bS20000+8n . . .";
+    for (rule, said) in [("0", "[a a0 ~a +a a8 ~a"), ("1", "[a a0 ~a +a a8 ]a [b b20000 ~b")] {
+        assert_eq!(play_on("cfq", disk(32), &[("next_noidle", rule)], words, true), said);
+    }
 }

@@ -166,7 +166,7 @@ impl Cfq {
 
     /// Takes a request out of its queue's lists.
     fn forget(&mut self, id: RequestId, sector: Sector) -> Qid {
-        let Slot { queue: q, expiry, number, meta } = self.slots[id.0 as usize];
+        let Slot { queue: q, expiry, number, meta, .. } = self.slots[id.0 as usize];
         let key = (sector, number);
         let queue = &mut self.queues[q];
         queue.sorted.remove(&key);
@@ -262,7 +262,8 @@ impl Elevator for Cfq {
         let number = request.number;
         let expiry = self.tick + self.tunables.fifo_expire(self.queues[q].sync);
         let meta = request.flags.contains(BioFlags::META);
-        let slot = Slot { queue: q, expiry, number, meta };
+        let noidle = request.flags.contains(BioFlags::NOIDLE);
+        let slot = Slot { queue: q, expiry, number, meta, noidle };
         if self.slots.len() <= id.0 as usize {
             self.slots.resize(id.0 as usize + 1, slot);
         }

@@ -128,8 +128,10 @@ impl Cfq {
             return;
         }
         queue.deep |= queue.sorted.len() >= DEEP;
+        let next = queue.next.and_then(|key| queue.sorted.get(&key));
+        let noidle = next.is_some_and(|id| self.slots[id.0 as usize].noidle);
         let Some(context) = self.contexts.get(&ioc) else { return };
-        if slice_idle == 0 || !queue.deep && seeky {
+        if slice_idle == 0 || !queue.deep && seeky || self.tunables.next_noidle && noidle {
             queue.idle_window = false;
         } else if context.think.is_valid() {
             queue.idle_window = context.think.mean <= slice_idle;

@@ -22,6 +22,8 @@ pub(super) struct Slot {
     pub expiry: Ticks,
     pub number: u64,
     pub meta: bool,
+    /// It says NOIDLE.
+    pub noidle: bool,
 }
 
 /// The time that a queue has the device.

@@ -33,8 +33,9 @@ const TARGET_LATENCY: usize = 5;
 /// The values of HZ that kernels are built with.
 const HZ: [u32; 3] = [100, 250, 1000];
 
-/// Everything that can be set, by the kernel's names (Documentation/block/cfq-iosched.txt), and two
-/// of our own: `hz`, which in a kernel is fixed when it is built, and `yield`.
+/// Everything that can be set, by the kernel's names (Documentation/block/cfq-iosched.txt), and
+/// three of our own: `hz`, which in a kernel is fixed when it is built, `yield`, and `next_noidle`,
+/// which a kernel has or has not.
 pub(super) struct Tunables {
     hz: u32,
     spans: [Span; 6],
@@ -50,6 +51,8 @@ pub(super) struct Tunables {
     pub low_latency: bool,
     /// Yields are honoured.
     pub yields: bool,
+    /// A queue whose next request says NOIDLE is not idled for: the rule of 2.6.37.
+    pub next_noidle: bool,
 }
 
 impl Default for Tunables {
@@ -70,6 +73,7 @@ impl Default for Tunables {
             slice_async_rq: 2,
             low_latency: true,
             yields: true,
+            next_noidle: false,
         }
     }
 }
@@ -123,6 +127,7 @@ impl Tunables {
             ms(TARGET_LATENCY),
             ("hz", self.hz.to_string()),
             ("yield", (self.yields as u8).to_string()),
+            ("next_noidle", (self.next_noidle as u8).to_string()),
         ]
     }
 
@@ -148,6 +153,7 @@ impl Tunables {
             "slice_async_rq" => self.slice_async_rq = counted()?,
             "low_latency" => self.low_latency = any()? != 0,
             "yield" => self.yields = any()? != 0,
+            "next_noidle" => self.next_noidle = any()? != 0,
             "hz" => {
                 let hz = number(0, "100, 250 or 1000")?;
                 if !HZ.contains(&hz) {
