@@ -26,6 +26,8 @@ const PAGES: &[Page] = &[
     Page { name: "dio-boundary", args: &[], checked: true },
     Page { name: "dio-boundary-sata", args: &[], checked: true },
     Page { name: "dio-boundary-ram", args: &[], checked: true },
+    Page { name: "today", args: &[], checked: false },
+    Page { name: "today-sata", args: &[], checked: false },
     Page { name: "nfs-partial", args: &[], checked: false },
     Page { name: "xfs-buf-item", args: &["--case", "4k", "--case", "64k"], checked: false },
 ];
