@@ -342,8 +342,8 @@ fn tunables_have_the_names_units_and_defaults_of_the_kernel() {
     assert!(error.starts_with("cfq has no tunable `group_idle`; it has: quantum,"), "{error}");
 }
 
-/// By the rule of 2.6.37 the queue of a synchronous writer that says NOIDLE is not idled for, as soon
-/// as another one has something to do; without the rule it is.
+/// By the rule of 2.6.37 the queue of a synchronous writer that says NOIDLE is not idled for, as
+/// soon as another one has something to do; without the rule it is.
 #[test]
 fn a_queue_whose_next_request_says_noidle_loses_its_idling() {
     let words = "aS0+8n . aS8+8n bS20000+8n . . .";
