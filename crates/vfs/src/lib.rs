@@ -51,6 +51,7 @@ mod namespace;
 pub mod path;
 mod path_cache;
 pub mod permission;
+pub mod quota;
 pub mod rename;
 pub mod walk;
 

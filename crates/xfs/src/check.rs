@@ -33,6 +33,7 @@ mod holders;
 mod inodes;
 mod links;
 mod parents;
+mod quota;
 mod rule;
 mod summary;
 mod tree;
@@ -107,6 +108,8 @@ struct Checker<'a> {
     names_unknown: bool,
     /// Blocks of forks' trees seen in one inode.
     seen: BTreeSet<u64>,
+    /// What the owners of inodes have.
+    usage: quota::Counted,
 }
 
 /// Checks a file system without changing it. Parks on reads.
@@ -158,6 +161,9 @@ fn run(
     checker.block_pass();
     checker.link_pass()?;
     checker.parent_pass();
+    if summed {
+        checker.quota_pass()?;
+    }
     if summed {
         checker.summary();
     }
@@ -230,6 +236,7 @@ impl<'a> Checker<'a> {
             owners_unknown: false,
             names_unknown: false,
             seen: BTreeSet::new(),
+            usage: quota::Counted::new(),
         }
     }
 

@@ -25,6 +25,7 @@ pub mod da;
 pub mod dir;
 pub mod dir_index;
 pub mod dir_sf;
+pub mod dquot;
 pub mod extent;
 pub mod features;
 pub mod hash;

@@ -111,6 +111,32 @@ impl Inodes {
         Ok(chunk.is_some_and(|chunk| bit(chunk).is_some_and(|bit| chunk.used() >> bit & 1 == 1)))
     }
 
+    /// The inodes of a group that are in use, as its tree says. May park.
+    ///
+    /// # Errors
+    /// As [`Inodes::is_used`].
+    pub fn all_used_in(&self, cx: &mut Cx, ag: u32) -> Result<Vec<Ino>> {
+        let geometry = &self.space.geometry;
+        let mut trans = Trans::empty(&self.space.log);
+        let agi = self.lock(cx, &mut trans, ag)?;
+        let mut store = self.tree(&agi, Kind::Inobt);
+        let mut tree = Tree::new(&mut store);
+        let mut list = Vec::new();
+        let mut cursor = tree.find_ge(cx, &mut trans, [0, 0, 0])?;
+        while let Some(at) = &mut cursor {
+            let chunk = InodeChunk::read(&tree.record(at), geometry.features.sparse());
+            let used = (0..64).filter(|bit| chunk.used() >> bit & 1 == 1);
+            list.extend(
+                used.map(|bit| geometry.ino_join(AgInode { ag, agino: chunk.start + bit })),
+            );
+            if !tree.next(cx, &mut trans, at)? {
+                break;
+            }
+        }
+        trans.cancel();
+        Ok(list)
+    }
+
     /// Takes a free inode, for a directory or for anything else, in `parent`. It is marked as used;
     /// its content is as it was when it was freed. The transaction may roll, before anything but
     /// a chunk of inodes was allocated. May park.

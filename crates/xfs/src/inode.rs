@@ -29,6 +29,7 @@ use crate::file::io::FileIo;
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore, fork_ranges};
 use crate::format::{At, CorruptKind, Geometry, Kind, u32_at, verifier};
+use crate::log::dquot_item::Charge;
 use crate::log::inode_item::{Image, InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;
 
@@ -485,7 +486,15 @@ impl Xfs {
             return Err(self.fault(kind.at(At::Inode(ino)).into()));
         }
         let forks = Forks::new(&slot, &core);
-        Ok(Inode::new(self, self.new_item(ino), forks, core))
+        let item = self.new_item(ino);
+        if let Some(quota) = self.quota() {
+            if quota.table.holds_records(ino.0) {
+                return Err(Errno::ESTALE);
+            }
+            self.attach_quota(cx, &core)?;
+            item.set_charge(Charge::of(&slot));
+        }
+        Ok(Inode::new(self, item, forks, core))
     }
 
     /// A clean log item for an inode.

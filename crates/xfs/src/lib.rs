@@ -7,6 +7,7 @@
 //! - `btree` is shared by the trees of a group and by the maps of files; `da_btree` by directories
 //!   and attributes.
 //! - `alloc` manages free space, `ialloc` inodes, `bmap` the blocks of a fork.
+//! - `quota` counts what owners have, and holds them to their limits.
 //! - `inode` is an inode in memory; `dir`, `attr` and `file` are what it holds.
 //! - [`mount`] puts all of them together: [`Xfs::mount`], then [`vfs::FileSystem`]. Its module
 //!   `super_` states the lock order.
@@ -19,7 +20,7 @@
 //! transactions. Within a folder, a module and its parts use each other.
 //!
 //! Compared with Linux, not supported and refused by name: realtime files, metadata directories,
-//! zoned devices, case-insensitive names; read-only: version 4, quota, external logs.
+//! zoned devices, case-insensitive names; read-only: version 4, external logs.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -50,11 +51,12 @@ mod dir;
 mod file;
 mod ialloc;
 mod inode;
+mod quota;
 
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check, holders};
 pub use mkfs::{MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::MountError;
-pub use mount::options::MountOptions;
+pub use mount::options::{MountOptions, QuotaMode};
 pub use mount::recovery::recover;
 pub use mount::recovery::report::RecoveryReport;
 pub use mount::super_::Xfs;

@@ -26,6 +26,7 @@ pub(crate) mod busy;
 pub(crate) mod cil;
 #[cfg(test)]
 mod crash_tests;
+pub(crate) mod dquot_item;
 mod grant;
 pub mod inode_item;
 pub(crate) mod iop_stats;
@@ -39,8 +40,8 @@ mod tail_tests;
 mod task;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base::Sector;
 use rt::{Cx, JoinHandle, Mutex, RwLock, SpinLock, WaitQueue};
@@ -50,6 +51,7 @@ use crate::error::{Result, XfsError};
 use crate::format::Geometry;
 use crate::format::log::Lsn;
 use crate::log::buf_item::walk::Variant;
+use crate::log::dquot_item::DquotTable;
 use crate::trans::intent::IntentItem;
 use crate::trans::{IntentFinisher, LogReservation, Trans};
 
@@ -174,6 +176,8 @@ pub struct Log {
     pub(crate) finisher: SpinLock<Option<Arc<dyn IntentFinisher>>>,
     /// Extents whose freeing is not on the device yet.
     pub(crate) busy: SpinLock<busy::Busy>,
+    /// Accounts of quota, where any are kept.
+    dquots: OnceLock<Arc<DquotTable>>,
 }
 
 impl Log {
@@ -210,6 +214,7 @@ impl Log {
             next_intent: AtomicU64::new(geometry.position(head.head) << 7 | 1),
             finisher: SpinLock::named("intent finisher", None),
             busy: SpinLock::named("busy extents", busy::Busy::default()),
+            dquots: OnceLock::new(),
             options,
         });
         if log.options.background {
@@ -223,6 +228,16 @@ impl Log {
     /// The buffers that it protects.
     pub fn bufs(&self) -> &Arc<BufCache> {
         &self.bufs
+    }
+
+    /// Accounts of quota that follow the inodes; none where nothing is counted.
+    pub(crate) fn dquots(&self) -> Option<&Arc<DquotTable>> {
+        self.dquots.get()
+    }
+
+    /// From now on accounts follow the inodes.
+    pub(crate) fn set_dquots(&self, table: Arc<DquotTable>) {
+        let _ = self.dquots.set(table);
     }
 
     /// Where it lies.

@@ -25,7 +25,7 @@ use crate::format::features::Access;
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
 use crate::log::LogError;
 use options::MountOptions;
-use super_::{Counts, MountParts};
+use super_::{Counts, MountParts, QuotaSuper};
 
 /// Bytes that are read to find the superblock: the largest sector.
 const SUPER_READ: usize = 32 << 10;
@@ -189,7 +189,8 @@ impl Xfs {
                 return Err(MountError::Errno(Errno::EROFS));
             }
             let (bufs, log_options) = (reader.bufs.clone(), options.log_options());
-            let (writer, done) = recovery::open(cx, bufs, geometry.clone(), log_options)?;
+            let (writer, done) =
+                recovery::open(cx, bufs, geometry.clone(), log_options, Some(&options.quota))?;
             (write, recovery) = (Some(writer), Some(done));
         }
         let root = geometry.root_ino;
@@ -205,7 +206,8 @@ impl Xfs {
             return Err(error);
         }
         let backing = pages.backing(queue.clone(), geometry.block_size);
-        let parts = MountParts { write, recovery, counts: Counts::new(&raw) };
+        let quota_super = QuotaSuper::new(&raw);
+        let parts = MountParts { write, recovery, counts: Counts::new(&raw), quota_super };
         Ok(Xfs::assemble(queue, reader, backing, parts, &options))
     }
 

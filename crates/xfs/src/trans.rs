@@ -34,6 +34,7 @@ use crate::format::AgExtent;
 use crate::log::Log;
 use crate::log::buf_item::BufItemFlags;
 use crate::log::cil::Commit;
+use crate::log::dquot_item::{Charge, DquotChange, DquotItem};
 use crate::log::inode_item::{Image, InodeFields, InodeItem};
 use intent::{IntentItem, Work};
 
@@ -52,6 +53,11 @@ impl LogReservation {
     /// One transaction of so many bytes.
     pub fn new(bytes: u32) -> LogReservation {
         LogReservation { bytes, count: 1 }
+    }
+
+    /// The same with so many bytes more.
+    pub fn with(self, bytes: u32) -> LogReservation {
+        LogReservation { bytes: self.bytes + bytes, ..self }
     }
 
     /// As many transactions of that size.
@@ -80,6 +86,12 @@ struct ChangedInode {
     fields: InodeFields,
 }
 
+/// A record of quota that a transaction changes.
+struct ChangedDquot {
+    item: Arc<DquotItem>,
+    change: DquotChange,
+}
+
 /// A place in the life of a transaction.
 #[derive(Clone, Copy)]
 pub(crate) struct TransMark {
@@ -100,6 +112,8 @@ pub struct Trans {
     left: u64,
     bufs: SmallVec<[Joined; 12]>,
     inodes: SmallVec<[ChangedInode; 2]>,
+    /// Accounts of the owners of inodes.
+    dquots: Vec<ChangedDquot>,
     /// Inodes that it has taken for itself until it ends.
     locked: SmallVec<[Arc<InodeItem>; 2]>,
     /// Intents, done items and the like, in order, with the place among the buffers.
@@ -138,6 +152,7 @@ impl Trans {
             left: 0,
             bufs: SmallVec::new(),
             inodes: SmallVec::new(),
+            dquots: Vec::new(),
             locked: SmallVec::new(),
             once: Vec::new(),
             deferred: VecDeque::new(),
@@ -160,7 +175,8 @@ impl Trans {
 
     /// True if it has changed something.
     pub fn is_dirty(&self) -> bool {
-        !self.inodes.is_empty() || !self.once.is_empty() || self.bufs.iter().any(|buf| buf.dirty)
+        let listed = self.inodes.is_empty() && self.once.is_empty() && self.dquots.is_empty();
+        !listed || self.bufs.iter().any(|buf| buf.dirty)
     }
 
     /// True if it has changed something that only makes sense together with what was to follow.
@@ -398,12 +414,39 @@ impl Trans {
     /// As [`Trans::log_inode`], with an image that the caller has made for it.
     pub(crate) fn log_image(&mut self, item: &Arc<InodeItem>, image: Image, fields: InodeFields) {
         self.substance = true;
+        self.charge(item, &image.bytes);
         if let Some(changed) = self.inodes.iter_mut().find(|c| Arc::ptr_eq(&c.item, item)) {
             changed.image = image;
             changed.fields |= fields;
             return;
         }
         self.inodes.push(ChangedInode { item: item.clone(), image, fields });
+    }
+
+    /// Charges the owners of an inode for what its new image has.
+    fn charge(&mut self, item: &Arc<InodeItem>, image: &[u8]) {
+        let Some(table) = self.log.dquots().filter(|table| !table.holds_records(item.place().ino))
+        else {
+            return;
+        };
+        let new = Charge::of(image);
+        let old = item.set_charge(new);
+        if old == new {
+            return;
+        }
+        match table.changes(&old, &new) {
+            Some(list) => list.into_iter().for_each(|add| {
+                let change = DquotChange::Add(add.usage);
+                self.dquots.push(ChangedDquot { item: add.item, change });
+            }),
+            None => self.log.force_shutdown("the quota record of an owner was not in memory"),
+        }
+    }
+
+    /// Changes a record of quota.
+    pub(crate) fn log_dquot(&mut self, item: Arc<DquotItem>, change: DquotChange) {
+        self.substance = true;
+        self.dquots.push(ChangedDquot { item, change });
     }
 
     /// Logs a region that means nothing after recovery has passed it, e.g. an icreate item.
@@ -440,6 +483,7 @@ impl Trans {
             return Ok(0);
         }
         let (once, bufs, inodes) = (&mut self.once, &mut self.bufs, &mut self.inodes);
+        let dquots = &mut self.dquots;
         let (seq, used) = self.log.commit_items(cx, self.left, |commit| {
             once.drain(..).for_each(|item| commit(Commit::Intent(item)));
             for joined in bufs.iter_mut().filter(|joined| joined.dirty) {
@@ -448,6 +492,9 @@ impl Trans {
             }
             for ChangedInode { item, image, fields } in inodes.drain(..) {
                 commit(Commit::Inode(item, image, fields));
+            }
+            for ChangedDquot { item, change } in dquots.drain(..) {
+                commit(Commit::Dquot(&item, change));
             }
         })?;
         self.left -= used;
@@ -497,6 +544,7 @@ impl Trans {
             joined.buf.unlock();
         }
         self.inodes.clear();
+        self.dquots.clear();
         self.locked.drain(..).for_each(|item| item.unlock());
         let unused = self.left + self.unit * u64::from(self.units);
         self.log.grant.give_back(unused);

@@ -190,6 +190,8 @@ fn change_one(
     }
     let same = old == change.value;
     let room = blocks_for(fs, change.value.as_ref().map_or(0, Vec::len));
+    let grows = change.value.is_some() && !same;
+    let hold = fs.reserve_quota_blocks(cx, inode, if grows { room } else { 0 })?;
     let reserved =
         BlockReservation::new(&fs.writer()?.space, room).map_err(|error| fs.fail(error))?;
     read_forks(fs, cx, inode)?;
@@ -209,7 +211,7 @@ fn change_one(
         inode.log(cx, trans, fs.geometry(), InodeFields::all());
         Ok(())
     });
-    drop(reserved);
+    drop((reserved, hold));
     done
 }
 
@@ -225,10 +227,11 @@ fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
     };
     let Some(target) = target else { return Ok(()) };
     let blocks = u64::from(geometry.dir_blocks()) + 2;
+    let hold = fs.reserve_quota_blocks(cx, inode, blocks)?;
     let reserved = BlockReservation::new(&writer.space, blocks).map_err(|error| fs.fail(error))?;
     let mut resources = Resources { writer, reserved };
     let kind = inode.kind(cx);
-    fs.transact(cx, reservations::create(geometry), |cx, trans| {
+    let done = fs.transact(cx, reservations::create(geometry), |cx, trans| {
         trans.join_inode(cx, &inode.item);
         if kind == FileType::Directory {
             let (reserved, known) = (&mut resources.reserved, &mut DirContext::default());
@@ -241,7 +244,9 @@ fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
         }
         inode.log(cx, trans, geometry, InodeFields::CORE | InodeFields::DATA);
         Ok(())
-    })
+    });
+    drop(hold);
+    done
 }
 
 /// Brings the extents of both forks into memory.

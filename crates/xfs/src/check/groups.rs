@@ -45,7 +45,7 @@ fn shape(raw: &RawSuper) -> Vec<u8> {
     (copy.sb_flags, copy.sb_inprogress) = (0, 0);
     copy.sb_fname = zero.sb_fname;
     // Bits that a mount sets in the first copy alone.
-    let version = Version::ATTR | Version::MOREBITS;
+    let version = Version::ATTR | Version::MOREBITS | Version::QUOTA;
     copy.sb_versionnum.set(copy.sb_versionnum.get() & !version.bits());
     copy.sb_features2.set(copy.sb_features2.get() & !Features2::ATTR2.bits());
     copy.sb_bad_features2 = zero.sb_bad_features2;

@@ -90,6 +90,7 @@ impl Checker<'_> {
         let counts = self.findings.counts();
         counts.inodes_used += 1;
         counts.directories += u64::from(core.file_type() == 0x4000);
+        self.count_usage(ino, &core);
         let forks = Forks::new(&slot, &core);
         let mut subject = Subject { ino, core, forks, data: None, attr: None };
         self.forks(&mut subject)?;

@@ -101,6 +101,10 @@ rules! {
     LinkCount = "link-count",
     /// Every inode in use has a name or is on an unlinked list.
     Unconnected = "unconnected",
+    /// Quota inodes hold the records of their kind.
+    QuotaFile = "quota-file",
+    /// Records of quota say what the inodes have.
+    QuotaUsage = "quota-usage",
     /// Unlinked lists hold inodes without names, once each, in their buckets.
     UnlinkedList = "unlinked-list",
 }
@@ -197,6 +201,7 @@ impl Rule {
             | K::RemoteOffset { .. }
             | K::RemoteBytes { .. } => Rule::Attribute,
             K::ParentPointer { .. } => Rule::ParentForm,
+            K::QuotaRecord { .. } => Rule::QuotaFile,
             K::InodeFree | K::InodeGeneration { .. } => Rule::InodeUse,
             _ => Rule::Inode,
         }

@@ -24,12 +24,15 @@ use crate::dir::edit::{DirContext, DirEdit, Name, blocks_needed};
 use crate::dir::{Dir, Form};
 use crate::error::XfsError;
 use crate::format::dir::FileType as EntryType;
+use crate::format::inode::Flags;
 use crate::format::{At, CorruptKind};
 use crate::inode::create::{InodePlace, NewInode};
 use crate::inode::inactive::Inactive;
 use crate::inode::{Inode, create};
+use crate::log::dquot_item::Usage;
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::{BlockReservation, Resources, WriteSide};
+use crate::quota::QuotaHold;
 use crate::trans::{Trans, reservations};
 
 mod batch;
@@ -229,8 +232,8 @@ impl Xfs {
         let blocks = blocks + create::target_blocks(self.geometry(), node, !attributes.is_empty());
         let room = self.new_parent_room(node, name);
         let blocks = blocks + room.blocks;
-        let reserved = match self.prepare(cx, writer, parent, name, node, blocks) {
-            Ok(reserved) => reserved,
+        let (reserved, holds) = match self.prepare(cx, writer, parent, name, node, blocks) {
+            Ok(prepared) => prepared,
             Err(_) if large && self.has(cx, parent, name)? => return Err(Errno::EEXIST),
             Err(errno) => return Err(errno),
         };
@@ -257,13 +260,14 @@ impl Xfs {
             self.touch(cx, trans, parent);
             Ok(inode)
         })?;
+        drop(holds);
         self.inodes.replace(created.clone());
         self.names.insert(parent.ino, name, created.ino);
         Ok(created.attr(cx, self.geometry()))
     }
 
     /// What can be wrong with a new node before its transaction, and blocks for it: its name, its
-    /// inode and so many more.
+    /// inode and so many more; and what its owner and its directory's may have.
     fn prepare(
         &self,
         cx: &mut Cx,
@@ -272,13 +276,70 @@ impl Xfs {
         name: &[u8],
         node: &NewNode<'_>,
         blocks: u64,
-    ) -> Result<BlockReservation, Errno> {
+    ) -> Result<(BlockReservation, [QuotaHold; 2]), Errno> {
         create::check_node(node)?;
         let directory = node.kind == FileType::Directory;
         if directory && parent.with(cx, |state| state.core.links) >= LINK_MAX {
             return Err(Errno::EMLINK);
         }
-        self.reserve_inode(writer, |chunk| self.set_aside(cx, writer, parent, name, blocks + chunk))
+        let holds = self.hold_new(cx, parent, Some(name), node, blocks)?;
+        let set_aside = |chunk| self.set_aside(cx, writer, parent, name, blocks + chunk);
+        Ok((self.reserve_inode(writer, set_aside)?, holds))
+    }
+
+    /// Asks whether the owner of a new node may have an inode and so many blocks, and that of its
+    /// directory what the name takes there.
+    pub(super) fn hold_new(
+        &self,
+        cx: &mut Cx,
+        parent: &Inode,
+        name: Option<&[u8]>,
+        node: &NewNode<'_>,
+        blocks: u64,
+    ) -> Result<[QuotaHold; 2], Errno> {
+        if self.quota().is_none() {
+            return Ok(Default::default());
+        }
+        let owners = self.owners_of_new(cx, parent, node);
+        let usage = Usage { blocks: blocks as i64, inodes: 1 };
+        let own = self.reserve_quota(cx, &owners, usage)?;
+        let directory = match name {
+            Some(name) => self.hold_name(cx, parent, name)?,
+            None => QuotaHold::default(),
+        };
+        Ok([own, directory])
+    }
+
+    /// Asks whether the owner of a directory may have the blocks that a name may take there.
+    pub(super) fn hold_name(
+        &self,
+        cx: &mut Cx,
+        parent: &Inode,
+        name: &[u8],
+    ) -> Result<QuotaHold, Errno> {
+        if self.quota().is_none() {
+            return Ok(QuotaHold::default());
+        }
+        let blocks = blocks_needed(cx, self.geometry(), parent, name.len());
+        let blocks = blocks.map_err(|error| self.fail(error))?;
+        self.reserve_quota_blocks(cx, parent, blocks)
+    }
+
+    /// A directory whose project is inherited takes only what belongs to that already: the usage of
+    /// a project stays below it.
+    ///
+    /// # Errors
+    /// `EXDEV`.
+    pub(super) fn check_project(
+        &self,
+        cx: &Cx,
+        parent: &Inode,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        let (inherited, project) = parent
+            .with(cx, |state| (state.core.flags.contains(Flags::PROJINHERIT), state.core.project));
+        let own = inode.with(cx, |state| state.core.project);
+        if inherited && own != project { Err(Errno::EXDEV) } else { Ok(()) }
     }
 
     /// Takes a name from an inode (all names from a directory), and puts it on the list of those

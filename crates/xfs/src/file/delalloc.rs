@@ -18,6 +18,8 @@ use crate::error::XfsError;
 use crate::file::io::FileIo;
 use crate::file::small_files::SMALL;
 use crate::inode::Inode;
+use crate::log::dquot_item::{DquotList, Usage};
+use crate::quota::QuotaHold;
 
 /// The blocks of `range` that have neither a place nor a reservation.
 fn unreserved(io: &FileIo, fork: &Fork, range: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
@@ -62,6 +64,7 @@ impl Inode {
         }
         let space = &fs.writer()?.space;
         self.extents(cx, Which::Data, |_| ()).map_err(|fault| fs.fault(fault))?;
+        let payers = self.with(cx, |state| fs.known_dquots(&state.core));
         let forks = self.forks.read(cx);
         let mut io = self.io.lock(cx);
         let holes = unreserved(&io, &forks.data, range);
@@ -72,7 +75,14 @@ impl Inode {
         let reserved = io.delayed.len() + count;
         let worst = worst_case(&space.geometry, self.ino, &forks.data, reserved);
         let more = worst.saturating_sub(io.indirect);
+        let hold = match fs.quota() {
+            Some(quota) => quota
+                .reserve_from(cx, &payers, Usage::of_blocks(count), false)
+                .map_err(|error| error.to_errno())?,
+            None => QuotaHold::default(),
+        };
         space.reserve(count + more).map_err(|_: XfsError| Errno::ENOSPC)?;
+        hold.keep();
         io.indirect += more;
         holes.into_iter().for_each(|hole| io.delayed.insert(hole));
         let small = io.delayed.len() <= SMALL;
@@ -96,15 +106,19 @@ impl Inode {
         }
     }
 
-    /// The reservations of `range` end: used, or no longer needed. Returns how many they were; the
-    /// blocks remain set aside. The caller holds the fork for writing.
+    /// The reservations of `range` end: used, or no longer needed. The blocks remain set aside, and
+    /// count for their owners until the answer is dropped. The caller holds the fork for writing.
     pub(crate) fn end_delalloc(
         &self,
         cx: &Cx,
         space: &Space,
         fork: &Fork,
         range: Range<u64>,
-    ) -> u64 {
+    ) -> EndedDelalloc {
+        let payers = match self.fs.upgrade() {
+            Some(fs) => self.with(cx, |state| fs.known_dquots(&state.core)),
+            None => DquotList::new(),
+        };
         let mut io = self.io.lock(cx);
         let before = io.delayed.len();
         io.delayed.remove(range);
@@ -112,8 +126,17 @@ impl Inode {
         if left < before || left == 0 {
             io.settle(space, worst_case(&space.geometry, self.ino, fork, left));
         }
-        before - left
+        let blocks = before - left;
+        EndedDelalloc { blocks, quota: QuotaHold::of(payers, Usage::of_blocks(blocks)) }
     }
+}
+
+/// Reservations that ended.
+pub(crate) struct EndedDelalloc {
+    /// How many blocks they were.
+    pub blocks: u64,
+    /// To be dropped when the owners are charged for what came in their place.
+    pub quota: QuotaHold,
 }
 
 impl Xfs {
@@ -121,7 +144,7 @@ impl Xfs {
     pub(crate) fn drop_delalloc(&self, cx: &mut Cx, inode: &Inode, range: Range<u64>) {
         let Some(writer) = &self.write else { return };
         let forks = inode.forks.write(cx);
-        let gone = inode.end_delalloc(cx, &writer.space, &forks.data, range);
+        let gone = inode.end_delalloc(cx, &writer.space, &forks.data, range).blocks;
         drop(forks);
         writer.space.give_back(gone);
         if gone > 0 {

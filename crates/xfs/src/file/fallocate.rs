@@ -33,6 +33,7 @@ impl Xfs {
         let space = &self.writer()?.space;
         let free = space.available().saturating_sub(space.kept_back());
         let want = mapped.count.min(COUNT_MAX).min(free.max(1));
+        let hold = self.reserve_quota_blocks(cx, inode, want)?;
         let mut reserved = BlockReservation::new(space, want).map_err(|error| self.fail(error))?;
         let guard = inode.writeback.lock(cx);
         let mut result = Err(Errno::ENOSPC);
@@ -52,7 +53,7 @@ impl Xfs {
                 break;
             }
         }
-        drop(guard);
+        drop((guard, hold));
         result
     }
 }

@@ -224,10 +224,11 @@ impl IomapFile for DataFile<'_> {
     }
 
     fn make_space(&self, cx: &mut Cx, errno: Errno) -> bool {
-        if errno == Errno::ENOSPC {
+        let full = matches!(errno, Errno::ENOSPC | Errno::EDQUOT);
+        if full {
             self.fs.make_room(cx);
         }
-        errno == Errno::ENOSPC
+        full
     }
 
     fn allocate(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<u64, Errno> {

@@ -13,6 +13,7 @@ use crate::format::inode::Flags2;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::BlockReservation;
+use crate::quota::QuotaHold;
 use crate::trans::reservations;
 
 /// Extents of the target that one transaction takes out at the most.
@@ -173,6 +174,10 @@ impl Xfs {
         new: Option<Extent>,
     ) -> Result<(), Errno> {
         let space = &self.writer()?.space;
+        let hold = match new {
+            Some(new) => self.reserve_quota_blocks(cx, to, u64::from(new.count))?,
+            None => QuotaHold::default(),
+        };
         let reserved =
             BlockReservation::new(space, MAP_BLOCKS).map_err(|error| self.fail(error))?;
         let done = self.transact(cx, reservations::remap(self.geometry()), |cx, trans| {
@@ -184,7 +189,7 @@ impl Xfs {
             to.log(cx, trans, self.geometry(), InodeFields::CORE | InodeFields::DATA);
             Ok(())
         });
-        drop(reserved);
+        drop((reserved, hold));
         done
     }
 

@@ -18,6 +18,7 @@ use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
+use crate::quota::QuotaHold;
 use crate::trans::reservations::EXTENTS_AT_ONCE;
 use crate::trans::{Trans, reservations};
 
@@ -94,13 +95,15 @@ impl Xfs {
         if locked.len() < 2 {
             return Ok(());
         }
-        self.transact(cx, reservations::write_many(self.geometry(), AT_ONCE as u32), |cx, trans| {
+        let mut ended = Vec::new();
+        let reservation = reservations::write_many(self.geometry(), AT_ONCE as u32);
+        self.transact(cx, reservation, |cx, trans| {
             trans.expect_inodes(locked.len());
             locked.iter().for_each(|(inode, _)| trans.join_inode(cx, &inode.item));
             let wanting = locked.iter().filter_map(|(inode, _)| Some((*inode, inode.wants(cx)?)));
             let wanting: Vec<Wanting<'_>> = wanting.collect();
             if wanting.len() > 1 {
-                place_all(cx, trans, space, &wanting, 0)?;
+                place_all(cx, trans, space, &wanting, 0, &mut ended)?;
             }
             Ok(())
         })
@@ -137,13 +140,15 @@ impl Inode {
 
 /// Gives each of `files` its blocks in one extent, of which those before them have `before`.
 /// Returns where it begins; none if no extent is long enough. The forks are locked in the order
-/// of the files, all of them before the buffers of the group.
+/// of the files, all of them before the buffers of the group. `ended` is to be dropped after the
+/// commit.
 fn place_all(
     cx: &mut Cx,
     trans: &mut Trans,
     space: &Space,
     files: &[Wanting<'_>],
     before: u32,
+    ended: &mut Vec<QuotaHold>,
 ) -> Result<Option<FsBlock>> {
     let Some(((inode, count), behind)) = files.split_first() else {
         return Ok(None);
@@ -152,14 +157,14 @@ fn place_all(
         let near = AgBlock { block: 0, ..file.edit.near };
         let start = match behind {
             [] => take(cx, trans, space, near, before + *count)?,
-            _ => place_all(cx, trans, space, behind, before + *count)?,
+            _ => place_all(cx, trans, space, behind, before + *count, ended)?,
         };
         let Some(start) = start else { return Ok(None) };
         let own = FsBlock(start.0 + u64::from(before));
         let extent = Extent { offset: 0, start: own, count: *count, unwritten: true };
         file.edit.add(cx, trans, extent)?;
         *file.edit.blocks += u64::from(*count);
-        inode.end_delalloc(cx, space, file.edit.fork, 0..u64::from(*count));
+        ended.push(inode.end_delalloc(cx, space, file.edit.fork, 0..u64::from(*count)).quota);
         Ok(Some(start))
     })?;
     if start.is_some() {

@@ -14,6 +14,7 @@ use crate::format::inode::Flags;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::BlockReservation;
+use crate::quota::QuotaHold;
 use crate::trans::reservations;
 
 /// Files get blocks ahead of their content from this size on, in bytes (Linux: `allocsize`).
@@ -90,6 +91,12 @@ impl Xfs {
         let (reserved_before, count) = inode.delalloc_run(cx, from..from + count.min(COUNT_MAX));
         let space = &self.writer()?.space;
         let ahead = self.blocks_ahead(cx, inode, mapping, from + count);
+        // No more than the owners may have.
+        let (ahead, hold) = match self.reserve_quota_blocks(cx, inode, ahead) {
+            Ok(hold) => (ahead, hold),
+            Err(_) => (0, QuotaHold::default()),
+        };
+        let mut ended = Vec::new();
         let set_aside = if reserved_before { 0 } else { count };
         let reserve = |blocks| BlockReservation::new(space, blocks);
         let (mut reserved, ahead) = match reserve(set_aside + ahead) {
@@ -105,7 +112,9 @@ impl Xfs {
                     let found = file.allocate(cx, trans, hole)?;
                     let Some(extent) = found else { return Ok(None) };
                     let blocks = from..extent.end();
-                    let kept = inode.end_delalloc(cx, space, file.edit.fork, blocks);
+                    let delalloc = inode.end_delalloc(cx, space, file.edit.fork, blocks);
+                    let kept = delalloc.blocks;
+                    ended.push(delalloc.quota);
                     // Promises first, then what was set aside here.
                     let rest = u64::from(extent.count).saturating_sub(kept);
                     space.give_back(kept.saturating_sub(u64::from(extent.count)));
@@ -118,6 +127,7 @@ impl Xfs {
                 }
                 Ok(found)
             })?;
+            drop(std::mem::take(&mut ended));
             if let Some(Extent { start, count: got, .. }) = found {
                 if u64::from(got) > count {
                     inode.io.lock(cx).ahead = true;
@@ -128,6 +138,7 @@ impl Xfs {
                 return Ok(Mapped { start: Some(start), unwritten: true, count });
             }
         }
+        drop(hold);
         Err(Errno::ENOSPC)
     }
 

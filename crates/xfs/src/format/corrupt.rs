@@ -265,6 +265,10 @@ pub enum CorruptKind {
     #[error("piece of {found} bytes is longer than its block or than the whole")]
     RemoteBytes { found: u64 },
 
+    // Quota.
+    #[error("quota record of id {found}, type {d_type:#x}, where that of id {expected} should be")]
+    QuotaRecord { found: u32, d_type: u8, expected: u32 },
+
     // Log.
     #[error("log record version {0} is not 1 or 2")]
     LogVersion(u32),

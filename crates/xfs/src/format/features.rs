@@ -181,7 +181,7 @@ use Set::{Features2 as F2, Incompat as I, LogIncompat as L, RoCompat as R, Versi
 pub const KNOWN: &[Feature] = &[
     row(V, 4, "attr", ReadWrite),
     row(V, 5, "nlink", ReadWrite),
-    row(V, 6, "quota", ReadOnly),
+    row(V, 6, "quota", ReadWrite),
     row(V, 7, "align", ReadWrite),
     row(V, 8, "dalign", ReadWrite),
     row(V, 9, "shared", Refused),

@@ -65,8 +65,8 @@ impl ItemKind {
         (ItemKind::Iunlink, "IUNLINK", false),
         (ItemKind::Inode, "INODE", true),
         (ItemKind::Buffer, "BUF", true),
-        (ItemKind::Dquot, "DQUOT", false),
-        (ItemKind::Quotaoff, "QUOTAOFF", false),
+        (ItemKind::Dquot, "DQUOT", true),
+        (ItemKind::Quotaoff, "QUOTAOFF", true),
         (ItemKind::Icreate, "ICREATE", true),
         (ItemKind::Rui, "RUI", true),
         (ItemKind::Rud, "RUD", true),
@@ -112,6 +112,35 @@ pub struct RawItemHead {
 
 assert_layout!(RawItemHead, 4, size @ 2);
 views!(RawItemHead);
+
+/// A record of quota; the record is its second region.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Debug)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the kernel's names")]
+pub struct RawDquotItem {
+    pub qlf_type: L16,
+    pub qlf_size: L16,
+    pub qlf_id: L32,
+    pub qlf_blkno: L64,
+    pub qlf_len: L32,
+    pub qlf_boffset: L32,
+}
+
+assert_layout!(RawDquotItem, 24, qlf_blkno @ 8, qlf_boffset @ 20);
+views!(RawDquotItem);
+
+/// Quota is no longer counted: the beginning of that, and its end.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Debug)]
+#[repr(C)]
+#[expect(missing_docs, reason = "the kernel's names")]
+pub struct RawQuotaoff {
+    pub qf_type: L16,
+    pub qf_size: L16,
+    pub qf_flags: L32,
+}
+
+assert_layout!(RawQuotaoff, 8, qf_flags @ 4);
+views!(RawQuotaoff);
 
 /// Bytes that one bit of a buffer's map stands for.
 pub const CHUNK_SIZE: usize = 128;

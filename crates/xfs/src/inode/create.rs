@@ -17,7 +17,8 @@ use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::{Geometry, Kind, NULL32, Owner, dir_sf, remote, time};
-use crate::inode::{Forks, Inode};
+use crate::inode::{Forks, Inode, State};
+use crate::log::dquot_item::Owners;
 use crate::log::inode_item::InodeFields;
 use crate::mount::writer::Resources;
 use crate::trans::Trans;
@@ -98,6 +99,18 @@ fn inherit(parent: &InodeCore, core: &mut InodeCore, directory: bool) {
 }
 
 impl Xfs {
+    /// Who pays for a new node in `parent`.
+    pub(crate) fn owners_of_new(&self, cx: &Cx, parent: &Inode, node: &NewNode<'_>) -> Owners {
+        let project =
+            parent.with(
+                cx,
+                |State { core, .. }| {
+                    if core.flags.contains(Flags::PROJINHERIT) { core.project } else { 0 }
+                },
+            );
+        Owners { uid: node.uid, gid: node.gid, project }
+    }
+
     /// A core for a new inode in `parent`.
     fn new_core(&self, cx: &mut Cx, parent: &Inode, node: &NewNode<'_>) -> InodeCore {
         let features = self.geometry().features;

@@ -87,7 +87,7 @@ impl<'a> Inactive<'a> {
     /// # Errors
     /// The device failed; a structure that is wrong.
     pub fn free_live(cx: &mut Cx, fs: &'a Xfs, writer: &'a WriteSide, inode: &Inode) -> Result<()> {
-        let WriteSide { space, inodes, log } = writer;
+        let WriteSide { space, inodes, log, .. } = writer;
         let mut inactive = Inactive { space, inodes, log, items: Vec::new(), mount: Some(fs) };
         let image = inode.image(cx, &space.geometry).whole();
         let core = inode.with(cx, |state| state.core.clone());

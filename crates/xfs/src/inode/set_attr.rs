@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use base::{Errno, Timespec};
 use rt::Cx;
+use vfs::quota::Project;
 use vfs::{Attr, SetAttr};
 
-use crate::format::inode::{Flags2, InodeCore};
+use crate::format::inode::{Flags, Flags2, InodeCore};
 use crate::format::time;
 use crate::inode::Inode;
+use crate::log::dquot_item::Owners;
 use crate::log::inode_item::InodeFields;
 use crate::trans::reservations;
 use crate::{Xfs, attr};
@@ -63,7 +65,11 @@ impl Xfs {
             Some(_) => (reservations::set_xattr(self.geometry()), InodeFields::all()),
             None => (reservations::set_attr(self.geometry()), InodeFields::CORE),
         };
-        self.transact(cx, reservation, |cx, trans| {
+        let old = self.owners_of(cx, inode);
+        let (uid, gid) = (set.uid.unwrap_or(old.uid), set.gid.unwrap_or(old.gid));
+        let new = Owners { uid, gid, ..old };
+        let hold = self.ask_new_owners(cx, inode, &new)?;
+        let done = self.transact(cx, reservation, |cx, trans| {
             trans.join_inode(cx, &inode.item);
             if let Some(change) = &acl {
                 attr::apply(self, cx, trans, inode, change)?;
@@ -74,13 +80,43 @@ impl Xfs {
                 if let Some(mode) = set.mode {
                     core.mode = core.file_type() | mode & 0o7777;
                 }
-                core.uid = set.uid.unwrap_or(core.uid);
-                core.gid = set.gid.unwrap_or(core.gid);
+                (core.uid, core.gid) = (uid, gid);
                 change_times(core, set, now);
             });
+            self.move_delayed(cx, inode, &old, &new);
             inode.log(cx, trans, self.geometry(), fields);
             Ok(())
-        })
+        });
+        drop(hold);
+        done
+    }
+
+    /// Gives an inode to a project: see [`vfs::quota::Quota::set_project`].
+    pub(crate) fn set_inode_project(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        project: Project,
+    ) -> Result<(), Errno> {
+        self.writer()?;
+        let guard = inode.lock_alone(cx)?;
+        let old = self.owners_of(cx, inode);
+        let new = Owners { project: project.id, ..old };
+        let hold = self.ask_new_owners(cx, inode, &new)?;
+        let done = self.transact(cx, reservations::set_attr(self.geometry()), |cx, trans| {
+            trans.join_inode(cx, &inode.item);
+            let now = cx.realtime();
+            inode.with(cx, |state| {
+                state.core.project = project.id;
+                state.core.flags.set(Flags::PROJINHERIT, project.inherit);
+                state.core.ctime = now;
+            });
+            self.move_delayed(cx, inode, &old, &new);
+            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+            Ok(())
+        });
+        drop((hold, guard));
+        done
     }
 }
 

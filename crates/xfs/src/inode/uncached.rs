@@ -17,9 +17,10 @@ use crate::error::Result;
 use crate::format::btree::{MapRoot, Node};
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{self, ForkFormat, InodeCore};
-use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind};
+use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, verifier};
 use crate::ialloc::cluster_of;
 use crate::inode::Forks;
+use crate::log::dquot_item::Charge;
 use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;
 
@@ -49,7 +50,19 @@ impl UncachedInode {
         inode::verify(&image, ino, geometry)?;
         let core = InodeCore::parse(&image, ino, geometry)?;
         let item = InodeItem::new(InodePlace { ino: ino.0, cluster, offset: offset as u32 });
+        item.set_charge(Charge::of(&image));
         Ok(UncachedInode { ino, core, image, item })
+    }
+
+    /// A new inode.
+    pub fn new(geometry: &Geometry, ino: Ino, core: InodeCore) -> UncachedInode {
+        let (cluster, offset) = cluster_of(geometry, ino);
+        let mut image = vec![0; geometry.inode_size as usize];
+        let expect = geometry.expect(base::Sector(0), Some(ino.0));
+        verifier::stamp(Kind::Inode, &mut image, &expect);
+        core.emit(&mut image);
+        let item = InodeItem::new(InodePlace { ino: ino.0, cluster, offset: offset as u32 });
+        UncachedInode { ino, core, image, item }
     }
 
     /// One of its forks, without its extents.

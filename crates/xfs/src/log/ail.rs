@@ -11,6 +11,7 @@ use super::Log;
 use super::item_ref::Item;
 use crate::buf::{Buf, INODE_CLUSTER, LockedBuf};
 use crate::error::Result;
+use crate::log::dquot_item::{DQUOT_BLOCK, DquotItem};
 use crate::log::inode_item::InodeItem;
 
 /// Items that one pass of write-back looks at.
@@ -32,6 +33,18 @@ struct State {
     next: u64,
     /// The inodes in `items`, by their cluster.
     clusters: BTreeMap<u64, Vec<Arc<InodeItem>>>,
+    /// The records of quota in `items`, by their block.
+    dquots: BTreeMap<u64, Vec<Arc<DquotItem>>>,
+}
+
+/// Takes one of a list out of a map of lists.
+fn take_out<T>(map: &mut BTreeMap<u64, Vec<Arc<T>>>, key: u64, item: &Arc<T>) {
+    if let Some(list) = map.get_mut(&key) {
+        list.retain(|other| !Arc::ptr_eq(other, item));
+        if list.is_empty() {
+            map.remove(&key);
+        }
+    }
 }
 
 /// The list. Its spin lock comes before an item's own.
@@ -77,6 +90,9 @@ impl Ail {
         } else if let Item::Inode(inode) = item {
             let cluster = inode.place().cluster.daddr.0;
             state.clusters.entry(cluster).or_default().push(inode.clone());
+        } else if let Item::Dquot(dquot) = item {
+            let block = dquot.place.block.daddr.0;
+            state.dquots.entry(block).or_default().push(dquot.clone());
         }
         state.items.insert(AilKey { lsn, order }, item.clone());
     }
@@ -92,14 +108,14 @@ impl Ail {
         core.lsn = 0;
         drop(core);
         let removed = state.items.remove(&key);
-        if let Item::Inode(inode) = item {
-            let cluster = inode.place().cluster.daddr.0;
-            if let Some(list) = state.clusters.get_mut(&cluster) {
-                list.retain(|other| !Arc::ptr_eq(other, inode));
-                if list.is_empty() {
-                    state.clusters.remove(&cluster);
-                }
+        match item {
+            Item::Inode(inode) => {
+                take_out(&mut state.clusters, inode.place().cluster.daddr.0, inode);
             }
+            Item::Dquot(dquot) => {
+                take_out(&mut state.dquots, dquot.place.block.daddr.0, dquot);
+            }
+            Item::Buf(_) | Item::Intent(_) => {}
         }
         drop(state);
         drop(removed);
@@ -108,6 +124,11 @@ impl Ail {
     /// The inodes of a cluster that are in the list.
     pub fn inodes_of(&self, cluster: Sector) -> Vec<Arc<InodeItem>> {
         self.0.lock_irq().clusters.get(&cluster.0).cloned().unwrap_or_default()
+    }
+
+    /// The records of quota of a block that are in the list.
+    fn dquots_of(&self, block: Sector) -> Vec<Arc<DquotItem>> {
+        self.0.lock_irq().dquots.get(&block.0).cloned().unwrap_or_default()
     }
 
     /// Items up to `target`, oldest first, behind `from`.
@@ -123,10 +144,17 @@ impl Ail {
     }
 }
 
-/// A locked buffer that is to be written, and the inodes that were copied into it.
+/// A locked buffer that is to be written, and the inodes and records of quota that were copied into
+/// it.
 struct Write {
     buf: LockedBuf,
-    inodes: Vec<(Arc<InodeItem>, u64)>,
+    copied: Vec<CopiedItem>,
+}
+
+/// An item that was copied into its buffer, as it was at a sequence number.
+struct CopiedItem {
+    item: Item,
+    lsn: u64,
 }
 
 /// What a pass of write-back found.
@@ -162,6 +190,7 @@ impl Log {
                 match item {
                     Item::Buf(buf) => self.take_buf(buf, &mut pass),
                     Item::Inode(inode) => self.take_cluster(cx, inode, &mut pass)?,
+                    Item::Dquot(dquot) => self.take_dquots(cx, dquot, &mut pass)?,
                     // Leaves the list when its work is done and that is in the log.
                     Item::Intent(_) => pass.pinned = true,
                 }
@@ -196,8 +225,38 @@ impl Log {
         if buf.core.is_pinned() {
             pass.pinned = true;
         } else if in_list && !buf.is_stale() {
-            let inodes = self.copy_inodes(&buf);
-            pass.writes.insert(daddr, Write { buf, inodes });
+            let copied = self.copy_items(&buf);
+            pass.writes.insert(daddr, Write { buf, copied });
+        }
+    }
+
+    /// The block of a record of quota.
+    fn take_dquots(&self, cx: &mut Cx, dquot: &DquotItem, pass: &mut WritePass) -> Result<()> {
+        if dquot.core.is_pinned() {
+            pass.pinned = true;
+        }
+        let block = dquot.place.block;
+        if pass.writes.contains_key(&block.daddr.0) {
+            return Ok(());
+        }
+        let buf = self.bufs.try_read(cx, &[block], &DQUOT_BLOCK)?;
+        self.take_copied(buf, pass);
+        Ok(())
+    }
+
+    /// A buffer that was read for what is copied into it.
+    fn take_copied(&self, buf: Option<LockedBuf>, pass: &mut WritePass) {
+        let Some(buf) = buf else {
+            pass.locked = true;
+            return;
+        };
+        if buf.core.is_pinned() {
+            pass.pinned = true;
+            return;
+        }
+        let copied = self.copy_items(&buf);
+        if !copied.is_empty() {
+            pass.writes.insert(buf.daddr().0, Write { buf, copied });
         }
     }
 
@@ -209,28 +268,25 @@ impl Log {
         if inode.is_stale() || pass.writes.contains_key(&cluster.daddr.0) {
             return Ok(());
         }
-        let Some(buf) = self.bufs.try_read(cx, &[cluster], &INODE_CLUSTER)? else {
-            pass.locked = true;
-            return Ok(());
-        };
-        if buf.core.is_pinned() {
-            pass.pinned = true;
-            return Ok(());
-        }
-        let inodes = self.copy_inodes(&buf);
-        if !inodes.is_empty() {
-            pass.writes.insert(cluster.daddr.0, Write { buf, inodes });
-        }
+        let buf = self.bufs.try_read(cx, &[cluster], &INODE_CLUSTER)?;
+        self.take_copied(buf, pass);
         Ok(())
     }
 
-    /// Copies the dirty inodes of a cluster into it, those that are not pinned.
-    fn copy_inodes(&self, buf: &Buf) -> Vec<(Arc<InodeItem>, u64)> {
+    /// Copies the dirty inodes of a cluster, or the changed records of a block of quota, into it,
+    /// those that are not pinned.
+    fn copy_items(&self, buf: &Buf) -> Vec<CopiedItem> {
         let mut copied = Vec::new();
         for inode in self.ail.inodes_of(buf.daddr()) {
             let lsn = inode.core().lock().lsn;
             if lsn != 0 && inode.flush(buf, lsn) {
-                copied.push((inode, lsn));
+                copied.push(CopiedItem { item: Item::Inode(inode), lsn });
+            }
+        }
+        for dquot in self.ail.dquots_of(buf.daddr()) {
+            let lsn = dquot.core.lock().lsn;
+            if lsn != 0 && dquot.flush(buf, lsn) {
+                copied.push(CopiedItem { item: Item::Dquot(dquot), lsn });
             }
         }
         copied
@@ -285,11 +341,13 @@ impl Ending {
             }
             state.2.take().map(|write| (write, state.1))
         };
-        let (Write { buf, inodes }, good) = write.expect("a write ends once");
-        for (inode, lsn) in inodes {
-            inode.flushed(good);
+        let (Write { buf, copied }, good) = write.expect("a write ends once");
+        for CopiedItem { item, lsn } in copied {
+            if let Item::Inode(inode) = &item {
+                inode.flushed(good);
+            }
             if good {
-                self.log.ail.remove(&Item::Inode(inode), Some(lsn));
+                self.log.ail.remove(&item, Some(lsn));
             }
         }
         if good {

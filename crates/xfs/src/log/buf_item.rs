@@ -31,6 +31,12 @@ const BLF_INODE_BUF: u16 = 1 << 0;
 const BLF_CANCEL: u16 = 1 << 1;
 /// Where the number of the buffer's kind begins in the flags.
 const BLF_TYPE_SHIFT: u32 = 11;
+/// How the log says that a buffer holds quota records: a flag and the number of its kind.
+const DQUOT_FLAGS: [(BufItemFlags, u16, u16); 3] = [
+    (BufItemFlags::USER_DQUOTS, 1 << 2, 1),
+    (BufItemFlags::PROJECT_DQUOTS, 1 << 3, 2),
+    (BufItemFlags::GROUP_DQUOTS, 1 << 4, 3),
+];
 /// Bytes of a header before the bitmap.
 const HEADER: usize = 20;
 
@@ -44,6 +50,12 @@ bitflags::bitflags! {
         const ORDERED = 1 << 1;
         /// It holds inodes, of which only the unlinked pointers are logged.
         const INODE_BUF = 1 << 2;
+        /// It holds quota records of users.
+        const USER_DQUOTS = 1 << 3;
+        /// It holds quota records of projects.
+        const PROJECT_DQUOTS = 1 << 4;
+        /// It holds quota records of groups.
+        const GROUP_DQUOTS = 1 << 5;
     }
 }
 
@@ -281,6 +293,11 @@ impl BufItem {
         }
         if self.flags.contains(BufItemFlags::INODE_BUF) {
             flags |= BLF_INODE_BUF;
+        }
+        for (has, flag, number) in DQUOT_FLAGS {
+            if self.flags.contains(has) {
+                flags |= flag | number << BLF_TYPE_SHIFT;
+            }
         }
         flags
     }

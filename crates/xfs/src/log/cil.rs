@@ -7,6 +7,7 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::Log;
+use super::dquot_item::{DquotChange, DquotItem};
 use super::item::{ItemCore, LogVec};
 use super::item_ref::Item;
 use crate::buf::Buf;
@@ -69,6 +70,8 @@ pub(crate) enum Commit<'a> {
     /// With its new image, and what of it has changed.
     Inode(Arc<InodeItem>, Image, InodeFields),
     Intent(Arc<IntentItem>),
+    /// With what the transaction does to it.
+    Dquot(&'a Arc<DquotItem>, DquotChange),
 }
 
 /// Items of a transaction that the CIL does not have yet.
@@ -124,6 +127,9 @@ impl Log {
                     let format = |vec: &mut LogVec| intent.format(vec);
                     format_item(&intent.core, seq, format, || new.push(item()))
                 }
+                Commit::Dquot(dquot, change) => {
+                    self.commit_dquot(cx, dquot, &change, seq, &mut new)
+                }
             };
             grown += after;
             shrunk += before;
@@ -166,6 +172,30 @@ impl Log {
         }
         if !stale && self.debug_check(cx, buf).is_err() {
             self.force_shutdown("a directory's leaf was wrong after a change");
+        }
+        (before, after)
+    }
+
+    /// Changes and formats a record of quota, whose lock nobody holds beside this: changes of
+    /// several transactions add up. Returns the bytes that it took in the CIL before and takes now.
+    fn commit_dquot(
+        &self,
+        cx: &Cx,
+        dquot: &Arc<DquotItem>,
+        change: &DquotChange,
+        seq: u64,
+        new: &mut NewItems,
+    ) -> (u64, u64) {
+        let table = self.dquots().expect("whoever changes a record has found it there");
+        let now = cx.realtime().sec.max(0) as u64;
+        let mut state = dquot.core.lock();
+        let known = state.enter(seq);
+        let before = if known { state.vec.log_bytes() } else { 0 };
+        dquot.commit(change, table, now, &mut state.vec);
+        let after = state.vec.log_bytes();
+        drop(state);
+        if !known {
+            new.push(Item::Dquot(dquot.clone()));
         }
         (before, after)
     }

@@ -13,6 +13,7 @@ use rt::{Cx, Semaphore, SpinLock};
 
 use crate::buf::{Buf, BufMap};
 use crate::format::{Kind, verifier};
+use crate::log::dquot_item::Charge;
 use crate::log::item::{ItemCore, LogVec};
 
 /// Type of an inode item in the log.
@@ -101,6 +102,8 @@ pub struct InodeItem {
     owner: AtomicU64,
     state: SpinLock<InodeState>,
     core: ItemCore,
+    /// What its owners' accounts have for it.
+    charge: SpinLock<Charge>,
 }
 
 impl InodeItem {
@@ -111,7 +114,13 @@ impl InodeItem {
         let state = InodeState { image, fields, flushing: fields, stale: false };
         let state = SpinLock::named("xfs inode item", state);
         let (lock, owner) = (Semaphore::named("xfs inode", 1), AtomicU64::new(0));
-        Arc::new(InodeItem { place, lock, owner, state, core: ItemCore::new() })
+        let charge = SpinLock::named("xfs inode charge", Charge::default());
+        Arc::new(InodeItem { place, lock, owner, state, core: ItemCore::new(), charge })
+    }
+
+    /// Says what its owners' accounts have for it, from now on; returns what they had.
+    pub(crate) fn set_charge(&self, charge: Charge) -> Charge {
+        std::mem::replace(&mut self.charge.lock_irq(), charge)
     }
 
     /// Takes the inode for a transaction. May park.

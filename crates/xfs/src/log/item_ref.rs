@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::dquot_item::DquotItem;
 use super::inode_item::InodeItem;
 use super::item::ItemCore;
 use crate::buf::Buf;
@@ -12,6 +13,8 @@ use crate::trans::intent::IntentItem;
 pub(crate) enum Item {
     Buf(Arc<Buf>),
     Inode(Arc<InodeItem>),
+    /// A record of quota.
+    Dquot(Arc<DquotItem>),
     /// An intent, or what is only logged once: a done item, an inode chunk's creation.
     Intent(Arc<IntentItem>),
 }
@@ -21,6 +24,7 @@ impl Item {
         match self {
             Item::Buf(buf) => &buf.core,
             Item::Inode(inode) => inode.core(),
+            Item::Dquot(dquot) => &dquot.core,
             Item::Intent(intent) => &intent.core,
         }
     }

@@ -190,7 +190,7 @@ impl Log {
         let stale = match &entry.item {
             Item::Buf(_) => entry.stale,
             // Also where its cluster is about to be freed: that is in a later checkpoint.
-            Item::Inode(_) => false,
+            Item::Inode(_) | Item::Dquot(_) => false,
             Item::Intent(intent) => match &intent.role {
                 IntentRole::Intent => false,
                 IntentRole::Once => true,

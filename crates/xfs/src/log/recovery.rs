@@ -17,6 +17,7 @@
 //! `Documentation/filesystems/xfs/xfs-self-describing-metadata.rst` on sequence numbers.
 
 mod buffer;
+mod dquot;
 mod head;
 mod icreate;
 mod inode;
@@ -35,6 +36,7 @@ use super::{LogError, LogGeometry, LogHead};
 use crate::buf::{BufCache, BufCacheConfig, BufMap};
 use crate::error::Result;
 use crate::format::Geometry;
+use crate::format::dquot::QuotaFlags;
 use crate::format::log::Lsn;
 use crate::format::log_item::ItemKind;
 use crate::trans::intent::Work;
@@ -107,6 +109,8 @@ pub struct Recovered {
     /// Intents without a done item, oldest first. While there are any, `head.tail` stays before
     /// them.
     pub unfinished: Vec<Unfinished>,
+    /// Kinds of quota that the log says are no longer counted.
+    pub quota_off: QuotaFlags,
 }
 
 /// Recovers a log: afterwards the device holds everything that the log promises but the unfinished
@@ -131,6 +135,7 @@ pub fn recover(
         buffers: 0,
         skipped: 0,
         unfinished: Vec::new(),
+        quota_off: QuotaFlags::empty(),
     };
     if !found.clean {
         if queue.info().read_only {
@@ -138,12 +143,13 @@ pub fn recover(
         }
         let mut first = pass::FirstPass::new(&geometry, context);
         recovered.records = pass(cx, queue, &geometry, &found, &mut first)?;
+        recovered.quota_off = first.quota_off();
         let cancelled = first.finish(context)?;
         // Buffers of its own: they are neither verified on read nor on write as a mount's are.
         let config =
             BufCacheConfig { uuid: context.meta_uuid, v4: context.v4, limit_bytes: CACHE_BYTES };
         let bufs = BufCache::new(queue.clone(), config);
-        let mut second = pass::SecondPass::new(bufs, context, cancelled);
+        let mut second = pass::SecondPass::new(bufs, context, cancelled, recovered.quota_off);
         pass(cx, queue, &geometry, &found, &mut second)?;
         second.finish(cx, &mut recovered)?;
     }

@@ -4,9 +4,22 @@ use std::str::FromStr;
 
 use base::Nanos;
 use vfs::direct::{Boundary, DirectOptions};
+use vfs::quota::Kind;
 
 use crate::log::LogOptions;
 use crate::log::buf_item::walk::Variant;
+
+/// Whose usage is counted from the mount on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum QuotaMode {
+    /// Whose the superblock says was counted.
+    #[default]
+    AsBefore,
+    /// Nobody's.
+    Off,
+    /// That of these kinds, users, groups and projects: true where limits hold.
+    Count([Option<bool>; 3]),
+}
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -42,6 +55,8 @@ pub struct MountOptions {
     /// How long a change may wait in memory: then it is written into the log, and to its place
     /// (Linux: `fs.xfs.xfssyncd_centisecs`).
     pub write_out_interval: Nanos,
+    /// Whose usage is counted (`uquota`, `gquota`, `pquota`, `uqnoenforce` and so on, `noquota`).
+    pub quota: QuotaMode,
 }
 
 impl MountOptions {
@@ -73,16 +88,39 @@ impl Default for MountOptions {
             iop_stats: false,
             direct: DirectOptions::default(),
             write_out_interval: LogOptions::default().interval,
+            quota: QuotaMode::AsBefore,
         }
     }
 }
 
 /// The names of all options.
-pub const KEYS: [&str; 6] =
-    ["logbsize", "wsync", "norecovery", "buf_item", "dir_leaf", "debug_checks"];
+pub const KEYS: [&str; 21] = [
+    "logbsize",
+    "wsync",
+    "norecovery",
+    "buf_item",
+    "dir_leaf",
+    "debug_checks",
+    "quota",
+    "uquota",
+    "usrquota",
+    "uqenforce",
+    "gquota",
+    "grpquota",
+    "gqenforce",
+    "pquota",
+    "prjquota",
+    "pqenforce",
+    "uqnoenforce",
+    "qnoenforce",
+    "gqnoenforce",
+    "pqnoenforce",
+    "noquota",
+];
 /// All options in a line, for messages.
 pub const KNOWN: &str = "logbsize=32k|64k|128k|256k, wsync, norecovery, \
-                         buf_item=bitwise|contiguous|runs, dir_leaf=dense|gaps, debug_checks";
+                         buf_item=bitwise|contiguous|runs, dir_leaf=dense|gaps, debug_checks, \
+                         uquota, gquota, pquota, uqnoenforce, gqnoenforce, pqnoenforce, noquota";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +140,10 @@ pub enum MountOption {
     DebugChecks,
     /// How direct I/O is done.
     Direct(Boundary),
+    /// Whose usage is counted, and whether limits hold.
+    Quota(Kind, bool),
+    /// Nobody's usage is counted.
+    NoQuota,
 }
 
 impl MountOption {
@@ -118,6 +160,15 @@ impl MountOption {
                 (options.debug_checks, options.leaf_gaps) = (true, false);
             }
             MountOption::Direct(rule) => options.direct.boundary = rule,
+            MountOption::Quota(kind, enforced) => {
+                let mut kinds = match options.quota {
+                    QuotaMode::Count(kinds) => kinds,
+                    QuotaMode::AsBefore | QuotaMode::Off => [None; 3],
+                };
+                kinds[kind as usize] = Some(enforced);
+                options.quota = QuotaMode::Count(kinds);
+            }
+            MountOption::NoQuota => options.quota = QuotaMode::Off,
         }
     }
 }
@@ -138,6 +189,17 @@ impl FromStr for MountOption {
                 }
                 _ => Err(format!("`{text}`: logbsize is 32k, 64k, 128k or 256k")),
             },
+            ("quota" | "uquota" | "usrquota" | "uqenforce", "") => {
+                Ok(MountOption::Quota(Kind::User, true))
+            }
+            ("gquota" | "grpquota" | "gqenforce", "") => Ok(MountOption::Quota(Kind::Group, true)),
+            ("pquota" | "prjquota" | "pqenforce", "") => {
+                Ok(MountOption::Quota(Kind::Project, true))
+            }
+            ("uqnoenforce" | "qnoenforce", "") => Ok(MountOption::Quota(Kind::User, false)),
+            ("gqnoenforce", "") => Ok(MountOption::Quota(Kind::Group, false)),
+            ("pqnoenforce", "") => Ok(MountOption::Quota(Kind::Project, false)),
+            ("noquota", "") => Ok(MountOption::NoQuota),
             ("dio_boundary", _) => value.parse().map(MountOption::Direct),
             ("buf_item", "bitwise") => Ok(MountOption::BufItem(Variant::Bitwise)),
             ("buf_item", "contiguous") => Ok(MountOption::BufItem(Variant::Contiguous)),

@@ -26,8 +26,10 @@ use crate::ialloc::Inodes;
 use crate::inode::inactive::Inactive;
 use crate::log::recovery::{self, Recovered, RecoveryContext};
 use crate::log::{Log, LogGeometry, LogOptions};
+use crate::mount::options::QuotaMode;
 use crate::mount::writer::WriteSide;
 use crate::mount::{super_bytes, takes_blocks};
+use crate::quota;
 
 /// Recovers the log of the file system on a device and leaves it clean. May park.
 ///
@@ -39,7 +41,7 @@ pub fn recover(cx: &mut Cx, queue: &Arc<Queue>) -> Result<RecoveryReport> {
     let geometry = Arc::new(read_super(cx, queue)?);
     let config = BufCacheConfig::of(&geometry, 256 << 20);
     let bufs = BufCache::new(queue.clone(), config);
-    let (writer, report) = open(cx, bufs, geometry, LogOptions::default())?;
+    let (writer, report) = open(cx, bufs, geometry, LogOptions::default(), None)?;
     match report.was_clean {
         true => writer.abandon(cx),
         false => writer.close(cx)?,
@@ -79,7 +81,8 @@ pub(crate) fn recover_in_memory(
 }
 
 /// Recovers the log of a file system that may be written, carries out what it only announced, and
-/// starts it. May park.
+/// starts it. `quota` is what a mount wants to be counted; without one what is counted stays so. May
+/// park.
 ///
 /// # Errors
 /// As [`recover`].
@@ -88,6 +91,7 @@ pub(crate) fn open(
     bufs: Arc<BufCache>,
     geometry: Arc<Geometry>,
     options: LogOptions,
+    quota: Option<&QuotaMode>,
 ) -> Result<(WriteSide, RecoveryReport)> {
     let mut context = RecoveryContext::of(&geometry);
     context.can_finish = &intents::CAN_FINISH;
@@ -97,7 +101,7 @@ pub(crate) fn open(
     // Recovery wrote past these buffers.
     bufs.drop_clean();
     let log = Log::start(cx, bufs, log_geometry, options, recovered.head);
-    match complete(cx, &log, geometry, recovered, &mut report) {
+    match complete(cx, &log, geometry, recovered, quota, &mut report) {
         Ok(writer) => Ok((writer, report)),
         Err(error) => {
             // The finisher holds the log.
@@ -114,9 +118,17 @@ fn complete(
     log: &Arc<Log>,
     geometry: Arc<Geometry>,
     recovered: Recovered,
+    mode: Option<&QuotaMode>,
     report: &mut RecoveryReport,
 ) -> Result<WriteSide> {
     let space = Arc::new(Space::open(cx, geometry, log.clone())?);
+    let quota = quota::begin(
+        cx,
+        &space,
+        mode.unwrap_or(&QuotaMode::AsBefore),
+        recovered.quota_off,
+        !recovered.clean,
+    )?;
     intents::finish_intents(cx, &space, recovered.unfinished)?;
     log.set_finisher(space.clone());
     report.cow_blocks = space.recover_cow(cx)?;
@@ -127,7 +139,12 @@ fn complete(
         // What was freed leaves the log before its number is used again.
         log.empty(cx)?;
     }
-    Ok(WriteSide { log: log.clone(), space, inodes })
+    let quota = match (quota, mode) {
+        (Some(begun), Some(_)) => Some(begun.settle(cx, &inodes)?),
+        (Some(begun), None) => Some(begun.as_before(cx)?),
+        (None, _) => None,
+    };
+    Ok(WriteSide { log: log.clone(), space, inodes, quota })
 }
 
 fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Geometry> {

@@ -27,11 +27,13 @@ use block::Queue;
 use cache::Backing;
 use rt::{Mutex, SpinLock};
 use vfs::direct::DirectOptions;
+use vfs::quota::Kind;
 use vfs::{InodeCache, NameCache, StatFs};
 
 use crate::buf::meta::Reader;
 use crate::error::Fault;
 use crate::file::finisher::Finisher;
+use crate::format::dquot::QuotaFlags;
 use crate::format::{Geometry, RawSuper};
 use crate::inode::Inode;
 use crate::mount::options::MountOptions;
@@ -68,6 +70,8 @@ pub struct Xfs {
     /// Files with few reserved blocks: see [`crate::file::small_files`]. Some may be gone.
     pub(crate) small: SpinLock<BTreeSet<Ino>>,
     counts: Counts,
+    /// Quota as the superblock had it at the mount.
+    pub(crate) quota_super: QuotaSuper,
     /// What the first damage was, in words.
     first_error: SpinLock<Option<String>>,
     /// Unmounted or shut down: every call answers `EIO`.
@@ -97,6 +101,22 @@ pub(crate) struct MountParts {
     pub write: Option<WriteSide>,
     pub recovery: Option<RecoveryReport>,
     pub counts: Counts,
+    pub quota_super: QuotaSuper,
+}
+
+/// What a superblock says of quota.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuotaSuper {
+    pub flags: QuotaFlags,
+    /// The inodes that hold the records, by kind.
+    pub inos: [Option<u64>; 3],
+}
+
+impl QuotaSuper {
+    pub(crate) fn new(raw: &RawSuper) -> QuotaSuper {
+        let inos = Kind::ALL.map(|kind| raw.quota_ino(kind));
+        QuotaSuper { flags: QuotaFlags::of(raw), inos }
+    }
 }
 
 /// Counts of the superblock.
@@ -127,7 +147,7 @@ impl Xfs {
         parts: MountParts,
         options: &MountOptions,
     ) -> Arc<Xfs> {
-        let MountParts { write, recovery, counts } = parts;
+        let MountParts { write, recovery, counts, quota_super } = parts;
         Arc::new_cyclic(|weak| Xfs {
             weak: weak.clone(),
             queue,
@@ -145,6 +165,7 @@ impl Xfs {
             ahead: SpinLock::named("files with blocks ahead", BTreeSet::new()),
             small: SpinLock::named("small files without places", BTreeSet::new()),
             counts,
+            quota_super,
             first_error: SpinLock::new(None),
             stopped: AtomicBool::new(false),
         })

@@ -6,6 +6,7 @@ use rt::Cx;
 use super::writer::WriteSide;
 use crate::Xfs;
 use crate::error::{Fault, Result, XfsError};
+use crate::log::dquot_item;
 use crate::trans::{LogReservation, Trans};
 
 impl Xfs {
@@ -36,6 +37,10 @@ impl Xfs {
         body: impl FnOnce(&mut Cx, &mut Trans) -> Result<R>,
     ) -> std::result::Result<R, Errno> {
         let writer = self.writer()?;
+        let reservation = match self.quota() {
+            Some(_) => reservation.with(dquot_item::LOG_BYTES),
+            None => reservation,
+        };
         let run = |cx: &mut Cx| {
             let mut trans = Trans::alloc(cx, &writer.log, reservation)?;
             match body(cx, &mut trans) {

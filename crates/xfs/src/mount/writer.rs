@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::format::{AgHeader, Kind, RawSuper};
 use crate::ialloc::Inodes;
 use crate::log::Log;
+use crate::quota::Quota;
 use crate::trans::{Trans, reservations};
 
 static SUPER: BufOps =
@@ -21,6 +22,8 @@ pub(crate) struct WriteSide {
     pub log: Arc<Log>,
     pub space: Arc<Space>,
     pub inodes: Arc<Inodes>,
+    /// None where nothing is counted.
+    pub quota: Option<Arc<Quota>>,
 }
 
 impl WriteSide {
@@ -96,18 +99,55 @@ impl Drop for BlockReservation {
 /// # Errors
 /// A group's header that fails a check; the device failed.
 pub(crate) fn write_super(cx: &mut Cx, writer: &WriteSide) -> Result<()> {
-    let WriteSide { log, space, inodes } = writer;
+    let WriteSide { space, inodes, .. } = writer;
     let [count, free] = inodes.count_all(cx)?;
     let blocks = space.count_free(cx)?;
-    let mut trans = Trans::alloc(cx, log, reservations::superblock(&space.geometry))?;
-    let buf = trans.read_buf(cx, &[space.header_map(0, AgHeader::Super)], &SUPER)?;
-    buf.with_mut(|bytes| {
-        let raw = RawSuper::view_mut(bytes).expect("a sector holds a superblock");
+    edit_super(cx, space, |raw| {
         raw.sb_icount.set(count);
         raw.sb_ifree.set(free);
         raw.sb_fdblocks.set(blocks);
+    })
+}
+
+/// The superblock as it is now. May park.
+///
+/// # Errors
+/// A check of it; the device failed.
+pub(crate) fn read_super(cx: &mut Cx, space: &Space) -> Result<RawSuper> {
+    let map = space.header_map(0, AgHeader::Super);
+    let buf = space.log.bufs().read(cx, &[map], &SUPER)?;
+    Ok(buf.with(|bytes| *RawSuper::view(bytes).expect("a sector holds a superblock")))
+}
+
+/// Changes the superblock in a transaction of its own. May park.
+///
+/// # Errors
+/// A check of it; the device failed.
+pub(crate) fn edit_super(
+    cx: &mut Cx,
+    space: &Space,
+    change: impl FnOnce(&mut RawSuper),
+) -> Result<()> {
+    let mut trans = Trans::alloc(cx, &space.log, reservations::superblock(&space.geometry))?;
+    log_super(cx, &mut trans, space, change)?;
+    trans.commit(cx)?;
+    Ok(())
+}
+
+/// Changes the superblock as part of a transaction. May park.
+///
+/// # Errors
+/// A check of it; the device failed.
+pub(crate) fn log_super(
+    cx: &mut Cx,
+    trans: &mut Trans,
+    space: &Space,
+    change: impl FnOnce(&mut RawSuper),
+) -> Result<()> {
+    let buf = trans.read_buf(cx, &[space.header_map(0, AgHeader::Super)], &SUPER)?;
+    buf.with_mut(|bytes| {
+        change(RawSuper::view_mut(bytes).expect("a sector holds a superblock"));
     });
     trans.log_buf(&buf, 0, size_of::<RawSuper>() - 1);
-    trans.commit(cx)?;
     Ok(())
 }

@@ -6,6 +6,7 @@
 use crate::format::attr_leaf::VALUE_MAX;
 use crate::format::da::DEPTH_MAX;
 use crate::format::{self, Geometry};
+use crate::log::dquot_item;
 use crate::trans::LogReservation;
 
 /// Extents that one transaction gives back at the most, and runs that it marks as written.
@@ -109,7 +110,17 @@ pub(crate) fn attribute(geometry: &Geometry, value: u64) -> u32 {
 
 /// An intent that recovery found: nothing takes more than an attribute.
 pub(crate) fn recovered(geometry: &Geometry) -> u32 {
-    attribute(geometry, 0) + inode(geometry)
+    attribute(geometry, 0) + inode(geometry) + dquot_item::LOG_BYTES
+}
+
+/// A block of quota records, and its place in the map of the quota inode.
+pub(crate) fn quota_block(geometry: &Geometry) -> LogReservation {
+    write(geometry).with(buf(geometry.block_size))
+}
+
+/// So many records of quota.
+pub(crate) fn dquots(count: u32) -> LogReservation {
+    LogReservation::new(count * dquot_item::LOG_BYTES)
 }
 
 /// The counters of the superblock.

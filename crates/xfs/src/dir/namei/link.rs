@@ -32,6 +32,7 @@ impl Xfs {
         let guard = parent.lock_shared(cx)?;
         self.check_directory(cx, &parent)?;
         let (blocks, bytes) = attr::room_for(self, attributes);
+        let holds = self.hold_new(cx, &parent, None, node, blocks)?;
         let reserved = self
             .reserve_inode(writer, |chunk| BlockReservation::new(&writer.space, blocks + chunk))?;
         let mut resources = Resources { writer, reserved };
@@ -49,6 +50,7 @@ impl Xfs {
             inode.log(cx, trans, self.geometry(), InodeFields::CORE);
             Ok(inode)
         })?;
+        drop(holds);
         self.inodes.replace(created.clone());
         drop(guard);
         Ok(created.attr(cx, self.geometry()))
@@ -81,7 +83,12 @@ impl Xfs {
             LINK_MAX.. => Err(Errno::EMLINK),
             _ => Ok(false),
         })?;
+        self.check_project(cx, &parent, &inode)?;
         let room = self.parent_room(cx, &inode, Some(name))?;
+        let holds = [
+            self.hold_name(cx, &parent, name)?,
+            self.reserve_quota_blocks(cx, &inode, room.blocks)?,
+        ];
         let reserved = self.set_aside(cx, writer, &parent, name, room.blocks);
         let reserved = reserved.map_err(|error| self.fail(error))?;
         let mut resources = Resources { writer, reserved };
@@ -108,7 +115,7 @@ impl Xfs {
             self.touch(cx, trans, &parent);
             Ok(())
         })?;
-        drop((child_guard, guard));
+        drop((holds, child_guard, guard));
         Ok(inode.attr(cx, self.geometry()))
     }
 }

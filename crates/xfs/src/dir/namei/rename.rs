@@ -150,6 +150,10 @@ impl Xfs {
         flags: RenameFlags,
         directories: &Directories<'_>,
     ) -> Result<(), Errno> {
+        self.check_project(cx, &found.new_dir, &found.source)?;
+        if let (Some((target, _)), true) = (&found.target, flags.contains(RenameFlags::EXCHANGE)) {
+            self.check_project(cx, &found.old_dir, target)?;
+        }
         let above = (directories.above_old, directories.above_new);
         let source = (found.source.ino, found.source_is_dir);
         let target = found.target.as_ref().map(|(inode, is_dir)| (inode.ino, *is_dir));
@@ -237,6 +241,12 @@ impl Xfs {
         let new = &found.new_dir;
         let room = self.move_room(cx, found, names, flags)?;
         let blocks = 3 * block + chunk + room.blocks;
+        let mut holds = vec![self.hold_name(cx, new, names.new)?];
+        holds.push(self.reserve_quota_blocks(cx, &found.source, room.blocks)?);
+        if whiteout {
+            let node = NewNode::whiteout().owner(cx.cred().uid, cx.cred().gid);
+            holds.extend(self.hold_new(cx, &found.old_dir, None, &node, 0)?);
+        }
         let reserved = self.set_aside(cx, writer, new, names.new, blocks);
         let reserved = reserved.map_err(|error| self.fail(error))?;
         let mut resources = Resources { writer, reserved };
@@ -260,6 +270,7 @@ impl Xfs {
                 false => self.replace_in(cx, trans, resources, found, names, cover.as_deref()),
             }
         })?;
+        drop(holds);
         if let Some(cover) = cover {
             self.inodes.replace(cover);
         }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use base::Sector;
 use rt::Cx;
+use vfs::quota::Kind as QuotaKind;
 
 use super::RecoveryContext;
 use super::transaction::LoggedItem;
 use crate::buf::{BufCache, BufMap, LockedBuf, RAW};
 use crate::error::Result;
+use crate::format::dquot::{self, RECORD_SIZE};
 use crate::format::log_item::{BufferFlags, BufferType, CHUNK_SIZE, MAP_WORDS_MAX, RawBufferItem};
 use crate::format::{Kind, verifier};
 use crate::log::LogError;
@@ -40,6 +42,16 @@ impl BufferItem {
         self.flags().contains(BufferFlags::INODE_BUF)
     }
 
+    /// The kind of the records of quota that it holds.
+    pub fn quota(&self) -> Option<QuotaKind> {
+        match BufferType::from_flags(self.flags) {
+            Some(BufferType::Udquot) => Some(QuotaKind::User),
+            Some(BufferType::Pdquot) => Some(QuotaKind::Project),
+            Some(BufferType::Gdquot) => Some(QuotaKind::Group),
+            _ => None,
+        }
+    }
+
     pub fn map(&self) -> BufMap {
         BufMap { daddr: Sector(self.daddr), len: self.len }
     }
@@ -67,7 +79,7 @@ pub(super) fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> R
         let (what, end) = ("a buffer", context.sectors);
         return Err(LogError::ItemPlace { tid, what, sector: daddr, end }.into());
     }
-    refuse_quota(tid, flags)?;
+    refuse_realtime(tid, flags)?;
     let mut parsed = BufferItem { daddr, len: u32::from(len), flags, pieces: Vec::new() };
     if !parsed.is_cancel() {
         parsed.pieces = pieces(tid, item, map, words, usize::from(len) * 512)?;
@@ -75,12 +87,9 @@ pub(super) fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> R
     Ok(parsed)
 }
 
-fn refuse_quota(tid: u32, flags: u16) -> Result<()> {
-    let quota = BufferFlags::UDQUOT | BufferFlags::PDQUOT | BufferFlags::GDQUOT;
+fn refuse_realtime(tid: u32, flags: u16) -> Result<()> {
     let name = match BufferType::from_flags(flags) {
-        Some(BufferType::Udquot | BufferType::Pdquot | BufferType::Gdquot) => "quota buffer",
         Some(BufferType::RealtimeBitmap | BufferType::RealtimeSummary) => "realtime buffer",
-        _ if BufferFlags::from_bits_retain(flags).intersects(quota) => "quota buffer",
         Some(_) => return Ok(()),
         None => {
             let (what, found) = ("type of a buffer", u64::from(flags >> 11));
@@ -149,6 +158,10 @@ pub(super) fn recover(
     let map = BufMap { daddr: Sector(item.daddr), len: item.len };
     let inodes = BufferType::from_flags(item.flags) == Some(BufferType::Inodes);
     let buf = bufs.read_unchecked(cx, &[map], &RAW)?;
+    if item.quota().is_some() {
+        recover_dquots(&buf, item, context);
+        return Ok(Some(buf));
+    }
     if item.is_inode_buf() {
         recover_unlinked(&buf, item, context);
         return Ok(Some(buf));
@@ -189,6 +202,20 @@ fn is_newer(buf: &LockedBuf, context: &RecoveryContext, lsn: u64) -> bool {
         let whole = verifier::checksum(kind, bytes) == verifier::stored_checksum(kind, bytes);
         own != 0 && own != u64::MAX && own >= lsn && whole
     })
+}
+
+/// A block of new records of quota. Each has a sequence number of its own, and what changed after
+/// that is in the log behind it.
+fn recover_dquots(buf: &LockedBuf, item: &BufferItem, context: &RecoveryContext) {
+    for (offset, bytes) in &item.pieces {
+        buf.copy_in(*offset, bytes);
+    }
+    if !context.v4 {
+        let count = buf.len() / RECORD_SIZE;
+        (0..count).for_each(|index| {
+            buf.with_range_mut(index * RECORD_SIZE, RECORD_SIZE, dquot::update_crc);
+        });
+    }
 }
 
 /// Takes the unlinked pointers from an inode cluster's chunks, and nothing else.

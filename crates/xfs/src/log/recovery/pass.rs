@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use block::{IoGroup, Plug};
 use rt::Cx;
+use vfs::quota::Kind;
 
 use super::buffer::BufferItem;
+use super::dquot::{self, DquotRecord};
 use super::inode::InodeRecord;
 use super::intent::{self, Intents};
 use super::transaction::{LoggedItem, Sink, Transaction};
 use super::{Cancelled, Recovered, RecoveryContext, buffer, icreate, inode};
 use crate::buf::{Buf, BufCache, BufMap, LockedBuf};
 use crate::error::Result;
+use crate::format::dquot::QuotaFlags;
 use crate::format::log_item::ItemKind;
 use crate::log::{LogError, LogGeometry};
 
@@ -24,6 +27,9 @@ enum Parsed {
     Buffer(BufferItem),
     Inode(InodeRecord),
     Icreate(icreate::Icreate),
+    Dquot(DquotRecord),
+    /// Kinds of quota that are no longer counted.
+    Quotaoff(QuotaFlags),
     /// An intent or a done item.
     Intent(intent::Logged),
 }
@@ -37,6 +43,8 @@ fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> Result<Parse
         ItemKind::Buffer => Parsed::Buffer(buffer::parse(tid, item, context)?),
         ItemKind::Inode => Parsed::Inode(inode::parse(tid, item, context)?),
         ItemKind::Icreate => Parsed::Icreate(icreate::parse(tid, item, context)?),
+        ItemKind::Dquot => Parsed::Dquot(dquot::parse(tid, item, context)?),
+        ItemKind::Quotaoff => Parsed::Quotaoff(dquot::parse_quotaoff(tid, item)?),
         kind if kind.supported() => Parsed::Intent(intent::parse(tid, kind, item)?),
         kind => return Err(LogError::UnsupportedItem { tid, name: kind.name() }.into()),
     })
@@ -47,11 +55,18 @@ pub(super) struct FirstPass<'a> {
     context: &'a RecoveryContext,
     cancelled: Cancelled,
     intents: Intents,
+    quota_off: QuotaFlags,
 }
 
 impl<'a> FirstPass<'a> {
     pub fn new(_geometry: &LogGeometry, context: &'a RecoveryContext) -> FirstPass<'a> {
-        FirstPass { context, cancelled: BTreeMap::new(), intents: Intents::default() }
+        let (cancelled, quota_off) = (BTreeMap::new(), QuotaFlags::empty());
+        FirstPass { context, cancelled, intents: Intents::default(), quota_off }
+    }
+
+    /// Kinds of quota that are no longer counted.
+    pub fn quota_off(&self) -> QuotaFlags {
+        self.quota_off
     }
 
     /// The table of cancelled buffers, if everything in the log can be recovered.
@@ -71,6 +86,7 @@ impl Sink for FirstPass<'_> {
                     *self.cancelled.entry(buffer.map()).or_default() += 1;
                 }
                 Parsed::Intent(logged) => self.intents.take(transaction.lsn, logged),
+                Parsed::Quotaoff(kinds) => self.quota_off |= kinds,
                 _ => {}
             }
         }
@@ -83,6 +99,8 @@ pub(super) struct SecondPass<'a> {
     bufs: Arc<BufCache>,
     context: &'a RecoveryContext,
     cancelled: Cancelled,
+    /// Kinds of quota of which nothing is recovered.
+    quota_off: QuotaFlags,
     intents: Intents,
     dirty: BTreeMap<(u64, usize), Arc<Buf>>,
     dirty_bytes: usize,
@@ -97,11 +115,13 @@ impl<'a> SecondPass<'a> {
         bufs: Arc<BufCache>,
         context: &'a RecoveryContext,
         cancelled: Cancelled,
+        quota_off: QuotaFlags,
     ) -> SecondPass<'a> {
         SecondPass {
             bufs,
             context,
             cancelled,
+            quota_off,
             intents: Intents::default(),
             dirty: BTreeMap::new(),
             dirty_bytes: 0,
@@ -155,12 +175,30 @@ impl<'a> SecondPass<'a> {
             }
             return Ok(());
         }
-        if self.cancelled.contains_key(&map) {
+        let off = item.quota().is_some_and(|kind| self.is_off(kind));
+        if off || self.cancelled.contains_key(&map) {
             self.skipped += 1;
             return Ok(());
         }
         self.drop_overlapping(cx, map)?;
         match buffer::recover(cx, &self.bufs, item, self.context, lsn)? {
+            Some(buf) => self.note_dirty(&buf),
+            None => self.skipped += 1,
+        }
+        Ok(())
+    }
+
+    fn is_off(&self, kind: Kind) -> bool {
+        self.quota_off.contains(QuotaFlags::counted(kind))
+    }
+
+    fn recover_dquot(&mut self, cx: &mut Cx, item: &DquotRecord, lsn: u64) -> Result<()> {
+        if self.is_off(item.kind) || self.cancelled.contains_key(&item.map()) {
+            self.skipped += 1;
+            return Ok(());
+        }
+        self.drop_overlapping(cx, item.map())?;
+        match dquot::recover(cx, &self.bufs, item, self.context, lsn)? {
             Some(buf) => self.note_dirty(&buf),
             None => self.skipped += 1,
         }
@@ -207,6 +245,8 @@ impl<'a> SecondPass<'a> {
                     }
                 }
             }
+            Parsed::Dquot(record) => self.recover_dquot(cx, &record, lsn.bits())?,
+            Parsed::Quotaoff(_) => {}
             Parsed::Intent(logged) => self.intents.take(lsn, logged),
         }
         Ok(())
@@ -220,7 +260,7 @@ fn rank(item: &Parsed) -> u8 {
         Parsed::Buffer(buffer) if buffer.is_cancel() => 3,
         Parsed::Buffer(buffer) if buffer.is_inode_buf() => 2,
         Parsed::Buffer(_) | Parsed::Icreate(_) => 0,
-        Parsed::Inode(_) | Parsed::Intent(_) => 1,
+        Parsed::Inode(_) | Parsed::Intent(_) | Parsed::Dquot(_) | Parsed::Quotaoff(_) => 1,
     }
 }
 

@@ -1,0 +1,128 @@
+//! Records of quota against what the inodes have.
+
+use std::collections::BTreeMap;
+
+use base::Ino;
+use block::DeviceError;
+use vfs::quota::Kind;
+
+use super::{Checker, Rule};
+use crate::bmap::Which;
+use crate::error::Fault;
+use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
+use crate::format::inode::InodeCore;
+use crate::format::{At, CorruptKind};
+use crate::inode::Forks;
+use crate::log::dquot_item::{DQUOT_BLOCK, Usage};
+use crate::quota::places;
+
+/// Blocks and inodes of each id.
+pub(super) type Counted = BTreeMap<DquotId, Usage>;
+
+impl Checker<'_> {
+    /// The kinds whose counts must be right.
+    fn checked_kinds(&self) -> Vec<Kind> {
+        let flags = QuotaFlags::of(&self.raw);
+        let right =
+            |kind: &Kind| flags.contains(QuotaFlags::counted(*kind) | QuotaFlags::checked(*kind));
+        Kind::ALL.into_iter().filter(right).collect()
+    }
+
+    /// Counts an inode in use for its owners.
+    pub(super) fn count_usage(&mut self, ino: Ino, core: &InodeCore) {
+        let system = Kind::ALL.into_iter().any(|kind| self.raw.quota_ino(kind) == Some(ino.0));
+        if system {
+            return;
+        }
+        for kind in self.checked_kinds() {
+            let sum = self.usage.entry(core.owners().id(kind)).or_default();
+            sum.blocks += core.blocks as i64;
+            sum.inodes += 1;
+        }
+    }
+
+    /// Compares the records with what was counted.
+    pub(super) fn quota_pass(&mut self) -> Result<(), DeviceError> {
+        if self.owners_unknown {
+            return Ok(());
+        }
+        for kind in self.checked_kinds() {
+            let all = DquotId { kind, id: 0 }..=DquotId { kind, id: u32::MAX };
+            let mut counted: Counted = self.usage.range(all).map(|(&id, &sum)| (id, sum)).collect();
+            let Some(ino) = self.raw.quota_ino(kind) else {
+                let text = format!("{} are counted, and no inode has the records", kind.name());
+                self.findings.add(Rule::QuotaFile, At::Super(0), text);
+                continue;
+            };
+            let records = self.quota_records(kind, Ino(ino));
+            let Some(records) = self.keep(records)? else { continue };
+            let at = At::Inode(Ino(ino));
+            for found in records {
+                match found {
+                    Ok((id, found)) => {
+                        let expected = counted.remove(&id).unwrap_or_default();
+                        self.compare_usage(at, id, found, expected);
+                    }
+                    Err(corrupt) => self.findings.corrupt(&corrupt),
+                }
+            }
+            for (id, expected) in counted {
+                self.compare_usage(at, id, Usage::default(), expected);
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_usage(&mut self, at: At, id: DquotId, found: Usage, expected: Usage) {
+        if found != expected {
+            let detail = format!(
+                "{} {} has {} blocks and {} inodes, counted {} and {}",
+                id.kind.name(),
+                id.id,
+                found.blocks,
+                found.inodes,
+                expected.blocks,
+                expected.inodes
+            );
+            self.findings.add(Rule::QuotaUsage, at, detail);
+        }
+    }
+
+    /// Every record of a kind.
+    fn quota_records(&mut self, kind: Kind, ino: Ino) -> Result<Vec<Record>, Fault> {
+        let geometry = self.geometry();
+        let (slot, core) = self.reader.read_inode(self.cx, ino)?;
+        if core.file_type() != 0x8000 {
+            return Err(CorruptKind::InodeMode { mode: core.mode }.at(At::Inode(ino)).into());
+        }
+        let forks = Forks::new(&slot, &core);
+        let fork = forks.get(Which::Data);
+        let extents = self.reader.read_extents(self.cx, ino, fork, &mut |_| ())?;
+        let per_block = dquot::per_block(geometry.block_size);
+        let uuid = (!geometry.v4()).then_some(&geometry.meta_uuid);
+        let mut list = Vec::new();
+        for (block, map) in places(&extents, &geometry) {
+            let buf = self.reader.bufs.read(self.cx, &[map], &DQUOT_BLOCK)?;
+            for index in 0..per_block {
+                let Ok(id) = u32::try_from(block * u64::from(per_block) + u64::from(index)) else {
+                    break;
+                };
+                let id = DquotId { kind, id };
+                let at = At::InodeBlock(ino, block);
+                let offset = index as usize * RECORD_SIZE;
+                let raw = buf.with_range(offset, RECORD_SIZE, |record| {
+                    RawDquot::parse(record, id, uuid, at)
+                });
+                list.push(raw.map(|raw| (id, usage_of(&raw))));
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// A record's usage, or what is wrong with it.
+type Record = Result<(DquotId, Usage), crate::format::Corrupt>;
+
+fn usage_of(raw: &RawDquot) -> Usage {
+    Usage { blocks: raw.d_bcount.get() as i64, inodes: raw.d_icount.get() as i64 }
+}
