@@ -129,8 +129,16 @@ impl std::fmt::Debug for DquotItem {
     }
 }
 
+/// Until when a limit may be exceeded.
+struct Timer {
+    /// As it was before: 0 where it did not run.
+    old: u64,
+    /// If it begins now.
+    begun: u64,
+}
+
 /// When the grace for `used` ends: it begins when a limit is passed.
-fn end_of_grace(used: u64, limits: [u64; 2], old: u64, begun: u64) -> u64 {
+fn end_of_grace(used: u64, limits: [u64; 2], Timer { old, begun }: Timer) -> u64 {
     match limits.into_iter().any(|limit| limit != 0 && used > limit) {
         false => 0,
         true if old == 0 => begun,
@@ -138,9 +146,9 @@ fn end_of_grace(used: u64, limits: [u64; 2], old: u64, begun: u64) -> u64 {
     }
 }
 
-/// Whether `used` is allowed with a hard and a soft limit, the latter until `time`.
-fn within(used: u64, [hard, soft]: [u64; 2], time: u64, now: u64) -> bool {
-    (hard == 0 || used <= hard) && (soft == 0 || used <= soft || time == 0 || now <= time)
+/// Whether `used` is allowed with a hard and a soft limit, the latter unless its time is over.
+fn within(used: u64, [hard, soft]: [u64; 2], expired: bool) -> bool {
+    (hard == 0 || used <= hard) && (soft == 0 || used <= soft || !expired)
 }
 
 impl State {
@@ -159,11 +167,11 @@ impl State {
         }
         let old = self.raw.seconds(self.raw.d_btimer);
         let begun = now + u64::from(grace.blocks);
-        let end = end_of_grace(self.raw.d_bcount.get(), self.block_limits(), old, begun);
+        let end = end_of_grace(self.raw.d_bcount.get(), self.block_limits(), Timer { old, begun });
         self.raw.d_btimer = self.raw.timer(end);
         let old = self.raw.seconds(self.raw.d_itimer);
         let begun = now + u64::from(grace.inodes);
-        let end = end_of_grace(self.raw.d_icount.get(), self.inode_limits(), old, begun);
+        let end = end_of_grace(self.raw.d_icount.get(), self.inode_limits(), Timer { old, begun });
         self.raw.d_itimer = self.raw.timer(end);
     }
 
@@ -211,10 +219,11 @@ impl DquotItem {
         let raw = &state.raw;
         let blocks = raw.d_bcount.get().saturating_add_signed(state.reserved.blocks + want.blocks);
         let inodes = raw.d_icount.get().saturating_add_signed(state.reserved.inodes + want.inodes);
-        let (block_time, inode_time) = (raw.seconds(raw.d_btimer), raw.seconds(raw.d_itimer));
+        let over = |timer, now| raw.seconds(timer) != 0 && now > raw.seconds(timer);
         let fits = |now: u64| {
-            (want.blocks <= 0 || within(blocks, state.block_limits(), block_time, now))
-                && (want.inodes <= 0 || within(inodes, state.inode_limits(), inode_time, now))
+            let [block_over, inode_over] = [over(raw.d_btimer, now), over(raw.d_itimer, now)];
+            (want.blocks <= 0 || within(blocks, state.block_limits(), block_over))
+                && (want.inodes <= 0 || within(inodes, state.inode_limits(), inode_over))
         };
         if self.id.id != 0 && now.is_some_and(|now| !fits(now)) {
             let project = self.id.kind == Kind::Project;

@@ -81,8 +81,8 @@ pub(crate) fn recover_in_memory(
 }
 
 /// Recovers the log of a file system that may be written, carries out what it only announced, and
-/// starts it. `quota` is what a mount wants to be counted; without one what is counted stays so. May
-/// park.
+/// starts it. `quota` is what a mount wants to be counted; without one what is counted stays so.
+/// May park.
 ///
 /// # Errors
 /// As [`recover`].
