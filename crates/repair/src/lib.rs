@@ -39,8 +39,8 @@ use block::{DeviceError, Queue};
 use rt::Cx;
 
 pub use apply::apply;
-pub use ext::map::Run;
 pub use ext::undelete::{Deleted, Deletions, deleted};
+pub use ext4::format::extent::FileRun;
 pub use plan::{Change, Finding, Plan};
 
 /// Why there is no plan.

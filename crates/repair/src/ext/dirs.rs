@@ -273,7 +273,7 @@ impl Fs<'_> {
     pub fn names_ever(
         &mut self,
         dir: u32,
-        place: Run,
+        place: FileRun,
         index: bool,
     ) -> Result<Vec<Name>, DeviceError> {
         let layout = DirLayout { checksum: false, ..self.dir_layout() };

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use base::{Ino, Timespec};
 use block::{DeviceError, Queue};
+use ext4::format::extent::FileRun;
 use ext4::format::super_block::ROOT_INO;
 use ext4::format::{FileKind, InodeFlags, InodeValues};
 use rt::Cx;
 
 use super::dirs::Name;
-use super::map::{Map, Run};
+use super::map::Map;
 use super::{Bits, Fs};
 use crate::RepairError;
 use crate::plan::Decisions;
@@ -45,7 +46,7 @@ pub struct Deleted {
     /// Last change of the content.
     pub mtime: Timespec,
     /// Where its content lies.
-    pub runs: Vec<Run>,
+    pub runs: Vec<FileRun>,
     /// Blocks of content.
     pub blocks: u64,
     /// Blocks of content that somebody else uses by now, or that are not known.
@@ -158,7 +159,7 @@ impl Fs<'_> {
         candidates: &BTreeMap<u32, Candidate>,
     ) -> Result<BTreeMap<u32, Known>, DeviceError> {
         let live = self.inodes.iter().filter(|(_, inode)| inode.kind == FileKind::Directory);
-        let mut dirs: Vec<(u32, bool, Vec<Run>)> = live
+        let mut dirs: Vec<(u32, bool, Vec<FileRun>)> = live
             .map(|(&ino, inode)| {
                 (ino, inode.flags.contains(InodeFlags::INDEX), inode.map.runs.clone())
             })
@@ -172,7 +173,8 @@ impl Fs<'_> {
             for run in runs {
                 for at in 0..run.len {
                     let first = run.logical + at == 0;
-                    let place = Run { logical: u64::from(!first), start: run.start + at, ..run };
+                    let place =
+                        FileRun { logical: u64::from(!first), start: run.start + at, ..run };
                     for Name { name, ino, .. } in self.names_ever(dir, place, index)? {
                         names.entry(ino).or_insert(Known { dir, name });
                     }
