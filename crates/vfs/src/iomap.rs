@@ -193,24 +193,26 @@ pub trait IomapFile {
         IomapIter::new(self.parts().ops, intent, bytes)
     }
 
-    /// Locks the file against changes of its map.
+    /// Locks the file against changes of its map. Returns what it is under the lock.
     ///
     /// # Errors
     /// `ESTALE` freed meanwhile.
     #[inline]
-    fn lock_shared(&self, cx: &mut Cx) -> Result<ReadGuard<'_, ()>, Errno> {
+    fn lock_shared(&self, cx: &mut Cx) -> Result<(ReadGuard<'_, ()>, FileState), Errno> {
         let guard = self.parts().rwsem.read(cx);
-        if self.state(cx).freed { Err(Errno::ESTALE) } else { Ok(guard) }
+        let state = self.state(cx);
+        if state.freed { Err(Errno::ESTALE) } else { Ok((guard, state)) }
     }
 
-    /// Locks the file for a change of its data.
+    /// Locks the file for a change of its data. Returns what it is under the lock.
     ///
     /// # Errors
     /// `ESTALE` freed meanwhile.
     #[inline]
-    fn lock_alone(&self, cx: &mut Cx) -> Result<WriteGuard<'_, ()>, Errno> {
+    fn lock_alone(&self, cx: &mut Cx) -> Result<(WriteGuard<'_, ()>, FileState), Errno> {
         let guard = self.parts().rwsem.write(cx);
-        if self.state(cx).freed { Err(Errno::ESTALE) } else { Ok(guard) }
+        let state = self.state(cx);
+        if state.freed { Err(Errno::ESTALE) } else { Ok((guard, state)) }
     }
 
     /// Whether the device has the newest content of the file, whose lock is held: no page of it is

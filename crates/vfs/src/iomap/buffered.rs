@@ -3,7 +3,7 @@
 use base::Errno;
 use rt::Cx;
 
-use super::IomapFile;
+use super::{FileState, IomapFile};
 
 /// Bytes that are written between two looks at what is left.
 const WRITE_CHUNK: usize = 1 << 20;
@@ -18,8 +18,8 @@ pub fn read(
     offset: u64,
     buf: &mut [u8],
 ) -> Result<usize, Errno> {
-    file.state(cx).kind.check_regular()?;
-    let guard = file.lock_shared(cx)?;
+    let (guard, state) = file.lock_shared(cx)?;
+    state.kind.check_regular()?;
     let result = file.mapping(cx).read(cx, offset, buf);
     drop(guard);
     result
@@ -31,10 +31,8 @@ pub fn read(
 /// `EISDIR`, `EINVAL` not a regular file, `ESTALE`, `EFBIG`, `ENOSPC`, `EROFS`, `EIO`, `EUCLEAN`.
 #[inline]
 pub fn write(cx: &mut Cx, file: &impl IomapFile, offset: u64, data: &[u8]) -> Result<usize, Errno> {
-    file.state(cx).kind.check_regular()?;
-    file.check_writable()?;
-    let guard = file.lock_alone(cx)?;
-    let result = write_locked(cx, file, offset, data);
+    let (guard, state) = file.lock_alone(cx)?;
+    let result = write_locked(cx, file, &state, offset, data);
     drop(guard);
     result
 }
@@ -44,23 +42,23 @@ pub fn write(cx: &mut Cx, file: &impl IomapFile, offset: u64, data: &[u8]) -> Re
 /// # Errors
 /// As [`write`].
 pub fn append(cx: &mut Cx, file: &impl IomapFile, data: &[u8]) -> Result<(u64, usize), Errno> {
-    file.state(cx).kind.check_regular()?;
-    file.check_writable()?;
-    let guard = file.lock_alone(cx)?;
-    let start = file.state(cx).size;
-    let result = write_locked(cx, file, start, data);
+    let (guard, state) = file.lock_alone(cx)?;
+    let result = write_locked(cx, file, &state, state.size, data);
     drop(guard);
-    result.map(|count| (start, count))
+    result.map(|count| (state.size, count))
 }
 
 #[inline]
 fn write_locked(
     cx: &mut Cx,
     file: &impl IomapFile,
+    state: &FileState,
     offset: u64,
     data: &[u8],
 ) -> Result<usize, Errno> {
-    let limit = file.state(cx).size_max;
+    state.kind.check_regular()?;
+    file.check_writable()?;
+    let limit = state.size_max;
     let room = limit.saturating_sub(offset).min(usize::MAX as u64) as usize;
     if room == 0 && !data.is_empty() || offset > limit {
         return Err(Errno::EFBIG);

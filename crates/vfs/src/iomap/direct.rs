@@ -9,7 +9,7 @@ use block::HostRange;
 use cache::{Intent, Mapping};
 use rt::Cx;
 
-use super::{DirectWrites, IomapFile};
+use super::{DirectWrites, FileState, IomapFile};
 use crate::direct::{Engine, Memory, Stop, Transfer, check};
 
 fn engine<'m>(file: &impl IomapFile, mapping: &'m Mapping) -> Engine<'m> {
@@ -29,8 +29,8 @@ pub fn read_direct(
     off: u64,
     buf: &mut [u8],
 ) -> Result<usize, Errno> {
-    file.state(cx).kind.check_regular()?;
-    let guard = file.lock_shared(cx)?;
+    let (guard, state) = file.lock_shared(cx)?;
+    state.kind.check_regular()?;
     let result = read_locked(cx, file, off, buf);
     drop(guard);
     result
@@ -80,8 +80,8 @@ pub fn read_at_host(
     len: u64,
     give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
 ) -> Result<bool, Errno> {
-    file.state(cx).kind.check_regular()?;
-    let guard = file.lock_shared(cx)?;
+    let (guard, state) = file.lock_shared(cx)?;
+    state.kind.check_regular()?;
     let given = at_host_locked(cx, file, off, len, give);
     drop(guard);
     given
@@ -129,9 +129,9 @@ pub fn write_direct(
     if overwritten == memory.len() && overwritten > 0 {
         return Ok(overwritten);
     }
-    let guard = file.lock_alone(cx)?;
+    let (guard, state) = file.lock_alone(cx)?;
     let rest = memory.skip(overwritten);
-    let result = write_alone(cx, file, off + overwritten, rest.as_memory());
+    let result = write_alone(cx, file, &state, off + overwritten, rest.as_memory());
     drop(guard);
     match result {
         Err(errno) if overwritten == 0 => Err(errno),
@@ -149,7 +149,7 @@ fn overwrite(
     if file.direct_writes(cx) != DirectWrites::Shared {
         return Ok(0);
     }
-    let guard = file.lock_shared(cx)?;
+    let (guard, _) = file.lock_shared(cx)?;
     let mapping = file.mapping(cx);
     let end = off.checked_add(memory.len()).ok_or(Errno::EFBIG)?;
     let shared = file.direct_writes(cx) == DirectWrites::Shared;
@@ -182,11 +182,12 @@ fn overwrite(
 fn write_alone(
     cx: &mut Cx,
     file: &impl IomapFile,
+    state: &FileState,
     off: u64,
     memory: Memory<'_>,
 ) -> Result<u64, Errno> {
     let mapping = file.mapping(cx);
-    let limit = file.state(cx).size_max;
+    let limit = state.size_max;
     let end = off.checked_add(memory.len()).filter(|end| *end <= limit).ok_or(Errno::EFBIG)?;
     memory.check(mapping, off)?;
     if memory.is_empty() {

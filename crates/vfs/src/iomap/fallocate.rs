@@ -41,7 +41,7 @@ pub fn fallocate(
     if end > limit {
         return Err(Errno::EFBIG);
     }
-    let guard = file.lock_alone(cx)?;
+    let (guard, _) = file.lock_alone(cx)?;
     let result = change(cx, file, mode, offset..end);
     drop(guard);
     result

@@ -31,7 +31,7 @@ pub fn seek(
     if parts.pages.is_some_and(|mapping| !mapping.is_idle()) {
         file.flush(cx, 0..u64::MAX)?;
     }
-    let _shared = file.lock_shared(cx)?;
+    let (_shared, _) = file.lock_shared(cx)?;
     let block = u64::from(parts.block_size);
     let range = offset / block * block..size.next_multiple_of(block);
     let mut iter = file.walk(Intent::Read, range.clone());
@@ -57,7 +57,7 @@ pub fn fiemap(cx: &mut Cx, file: &impl IomapFile, bytes: Range<u64>) -> Result<V
     let block = u64::from(file.parts().block_size);
     let end = bytes.end.min(u64::MAX / block * block).next_multiple_of(block);
     let range = bytes.start / block * block..end;
-    let _shared = file.lock_shared(cx)?;
+    let (_shared, _) = file.lock_shared(cx)?;
     let mut parts: Vec<Iomap> = Vec::new();
     let mut iter = file.walk(Intent::Report, range.clone());
     let mut at = range.start;
