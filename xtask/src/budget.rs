@@ -75,7 +75,7 @@ fn instructions(one: &Measured, count: u64) -> Result<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
-        .args([operation, &count.to_string()])
+        .args([*operation, &count.to_string()])
         .output()
         .context("cannot start valgrind")?;
     let text = String::from_utf8_lossy(&output.stderr);

@@ -71,8 +71,8 @@ fn main() {
     };
     let count: u64 = count.parse().expect("COUNT is a number");
     assert!(count <= NAMES, "COUNT is at most {NAMES}");
-    // In virtual time with one seed: no thread beside this one counts, and two runs whose counts are
-    // subtracted differ in nothing else.
+    // In virtual time with one seed: no thread beside this one counts, and two runs whose counts
+    // are subtracted differ in nothing else.
     let config = WorldConfig { seed: 1, cpus: 1, ..WorldConfig::default() };
     World::new(config).run("operations", |cx| run(cx, operation, count));
 }
