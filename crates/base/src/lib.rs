@@ -8,7 +8,7 @@
 //! counting references and copied when somebody writes to a shared one. A bio that is on its way to
 //! the device holds a clone, so its content cannot change; whoever modifies the block meanwhile
 //! gets a copy of his own. Linux needs frozen copies, shadow buffers and waits for stable pages for
-//! the same promise.
+//! the same guarantee.
 
 #![deny(missing_docs)]
 

@@ -302,7 +302,7 @@ impl<'a> Dir<'a> {
     }
 
     /// Searches all blocks that can be read, for a directory with damaged ones. That a name is not
-    /// there cannot be told.
+    /// there stays unknown.
     #[cold]
     fn find_anywhere(&self, cx: &mut Cx, key: &Key) -> Result<Option<EntryPlace>, Errno> {
         for lblk in 0..self.blocks {

@@ -187,7 +187,7 @@ pub(crate) struct Inode {
     /// ([`LegacyLookups`](crate::LegacyLookups)).
     pub known_extents: SpinLock<Option<Box<BTreeMap<u32, LastExtent>>>>,
     mapping: OnceLock<Arc<Mapping>>,
-    /// How far fsync has told of write errors.
+    /// How far fsync has reported write errors.
     pub error_mark: SpinLock<ErrorMark>,
     /// Checksum triggers of the inode's blocks, one for each kind, made at first use.
     pub triggers: [OnceLock<Trigger>; 4],

@@ -216,7 +216,7 @@ impl Ring {
     /// What the entry points to lives until it is completed, and nobody touches it.
     unsafe fn push(&mut self, entry: squeue::Entry128) -> io::Result<()> {
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: what the caller guarantees.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }

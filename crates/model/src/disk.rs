@@ -85,7 +85,7 @@ enum Event {
     Medium,
     /// A command's overhead is over: it can go to the medium.
     Ready,
-    /// What was read ahead for a promise is there.
+    /// What was read ahead is there, for the request that waits for it.
     Promised,
     /// The medium may have been idle long enough.
     Idle,

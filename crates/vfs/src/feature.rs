@@ -10,7 +10,7 @@ use std::fmt::Debug;
 pub enum Access {
     /// Nothing: not even reading is right.
     Refused,
-    /// Reading is right, writing would break a promise.
+    /// Reading is right, writing would break what the feature guarantees.
     ReadOnly,
     /// Everything.
     ReadWrite,

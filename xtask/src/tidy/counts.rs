@@ -23,12 +23,11 @@ const WORDS: &[(&str, &str)] = &[
     ("crew", "workers"),
     ("lay_down", "submit"),
     ("loose", "recovery"),
-    ("promise", "reservation"),
     ("staged", "CoW fork"),
     ("straight", "splice"),
-    ("told", "reported"),
     ("tell", "report"),
     ("tells", "reports"),
+    ("told", "reported"),
 ];
 
 /// Adds all counts above 0.

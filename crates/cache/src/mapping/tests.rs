@@ -112,7 +112,7 @@ pub(super) struct ToyFs {
     allocated: rt::Mutex<BTreeSet<u64>>,
     /// Makes `writepages` and `reserve` fail.
     pub(super) errno: SpinLock<Option<Errno>>,
-    /// The map tells only so many bytes at once.
+    /// The map returns only so many bytes at once.
     pub(super) map_max: u64,
     /// Time that the map takes, as if it read metadata.
     pub(super) map_delay: Nanos,

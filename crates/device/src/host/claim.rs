@@ -379,7 +379,7 @@ mod tests {
         drop(qemu);
         let _part = take(Some(&one), true).expect("nobody has it");
         let qemu = control(&open(), libc::F_OFD_GETLK, libc::F_WRLCK, &QEMU_FORBIDS);
-        assert_eq!(qemu.expect("it can be asked"), libc::F_RDLCK, "QEMU is told");
+        assert_eq!(qemu.expect("it can be asked"), libc::F_RDLCK, "QEMU sees the lock");
     }
 
     #[test]

@@ -80,10 +80,10 @@ fn parse_super(bytes: &[u8], queue: &Queue) -> Result<(RawSuper, Geometry), Moun
 /// What looks damaged may be the work of a feature that forbids reading, such as a journal
 /// device's.
 fn explain(raw: &RawSuper, corrupt: Corrupt) -> MountError {
-    let told =
+    let explained =
         matches!(corrupt.kind, CorruptKind::SuperMagic { .. } | CorruptKind::SuperChecksum { .. });
     match raw.features().access() {
-        (Access::Refused, mut reasons) if !told && !reasons.is_empty() => {
+        (Access::Refused, mut reasons) if !explained && !reasons.is_empty() => {
             reasons.swap_remove(0).into()
         }
         _ => corrupt.into(),
@@ -122,7 +122,7 @@ fn shape(raw: &RawSuper) -> impl PartialEq + use<> {
 }
 
 /// The torn halves as one superblock with its checksum, which asks for recovery where there is a
-/// journal. `None` without checksums: then nothing has told of a tear.
+/// journal. `None` without checksums: then nothing shows a tear.
 fn join(bytes: &[u8]) -> Option<RawSuper> {
     let mut raw = RawSuper::read(bytes)?;
     let features = raw.features();

@@ -1,7 +1,7 @@
 //! How many blocks a transaction looks up, and so how large the buffer LRU of each CPU is.
 //!
 //! The thread of 2014 asked who sets the size. The file system does: it knows its features. What
-//! the functions here say is measured against real operations in `tests/bh_lru.rs`, and told for
+//! the functions here say is measured against real operations in `tests/bh_lru.rs`, and listed for
 //! every kind of file system in `docs/bh-lru.md`.
 
 use std::str::FromStr;

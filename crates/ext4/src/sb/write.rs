@@ -166,7 +166,7 @@ impl FirstError {
             Some(At::Super(block) | At::Device(block)) => (0, block),
             Some(At::Group(_)) | None => (0, 0),
         };
-        // The place stands before the words, and is told in numbers.
+        // The place stands before the words, and is stored as numbers.
         let words = self.text.split_once(": ").filter(|_| self.at.is_some());
         let text = words.map_or(&self.text[..], |(_, words)| words);
         NotedError {

@@ -225,8 +225,8 @@ fn round(
     assert_eq!(records, known.values().copied().collect::<Vec<_>>());
     if kind == Kind::FreeBySize {
         let last = known.values().next_back();
-        let told = store.last.as_ref().map(|last| &last[..8]);
-        assert_eq!(told, last.map(|record| &record[..8]), "the last record");
+        let reported = store.last.as_ref().map(|last| &last[..8]);
+        assert_eq!(reported, last.map(|record| &record[..8]), "the last record");
     }
     trans.commit(cx).expect("a commit");
 }

@@ -1,9 +1,9 @@
-//! Write errors are told to everybody once; read errors to those who read.
+//! Write errors are reported to everybody once; read errors to those who read.
 
 use super::*;
 
 /// Each opener's fsync reports a failed write exactly once; one who opens after it was reported
-/// does not; one who opens before anybody was told does.
+/// does not; one who opens before any report does.
 #[test]
 fn a_failed_write_is_reported_once_per_opener() {
     rt::testing::both(|cx| {
@@ -56,8 +56,8 @@ fn failed_allocation_keeps_the_data_dirty() {
     });
 }
 
-/// A failed read is told to the reader, leaves no folio behind, and the next read succeeds. What
-/// comes before the failure is delivered.
+/// A failed read is reported to the reader, leaves no folio behind, and the next read succeeds.
+/// What comes before the failure is delivered.
 #[test]
 fn failed_reads_are_told_and_tried_again() {
     rt::testing::both(|cx| {

@@ -132,7 +132,7 @@ fn random_operations_agree_with_a_byte_array() {
     }
 }
 
-/// A map that tells one or three blocks at a time changes nothing.
+/// A map that returns one or three blocks at a time changes nothing.
 #[test]
 fn short_answers_of_the_map_are_asked_on() {
     rt::testing::world(|cx| {

@@ -163,14 +163,14 @@ fn a_waiter_submits_what_sits_in_another_plug() {
         let file = rig.file(0, 0);
         file.write(cx, 0, &[1; 4096]).expect("writes");
         let done = Arc::new(rt::Completion::new());
-        let (other, backing, told) = (file.clone(), rig.backing.clone(), done.clone());
+        let (other, backing, committed) = (file.clone(), rig.backing.clone(), done.clone());
         let plugged = Arc::new(rt::Completion::new());
         let ready = plugged.clone();
         let holder = cx.spawn("holder", move |cx| {
             let mut plug = crate::writeback::WritePlug::new(&backing);
             other.write_dirty(cx, &mut plug, 0..u64::MAX, true, u64::MAX).1.expect("writes");
             ready.complete(());
-            told.wait(cx); // as for a journal commit
+            committed.wait(cx); // as for a journal commit
             plug.submit(cx);
         });
         plugged.wait(cx);

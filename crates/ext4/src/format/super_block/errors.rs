@@ -15,7 +15,7 @@ pub struct NotedError {
     pub block: u64,
     /// The function that found it, or a word about it; up to 31 bytes are kept.
     pub place: Vec<u8>,
-    /// Line in the source, 0 where it is not told.
+    /// Line in the source, 0 where it is unknown.
     pub line: u32,
     /// Number of the errno as the superblock has it ([`error_code`]).
     pub code: u8,
