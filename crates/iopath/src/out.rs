@@ -104,6 +104,11 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Somebody sees it.
+    pub fn is_shown(&self) -> bool {
+        !self.bar.is_hidden()
+    }
+
     /// From now on it is known how many bytes there are in all.
     pub fn expect(&self, bytes: u64) {
         if self.bar.is_hidden() {

@@ -23,6 +23,7 @@ use crate::target::{Side, Target, TargetPath};
 use crate::{glob, owner};
 
 mod destination;
+mod expected;
 
 use destination::{Spot, in_image, on_host, own_name, refuse_itself};
 
@@ -315,6 +316,11 @@ impl Copying {
         if into == Some(false) && sources.len() > 1 {
             bail!("{destination}: with -T there is one source");
         }
+        if self.progress.is_shown()
+            && let Some(bytes) = self.expected(app, &sources)
+        {
+            self.progress.expect(bytes);
+        }
         match destination {
             Side::Image(place) => {
                 let index = session.expect("it was opened");
@@ -333,6 +339,22 @@ impl Copying {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that the sources hold, where it can be known without reading them.
+    fn expected(&mut self, app: &mut App, sources: &[Side]) -> Option<u64> {
+        let mut bytes = 0;
+        for side in sources {
+            bytes += match side {
+                Side::Host(path) | Side::Archive(Some(path)) => expected::of_host(path),
+                Side::Archive(None) | Side::Standard => return None,
+                Side::Image(place) => {
+                    let index = self.mounts.open(app, &place.target, false).ok()?;
+                    expected::of_image(app, &self.mounts.sessions[index], &place.path)?
+                }
+            };
+        }
+        Some(bytes)
     }
 
     /// The sources with their wildcards expanded, each once.
