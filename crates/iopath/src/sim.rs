@@ -12,16 +12,21 @@ use base::Nanos;
 use block::{Queue, QueueConfig, SyncWrites};
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
-use ext4::{Ext4, MkfsOptions, MountOptions, mkfs};
+use ext4::Ext4;
 use model::{ModelDevice, ModelStats, Profile};
 use rt::{Cx, World};
 use vfs::{FileSystem, Namespace};
+use xfs::Xfs;
 
+use crate::mount_arg::{MountArg, apply_ext, apply_xfs};
 use crate::text;
 
 /// What is known behind the question mark, for messages.
-const KNOWN: &str = "size=SIZE, fs=ext2|ext3|ext4, elevator=NAME, tunable=NAME:VALUE, noidle=0|1, \
-     seed=N, memory=SIZE";
+const KNOWN: &str = "size=SIZE, fs=ext2|ext3|ext4|xfs, elevator=NAME, tunable=NAME:VALUE, \
+     noidle=0|1, seed=N, memory=SIZE";
+
+/// What a machine's device can hold.
+const FILE_SYSTEMS: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
 
 /// A modelled machine with a file system.
 #[derive(Clone, Debug)]
@@ -30,7 +35,7 @@ pub struct SimTarget {
     pub profile: Profile,
     /// Bytes of its device.
     pub size: u64,
-    /// `ext2`, `ext3` or `ext4`.
+    /// `ext2`, `ext3`, `ext4` or `xfs`.
     pub fs: String,
     /// The elevator in front of the device.
     pub elevator: String,
@@ -122,8 +127,8 @@ impl SimTarget {
                 let number = value.parse().map_err(|_| anyhow!("seed: `{value}` is no number"));
                 self.seed = number?;
             }
-            "fs" if ["ext2", "ext3", "ext4"].contains(&value) => self.fs = value.to_owned(),
-            "fs" => bail!("fs: `{value}`; known are ext2, ext3, ext4"),
+            "fs" if FILE_SYSTEMS.contains(&value) => self.fs = value.to_owned(),
+            "fs" => bail!("fs: `{value}`; known are {}", FILE_SYSTEMS.join(", ")),
             "elevator" => {
                 let known: Vec<&str> = block::elevator::names().collect();
                 if !known.contains(&value) {
@@ -152,10 +157,11 @@ impl SimTarget {
     /// from the mount on counts.
     ///
     /// # Errors
-    /// The device does not fit the machine; mkfs, mount or unmount fail; those of `work`.
+    /// The device does not fit the machine; an option is for another file system; mkfs, mount or
+    /// unmount fail; those of `work`.
     pub fn run<T>(
         &self,
-        options: MountOptions,
+        options: &[MountArg],
         work: impl FnOnce(&mut Cx, &Machine) -> Result<T>,
     ) -> Result<(T, SimReport)> {
         self.run_after(None, options, work)
@@ -169,7 +175,7 @@ impl SimTarget {
     pub fn run_after<T>(
         &self,
         prepare: Option<Prepare>,
-        options: MountOptions,
+        options: &[MountArg],
         work: impl FnOnce(&mut Cx, &Machine) -> Result<T>,
     ) -> Result<(T, SimReport)> {
         let memory = Arc::new(self.make_fs(prepare).with_context(|| self.text.clone())?);
@@ -184,8 +190,7 @@ impl SimTarget {
         self.tune(&queue).with_context(|| self.text.clone())?;
         let value = world.run("main", |cx| {
             let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(self.memory));
-            let fs = Ext4::mount(cx, &queue, &pages, options)
-                .map_err(|error| anyhow!("{}: mount: {error}", self.text))?;
+            let fs = self.mount(cx, &queue, &pages, options).with_context(|| self.text.clone())?;
             let names = Namespace::new(fs.clone());
             let machine = Machine { names, queue: queue.clone(), device: device.clone() };
             let value = work(cx, &machine)?;
@@ -195,6 +200,44 @@ impl SimTarget {
         })?;
         let (time, hash) = (world.now(), world.hash());
         Ok((value, SimReport { time, stats: device.stats(), hash }))
+    }
+
+    /// Mounts what [`SimTarget::make_fs`] has made.
+    fn mount(
+        &self,
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        pages: &Arc<PageCache>,
+        args: &[MountArg],
+    ) -> Result<Arc<dyn FileSystem>> {
+        let args = args.iter().copied();
+        if self.fs == "xfs" {
+            let mut options = xfs::MountOptions::default();
+            apply_xfs(args, &mut options)?;
+            return Ok(Xfs::mount(cx, queue, pages, options).context("mount")?);
+        }
+        let mut options = ext4::MountOptions::default();
+        apply_ext(args, &mut options)?;
+        Ok(Ext4::mount(cx, queue, pages, options).context("mount")?)
+    }
+
+    fn mkfs(&self, cx: &mut Cx, queue: &Arc<Queue>) -> Result<()> {
+        let uuid = Some(*b"iopath sim image");
+        if self.fs == "xfs" {
+            let options =
+                xfs::MkfsOptions { uuid, assume_zeroes: true, ..xfs::MkfsOptions::default() };
+            xfs::mkfs(cx, queue, &options)?;
+            return Ok(());
+        }
+        let options = ext4::MkfsOptions {
+            fstype: self.fs.parse().map_err(|error| anyhow!("{error}"))?,
+            uuid,
+            hash_seed: Some(*b"iopath sim hashe"),
+            assume_zeroes: true,
+            ..ext4::MkfsOptions::default()
+        };
+        ext4::mkfs(cx, queue, &options)?;
+        Ok(())
     }
 
     /// The machine's device in real time, behind the machine's elevator: each request takes as long
@@ -222,17 +265,10 @@ impl SimTarget {
         let mut world = World::new(rt::WorldConfig { seed: self.seed, ..Default::default() });
         world.run("mkfs", |cx| {
             let queue = Queue::new(cx.runtime(), memory.clone(), QueueConfig::default())?;
-            let options = MkfsOptions {
-                fstype: self.fs.parse().map_err(|error| anyhow!("{error}"))?,
-                uuid: Some(*b"iopath sim image"),
-                hash_seed: Some(*b"iopath sim hashe"),
-                assume_zeroes: true,
-                ..MkfsOptions::default()
-            };
-            mkfs(cx, &queue, &options)?;
+            self.mkfs(cx, &queue)?;
             if let Some(prepare) = prepare {
                 let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(256 << 20));
-                let fs = Ext4::mount(cx, &queue, &pages, MountOptions::default())?;
+                let fs = self.mount(cx, &queue, &pages, &[])?;
                 let prepared = prepare(cx, &Namespace::new(fs.clone()));
                 fs.unmount(cx)?;
                 prepared?;
@@ -264,7 +300,7 @@ mod tests {
             ("sim:floppy", "there is no machine `floppy`"),
             ("sim:ram?size=5 apples", "size"),
             ("sim:ram?size=1k", "too few"),
-            ("sim:ram?fs=xfs", "known are ext2"),
+            ("sim:ram?fs=zfs", "known are ext2, ext3, ext4, xfs"),
             ("sim:ram?elevator=lift", "there is no `lift`"),
             ("sim:ram?sise=1G", "`sise=1G` is not known; known are size="),
             ("sim:ram?noidle=yes", "known are 0 and 1"),
@@ -288,12 +324,15 @@ mod tests {
                 file.close(cx).unwrap();
                 Ok(cx.now())
             };
-            let (synced, report) = target.run(MountOptions::default(), work).unwrap();
+            let (synced, report) = target.run(&[], work).unwrap();
             assert!(synced > Nanos::ZERO && report.time >= synced);
             (synced, report.time, report.hash, report.stats)
         };
         let disk = run("sim:disk-7200?size=64M");
         assert_eq!(disk, run("sim:disk-7200?size=64M"));
+        let xfs = run("sim:disk-7200?size=512M&fs=xfs");
+        assert_eq!(xfs, run("sim:disk-7200?size=512M&fs=xfs"));
+        assert_ne!(xfs.2, disk.2, "another file system does other things");
         let ram = run("sim:ram?size=64M");
         assert!(disk.0.0 > 20 * ram.0.0, "{} on a disk, {} in memory", disk.0, ram.0);
     }
@@ -325,7 +364,7 @@ mod tests {
         let time = |charges: rt::Charges| {
             let mut target = parse("sim:ram?size=64M").unwrap();
             target.profile.charges = charges;
-            target.run(MountOptions::default(), little_work).unwrap().1.time
+            target.run(&[], little_work).unwrap().1.time
         };
         let free = time(rt::Charges::default());
         for charge in rt::Charge::ALL {

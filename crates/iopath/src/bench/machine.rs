@@ -4,14 +4,13 @@ use std::ffi::{OsStr, OsString};
 
 use anyhow::{Result, bail};
 use base::Nanos;
-use ext4::MountOptions;
 use rt::Cx;
 use vfs::Namespace;
 use workload::{Stop, Target};
 
 use super::{Finished, Prepare, stop_at};
 use crate::app::App;
-use crate::mount_arg::apply_ext;
+use crate::mount_arg::MountArg;
 use crate::out::Out;
 use crate::sim::{self, SimTarget};
 
@@ -80,8 +79,7 @@ pub(super) fn run<T>(
     prepare: Option<Prepare>,
     work: impl FnOnce(&mut Cx, &mut Out, &Target, &Stop) -> T,
 ) -> Result<Finished<T>> {
-    let mut options = MountOptions::default();
-    apply_ext(app.options.of_file_system(), &mut options)?;
+    let options: Vec<MountArg> = app.options.of_file_system().collect();
     let (out, recorder) = (&mut app.out, &mut app.recorder);
     let mut sim = sim.clone();
     sim.trace_events = recorder.as_ref().map_or(0, |recorder| recorder.events);
@@ -93,7 +91,7 @@ pub(super) fn run<T>(
         Some(_) => Some(&prepare_at),
         None => None,
     };
-    let (result, report) = sim.run_after(prepared, options, |cx, machine| {
+    let (result, report) = sim.run_after(prepared, &options, |cx, machine| {
         if let Some(recorder) = recorder {
             recorder.queues.push((sim.profile.name.clone(), machine.queue.clone()));
         }
