@@ -36,7 +36,7 @@ pub struct Options {
     /// Where it runs: host, an image, sim:PROFILE
     #[arg(long, value_name = "WHERE")]
     target: Option<OsString>,
-    /// File system of a modelled machine: ext2, ext3, ext4
+    /// File system of a modelled machine: ext2, ext3, ext4, xfs
     #[arg(long, value_name = "TYPE")]
     fs: Option<String>,
     /// Elevator of a modelled machine
