@@ -212,7 +212,7 @@ impl SimTarget {
     ) -> Result<Arc<dyn FileSystem>> {
         let args = args.iter().copied();
         if self.fs == "xfs" {
-            let mut options = xfs::MountOptions::default();
+            let mut options = xfs::MountOptions { read_only: false, ..Default::default() };
             apply_xfs(args, &mut options)?;
             return Ok(Xfs::mount(cx, queue, pages, options).context("mount")?);
         }

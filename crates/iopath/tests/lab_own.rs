@@ -161,3 +161,53 @@ fn an_elevator_of_another_crate_is_run_by_name() {
     // A name is taken once.
     assert_eq!(format!("{:?}", nearest::main()), format!("{:?}", ExitCode::FAILURE));
 }
+
+/// Goal: `lab bisect` names the commit from which on a command fails, does not touch the user's
+/// working tree, skips what cannot be judged, and refuses ends that are none. Method: a history of
+/// eleven commits with a file that becomes 7 in the eighth; the command looks at it.
+#[test]
+fn the_commit_from_which_on_a_command_fails_is_found() {
+    let bed = Bed::new();
+    let git = |line: &str| {
+        let mut command = Command::new("git");
+        let own = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"];
+        command.args(own).args(line.split_whitespace()).current_dir(bed.0.path());
+        assert!(command.status().expect("git").success(), "git {line}");
+    };
+    git("init -q");
+    for n in 0..11 {
+        fs::write(bed.path("value"), if n < 7 { "1" } else { "7" }).expect("written");
+        fs::write(bed.path("n"), n.to_string()).expect("written");
+        git("add .");
+        git(&format!("commit -q -m change-{n}"));
+        git(&format!("tag v{n}"));
+    }
+    fs::write(bed.path("value"), "mine").expect("written");
+    let text = bed.ends(0, "lab bisect --good v0 -- grep -q 1 value");
+    assert!(text.contains("bad since") && text.contains("change-7"), "{text}");
+    assert!(text.lines().filter(|line| line.starts_with("good ")).count() >= 2, "{text}");
+    assert_eq!(fs::read_to_string(bed.path("value")).expect("it is there"), "mine");
+    let listed = Command::new("git").args(["worktree", "list"]).current_dir(bed.0.path()).output();
+    let listed = String::from_utf8(listed.expect("git").stdout).expect("text");
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+
+    let script = "#!/bin/sh\ngrep -q 6 n && exit 125\ngrep -q 1 value\n";
+    fs::write(bed.path("judge"), script).expect("written");
+    let judge = bed.path("judge");
+    let text =
+        bed.ends(0, &format!("lab bisect --json --good v0 --bad v9 -- sh {}", judge.display()));
+    let found: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(found["first_bad"].as_array().expect("a list").len(), 2, "{text}");
+
+    for (line, part) in [
+        ("lab bisect --good v0 -- true", "--bad: the command does not say so"),
+        ("lab bisect --good v9 --bad v2 -- true", "`v9` is not older than `v2`"),
+        ("lab bisect --good v3 --bad v3 -- true", "no commit between"),
+        ("lab bisect --good nothing -- true", "nothing"),
+        ("lab bisect --good v0 -- no-such-program", "no-such-program"),
+    ] {
+        let output = bed.iopath(line);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(part), "{line}: {error}");
+    }
+}

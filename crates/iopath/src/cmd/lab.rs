@@ -1,5 +1,6 @@
 //! `lab`: published tables, repeated in virtual time.
 
+mod bisect;
 mod compare;
 mod init;
 mod instructions;
@@ -48,6 +49,7 @@ use crate::app::App;
   iopath lab run cfq-yield --machine my-array.toml --results mine.jsonl
   iopath lab replay trace --machine array-2010 --elevator cfq --elevator relay --pace think
   iopath lab sensitivity dio-boundary
+  iopath lab bisect --good v1 -- sh -c 'cargo run --release -- lab run ./mine.toml'
   iopath lab compare before.jsonl after.jsonl
   iopath lab report all.jsonl --html report.html")]
 pub struct Options {
@@ -65,6 +67,8 @@ enum Command {
     Init(init::Options),
     /// Show the figures of two files of results side by side: two builds, or two machines
     Compare(compare::Options),
+    /// Find the commit from which on a command fails
+    Bisect(bisect::Options),
     /// Run a recorded trace on modelled machines, under any elevator
     Replay(replay::Options),
     /// Move each constant that was fitted, and show what the headlines become
@@ -151,6 +155,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Command::Run(options) => run::run(app, options),
         Command::Init(options) => init::run(app, options),
         Command::Compare(options) => compare::run(app, options),
+        Command::Bisect(options) => bisect::run(app, options),
         Command::Replay(options) => replay::run(app, options),
         Command::Sensitivity(options) => sensitivity::run(app, options),
         Command::Instructions(options) => instructions::run(app, options),
