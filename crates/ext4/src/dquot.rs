@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::Errno;
 use rt::{Cx, SpinLock};
 use smallvec::SmallVec;
+pub use vfs::quota::{Grace, Limits};
 
-use crate::format::quota::{Dqblk, ENTRY_SIZE, Kind, LIMIT_UNIT};
+use crate::format::quota::{Dqblk, ENTRY_SIZE, Entry, Kind, LIMIT_UNIT};
 use crate::sb::SuperBlock;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -93,7 +94,7 @@ impl Dquot {
         {
             let mut state = self.state.lock(cx);
             change(&mut state);
-            state.entry.set_times(now, self.grace.get());
+            set_times(&mut state.entry, now, self.grace.get());
             buffer.with_mut(|data| {
                 let entry = &mut data[self.offset..self.offset + ENTRY_SIZE];
                 state.entry.emit(entry, self.id);
@@ -232,15 +233,6 @@ impl Dquots {
     }
 }
 
-/// How long soft limits may be exceeded, in seconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Grace {
-    /// Of space.
-    pub blocks: u32,
-    /// Of inodes.
-    pub inodes: u32,
-}
-
 /// Both words of a [`Grace`], read without a lock.
 #[derive(Debug)]
 pub(crate) struct GraceCell(AtomicU64);
@@ -263,19 +255,6 @@ impl GraceCell {
     }
 }
 
-/// What an id may use. 0 is no limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Limits {
-    /// KiB that can be exceeded for the grace period.
-    pub block_soft: u64,
-    /// KiB that can never be exceeded.
-    pub block_hard: u64,
-    /// Inodes that can be exceeded for the grace period.
-    pub inode_soft: u64,
-    /// Inodes that can never be exceeded.
-    pub inode_hard: u64,
-}
-
 /// Whether `used` is allowed with these limits, the soft one until `time`.
 fn within(used: u64, hard: u64, soft: u64, time: u64, now: u64) -> bool {
     (hard == 0 || used <= hard) && (soft == 0 || used <= soft || time == 0 || now < time)
@@ -290,14 +269,12 @@ fn end_of_grace(used: u64, soft: u64, time: u64, now: u64, grace: u32) -> u64 {
     }
 }
 
-impl Dqblk {
-    /// Starts and ends the grace periods as the usage asks for it.
-    fn set_times(&mut self, now: u64, grace: Grace) {
-        let soft = self.block_soft.saturating_mul(LIMIT_UNIT);
-        self.block_time = end_of_grace(self.space, soft, self.block_time, now, grace.blocks);
-        self.inode_time =
-            end_of_grace(self.inodes, self.inode_soft, self.inode_time, now, grace.inodes);
-    }
+/// Starts and ends the grace periods of an entry as the usage asks for it.
+fn set_times(entry: &mut Dqblk, now: u64, grace: Grace) {
+    let soft = entry.block_soft.saturating_mul(LIMIT_UNIT);
+    entry.block_time = end_of_grace(entry.space, soft, entry.block_time, now, grace.blocks);
+    entry.inode_time =
+        end_of_grace(entry.inodes, entry.inode_soft, entry.inode_time, now, grace.inodes);
 }
 
 impl DquotState {
@@ -355,18 +332,18 @@ mod tests {
             DquotState { entry, ..DquotState::default() }.allows(space, 0, now)
         };
         entry.space = 8 * 1024;
-        entry.set_times(1000, grace);
+        set_times(&mut entry, 1000, grace);
         assert_eq!(entry.block_time, 0);
         assert!(allows(entry, 8 * 1024, 1000) && !allows(entry, 8 * 1024 + 1, 1000));
         entry.space += 1024;
-        entry.set_times(1000, grace);
+        set_times(&mut entry, 1000, grace);
         assert_eq!(entry.block_time, 1100);
-        entry.set_times(1050, grace);
+        set_times(&mut entry, 1050, grace);
         assert_eq!(entry.block_time, 1100, "a period that has begun goes on");
         assert!(allows(entry, 1, 1099) && !allows(entry, 1, 1100));
         assert!(allows(entry, 0, 1100), "inodes have limits of their own");
         entry.space -= 1024;
-        entry.set_times(1200, grace);
+        set_times(&mut entry, 1200, grace);
         assert!(entry.block_time == 0 && allows(entry, 1024, 1200));
     }
 }

@@ -24,7 +24,7 @@ use rt::{Cx, Mutex, SpinLock};
 
 use crate::dquot::{Dquot, DquotState, Dquots, GraceCell, InodeQuota, Owners};
 use crate::format::features::RoCompat;
-use crate::format::quota::{self as format, Dqblk, ENTRY_SIZE, Info, Kind};
+use crate::format::quota::{self as format, Dqblk, ENTRY_SIZE, Entry, Info, Kind};
 use crate::format::super_block::ROOT_INO;
 use crate::format::{At, CorruptKind, Geometry};
 use crate::inode::quota::space_of;

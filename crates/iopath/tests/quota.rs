@@ -47,6 +47,43 @@ fn quota_is_set_shown_and_checked() {
     refused(place, "quota report plain.img", 1, "no quota is counted");
 }
 
+/// Goal: the same words on XFS, which counts from the mount on that asks for it.
+#[test]
+fn quota_of_xfs_is_counted_set_shown_and_checked() {
+    let bed = tempfile::tempdir().expect("a directory");
+    let place = bed.path();
+    ok(place, "mkfs -q -t xfs --size 320M disk.img");
+    ok(place, "mkdir disk.img:/p");
+    refused(place, "quota report disk.img", 1, "-o uquota,gquota,pquota");
+    let report = ok(place, "quota report -o uquota,gquota,pquota disk.img");
+    assert_eq!(report.matches("*** Report for").count(), 3, "{report}");
+    ok(place, "quota project --inherit disk.img:/p 77");
+    assert_eq!(ok(place, "quota project disk.img:/p"), "77 inherited\n");
+    std::fs::write(place.join("file"), vec![1u8; 50_000]).expect("a file");
+    ok(place, "cp file disk.img:/p/file");
+    ok(place, "chown 1000:1000 disk.img:/p/file");
+    ok(place, "quota set --kind user --id 1000 --block-hard 100 --inode-soft 5 disk.img");
+    ok(place, "quota set --kind user --id 1000 --block-soft 40 disk.img");
+    ok(place, "quota grace --kind user --block 3600 disk.img");
+    let report = ok(place, "quota report --kind user disk.img");
+    let line = report.lines().find(|line| line.starts_with("#1000")).expect("a line");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[1], "+-", "{report}");
+    assert_eq!(words[2..5], ["52", "40", "100"], "{report}");
+    assert!(report.contains("Block grace time: 01:00"), "{report}");
+    let project = ok(place, "quota report --kind project --json disk.img");
+    let line = project.lines().find(|line| line.contains("\"id\":77")).expect("a line");
+    assert!(line.contains("\"inodes\":2"), "{line}");
+    assert_eq!(ok(place, "quota check disk.img"), "");
+    let image = place.join("disk.img");
+    testkit::judge::xfs_repair(&image).unwrap_or_else(|message| panic!("{message}"));
+    let words: [&dyn AsRef<std::ffi::OsStr>; 6] =
+        [&"-x", &"-c", &"dquot -u 1000", &"-c", &"write diskdq.bcount 99", &image];
+    testkit::newest::run_ok("xfs_db", &words);
+    refused(place, "quota check disk.img", 4, "user 1000 has 99 blocks");
+    refused(place, "quota report -o noquota disk.img", 1, "no quota is counted");
+}
+
 /// The second line of a survey has the script's form: every test in turn with its rate and the
 /// smallest and the largest one, each of at least seven columns and with two decimals.
 #[track_caller]

@@ -7,6 +7,8 @@
 //!
 //! Source: the layout as `mke2fs -O quota` makes it and `e2fsck` judges it; quotactl(2), quota(5).
 
+pub use vfs::quota::{Dqblk, GRACE_DEFAULT, Kind, LIMIT_UNIT};
+
 use super::CorruptKind;
 
 /// Bytes of a block of the file.
@@ -15,10 +17,6 @@ pub const BLOCK_SIZE: usize = 1024;
 pub const ENTRY_SIZE: usize = 72;
 /// Entries of a data block.
 pub const ENTRIES_MAX: usize = (BLOCK_SIZE - DATA_HEADER) / ENTRY_SIZE;
-/// Seconds for which a soft limit may be exceeded, unless the file says otherwise: a week.
-pub const GRACE_DEFAULT: u32 = 604_800;
-/// Bytes of the unit of block limits.
-pub const LIMIT_UNIT: u64 = 1024;
 
 const DATA_HEADER: usize = 16;
 const HEADER_SIZE: usize = 32;
@@ -26,37 +24,12 @@ const ROOT: u32 = 1;
 const DEPTH: u32 = 4;
 const VERSION: u32 = 1;
 
-/// Whose usage a file counts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
-    /// By owner.
-    User,
-    /// By group.
-    Group,
-    /// By project.
-    Project,
-}
-
-impl Kind {
-    /// All kinds, in the order of their numbers.
-    pub const ALL: [Kind; 3] = [Kind::User, Kind::Group, Kind::Project];
-
-    /// First word of its file.
-    pub const fn magic(self) -> u32 {
-        match self {
-            Kind::User => 0xd9c0_1f11,
-            Kind::Group => 0xd9c0_1927,
-            Kind::Project => 0xd9c0_3f14,
-        }
-    }
-
-    /// `user`, `group` or `project`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::User => "user",
-            Kind::Group => "group",
-            Kind::Project => "project",
-        }
+/// First word of the file of a kind.
+pub const fn magic(kind: Kind) -> u32 {
+    match kind {
+        Kind::User => 0xd9c0_1f11,
+        Kind::Group => 0xd9c0_1927,
+        Kind::Project => 0xd9c0_3f14,
     }
 }
 
@@ -94,7 +67,7 @@ impl Info {
     /// # Errors
     /// Another magic number or version, no tree.
     pub fn parse(data: &[u8], kind: Kind) -> Result<Info, CorruptKind> {
-        let (found, expected) = (word(data, 0), kind.magic());
+        let (found, expected) = (word(data, 0), magic(kind));
         if found != expected {
             return Err(CorruptKind::QuotaMagic { found, expected });
         }
@@ -114,7 +87,7 @@ impl Info {
     /// Writes block 0.
     pub fn emit(&self, data: &mut [u8], kind: Kind) {
         let words = [
-            kind.magic(),
+            magic(kind),
             VERSION,
             self.block_grace,
             self.inode_grace,
@@ -129,63 +102,41 @@ impl Info {
     }
 }
 
-/// Usage and limits of one id. A limit of 0 is none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Dqblk {
-    /// Inodes that can never be exceeded.
-    pub inode_hard: u64,
-    /// Inodes that can be exceeded for a while.
-    pub inode_soft: u64,
-    /// Inodes in use.
-    pub inodes: u64,
-    /// Space that can never be exceeded, in KiB.
-    pub block_hard: u64,
-    /// Space that can be exceeded for a while, in KiB.
-    pub block_soft: u64,
-    /// Space in use, in bytes.
-    pub space: u64,
-    /// When the grace of the space ends, in seconds since 1970; 0 within the soft limit.
-    pub block_time: u64,
-    /// The same of the inodes.
-    pub inode_time: u64,
+/// Usage and limits of one id as an entry holds them.
+pub trait Entry: Sized {
+    /// Reads an entry.
+    fn read(data: &[u8]) -> Self;
+
+    /// Writes the entry of `id`.
+    fn emit(&self, data: &mut [u8], id: u32);
 }
 
-impl Dqblk {
-    fn words(&self) -> [u64; 8] {
-        [
-            self.inode_hard,
-            self.inode_soft,
-            self.inodes,
-            self.block_hard,
-            self.block_soft,
-            self.space,
-            self.block_time,
-            self.inode_time,
-        ]
-    }
+fn words(entry: &Dqblk) -> [u64; 8] {
+    [
+        entry.inode_hard,
+        entry.inode_soft,
+        entry.inodes,
+        entry.block_hard,
+        entry.block_soft,
+        entry.space,
+        entry.block_time,
+        entry.inode_time,
+    ]
+}
 
-    fn from_words(words: [u64; 8]) -> Dqblk {
-        let [inode_hard, inode_soft, inodes, ..] = words;
-        let [.., block_hard, block_soft, space, block_time, inode_time] = words;
-        Dqblk {
-            inode_hard,
-            inode_soft,
-            inodes,
-            block_hard,
-            block_soft,
-            space,
-            block_time,
-            inode_time,
-        }
-    }
+fn from_words(words: [u64; 8]) -> Dqblk {
+    let [inode_hard, inode_soft, inodes, ..] = words;
+    let [.., block_hard, block_soft, space, block_time, inode_time] = words;
+    Dqblk { inode_hard, inode_soft, inodes, block_hard, block_soft, space, block_time, inode_time }
+}
 
-    /// Reads an entry.
-    pub fn read(data: &[u8]) -> Dqblk {
+impl Entry for Dqblk {
+    fn read(data: &[u8]) -> Dqblk {
         let mut words = [0; 8];
         for (word, bytes) in words.iter_mut().zip(data[8..ENTRY_SIZE].chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         }
-        let entry = Dqblk::from_words(words);
+        let entry = from_words(words);
         // See `emit`.
         if entry == (Dqblk { inode_time: 1, ..Dqblk::default() }) {
             Dqblk::default()
@@ -194,11 +145,10 @@ impl Dqblk {
         }
     }
 
-    /// Writes the entry of `id`.
-    pub fn emit(&self, data: &mut [u8], id: u32) {
+    fn emit(&self, data: &mut [u8], id: u32) {
         set_word(data, 0, id);
         set_word(data, 4, 0);
-        let mut words = self.words();
+        let mut words = words(self);
         if id == 0 && words == [0; 8] {
             // All zeroes would be an entry that nobody uses.
             words[7] = 1;

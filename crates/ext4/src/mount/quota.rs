@@ -2,6 +2,7 @@
 
 use base::{Errno, Ino};
 use rt::Cx;
+use vfs::quota::{Account, Project};
 
 use crate::Ext4;
 use crate::dquot::{Grace, Limits, Owners};
@@ -145,5 +146,37 @@ impl Ext4 {
         let stopped = handle.stop(cx);
         result?;
         stopped
+    }
+}
+
+impl vfs::quota::Quota for Ext4 {
+    fn kinds(&self) -> Vec<Kind> {
+        self.quota_kinds()
+    }
+
+    fn report(&self, cx: &mut Cx, kind: Kind) -> Result<Vec<Account>, Errno> {
+        let list = self.quota_report(cx, kind)?;
+        Ok(list.into_iter().map(|(id, entry)| Account { id, entry }).collect())
+    }
+
+    fn set_limits(&self, cx: &mut Cx, kind: Kind, id: u32, limits: &Limits) -> Result<(), Errno> {
+        self.quota_set(cx, kind, id, limits)
+    }
+
+    fn grace(&self, _: &mut Cx, kind: Kind) -> Result<Grace, Errno> {
+        self.quota_grace(kind)
+    }
+
+    fn set_grace(&self, cx: &mut Cx, kind: Kind, grace: Grace) -> Result<(), Errno> {
+        self.quota_set_grace(cx, kind, grace)
+    }
+
+    fn project(&self, cx: &mut Cx, ino: Ino) -> Result<Project, Errno> {
+        let (id, inherit) = Ext4::project(self, cx, ino)?;
+        Ok(Project { id, inherit })
+    }
+
+    fn set_project(&self, cx: &mut Cx, ino: Ino, project: Project) -> Result<(), Errno> {
+        Ext4::set_project(self, cx, ino, project.id, project.inherit)
     }
 }

@@ -1,4 +1,4 @@
-//! `quota`: usage and limits of users, groups and projects on an ext4 image.
+//! `quota`: usage and limits of users, groups and projects on an ext4 or XFS image.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -6,20 +6,22 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use ext4::format::quota::{Dqblk, Kind};
-use ext4::quota::{Grace, Limits};
-use ext4::{CheckOptions, Ext4, Rule};
 use serde_json::json;
 use vfs::FileSystem;
+use vfs::quota::{Account, Dqblk, Grace, Kind, Limits, Project, Quota};
+use xfs::mount::options::MountOption;
 
 use crate::app::{App, at};
+use crate::mount_arg::MountArg;
 use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
+use crate::xfs_target;
 
-/// Show, set and check the quota of users, groups and projects on an ext4 image
+/// Show, set and check the quota of users, groups and projects on an ext4 or XFS image
 ///
-/// Limits of space are in KiB, grace periods in seconds; 0 is no limit.
+/// Limits of space are in KiB, grace periods in seconds; 0 is no limit. XFS counts from the mount on
+/// that asks for it with `-o uquota,gquota,pquota`; later ones go on, until `-o noquota`.
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath mkfs -O quota,project --size 1G disk.img
@@ -28,6 +30,7 @@ use crate::target::{Target, TargetPath};
   iopath quota set --kind user --id 1000 --block-hard 102400 --inode-soft 5000 disk.img
   iopath quota grace --kind user --block 86400 disk.img
   iopath quota project --inherit disk.img:/srv/a 77
+  iopath quota report -o uquota,gquota,pquota xfs.img
   iopath quota check disk.img")]
 pub struct Options {
     #[command(subcommand)]
@@ -123,39 +126,39 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     match &options.action {
         Action::Report { target, kind } => {
             let target = TargetPath::parse(target)?.target;
-            with_ext4(app, &target, false, |app, fs| report(app, &target, fs, *kind))?;
+            with_quota(app, &target, false, |app, fs| report(app, &target, fs, *kind))?;
         }
         Action::Set { target, kind, id, block_soft, block_hard, inode_soft, inode_hard } => {
             let (target, kind) = (TargetPath::parse(target)?.target, Kind::from(*kind));
-            with_ext4(app, &target, true, |app, fs| {
+            with_quota(app, &target, true, |app, fs| {
                 counted(&target, fs, kind)?;
-                let report = fs.quota_report(app.cx, kind).map_err(at(&target))?;
-                let old = report.into_iter().find(|(found, _)| found == id);
-                let old = old.map(|(_, entry)| entry).unwrap_or_default();
+                let report = fs.quota.report(app.cx, kind).map_err(at(&target))?;
+                let old = report.into_iter().find(|account| account.id == *id);
+                let old = old.map(|account| account.entry).unwrap_or_default();
                 let limits = Limits {
                     block_soft: block_soft.unwrap_or(old.block_soft),
                     block_hard: block_hard.unwrap_or(old.block_hard),
                     inode_soft: inode_soft.unwrap_or(old.inode_soft),
                     inode_hard: inode_hard.unwrap_or(old.inode_hard),
                 };
-                fs.quota_set(app.cx, kind, *id, &limits).map_err(at(&target))
+                fs.quota.set_limits(app.cx, kind, *id, &limits).map_err(at(&target))
             })?;
         }
         Action::Grace { target, kind, block, inode } => {
             let (target, kind) = (TargetPath::parse(target)?.target, Kind::from(*kind));
-            with_ext4(app, &target, true, |app, fs| {
+            with_quota(app, &target, true, |app, fs| {
                 counted(&target, fs, kind)?;
-                let old = fs.quota_grace(kind).map_err(at(&target))?;
+                let old = fs.quota.grace(app.cx, kind).map_err(at(&target))?;
                 let grace = Grace {
                     blocks: block.unwrap_or(old.blocks),
                     inodes: inode.unwrap_or(old.inodes),
                 };
-                fs.quota_set_grace(app.cx, kind, grace).map_err(at(&target))
+                fs.quota.set_grace(app.cx, kind, grace).map_err(at(&target))
             })?;
         }
         Action::Project { place, id, inherit } => {
             let place = TargetPath::parse(place)?;
-            with_ext4(app, &place.target, id.is_some(), |app, fs| {
+            with_quota(app, &place.target, id.is_some(), |app, fs| {
                 project(app, &place, fs, *id, *inherit)
             })?;
         }
@@ -164,44 +167,61 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Mounts an ext4 image, works on it and unmounts.
-fn with_ext4(
+/// A mounted file system that can count.
+struct Mounted {
+    fs: Arc<dyn FileSystem>,
+    quota: Arc<dyn Quota>,
+    /// How an image gets what is counted.
+    how: &'static str,
+}
+
+/// Mounts an image, works on it and unmounts.
+fn with_quota(
     app: &mut App,
     target: &Target,
     write: bool,
-    work: impl FnOnce(&mut App, &Arc<Ext4>) -> Result<()>,
+    work: impl FnOnce(&mut App, &Mounted) -> Result<()>,
 ) -> Result<()> {
+    // A mount that is to count from now on writes.
+    let counts = |arg| matches!(arg, MountArg::Xfs(MountOption::Quota(..) | MountOption::NoQuota));
+    let write = write || app.options.of_file_system().any(counts);
     let storage = Storage::open(app, target, write)?;
-    if storage.must_be_known(app)? != Known::Ext {
-        bail!("{target}: only ext4 has quota here");
-    }
-    let fs = session::mount_ext(app, &storage, write)?;
-    let result = work(app, &fs);
-    let closed = session::close(app, Session::on(target.clone(), fs));
+    let mounted = match storage.must_be_known(app)? {
+        Known::Ext => {
+            let fs = session::mount_ext(app, &storage, write)?;
+            Mounted { fs: fs.clone(), quota: fs, how: "`iopath mkfs -O quota,project`" }
+        }
+        Known::Xfs => {
+            let fs = xfs_target::mount(app, &storage, write)?;
+            Mounted { fs: fs.clone(), quota: fs, how: "`-o uquota,gquota,pquota`" }
+        }
+    };
+    let result = work(app, &mounted);
+    let closed = session::close(app, Session::on(target.clone(), mounted.fs));
     result?;
     closed
 }
 
-fn counted(target: &Target, fs: &Ext4, kind: Kind) -> Result<()> {
-    if fs.quota_kinds().contains(&kind) {
+fn counted(target: &Target, fs: &Mounted, kind: Kind) -> Result<()> {
+    if fs.quota.kinds().contains(&kind) {
         return Ok(());
     }
-    bail!("{target}: {} quota is not counted: `iopath mkfs -O quota,project`", kind.name())
+    bail!("{target}: {} quota is not counted: {}", kind.name(), fs.how)
 }
 
-fn report(app: &mut App, target: &Target, fs: &Ext4, only: Option<KindName>) -> Result<()> {
-    let kinds = fs.quota_kinds();
+fn report(app: &mut App, target: &Target, fs: &Mounted, only: Option<KindName>) -> Result<()> {
+    let kinds = fs.quota.kinds();
     if let Some(only) = only {
         counted(target, fs, only.into())?;
     } else if kinds.is_empty() {
-        bail!("{target}: no quota is counted: `iopath mkfs -O quota,project`");
+        bail!("{target}: no quota is counted: {}", fs.how);
     }
     let wanted = |kind: &Kind| only.is_none_or(|only| Kind::from(only) == *kind);
     for kind in kinds.into_iter().filter(wanted) {
-        let list = fs.quota_report(app.cx, kind).map_err(at(target))?;
-        let grace = fs.quota_grace(kind).map_err(at(target))?;
+        let list = fs.quota.report(app.cx, kind).map_err(at(target))?;
+        let grace = fs.quota.grace(app.cx, kind).map_err(at(target))?;
         if app.out.json {
-            for (id, entry) in list {
+            for Account { id, entry } in list {
                 app.out.document(&document(kind, id, &entry))?;
             }
             continue;
@@ -215,7 +235,7 @@ fn report(app: &mut App, target: &Target, fs: &Ext4, only: Option<KindName>) -> 
         app.out
             .line(format!("{title:<15} used    soft    hard  grace    used  soft  hard  grace"))?;
         app.out.line("-".repeat(70))?;
-        for (id, entry) in list {
+        for Account { id, entry } in list {
             app.out.line(row(id, &entry, now))?;
         }
     }
@@ -272,38 +292,54 @@ fn document(kind: Kind, id: u32, entry: &Dqblk) -> serde_json::Value {
 fn project(
     app: &mut App,
     place: &TargetPath,
-    fs: &Arc<Ext4>,
+    fs: &Mounted,
     id: Option<u32>,
     inherit: bool,
 ) -> Result<()> {
-    let shared: Arc<dyn FileSystem> = fs.clone();
-    let session = Session::on(place.target.clone(), shared);
+    let session = Session::on(place.target.clone(), fs.fs.clone());
     let ino = session.find(app, &place.path, false)?.ino;
     if let Some(id) = id {
-        return fs.set_project(app.cx, ino, id, inherit).map_err(at(place));
+        let project = Project { id, inherit };
+        return fs.quota.set_project(app.cx, ino, project).map_err(at(place));
     }
-    let (id, inherit) = fs.project(app.cx, ino).map_err(at(place))?;
+    let Project { id, inherit } = fs.quota.project(app.cx, ino).map_err(at(place))?;
     if app.out.json {
         return Ok(app.out.document(&json!({ "project": id, "inherit": inherit }))?);
     }
     Ok(app.out.line(format!("{id}{}", if inherit { " inherited" } else { "" }))?)
 }
 
+/// What a check says of quota, and how much else it found.
+struct QuotaFindings {
+    wrong: Vec<String>,
+    others: usize,
+}
+
 fn check(app: &mut App, target: &Target) -> Result<ExitCode> {
     let storage = Storage::open(app, target, false)?;
-    if storage.must_be_known(app)? != Known::Ext {
-        bail!("{target}: only ext4 has quota here");
-    }
-    let report = ext4::check(app.cx, &storage.queue, &CheckOptions::default())?;
-    let quota = |rule: Rule| matches!(rule, Rule::QuotaFile | Rule::QuotaUsage);
-    let (wrong, others): (Vec<_>, Vec<_>) =
-        report.findings.iter().partition(|found| quota(found.rule));
+    let QuotaFindings { wrong, others } = match storage.must_be_known(app)? {
+        Known::Ext => {
+            let quota = |rule| matches!(rule, ext4::Rule::QuotaFile | ext4::Rule::QuotaUsage);
+            let report = ext4::check(app.cx, &storage.queue, &ext4::CheckOptions::default())?;
+            split(&report.findings, |found| quota(found.rule))
+        }
+        Known::Xfs => {
+            let quota = |rule| matches!(rule, xfs::Rule::QuotaFile | xfs::Rule::QuotaUsage);
+            let report = xfs::check(app.cx, &storage.queue, &xfs::CheckOptions::default())?;
+            split(&report.findings, |found| quota(found.rule))
+        }
+    };
     for found in &wrong {
         app.out.line(format!("{target}: {found}"))?;
     }
-    if !others.is_empty() {
-        let count = others.len();
-        app.out.note(format!("{target}: {count} other findings: `iopath check {target}`"));
+    if others > 0 {
+        app.out.note(format!("{target}: {others} other findings: `iopath check {target}`"));
     }
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(4) })
+}
+
+fn split<F: std::fmt::Display>(findings: &[F], of_quota: impl Fn(&F) -> bool) -> QuotaFindings {
+    let wrong: Vec<_> = findings.iter().filter(|found| of_quota(found)).collect();
+    let others = findings.len() - wrong.len();
+    QuotaFindings { wrong: wrong.into_iter().map(ToString::to_string).collect(), others }
 }
