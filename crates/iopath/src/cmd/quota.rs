@@ -20,8 +20,8 @@ use crate::xfs_target;
 
 /// Show, set and check the quota of users, groups and projects on an ext4 or XFS image
 ///
-/// Limits of space are in KiB, grace periods in seconds; 0 is no limit. XFS counts from the mount on
-/// that asks for it with `-o uquota,gquota,pquota`; later ones go on, until `-o noquota`.
+/// Limits of space are in KiB, grace periods in seconds; 0 is no limit. XFS counts from the mount
+/// on that asks for it with `-o uquota,gquota,pquota`; later ones go on, until `-o noquota`.
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath mkfs -O quota,project --size 1G disk.img
