@@ -14,8 +14,9 @@ pub(crate) mod reservation;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use base::range::Ranges;
 use cache::BufferRef;
-use rt::Cx;
+use rt::{Cx, SpinLock};
 
 use crate::alloc::balloc::{Freed, Group};
 use crate::alloc::reservation::Windows;
@@ -31,6 +32,9 @@ pub(crate) struct BlockAllocator {
     gdt: Box<[BufferRef]>,
     pub counters: Counters,
     freed: Freed,
+    /// While fast commits are replayed: what was freed, or taken for a file, so far. Who has it in
+    /// the end is known when all of them are applied.
+    pub held_back: SpinLock<Option<Ranges<u64>>>,
     windows: Windows,
     /// For each flexible group the block behind the last small file.
     stream_goals: Box<[AtomicU64]>,
@@ -75,6 +79,7 @@ impl BlockAllocator {
             groups,
             gdt,
             freed: Freed::default(),
+            held_back: SpinLock::new(None),
             windows: Windows::default(),
             stream_goals: (0..flexes).map(|_| Default::default()).collect(),
         })

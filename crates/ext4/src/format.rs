@@ -12,6 +12,7 @@ pub mod checksum;
 pub mod corrupt;
 pub mod dir;
 pub mod extent;
+pub mod fast_commit;
 pub mod features;
 pub mod group_desc;
 pub mod hash;

@@ -5,6 +5,7 @@
 //! group, or as near as possible. (Source: the Orlov allocator as described in the kernel's ext4
 //! documentation.)
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -95,6 +96,20 @@ impl InodeAllocator {
         group: u32,
         is_dir: bool,
     ) -> Result<Option<u32>, Errno> {
+        let first = if group == 0 { self.alloc.sb.geometry.first_ino - 1 } else { 0 };
+        let end = self.alloc.sb.geometry.inodes_per_group;
+        self.take_in(cx, handle, group, is_dir, first..end)
+    }
+
+    /// Takes the first free inode among those of a group; of more than one, none is searched twice.
+    fn take_in(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        group: u32,
+        is_dir: bool,
+        among: Range<u32>,
+    ) -> Result<Option<u32>, Errno> {
         let buffer = self.inode_bitmap(cx, group)?;
         self.alloc.sb.legacy_lookup(cx, buffer.block())?;
         if self.alloc.block_uninit(cx, group) {
@@ -106,12 +121,12 @@ impl InodeAllocator {
         handle.write_access(cx, &buffer)?;
         handle.write_access(cx, desc_buffer)?;
         let per_group = self.alloc.sb.geometry.inodes_per_group;
-        let first = if group == 0 { self.alloc.sb.geometry.first_ino - 1 } else { 0 };
+        let search = among.len() > 1;
         let taken = {
             let mut state = self.alloc.groups[group as usize].state.lock(cx);
-            let from = state.next_inode.max(first) as usize;
+            let from = if search { state.next_inode.max(among.start) } else { among.start };
             let found = buffer.with_mut(|data| {
-                let index = bitmap::find_next_zero(data, from, per_group as usize)?;
+                let index = bitmap::find_next_zero(data, from as usize, among.end as usize)?;
                 bitmap::set(data, index);
                 Some((index as u32, self.inode_csum(data)))
             });
@@ -123,8 +138,8 @@ impl InodeAllocator {
                 desc.flags.remove(GroupFlags::INODE_UNINIT);
                 desc.inode_bitmap_csum = csum;
                 self.alloc.emit_desc(group, &state.desc);
-                state.next_inode = index + 1;
-            } else {
+                state.next_inode = if search { index + 1 } else { state.next_inode };
+            } else if search {
                 state.next_inode = per_group;
             }
             found.map(|(index, _)| index)
@@ -136,6 +151,37 @@ impl InodeAllocator {
         handle.dirty(cx, &buffer)?;
         handle.dirty(cx, desc_buffer)?;
         Ok(taken)
+    }
+
+    /// Whether the bitmap says that this inode is in use. May wait for the device.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub(crate) fn inode_in_use(&self, cx: &mut Cx, ino: Ino) -> Result<bool, Errno> {
+        let place = self.alloc.sb.geometry.inode_group(ino);
+        let (group, index) = place.map_err(|corrupt| self.alloc.sb.corrupt(cx, &corrupt))?;
+        let buffer = self.inode_bitmap(cx, group)?;
+        Ok(buffer.with(|data| bitmap::test(data, index as usize)))
+    }
+
+    /// Takes this free inode: as [`InodeAllocator::take_number`], where a log says which one.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub(crate) fn take_this(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        ino: Ino,
+        is_dir: bool,
+    ) -> Result<(), Errno> {
+        let place = self.alloc.sb.geometry.inode_group(ino);
+        let (group, index) = place.map_err(|corrupt| self.alloc.sb.corrupt(cx, &corrupt))?;
+        let end = index + 1;
+        match self.take_in(cx, handle, group, is_dir, index..end)? {
+            Some(_) => Ok(()),
+            None => Err(Errno::EFSCORRUPTED),
+        }
     }
 
     fn inode_csum(&self, data: &[u8]) -> u32 {

@@ -4,11 +4,15 @@
 //! written), journal (recovered), then everything is read again as the journal has left it; the
 //! superblock says "in use" on the disk; orphans are finished. Unmounting goes the other way.
 
+mod fast_commit;
 pub(crate) mod fs;
 pub mod options;
 mod orphan;
 mod quota;
 pub(crate) mod read_super;
+mod replay;
+
+pub use replay::replay_fast_commits;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,6 +31,7 @@ use crate::alloc::BlockAllocator;
 use crate::alloc::balloc::Group;
 use crate::bmap::map::State;
 use crate::evict;
+use crate::format::fast_commit::BadRecord;
 use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
@@ -50,6 +55,9 @@ pub enum MountError {
     /// The journal cannot be used.
     #[error("journal: {0}")]
     Journal(String),
+    /// A fast commit cannot be replayed: nothing was written.
+    #[error("{0}")]
+    FastCommit(#[from] BadRecord),
     /// A way to mount that is not implemented.
     #[error("{0} is not supported")]
     Mode(&'static str),
@@ -88,6 +96,7 @@ impl MountError {
                 Errno::EINVAL
             }
             MountError::Device(error) => error.to_errno(),
+            MountError::FastCommit(_) => Errno::EFSCORRUPTED,
             MountError::Journal(_) => Errno::EFSCORRUPTED,
             MountError::ReadOnlyDevice => Errno::EROFS,
             MountError::Errno(errno) => *errno,
@@ -216,7 +225,23 @@ impl Mounting {
             return self.assemble(cx, &raw, geometry, !needs_recovery);
         }
         let probe = self.assemble(cx, &raw, geometry, !needs_recovery)?;
+        let fast_commits = match needs_recovery {
+            true => self.fast_commits(cx, &probe)?,
+            false => None,
+        };
+        if fast_commits.is_some() && self.options.read_only {
+            probe.inodes.cache.clear();
+            return self.open_replayed(cx);
+        }
+        let changes = match fast_commits {
+            // First in memory: what cannot be replayed is refused before anything is written.
+            Some(_) => Some(replay::changed_blocks(cx, &self.queue)?),
+            None => None,
+        };
         let (journal, report) = self.open_journal(cx, &probe)?;
+        if let Some(changes) = changes {
+            self.commit_replay(cx, &journal, &changes)?;
+        }
         let fs = if report.is_some() || needs_recovery {
             probe.inodes.cache.clear();
             let super_block = probe.sb.buffer.block();
@@ -247,6 +272,13 @@ impl Mounting {
         cx: &mut Cx,
         fs: &Arc<Ext4>,
     ) -> Result<(Arc<Journal>, Option<RecoveryReport>), MountError> {
+        let area = self.journal_area(cx, fs)?;
+        let options = self.journal_options(fs);
+        Ok(Journal::open(cx, self.buffers.clone(), area, options)?)
+    }
+
+    /// Where the journal lies.
+    fn journal_area(&self, cx: &mut Cx, fs: &Arc<Ext4>) -> Result<JournalArea, MountError> {
         let ino = Ino(u64::from(fs.sb.geometry.journal_ino));
         let (group, _) = fs.sb.geometry.inode_group(ino)?;
         let desc = fs.alloc.groups[group as usize].state.lock(cx).desc;
@@ -264,13 +296,17 @@ impl Mounting {
             extents.push((mapped.pblk, mapped.len));
             lblk += mapped.len;
         }
+        Ok(JournalArea::internal(extents))
+    }
+
+    fn journal_options(&self, fs: &Ext4) -> JournalOptions {
         let metadata_csum = fs.sb.geometry.features.metadata_csum();
         let times = self.backing.cache().config();
         let flusher = self
             .options
             .flush_metadata
             .then_some(FlusherTimes { interval: times.dirty_interval, expire: times.dirty_expire });
-        let options = JournalOptions {
+        JournalOptions {
             mode: self.options.data_mode,
             commit_interval: self.options.commit_interval,
             commit_record: self.options.barrier,
@@ -283,11 +319,9 @@ impl Mounting {
             bit64: fs.sb.geometry.features.incompat.contains(Incompat::SIXTY_FOUR_BIT),
             checksums: metadata_csum.then_some(jbd2::Checksums::V3),
             fs_uuid: Some(fs.sb.geometry.uuid),
+            keep_fast_commits: true,
             ..JournalOptions::default()
-        };
-        let area = JournalArea::internal(extents);
-        let (journal, report) = Journal::open(cx, self.buffers.clone(), area, options)?;
-        Ok((journal, report))
+        }
     }
 }
 
@@ -442,11 +476,16 @@ impl Ext4 {
         result.and(metadata).and(written)
     }
 
-    /// What the superblock says after the mount.
-    pub(crate) fn final_super(&self, raw: &mut RawSuper) {
+    /// Free blocks and inodes as they are now.
+    fn set_free_counts(&self, raw: &mut RawSuper) {
         raw.set_free_blocks(self.alloc.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64);
         let inodes = self.alloc.counters.free_inodes.load(Ordering::Relaxed).max(0);
         raw.s_free_inodes_count.set(inodes as u32);
+    }
+
+    /// What the superblock says after the mount.
+    pub(crate) fn final_super(&self, raw: &mut RawSuper) {
+        self.set_free_counts(raw);
         let mut features = raw.features();
         features.incompat.remove(Incompat::RECOVER);
         features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);

@@ -5,6 +5,7 @@ use block::DeviceError;
 use thiserror::Error;
 
 use crate::format::SuperblockError;
+use crate::format::fast_commit::UnknownFeatures;
 
 /// One variant per failed check, with the numbers that failed.
 #[derive(Clone, Debug, Error)]
@@ -22,8 +23,14 @@ pub enum JournalError {
     Outside { block: u64, end: u64 },
     #[error("external journal does not list file system {0} among its users")]
     NotUser(uuid::Uuid),
-    #[error("journal holds fast commits after transaction {tid}, which are not supported")]
-    FastCommit { tid: u32 },
+    #[error("journal holds {count} fast commits of transaction {tid}, which only a mount replays")]
+    FastCommit { tid: u32, count: u32 },
+    #[error("{0}")]
+    FastCommitFeatures(#[from] UnknownFeatures),
+    #[error("a replay changes {blocks} blocks, the log has room for {room}")]
+    ReplaySize { blocks: usize, room: u32 },
+    #[error("the replay of fast commits could not be committed: {errno}")]
+    Replay { errno: Errno },
     #[error("log block {log}, transaction {sequence}: revoke block claims {bytes} bytes")]
     RevokeSize { log: u32, sequence: u32, bytes: u32 },
     #[error(
@@ -43,7 +50,9 @@ impl JournalError {
     pub fn to_errno(&self) -> Errno {
         match self {
             JournalError::Device(error) => error.to_errno(),
-            JournalError::FastCommit { .. } => Errno::ENOTSUP,
+            JournalError::FastCommit { .. } | JournalError::FastCommitFeatures(_) => Errno::ENOTSUP,
+            JournalError::Replay { errno } => *errno,
+            JournalError::ReplaySize { .. } => Errno::ENOSPC,
             JournalError::Superblock(SuperblockError::Unsupported { .. }) => Errno::ENOTSUP,
             JournalError::BlockChecksum { .. } | JournalError::Checksum { .. } => Errno::EBADMSG,
             _ => Errno::EINVAL,

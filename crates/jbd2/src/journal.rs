@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::Errno;
+use base::{Errno, Page};
 use cache::{BufferCache, BufferRef};
 use rt::{Charge, Cx, JoinHandle, SpinLock};
 
 use crate::area::{JournalArea, LogDevice};
 use crate::error::JournalError;
+use crate::format::fast_commit::FastCommits;
 use crate::format::{Checksums, Compat, Incompat, Superblock};
 use crate::handle::Handle;
 use crate::log::Log;
@@ -51,7 +52,7 @@ impl Journal {
             0 => None,
             errno => Some(Errno(errno as i32)),
         };
-        let read_only = options.read_only;
+        let (read_only, keep) = (options.read_only, options.keep_fast_commits);
         let mut held = Vec::new();
         let report = match (log.sb.start != 0, read_only) {
             (false, _) => None,
@@ -60,9 +61,9 @@ impl Journal {
                 recovery::discard(cx, &cache, &mut log)?;
                 None
             }
-            (true, false) => Some(recovery::recover(cx, &cache, &mut log)?),
+            (true, false) => Some(recovery::recover(cx, &cache, &mut log, keep)?),
             (true, true) => {
-                let (report, buffers) = recovery::recover_in_memory(cx, &cache, &log)?;
+                let (report, buffers) = recovery::recover_in_memory(cx, &cache, &log, keep)?;
                 held = buffers;
                 Some(report)
             }
@@ -80,6 +81,53 @@ impl Journal {
         });
         let journal = Journal { shared, task: SpinLock::new(task), recorded_errno, _held: held };
         Ok((Arc::new(journal), report))
+    }
+
+    /// The complete fast commits of the dirty journal in `area`: what
+    /// [`JournalOptions::keep_fast_commits`] leaves to the caller. Writes nothing. May park.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn fast_commits(
+        cx: &mut Cx,
+        cache: &Arc<BufferCache>,
+        area: JournalArea,
+        options: &JournalOptions,
+    ) -> Result<Option<FastCommits>, JournalError> {
+        let device = LogDevice::new(cache.queue(), area, cache.block_size())?;
+        let log = Log::load(cx, device, options)?;
+        recovery::fast_commits(cx, &log)
+    }
+
+    /// Commits the content of `buffers` as the first transaction after a recovery, whole or not at
+    /// all: it takes the place of the fast commits that were kept, and may be as long as the log.
+    /// May park.
+    ///
+    /// # Errors
+    /// There are more than the log holds: nothing was changed. Or why it could not be written.
+    pub fn commit_replay(
+        &self,
+        cx: &mut Cx,
+        buffers: &[(BufferRef, Page)],
+    ) -> Result<(), JournalError> {
+        if buffers.is_empty() {
+            return Ok(());
+        }
+        let (blocks, room) = (buffers.len(), self.shared.log_room);
+        if blocks > room as usize {
+            return Err(JournalError::ReplaySize { blocks, room });
+        }
+        let wrap = |errno| JournalError::Replay { errno };
+        let transaction = self.shared.start_alone(blocks as u32).map_err(wrap)?;
+        let tid = transaction.tid;
+        let mut handle = Handle::new(self.shared.clone(), transaction, blocks as u32);
+        for (buffer, page) in buffers {
+            handle.write_access(cx, buffer).map_err(wrap)?;
+            buffer.replace(page.clone());
+            handle.dirty(cx, buffer).map_err(wrap)?;
+        }
+        handle.stop(cx).map_err(wrap)?;
+        self.shared.commit_tid(cx, tid).map_err(wrap)
     }
 
     /// Starts an operation that dirties at most `credits` buffers. May park: for the commit of a

@@ -33,8 +33,9 @@
 //!
 //! # Not modelled, compared with Linux
 //!
-//! Fast commits (refused by name where some would have to be replayed), the batching delay of
-//! synchronous handles, and writing with asynchronous commit (such journals are recovered).
+//! Writing fast commits (those of others are found, and their file system replays them), the
+//! batching delay of synchronous handles, and writing with asynchronous commit (such journals are
+//! recovered).
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -55,6 +56,7 @@ pub mod transaction;
 pub use area::JournalArea;
 pub use error::JournalError;
 pub use format::Checksums;
+pub use format::fast_commit::{FastCommits, Record};
 pub use handle::Handle;
 pub use journal::Journal;
 pub use options::{CommitRecord, FlusherTimes, JournalIo, JournalMode, JournalOptions};

@@ -9,7 +9,7 @@ use rt::Cx;
 use crate::area::LogDevice;
 use crate::error::JournalError;
 use crate::format::superblock::SUPERBLOCK_SIZE;
-use crate::format::{Layout, Superblock};
+use crate::format::{Layout, Superblock, TagLayout};
 use crate::options::JournalOptions;
 
 /// The log on its device. Only the journal's task (or recovery, before it) has one.
@@ -86,6 +86,14 @@ impl Log {
     /// descriptors, revokes and commit block always fit as well.
     pub fn max_transaction(&self) -> u32 {
         (self.capacity() / 4).max(1)
+    }
+
+    /// Buffers that a transaction may hold where the log is empty: with their descriptors, the
+    /// commit block, and the block that is always kept.
+    pub fn room(&self) -> u32 {
+        let per_descriptor = TagLayout::new(&self.layout).per_block(&self.layout) as u32;
+        let most = self.capacity().saturating_sub(3);
+        most - most.div_ceil(per_descriptor + 1)
     }
 
     /// The block that follows `log` in the circle by `n`.

@@ -47,6 +47,10 @@ pub struct JournalOptions {
     /// Empty a dirty log instead of replaying it: where the file system says that it needs no
     /// recovery, as Linux does then.
     pub discard_log: bool,
+    /// The caller replays fast commits ([`Journal::fast_commits`](crate::Journal::fast_commits)) as
+    /// the first transaction: recovery leaves them valid until that one has committed. Without
+    /// this a journal that has some is refused.
+    pub keep_fast_commits: bool,
     /// Use 64-bit block numbers (file systems with the feature of that name).
     pub bit64: bool,
     /// Checksums to use from now on; `None` keeps what the superblock says.
@@ -70,6 +74,7 @@ impl Default for JournalOptions {
             flusher: None,
             read_only: false,
             discard_log: false,
+            keep_fast_commits: false,
             bit64: false,
             checksums: None,
             fs_uuid: None,

@@ -15,7 +15,8 @@ use cache::{BufferCache, BufferRef};
 use rt::Cx;
 
 use crate::error::JournalError;
-use crate::format::{Incompat, Tag, fast_commit};
+use crate::format::fast_commit::{self, FastCommits};
+use crate::format::{Header, Incompat, Tag};
 use crate::log::Log;
 use crate::recovery::scan::Scan;
 
@@ -23,6 +24,9 @@ mod scan;
 
 /// Log blocks that are read and written at a time.
 const BATCH_BLOCKS: usize = 1024;
+
+/// Blocks of fast commits that are read at a time.
+const AREA_BATCH: u32 = 64;
 
 /// What a recovery found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub struct RecoveryReport {
     pub revoke_hits: u64,
     /// Log blocks that the transactions take.
     pub log_blocks: u32,
+    /// Complete fast commits behind the transactions. They are the file system's to replay.
+    pub fast_commits: u32,
     /// A transaction that had a commit block with a wrong checksum: the log ends before it.
     pub failed_commit: Option<u32>,
     /// Nothing was written: the replayed blocks are in the buffer cache only.
@@ -53,6 +59,9 @@ impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (transactions, blocks) = (self.transactions, self.blocks);
         write!(f, "{transactions} transactions with {blocks} blocks replayed")?;
+        if self.fast_commits > 0 {
+            write!(f, ", {} fast commits", self.fast_commits)?;
+        }
         if self.revokes > 0 {
             write!(f, ", {} revoked copies left out", self.revoke_hits)?;
         }
@@ -76,15 +85,49 @@ pub(crate) fn recover(
     cx: &mut Cx,
     cache: &BufferCache,
     log: &mut Log,
+    keep: bool,
 ) -> Result<RecoveryReport, JournalError> {
-    let (mut report, copies) = find(cx, cache, log)?;
+    let (mut report, copies) = find(cx, cache, log, keep)?;
     load(cx, cache, log, &copies, |cx, mut loaded| {
         loaded.sort_by_key(|(buffer, _)| buffer.block());
         Ok(cache.write_snapshots(cx, loaded.into_iter())?)
     })?;
     report.written = copies.len() as u64;
-    leave_empty(cx, cache, log, report.end_sequence)?;
+    if report.fast_commits > 0 {
+        leave_continued(cx, cache, log, report.end_sequence)?;
+    } else {
+        leave_empty(cx, cache, log, report.end_sequence)?;
+    }
     Ok(report)
+}
+
+/// The complete fast commits of a dirty journal, where it has some. Writes nothing. May park.
+pub(crate) fn fast_commits(cx: &mut Cx, log: &Log) -> Result<Option<FastCommits>, JournalError> {
+    if log.sb.start == 0 || !log.sb.incompat.contains(Incompat::FAST_COMMIT) {
+        return Ok(None);
+    }
+    let scan = scan::scan(cx, log)?;
+    scan_fast_commits(cx, log, scan.report.end_sequence)
+}
+
+/// Reads the area of the fast commits: it lies behind the log, without the first block there.
+fn scan_fast_commits(
+    cx: &mut Cx,
+    log: &Log,
+    tid: u32,
+) -> Result<Option<FastCommits>, JournalError> {
+    let mut scan = fast_commit::Scan::new(tid);
+    let (mut at, end) = (log.sb.log_end() + 1, log.sb.maxlen);
+    'area: while at < end {
+        let count = AREA_BATCH.min(end - at);
+        for (index, page) in log.device.read_run(cx, at, count)?.iter().enumerate() {
+            if !scan.block(at + index as u32, page)? {
+                break 'area;
+            }
+        }
+        at += count;
+    }
+    Ok((scan.found.count > 0).then_some(scan.found))
 }
 
 /// Empties the log without replaying it: it belongs to a past that the file system no longer wants.
@@ -92,6 +135,33 @@ pub(crate) fn recover(
 pub(crate) fn discard(cx: &mut Cx, cache: &BufferCache, log: &mut Log) -> Result<(), JournalError> {
     let end = scan::scan(cx, log)?.report.end_sequence;
     leave_empty(cx, cache, log, end)
+}
+
+/// Empties the log, and leaves the fast commits behind it valid: its next transaction has their
+/// number. What an interrupted commit of that number left in the log's first block is wiped; the
+/// rest of the log is needed until the superblock says otherwise.
+fn leave_continued(
+    cx: &mut Cx,
+    cache: &BufferCache,
+    log: &mut Log,
+    end_sequence: u32,
+) -> Result<(), JournalError> {
+    log.sequence = end_sequence;
+    log.head = log.sb.first;
+    // All copies are in their places before the log stops to protect them.
+    cache.queue().flush(cx)?;
+    if (log.sb.start, log.sb.sequence) != (log.sb.first, end_sequence) {
+        let first = log.device.read(cx, log.sb.first)?;
+        if Header::parse(&first).is_some_and(|header| header.sequence == end_sequence) {
+            let blank = Page::zeroed(log.sb.block_size as usize);
+            log.device.write(cx, log.sb.first, blank, BioFlags::META)?;
+        }
+        log.sb.start = log.sb.first;
+        log.sb.sequence = end_sequence;
+        log.write_superblock(cx, BioFlags::META | BioFlags::PREFLUSH | BioFlags::FUA)?;
+    }
+    log.used = 0;
+    Ok(())
 }
 
 fn leave_empty(
@@ -120,8 +190,9 @@ pub(crate) fn recover_in_memory(
     cx: &mut Cx,
     cache: &BufferCache,
     log: &Log,
+    keep: bool,
 ) -> Result<(RecoveryReport, Vec<BufferRef>), JournalError> {
-    let (mut report, copies) = find(cx, cache, log)?;
+    let (mut report, copies) = find(cx, cache, log, keep)?;
     let mut held = Vec::with_capacity(copies.len());
     load(cx, cache, log, &copies, |_, loaded| {
         held.extend(loaded.into_iter().map(|(buffer, _)| buffer));
@@ -136,9 +207,18 @@ fn find(
     cx: &mut Cx,
     cache: &BufferCache,
     log: &Log,
+    keep: bool,
 ) -> Result<(RecoveryReport, BTreeMap<u64, LogCopy>), JournalError> {
     let mut scan = scan::scan(cx, log)?;
-    check_fast_commits(cx, log, &scan)?;
+    if log.sb.incompat.contains(Incompat::FAST_COMMIT)
+        && let Some(found) = scan_fast_commits(cx, log, scan.report.end_sequence)?
+    {
+        let FastCommits { tid, count, .. } = found;
+        if !keep {
+            return Err(JournalError::FastCommit { tid, count });
+        }
+        scan.report.fast_commits = count;
+    }
     let mut copies = select(&mut scan, cache)?;
     if let Err(error) = verify(cx, log, &copies) {
         // With asynchronous commits the commit block may be there before the blocks are; then the
@@ -150,17 +230,6 @@ fn find(
         verify(cx, log, &copies)?;
     }
     Ok((scan.report, copies))
-}
-
-fn check_fast_commits(cx: &mut Cx, log: &Log, scan: &Scan) -> Result<(), JournalError> {
-    if !log.sb.incompat.contains(Incompat::FAST_COMMIT) {
-        return Ok(());
-    }
-    let first = log.device.read(cx, log.sb.log_end())?;
-    match fast_commit::head_tid(&first) {
-        Some(tid) if tid == scan.report.end_sequence => Err(JournalError::FastCommit { tid }),
-        _ => Ok(()),
-    }
 }
 
 /// The revoke pass, and the choice of the copies to replay: per block the last one that is not

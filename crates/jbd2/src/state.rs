@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     pub aborted: AtomicI32,
     /// Buffers that one transaction may hold.
     pub max_transaction: u32,
+    /// Buffers of a transaction that has the whole log for itself.
+    pub log_room: u32,
     /// Records in a revoke block.
     pub revokes_per_block: usize,
     /// For a transaction that can be joined.
@@ -86,6 +88,7 @@ impl Shared {
         let committed = AtomicU64::new(next_tid.0 - 1);
         Arc::new(Shared {
             max_transaction: log.max_transaction(),
+            log_room: log.room(),
             revokes_per_block: revoke::per_block(&log.layout),
             cache,
             log_queue: log.device.queue.clone(),
@@ -191,6 +194,23 @@ impl Shared {
             self.wait_task.wake_all();
         }
         Ok(Some(transaction))
+    }
+
+    /// Begins a transaction with one handle whose size has no other limit than the log, before
+    /// anybody else begins one.
+    pub fn start_alone(&self, credits: u32) -> Result<Arc<Transaction>, Errno> {
+        self.check_aborted()?;
+        let mut state = self.state.lock_irq();
+        if state.stop != Stop::No || state.running.is_some() {
+            return Err(Errno::EROFS);
+        }
+        let tid = state.next_tid;
+        state.next_tid = Tid(tid.0 + 1);
+        let transaction = Transaction::new(tid, self.cache.queue().runtime().now());
+        let shared = transaction.clone();
+        state.running =
+            Some(Running { transaction: shared, updates: 1, reserved: credits, locked: false });
+        Ok(transaction)
     }
 
     pub fn try_extend(&self, cx: &Cx, tid: Tid, credits: u32) -> bool {

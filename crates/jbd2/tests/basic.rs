@@ -4,8 +4,8 @@ mod common;
 
 use base::{Errno, Nanos};
 use common::*;
+use jbd2::JournalOptions;
 use jbd2::format::{BlockType, Checksums, Header, Incompat, Layout, descriptor};
-use jbd2::{JournalError, JournalOptions};
 use rt::testing::both;
 
 const PLACE: JournalPlace = JournalPlace { block_size: 1024, start: 8192, len: 256 };
@@ -277,16 +277,66 @@ fn a_journal_that_cannot_be_used_is_refused_by_name() {
             sb.start = 1;
             sb.sequence = 77;
         });
-        let (block, _) = PLACE.area().map(256 - 16);
-        let head = [9, 0, 8, 0, 0, 0, 0, 0, 77, 0, 0, 0];
-        for (index, byte) in head.into_iter().enumerate() {
+        let (block, _) = PLACE.area().map(256 - 16 + 1);
+        let area = fast_commit(77);
+        for (index, &byte) in area.iter().enumerate() {
             disk.poke(block as usize * 1024 + index, |place| *place = byte);
         }
-        assert!(refused(cx, &disk).contains("fast commits after transaction 77"));
+        assert!(refused(cx, &disk).contains("1 fast commits of transaction 77"));
+        disk.poke(block as usize * 1024 + 4, |place| *place = 1);
+        assert!(refused(cx, &disk).contains("unknown features 0x1"));
+        disk.poke(block as usize * 1024 + 4, |place| *place = 0);
         disk.poke(block as usize * 1024 + 8, |place| *place = 76);
         let (journal, _, _) = open(cx, &disk, PLACE, JournalOptions::default()).unwrap();
         journal.shutdown(cx).unwrap();
-        let _ = JournalError::FastCommit { tid: 1 }.to_errno();
+    });
+}
+
+/// A block with one fast commit: a head, the removal of a name, and a tail.
+fn fast_commit(tid: u32) -> Vec<u8> {
+    let mut area = vec![9, 0, 8, 0, 0, 0, 0, 0];
+    area.extend(tid.to_le_bytes());
+    area.extend([5, 0, 9, 0, 2, 0, 0, 0, 12, 0, 0, 0, b'a']);
+    area.extend([8, 0]);
+    area.extend((1024 - area.len() as u16 - 2).to_le_bytes());
+    area.extend(tid.to_le_bytes());
+    area.extend(base::crc::crc32c(0, &area).to_le_bytes());
+    area.resize(1024, 0);
+    area
+}
+
+#[test]
+fn kept_fast_commits_stay_until_the_first_transaction_has_committed() {
+    both(|cx| {
+        let disk = Disk::new(SIZE);
+        format(&disk, PLACE, |sb| {
+            sb.incompat = Incompat::FAST_COMMIT;
+            sb.fast_commit_blocks = 16;
+            sb.start = 9;
+            sb.sequence = 77;
+        });
+        let (block, _) = PLACE.area().map(256 - 16 + 1);
+        for (index, &byte) in fast_commit(77).iter().enumerate() {
+            disk.poke(block as usize * 1024 + index, |place| *place = byte);
+        }
+        let keep = || JournalOptions { keep_fast_commits: true, ..JournalOptions::default() };
+        for _ in 0..2 {
+            let (journal, _, report) = open(cx, &disk, PLACE, keep()).unwrap();
+            assert_eq!(report.unwrap().fast_commits, 1);
+            journal.kill(cx);
+        }
+        let (journal, cache, _) = open(cx, &disk, PLACE, keep()).unwrap();
+        let buffer = cache.get(cx, 3);
+        let page = base::Page::from_slice(&[7; 1024]);
+        let all = vec![(buffer.clone(), page.clone()); 300];
+        let error = journal.commit_replay(cx, &all).unwrap_err().to_string();
+        assert_eq!(error, "a replay changes 300 blocks, the log has room for 234");
+        journal.commit_replay(cx, &[(buffer, page)]).unwrap();
+        journal.kill(cx);
+        let (journal, _, report) = open(cx, &disk, PLACE, keep()).unwrap();
+        let report = report.unwrap();
+        assert_eq!((report.fast_commits, report.transactions, report.written), (0, 1, 1));
+        journal.shutdown(cx).unwrap();
     });
 }
 

@@ -186,6 +186,49 @@ impl BlockAllocator {
         self.bitmap_dirty(cx, handle, group, &bitmap_buffer)
     }
 
+    /// Marks those of these blocks that are free as in use, and answers which they were. They lie
+    /// in the file system. `credits::GROUP` for every group.
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`.
+    pub(crate) fn take_free(
+        &self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        blocks: Range<u64>,
+    ) -> Result<Vec<Range<u64>>, Errno> {
+        let mut taken = Vec::new();
+        let mut start = blocks.start;
+        while start < blocks.end {
+            let place = self.sb.geometry.group_of_block(start);
+            let (group, bit) = place.ok_or(Errno::EFSCORRUPTED)?;
+            let in_group = u64::from(self.sb.geometry.blocks_in_group(group) - bit);
+            let end = bit + in_group.min(blocks.end - start) as u32;
+            self.load_group(cx, group)?;
+            let mut runs = Vec::new();
+            {
+                let mut state = self.groups[group as usize].state.lock(cx);
+                let map = state.map.as_mut().expect("loaded above");
+                let mut at = bit as usize;
+                while let Some(from) = bitmap::find_next_zero(map, at, end as usize) {
+                    let to = bitmap::find_next_set(map, from, end as usize).unwrap_or(end as usize);
+                    bitmap::set_range(map, from, to);
+                    runs.push(Run { group, start: from as u32, len: (to - from) as u32 });
+                    at = to;
+                }
+                state.available -= runs.iter().map(|run| run.len).sum::<u32>();
+            }
+            for run in runs {
+                self.counters.at_hand.fetch_sub(i64::from(run.len), Ordering::Relaxed);
+                self.use_blocks(cx, handle, run)?;
+                let first = self.sb.geometry.group_first_block(group) + u64::from(run.start);
+                taken.push(first..first + u64::from(run.len));
+            }
+            start += u64::from(end - bit);
+        }
+        Ok(taken)
+    }
+
     /// The bitmap of a group that is loaded, with access to it and to its descriptor.
     fn bitmap_access(
         &self,
@@ -235,6 +278,12 @@ impl BlockAllocator {
         start: u64,
         len: u32,
     ) -> Result<(), Errno> {
+        if let Handle::Direct(_) = handle
+            && let Some(held) = &mut *self.held_back.lock(cx)
+        {
+            held.insert(start..start + u64::from(len));
+            return Ok(());
+        }
         let (mut start, mut left) = (start, len);
         while left > 0 {
             let Some((group, bit)) = self.sb.geometry.group_of_block(start) else {

@@ -328,6 +328,48 @@ impl Bmap<'_> {
         removed
     }
 
+    /// Maps exactly these blocks, which belong to the inode: what else was mapped there is freed.
+    /// Only for extents, and without a journal. The inode must be marked dirty afterwards.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`.
+    pub(crate) fn map_exactly(
+        self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        wanted: &Extent,
+    ) -> Result<(), Errno> {
+        let end = wanted.block + wanted.len;
+        let mut at = wanted.block;
+        while at < end {
+            let start = wanted.start + u64::from(at - wanted.block);
+            let found = self.map_lookup(cx, at, end - at)?;
+            let to = at + found.len;
+            let guard = self.inode.map_lock.write(cx);
+            self.forget_last_extent(cx);
+            let mut step = found.len;
+            match found.state {
+                State::Hole => {
+                    let extent = Extent { block: at, len: found.len, start, ..*wanted };
+                    self.extent_insert(cx, handle, extent)?;
+                    let bytes = u64::from(found.len) << self.fs.sb.geometry.block_bits;
+                    self.inode.with(cx, |core| core.values.blocks += bytes / 512);
+                }
+                _ if found.pblk == start => {
+                    let next = self.extent_set_state(cx, handle, at, to, wanted.unwritten)?;
+                    step = next.clamp(at + 1, to) - at;
+                }
+                _ => {
+                    drop(guard);
+                    self.map_remove(cx, handle, at..to)?;
+                    continue;
+                }
+            }
+            at += step;
+        }
+        Ok(())
+    }
+
     /// Credits for one call of [`Bmap::map_create`].
     pub(crate) fn map_credits(self, cx: &Cx) -> u32 {
         let depth = if self.inode.has_extents(cx) { self.extent_depth(cx) } else { 3 };

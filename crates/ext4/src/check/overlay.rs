@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use block::{DeviceError, Overlay, Queue};
 use cache::{BufferCache, BufferConfig};
-use jbd2::{JournalArea, JournalError, JournalOptions};
+use jbd2::{JournalArea, JournalError, JournalOptions, RecoveryReport};
 use rt::Cx;
 
 use super::findings::Findings;
 use super::io::{Io, read_super};
 use super::rule::Rule;
 use super::{CheckOptions, Checker};
+use crate::MountError;
 use crate::format::features::Incompat;
 use crate::format::{At, Geometry, InodeValues, RawSuper};
+use crate::mount::replay_fast_commits;
 
 /// Bytes of buffers that the replay may keep.
 const REPLAY_CACHE: u64 = 8 << 20;
@@ -56,7 +58,9 @@ pub fn replay(
         findings.add(Rule::JournalInode, at, "needs_recovery is set, no journal can be read");
         return Ok(Journal::Dirty);
     };
-    let over = Overlay::queue(queue);
+    let Some((over, fast_commits)) = with_fast_commits(cx, queue, findings)? else {
+        return Ok(Journal::Dirty);
+    };
     let config = BufferConfig { block_size, limit_bytes: REPLAY_CACHE, ..Default::default() };
     let cache = BufferCache::new(over.clone(), config);
     let options = JournalOptions { fs_uuid: Some(fs_uuid), ..Default::default() };
@@ -65,11 +69,7 @@ pub fn replay(
             // Writes nothing but the overlay.
             let ended = journal.shutdown(cx);
             let written = cache.sync(cx);
-            let report = report.unwrap_or_default();
-            let detail = format!(
-                "replayed into memory: {} transactions, {} blocks",
-                report.transactions, report.written
-            );
+            let detail = detail(&report.unwrap_or_default(), fast_commits);
             findings.add(Rule::JournalNeedsRecovery, at, detail);
             written?;
             if let Err(errno) = ended {
@@ -82,6 +82,34 @@ pub fn replay(
             findings.add(Rule::JournalSuper, at, error.to_string());
             Ok(Journal::Dirty)
         }
+    }
+}
+
+/// The device, in memory with its fast commits and the log before them where it has some, and how
+/// many there are. None where they cannot be replayed.
+fn with_fast_commits(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    findings: &mut Findings,
+) -> Result<Option<(Arc<Queue>, u32)>, DeviceError> {
+    let over = Overlay::queue(queue);
+    match replay_fast_commits(cx, &over) {
+        Ok(count) => Ok(Some((over, count))),
+        Err(MountError::Device(error)) => Err(error),
+        Err(MountError::FastCommit(bad)) => {
+            findings.add(Rule::JournalSuper, At::Super(0), bad.to_string());
+            Ok(None)
+        }
+        // What is wrong is found by the check itself, or by opening the journal.
+        Err(_) => Ok(Some((Overlay::queue(queue), 0))),
+    }
+}
+
+fn detail(report: &RecoveryReport, fast_commits: u32) -> String {
+    let RecoveryReport { transactions, written, .. } = report;
+    match fast_commits {
+        0 => format!("replayed into memory: {transactions} transactions, {written} blocks"),
+        count => format!("replayed into memory, with {count} fast commits"),
     }
 }
 

@@ -158,7 +158,7 @@ pub const KNOWN: &[Feature] = &[
     row(C, 6, "lazy_bg", ReadOnly),
     row(C, 8, "snapshot_bitmap", ReadOnly),
     row(C, 9, "sparse_super2", ReadOnly),
-    row(C, 10, "fast_commit", ReadOnly),
+    row(C, 10, "fast_commit", ReadWrite),
     row(C, 11, "stable_inodes", ReadOnly),
     row(C, 12, "orphan_file", ReadWrite),
     row(I, 0, "compression", Refused),

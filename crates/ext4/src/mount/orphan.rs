@@ -1,5 +1,6 @@
 //! What a mount does with orphans: it reads their file, and finishes what a crash interrupted.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::{Errno, Ino};
@@ -68,6 +69,31 @@ impl Ext4 {
         }
         self.inodes.orphans.lock(cx).file = file;
         Ok(())
+    }
+
+    /// The inodes of the orphan list and the orphan file. Nothing is changed.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub(crate) fn orphan_numbers(&self, cx: &mut Cx) -> Result<BTreeSet<u32>, Errno> {
+        self.load_orphan_file(cx)?;
+        let mut numbers = BTreeSet::new();
+        let mut ino = self.sb.super_field(|raw| raw.s_last_orphan.get());
+        while ino != 0 && numbers.insert(ino) {
+            let inode = self.iget_orphan(cx, Ino(u64::from(ino)))?;
+            ino = inode.with(cx, |core| core.dtime);
+        }
+        let (files, slots) =
+            (self.inodes.orphans.lock(cx).file.clone(), self.inodes.orphan_slots());
+        for buffer in files {
+            buffer.with(|data| {
+                let words = data[..slots * 4].chunks_exact(4);
+                let words =
+                    words.map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+                numbers.extend(words.filter(|&ino| ino != 0));
+            });
+        }
+        Ok(numbers)
     }
 
     /// Finishes what a crash interrupted: frees orphans without names, truncates the others to

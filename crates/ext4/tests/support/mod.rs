@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "every test program uses a part of it")]
 
 pub mod campaign;
+pub mod recovered;
 
 use block::{Device, DeviceInfo, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};

@@ -207,7 +207,7 @@ mod tests {
             let _ = parse(&layouts()[which], &bytes);
             let _ = super::super::revoke::parse(&layouts()[which], &bytes);
             let _ = super::super::CommitBlock::parse(&layouts()[which], &bytes);
-            let _ = super::super::fast_commit::head_tid(&bytes);
+            let _ = super::super::fast_commit::Scan::new(0).block(0, &bytes);
         }
 
         #[test]

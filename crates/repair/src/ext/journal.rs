@@ -2,10 +2,10 @@
 
 use block::DeviceError;
 use cache::{BufferCache, BufferConfig};
-use ext4::Rule;
 use ext4::format::features::{Compat, Incompat};
 use ext4::format::super_block::{STATE_CLEAN, SUPER_OFFSET};
 use ext4::format::{At, FileKind, InodeFlags, InodeValues, RawSuper};
+use ext4::{MountError, Rule};
 use jbd2::{JournalArea, JournalError, JournalOptions};
 
 use super::Fs;
@@ -43,7 +43,20 @@ impl Fs<'_> {
         }
         let runs = map.runs.iter().map(|run| (run.start, run.len as u32));
         let area = JournalArea::internal(runs);
-        let (overlay, queue) = self.view.overlay()?;
+        let (mut overlay, mut queue) = self.view.overlay()?;
+        let fast_commits = match ext4::replay_fast_commits(self.view.cx(), &queue) {
+            Ok(count) => count,
+            Err(MountError::Device(error)) => return Err(error.into()),
+            Err(MountError::FastCommit(bad)) => {
+                self.give_up(&bad.to_string(), Some(&map))?;
+                return Ok(false);
+            }
+            Err(_) => {
+                // Other damage is in the way: opening the journal shows whether there are some.
+                (overlay, queue) = self.view.overlay()?;
+                0
+            }
+        };
         let block_size = self.g.block_size;
         let config = BufferConfig { block_size, limit_bytes: REPLAY_CACHE, ..Default::default() };
         let cache = BufferCache::new(queue, config);
@@ -62,7 +75,10 @@ impl Fs<'_> {
                 return Ok(false);
             }
         };
-        let text = format!("{} transactions, {} blocks", report.transactions, report.written);
+        let text = match fast_commits {
+            0 => format!("{} transactions, {} blocks", report.transactions, report.written),
+            count => format!("with {count} fast commits"),
+        };
         if !self.safe(Rule::JournalNeedsRecovery, At::Super(0), text, "replay the journal") {
             return Ok(false);
         }
