@@ -185,7 +185,7 @@ pub(crate) struct Inode {
     pub last_extent: SpinLock<LastExtent>,
     /// All that lookups found, by their first block, on mounts that keep them
     /// ([`LegacyLookups`](crate::LegacyLookups)).
-    pub known_extents: SpinLock<Option<Box<BTreeMap<u32, LastExtent>>>>,
+    pub known_extents: SpinLock<BTreeMap<u32, LastExtent>>,
     mapping: OnceLock<Arc<Mapping>>,
     /// How far fsync has reported write errors.
     pub error_mark: SpinLock<ErrorMark>,
@@ -207,7 +207,7 @@ impl Inode {
             core: SpinLock::named("inode core", core),
             delayed: SpinLock::named("inode delayed", Delalloc::default()),
             last_extent: SpinLock::new(LastExtent::default()),
-            known_extents: SpinLock::new(None),
+            known_extents: SpinLock::new(BTreeMap::new()),
             mapping: OnceLock::new(),
             error_mark: SpinLock::new(ErrorMark::default()),
             triggers: Default::default(),

@@ -97,8 +97,12 @@ fn lists(features: &'static str, whose: LegacyLookups, names: u64) -> Lists {
         let mut ino = other;
         let creates =
             ["one", "two"].map(|name| recorded(cx, &fs, |cx| ino = create(cx, &*fs, dir, name)));
-        let chown = recorded(cx, &fs, |cx| drop(fs.setattr(cx, ino, &owner).expect("chown")));
-        let lookup = recorded(cx, &fs, |cx| drop(fs.lookup(cx, dir, b"one").expect("there")));
+        let chown = recorded(cx, &fs, |cx| {
+            fs.setattr(cx, ino, &owner).expect("chown");
+        });
+        let lookup = recorded(cx, &fs, |cx| {
+            fs.lookup(cx, dir, b"one").expect("there");
+        });
         let remove = recorded(cx, &fs, |cx| fs.unlink(cx, dir, b"one").expect("removed"));
         fs.unmount(cx).expect("unmount");
         e2fsck(&device, &format!("{features}, {whose:?}"));

@@ -150,15 +150,14 @@ impl Bmap<'_> {
             return None;
         }
         let known = self.inode.known_extents.lock(cx);
-        let (_, &extent) = known.as_ref()?.range(..=lblk).next_back()?;
+        let (_, &extent) = known.range(..=lblk).next_back()?;
         (lblk - extent.lblk < extent.len).then_some(extent)
     }
 
     /// Keeps an extent that was found, on mounts that do.
     fn keep_extent(self, cx: &Cx, extent: LastExtent) {
         if self.fs.sb.keeps_extents() {
-            let mut known = self.inode.known_extents.lock(cx);
-            known.get_or_insert_default().insert(extent.lblk, extent);
+            self.inode.known_extents.lock(cx).insert(extent.lblk, extent);
         }
     }
 
@@ -166,7 +165,7 @@ impl Bmap<'_> {
     pub(crate) fn forget_last_extent(self, cx: &Cx) {
         *self.inode.last_extent.lock(cx) = LastExtent::default();
         if self.fs.sb.keeps_extents() {
-            *self.inode.known_extents.lock(cx) = None;
+            self.inode.known_extents.lock(cx).clear();
         }
     }
 
