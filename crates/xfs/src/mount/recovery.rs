@@ -141,7 +141,7 @@ fn complete(
     }
     let quota = match (quota, mode) {
         (Some(begun), Some(_)) => Some(begun.settle(cx, &inodes)?),
-        (Some(begun), None) => Some(begun.as_before(cx)?),
+        (Some(begun), None) => Some(begun.go_on(cx)?),
         (None, _) => None,
     };
     Ok(WriteSide { log: log.clone(), space, inodes, quota })

@@ -142,7 +142,7 @@ impl Begun {
     ///
     /// # Errors
     /// A check of the superblock; the device failed.
-    pub fn as_before(self, cx: &mut Cx) -> Result<Arc<Quota>> {
+    pub fn go_on(self, cx: &mut Cx) -> Result<Arc<Quota>> {
         let Begun { quota, stored, off, .. } = self;
         let stale = Kind::ALL.into_iter().filter(|&kind| off.contains(QuotaFlags::counted(kind)));
         let flags = stale.fold(stored, |flags, kind| flags - QuotaFlags::checked(kind));
