@@ -17,7 +17,7 @@
 //! Memory: three bits per block, about 100 bytes per inode in use, 32 bytes per run of blocks, and
 //! the blocks that change. Nothing recurses by the depth of the tree.
 //!
-//! ext2, ext3 and ext4 are repaired; XFS is not yet.
+//! ext2, ext3, ext4 and XFS of version 5 are repaired.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -32,6 +32,7 @@ pub mod undo;
 mod ext;
 mod mend;
 mod view;
+mod xfs;
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ pub enum RepairError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Neither the superblock nor a copy of it can be read.
-    #[error("no superblock of ext2, ext3 or ext4 was found, nor a copy of one")]
+    #[error("no superblock of ext2, ext3, ext4 or XFS was found, nor a copy of one")]
     NoSuperblock,
     /// Repair does not know a feature that is set.
     #[error("{0}: such a file system cannot be repaired yet")]
@@ -68,7 +69,7 @@ pub enum RepairError {
     Hopeless(String),
 }
 
-/// Plans the repair of the ext2, ext3 or ext4 file system behind `queue`. `decide` is asked once
+/// Plans the repair of the file system behind `queue`. `decide` is asked once
 /// for each finding, and says whether its action is wanted. Reads only; parks on reads.
 ///
 /// # Errors
@@ -78,5 +79,11 @@ pub fn plan(
     queue: &Arc<Queue>,
     decide: &mut dyn FnMut(&Finding) -> bool,
 ) -> Result<Plan, RepairError> {
-    ext::plan(cx, queue, decide)
+    if xfs::is_here(cx, queue)? {
+        return xfs::plan(cx, queue, decide);
+    }
+    match ext::plan(cx, queue, decide) {
+        Err(RepairError::NoSuperblock) => xfs::plan(cx, queue, decide),
+        planned => planned,
+    }
 }

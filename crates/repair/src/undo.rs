@@ -21,6 +21,8 @@ use sha2::{Digest, Sha256};
 
 use crate::plan::{Change, Plan};
 
+mod xfs_mark;
+
 /// The first eight bytes.
 const MAGIC: &[u8; 8] = b"IOPUNDO1";
 /// Bytes of the header.
@@ -244,10 +246,13 @@ impl UndoFile {
     fn marked(&self) -> Option<(&Change, Vec<u8>)> {
         let change = self.changes.iter().find(|change| change.offset == self.superblock)?;
         let mut bytes = change.new.to_vec();
+        let text = format!("{MARK}{}", &self.id()[..16]);
+        if xfs_mark::set(&mut bytes, &text) {
+            return Some((change, bytes));
+        }
         let at = (ext4::format::super_block::SUPER_OFFSET - self.superblock) as usize;
         let raw = RawSuper::view_mut(bytes.get_mut(at..)?)?;
         raw.s_state.set(raw.s_state.get() | ext4::format::super_block::STATE_ERROR);
-        let text = format!("{MARK}{}", &self.id()[..16]);
         raw.s_last_error_func = [0; 32];
         raw.s_last_error_func[..text.len()].copy_from_slice(text.as_bytes());
         raw.set_checksum();
@@ -385,8 +390,12 @@ pub fn unfinished(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<String>, Dev
         return Ok(None);
     }
     let page = queue.read(cx, Sector(0), unit)?;
+    let of = |text: &str| text.strip_prefix(MARK).map(|id| id.trim_end_matches('\0').to_string());
+    if let Some(text) = xfs_mark::get(&page) {
+        return Ok(of(&text).filter(|id| id.len() == 16));
+    }
     let raw = RawSuper::read(&page[1024..]).expect("1024 bytes");
     let text = String::from_utf8_lossy(&raw.s_last_error_func);
-    let id = text.strip_prefix(MARK).map(|id| id.trim_end_matches('\0').to_string());
-    Ok(id.filter(|id| id.len() == 16 && raw.s_magic.get() == ext4::format::super_block::MAGIC))
+    Ok(of(&text)
+        .filter(|id| id.len() == 16 && raw.s_magic.get() == ext4::format::super_block::MAGIC))
 }

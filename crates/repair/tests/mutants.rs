@@ -4,12 +4,14 @@
 //! `IOPATH_SEEDS=n` runs n seeds of each kind of image in place of the few of an ordinary run.
 
 mod support;
+mod xfs_support;
 
 use base::Rng;
 use device::MemoryDevice;
 use std::sync::Arc;
 use support::*;
 use testkit::campaign::{Watchdog, seeds};
+use xfs_support as on_xfs;
 
 struct Count {
     sound: u32,
@@ -18,13 +20,13 @@ struct Count {
     failed: Vec<String>,
 }
 
-fn one(base: &MemoryDevice, blocks: &[u64], kind: &Kind, seed: u64, count: &mut Count) {
-    let _watchdog = Watchdog::new(format!("{} seed {seed}", kind.name), 100);
-    let mut rng = Rng::new(seed, 77);
-    let mut image = base.snapshot();
-    let what = damage(&mut image, blocks, kind.block.into(), &mut rng);
-    let name = format!("{} seed {seed}: {what}", kind.name);
-    let device = Arc::new(MemoryDevice::from_image(&image));
+/// What an outside checker says of an image file.
+type Judge = fn(&std::path::Path) -> Result<(), String>;
+
+/// Repairs a mutant and has it judged.
+fn one(name: String, image: &[u8], judge: Judge, count: &mut Count) {
+    let _watchdog = Watchdog::new(name.clone(), 100);
+    let device = Arc::new(MemoryDevice::from_image(image));
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| plan(&device)));
     let plan_ = match tried {
         Err(_) => return count.failed.push(format!("{name}: PANIC")),
@@ -46,7 +48,7 @@ fn one(base: &MemoryDevice, blocks: &[u64], kind: &Kind, seed: u64, count: &mut 
     let dir = tempfile::tempdir().expect("a directory");
     let mut undo = apply(&(device.clone() as _), &plan_, dir.path());
     let file = testkit::judge::write_sparse(&device.snapshot());
-    if let Err(text) = testkit::judge::e2fsck(file.path()) {
+    if let Err(text) = judge(file.path()) {
         let acts: Vec<String> = plan_
             .findings
             .iter()
@@ -76,15 +78,49 @@ fn one(base: &MemoryDevice, blocks: &[u64], kind: &Kind, seed: u64, count: &mut 
 #[test]
 fn damaged_images_are_clean_after_one_repair() {
     let mut count = Count { sound: 0, repaired: 0, refused: 0, failed: Vec::new() };
-    let only = std::env::var("IOPATH_KIND").ok();
-    for kind in KINDS.iter().filter(|kind| only.as_ref().is_none_or(|name| name == kind.name)) {
+    for kind in KINDS.iter().filter(|kind| wanted(kind.name)) {
         let base = kind.image();
         let blocks = metadata(&base, kind.block.into());
         for seed in seeds(25) {
-            one(&base, &blocks, kind, seed, &mut count);
+            let mut image = base.snapshot();
+            let mut rng = Rng::new(seed, 77);
+            let what = damage(&mut image, &blocks, kind.block.into(), &mut rng);
+            let name = format!("{} seed {seed}: {what}", kind.name);
+            one(name, &image, testkit::judge::e2fsck, &mut count);
         }
     }
-    println!("{} sound, {} repaired, {} refused", count.sound, count.repaired, count.refused);
-    assert!(count.failed.is_empty(), "{}: {}", count.failed.len(), count.failed.join("\n\n"));
-    assert!(count.refused * 20 <= count.repaired, "{} were refused", count.refused);
+    count.judge(5);
+}
+
+/// The same for XFS.
+#[test]
+fn damaged_images_of_xfs_are_clean_after_one_repair() {
+    let mut count = Count { sound: 0, repaired: 0, refused: 0, failed: Vec::new() };
+    for kind in on_xfs::KINDS.iter().filter(|kind| wanted(kind.name)) {
+        let base = kind.image();
+        let blocks = on_xfs::metadata(&base);
+        for seed in seeds(6) {
+            let mut image = base.snapshot();
+            let g = on_xfs::geometry(&image).expect("a sound image");
+            let mut rng = Rng::new(seed, 77);
+            let what = on_xfs::damage(&mut image, &blocks, &g, &mut rng);
+            let name = format!("{} seed {seed}: {what}", kind.name);
+            one(name, &image, testkit::judge::xfs_repair, &mut count);
+        }
+    }
+    count.judge(35);
+}
+
+/// `IOPATH_KIND` names one kind.
+fn wanted(name: &str) -> bool {
+    std::env::var("IOPATH_KIND").ok().is_none_or(|only| only == name)
+}
+
+impl Count {
+    fn judge(self, refused_percent: u32) {
+        println!("{} sound, {} repaired, {} refused", self.sound, self.repaired, self.refused);
+        assert!(self.failed.is_empty(), "{}: {}", self.failed.len(), self.failed.join("\n\n"));
+        let all = self.sound + self.repaired + self.refused;
+        assert!(self.refused * 100 <= all * refused_percent, "{} were refused", self.refused);
+    }
 }

@@ -13,7 +13,6 @@ use serde_json::json;
 
 use crate::app::App;
 use crate::cmd::check::{CLEAN, ERRORS_LEFT};
-use crate::recognise::Format;
 use crate::storage::Storage;
 use crate::target::{Target, TargetPath};
 
@@ -22,13 +21,13 @@ pub const CORRECTED: u8 = 1;
 /// Undo files of one image that are looked for.
 const UNDO_FILES: u32 = 1000;
 
-/// Repair a damaged ext2, ext3 or ext4, with an undo file
+/// Repair a damaged ext2, ext3, ext4 or XFS, with an undo file
 #[derive(Args)]
 #[command(after_help = "\
 Prints the plan: what is wrong, what is done about it, what is lost. Without -n, -p or -y it asks
 for each finding. Before the first write the old content of all blocks that change is stored in the
 undo file. A repair that was cut is finished by the next one. A plan that would leave an error is
-not carried out. XFS is not repaired yet.
+not carried out. On XFS all of the plan is done or nothing: one action that is declined stops it.
 Exit status as fsck(8): 0 clean, 1 errors corrected, 4 errors left, 8 the repair could not be made,
 16 wrong usage.
 
@@ -65,9 +64,6 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
     let target = TargetPath::parse(&options.target)?.target;
     let (storage, writable) = open(app, &target, !options.dry_run)?;
-    if storage.format(app)? == Format::Xfs {
-        bail!("{target}: XFS cannot be repaired yet; `iopath check` says what is wrong");
-    }
     finish_cut(app, &storage, writable)?;
     let mut decide = |finding: &Finding| match (options.preen, asks) {
         (true, _) => finding.safe,

@@ -1,0 +1,241 @@
+//! The plan for XFS of version 5: rounds of passes over a view, until the check is content.
+//!
+//! The inodes and their forks say who owns the blocks; the headers and btrees of a group follow
+//! from them and are written anew where anything in the group is wrong.
+//!
+//! What is done in one place rests on what is done in another: if one action is declined, nothing
+//! is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::{Ino, Sector};
+use block::{DeviceError, Queue};
+use rt::Cx;
+use xfs::format::{AgInode, At, Geometry, RawSuper};
+use xfs::{CheckOptions, Rule};
+
+use crate::RepairError;
+use crate::plan::{Change, Decisions, Finding, Plan};
+use crate::view::View;
+
+mod chunks;
+mod contents;
+mod forks;
+mod group_build;
+mod groups;
+mod inodes;
+mod log;
+mod meta;
+mod space;
+mod strays;
+mod super_block;
+mod tree_build;
+mod tree_read;
+
+use groups::Group;
+use inodes::Inode;
+
+/// Rounds at the most: what one round moves may show the next one something.
+const ROUNDS: usize = 6;
+/// Findings of the check that a round looks at.
+const FINDINGS_MAX: usize = 100_000;
+
+/// The places that the check complains about.
+#[derive(Default)]
+struct Suspects {
+    /// Inodes, and the rules.
+    inodes: BTreeMap<u64, BTreeSet<Rule>>,
+    /// Groups whose headers or btrees are wrong.
+    groups: BTreeSet<u32>,
+    /// The rules alone.
+    rules: BTreeSet<Rule>,
+}
+
+/// One file system that is being repaired.
+struct Fs<'a> {
+    view: View<'a>,
+    findings: Vec<Finding>,
+    g: Geometry,
+    raw: RawSuper,
+    suspects: Suspects,
+    groups: Vec<Group>,
+    /// Inodes in use.
+    inodes: BTreeMap<u64, Inode>,
+    /// Groups whose owners changed: their btrees are written anew.
+    touched: BTreeSet<u32>,
+    /// Contents that lie where others belong, by the block that they belong into.
+    strays: BTreeMap<u64, Vec<u8>>,
+    /// Blocks are put right where they say how; nothing is cleared or written anew yet.
+    healing: bool,
+    /// A stray block was found: its place may have been read before.
+    again: bool,
+}
+
+/// True where the first sector is a superblock of XFS by its magic number. Parks.
+pub fn is_here(cx: &mut Cx, queue: &Arc<Queue>) -> Result<bool, DeviceError> {
+    let unit = queue.info().logical_block.max(1024) as usize;
+    if queue.info().bytes() < unit as u64 {
+        return Ok(false);
+    }
+    let page = queue.read(cx, Sector(0), unit)?;
+    let raw = RawSuper::view(&page).expect("a sector holds it");
+    Ok(raw.sb_magicnum.get() == xfs::format::super_block::MAGIC)
+}
+
+/// Plans a repair.
+///
+/// # Errors
+/// See [`RepairError`].
+pub fn plan(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    decide: &mut dyn FnMut(&Finding) -> bool,
+) -> Result<Plan, RepairError> {
+    let mut fs = Fs::open(View::new(cx, queue))?;
+    let mut left = fs.judge()?;
+    if !left.is_empty() {
+        fs.heal()?;
+        left = fs.judge()?;
+    }
+    for _ in 0..ROUNDS {
+        if left.is_empty() {
+            break;
+        }
+        let before = fs.findings.len();
+        fs.round()?;
+        let now = fs.judge()?;
+        let stuck = now == left && before == fs.findings.len() && !fs.again;
+        left = now;
+        if stuck {
+            break;
+        }
+    }
+    let Fs { view, findings, g, .. } = fs;
+    let mut out = Decisions::new(decide);
+    for finding in findings {
+        out.ask(finding);
+    }
+    let (findings, declined) = out.finish();
+    let mut changes = view.into_changes()?;
+    if !declined.is_empty() {
+        changes.clear();
+    }
+    let size = g.block_size as usize;
+    if changes.first().is_some_and(|first| first.offset > 0) {
+        // The mark lies in the superblock, changed or not.
+        let old = queue.read(cx, Sector(0), size)?.to_vec().into_boxed_slice();
+        changes.insert(0, Change { offset: 0, new: old.clone(), old });
+    }
+    Ok(Plan { findings, declined, left, changes, superblock: 0 })
+}
+
+/// A finding whose action follows from what is there.
+fn safe(rule: Rule, at: impl ToString, detail: impl Into<String>, action: &str) -> Finding {
+    Finding {
+        rule: rule.name(),
+        at: at.to_string(),
+        detail: detail.into(),
+        action: action.into(),
+        loss: None,
+        safe: true,
+    }
+}
+
+/// A finding whose action loses something, or guesses.
+fn lossy(
+    rule: Rule,
+    at: impl ToString,
+    detail: impl Into<String>,
+    action: &str,
+    loss: &str,
+) -> Finding {
+    Finding { loss: Some(loss.into()), safe: false, ..safe(rule, at, detail, action) }
+}
+
+impl<'a> Fs<'a> {
+    /// The superblock, restored where it must be, and the log recovered.
+    fn open(view: View<'a>) -> Result<Fs<'a>, RepairError> {
+        let mut fs = super_block::open(view)?;
+        fs.recover_log()?;
+        fs.reread()?;
+        Ok(fs)
+    }
+
+    /// Reads the superblock again.
+    fn reread(&mut self) -> Result<(), RepairError> {
+        let bytes = self.view.read_bytes(0, self.g.sector_size as usize)?;
+        self.g = Geometry::parse(&bytes, At::Super(0))
+            .map_err(|corrupt| RepairError::Hopeless(corrupt.to_string()))?;
+        self.raw = *RawSuper::view(&bytes).expect("a sector holds it");
+        Ok(())
+    }
+
+    /// What the check says about the state that the plan would leave.
+    fn judge(&mut self) -> Result<Vec<String>, DeviceError> {
+        let (_, queue) = self.view.overlay()?;
+        let options = CheckOptions { recover: true, findings_max: FINDINGS_MAX };
+        let report = xfs::check(self.view.cx(), &queue, &options)?;
+        self.suspects = Suspects::default();
+        for finding in &report.findings {
+            self.suspects.rules.insert(finding.rule);
+            match finding.at {
+                At::Inode(ino) | At::InodeBlock(ino, _) => {
+                    self.suspects.inodes.entry(ino.0).or_default().insert(finding.rule);
+                }
+                At::Agf(ag) | At::Agfl(ag) | At::Agi(ag) | At::AgBlock(ag, _) => {
+                    self.suspects.groups.insert(ag);
+                }
+                _ => {}
+            }
+        }
+        let left = report.findings.iter().filter(|finding| finding.rule != Rule::LogReplayed);
+        let mut left: Vec<String> = left.map(ToString::to_string).collect();
+        if report.more > 0 {
+            left.push(format!("and {} more", report.more));
+        }
+        Ok(left)
+    }
+
+    /// Reads everything, so that blocks are put right that say themselves what they should be.
+    fn heal(&mut self) -> Result<(), RepairError> {
+        self.healing = true;
+        for _ in 0..ROUNDS {
+            self.again = false;
+            self.read_groups()?;
+            self.find_chunks()?;
+            self.read_inodes()?;
+            self.read_contents()?;
+            if !self.again {
+                break;
+            }
+        }
+        self.healing = false;
+        Ok(())
+    }
+
+    /// All passes once.
+    fn round(&mut self) -> Result<(), RepairError> {
+        self.again = false;
+        self.touched.clear();
+        self.reread()?;
+        self.read_groups()?;
+        self.find_chunks()?;
+        self.read_inodes()?;
+        self.write_groups()?;
+        self.write_copies()?;
+        Ok(())
+    }
+
+    /// Adds a finding.
+    fn note(&mut self, finding: Finding) {
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+
+    /// The inode of a number in a group.
+    fn ino(&self, ag: u32, agino: u32) -> Ino {
+        self.g.ino_join(AgInode { ag, agino })
+    }
+}

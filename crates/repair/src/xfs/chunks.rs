@@ -1,0 +1,166 @@
+//! Inode chunks: as their btree says, and where that cannot be believed, found by their content.
+
+use std::collections::BTreeMap;
+
+use block::DeviceError;
+use xfs::Rule;
+use xfs::format::inode::{MAGIC, RawInode};
+use xfs::format::record::InodeChunk;
+use xfs::format::{AgBlock, At};
+
+use super::groups::Group;
+use super::{Fs, safe};
+
+/// What is known of a block that may hold inodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Inodes,
+    /// Free, or of another owner.
+    Other,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Fs<'_> {
+    /// Decides where inodes lie.
+    pub fn find_chunks(&mut self) -> Result<(), DeviceError> {
+        for ag in 0..self.g.ag_count {
+            let group = &self.groups[ag as usize];
+            let sound = |chunk: &InodeChunk| self.chunk_possible(ag, chunk);
+            let mut chunks: BTreeMap<u32, InodeChunk> = BTreeMap::new();
+            let mut whole = group.chunks_whole;
+            for chunk in &group.chunks {
+                let alone = chunks.range(..=chunk.start).next_back();
+                let apart = alone.is_none_or(|(&start, _)| chunk.start - start >= 64);
+                if sound(chunk) && apart {
+                    chunks.insert(chunk.start, *chunk);
+                } else {
+                    whole = false;
+                }
+            }
+            if !whole || self.suspects.groups.contains(&ag) || group.wrong {
+                self.scan_chunks(ag, &mut chunks)?;
+            }
+            let group = &mut self.groups[ag as usize];
+            group.chunks = chunks.into_values().collect();
+            if !whole && !self.healing {
+                group.wrong = true;
+                let detail = format!("cannot be followed: {} chunks", group.chunks.len());
+                let action = "take the chunks that their content shows";
+                self.note(safe(Rule::InodeChunk, At::Agi(ag), detail, action));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a record of the inode btree can be.
+    fn chunk_possible(&self, ag: u32, chunk: &InodeChunk) -> bool {
+        let per_block = self.g.inodes_per_block();
+        let first = self.g.agino_block(chunk.start);
+        let inside = first >= self.g.header_blocks()
+            && u64::from(first) + u64::from(self.g.chunks.blocks)
+                <= u64::from(self.g.ag_length(ag));
+        let sparse = chunk.holes != 0 && self.g.features.sparse();
+        chunk.start.is_multiple_of(per_block.min(64))
+            && (inside || sparse && first < self.g.ag_length(ag))
+            && chunk.count > 0
+            && u32::from(chunk.count) == 64 - chunk.hole_mask().count_ones()
+            && (chunk.holes == 0 || sparse)
+    }
+
+    /// Looks for chunks that the btree does not know.
+    fn scan_chunks(
+        &mut self,
+        ag: u32,
+        chunks: &mut BTreeMap<u32, InodeChunk>,
+    ) -> Result<(), DeviceError> {
+        let per_chunk = self.g.chunks.blocks;
+        let align = self.g.chunks.align.max(1);
+        let mut block = self.g.header_blocks();
+        let end = self.g.ag_length(ag);
+        while block < end {
+            let start = self.g.block_agino(block);
+            let before = chunks.range(..=start).next_back();
+            if let Some((&first, _)) = before.filter(|(first, _)| start - **first < 64) {
+                block = self.g.agino_block(first) + per_chunk;
+                continue;
+            }
+            if self.holds(ag, block)? != Holds::Inodes {
+                block += 1;
+                continue;
+            }
+            let first = (block - block % align).max(self.g.header_blocks());
+            let first = if align > per_chunk { block - block % per_chunk } else { first };
+            let chunk = self.chunk_at(ag, first, end)?;
+            if let Some(chunk) = chunk.filter(|chunk| self.chunk_possible(ag, chunk)) {
+                chunks.insert(chunk.start, chunk);
+            }
+            block = (first + per_chunk).max(block + 1);
+        }
+        Ok(())
+    }
+
+    /// The chunk whose first block would be this one; none where less than half of it is there.
+    fn chunk_at(
+        &mut self,
+        ag: u32,
+        first: u32,
+        end: u32,
+    ) -> Result<Option<InodeChunk>, DeviceError> {
+        let per_block = self.g.inodes_per_block();
+        let sparse = self.g.features.sparse();
+        let (mut present, mut sure) = (0u64, 0);
+        for index in 0..self.g.chunks.blocks {
+            let block = first + index;
+            let holds = if block < end { self.holds(ag, block)? } else { Holds::Other };
+            let group = &self.groups[ag as usize];
+            let blind = group.free.is_none() && group.inode_runs.is_none();
+            let there = match holds {
+                Holds::Inodes => true,
+                Holds::Other => false,
+                Holds::Unknown => !sparse || !blind,
+            };
+            sure += u32::from(holds == Holds::Inodes);
+            if there {
+                let bits = u64::MAX >> (64 - per_block.min(64));
+                present |= bits << (index * per_block).min(63);
+            }
+        }
+        if sure == 0 || !sparse && (present != u64::MAX || sure * 2 < self.g.chunks.blocks) {
+            return Ok(None);
+        }
+        let mut holes = 0u16;
+        for bit in 0..16 {
+            holes |= u16::from(present >> (4 * bit) & 0xf != 0xf) << bit;
+        }
+        let start = self.g.block_agino(first);
+        let mut chunk = InodeChunk { start, holes, count: 0, free_count: 0, free: 0 };
+        chunk.count = 64 - chunk.hole_mask().count_ones() as u8;
+        Ok((chunk.count > 0).then_some(chunk))
+    }
+
+    fn in_log(&self, ag: u32, block: u32) -> bool {
+        let log = self.g.split(self.g.log_start);
+        ag == log.ag && block >= log.block && block - log.block < self.g.log_blocks
+    }
+
+    /// What a block holds, by what the group says and by its content.
+    fn holds(&mut self, ag: u32, block: u32) -> Result<Holds, DeviceError> {
+        let group: &Group = &self.groups[ag as usize];
+        let foreign = group.says_free(block) || group.says_inodes(block) == Some(false);
+        if foreign || self.in_log(ag, block) {
+            return Ok(Holds::Other);
+        }
+        let data = self.view.read(self.g.linear(AgBlock { ag, block }))?;
+        let first = self.g.block_agino(block);
+        let slots = data.chunks_exact(self.g.inode_size as usize).enumerate();
+        let fits = slots.filter(|(index, slot)| {
+            let raw = RawInode::view(slot).expect("a slot holds a core");
+            raw.di_magic.get() == MAGIC
+                && raw.di_ino.get() == self.ino(ag, first + *index as u32).0
+                && raw.di_uuid == self.g.meta_uuid
+        });
+        let count = fits.count() as u32;
+        Ok(if 2 * count >= self.g.inodes_per_block() { Holds::Inodes } else { Holds::Unknown })
+    }
+}

@@ -1,0 +1,139 @@
+//! The forks of an inode: which blocks it has.
+
+use std::collections::BTreeSet;
+
+use base::{FsBlock, Ino};
+use block::DeviceError;
+use xfs::format::btree::{MapRoot, Node};
+use xfs::format::inode::{ForkFormat, InodeCore, fork_ranges};
+use xfs::format::{At, Extent, Kind, extent};
+
+use super::Fs;
+
+/// A fork of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// Content.
+    Data,
+    /// Attributes.
+    Attr,
+}
+
+impl Which {
+    /// Both.
+    pub const BOTH: [Which; 2] = [Which::Data, Which::Attr];
+}
+
+/// The blocks of a fork.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Fork {
+    /// What it maps, in order.
+    pub extents: Vec<Extent>,
+    /// Blocks of its block map.
+    pub tree: Vec<FsBlock>,
+    /// What is wrong with it.
+    pub wrong: Option<String>,
+}
+
+impl Fork {
+    /// Blocks, those of the block map included.
+    pub fn blocks(&self) -> u64 {
+        let mapped = self.extents.iter().map(|extent| u64::from(extent.count));
+        mapped.sum::<u64>() + self.tree.len() as u64
+    }
+
+    /// Where some blocks of the fork lie; none where one is a hole.
+    pub fn runs(&self, offset: u64, count: u32) -> Option<Vec<(FsBlock, u32)>> {
+        let (mut at, end, mut runs) = (offset, offset + u64::from(count), Vec::new());
+        while at < end {
+            let place = self.extents.partition_point(|extent| extent.end() <= at);
+            let extent = self.extents.get(place).filter(|extent| extent.offset <= at)?;
+            let len = extent.end().min(end) - at;
+            runs.push((FsBlock(extent.start.0 + at - extent.offset), len as u32));
+            at += len;
+        }
+        Some(runs)
+    }
+
+    /// Takes an extent if it is possible behind the others; says what is wrong otherwise.
+    fn take(&mut self, fs: &Fs<'_>, extent: Extent, at: At) {
+        let behind = self.extents.last().is_none_or(|last| last.end() <= extent.offset);
+        match extent.check(&fs.g, at) {
+            Ok(()) if behind => self.extents.push(extent),
+            Ok(()) => self.wrong = Some(format!("extents overlap at block {}", extent.offset)),
+            Err(corrupt) => self.wrong = Some(corrupt.kind.to_string()),
+        }
+    }
+}
+
+impl Fs<'_> {
+    /// Reads a fork of the inode in `slot`, without what cannot be.
+    pub fn read_fork(
+        &mut self,
+        ino: Ino,
+        slot: &[u8],
+        core: &InodeCore,
+        which: Which,
+    ) -> Result<Fork, DeviceError> {
+        let (data, attr) = fork_ranges(core.forkoff, slot.len());
+        let (range, format, count) = match which {
+            Which::Data => (data, core.format, core.extents),
+            Which::Attr => (attr, core.attr_format, core.attr_extents.into()),
+        };
+        let (bytes, at) = (slot[range].to_vec(), At::Inode(ino));
+        let mut fork = Fork::default();
+        match format {
+            ForkFormat::Device | ForkFormat::Local => {}
+            ForkFormat::Extents => {
+                let room = bytes.len() / extent::EXTENT_SIZE;
+                for extent in extent::list(&bytes).take(room.min(count as usize)) {
+                    fork.take(self, extent, at);
+                }
+            }
+            ForkFormat::Btree => self.walk_map(ino, &bytes, &mut fork)?,
+        }
+        let found = fork.extents.len() as u64;
+        if fork.wrong.is_none() && found != count && format != ForkFormat::Local {
+            fork.wrong = Some(format!("{found} extents should be {count}"));
+        }
+        Ok(fork)
+    }
+
+    /// Reads a block map, as far as it can be followed.
+    fn walk_map(&mut self, ino: Ino, bytes: &[u8], fork: &mut Fork) -> Result<(), DeviceError> {
+        let at = At::Inode(ino);
+        let root = match MapRoot::parse(bytes, at) {
+            Ok(root) => root,
+            Err(corrupt) => {
+                fork.wrong = Some(corrupt.kind.to_string());
+                return Ok(());
+            }
+        };
+        let mut seen = BTreeSet::new();
+        let mut todo: Vec<(u64, u16)> =
+            (0..root.len()).rev().map(|index| (root.pointer(index), root.level - 1)).collect();
+        while let Some((block, level)) = todo.pop() {
+            let number = FsBlock(block);
+            if !self.g.extent_valid(number, 1) || !seen.insert(block) {
+                fork.wrong = Some(format!("block {block} of the block map cannot be"));
+                continue;
+            }
+            let data = self.meta(&[(number, 1)], &[Kind::Bmap], ino.0, at)?;
+            let node =
+                data.as_ref().map(|(kind, data)| Node::parse_trusted(*kind, data, Some(level), at));
+            let Some(Ok(node)) = node else {
+                fork.wrong = Some(format!("block {block} of the block map cannot be read"));
+                continue;
+            };
+            fork.tree.push(number);
+            if level == 0 {
+                let list: Vec<Extent> =
+                    (0..node.len()).map(|index| Extent::read(node.record(index))).collect();
+                list.into_iter().for_each(|extent| fork.take(self, extent, at));
+            } else {
+                todo.extend((0..node.len()).rev().map(|index| (node.pointer(index), level - 1)));
+            }
+        }
+        Ok(())
+    }
+}

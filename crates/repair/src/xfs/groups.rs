@@ -1,0 +1,96 @@
+//! What the headers and btrees of the groups say.
+
+use block::DeviceError;
+use xfs::format::ag::{RawAgf, RawAgi};
+use xfs::format::record::{FreeExtent, InodeChunk, Rmap, owner};
+use xfs::format::{AgHeader, At, Kind};
+
+use super::Fs;
+
+/// What a group says of itself.
+pub struct Group {
+    /// The header of inodes, as it reads.
+    pub agi: RawAgi,
+    /// Chunks of inodes: those of the inode btree first, then what the repair made of them.
+    pub chunks: Vec<InodeChunk>,
+    /// The inode btree could be read whole.
+    pub chunks_whole: bool,
+    /// Free extents; None if their btree could not be read whole.
+    pub free: Option<Vec<FreeExtent>>,
+    /// Reverse mappings of inode chunks; None if their btree could not be read whole, or is not
+    /// there.
+    pub inode_runs: Option<Vec<Rmap>>,
+    /// A header or a btree is wrong.
+    pub wrong: bool,
+}
+
+impl Group {
+    /// Whether a block is free, as far as the group knows.
+    pub fn says_free(&self, block: u32) -> bool {
+        let Some(free) = &self.free else { return false };
+        let at = free.partition_point(|extent| extent.start <= block);
+        at.checked_sub(1).is_some_and(|at| block - free[at].start < free[at].len)
+    }
+
+    /// Whether the reverse mappings say that a block holds inodes; None where they say nothing.
+    pub fn says_inodes(&self, block: u32) -> Option<bool> {
+        let runs = self.inode_runs.as_ref()?;
+        let at = runs.partition_point(|rmap| rmap.start <= block);
+        Some(at.checked_sub(1).is_some_and(|at| block - runs[at].start < runs[at].len))
+    }
+}
+
+impl Fs<'_> {
+    /// Reads headers and btrees of all groups.
+    pub fn read_groups(&mut self) -> Result<(), DeviceError> {
+        self.groups.clear();
+        for ag in 0..self.g.ag_count {
+            let group = self.read_group(ag)?;
+            self.groups.push(group);
+        }
+        Ok(())
+    }
+
+    fn read_group(&mut self, ag: u32) -> Result<Group, DeviceError> {
+        let features = self.g.features;
+        let sector = self.g.header_sector(ag, AgHeader::Agf);
+        let (bytes, agf_sound) = self.header(sector, Kind::Agf, At::Agf(ag))?;
+        let agf = *RawAgf::view(&bytes).expect("a sector holds it");
+        let sector = self.g.header_sector(ag, AgHeader::Agi);
+        let (bytes, agi_sound) = self.header(sector, Kind::Agi, At::Agi(ag))?;
+        let agi = *RawAgi::view(&bytes).expect("a sector holds it");
+        let sector = self.g.header_sector(ag, AgHeader::Agfl);
+        let (_, agfl_sound) = self.header(sector, Kind::Agfl, At::Agfl(ag))?;
+        let by_block = self.walk_tree(ag, Kind::FreeByBlock, agf.by_block())?;
+        let by_size = self.walk_tree(ag, Kind::FreeBySize, agf.by_size())?;
+        let inodes = self.walk_tree(ag, Kind::Inobt, agi.inobt())?;
+        let mut whole = by_block.whole && by_size.whole && inodes.whole;
+        if features.finobt() {
+            whole &= self.walk_tree(ag, Kind::Finobt, agi.finobt())?.whole;
+        }
+        let mut rmaps = None;
+        if features.rmapbt() {
+            let walked = self.walk_tree(ag, Kind::Rmap, agf.rmap())?;
+            whole &= walked.whole;
+            rmaps = walked.whole.then(|| walked.list(Kind::Rmap, Rmap::read));
+        }
+        if features.reflink() {
+            whole &= self.walk_tree(ag, Kind::Refcount, agf.refcount())?.whole;
+        }
+        let sparse = features.sparse();
+        let chunks = inodes.list(Kind::Inobt, |data| InodeChunk::read(data, sparse));
+        let free = by_block.whole.then(|| by_block.list(Kind::FreeByBlock, FreeExtent::read));
+        let is_inodes = |rmap: &&Rmap| rmap.owner == owner::INODES;
+        let inode_runs =
+            rmaps.as_ref().map(|list| list.iter().filter(is_inodes).copied().collect());
+        let in_order = |list: &Vec<FreeExtent>| list.is_sorted_by_key(|extent| extent.start);
+        Ok(Group {
+            agi,
+            chunks,
+            chunks_whole: inodes.whole,
+            free: free.filter(in_order),
+            inode_runs,
+            wrong: !(whole && agf_sound && agi_sound && agfl_sound),
+        })
+    }
+}
