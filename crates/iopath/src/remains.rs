@@ -125,7 +125,7 @@ fn remain(found: &FileSystem, target: &Target) -> Remain {
         Family::Xfs => "XFS",
     };
     let how = match found.shape.family {
-        Family::Ext if found.start > 0 => {
+        _ if found.start > 0 => {
             format!("read it with `iopath --rescue --offset {} ls {target}`", found.start)
         }
         Family::Ext => {
@@ -137,7 +137,10 @@ fn remain(found: &FileSystem, target: &Target) -> Remain {
                  {size}`"
             )
         }
-        Family::Xfs => "`xfs_repair`, in a copy of this, finds and restores it".into(),
+        Family::Xfs => format!(
+            "read it with `iopath --rescue ls {target}`; restore it with `iopath repair {target}`, \
+             which can be undone, or, in a copy of this, with `xfs_repair`"
+        ),
     };
     let what =
         format!("a copy of a superblock of {name}{label} at byte {at}, of group {group}{count}");

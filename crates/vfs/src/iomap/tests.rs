@@ -218,7 +218,7 @@ fn unaligned_requests_are_refused() {
         assert_eq!(read(cx, &file, u64::MAX - 511, &mut [0; 512]), Err(Errno::EINVAL));
         assert_eq!(write(cx, &file, 512, &[7; 1024]), Ok(1024));
         assert_eq!((file.mapping.size(), read(cx, &file, 2048, &mut [0; 512])), (1536, Ok(0)));
-        file.truncate(cx, 1000).expect("truncates");
+        file.mapping.truncate(cx, 1000).expect("truncates");
         let mut buf = [9; 1024];
         assert_eq!(read(cx, &file, 0, &mut buf), Ok(1000));
         assert!(buf[..512].iter().all(|&b| b == 0) && buf[512..1000].iter().all(|&b| b == 7));
@@ -259,7 +259,7 @@ fn direct_and_buffered_agree() {
                     let want = &want[..want.len().min(buf.len())];
                     assert!(&buf[..count] == want, "seed {seed} step {step}: {off}+{len}");
                 } else {
-                    file.truncate(cx, off).expect("truncates");
+                    file.mapping.truncate(cx, off).expect("truncates");
                     toy.blocks.lock_irq().split_off(&off.div_ceil(BLOCK));
                     model.resize(at, 0);
                 }
