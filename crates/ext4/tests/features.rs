@@ -186,6 +186,9 @@ fn row(feature: &Feature) -> String {
     };
     let answer = |yes: bool| if yes { "yes" } else { "refused" };
     let test = match (feature.access, MADE.iter().any(|(name, _)| *name == feature.name)) {
+        (Access::ReadWrite, _) if feature.name == "fast_commit" => {
+            "`fast_commit`: the kernel's images, cut; bad records"
+        }
         (Access::ReadWrite, false) => "the campaigns",
         (Access::ReadWrite, true) => "the campaigns; mke2fs's image against the kernel's mount",
         (Access::ReadOnly, true) => "bit set; mke2fs's image against the kernel's mount",

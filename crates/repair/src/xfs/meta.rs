@@ -77,7 +77,7 @@ impl Fs<'_> {
             return Ok(Some((kind, bytes)));
         }
         let Some((kind, fixed)) = mended(kinds, &bytes, &expect, at) else {
-            return self.from_stray(runs, kinds, &expect, at);
+            return self.stray_content(runs, kinds, &expect, at);
         };
         self.write_runs(runs, &fixed);
         self.note_mended(kind, at);
@@ -85,7 +85,7 @@ impl Fs<'_> {
     }
 
     /// A block of metadata that lies in the place of another one.
-    fn from_stray(
+    fn stray_content(
         &mut self,
         runs: &[(FsBlock, u32)],
         kinds: &[Kind],
