@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use base::range::RangeSet64;
 use base::unit::SECTOR_SIZE;
 use block::{Queue, QueueConfig};
-use repair::holes::Runs;
 
 use crate::app::{App, Opened};
 use crate::session::{self, Session};
@@ -25,7 +25,7 @@ pub fn report(app: &mut App, result: Result<ExitCode>) -> Result<ExitCode> {
     let mut failed = false;
     for opened in std::mem::take(&mut app.rescued) {
         let met = opened.rescued.met();
-        failed |= met.sectors() > 0 || opened.rescued.unread.sectors() > 0;
+        failed |= met.len() > 0 || opened.rescued.unread.len() > 0;
         let runs: Vec<_> =
             met.iter().map(|run| run.start * SECTOR_SIZE..run.end * SECTOR_SIZE).collect();
         if !runs.is_empty() {
@@ -41,8 +41,8 @@ fn lines(app: &mut App, opened: &Opened, runs: &[Range<u64>]) {
     let target = &opened.target;
     let owners = owners(app, opened, runs).unwrap_or_default();
     let mut files = BTreeMap::<&[u8], (u64, u64)>::new();
-    let mut free = Runs::default();
-    runs.iter().for_each(|run| free.add(run.clone()));
+    let mut free = RangeSet64::new();
+    runs.iter().for_each(|run| free.insert(run.clone()));
     for Owner { place, path, offset } in &owners {
         let (bytes, first) = files.entry(path).or_insert((0, *offset));
         *bytes += place.end - place.start;

@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use base::Sector;
 use block::{Device, Queue};
 use rt::Cx;
 
-use crate::scan::{AHEAD, Family, FileSystem, Scanner};
+use crate::scan::{Family, FileSystem, Scanner};
 use crate::target::Target;
 use crate::text;
 
@@ -23,8 +22,6 @@ pub struct Remain {
 
 /// Bytes from the start that are searched from end to end.
 const SEARCHED: u64 = 256 << 20;
-/// Bytes that are read at once.
-const PIECE: u64 = 256 << 10;
 /// Bytes around the places where groups of a large XFS may begin.
 const WINDOW: u64 = 2 << 20;
 
@@ -41,16 +38,7 @@ pub fn search(
 ) -> Result<Vec<Remain>> {
     let mut scanner = Scanner::default();
     for range in ranges(queue.info().bytes()) {
-        let mut at = range.start;
-        while at < range.end {
-            let len = (range.end - at).min(PIECE + AHEAD as u64) as usize;
-            let page = queue.read(cx, Sector::from_bytes(at), len);
-            let page = page.with_context(|| target.to_string())?;
-            if page.iter().any(|&b| b != 0) {
-                scanner.look(&page, PIECE as usize, at);
-            }
-            at += PIECE;
-        }
+        scanner.read(cx, queue, range, |_| ()).with_context(|| target.to_string())?;
     }
     let mut remains = remains(&scanner, target);
     if let Some(device) = whole

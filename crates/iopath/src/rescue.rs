@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use base::Sector;
+use base::range::RangeSet64;
 use base::unit::SECTOR_SIZE;
 use block::Device;
-use repair::holes::Runs;
 use repair::rescue::Rescued;
 use repair::{RepairError, map_file};
 
@@ -69,17 +69,17 @@ fn behind(target: &Target, device: &Arc<dyn Device>, offset: u64) -> Result<Arc<
 }
 
 /// What the map says is lost of a device that begins at byte `start` of the disk.
-fn lost(app: &App, device: &Arc<dyn Device>, start: u64) -> Result<Runs> {
-    let Some(path) = &app.options.map else { return Ok(Runs::default()) };
+fn lost(app: &App, device: &Arc<dyn Device>, start: u64) -> Result<RangeSet64> {
+    let Some(path) = &app.options.map else { return Ok(RangeSet64::new()) };
     let named = || path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(named)?;
     let first = start / SECTOR_SIZE;
     let bytes = start + device.info().bytes();
     let whole = map_file::lost(&text, bytes).with_context(named)?;
-    let mut lost = Runs::default();
+    let mut lost = RangeSet64::new();
     for run in whole.iter() {
         let run = run.start.saturating_sub(first)..run.end.saturating_sub(first);
-        lost.add(run.start..run.end.min(device.info().sectors));
+        lost.insert(run.start..run.end.min(device.info().sectors));
     }
     Ok(lost)
 }
@@ -92,7 +92,7 @@ fn introduce(app: &App, target: &Target, rescued: &Rescued) {
             .note(format!("{target}: {missing} bytes of its file system are missing at the end"));
     }
     if let Some(first) = rescued.unread.iter().next() {
-        let bytes = rescued.unread.sectors() * SECTOR_SIZE;
+        let bytes = rescued.unread.len() * SECTOR_SIZE;
         app.out.problem(format!(
             "{target}: {bytes} bytes that describe its files could not be read, first at {}",
             first.start * SECTOR_SIZE

@@ -1,14 +1,21 @@
 //! Superblocks anywhere on a device, put together to the file systems that they describe.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
 
+use base::Sector;
 use base::unit::SECTOR_SIZE;
+use block::{DeviceError, Queue};
 use ext4::format::RawSuper as ExtSuper;
 use ext4::format::features::RoCompat;
+use rt::Cx;
 use xfs::format::RawSuper as XfsSuper;
 
 /// Bytes behind a place that [`Scanner::look`] needs to see.
-pub const AHEAD: usize = 4096;
+const AHEAD: u64 = 4096;
+/// Bytes that are looked at at once.
+const PIECE: u64 = 1 << 20;
 
 /// A family of formats.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -114,9 +121,33 @@ pub struct Scanner {
 }
 
 impl Scanner {
+    /// Reads the bytes `range` of a device and looks at them; `done` learns how many more are.
+    /// Parks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read(
+        &mut self,
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        range: Range<u64>,
+        mut done: impl FnMut(u64),
+    ) -> Result<(), DeviceError> {
+        for at in range.clone().step_by(PIECE as usize) {
+            let rest = range.end - at;
+            let len = rest.min(PIECE + AHEAD) as usize;
+            let page = queue.read(cx, Sector::from_bytes(at), len)?;
+            if !base::page::is_zero(&page) {
+                self.look(&page, PIECE as usize, at);
+            }
+            done(rest.min(PIECE));
+        }
+        Ok(())
+    }
+
     /// Looks at the first `len` bytes of `bytes`, which lie at byte `from`. What lies behind `len`
     /// is looked at only as a part of what begins before; [`AHEAD`] is enough.
-    pub fn look(&mut self, bytes: &[u8], len: usize, from: u64) {
+    fn look(&mut self, bytes: &[u8], len: usize, from: u64) {
         for start in (0..len.min(bytes.len())).step_by(SECTOR_SIZE as usize) {
             let (rest, at) = (&bytes[start..], from + start as u64);
             if rest.starts_with(b"XFSB") {

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use base::range::RangeSet64;
 use base::unit::SECTOR_SIZE;
-
-use crate::holes::Runs;
 
 /// Why a map file cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,14 +40,14 @@ fn number(word: Option<&str>, line: usize, what: &str) -> Result<u64, MapError> 
 ///
 /// # Errors
 /// A line that is none of a map, or no line at all.
-pub fn lost(text: &str, bytes: u64) -> Result<Runs, MapError> {
+pub fn lost(text: &str, bytes: u64) -> Result<RangeSet64, MapError> {
     let lines = text.lines().enumerate().map(|(index, text)| (index + 1, text.trim()));
     let mut lines = lines.filter(|(_, text)| !text.is_empty() && !text.starts_with('#'));
     let none = || MapError { line: 0, what: "no line of a map file of ddrescue in it".into() };
     // Where ddrescue was when it wrote the map.
     let (line, status) = lines.next().ok_or_else(none)?;
     number(status.split_whitespace().next(), line, "current position")?;
-    let (mut runs, mut at, mut parts) = (Runs::default(), 0, 0);
+    let (mut runs, mut at, mut parts) = (RangeSet64::new(), 0, 0);
     for (line, text) in lines {
         let mut words = text.split_whitespace();
         let start = number(words.next(), line, "position")?;
@@ -63,9 +62,9 @@ pub fn lost(text: &str, bytes: u64) -> Result<Runs, MapError> {
             let what = format!("{size} bytes at {start} do not follow what ends at {at}");
             return Err(MapError { line, what });
         };
-        runs.add(outward(at..start));
+        runs.insert(outward(at..start));
         if status != "+" {
-            runs.add(outward(start..end));
+            runs.insert(outward(start..end));
         }
         (at, parts) = (end, parts + 1);
     }
@@ -73,7 +72,7 @@ pub fn lost(text: &str, bytes: u64) -> Result<Runs, MapError> {
         return Err(MapError { line: 0, what: "the map names no part of the disk".into() });
     }
     if at < bytes {
-        runs.add(outward(at..bytes));
+        runs.insert(outward(at..bytes));
     }
     Ok(runs)
 }
@@ -105,7 +104,7 @@ mod tests {
         assert_eq!(runs(MAP, 0x4000).unwrap(), [8..9, 16..32]);
         assert_eq!(runs(MAP, 0x5000).unwrap(), [8..9, 16..40]);
         let part = "0 ?\n0 100 +\n100 412 -\n512 512 +\n";
-        assert_eq!(lost(part, 1024).unwrap().sectors(), 1);
+        assert_eq!(lost(part, 1024).unwrap().len(), 1);
     }
 
     #[test]

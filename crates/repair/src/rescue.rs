@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use base::range::RangeSet64;
 use base::unit::SECTOR_SIZE;
 use base::{Page, Sector};
 use block::{BioFlags, Device, DeviceError, Overlay, Queue, QueueConfig};
 use rt::Cx;
 
-use crate::holes::{Holes, Runs};
+use crate::holes::Holes;
 use crate::{Plan, RepairError, plan};
 
 /// A device with less than this part of its file system is not read: so much memory is not spent on
@@ -22,7 +23,7 @@ pub struct Rescued {
     /// Bytes that the file system has more than its device.
     pub missing: u64,
     /// What the plan met and could not read: sectors.
-    pub unread: Runs,
+    pub unread: RangeSet64,
     holes: Arc<Holes>,
     device: Arc<dyn Device>,
 }
@@ -33,7 +34,11 @@ impl Rescued {
     ///
     /// # Errors
     /// The overlay's.
-    pub fn new(cx: &mut Cx, device: &Arc<dyn Device>, lost: &Runs) -> Result<Rescued, DeviceError> {
+    pub fn new(
+        cx: &mut Cx,
+        device: &Arc<dyn Device>,
+        lost: &RangeSet64,
+    ) -> Result<Rescued, DeviceError> {
         let own = device.info().bytes();
         let mut holes = Arc::new(Holes::new(device.clone(), own, lost));
         let mut made = plan_of(cx, &holes);
@@ -60,7 +65,7 @@ impl Rescued {
     }
 
     /// What was read since, and is not there: sectors.
-    pub fn met(&self) -> Runs {
+    pub fn met(&self) -> RangeSet64 {
         let mut met = self.holes.met();
         // What the plan writes anew is asked for below it, and not seen.
         for change in self.plan.iter().flat_map(|plan| &plan.changes) {

@@ -6,9 +6,9 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use base::range::RangeSet64;
 use block::{Cause, Device, Op};
 use device::{Fault, FaultDevice, MemoryDevice, Rule};
-use repair::holes::Runs;
 use repair::rescue::Rescued;
 use support::*;
 use testkit::manifest::Manifest;
@@ -25,7 +25,7 @@ struct Seen {
     missing: u64,
 }
 
-fn rescue(cx: &mut rt::Cx, device: Arc<dyn Device>, lost: &Runs) -> Seen {
+fn rescue(cx: &mut rt::Cx, device: Arc<dyn Device>, lost: &RangeSet64) -> Seen {
     let rescued = Rescued::new(cx, &device, lost).expect("a rescue");
     let plan = rescued.plan.as_ref().expect("a plan");
     assert!(plan.left.is_empty(), "the plan leaves {:?}", plan.left);
@@ -108,7 +108,7 @@ fn an_image_that_was_cut_short_is_read_as_far_as_it_goes() {
     let device = Arc::new(MemoryDevice::from_image(&image));
     let refused = plan(&device).expect_err("a repair of it would lose what is behind");
     assert!(refused.to_string().contains("cut short"), "{refused}");
-    let seen = rt::testing::world(|cx| rescue(cx, device.clone() as _, &Runs::default()));
+    let seen = rt::testing::world(|cx| rescue(cx, device.clone() as _, &RangeSet64::new()));
     assert_eq!(seen.missing, DISK.bytes - cut as u64);
     let names: BTreeSet<_> = before.keys().collect();
     assert!(names.is_subset(&seen.tree.keys().collect()), "a name is gone");
@@ -131,9 +131,9 @@ fn bad_sectors_cost_what_lies_in_them() {
     let (faulty, mapped) = rt::testing::world(|cx| {
         let faulty = FaultDevice::new(cx.runtime(), base.clone());
         faulty.add(Rule::on(Op::Read, bad.clone(), Fault::Fail(Cause::Io)));
-        let faulty = rescue(cx, Arc::new(faulty), &Runs::default());
-        let mut lost = Runs::default();
-        lost.add(bad.clone());
+        let faulty = rescue(cx, Arc::new(faulty), &RangeSet64::new());
+        let mut lost = RangeSet64::new();
+        lost.insert(bad.clone());
         (faulty, rescue(cx, base.clone(), &lost))
     });
     assert_eq!(faulty.met, vec![bad.clone()], "the places are named");

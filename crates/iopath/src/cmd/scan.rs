@@ -5,21 +5,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use base::Timespec;
+use base::range::RangeSet64;
 use base::unit::SECTOR_SIZE;
-use base::{Sector, Timespec};
 use block::{Queue, QueueConfig};
 use clap::Args;
-use repair::holes::{Holes, Runs};
+use repair::holes::Holes;
 use serde_json::json;
 
 use crate::app::App;
-use crate::scan::{AHEAD, Family, FileSystem, Scanner};
+use crate::scan::{Family, FileSystem, Scanner};
 use crate::storage::{Storage, uuid_text};
 use crate::target::{Target, TargetPath};
 use crate::text;
-
-/// Bytes that are read at once.
-const PIECE: u64 = 1 << 20;
 
 /// Find ext and XFS file systems on a disk, wherever they begin
 #[derive(Args)]
@@ -48,22 +46,13 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = TargetPath::parse(&options.target)?.target;
     let storage = Storage::open(app, &target, false)?;
     let device = storage.queue.device().clone();
-    let holes = Arc::new(Holes::new(device.clone(), device.info().bytes(), &Runs::default()));
+    let holes = Arc::new(Holes::new(device.clone(), device.info().bytes(), &RangeSet64::new()));
     let queue = Queue::new(app.cx.runtime(), holes.clone(), QueueConfig::default())?;
     let end = queue.info().bytes();
     let mut scanner = Scanner::default();
     let mut progress = app.out.progress_of("reading", end);
-    let mut at = 0;
-    while at < end {
-        let len = (end - at).min(PIECE + AHEAD as u64) as usize;
-        let page = queue.read(app.cx, Sector::from_bytes(at), len);
-        let page = page.with_context(|| target.to_string())?;
-        if !base::page::is_zero(&page) {
-            scanner.look(&page, PIECE as usize, at);
-        }
-        at += PIECE;
-        progress.add(0, PIECE.min(len as u64));
-    }
+    let read = scanner.read(app.cx, &queue, 0..end, |bytes| progress.add(0, bytes));
+    read.with_context(|| target.to_string())?;
     progress.finish();
     let found = scanner.file_systems();
     for one in &found {
@@ -82,7 +71,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if found.is_empty() {
         app.out.note(format!("{target}: no superblock of ext or XFS in {end} bytes"));
     }
-    let all = !found.is_empty() && met.sectors() == 0;
+    let all = !found.is_empty() && met.len() == 0;
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

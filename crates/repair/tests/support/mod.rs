@@ -110,13 +110,23 @@ impl Kind {
     }
 }
 
-fn write(cx: &mut Cx, fs: &Ext4, ino: Ino, number: u64, offset: u64, len: usize) {
+pub fn write(cx: &mut Cx, fs: &dyn FileSystem, ino: Ino, number: u64, offset: u64, len: usize) {
     let mut bytes = vec![0; len];
     pattern(number, offset, &mut bytes);
     fs.write(cx, ino, offset, &bytes).expect("write");
 }
 
 fn populate(cx: &mut Cx, fs: &Ext4, block: u64) {
+    let deepest = directories(cx, fs, 600);
+    sparse_files(cx, fs, block, 900);
+    let large = create(cx, fs, fs.root(), "large");
+    write(cx, fs, large, 3000, 0, 600 << 10);
+    other_nodes(cx, fs, large, deepest, 200);
+}
+
+/// A directory of 400 names, some with attributes, of at most `value` bytes; six directories below
+/// each other, with files and empty directories. Returns the deepest.
+pub fn directories(cx: &mut Cx, fs: &dyn FileSystem, value: usize) -> Ino {
     let root = fs.root();
     let big = mkdir(cx, fs, root, "big");
     for n in 0..400u64 {
@@ -125,7 +135,7 @@ fn populate(cx: &mut Cx, fs: &Ext4, block: u64) {
             write(cx, fs, ino, n, 0, 100 + (n as usize * 37) % 3000);
         }
         if n % 50 == 0 {
-            let value = vec![b'v'; if n % 100 == 0 { 600 } else { 20 }];
+            let value = vec![b'v'; if n % 100 == 0 { value } else { 20 }];
             fs.setxattr(cx, ino, b"user.test", &value, Default::default()).expect("setxattr");
         }
     }
@@ -140,20 +150,29 @@ fn populate(cx: &mut Cx, fs: &Ext4, block: u64) {
             mkdir(cx, fs, at, &format!("empty{n}"));
         }
     }
-    for (name, pieces) in [("sparse", 150u64), ("holes", 900)] {
-        let ino = create(cx, fs, root, name);
+    at
+}
+
+/// A file of 150 blocks with holes between them, and one of `pieces`.
+pub fn sparse_files(cx: &mut Cx, fs: &dyn FileSystem, block: u64, pieces: u64) {
+    for (name, pieces) in [("sparse", 150u64), ("holes", pieces)] {
+        let ino = create(cx, fs, fs.root(), name);
         for n in 0..pieces {
             write(cx, fs, ino, 2000, n * 2 * block, 700);
         }
     }
-    let large = create(cx, fs, root, "large");
-    write(cx, fs, large, 3000, 0, 600 << 10);
-    for (name, target) in [(&b"fast"[..], &b"big/there"[..]), (b"slow", &[b'x'; 200])] {
-        let link = NewNode { target: Some(target), ..NewNode::new(FileType::Symlink, 0o777) };
+}
+
+/// Symbolic links, one with a target of `slow` bytes; a FIFO; a second name and an owner for
+/// `large`. Everything is synced.
+pub fn other_nodes(cx: &mut Cx, fs: &dyn FileSystem, large: Ino, deepest: Ino, slow: usize) {
+    let root = fs.root();
+    for (name, target) in [(&b"fast"[..], b"big/there".to_vec()), (b"slow", vec![b'x'; slow])] {
+        let link = NewNode { target: Some(&target), ..NewNode::new(FileType::Symlink, 0o777) };
         fs.create(cx, root, name, &link).expect("symlink");
     }
     fs.create(cx, root, b"fifo", &NewNode::new(FileType::Fifo, 0o600)).expect("fifo");
-    fs.link(cx, large, at, b"another-name").expect("link");
+    fs.link(cx, large, deepest, b"another-name").expect("link");
     let owned = SetAttr { uid: Some(70_000), ..SetAttr::default() };
     fs.setattr(cx, large, &owned).expect("chown");
     fs.sync(cx).expect("sync");
@@ -183,16 +202,27 @@ impl Device for Spy {
     }
 }
 
-/// The blocks that hold metadata: those that a check reads, unless they are empty.
-pub fn metadata(device: &Arc<MemoryDevice>, block: u64) -> Vec<u64> {
+/// The blocks of `block` bytes that `work` reads, which gets a queue on the device.
+pub fn blocks_read(
+    device: &Arc<MemoryDevice>,
+    block: u64,
+    work: impl FnOnce(&mut Cx, &Arc<Queue>),
+) -> BTreeSet<u64> {
     let spy = Arc::new(Spy { below: device.clone(), read: SpinLock::new(BTreeSet::new()) });
     rt::testing::world(|cx| {
         let queue = queue(cx, spy.clone());
-        let report = ext4::check(cx, &queue, &Default::default()).expect("check runs");
-        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        work(cx, &queue);
     });
     let sectors = spy.read.lock_irq();
-    let blocks: BTreeSet<u64> = sectors.iter().map(|sector| sector * 512 / block).collect();
+    sectors.iter().map(|sector| sector * 512 / block).collect()
+}
+
+/// The blocks that hold metadata: those that a check reads, unless they are empty.
+pub fn metadata(device: &Arc<MemoryDevice>, block: u64) -> Vec<u64> {
+    let blocks = blocks_read(device, block, |cx, queue| {
+        let report = ext4::check(cx, queue, &Default::default()).expect("check runs");
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    });
     let image = device.snapshot();
     let full = |n: &u64| image[(n * block) as usize..][..block as usize].iter().any(|&b| b != 0);
     let g = Geometry::parse(&image[1024..2048], 0).expect("a sound superblock");
@@ -204,49 +234,70 @@ pub fn metadata(device: &Arc<MemoryDevice>, block: u64) -> Vec<u64> {
 
 /// What was done to an image.
 pub fn damage(image: &mut [u8], blocks: &[u64], size: u64, rng: &mut Rng) -> String {
-    let times = if rng.chance(0.15) { 2 + rng.below(3) } else { 1 };
-    let all: Vec<String> = (0..times).map(|_| damage_once(image, blocks, size, rng)).collect();
-    all.join(", ")
+    let behind = image.len();
+    Blows { blocks, size, field: &field, end_of_zeros: &|_, end| end.min(behind) }.hit(image, rng)
 }
 
-fn damage_once(image: &mut [u8], blocks: &[u64], size: u64, rng: &mut Rng) -> String {
-    let block = *rng.pick(blocks);
-    let start = (block * size) as usize;
-    let len = size as usize;
-    match rng.below(10) {
-        0..=2 => {
-            let mut at = start + rng.below(size) as usize;
-            if rng.chance(0.8) {
-                at = (at..start + len).find(|&at| image[at] != 0).unwrap_or(at);
+/// What damages an image of one format.
+pub struct Blows<'a> {
+    /// The blocks that are hit.
+    pub blocks: &'a [u64],
+    /// Bytes of a block.
+    pub size: u64,
+    /// Changes a field of an inode, with its checksum right again; says which.
+    pub field: &'a dyn Fn(&mut [u8], &mut Rng) -> String,
+    /// Where a zeroed region from a byte to another may end at the most.
+    pub end_of_zeros: &'a dyn Fn(usize, usize) -> usize,
+}
+
+impl Blows<'_> {
+    /// Damages an image once, or a few times; says how.
+    pub fn hit(&self, image: &mut [u8], rng: &mut Rng) -> String {
+        let times = if rng.chance(0.15) { 2 + rng.below(3) } else { 1 };
+        let all: Vec<String> = (0..times).map(|_| self.once(image, rng)).collect();
+        all.join(", ")
+    }
+
+    fn once(&self, image: &mut [u8], rng: &mut Rng) -> String {
+        let Blows { blocks, size, .. } = *self;
+        let block = *rng.pick(blocks);
+        let start = (block * size) as usize;
+        let len = size as usize;
+        match rng.below(10) {
+            0..=2 => {
+                let mut at = start + rng.below(size) as usize;
+                if rng.chance(0.8) {
+                    at = (at..start + len).find(|&at| image[at] != 0).unwrap_or(at);
+                }
+                let old = image[at];
+                image[at] ^= 1 + rng.below(255) as u8;
+                format!("byte {at} (block {block}+{}) {old:#x} -> {:#x}", at - start, image[at])
             }
-            let old = image[at];
-            image[at] ^= 1 + rng.below(255) as u8;
-            format!("byte {at} (block {block}+{}) {old:#x} -> {:#x}", at - start, image[at])
-        }
-        3..=5 => field(image, rng),
-        6 => {
-            let other = *rng.pick(blocks);
-            let theirs = image[(other * size) as usize..][..len].to_vec();
-            let own = image[start..start + len].to_vec();
-            image[start..start + len].copy_from_slice(&theirs);
-            image[(other * size) as usize..][..len].copy_from_slice(&own);
-            format!("blocks {block} and {other} swapped")
-        }
-        7 => {
-            image[start..start + len].fill(0);
-            format!("block {block} zeroed")
-        }
-        8 => {
-            let count = 4096 << rng.below(5);
-            let from = (start as u64 & !4095) as usize;
-            let end = (from + count as usize).min(image.len());
-            image[from..end].fill(0);
-            format!("{count} bytes at {from} zeroed")
-        }
-        _ => {
-            let at = start + (rng.below(size) & !511) as usize;
-            rng.fill(&mut image[at..at + 512]);
-            format!("sector {} (block {block}) random", at / 512)
+            3..=5 => (self.field)(image, rng),
+            6 => {
+                let other = *rng.pick(blocks);
+                let theirs = image[(other * size) as usize..][..len].to_vec();
+                let own = image[start..start + len].to_vec();
+                image[start..start + len].copy_from_slice(&theirs);
+                image[(other * size) as usize..][..len].copy_from_slice(&own);
+                format!("blocks {block} and {other} swapped")
+            }
+            7 => {
+                image[start..start + len].fill(0);
+                format!("block {block} zeroed")
+            }
+            8 => {
+                let count = 4096 << rng.below(5);
+                let from = (start as u64 & !4095) as usize;
+                let end = (self.end_of_zeros)(from, from + count as usize);
+                image[from..end].fill(0);
+                format!("{} bytes at {from} zeroed", end - from)
+            }
+            _ => {
+                let at = start + (rng.below(size) & !511) as usize;
+                rng.fill(&mut image[at..at + 512]);
+                format!("sector {} (block {block}) random", at / 512)
+            }
         }
     }
 }

@@ -2,22 +2,20 @@
 
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::{Ino, Rng};
-use block::{Device, DeviceInfo, DeviceIo, Op};
+use base::Rng;
+use block::Device;
 use cache::{PageCache, PageCacheConfig};
 use device::MemoryDevice;
-use rt::{Cx, SpinLock};
-use testkit::content::{create, mkdir, pattern};
-use testkit::manifest::{self, Manifest};
-use vfs::{FileSystem, FileType, NewNode, SetAttr};
+use rt::Cx;
+use testkit::content::{create, mkdir};
+use vfs::FileSystem;
 use xfs::format::inode::MAGIC;
 use xfs::format::{At, Geometry, Kind as Block, verifier};
 use xfs::{MkfsOptions, MountOptions, Xfs};
 
-use crate::support::queue;
+use crate::support::{Blows, blocks_read, directories, other_nodes, queue, sparse_files, write};
 
 /// A kind of image.
 #[derive(Clone, Copy, Debug)]
@@ -76,46 +74,14 @@ impl Kind {
     }
 }
 
-fn write(cx: &mut Cx, fs: &Xfs, ino: Ino, number: u64, offset: u64, len: usize) {
-    let mut bytes = vec![0; len];
-    pattern(number, offset, &mut bytes);
-    fs.write(cx, ino, offset, &bytes).expect("write");
-}
-
 fn populate(cx: &mut Cx, fs: &Xfs, block: u64) {
     let root = fs.root();
-    let big = mkdir(cx, fs, root, "big");
-    for n in 0..400u64 {
-        let ino = create(cx, fs, big, &format!("a-rather-long-name-{n:05}"));
-        if n % 4 == 0 {
-            write(cx, fs, ino, n, 0, 100 + (n as usize * 37) % 3000);
-        }
-        if n % 50 == 0 {
-            let value = vec![b'v'; if n % 100 == 0 { 900 } else { 20 }];
-            fs.setxattr(cx, ino, b"user.test", &value, Default::default()).expect("setxattr");
-        }
-    }
-    let mut at = root;
-    for depth in 0..6u64 {
-        at = mkdir(cx, fs, at, &format!("deep{depth}"));
-        for n in 0..5 {
-            let ino = create(cx, fs, at, &format!("file{n}"));
-            write(cx, fs, ino, 1000 + depth * 10 + n, 0, 500 + 2000 * n as usize);
-        }
-        for n in 0..2 {
-            mkdir(cx, fs, at, &format!("empty{n}"));
-        }
-    }
+    let deepest = directories(cx, fs, 900);
     let middle = mkdir(cx, fs, root, "middle");
     for n in 0..40u64 {
         create(cx, fs, middle, &format!("in-the-middle-{n:03}"));
     }
-    for (name, pieces) in [("sparse", 150u64), ("holes", 600)] {
-        let ino = create(cx, fs, root, name);
-        for n in 0..pieces {
-            write(cx, fs, ino, 2000, n * 2 * block, 700);
-        }
-    }
+    sparse_files(cx, fs, block, 600);
     let large = create(cx, fs, root, "large");
     write(cx, fs, large, 3000, 0, 600 << 10);
     let many = create(cx, fs, root, "attributes");
@@ -125,39 +91,7 @@ fn populate(cx: &mut Cx, fs: &Xfs, block: u64) {
     }
     let value = vec![b'l'; 9000];
     fs.setxattr(cx, many, b"user.large", &value, Default::default()).expect("setxattr");
-    for (name, target) in [(&b"fast"[..], &b"big/there"[..]), (b"slow", &[b'x'; 700])] {
-        let link = NewNode { target: Some(target), ..NewNode::new(FileType::Symlink, 0o777) };
-        fs.create(cx, root, name, &link).expect("symlink");
-    }
-    fs.create(cx, root, b"fifo", &NewNode::new(FileType::Fifo, 0o600)).expect("fifo");
-    fs.link(cx, large, at, b"another-name").expect("link");
-    let owned = SetAttr { uid: Some(70_000), ..SetAttr::default() };
-    fs.setattr(cx, large, &owned).expect("chown");
-    fs.sync(cx).expect("sync");
-}
-
-/// A device that remembers which sectors were read.
-struct Spy {
-    below: Arc<MemoryDevice>,
-    read: SpinLock<BTreeSet<u64>>,
-}
-
-impl Device for Spy {
-    fn info(&self) -> &DeviceInfo {
-        self.below.info()
-    }
-
-    fn submit(&self, io: DeviceIo) {
-        if io.op == Op::Read {
-            let first = io.sector.0;
-            self.read.lock_irq().extend(first..first + io.count);
-        }
-        self.below.submit(io);
-    }
-
-    fn name(&self) -> String {
-        "spy".into()
-    }
+    other_nodes(cx, fs, large, deepest, 700);
 }
 
 /// The geometry of an image whose first superblock is sound.
@@ -167,17 +101,13 @@ pub fn geometry(image: &[u8]) -> Option<Geometry> {
 
 /// The blocks that hold metadata: those that a check reads, unless they are empty or of the log.
 pub fn metadata(device: &Arc<MemoryDevice>) -> Vec<u64> {
-    let spy = Arc::new(Spy { below: device.clone(), read: SpinLock::new(BTreeSet::new()) });
-    rt::testing::world(|cx| {
-        let queue = queue(cx, spy.clone());
-        let report = xfs::check(cx, &queue, &Default::default()).expect("check runs");
-        assert!(report.findings.is_empty(), "{:?}", report.findings);
-    });
     let image = device.snapshot();
     let g = geometry(&image).expect("a sound superblock");
     let block = u64::from(g.block_size);
-    let sectors = spy.read.lock_irq();
-    let blocks: BTreeSet<u64> = sectors.iter().map(|sector| sector * 512 / block).collect();
+    let blocks = blocks_read(device, block, |cx, queue| {
+        let report = xfs::check(cx, queue, &Default::default()).expect("check runs");
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+    });
     let full = |n: &u64| image[(n * block) as usize..][..block as usize].iter().any(|&b| b != 0);
     let log = g.linear(g.split(g.log_start));
     let log = log..log + u64::from(g.log_blocks);
@@ -185,56 +115,16 @@ pub fn metadata(device: &Arc<MemoryDevice>) -> Vec<u64> {
     blocks.into_iter().filter(|n| !of_log(n)).filter(full).collect()
 }
 
-/// What was done to an image.
+/// What was done to an image. Its log stays as it is.
 pub fn damage(image: &mut [u8], blocks: &[u64], g: &Geometry, rng: &mut Rng) -> String {
-    let times = if rng.chance(0.15) { 2 + rng.below(3) } else { 1 };
-    let all: Vec<String> = (0..times).map(|_| damage_once(image, blocks, g, rng)).collect();
-    all.join(", ")
-}
-
-fn damage_once(image: &mut [u8], blocks: &[u64], g: &Geometry, rng: &mut Rng) -> String {
+    let (behind, log) = (image.len(), g.sector(g.log_start).bytes() as usize);
+    let end_of_zeros = |from: usize, end: usize| {
+        let end = end.min(behind);
+        if from < log { end.min(log) } else { end }
+    };
+    let field = |image: &mut [u8], rng: &mut Rng| field(image, g, rng);
     let size = u64::from(g.block_size);
-    let block = *rng.pick(blocks);
-    let start = (block * size) as usize;
-    let len = size as usize;
-    match rng.below(10) {
-        0..=2 => {
-            let mut at = start + rng.below(size) as usize;
-            if rng.chance(0.8) {
-                at = (at..start + len).find(|&at| image[at] != 0).unwrap_or(at);
-            }
-            let old = image[at];
-            image[at] ^= 1 + rng.below(255) as u8;
-            format!("byte {at} (block {block}+{}) {old:#x} -> {:#x}", at - start, image[at])
-        }
-        3..=5 => field(image, g, rng),
-        6 => {
-            let other = *rng.pick(blocks);
-            let theirs = image[(other * size) as usize..][..len].to_vec();
-            let own = image[start..start + len].to_vec();
-            image[start..start + len].copy_from_slice(&theirs);
-            image[(other * size) as usize..][..len].copy_from_slice(&own);
-            format!("blocks {block} and {other} swapped")
-        }
-        7 => {
-            image[start..start + len].fill(0);
-            format!("block {block} zeroed")
-        }
-        8 => {
-            let count = 4096 << rng.below(5);
-            let from = (start as u64 & !4095) as usize;
-            let end = (from + count as usize).min(image.len());
-            let log = (g.sector(g.log_start).bytes()) as usize;
-            let end = if from < log { end.min(log) } else { end };
-            image[from..end].fill(0);
-            format!("{} bytes at {from} zeroed", end - from)
-        }
-        _ => {
-            let at = start + (rng.below(size) & !511) as usize;
-            rng.fill(&mut image[at..at + 512]);
-            format!("sector {} (block {block}) random", at / 512)
-        }
-    }
+    Blows { blocks, size, field: &field, end_of_zeros: &end_of_zeros }.hit(image, rng)
 }
 
 /// A field of an inode in use, with its checksum right again.
@@ -261,13 +151,4 @@ fn field(image: &mut [u8], g: &Geometry, rng: &mut Rng) -> String {
         return format!("inode {ino}: field {field:#x} = {word:#x}");
     }
     "nothing".into()
-}
-
-/// What a mount of ours shows.
-pub fn manifest(device: &Arc<MemoryDevice>) -> Option<Manifest> {
-    let copy = Arc::new(device.fork());
-    rt::testing::world(|cx| {
-        let fs = mount(cx, copy).ok()?;
-        manifest::of_fs(cx, &*fs).ok()
-    })
 }

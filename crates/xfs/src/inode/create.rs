@@ -16,7 +16,7 @@ use crate::buf::meta::buf_maps;
 use crate::error::Result;
 use crate::format::extent::Extent;
 use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore};
-use crate::format::{Geometry, Kind, NULL32, Owner, dir_sf, remote, time};
+use crate::format::{Geometry, Kind, Owner, dir_sf, remote, time};
 use crate::inode::{Forks, Inode, State};
 use crate::log::dquot_item::Owners;
 use crate::log::inode_item::InodeFields;
@@ -122,29 +122,14 @@ impl Xfs {
         flags2.set(Flags2::BIGTIME, features.bigtime());
         flags2.set(Flags2::NREXT64, features.nrext64());
         let mut core = InodeCore {
-            mode: node.kind.mode_bits() | node.mode & 0o7777,
-            format: ForkFormat::Extents,
-            attr_format: ForkFormat::Extents,
             uid: node.uid,
             gid: node.gid,
             links: if directory { 2 } else { 1 },
-            project: 0,
             atime,
             mtime,
-            ctime: now,
-            crtime: now,
-            size: 0,
-            blocks: 0,
-            extsize: 0,
-            cowextsize: 0,
-            extents: 0,
-            attr_extents: 0,
-            forkoff: 0,
-            flags: Flags::empty(),
             flags2,
             generation: cx.random() as u32,
-            next_unlinked: NULL32,
-            change_count: 0,
+            ..InodeCore::fresh(node.kind.mode_bits() | node.mode & 0o7777, now)
         };
         parent.with(cx, |state| inherit(&state.core, &mut core, directory));
         core

@@ -395,28 +395,10 @@ fn new_core(shape: &Shape, now: Timespec, mode: u16, flags: Flags) -> InodeCore 
     flags2.set(Flags2::BIGTIME, shape.options.bigtime);
     flags2.set(Flags2::NREXT64, shape.options.nrext64);
     InodeCore {
-        mode,
-        format: ForkFormat::Extents,
-        attr_format: ForkFormat::Extents,
-        uid: 0,
-        gid: 0,
-        links: 1,
-        project: 0,
         atime: Timespec::from_secs(0),
-        mtime: now,
-        ctime: now,
-        crtime: now,
-        size: 0,
-        blocks: 0,
-        extsize: 0,
-        cowextsize: 0,
-        extents: 0,
-        attr_extents: 0,
-        forkoff: 0,
         flags,
         flags2,
-        generation: 0,
-        next_unlinked: NULL32,
         change_count: 2,
+        ..InodeCore::fresh(mode, now)
     }
 }

@@ -13,8 +13,8 @@ use crate::buf::BufMap;
 use crate::error::Result;
 use crate::format::dquot::{self, DquotId, RECORD_SIZE, RawDquot};
 use crate::format::extent::Extent;
-use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore};
-use crate::format::{At, CorruptKind, Geometry, NULL32, Owner};
+use crate::format::inode::{Flags2, InodeCore};
+use crate::format::{At, CorruptKind, Geometry, Owner};
 use crate::ialloc::Inodes;
 use crate::inode::uncached::UncachedInode;
 use crate::log::buf_item::BufItemFlags;
@@ -67,29 +67,10 @@ fn new_core(cx: &mut Cx, geometry: &Geometry) -> InodeCore {
     flags2.set(Flags2::BIGTIME, features.bigtime());
     flags2.set(Flags2::NREXT64, features.nrext64());
     InodeCore {
-        mode: 0x8000,
-        format: ForkFormat::Extents,
-        attr_format: ForkFormat::Extents,
-        uid: 0,
-        gid: 0,
-        links: 1,
-        project: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        crtime: now,
-        size: 0,
-        blocks: 0,
-        extsize: 0,
-        cowextsize: 0,
-        extents: 0,
-        attr_extents: 0,
-        forkoff: 0,
-        flags: Flags::empty(),
         flags2,
         generation: cx.random() as u32,
-        next_unlinked: NULL32,
         change_count: 1,
+        ..InodeCore::fresh(0x8000, now)
     }
 }
 

@@ -3,7 +3,7 @@
 use base::{Ino, Timespec};
 
 use super::{CORE_SIZE, Flags, Flags2, MAGIC, RawInode};
-use crate::format::{At, Corrupt, CorruptKind, Geometry, time};
+use crate::format::{At, Corrupt, CorruptKind, Geometry, NULL32, time};
 
 /// What a fork holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +89,36 @@ fn ensure(holds: bool, kind: CorruptKind, at: At) -> Result<(), Corrupt> {
 }
 
 impl InodeCore {
+    /// The core of a new inode without content, of nobody, with one name and no flags; all its
+    /// times are `now`.
+    pub fn fresh(mode: u16, now: Timespec) -> InodeCore {
+        InodeCore {
+            mode,
+            format: ForkFormat::Extents,
+            attr_format: ForkFormat::Extents,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            project: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            crtime: now,
+            size: 0,
+            blocks: 0,
+            extsize: 0,
+            cowextsize: 0,
+            extents: 0,
+            attr_extents: 0,
+            forkoff: 0,
+            flags: Flags::empty(),
+            flags2: Flags2::empty(),
+            generation: 0,
+            next_unlinked: NULL32,
+            change_count: 0,
+        }
+    }
+
     /// The core of a used inode in `slot`, whose self-description was verified.
     ///
     /// # Errors
