@@ -1,4 +1,5 @@
-//! Extended attributes, and the ACLs among them.
+//! Extended attributes, the ACLs among them, and the content that lies in one.
 
 pub(crate) mod acl;
+pub(crate) mod inline;
 pub(crate) mod xattr;

@@ -151,6 +151,8 @@ struct Checker<'a> {
     values: LargeValues,
     /// What the attributes of the inode that is being looked at add to it.
     attributes: Attributes,
+    /// The value of its attribute that holds content.
+    inline_value: Option<Vec<u8>>,
     system: Vec<SystemFile>,
     /// Inodes that await their deletion.
     orphans: Vec<u32>,
@@ -178,6 +180,7 @@ impl<'a> Checker<'a> {
             xattrs: XattrBlocks::default(),
             values: LargeValues::default(),
             attributes: Attributes::default(),
+            inline_value: None,
             system: Vec::new(),
             orphans: Vec::new(),
             usage: Usage::default(),

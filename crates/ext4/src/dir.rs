@@ -27,6 +27,7 @@ use crate::format::{At, CorruptKind, FileKind, InodeFlags};
 use crate::inode::Inode;
 use crate::trans::ext4_jbd2::Handle;
 
+mod inline;
 mod readdir;
 
 /// Bytes of a directory that are read together, a power of two.
@@ -44,8 +45,16 @@ pub(crate) const GROW_CREDITS: u32 = 4 * (crate::trans::credits::APPEND + 2);
 
 /// Where a name was found.
 pub(crate) struct EntryPlace {
-    pub buffer: BufferRef,
+    pub place: Place,
     pub found: FoundEntry,
+}
+
+/// What holds an entry.
+pub(crate) enum Place {
+    /// This block.
+    Block(BufferRef),
+    /// This run of entries in the inode.
+    Inode(inline::RunIndex),
 }
 
 /// Where a name can be added.
@@ -58,6 +67,10 @@ pub(crate) enum Slot {
     Convert,
     /// The linear directory is full and gets a further block.
     Append,
+    /// Among the entries in the inode.
+    Inode,
+    /// The inode is full, and its entries move to a block.
+    LeaveInode,
 }
 
 impl Slot {
@@ -65,6 +78,8 @@ impl Slot {
     pub(crate) fn credits(&self) -> u32 {
         match self {
             Slot::Room(..) => ADD_CREDITS,
+            // Attributes may take the room before the name is added.
+            Slot::Inode | Slot::LeaveInode => crate::trans::credits::APPEND + GROW_CREDITS,
             _ => GROW_CREDITS,
         }
     }
@@ -90,6 +105,8 @@ pub(crate) struct Dir<'a> {
     pub blocks: u32,
     /// It has a hash tree that this file system uses.
     pub indexed: bool,
+    /// Its entries lie in the inode.
+    pub inline: bool,
 }
 
 impl Ext4 {
@@ -124,7 +141,8 @@ impl<'a> Dir<'a> {
         }
         let blocks = (size >> fs.sb.geometry.block_bits).min(u64::from(u32::MAX)) as u32;
         let indexed = fs.has_dir_index() && flags.contains(InodeFlags::INDEX);
-        Ok(Dir { fs, inode, layout: fs.dir_layout(), blocks, indexed })
+        let inline = flags.contains(InodeFlags::INLINE_DATA);
+        Ok(Dir { fs, inode, layout: fs.dir_layout(), blocks, indexed, inline })
     }
 
     fn seed(&self, cx: &Cx) -> InodeSeed {
@@ -291,11 +309,14 @@ impl<'a> Dir<'a> {
     }
 
     fn find_linear(&self, cx: &mut Cx, key: &Key) -> Result<Option<EntryPlace>, Errno> {
+        if self.inline {
+            return self.find_inline(cx, key);
+        }
         for lblk in 0..self.blocks {
             let buffer = self.block(cx, lblk, Role::Leaf)?;
             let found = buffer.with(|data| dir::find(data, self.layout, key));
             if let Some(found) = found {
-                return Ok(Some(EntryPlace { buffer, found }));
+                return Ok(Some(EntryPlace { place: Place::Block(buffer), found }));
             }
         }
         Ok(None)
@@ -309,7 +330,7 @@ impl<'a> Dir<'a> {
             let Ok(buffer) = self.any_block(cx, lblk) else { continue };
             let found = buffer.with(|data| dir::find(data, self.layout, key));
             if let Some(found) = found {
-                return Ok(Some(EntryPlace { buffer, found }));
+                return Ok(Some(EntryPlace { place: Place::Block(buffer), found }));
             }
         }
         Err(Errno::EFSCORRUPTED)
@@ -328,13 +349,16 @@ impl<'a> Dir<'a> {
         if self.indexed {
             return self.find_or_slot_indexed(cx, &key);
         }
+        if self.inline {
+            return self.find_or_slot_inline(cx, &key);
+        }
         let need = dir::entry_len(name.len());
         let mut room = None;
         for lblk in 0..self.blocks {
             let buffer = self.block(cx, lblk, Role::Leaf)?;
             let scan = buffer.with(|data| dir::scan(data, self.layout, &key, need));
             if let Some(found) = scan.found {
-                return Ok(Ok(EntryPlace { buffer, found }));
+                return Ok(Ok(EntryPlace { place: Place::Block(buffer), found }));
             }
             if let (None, Some(offset)) = (&room, scan.room) {
                 room = Some(Slot::Room(buffer, offset));
@@ -387,6 +411,8 @@ impl<'a> Dir<'a> {
                 Ok(())
             }
             Slot::Split(path) => self.add_by_split(cx, handle, path, name, target),
+            Slot::Inode => self.add_inline(cx, handle, name, target),
+            Slot::LeaveInode => self.add_outside(cx, handle, name, target),
             Slot::Convert => {
                 if !self.convert(cx, handle)? {
                     return self.add(cx, handle, Slot::Append, name, target);
@@ -409,7 +435,14 @@ impl<'a> Dir<'a> {
         handle: &mut Handle,
         place: &EntryPlace,
     ) -> Result<(), Errno> {
-        self.change(cx, handle, &place.buffer, |data| dir::remove(data, &place.found))
+        match &place.place {
+            Place::Block(buffer) => {
+                self.change(cx, handle, buffer, |data| dir::remove(data, &place.found))
+            }
+            Place::Inode(run) => {
+                self.change_inline(cx, handle, *run, |data, _| dir::remove(data, &place.found))
+            }
+        }
     }
 
     /// Makes a name that was found under the same lock point at another inode.
@@ -423,10 +456,16 @@ impl<'a> Dir<'a> {
         place: &EntryPlace,
         target: Target,
     ) -> Result<(), Errno> {
-        let layout = self.layout;
-        self.change(cx, handle, &place.buffer, |data| {
+        let set = |data: &mut [u8], layout| {
             dir::set_target(data, layout, place.found.offset, target.ino, target.dir_type);
-        })
+        };
+        match &place.place {
+            Place::Block(buffer) => {
+                let layout = self.layout;
+                self.change(cx, handle, buffer, |data| set(data, layout))
+            }
+            Place::Inode(run) => self.change_inline(cx, handle, *run, set),
+        }
     }
 
     /// Writes the first block of a new directory.
@@ -457,7 +496,7 @@ impl<'a> Dir<'a> {
             good.then_some(FoundEntry { offset, before: 0, ino, file_type })
         });
         match found {
-            Some(found) => Ok(EntryPlace { buffer, found }),
+            Some(found) => Ok(EntryPlace { place: Place::Block(buffer), found }),
             None => Err(self.corrupt(cx, &buffer, CorruptKind::DirNoParent)),
         }
     }
@@ -467,7 +506,11 @@ impl<'a> Dir<'a> {
     /// # Errors
     /// `EUCLEAN` where the second entry is not `..`; `EIO`.
     pub(crate) fn parent(&self, cx: &mut Cx) -> Result<Ino, Errno> {
-        Ok(Ino(self.dot_dot(cx)?.found.ino.into()))
+        let ino = match self.inline {
+            false => self.dot_dot(cx)?.found.ino,
+            true => self.inline_entries(cx)?.parent(),
+        };
+        Ok(Ino(ino.into()))
     }
 
     /// Makes `..` point at another directory: 1 credit.
@@ -480,6 +523,9 @@ impl<'a> Dir<'a> {
         handle: &mut Handle,
         parent: Ino,
     ) -> Result<(), Errno> {
+        if self.inline {
+            return self.set_inline_parent(cx, handle, parent.0 as u32);
+        }
         let place = self.dot_dot(cx)?;
         let target = Target { ino: parent.0 as u32, dir_type: FileKind::Directory.dir_type() };
         self.replace(cx, handle, &place, target)
@@ -490,6 +536,10 @@ impl<'a> Dir<'a> {
     /// # Errors
     /// `EUCLEAN`, `EIO`: what cannot be read might hold names.
     pub(crate) fn is_empty(&self, cx: &mut Cx) -> Result<bool, Errno> {
+        if self.inline {
+            let entries = self.inline_entries(cx)?;
+            return Ok(entries.used().next().is_none());
+        }
         for lblk in 0..self.blocks {
             let buffer = self.any_block(cx, lblk)?;
             let skip = if lblk == 0 { 2 } else { 0 };

@@ -9,6 +9,7 @@ pub(crate) mod delalloc;
 pub(crate) mod direct;
 pub(crate) mod fallocate;
 pub(crate) mod fsync;
+pub(crate) mod inline;
 pub(crate) mod iomap;
 pub(crate) mod journal_data;
 pub(crate) mod truncate;
@@ -22,6 +23,7 @@ use jbd2::JournalMode;
 use rt::Cx;
 
 use crate::alloc::mballoc::Purpose;
+use crate::attr::inline as content;
 use crate::bmap::map::{Create, Mapped, State};
 use crate::inode::{Inode, Inodes};
 use crate::trans::credits;
@@ -195,10 +197,14 @@ impl Inodes {
         let need = self.bmap(inode).map_credits(cx) + if journaled { len } else { 0 };
         let mut handle = self.sb.journal_start(cx, need)?;
         let create = Create::delayed(purpose, mapping.size());
+        let taken = self.take_inline(cx, &mut handle, inode)?;
         let created = self.bmap(inode).map_create(cx, &mut handle, run.lblk, len, create);
         let (mapped, _) = match created {
             Ok(created) => created,
             Err(errno) => {
+                if let Some(bytes) = taken {
+                    content::write(self, cx, &mut handle, &inode.arc(), &bytes)?;
+                }
                 // Nodes may have been split before the space ran out.
                 self.mark_dirty(cx, &mut handle, inode)?;
                 handle.stop(cx)?;

@@ -63,6 +63,8 @@ pub(crate) struct InodeCore {
     pub large_values: u32,
     /// Never had a name, and may get one.
     pub linkable: bool,
+    /// New and never had blocks, so that its content may still be put into the inode.
+    pub may_inline: bool,
     /// In the orphan list or file.
     pub orphan: orphan::OrphanPlace,
     /// Transaction of the last change.
@@ -116,6 +118,7 @@ impl InodeCore {
             quota: None,
             large_values: 0,
             linkable: false,
+            may_inline: false,
             orphan: Default::default(),
             tid: None,
             datasync_tid: None,
@@ -126,6 +129,8 @@ impl InodeCore {
     /// What stat reports; `delayed` are reserved blocks, in units of 512 bytes.
     fn attr(&self, ino: Ino, block_size: u32, delayed: u64) -> Attr {
         let kind = FileType::from_mode(u32::from(self.mode)).unwrap_or(FileType::Regular);
+        let inline = kind == FileType::Regular && self.flags.contains(InodeFlags::INLINE_DATA);
+        let own = if inline { self.size.div_ceil(512) } else { 0 };
         Attr {
             ino,
             kind,
@@ -135,7 +140,7 @@ impl InodeCore {
             gid: self.gid,
             rdev: if kind.is_device() { self.device() } else { 0 },
             size: self.size,
-            blocks: self.blocks + delayed,
+            blocks: self.blocks + delayed + own,
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,

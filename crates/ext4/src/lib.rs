@@ -19,7 +19,7 @@
 //! this list. One circle is the format's: the value of an attribute may be an inode of its own,
 //! which ends as every inode does, so `attr` and `evict` know each other.
 //!
-//! Compared with Linux, not supported and refused by name: bigalloc, inline data, encryption,
+//! Compared with Linux, not supported and refused by name: bigalloc, encryption,
 //! case-insensitive directories, multi-mount protection; and online resizing.
 
 #![forbid(unsafe_code)]

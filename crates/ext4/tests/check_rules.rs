@@ -23,6 +23,7 @@ fn base(scratch: &Scratch, base: Base) -> Image {
         Base::Ext2 => &["-t", "ext2"],
         Base::Quota => &["-t", "ext4", "-O", "quota"],
         Base::Values => &["-t", "ext4", "-O", "ea_inode"],
+        Base::Inline => &["-t", "ext4", "-O", "inline_data"],
     });
     let path = scratch.mke2fs("base", &args, "32M");
     if base == Base::Quota {
@@ -42,8 +43,8 @@ fn base(scratch: &Scratch, base: Base) -> Image {
 #[test]
 fn one_defect_gives_one_finding_and_e2fsck_agrees() {
     let scratch = Scratch::new();
-    let all = [Base::Ext4, Base::Ext2, Base::Quota, Base::Values];
-    let [ext4, ext2, quota, values] = all.map(|which| base(&scratch, which));
+    let all = [Base::Ext4, Base::Ext2, Base::Quota, Base::Values, Base::Inline];
+    let [ext4, ext2, quota, values, inline] = all.map(|which| base(&scratch, which));
     let path = scratch.path("broken");
     let mut wrong = Vec::new();
     for Defect { rule, base, silent, make } in defects::all() {
@@ -52,6 +53,7 @@ fn one_defect_gives_one_finding_and_e2fsck_agrees() {
             Base::Ext2 => ext2.clone(),
             Base::Quota => quota.clone(),
             Base::Values => values.clone(),
+            Base::Inline => inline.clone(),
         };
         make(&mut image);
         let report = image.check();

@@ -56,6 +56,14 @@ fn any_operations_are_recovered() {
     anything_goes(old.journal(1024), seeds(2));
 }
 
+#[test]
+fn content_in_inodes_is_recovered() {
+    let cell = Cell::new("ext4", 1024).features("inline_data").journal(1024);
+    anything_goes(cell, seeds(3));
+    let plan = plan("ext4", 4096, 100);
+    campaign::run(Plan { cell: plan.cell.features("inline_data"), ..plan }, seeds(2));
+}
+
 /// Goal: a superblock that a power cut tore between its two sectors is joined, whenever it was
 /// written, and the disk is mended: with the backup of a second group, and from the log where there
 /// is but one group. Method: every write of it in a recorded run, mount and unmount included, is

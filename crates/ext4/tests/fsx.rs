@@ -10,16 +10,17 @@ use testkit::fsx::space::Cost;
 use testkit::trials;
 
 const BYTES: u64 = 16 << 20;
-const CELLS: [Cell; 4] = [
+const CELLS: [Cell; 5] = [
     Cell::new("ext4", 4096).journal(1024),
     Cell::new("ext4", 1024).journal(1024),
     Cell::new("ext3", 1024).journal(1024),
     Cell::new("ext2", 4096),
+    Cell::new("ext4", 4096).features("inline_data").journal(1024),
 ];
 
 #[test]
 fn a_file_holds_what_it_was_given() {
-    for seed in seeds(4) {
+    for seed in seeds(5) {
         let cell = CELLS[seed as usize % CELLS.len()];
         let (block, tables) = (u64::from(cell.block), cell.kind != "ext4");
         let report = trials::one_file(cell, BYTES, Cost::ext4(block, BYTES / block, tables), seed);

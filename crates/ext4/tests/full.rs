@@ -11,13 +11,14 @@ use testkit::full::Plan;
 use testkit::trials;
 use vfs::{FallocMode, FileSystem};
 
-const CELLS: [Cell; 6] = [
+const CELLS: [Cell; 7] = [
     Cell::new("ext4", 4096).journal(1024),
     Cell::new("ext4", 1024).journal(1024),
     Cell::new("ext3", 1024).journal(1024),
     Cell::new("ext4", 1024).features("^metadata_csum,uninit_bg,quota").journal(1024),
     Cell::new("ext4", 2048).features("^has_journal"),
     Cell::new("ext2", 1024),
+    Cell::new("ext4", 1024).features("inline_data").journal(1024),
 ];
 
 const PLAN: Plan = Plan {
@@ -50,7 +51,7 @@ fn what_was_accepted_finds_its_place() {
     for seed in seeds(12) {
         let plan =
             Plan { steps: 250, left: Some(300 + seed % 7 * 150), torn: seed % 5 > 2, ..PLAN };
-        trials::accepted_finds_its_place(CELLS[(seed % 6) as usize], 14 << 20, plan, seed);
+        trials::accepted_finds_its_place(CELLS[(seed % 7) as usize], 14 << 20, plan, seed);
     }
 }
 

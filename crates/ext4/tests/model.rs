@@ -47,6 +47,14 @@ const LARGE_VALUES: &[Cell] = &[
     Cell::new("ext3", 1024).features("ea_inode").journal(1024),
 ];
 
+/// Those whose small files and directories lie in their inodes.
+const INLINE: &[Cell] = &[
+    Cell::new("ext4", 4096).features("inline_data"),
+    Cell::new("ext4", 1024).features("inline_data,^metadata_csum,^dir_index").mke2fs(),
+    Cell::new("ext4", 1024).features("inline_data,quota,ea_inode").journal(2048),
+    Cell::new("ext4", 2048).features("inline_data,^has_journal,^extent"),
+];
+
 fn choose(cells: &[Cell], seed: u64) -> Cell {
     cells[(seed % cells.len() as u64) as usize]
 }
@@ -66,6 +74,13 @@ fn make(cx: &mut Cx, seed: u64, cell: Cell, mode: JournalMode) -> Modelled<InMod
 
 fn large_values(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
     make(cx, seed, choose(LARGE_VALUES, seed), JournalMode::Ordered)
+}
+
+fn inline(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
+    let cell = choose(INLINE, seed);
+    let journaled = seed % 12 >= 8 && !cell.features.contains("^has_journal");
+    let mode = if journaled { JournalMode::Data } else { JournalMode::Ordered };
+    make(cx, seed, cell, mode)
 }
 
 /// What the format of a cell allows.
@@ -121,4 +136,10 @@ fn attributes_of_all_sizes_agree_with_the_reference() {
     };
     check_seeds(4000, seed_count(10), large(false), large_values);
     check_seeds(5000, seed_count(10), large(true), large_values);
+}
+
+#[test]
+fn content_in_inodes_agrees_with_the_reference() {
+    check_seeds(6000, seed_count(16), config(INLINE, false), inline);
+    check_seeds(7000, seed_count(8), config(INLINE, true), inline);
 }

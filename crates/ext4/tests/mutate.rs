@@ -158,6 +158,8 @@ fn campaign(cell: Cell, dirty: bool, seeds: std::ops::Range<u64>) {
 
 /// Without checksums the damage is believed, so that every later check is met.
 const UNPROTECTED: &str = "^metadata_csum,uninit_bg";
+/// The same, with content in inodes.
+const INLINE: &str = "^metadata_csum,uninit_bg,inline_data";
 
 #[test]
 fn mutated_ext4_images_never_break_us() {
@@ -169,6 +171,7 @@ fn mutated_ext4_images_never_break_us() {
 fn mutated_images_without_checksums_never_break_us() {
     campaign(Cell::new("ext4", 4096).features(UNPROTECTED), false, seeds(150));
     campaign(Cell::new("ext4", 1024).features(UNPROTECTED), false, seeds(150));
+    campaign(Cell::new("ext4", 1024).features(INLINE), false, seeds(100));
     campaign(Cell::new("ext3", 1024), false, seeds(100));
     campaign(Cell::new("ext2", 4096), false, seeds(100));
 }

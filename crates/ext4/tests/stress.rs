@@ -9,13 +9,14 @@ use support::*;
 use testkit::trials::Stress;
 use vfs::FileSystem;
 
-const CELLS: [Cell; 6] = [
+const CELLS: [Cell; 7] = [
     Cell::new("ext4", 4096).journal(1024),
     Cell::new("ext4", 1024).journal(1024),
     Cell::new("ext3", 1024).journal(1024),
     Cell::new("ext4", 2048).features("^has_journal"),
     Cell::new("ext2", 1024),
     Cell::new("ext4", 1024).features("^metadata_csum,uninit_bg").journal(1024),
+    Cell::new("ext4", 1024).features("inline_data,quota").journal(1024),
 ];
 
 fn cell(seed: u64) -> Cell {
@@ -25,7 +26,7 @@ fn cell(seed: u64) -> Cell {
 #[test]
 fn eight_threads_leave_a_sound_file_system() {
     let plan = Chaos { tasks: 8, steps: 1500, size_max: 400_000, small: false, faults: false };
-    for seed in seeds(6) {
+    for seed in seeds(7) {
         let cache = if seed % 2 == 0 { 2 << 20 } else { 64 << 20 };
         Stress { bytes: 256 << 20, cache, plan }.in_threads(cell(seed), seed);
     }
@@ -34,7 +35,7 @@ fn eight_threads_leave_a_sound_file_system() {
 #[test]
 fn threads_on_a_full_device_leave_it_empty() {
     let plan = Chaos { tasks: 8, steps: 600, size_max: 2 << 20, small: true, faults: false };
-    for seed in seeds(6) {
+    for seed in seeds(7) {
         Stress { bytes: 16 << 20, cache: 2 << 20, plan }.in_threads(cell(seed), seed);
     }
 }

@@ -59,6 +59,10 @@ pub struct FileState {
     pub freed: bool,
     /// Its map has an unwritten state, so that space can be allocated ahead.
     pub has_unwritten: bool,
+    /// Its content lies in the inode, or may still be put there: reads and changes are asked for
+    /// with [`IomapFile::read_inline`], [`IomapFile::write_inline`] and
+    /// [`IomapFile::resize_inline`] first.
+    pub inline: bool,
 }
 
 /// What direct writes of a file may do.
@@ -89,6 +93,48 @@ pub trait IomapFile {
 
     /// Whether its content lies in the inode, and has no blocks.
     fn is_inline(&self, cx: &mut Cx) -> bool;
+
+    /// Reads content that lies in the inode, up to the end of the file; `None` where it lies in
+    /// blocks. Called under the file's lock where [`FileState::inline`] says so.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn read_inline(
+        &self,
+        _cx: &mut Cx,
+        _offset: u64,
+        _buf: &mut [u8],
+    ) -> Result<Option<usize>, Errno> {
+        Ok(None)
+    }
+
+    /// Writes content into the inode, which may grow by that, with its times. False where there is
+    /// no room: the content lies in blocks then. Called with the file locked alone where
+    /// [`FileState::inline`] says so.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn write_inline(&self, _cx: &mut Cx, _offset: u64, _data: &[u8]) -> Result<bool, Errno> {
+        Ok(false)
+    }
+
+    /// Sets the size of content in the inode; false where it lies in blocks now. As
+    /// [`write_inline`](Self::write_inline).
+    ///
+    /// # Errors
+    /// See the trait.
+    fn resize_inline(&self, _cx: &mut Cx, _size: u64) -> Result<bool, Errno> {
+        Ok(false)
+    }
+
+    /// Moves content that lies in the inode to blocks, for good. As
+    /// [`write_inline`](Self::write_inline).
+    ///
+    /// # Errors
+    /// See the trait.
+    fn leave_inline(&self, _cx: &mut Cx) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// Whether dirty pages wait for a place.
     fn has_delalloc(&self, cx: &Cx) -> bool;
@@ -222,6 +268,7 @@ pub trait IomapFile {
         let quiet = self.parts().pages.is_none_or(|mapping| mapping.memory_bytes() == 0);
         state.kind == FileType::Regular
             && !state.freed
+            && !state.inline
             && quiet
             && !self.has_delalloc(cx)
             && self.direct_writes(cx) != DirectWrites::Cached

@@ -138,14 +138,14 @@ pub(crate) fn list(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<Vec<Vec<u8
 }
 
 /// Where an inode's attributes are.
-struct Area {
+pub(super) struct Area {
     buffer: BufferRef,
     /// Bytes of the buffer that are the area in the inode.
-    range: std::ops::Range<usize>,
+    pub range: std::ops::Range<usize>,
 }
 
 /// The area in the inode; `None` where inodes have no room for one.
-fn inode_area(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<Option<Area>, Errno> {
+pub(super) fn inode_area(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<Option<Area>, Errno> {
     let size = fs.sb.geometry.inode_size as usize;
     let extra = usize::from(inode.with(cx, |core| core.extra_isize));
     if size == BASE_SIZE || extra == 0 || BASE_SIZE + extra + 8 > size {
@@ -422,12 +422,17 @@ fn charge(cx: &Cx, inode: &Inode, before: Totals, after: Totals) {
 }
 
 /// Gives a new inode its slot before attributes are put behind it.
-fn write_fresh(fs: &Inodes, cx: &mut Cx, handle: &mut Handle, inode: &Inode) -> Result<(), Errno> {
+pub(super) fn write_fresh(
+    fs: &Inodes,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Inode,
+) -> Result<(), Errno> {
     if inode.with(cx, |core| core.fresh) { fs.mark_dirty(cx, handle, inode) } else { Ok(()) }
 }
 
 /// The attributes in the inode.
-fn load_inside(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<Vec<Xattr>, Errno> {
+pub(super) fn load_inside(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<Vec<Xattr>, Errno> {
     let mut inside = Vec::new();
     if let Some(area) = inode_area(fs, cx, inode)? {
         let large = fs.sb.geometry.large_values();
@@ -461,16 +466,27 @@ fn store_inside(
     after: &[Xattr],
 ) -> Result<(), Errno> {
     let Edit { fs, inode, .. } = *edit;
-    let Some(area) = inode_area(fs, cx, inode)? else { return Ok(()) };
     if before.iter().chain(after).any(|xattr| xattr.large.is_some()) {
         let mut shared = fs.xattr_blocks.lock(cx);
         value::follow(edit, cx, &mut shared, before, after)?;
     }
-    edit.handle.write_access(cx, &area.buffer)?;
+    store_area(fs, cx, edit.handle, inode, after)
+}
+
+/// The bytes of [`store_inside`], where no value in another inode comes or goes.
+pub(super) fn store_area(
+    fs: &Inodes,
+    cx: &mut Cx,
+    handle: &mut Handle,
+    inode: &Inode,
+    list: &[Xattr],
+) -> Result<(), Errno> {
+    let Some(area) = inode_area(fs, cx, inode)? else { return Ok(()) };
+    handle.write_access(cx, &area.buffer)?;
     let range = area.range.clone();
-    let fits = area.buffer.with_mut(|data| area::emit(&mut data[range], XattrArea::Inode, after));
+    let fits = area.buffer.with_mut(|data| area::emit(&mut data[range], XattrArea::Inode, list));
     assert!(fits, "the space in the inode was counted before");
-    edit.handle.dirty(cx, &area.buffer)
+    handle.dirty(cx, &area.buffer)
 }
 
 /// Makes room for the extra fields that the superblock wants in new inodes, where the attributes

@@ -114,6 +114,8 @@ impl Bmap<'_> {
     fn lookup_locked(self, cx: &mut Cx, lblk: u32, len: u32) -> Result<Mapped, Errno> {
         let found = if self.inode.has_extents(cx) {
             self.extent_lookup(cx, lblk)?
+        } else if self.inode.inline_size(cx).is_some() {
+            FoundExtent::Hole { next: u32::MAX }
         } else {
             self.indirect_lookup(cx, lblk, len)?
         };
@@ -320,6 +322,8 @@ impl Bmap<'_> {
         self.forget_last_extent(cx);
         let removed = if self.inode.has_extents(cx) {
             self.extent_remove(cx, handle, blocks)
+        } else if self.inode.inline_size(cx).is_some() {
+            Ok(Removed::All)
         } else {
             self.indirect_remove(cx, handle, blocks)
         };

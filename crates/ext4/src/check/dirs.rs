@@ -32,6 +32,8 @@ pub struct DirRecord {
     complete: bool,
     blocks: u64,
     runs: Vec<FileRun>,
+    /// The bytes of one whose entries lie in the inode; empty otherwise.
+    inline: Vec<u8>,
 }
 
 impl DirRecord {
@@ -47,6 +49,23 @@ impl DirRecord {
             complete: mapped.complete,
             blocks: mapped.end,
             runs: mapped.runs,
+            inline: Vec::new(),
+        }
+    }
+
+    /// A directory whose entries lie in its inode.
+    pub fn inline(ino: u32, content: Vec<u8>) -> DirRecord {
+        DirRecord {
+            ino,
+            parent: 0,
+            dotdot: dir::inline_parent(&content),
+            children: 0,
+            generation: 0,
+            index: false,
+            complete: true,
+            blocks: 0,
+            runs: Vec::new(),
+            inline: content,
         }
     }
 
@@ -127,6 +146,7 @@ impl Checker<'_> {
         let indexed = self.dirs[dir].index && self.dirs[dir].is_whole();
         let tree = if indexed && self.dirs[dir].len() > 1 { self.tree(dir)? } else { None };
         let mut reading = Reading { dir, ino, names: HashSet::default(), entries: 0 };
+        self.inline_entries(&mut reading);
         let blocks: Vec<FileRun> = self.dirs[dir].runs.clone();
         for run in blocks {
             let mut done = 0;
@@ -143,6 +163,32 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The entries of a directory in its inode.
+    fn inline_entries(&mut self, reading: &mut Reading) {
+        let content = std::mem::take(&mut self.dirs[reading.dir].inline);
+        let (at, filetype) = (At::Inode(Ino(reading.ino.into())), self.dir_layout().filetype);
+        let inodes = self.g.inodes_count;
+        let runs = if content.is_empty() { 0 } else { dir::INLINE_RUNS };
+        for index in 0..runs {
+            let (run, layout) = dir::inline_run(&content, index, filetype);
+            if let Err(kind) = dir::check(run, layout, inodes) {
+                self.damaged_entries(kind, at);
+            }
+            let entries = dir::entries(run, layout);
+            for entry in entries.filter(|entry| (1..=inodes).contains(&entry.ino)) {
+                self.dir_entry(reading, &entry, at);
+            }
+        }
+    }
+
+    /// What is wrong with the entries of a block.
+    fn damaged_entries(&mut self, kind: CorruptKind, at: At) {
+        self.findings.corrupt(&kind.at(at));
+        if !matches!(kind, CorruptKind::DirFileType { .. } | CorruptKind::DirNameByte { .. }) {
+            self.names_unknown = true;
+        }
     }
 
     fn first_hole(&self, dir: usize) -> u64 {
@@ -180,10 +226,7 @@ impl Checker<'_> {
             _ => {}
         }
         if let Err(kind) = dir::check(data, layout, self.g.inodes_count) {
-            self.findings.corrupt(&kind.at(at));
-            if !matches!(kind, CorruptKind::DirFileType { .. } | CorruptKind::DirNameByte { .. }) {
-                self.names_unknown = true;
-            }
+            self.damaged_entries(kind, at);
         }
         for entry in dir::entries(data, layout) {
             if logical == 0 {

@@ -11,7 +11,7 @@ use super::rule::Rule;
 use crate::attr::xattr::Totals;
 use crate::format::checksum::stored_inode;
 use crate::format::features::{Compat, Incompat, RoCompat};
-use crate::format::inode::BASE_SIZE;
+use crate::format::inode::{BASE_SIZE, BLOCK_AREA};
 use crate::format::super_block::{RESIZE_INO, ROOT_INO};
 use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues, RawInode};
 
@@ -132,6 +132,7 @@ impl Checker<'_> {
             let detail = format!("{} links and time of deletion {}", values.links, values.dtime);
             self.findings.add(Rule::InodeDtime, at, detail);
         }
+        self.inline_value = None;
         let mut inside = Totals::default();
         let limit = (slot.len() - BASE_SIZE) as u16;
         let found = values.extra_isize;
@@ -209,18 +210,23 @@ impl Checker<'_> {
         let flags = values.flags;
         let (compat, incompat) = (self.g.features.compat, self.g.features.incompat);
         let extents = flags.contains(InodeFlags::EXTENTS);
+        let inline = flags.contains(InodeFlags::INLINE_DATA);
         let index = flags.contains(InodeFlags::INDEX);
         let holds_value = flags.contains(InodeFlags::EA_INODE);
         if extents && !incompat.contains(Incompat::EXTENTS)
             || index && (kind != FileKind::Directory || !compat.contains(Compat::DIR_INDEX))
-            || flags.contains(InodeFlags::INLINE_DATA)
+            || inline && !(self.g.inline_data() && values.may_be_inline())
             || holds_value && (kind != FileKind::Regular || !self.g.large_values())
         {
             let detail = format!("flags {:#x} of a {kind:?}", flags.bits());
             self.findings.add(Rule::InodeFlags, at, detail);
-            if flags.contains(InodeFlags::INLINE_DATA) {
+            if inline {
                 return Ok(());
             }
+        }
+        if inline {
+            self.inline(ino, values, kind);
+            return Ok(());
         }
         match kind {
             FileKind::Regular | FileKind::Directory => self.blocks(ino, values, kind),
@@ -238,13 +244,57 @@ impl Checker<'_> {
         }
     }
 
-    fn fast_symlink(&mut self, ino: u32, values: &InodeValues) -> Result<(), DeviceError> {
-        let target = values.block.iter().position(|&byte| byte == 0);
-        let len = target.unwrap_or(values.block.len()) as u64;
+    /// Content in the inode: the attribute with its end exists, both together have the size, and
+    /// there are no blocks.
+    fn inline(&mut self, ino: u32, values: &InodeValues, kind: FileKind) {
+        let at = At::Inode(Ino(ino.into()));
+        self.count_blocks(ino, values, 0);
+        let Some(tail) = self.inline_value.take() else {
+            self.findings.add(Rule::InodeInline, at, "the attribute system.data is missing");
+            self.names_unknown |= kind == FileKind::Directory;
+            return;
+        };
+        let mut content = values.block.to_vec();
+        content.extend(tail);
+        let (size, has) = (values.size, content.len() as u64);
+        // What a file has too little of reads as zeros.
+        let wrong = match kind {
+            FileKind::Regular => false,
+            FileKind::Directory => size != has,
+            _ => size > has || has > BLOCK_AREA as u64 && size != has,
+        };
+        if size > values.size_limit(&self.g) {
+            let limit = values.size_limit(&self.g);
+            self.findings.corrupt(&CorruptKind::InodeSizeLimit { size, limit }.at(at));
+        } else if wrong {
+            let detail = format!("size {size}, the inode has {has} bytes of content");
+            self.findings.add(Rule::InodeInline, at, detail);
+        }
+        match kind {
+            FileKind::Directory => {
+                self.findings.counts().directories += 1;
+                self.dirs.push(DirRecord::inline(ino, content));
+            }
+            FileKind::Symlink => {
+                let len = content.iter().position(|&byte| byte == 0).unwrap_or(content.len());
+                self.symlink_length(ino, values, len as u64);
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares the length of a symbolic link's target with its size.
+    fn symlink_length(&mut self, ino: u32, values: &InodeValues, len: u64) {
         if len != values.size || len == 0 {
             let detail = format!("a target of {len} bytes, size {}", values.size);
             self.findings.add(Rule::InodeSymlink, At::Inode(Ino(ino.into())), detail);
         }
+    }
+
+    fn fast_symlink(&mut self, ino: u32, values: &InodeValues) -> Result<(), DeviceError> {
+        let target = values.block.iter().position(|&byte| byte == 0);
+        let len = target.unwrap_or(values.block.len()) as u64;
+        self.symlink_length(ino, values, len);
         self.count_blocks(ino, values, 0);
         Ok(())
     }
@@ -324,10 +374,7 @@ impl Checker<'_> {
         };
         let page = self.io.read(run.start, 1)?;
         let len = page.iter().position(|&byte| byte == 0).unwrap_or(page.len()) as u64;
-        if len != size {
-            let detail = format!("a target of {len} bytes, size {size}");
-            self.findings.add(Rule::InodeSymlink, at, detail);
-        }
+        self.symlink_length(ino, values, len);
         Ok(())
     }
 }

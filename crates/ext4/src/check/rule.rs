@@ -98,6 +98,8 @@ rules! {
     InodeFlags = "inode-flags",
     /// The size fits the file type and the blocks.
     InodeSize = "inode-size",
+    /// Content in an inode has its attribute, and its size.
+    InodeInline = "inode-inline",
     /// The number of blocks is right.
     InodeBlocks = "inode-blocks",
     /// An inode in use has no time of deletion, a deleted one has.
@@ -286,11 +288,12 @@ impl Rule {
             | K::QuotaEntry { .. } => Rule::QuotaFile,
             K::OrphanMagic { .. } => Rule::OrphanFileMagic,
             K::OrphanChecksum { .. } => Rule::OrphanFileChecksum,
-            kind => Rule::of_large_value(kind).unwrap_or(Rule::SuperGeometry),
+            kind => Rule::of_content(kind).unwrap_or(Rule::SuperGeometry),
         }
     }
 
-    fn of_large_value(kind: &CorruptKind) -> Option<Rule> {
+    /// Of values, and of content, that lie in inodes.
+    fn of_content(kind: &CorruptKind) -> Option<Rule> {
         use CorruptKind as K;
         match kind {
             K::XattrInodeSize { .. }
@@ -298,6 +301,8 @@ impl Rule {
             | K::XattrInodeLustre { .. }
             | K::XattrInodeFlag { .. } => Some(Rule::XattrInode),
             K::XattrInodeReferences { .. } => Some(Rule::XattrInodeReferences),
+            K::InlineSize { .. } => Some(Rule::InodeInline),
+            K::InlineFlags { .. } => Some(Rule::InodeFlags),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use crate::attr::acl;
 use crate::attr::xattr::{ACL_ACCESS, ACL_DEFAULT, Totals};
 use crate::format::extent::FileRun;
 use crate::format::inode::BASE_SIZE;
-use crate::format::xattr::{self, LargeValue, XattrArea};
+use crate::format::xattr::{self, LargeValue, Xattr, XattrArea};
 use crate::format::{At, CorruptKind, InodeValues};
 
 /// The attribute blocks seen so far.
@@ -76,6 +76,14 @@ impl Attributes {
     }
 }
 
+/// The value of the attribute that holds content.
+fn inline_value(area: &[u8]) -> Option<Vec<u8>> {
+    let entries = xattr::entries(area, XattrArea::Inode, false).into_iter().flatten();
+    let mut entries = entries.map_while(Result::ok);
+    let content = entries.find(|entry| Xattr::of(entry).is_inline_data())?;
+    Some(content.value.to_vec())
+}
+
 impl Checker<'_> {
     /// Checks the attributes behind an inode's extra fields.
     pub fn inode_xattrs(&mut self, ino: u32, slot: &[u8], extra_isize: u16) -> Totals {
@@ -84,6 +92,7 @@ impl Checker<'_> {
             return Totals::default();
         }
         let at = At::Inode(Ino(ino.into()));
+        self.inline_value = inline_value(area);
         match xattr::check(area, XattrArea::Inode, self.g.large_values()) {
             Ok(()) => self.entries(area, XattrArea::Inode, at),
             Err(kind) => {

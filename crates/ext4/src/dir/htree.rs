@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use base::Errno;
 
-use crate::dir::{Dir, EntryPlace, Role, Slot};
+use crate::dir::{Dir, EntryPlace, Place, Role, Slot};
 use crate::format::CorruptKind;
 use crate::format::dir::{self, Key};
 use crate::format::features::Incompat;
@@ -179,7 +179,7 @@ impl Dir<'_> {
             let buffer = self.block(cx, path.leaf, Role::Leaf)?;
             let found = buffer.with(|data| dir::find(data, self.layout, key));
             if let Some(found) = found {
-                return Ok(Some(EntryPlace { buffer, found }));
+                return Ok(Some(EntryPlace { place: Place::Block(buffer), found }));
             }
             if self.next_leaf(cx, &mut path, Some(hash))?.is_none() {
                 return Ok(None);
@@ -200,7 +200,7 @@ impl Dir<'_> {
             let buffer = self.block(cx, path.leaf, Role::Leaf)?;
             let scan = buffer.with(|data| dir::scan(data, self.layout, key, need));
             if let Some(found) = scan.found {
-                return Ok(Ok(EntryPlace { buffer, found }));
+                return Ok(Ok(EntryPlace { place: Place::Block(buffer), found }));
             }
             if let (None, Some(offset)) = (&room, scan.room) {
                 room = Some(Slot::Room(buffer, offset));

@@ -19,7 +19,7 @@ use rt::Cx;
 use vfs::{Attr, DirEntry, FileType, NewNode};
 
 use crate::Ext4;
-use crate::attr::xattr;
+use crate::attr::{inline, xattr};
 use crate::dir::{Dir, Slot, Target};
 use crate::dquot::{InodeQuota, Owners};
 use crate::evict;
@@ -194,18 +194,21 @@ fn create_once(
     if node.kind == FileType::Directory {
         check_subdirectories(fs, cx, &view)?;
     }
-    let own_block = node.kind == FileType::Directory || is_slow(node);
+    let symlink = node.kind == FileType::Symlink;
+    let tail = inline_tail(fs, node);
+    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, symlink, tail, attributes)?;
+    let has_content = node.kind == FileType::Directory || is_slow(node);
+    let own_block = has_content && !attributes.inline;
     // Where its name then finds no space, the block goes back.
     let blocks = if own_block { credits::APPEND + credits::REMOVE } else { 0 };
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER;
     let owners = Owners([node.uid, node.gid, parent.project_for_new(cx)]);
     let space = if own_block { u64::from(fs.sb.geometry.block_size) } else { 0 };
-    let quota = fs.new_inode_quota(cx, owners, space)?;
-    let symlink = node.kind == FileType::Symlink;
-    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, symlink, attributes)?;
+    let quota = fs.new_inode_quota(cx, owners, space);
     let mut dropped = xattr::Dropped::default();
     let credits = own + blocks + attributes.credits() + slot.credits();
-    let result = fs.sb.journal_start(cx, credits).and_then(|mut handle| {
+    let result = quota.and_then(|quota| {
+        let mut handle = fs.sb.journal_start(cx, credits)?;
         let new = Making { node, attributes: &attributes, quota };
         let result = create_in(cx, &mut handle, &mut view, slot, name, new, &mut dropped);
         finish(fs, cx, handle, &parent, result)
@@ -243,7 +246,8 @@ fn create_in(
     let fs = dir.fs;
     let Making { node, attributes, quota } = making;
     let inode = fs.inodes.new_inode(cx, handle, dir.inode, &new_node(node), quota)?;
-    let named = fill(fs, cx, handle, dir.inode, &inode, node).and_then(|()| {
+    let filled = fill(fs, cx, handle, dir.inode, &inode, node, attributes.inline);
+    let named = filled.and_then(|()| {
         if !attributes.is_empty() {
             xattr::init(&mut edit(fs, handle, &inode, dropped), cx, attributes)?;
         }
@@ -268,7 +272,7 @@ fn create_in(
     Ok(inode)
 }
 
-/// Completes a new inode as its type needs, and writes it.
+/// Completes a new inode as its type needs, and writes it; `inline`: its content lies in it.
 fn fill(
     fs: &Ext4,
     cx: &mut Cx,
@@ -276,13 +280,18 @@ fn fill(
     parent: &Arc<Inode>,
     inode: &Arc<Inode>,
     node: &NewNode,
+    inline: bool,
 ) -> Result<(), Errno> {
     match (node.kind, node.target) {
         (FileType::Directory, _) => {
             inode.with(cx, |core| core.links = 2);
             let mut dir = Dir::open(fs, cx, inode)?;
-            dir.init(cx, handle, parent.ino)?;
+            match inline {
+                true => dir.init_inline(cx, parent.ino.0 as u32),
+                false => dir.init(cx, handle, parent.ino)?,
+            }
         }
+        (FileType::Symlink, Some(target)) if inline => inline::begin(cx, inode, target),
         (FileType::Symlink, Some(target)) => return write_target(fs, cx, handle, inode, target),
         (FileType::CharDevice | FileType::BlockDevice, _) => {
             inode.with(cx, |core| core.set_device(node.rdev));
@@ -306,7 +315,20 @@ fn check_target(fs: &Ext4, node: &NewNode) -> Result<(), Errno> {
     }
 }
 
-/// Does the target need a block?
+/// The bytes behind the first 60 of content that may lie in the new inode; `None` where it has no
+/// content, or a map.
+fn inline_tail<'a>(fs: &Ext4, node: &NewNode<'a>) -> Option<&'a [u8]> {
+    match (fs.sb.geometry.inline_data(), node.kind, node.target) {
+        (true, FileType::Directory, _) => Some(&[]),
+        // e2fsck leaves such a link out when it counts inodes for quota.
+        (true, FileType::Symlink, Some(target)) if !fs.sb.counts_quota() => {
+            target.get(BLOCK_AREA..)
+        }
+        _ => None,
+    }
+}
+
+/// Does the target need more room than the place of the map?
 fn is_slow(node: &NewNode) -> bool {
     node.target.is_some_and(|target| target.len() >= BLOCK_AREA)
 }
@@ -346,12 +368,16 @@ pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errn
     if inode.kind(cx) != FileType::Symlink {
         return Err(Errno::EINVAL);
     }
-    let (size, fast) = inode.with(cx, |core| {
+    let (size, inline, fast) = inode.with(cx, |core| {
         if core.dead {
             return Err(Errno::ESTALE);
         }
         let size = core.size as usize;
-        Ok((size, core.is_fast_symlink().then(|| core.block[..size.min(BLOCK_AREA)].to_vec())))
+        Ok((
+            size,
+            core.is_inline(),
+            core.is_fast_symlink().then(|| core.block[..size.min(BLOCK_AREA)].to_vec()),
+        ))
     })?;
     let limit = u64::from(fs.sb.geometry.block_size);
     let bad = CorruptKind::SymlinkSize { size: size as u64, limit };
@@ -360,6 +386,11 @@ pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errn
     }
     if let Some(target) = fast {
         return Ok(target);
+    }
+    if inline {
+        let mut content = inline::read(&fs.inodes, cx, &inode)?;
+        content.truncate(size);
+        return Ok(content);
     }
     let target = fs
         .inodes

@@ -52,7 +52,44 @@ impl Dir<'_> {
                 self.list_leaves(cx, &[0], 2, version, start, emit).map(|_| ())
             };
         }
+        if self.inline {
+            return self.list_inline(cx, cookie, emit);
+        }
         self.list_linear(cx, cookie, emit)
+    }
+
+    /// Lists entries in the inode, at the positions that they will have in a block.
+    fn list_inline(
+        &self,
+        cx: &mut Cx,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Errno> {
+        let entries = self.inline_entries(cx)?;
+        if self.fs.has_dir_index() {
+            if self.list_dots(cx, cookie, emit)? {
+                let version = self.fs.sb.geometry.hash_version;
+                self.list_sorted(entries.used().map(|(_, it)| it), version, cookie, emit);
+            }
+            return Ok(());
+        }
+        let (dot, first) = (dir::entry_len(1) as u64, (2 * dir::entry_len(1)) as u64);
+        let kind = Some(vfs::FileType::Directory);
+        for (ino, name, cookie_of) in [
+            (self.inode.ino, b".".as_slice(), 1),
+            (Ino(entries.parent().into()), b"..".as_slice(), dot + 1),
+        ] {
+            if cookie_of > cookie && !emit(DirEntry { ino, kind, name, cookie: cookie_of }) {
+                return Ok(());
+            }
+        }
+        for (distance, entry) in entries.used() {
+            let position = first + distance + 1;
+            if position > cookie && !emit(dir_entry(&entry, position)) {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Emits `.` and `..`; false where the listing ends.
@@ -110,22 +147,30 @@ impl Dir<'_> {
         for &lblk in leaves {
             pages.push(self.block(cx, lblk, Role::Leaf)?.page());
         }
+        let leaf = |page| dir::entries(page, self.layout).skip(skip).filter(|e| e.ino != 0);
+        Ok(self.list_sorted(pages.iter().flat_map(|page| leaf(page)), version, start, emit))
+    }
+
+    /// Lists those of `entries` behind `start`, in the order of their hashes. False: `emit` has
+    /// enough.
+    fn list_sorted<'e>(
+        &self,
+        entries: impl Iterator<Item = Entry<'e>>,
+        version: HashVersion,
+        start: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> bool {
         let mut list = Vec::new();
-        for page in &pages {
-            for entry in dir::entries(page, self.layout).skip(skip).filter(|e| e.ino != 0) {
-                let position = position(self.hash(version, entry.name), entry.name);
-                if position | RANK_MASK > start {
-                    list.push(Listed { position, entry });
-                }
+        for entry in entries {
+            let position = position(self.hash(version, entry.name), entry.name);
+            if position | RANK_MASK > start {
+                list.push(Listed { position, entry });
             }
         }
         rank(&mut list);
-        for Listed { position, entry } in list {
-            if position > start && !emit(dir_entry(&entry, position)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        list.into_iter().all(|Listed { position, entry }| {
+            position <= start || emit(dir_entry(&entry, position))
+        })
     }
 
     /// Lists a linear directory in the order of its blocks.

@@ -91,7 +91,8 @@ impl IomapFile for DataFile<'_> {
             size_max: core.growth_limit(&self.fs.sb.geometry),
             freed: core.dead,
             // Indirect blocks have no unwritten state.
-            has_unwritten: core.flags.contains(InodeFlags::EXTENTS),
+            has_unwritten: core.flags.intersects(InodeFlags::EXTENTS),
+            inline: core.may_inline || core.is_inline(),
         })
     }
 
@@ -101,7 +102,28 @@ impl IomapFile for DataFile<'_> {
     }
 
     fn is_inline(&self, cx: &mut Cx) -> bool {
-        self.inode.with(cx, |core| core.is_fast_symlink())
+        self.inode.with(cx, |core| core.is_fast_symlink() || core.is_inline())
+    }
+
+    fn read_inline(
+        &self,
+        cx: &mut Cx,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Option<usize>, Errno> {
+        self.fs.read_inline(cx, self.inode, offset, buf)
+    }
+
+    fn write_inline(&self, cx: &mut Cx, offset: u64, data: &[u8]) -> Result<bool, Errno> {
+        self.fs.write_inline(cx, self.inode, offset, data)
+    }
+
+    fn resize_inline(&self, cx: &mut Cx, size: u64) -> Result<bool, Errno> {
+        self.fs.resize_inline(cx, self.inode, size)
+    }
+
+    fn leave_inline(&self, cx: &mut Cx) -> Result<(), Errno> {
+        self.fs.leave_inline(cx, self.inode)
     }
 
     fn has_delalloc(&self, cx: &Cx) -> bool {

@@ -130,6 +130,10 @@ pub enum CorruptKind {
     DirectorySize { size: u64, block_size: u32 },
     #[error("symbolic link of {size} bytes does not fit {limit}")]
     SymlinkSize { size: u64, limit: u64 },
+    #[error("content of {size} bytes lies in the inode, which has {has} for it")]
+    InlineSize { size: u64, has: u64 },
+    #[error("content cannot lie in the inode: flags {flags:#x}")]
+    InlineFlags { flags: u32 },
     #[error("attribute block {block} is outside {first}..{end}")]
     AttributeBlock { block: u64, first: u64, end: u64 },
     #[error("block {block} (logical {logical}) is outside {first}..{end}")]

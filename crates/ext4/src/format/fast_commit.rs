@@ -41,6 +41,8 @@ pub enum BadRecordKind {
     Mode { ino: u32, mode: u16 },
     #[error("inode {ino} is not a directory")]
     NotDirectory { ino: u32 },
+    #[error("inode {ino} is to hold its content of {size} bytes, which the record has not whole")]
+    Content { ino: u32, size: u64 },
     #[error("inode {ino} has no extents")]
     NoExtents { ino: u32 },
 }

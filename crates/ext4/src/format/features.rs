@@ -174,7 +174,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 12, "dirdata", Refused),
     row(I, 13, "metadata_csum_seed", ReadWrite),
     row(I, 14, "large_dir", ReadWrite),
-    row(I, 15, "inline_data", Refused),
+    row(I, 15, "inline_data", ReadWrite),
     row(I, 16, "encrypt", Refused),
     row(I, 17, "casefold", Refused),
     row(R, 0, "sparse_super", ReadWrite),
@@ -311,12 +311,12 @@ mod tests {
         let mut features = Features::default();
         features.edit("has_journal,extent,64bit,metadata_csum").expect("known");
         assert_eq!(features.access(), (Access::ReadWrite, vec![]));
-        features.edit("bigalloc,inline_data").expect("known");
+        features.edit("bigalloc,casefold").expect("known");
         let (access, reasons) = features.access();
         assert_eq!(access, Access::Refused);
-        assert_eq!(reasons[0].name, "inline_data");
+        assert_eq!(reasons[0].name, "casefold");
         assert_eq!(reasons[1].name, "bigalloc");
-        features.edit("^inline_data").expect("known");
+        features.edit("^casefold").expect("known");
         assert_eq!(features.access().0, Access::ReadOnly);
     }
 

@@ -389,6 +389,21 @@ impl InodeValues {
         Ok(())
     }
 
+    /// The same, with content in the inode moved to blocks.
+    fn leaves_inode(&self, geometry: &Geometry) -> InodeValues {
+        let mut flags = self.flags - InodeFlags::INLINE_DATA;
+        let extents = geometry.features.incompat.contains(Incompat::EXTENTS);
+        flags.set(InodeFlags::EXTENTS, extents);
+        InodeValues { flags, ..*self }
+    }
+
+    /// Whether flags and type allow that the content lies in the inode.
+    pub fn may_be_inline(&self) -> bool {
+        let others = InodeFlags::EXTENTS | InodeFlags::INDEX | InodeFlags::EA_INODE;
+        let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Symlink];
+        !self.flags.intersects(others) && self.kind().is_some_and(|kind| kinds.contains(&kind))
+    }
+
     /// The largest size that this inode's kind of mapping can have, in bytes.
     #[inline]
     pub fn size_limit(&self, geometry: &Geometry) -> u64 {
@@ -405,6 +420,9 @@ impl InodeValues {
     /// data and of the blocks that map them are counted in 32 bits.
     #[inline]
     pub fn growth_limit(&self, geometry: &Geometry) -> u64 {
+        if self.flags.contains(InodeFlags::INLINE_DATA) {
+            return self.leaves_inode(geometry).growth_limit(geometry);
+        }
         let limit = self.size_limit(geometry);
         let wide = geometry.features.ro_compat.contains(RoCompat::HUGE_FILE);
         if wide || self.flags.contains(InodeFlags::EXTENTS) {
@@ -520,7 +538,8 @@ impl InodeValues {
 
     /// True where a symbolic link's target lies in the inode itself.
     pub fn is_fast_symlink(&self) -> bool {
-        let in_inode = !self.flags.intersects(InodeFlags::EXTENTS | InodeFlags::EA_INODE);
+        let elsewhere = InodeFlags::EXTENTS | InodeFlags::EA_INODE | InodeFlags::INLINE_DATA;
+        let in_inode = !self.flags.intersects(elsewhere);
         self.kind() == Some(FileKind::Symlink) && in_inode && self.size < BLOCK_AREA as u64
     }
 }

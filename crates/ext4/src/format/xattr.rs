@@ -23,6 +23,10 @@ pub const BLOCK_HEADER: usize = 32;
 const ENTRY_LEN: usize = 16;
 /// The most inodes that may share a block.
 pub const REFCOUNT_MAX: u32 = 1024;
+/// Number of the prefix `system.` of the attribute that holds content of its inode.
+pub const INLINE_INDEX: u8 = 7;
+/// The name behind it.
+pub const INLINE_NAME: &[u8] = b"data";
 /// Bytes of a value at most, wherever it lies.
 pub const VALUE_MAX: u32 = 65536;
 
@@ -230,6 +234,18 @@ impl Xattr {
             large: entry.large,
         }
     }
+
+    /// Whether its value is content of the inode ([`INLINE_NAME`]).
+    pub fn is_inline_data(&self) -> bool {
+        self.name_index == INLINE_INDEX && self.name == INLINE_NAME
+    }
+}
+
+/// Bytes of content that fit into `room` bytes of an inode beside `others`, a multiple of four;
+/// `None` where not even the entry does.
+pub fn inline_room(others: &[Xattr], room: usize) -> Option<usize> {
+    let taken = space(others, XattrArea::Inode) + entry_len(INLINE_NAME.len());
+    Some(room.checked_sub(taken)? & !3)
 }
 
 /// Bytes that these attributes take in an area with that header, the closing zeros included.
@@ -263,7 +279,11 @@ pub fn emit(bytes: &mut [u8], place: XattrArea, list: &[Xattr]) -> bool {
     for xattr in order {
         end -= value_len(xattr.value.len());
         bytes[end..end + xattr.value.len()].copy_from_slice(&xattr.value);
-        let own = || hash_entry(&xattr.name, &xattr.value);
+        // Content changes often, and its entry has no hash.
+        let own = || match xattr.is_inline_data() {
+            true => 0,
+            false => hash_entry(&xattr.name, &xattr.value),
+        };
         let hash = xattr.large.map_or_else(own, |large| large.hash);
         block_hash = block_hash.rotate_left(16) ^ hash;
         emit_entry(&mut bytes[at..], place, xattr, end, hash);

@@ -9,6 +9,7 @@ use vfs::InodeCache;
 
 use crate::alloc::BlockAllocator;
 use crate::dquot::InodeQuota;
+use crate::format::features::Incompat;
 use crate::format::inode::InodeValues;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
 use crate::ialloc::InodeAllocator;
@@ -134,8 +135,11 @@ impl Inodes {
         if values.mode == 0 {
             return Err(Errno::ESTALE);
         }
+        let at = At::Inode(ino);
+        if values.flags.contains(InodeFlags::INLINE_DATA) {
+            self.check_inline(&values).map_err(|kind| self.sb.corrupt_kind(cx, kind, at))?;
+        }
         if values.flags.contains(InodeFlags::EXTENTS) {
-            let at = At::Inode(ino);
             let root = extent::Node::parse(&values.block, None, at)
                 .and_then(|node| node.check_entries(&self.sb.geometry, at).map(|()| node.max()));
             match root {
@@ -151,6 +155,16 @@ impl Inodes {
         Ok(Inode::new(ino, self.weak.clone(), InodeCore::new(values)))
     }
 
+    /// Content in an inode needs the feature, a type that has content, and no map.
+    #[cold]
+    fn check_inline(&self, values: &InodeValues) -> Result<(), CorruptKind> {
+        let allowed = self.sb.geometry.features.incompat.contains(Incompat::INLINE_DATA);
+        match allowed && values.may_be_inline() {
+            true => Ok(()),
+            false => Err(CorruptKind::InlineFlags { flags: values.flags.bits() }),
+        }
+    }
+
     /// Makes the inode that [`Inodes::new_inode`] has found a number for.
     pub(crate) fn fresh_inode(
         &self,
@@ -158,7 +172,9 @@ impl Inodes {
         values: InodeValues,
         quota: Option<Box<InodeQuota>>,
     ) -> Arc<Inode> {
-        let core = InodeCore { fresh: true, quota, ..InodeCore::new(values) };
+        let inline = self.sb.geometry.features.incompat.contains(Incompat::INLINE_DATA);
+        let may_inline = inline && values.mode & 0xf000 == 0x8000;
+        let core = InodeCore { fresh: true, quota, may_inline, ..InodeCore::new(values) };
         self.cache.insert(Inode::new(ino, self.weak.clone(), core))
     }
 

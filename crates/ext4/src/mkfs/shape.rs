@@ -103,6 +103,9 @@ fn choose_features(options: &MkfsOptions) -> Result<Features, MkfsError> {
     if features.ro_compat.contains(RoCompat::PROJECT) && options.inode_size == Some(128) {
         return Err(MkfsError::FeatureConflict("project needs inodes of 256 bytes"));
     }
+    if features.incompat.contains(Incompat::INLINE_DATA) && options.inode_size == Some(128) {
+        return Err(MkfsError::FeatureConflict("inline_data needs inodes of 256 bytes"));
+    }
     let resize = features.compat.contains(Compat::RESIZE_INODE);
     if resize && !features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
         return Err(MkfsError::FeatureConflict("resize_inode needs sparse_super"));

@@ -7,6 +7,8 @@
 //! Directories have no records of their blocks: names find places as ever. Of the inode of a
 //! directory its owner, mode and times are taken.
 
+mod inline;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,7 +33,8 @@ use crate::trans::ext4_jbd2::Handle;
 /// Links from which on a directory does not count its subdirectories.
 const LINK_MAX: u32 = 65000;
 /// Flags that say how an inode is laid out: they stay as they are.
-const LAYOUT: InodeFlags = InodeFlags::EXTENTS.union(InodeFlags::INDEX);
+const LAYOUT: InodeFlags =
+    InodeFlags::EXTENTS.union(InodeFlags::INDEX).union(InodeFlags::INLINE_DATA);
 
 /// A replay under way.
 pub(super) struct Replay<'a> {
@@ -146,7 +149,10 @@ impl<'a> Replay<'a> {
         let (record, raw) = (*record, *raw);
         let generation = InodeValues::generation_of(raw);
         match self.used_inode(cx, ino)? {
-            Some(inode) if inode.with(cx, |core| core.generation) == generation => Ok(()),
+            Some(inode) if inode.with(cx, |core| core.generation) == generation => {
+                let flags = InodeValues::read(raw, &self.fs.sb.geometry).flags;
+                self.leave_inode(cx, &inode, flags)
+            }
             _ => self.set_inode(cx, record, ino, raw),
         }
     }
@@ -183,12 +189,19 @@ impl<'a> Replay<'a> {
             return Err(bad(record, BadRecordKind::Mode { ino, mode: new.mode }));
         };
         self.touched.insert(ino);
+        let content = self.inline_content(record, ino, raw, &new)?;
         let mut dtime = 0;
         if let Some(inode) = self.used_inode(cx, ino)? {
             let old = inode.with(cx, |core| core.values);
             // An orphan of the list leads to the next one.
             dtime = if self.orphans.contains(&ino) { old.dtime } else { 0 };
             if old.generation == new.generation && old.kind() == Some(kind) {
+                self.leave_inode(cx, &inode, new.flags)?;
+                if kind != FileKind::Directory
+                    && let Some(content) = &content
+                {
+                    self.put_known_content(cx, record, &inode, content)?;
+                }
                 return self.set_known(cx, record, &inode, InodeValues { dtime, ..new });
             }
             if ino == ROOT_INO {
@@ -201,7 +214,7 @@ impl<'a> Replay<'a> {
             self.fs.inodes.ialloc.take_this(cx, &mut self.handle, ino_of(ino), is_dir)?;
         }
         let mut values = InodeValues { dtime, blocks: 0, file_acl: 0, ..new };
-        values.flags.remove(InodeFlags::INDEX);
+        values.flags.remove(InodeFlags::INDEX | InodeFlags::INLINE_DATA);
         if values.flags.contains(InodeFlags::EXTENTS) {
             values.block = [0; 60];
             extent::init_node(&mut values.block, extent::ROOT_MAX, 0);
@@ -210,7 +223,11 @@ impl<'a> Replay<'a> {
             values.size = 0;
         }
         let inode = self.fs.inodes.fresh_inode(ino_of(ino), values, None);
-        Ok(self.fs.inodes.mark_dirty(cx, &mut self.handle, &inode)?)
+        self.fs.inodes.mark_dirty(cx, &mut self.handle, &inode)?;
+        match content {
+            Some(content) => self.put_content(cx, record, &inode, &content),
+            None => Ok(()),
+        }
     }
 
     /// New fields for an inode that is there: its blocks and its attributes stay.
@@ -222,7 +239,12 @@ impl<'a> Replay<'a> {
         new: InodeValues,
     ) -> Result<(), MountError> {
         let old = inode.with(cx, |core| core.values);
-        let maps = matches!(old.kind(), Some(FileKind::Regular | FileKind::Directory));
+        // The names of a directory find places of their own, in the inode or not.
+        let inline = (old.flags | new.flags).contains(InodeFlags::INLINE_DATA);
+        let maps = match old.kind() {
+            Some(FileKind::Directory) => !inline,
+            kind => kind == Some(FileKind::Regular),
+        };
         if maps && (old.flags ^ new.flags).contains(InodeFlags::EXTENTS) {
             return Err(bad(record, BadRecordKind::NoExtents { ino: inode.ino.0 as u32 }));
         }

@@ -18,6 +18,8 @@ pub enum Base {
     Quota,
     /// A value in an inode of its own.
     Values,
+    /// Files and directories in their inodes.
+    Inline,
 }
 
 /// How to break one rule.
@@ -38,6 +40,10 @@ fn on(rule: Rule, make: fn(&mut Image)) -> Defect {
 
 fn on_ext2(rule: Rule, make: fn(&mut Image)) -> Defect {
     Defect { rule, base: Base::Ext2, silent: None, make }
+}
+
+fn on_inline(rule: Rule, make: fn(&mut Image)) -> Defect {
+    Defect { rule, base: Base::Inline, silent: None, make }
 }
 
 fn silent(why: &'static str, defect: Defect) -> Defect {
@@ -234,6 +240,13 @@ fn inodes() -> Vec<Defect> {
         on(InodeSize, |image| {
             let ino = image.ino("megabyte");
             image.edit_inode(ino, |values| values.size = 1000);
+        }),
+        on_inline(InodeInline, |image| {
+            let ino = image.ino("small");
+            image.edit_slot(ino, |slot| {
+                let at = slot.windows(4).position(|name| name == b"data").expect("the attribute");
+                slot[at] = b'x';
+            });
         }),
         on(InodeBlocks, |image| {
             let ino = image.ino("small");

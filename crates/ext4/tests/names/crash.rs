@@ -82,8 +82,10 @@ fn cut_in_the_middle(cx: &mut Cx, shape: &str, seed: u64) -> usize {
 #[test]
 fn a_power_cut_leaves_a_state_that_was() {
     let mut lossy = 0;
-    for seed in rt::testing::seeds(6) {
-        let shape = ["-t ext4 -b 1024", "-t ext3 -b 1024", "-t ext4 -b 4096"][seed as usize % 3];
+    for seed in rt::testing::seeds(8) {
+        let shapes =
+            ["-t ext4 -b 1024", "-t ext3 -b 1024", "-t ext4 -b 4096", "-t ext4 -O inline_data"];
+        let shape = shapes[seed as usize % shapes.len()];
         lossy += rt::testing::world(|cx| cut_in_the_middle(cx, shape, seed));
     }
     assert!(lossy > 0, "some cut lost a write");

@@ -46,6 +46,9 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
     let choice = choose(&mut view)?;
     let geometry = parse(&choice.bytes).map_err(|kind| RepairError::Hopeless(kind.to_string()))?;
     let (access, reasons) = geometry.features.access();
+    if geometry.features.incompat.contains(Incompat::INLINE_DATA) {
+        return Err(RepairError::Feature("inline_data".to_string()));
+    }
     if access != Access::ReadWrite {
         let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
         return Err(RepairError::Feature(names.join("; ")));

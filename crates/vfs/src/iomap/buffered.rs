@@ -20,6 +20,11 @@ pub fn read(
 ) -> Result<usize, Errno> {
     let (guard, state) = file.lock_shared(cx)?;
     state.kind.check_regular()?;
+    if state.inline
+        && let Some(count) = file.read_inline(cx, offset, buf)?
+    {
+        return Ok(count);
+    }
     let result = file.mapping(cx).read(cx, offset, buf);
     drop(guard);
     result
@@ -66,6 +71,9 @@ fn write_locked(
     let data = &data[..data.len().min(room)];
     if data.is_empty() {
         return Ok(0);
+    }
+    if state.inline && file.write_inline(cx, offset, data)? {
+        return Ok(data.len());
     }
     file.clear_gap(cx, offset)?;
     // Before the pages are dirty, so that whoever writes them out sees it.

@@ -31,7 +31,7 @@ pub fn read_direct(
 ) -> Result<usize, Errno> {
     let (guard, state) = file.lock_shared(cx)?;
     state.kind.check_regular()?;
-    let result = read_locked(cx, file, off, buf);
+    let result = read_locked(cx, file, &state, off, buf);
     drop(guard);
     result
 }
@@ -39,11 +39,17 @@ pub fn read_direct(
 fn read_locked(
     cx: &mut Cx,
     file: &impl IomapFile,
+    state: &FileState,
     off: u64,
     buf: &mut [u8],
 ) -> Result<usize, Errno> {
     let (mapping, len) = (file.mapping(cx), buf.len() as u64);
     check(mapping, off, len)?;
+    if state.inline
+        && let Some(count) = file.read_inline(cx, off, buf)?
+    {
+        return Ok(count);
+    }
     if file.direct_writes(cx) == DirectWrites::Cached {
         return mapping.read(cx, off, buf);
     }
@@ -82,6 +88,9 @@ pub fn read_at_host(
 ) -> Result<bool, Errno> {
     let (guard, state) = file.lock_shared(cx)?;
     state.kind.check_regular()?;
+    if state.inline {
+        return Ok(false);
+    }
     let given = at_host_locked(cx, file, off, len, give);
     drop(guard);
     given
@@ -149,10 +158,10 @@ fn overwrite(
     if file.direct_writes(cx) != DirectWrites::Shared {
         return Ok(0);
     }
-    let (guard, _) = file.lock_shared(cx)?;
+    let (guard, state) = file.lock_shared(cx)?;
     let mapping = file.mapping(cx);
     let end = off.checked_add(memory.len()).ok_or(Errno::EFBIG)?;
-    let shared = file.direct_writes(cx) == DirectWrites::Shared;
+    let shared = file.direct_writes(cx) == DirectWrites::Shared && !state.inline;
     if end > mapping.size() || memory.is_empty() || !shared {
         return Ok(0);
     }
@@ -193,6 +202,9 @@ fn write_alone(
     if memory.is_empty() {
         return Ok(0);
     }
+    if state.inline && write_inline(cx, file, off, memory)? {
+        return Ok(memory.len());
+    }
     let mut dropped = Ok(());
     let (bytes, result) = if file.direct_writes(cx) == DirectWrites::Cached {
         let result = write_buffered(cx, mapping, off, memory, memory.len());
@@ -211,6 +223,25 @@ fn write_alone(
         Err(errno) if bytes == 0 => Err(errno),
         _ => noted.map(|()| bytes),
     }
+}
+
+/// Writes into the inode what may fit there; false where the content lies in blocks.
+fn write_inline(
+    cx: &mut Cx,
+    file: &impl IomapFile,
+    off: u64,
+    memory: Memory<'_>,
+) -> Result<bool, Errno> {
+    match memory {
+        Memory::Bytes(bytes) => return file.write_inline(cx, off, bytes),
+        Memory::Pages(segments) if memory.len() <= u64::from(file.parts().block_size) => {
+            let bytes: Vec<u8> = segments.iter().flat_map(|part| part.bytes().to_vec()).collect();
+            return file.write_inline(cx, off, &bytes);
+        }
+        Memory::Pages(_) | Memory::New(_) => {}
+    }
+    file.leave_inline(cx)?;
+    Ok(false)
 }
 
 /// Before a write that makes the file longer: what the new size would show and is not on the disk

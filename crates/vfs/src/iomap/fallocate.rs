@@ -41,7 +41,10 @@ pub fn fallocate(
     if end > limit {
         return Err(Errno::EFBIG);
     }
-    let (guard, _) = file.lock_alone(cx)?;
+    let (guard, state) = file.lock_alone(cx)?;
+    if state.inline {
+        file.leave_inline(cx)?;
+    }
     let result = change(cx, file, mode, offset..end);
     drop(guard);
     result

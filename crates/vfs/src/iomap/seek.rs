@@ -20,12 +20,15 @@ pub fn seek(
     offset: u64,
     whence: SeekWhence,
 ) -> Result<u64, Errno> {
-    let FileState { kind, size, .. } = file.state(cx);
+    let FileState { kind, size, inline, .. } = file.state(cx);
     if kind != FileType::Regular {
         return Err(Errno::EINVAL);
     }
     if offset >= size {
         return Err(Errno::ENXIO);
+    }
+    if inline && file.is_inline(cx) {
+        return whence.find(offset, size, |_| Ok((true, size)));
     }
     let parts = file.parts();
     if parts.pages.is_some_and(|mapping| !mapping.is_idle()) {

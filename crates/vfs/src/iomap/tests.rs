@@ -115,6 +115,7 @@ impl IomapFile for ToyFile {
             size_max: 1 << 40,
             freed: false,
             has_unwritten: false,
+            inline: false,
         }
     }
 

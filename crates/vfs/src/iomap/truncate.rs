@@ -16,6 +16,9 @@ pub fn set_size(cx: &mut Cx, file: &impl IomapFile, size: u64) -> Result<(), Err
     if size > state.size_max {
         return Err(Errno::EFBIG);
     }
+    if state.inline && file.resize_inline(cx, size)? {
+        return Ok(());
+    }
     let (mapping, parts) = (file.mapping(cx), file.parts());
     let (old, block) = (mapping.size(), u64::from(parts.block_size));
     // The size on the disk is about to include what was not written yet: that goes first, so that

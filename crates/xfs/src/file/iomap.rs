@@ -171,6 +171,7 @@ impl IomapFile for DataFile<'_> {
             size_max: SIZE_MAX,
             freed: state.freed,
             has_unwritten: true,
+            inline: false,
         });
         if let Some(mapping) = self.inode.mapping_if_any() {
             state.size = mapping.size();

@@ -6,7 +6,7 @@ use vfs::NewNode;
 
 use super::value::{self, Prepared, Totals};
 use super::{CREDITS, Edit, Name, block, charge, inode_area, store_inside, write_fresh};
-use crate::attr::acl;
+use crate::attr::{acl, inline};
 use crate::format::inode::BASE_SIZE;
 use crate::format::xattr::{self as area, Xattr, XattrArea};
 use crate::inode::{Inode, Inodes};
@@ -49,6 +49,8 @@ pub(crate) struct NewXattrs {
     inside: Vec<Xattr>,
     outside: Vec<Xattr>,
     prepared: Vec<Prepared>,
+    /// The inode's content lies in it, behind its first 60 bytes in one of these.
+    pub inline: bool,
 }
 
 impl NewXattrs {
@@ -73,7 +75,9 @@ impl NewXattrs {
 }
 
 /// Finds places for the attributes of a new inode (or symbolic link) in `dir`: in it, in its block,
-/// and for the largest ones inodes of their own where the block is too small. No handle is open.
+/// and for the largest ones inodes of their own where the block is too small. Content that is to
+/// lie in the inode behind its first 60 bytes (`inline`) comes first, if it fits. No handle is
+/// open.
 ///
 /// # Errors
 /// `ENOSPC` they do not fit; `EUCLEAN`, `EIO`, `EROFS`.
@@ -82,6 +86,7 @@ pub(crate) fn prepare_new(
     cx: &mut Cx,
     dir: &Inode,
     symlink: bool,
+    inline: Option<&[u8]>,
     list: &[Xattr],
 ) -> Result<NewXattrs, Errno> {
     let mut list = list.to_vec();
@@ -89,12 +94,18 @@ pub(crate) fn prepare_new(
     let extra = usize::from(fs.sb.geometry.new_extra_isize());
     let room = (fs.sb.geometry.inode_size as usize).saturating_sub(BASE_SIZE + extra);
     let room = if extra == 0 || room < 8 { 0 } else { room };
+    let content = inline.filter(|tail| area::inline_room(&[], room) >= Some(tail.len()));
+    if let Some(tail) = content {
+        list.insert(0, inline::entry(tail));
+        new.inline = true;
+    }
     loop {
         (new.inside, new.outside) = place(&list, room, symlink);
         if area::space(&new.outside, XattrArea::Block) <= fs.sb.geometry.block_size as usize {
             return Ok(new);
         }
-        let largest = list.iter_mut().max_by_key(|xattr| xattr.value.len());
+        let others = list.iter_mut().filter(|xattr| !xattr.is_inline_data());
+        let largest = others.max_by_key(|xattr| xattr.value.len());
         let largest =
             largest.filter(|xattr| fs.sb.geometry.large_values() && !xattr.value.is_empty());
         let result = match largest {

@@ -45,7 +45,7 @@ fn create_once(
     Dir::open(fs, cx, &parent)?;
     let owners = Owners([node.uid, node.gid, parent.project_for_new(cx)]);
     let quota = fs.new_inode_quota(cx, owners, 0)?;
-    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, false, attributes)?;
+    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, false, None, attributes)?;
     let mut dropped = xattr::Dropped::default();
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER + credits::ORPHAN;
     let result = fs.sb.journal_start(cx, own + attributes.credits()).and_then(|mut handle| {

@@ -243,7 +243,7 @@ fn cover_in(
 ) -> Result<Leftover, Errno> {
     let (fs, dir, node) = (names.fs, names.old.inode, whiteout_of(cx));
     let inode = fs.inodes.new_inode(cx, handle, dir, &new_node(&node), quota)?;
-    let filled = fill(fs, cx, handle, dir, &inode, &node);
+    let filled = fill(fs, cx, handle, dir, &inode, &node, false);
     let target = Target::of(cx, &inode);
     match filled.and_then(|()| replace_in(cx, handle, names, found, Some(target))) {
         Ok(leftover) => Ok(leftover),
