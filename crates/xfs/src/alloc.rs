@@ -15,6 +15,7 @@ mod agf;
 mod free_space;
 mod pick;
 mod refcount;
+mod reservation;
 pub(crate) mod rmap;
 mod share;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::log::Log;
 use crate::trans::intent::Work;
 use crate::trans::{Finished, IntentFinisher, Trans};
 pub(crate) use agf::Agf;
+pub(crate) use reservation::BlockReservation;
 
 /// What is known of a group without looking into its AGF. May be a little old.
 #[derive(Default)]

@@ -6,9 +6,11 @@
 pub(crate) mod blocks;
 #[cfg(test)]
 mod blocks_tests;
+pub(crate) mod cow_fork;
 pub(crate) mod edit;
 #[cfg(test)]
 mod edit_tests;
+mod forks;
 
 use std::ops::Range;
 
@@ -23,6 +25,7 @@ use crate::format::extent::{self, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
 pub(crate) use crate::format::inode::Which;
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind};
+pub(crate) use forks::Forks;
 
 /// A fork in memory.
 #[derive(Clone, Debug)]

@@ -24,9 +24,7 @@ use crate::format::inode::ForkFormat;
 use crate::format::{At, CorruptKind, Geometry, Kind, da};
 use crate::inode::Inode;
 
-pub(crate) mod create_batch;
 pub(crate) mod edit;
-pub(crate) mod namei;
 mod readdir;
 
 /// The form of a directory.

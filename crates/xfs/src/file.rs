@@ -2,12 +2,9 @@
 //! dirty pages are written.
 
 pub(crate) mod cow;
-pub(crate) mod cow_fork;
 mod delalloc;
 mod fallocate;
-pub(crate) mod finisher;
 mod fsync;
-pub(crate) mod io;
 mod ioend;
 mod iomap;
 pub(crate) mod reflink;
@@ -18,8 +15,8 @@ pub(crate) mod write;
 mod writeback;
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use base::Errno;
 use cache::{Iomap, IomapIter, IomapKind, IomapOps, Mapping, WritebackControl};
@@ -31,6 +28,17 @@ use crate::format::extent::Extent;
 use crate::inode::Inode;
 
 impl Inode {
+    /// The file's pages; made at first use.
+    pub(crate) fn mapping(&self, cx: &Cx) -> &Arc<Mapping> {
+        let size = self.size(cx);
+        self.mapping.get_or_init(|| {
+            let fs = self.fs.upgrade().expect("an inode is used only while its mount lives");
+            let ops: Arc<dyn IomapOps> = self.arc();
+            let ops: Weak<dyn IomapOps> = Arc::downgrade(&ops);
+            Mapping::new(&fs.backing, self.ino.0, size, ops)
+        })
+    }
+
     fn mount(&self) -> Result<Arc<Xfs>, Errno> {
         self.fs.upgrade().ok_or(Errno::EIO)
     }

@@ -1,37 +1,35 @@
 //! Inodes in memory: their values, their forks, their locks, and the cache that finds them.
 
-pub(crate) mod create;
-pub(crate) mod inactive;
-mod set_attr;
-mod symlink;
-pub(crate) mod uncached;
+pub(crate) mod create_batch;
+pub(crate) mod dir_space;
+pub(crate) mod io;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Errno, Ino, Sector};
-use cache::{IomapOps, Mapping};
+use cache::Mapping;
 use rt::{Cx, Mutex, ReadGuard, RwLock, SpinLock, WriteGuard};
 use vfs::{Attr, CachedInode, FileType};
 
 use crate::Xfs;
 use crate::alloc::Space;
 use crate::bmap::blocks::FileBlocks;
+use crate::bmap::cow_fork::CowFork;
 use crate::bmap::edit::MapEdit;
-use crate::bmap::{Fork, Which};
+use crate::bmap::{Fork, Forks, Which};
 use crate::buf::RecentBlocks;
 use crate::buf::meta::buf_maps;
-use crate::dir::create_batch::CreateBatch;
-use crate::dir::edit::room::RoomHints;
 use crate::error::Fault;
-use crate::file::cow_fork::CowFork;
-use crate::file::io::FileIo;
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore, fork_ranges};
 use crate::format::{At, CorruptKind, Geometry, Kind, u32_at, verifier};
+use crate::inode::create_batch::CreateBatch;
+use crate::inode::io::FileIo;
 use crate::log::dquot_item::Charge;
 use crate::log::inode_item::{Image, InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;
+use dir_space::SpaceHints;
 
 /// What may change of an inode, under its spin lock.
 #[derive(Debug)]
@@ -44,44 +42,6 @@ pub(crate) struct State {
     pub linkable: bool,
     /// Its last name went and it was marked as free; what is left waits for write-back.
     pub freed: bool,
-}
-
-/// Both forks of an inode, as its core says what they are; whoever changes a fork calls
-/// [`Inode::log`], which brings the core in step.
-#[derive(Debug)]
-pub(crate) struct Forks {
-    pub data: Fork,
-    pub attr: Fork,
-}
-
-impl Forks {
-    /// The forks in an inode's slot.
-    pub fn new(slot: &[u8], core: &InodeCore) -> Forks {
-        let (data, attr) = fork_ranges(core.forkoff, slot.len());
-        let mut data = slot[data].to_vec();
-        if core.format == ForkFormat::Local {
-            data.truncate(core.size as usize);
-        }
-        Forks {
-            data: Fork::new(core.format, data, core.extents),
-            attr: Fork::new(core.attr_format, slot[attr].to_vec(), u64::from(core.attr_extents)),
-        }
-    }
-
-    /// One of them.
-    pub fn get(&self, which: Which) -> &Fork {
-        match which {
-            Which::Data => &self.data,
-            Which::Attr => &self.attr,
-        }
-    }
-
-    pub fn get_mut(&mut self, which: Which) -> &mut Fork {
-        match which {
-            Which::Data => &mut self.data,
-            Which::Attr => &mut self.attr,
-        }
-    }
 }
 
 /// An inode in memory.
@@ -105,12 +65,13 @@ pub(crate) struct Inode {
     /// Tasks that wait for the content to get there, and finish it then.
     pub waited: AtomicU32,
     /// Of a large directory: where to look for room.
-    pub room: SpinLock<RoomHints>,
+    pub room: SpinLock<SpaceHints>,
     /// Of a directory: blocks that were used lately.
     pub recent: SpinLock<RecentBlocks>,
     /// Of a directory: files that its lock's holder is to make.
     pub creates: CreateBatch,
-    mapping: OnceLock<Arc<Mapping>>,
+    /// The file's pages, made at first use by [`crate::file`].
+    pub mapping: OnceLock<Arc<Mapping>>,
     pub referenced: AtomicBool,
 }
 
@@ -134,7 +95,7 @@ impl Inode {
             io: SpinLock::named("xfs file content", FileIo::default()),
             cow_fork: SpinLock::named("xfs CoW fork", CowFork::default()),
             waited: AtomicU32::new(0),
-            room: SpinLock::named("xfs directory room", RoomHints::default()),
+            room: SpinLock::named("xfs directory room", SpaceHints::default()),
             recent: SpinLock::named("xfs directory blocks", RecentBlocks::default()),
             creates: CreateBatch::default(),
             mapping: OnceLock::new(),
@@ -348,17 +309,6 @@ impl Inode {
     /// The file's pages, if anybody has asked for them.
     pub fn mapping_if_any(&self) -> Option<&Arc<Mapping>> {
         self.mapping.get()
-    }
-
-    /// The file's pages; made at first use.
-    pub fn mapping(&self, cx: &Cx) -> &Arc<Mapping> {
-        let size = self.size(cx);
-        self.mapping.get_or_init(|| {
-            let fs = self.fs.upgrade().expect("an inode is used only while its mount lives");
-            let ops: Arc<dyn IomapOps> = self.arc();
-            let ops: Weak<dyn IomapOps> = Arc::downgrade(&ops);
-            Mapping::new(&fs.backing, self.ino.0, size, ops)
-        })
     }
 
     /// Lets `look` see the extents of a fork, which are read at first use. May wait for the device.

@@ -6,16 +6,22 @@
 //!   what of a buffer or an inode is dirty. [`trans`] changes buffers and inodes together.
 //! - `btree` is shared by the trees of a group and by the maps of files; `da_btree` by directories
 //!   and attributes.
-//! - `alloc` manages free space, `ialloc` inodes, `bmap` the blocks of a fork.
+//! - `alloc` manages free space, `ialloc` inodes, `bmap` the blocks of a fork; `sb` changes the
+//!   superblock, `uncached` an inode that nobody has mounted.
 //! - `quota` counts what owners have, and holds them to their limits.
-//! - `inode` is an inode in memory; `dir`, `attr` and `file` are what it holds.
-//! - [`mount`] puts all of them together: [`Xfs::mount`], then [`vfs::FileSystem`]. Its module
-//!   `super_` states the lock order.
+//! - `fs` is a mounted file system: what all operations share, and how a transaction is run. It
+//!   states the lock order. `inode` is an inode in memory.
+//! - `file` is the data of an inode, `dir` the entries of one, `symlink` its target, `attr` its
+//!   attributes.
+//! - `inactive` frees inodes without names; `namei` is the operations on names, `set_attr` that on
+//!   an inode's values.
+//! - [`mount`] mounts, recovers and unmounts ([`Xfs::mount`]), and is the face to everybody else
+//!   ([`vfs::FileSystem`]).
 //! - [`check`](mod@check) finds what is wrong with a file system, without changing it.
 //! - [`mkfs`](mod@mkfs) makes one with the decisions of `mkfs.xfs`.
 //!
-//! Mostly a module uses those above it in this list. Two circles of files stay, because the things
-//! know each other in Linux, too: an inode knows its mount, and the mount keeps the inodes; a
+//! Each module uses only those above it in this list, but for two circles, whose things know each
+//! other in Linux, too: an inode knows its mount (`fs`), and the mount keeps the inodes; a
 //! transaction goes to the log, and the log carries out what recovered intents ask for in
 //! transactions. Within a folder, a module and its parts use each other.
 //!
@@ -49,14 +55,22 @@ mod btree;
 mod da_btree;
 mod dir;
 mod file;
+mod fs;
 mod ialloc;
+mod inactive;
 mod inode;
+mod namei;
 mod quota;
+mod sb;
+mod set_attr;
+mod symlink;
+mod uncached;
 
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check, holders};
+pub use fs::Xfs;
+pub use fs::options::MountOptions;
+pub use log::recovery::RecoveryReport;
 pub use mkfs::{MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::MountError;
-pub use mount::options::{MountOptions, QuotaMode};
 pub use mount::recovery::recover;
-pub use mount::recovery::report::RecoveryReport;
-pub use mount::super_::Xfs;
+pub use quota::QuotaMode;

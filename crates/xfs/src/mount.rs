@@ -4,11 +4,10 @@
 //! where the mount may write, else in memory), root directory.
 
 mod fs;
-pub mod options;
+mod quota;
 pub mod recovery;
-pub(crate) mod super_;
-mod transact;
-pub(crate) mod writer;
+
+pub use crate::fs::options;
 
 use std::sync::Arc;
 
@@ -23,9 +22,9 @@ use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::{Fault, XfsError};
 use crate::format::features::Access;
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
+use crate::fs::options::MountOptions;
+use crate::fs::{Counts, MountParts, QuotaSuper};
 use crate::log::LogError;
-use options::MountOptions;
-use super_::{Counts, MountParts, QuotaSuper};
 
 /// Bytes that are read to find the superblock: the largest sector.
 const SUPER_READ: usize = 32 << 10;

@@ -23,7 +23,6 @@ mod count;
 mod file;
 mod hold;
 mod mount;
-mod report;
 
 use std::sync::{Arc, OnceLock};
 
@@ -31,17 +30,16 @@ use base::Errno;
 use rt::{Cx, Mutex};
 use vfs::quota::Kind;
 
-use crate::Xfs;
 use crate::alloc::Space;
 use crate::error::Result;
 use crate::format::dquot::{DquotId, QuotaFlags};
 use crate::format::inode::InodeCore;
-use crate::inode::Inode;
 use crate::log::dquot_item::{DquotItem, DquotList, DquotTable, Owners};
 use file::QuotaFile;
 
 pub(crate) use file::places;
 pub(crate) use hold::QuotaHold;
+pub use mount::QuotaMode;
 pub(crate) use mount::begin;
 
 /// The quota of a mount.
@@ -64,7 +62,7 @@ impl Quota {
         Quota { space: space.clone(), table, files }
     }
 
-    fn file(&self, kind: Kind) -> Option<&Mutex<QuotaFile>> {
+    pub(crate) fn file(&self, kind: Kind) -> Option<&Mutex<QuotaFile>> {
         self.files[kind as usize].get()
     }
 
@@ -102,34 +100,5 @@ impl Quota {
     /// Whether the limits of a kind hold.
     fn enforced(&self, kind: Kind) -> bool {
         self.table.flags().contains(QuotaFlags::enforced(kind))
-    }
-}
-
-impl Xfs {
-    /// The quota of the mount, where something is counted.
-    pub(crate) fn quota(&self) -> Option<&Arc<Quota>> {
-        self.write.as_ref()?.quota.as_ref().filter(|quota| quota.table.kinds().next().is_some())
-    }
-
-    /// Brings the records of an inode's owners into memory. No transaction is open. May park.
-    ///
-    /// # Errors
-    /// As [`Quota::dquot`].
-    pub(crate) fn attach_quota(
-        &self,
-        cx: &mut Cx,
-        core: &InodeCore,
-    ) -> std::result::Result<(), Errno> {
-        match self.quota() {
-            Some(quota) => {
-                quota.dquots(cx, &core.owners()).map_err(|error| self.fail(error)).map(drop)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Who pays for an inode.
-    pub(crate) fn owners_of(&self, cx: &Cx, inode: &Inode) -> Owners {
-        inode.with(cx, |state| state.core.owners())
     }
 }

@@ -9,6 +9,7 @@ use rt::Cx;
 use super::Name;
 use super::attribute::{Attribute, RemoteValue};
 use crate::alloc::{AllocRequest, Space};
+use crate::bmap::Forks;
 use crate::bmap::edit::MapEdit;
 use crate::bmap::{self, Extents, Fork, Which};
 use crate::buf::{Buf, BufOps};
@@ -18,7 +19,6 @@ use crate::format::btree::{MapRoot, emit_root};
 use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{CORE_SIZE, ForkFormat, InodeCore};
 use crate::format::{At, CorruptKind, Expect, Kind, Owner, da, remote};
-use crate::inode::Forks;
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 

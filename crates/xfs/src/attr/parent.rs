@@ -19,16 +19,17 @@ use super::{Attrs, Name, ParentValue};
 use crate::Xfs;
 use crate::alloc::Space;
 use crate::bmap::Fork;
+use crate::bmap::Forks;
 use crate::error::Fault;
 use crate::format::attr::{AttrFlags, NAMESPACE, PARENT_VALUE, SF_HEADER, SfAttr, parse_sf};
 use crate::format::attr::{emit_sf, sf_size};
 use crate::format::attr_leaf::Value;
 use crate::format::inode::{CORE_SIZE, ForkFormat};
 use crate::format::{At, Corrupt, CorruptKind, put_u32, put_u64, u16_at, u32_at, u64_at};
-use crate::inode::uncached::UncachedInode;
-use crate::inode::{Forks, Inode};
+use crate::inode::Inode;
 use crate::trans::intent::ParentChange;
 use crate::trans::{Trans, reservations};
+use crate::uncached::UncachedInode;
 
 /// Units of eight bytes that the data fork has in a new inode, and in that of a device.
 const BORDER: (u8, u8) = (24, 1);

@@ -10,15 +10,16 @@ use vfs::{FileType, NewNode, XattrFlags};
 use super::fork::{AttrEdit, ROOT_MIN, local_max};
 use super::{Attrs, Name, acl, parent};
 use crate::Xfs;
+use crate::alloc::BlockReservation;
 use crate::bmap::{Fork, Which};
 use crate::dir::edit::{DirContext, DirEdit};
 use crate::format::attr::AttrFlags;
 use crate::format::da::DEPTH_MAX;
 use crate::format::inode::{CORE_SIZE, ForkFormat};
 use crate::format::remote;
+use crate::fs::Resources;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::{BlockReservation, Resources};
 use crate::trans::{Trans, reservations};
 
 /// A change of one attribute.

@@ -4,13 +4,13 @@ use base::{FsBlock, Ino};
 use block::DeviceError;
 
 use super::{Checker, Known, Rule};
+use crate::bmap::Forks;
 use crate::bmap::{Fork, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
 use crate::format::{AgInode, At, Kind, remote};
-use crate::inode::Forks;
 
 /// An inode that is being checked.
 pub(super) struct Subject {

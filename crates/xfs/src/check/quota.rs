@@ -7,12 +7,12 @@ use block::DeviceError;
 use vfs::quota::Kind;
 
 use super::{Checker, Rule};
+use crate::bmap::Forks;
 use crate::bmap::Which;
 use crate::error::Fault;
 use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
 use crate::format::inode::InodeCore;
 use crate::format::{At, CorruptKind};
-use crate::inode::Forks;
 use crate::log::dquot_item::{DQUOT_BLOCK, Usage};
 use crate::quota::places;
 

@@ -15,6 +15,7 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::space_start;
+use crate::alloc::BlockReservation;
 use crate::alloc::{AllocRequest, Space};
 use crate::bmap::{self, Which};
 use crate::buf::meta::{Maps, buf_maps, tree_check};
@@ -27,7 +28,6 @@ use crate::format::extent::Extent;
 use crate::format::inode::{ForkFormat, fork_ranges};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, Owner, verifier};
 use crate::inode::Inode;
-use crate::mount::writer::BlockReservation;
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 
@@ -38,7 +38,6 @@ mod free;
 mod leaf;
 mod local;
 mod node;
-pub(crate) mod room;
 
 /// What a directory looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -19,6 +19,7 @@ use rt::Cx;
 
 use crate::Xfs;
 use crate::alloc::AllocRequest;
+use crate::alloc::BlockReservation;
 use crate::bmap::Which;
 use crate::bmap::blocks::FileBlocks;
 use crate::error::{Result, XfsError};
@@ -26,7 +27,6 @@ use crate::format::FsExtent;
 use crate::format::extent::{COUNT_MAX, Extent};
 use crate::format::inode::Flags2;
 use crate::inode::Inode;
-use crate::mount::writer::BlockReservation;
 use crate::trans::{Trans, reservations};
 
 /// Extents of a CoW fork that one transaction gives back at the most.

@@ -15,9 +15,9 @@ use crate::alloc::Space;
 use crate::bmap::blocks::worst_case;
 use crate::bmap::{Fork, Which, lookup};
 use crate::error::XfsError;
-use crate::file::io::FileIo;
 use crate::file::small_files::SMALL;
 use crate::inode::Inode;
+use crate::inode::io::FileIo;
 use crate::log::dquot_item::{DquotList, Usage};
 use crate::quota::QuotaHold;
 

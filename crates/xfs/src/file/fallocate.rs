@@ -7,10 +7,10 @@ use base::Errno;
 use rt::Cx;
 
 use crate::Xfs;
+use crate::alloc::BlockReservation;
 use crate::format::extent::COUNT_MAX;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::BlockReservation;
 use crate::trans::reservations;
 
 impl Xfs {

@@ -7,12 +7,12 @@ use base::Errno;
 use rt::Cx;
 
 use crate::Xfs;
+use crate::alloc::BlockReservation;
 use crate::bmap::Which;
 use crate::format::extent::Extent;
 use crate::format::inode::Flags2;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::BlockReservation;
 use crate::quota::QuotaHold;
 use crate::trans::reservations;
 

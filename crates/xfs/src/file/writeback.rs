@@ -8,12 +8,12 @@ use cache::{Mapping, WritebackControl};
 use rt::Cx;
 
 use crate::Xfs;
+use crate::alloc::BlockReservation;
 use crate::bmap::Mapped;
 use crate::format::extent::{COUNT_MAX, Extent};
 use crate::format::inode::Flags;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::BlockReservation;
 use crate::quota::QuotaHold;
 use crate::trans::reservations;
 

@@ -24,6 +24,7 @@ mod inode;
 mod intent;
 mod pass;
 mod record;
+mod report;
 mod transaction;
 
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ use crate::trans::intent::Work;
 pub(crate) use head::is_clean;
 pub use head::{FoundHead, find};
 pub use intent::Unfinished;
+pub use report::RecoveryReport;
 
 /// Bytes of buffers that recovery keeps in memory.
 const CACHE_BYTES: u64 = 256 << 20;

@@ -13,9 +13,9 @@ use vfs::{
 
 use crate::attr::parent::ParentPointer;
 use crate::dir::Dir;
-use crate::dir::namei::rename::DirName;
 use crate::file::reflink::FilePosition;
-use crate::inode::create::NewInode;
+use crate::namei::create::NewInode;
+use crate::namei::rename::DirName;
 use crate::{Xfs, attr};
 
 impl FileSystem for Xfs {

@@ -5,7 +5,6 @@
 //! unmount record ends the log. `xfs_repair` does none of that: it can only throw a log away.
 
 pub(crate) mod intents;
-pub(crate) mod report;
 #[cfg(test)]
 mod tests;
 
@@ -14,22 +13,19 @@ use std::sync::Arc;
 use block::{Overlay, Queue};
 use rt::Cx;
 
-pub use report::RecoveryReport;
-
 use crate::alloc::Space;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::{Result, XfsError};
 use crate::format::features::Access;
 use crate::format::log_item::ItemKind;
 use crate::format::{At, Features, Geometry, RawSuper};
+use crate::fs::WriteSide;
 use crate::ialloc::Inodes;
-use crate::inode::inactive::Inactive;
-use crate::log::recovery::{self, Recovered, RecoveryContext};
+use crate::inactive::Inactive;
+use crate::log::recovery::{self, Recovered, RecoveryContext, RecoveryReport};
 use crate::log::{Log, LogGeometry, LogOptions};
-use crate::mount::options::QuotaMode;
-use crate::mount::writer::WriteSide;
 use crate::mount::{super_bytes, takes_blocks};
-use crate::quota;
+use crate::quota::{self, QuotaMode};
 
 /// Recovers the log of the file system on a device and leaves it clean. May park.
 ///

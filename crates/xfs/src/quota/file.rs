@@ -6,6 +6,7 @@ use base::{FsBlock, Ino};
 use rt::Cx;
 use vfs::quota::Kind;
 
+use crate::alloc::BlockReservation;
 use crate::alloc::{AllocRequest, Space};
 use crate::bmap::blocks::worst_case;
 use crate::bmap::{Fork, Which, lookup};
@@ -16,11 +17,10 @@ use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, InodeCore};
 use crate::format::{At, CorruptKind, Geometry, Owner};
 use crate::ialloc::Inodes;
-use crate::inode::uncached::UncachedInode;
 use crate::log::buf_item::BufItemFlags;
 use crate::log::dquot_item::{DQUOT_BLOCK, DquotPlace};
-use crate::mount::writer::BlockReservation;
 use crate::trans::{Trans, reservations};
+use crate::uncached::UncachedInode;
 
 /// A quota inode. Whoever holds its lock may read and make records.
 pub(crate) struct QuotaFile {

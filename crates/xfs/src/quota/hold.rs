@@ -4,10 +4,7 @@ use rt::Cx;
 
 use super::Quota;
 use crate::error::{Result, XfsError};
-use crate::inode::Inode;
 use crate::log::dquot_item::{DquotList, Owners, Usage};
-use crate::{Xfs, format::inode::InodeCore};
-use base::Errno;
 
 /// Blocks and inodes that count against their owners' limits until this is dropped.
 #[derive(Debug, Default)]
@@ -71,86 +68,5 @@ impl Quota {
             hold.dquots.push(dquot.clone());
         }
         Ok(hold)
-    }
-}
-
-impl Xfs {
-    /// Reserves blocks and inodes for these owners. No transaction is open. May park.
-    ///
-    /// # Errors
-    /// `EDQUOT`, `ENOSPC` of a project; `EIO`, `EUCLEAN`.
-    pub(crate) fn reserve_quota(
-        &self,
-        cx: &mut Cx,
-        owners: &Owners,
-        usage: Usage,
-    ) -> std::result::Result<QuotaHold, Errno> {
-        match self.quota() {
-            Some(quota) => {
-                quota.reserve(cx, owners, usage, false).map_err(|error| self.fail(error))
-            }
-            None => Ok(QuotaHold::default()),
-        }
-    }
-
-    /// Reserves blocks for the owners of an inode. As [`Xfs::reserve_quota`].
-    ///
-    /// # Errors
-    /// As [`Xfs::reserve_quota`].
-    pub(crate) fn reserve_quota_blocks(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        blocks: u64,
-    ) -> std::result::Result<QuotaHold, Errno> {
-        if self.quota().is_none() || blocks == 0 {
-            return Ok(QuotaHold::default());
-        }
-        let owners = self.owners_of(cx, inode);
-        self.reserve_quota(cx, &owners, Usage::of_blocks(blocks))
-    }
-
-    /// Asks whether an inode may get other owners, who hold their limits unless root gives it to
-    /// them. The caller holds its `rwsem` for writing; no transaction is open. May park.
-    ///
-    /// # Errors
-    /// As [`Xfs::reserve_quota`].
-    pub(crate) fn ask_new_owners(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        new: &Owners,
-    ) -> std::result::Result<QuotaHold, Errno> {
-        let Some(quota) = self.quota() else { return Ok(QuotaHold::default()) };
-        let (old, blocks) = inode.with(cx, |state| (state.core.owners(), state.core.blocks));
-        let delayed = inode.io.lock(cx).delayed.len();
-        let usage = Usage { blocks: (blocks + delayed) as i64, inodes: 1 };
-        let list = quota.dquots(cx, new).map_err(|error| self.fail(error))?;
-        let kept = |kind| old.id(kind) == new.id(kind);
-        let list = list.into_iter().filter(|dquot| !kept(dquot.id.kind)).collect();
-        let forced = cx.cred().uid == 0;
-        quota.reserve_from(cx, &list, usage, forced).map_err(|error| self.fail(error))
-    }
-
-    /// What is reserved for dirty pages counts for the new owners from now on. The caller holds the
-    /// inode for a transaction.
-    pub(crate) fn move_delayed(&self, cx: &Cx, inode: &Inode, old: &Owners, new: &Owners) {
-        let Some(quota) = self.quota() else { return };
-        let delayed = inode.io.lock(cx).delayed.len();
-        let usage = Usage::of_blocks(delayed);
-        for kind in quota.table.kinds().filter(|&kind| old.id(kind) != new.id(kind)) {
-            let find = |owners: &Owners| quota.table.find(owners.id(kind));
-            if let (Some(from), Some(to)) = (find(old), find(new)) {
-                let _ = to.reserve(usage, None);
-                from.unreserve(usage);
-            }
-        }
-    }
-
-    /// The records of an inode's owners, which are in memory since the inode is. Nothing waits.
-    pub(crate) fn known_dquots(&self, core: &InodeCore) -> DquotList {
-        let Some(quota) = self.quota() else { return DquotList::new() };
-        let owners = core.owners();
-        quota.table.kinds().filter_map(|kind| quota.table.find(owners.id(kind))).collect()
     }
 }

@@ -16,9 +16,20 @@ use crate::format::dquot::{self, DquotId, QuotaFlags};
 use crate::format::features::Version;
 use crate::ialloc::Inodes;
 use crate::log::dquot_item::{DquotItem, DquotTable};
-use crate::mount::options::QuotaMode;
-use crate::mount::writer::{edit_super, read_super};
+use crate::sb;
 use crate::trans::{Trans, reservations};
+
+/// Whose usage is counted from the mount on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum QuotaMode {
+    /// Whose the superblock says was counted.
+    #[default]
+    AsBefore,
+    /// Nobody's.
+    Off,
+    /// That of these kinds, users, groups and projects: true where limits hold.
+    Count([Option<bool>; 3]),
+}
 
 /// What recovery and the mount have of quota.
 pub(crate) struct Begun {
@@ -64,7 +75,7 @@ pub(crate) fn begin(
     off: QuotaFlags,
     all: bool,
 ) -> Result<Option<Begun>> {
-    let raw = read_super(cx, space)?;
+    let raw = sb::read(cx, space)?;
     let stored = QuotaFlags::of(&raw);
     let wanted = wanted(mode, stored);
     if stored.is_empty() && wanted.is_empty() {
@@ -126,7 +137,7 @@ impl Begun {
         let flags = checked.fold(wanted, |flags, kind| flags | QuotaFlags::checked(kind));
         if flags != stored {
             quota.space.log.force(cx)?;
-            edit_super(cx, &quota.space, |raw| {
+            sb::edit(cx, &quota.space, |raw| {
                 raw.sb_qflags.set(flags.bits());
                 let version = raw.sb_versionnum.get() | Version::QUOTA.bits();
                 raw.sb_versionnum.set(version);
@@ -147,7 +158,7 @@ impl Begun {
         let stale = Kind::ALL.into_iter().filter(|&kind| off.contains(QuotaFlags::counted(kind)));
         let flags = stale.fold(stored, |flags, kind| flags - QuotaFlags::checked(kind));
         if flags != stored {
-            edit_super(cx, &quota.space, |raw| raw.sb_qflags.set(flags.bits()))?;
+            sb::edit(cx, &quota.space, |raw| raw.sb_qflags.set(flags.bits()))?;
         }
         Ok(quota)
     }
@@ -204,7 +215,7 @@ impl Quota {
             }
         };
         let ino = file.ino().0;
-        crate::mount::writer::log_super(cx, &mut trans, space, |raw: &mut RawSuper| {
+        sb::log(cx, &mut trans, space, |raw: &mut RawSuper| {
             raw.set_quota_ino(kind, ino);
             let version = raw.sb_versionnum.get() | Version::QUOTA.bits();
             raw.sb_versionnum.set(version);

@@ -17,10 +17,10 @@ use crate::format::extent::Extent;
 use crate::format::inode::{Flags2, ForkFormat};
 use crate::format::log_item::{BMAP_ATTR_FORK, BMAP_UNWRITTEN, ItemKind, RmapOp};
 use crate::format::{AgExtent, At, CorruptKind, FsExtent, Owner};
-use crate::inode::uncached::UncachedInode;
 use crate::log::recovery::Unfinished;
 use crate::trans::intent::{ParentChange, Work};
 use crate::trans::{Finished, IntentFinisher, Trans, reservations};
+use crate::uncached::UncachedInode;
 
 /// The kinds of intents that can be carried out.
 pub(crate) const CAN_FINISH: [ItemKind; 5] =

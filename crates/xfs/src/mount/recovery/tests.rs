@@ -15,13 +15,13 @@ use crate::bmap::Which;
 use crate::error::{Result, XfsError};
 use crate::format::extent::Extent;
 use crate::format::log_item::RefcountOp;
-use crate::inode::uncached::UncachedInode;
 use crate::log::{Log, LogOptions};
 use crate::log_common::replayed::{ours, tree};
 use crate::log_common::{Volume, copy, mkfs, real, repair, scratch};
 use crate::mount::recovery::intents::{Finisher, MAP, UNMAP};
 use crate::trans::intent::Work;
 use crate::trans::{Finished, IntentFinisher, LogReservation, Trans};
+use crate::uncached::UncachedInode;
 use testkit::judge::{self, LoopMount};
 
 /// Carries out so many pieces of work, then makes everything durable, and the power goes.

@@ -29,7 +29,7 @@ impl CowFork {
         self.extents.get(first).is_some_and(|extent| extent.offset < blocks.end)
     }
 
-    pub(super) fn insert(&mut self, extent: Extent) {
+    pub(crate) fn insert(&mut self, extent: Extent) {
         let at = self.extents.partition_point(|known| known.end() <= extent.offset);
         match at.checked_sub(1).map(|before| &mut self.extents[before]) {
             Some(before) if before.joins(&extent) => before.count += extent.count,
@@ -38,7 +38,7 @@ impl CowFork {
     }
 
     /// Takes out what it has for `range`, `most` extents at the most.
-    pub(super) fn take(&mut self, range: Range<u64>, most: usize) -> Vec<Extent> {
+    pub(crate) fn take(&mut self, range: Range<u64>, most: usize) -> Vec<Extent> {
         let (mut taken, mut rest) = (Vec::new(), Vec::new());
         for extent in self.extents.drain(..) {
             let inside = extent.offset < range.end && extent.end() > range.start;

@@ -8,18 +8,7 @@ use vfs::quota::Kind;
 
 use crate::log::LogOptions;
 use crate::log::buf_item::walk::Variant;
-
-/// Whose usage is counted from the mount on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum QuotaMode {
-    /// Whose the superblock says was counted.
-    #[default]
-    AsBefore,
-    /// Nobody's.
-    Off,
-    /// That of these kinds, users, groups and projects: true where limits hold.
-    Count([Option<bool>; 3]),
-}
+use crate::quota::QuotaMode;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -60,7 +49,7 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
-    pub(super) fn log_options(&self) -> LogOptions {
+    pub(crate) fn log_options(&self) -> LogOptions {
         LogOptions {
             variant: self.buf_item,
             record_bytes: self.log_record_bytes,

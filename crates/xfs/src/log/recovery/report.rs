@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::log::recovery::Recovered;
+use super::Recovered;
 
 /// What recovery did.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct RecoveryReport {
 
 impl RecoveryReport {
     /// What recovery did, before anything that the log only announced was carried out.
-    pub(super) fn of(recovered: &Recovered) -> RecoveryReport {
+    pub(crate) fn of(recovered: &Recovered) -> RecoveryReport {
         RecoveryReport {
             was_clean: recovered.clean,
             transactions: recovered.transactions,

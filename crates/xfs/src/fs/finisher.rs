@@ -10,22 +10,22 @@ use crate::inode::Inode;
 
 /// Files whose content is on the device and whose maps do not say so yet.
 pub(crate) struct Finisher {
-    pub(super) waiting: SpinLock<Waiting>,
-    pub(super) runtime: OnceLock<Runtime>,
+    pub(crate) waiting: SpinLock<Waiting>,
+    pub(crate) runtime: OnceLock<Runtime>,
     /// Held shared by who finishes a file; alone for a moment by who waits for all of them.
-    pub(super) busy: RwLock<()>,
+    pub(crate) busy: RwLock<()>,
     /// Callers of sync: they finish what comes, nobody need be woken.
-    pub(super) syncing: AtomicU32,
+    pub(crate) syncing: AtomicU32,
     /// Content of some file was written that may be in the device's cache only.
     pub unflushed: AtomicBool,
 }
 
 #[derive(Default)]
-pub(super) struct Waiting {
-    pub(super) files: BTreeMap<u64, Arc<Inode>>,
+pub(crate) struct Waiting {
+    pub(crate) files: BTreeMap<u64, Arc<Inode>>,
     /// Finished but for their size, which content before it holds back, or for their times.
-    pub(super) held: BTreeMap<u64, Arc<Inode>>,
-    pub(super) running: bool,
+    pub(crate) held: BTreeMap<u64, Arc<Inode>>,
+    pub(crate) running: bool,
 }
 
 impl Finisher {

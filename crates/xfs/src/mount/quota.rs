@@ -5,15 +5,15 @@ use rt::Cx;
 use vfs::FileType;
 use vfs::quota::{Account, Grace, Kind, Limits, Project};
 
-use super::Quota;
 use crate::Xfs;
+use crate::bmap::Forks;
 use crate::bmap::Which;
 use crate::buf::BufMap;
 use crate::error::Fault;
 use crate::format::At;
 use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
-use crate::inode::Forks;
 use crate::log::dquot_item::{DQUOT_BLOCK, DquotChange, DquotTable, LOG_BYTES, entry_of};
+use crate::quota::{self, Quota};
 use crate::trans::LogReservation;
 
 impl Xfs {
@@ -53,7 +53,7 @@ impl Xfs {
         let forks = Forks::new(&slot, &core);
         let fork = forks.get(Which::Data);
         let extents = self.reader.read_extents(cx, Ino(ino), fork, &mut |_| ())?;
-        Ok(super::places(&extents, geometry))
+        Ok(quota::places(&extents, geometry))
     }
 
     /// The grace periods that the record of id 0 has.

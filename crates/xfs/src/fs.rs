@@ -18,6 +18,12 @@
 //! 9. spin locks: `Inode::state`, `Inode::cow_fork`, `Inode::io`, the inode cache; nothing waits
 //!    under them.
 
+mod finisher;
+pub mod options;
+mod quota;
+mod transact;
+mod writer;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -32,13 +38,13 @@ use vfs::{InodeCache, NameCache, StatFs};
 
 use crate::buf::meta::Reader;
 use crate::error::Fault;
-use crate::file::finisher::Finisher;
 use crate::format::dquot::QuotaFlags;
 use crate::format::{Geometry, RawSuper};
 use crate::inode::Inode;
-use crate::mount::options::MountOptions;
-use crate::mount::recovery::report::RecoveryReport;
-use crate::mount::writer::WriteSide;
+use crate::log::recovery::RecoveryReport;
+use finisher::Finisher;
+use options::MountOptions;
+pub(crate) use writer::{Resources, WriteSide};
 
 /// A mounted XFS file system.
 ///

@@ -27,13 +27,13 @@ pub(crate) struct FileIo {
     /// Blocks set aside for the map, should `delayed` get their places one by one.
     pub indirect: u64,
     /// Sent to the device for the first time.
-    pub(super) pending: RangeSet64,
+    pub(crate) pending: RangeSet64,
     /// On the device, and not yet marked as written.
-    pub(super) done: RangeSet64,
+    pub(crate) done: RangeSet64,
     /// Of writes under way that end in the middle of a block: that block, and the size in bytes.
     tails: SmallVec<[(u64, u64); 1]>,
     /// Up to where content has reached the device, in bytes.
-    pub(super) done_end: u64,
+    pub(crate) done_end: u64,
     /// Blocks behind the end of the file were taken ahead of their content.
     pub ahead: bool,
     /// Times in the core are newer than those in the log.
@@ -92,7 +92,7 @@ impl FileIo {
     }
 
     /// A write is complete.
-    pub(super) fn complete(&mut self, blocks: Range<u64>, bits: u32, good: bool) {
+    pub(crate) fn complete(&mut self, blocks: Range<u64>, bits: u32, good: bool) {
         let tail = self.take_tail(blocks.end - 1);
         let first: SmallVec<[_; 2]> = self.pending.within(blocks.clone()).collect();
         self.pending.remove(blocks.clone());
@@ -125,7 +125,7 @@ impl FileIo {
 
     /// The size that may go to the disk: up to where content has come. Unless the caller knows that
     /// `all` before it was written, not past what is reserved or on its way.
-    pub(super) fn publishable(&self, bits: u32, all: bool) -> u64 {
+    pub(crate) fn publishable(&self, bits: u32, all: bool) -> u64 {
         let missing = [self.pending.iter().next(), self.delayed.iter().next()];
         let first = missing.into_iter().flatten().map(|range| range.start).min();
         match first.filter(|_| !all) {
@@ -135,7 +135,7 @@ impl FileIo {
     }
 
     /// A few of the runs to be marked.
-    pub(super) fn take_done(&mut self) -> SmallVec<[Range<u64>; EXTENTS_AT_ONCE]> {
+    pub(crate) fn take_done(&mut self) -> SmallVec<[Range<u64>; EXTENTS_AT_ONCE]> {
         let runs: SmallVec<[Range<u64>; EXTENTS_AT_ONCE]> =
             self.done.iter().take(EXTENTS_AT_ONCE).collect();
         runs.iter().for_each(|run| self.done.remove(run.clone()));

@@ -3,7 +3,7 @@
 use base::Errno;
 use rt::Cx;
 
-use super::writer::WriteSide;
+use super::WriteSide;
 use crate::Xfs;
 use crate::error::{Fault, Result, XfsError};
 use crate::log::dquot_item;

@@ -13,7 +13,7 @@ use crate::attr::parent::{NameIn, Room};
 use crate::dir::Dir;
 use crate::format::{At, CorruptKind};
 use crate::inode::Inode;
-use crate::inode::create::{InodePlace, NewInode};
+use crate::namei::create::{InodePlace, NewInode};
 use crate::trans::{Trans, reservations};
 
 /// The two names of a rename.

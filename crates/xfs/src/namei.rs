@@ -18,6 +18,7 @@ use rt::Cx;
 use vfs::{Attr, FileType, NewNode};
 
 use crate::Xfs;
+use crate::alloc::BlockReservation;
 use crate::attr;
 use crate::attr::parent::{self, NameIn, Room};
 use crate::dir::edit::{DirContext, DirEdit, Name, blocks_needed};
@@ -26,16 +27,17 @@ use crate::error::XfsError;
 use crate::format::dir::FileType as EntryType;
 use crate::format::inode::Flags;
 use crate::format::{At, CorruptKind};
-use crate::inode::create::{InodePlace, NewInode};
-use crate::inode::inactive::Inactive;
-use crate::inode::{Inode, create};
+use crate::fs::{Resources, WriteSide};
+use crate::inactive::Inactive;
+use crate::inode::Inode;
 use crate::log::dquot_item::Usage;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::{BlockReservation, Resources, WriteSide};
+use crate::namei::create::{InodePlace, NewInode};
 use crate::quota::QuotaHold;
 use crate::trans::{Trans, reservations};
 
 mod batch;
+pub(crate) mod create;
 mod link;
 pub(crate) mod rename;
 
@@ -443,33 +445,5 @@ impl Xfs {
             return Err(self.fault(kind.at(At::Inode(parent.ino)).into()));
         }
         Ok(())
-    }
-
-    /// Frees an inode that has no name and that nobody has open. May park.
-    ///
-    /// # Errors
-    /// The device failed; a structure that is wrong.
-    pub(crate) fn inactivate_if_unused(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-    ) -> Result<(), Errno> {
-        let mine = inode.with(cx, |state| {
-            let unused = state.core.links == 0 && state.opens == 0 && !state.freed;
-            state.freed |= unused;
-            unused
-        });
-        if !mine {
-            return Ok(());
-        }
-        let writer = self.writer()?;
-        let guard = inode.rwsem.write(cx);
-        self.drop_content(cx, inode);
-        self.cancel_cow(cx, inode, 0..u64::MAX)?;
-        let freed = Inactive::free_live(cx, self, writer, inode);
-        drop(guard);
-        // The number may be another's by now, so that the dead inode is not put back.
-        self.inodes.outdate(inode.ino);
-        freed.map_err(|error| self.fail(error))
     }
 }

@@ -18,26 +18,26 @@ use smallvec::SmallVec;
 use vfs::{Attr, NewNode};
 
 /// A file that somebody who holds the directory's lock is to make.
-pub(super) struct QueuedCreate {
-    pub(super) name: SmallVec<[u8; 64]>,
-    pub(super) node: NewNode<'static>,
-    pub(super) answer: SpinLock<Option<Result<Attr, Errno>>>,
+pub(crate) struct QueuedCreate {
+    pub(crate) name: SmallVec<[u8; 64]>,
+    pub(crate) node: NewNode<'static>,
+    pub(crate) answer: SpinLock<Option<Result<Attr, Errno>>>,
     /// `answer` is there.
-    pub(super) done: AtomicBool,
+    pub(crate) done: AtomicBool,
 }
 
 impl QueuedCreate {
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
 
-    pub(super) fn finish(&self, answer: Result<Attr, Errno>) {
+    pub(crate) fn finish(&self, answer: Result<Attr, Errno>) {
         *self.answer.lock_irq() = Some(answer);
         self.done.store(true, Ordering::Release);
     }
 
     /// What came of it. Only a task that panicked leaves a create undone that it has taken.
-    pub(super) fn answer(&self) -> Result<Attr, Errno> {
+    pub(crate) fn answer(&self) -> Result<Attr, Errno> {
         self.answer.lock_irq().take().unwrap_or(Err(Errno::EIO))
     }
 }
@@ -51,19 +51,19 @@ pub(crate) struct CreateBatch {
 }
 
 impl CreateBatch {
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Vec<Arc<QueuedCreate>>) -> R) -> R {
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Vec<Arc<QueuedCreate>>) -> R) -> R {
         let mut list = self.list.lock_irq();
         let result = change(&mut list);
         self.count.store(list.len() as u32, Ordering::Relaxed);
         result
     }
 
-    pub(super) fn add(&self, create: Arc<QueuedCreate>) {
+    pub(crate) fn add(&self, create: Arc<QueuedCreate>) {
         self.change(|list| list.push(create));
     }
 
     /// Takes the oldest one.
-    pub(super) fn next(&self) -> Option<Arc<QueuedCreate>> {
+    pub(crate) fn next(&self) -> Option<Arc<QueuedCreate>> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -71,7 +71,7 @@ impl CreateBatch {
     }
 
     /// Takes this one; false if somebody has it.
-    pub(super) fn take_back(&self, create: &Arc<QueuedCreate>) -> bool {
+    pub(crate) fn take_back(&self, create: &Arc<QueuedCreate>) -> bool {
         self.change(|list| {
             let at = list.iter().position(|other| Arc::ptr_eq(other, create));
             at.map(|at| list.remove(at)).is_some()

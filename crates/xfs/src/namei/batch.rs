@@ -1,5 +1,5 @@
 //! Creating a file, and those that other tasks wait to create in the same directory: see
-//! [`crate::dir::create_batch`].
+//! [`crate::inode::create_batch`].
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,9 +9,9 @@ use rt::{Cx, SpinLock, WriteGuard};
 use vfs::{Attr, FileType, NewNode};
 
 use crate::Xfs;
-use crate::dir::create_batch::QueuedCreate;
 use crate::inode::Inode;
-use crate::inode::create::NewInode;
+use crate::inode::create_batch::QueuedCreate;
+use crate::namei::create::NewInode;
 
 /// CreateBatch that a task carries out beside its own before it gives the lock back.
 const AT_ONCE: usize = 16;

@@ -10,7 +10,7 @@ use rt::Cx;
 
 use crate::alloc::Space;
 use crate::bmap::edit::MapEdit;
-use crate::bmap::{Fork, Which};
+use crate::bmap::{Fork, Forks, Which};
 use crate::btree::key;
 use crate::buf::INODE_CLUSTER;
 use crate::error::Result;
@@ -19,7 +19,6 @@ use crate::format::extent::{EXTENT_SIZE, Extent};
 use crate::format::inode::{self, ForkFormat, InodeCore};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, Kind, verifier};
 use crate::ialloc::cluster_of;
-use crate::inode::Forks;
 use crate::log::dquot_item::Charge;
 use crate::log::inode_item::{InodeFields, InodeItem, InodePlace};
 use crate::trans::Trans;

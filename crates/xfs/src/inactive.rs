@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use base::Ino;
+use base::{Errno, Ino};
 use rt::Cx;
 
 use crate::Xfs;
@@ -17,13 +17,13 @@ use crate::format::Geometry;
 use crate::format::ag::UNLINKED_BUCKETS;
 use crate::format::extent::Extent;
 use crate::format::inode::{self, Flags2, ForkFormat};
+use crate::fs::WriteSide;
 use crate::ialloc::{FreedInode, Inodes};
 use crate::inode::Inode;
-use crate::inode::uncached::UncachedInode;
 use crate::log::inode_item::{Image, InodeFields, InodeItem};
 use crate::log::{Log, LogError};
-use crate::mount::writer::WriteSide;
 use crate::trans::{LogReservation, Trans};
+use crate::uncached::UncachedInode;
 
 /// Log space of one step.
 const STEP: LogReservation = LogReservation { bytes: 160 << 10, count: 2 };
@@ -202,5 +202,35 @@ impl<'a> Inactive<'a> {
         }
         trans.commit(cx)?;
         Ok(())
+    }
+}
+
+impl Xfs {
+    /// Frees an inode that has no name and that nobody has open. May park.
+    ///
+    /// # Errors
+    /// The device failed; a structure that is wrong.
+    pub(crate) fn inactivate_if_unused(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+    ) -> std::result::Result<(), Errno> {
+        let mine = inode.with(cx, |state| {
+            let unused = state.core.links == 0 && state.opens == 0 && !state.freed;
+            state.freed |= unused;
+            unused
+        });
+        if !mine {
+            return Ok(());
+        }
+        let writer = self.writer()?;
+        let guard = inode.rwsem.write(cx);
+        self.drop_content(cx, inode);
+        self.cancel_cow(cx, inode, 0..u64::MAX)?;
+        let freed = Inactive::free_live(cx, self, writer, inode);
+        drop(guard);
+        // The number may be another's by now, so that the dead inode is not put back.
+        self.inodes.outdate(inode.ino);
+        freed.map_err(|error| self.fail(error))
     }
 }

@@ -6,13 +6,13 @@ const CLASSES: usize = 35;
 /// For each size of an entry: no data block before this one has room for it. Kept while the inode
 /// is in memory, so that adding a name does not look at all blocks that are full.
 #[derive(Debug, Default)]
-pub(crate) struct RoomHints(Option<Box<[u32; CLASSES]>>);
+pub(crate) struct SpaceHints(Option<Box<[u32; CLASSES]>>);
 
 fn class(size: usize) -> usize {
     (size / 8).min(CLASSES - 1)
 }
 
-impl RoomHints {
+impl SpaceHints {
     /// The first block that may have room for an entry of `size` bytes.
     pub fn first(&self, size: usize) -> u64 {
         self.0.as_ref().map_or(0, |below| u64::from(below[class(size)]))
@@ -50,7 +50,7 @@ mod tests {
     fn hints_never_pass_a_block_with_room() {
         // Goal: beside a plain list of rooms, the hint never lies behind the first block that fits.
         let mut rooms = vec![0usize; 40];
-        let mut hints = RoomHints::default();
+        let mut hints = SpaceHints::default();
         let mut state = 7u64;
         for _ in 0..20_000 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -7,20 +7,16 @@ use rt::Cx;
 use vfs::{FileType, NewNode};
 
 use crate::Xfs;
-use crate::alloc::AllocRequest;
 use crate::attr::parent::{self, NameIn};
 use crate::attr::{self, Change};
-use crate::bmap::{Fork, Which};
-use crate::buf::BufOps;
-use crate::buf::meta::buf_maps;
+use crate::bmap::{Fork, Forks};
 use crate::error::Result;
-use crate::format::extent::Extent;
 use crate::format::inode::{CORE_SIZE, Flags, Flags2, ForkFormat, InodeCore};
-use crate::format::{Geometry, Kind, Owner, dir_sf, remote, time};
-use crate::inode::{Forks, Inode, State};
+use crate::format::{Geometry, dir_sf, remote, time};
+use crate::fs::Resources;
+use crate::inode::{Inode, State};
 use crate::log::dquot_item::Owners;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::Resources;
 use crate::trans::Trans;
 
 /// What is to be created.
@@ -216,52 +212,5 @@ impl Xfs {
         };
         inode.log(cx, trans, self.geometry(), fields);
         Ok(inode)
-    }
-
-    /// Writes the target of a symbolic link into blocks of its own.
-    pub(crate) fn write_target(
-        &self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        resources: &mut Resources<'_>,
-        inode: &Inode,
-        target: &[u8],
-    ) -> Result<()> {
-        let Resources { writer, reserved } = resources;
-        let geometry = self.geometry();
-        let blocks = remote::blocks(target.len() as u64, geometry.block_size as usize);
-        let (mut offset, mut done) = (0, 0);
-        while done < target.len() {
-            let want = AllocRequest {
-                goal: geometry.ino_place(inode.ino).0,
-                min_len: 1,
-                max_len: (blocks - offset) as u32,
-                align: 1,
-                this_group: false,
-                owner: Some(Owner::fork(inode.ino.0, false, offset, false)),
-                metadata: true,
-            };
-            let found = writer.space.allocate(cx, trans, &want)?;
-            reserved.take(u64::from(found.len));
-            let start = geometry.join(found.start);
-            let extent = Extent { offset, start, count: found.len, unwritten: false };
-            inode.edit_map(cx, &writer.space, Which::Data, |cx, edit| {
-                *edit.blocks += u64::from(found.len);
-                edit.add(cx, trans, extent)
-            })?;
-            let maps = buf_maps(geometry, &[(start, found.len)]);
-            let (name, kinds) = (Kind::Symlink.name(), Kind::Symlink.alone());
-            let ops = BufOps { name, kinds, check: None, unmapped: false };
-            let buf = trans.get_buf(cx, &maps, &ops)?;
-            buf.zero();
-            let part = &target[done..target.len().min(done + remote::room(buf.len()))];
-            let expect = geometry.expect(maps[0].daddr, Some(inode.ino.0));
-            buf.with_mut(|data| remote::emit(Kind::Symlink, data, done as u64, part, &expect));
-            trans.log_buf(&buf, 0, buf.len() - 1);
-            done += part.len();
-            offset += u64::from(found.len);
-        }
-        inode.with(cx, |state| state.core.size = target.len() as u64);
-        Ok(())
     }
 }

@@ -8,12 +8,13 @@ use rt::Cx;
 use vfs::{Attr, FileType};
 
 use super::{LINK_MAX, is_dots};
+use crate::alloc::BlockReservation;
 use crate::attr::parent::NameIn;
 use crate::dir::edit::Name;
 use crate::format::dir::FileType as EntryType;
-use crate::inode::create::{InodePlace, NewInode};
+use crate::fs::Resources;
 use crate::log::inode_item::InodeFields;
-use crate::mount::writer::{BlockReservation, Resources};
+use crate::namei::create::{InodePlace, NewInode};
 use crate::trans::reservations;
 use crate::{Xfs, attr};
 
