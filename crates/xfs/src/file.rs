@@ -1,18 +1,22 @@
 //! Data of regular files, as the page cache sees them: where blocks lie, who is asked for room, how
 //! dirty pages are written.
 
-pub(crate) mod cow;
+mod cow;
 mod delalloc;
 mod fallocate;
 mod fsync;
 mod ioend;
 mod iomap;
-pub(crate) mod reflink;
+mod reflink;
 mod sharing;
-pub(crate) mod small_files;
+mod small_files;
 mod truncate;
-pub(crate) mod write;
+mod write;
 mod writeback;
+
+pub(crate) use fsync::sync_all;
+pub(crate) use reflink::{FilePosition, clone_file_range};
+pub(crate) use write::close_content;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -26,6 +30,20 @@ use crate::Xfs;
 use crate::bmap::{self, Mapped, Which};
 use crate::format::extent::Extent;
 use crate::inode::Inode;
+
+/// The data of a file, and its mount.
+#[derive(Clone, Copy)]
+pub(crate) struct DataFile<'a> {
+    fs: &'a Xfs,
+    inode: &'a Inode,
+}
+
+impl<'a> DataFile<'a> {
+    /// The data of this inode.
+    pub fn new(fs: &'a Xfs, inode: &'a Inode) -> DataFile<'a> {
+        DataFile { fs, inode }
+    }
+}
 
 impl Inode {
     /// The file's pages; made at first use.
@@ -65,11 +83,11 @@ impl Inode {
     }
 }
 
-impl Xfs {
+impl DataFile<'_> {
     /// Blocks from `block` on in bytes, as the cache and reports have them.
     fn iomap(&self, block: u64, mapped: &Mapped) -> Iomap {
-        let bits = self.geometry().block_bits;
-        let kind = match mapped.start.map(|start| self.geometry().sector(start)) {
+        let bits = self.fs.geometry().block_bits;
+        let kind = match mapped.start.map(|start| self.fs.geometry().sector(start)) {
             None => IomapKind::Hole,
             Some(sector) if mapped.unwritten => IomapKind::Unwritten(sector),
             Some(sector) => IomapKind::Mapped(sector),
@@ -85,7 +103,7 @@ impl IomapOps for Inode {
         iter: &mut IomapIter<'_>,
         range: Range<u64>,
     ) -> Result<Iomap, Errno> {
-        self.mount()?.map_part(cx, self, iter, range)
+        DataFile::new(&*self.mount()?, self).map_part(cx, iter, range)
     }
 
     fn end(
@@ -96,7 +114,7 @@ impl IomapOps for Inode {
         complete: bool,
     ) -> (u64, Result<(), Errno>) {
         match self.mount() {
-            Ok(fs) => fs.end_direct_write(cx, &self.arc(), iter, range, complete),
+            Ok(fs) => DataFile::new(&fs, self).end_direct_write(cx, iter, range, complete),
             Err(errno) => (range.start, Err(errno)),
         }
     }
@@ -105,8 +123,9 @@ impl IomapOps for Inode {
         let fs = self.mount()?;
         let bits = fs.geometry().block_bits;
         let blocks = range.start >> bits..range.end.div_ceil(1 << bits);
-        fs.allocate_cow(cx, &self.arc(), blocks.clone())?;
-        self.reserve_delalloc(cx, &fs, blocks)
+        let file = DataFile::new(&fs, self);
+        file.allocate_cow(cx, blocks.clone())?;
+        file.reserve_delalloc(cx, blocks)
     }
 
     fn writepages(
@@ -115,14 +134,15 @@ impl IomapOps for Inode {
         mapping: &Arc<Mapping>,
         wb: &mut WritebackControl<'_>,
     ) -> Result<(), Errno> {
-        let (fs, inode) = (self.mount()?, self.arc());
+        let fs = self.mount()?;
+        let file = DataFile::new(&fs, self);
         let guard = self.writeback.lock(cx);
-        let mut result = fs.write_dirty_pages(cx, &inode, mapping, wb);
+        let mut result = file.write_dirty_pages(cx, mapping, wb);
         // Where blocks are to be marked as written the times go along with that, and who waits for
         // this file alone sees to them.
         let waited = self.waited.load(Ordering::Relaxed) > 0;
         if result.is_ok() && !waited && self.io.lock(cx).only_times() {
-            result = fs.log_times(cx, &inode);
+            result = file.log_times(cx);
         }
         drop(guard);
         result
@@ -135,26 +155,16 @@ impl IomapOps for Inode {
     }
 }
 
-impl Xfs {
+impl DataFile<'_> {
     /// Where the first blocks of a range of a file lie.
-    pub(crate) fn map_file(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        range: Range<u64>,
-    ) -> Result<Mapped, Errno> {
-        let mapped = inode.extents(cx, Which::Data, |list| bmap::lookup(list, range));
-        mapped.map_err(|fault| self.fault(fault))
+    pub(crate) fn map_file(&self, cx: &mut Cx, range: Range<u64>) -> Result<Mapped, Errno> {
+        let mapped = self.inode.extents(cx, Which::Data, |list| bmap::lookup(list, range));
+        mapped.map_err(|fault| self.fs.fault(fault))
     }
 
-    /// As [`Xfs::map_file`], for a reader.
-    pub(crate) fn map_readable(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        range: Range<u64>,
-    ) -> Result<Mapped, Errno> {
-        let mapped = inode.extents(cx, Which::Data, |list| inode.readable(list, range));
-        mapped.map_err(|fault| self.fault(fault))
+    /// As [`DataFile::map_file`], for a reader.
+    pub(crate) fn map_readable(&self, cx: &mut Cx, range: Range<u64>) -> Result<Mapped, Errno> {
+        let mapped = self.inode.extents(cx, Which::Data, |list| self.inode.readable(list, range));
+        mapped.map_err(|fault| self.fs.fault(fault))
     }
 }

@@ -13,6 +13,7 @@ use crate::alloc::Space;
 use crate::bmap::Which;
 use crate::buf::{BufMap, RAW};
 use crate::error::Result;
+use crate::file::DataFile;
 use crate::format::Geometry;
 use crate::format::ag::UNLINKED_BUCKETS;
 use crate::format::extent::Extent;
@@ -225,8 +226,9 @@ impl Xfs {
         }
         let writer = self.writer()?;
         let guard = inode.rwsem.write(cx);
-        self.drop_content(cx, inode);
-        self.cancel_cow(cx, inode, 0..u64::MAX)?;
+        let file = DataFile::new(self, inode);
+        file.drop_content(cx);
+        file.cancel_cow(cx, 0..u64::MAX)?;
         let freed = Inactive::free_live(cx, self, writer, inode);
         drop(guard);
         // The number may be another's by now, so that the dead inode is not put back.

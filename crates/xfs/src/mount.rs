@@ -20,6 +20,7 @@ use crate::Xfs;
 use crate::buf::meta::Reader;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::{Fault, XfsError};
+use crate::file;
 use crate::format::features::Access;
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
 use crate::fs::options::MountOptions;
@@ -218,7 +219,7 @@ impl Xfs {
         self.check_alive()?;
         let mut result = Ok(());
         if let Some(writer) = &self.write {
-            let content = self.close_content(cx);
+            let content = file::close_content(self, cx);
             // Whoever still has a file open that lost its names loses it now.
             for inode in self.inodes.all() {
                 inode.with(cx, |state| state.opens = 0);

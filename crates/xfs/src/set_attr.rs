@@ -7,6 +7,7 @@ use rt::Cx;
 use vfs::quota::Project;
 use vfs::{Attr, SetAttr};
 
+use crate::file::DataFile;
 use crate::format::inode::{Flags, Flags2, InodeCore};
 use crate::format::time;
 use crate::inode::Inode;
@@ -28,11 +29,12 @@ impl Xfs {
     ) -> Result<Attr, Errno> {
         self.writer()?;
         let guard = match set.size {
-            Some(_) => self.begin_write(cx, inode)?,
+            Some(_) => DataFile::new(self, inode).begin_write(cx)?,
             None => inode.lock_alone(cx)?,
         };
-        let sized =
-            set.size.map_or(Ok(()), |size| vfs::iomap::set_size(cx, &self.data_file(inode), size));
+        let sized = set
+            .size
+            .map_or(Ok(()), |size| vfs::iomap::set_size(cx, &DataFile::new(self, inode), size));
         let done = sized.and_then(|()| self.set_fields(cx, inode, set));
         drop(guard);
         done?;

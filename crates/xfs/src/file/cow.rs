@@ -12,11 +12,11 @@
 //! writer gets the error if there is no space, so that write-back never lacks it.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use base::Errno;
 use rt::Cx;
 
+use super::DataFile;
 use crate::Xfs;
 use crate::alloc::AllocRequest;
 use crate::alloc::BlockReservation;
@@ -106,7 +106,7 @@ impl FileBlocks<'_, '_> {
     }
 }
 
-impl Xfs {
+impl DataFile<'_> {
     /// Gives every block of a range that others share a block in the CoW fork. Before the
     /// range's pages become dirty. May park.
     ///
@@ -115,27 +115,22 @@ impl Xfs {
     pub(crate) fn allocate_cow(
         &self,
         cx: &mut Cx,
-        inode: &Arc<Inode>,
         range: Range<u64>,
     ) -> std::result::Result<(), Errno> {
-        if !inode.is_reflink(cx) {
+        if !self.inode.is_reflink(cx) {
             return Ok(());
         }
         let mut at = range.start;
         while at < range.end {
-            let mapped = self.map_file(cx, inode, at..range.end)?;
-            let known = inode.cow_fork.lock(cx).lookup(at..at + mapped.count);
+            let mapped = self.map_file(cx, at..range.end)?;
+            let known = self.inode.cow_fork.lock(cx).lookup(at..at + mapped.count);
             let count = mapped.count.min(known.count);
             if let Some(start) = mapped.start
                 && known.start.is_none()
             {
                 let extent = FsExtent { start, len: count as u32 };
-                for run in self.shared_runs(cx, extent)? {
-                    self.allocate_cow_run(
-                        cx,
-                        inode,
-                        at + u64::from(run.start)..at + u64::from(run.end),
-                    )?;
+                for run in shared_runs(self.fs, cx, extent)? {
+                    self.allocate_cow_run(cx, at + u64::from(run.start)..at + u64::from(run.end))?;
                 }
             }
             at += count;
@@ -143,33 +138,15 @@ impl Xfs {
         Ok(())
     }
 
-    /// The runs of an extent's blocks that others share: see [`crate::alloc::Space::shared_runs`].
-    pub(super) fn shared_runs(
-        &self,
-        cx: &mut Cx,
-        extent: FsExtent,
-    ) -> std::result::Result<Vec<Range<u32>>, Errno> {
-        let writer = self.writer()?;
-        let mut trans = Trans::empty(&writer.log);
-        let runs = writer.space.shared_runs(cx, &mut trans, extent);
-        trans.cancel();
-        runs.map_err(|error| self.fail(error))
-    }
-
     /// Allocates blocks of the CoW fork for a range.
-    fn allocate_cow_run(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        range: Range<u64>,
-    ) -> std::result::Result<(), Errno> {
-        let (space, Range { start: mut from, end }) = (&self.writer()?.space, range);
+    fn allocate_cow_run(&self, cx: &mut Cx, range: Range<u64>) -> std::result::Result<(), Errno> {
+        let (space, Range { start: mut from, end }) = (&self.fs.writer()?.space, range);
         let mut reserved =
-            BlockReservation::new(space, end - from).map_err(|error| self.fail(error))?;
+            BlockReservation::new(space, end - from).map_err(|error| self.fs.fail(error))?;
         let mut patience = 3;
         while from < end {
             let want = AllocRequest {
-                goal: self.geometry().ino_place(inode.ino).0,
+                goal: self.fs.geometry().ino_place(self.inode.ino).0,
                 min_len: 1,
                 max_len: (end - from).min(COUNT_MAX) as u32,
                 align: 1,
@@ -177,19 +154,20 @@ impl Xfs {
                 owner: None,
                 metadata: false,
             };
-            let found = self.transact(cx, reservations::write(self.geometry()), |cx, trans| {
-                let found = match space.allocate(cx, trans, &want) {
-                    Err(XfsError::NoSpace) => return Ok(None),
-                    other => other?,
-                };
-                let start = space.geometry.join(found.start);
-                space.defer_alloc_cow(trans, FsExtent { start, len: found.len });
-                Ok(Some(Extent { offset: from, start, count: found.len, unwritten: false }))
-            })?;
+            let found =
+                self.fs.transact(cx, reservations::write(self.fs.geometry()), |cx, trans| {
+                    let found = match space.allocate(cx, trans, &want) {
+                        Err(XfsError::NoSpace) => return Ok(None),
+                        other => other?,
+                    };
+                    let start = space.geometry.join(found.start);
+                    space.defer_alloc_cow(trans, FsExtent { start, len: found.len });
+                    Ok(Some(Extent { offset: from, start, count: found.len, unwritten: false }))
+                })?;
             match found {
                 Some(extent) => {
                     reserved.take(u64::from(extent.count));
-                    inode.cow_fork.lock(cx).insert(extent);
+                    self.inode.cow_fork.lock(cx).insert(extent);
                     from = extent.end();
                 }
                 None => {
@@ -211,15 +189,14 @@ impl Xfs {
     pub(crate) fn cancel_cow(
         &self,
         cx: &mut Cx,
-        inode: &Arc<Inode>,
         range: Range<u64>,
     ) -> std::result::Result<(), Errno> {
-        while inode.cow_fork.lock(cx).touches(range.clone()) {
-            let space = &self.writer()?.space;
-            self.transact(cx, reservations::unmap(self.geometry()), |cx, trans| {
-                trans.join_inode(cx, &inode.item);
-                inode.io.lock(cx).forget(range.clone());
-                for extent in inode.cow_fork.lock(cx).take(range.clone(), CANCEL_AT_ONCE) {
+        while self.inode.cow_fork.lock(cx).touches(range.clone()) {
+            let space = &self.fs.writer()?.space;
+            self.fs.transact(cx, reservations::unmap(self.fs.geometry()), |cx, trans| {
+                trans.join_inode(cx, &self.inode.item);
+                self.inode.io.lock(cx).forget(range.clone());
+                for extent in self.inode.cow_fork.lock(cx).take(range.clone(), CANCEL_AT_ONCE) {
                     space.defer_cancel_cow(trans, extent.blocks());
                 }
                 Ok(())
@@ -228,16 +205,24 @@ impl Xfs {
         Ok(())
     }
 
-    /// As [`Xfs::allocate_cow`], for the block that byte `at` is inside of, if it is.
+    /// As [`DataFile::allocate_cow`], for the block that byte `at` is inside of, if it is.
     ///
     /// # Errors
-    /// As [`Xfs::allocate_cow`].
-    pub(crate) fn allocate_cow_edge(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        at: u64,
-    ) -> std::result::Result<(), Errno> {
-        self.allocate_cow(cx, inode, at >> self.geometry().block_bits..self.blocks_of(at))
+    /// As [`DataFile::allocate_cow`].
+    pub(crate) fn allocate_cow_edge(&self, cx: &mut Cx, at: u64) -> std::result::Result<(), Errno> {
+        self.allocate_cow(cx, at >> self.fs.geometry().block_bits..self.fs.geometry().blocks_of(at))
     }
+}
+
+/// The runs of an extent's blocks that others share: see [`crate::alloc::Space::shared_runs`].
+pub(super) fn shared_runs(
+    fs: &Xfs,
+    cx: &mut Cx,
+    extent: FsExtent,
+) -> std::result::Result<Vec<Range<u32>>, Errno> {
+    let writer = fs.writer()?;
+    let mut trans = Trans::empty(&writer.log);
+    let runs = writer.space.shared_runs(cx, &mut trans, extent);
+    trans.cancel();
+    runs.map_err(|error| fs.fail(error))
 }

@@ -10,12 +10,12 @@ use base::Errno;
 use rt::Cx;
 use smallvec::SmallVec;
 
-use crate::Xfs;
+use super::DataFile;
+use super::small_files::SMALL;
 use crate::alloc::Space;
 use crate::bmap::blocks::worst_case;
 use crate::bmap::{Fork, Which, lookup};
 use crate::error::XfsError;
-use crate::file::small_files::SMALL;
 use crate::inode::Inode;
 use crate::inode::io::FileIo;
 use crate::log::dquot_item::{DquotList, Usage};
@@ -49,50 +49,6 @@ impl FileIo {
 }
 
 impl Inode {
-    /// Reserves blocks for the dirty pages of `range`. May wait for the device.
-    ///
-    /// # Errors
-    /// `ENOSPC`; the extents cannot be read.
-    pub(crate) fn reserve_delalloc(
-        &self,
-        cx: &mut Cx,
-        fs: &Xfs,
-        range: Range<u64>,
-    ) -> Result<(), Errno> {
-        if self.io.lock(cx).delayed.covers(range.clone()) {
-            return Ok(());
-        }
-        let space = &fs.writer()?.space;
-        self.extents(cx, Which::Data, |_| ()).map_err(|fault| fs.fault(fault))?;
-        let payers = self.with(cx, |state| fs.known_dquots(&state.core));
-        let forks = self.forks.read(cx);
-        let mut io = self.io.lock(cx);
-        let holes = unreserved(&io, &forks.data, range);
-        let count: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
-        if count == 0 {
-            return Ok(());
-        }
-        let reserved = io.delayed.len() + count;
-        let worst = worst_case(&space.geometry, self.ino, &forks.data, reserved);
-        let more = worst.saturating_sub(io.indirect);
-        let hold = match fs.quota() {
-            Some(quota) => quota
-                .reserve_from(cx, &payers, Usage::of_blocks(count), false)
-                .map_err(|error| error.to_errno())?,
-            None => QuotaHold::default(),
-        };
-        space.reserve(count + more).map_err(|_: XfsError| Errno::ENOSPC)?;
-        hold.keep();
-        io.indirect += more;
-        holes.into_iter().for_each(|hole| io.delayed.insert(hole));
-        let small = io.delayed.len() <= SMALL;
-        drop(io);
-        if small {
-            fs.small.lock(cx).insert(self.ino);
-        }
-        Ok(())
-    }
-
     /// Whether the first of some blocks without a place has one reserved, and how many behind it
     /// share that.
     pub(crate) fn delalloc_run(&self, cx: &Cx, blocks: Range<u64>) -> (bool, u64) {
@@ -139,16 +95,43 @@ pub(crate) struct EndedDelalloc {
     pub quota: QuotaHold,
 }
 
-impl Xfs {
-    /// Takes back the reservations of `range`: the pages are gone. May park.
-    pub(crate) fn drop_delalloc(&self, cx: &mut Cx, inode: &Inode, range: Range<u64>) {
-        let Some(writer) = &self.write else { return };
-        let forks = inode.forks.write(cx);
-        let gone = inode.end_delalloc(cx, &writer.space, &forks.data, range).blocks;
-        drop(forks);
-        writer.space.give_back(gone);
-        if gone > 0 {
-            self.small.lock(cx).remove(&inode.ino);
+impl DataFile<'_> {
+    /// Reserves blocks for the dirty pages of `range`. May wait for the device.
+    ///
+    /// # Errors
+    /// `ENOSPC`; the extents cannot be read.
+    pub(crate) fn reserve_delalloc(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        if self.inode.io.lock(cx).delayed.covers(range.clone()) {
+            return Ok(());
         }
+        let space = &self.fs.writer()?.space;
+        self.inode.extents(cx, Which::Data, |_| ()).map_err(|fault| self.fs.fault(fault))?;
+        let payers = self.inode.with(cx, |state| self.fs.known_dquots(&state.core));
+        let forks = self.inode.forks.read(cx);
+        let mut io = self.inode.io.lock(cx);
+        let holes = unreserved(&io, &forks.data, range);
+        let count: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
+        if count == 0 {
+            return Ok(());
+        }
+        let reserved = io.delayed.len() + count;
+        let worst = worst_case(&space.geometry, self.inode.ino, &forks.data, reserved);
+        let more = worst.saturating_sub(io.indirect);
+        let hold = match self.fs.quota() {
+            Some(quota) => quota
+                .reserve_from(cx, &payers, Usage::of_blocks(count), false)
+                .map_err(|error| error.to_errno())?,
+            None => QuotaHold::default(),
+        };
+        space.reserve(count + more).map_err(|_: XfsError| Errno::ENOSPC)?;
+        hold.keep();
+        io.indirect += more;
+        holes.into_iter().for_each(|hole| io.delayed.insert(hole));
+        let small = io.delayed.len() <= SMALL;
+        drop(io);
+        if small {
+            self.fs.small.lock(cx).insert(self.inode.ino);
+        }
+        Ok(())
     }
 }

@@ -20,52 +20,45 @@ use cache::{Intent, Iomap, IomapIter, IomapKind, Mapping};
 use rt::Cx;
 use vfs::iomap::{DirectWrites, FileParts, FileState, IomapFile};
 
-use crate::Xfs;
-use crate::bmap::Mapped;
-use crate::file::write::SIZE_MAX;
+use super::DataFile;
+use super::write::{SIZE_MAX, make_room};
+use crate::bmap::{Mapped, Which};
 use crate::format::extent::OFFSET_MAX;
 use crate::format::inode::{Flags, ForkFormat};
-use crate::inode::{Inode, kind_of};
+use crate::inode::kind_of;
 
 /// Blocks that are written through the page cache at once where there is little space.
 const BUFFERED_STEP: u64 = 16;
 
-/// A file and its mount.
-pub(crate) struct DataFile<'a> {
-    fs: &'a Xfs,
-    inode: &'a Arc<Inode>,
-}
-
-impl Xfs {
+impl DataFile<'_> {
     /// The first part of a range of a file: see [`cache::IomapOps::begin`].
     pub(super) fn map_part(
         &self,
         cx: &mut Cx,
-        inode: &Inode,
         iter: &mut IomapIter<'_>,
         range: Range<u64>,
     ) -> Result<Iomap, Errno> {
-        let bits = self.geometry().block_bits;
+        let bits = self.fs.geometry().block_bits;
         let blocks = range.start >> bits..range.end >> bits;
         let block = blocks.start;
         let mapped = match iter.intent {
-            Intent::Read => self.map_readable(cx, inode, blocks)?,
+            Intent::Read => self.map_readable(cx, blocks)?,
             Intent::Report => {
-                if self.begins(iter, block) && self.write.is_some() {
-                    self.finish_io(cx, &inode.arc(), false)?;
+                if self.begins(iter, block) && self.fs.write.is_some() {
+                    self.finish_io(cx, false)?;
                 }
-                return self.report(cx, inode, blocks);
+                return self.report(cx, blocks);
             }
-            Intent::Overwrite => self.map_file(cx, inode, blocks)?,
+            Intent::Overwrite => self.map_file(cx, blocks)?,
             Intent::Write => {
                 if self.begins(iter, block) {
                     // What went through the pages is part of the file before the map is asked.
-                    self.finisher.learn(cx);
-                    let grows = iter.bytes.end > inode.size(cx);
-                    self.finish_io(cx, &inode.arc(), grows)?;
+                    self.fs.finisher.learn(cx);
+                    let grows = iter.bytes.end > self.inode.size(cx);
+                    self.finish_io(cx, grows)?;
                 }
                 let count = (blocks.end - block).min(BUFFERED_STEP);
-                let given = self.give(cx, &inode.arc(), iter, blocks)?;
+                let given = self.give(cx, iter, blocks)?;
                 given.unwrap_or(Mapped { start: None, unwritten: false, count })
             }
         };
@@ -74,7 +67,7 @@ impl Xfs {
 
     /// Whether a block is the first one that a walk asks for.
     fn begins(&self, iter: &IomapIter<'_>, block: u64) -> bool {
-        block == iter.bytes.start >> self.geometry().block_bits
+        block == iter.bytes.start >> self.fs.geometry().block_bits
     }
 
     /// Blocks for a write that has the file to itself. None if the page cache knows better how
@@ -82,20 +75,19 @@ impl Xfs {
     fn give(
         &self,
         cx: &mut Cx,
-        inode: &Arc<Inode>,
         iter: &mut IomapIter<'_>,
         range: Range<u64>,
     ) -> Result<Option<Mapped>, Errno> {
         let block = range.start;
-        match self.allocate_cow(cx, inode, range.clone()) {
+        match self.allocate_cow(cx, range.clone()) {
             Err(Errno::ENOSPC) => return Ok(None),
             done => done?,
         }
-        let mut mapped = self.map_file(cx, inode, range)?;
-        let cow = inode.cow_fork.lock(cx).lookup(block..block + mapped.count);
+        let mut mapped = self.map_file(cx, range)?;
+        let cow = self.inode.cow_fork.lock(cx).lookup(block..block + mapped.count);
         mapped.count = cow.count;
         if let Some(start) = cow.start {
-            let bits = self.geometry().block_bits;
+            let bits = self.fs.geometry().block_bits;
             let whole = (iter.bytes.end >> bits).min(block + mapped.count);
             if block << bits < iter.bytes.start || whole <= block {
                 return Ok(None);
@@ -105,8 +97,8 @@ impl Xfs {
             return Ok(Some(Mapped { start: Some(start), unwritten: false, count }));
         }
         if mapped.start.is_none() {
-            match self.preallocate_step(cx, inode, block..block + mapped.count) {
-                Ok(upto) => mapped = self.map_file(cx, inode, block..upto)?,
+            match self.preallocate_step(cx, block..block + mapped.count) {
+                Ok(upto) => mapped = self.map_file(cx, block..upto)?,
                 Err(Errno::ENOSPC) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
@@ -116,7 +108,7 @@ impl Xfs {
         }
         iter.given |= mapped.unwritten;
         // What lies behind the end of the file holds nothing.
-        let end = self.blocks_of(inode.size(cx));
+        let end = self.fs.geometry().blocks_of(self.inode.size(cx));
         if block < end {
             let inside = if mapped.unwritten { mapped.count } else { end - block };
             mapped.count = mapped.count.min(inside);
@@ -128,17 +120,17 @@ impl Xfs {
 
     /// The first blocks of a range as the map has them: whether other files share them, and what of
     /// a hole is reserved for dirty pages.
-    fn report(&self, cx: &mut Cx, inode: &Inode, blocks: Range<u64>) -> Result<Iomap, Errno> {
+    fn report(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<Iomap, Errno> {
         let block = blocks.start;
-        let mut mapped = self.map_file(cx, inode, blocks)?;
-        let shared = self.cut_at_sharing(cx, inode, &mut mapped)?;
+        let mut mapped = self.map_file(cx, blocks)?;
+        let shared = self.cut_at_sharing(cx, &mut mapped)?;
         let mut part = self.iomap(block, &mapped);
         if let (IomapKind::Mapped(sector), true) = (part.kind, shared) {
             part.kind = IomapKind::Shared(sector);
         }
         if part.kind == IomapKind::Hole {
-            let bits = self.geometry().block_bits;
-            let delayed = &inode.io.lock(cx).delayed;
+            let bits = self.fs.geometry().block_bits;
+            let delayed = &self.inode.io.lock(cx).delayed;
             match delayed.within(block..part.end() >> bits).next() {
                 Some(next) if next.start == block => {
                     (part.kind, part.len) = (IomapKind::Delalloc, (next.end - block) << bits);
@@ -154,7 +146,7 @@ impl Xfs {
 impl IomapFile for DataFile<'_> {
     fn parts(&self) -> FileParts<'_> {
         FileParts {
-            ops: &**self.inode,
+            ops: self.inode,
             rwsem: &self.inode.rwsem,
             writeback: &self.inode.writeback,
             pages: self.inode.mapping_if_any(),
@@ -200,12 +192,14 @@ impl IomapFile for DataFile<'_> {
     }
 
     fn stamp_times(&self, cx: &Cx) {
-        self.fs.stamp_times(cx, self.inode);
+        let now = cx.realtime();
+        self.inode.with(cx, |state| (state.core.mtime, state.core.ctime) = (now, now));
+        self.inode.io.lock(cx).times_dirty = true;
     }
 
     fn flush(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
         let all = range.start <= self.inode.disk_size(cx);
-        self.fs.flush_file(cx, self.inode, range, all)
+        self.flush_file(cx, range, all)
     }
 
     fn prepare_punch(&self, cx: &mut Cx, end: u64) -> Result<(), Errno> {
@@ -213,58 +207,80 @@ impl IomapFile for DataFile<'_> {
         if on_disk >= self.inode.mapping(cx).size().min(end) {
             return Ok(());
         }
-        self.fs.flush_file(cx, self.inode, on_disk >> bits << bits..u64::MAX, true)
+        self.flush_file(cx, on_disk >> bits << bits..u64::MAX, true)
     }
 
+    // Takes away what lies between the end of the file and `offset` and is marked as written: a
+    // crash in the middle of a truncation, or another implementation, may have left old content
+    // there.
     fn clear_gap(&self, cx: &mut Cx, offset: u64) -> Result<(), Errno> {
-        self.fs.clear_gap(cx, self.inode, offset)
+        let bits = self.fs.geometry().block_bits;
+        let (from, to) = (self.inode.size(cx).div_ceil(1 << bits), offset >> bits);
+        if from >= to {
+            return Ok(());
+        }
+        let old = self.inode.extents(cx, Which::Data, |list| {
+            let first = list.partition_point(|extent| extent.end() <= from);
+            list[first..].iter().take_while(|extent| extent.offset < to).any(|e| !e.unwritten)
+        });
+        match old.map_err(|fault| self.fs.fault(fault))? {
+            true => self.unmap_range(cx, from..to),
+            false => Ok(()),
+        }
     }
 
     fn prepare_edge(&self, cx: &mut Cx, at: u64) -> Result<(), Errno> {
-        self.fs.allocate_cow_edge(cx, self.inode, at)
+        self.allocate_cow_edge(cx, at)
     }
 
     fn make_space(&self, cx: &mut Cx, errno: Errno) -> bool {
         let full = matches!(errno, Errno::ENOSPC | Errno::EDQUOT);
         if full {
-            self.fs.make_room(cx);
+            make_room(self.fs, cx);
         }
         full
     }
 
     fn allocate(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<u64, Errno> {
-        self.fs.preallocate_step(cx, self.inode, blocks)
+        self.preallocate_step(cx, blocks)
     }
 
-    fn drop_delalloc(&self, cx: &mut Cx, blocks: Range<u64>) {
-        self.fs.drop_delalloc(cx, self.inode, blocks);
+    fn drop_delalloc(&self, cx: &mut Cx, range: Range<u64>) {
+        let Some(writer) = &self.fs.write else { return };
+        let forks = self.inode.forks.write(cx);
+        let gone = self.inode.end_delalloc(cx, &writer.space, &forks.data, range).blocks;
+        drop(forks);
+        writer.space.give_back(gone);
+        if gone > 0 {
+            self.fs.small.lock(cx).remove(&self.inode.ino);
+        }
     }
 
     fn unmap(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<(), Errno> {
-        self.fs.unmap_range(cx, self.inode, blocks)
+        self.unmap_range(cx, blocks)
     }
 
     fn extend(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
-        self.fs.log_size(cx, self.inode, size)
+        self.log_size(cx, size)
     }
 
     fn truncate(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
-        let behind = self.fs.blocks_of(size);
+        let behind = self.fs.geometry().blocks_of(size);
         {
             let mut io = self.inode.io.lock(cx);
             io.forget(behind..u64::MAX);
             io.cut(size);
         }
-        self.fs.log_size(cx, self.inode, size)?;
-        self.fs.unmap_range(cx, self.inode, behind..OFFSET_MAX)
+        self.log_size(cx, size)?;
+        self.unmap_range(cx, behind..OFFSET_MAX)
     }
 
     fn note_fallocate(&self, cx: &mut Cx, allocated: bool) -> Result<(), Errno> {
         if allocated {
             self.inode.with(cx, |state| state.core.flags.insert(Flags::PREALLOC));
         }
-        self.fs.stamp_times(cx, self.inode);
-        self.fs.log_times(cx, self.inode)
+        self.stamp_times(cx);
+        self.log_times(cx)
     }
 
     fn note_direct_write(&self, cx: &mut Cx, intent: Intent, failed: bool) -> Result<(), Errno> {
@@ -274,62 +290,52 @@ impl IomapFile for DataFile<'_> {
             self.inode.io.lock(cx).ahead = true;
             self.fs.ahead.lock(cx).insert(self.inode.ino);
         } else if intent == Intent::Write {
-            finished = self.fs.finish_io(cx, self.inode, false);
+            finished = self.finish_io(cx, false);
         }
         // The device may have it in its cache only, and the times wait for the next sync.
         self.inode.io.lock(cx).unflushed = true;
         self.fs.finisher.unflushed.store(true, Ordering::Release);
-        self.fs.stamp_times(cx, self.inode);
-        self.fs.hold(cx, self.inode);
+        self.stamp_times(cx);
+        self.hold(cx);
         finished
     }
 }
 
-impl Xfs {
-    /// A file for the drivers.
-    pub(crate) fn data_file<'a>(&'a self, inode: &'a Arc<Inode>) -> DataFile<'a> {
-        DataFile { fs: self, inode }
-    }
-
+impl DataFile<'_> {
     /// The content is there: makes what it lies in part of the file, and lets the file grow.
     /// See [`cache::IomapOps::end`].
     pub(super) fn end_direct_write(
         &self,
         cx: &mut Cx,
-        inode: &Arc<Inode>,
         iter: &IomapIter<'_>,
         range: Range<u64>,
         complete: bool,
     ) -> (u64, Result<(), Errno>) {
-        let (bits, Range { start, mut end }) = (self.geometry().block_bits, range);
+        let (bits, Range { start, mut end }) = (self.fs.geometry().block_bits, range);
         // Of a block that held nothing only the whole counts, unless the call ends in it.
-        if !complete && (iter.given || end >> bits >= self.blocks_of(inode.size(cx))) {
+        if !complete
+            && (iter.given || end >> bits >= self.fs.geometry().blocks_of(self.inode.size(cx)))
+        {
             end = (end >> bits << bits).max(start);
         }
-        match self.add_direct_write(cx, inode, start..end, iter.given) {
+        match self.add_direct_write(cx, start..end, iter.given) {
             Ok(()) => (end, Ok(())),
             failed => (start, failed),
         }
     }
 
-    fn add_direct_write(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        bytes: Range<u64>,
-        given: bool,
-    ) -> Result<(), Errno> {
-        let bits = self.geometry().block_bits;
-        let mapping = inode.mapping(cx);
+    fn add_direct_write(&self, cx: &mut Cx, bytes: Range<u64>, given: bool) -> Result<(), Errno> {
+        let bits = self.fs.geometry().block_bits;
+        let mapping = self.inode.mapping(cx);
         let grows = bytes.end > mapping.size();
         if bytes.is_empty() || !(given || grows) {
             return Ok(());
         }
-        let blocks = bytes.start >> bits..self.blocks_of(bytes.end);
-        inode.io.lock(cx).direct_done(given.then_some(blocks), bytes.end);
+        let blocks = bytes.start >> bits..self.fs.geometry().blocks_of(bytes.end);
+        self.inode.io.lock(cx).direct_done(given.then_some(blocks), bytes.end);
         if grows {
             mapping.set_size(bytes.end);
         }
-        self.finish_io(cx, inode, grows)
+        self.finish_io(cx, grows)
     }
 }

@@ -1,11 +1,12 @@
 //! Files that come to share blocks: clone a range of one into another.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use base::Errno;
 use rt::Cx;
+use vfs::iomap::IomapFile;
 
+use super::DataFile;
 use crate::Xfs;
 use crate::alloc::BlockReservation;
 use crate::bmap::Which;
@@ -24,169 +25,64 @@ const MAP_BLOCKS: u64 = 10;
 /// A byte of a file.
 #[derive(Clone, Copy)]
 pub(crate) struct FilePosition<'a> {
-    pub inode: &'a Arc<Inode>,
+    pub inode: &'a Inode,
     /// In bytes.
     pub offset: u64,
 }
 
 /// A clone: blocks of the source, and the first block of the target.
 struct Clone<'a> {
-    from: &'a Arc<Inode>,
-    to: &'a Arc<Inode>,
+    from: DataFile<'a>,
+    to: DataFile<'a>,
     blocks: Range<u64>,
     target: u64,
 }
 
-impl Xfs {
-    /// Lets `to` share a range of `from`'s blocks: see [`vfs::FileSystem::clone_range`].
-    ///
-    /// # Errors
-    /// Those of [`vfs::FileSystem::clone_range`].
-    pub(crate) fn clone_file_range(
-        &self,
-        cx: &mut Cx,
-        from: FilePosition<'_>,
-        to: FilePosition<'_>,
-        len: u64,
-    ) -> Result<(), Errno> {
-        let (source, target) = (from, to);
-        let (from, to) = (source.inode, target.inode);
-        if !self.geometry().features.reflink() {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        from.kind(cx).check_regular()?;
-        let same = from.ino == to.ino;
-        // The two in the order of their numbers.
-        let first = (!same && from.ino < to.ino).then(|| from.lock_alone(cx)).transpose()?;
-        let middle = self.begin_write(cx, to)?;
-        let last = (!same && from.ino > to.ino).then(|| from.lock_alone(cx)).transpose()?;
-        let result = self.clone_locked(cx, source, target, len);
-        drop((last, middle, first));
-        result
-    }
-
-    fn clone_locked(
-        &self,
-        cx: &mut Cx,
-        source: FilePosition<'_>,
-        target: FilePosition<'_>,
-        len: u64,
-    ) -> Result<(), Errno> {
-        let FilePosition { inode: from, offset } = source;
-        let FilePosition { inode: to, offset: target } = target;
-        let bits = self.geometry().block_bits;
-        let block = 1u64 << bits;
-        let size = from.size(cx);
-        let len = if len == 0 { size.saturating_sub(offset) } else { len };
-        let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(Errno::EINVAL)?;
-        let stop = target.checked_add(len).filter(|&end| end <= i64::MAX as u64);
-        let stop = stop.ok_or(Errno::EFBIG)?;
-        if len == 0 {
-            return Ok(());
-        }
-        // Half a block can be shared only where both files end in it.
-        let whole = end.is_multiple_of(block) || (end == size && stop >= to.size(cx));
-        let apart = from.ino != to.ino || end <= target || stop <= offset;
-        if !offset.is_multiple_of(block) || !target.is_multiple_of(block) || !whole || !apart {
-            return Err(Errno::EINVAL);
-        }
-        let wide = |range: Range<u64>| range.start..range.end.next_multiple_of(block);
-        self.flush_file(cx, from, 0..size.next_multiple_of(block), true)?;
-        self.clear_gap(cx, to, target)?;
-        let old = to.size(cx);
-        self.flush_file(cx, to, 0..old.next_multiple_of(block), true)?;
-        self.set_reflink(cx, from)?;
-        self.set_reflink(cx, to)?;
-        let guard = to.writeback.lock(cx);
-        let blocks = offset >> bits..self.blocks_of(end);
-        let clone = Clone { from, to, blocks, target: target >> bits };
-        let result = self.share_all(cx, &clone);
-        to.mapping(cx).clone().discard(cx, wide(target..stop));
-        drop(guard);
-        result?;
-        self.stamp_times(cx, to);
-        match stop > old {
-            true => self.grown(cx, to, stop),
-            false => self.log_times(cx, to),
-        }
-    }
-
+impl DataFile<'_> {
     /// The file has grown without a write.
-    fn grown(&self, cx: &mut Cx, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
-        inode.mapping(cx).clone().set_size(size);
-        self.log_size(cx, inode, size)
+    fn grown(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {
+        self.inode.mapping(cx).clone().set_size(size);
+        self.log_size(cx, size)
     }
 
     /// Says on the disk that the file may share blocks.
-    fn set_reflink(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
-        if inode.is_reflink(cx) {
+    fn set_reflink(&self, cx: &mut Cx) -> Result<(), Errno> {
+        if self.inode.is_reflink(cx) {
             return Ok(());
         }
-        self.transact(cx, reservations::set_attr(self.geometry()), |cx, trans| {
-            trans.join_inode(cx, &inode.item);
-            inode.with(cx, |state| state.core.flags2.insert(Flags2::REFLINK));
-            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
+        self.fs.transact(cx, reservations::set_attr(self.fs.geometry()), |cx, trans| {
+            trans.join_inode(cx, &self.inode.item);
+            self.inode.with(cx, |state| state.core.flags2.insert(Flags2::REFLINK));
+            self.inode.log(cx, trans, self.fs.geometry(), InodeFields::CORE);
             Ok(())
         })
     }
 
-    /// Shares all extents of the range, one in each transaction; holes become holes.
-    fn share_all(&self, cx: &mut Cx, clone: &Clone<'_>) -> Result<(), Errno> {
-        let Clone { from, to, blocks, target } = clone;
-        let range = *target..*target + (blocks.end - blocks.start);
-        self.drop_delalloc(cx, to, range.clone());
-        to.io.lock(cx).forget(range.clone());
-        self.cancel_cow(cx, to, range)?;
-        let source = from.extents(cx, Which::Data, |list| list.to_vec());
-        let source = source.map_err(|fault| self.fault(fault))?;
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let mapped = crate::bmap::lookup(&source, at..blocks.end);
-            let offset = *target + (at - blocks.start);
-            let count = self.few_extents(cx, to, offset..offset + mapped.count)?;
-            let new = mapped.start.filter(|_| !mapped.unwritten).map(|start| Extent {
-                offset,
-                start,
-                count: count as u32,
-                unwritten: false,
-            });
-            self.share_one(cx, to, offset..offset + count, new)?;
-            at += count;
-        }
-        Ok(())
-    }
-
     /// How many blocks of a range hold so few extents that one transaction can take them out.
-    fn few_extents(&self, cx: &mut Cx, inode: &Inode, range: Range<u64>) -> Result<u64, Errno> {
-        let end = inode.extents(cx, Which::Data, |list| {
+    fn few_extents(&self, cx: &mut Cx, range: Range<u64>) -> Result<u64, Errno> {
+        let end = self.inode.extents(cx, Which::Data, |list| {
             let first = list.partition_point(|extent| extent.end() <= range.start);
             let behind = list.get(first + EXTENTS_AT_ONCE);
             behind.map_or(range.end, |extent| extent.offset.min(range.end))
         });
-        Ok(end.map_err(|fault| self.fault(fault))? - range.start)
+        Ok(end.map_err(|fault| self.fs.fault(fault))? - range.start)
     }
 
-    fn share_one(
-        &self,
-        cx: &mut Cx,
-        to: &Arc<Inode>,
-        range: Range<u64>,
-        new: Option<Extent>,
-    ) -> Result<(), Errno> {
-        let space = &self.writer()?.space;
+    fn share_one(&self, cx: &mut Cx, range: Range<u64>, new: Option<Extent>) -> Result<(), Errno> {
+        let space = &self.fs.writer()?.space;
         let hold = match new {
-            Some(new) => self.reserve_quota_blocks(cx, to, u64::from(new.count))?,
+            Some(new) => self.fs.reserve_quota_blocks(cx, self.inode, u64::from(new.count))?,
             None => QuotaHold::default(),
         };
         let reserved =
-            BlockReservation::new(space, MAP_BLOCKS).map_err(|error| self.fail(error))?;
-        let done = self.transact(cx, reservations::remap(self.geometry()), |cx, trans| {
-            trans.join_inode(cx, &to.item);
-            to.edit_blocks(cx, space, |cx, file| match new {
+            BlockReservation::new(space, MAP_BLOCKS).map_err(|error| self.fs.fail(error))?;
+        let done = self.fs.transact(cx, reservations::remap(self.fs.geometry()), |cx, trans| {
+            trans.join_inode(cx, &self.inode.item);
+            self.inode.edit_blocks(cx, space, |cx, file| match new {
                 Some(new) => file.share(cx, trans, new),
                 None => file.drop_range(cx, trans, range),
             })?;
-            to.log(cx, trans, self.geometry(), InodeFields::CORE | InodeFields::DATA);
+            self.inode.log(cx, trans, self.fs.geometry(), InodeFields::CORE | InodeFields::DATA);
             Ok(())
         });
         drop((reserved, hold));
@@ -197,39 +93,29 @@ impl Xfs {
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`, `EUCLEAN`, `EROFS`.
-    pub(crate) fn unshare(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        range: Range<u64>,
-    ) -> Result<(), Errno> {
-        if !self.geometry().features.reflink() {
+    pub(crate) fn unshare(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        if !self.fs.geometry().features.reflink() {
             return Err(Errno::EOPNOTSUPP);
         }
-        let guard = self.begin_write(cx, inode)?;
-        let result = self.unshare_locked(cx, inode, range);
+        let guard = self.begin_write(cx)?;
+        let result = self.unshare_locked(cx, range);
         drop(guard);
         result
     }
 
-    fn unshare_locked(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        range: Range<u64>,
-    ) -> Result<(), Errno> {
-        let bits = self.geometry().block_bits;
-        let end = range.end.min(inode.size(cx));
+    fn unshare_locked(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        let bits = self.fs.geometry().block_bits;
+        let end = range.end.min(self.inode.size(cx));
         if range.start >= end {
             return Ok(());
         }
-        let blocks = range.start >> bits..self.blocks_of(end);
-        self.allocate_cow(cx, inode, blocks.clone())?;
-        let mapping = inode.mapping(cx).clone();
+        let blocks = range.start >> bits..self.fs.geometry().blocks_of(end);
+        self.allocate_cow(cx, blocks.clone())?;
+        let mapping = self.inode.mapping(cx).clone();
         let mut at = blocks.start << bits;
         while at < end {
             let block = at >> bits;
-            let cow = inode.cow_fork.lock(cx).lookup(block..blocks.end);
+            let cow = self.inode.cow_fork.lock(cx).lookup(block..blocks.end);
             let stop = ((block + cow.count) << bits).min(end);
             if cow.start.is_none() {
                 at = stop;
@@ -241,6 +127,105 @@ impl Xfs {
             mapping.write(cx, at, &data[..read])?;
             at += read.max(1) as u64;
         }
-        self.flush_file(cx, inode, blocks.start << bits..blocks.end << bits, true)
+        self.flush_file(cx, blocks.start << bits..blocks.end << bits, true)
     }
+}
+
+/// Lets `to` share a range of `from`'s blocks: see [`vfs::FileSystem::clone_range`].
+///
+/// # Errors
+/// Those of [`vfs::FileSystem::clone_range`].
+pub(crate) fn clone_file_range(
+    fs: &Xfs,
+    cx: &mut Cx,
+    from: FilePosition<'_>,
+    to: FilePosition<'_>,
+    len: u64,
+) -> Result<(), Errno> {
+    let (source, target) = (from, to);
+    let (from, to) = (source.inode, target.inode);
+    if !fs.geometry().features.reflink() {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    from.kind(cx).check_regular()?;
+    let same = from.ino == to.ino;
+    // The two in the order of their numbers.
+    let first = (!same && from.ino < to.ino).then(|| from.lock_alone(cx)).transpose()?;
+    let middle = DataFile::new(fs, to).begin_write(cx)?;
+    let last = (!same && from.ino > to.ino).then(|| from.lock_alone(cx)).transpose()?;
+    let result = clone_locked(fs, cx, source, target, len);
+    drop((last, middle, first));
+    result
+}
+
+fn clone_locked(
+    fs: &Xfs,
+    cx: &mut Cx,
+    source: FilePosition<'_>,
+    target: FilePosition<'_>,
+    len: u64,
+) -> Result<(), Errno> {
+    let (from, offset) = (DataFile::new(fs, source.inode), source.offset);
+    let (to, target) = (DataFile::new(fs, target.inode), target.offset);
+    let bits = fs.geometry().block_bits;
+    let block = 1u64 << bits;
+    let size = from.inode.size(cx);
+    let len = if len == 0 { size.saturating_sub(offset) } else { len };
+    let end = offset.checked_add(len).filter(|&end| end <= size).ok_or(Errno::EINVAL)?;
+    let stop = target.checked_add(len).filter(|&end| end <= i64::MAX as u64);
+    let stop = stop.ok_or(Errno::EFBIG)?;
+    if len == 0 {
+        return Ok(());
+    }
+    // Half a block can be shared only where both files end in it.
+    let whole = end.is_multiple_of(block) || (end == size && stop >= to.inode.size(cx));
+    let apart = from.inode.ino != to.inode.ino || end <= target || stop <= offset;
+    if !offset.is_multiple_of(block) || !target.is_multiple_of(block) || !whole || !apart {
+        return Err(Errno::EINVAL);
+    }
+    let wide = |range: Range<u64>| range.start..range.end.next_multiple_of(block);
+    from.flush_file(cx, 0..size.next_multiple_of(block), true)?;
+    to.clear_gap(cx, target)?;
+    let old = to.inode.size(cx);
+    to.flush_file(cx, 0..old.next_multiple_of(block), true)?;
+    from.set_reflink(cx)?;
+    to.set_reflink(cx)?;
+    let guard = to.inode.writeback.lock(cx);
+    let blocks = offset >> bits..fs.geometry().blocks_of(end);
+    let clone = Clone { from, to, blocks, target: target >> bits };
+    let result = share_all(fs, cx, &clone);
+    to.inode.mapping(cx).clone().discard(cx, wide(target..stop));
+    drop(guard);
+    result?;
+    to.stamp_times(cx);
+    match stop > old {
+        true => to.grown(cx, stop),
+        false => to.log_times(cx),
+    }
+}
+
+/// Shares all extents of the range, one in each transaction; holes become holes.
+fn share_all(fs: &Xfs, cx: &mut Cx, clone: &Clone<'_>) -> Result<(), Errno> {
+    let Clone { from, to, blocks, target } = clone;
+    let range = *target..*target + (blocks.end - blocks.start);
+    to.drop_delalloc(cx, range.clone());
+    to.inode.io.lock(cx).forget(range.clone());
+    to.cancel_cow(cx, range)?;
+    let source = from.inode.extents(cx, Which::Data, |list| list.to_vec());
+    let source = source.map_err(|fault| fs.fault(fault))?;
+    let mut at = blocks.start;
+    while at < blocks.end {
+        let mapped = crate::bmap::lookup(&source, at..blocks.end);
+        let offset = *target + (at - blocks.start);
+        let count = to.few_extents(cx, offset..offset + mapped.count)?;
+        let new = mapped.start.filter(|_| !mapped.unwritten).map(|start| Extent {
+            offset,
+            start,
+            count: count as u32,
+            unwritten: false,
+        });
+        to.share_one(cx, offset..offset + count, new)?;
+        at += count;
+    }
+    Ok(())
 }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use base::Errno;
 use rt::Cx;
 
-use crate::Xfs;
+use super::DataFile;
+use super::cow::shared_runs;
 use crate::bmap::Mapped;
 use crate::buf::meta::Reader;
 use crate::error::Fault;
@@ -14,25 +15,21 @@ use crate::format::btree::Node;
 use crate::format::extent::COUNT_MAX;
 use crate::format::record::Refcount;
 use crate::format::{AgBlock, AgHeader, At, CorruptKind, FsExtent, Kind, u32_at};
-use crate::inode::Inode;
 
-impl Xfs {
+impl DataFile<'_> {
     /// Whether others share the first blocks of `mapped`, which is cut to those that have the same
     /// answer. May park.
     ///
     /// # Errors
     /// `EIO`, `EUCLEAN`.
-    pub(super) fn cut_at_sharing(
-        &self,
-        cx: &mut Cx,
-        inode: &Inode,
-        mapped: &mut Mapped,
-    ) -> Result<bool, Errno> {
-        let Some(start) = mapped.start.filter(|_| inode.is_reflink(cx)) else { return Ok(false) };
+    pub(super) fn cut_at_sharing(&self, cx: &mut Cx, mapped: &mut Mapped) -> Result<bool, Errno> {
+        let Some(start) = mapped.start.filter(|_| self.inode.is_reflink(cx)) else {
+            return Ok(false);
+        };
         let extent = FsExtent { start, len: mapped.count.min(COUNT_MAX) as u32 };
-        let run = match self.write {
-            Some(_) => self.shared_runs(cx, extent)?.into_iter().next(),
-            None => self.reader.shared_run(cx, extent).map_err(|fault| self.fault(fault))?,
+        let run = match self.fs.write {
+            Some(_) => shared_runs(self.fs, cx, extent)?.into_iter().next(),
+            None => self.fs.reader.shared_run(cx, extent).map_err(|fault| self.fs.fault(fault))?,
         };
         let (shared, count) = match run {
             Some(run) if run.start == 0 => (true, run.end),

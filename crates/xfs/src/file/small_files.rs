@@ -10,6 +10,7 @@ use std::sync::Arc;
 use base::{FsBlock, Ino};
 use rt::Cx;
 
+use super::DataFile;
 use crate::Xfs;
 use crate::alloc::{AllocRequest, Space};
 use crate::error::{Result, XfsError};
@@ -33,81 +34,79 @@ const ROOM: usize = (2 * EXTENTS_AT_ONCE + 1) * EXTENT_SIZE;
 /// A file and how many blocks it has reserved, from its first one on.
 type Wanting<'a> = (&'a Arc<Inode>, u32);
 
-impl Xfs {
-    /// Gives places to the small files that wait for some. What is not placed here is left to
-    /// write-back. May park.
-    pub(crate) fn place_small_files(&self, cx: &mut Cx) {
-        let waiting = std::mem::take(&mut *self.small.lock(cx));
-        let Ok(writer) = self.writer() else { return };
-        let geometry = self.geometry();
-        // Each file's part of the reverse map would be a change of its own.
-        if waiting.len() < 2 || geometry.features.rmapbt() || geometry.stripe.0 > 1 {
-            return;
-        }
-        let group = |ino: Ino| geometry.ino_place(ino).0.ag;
-        let inodes = waiting.into_iter().filter_map(|ino| self.inodes.find(ino));
-        let inodes: Vec<Arc<Inode>> = inodes.collect();
-        for few in inodes.chunk_by(|a, b| group(a.ino) == group(b.ino)) {
-            for few in few.chunks(AT_ONCE) {
-                // What fails here fails again, or not, where somebody waits for the file.
-                if self.place(cx, &writer.space, few).is_err() {
-                    return;
-                }
+/// Gives places to the small files that wait for some. What is not placed here is left to
+/// write-back. May park.
+pub(crate) fn place_small_files(fs: &Xfs, cx: &mut Cx) {
+    let waiting = std::mem::take(&mut *fs.small.lock(cx));
+    let Ok(writer) = fs.writer() else { return };
+    let geometry = fs.geometry();
+    // Each file's part of the reverse map would be a change of its own.
+    if waiting.len() < 2 || geometry.features.rmapbt() || geometry.stripe.0 > 1 {
+        return;
+    }
+    let group = |ino: Ino| geometry.ino_place(ino).0.ag;
+    let inodes = waiting.into_iter().filter_map(|ino| fs.inodes.find(ino));
+    let inodes: Vec<Arc<Inode>> = inodes.collect();
+    for few in inodes.chunk_by(|a, b| group(a.ino) == group(b.ino)) {
+        for few in few.chunks(AT_ONCE) {
+            // What fails here fails again, or not, where somebody waits for the file.
+            if place(fs, cx, &writer.space, few).is_err() {
+                return;
             }
         }
     }
+}
 
-    /// Marks what of a few files has reached the device as written, of those whose maps stay in
-    /// their inodes; the others, and what comes meanwhile, are left to the caller, who has taken
-    /// them from the list of those that wait. May park.
-    ///
-    /// # Errors
-    /// `EIO` after a shutdown.
-    pub(crate) fn finish_small_files(
-        &self,
-        cx: &mut Cx,
-        inodes: &[Arc<Inode>],
-    ) -> std::result::Result<(), base::Errno> {
-        let geometry = self.geometry();
-        if inodes.len() < 2 || geometry.features.rmapbt() {
-            return Ok(());
-        }
-        self.transact(cx, reservations::write_many(geometry, AT_ONCE as u32), |cx, trans| {
-            trans.expect_inodes(inodes.len());
-            inodes.iter().for_each(|inode| trans.join_inode(cx, &inode.item));
-            for inode in inodes {
-                if inode.has_small_map(cx) && self.has_work(cx, inode, true) {
-                    self.finish_some(cx, trans, inode, true)?;
-                }
-            }
-            Ok(())
-        })
+/// Marks what of a few files has reached the device as written, of those whose maps stay in
+/// their inodes; the others, and what comes meanwhile, are left to the caller, who has taken
+/// them from the list of those that wait. May park.
+///
+/// # Errors
+/// `EIO` after a shutdown.
+pub(crate) fn finish_small_files(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inodes: &[Arc<Inode>],
+) -> std::result::Result<(), base::Errno> {
+    let geometry = fs.geometry();
+    if inodes.len() < 2 || geometry.features.rmapbt() {
+        return Ok(());
     }
+    fs.transact(cx, reservations::write_many(geometry, AT_ONCE as u32), |cx, trans| {
+        trans.expect_inodes(inodes.len());
+        inodes.iter().for_each(|inode| trans.join_inode(cx, &inode.item));
+        for inode in inodes {
+            if inode.has_small_map(cx) && DataFile::new(fs, inode).has_work(cx, true) {
+                DataFile::new(fs, inode).finish_some(cx, trans, true)?;
+            }
+        }
+        Ok(())
+    })
+}
 
-    fn place(
-        &self,
-        cx: &mut Cx,
-        space: &Space,
-        inodes: &[Arc<Inode>],
-    ) -> std::result::Result<(), base::Errno> {
-        let locked = inodes.iter().filter_map(|inode| Some((inode, inode.writeback.try_lock()?)));
-        let locked: Vec<_> = locked.collect();
-        if locked.len() < 2 {
-            return Ok(());
-        }
-        let mut ended = Vec::new();
-        let reservation = reservations::write_many(self.geometry(), AT_ONCE as u32);
-        self.transact(cx, reservation, |cx, trans| {
-            trans.expect_inodes(locked.len());
-            locked.iter().for_each(|(inode, _)| trans.join_inode(cx, &inode.item));
-            let wanting = locked.iter().filter_map(|(inode, _)| Some((*inode, inode.wants(cx)?)));
-            let wanting: Vec<Wanting<'_>> = wanting.collect();
-            if wanting.len() > 1 {
-                place_all(cx, trans, space, &wanting, 0, &mut ended)?;
-            }
-            Ok(())
-        })
+fn place(
+    fs: &Xfs,
+    cx: &mut Cx,
+    space: &Space,
+    inodes: &[Arc<Inode>],
+) -> std::result::Result<(), base::Errno> {
+    let locked = inodes.iter().filter_map(|inode| Some((inode, inode.writeback.try_lock()?)));
+    let locked: Vec<_> = locked.collect();
+    if locked.len() < 2 {
+        return Ok(());
     }
+    let mut ended = Vec::new();
+    let reservation = reservations::write_many(fs.geometry(), AT_ONCE as u32);
+    fs.transact(cx, reservation, |cx, trans| {
+        trans.expect_inodes(locked.len());
+        locked.iter().for_each(|(inode, _)| trans.join_inode(cx, &inode.item));
+        let wanting = locked.iter().filter_map(|(inode, _)| Some((*inode, inode.wants(cx)?)));
+        let wanting: Vec<Wanting<'_>> = wanting.collect();
+        if wanting.len() > 1 {
+            place_all(cx, trans, space, &wanting, 0, &mut ended)?;
+        }
+        Ok(())
+    })
 }
 
 impl Inode {

@@ -13,7 +13,7 @@ use vfs::{
 
 use crate::attr::parent::ParentPointer;
 use crate::dir::Dir;
-use crate::file::reflink::FilePosition;
+use crate::file::{self, DataFile, FilePosition};
 use crate::namei::create::NewInode;
 use crate::namei::rename::DirName;
 use crate::{Xfs, attr};
@@ -154,7 +154,7 @@ impl FileSystem for Xfs {
         });
         match self.write {
             Some(_) if left == 0 => {
-                let closed = self.closed(cx, &inode);
+                let closed = DataFile::new(self, &inode).closed(cx);
                 closed.and(self.inactivate_if_unused(cx, &inode))
             }
             _ => Ok(()),
@@ -163,24 +163,25 @@ impl FileSystem for Xfs {
 
     fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::read(cx, &self.data_file(&inode), offset, buf)
+        vfs::iomap::read(cx, &DataFile::new(self, &inode), offset, buf)
     }
 
     fn read_many(&self, cx: &mut Cx, reads: &mut [FileRead<'_>]) {
         let inodes: Vec<_> = reads.iter().map(|read| self.iget(cx, read.ino)).collect();
-        let file = |inode| self.data_file(inode);
-        let files: Vec<_> = inodes.iter().map(|it| it.as_ref().map(file).map_err(|e| *e)).collect();
+        let file = |inode| DataFile::new(self, inode);
+        let files = inodes.iter().map(|inode| inode.as_deref().map(file).map_err(|errno| *errno));
+        let files: Vec<_> = files.collect();
         vfs::iomap::read_many(cx, &self.queue, &files, reads);
     }
 
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::write(cx, &self.data_file(&inode), offset, data)
+        vfs::iomap::write(cx, &DataFile::new(self, &inode), offset, data)
     }
 
     fn append(&self, cx: &mut Cx, ino: Ino, data: &[u8]) -> Result<(u64, usize), Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::append(cx, &self.data_file(&inode), data)
+        vfs::iomap::append(cx, &DataFile::new(self, &inode), data)
     }
 
     fn read_direct(
@@ -191,7 +192,7 @@ impl FileSystem for Xfs {
         buf: &mut [u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::read_direct(cx, &self.data_file(&inode), offset, buf)
+        vfs::iomap::read_direct(cx, &DataFile::new(self, &inode), offset, buf)
     }
 
     fn read_at_host(
@@ -203,7 +204,7 @@ impl FileSystem for Xfs {
         give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
     ) -> Result<bool, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::read_at_host(cx, &self.data_file(&inode), offset, len, give)
+        vfs::iomap::read_at_host(cx, &DataFile::new(self, &inode), offset, len, give)
     }
 
     fn write_direct(
@@ -214,7 +215,7 @@ impl FileSystem for Xfs {
         data: &[u8],
     ) -> Result<usize, Errno> {
         let inode = self.iget(cx, ino)?;
-        let file = self.data_file(&inode);
+        let file = DataFile::new(self, &inode);
         let done = vfs::iomap::write_direct(cx, &file, offset, Memory::Bytes(data))?;
         Ok(done as usize)
     }
@@ -227,16 +228,16 @@ impl FileSystem for Xfs {
         pages: &[Segment],
     ) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::write_direct(cx, &self.data_file(&inode), offset, Memory::Pages(pages))
+        vfs::iomap::write_direct(cx, &DataFile::new(self, &inode), offset, Memory::Pages(pages))
     }
 
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
-        self.fsync_inode(cx, &inode, datasync)
+        DataFile::new(self, &inode).fsync_inode(cx, datasync)
     }
 
     fn sync(&self, cx: &mut Cx) -> Result<(), Errno> {
-        self.sync_all(cx)
+        file::sync_all(self, cx)
     }
 
     fn fallocate(
@@ -248,7 +249,7 @@ impl FileSystem for Xfs {
         len: u64,
     ) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::fallocate(cx, &self.data_file(&inode), mode, offset, len)
+        vfs::iomap::fallocate(cx, &DataFile::new(self, &inode), mode, offset, len)
     }
 
     fn clone_range(
@@ -260,23 +261,23 @@ impl FileSystem for Xfs {
     ) -> Result<(), Errno> {
         let (source, target) = (self.iget(cx, from.0)?, self.iget(cx, to.0)?);
         let source = FilePosition { inode: &source, offset: from.1 };
-        self.clone_file_range(cx, source, FilePosition { inode: &target, offset: to.1 }, len)
+        file::clone_file_range(self, cx, source, FilePosition { inode: &target, offset: to.1 }, len)
     }
 
     fn unshare_range(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<(), Errno> {
         let inode = self.iget(cx, ino)?;
-        self.unshare(cx, &inode, offset..offset.saturating_add(len))
+        DataFile::new(self, &inode).unshare(cx, offset..offset.saturating_add(len))
     }
 
     fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
         let inode = self.iget(cx, ino)?;
-        vfs::iomap::seek(cx, &self.data_file(&inode), offset, whence)
+        vfs::iomap::seek(cx, &DataFile::new(self, &inode), offset, whence)
     }
 
     fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {
         let inode = self.iget(cx, ino)?;
         let bytes = offset..offset.saturating_add(len);
-        vfs::iomap::fiemap(cx, &self.data_file(&inode), bytes)
+        vfs::iomap::fiemap(cx, &DataFile::new(self, &inode), bytes)
     }
 
     fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {

@@ -217,6 +217,11 @@ impl Geometry {
         if ag < self.ag_count { (self.blocks_count - before) as u32 } else { 0 }
     }
 
+    /// Blocks that `size` bytes need.
+    pub fn blocks_of(&self, size: u64) -> u64 {
+        size.div_ceil(u64::from(self.block_size))
+    }
+
     /// Blocks of a directory block.
     pub fn dir_blocks(&self) -> u32 {
         self.dir_block_size >> self.block_bits
