@@ -206,33 +206,31 @@ impl<'a> Inactive<'a> {
     }
 }
 
-impl Xfs {
-    /// Frees an inode that has no name and that nobody has open. May park.
-    ///
-    /// # Errors
-    /// The device failed; a structure that is wrong.
-    pub(crate) fn inactivate_if_unused(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-    ) -> std::result::Result<(), Errno> {
-        let mine = inode.with(cx, |state| {
-            let unused = state.core.links == 0 && state.opens == 0 && !state.freed;
-            state.freed |= unused;
-            unused
-        });
-        if !mine {
-            return Ok(());
-        }
-        let writer = self.writer()?;
-        let guard = inode.rwsem.write(cx);
-        let file = DataFile::new(self, inode);
-        file.drop_content(cx);
-        file.cancel_cow(cx, 0..u64::MAX)?;
-        let freed = Inactive::free_live(cx, self, writer, inode);
-        drop(guard);
-        // The number may be another's by now, so that the dead inode is not put back.
-        self.inodes.outdate(inode.ino);
-        freed.map_err(|error| self.fail(error))
+/// Frees an inode that has no name and that nobody has open. May park.
+///
+/// # Errors
+/// The device failed; a structure that is wrong.
+pub(crate) fn inactivate_if_unused(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+) -> std::result::Result<(), Errno> {
+    let mine = inode.with(cx, |state| {
+        let unused = state.core.links == 0 && state.opens == 0 && !state.freed;
+        state.freed |= unused;
+        unused
+    });
+    if !mine {
+        return Ok(());
     }
+    let writer = fs.writer()?;
+    let guard = inode.rwsem.write(cx);
+    let file = DataFile::new(fs, inode);
+    file.drop_content(cx);
+    file.cancel_cow(cx, 0..u64::MAX)?;
+    let freed = Inactive::free_live(cx, fs, writer, inode);
+    drop(guard);
+    // The number may be another's by now, so that the dead inode is not put back.
+    fs.inodes.outdate(inode.ino);
+    freed.map_err(|error| fs.fail(error))
 }

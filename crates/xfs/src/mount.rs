@@ -16,16 +16,16 @@ use block::{DeviceError, Queue};
 use cache::PageCache;
 use rt::Cx;
 
-use crate::Xfs;
 use crate::buf::meta::Reader;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::{Fault, XfsError};
-use crate::file;
 use crate::format::features::Access;
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
 use crate::fs::options::MountOptions;
 use crate::fs::{Counts, MountParts, QuotaSuper};
+use crate::inactive::inactivate_if_unused;
 use crate::log::LogError;
+use crate::{Xfs, file};
 
 /// Bytes that are read to find the superblock: the largest sector.
 const SUPER_READ: usize = 32 << 10;
@@ -223,7 +223,7 @@ impl Xfs {
             // Whoever still has a file open that lost its names loses it now.
             for inode in self.inodes.all() {
                 inode.with(cx, |state| state.opens = 0);
-                result = result.and(self.inactivate_if_unused(cx, &inode));
+                result = result.and(inactivate_if_unused(self, cx, &inode));
             }
             let ended = writer.finish(cx).map_err(|error| self.fail(error));
             result = content.and(result).and(ended);

@@ -16,110 +16,107 @@ use crate::log::inode_item::InodeFields;
 use crate::trans::reservations;
 use crate::{Xfs, attr};
 
-impl Xfs {
-    /// Changes attributes. May park.
-    ///
-    /// # Errors
-    /// See [`vfs::FileSystem::setattr`].
-    pub(crate) fn set_attr(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        set: &SetAttr,
-    ) -> Result<Attr, Errno> {
-        self.writer()?;
-        let guard = match set.size {
-            Some(_) => DataFile::new(self, inode).begin_write(cx)?,
-            None => inode.lock_alone(cx)?,
-        };
-        let sized = set
-            .size
-            .map_or(Ok(()), |size| vfs::iomap::set_size(cx, &DataFile::new(self, inode), size));
-        let done = sized.and_then(|()| self.set_fields(cx, inode, set));
-        drop(guard);
-        done?;
-        Ok(inode.attr(cx, self.geometry()))
-    }
+/// Changes attributes. May park.
+///
+/// # Errors
+/// See [`vfs::FileSystem::setattr`].
+pub(crate) fn set_attr(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+    set: &SetAttr,
+) -> Result<Attr, Errno> {
+    fs.writer()?;
+    let guard = match set.size {
+        Some(_) => DataFile::new(fs, inode).begin_write(cx)?,
+        None => inode.lock_alone(cx)?,
+    };
+    let sized =
+        set.size.map_or(Ok(()), |size| vfs::iomap::set_size(cx, &DataFile::new(fs, inode), size));
+    let done = sized.and_then(|()| set_fields(fs, cx, inode, set));
+    drop(guard);
+    done?;
+    Ok(inode.attr(cx, fs.geometry()))
+}
 
-    /// The times of a file whose content waits to be written go to the log with it: true if
-    /// that is all that was asked for.
-    fn set_times(&self, cx: &Cx, inode: &Inode, set: &SetAttr) -> bool {
-        let other = SetAttr { atime: None, mtime: None, ..set.clone() };
-        if other != SetAttr::default() || self.synchronous {
-            return false;
+/// The times of a file whose content waits to be written go to the log with it: true if
+/// that is all that was asked for.
+fn set_times(fs: &Xfs, cx: &Cx, inode: &Inode, set: &SetAttr) -> bool {
+    let other = SetAttr { atime: None, mtime: None, ..set.clone() };
+    if other != SetAttr::default() || fs.synchronous {
+        return false;
+    }
+    // Before the look: what is logged after it has these times.
+    let now = cx.realtime();
+    inode.with(cx, |state| change_times(&mut state.core, set, now));
+    let io = inode.io.lock(cx);
+    io.times_dirty && !io.delayed.is_empty()
+}
+
+fn set_fields(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
+    if set_times(fs, cx, inode, set) {
+        return Ok(());
+    }
+    let acl = match set.mode {
+        Some(mode) => attr::chmod(fs, cx, inode, mode)?,
+        None => None,
+    };
+    let (reservation, fields) = match acl {
+        Some(_) => (reservations::set_xattr(fs.geometry()), InodeFields::all()),
+        None => (reservations::set_attr(fs.geometry()), InodeFields::CORE),
+    };
+    let old = fs.owners_of(cx, inode);
+    let (uid, gid) = (set.uid.unwrap_or(old.uid), set.gid.unwrap_or(old.gid));
+    let new = Owners { uid, gid, ..old };
+    let hold = fs.ask_new_owners(cx, inode, &new)?;
+    let done = fs.transact(cx, reservation, |cx, trans| {
+        trans.join_inode(cx, &inode.item);
+        if let Some(change) = &acl {
+            attr::apply(fs, cx, trans, inode, change)?;
         }
-        // Before the look: what is logged after it has these times.
         let now = cx.realtime();
-        inode.with(cx, |state| change_times(&mut state.core, set, now));
-        let io = inode.io.lock(cx);
-        io.times_dirty && !io.delayed.is_empty()
-    }
-
-    fn set_fields(&self, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Result<(), Errno> {
-        if self.set_times(cx, inode, set) {
-            return Ok(());
-        }
-        let acl = match set.mode {
-            Some(mode) => attr::chmod(self, cx, inode, mode)?,
-            None => None,
-        };
-        let (reservation, fields) = match acl {
-            Some(_) => (reservations::set_xattr(self.geometry()), InodeFields::all()),
-            None => (reservations::set_attr(self.geometry()), InodeFields::CORE),
-        };
-        let old = self.owners_of(cx, inode);
-        let (uid, gid) = (set.uid.unwrap_or(old.uid), set.gid.unwrap_or(old.gid));
-        let new = Owners { uid, gid, ..old };
-        let hold = self.ask_new_owners(cx, inode, &new)?;
-        let done = self.transact(cx, reservation, |cx, trans| {
-            trans.join_inode(cx, &inode.item);
-            if let Some(change) = &acl {
-                attr::apply(self, cx, trans, inode, change)?;
+        inode.with(cx, |state| {
+            let core = &mut state.core;
+            if let Some(mode) = set.mode {
+                core.mode = core.file_type() | mode & 0o7777;
             }
-            let now = cx.realtime();
-            inode.with(cx, |state| {
-                let core = &mut state.core;
-                if let Some(mode) = set.mode {
-                    core.mode = core.file_type() | mode & 0o7777;
-                }
-                (core.uid, core.gid) = (uid, gid);
-                change_times(core, set, now);
-            });
-            self.move_delayed(cx, inode, &old, &new);
-            inode.log(cx, trans, self.geometry(), fields);
-            Ok(())
+            (core.uid, core.gid) = (uid, gid);
+            change_times(core, set, now);
         });
-        drop(hold);
-        done
-    }
+        fs.move_delayed(cx, inode, &old, &new);
+        inode.log(cx, trans, fs.geometry(), fields);
+        Ok(())
+    });
+    drop(hold);
+    done
+}
 
-    /// Gives an inode to a project: see [`vfs::quota::Quota::set_project`].
-    pub(crate) fn set_inode_project(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        project: Project,
-    ) -> Result<(), Errno> {
-        self.writer()?;
-        let guard = inode.lock_alone(cx)?;
-        let old = self.owners_of(cx, inode);
-        let new = Owners { project: project.id, ..old };
-        let hold = self.ask_new_owners(cx, inode, &new)?;
-        let done = self.transact(cx, reservations::set_attr(self.geometry()), |cx, trans| {
-            trans.join_inode(cx, &inode.item);
-            let now = cx.realtime();
-            inode.with(cx, |state| {
-                state.core.project = project.id;
-                state.core.flags.set(Flags::PROJINHERIT, project.inherit);
-                state.core.ctime = now;
-            });
-            self.move_delayed(cx, inode, &old, &new);
-            inode.log(cx, trans, self.geometry(), InodeFields::CORE);
-            Ok(())
+/// Gives an inode to a project: see [`vfs::quota::Quota::set_project`].
+pub(crate) fn set_inode_project(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+    project: Project,
+) -> Result<(), Errno> {
+    fs.writer()?;
+    let guard = inode.lock_alone(cx)?;
+    let old = fs.owners_of(cx, inode);
+    let new = Owners { project: project.id, ..old };
+    let hold = fs.ask_new_owners(cx, inode, &new)?;
+    let done = fs.transact(cx, reservations::set_attr(fs.geometry()), |cx, trans| {
+        trans.join_inode(cx, &inode.item);
+        let now = cx.realtime();
+        inode.with(cx, |state| {
+            state.core.project = project.id;
+            state.core.flags.set(Flags::PROJINHERIT, project.inherit);
+            state.core.ctime = now;
         });
-        drop((hold, guard));
-        done
-    }
+        fs.move_delayed(cx, inode, &old, &new);
+        inode.log(cx, trans, fs.geometry(), InodeFields::CORE);
+        Ok(())
+    });
+    drop((hold, guard));
+    done
 }
 
 fn change_times(core: &mut InodeCore, set: &SetAttr, now: Timespec) {

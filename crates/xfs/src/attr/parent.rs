@@ -18,11 +18,11 @@ use super::write::{blocks_for, edit_fork, read_forks};
 use super::{Attrs, Name, ParentValue};
 use crate::Xfs;
 use crate::alloc::Space;
-use crate::bmap::Fork;
-use crate::bmap::Forks;
+use crate::bmap::{Fork, Forks};
 use crate::error::Fault;
-use crate::format::attr::{AttrFlags, NAMESPACE, PARENT_VALUE, SF_HEADER, SfAttr, parse_sf};
-use crate::format::attr::{emit_sf, sf_size};
+use crate::format::attr::{
+    AttrFlags, NAMESPACE, PARENT_VALUE, SF_HEADER, SfAttr, emit_sf, parse_sf, sf_size,
+};
 use crate::format::attr_leaf::Value;
 use crate::format::inode::{CORE_SIZE, ForkFormat};
 use crate::format::{At, Corrupt, CorruptKind, put_u32, put_u64, u16_at, u32_at, u64_at};
@@ -150,83 +150,76 @@ pub(crate) fn new_fork(
     (border, Fork::new(ForkFormat::Local, bytes, 0), true)
 }
 
-impl Xfs {
-    /// Whether names have pointers back.
-    pub(crate) fn has_parents(&self) -> bool {
-        self.geometry().features.parent()
+/// What changing a pointer of an inode may take: nothing where the inode has room for it, or,
+/// without a new name, where its pointers lie there. The caller holds the inode's `rwsem`
+/// for writing. May park.
+///
+/// # Errors
+/// A map that cannot be read.
+pub(crate) fn parent_room(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+    new_name: Option<&[u8]>,
+) -> Result<Room, Errno> {
+    if !fs.geometry().features.parent() {
+        return Ok(Room::default());
     }
-
-    /// What changing a pointer of an inode may take: nothing where the inode has room for it, or,
-    /// without a new name, where its pointers lie there. The caller holds the inode's `rwsem`
-    /// for writing. May park.
-    ///
-    /// # Errors
-    /// A map that cannot be read.
-    pub(crate) fn parent_room(
-        &self,
-        cx: &mut Cx,
-        inode: &Arc<Inode>,
-        new_name: Option<&[u8]>,
-    ) -> Result<Room, Errno> {
-        if !self.has_parents() {
-            return Ok(Room::default());
-        }
-        let forkoff = inode.with(cx, |state| state.core.forkoff);
-        let fits = {
-            let attr = &inode.forks.read(cx).attr;
-            let used = match attr.format {
-                ForkFormat::Local => Some(usize::from(u16_at(&attr.bytes, 0))),
-                ForkFormat::Extents if attr.count == 0 => Some(SF_HEADER),
-                _ => None,
-            };
-            let more = new_name.map_or(0, |name| SMALL + name.len());
-            forkoff != 0 && used.is_some_and(|used| used + more <= attr.room())
+    let forkoff = inode.with(cx, |state| state.core.forkoff);
+    let fits = {
+        let attr = &inode.forks.read(cx).attr;
+        let used = match attr.format {
+            ForkFormat::Local => Some(usize::from(u16_at(&attr.bytes, 0))),
+            ForkFormat::Extents if attr.count == 0 => Some(SF_HEADER),
+            _ => None,
         };
-        if fits {
-            return Ok(Room::default());
-        }
-        read_forks(self, cx, inode)?;
-        Ok(self.largest_parent_room())
+        let more = new_name.map_or(0, |name| SMALL + name.len());
+        forkoff != 0 && used.is_some_and(|used| used + more <= attr.room())
+    };
+    if fits {
+        return Ok(Room::default());
     }
+    read_forks(fs, cx, inode)?;
+    Ok(largest_parent_room(fs))
+}
 
-    /// What changing a pointer may take at the most.
-    pub(crate) fn largest_parent_room(&self) -> Room {
-        let bytes = reservations::attribute(self.geometry(), PARENT_VALUE as u64);
-        Room { blocks: blocks_for(self, PARENT_VALUE), bytes }
-    }
+/// What changing a pointer may take at the most.
+pub(crate) fn largest_parent_room(fs: &Xfs) -> Room {
+    let bytes = reservations::attribute(fs.geometry(), PARENT_VALUE as u64);
+    Room { blocks: blocks_for(fs, PARENT_VALUE), bytes }
+}
 
-    /// Takes a pointer from an inode that the transaction has joined, gives it one, or both; the
-    /// caller logs it afterwards with both forks. A pointer that is not there is none to take.
-    pub(crate) fn change_parent(
-        &self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        inode: &Inode,
-        old: Option<NameIn<'_>>,
-        new: Option<NameIn<'_>>,
-    ) -> crate::Result<()> {
-        if !self.has_parents() {
-            return Ok(());
-        }
-        let [old, new] = [old, new].map(|name| name.map(|name| name.pointer_to(cx)));
-        edit_fork(self, cx, trans, inode, |cx, edit| change_pointer(cx, edit, old, new))
+/// Takes a pointer from an inode that the transaction has joined, gives it one, or both; the
+/// caller logs it afterwards with both forks. A pointer that is not there is none to take.
+pub(crate) fn change_parent(
+    fs: &Xfs,
+    cx: &mut Cx,
+    trans: &mut Trans,
+    inode: &Inode,
+    old: Option<NameIn<'_>>,
+    new: Option<NameIn<'_>>,
+) -> crate::Result<()> {
+    if !fs.geometry().features.parent() {
+        return Ok(());
     }
+    let [old, new] = [old, new].map(|name| name.map(|name| name.pointer_to(cx)));
+    edit_fork(fs, cx, trans, inode, |cx, edit| change_pointer(cx, edit, old, new))
+}
 
-    /// The names of an inode, as its parent pointers say; none where the file system has none.
-    pub(crate) fn parents_of(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-    ) -> Result<Option<Vec<ParentPointer>>, Errno> {
-        if !self.has_parents() {
-            return Ok(None);
-        }
-        let inode = self.iget(cx, ino)?;
-        let guard = inode.lock_shared(cx)?;
-        let list = Attrs { fs: self, inode: &inode }.parent_pointers(cx);
-        drop(guard);
-        list.map(Some).map_err(|fault| self.fault(fault))
+/// The names of an inode, as its parent pointers say; none where the file system has none.
+pub(crate) fn parents_of(
+    fs: &Xfs,
+    cx: &mut Cx,
+    ino: Ino,
+) -> Result<Option<Vec<ParentPointer>>, Errno> {
+    if !fs.geometry().features.parent() {
+        return Ok(None);
     }
+    let inode = fs.iget(cx, ino)?;
+    let guard = inode.lock_shared(cx)?;
+    let list = Attrs { fs: fs, inode: &inode }.parent_pointers(cx);
+    drop(guard);
+    list.map(Some).map_err(|fault| fs.fault(fault))
 }
 
 /// Changes a pointer as an intent in the log asks for; the caller stores and logs the inode.

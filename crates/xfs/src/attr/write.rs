@@ -20,6 +20,7 @@ use crate::format::remote;
 use crate::fs::Resources;
 use crate::inode::Inode;
 use crate::log::inode_item::InodeFields;
+use crate::symlink::write_target;
 use crate::trans::{Trans, reservations};
 
 /// A change of one attribute.
@@ -159,7 +160,7 @@ pub(crate) fn fit_inside(fs: &Xfs, name: &[u8], list: &[Change]) -> bool {
     let room = fs.geometry().inode_size as usize - CORE_SIZE - ROOT_MIN.0;
     let each =
         |change: &Change| 3 + change.name.rest.len() + change.value.as_ref().map_or(0, Vec::len);
-    let pointer = if fs.has_parents() { parent::SMALL + name.len() } else { 0 };
+    let pointer = if fs.geometry().features.parent() { parent::SMALL + name.len() } else { 0 };
     4 + pointer + list.iter().map(each).sum::<usize>() <= room
 }
 
@@ -241,7 +242,7 @@ fn leave_room(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
         } else {
             let room = geometry.inode_size as usize - CORE_SIZE;
             inode.forks.write(cx).data = Fork::empty(room);
-            fs.write_target(cx, trans, &mut resources, inode, &target)?;
+            write_target(fs, cx, trans, &mut resources, inode, &target)?;
         }
         inode.log(cx, trans, geometry, InodeFields::CORE | InodeFields::DATA);
         Ok(())

@@ -4,8 +4,7 @@ use base::{FsBlock, Ino};
 use block::DeviceError;
 
 use super::{Checker, Known, Rule};
-use crate::bmap::Forks;
-use crate::bmap::{Fork, Which, runs};
+use crate::bmap::{Fork, Forks, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
 use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore};

@@ -7,8 +7,7 @@ use block::DeviceError;
 use vfs::quota::Kind;
 
 use super::{Checker, Rule};
-use crate::bmap::Forks;
-use crate::bmap::Which;
+use crate::bmap::{Forks, Which};
 use crate::error::Fault;
 use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
 use crate::format::inode::InodeCore;

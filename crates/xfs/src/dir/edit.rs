@@ -15,8 +15,7 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::space_start;
-use crate::alloc::BlockReservation;
-use crate::alloc::{AllocRequest, Space};
+use crate::alloc::{AllocRequest, BlockReservation, Space};
 use crate::bmap::{self, Which};
 use crate::buf::meta::{Maps, buf_maps, tree_check};
 use crate::buf::{Buf, BufOps};

@@ -18,8 +18,7 @@ use rt::Cx;
 
 use super::DataFile;
 use crate::Xfs;
-use crate::alloc::AllocRequest;
-use crate::alloc::BlockReservation;
+use crate::alloc::{AllocRequest, BlockReservation};
 use crate::bmap::Which;
 use crate::bmap::blocks::FileBlocks;
 use crate::error::{Result, XfsError};

@@ -11,12 +11,12 @@ use vfs::{
     SetAttr, StatFs, XattrFlags,
 };
 
-use crate::attr::parent::ParentPointer;
+use crate::attr::parent::{self, ParentPointer};
 use crate::dir::Dir;
 use crate::file::{self, DataFile, FilePosition};
-use crate::namei::create::NewInode;
-use crate::namei::rename::DirName;
-use crate::{Xfs, attr};
+use crate::inactive::inactivate_if_unused;
+use crate::namei::{self, DirName, NewInode};
+use crate::{Xfs, attr, set_attr, symlink};
 
 impl FileSystem for Xfs {
     fn name(&self) -> &'static str {
@@ -32,7 +32,7 @@ impl FileSystem for Xfs {
     }
 
     fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
-        self.look_up(cx, dir, name)
+        namei::look_up(self, cx, dir, name)
     }
 
     fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {
@@ -42,13 +42,13 @@ impl FileSystem for Xfs {
 
     fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
         let inode = self.iget(cx, ino)?;
-        let done = self.set_attr(cx, &inode, set);
+        let done = set_attr::set_attr(self, cx, &inode, set);
         self.names.outdate_walks_if(inode.kind(cx) == FileType::Directory);
         done
     }
 
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
-        self.create_node(cx, dir, name, NewInode { node, attributes: &[] })
+        namei::create_node(self, cx, dir, name, NewInode { node, attributes: &[] })
     }
 
     fn create_with(
@@ -62,10 +62,10 @@ impl FileSystem for Xfs {
         let (list, mode) = attr::of_new(node, attributes)?;
         let node = &NewNode { mode, ..*node };
         if node.kind != FileType::Directory || attr::fit_inside(self, name, &list) {
-            return self.create_node(cx, dir, name, NewInode { node, attributes: &list });
+            return namei::create_node(self, cx, dir, name, NewInode { node, attributes: &list });
         }
         // Blocks for them would come from another group than the name's: one after the other.
-        let attr = self.create_node(cx, dir, name, NewInode { node, attributes: &[] })?;
+        let attr = namei::create_node(self, cx, dir, name, NewInode { node, attributes: &[] })?;
         for (name, value) in attributes {
             self.setxattr(cx, attr.ino, name, value, XattrFlags::empty())?;
         }
@@ -73,7 +73,7 @@ impl FileSystem for Xfs {
     }
 
     fn names_of(&self, cx: &mut Cx, ino: Ino) -> Result<Option<Vec<ParentName>>, Errno> {
-        let pointers = self.parents_of(cx, ino)?;
+        let pointers = parent::parents_of(self, cx, ino)?;
         let pair = |ParentPointer { dir, name, .. }| ParentName { dir, name };
         Ok(pointers.map(|list| list.into_iter().map(pair).collect()))
     }
@@ -87,19 +87,19 @@ impl FileSystem for Xfs {
     ) -> Result<Attr, Errno> {
         let (list, mode) = attr::of_new(node, attributes)?;
         let node = &NewNode { mode, ..*node };
-        self.create_unnamed_node(cx, dir, NewInode { node, attributes: &list })
+        namei::create_unnamed_node(self, cx, dir, NewInode { node, attributes: &list })
     }
 
     fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
-        self.link_node(cx, ino, dir, name)
+        namei::link_node(self, cx, ino, dir, name)
     }
 
     fn unlink(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
-        self.remove_node(cx, dir, name, false)
+        namei::remove_node(self, cx, dir, name, false)
     }
 
     fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
-        self.remove_node(cx, dir, name, true)
+        namei::remove_node(self, cx, dir, name, true)
     }
 
     fn rename(
@@ -112,12 +112,12 @@ impl FileSystem for Xfs {
         flags: RenameFlags,
     ) -> Result<(), Errno> {
         let old = DirName { dir: old_dir, name: old_name };
-        self.rename_node(cx, old, DirName { dir: new_dir, name: new_name }, flags)
+        namei::rename_node(self, cx, old, DirName { dir: new_dir, name: new_name }, flags)
     }
 
     fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
         let inode = self.iget(cx, ino)?;
-        self.read_symlink(cx, &inode)
+        symlink::read_symlink(self, cx, &inode)
     }
 
     fn readdir(
@@ -155,7 +155,7 @@ impl FileSystem for Xfs {
         match self.write {
             Some(_) if left == 0 => {
                 let closed = DataFile::new(self, &inode).closed(cx);
-                closed.and(self.inactivate_if_unused(cx, &inode))
+                closed.and(inactivate_if_unused(self, cx, &inode))
             }
             _ => Ok(()),
         }

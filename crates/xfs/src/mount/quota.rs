@@ -6,14 +6,14 @@ use vfs::FileType;
 use vfs::quota::{Account, Grace, Kind, Limits, Project};
 
 use crate::Xfs;
-use crate::bmap::Forks;
-use crate::bmap::Which;
+use crate::bmap::{Forks, Which};
 use crate::buf::BufMap;
 use crate::error::Fault;
 use crate::format::At;
 use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
 use crate::log::dquot_item::{DQUOT_BLOCK, DquotChange, DquotTable, LOG_BYTES, entry_of};
 use crate::quota::{self, Quota};
+use crate::set_attr::set_inode_project;
 use crate::trans::LogReservation;
 
 impl Xfs {
@@ -146,6 +146,6 @@ impl vfs::quota::Quota for Xfs {
         let inode = self.iget(cx, ino)?;
         let directory = inode.kind(cx) == FileType::Directory;
         let project = Project { inherit: project.inherit && directory, ..project };
-        self.set_inode_project(cx, &inode, project)
+        set_inode_project(self, cx, &inode, project)
     }
 }

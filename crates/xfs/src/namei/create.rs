@@ -7,7 +7,7 @@ use rt::Cx;
 use vfs::{FileType, NewNode};
 
 use crate::Xfs;
-use crate::attr::parent::{self, NameIn};
+use crate::attr::parent::{self, NameIn, change_parent};
 use crate::attr::{self, Change};
 use crate::bmap::{Fork, Forks};
 use crate::error::Result;
@@ -17,6 +17,7 @@ use crate::fs::Resources;
 use crate::inode::{Inode, State};
 use crate::log::dquot_item::Owners;
 use crate::log::inode_item::InodeFields;
+use crate::symlink::write_target;
 use crate::trans::Trans;
 
 /// What is to be created.
@@ -94,123 +95,121 @@ fn inherit(parent: &InodeCore, core: &mut InodeCore, directory: bool) {
     }
 }
 
-impl Xfs {
-    /// Who pays for a new node in `parent`.
-    pub(crate) fn owners_of_new(&self, cx: &Cx, parent: &Inode, node: &NewNode<'_>) -> Owners {
-        let project =
-            parent.with(
-                cx,
-                |State { core, .. }| {
-                    if core.flags.contains(Flags::PROJINHERIT) { core.project } else { 0 }
-                },
-            );
-        Owners { uid: node.uid, gid: node.gid, project }
-    }
+/// Who pays for a new node in `parent`.
+pub(crate) fn owners_of_new(cx: &Cx, parent: &Inode, node: &NewNode<'_>) -> Owners {
+    let project =
+        parent.with(
+            cx,
+            |State { core, .. }| {
+                if core.flags.contains(Flags::PROJINHERIT) { core.project } else { 0 }
+            },
+        );
+    Owners { uid: node.uid, gid: node.gid, project }
+}
 
-    /// A core for a new inode in `parent`.
-    fn new_core(&self, cx: &mut Cx, parent: &Inode, node: &NewNode<'_>) -> InodeCore {
-        let features = self.geometry().features;
-        let now = cx.realtime();
-        let stored = |at| time::stored(at, features.bigtime());
-        let (atime, mtime) = node.times.map_or((now, now), |(a, m)| (stored(a), stored(m)));
-        let directory = node.kind == FileType::Directory;
-        let mut flags2 = Flags2::empty();
-        flags2.set(Flags2::BIGTIME, features.bigtime());
-        flags2.set(Flags2::NREXT64, features.nrext64());
-        let mut core = InodeCore {
-            uid: node.uid,
-            gid: node.gid,
-            links: if directory { 2 } else { 1 },
-            atime,
-            mtime,
-            flags2,
-            generation: cx.random() as u32,
-            ..InodeCore::fresh(node.kind.mode_bits() | node.mode & 0o7777, now)
-        };
-        parent.with(cx, |state| inherit(&state.core, &mut core, directory));
-        core
-    }
+/// A core for a new inode in `parent`.
+fn new_core(fs: &Xfs, cx: &mut Cx, parent: &Inode, node: &NewNode<'_>) -> InodeCore {
+    let features = fs.geometry().features;
+    let now = cx.realtime();
+    let stored = |at| time::stored(at, features.bigtime());
+    let (atime, mtime) = node.times.map_or((now, now), |(a, m)| (stored(a), stored(m)));
+    let directory = node.kind == FileType::Directory;
+    let mut flags2 = Flags2::empty();
+    flags2.set(Flags2::BIGTIME, features.bigtime());
+    flags2.set(Flags2::NREXT64, features.nrext64());
+    let mut core = InodeCore {
+        uid: node.uid,
+        gid: node.gid,
+        links: if directory { 2 } else { 1 },
+        atime,
+        mtime,
+        flags2,
+        generation: cx.random() as u32,
+        ..InodeCore::fresh(node.kind.mode_bits() | node.mode & 0o7777, now)
+    };
+    parent.with(cx, |state| inherit(&state.core, &mut core, directory));
+    core
+}
 
-    /// The attribute fork of a new inode, with its parent pointer where that fits: false if it is
-    /// still to be set.
-    fn first_attributes(
-        &self,
-        cx: &Cx,
-        core: &mut InodeCore,
-        name: Option<NameIn<'_>>,
-    ) -> (Fork, bool) {
-        if !self.has_parents() {
-            return (Fork::empty(0), true);
-        }
-        let kind = FileType::from_mode(u32::from(core.mode)).expect("made from a type");
-        let device = parent::is_device(kind);
-        let (border, fork, named) = parent::new_fork(cx, self.geometry().inode_size, device, name);
-        (core.forkoff, core.attr_format) = (border, fork.format);
-        (fork, named)
+/// The attribute fork of a new inode, with its parent pointer where that fits: false if it is
+/// still to be set.
+fn first_attributes(
+    fs: &Xfs,
+    cx: &Cx,
+    core: &mut InodeCore,
+    name: Option<NameIn<'_>>,
+) -> (Fork, bool) {
+    if !fs.geometry().features.parent() {
+        return (Fork::empty(0), true);
     }
+    let kind = FileType::from_mode(u32::from(core.mode)).expect("made from a type");
+    let device = parent::is_device(kind);
+    let (border, fork, named) = parent::new_fork(cx, fs.geometry().inode_size, device, name);
+    (core.forkoff, core.attr_format) = (border, fork.format);
+    (fork, named)
+}
 
-    /// Takes a free inode for a node in a directory, fills it and logs it; the transaction may roll
-    /// before. It has these attributes. Nobody finds it before it is in the cache. May park.
-    pub(crate) fn new_inode(
-        &self,
-        cx: &mut Cx,
-        trans: &mut Trans,
-        resources: &mut Resources<'_>,
-        place: InodePlace<'_>,
-        new: NewInode<'_>,
-    ) -> Result<Arc<Inode>> {
-        let (NewInode { node, attributes }, InodePlace { parent, name }) = (new, place);
-        let directory = node.kind == FileType::Directory;
-        let ino = resources.writer.inodes.allocate(cx, trans, parent.ino, directory)?;
-        let mut core = self.new_core(cx, parent, node);
-        let ftype = self.geometry().features.ftype();
-        let name = name.map(|name| NameIn { dir: parent, name });
-        let (attr, named) = self.first_attributes(cx, &mut core, name);
-        let room = match core.forkoff {
-            0 => self.geometry().inode_size as usize - CORE_SIZE,
-            border => 8 * usize::from(border),
-        };
-        let device = |raw: u32| {
-            let mut bytes = vec![0; room];
-            bytes[..4].copy_from_slice(&raw.to_be_bytes());
-            Fork::new(ForkFormat::Device, bytes, 0)
-        };
-        let blocks = target_blocks(self.geometry(), node, !attributes.is_empty());
-        let data = match (node.kind, node.target) {
-            (FileType::Directory, _) => {
-                let mut bytes = vec![0; 10];
-                let len = dir_sf::emit(&mut bytes, parent.ino, &[], ftype);
-                bytes.truncate(len);
-                Fork::new(ForkFormat::Local, bytes, 0)
-            }
-            (FileType::Symlink, Some(target)) if blocks == 0 => {
-                Fork::new(ForkFormat::Local, target.to_vec(), 0)
-            }
-            (FileType::CharDevice | FileType::BlockDevice, _) => {
-                let (major, minor) = (vfs::major(node.rdev), vfs::minor(node.rdev));
-                device(major << MINOR_BITS | minor)
-            }
-            (FileType::Fifo | FileType::Socket, _) => device(0),
-            _ => Fork::empty(room),
-        };
-        // The inode that had the number before may still be on its way to the disk.
-        let old = self.inodes.find(ino).map(|old| old.item.clone());
-        let item = old.unwrap_or_else(|| self.new_item(ino));
-        let inode = Inode::new(self, item, Forks { data, attr }, core);
-        if let (Some(target), true) = (node.target, blocks > 0) {
-            self.write_target(cx, trans, resources, &inode, target)?;
+/// Takes a free inode for a node in a directory, fills it and logs it; the transaction may roll
+/// before. It has these attributes. Nobody finds it before it is in the cache. May park.
+pub(crate) fn new_inode(
+    fs: &Xfs,
+    cx: &mut Cx,
+    trans: &mut Trans,
+    resources: &mut Resources<'_>,
+    place: InodePlace<'_>,
+    new: NewInode<'_>,
+) -> Result<Arc<Inode>> {
+    let (NewInode { node, attributes }, InodePlace { parent, name }) = (new, place);
+    let directory = node.kind == FileType::Directory;
+    let ino = resources.writer.inodes.allocate(cx, trans, parent.ino, directory)?;
+    let mut core = new_core(fs, cx, parent, node);
+    let ftype = fs.geometry().features.ftype();
+    let name = name.map(|name| NameIn { dir: parent, name });
+    let (attr, named) = first_attributes(fs, cx, &mut core, name);
+    let room = match core.forkoff {
+        0 => fs.geometry().inode_size as usize - CORE_SIZE,
+        border => 8 * usize::from(border),
+    };
+    let device = |raw: u32| {
+        let mut bytes = vec![0; room];
+        bytes[..4].copy_from_slice(&raw.to_be_bytes());
+        Fork::new(ForkFormat::Device, bytes, 0)
+    };
+    let blocks = target_blocks(fs.geometry(), node, !attributes.is_empty());
+    let data = match (node.kind, node.target) {
+        (FileType::Directory, _) => {
+            let mut bytes = vec![0; 10];
+            let len = dir_sf::emit(&mut bytes, parent.ino, &[], ftype);
+            bytes.truncate(len);
+            Fork::new(ForkFormat::Local, bytes, 0)
         }
-        if !named {
-            self.change_parent(cx, trans, &inode, None, name)?;
+        (FileType::Symlink, Some(target)) if blocks == 0 => {
+            Fork::new(ForkFormat::Local, target.to_vec(), 0)
         }
-        for change in attributes {
-            attr::apply(self, cx, trans, &inode, change)?;
+        (FileType::CharDevice | FileType::BlockDevice, _) => {
+            let (major, minor) = (vfs::major(node.rdev), vfs::minor(node.rdev));
+            device(major << MINOR_BITS | minor)
         }
-        let fields = match attributes.is_empty() && !self.has_parents() {
-            true => InodeFields::CORE | InodeFields::DATA,
-            false => InodeFields::all(),
-        };
-        inode.log(cx, trans, self.geometry(), fields);
-        Ok(inode)
+        (FileType::Fifo | FileType::Socket, _) => device(0),
+        _ => Fork::empty(room),
+    };
+    // The inode that had the number before may still be on its way to the disk.
+    let old = fs.inodes.find(ino).map(|old| old.item.clone());
+    let item = old.unwrap_or_else(|| fs.new_item(ino));
+    let inode = Inode::new(fs, item, Forks { data, attr }, core);
+    if let (Some(target), true) = (node.target, blocks > 0) {
+        write_target(fs, cx, trans, resources, &inode, target)?;
     }
+    if !named {
+        change_parent(fs, cx, trans, &inode, None, name)?;
+    }
+    for change in attributes {
+        attr::apply(fs, cx, trans, &inode, change)?;
+    }
+    let fields = match attributes.is_empty() && !fs.geometry().features.parent() {
+        true => InodeFields::CORE | InodeFields::DATA,
+        false => InodeFields::all(),
+    };
+    inode.log(cx, trans, fs.geometry(), fields);
+    Ok(inode)
 }

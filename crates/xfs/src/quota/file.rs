@@ -6,8 +6,7 @@ use base::{FsBlock, Ino};
 use rt::Cx;
 use vfs::quota::Kind;
 
-use crate::alloc::BlockReservation;
-use crate::alloc::{AllocRequest, Space};
+use crate::alloc::{AllocRequest, BlockReservation, Space};
 use crate::bmap::blocks::worst_case;
 use crate::bmap::{Fork, Which, lookup};
 use crate::buf::BufMap;
