@@ -217,7 +217,7 @@ pub(crate) fn parents_of(
     }
     let inode = fs.iget(cx, ino)?;
     let guard = inode.lock_shared(cx)?;
-    let list = Attrs { fs: fs, inode: &inode }.parent_pointers(cx);
+    let list = Attrs { fs, inode: &inode }.parent_pointers(cx);
     drop(guard);
     list.map(Some).map_err(|fault| fs.fault(fault))
 }

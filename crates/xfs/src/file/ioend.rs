@@ -91,8 +91,8 @@ impl DataFile<'_> {
         result
     }
 
-    /// As [`DataFile::has_work`], after who is just finishing a part of the file: what its transaction
-    /// did not reach is work again.
+    /// As [`DataFile::has_work`], after who is just finishing a part of the file: what its
+    /// transaction did not reach is work again.
     fn has_work_left(&self, cx: &mut Cx, all: bool) -> bool {
         if self.has_work(cx, all) {
             return true;
