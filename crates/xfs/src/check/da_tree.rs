@@ -106,8 +106,8 @@ impl Checker<'_> {
             left.resize(level + 1, None);
         }
         let Siblings { right, left: before } = da::siblings(data);
-        let (expected, promised) = left[level].unwrap_or((0, block as u32));
-        if u64::from(before) != expected || u64::from(promised) != block {
+        let (expected, named) = left[level].unwrap_or((0, block as u32));
+        if u64::from(before) != expected || u64::from(named) != block {
             let text = format!("left neighbour {before} should be {expected}");
             self.findings.add(tree.rule, At::InodeBlock(tree.ino, block), text);
         }

@@ -21,7 +21,7 @@ use rt::Cx;
 use vfs::iomap::{DirectWrites, FileParts, FileState, IomapFile};
 
 use super::DataFile;
-use super::write::{SIZE_MAX, make_room};
+use super::write::{SIZE_MAX, reclaim_space};
 use crate::bmap::{Mapped, Which};
 use crate::format::extent::OFFSET_MAX;
 use crate::format::inode::{Flags, ForkFormat};
@@ -236,7 +236,7 @@ impl IomapFile for DataFile<'_> {
     fn make_space(&self, cx: &mut Cx, errno: Errno) -> bool {
         let full = matches!(errno, Errno::ENOSPC | Errno::EDQUOT);
         if full {
-            make_room(self.fs, cx);
+            reclaim_space(self.fs, cx);
         }
         full
     }

@@ -36,7 +36,7 @@ pub(crate) fn close_content(fs: &Xfs, cx: &mut Cx) -> Result<(), Errno> {
 }
 
 /// Gives back what files hold ahead of need, and what reservations hold for the worst case.
-pub(crate) fn make_room(fs: &Xfs, cx: &mut Cx) {
+pub(crate) fn reclaim_space(fs: &Xfs, cx: &mut Cx) {
     trim_all(fs, cx);
     // Errors stay with the files that have them.
     let _ = fs.backing.sync(cx);

@@ -113,7 +113,7 @@ impl DataFile<'_> {
                         let delalloc = self.inode.end_delalloc(cx, space, file.edit.fork, blocks);
                         let kept = delalloc.blocks;
                         ended.push(delalloc.quota);
-                        // Promises first, then what was set aside here.
+                        // What was reserved for the pages first, then what was set aside here.
                         let rest = u64::from(extent.count).saturating_sub(kept);
                         space.give_back(kept.saturating_sub(u64::from(extent.count)));
                         reserved.take(rest.min(reserved.left()));

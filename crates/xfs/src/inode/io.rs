@@ -22,7 +22,7 @@ use crate::trans::reservations::EXTENTS_AT_ONCE;
 /// The state of one file's content. Ranges are of blocks.
 #[derive(Default)]
 pub(crate) struct FileIo {
-    /// Promised to dirty pages, and without a place.
+    /// Reserved for dirty pages, and without a place.
     pub delayed: RangeSet64,
     /// Blocks set aside for the map, should `delayed` get their places one by one.
     pub indirect: u64,

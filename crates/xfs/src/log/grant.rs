@@ -75,7 +75,7 @@ impl Grant {
     }
 
     /// Bytes that a record at the head may take.
-    pub fn room(&self) -> u64 {
+    pub fn space_left(&self) -> u64 {
         let state = self.state.lock_irq();
         self.capacity.saturating_sub(state.head - state.tail)
     }

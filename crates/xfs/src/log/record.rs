@@ -188,7 +188,7 @@ impl Writer {
         let record = self.record.take().expect("a record is open");
         let stripe = self.geometry.stripe.max(LOG_BLOCK as u32) as usize;
         let total = record.bytes.len().next_multiple_of(stripe);
-        let free = log.grant.room();
+        let free = log.grant.space_left();
         if total as u64 >= free {
             return Err(LogError::Overrun { needed: total as u64, free }.into());
         }

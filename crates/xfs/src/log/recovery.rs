@@ -189,4 +189,4 @@ fn pass(
 pub(super) type Cancelled = BTreeMap<BufMap, u32>;
 
 /// Where an intent was logged, and its work.
-type Promise = (Lsn, Vec<Work>);
+type IntentWork = (Lsn, Vec<Work>);

@@ -118,7 +118,7 @@ fn one(tid: u32, kind: ItemKind, bytes: &[u8]) -> Result<Work> {
 /// Which intents are open.
 #[derive(Default)]
 pub(super) struct Intents {
-    open: BTreeMap<(ItemKind, u64), (u64, super::Promise)>,
+    open: BTreeMap<(ItemKind, u64), (u64, super::IntentWork)>,
     next: u64,
 }
 
