@@ -29,6 +29,7 @@ pub mod host_sink;
 pub mod host_source;
 pub mod image_sink;
 pub mod image_source;
+mod late_dirs;
 pub mod open_dirs;
 pub mod problem;
 pub mod rules;

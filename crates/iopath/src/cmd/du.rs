@@ -52,8 +52,8 @@ pub struct Options {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     places::each(app, &options.places, false, |app, session, place| {
         let attr = session.find(app, &place.path, false)?;
-        let (seen, open) = (HashSet::default(), Vec::new());
-        let mut count = Count { session, options, top: place.path.len(), seen, open };
+        let (seen, top) = (HashSet::default(), place.path.len());
+        let mut count = Count { session, options, top, seen, path: Vec::new(), open: Vec::new() };
         let done = trees::each(app, session, &place.path, &attr, &mut |app, path, attr| {
             count.leave(app, Some(path))?;
             let counted = attr.is_dir() || attr.nlink < 2 || count.seen.insert(attr.ino);
@@ -63,7 +63,10 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             };
             let bytes = if counted { bytes } else { 0 };
             if attr.is_dir() {
-                count.open.push(Open { path: path.to_vec(), bytes });
+                let above = count.open.last().map_or(0, |open| open.len);
+                count.path.truncate(above);
+                count.path.extend_from_slice(&path[above..]);
+                count.open.push(Open { len: path.len(), bytes });
                 return Ok(());
             }
             if let Some(above) = count.open.last_mut() {
@@ -81,7 +84,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 
 /// A directory that is being counted.
 struct Open {
-    path: Vec<u8>,
+    /// Length of its path.
+    len: usize,
     bytes: u64,
 }
 
@@ -92,16 +96,20 @@ struct Count<'a> {
     top: usize,
     /// Files with several names.
     seen: HashSet<Ino>,
+    /// Path of the last directory of these, each of which holds the next.
+    path: Vec<u8>,
     open: Vec<Open>,
 }
 
 impl Count<'_> {
     /// Prints the directories that do not hold `path`.
     fn leave(&mut self, app: &mut App, path: Option<&[u8]>) -> Result<()> {
+        let next = path.unwrap_or_default();
         while let Some(last) = self.open.last() {
-            let above = last.path.strip_suffix(b"/").unwrap_or(&last.path);
-            let below = path.and_then(|path| path.strip_prefix(above));
-            if below.is_some_and(|below| below.starts_with(b"/")) {
+            // The root's path ends with a slash by itself.
+            let last = &self.path[..last.len];
+            let above = last.strip_suffix(b"/").unwrap_or(last);
+            if next.get(above.len()) == Some(&b'/') && next.starts_with(above) {
                 break;
             }
             let done = self.open.pop().expect("the last one");
@@ -109,7 +117,7 @@ impl Count<'_> {
                 above.bytes += done.bytes;
             }
             if !self.options.summarize || self.open.is_empty() {
-                self.line(app, &done.path, done.bytes)?;
+                self.line(app, &self.path[..done.len], done.bytes)?;
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use vfs::FileType;
 
 use super::host_meta::{owner, safe_name, standing, times};
+use super::late_dirs::LateDirs;
 use super::open_dirs::{FLAGS, OpenDirs};
 use super::{Batch, Event, Existing, Keep, Made, Meta, Problems, Sink, Step, split};
 use crate::text;
@@ -23,7 +24,7 @@ pub struct HostSink {
     dirs: OpenDirs,
     /// Directories, which get mode, attributes and times when all names are in them: a default ACL
     /// would be inherited, a mode might forbid, and times would change.
-    late: Vec<(Vec<u8>, Meta, Xattrs, bool)>,
+    late: LateDirs<(Meta, Xattrs, bool)>,
     file: Option<OpenFile>,
     made: Made,
     /// The path below the destination by which the source goes.
@@ -80,7 +81,7 @@ impl HostSink {
             top: top.to_path_buf(),
             keep,
             dirs: OpenDirs::new(fd),
-            late: Vec::new(),
+            late: LateDirs::new(),
             file: None,
             made: Made::default(),
             name: Vec::new(),
@@ -244,7 +245,7 @@ impl HostSink {
         let fd = self.dir().try_clone_to_owned()?;
         self.chown_fd(fd.as_fd(), meta).with_context(|| self.shown(path))?;
         let xattrs = pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
-        self.late.push((path.to_vec(), *meta, xattrs, old));
+        self.late.push(path, (*meta, xattrs, old));
         Ok(())
     }
 
@@ -571,7 +572,7 @@ impl Sink for HostSink {
 
     fn finish(&mut self, _cx: &mut Cx, problems: &mut Problems) -> Result<()> {
         // The deepest first: a mode may take away the way to what is below.
-        for (path, meta, xattrs, old) in std::mem::take(&mut self.late).into_iter().rev() {
+        while let Some((path, (meta, xattrs, old))) = self.late.pop() {
             match self.finish_directory(&path, &meta, &xattrs, old) {
                 Err(error) if self.is_over(&error) => return Err(error),
                 Err(error) => problems.report(format!("{error:#}")),

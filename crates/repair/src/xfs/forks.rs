@@ -11,7 +11,7 @@ use xfs::format::{At, Extent, Kind, extent};
 use super::Fs;
 
 /// A fork of an inode.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Which {
     /// Content.
     Data,
@@ -55,6 +55,43 @@ impl Fork {
         Some(runs)
     }
 
+    /// Adds an extent behind the others, to the last one where that can hold both.
+    pub fn append(&mut self, extent: Extent) {
+        match self.extents.last_mut().filter(|last| last.joins(&extent)) {
+            Some(last) => last.count += extent.count,
+            None => self.extents.push(extent),
+        }
+    }
+
+    /// Adds runs of blocks that map the file from `offset` on.
+    pub fn append_runs(&mut self, offset: u64, runs: &[(FsBlock, u32)]) {
+        let mut at = offset;
+        for &(start, count) in runs {
+            self.append(Extent { offset: at, start, count, unwritten: false });
+            at += u64::from(count);
+        }
+    }
+
+    /// Takes the blocks from `offset` on out of the map.
+    pub fn cut(&mut self, offset: u64, count: u64) {
+        let end = offset + count;
+        let mut kept = Vec::with_capacity(self.extents.len() + 1);
+        for extent in std::mem::take(&mut self.extents) {
+            kept.extend(part(&extent, extent.offset..offset.min(extent.end())));
+            kept.extend(part(&extent, end.max(extent.offset)..extent.end()));
+        }
+        self.extents = kept;
+    }
+
+    /// Puts an extent in the place of whatever is mapped there.
+    pub fn place(&mut self, extent: Extent) {
+        self.cut(extent.offset, extent.count.into());
+        let at = self.extents.partition_point(|other| other.offset < extent.offset);
+        self.extents.insert(at, extent);
+        let list = std::mem::take(&mut self.extents);
+        list.into_iter().for_each(|extent| self.append(extent));
+    }
+
     /// Takes an extent if it is possible behind the others; says what is wrong otherwise.
     fn take(&mut self, fs: &Fs<'_>, extent: Extent, at: At) {
         let behind = self.extents.last().is_none_or(|last| last.end() <= extent.offset);
@@ -64,6 +101,13 @@ impl Fork {
             Err(corrupt) => self.wrong = Some(corrupt.kind.to_string()),
         }
     }
+}
+
+/// The part of an extent that maps a range of the file; none where that is empty.
+pub fn part(extent: &Extent, range: std::ops::Range<u64>) -> Option<Extent> {
+    let count = u32::try_from(range.end.checked_sub(range.start)?).ok()?;
+    let start = FsBlock(extent.start.0 + (range.start - extent.offset));
+    (count > 0).then_some(Extent { offset: range.start, start, count, ..*extent })
 }
 
 impl Fs<'_> {

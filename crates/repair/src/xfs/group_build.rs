@@ -123,13 +123,15 @@ impl Layout {
 }
 
 impl Fs<'_> {
-    /// Writes the groups anew in which anything is wrong or has changed, and the sums.
-    pub fn write_groups(&mut self) -> Result<(), RepairError> {
+    /// Writes the groups anew in which anything is wrong or has changed since they had the claims
+    /// `before`, and the sums.
+    pub fn write_groups(&mut self, before: &[Vec<Rmap>]) -> Result<(), RepairError> {
         let claims = self.claims();
-        for (ag, claims) in (0..self.g.ag_count).zip(claims) {
+        for ((ag, claims), before) in (0..self.g.ag_count).zip(claims).zip(before) {
             let suspect = self.suspects.groups.contains(&ag);
             let wrong = self.groups[ag as usize].wrong;
-            if !(suspect || wrong || self.touched.contains(&ag)) {
+            let changed = self.touched.contains(&ag) || claims != *before;
+            if !(suspect || wrong || changed) {
                 continue;
             }
             self.write_group(ag, claims)?;

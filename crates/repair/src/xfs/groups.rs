@@ -2,7 +2,7 @@
 
 use block::DeviceError;
 use xfs::format::ag::{RawAgf, RawAgi};
-use xfs::format::record::{FreeExtent, InodeChunk, Rmap, owner};
+use xfs::format::record::{FreeExtent, InodeChunk, Refcount, Rmap, owner};
 use xfs::format::{AgHeader, At, Kind};
 
 use super::Fs;
@@ -20,6 +20,10 @@ pub struct Group {
     /// Reverse mappings of inode chunks; None if their btree could not be read whole, or is not
     /// there.
     pub inode_runs: Option<Vec<Rmap>>,
+    /// All reverse mappings; None if their btree could not be read whole, or is not there.
+    pub rmaps: Option<Vec<Rmap>>,
+    /// Reference counts; None if their btree could not be read whole, or is not there.
+    pub refcounts: Option<Vec<Refcount>>,
     /// A header or a btree is wrong.
     pub wrong: bool,
 }
@@ -74,8 +78,11 @@ impl Fs<'_> {
             whole &= walked.whole;
             rmaps = walked.whole.then(|| walked.list(Kind::Rmap, Rmap::read));
         }
+        let mut refcounts = None;
         if features.reflink() {
-            whole &= self.walk_tree(ag, Kind::Refcount, agf.refcount())?.whole;
+            let walked = self.walk_tree(ag, Kind::Refcount, agf.refcount())?;
+            whole &= walked.whole;
+            refcounts = walked.whole.then(|| walked.list(Kind::Refcount, Refcount::read));
         }
         let sparse = features.sparse();
         let chunks = inodes.list(Kind::Inobt, |data| InodeChunk::read(data, sparse));
@@ -90,6 +97,8 @@ impl Fs<'_> {
             chunks_whole: inodes.whole,
             free: free.filter(in_order),
             inode_runs,
+            rmaps,
+            refcounts,
             wrong: !(whole && agf_sound && agi_sound && agfl_sound),
         })
     }

@@ -7,6 +7,7 @@ use xfs::format::inode::{self, InodeCore};
 use xfs::format::record::InodeChunk;
 use xfs::format::{At, Kind, verifier};
 
+use super::attributes::Attribute;
 use super::forks::{Fork, Which};
 use super::meta::mended;
 use super::{Fs, lossy, safe};
@@ -19,14 +20,72 @@ pub struct Inode {
     pub data: Fork,
     /// The attribute fork.
     pub attr: Fork,
+    /// Names that directories have for it.
+    pub names: u32,
+    /// Its parent pointers.
+    pub pointers: Vec<Attribute>,
+    /// Its attributes are to be written anew.
+    pub attr_wrong: bool,
+    /// It is to be written.
+    pub dirty: bool,
+    /// Content that is to lie in the inode itself.
+    pub small_data: Option<Vec<u8>>,
+    /// Attributes that are to lie in the inode itself.
+    pub small_attr: Option<Vec<u8>>,
+    /// The map of a fork is to be written anew.
+    pub map_data: bool,
+    /// The same for attributes.
+    pub map_attr: bool,
 }
 
 impl Inode {
+    /// An inode without content, as it is on the device.
+    pub fn new(core: InodeCore) -> Inode {
+        Inode {
+            core,
+            data: Fork::default(),
+            attr: Fork::default(),
+            names: 0,
+            pointers: Vec::new(),
+            attr_wrong: false,
+            dirty: false,
+            small_data: None,
+            small_attr: None,
+            map_data: false,
+            map_attr: false,
+        }
+    }
+
     /// A fork.
     pub fn fork(&self, which: Which) -> &Fork {
         match which {
             Which::Data => &self.data,
             Which::Attr => &self.attr,
+        }
+    }
+
+    /// A fork that is changed: see [`Inode::renew`].
+    pub fn fork_mut(&mut self, which: Which) -> &mut Fork {
+        match which {
+            Which::Data => &mut self.data,
+            Which::Attr => &mut self.attr,
+        }
+    }
+
+    /// Says that the map of a fork is to be written anew.
+    pub fn renew(&mut self, which: Which) {
+        self.dirty = true;
+        match which {
+            Which::Data => self.map_data = true,
+            Which::Attr => self.map_attr = true,
+        }
+    }
+
+    /// Whether the map of a fork is to be written anew.
+    pub fn is_new(&self, which: Which) -> bool {
+        match which {
+            Which::Data => self.map_data,
+            Which::Attr => self.map_attr,
         }
     }
 }
@@ -82,21 +141,27 @@ impl Fs<'_> {
             Ok(()) => slot,
             Err(_) => match self.healed_slot(ino, &slot)? {
                 Some(slot) => slot,
-                None => {
-                    self.clear(ino, &slot, was_free, "cannot be read")?;
-                    return Ok(false);
-                }
+                None => match self.doubtful_slot(ino, &slot, was_free)? {
+                    Some(slot) => slot,
+                    None => {
+                        self.clear(ino, &slot, was_free, "cannot be read")?;
+                        return Ok(false);
+                    }
+                },
             },
         };
         if slot[2..4] == [0, 0] {
             return Ok(false);
         }
-        let core = match InodeCore::parse(&slot, ino, &self.g) {
-            Ok(core) => core,
-            Err(corrupt) => {
-                self.clear(ino, &slot, false, &corrupt.kind.to_string())?;
-                return Ok(false);
-            }
+        let (core, slot) = match InodeCore::parse(&slot, ino, &self.g) {
+            Ok(core) => (core, slot),
+            Err(corrupt) => match self.sane(ino, &slot, &corrupt)? {
+                Some(both) => both,
+                None => {
+                    self.clear(ino, &slot, false, &corrupt.kind.to_string())?;
+                    return Ok(false);
+                }
+            },
         };
         let data = self.read_fork(ino, &slot, &core, Which::Data)?;
         let attr = self.read_fork(ino, &slot, &core, Which::Attr)?;
@@ -111,7 +176,7 @@ impl Fs<'_> {
             self.put_slot(ino, &mut slot)?;
             self.note(safe(Rule::InodeBlocks, At::Inode(ino), detail, "store that"));
         }
-        self.inodes.insert(ino.0, Inode { core, data, attr });
+        self.inodes.insert(ino.0, Inode { data, attr, ..Inode::new(core) });
         Ok(true)
     }
 

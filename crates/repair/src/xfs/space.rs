@@ -53,7 +53,7 @@ impl Fs<'_> {
     }
 
     /// Headers, log and inode chunks of a group.
-    fn fixed_claims(&self, ag: u32) -> Vec<Rmap> {
+    pub fn fixed_claims(&self, ag: u32) -> Vec<Rmap> {
         let special = |start, len, owner| Rmap { start, len, owner, offset: 0 };
         let mut list = vec![special(0, self.g.header_blocks(), owner::FS)];
         let log = self.g.split(self.g.log_start);

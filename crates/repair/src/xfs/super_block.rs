@@ -240,6 +240,8 @@ pub fn open(mut view: View<'_>) -> Result<Fs<'_>, RepairError> {
         suspects: Suspects::default(),
         groups: Vec::new(),
         inodes: BTreeMap::new(),
+        dirs: BTreeMap::new(),
+        spare: None,
         touched: BTreeSet::new(),
         strays: BTreeMap::new(),
         healing: false,

@@ -20,6 +20,13 @@ pub struct Child {
     pub block: u64,
 }
 
+impl Child {
+    /// The first file block below it, in a map.
+    pub fn low_offset(&self) -> u64 {
+        u64::from_be_bytes(self.low[..8].try_into().expect("the key of a map"))
+    }
+}
+
 /// Blocks per level for so many records, the leaves first, up to a level of one block.
 fn levels(kind: Kind, records: usize, block_size: usize, top: usize) -> Vec<usize> {
     let shape = Shape::of(kind);

@@ -64,12 +64,18 @@ impl Kind {
 
     /// A sound image with one of everything.
     pub fn image(&self) -> Arc<MemoryDevice> {
+        let block = u64::from(self.block);
+        self.image_with(|cx, fs| populate(cx, fs, block)).0
+    }
+
+    /// A sound image that is filled by `fill`, and what that answers.
+    pub fn image_with<R>(&self, fill: impl FnOnce(&mut Cx, &Xfs) -> R) -> (Arc<MemoryDevice>, R) {
         rt::testing::world(|cx| {
             let device = self.empty(cx);
             let fs = mount(cx, device.clone()).expect("a fresh image is mounted");
-            populate(cx, &fs, u64::from(self.block));
+            let filled = fill(cx, &fs);
             fs.unmount(cx).expect("unmount");
-            device
+            (device, filled)
         })
     }
 }
@@ -151,4 +157,25 @@ fn field(image: &mut [u8], g: &Geometry, rng: &mut Rng) -> String {
         return format!("inode {ino}: field {field:#x} = {word:#x}");
     }
     "nothing".into()
+}
+
+/// What a mount of ours shows.
+pub fn manifest(device: &Arc<MemoryDevice>) -> Option<testkit::manifest::Manifest> {
+    let copy = Arc::new(device.fork());
+    rt::testing::world(|cx| {
+        let fs = mount(cx, copy).ok()?;
+        testkit::manifest::of_fs(cx, &*fs).ok()
+    })
+}
+
+/// Changes the slot of an inode of an image, and sets its checksum.
+pub fn change_slot(device: &MemoryDevice, ino: base::Ino, change: impl FnOnce(&mut [u8])) {
+    let mut image = device.snapshot();
+    let g = geometry(&image).expect("a sound superblock");
+    let (place, offset) = g.ino_place(ino);
+    let at = g.linear(place) as usize * g.block_size as usize + offset;
+    let slot = &mut image[at..at + g.inode_size as usize];
+    change(slot);
+    verifier::update_crc(Block::Inode, slot);
+    device.write_at(at as u64, slot);
 }

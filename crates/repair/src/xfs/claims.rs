@@ -1,0 +1,440 @@
+//! Who owns which blocks where owners contradict each other: the reverse mappings and the free
+//! space are asked first, then what the blocks say of themselves.
+
+use std::collections::BTreeMap;
+
+use base::{FsBlock, Ino};
+use block::DeviceError;
+use xfs::Rule;
+use xfs::format::inode::Flags2;
+use xfs::format::record::{
+    RMAP_ATTR_FORK, RMAP_BMBT, RMAP_OFFSET_MASK, RMAP_UNWRITTEN, Refcount, Rmap, owner,
+};
+use xfs::format::{AgBlock, At, Extent, Kind, verifier};
+
+use super::forks::{Which, part};
+use super::{Fs, lossy, safe};
+use crate::RepairError;
+
+/// Which fork of which inode.
+type ForkOf = (u64, Which);
+
+/// A run of blocks of one fork that somebody else claims, too.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    of: ForkOf,
+    extent: Extent,
+}
+
+/// The fork that a reverse mapping names, if it is content of one.
+fn fork_of(rmap: &Rmap) -> Option<ForkOf> {
+    let fork = owner::is_inode(rmap.owner) && rmap.offset & RMAP_BMBT == 0;
+    let which = if rmap.offset & RMAP_ATTR_FORK != 0 { Which::Attr } else { Which::Data };
+    fork.then_some((rmap.owner, which))
+}
+
+/// The parts of `list` that `other` does not have.
+fn differing(list: &[Extent], other: &[Extent]) -> Vec<Extent> {
+    let mut out = Vec::new();
+    for extent in list {
+        let mut at = extent.offset;
+        while at < extent.end() {
+            let place = other.partition_point(|theirs| theirs.end() <= at);
+            let theirs = other.get(place).filter(|theirs| theirs.offset < extent.end());
+            let Some(theirs) = theirs else {
+                out.extend(part(extent, at..extent.end()));
+                break;
+            };
+            out.extend(part(extent, at..theirs.offset.clamp(at, extent.end())));
+            let start = theirs.offset.max(at);
+            let end = theirs.end().min(extent.end());
+            // Whether blocks were written is for the fork to say.
+            let place = |extent| part(extent, start..end).map(|part| part.start);
+            if place(extent) != place(theirs) {
+                out.extend(part(extent, start..end));
+            }
+            at = end;
+        }
+    }
+    out
+}
+
+impl Fs<'_> {
+    /// Settles who owns what. Forks hold no block twice afterwards but those that may be shared.
+    ///
+    /// # Errors
+    /// The device's; no room for a copy.
+    pub fn settle_claims(&mut self) -> Result<(), RepairError> {
+        self.ask_rmaps()?;
+        self.ask_blocks()?;
+        let known = self.groups.iter().all(|group| group.rmaps.is_some());
+        let mut wrong = Vec::new();
+        for (&ino, inode) in &mut self.inodes {
+            for which in Which::BOTH {
+                if let Some(detail) = inode.fork(which).wrong.clone() {
+                    inode.renew(which);
+                    wrong.push((At::Inode(Ino(ino)), detail));
+                }
+            }
+        }
+        for (at, detail) in wrong {
+            let action = "write its map anew";
+            self.note(match known {
+                true => safe(Rule::InodeExtents, at, detail, action),
+                false => lossy(Rule::InodeExtents, at, detail, action, "what cannot be read of it"),
+            });
+        }
+        Ok(())
+    }
+
+    /// What the reverse mappings of all groups say of forks; none where a group's cannot be read.
+    fn mapped_by_rmaps(&self) -> Option<BTreeMap<ForkOf, Vec<Extent>>> {
+        let mut forks: BTreeMap<ForkOf, Vec<Extent>> = BTreeMap::new();
+        for (ag, group) in self.groups.iter().enumerate() {
+            for rmap in group.rmaps.as_ref()? {
+                let Some(of) = fork_of(rmap) else { continue };
+                forks.entry(of).or_default().push(Extent {
+                    offset: rmap.offset & RMAP_OFFSET_MASK,
+                    start: self.g.join(AgBlock { ag: ag as u32, block: rmap.start }),
+                    count: rmap.len,
+                    unwritten: rmap.offset & RMAP_UNWRITTEN != 0,
+                });
+            }
+        }
+        forks.values_mut().for_each(|list| list.sort_by_key(|extent| extent.offset));
+        Some(forks)
+    }
+
+    /// Corrects forks by the reverse mappings where free space and the other forks agree with
+    /// those.
+    fn ask_rmaps(&mut self) -> Result<(), DeviceError> {
+        let Some(mut forks) = self.mapped_by_rmaps() else { return Ok(()) };
+        let mut changes: Vec<(ForkOf, Vec<Extent>, Vec<Extent>)> = Vec::new();
+        for (&ino, inode) in &self.inodes {
+            for which in Which::BOTH {
+                let mapped = forks.remove(&(ino, which)).unwrap_or_default();
+                let fork = inode.fork(which);
+                let (extra, missing) =
+                    (differing(&fork.extents, &mapped), differing(&mapped, &fork.extents));
+                if !extra.is_empty() || !missing.is_empty() {
+                    changes.push(((ino, which), extra, missing));
+                }
+            }
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let holders = self.holders();
+        for (of, extra, missing) in changes {
+            let restored: Vec<Extent> = missing
+                .into_iter()
+                .filter(|extent| extent.check(&self.g, At::Inode(Ino(of.0))).is_ok())
+                .filter(|extent| self.is_in_use(extent) && !is_held(&holders, extent, of))
+                .collect();
+            let refuted: Vec<Extent> =
+                extra.into_iter().filter(|extent| self.is_refuted(extent, of)).collect();
+            self.correct(of, &refuted, &restored);
+        }
+        Ok(())
+    }
+
+    /// All content of forks, by its place.
+    fn holders(&self) -> Vec<(u64, u64, ForkOf)> {
+        let mut list = Vec::new();
+        for (&ino, inode) in &self.inodes {
+            for which in Which::BOTH {
+                let extents = inode.fork(which).extents.iter();
+                list.extend(extents.map(|extent| {
+                    (extent.start.0, extent.start.0 + u64::from(extent.count), (ino, which))
+                }));
+            }
+        }
+        list.sort_unstable();
+        list
+    }
+
+    /// Whether no block of an extent is free, as far as its group knows.
+    fn is_in_use(&self, extent: &Extent) -> bool {
+        let place = self.g.split(extent.start);
+        let group = &self.groups[place.ag as usize];
+        (place.block..place.block + extent.count).all(|block| !group.says_free(block))
+    }
+
+    /// Whether reverse mappings and free space speak against a fork: its blocks are of another
+    /// owner, or in another place of the file, or nobody's and free.
+    fn is_refuted(&self, extent: &Extent, of: ForkOf) -> bool {
+        let place = self.g.split(extent.start);
+        let group = &self.groups[place.ag as usize];
+        let end = place.block + extent.count;
+        let rmaps = group.rmaps.as_deref().unwrap_or_default();
+        let mut overlapping =
+            rmaps.iter().filter(|rmap| rmap.start < end && place.block < rmap.start + rmap.len);
+        let other = overlapping.any(|rmap| match fork_of(rmap) {
+            Some(theirs) if theirs == of => {
+                let offset = rmap.offset & RMAP_OFFSET_MASK;
+                let theirs = offset.wrapping_sub(rmap.start.into());
+                theirs != extent.offset.wrapping_sub(place.block.into())
+            }
+            _ => true,
+        });
+        other || !self.is_in_use(extent)
+    }
+
+    /// Takes refuted extents out of a fork and puts restored ones in.
+    fn correct(&mut self, of: ForkOf, refuted: &[Extent], restored: &[Extent]) {
+        if refuted.is_empty() && restored.is_empty() {
+            return;
+        }
+        let (ino, which) = of;
+        let inode = self.inodes.get_mut(&ino).expect("an inode in use");
+        let fork = inode.fork_mut(which);
+        for extent in refuted {
+            fork.cut(extent.offset, extent.count.into());
+        }
+        for extent in restored {
+            fork.place(*extent);
+        }
+        inode.renew(which);
+        let at = At::Inode(Ino(ino));
+        let (action, count) = ("take the blocks that the reverse mappings name", restored.len());
+        let covered = refuted.iter().all(|extent| {
+            let fork = self.inodes[&ino].fork(which);
+            fork.runs(extent.offset, extent.count).is_some()
+        });
+        let detail = format!("{} runs of blocks are not its own", refuted.len());
+        self.note(match (refuted.is_empty(), covered) {
+            (true, _) => {
+                let detail = format!("{count} runs of blocks are missing in its map");
+                safe(Rule::InodeExtents, at, detail, action)
+            }
+            (false, true) => safe(Rule::DoubleUse, at, detail, action),
+            (false, false) => {
+                lossy(Rule::DoubleUse, at, detail, "take them out of its map", "what was there")
+            }
+        });
+    }
+
+    /// Settles what is still claimed twice.
+    fn ask_blocks(&mut self) -> Result<(), RepairError> {
+        let fixed: Vec<Vec<Rmap>> = (0..self.g.ag_count).map(|ag| self.fixed_claims(ag)).collect();
+        let mut runs: Vec<(u64, u64, Option<ForkOf>, Option<Extent>)> = Vec::new();
+        for (ag, claims) in (0..).zip(&fixed) {
+            for claim in claims {
+                let start = self.g.join(AgBlock { ag, block: claim.start }).0;
+                runs.push((start, start + u64::from(claim.len), None, None));
+            }
+        }
+        for (&ino, inode) in &self.inodes {
+            for which in Which::BOTH {
+                let fork = inode.fork(which);
+                for extent in &fork.extents {
+                    let end = extent.start.0 + u64::from(extent.count);
+                    runs.push((extent.start.0, end, Some((ino, which)), Some(*extent)));
+                }
+                for block in &fork.tree {
+                    runs.push((block.0, block.0 + 1, Some((ino, which)), None));
+                }
+            }
+        }
+        runs.sort_unstable_by_key(|run| (run.0, run.1));
+        // The one that reaches furthest so far, and each that begins before its end.
+        let mut last: Option<(u64, u64, Option<ForkOf>, Option<Extent>)> = None;
+        let mut pairs = Vec::new();
+        for run in runs {
+            if let Some(before) = last.filter(|before| run.0 < before.1) {
+                pairs.push((before, run));
+            }
+            if last.is_none_or(|before| run.1 > before.1) {
+                last = Some(run);
+            }
+        }
+        for ((start, end, of, extent), (other_start, other_end, other_of, other_extent)) in pairs {
+            let range = other_start.max(start)..other_end.min(end);
+            self.settle_pair((of, extent), (other_of, other_extent), range)?;
+        }
+        Ok(())
+    }
+
+    /// Settles one run that two claim.
+    fn settle_pair(
+        &mut self,
+        (one, one_extent): (Option<ForkOf>, Option<Extent>),
+        (two, two_extent): (Option<ForkOf>, Option<Extent>),
+        range: std::ops::Range<u64>,
+    ) -> Result<(), RepairError> {
+        let claim = |of: Option<ForkOf>, extent: Option<Extent>| {
+            let (of, extent) = (of?, extent?);
+            let from = extent.offset + (range.start - extent.start.0);
+            let extent = part(&extent, from..from + (range.end - range.start))?;
+            Some(Claim { of, extent })
+        };
+        let (first, second) = (claim(one, one_extent), claim(two, two_extent));
+        match (first, second) {
+            (Some(first), Some(second)) => self.settle_forks(first, second),
+            // A block of a map, an inode, a header or the log speaks for itself.
+            (Some(loser), None) | (None, Some(loser)) => {
+                self.lose(loser, "holds metadata of another owner");
+                Ok(())
+            }
+            (None, None) => {
+                for (ino, which) in [one, two].into_iter().flatten() {
+                    let inode = self.inodes.get_mut(&ino).expect("in use");
+                    let block = FsBlock(range.start);
+                    inode.fork_mut(which).tree.retain(|&other| other != block);
+                    inode.renew(which);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn settle_forks(&mut self, first: Claim, second: Claim) -> Result<(), RepairError> {
+        // An earlier pair may have settled it.
+        if !self.still_holds(&first) || !self.still_holds(&second) {
+            return Ok(());
+        }
+        if self.may_share(&first, &second) {
+            self.share(first, second);
+            return Ok(());
+        }
+        let (one, two) = (self.speaks_for(&first)?, self.speaks_for(&second)?);
+        match (one, two) {
+            (true, false) => self.lose(second, "holds metadata of another owner"),
+            (false, true) => self.lose(first, "holds metadata of another owner"),
+            _ if first.of == second.of => self.lose(second, "is mapped twice by the same file"),
+            _ => return self.copy(second, first.of.0),
+        }
+        Ok(())
+    }
+
+    fn still_holds(&self, claim: &Claim) -> bool {
+        let Some(inode) = self.inodes.get(&claim.of.0) else { return false };
+        let runs = inode.fork(claim.of.1).runs(claim.extent.offset, claim.extent.count);
+        runs.is_some_and(|runs| runs == [(claim.extent.start, claim.extent.count)])
+    }
+
+    /// Whether the blocks say of themselves that they belong to this inode.
+    fn speaks_for(&mut self, claim: &Claim) -> Result<bool, DeviceError> {
+        let block = claim.extent.start;
+        let data = self.read_runs(&[(block, 1)])?;
+        let Some(kind) = Kind::recognise(&data) else { return Ok(false) };
+        let of_fork = match claim.of.1 {
+            Which::Attr => matches!(kind, Kind::AttrLeaf | Kind::AttrRemote | Kind::DaNode),
+            Which::Data => matches!(
+                kind,
+                Kind::DirBlock
+                    | Kind::DirData
+                    | Kind::DirFree
+                    | Kind::DirLeaf1
+                    | Kind::DirLeafN
+                    | Kind::DaNode
+                    | Kind::Symlink
+            ),
+        };
+        let expect = self.g.expect(self.g.sector(block), Some(claim.of.0));
+        Ok(of_fork && verifier::verify_identity(kind, &data, &expect, At::Block(0)).is_ok())
+    }
+
+    /// Whether two files may have these blocks together.
+    fn may_share(&self, first: &Claim, second: &Claim) -> bool {
+        let regular = |claim: &Claim| {
+            let inode = &self.inodes[&claim.of.0];
+            claim.of.1 == Which::Data && inode.core.file_type() == 0x8000 && !claim.extent.unwritten
+        };
+        self.g.features.reflink() && regular(first) && regular(second)
+    }
+
+    /// Marks both as sharing; where nothing knew that they do, that is a guess.
+    fn share(&mut self, first: Claim, second: Claim) {
+        let known = self.is_known_shared(&first.extent);
+        let marked = [&first, &second].map(|claim| {
+            let core = &self.inodes[&claim.of.0].core;
+            core.flags2.contains(Flags2::REFLINK)
+        });
+        for (claim, marked) in [(&first, marked[0]), (&second, marked[1])] {
+            if marked {
+                continue;
+            }
+            let inode = self.inodes.get_mut(&claim.of.0).expect("in use");
+            inode.core.flags2 |= Flags2::REFLINK;
+            inode.dirty = true;
+            let at = At::Inode(Ino(claim.of.0));
+            let detail = "shares blocks and is not marked for that";
+            self.note(match known {
+                true => safe(Rule::ReferenceCount, at, detail, "mark it"),
+                false => {
+                    let loss = "the content of one of the files that share them may be the other's";
+                    lossy(Rule::DoubleUse, at, detail, "mark it", loss)
+                }
+            });
+        }
+    }
+
+    /// Whether the reference counts know that an extent is shared.
+    fn is_known_shared(&self, extent: &Extent) -> bool {
+        let place = self.g.split(extent.start);
+        let Some(list) = &self.groups[place.ag as usize].refcounts else { return false };
+        let covers = |count: &Refcount| {
+            !count.cow && count.start <= place.block && place.block < count.start + count.len
+        };
+        list.iter().any(covers)
+    }
+
+    /// Takes blocks out of a fork.
+    fn lose(&mut self, claim: Claim, why: &str) {
+        let (ino, which) = claim.of;
+        let Some(inode) = self.inodes.get_mut(&ino) else { return };
+        inode.fork_mut(which).cut(claim.extent.offset, claim.extent.count.into());
+        inode.renew(which);
+        let place = self.g.split(claim.extent.start);
+        let detail = format!("block {} of group {} {why}", place.block, place.ag);
+        let action = "take it out of the file's map";
+        self.note(lossy(Rule::DoubleUse, At::Inode(Ino(ino)), detail, action, "what was there"));
+    }
+
+    /// Gives a fork a copy of blocks that another one has, too.
+    fn copy(&mut self, claim: Claim, other: u64) -> Result<(), RepairError> {
+        let (ino, which) = claim.of;
+        self.spare = None;
+        let runs = self.take_blocks(claim.extent.count)?;
+        let content = self.read_runs(&[(claim.extent.start, claim.extent.count)])?;
+        self.write_runs(&runs, &content);
+        let inode = self.inodes.get_mut(&ino).expect("in use");
+        let mut at = claim.extent.offset;
+        for (start, count) in runs {
+            let extent = Extent { offset: at, start, count, ..claim.extent };
+            inode.fork_mut(which).place(extent);
+            at += u64::from(count);
+        }
+        inode.renew(which);
+        let detail = format!("{} blocks are inode {other}'s, too", claim.extent.count);
+        let loss = "the content of one of the two may be the other's";
+        self.note(lossy(Rule::DoubleUse, At::Inode(Ino(ino)), detail, "copy them", loss));
+        Ok(())
+    }
+}
+
+/// Whether a fork other than `of` has a block of an extent.
+fn is_held(holders: &[(u64, u64, ForkOf)], extent: &Extent, of: ForkOf) -> bool {
+    let (start, end) = (extent.start.0, extent.start.0 + u64::from(extent.count));
+    holders.iter().any(|&(from, to, holder)| holder != of && from < end && start < to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(offset: u64, start: u64, count: u32) -> Extent {
+        Extent { offset, start: FsBlock(start), count, unwritten: false }
+    }
+
+    #[test]
+    fn maps_are_compared_by_their_parts() {
+        let one = [extent(0, 100, 10), extent(20, 200, 5)];
+        let two = [extent(0, 100, 4), extent(4, 104, 6), extent(20, 300, 2), extent(22, 202, 3)];
+        assert_eq!(differing(&one, &two), [extent(20, 200, 2)]);
+        assert_eq!(differing(&two, &one), [extent(20, 300, 2)]);
+        assert_eq!(differing(&one, &[]), one);
+        assert_eq!(differing(&one, &one), []);
+    }
+}
