@@ -76,8 +76,8 @@ fn e2fsck(image: &[u8]) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_image(&std::fs::read(file.path()).expect("the image")))
 }
 
-/// The image after the newest `xfs_repair`, run until `xfs_repair -n` is content, three times at most; its log
-/// is given up where it must be.
+/// The image after the newest `xfs_repair`, run until `xfs_repair -n` is content, three times at
+/// most; its log is given up where it must be.
 fn xfs_repair(image: &[u8]) -> Arc<MemoryDevice> {
     let file = testkit::judge::write_sparse(image);
     for _ in 0..3 {
@@ -165,8 +165,8 @@ fn table(rows: &[Row], other: &str) -> String {
     text
 }
 
-/// Adds the sum to some rows, prints the table and puts it between the marks of the page, if that is
-/// wanted.
+/// Adds the sum to some rows, prints the table and puts it between the marks of the page, if that
+/// is wanted.
 fn publish(mut rows: Vec<Row>, other: &str, marks: [&str; 2]) -> (Saved, Saved) {
     let mut sum = Row::new("all");
     for row in &rows {

@@ -26,6 +26,27 @@ struct Claim {
     extent: Extent,
 }
 
+/// Who has a run of blocks.
+#[derive(Clone, Copy)]
+struct Owned {
+    start: u64,
+    end: u64,
+    /// The fork; none for headers, the log and inodes.
+    of: Option<ForkOf>,
+    /// What it maps there; none for a block of its map.
+    extent: Option<Extent>,
+}
+
+impl Owned {
+    /// What a fork maps of a range of blocks.
+    fn claim(&self, range: &std::ops::Range<u64>) -> Option<Claim> {
+        let (of, extent) = (self.of?, self.extent?);
+        let from = extent.offset + (range.start - extent.start.0);
+        let extent = part(&extent, from..from + (range.end - range.start))?;
+        Some(Claim { of, extent })
+    }
+}
+
 /// The fork that a reverse mapping names, if it is content of one.
 fn fork_of(rmap: &Rmap) -> Option<ForkOf> {
     let fork = owner::is_inode(rmap.owner) && rmap.offset & RMAP_BMBT == 0;
@@ -189,7 +210,7 @@ impl Fs<'_> {
         let inode = self.inodes.get_mut(&ino).expect("an inode in use");
         let fork = inode.fork_mut(which);
         for extent in refuted {
-            fork.cut(extent.offset, extent.count.into());
+            fork.cut(extent.offset..extent.end());
         }
         for extent in restored {
             fork.place(*extent);
@@ -217,59 +238,44 @@ impl Fs<'_> {
     /// Settles what is still claimed twice.
     fn ask_blocks(&mut self) -> Result<(), RepairError> {
         let fixed: Vec<Vec<Rmap>> = (0..self.g.ag_count).map(|ag| self.fixed_claims(ag)).collect();
-        let mut runs: Vec<(u64, u64, Option<ForkOf>, Option<Extent>)> = Vec::new();
+        let mut runs: Vec<Owned> = Vec::new();
         for (ag, claims) in (0..).zip(&fixed) {
             for claim in claims {
                 let start = self.g.join(AgBlock { ag, block: claim.start }).0;
-                runs.push((start, start + u64::from(claim.len), None, None));
+                let end = start + u64::from(claim.len);
+                runs.push(Owned { start, end, of: None, extent: None });
             }
         }
         for (&ino, inode) in &self.inodes {
             for which in Which::BOTH {
-                let fork = inode.fork(which);
-                for extent in &fork.extents {
-                    let end = extent.start.0 + u64::from(extent.count);
-                    runs.push((extent.start.0, end, Some((ino, which)), Some(*extent)));
+                let (fork, of) = (inode.fork(which), Some((ino, which)));
+                for &extent in &fork.extents {
+                    let start = extent.start.0;
+                    let end = start + u64::from(extent.count);
+                    runs.push(Owned { start, end, of, extent: Some(extent) });
                 }
-                for block in &fork.tree {
-                    runs.push((block.0, block.0 + 1, Some((ino, which)), None));
-                }
+                let tree = fork.tree.iter().map(|block| block.0);
+                runs.extend(tree.map(|start| Owned { start, end: start + 1, of, extent: None }));
             }
         }
-        runs.sort_unstable_by_key(|run| (run.0, run.1));
+        runs.sort_unstable_by_key(|run| (run.start, run.end));
         // The one that reaches furthest so far, and each that begins before its end.
-        let mut last: Option<(u64, u64, Option<ForkOf>, Option<Extent>)> = None;
-        let mut pairs = Vec::new();
+        let (mut last, mut pairs): (Option<Owned>, Vec<[Owned; 2]>) = (None, Vec::new());
         for run in runs {
-            if let Some(before) = last.filter(|before| run.0 < before.1) {
-                pairs.push((before, run));
+            if let Some(before) = last.filter(|before| run.start < before.end) {
+                pairs.push([before, run]);
             }
-            if last.is_none_or(|before| run.1 > before.1) {
+            if last.is_none_or(|before| run.end > before.end) {
                 last = Some(run);
             }
         }
-        for ((start, end, of, extent), (other_start, other_end, other_of, other_extent)) in pairs {
-            let range = other_start.max(start)..other_end.min(end);
-            self.settle_pair((of, extent), (other_of, other_extent), range)?;
-        }
-        Ok(())
+        pairs.into_iter().try_for_each(|pair| self.settle_pair(pair))
     }
 
-    /// Settles one run that two claim.
-    fn settle_pair(
-        &mut self,
-        (one, one_extent): (Option<ForkOf>, Option<Extent>),
-        (two, two_extent): (Option<ForkOf>, Option<Extent>),
-        range: std::ops::Range<u64>,
-    ) -> Result<(), RepairError> {
-        let claim = |of: Option<ForkOf>, extent: Option<Extent>| {
-            let (of, extent) = (of?, extent?);
-            let from = extent.offset + (range.start - extent.start.0);
-            let extent = part(&extent, from..from + (range.end - range.start))?;
-            Some(Claim { of, extent })
-        };
-        let (first, second) = (claim(one, one_extent), claim(two, two_extent));
-        match (first, second) {
+    /// Settles the run that two have.
+    fn settle_pair(&mut self, [one, two]: [Owned; 2]) -> Result<(), RepairError> {
+        let range = one.start.max(two.start)..one.end.min(two.end);
+        match (one.claim(&range), two.claim(&range)) {
             (Some(first), Some(second)) => self.settle_forks(first, second),
             // A block of a map, an inode, a header or the log speaks for itself.
             (Some(loser), None) | (None, Some(loser)) => {
@@ -277,7 +283,7 @@ impl Fs<'_> {
                 Ok(())
             }
             (None, None) => {
-                for (ino, which) in [one, two].into_iter().flatten() {
+                for (ino, which) in [one.of, two.of].into_iter().flatten() {
                     let inode = self.inodes.get_mut(&ino).expect("in use");
                     let block = FsBlock(range.start);
                     inode.fork_mut(which).tree.retain(|&other| other != block);
@@ -384,7 +390,7 @@ impl Fs<'_> {
     fn lose(&mut self, claim: Claim, why: &str) {
         let (ino, which) = claim.of;
         let Some(inode) = self.inodes.get_mut(&ino) else { return };
-        inode.fork_mut(which).cut(claim.extent.offset, claim.extent.count.into());
+        inode.fork_mut(which).cut(claim.extent.offset..claim.extent.end());
         inode.renew(which);
         let place = self.g.split(claim.extent.start);
         let detail = format!("block {} of group {} {why}", place.block, place.ag);

@@ -72,20 +72,19 @@ impl Fork {
         }
     }
 
-    /// Takes the blocks from `offset` on out of the map.
-    pub fn cut(&mut self, offset: u64, count: u64) {
-        let end = offset + count;
+    /// Takes a range of the file out of the map.
+    pub fn cut(&mut self, range: std::ops::Range<u64>) {
         let mut kept = Vec::with_capacity(self.extents.len() + 1);
         for extent in std::mem::take(&mut self.extents) {
-            kept.extend(part(&extent, extent.offset..offset.min(extent.end())));
-            kept.extend(part(&extent, end.max(extent.offset)..extent.end()));
+            kept.extend(part(&extent, extent.offset..range.start.min(extent.end())));
+            kept.extend(part(&extent, range.end.max(extent.offset)..extent.end()));
         }
         self.extents = kept;
     }
 
     /// Puts an extent in the place of whatever is mapped there.
     pub fn place(&mut self, extent: Extent) {
-        self.cut(extent.offset, extent.count.into());
+        self.cut(extent.offset..extent.end());
         let at = self.extents.partition_point(|other| other.offset < extent.offset);
         self.extents.insert(at, extent);
         let list = std::mem::take(&mut self.extents);

@@ -18,8 +18,8 @@ const TYPES: [u16; 3] = [0x8000, 0x4000, 0xa000];
 const TRIES: usize = 8;
 
 impl Fs<'_> {
-    /// A slot whose checksum is wrong and that says of itself that it is this inode: what it says is
-    /// taken, if the group calls it in use.
+    /// A slot whose checksum is wrong and that says of itself that it is this inode: what it says
+    /// is taken, if the group calls it in use.
     pub fn doubtful_slot(
         &mut self,
         ino: Ino,
