@@ -83,6 +83,7 @@ errnos! {
     ESTALE = 116, "Stale file handle";
     EUCLEAN = 117, "Structure needs cleaning";
     EDQUOT = 122, "Disk quota exceeded";
+    ENOKEY = 126, "Required key not available";
     ECANCELED = 125, "Operation canceled";
 }
 

@@ -120,6 +120,8 @@ pub struct Mapping {
     /// Tells mappings apart that have had the same id.
     serial: u64,
     ops: Weak<dyn IomapOps>,
+    /// See [`IomapOps::is_encoded`].
+    encoded: bool,
     /// File size in bytes. Changed under `state`, read anywhere.
     size: AtomicU64,
     pub(crate) state: SpinLock<State>,
@@ -142,6 +144,7 @@ impl Mapping {
             backing: backing.clone(),
             id,
             serial: backing.next_serial(),
+            encoded: ops.upgrade().is_some_and(|ops| ops.is_encoded()),
             ops,
             size: AtomicU64::new(size),
             state: SpinLock::named("mapping", State::default()),

@@ -1,5 +1,7 @@
-//! Extended attributes, the ACLs among them, and the content that lies in one.
+//! Extended attributes, the ACLs and encryption contexts among them, and the content that lies in
+//! one.
 
 pub(crate) mod acl;
+pub(crate) mod context;
 pub(crate) mod inline;
 pub(crate) mod xattr;

@@ -29,6 +29,7 @@ use findings::Findings;
 
 mod block_map;
 mod dirs;
+mod encryption;
 mod findings;
 mod groups;
 mod index;
@@ -48,6 +49,7 @@ pub use rule::{Rule, Severity};
 
 use block_map::BlockMap;
 use dirs::DirRecord;
+use encryption::Policies;
 use inodes::InodeMap;
 use io::Io;
 use quota::Usage;
@@ -153,6 +155,9 @@ struct Checker<'a> {
     attributes: Attributes,
     /// The value of its attribute that holds content.
     inline_value: Option<Vec<u8>>,
+    /// The encryption context among them.
+    context: Option<Vec<u8>>,
+    policies: Policies,
     system: Vec<SystemFile>,
     /// Inodes that await their deletion.
     orphans: Vec<u32>,
@@ -181,6 +186,8 @@ impl<'a> Checker<'a> {
             values: LargeValues::default(),
             attributes: Attributes::default(),
             inline_value: None,
+            context: None,
+            policies: Policies::default(),
             system: Vec::new(),
             orphans: Vec::new(),
             usage: Usage::default(),

@@ -27,6 +27,7 @@ use crate::format::{At, CorruptKind, FileKind, InodeFlags};
 use crate::inode::Inode;
 use crate::trans::ext4_jbd2::Handle;
 
+mod crypt;
 mod inline;
 mod readdir;
 
@@ -116,6 +117,7 @@ impl Ext4 {
             block_size: self.sb.geometry.block_size,
             checksum: self.sb.geometry.checksums.metadata,
             filetype: self.sb.geometry.features.incompat.contains(Incompat::FILETYPE),
+            encrypted: false,
         }
     }
 
@@ -142,7 +144,8 @@ impl<'a> Dir<'a> {
         let blocks = (size >> fs.sb.geometry.block_bits).min(u64::from(u32::MAX)) as u32;
         let indexed = fs.has_dir_index() && flags.contains(InodeFlags::INDEX);
         let inline = flags.contains(InodeFlags::INLINE_DATA);
-        Ok(Dir { fs, inode, layout: fs.dir_layout(), blocks, indexed, inline })
+        let layout = DirLayout { encrypted: inode.crypt().is_some(), ..fs.dir_layout() };
+        Ok(Dir { fs, inode, layout, blocks, indexed, inline })
     }
 
     fn seed(&self, cx: &Cx) -> InodeSeed {
@@ -245,12 +248,14 @@ impl<'a> Dir<'a> {
         let seed = self.seed(cx);
         let trigger = self.inode.trigger(TRIGGER, || {
             Arc::new(move |_, data: &mut [u8]| {
-                if dir::has_tail(data) {
-                    dir::set_checksum(seed, data);
+                // Not by the tail: a root that Linux made of a linear block ends with what was
+                // the tail of that block.
+                if raw::is_root(data) {
+                    raw::set_checksum(seed, data, ROOT_ARRAY);
                 } else if raw::is_node(data) {
                     raw::set_checksum(seed, data, NODE_ARRAY);
                 } else {
-                    raw::set_checksum(seed, data, ROOT_ARRAY);
+                    dir::set_checksum(seed, data);
                 }
             })
         });
@@ -297,14 +302,21 @@ impl<'a> Dir<'a> {
     /// # Errors
     /// `EUCLEAN`, `EIO`.
     pub(crate) fn find(&self, cx: &mut Cx, name: &[u8]) -> Result<Option<EntryPlace>, Errno> {
-        let key = Key::new(name);
+        if self.inode.check_key().is_err() {
+            return self.find_without_key(cx, name);
+        }
+        let name = self.disk_name(name)?;
+        self.find_on_disk(cx, &Key::new(&name))
+    }
+
+    fn find_on_disk(&self, cx: &mut Cx, key: &Key) -> Result<Option<EntryPlace>, Errno> {
         if self.indexed {
-            match self.find_indexed(cx, &key) {
-                Err(Errno::EFSCORRUPTED) => self.find_anywhere(cx, &key),
+            match self.find_indexed(cx, key) {
+                Err(Errno::EFSCORRUPTED) => self.find_anywhere(cx, key),
                 result => result,
             }
         } else {
-            self.find_linear(cx, &key)
+            self.find_linear(cx, key)
         }
     }
 
@@ -345,6 +357,7 @@ impl<'a> Dir<'a> {
         cx: &mut Cx,
         name: &[u8],
     ) -> Result<Result<EntryPlace, Slot>, Errno> {
+        let name = &*self.disk_name(name)?;
         let key = Key::new(name);
         if self.indexed {
             return self.find_or_slot_indexed(cx, &key);
@@ -371,25 +384,23 @@ impl<'a> Dir<'a> {
         }))
     }
 
-    /// The place for a name, which an earlier walk has found: Linux walks again for it.
-    ///
-    /// # Errors
-    /// `EUCLEAN`, `EIO`.
-    pub(crate) fn legacy_walk(&self, cx: &mut Cx, slot: Slot, name: &[u8]) -> Result<Slot, Errno> {
-        if !self.fs.sb.legacy() {
-            return Ok(slot);
-        }
-        match self.find_or_slot(cx, name)? {
-            Err(again) => Ok(again),
-            Ok(_) => Err(Errno::EEXIST),
-        }
-    }
-
     /// Adds a name at the slot that was found for it under the same lock.
     ///
     /// # Errors
     /// `ENOSPC` (also where the tree cannot get deeper); `EUCLEAN`, `EIO`.
     pub(crate) fn add(
+        &mut self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        slot: Slot,
+        name: &[u8],
+        target: Target,
+    ) -> Result<(), Errno> {
+        let name = self.disk_name(name)?;
+        self.add_on_disk(cx, handle, slot, &name, target)
+    }
+
+    fn add_on_disk(
         &mut self,
         cx: &mut Cx,
         handle: &mut Handle,
@@ -415,10 +426,10 @@ impl<'a> Dir<'a> {
             Slot::LeaveInode => self.add_outside(cx, handle, name, target),
             Slot::Convert => {
                 if !self.convert(cx, handle)? {
-                    return self.add(cx, handle, Slot::Append, name, target);
+                    return self.add_on_disk(cx, handle, Slot::Append, name, target);
                 }
                 match self.find_or_slot_indexed(cx, &Key::new(name))? {
-                    Err(slot) => self.add(cx, handle, slot, name, target),
+                    Err(slot) => self.add_on_disk(cx, handle, slot, name, target),
                     Ok(_) => Err(Errno::EEXIST),
                 }
             }

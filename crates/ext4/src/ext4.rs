@@ -27,6 +27,7 @@ use rt::{Cx, Mutex};
 use vfs::NameCache;
 
 use crate::alloc::BlockAllocator;
+use crate::attr::context;
 use crate::dquot::{InodeQuota, Owners};
 use crate::format::Geometry;
 use crate::inode::{Inode, Inodes};
@@ -84,7 +85,9 @@ impl Ext4 {
         self.inodes.find_or_read_orphan(cx, ino, |cx, inode| self.attach(cx, inode))
     }
 
+    /// What an inode that was just read needs from elsewhere.
     fn attach(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
+        context::load(&self.inodes, cx, inode)?;
         self.quota.get().map_or(Ok(()), |quota| quota.attach(&self.inodes, cx, inode))
     }
 

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::Errno;
-use cache::{InMemory, Iomap, IomapIter, IomapOps, Mapping, WritebackControl};
+use cache::{InMemory, Intent, Iomap, IomapIter, IomapOps, Mapping, WritebackControl};
 use jbd2::JournalMode;
 use rt::Cx;
 
@@ -42,6 +42,9 @@ impl IomapOps for Inode {
         iter: &mut IomapIter<'_>,
         range: Range<u64>,
     ) -> Result<Iomap, Errno> {
+        if iter.intent != Intent::Report {
+            self.check_key()?;
+        }
         self.mount()?.map_part(cx, self, iter, range)
     }
 
@@ -76,11 +79,29 @@ impl IomapOps for Inode {
     }
 
     fn reserve(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        self.check_key()?;
         let fs = self.mount()?;
         let bits = fs.sb.geometry.block_bits;
         let from = u32::try_from(range.start >> bits).map_err(|_| Errno::EFBIG)?;
         let to = u32::try_from(range.end.div_ceil(1 << bits)).map_err(|_| Errno::EFBIG)?;
         fs.reserve_range(cx, self, from, to)
+    }
+
+    fn is_encoded(&self) -> bool {
+        self.crypt().is_some()
+    }
+
+    fn decode(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        if let Some(crypt) = self.crypt() {
+            crypt.key()?.decrypt(offset, bytes);
+        }
+        Ok(())
+    }
+
+    fn encode(&self, offset: u64, bytes: &mut [u8]) {
+        if let Some(crypt) = self.crypt() {
+            crypt.key().expect("only who has the key writes").encrypt(offset, bytes);
+        }
     }
 
     fn writepages(

@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::Ino;
+use base::{Errno, Ino};
 use cache::{ErrorMark, IomapOps, Mapping, Trigger};
 use jbd2::JournalMode;
 use rt::{Cx, Mutex, RwLock, SpinLock};
@@ -27,6 +27,7 @@ use vfs::{Attr, CachedInode, FileType};
 
 use crate::alloc::mballoc::Prealloc;
 use crate::alloc::reservation::Window;
+use crate::crypto::InodeCrypt;
 use crate::dquot::InodeQuota;
 use crate::format::InodeFlags;
 use crate::format::inode::InodeValues;
@@ -192,6 +193,7 @@ pub(crate) struct Inode {
     /// ([`LegacyLookups`](crate::LegacyLookups)).
     pub known_extents: SpinLock<BTreeMap<u32, LastExtent>>,
     mapping: OnceLock<Arc<Mapping>>,
+    crypt: OnceLock<Box<InodeCrypt>>,
     /// How far fsync has reported write errors.
     pub error_mark: SpinLock<ErrorMark>,
     /// Checksum triggers of the inode's blocks, one for each kind, made at first use.
@@ -214,6 +216,7 @@ impl Inode {
             last_extent: SpinLock::new(LastExtent::default()),
             known_extents: SpinLock::new(BTreeMap::new()),
             mapping: OnceLock::new(),
+            crypt: OnceLock::new(),
             error_mark: SpinLock::new(ErrorMark::default()),
             triggers: Default::default(),
             referenced: AtomicBool::new(true),
@@ -298,9 +301,31 @@ impl Inode {
         self.mapping.get()
     }
 
-    /// Whether the data of this file goes through the journal. Never changes for an inode.
+    /// How the inode is encrypted; `None` where it is not.
+    #[inline]
+    pub(crate) fn crypt(&self) -> Option<&InodeCrypt> {
+        self.crypt.get().map(|crypt| &**crypt)
+    }
+
+    /// Notes how the inode is encrypted: before anybody else knows it, or under its lock.
+    pub(crate) fn set_crypt(&self, crypt: InodeCrypt) {
+        let first = self.crypt.set(Box::new(crypt)).is_ok();
+        assert!(first, "an inode is encrypted once");
+    }
+
+    /// Whether its content can be read and written.
+    ///
+    /// # Errors
+    /// As [`InodeCrypt::key`].
+    #[inline]
+    pub(crate) fn check_key(&self) -> Result<(), Errno> {
+        self.crypt().map_or(Ok(()), |crypt| crypt.key().map(|_| ()))
+    }
+
+    /// Whether the data of this file goes through the journal. Never changes for an inode: those
+    /// of encrypted files never do.
     pub(crate) fn journals_data(&self, cx: &Cx, sb: &SuperBlock) -> bool {
-        if sb.journal().is_none() || !self.is_regular(cx) {
+        if sb.journal().is_none() || !self.is_regular(cx) || self.crypt().is_some() {
             return false;
         }
         sb.options.data_mode == JournalMode::Data
@@ -316,7 +341,8 @@ impl Inode {
     /// Whether the buffers may have newer data of this file than the device: a transaction has, or
     /// a log that a read-only mount replayed in memory.
     pub(crate) fn data_in_buffers(&self, cx: &Cx, sb: &SuperBlock) -> bool {
-        self.journals_data(cx, sb) || sb.recovery().is_some_and(|report| report.in_memory)
+        let replayed = || sb.recovery().is_some_and(|report| report.in_memory);
+        self.journals_data(cx, sb) || self.crypt().is_none() && replayed()
     }
 
     /// The trigger of this kind, made by `make` at first use.

@@ -24,6 +24,7 @@ fn base(scratch: &Scratch, base: Base) -> Image {
         Base::Quota => &["-t", "ext4", "-O", "quota"],
         Base::Values => &["-t", "ext4", "-O", "ea_inode"],
         Base::Inline => &["-t", "ext4", "-O", "inline_data"],
+        Base::Encrypt => &["-t", "ext4", "-b", "4096", "-O", "encrypt"],
     });
     let path = scratch.mke2fs("base", &args, "32M");
     if base == Base::Quota {
@@ -36,6 +37,14 @@ fn base(scratch: &Scratch, base: Base) -> Image {
         let set = format!("setfattr -n user.large -v $(seq 1 2000 | tr '\\n' x) {}", "lonely");
         judge::run_ok("sh", &[&"-c", &format!("cd {} && {set}", mount.path().display())]);
     }
+    if base == Base::Encrypt {
+        let key = "printf %064d 7 | xfs_io -c add_enckey . | grep -o '[0-9a-f]\\{32\\}'";
+        let script = format!(
+            "mkdir secret && key=$({key}) && xfs_io -c \"set_encpolicy -v 2 $key\" secret && \
+             echo x > secret/file"
+        );
+        judge::run_ok("sh", &[&"-c", &format!("cd {} && {script}", mount.path().display())]);
+    }
     drop(mount);
     Image::open(&path)
 }
@@ -43,8 +52,8 @@ fn base(scratch: &Scratch, base: Base) -> Image {
 #[test]
 fn one_defect_gives_one_finding_and_e2fsck_agrees() {
     let scratch = Scratch::new();
-    let all = [Base::Ext4, Base::Ext2, Base::Quota, Base::Values, Base::Inline];
-    let [ext4, ext2, quota, values, inline] = all.map(|which| base(&scratch, which));
+    let all = [Base::Ext4, Base::Ext2, Base::Quota, Base::Values, Base::Inline, Base::Encrypt];
+    let [ext4, ext2, quota, values, inline, encrypt] = all.map(|which| base(&scratch, which));
     let path = scratch.path("broken");
     let mut wrong = Vec::new();
     for Defect { rule, base, silent, make } in defects::all() {
@@ -54,6 +63,7 @@ fn one_defect_gives_one_finding_and_e2fsck_agrees() {
             Base::Quota => quota.clone(),
             Base::Values => values.clone(),
             Base::Inline => inline.clone(),
+            Base::Encrypt => encrypt.clone(),
         };
         make(&mut image);
         let report = image.check();

@@ -51,6 +51,28 @@ fn we_replay_the_journal_of_the_kernel() {
     }
 }
 
+/// Linux makes the root of a tree out of the block that was linear, and leaves its tail there: we
+/// took that root for a leaf and gave it a leaf's checksum.
+#[test]
+fn a_tree_that_the_kernel_made_grows() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    judge::mke2fs(file.path(), 64 << 20, &["-t", "ext4", "-b", "4096"]);
+    let mount = LoopMount::new(file.path(), "ext4", "rw").expect("the kernel mounts it");
+    shell(&mount.path(), "mkdir d; for n in $(seq 300); do : > d/name-of-the-kernel-$n; done");
+    drop(mount);
+    let image = std::fs::read(file.path()).expect("image");
+    let device = std::sync::Arc::new(device::MemoryDevice::from_image(&image));
+    rt::testing::world(|cx| {
+        let (fs, _) = mount_cached(cx, device.clone(), 16 << 20);
+        let dir = fs.lookup(cx, fs.root(), b"d").expect("lookup").ino;
+        for n in 0..600 {
+            create(cx, &*fs, dir, &format!("name-of-ours-{n}"));
+        }
+        fs.unmount(cx).expect("unmount");
+    });
+    e2fsck(&device, "a tree that grew");
+}
+
 #[test]
 fn the_kernel_and_e2fsck_replay_our_journal() {
     for (kind, block) in [("ext4", 4096), ("ext4", 1024), ("ext3", 4096)] {

@@ -153,6 +153,26 @@ pub trait IomapOps: Send + Sync {
         wb: &mut WritebackControl<'_>,
     ) -> Result<(), Errno>;
 
+    /// Whether the device holds something else than the content: see [`decode`](Self::decode).
+    /// Asked once, when the mapping is made.
+    fn is_encoded(&self) -> bool {
+        false
+    }
+
+    /// Makes what the device has at byte `offset` of the file, whole blocks, content. Called before
+    /// anybody sees it. Event context: must not wait.
+    ///
+    /// # Errors
+    /// `EIO` it is no content; what [`begin`](Self::begin) would say.
+    fn decode(&self, _offset: u64, _bytes: &mut [u8]) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Makes content at byte `offset` of the file, whole blocks, what the device is to have: the
+    /// reverse of [`decode`](Self::decode). Called with the lock of the pages held, of bytes that
+    /// [`writepages`](Self::writepages) found a place for: must not wait.
+    fn encode(&self, _offset: u64, _bytes: &mut [u8]) {}
+
     /// Called when a write of `range`, whole blocks that [`Mapping::write_extent`] took out, is
     /// complete, before anybody who waits for it goes on. Event context: must not wait.
     fn ioend(&self, _range: Range<u64>, _result: Result<(), Errno>) {}

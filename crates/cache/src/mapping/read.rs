@@ -400,9 +400,10 @@ impl Mapping {
     }
 
     /// Event context: the bio that read `range` is done.
-    fn end_read(&self, range: Range<u64>, result: BioResult, op: &ReadOp) {
-        if let Err(error) = result.result {
-            op.fail(error.to_errno());
+    fn end_read(&self, range: Range<u64>, mut result: BioResult, op: &ReadOp) {
+        let read = result.result.map_err(|error| error.to_errno());
+        if let Err(errno) = read.and_then(|()| self.decode(range.start, &mut result.segs)) {
+            op.fail(errno);
             return self.end_range(range, op);
         }
         let shift = self.shift();
@@ -430,6 +431,20 @@ impl Mapping {
             }
         }
         self.wake_readers(range);
+    }
+
+    /// Makes what the device had from byte `at` on content. Event context.
+    fn decode(&self, mut at: u64, segs: &mut Segments) -> Result<(), Errno> {
+        if !self.encoded {
+            return Ok(());
+        }
+        let ops = self.ops()?;
+        for seg in segs {
+            let bytes = seg.offset as usize..(seg.offset + seg.len) as usize;
+            ops.decode(at, &mut seg.page.make_mut()[bytes])?;
+            at += u64::from(seg.len);
+        }
+        Ok(())
     }
 
     /// Fills a hole with zeros.

@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 
 use base::range::RangeSet;
 use base::unit::SECTOR_SIZE;
-use base::{Errno, Sector};
+use base::{Errno, Page, Sector};
 use block::{Bio, BioFlags, BioResult, Op, Segment};
 use rt::{Charge, Cx};
 use smallvec::SmallVec;
 
-use super::{ErrorMark, Mapping, State};
+use super::{ErrorMark, IomapOps, Mapping, State};
 use crate::page_cache::count;
 use crate::writeback::{Held, WritePlug, WritebackControl};
 
@@ -253,8 +253,15 @@ impl Mapping {
         flags: BioFlags,
     ) -> Option<Range<u64>> {
         let first = extent.start;
-        self.take_run(cx, extent, |state, range, segs| {
+        let coder = match self.encoded {
+            true => Some(self.ops().ok()?),
+            false => None,
+        };
+        self.take_run(cx, extent, |state, range, mut segs| {
             let sector = Sector(sector.0 + (range.start - first) / SECTOR_SIZE);
+            if let Some(coder) = coder {
+                encode(&*coder, range.start, &mut segs);
+            }
             self.hold_bio(cx, state, plug, range.clone(), sector, segs, flags);
             range
         })
@@ -490,5 +497,15 @@ impl Mapping {
         let mut wb = WritebackControl::new(range, sync, budget, plug);
         let result = self.ops().and_then(|ops| ops.writepages(cx, self, &mut wb));
         (wb.written, result.inspect_err(|&errno| self.set_error(errno)))
+    }
+}
+
+/// Replaces content from byte `at` on by a copy that is what the device is to have.
+fn encode(ops: &dyn IomapOps, mut at: u64, segs: &mut SmallVec<[Segment; 4]>) {
+    for seg in segs {
+        let mut page = Page::from_slice(seg.bytes());
+        ops.encode(at, page.make_mut());
+        (seg.page, seg.offset) = (page, 0);
+        at += u64::from(seg.len);
     }
 }

@@ -116,6 +116,7 @@ impl Checker<'_> {
             block_size: self.g.block_size,
             checksum: self.g.checksums.metadata,
             filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
+            encrypted: false,
         }
     }
 
@@ -207,7 +208,8 @@ impl Checker<'_> {
         let FileRun { logical, start, .. } = block;
         let at = At::Block(Ino(reading.ino.into()), start);
         let role = tree.map(|tree| tree.role(logical));
-        let mut layout = self.dir_layout();
+        let encrypted = self.is_encrypted(reading.ino);
+        let mut layout = DirLayout { encrypted, ..self.dir_layout() };
         match role {
             Some(Role::Node) => return,
             Some(Role::Root) => layout.checksum = false,
@@ -300,6 +302,7 @@ impl Checker<'_> {
             self.names_unknown = true;
             return;
         }
+        self.entry_policy(reading.ino, ino, at);
         if let Some(kind) = info.kind {
             let expected = self.dir_layout().stored_type(kind.dir_type());
             if entry.file_type != expected && entry.file_type <= 7 {

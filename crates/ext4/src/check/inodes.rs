@@ -31,6 +31,8 @@ pub struct InodeInfo {
     pub used: bool,
     /// It needs no name: reserved, system file or orphan.
     pub nameless: bool,
+    /// How it is encrypted: see [`super::encryption`].
+    pub policy: u16,
 }
 
 /// The inodes in use, by group; a group holds them up to its last one.
@@ -148,6 +150,7 @@ impl Checker<'_> {
         self.attributes = self.xattr_block(ino, &values)?;
         self.attributes.large.count += inside.count;
         self.attributes.large.sectors += inside.sectors;
+        self.encryption(ino, &values);
         self.count_usage(ino, &values);
         match values.kind() {
             Some(kind) => self.file(ino, &values, kind),
@@ -292,9 +295,7 @@ impl Checker<'_> {
     }
 
     fn fast_symlink(&mut self, ino: u32, values: &InodeValues) -> Result<(), DeviceError> {
-        let target = values.block.iter().position(|&byte| byte == 0);
-        let len = target.unwrap_or(values.block.len()) as u64;
-        self.symlink_length(ino, values, len);
+        self.symlink_length(ino, values, target_len(&values.block, values));
         self.count_blocks(ino, values, 0);
         Ok(())
     }
@@ -373,8 +374,16 @@ impl Checker<'_> {
             return Ok(());
         };
         let page = self.io.read(run.start, 1)?;
-        let len = page.iter().position(|&byte| byte == 0).unwrap_or(page.len()) as u64;
-        self.symlink_length(ino, values, len);
+        self.symlink_length(ino, values, target_len(&page, values));
         Ok(())
     }
+}
+
+/// Bytes of the target that a symbolic link stores in `area`: an encrypted one says its length.
+fn target_len(area: &[u8], values: &InodeValues) -> u64 {
+    let len = match values.flags.contains(InodeFlags::ENCRYPT) {
+        true => fscrypt::stored_target(area).map_or(0, |target| target.len() + 2),
+        false => area.iter().position(|&byte| byte == 0).unwrap_or(area.len()),
+    };
+    len as u64
 }

@@ -178,6 +178,10 @@ rules! {
     XattrHash = "xattr-hash",
     /// A stored ACL has the form of one.
     XattrAcl = "xattr-acl",
+    /// An encrypted inode has an encryption context, and the file system the feature.
+    EncryptionContext = "encryption-context",
+    /// What an encrypted directory names is encrypted by its policy.
+    EncryptionPolicy = "encryption-policy",
     /// An attribute block counts the inodes that share it.
     XattrReferences = "xattr-references",
     /// An inode that an attribute names holds a value of that size and hash.
@@ -300,6 +304,7 @@ impl Rule {
             | K::XattrInodeHash { .. }
             | K::XattrInodeLustre { .. }
             | K::XattrInodeFlag { .. } => Some(Rule::XattrInode),
+            K::DirNameEncrypted { .. } | K::DirNamePlain { .. } => Some(Rule::DirEntryName),
             K::XattrInodeReferences { .. } => Some(Rule::XattrInodeReferences),
             K::InlineSize { .. } => Some(Rule::InodeInline),
             K::InlineFlags { .. } => Some(Rule::InodeFlags),

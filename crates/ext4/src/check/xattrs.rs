@@ -113,6 +113,9 @@ impl Checker<'_> {
                 self.values.entries.push(ValueEntry { at, large, name: entry.name.to_vec() });
                 continue;
             }
+            if entry.name_index == xattr::CONTEXT_INDEX && entry.name == xattr::CONTEXT_NAME {
+                self.context = Some(entry.value.to_vec());
+            }
             let list = matches!(entry.name_index, ACL_ACCESS | ACL_DEFAULT);
             if list && (!entry.name.is_empty() || acl::to_wire(entry.value).is_err()) {
                 let (len, offset) = (entry.value.len(), entry.offset);

@@ -150,7 +150,7 @@ impl Dir<'_> {
     ) -> Result<(), Errno> {
         self.leave_inode(cx, handle)?;
         match self.find_or_slot(cx, name)? {
-            Err(slot) => self.add(cx, handle, slot, name, target),
+            Err(slot) => self.add_on_disk(cx, handle, slot, name, target),
             Ok(_) => Err(Errno::EEXIST),
         }
     }
@@ -211,7 +211,7 @@ impl Dir<'_> {
     }
 
     /// Moves the entries to a block. Where there is none everything stays.
-    fn leave_inode(&mut self, cx: &mut Cx, handle: &mut Handle) -> Result<(), Errno> {
+    pub(crate) fn leave_inode(&mut self, cx: &mut Cx, handle: &mut Handle) -> Result<(), Errno> {
         let entries = self.inline_entries(cx)?;
         let (layout, ino) = (self.layout, self.inode.ino.0 as u32);
         inline::remove(&self.fs.inodes, cx, handle, self.inode)?;

@@ -12,31 +12,36 @@
 //! so that whoever holds it knows which one is in the other. (Source: kernel
 //! `Documentation/filesystems/directory-locking`.)
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base::{Errno, Ino};
+use fscrypt::Context;
 use rt::Cx;
 use vfs::{Attr, DirEntry, FileType, NewNode};
 
 use crate::Ext4;
-use crate::attr::{inline, xattr};
+use crate::attr::{context, inline, xattr};
 use crate::dir::{Dir, Slot, Target};
 use crate::dquot::{InodeQuota, Owners};
 use crate::evict;
-use crate::format::features::{Incompat, RoCompat};
+use crate::format::features::RoCompat;
 use crate::format::inode::BLOCK_AREA;
 use crate::format::xattr::Xattr;
-use crate::format::{At, CorruptKind, InodeFlags, extent};
-use crate::inode::Inode;
-use crate::inode::NewInode;
+use crate::format::{At, CorruptKind, InodeFlags};
+use crate::inode::{Inode, InodeCore, NewInode};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
 mod link;
+mod policy;
 mod rename;
+mod symlink;
 
 pub(crate) use link::{create_unnamed, link};
 pub(crate) use rename::rename;
+pub(crate) use symlink::readlink;
+use symlink::{check_target, target_of, write_target};
 
 /// The most names of an inode, and the most subdirectories that a directory counts.
 const LINK_MAX: u16 = 65000;
@@ -61,6 +66,29 @@ impl Ext4 {
         }
     }
 
+    /// The inode of a name that was found in `dir`, neither `.` nor `..`.
+    ///
+    /// # Errors
+    /// As [`Ext4::entry_inode`]; `EPERM` where an encrypted directory names what is not encrypted
+    /// by its policy: somebody has put it there.
+    fn named_inode(&self, cx: &mut Cx, dir: &Inode, ino: u32) -> Result<Arc<Inode>, Errno> {
+        let inode = self.entry_inode(cx, dir, ino)?;
+        if context::permits(cx, dir, &inode) { Ok(inode) } else { Err(Errno::EPERM) }
+    }
+
+    /// What stat reports.
+    ///
+    /// # Errors
+    /// Of an encrypted symbolic link, whose length is that of what is shown of it: as
+    /// [`readlink`].
+    pub(crate) fn attr(&self, cx: &mut Cx, inode: &Arc<Inode>) -> Result<Attr, Errno> {
+        let mut attr = inode.attr(cx, self.sb.geometry.block_size);
+        if attr.kind == FileType::Symlink && inode.crypt().is_some() {
+            attr.size = target_of(self, cx, inode)?.len() as u64;
+        }
+        Ok(attr)
+    }
+
     /// Sets the times of a directory whose names changed, and writes it: 1 credit.
     fn touch_dir(&self, cx: &mut Cx, handle: &mut Handle, dir: &Inode) -> Result<(), Errno> {
         let now = self.sb.now(cx);
@@ -69,6 +97,22 @@ impl Ext4 {
             core.ctime = now;
         });
         self.inodes.mark_dirty(cx, handle, dir)
+    }
+}
+
+impl Dir<'_> {
+    /// The place for a name, which an earlier walk has found: Linux walks again for it.
+    ///
+    /// # Errors
+    /// `EUCLEAN`, `EIO`.
+    fn legacy_walk(&self, cx: &mut Cx, slot: Slot, name: &[u8]) -> Result<Slot, Errno> {
+        if !self.fs.sb.legacy() {
+            return Ok(slot);
+        }
+        match self.find_or_slot(cx, name)? {
+            Err(again) => Ok(again),
+            Ok(_) => Err(Errno::EEXIST),
+        }
     }
 }
 
@@ -125,12 +169,15 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
         b"" => return Err(Errno::ENOENT),
         _ => view.find(cx, name)?.ok_or(Errno::ENOENT)?.found.ino,
     };
-    let child = fs.entry_inode(cx, &inode, found)?;
+    let child = match is_dots(name) {
+        true => fs.entry_inode(cx, &inode, found)?,
+        false => fs.named_inode(cx, &inode, found)?,
+    };
     if !is_dots(name) {
         fs.names.cache.insert(dir, name, child.ino);
     }
     drop(guard);
-    Ok(child.attr(cx, fs.sb.geometry.block_size))
+    fs.attr(cx, &child)
 }
 
 /// What stat says of a name that is in memory with its inode, without a look at the directory and
@@ -138,7 +185,13 @@ pub(crate) fn lookup(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<At
 /// under the cache's lock is the name's, and no later one of the same number.
 fn cached(fs: &Ext4, cx: &Cx, dir: Ino, name: &[u8]) -> Option<Attr> {
     let inode = fs.names.cache.find(dir, name, |ino| fs.inodes.cache.find(ino))??;
-    inode.attr_if(cx, fs.sb.geometry.block_size, |core| !core.dead && !core.is_value())
+    // Of an encrypted symbolic link, `readlink` has to find out the length.
+    let plain = |core: &InodeCore| {
+        core.mode & 0xf000 != 0xa000 || !core.flags.contains(InodeFlags::ENCRYPT)
+    };
+    inode.attr_if(cx, fs.sb.geometry.block_size, |core| {
+        !core.dead && !core.is_value() && plain(core)
+    })
 }
 
 /// Lists a directory: see [`vfs::FileSystem::readdir`].
@@ -190,14 +243,18 @@ fn create_once(
         return Err(Errno::EEXIST);
     }
     let Err(slot) = view.find_or_slot(cx, name)? else { return Err(Errno::EEXIST) };
-    check_target(fs, node)?;
+    let context = context::of_new(cx, &parent, node.kind)?;
+    let stored = check_target(fs, node, context.as_ref())?;
     if node.kind == FileType::Directory {
         check_subdirectories(fs, cx, &view)?;
     }
     let symlink = node.kind == FileType::Symlink;
-    let tail = inline_tail(fs, node);
-    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, symlink, tail, attributes)?;
-    let has_content = node.kind == FileType::Directory || is_slow(node);
+    // What is encrypted never lies in the inode.
+    let tail = if context.is_none() { inline_tail(fs, node) } else { None };
+    let attributes = with_context(attributes, context.as_ref());
+    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, symlink, tail, &attributes)?;
+    // A target that does not fit into the place of the map needs more.
+    let has_content = node.kind == FileType::Directory || stored >= BLOCK_AREA;
     let own_block = has_content && !attributes.inline;
     // Where its name then finds no space, the block goes back.
     let blocks = if own_block { credits::APPEND + credits::REMOVE } else { 0 };
@@ -209,7 +266,7 @@ fn create_once(
     let credits = own + blocks + attributes.credits() + slot.credits();
     let result = quota.and_then(|quota| {
         let mut handle = fs.sb.journal_start(cx, credits)?;
-        let new = Making { node, attributes: &attributes, quota };
+        let new = Making { node, attributes: &attributes, quota, context };
         let result = create_in(cx, &mut handle, &mut view, slot, name, new, &mut dropped);
         finish(fs, cx, handle, &parent, result)
     });
@@ -217,7 +274,15 @@ fn create_once(
     let inode = result?;
     freed?;
     fs.names.cache.insert(dir, name, inode.ino);
-    Ok(inode.attr(cx, fs.sb.geometry.block_size))
+    fs.attr(cx, &inode)
+}
+
+/// The attributes of a new inode, its encryption context among them.
+fn with_context<'a>(attributes: &'a [Xattr], context: Option<&Context>) -> Cow<'a, [Xattr]> {
+    match context {
+        None => Cow::Borrowed(attributes),
+        Some(context) => Cow::Owned([&[context::attribute(context)], attributes].concat()),
+    }
 }
 
 /// The inode of a node.
@@ -231,6 +296,7 @@ struct Making<'a> {
     node: &'a NewNode<'a>,
     attributes: &'a xattr::NewXattrs,
     quota: Option<Box<InodeQuota>>,
+    context: Option<Context>,
 }
 
 /// A new inode, its name, and its directory's times, in an open handle.
@@ -244,8 +310,9 @@ fn create_in(
     dropped: &mut xattr::Dropped,
 ) -> Result<Arc<Inode>, Errno> {
     let fs = dir.fs;
-    let Making { node, attributes, quota } = making;
+    let Making { node, attributes, quota, context } = making;
     let inode = fs.inodes.new_inode(cx, handle, dir.inode, &new_node(node), quota)?;
+    context::begin(&fs.inodes, cx, &inode, context.as_ref());
     let filled = fill(fs, cx, handle, dir.inode, &inode, node, attributes.inline);
     let named = filled.and_then(|()| {
         if !attributes.is_empty() {
@@ -301,20 +368,6 @@ fn fill(
     fs.inodes.mark_dirty(cx, handle, inode)
 }
 
-/// Checks what a new symbolic link is to hold.
-fn check_target(fs: &Ext4, node: &NewNode) -> Result<(), Errno> {
-    match (node.kind, node.target) {
-        (FileType::Symlink, None) => Err(Errno::EINVAL),
-        (FileType::Symlink, Some([])) => Err(Errno::ENOENT),
-        // A zero byte ends the target, so it must fit with one.
-        (FileType::Symlink, Some(target)) if target.len() >= fs.sb.geometry.block_size as usize => {
-            Err(Errno::ENAMETOOLONG)
-        }
-        (FileType::Symlink, Some(target)) if target.contains(&0) => Err(Errno::EINVAL),
-        _ => Ok(()),
-    }
-}
-
 /// The bytes behind the first 60 of content that may lie in the new inode; `None` where it has no
 /// content, or a map.
 fn inline_tail<'a>(fs: &Ext4, node: &NewNode<'a>) -> Option<&'a [u8]> {
@@ -326,82 +379,6 @@ fn inline_tail<'a>(fs: &Ext4, node: &NewNode<'a>) -> Option<&'a [u8]> {
         }
         _ => None,
     }
-}
-
-/// Does the target need more room than the place of the map?
-fn is_slow(node: &NewNode) -> bool {
-    node.target.is_some_and(|target| target.len() >= BLOCK_AREA)
-}
-
-/// Puts the target of a new symbolic link into the inode, or into a block of its own.
-fn write_target(
-    fs: &Ext4,
-    cx: &mut Cx,
-    handle: &mut Handle,
-    inode: &Arc<Inode>,
-    target: &[u8],
-) -> Result<(), Errno> {
-    if target.len() < BLOCK_AREA {
-        inode.with(cx, |core| {
-            core.block = [0; BLOCK_AREA];
-            core.block[..target.len()].copy_from_slice(target);
-            core.size = target.len() as u64;
-        });
-        return fs.inodes.mark_dirty(cx, handle, inode);
-    }
-    if fs.sb.geometry.features.incompat.contains(Incompat::EXTENTS) {
-        inode.with(cx, |core| {
-            core.flags |= InodeFlags::EXTENTS;
-            extent::init_node(&mut core.block, extent::ROOT_MAX, 0);
-        });
-    }
-    let (_, buffer) = fs.inodes.bmap(inode).append_block(cx, handle)?;
-    buffer.with_mut(|data| data[..target.len()].copy_from_slice(target));
-    handle.dirty(cx, &buffer)?;
-    inode.with(cx, |core| core.size = target.len() as u64);
-    fs.inodes.mark_dirty(cx, handle, inode)
-}
-
-/// Reads a symbolic link: see [`vfs::FileSystem::readlink`].
-pub(crate) fn readlink(fs: &Ext4, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
-    let inode = fs.iget(cx, ino)?;
-    if inode.kind(cx) != FileType::Symlink {
-        return Err(Errno::EINVAL);
-    }
-    let (size, inline, fast) = inode.with(cx, |core| {
-        if core.dead {
-            return Err(Errno::ESTALE);
-        }
-        let size = core.size as usize;
-        Ok((
-            size,
-            core.is_inline(),
-            core.is_fast_symlink().then(|| core.block[..size.min(BLOCK_AREA)].to_vec()),
-        ))
-    })?;
-    let limit = u64::from(fs.sb.geometry.block_size);
-    let bad = CorruptKind::SymlinkSize { size: size as u64, limit };
-    if size == 0 || size as u64 >= limit {
-        return Err(fs.sb.corrupt(cx, &bad.at(At::Inode(ino))));
-    }
-    if let Some(target) = fast {
-        return Ok(target);
-    }
-    if inline {
-        let mut content = inline::read(&fs.inodes, cx, &inode)?;
-        content.truncate(size);
-        return Ok(content);
-    }
-    let target = fs
-        .inodes
-        .bmap(&inode)
-        .bread(cx, 0)?
-        .map(|buffer| buffer.with(|data| data[..size].to_vec()));
-    if inode.with(cx, |core| core.dead) {
-        // The block was being freed while we read it.
-        return Err(Errno::ESTALE);
-    }
-    target.ok_or_else(|| fs.sb.corrupt(cx, &bad.at(At::Inode(ino))))
 }
 
 /// May the directory get another subdirectory?
@@ -447,7 +424,7 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
     let guard = parent.rwsem.write(cx);
     let view = Dir::open(fs, cx, &parent)?;
     let place = view.find(cx, name)?.ok_or(Errno::ENOENT)?;
-    let inode = fs.entry_inode(cx, &parent, place.found.ino)?;
+    let inode = fs.named_inode(cx, &parent, place.found.ino)?;
     if inode.kind(cx) == FileType::Directory {
         return Err(Errno::EISDIR);
     }
@@ -524,7 +501,7 @@ pub(crate) fn rmdir(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(),
     let guard = parent.rwsem.write(cx);
     let view = Dir::open(fs, cx, &parent)?;
     let place = view.find(cx, name)?.ok_or(Errno::ENOENT)?;
-    let inode = fs.entry_inode(cx, &parent, place.found.ino)?;
+    let inode = fs.named_inode(cx, &parent, place.found.ino)?;
     if inode.kind(cx) != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }

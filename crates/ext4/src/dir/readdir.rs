@@ -7,12 +7,14 @@
 
 use base::crc::crc32c;
 use base::{Errno, Ino};
+use fscrypt::nokey::NameHashes;
 use rt::Cx;
 use vfs::DirEntry;
 
 use super::{Dir, Role, file_type};
 use crate::format::dir::{self, Entry};
 use crate::format::hash::{HashVersion, NameHash};
+use crate::format::{At, CorruptKind};
 
 /// Positions behind `.` and `..`; those of all other names are larger.
 const DOT: u64 = 1;
@@ -26,6 +28,7 @@ const RANK_MASK: u64 = 0xff;
 /// A name with its place in the order of the listing.
 struct Listed<'a> {
     position: u64,
+    hash: NameHash,
     entry: Entry<'a>,
 }
 
@@ -69,7 +72,8 @@ impl Dir<'_> {
         if self.fs.has_dir_index() {
             if self.list_dots(cx, cookie, emit)? {
                 let version = self.fs.sb.geometry.hash_version;
-                self.list_sorted(entries.used().map(|(_, it)| it), version, cookie, emit);
+                let used = entries.used().map(|(_, it)| it);
+                self.list_sorted(cx, used, version, cookie, emit)?;
             }
             return Ok(());
         }
@@ -85,7 +89,8 @@ impl Dir<'_> {
         }
         for (distance, entry) in entries.used() {
             let position = first + distance + 1;
-            if position > cookie && !emit(dir_entry(&entry, position)) {
+            let hash = NameHash { major: 0, minor: 0 };
+            if position > cookie && !self.emit(cx, &entry, hash, position, emit)? {
                 return Ok(());
             }
         }
@@ -148,29 +153,57 @@ impl Dir<'_> {
             pages.push(self.block(cx, lblk, Role::Leaf)?.page());
         }
         let leaf = |page| dir::entries(page, self.layout).skip(skip).filter(|e| e.ino != 0);
-        Ok(self.list_sorted(pages.iter().flat_map(|page| leaf(page)), version, start, emit))
+        self.list_sorted(cx, pages.iter().flat_map(|page| leaf(page)), version, start, emit)
     }
 
     /// Lists those of `entries` behind `start`, in the order of their hashes. False: `emit` has
     /// enough.
     fn list_sorted<'e>(
         &self,
+        cx: &Cx,
         entries: impl Iterator<Item = Entry<'e>>,
         version: HashVersion,
         start: u64,
         emit: &mut dyn FnMut(DirEntry) -> bool,
-    ) -> bool {
+    ) -> Result<bool, Errno> {
         let mut list = Vec::new();
         for entry in entries {
-            let position = position(self.hash(version, entry.name), entry.name);
+            let hash = self.hash(version, entry.name);
+            let position = position(hash, entry.name);
             if position | RANK_MASK > start {
-                list.push(Listed { position, entry });
+                list.push(Listed { position, hash, entry });
             }
         }
         rank(&mut list);
-        list.into_iter().all(|Listed { position, entry }| {
-            position <= start || emit(dir_entry(&entry, position))
-        })
+        for Listed { position, hash, entry } in list {
+            if position > start && !self.emit(cx, &entry, hash, position, emit)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Shows an entry by its name, decrypted where it is encrypted; false: `emit` has enough.
+    fn emit(
+        &self,
+        cx: &Cx,
+        entry: &Entry,
+        hash: NameHash,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<bool, Errno> {
+        let (ino, kind) = (Ino(entry.ino.into()), file_type(entry.file_type));
+        let Some(crypt) = self.inode.crypt().filter(|_| entry.name != b"." && entry.name != b"..")
+        else {
+            return Ok(emit(DirEntry { ino, kind, name: entry.name, cookie }));
+        };
+        let name = crypt
+            .shown_name(entry.name, NameHashes { major: hash.major, minor: hash.minor })
+            .map_err(|_| {
+                let kind = CorruptKind::DirNamePlain { offset: entry.offset };
+                self.fs.sb.corrupt(cx, &kind.at(At::Inode(self.inode.ino)))
+            })?;
+        Ok(emit(DirEntry { ino, kind, name: &name, cookie }))
     }
 
     /// Lists a linear directory in the order of its blocks.
@@ -186,18 +219,14 @@ impl Dir<'_> {
             for entry in dir::entries(&page, self.layout).filter(|entry| entry.ino != 0) {
                 // One more than the offset, so that no position is 0.
                 let position = (u64::from(lblk) << bits) + u64::from(entry.offset) + 1;
-                if position > cookie && !emit(dir_entry(&entry, position)) {
+                let hash = NameHash { major: 0, minor: 0 };
+                if position > cookie && !self.emit(cx, &entry, hash, position, emit)? {
                     return Ok(());
                 }
             }
         }
         Ok(())
     }
-}
-
-fn dir_entry<'a>(entry: &Entry<'a>, cookie: u64) -> DirEntry<'a> {
-    let (ino, kind) = (Ino(entry.ino.into()), file_type(entry.file_type));
-    DirEntry { ino, kind, name: entry.name, cookie }
 }
 
 /// The position of a name, the number among its equals left open. The legacy hash has no minor
@@ -228,9 +257,10 @@ mod tests {
     fn names_of_one_hash_have_positions_of_their_own() {
         let entry = |name| Entry { offset: 0, rec_len: 12, ino: 1, file_type: 1, name };
         let names: [&[u8]; 3] = [b"c", b"a", b"b"];
-        let at = position(NameHash { major: 8, minor: 0x1234 }, b"");
+        let hash = NameHash { major: 8, minor: 0x1234 };
+        let at = position(hash, b"");
         let mut list: Vec<Listed> =
-            names.iter().map(|name| Listed { position: at, entry: entry(name) }).collect();
+            names.iter().map(|name| Listed { position: at, hash, entry: entry(name) }).collect();
         rank(&mut list);
         let ranked: Vec<_> = list.iter().map(|l| (l.position - at, l.entry.name)).collect();
         assert_eq!(ranked, [(0, b"a".as_slice()), (1, b"b"), (2, b"c")]);

@@ -132,6 +132,7 @@ impl IomapFile for DataFile<'_> {
 
     fn direct_writes(&self, cx: &Cx) -> DirectWrites {
         match self.fs.sb.options.direct.boundary.is_modern() {
+            _ if self.inode.crypt().is_some() => DirectWrites::Cached,
             _ if self.inode.data_in_buffers(cx, &self.fs.sb) => DirectWrites::Cached,
             true => DirectWrites::Shared,
             false => DirectWrites::Alone,

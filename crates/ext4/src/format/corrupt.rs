@@ -174,6 +174,10 @@ pub enum CorruptKind {
     DirEmptyName { offset: u32 },
     #[error("entry at {offset}: name holds a slash or a zero byte")]
     DirNameByte { offset: u32 },
+    #[error("entry at {offset}: {name_len} bytes are too short for an encrypted name")]
+    DirNameEncrypted { offset: u32, name_len: u8 },
+    #[error("entry at {offset}: an encrypted name that is none, decrypted")]
+    DirNamePlain { offset: u32 },
     #[error("entry at {offset}: inode {ino} is beyond {inodes}")]
     DirInode { offset: u32, ino: u32, inodes: u32 },
     #[error("entry at {offset}: file type {file_type} is not known")]

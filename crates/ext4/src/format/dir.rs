@@ -22,7 +22,10 @@ pub const fn entry_len(name_len: usize) -> usize {
     (HEADER_LEN + name_len + 3) & !3
 }
 
-/// What the blocks of all directories of a file system have in common.
+/// The shortest encrypted name.
+pub const ENCRYPTED_MIN: usize = 16;
+
+/// What the blocks of a directory look like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirLayout {
     /// Block size in bytes, 1024..=32768.
@@ -31,6 +34,8 @@ pub struct DirLayout {
     pub checksum: bool,
     /// `filetype`: entries have the type of their inode.
     pub filetype: bool,
+    /// Names are encrypted: they have at least 16 bytes, of any value.
+    pub encrypted: bool,
 }
 
 impl DirLayout {
@@ -155,7 +160,7 @@ pub fn check(block: &[u8], layout: DirLayout, inodes: u32) -> Result<(), Corrupt
         if rec_len < entry_len(1) || !rec_len.is_multiple_of(4) || rec_len > end - at {
             return Err(bad_len(header.rec_len));
         }
-        check_name(block, at, header)?;
+        check_name(block, at, header, layout.encrypted)?;
         if header.ino > inodes {
             return Err(CorruptKind::DirInode { offset, ino: header.ino, inodes });
         }
@@ -164,7 +169,7 @@ pub fn check(block: &[u8], layout: DirLayout, inodes: u32) -> Result<(), Corrupt
     Ok(())
 }
 
-fn check_name(block: &[u8], at: usize, header: Header) -> Result<(), CorruptKind> {
+fn check_name(block: &[u8], at: usize, header: Header, encrypted: bool) -> Result<(), CorruptKind> {
     let offset = at as u32;
     let (name_len, rec_len) = (header.name_len as usize, header.rec_len as usize);
     if entry_len(name_len) > rec_len {
@@ -181,6 +186,12 @@ fn check_name(block: &[u8], at: usize, header: Header) -> Result<(), CorruptKind
         return Err(CorruptKind::DirEmptyName { offset });
     }
     let name = &block[at + HEADER_LEN..at + HEADER_LEN + name_len];
+    if encrypted && name != b"." && name != b".." {
+        return match name_len < ENCRYPTED_MIN {
+            true => Err(CorruptKind::DirNameEncrypted { offset, name_len: header.name_len }),
+            false => Ok(()),
+        };
+    }
     // A slash would let a crafted image write outside the place where it is unpacked.
     if name.iter().any(|&byte| byte == b'/' || byte == 0) {
         return Err(CorruptKind::DirNameByte { offset });
@@ -256,6 +267,18 @@ pub struct Scan {
 /// Searches a block for a name, and on the way for room of `need` bytes.
 pub fn scan(block: &[u8], layout: DirLayout, key: &Key, need: usize) -> Scan {
     scan_inner::<true>(block, layout, key, need)
+}
+
+/// The first entry of a block whose name `is` says yes to.
+pub fn find_by(block: &[u8], layout: DirLayout, is: impl Fn(&[u8]) -> bool) -> Option<FoundEntry> {
+    let mut before = 0;
+    for Entry { offset, ino, file_type, name, .. } in entries(block, layout) {
+        if ino != 0 && is(name) {
+            return Some(FoundEntry { offset, before, ino, file_type });
+        }
+        before = offset;
+    }
+    None
 }
 
 /// Searches a block for a name.
@@ -399,7 +422,7 @@ pub fn inline_range(index: usize, len: usize) -> std::ops::Range<usize> {
 /// Run `index` of a directory in its inode, for the functions that take a block.
 pub fn inline_run(bytes: &[u8], index: usize, filetype: bool) -> (&[u8], DirLayout) {
     let run = &bytes[inline_range(index, bytes.len())];
-    (run, DirLayout { block_size: run.len() as u32, checksum: false, filetype })
+    (run, DirLayout { block_size: run.len() as u32, checksum: false, filetype, encrypted: false })
 }
 
 /// The directory above one in its inode.

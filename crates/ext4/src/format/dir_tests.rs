@@ -9,7 +9,7 @@ fn layouts() -> Vec<DirLayout> {
     for block_size in [1024, 2048, 4096] {
         for checksum in [false, true] {
             for filetype in [false, true] {
-                list.push(DirLayout { block_size, checksum, filetype });
+                list.push(DirLayout { block_size, checksum, filetype, encrypted: false });
             }
         }
     }
@@ -56,7 +56,7 @@ fn a_block_behaves_like_a_map() {
 
 #[test]
 fn a_full_block_uses_all_its_bytes() {
-    let layout = DirLayout { block_size: 1024, checksum: false, filetype: true };
+    let layout = DirLayout { block_size: 1024, checksum: false, filetype: true, encrypted: false };
     let mut block = vec![0; 1024];
     init_dots(&mut block, layout, 2, 2, 2);
     let mut count = 0u32;
@@ -74,7 +74,7 @@ fn a_full_block_uses_all_its_bytes() {
 
 #[test]
 fn every_malformed_entry_has_its_error() {
-    let layout = DirLayout { block_size: 1024, checksum: true, filetype: true };
+    let layout = DirLayout { block_size: 1024, checksum: true, filetype: true, encrypted: false };
     let mut good = vec![0; 1024];
     init_dots(&mut good, layout, 2, 2, 2);
     set_checksum(InodeSeed(77), &mut good);
@@ -104,7 +104,7 @@ fn every_malformed_entry_has_its_error() {
 #[test]
 fn noise_is_refused_and_never_followed_out_of_the_block() {
     let mut rng = Rng::new(3, 3);
-    let layout = DirLayout { block_size: 1024, checksum: false, filetype: true };
+    let layout = DirLayout { block_size: 1024, checksum: false, filetype: true, encrypted: false };
     for _ in 0..3000 {
         let mut block = vec![0; 1024];
         init_dots(&mut block, layout, 2, 2, 2);

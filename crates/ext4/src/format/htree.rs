@@ -123,6 +123,15 @@ pub fn check(
     Ok(())
 }
 
+/// Does the block look like a root: `..` reaches its end, behind the tail that a linear block has?
+pub fn is_root(block: &[u8]) -> bool {
+    half(block, 16) as usize + 12 == block.len()
+        && block[18] == 2
+        && block[20..22] == *b".."
+        && word(block, ROOT_INFO) == 0
+        && block[ROOT_INFO + 5] == 8
+}
+
 /// Does the block look like a node that is not a root: one unused entry over the whole block?
 pub fn is_node(block: &[u8]) -> bool {
     word(block, 0) == 0 && half(block, 4) as usize == block.len() && block[6] == 0
@@ -267,7 +276,12 @@ pub fn deepen_root(block: &mut [u8], child: u32) {
 pub fn verify_checksum(seed: InodeSeed, block: &[u8], array: usize) -> Result<(), CorruptKind> {
     let found = checksum::stored_htree_node(block, array);
     let (Some(found), Some(expected)) = (found, seed.htree_node(block, array)) else {
-        let layout = DirLayout { block_size: block.len() as u32, checksum: true, filetype: true };
+        let layout = DirLayout {
+            block_size: block.len() as u32,
+            checksum: true,
+            filetype: true,
+            encrypted: false,
+        };
         let found = Node::new(block, array).limit();
         return Err(CorruptKind::HtreeLimit { found, expected: limit(layout, array) });
     };
@@ -335,7 +349,8 @@ mod tests {
     use super::*;
     use crate::format::hash::{HashVersion, hash_name};
 
-    const LAYOUT: DirLayout = DirLayout { block_size: 1024, checksum: true, filetype: true };
+    const LAYOUT: DirLayout =
+        DirLayout { block_size: 1024, checksum: true, filetype: true, encrypted: false };
 
     fn new_root() -> Vec<u8> {
         let mut block = vec![0; 1024];

@@ -57,12 +57,18 @@ impl XattrArea {
     }
 }
 
+/// Number of the prefix of the encryption context.
+pub const CONTEXT_INDEX: u8 = 9;
+/// Its name behind the prefix.
+pub const CONTEXT_NAME: &[u8] = b"c";
+
 /// An attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
     /// Where its entry begins.
     pub offset: u32,
-    /// Number of the prefix: 1 `user.`, 2 and 3 the ACLs, 4 `trusted.`, 6 `security.`, 7 `system.`
+    /// Number of the prefix: 1 `user.`, 2 and 3 the ACLs, 4 `trusted.`, 6 `security.`, 7 `system.`,
+    /// 9 the encryption context
     pub name_index: u8,
     /// Name behind the prefix.
     pub name: &'a [u8],

@@ -58,6 +58,7 @@ pub fn build(
         block_size: g.block_size,
         checksum: g.checksums.metadata,
         filetype: incompat.contains(Incompat::FILETYPE),
+        encrypted: false,
     };
     let mut builder = Builder {
         options,

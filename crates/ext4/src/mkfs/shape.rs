@@ -275,6 +275,10 @@ fn fill_features(raw: &mut RawSuper, features: &Features) {
     if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
         raw.s_desc_size.set(64);
     }
+    if features.incompat.contains(Incompat::ENCRYPT) {
+        // AES-256-XTS and AES-256-CTS, which nobody asks for.
+        raw.s_encrypt_algos = [1, 4, 0, 0];
+    }
     if features.incompat.contains(Incompat::FLEX_BG) {
         raw.s_log_groups_per_flex = LOG_FLEX;
     }

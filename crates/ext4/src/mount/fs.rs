@@ -131,7 +131,7 @@ impl FileSystem for Ext4 {
 
     fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {
         let inode = self.iget(cx, ino)?;
-        Ok(inode.attr(cx, self.sb.geometry.block_size))
+        self.attr(cx, &inode)
     }
 
     fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
@@ -139,6 +139,7 @@ impl FileSystem for Ext4 {
         let inode = self.iget(cx, ino)?;
         if set.size.is_some() {
             inode.kind(cx).check_regular()?;
+            inode.check_key()?;
         }
         let guard = inode.rwsem.write(cx);
         if inode.with(cx, |core| core.dead) {
@@ -150,7 +151,7 @@ impl FileSystem for Ext4 {
         let result = sized.and_then(|()| self.set_fields(cx, &inode, set));
         drop(guard);
         self.names.cache.outdate_walks_if(inode.kind(cx) == FileType::Directory);
-        result.map(|()| inode.attr(cx, self.sb.geometry.block_size))
+        result.and_then(|()| self.attr(cx, &inode))
     }
 
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
@@ -221,6 +222,9 @@ impl FileSystem for Ext4 {
     fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
         self.sb.check_alive()?;
         let inode = self.iget(cx, ino)?;
+        if inode.is_regular(cx) {
+            inode.check_key()?;
+        }
         inode.with(cx, |core| {
             if core.dead || (core.links == 0 && core.opens == 0) {
                 return Err(Errno::ESTALE);

@@ -1,6 +1,7 @@
 //! What a mount is asked for.
 
 use base::Nanos;
+use fscrypt::KeyRing;
 use jbd2::{CommitRecord, JournalIo, JournalMode};
 use vfs::direct::DirectOptions;
 
@@ -56,6 +57,9 @@ pub struct MountOptions {
     /// The delayed data of a file get their blocks when it replaces another file by rename, and
     /// when it is closed after it was cut to nothing: then no power cut leaves it empty.
     pub auto_da_alloc: bool,
+    /// Master keys of encrypted directories. Where one is not here, names are shown in their no-key
+    /// form and contents are refused (`ENOKEY`).
+    pub keys: KeyRing,
 }
 
 impl Default for MountOptions {
@@ -80,6 +84,7 @@ impl Default for MountOptions {
             direct_holes: true,
             reservation: None,
             auto_da_alloc: true,
+            keys: KeyRing::default(),
         }
     }
 }

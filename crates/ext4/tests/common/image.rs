@@ -217,6 +217,7 @@ impl Image {
             block_size: self.g.block_size,
             checksum: self.g.checksums.metadata,
             filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
+            encrypted: false,
         }
     }
 

@@ -5,7 +5,7 @@ use base::bitmap;
 use ext4::check::Rule;
 use ext4::format::extent::{self, Extent};
 use ext4::format::features::{Incompat, RoCompat};
-use ext4::format::{self, GroupFlags, InodeFlags, htree, orphan, xattr};
+use ext4::format::{self, GroupFlags, InodeFlags, InodeValues, htree, orphan, xattr};
 
 /// Which image is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,8 @@ pub enum Base {
     Values,
     /// Files and directories in their inodes.
     Inline,
+    /// A file in an encrypted directory.
+    Encrypt,
 }
 
 /// How to break one rule.
@@ -467,6 +469,20 @@ fn xattrs() -> Vec<Defect> {
                 edit_xattr(image, |data| data[32 + 1] = 2);
             }),
         ),
+        Defect {
+            base: Base::Encrypt,
+            ..on(EncryptionContext, |image| {
+                let ino = image.ino("lonely");
+                image.edit_inode(ino, |values| values.flags |= format::InodeFlags::ENCRYPT);
+            })
+        },
+        Defect {
+            base: Base::Encrypt,
+            ..on(EncryptionPolicy, |image| {
+                let ino = file_with(image, format::InodeFlags::ENCRYPT);
+                image.edit_inode(ino, |values| values.flags -= format::InodeFlags::ENCRYPT);
+            })
+        },
         on(XattrReferences, |image| edit_xattr(image, |data| xattr::set_refcount(data, 2))),
         silent(
             "e2fsck compares what the inode says of its content, not the content",
@@ -491,10 +507,14 @@ fn xattrs() -> Vec<Defect> {
 
 /// The inode that holds a value.
 fn value_inode(image: &mut Image) -> u32 {
-    let flags = |image: &mut Image, ino: u32| image.inode(ino).flags;
-    (image.g.first_ino..image.g.inodes_count)
-        .find(|&ino| flags(image, ino).contains(InodeFlags::EA_INODE))
-        .expect("there is one")
+    file_with(image, InodeFlags::EA_INODE)
+}
+
+/// The first regular file with a flag.
+fn file_with(image: &mut Image, flag: InodeFlags) -> u32 {
+    let is = |values: InodeValues| values.mode & 0xf000 == 0x8000 && values.flags.contains(flag);
+    let mut inos = image.g.first_ino..image.g.inodes_count;
+    inos.find(|&ino| is(image.inode(ino))).expect("there is one")
 }
 
 fn system() -> Vec<Defect> {

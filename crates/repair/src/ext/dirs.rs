@@ -72,6 +72,7 @@ impl Fs<'_> {
             block_size: self.g.block_size,
             checksum: self.g.checksums.metadata,
             filetype: self.g.features.incompat.contains(Incompat::FILETYPE),
+            encrypted: false,
         }
     }
 

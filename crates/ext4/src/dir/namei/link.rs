@@ -9,9 +9,9 @@ use base::{Errno, Ino};
 use rt::Cx;
 use vfs::{Attr, FileType, NewNode};
 
-use super::{LINK_MAX, Making, edit, finish, is_dots, new_node};
+use super::{LINK_MAX, Making, edit, finish, is_dots, new_node, with_context};
 use crate::Ext4;
-use crate::attr::xattr;
+use crate::attr::{context, xattr};
 use crate::dir::{Dir, Slot, Target};
 use crate::dquot::Owners;
 use crate::format::xattr::Xattr;
@@ -43,13 +43,15 @@ fn create_once(
     let parent = fs.iget(cx, dir)?;
     let _guard = parent.rwsem.read(cx);
     Dir::open(fs, cx, &parent)?;
+    let context = context::of_new(cx, &parent, node.kind)?;
     let owners = Owners([node.uid, node.gid, parent.project_for_new(cx)]);
     let quota = fs.new_inode_quota(cx, owners, 0)?;
-    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, false, None, attributes)?;
+    let attributes = with_context(attributes, context.as_ref());
+    let attributes = xattr::prepare_new(&fs.inodes, cx, &parent, false, None, &attributes)?;
     let mut dropped = xattr::Dropped::default();
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER + credits::ORPHAN;
     let result = fs.sb.journal_start(cx, own + attributes.credits()).and_then(|mut handle| {
-        let new = Making { node, attributes: &attributes, quota };
+        let new = Making { node, attributes: &attributes, quota, context };
         let made = create(cx, fs, &mut handle, &parent, new, &mut dropped);
         finish(fs, cx, handle, &parent, made)
     });
@@ -68,8 +70,9 @@ fn create(
     making: Making,
     dropped: &mut xattr::Dropped,
 ) -> Result<Arc<Inode>, Errno> {
-    let Making { node, attributes, quota } = making;
+    let Making { node, attributes, quota, context } = making;
     let inode = fs.inodes.new_inode(cx, handle, parent, &new_node(node), quota)?;
+    context::begin(&fs.inodes, cx, &inode, context.as_ref());
     inode.with(cx, |core| {
         core.links = 0;
         core.linkable = true;
@@ -106,6 +109,9 @@ pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> R
         return Err(Errno::EPERM);
     }
     parent.check_project(cx, &inode)?;
+    if !context::permits(cx, &parent, &inode) {
+        return Err(Errno::EXDEV);
+    }
     // A truncate under way needs its orphan until its end.
     let unnamed = inode.with(cx, |core| core.links == 0 && core.linkable);
     let _alone = unnamed.then(|| inode.rwsem.write(cx));
@@ -113,7 +119,7 @@ pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> R
     let mut handle = fs.sb.journal_start(cx, slot.credits() + own)?;
     let result = link_in(cx, &mut handle, &mut view, slot, name, &inode);
     finish(fs, cx, handle, &parent, result)?;
-    Ok(inode.attr(cx, fs.sb.geometry.block_size))
+    fs.attr(cx, &inode)
 }
 
 fn link_in(

@@ -115,13 +115,15 @@ struct Move {
 
 fn look_up(cx: &mut Cx, names: &Pair) -> Result<Move, Errno> {
     let fs = names.fs;
+    names.old.inode.check_key()?;
+    names.new_dir().inode.check_key()?;
     let place = names.old.find(cx, names.old_name)?.ok_or(Errno::ENOENT)?;
-    let source = fs.entry_inode(cx, names.old.inode, place.found.ino)?;
+    let source = fs.named_inode(cx, names.old.inode, place.found.ino)?;
     let source_is_dir = source.kind(cx) == FileType::Directory;
     let to = match names.new_dir().find_or_slot(cx, names.new_name)? {
         Err(slot) => Err(slot),
         Ok(place) => {
-            let inode = fs.entry_inode(cx, names.new_dir().inode, place.found.ino)?;
+            let inode = fs.named_inode(cx, names.new_dir().inode, place.found.ino)?;
             let is_dir = inode.kind(cx) == FileType::Directory;
             Ok((place, inode, is_dir))
         }
@@ -131,9 +133,13 @@ fn look_up(cx: &mut Cx, names: &Pair) -> Result<Move, Errno> {
 
 /// The checks of a rename, in the order of the trait.
 fn check(cx: &Cx, names: &Pair, found: &Move, flags: RenameFlags) -> Result<(), Errno> {
-    names.new_dir().inode.check_project(cx, &found.source)?;
+    let enters = |dir: &Inode, inode: &Inode| {
+        dir.check_project(cx, inode)?;
+        if context::permits(cx, dir, inode) { Ok(()) } else { Err(Errno::EXDEV) }
+    };
+    enters(names.new_dir().inode, &found.source)?;
     if let (true, Ok((_, target, _))) = (flags.contains(RenameFlags::EXCHANGE), &found.to) {
-        names.old.inode.check_project(cx, target)?;
+        enters(names.old.inode, target)?;
     }
     let source = (found.source.ino, found.source_is_dir);
     let target = found.to.as_ref().ok().map(|(_, inode, is_dir)| (inode.ino, *is_dir));

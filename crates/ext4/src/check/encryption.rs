@@ -1,0 +1,79 @@
+//! Encrypted inodes: their contexts, and that a directory tree has one policy.
+
+use base::Ino;
+use fscrypt::{Context, Error, Policy};
+
+use super::Checker;
+use super::rule::Rule;
+use crate::format::features::Incompat;
+use crate::format::{At, FileKind, InodeFlags, InodeValues};
+
+/// The policies seen so far. An inode notes the number of its own.
+#[derive(Default)]
+pub struct Policies(Vec<Policy>);
+
+/// Not encrypted.
+const NONE: u16 = 0;
+/// Encrypted, by a policy that is not known: nothing follows from it.
+const UNKNOWN: u16 = u16::MAX;
+
+impl Policies {
+    fn number(&mut self, policy: Policy) -> u16 {
+        let known = self.0.iter().position(|known| *known == policy);
+        let index = known.unwrap_or_else(|| {
+            self.0.push(policy);
+            self.0.len() - 1
+        });
+        // More policies than an inode has numbers for are not compared.
+        u16::try_from(index + 1).unwrap_or(UNKNOWN)
+    }
+}
+
+impl Checker<'_> {
+    /// Checks the context of an inode whose attributes were walked over.
+    pub fn encryption(&mut self, ino: u32, values: &InodeValues) {
+        let context = self.context.take();
+        if !values.flags.contains(InodeFlags::ENCRYPT) {
+            return;
+        }
+        let context = context.as_deref().map(Context::parse);
+        self.inodes.get_mut(ino).policy = match &context {
+            Some(Ok(context)) => self.policies.number(context.policy),
+            _ => UNKNOWN,
+        };
+        let detail = match context {
+            _ if !self.g.features.incompat.contains(Incompat::ENCRYPT) => {
+                "encrypted, without the feature".into()
+            }
+            None => "encrypted, without a context".into(),
+            // Ciphers and flags that are not known may be those of a later time.
+            Some(Err(error @ (Error::ContextSize(_) | Error::Version(_)))) => error.to_string(),
+            Some(_) => return,
+        };
+        self.findings.add(Rule::EncryptionContext, At::Inode(Ino(ino.into())), detail);
+    }
+
+    /// Whether directory `dir` is encrypted.
+    pub fn is_encrypted(&self, dir: u32) -> bool {
+        self.inodes.get(dir).policy != NONE
+    }
+
+    /// Checks that what an encrypted directory names has its policy.
+    pub fn entry_policy(&mut self, dir: u32, ino: u32, at: At) {
+        let (policy, found) = (self.inodes.get(dir).policy, self.inodes.get(ino));
+        let special = !matches!(
+            found.kind,
+            Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink)
+        );
+        if policy != NONE
+            && !special
+            && policy != found.policy
+            && found.policy != UNKNOWN
+            && policy != UNKNOWN
+        {
+            let how = if found.policy == NONE { "not" } else { "otherwise" };
+            let detail = format!("inode {ino} is {how} encrypted, its directory {dir} is");
+            self.findings.add(Rule::EncryptionPolicy, at, detail);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Master keys, what they are called, and what is derived from them.
+
+use std::fmt;
+
+use aes::Aes128;
+use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use hkdf::Hkdf;
+use sha2::{Digest, Sha512};
+use zeroize::Zeroizing;
+
+use crate::context::{KeyName, NONCE_SIZE};
+use crate::{Error, Policy};
+
+/// What a derived key is for: the first byte of its information.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose {
+    Identifier = 1,
+    FileKey = 2,
+    DirectKey = 3,
+    InoLblk64 = 4,
+    InoLblk32 = 6,
+    InodeHash = 7,
+}
+
+/// A key that a user gives: 16 to 64 bytes.
+#[derive(Clone)]
+pub struct MasterKey {
+    bytes: Zeroizing<Vec<u8>>,
+    identifier: [u8; 16],
+    descriptor: [u8; 8],
+}
+
+impl fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MasterKey({})", KeyName::Identifier(self.identifier))
+    }
+}
+
+impl MasterKey {
+    /// A key by its bytes. Its descriptor, for policies of version 1, is the usual one.
+    ///
+    /// # Errors
+    /// [`Error::KeySize`].
+    pub fn new(bytes: Vec<u8>) -> Result<MasterKey, Error> {
+        let bytes = Zeroizing::new(bytes);
+        if !(16..=64).contains(&bytes.len()) {
+            return Err(Error::KeySize(bytes.len()));
+        }
+        let mut key = MasterKey { bytes, identifier: [0; 16], descriptor: [0; 8] };
+        let mut identifier = [0; 16];
+        key.derive(Purpose::Identifier, &[], &mut identifier);
+        key.identifier = identifier;
+        let twice = Sha512::digest(Sha512::digest(key.bytes()));
+        key.descriptor.copy_from_slice(&twice[..8]);
+        Ok(key)
+    }
+
+    /// The same key, for policies of version 1 with this descriptor.
+    pub fn with_descriptor(self, descriptor: [u8; 8]) -> MasterKey {
+        MasterKey { descriptor, ..self }
+    }
+
+    /// Its name in policies of version 2.
+    pub fn identifier(&self) -> [u8; 16] {
+        self.identifier
+    }
+
+    /// Its name in policies of version 1.
+    pub fn descriptor(&self) -> [u8; 8] {
+        self.descriptor
+    }
+
+    /// Does a policy name this key?
+    pub fn is_of(&self, policy: &Policy) -> bool {
+        match policy.key {
+            KeyName::Descriptor(descriptor) => descriptor == self.descriptor,
+            KeyName::Identifier(identifier) => identifier == self.identifier,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// HKDF-SHA512 without salt.
+    pub(crate) fn derive(&self, purpose: Purpose, data: &[u8], key: &mut [u8]) {
+        let expanded = Hkdf::<Sha512>::new(None, &self.bytes)
+            .expand_multi_info(&[b"fscrypt\0", &[purpose as u8], data], key);
+        expanded.expect("a derived key is far shorter than the longest one");
+    }
+
+    /// The file key of version 1: the master key's first bytes, encrypted with the nonce as the
+    /// key. The caller has checked its length.
+    pub(crate) fn derive_v1(&self, nonce: &[u8; NONCE_SIZE], key: &mut [u8]) {
+        key.copy_from_slice(&self.bytes[..key.len()]);
+        let cipher = Aes128::new(nonce.into());
+        for block in key.as_chunks_mut::<16>().0 {
+            cipher.encrypt_block(block.into());
+        }
+    }
+}
+
+/// The keys at hand.
+#[derive(Clone, Debug, Default)]
+pub struct KeyRing {
+    keys: Vec<MasterKey>,
+}
+
+impl KeyRing {
+    /// Adds a key.
+    pub fn add(&mut self, key: MasterKey) {
+        self.keys.push(key);
+    }
+
+    /// The key of a policy.
+    pub fn find(&self, policy: &Policy) -> Option<&MasterKey> {
+        self.keys.iter().find(|key| key.is_of(policy))
+    }
+
+    /// All of them.
+    pub fn keys(&self) -> &[MasterKey] {
+        &self.keys
+    }
+}
