@@ -3,7 +3,7 @@
 use crate::{DeviceError, Op};
 use base::unit::SECTOR_SIZE;
 use base::{Page, Sector};
-use rt::{Cx, IoPriority};
+use rt::{Cgroup, Cx, IoPriority};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -92,6 +92,8 @@ pub struct Bio {
     pub ioc: u64,
     /// The I/O priority; `None` means that of the submitting task.
     pub ioprio: Option<IoPriority>,
+    /// The control group that it counts against; `None` means that of the submitting task.
+    pub cgroup: Option<Cgroup>,
     /// The task that submits it; the queue fills it in.
     pub issuer: Issuer,
     /// Who is called at the end.
@@ -165,6 +167,7 @@ impl Bio {
             flags: BioFlags::empty(),
             ioc: 0,
             ioprio: None,
+            cgroup: None,
             issuer: Issuer::default(),
             end,
         }
@@ -186,7 +189,13 @@ impl Bio {
             self.ioc = cx.ioc();
         }
         self.ioprio.get_or_insert(cx.ioprio());
+        self.cgroup.get_or_insert(cx.cgroup());
         self.issuer = Issuer::of(cx);
+    }
+
+    /// Its control group; the root group where nobody named one.
+    pub fn group(&self) -> Cgroup {
+        self.cgroup.unwrap_or_default()
     }
 
     /// True where somebody waits for it: reads, and writes that say so.

@@ -22,10 +22,11 @@ pub use none::NoneElevator;
 pub use note::{ElevatorNote, NoteKind};
 pub use relay::Relay;
 
+use crate::control::{Controlled, GroupShare};
 use crate::request::{Request, RequestId, Requests};
 use crate::{Bio, BioFlags, DeviceInfo};
 use base::{Nanos, Sector};
-use rt::{IoPriority, Registry};
+use rt::{Cgroup, IoPriority, Registry};
 
 /// What an elevator may look at while it chooses.
 pub struct Dispatch<'a> {
@@ -141,6 +142,10 @@ pub trait Elevator: Send {
     /// The I/O context will not be used again. A dispatch follows.
     fn ioc_exit(&mut self, _ioc: u64, _now: Nanos) {}
 
+    /// What a control group is given from now on; of it, an elevator looks at the weight. Those that
+    /// know no groups have nothing to do.
+    fn set_group(&mut self, _cgroup: Cgroup, _share: &GroupShare) {}
+
     /// Moves what it has to say about its decisions since the last call to the end of `out`, oldest
     /// first. Called after each of the functions above.
     fn take_notes(&mut self, _out: &mut Vec<ElevatorNote>) {}
@@ -198,6 +203,16 @@ fn built_in() -> impl Iterator<Item = &'static str> {
 /// Names of all elevators, those that were added last.
 pub fn names() -> impl Iterator<Item = &'static str> {
     built_in().chain(ADDED.names())
+}
+
+/// The same behind a controller, where one is named; `None` where there is no such elevator or
+/// controller.
+pub fn controlled(name: &str, controller: Option<&str>) -> Option<Box<dyn Elevator>> {
+    let elevator = by_name(name)?;
+    Some(match controller {
+        None => elevator,
+        Some(controller) => Box::new(Controlled::new(controller, elevator)?),
+    })
 }
 
 /// A new elevator of that name with default tunables, or `None` where there is no such elevator.

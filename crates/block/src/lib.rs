@@ -18,14 +18,15 @@
 //! Not promised, as in Linux: any order between bios that are in the queue together. Whoever needs
 //! an order waits for the end of the first.
 //!
-//! Compared with Linux, there is one queue per device, none per CPU; no cgroups, no
-//! integrity data, no zones, no polling; limits on segment boundaries do not exist, because pages
+//! Compared with Linux, there is one queue per device, none per CPU; control
+//! groups do not nest ([`control`]); no integrity data, no zones, no polling; limits on segment boundaries do not exist, because pages
 //! are copied or gathered by the host.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod bio;
+pub mod control;
 mod device;
 pub mod elevator;
 mod error;

@@ -18,6 +18,7 @@ mod wait;
 
 pub use wait::IoGroup;
 
+use crate::control::{CONTROLLERS, GroupShare};
 use crate::elevator::{self, Elevator, TunableError};
 use crate::request::{Limits, Request};
 use crate::split::{is_too_large, split};
@@ -27,7 +28,7 @@ use crate::{
 };
 use base::unit::SECTOR_SIZE;
 use base::{Nanos, Page};
-use rt::{Charge, Cx, OnIocExit, Runtime, SpinGuard, SpinLock, WaitQueue};
+use rt::{Cgroup, Charge, Cx, OnIocExit, Runtime, SpinGuard, SpinLock, WaitQueue};
 pub(crate) use state::Flight;
 use state::State;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub struct QueueConfig {
     /// Name of the elevator.
     pub elevator: String,
+    /// The controller in front of it, where there is one: one of [`CONTROLLERS`].
+    pub controller: Option<String>,
     /// Most requests that exist at once, waiting or in the device, each for synchronous and for
     /// asynchronous ones; a task that needs one more waits. At least 1.
     pub nr_requests: u32,
@@ -64,6 +67,7 @@ impl Default for QueueConfig {
     fn default() -> Self {
         QueueConfig {
             elevator: "none".to_owned(),
+            controller: None,
             nr_requests: 128,
             max_bytes: None,
             merge: true,
@@ -86,6 +90,9 @@ pub enum QueueError {
     /// There is no such elevator.
     #[error("there is no elevator `{0}`; there are: {1}")]
     Elevator(String, String),
+    /// There is no such controller.
+    #[error("there is no controller `{0}`; there are: {1}")]
+    Controller(String, String),
     /// The device describes itself in a way that cannot be.
     #[error("{device}: {what}")]
     Device {
@@ -110,6 +117,8 @@ pub struct Queue {
     ids: AtomicU64,
     /// What writes that somebody waits for carry.
     sync_writes: SyncWrites,
+    /// Name of the controller.
+    controller: Option<String>,
     /// `nomerges` is off; copied out of the state for plugs.
     merging: AtomicBool,
     /// Guards everything below the device; no other lock is taken under it.
@@ -132,7 +141,7 @@ impl Queue {
         device: Arc<dyn Device>,
         config: QueueConfig,
     ) -> Result<Arc<Queue>, QueueError> {
-        let elevator = make_elevator(&config.elevator)?;
+        let elevator = make_elevator(&config.elevator, config.controller.as_deref())?;
         let info = device.info().clone();
         check_info(&info).map_err(|what| QueueError::Device { device: device.name(), what })?;
         let max_bytes = config.max_bytes.unwrap_or(info.max_bytes).min(info.max_bytes);
@@ -151,6 +160,7 @@ impl Queue {
             recording: config.trace_events > 0,
             ids: AtomicU64::new(0),
             sync_writes: config.sync_writes,
+            controller: config.controller,
             merging: AtomicBool::new(config.merge),
             throttle: [(); 2].map(|()| WaitQueue::named("block: free requests")),
             ending: AtomicU32::new(0),
@@ -459,12 +469,12 @@ impl Queue {
         self.state.lock_irq().elevator.name()
     }
 
-    /// Changes the elevator; what waits moves over in the order of arrival.
+    /// Changes the elevator behind the controller; what waits moves over in the order of arrival.
     ///
     /// # Errors
     /// Where there is no such elevator.
     pub fn set_elevator(self: &Arc<Self>, name: &str) -> Result<(), QueueError> {
-        let mut elevator = make_elevator(name)?;
+        let mut elevator = make_elevator(name, self.controller.as_deref())?;
         elevator.attach(&self.info);
         let now = self.now();
         let mut state = self.state.lock_irq();
@@ -500,6 +510,14 @@ impl Queue {
         Ok(())
     }
 
+    /// What a control group is given of this device from now on.
+    pub fn set_group(self: &Arc<Self>, cgroup: Cgroup, share: &GroupShare) {
+        let now = self.now();
+        let mut state = self.state.lock_irq();
+        state.set_group(cgroup, share);
+        self.run(state, now);
+    }
+
     /// Tells the elevator that the I/O context `from` waits for the work of `to`.
     pub fn yield_to(self: &Arc<Self>, from: u64, to: u64) {
         let now = self.now();
@@ -532,10 +550,15 @@ pub(crate) fn charge_submit(cx: &mut Cx, bio: &Bio) {
     cx.charge_for(Charge::BioSegment, bio.segs.len() as u64);
 }
 
-fn make_elevator(name: &str) -> Result<Box<dyn Elevator>, QueueError> {
-    elevator::by_name(name).ok_or_else(|| {
-        let known: Vec<&str> = elevator::names().collect();
-        QueueError::Elevator(name.to_owned(), known.join(", "))
+fn make_elevator(name: &str, controller: Option<&str>) -> Result<Box<dyn Elevator>, QueueError> {
+    elevator::controlled(name, controller).ok_or_else(|| match controller {
+        Some(controller) if !CONTROLLERS.contains(&controller) => {
+            QueueError::Controller(controller.to_owned(), CONTROLLERS.join(", "))
+        }
+        _ => {
+            let known: Vec<&str> = elevator::names().collect();
+            QueueError::Elevator(name.to_owned(), known.join(", "))
+        }
     })
 }
 

@@ -4,7 +4,7 @@ use crate::bio::is_sync;
 use crate::{Bio, BioFlags, BioResult, DeviceError, Issuer, Op, Segments};
 use base::unit::SECTOR_SIZE;
 use base::{Nanos, Sector};
-use rt::IoPriority;
+use rt::{Cgroup, IoPriority};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -22,6 +22,8 @@ pub struct Request {
     pub ioc: u64,
     /// The most urgent I/O priority of its bios.
     pub ioprio: IoPriority,
+    /// The control group of all of its bios.
+    pub cgroup: Cgroup,
     /// When the first bio came.
     pub queued: Nanos,
     /// Place in the order of arrival, unique in its queue. Breaks ties.
@@ -56,6 +58,7 @@ impl Request {
             flags: bio.flags,
             ioc: bio.ioc,
             ioprio: bio.ioprio.unwrap_or_default(),
+            cgroup: bio.group(),
             queued: now,
             number,
             id,
@@ -77,6 +80,7 @@ impl Request {
             flags: BioFlags::SYNC,
             ioc: 0,
             ioprio: IoPriority::default(),
+            cgroup: Cgroup::ROOT,
             queued: now,
             number,
             id,
@@ -122,12 +126,15 @@ impl Request {
 
     /// True where `bio` may join, wherever it lies.
     pub(crate) fn takes(&self, bio: &Bio, limits: Limits) -> bool {
-        self.alike(bio.op, bio.flags) && self.fits(bio.bytes(), bio.segs.len(), limits)
+        self.cgroup == bio.group()
+            && self.alike(bio.op, bio.flags)
+            && self.fits(bio.bytes(), bio.segs.len(), limits)
     }
 
     /// True where `next` begins at the end of this request and may join it.
     pub(crate) fn takes_request(&self, next: &Request, limits: Limits) -> bool {
         self.end_sector() == next.sector
+            && self.cgroup == next.cgroup
             && self.alike(next.op, next.flags)
             && self.fits(next.bytes(), next.segments as usize, limits)
     }

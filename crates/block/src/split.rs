@@ -67,7 +67,7 @@ pub(crate) fn split(mut bio: Bio, limits: Limits) -> Vec<Bio> {
         let end: EndIo = Box::new(move |part: BioResult| join(&whole, part, places));
         let mut part = Bio::new(bio.op, sector, memory, bio.flags, end);
         (part.ioc, part.ioprio, part.issuer) = (bio.ioc, bio.ioprio, bio.issuer);
-        part.ioprio = bio.ioprio;
+        part.cgroup = bio.cgroup;
         sector = part.end_sector();
         parts.push(part);
     }

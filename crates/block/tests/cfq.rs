@@ -322,7 +322,8 @@ fn tunables_have_the_names_units_and_defaults_of_the_kernel() {
         list(&*elevator),
         "quantum=8 fifo_expire_sync=125 fifo_expire_async=250 back_seek_max=16384 \
          back_seek_penalty=2 slice_sync=100 slice_async=40 slice_async_rq=2 slice_idle=8 \
-         low_latency=1 target_latency=300 hz=1000 yield=1 next_noidle=0"
+         low_latency=1 target_latency=300 hz=1000 yield=1 next_noidle=0 \
+         group_idle=0 group_isolation=0 yield_across=0"
     );
     let mut elevator = elevator;
     elevator.set_tunable("hz", "100").expect("a value of HZ");
@@ -338,8 +339,8 @@ fn tunables_have_the_names_units_and_defaults_of_the_kernel() {
     for (name, value, text) in refused {
         assert_eq!(elevator.set_tunable(name, value).unwrap_err().to_string(), text);
     }
-    let error = elevator.set_tunable("group_idle", "8").unwrap_err().to_string();
-    assert!(error.starts_with("cfq has no tunable `group_idle`; it has: quantum,"), "{error}");
+    let error = elevator.set_tunable("front_merges", "1").unwrap_err().to_string();
+    assert!(error.starts_with("cfq has no tunable `front_merges`; it has: quantum,"), "{error}");
 }
 
 /// By the rule of 2.6.37 the queue of a synchronous writer that says NOIDLE is not idled for, as

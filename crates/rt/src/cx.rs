@@ -2,7 +2,7 @@
 
 use crate::task::{Task, TaskId, Wait};
 use crate::world::fiber::FiberRef;
-use crate::{Charge, Cred, IoPriority, JoinHandle, Runtime, Waker};
+use crate::{Cgroup, Charge, Cred, IoPriority, JoinHandle, Runtime, Waker};
 use base::{Nanos, Rng, Timespec};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub struct Cx {
     cred: Cred,
     ioc: u64,
     ioprio: IoPriority,
+    cgroup: Cgroup,
     cpu: u32,
     rng: Option<Rng>,
     preempt: bool,
@@ -40,6 +41,7 @@ pub(crate) struct Inherit {
     /// `None`: the task's own id.
     pub ioc: Option<u64>,
     pub ioprio: IoPriority,
+    pub cgroup: Cgroup,
 }
 
 impl Cx {
@@ -54,6 +56,7 @@ impl Cx {
             fiber,
             cred: from.cred,
             ioprio: from.ioprio,
+            cgroup: from.cgroup,
             rng: None,
             not_send: PhantomData,
         }
@@ -97,6 +100,18 @@ impl Cx {
     /// Changes the I/O priority, as ionice(1); counts from the next bio on.
     pub fn set_ioprio(&mut self, ioprio: IoPriority) {
         self.ioprio = ioprio;
+    }
+
+    /// The control group that this task's bios count against, by default that of the task that
+    /// spawned it.
+    #[inline]
+    pub fn cgroup(&self) -> Cgroup {
+        self.cgroup
+    }
+
+    /// Moves this task into a control group; counts from the next bio on.
+    pub fn set_cgroup(&mut self, cgroup: Cgroup) {
+        self.cgroup = cgroup;
     }
 
     /// The credentials under which this task asks.
@@ -237,13 +252,19 @@ impl Cx {
         }
     }
 
-    /// Starts a task that runs `f`. It inherits the credentials and the I/O priority. Never waits.
+    /// Starts a task that runs `f`. It inherits the credentials, the I/O priority and the control
+    /// group. Never waits.
     pub fn spawn<T, F>(&self, name: &str, f: F) -> JoinHandle<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Cx) -> T + Send + 'static,
     {
-        let inherit = Inherit { cred: self.cred.clone(), ioc: None, ioprio: self.ioprio };
+        let inherit = Inherit {
+            cred: self.cred.clone(),
+            ioc: None,
+            ioprio: self.ioprio,
+            cgroup: self.cgroup,
+        };
         self.task.rt.spawn_from(name, inherit, f)
     }
 

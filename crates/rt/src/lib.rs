@@ -45,6 +45,7 @@
 // This crate is where threads, clocks and system locks come from.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod cgroup;
 mod charge;
 mod cred;
 mod cx;
@@ -60,6 +61,7 @@ mod timers;
 mod world;
 
 pub use base::{Nanos, Timespec};
+pub use cgroup::Cgroup;
 pub use charge::{Charge, Charges};
 pub use cred::Cred;
 pub use cx::Cx;

@@ -3,31 +3,35 @@
 //! Every process has a queue for its synchronous requests; asynchronous ones share a queue per
 //! priority. A queue in service may send a *budget* of sectors; budgets are served in the order
 //! of virtual finish times, so that each queue gets device throughput in proportion to its weight
-//! (`bfq/fair.rs`). While a queue in service is empty, the device is kept for it where that pays,
+//! (`bfq/fair.rs`); control groups do so among each other and beside the queues of the root group
+//! (`bfq/group.rs`). While a queue in service is empty, the device is kept for it where that pays,
 //! and requests of others are *injected*: those of the process that wakes its owner, and of anybody
 //! as long as the owner does not suffer (`bfq/inject.rs`).
 //!
 //! Left out, compared with Linux: weight raising for interactive and soft real-time processes
-//! (`low_latency` can only be 0), bursts of queues, merging of queues, groups.
+//! (`low_latency` can only be 0), bursts of queues, merging of queues, groups inside of groups.
 //!
 //! Sources: Documentation/block/bfq-iosched.rst of Linux; Paolo Valente and Fabio Checconi, "High
 //! throughput disk scheduling with fair bandwidth distribution", IEEE Transactions on Computers
 //! 59(9), 2010.
 
 mod fair;
+mod group;
 mod inject;
 mod queue;
 
 use super::order::BackSeek;
 use super::{Dispatch, Elevator, ElevatorNote, Newcomer, NoteKind, TunableError, unknown_tunable};
 use crate::bio::is_sync;
+use crate::control::GroupShare;
 use crate::{DeviceInfo, Request, RequestId};
 use base::map::HashMap;
 use base::unit::SECTOR_SIZE;
 use base::{Nanos, Sector};
 use fair::PeakRate;
+use group::Groups;
 use queue::{BfqQueue, Qid, Queues, Slot, Slots};
-use rt::IoPriority;
+use rt::{Cgroup, IoPriority};
 
 /// Why the service of a queue ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,6 +85,7 @@ pub struct Bfq {
     /// Queues with requests, and the one in service; in the order in which they became busy.
     busy: Vec<Qid>,
     virtual_time: u64,
+    groups: Groups,
     in_service: Option<Qid>,
     service_began: Nanos,
     /// The oldest request has been looked at in this service.
@@ -110,6 +115,7 @@ impl Default for Bfq {
             waiting: 0,
             busy: Vec::new(),
             virtual_time: 0,
+            groups: Groups::default(),
             in_service: None,
             service_began: Nanos::ZERO,
             fifo_checked: false,
@@ -147,11 +153,16 @@ impl Bfq {
             return q;
         }
         if let Some(&q) = self.contexts.get(&ioc) {
+            let queue = &mut self.queues[q];
+            if queue.order.is_empty() && !queue.busy {
+                queue.cgroup = request.cgroup; // Its process may have moved.
+            }
             self.queues[q].prio = prio;
             return q;
         }
         let mut queue = BfqQueue::new(ioc, true, prio, budget * 2 / 3);
-        queue.finish = self.virtual_time;
+        queue.cgroup = request.cgroup;
+        queue.finish = self.time_of(request.cgroup);
         queue.last_end_time = self.now;
         let q = self.queues.add(queue);
         self.contexts.insert(ioc, q);
@@ -161,7 +172,8 @@ impl Bfq {
     /// The queue to serve now, and whether in the place of the one in service.
     fn select(&mut self, view: &Dispatch<'_>) -> Option<(Qid, bool)> {
         if let Some(q) = self.in_service {
-            if self.now.since(self.service_began) >= self.tunables.timeout_sync {
+            let over = self.now.since(self.service_began) >= self.tunables.timeout_sync;
+            if over && !self.must_wait(q) {
                 self.expire(q, Ending::Timeout);
             } else if let Some(id) = self.next_of(q, true) {
                 let sectors = view.requests.get(id).count;
@@ -333,6 +345,10 @@ impl Elevator for Bfq {
         if self.in_service == Some(q) && self.queues[q].order.is_empty() {
             self.expire(q, Ending::Empty);
         }
+    }
+
+    fn set_group(&mut self, cgroup: Cgroup, share: &GroupShare) {
+        self.groups.set_weight(cgroup, share.weight);
     }
 
     fn take_notes(&mut self, out: &mut Vec<ElevatorNote>) {

@@ -8,12 +8,13 @@
 //!   workload (ASYNC, SYNC_NOIDLE, SYNC), sorted by key;
 //! - `cfq/select.rs`: whose turn it is, slices, limits, the next request of a queue;
 //! - `cfq/idle.rs`: idling, think time, seeks; `cfq/preempt.rs`: preemption;
-//! - `cfq/coop.rs`: close cooperators, merge and split; `cfq/lend.rs`: yielding.
+//! - `cfq/coop.rs`: close cooperators, merge and split; `cfq/lend.rs`: yielding;
+//! - `cfq/group.rs`: control groups.
 //!
 //! All comparisons of time are made in ticks of HZ (tunable `hz`), and the idle timer fires at the
 //! beginning of a tick, so that 8 ms of idling last from 7 to 8 ms.
 //!
-//! Not modelled: groups (cgroups), the per-request boost of a process that holds a file-system
+//! Not modelled: groups inside of groups, the per-request boost of a process that holds a file-system
 //! resource. Where Linux would wait for the unplug of a small request that ends the idling of a
 //! lone queue, we dispatch at once: plugs are on the task's side here.
 //!
@@ -21,6 +22,7 @@
 //! fsync performance when using CFQ", Jeff Moyer, 2010-07-02; descriptions of the algorithm.
 
 mod coop;
+mod group;
 mod idle;
 mod lend;
 mod preempt;
@@ -31,16 +33,17 @@ mod tunables;
 
 use super::{Dispatch, Elevator, ElevatorNote, Newcomer, NoteKind, TunableError, unknown_tunable};
 use crate::bio::is_sync;
+use crate::control::GroupShare;
 use crate::{BioFlags, DeviceInfo, Request, RequestId};
 use base::map::HashMap;
 use base::{Nanos, Sector};
+use group::{Gid, Groups};
 use idle::TagWatch;
 use lend::Lease;
 use queue::{CfqQueue, Context, Qid, Queues, Slot};
-use rt::IoClass;
+use rt::{Cgroup, IoClass};
 use select::Serving;
 use std::collections::BTreeSet;
-use tree::{TREES, Tree};
 use tunables::{Ticks, Tunables};
 
 /// Queues whose next request is at most so many sectors from the device's place are close.
@@ -59,6 +62,13 @@ enum Ending {
     Preempted(u64),
 }
 
+/// A request in flight: what it was of when it left.
+#[derive(Clone, Copy)]
+struct Given {
+    queue: Qid,
+    group: Gid,
+}
+
 /// The elevator.
 pub struct Cfq {
     tunables: Tunables,
@@ -71,16 +81,14 @@ pub struct Cfq {
     contexts: HashMap<u64, Context>,
     async_queues: [Option<Qid>; 24],
     slots: Vec<Slot>,
-    /// Queue of each request in flight, by number.
-    flights: HashMap<u64, Qid>,
-    trees: [Tree; TREES],
+    /// Each request in flight, by number.
+    flights: HashMap<u64, Given>,
+    groups: Groups,
     /// Counts places in trees.
     order: u64,
     /// Queues in trees, and the synchronous ones of them.
     busy: u32,
     busy_sync: u32,
-    /// Averages of busy queues: other classes, real time.
-    averages: [Ticks; 2],
     serving: Serving,
     /// The queue that has the device.
     active: Option<Qid>,
@@ -119,11 +127,10 @@ impl Default for Cfq {
             async_queues: [None; 24],
             slots: Vec::new(),
             flights: HashMap::default(),
-            trees: Default::default(),
+            groups: Groups::default(),
             order: 0,
             busy: 0,
             busy_sync: 0,
-            averages: [0; 2],
             serving: Serving::default(),
             active: None,
             active_ioc: None,
@@ -142,7 +149,7 @@ impl Default for Cfq {
 impl Cfq {
     fn clock(&mut self, now: Nanos) {
         self.now = now;
-        self.tick = (now.0 as u128 * self.tunables.hz() as u128 / 1_000_000_000) as Ticks;
+        self.tick = self.tick_of(now);
     }
 
     fn note(&mut self, kind: NoteKind, q: Qid, value: u64) {
@@ -153,7 +160,8 @@ impl Cfq {
     /// The queue that a new request belongs to.
     fn queue_for(&mut self, request: &Request) -> Qid {
         self.stop_waiting(request.ioc);
-        self.context(request.ioc, request.ioprio);
+        let home = self.groups.named(request.cgroup);
+        self.context(request.ioc, request.ioprio).home = home;
         if !request.is_sync() {
             return self.async_queue(request.ioprio);
         }
@@ -161,7 +169,7 @@ impl Cfq {
             self.note(NoteKind::YieldRequest, q, request.ioc);
             return q;
         }
-        self.sync_queue(request.ioc, request.ioprio)
+        self.sync_queue(request.ioc, request.ioprio, home)
     }
 
     /// Takes a request out of its queue's lists.
@@ -191,7 +199,9 @@ impl Cfq {
         queue.dispatched += 1;
         queue.slice.dispatched += 1;
         self.in_flight[sync as usize] += 1;
-        self.flights.insert(request.number, q);
+        let group = self.queues[q].group;
+        self.groups[group].in_flight += 1;
+        self.flights.insert(request.number, Given { queue: q, group });
         self.last_position = request.end_sector();
         self.update_near(q);
         if self.active == Some(q) {
@@ -218,7 +228,7 @@ impl Cfq {
         if let Some(active) = self.active {
             self.expire(active, Ending::Drained, false);
         }
-        let q = *self.trees.iter().find_map(|tree| tree.values().next())?;
+        let q = self.groups.first_busy()?;
         let id = self.request_of(q)?;
         self.give(id, view);
         if self.queues[q].is_empty() {
@@ -341,7 +351,9 @@ impl Elevator for Cfq {
     fn completed(&mut self, request: &Request, now: Nanos) {
         self.clock(now);
         self.watch_tags();
-        let Some(q) = self.flights.remove(&request.number) else { return };
+        let Some(given) = self.flights.remove(&request.number) else { return };
+        let q = given.queue;
+        self.groups[given.group].in_flight -= 1;
         let queue = &mut self.queues[q];
         queue.dispatched -= 1;
         let (sync, fresh) = (queue.sync, queue.slice.fresh);
@@ -354,6 +366,9 @@ impl Elevator for Cfq {
                 self.start_slice(q);
             }
             let empty = self.queues[q].is_empty();
+            if sync && self.waits_busy(q) {
+                self.extend_slice(q);
+            }
             if self.slice_used(q) || self.queues[q].class() == IoClass::Idle {
                 self.expire(q, Ending::UsedUp, true);
             } else if sync && empty && self.close_cooperator(q).is_none() {
@@ -390,6 +405,10 @@ impl Elevator for Cfq {
         self.contexts.remove(&ioc);
     }
 
+    fn set_group(&mut self, cgroup: Cgroup, share: &GroupShare) {
+        self.groups.set_weight(cgroup, share.weight);
+    }
+
     fn take_notes(&mut self, out: &mut Vec<ElevatorNote>) {
         out.append(&mut self.notes);
     }
@@ -414,7 +433,10 @@ impl Elevator for Cfq {
             let tunables = std::mem::take(&mut self.tunables);
             let last_delayed_sync = -tunables.hz();
             let (rotational, notes) = (self.rotational, std::mem::take(&mut self.notes));
-            *self = Cfq { tunables, last_delayed_sync, rotational, notes, ..Cfq::default() };
+            let mut groups = std::mem::take(&mut self.groups);
+            groups.begin_anew();
+            *self =
+                Cfq { tunables, last_delayed_sync, rotational, notes, groups, ..Cfq::default() };
         }
         if !self.tunables.yields {
             self.leases.clear();

@@ -3,14 +3,15 @@
 use super::barrier::BarrierState;
 use super::flush::FlushState;
 use super::{Queue, QueueConfig};
+use crate::control::GroupShare;
 use crate::elevator::{Dispatch, Elevator, ElevatorNote, Newcomer, TunableError};
 use crate::request::{Limits, Request, RequestId, Requests};
 use crate::trace::{ProcessNames, Ring, TraceEvent, TraceKind};
 use crate::{Bio, Op, QueueStats};
 use base::map::HashMap;
 use base::{Nanos, Sector};
-use rt::TimerId;
-use std::collections::VecDeque;
+use rt::{Cgroup, TimerId};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// A request on its way through the device.
@@ -60,6 +61,7 @@ impl MergeIndex {
 
 pub(crate) struct State {
     pub elevator: Box<dyn Elevator>,
+    shares: BTreeMap<Cgroup, GroupShare>,
     /// What waits in the elevator.
     pub requests: Requests,
     index: MergeIndex,
@@ -94,6 +96,7 @@ impl State {
         let depth = depth.min(1 << 16);
         State {
             elevator,
+            shares: BTreeMap::new(),
             requests: Requests::default(),
             index: MergeIndex::default(),
             direct: VecDeque::new(),
@@ -317,8 +320,17 @@ impl State {
         self.stats.merges_requests += 1;
     }
 
+    /// What a control group is given, of this elevator and of those after it.
+    pub fn set_group(&mut self, cgroup: Cgroup, share: &GroupShare) {
+        self.elevator.set_group(cgroup, share);
+        self.shares.insert(cgroup, *share);
+    }
+
     pub fn replace_elevator(&mut self, elevator: Box<dyn Elevator>, now: Nanos) {
         self.elevator = elevator;
+        for (&cgroup, share) in &self.shares {
+            self.elevator.set_group(cgroup, share);
+        }
         for id in self.requests.in_order() {
             let request = self.requests.get(id);
             self.index.add(id, request);

@@ -4,7 +4,7 @@
 //! synchronous write; after the numbers `n` for NOIDLE, `m` for META; `12` waits 12 ms, `0.5` half
 //! a millisecond; `.` completes the oldest request in the disk, if any, `*` all of them until none
 //! comes any more; `|` divides the answer as it divides the script; `a=rt/0` sets the priority of
-//! `a`; `a>b` `a` yields to `b`; `a!` ends `a`.
+//! `a`; `a>b` `a` yields to `b`; `a@2` puts `a` into control group 2; `a!` ends `a`.
 //!
 //! Decisions: `a8` a request of `a` at 8 goes to the disk; `[a` the queue of `a` gets the device,
 //! `]a` it gives it up (`]a<b` taken by `b`); `~a` the disk is kept idle for `a`, `+a` until the
@@ -17,7 +17,7 @@ use crate::common::{Disk, Ends};
 use base::{Nanos, Page, Sector};
 use block::elevator::NoteKind;
 use block::{Bio, BioFlags, DeviceInfo, Op, Queue, QueueConfig, TraceEvent, TraceKind};
-use rt::{Cx, IoPriority, World, WorldConfig};
+use rt::{Cgroup, Cx, IoPriority, World, WorldConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ pub struct Script<'a> {
     pub disk: Arc<Disk>,
     ends: Ends,
     priorities: BTreeMap<u64, IoPriority>,
+    groups: BTreeMap<u64, Cgroup>,
     timed: bool,
 }
 
@@ -51,7 +52,8 @@ pub fn play_on(
             queue.set_tunable(name, value).expect(name);
         }
         let ends = Ends::default();
-        let mut script = Script { cx, queue, disk, ends, priorities: BTreeMap::new(), timed };
+        let (priorities, groups) = (BTreeMap::new(), BTreeMap::new());
+        let mut script = Script { cx, queue, disk, ends, priorities, groups, timed };
         let said: Vec<String> = words.split('|').map(|part| script.say(part)).collect();
         said.join(" | ")
     })
@@ -108,6 +110,10 @@ impl Script<'_> {
                 let priority = word[2..].parse().expect("a priority");
                 self.priorities.insert(ioc(who), priority);
             }
+            '@' => {
+                let group = word[2..].parse().expect("a number of a group");
+                self.groups.insert(ioc(who), Cgroup(group));
+            }
             kind => self.io(ioc(who), kind, &word[2..]),
         }
     }
@@ -125,6 +131,7 @@ impl Script<'_> {
         let mut bio = Bio::new(op, Sector(sector), segs, flags, self.ends.end(rest));
         bio.ioc = ioc;
         bio.ioprio = Some(self.priorities.get(&ioc).copied().unwrap_or_default());
+        bio.cgroup = self.groups.get(&ioc).copied();
         self.queue.submit(self.cx, bio);
     }
 }

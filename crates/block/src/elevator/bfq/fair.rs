@@ -13,7 +13,7 @@ use base::Nanos;
 use rt::IoClass;
 
 /// Virtual time per sector and unit of weight.
-const SCALE: u64 = 1 << 16;
+pub(super) const SCALE: u64 = 1 << 16;
 /// The sectors of asynchronous requests count so many times, since they come in floods.
 const ASYNC_CHARGE: u64 = 3;
 /// Largest budget until the rate of the device is known.
@@ -65,34 +65,31 @@ impl Bfq {
         if self.queues[q].busy {
             return;
         }
-        let first = !self.busy.iter().any(|&other| self.queues[other].class() < IoClass::Idle);
+        let cgroup = self.queues[q].cgroup;
+        let first = !self.busy.iter().any(|&other| {
+            let other = &self.queues[other];
+            other.class() < IoClass::Idle && other.cgroup == cgroup
+        });
+        let time = self.time_of(cgroup);
         let queue = &mut self.queues[q];
         queue.busy = true;
         queue.served = 0;
-        queue.start = queue.finish.max(self.virtual_time);
-        if first {
-            queue.start = self.virtual_time;
-        }
+        queue.start = if first { time } else { queue.finish.max(time) };
         queue.finish = queue.start + SCALE * queue.budget / queue.weight();
+        let budget = queue.budget;
         self.busy.push(q);
+        self.group_joined(cgroup, budget);
     }
 
     fn deactivate(&mut self, q: Qid) {
         self.queues[q].busy = false;
         self.busy.retain(|&other| other != q);
+        self.group_left(self.queues[q].cgroup);
     }
 
-    /// The queue to serve: the most urgent class first; in it the smallest finish of those
-    /// eligible.
+    /// Serves the next queue.
     pub(super) fn choose(&mut self) -> Option<Qid> {
-        let class = self.busy.iter().map(|&q| self.queues[q].class()).min()?;
-        let of_class = || self.busy.iter().copied().filter(|&q| self.queues[q].class() == class);
-        let earliest = of_class().map(|q| self.queues[q].start).min()?;
-        let virtual_time = self.virtual_time.max(earliest);
-        let eligible = of_class().filter(|&q| self.queues[q].start <= virtual_time);
-        let next = eligible.min_by_key(|&q| (self.queues[q].finish, q));
-        self.virtual_time = virtual_time;
-        let q = next?;
+        let q = self.next_queue()?;
         self.queues[q].served = 0;
         self.in_service = Some(q);
         self.service_began = self.now;
@@ -114,9 +111,10 @@ impl Bfq {
             let later = SCALE * sectors * factor / queue.weight();
             queue.start += later;
             queue.finish += later;
+            let (cgroup, budget) = (queue.cgroup, queue.budget);
+            self.group_charged(cgroup, sectors * factor, budget);
         }
-        let weights: u64 = self.busy.iter().map(|&q| self.queues[q].weight()).sum();
-        self.virtual_time += SCALE * sectors * factor / weights.max(1);
+        self.advance(self.queues[q].cgroup, sectors * factor);
     }
 
     /// Ends the service of a queue: it is charged, by time where it was slow, and gets a new
@@ -142,6 +140,8 @@ impl Bfq {
         .clamp(least, most);
         queue.start += SCALE * charged / queue.weight();
         queue.finish = queue.start;
+        let (cgroup, next) = (queue.cgroup, queue.budget);
+        self.group_charged(cgroup, charged, next);
         self.in_service = None;
         let kind = match why {
             Ending::Exhausted | Ending::Timeout => NoteKind::SliceUsedUp,

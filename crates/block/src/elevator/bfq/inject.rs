@@ -32,14 +32,25 @@ impl Bfq {
         seeks_cost && sequential || self.tunables.strict_guarantees || self.is_asymmetric()
     }
 
-    /// Busy queues differ in weight or class.
+    /// Busy queues differ in weight or class, or are of groups.
     fn is_asymmetric(&self) -> bool {
+        if self.groups.any_busy() {
+            return true;
+        }
         let mut kinds = self.busy.iter().map(|&q| {
             let queue = &self.queues[q];
             (queue.class(), queue.weight())
         });
         let first = kinds.next();
         kinds.any(|kind| Some(kind) != first)
+    }
+
+    /// A queue that is empty for a moment only keeps the device beyond its time where shares depend
+    /// on it: the others would be alone, whatever their weights.
+    pub(super) fn must_wait(&self, q: Qid) -> bool {
+        let empty = self.queues[q].order.is_empty();
+        let comes = self.idle_until.is_some() || self.queues[q].dispatched > 0;
+        empty && comes && self.is_asymmetric() && self.better_to_idle(q)
     }
 
     /// Begins to idle for the queue in service, which is empty.

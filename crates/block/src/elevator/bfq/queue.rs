@@ -3,7 +3,7 @@
 use crate::elevator::order::Order;
 use crate::{Request, RequestId};
 use base::{Nanos, Sector};
-use rt::{IoClass, IoPriority};
+use rt::{Cgroup, IoClass, IoPriority};
 
 /// Names a queue of one elevator; queues live as long as it does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,6 +26,8 @@ pub(super) struct BfqQueue {
     pub owner: u64,
     pub sync: bool,
     pub prio: IoPriority,
+    /// The group that its service counts against; the root group for an asynchronous one.
+    pub cgroup: Cgroup,
     pub order: Order,
     pub dispatched: u32,
     /// It is in the list of busy queues.
@@ -64,6 +66,7 @@ impl BfqQueue {
             owner,
             sync,
             prio,
+            cgroup: Cgroup::ROOT,
             order: Order::default(),
             dispatched: 0,
             busy: false,

@@ -29,13 +29,15 @@ impl Cfq {
     /// stands, where neither seeks.
     pub(super) fn close_cooperator(&self, q: Qid) -> Option<Qid> {
         let queue = &self.queues[q];
-        if queue.class() == IoClass::Idle || !queue.sync || self.busy == 1 || self.is_seeky(q) {
+        let alone = self.groups[queue.group].busy == 1;
+        if queue.class() == IoClass::Idle || !queue.sync || alone || self.is_seeky(q) {
             return None;
         }
         let (level, head) = (queue.prio.level(), self.last_position);
         let close = self.closest(level, head).filter(|&close| close != q)?;
-        let same_class = self.queues[close].class() == queue.class();
-        (same_class && !self.is_seeky(close)).then_some(close)
+        let other = &self.queues[close];
+        let akin = other.class() == queue.class() && other.group == queue.group;
+        (akin && !self.is_seeky(close)).then_some(close)
     }
 
     fn closest(&self, level: u8, head: Sector) -> Option<Qid> {

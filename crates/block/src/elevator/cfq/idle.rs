@@ -48,7 +48,16 @@ impl Cfq {
 
     /// Begins to idle for the active queue, which has become empty.
     pub(super) fn arm_idle(&mut self, q: Qid) {
-        if self.idling_is_useless() || !self.should_idle(q) || self.queues[q].dispatched > 0 {
+        if self.idling_is_useless() || self.queues[q].dispatched > 0 {
+            return;
+        }
+        let alone = self.groups[self.queues[q].group].busy == 1;
+        let span = match self.should_idle(q) {
+            true => self.tunables.slice_idle(),
+            false if alone => self.tunables.group_idle(),
+            false => 0,
+        };
+        if span == 0 {
             return;
         }
         // Its process may have ended, or think longer than the slice lasts.
@@ -60,7 +69,7 @@ impl Cfq {
         if context.think.is_valid() && rest < context.think.mean {
             return;
         }
-        let until = self.tick + self.tunables.slice_idle();
+        let until = self.tick + span;
         self.idle_until = Some(until);
         self.idle_since = self.now;
         let until = self.time_of(until);
@@ -142,7 +151,8 @@ impl Cfq {
     /// request.
     pub(super) fn idle_after(&mut self, q: Qid, noidle: bool) {
         self.serving.tree_idles |= !noidle;
-        if self.serving.workload == Workload::Sync || self.serving.tree_idles || self.busy == 1 {
+        let alone = self.groups[self.queues[q].group].busy == 1;
+        if self.serving.workload == Workload::Sync || self.serving.tree_idles || alone {
             self.arm_idle(q);
         }
     }
@@ -175,5 +185,10 @@ impl Cfq {
     /// When a tick begins.
     pub(super) fn time_of(&self, tick: super::tunables::Ticks) -> Nanos {
         Nanos((tick.max(0) as u64 * 1_000_000_000).div_ceil(self.tunables.hz() as u64))
+    }
+
+    /// The tick at a time.
+    pub(super) fn tick_of(&self, now: Nanos) -> super::tunables::Ticks {
+        (now.0 as u128 * self.tunables.hz() as u128 / 1_000_000_000) as super::tunables::Ticks
     }
 }

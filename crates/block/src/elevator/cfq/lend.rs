@@ -40,15 +40,20 @@ impl Cfq {
 
     /// Both must have done I/O here (a waiter whose queue is on another device has nothing to
     /// lend), and the waiter's class must not be less urgent than the holder's: it would put the
-    /// holder's requests back.
+    /// holder's requests back. Their groups must be one, since the waiter's would pay for the
+    /// holder's requests, unless `yield_across` allows it.
     fn can_lend(&self, waiter: u64, holder: u64) -> bool {
         let (Some(from), Some(to)) = (self.contexts.get(&waiter), self.contexts.get(&holder))
         else {
             return false;
         };
-        let lends = from.sync.map(|q| self.queues[q].class());
+        let Some(lends) = from.sync.map(|q| &self.queues[q]) else { return false };
+        let class = lends.class();
+        let other = to.sync.map_or(to.home, |q| self.queues[q].group);
         waiter != holder
-            && lends.is_some_and(|class| class != IoClass::Idle && class <= to.prio.class())
+            && class != IoClass::Idle
+            && class <= to.prio.class()
+            && (self.tunables.yield_across || lends.group == other)
     }
 
     /// The queue in which a new synchronous request of `holder` is issued, where somebody lends:

@@ -23,6 +23,9 @@ impl Cfq {
         if request.is_sync() && !old.sync {
             return true;
         }
+        if new.group != old.group {
+            return false;
+        }
         if self.slice_used(active) {
             return true;
         }
@@ -56,10 +59,11 @@ impl Cfq {
     /// Takes the device away from the active queue; `q` is served next.
     pub(super) fn preempt(&mut self, q: Qid) {
         if let Some(active) = self.active {
-            let before = self.queues[active].place.map(|place| (place.class, place.workload));
+            let kind = |place: super::tree::QueuePlace| (place.class, place.workload);
+            let before = self.queues[active].place.map(kind);
             let by = self.queues[q].owner;
             self.expire(active, Ending::Preempted(by), true);
-            let after = self.queues[q].place.map(|place| (place.class, place.workload));
+            let after = self.queues[q].place.map(kind);
             if before != after {
                 self.serving.until = self.tick - 1; // The other tree is chosen at once.
             }

@@ -1,7 +1,7 @@
 //! The queues of `cfq` and the processes that fill them.
 
 use super::tunables::Ticks;
-use super::{Cfq, tree::QueuePlace};
+use super::{Cfq, group::Gid, tree::QueuePlace};
 use crate::RequestId;
 use base::{Nanos, Sector};
 use rt::{IoClass, IoPriority};
@@ -32,6 +32,10 @@ pub(super) struct Slice {
     /// Nothing has completed yet, so the time does not run.
     pub fresh: bool,
     pub end: Ticks,
+    /// When the time began to run.
+    pub started: Option<Ticks>,
+    /// It was made longer until the next request of its group's only queue is there.
+    pub waits_busy: bool,
     /// Full length of the running slice.
     pub length: Ticks,
     /// When the queue was chosen.
@@ -51,6 +55,9 @@ pub(super) struct CfqQueue {
     pub owner: u64,
     pub sync: bool,
     pub prio: IoPriority,
+    /// The group that it belongs to, and the one that it is in now.
+    pub home: Gid,
+    pub group: Gid,
     /// Contexts whose queue this is.
     pub refs: u32,
     pub sorted: BTreeMap<Key, RequestId>,
@@ -85,11 +92,13 @@ pub(super) struct CfqQueue {
 }
 
 impl CfqQueue {
-    pub fn new(owner: u64, sync: bool, prio: IoPriority) -> CfqQueue {
+    pub fn new(owner: u64, sync: bool, prio: IoPriority, home: Gid) -> CfqQueue {
         CfqQueue {
             owner,
             sync,
             prio,
+            home,
+            group: home,
             refs: 1,
             sorted: BTreeMap::new(),
             fifo: BTreeMap::new(),
@@ -148,6 +157,7 @@ impl ThinkTime {
 pub(super) struct Context {
     pub sync: Option<Qid>,
     pub prio: IoPriority,
+    pub home: Gid,
     pub think: ThinkTime,
 }
 
@@ -195,14 +205,19 @@ impl Cfq {
 
     /// The synchronous queue of a process, which exists from its first synchronous request on.
     /// Merges and splits of queues happen here.
-    pub(super) fn sync_queue(&mut self, ioc: u64, prio: IoPriority) -> Qid {
+    pub(super) fn sync_queue(&mut self, ioc: u64, prio: IoPriority, home: Gid) -> Qid {
+        if let Some(q) = self.contexts.get(&ioc).and_then(|context| context.sync)
+            && self.queues[q].home != home
+        {
+            self.leave(ioc, q); // It moved to another group.
+        }
         if let Some(q) = self.contexts.get(&ioc).and_then(|context| context.sync)
             && let Some(q) = self.split_or_merge(ioc, q)
         {
             self.set_prio(q, prio);
             return q;
         }
-        let q = self.queues.add(CfqQueue::new(ioc, true, prio));
+        let q = self.queues.add(CfqQueue::new(ioc, true, prio, home));
         self.context(ioc, prio).sync = Some(q);
         q
     }
@@ -212,7 +227,7 @@ impl Cfq {
         if let Some(q) = self.async_queues[async_index(prio)] {
             return q;
         }
-        let q = self.queues.add(CfqQueue::new(0, false, prio));
+        let q = self.queues.add(CfqQueue::new(0, false, prio, Gid::ROOT));
         self.async_queues[async_index(prio)] = Some(q);
         q
     }
@@ -221,7 +236,7 @@ impl Cfq {
         let last_end = self.tick;
         let context = self.contexts.entry(ioc).or_insert_with(|| {
             let think = ThinkTime { last_end, ..ThinkTime::default() };
-            Context { sync: None, prio, think }
+            Context { sync: None, prio, home: Gid::ROOT, think }
         });
         context.prio = prio;
         context

@@ -1,5 +1,6 @@
 //! Whose turn it is: workloads, queues, slices, and which request of a queue goes.
 
+use super::group::Gid;
 use super::queue::{Key, Qid};
 use super::tree::Workload;
 use super::tunables::Ticks;
@@ -13,6 +14,7 @@ use rt::{IoClass, IoPriority};
 const WORKLOAD_MIN: Ticks = 2;
 
 /// The class and workload that is being served.
+#[derive(Clone, Copy)]
 pub(super) struct Serving {
     pub class: IoClass,
     pub workload: Workload,
@@ -45,9 +47,10 @@ impl Cfq {
         if !self.tunables.low_latency {
             return slice;
         }
-        let queues = self.average_busy(prio.class());
+        let group = self.queues[q].group;
+        let queues = self.average_busy(group, prio.class());
         let base = self.tunables.slice(true);
-        let (expected, target) = (base * queues, self.tunables.target_latency());
+        let (expected, target) = (base * queues, self.group_slice(group));
         if expected <= target {
             return slice;
         }
@@ -56,9 +59,9 @@ impl Cfq {
     }
 
     /// Average number of busy queues of a class, quick to rise and slow to fall.
-    fn average_busy(&mut self, class: IoClass) -> Ticks {
-        let busy = self.busy_in(class) as Ticks;
-        let average = &mut self.averages[(class == IoClass::RealTime) as usize];
+    fn average_busy(&mut self, group: Gid, class: IoClass) -> Ticks {
+        let busy = self.busy_in(group, class) as Ticks;
+        let average = &mut self.groups[group].averages[(class == IoClass::RealTime) as usize];
         *average = (3 * busy.max(*average) + busy.min(*average) + 2) / 4;
         *average
     }
@@ -80,8 +83,10 @@ impl Cfq {
     pub(super) fn select(&mut self) -> Option<Qid> {
         let mut next = None;
         if let Some(q) = self.active {
-            if self.slice_used(q) {
-                if self.keeps_sole_queue(q) {
+            if self.queues[q].slice.waits_busy && !self.queues[q].is_empty() {
+                self.expire(q, Ending::UsedUp, false); // Its group has something to do again.
+            } else if self.slice_used(q) {
+                if self.keeps_sole_queue(q) || self.group_idles(q) {
                     return None;
                 }
                 self.expire(q, Ending::UsedUp, false);
@@ -95,6 +100,7 @@ impl Cfq {
                 next = Some(close);
             } else if self.idle_until.is_some()
                 || self.queues[q].dispatched > 0 && self.should_idle(q)
+                || self.group_idles(q)
             {
                 return None;
             } else {
@@ -110,38 +116,42 @@ impl Cfq {
     /// process is expected to go on.
     fn keeps_sole_queue(&self, q: Qid) -> bool {
         let queue = &self.queues[q];
-        self.busy == 1 && queue.is_empty() && queue.dispatched > 0 && self.should_idle(q)
+        self.groups[queue.group].busy == 1
+            && queue.is_empty()
+            && queue.dispatched > 0
+            && self.should_idle(q)
     }
 
-    /// Chooses class, workload and queue.
+    /// Chooses group, class, workload and queue.
     fn choose(&mut self) -> Option<Qid> {
+        let group = self.choose_group()?;
         let classes = [IoClass::RealTime, IoClass::BestEffort, IoClass::Idle];
-        let class = classes.into_iter().find(|&class| self.busy_in(class) > 0)?;
+        let class = classes.into_iter().find(|&class| self.busy_in(group, class) > 0)?;
         let same_class = class == self.serving.class;
         self.serving.class = class;
         if class == IoClass::Idle {
             self.serving.until = self.tick + 1;
         } else if !same_class
-            || self.tree(class, self.serving.workload).is_empty()
+            || self.tree(group, class, self.serving.workload).is_empty()
             || self.tick > self.serving.until
         {
-            self.choose_workload(class);
+            self.choose_workload(group, class);
         }
-        self.tree(class, self.serving.workload).first_key_value().map(|(_, &q)| q)
+        self.tree(group, class, self.serving.workload).first_key_value().map(|(_, &q)| q)
     }
 
-    /// The workload whose first queue has the smallest key, and its time: its share of the target
-    /// latency by number of queues.
-    fn choose_workload(&mut self, class: IoClass) {
+    /// The workload whose first queue has the smallest key, and its time: its share of the group's
+    /// by number of queues.
+    fn choose_workload(&mut self, group: Gid, class: IoClass) {
         let first = |kind: &Workload| {
-            self.tree(class, *kind).first_key_value().map(|(&(key, _), _)| (key, *kind))
+            self.tree(group, class, *kind).first_key_value().map(|(&(key, _), _)| (key, *kind))
         };
         let Some((_, kind)) = Workload::ALL.iter().filter_map(first).min() else { return };
-        let count = self.tree(class, kind).len() as Ticks;
-        let average = self.averages[(class == IoClass::RealTime) as usize];
-        let all = average.max(self.busy_in(class) as Ticks);
+        let count = self.tree(group, class, kind).len() as Ticks;
+        let average = self.groups[group].averages[(class == IoClass::RealTime) as usize];
+        let all = average.max(self.busy_in(group, class) as Ticks);
         let target = self.tunables.target_latency();
-        let mut time = target * count / all;
+        let mut time = self.group_slice(group) * count / all;
         if kind == Workload::Async {
             let share = target * self.busy_async() as Ticks / self.busy as Ticks;
             time = time.min(share) * self.tunables.slice(false) / self.tunables.slice(true);
@@ -159,6 +169,8 @@ impl Cfq {
         let slice = &mut self.queues[q].slice;
         slice.fresh = true;
         slice.end = 0;
+        slice.started = None;
+        slice.waits_busy = false;
         slice.length = 0;
         slice.began = now;
         slice.dispatched = 0;
@@ -174,11 +186,25 @@ impl Cfq {
     /// The first completion starts the slice.
     pub(super) fn start_slice(&mut self, q: Qid) {
         let length = self.scaled_slice(q);
-        let end = self.tick + length;
+        let (start, end) = (self.tick, self.tick + length);
         let slice = &mut self.queues[q].slice;
         slice.fresh = false;
+        slice.started = Some(start);
         slice.length = length;
         slice.end = end;
+    }
+
+    /// The slice of its group's only queue lasts until the next request is there, for as long as
+    /// the device would be kept idle for it.
+    pub(super) fn extend_slice(&mut self, q: Qid) {
+        let span = match self.should_idle(q) {
+            true => self.tunables.slice_idle(),
+            false => self.tunables.group_idle(),
+        };
+        let end = self.tick + span;
+        let slice = &mut self.queues[q].slice;
+        slice.end = end;
+        slice.waits_busy = true;
     }
 
     /// Ends the slice of the active queue. What is left of it is remembered where `keep_rest`.
@@ -194,6 +220,7 @@ impl Cfq {
         if keep_rest {
             queue.slice.residual = rest;
         }
+        self.charge_group(q);
         let queue = &self.queues[q];
         let had = self.now.since(queue.slice.began).0;
         if queue.is_empty() {

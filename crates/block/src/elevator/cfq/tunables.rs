@@ -29,16 +29,17 @@ const SLICE_ASYNC: usize = 2;
 const SLICE_SYNC: usize = 3;
 const SLICE_IDLE: usize = 4;
 const TARGET_LATENCY: usize = 5;
+const GROUP_IDLE: usize = 6;
 
 /// The values of HZ that kernels are built with.
 const HZ: [u32; 3] = [100, 250, 1000];
 
 /// Everything that can be set, by the kernel's names (Documentation/block/cfq-iosched.txt), and
-/// three of our own: `hz`, which in a kernel is fixed when it is built, `yield`, and `next_noidle`,
-/// which a kernel has or has not.
+/// four of our own: `hz`, which in a kernel is fixed when it is built, `yield`, `yield_across` and
+/// `next_noidle`, which a kernel has or has not.
 pub(super) struct Tunables {
     hz: u32,
-    spans: [Span; 6],
+    spans: [Span; 7],
     /// Requests of one queue that may be in flight while others wait; half of it is always given.
     pub quantum: u32,
     /// Largest step backwards that counts as close, in sectors.
@@ -53,6 +54,10 @@ pub(super) struct Tunables {
     pub yields: bool,
     /// A queue whose next request says NOIDLE is not idled for: the rule of 2.6.37.
     pub next_noidle: bool,
+    /// Queues that are not worth idling for stay in their group.
+    pub group_isolation: bool,
+    /// A yield lends a queue to a process of another group.
+    pub yield_across: bool,
 }
 
 impl Default for Tunables {
@@ -66,6 +71,8 @@ impl Default for Tunables {
                 span("slice_sync", 1, 10, 1),
                 span("slice_idle", 1, 125, 0),
                 span("target_latency", 3, 10, 1),
+                // 8 ms in 2.6.36, the first that has it.
+                span("group_idle", 0, 1, 0),
             ],
             quantum: 8,
             back_seek_max: 16 * 1024 * 1024 / SECTOR_SIZE,
@@ -74,6 +81,8 @@ impl Default for Tunables {
             low_latency: true,
             yields: true,
             next_noidle: false,
+            group_isolation: false,
+            yield_across: false,
         }
     }
 }
@@ -104,6 +113,10 @@ impl Tunables {
         self.ticks(SLICE_IDLE)
     }
 
+    pub fn group_idle(&self) -> Ticks {
+        self.ticks(GROUP_IDLE)
+    }
+
     pub fn target_latency(&self) -> Ticks {
         self.ticks(TARGET_LATENCY)
     }
@@ -128,6 +141,9 @@ impl Tunables {
             ("hz", self.hz.to_string()),
             ("yield", (self.yields as u8).to_string()),
             ("next_noidle", (self.next_noidle as u8).to_string()),
+            ms(GROUP_IDLE),
+            ("group_isolation", (self.group_isolation as u8).to_string()),
+            ("yield_across", (self.yield_across as u8).to_string()),
         ]
     }
 
@@ -154,6 +170,8 @@ impl Tunables {
             "low_latency" => self.low_latency = any()? != 0,
             "yield" => self.yields = any()? != 0,
             "next_noidle" => self.next_noidle = any()? != 0,
+            "group_isolation" => self.group_isolation = any()? != 0,
+            "yield_across" => self.yield_across = any()? != 0,
             "hz" => {
                 let hz = number(0, "100, 250 or 1000")?;
                 if !HZ.contains(&hz) {
