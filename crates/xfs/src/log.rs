@@ -119,6 +119,8 @@ pub struct LogOptions {
     pub debug_checks: bool,
     /// Keep [`IopStats`] figures.
     pub iop_stats: bool,
+    /// Who waits for another task's write of the log yields his place in the elevator to it.
+    pub yields: bool,
 }
 
 impl Default for LogOptions {
@@ -130,6 +132,7 @@ impl Default for LogOptions {
             background: true,
             debug_checks: false,
             iop_stats: false,
+            yields: false,
         }
     }
 }
@@ -162,6 +165,8 @@ pub struct Log {
     pub(crate) context: RwLock<()>,
     pub(crate) cil: SpinLock<cil::Cil>,
     pub(crate) writer: Mutex<record::Writer>,
+    /// The I/O context of the task that writes the log, or did last.
+    writing: AtomicU64,
     pub(crate) ail: ail::Ail,
     pub(crate) grant: grant::Grant,
     stop: SpinLock<Option<&'static str>>,
@@ -200,6 +205,7 @@ impl Log {
             context: RwLock::named("CIL context", ()),
             cil: SpinLock::named("CIL", cil::Cil::new()),
             writer: Mutex::named("log writer", writer),
+            writing: AtomicU64::new(0),
             ail: ail::Ail::new(),
             grant,
             stop: SpinLock::named("log shutdown", None),

@@ -36,6 +36,9 @@ pub struct MountOptions {
     /// Leaves of directories are checked whole before and after each change, as a debug kernel does
     /// (`debug_checks`).
     pub debug_checks: bool,
+    /// Who waits for another task's write of the log yields his place in the elevator to it
+    /// (`log_yield=1`), as Jeff Moyer's series of 2010 has it for jbd's journal.
+    pub log_yield: bool,
     /// Count and time what formatting buffers takes: [`Xfs::iop_stats`](crate::Xfs::iop_stats).
     pub iop_stats: bool,
     /// How direct I/O is done. There are no boundary marks: the rules differ in how they walk
@@ -57,6 +60,7 @@ impl MountOptions {
             background: true,
             debug_checks: self.debug_checks,
             iop_stats: self.iop_stats,
+            yields: self.log_yield,
         }
     }
 }
@@ -74,6 +78,7 @@ impl Default for MountOptions {
             wsync: false,
             leaf_gaps: true,
             debug_checks: false,
+            log_yield: false,
             iop_stats: false,
             direct: DirectOptions::default(),
             write_out_interval: LogOptions::default().interval,
@@ -83,13 +88,14 @@ impl Default for MountOptions {
 }
 
 /// The names of all options.
-pub const KEYS: [&str; 21] = [
+pub const KEYS: [&str; 22] = [
     "logbsize",
     "wsync",
     "norecovery",
     "buf_item",
     "dir_leaf",
     "debug_checks",
+    "log_yield",
     "quota",
     "uquota",
     "usrquota",
@@ -109,7 +115,7 @@ pub const KEYS: [&str; 21] = [
 /// All options in a line, for messages.
 pub const KNOWN: &str = "logbsize=32k|64k|128k|256k, wsync, norecovery, \
                          buf_item=bitwise|contiguous|runs, dir_leaf=dense|gaps, debug_checks, \
-                         uquota, gquota, pquota, uqnoenforce, gqnoenforce, pqnoenforce, noquota";
+                         log_yield=0|1,                          uquota, gquota, pquota, uqnoenforce, gqnoenforce, pqnoenforce, noquota";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,6 +133,8 @@ pub enum MountOption {
     /// Leaves are checked whole before and after each change, and are dense unless an option behind
     /// this one says otherwise.
     DebugChecks,
+    /// Who waits for the log yields to its writer.
+    LogYield(bool),
     /// How direct I/O is done.
     Direct(Boundary),
     /// Whose usage is counted, and whether limits hold.
@@ -148,6 +156,7 @@ impl MountOption {
                 // A check goes through all of a leaf, and gaps make it longer.
                 (options.debug_checks, options.leaf_gaps) = (true, false);
             }
+            MountOption::LogYield(yields) => options.log_yield = yields,
             MountOption::Direct(rule) => options.direct.boundary = rule,
             MountOption::Quota(kind, enforced) => {
                 let mut kinds = match options.quota {
@@ -198,6 +207,8 @@ impl FromStr for MountOption {
             ("dir_leaf", "gaps") => Ok(MountOption::LeafGaps(true)),
             ("dir_leaf", _) => Err(format!("`{text}`: known are dir_leaf=dense|gaps")),
             ("debug_checks", "") => Ok(MountOption::DebugChecks),
+            ("log_yield", "0" | "1") => Ok(MountOption::LogYield(value == "1")),
+            ("log_yield", _) => Err(format!("`{text}`: known are log_yield=0|1")),
             _ => Err(format!("`{text}` is not known; there are {KNOWN}")),
         }
     }
@@ -219,9 +230,16 @@ mod tests {
             text.parse::<MountOption>().expect("known").apply(&mut options);
             assert_eq!((options.debug_checks, options.leaf_gaps), (true, gaps));
         }
-        for text in
-            ["logbsize=48k", "logbsize", "wsync=1", "buf_item=fast", "dir_leaf=x", "barrier", ""]
-        {
+        for text in [
+            "logbsize=48k",
+            "logbsize",
+            "wsync=1",
+            "buf_item=fast",
+            "dir_leaf=x",
+            "log_yield=2",
+            "barrier",
+            "",
+        ] {
             let message = text.parse::<MountOption>().expect_err("refused");
             assert!(message.contains(&format!("`{text}`")), "{message}");
         }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rt::Cx;
+use rt::{Cx, MutexGuard};
 
 use super::Log;
 use super::cil::{Checkpoint, Entry};
 use super::item_ref::Item;
+use super::record::Writer;
 use crate::error::Result;
 use crate::format::log::Lsn;
 use crate::trans::intent::IntentRole;
@@ -137,7 +138,7 @@ impl Log {
         seq: Option<u64>,
         even_empty: bool,
     ) -> Result<()> {
-        let mut writer = self.writer.lock(cx);
+        let mut writer = self.become_writer(cx);
         self.check()?;
         {
             let cil = self.cil.lock(cx);
@@ -162,6 +163,16 @@ impl Log {
                 Err(error)
             }
         }
+    }
+
+    /// The right to write the log; who has to wait for it yields to the one that writes.
+    fn become_writer(&self, cx: &mut Cx) -> MutexGuard<'_, Writer> {
+        if self.options.yields && self.writer.is_locked() {
+            self.bufs.queue().yield_to(cx.ioc(), self.writing.load(Ordering::Relaxed));
+        }
+        let writer = self.writer.lock(cx);
+        self.writing.store(cx.ioc(), Ordering::Relaxed);
+        writer
     }
 
     /// The checkpoint is on the device: its items may be written to their places.
