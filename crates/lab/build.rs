@@ -7,7 +7,10 @@ use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     println!("cargo:rerun-if-changed=experiments");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    // Asked when it runs, not when it was compiled: a target folder may have come from elsewhere.
+    let root = env::var_os("CARGO_MANIFEST_DIR")
+        .ok_or_else(|| io::Error::other("cargo sets CARGO_MANIFEST_DIR"))?;
+    let folder = Path::new(&root).join("experiments");
     let mut paths = fs::read_dir(folder)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<io::Result<Vec<_>>>()?;

@@ -12,25 +12,37 @@ use crate::run;
 
 /// A page and the command that makes it.
 struct Page {
-    /// The experiment, and the page's name.
+    /// The page's name.
     name: &'static str,
-    /// What is run of it: all figures are modelled or counted, so the page is the same on every
-    /// machine.
+    /// What of the lab makes it: all figures are modelled or counted, so the page is the same on
+    /// every machine.
     args: &'static [&'static str],
+    /// Its results go into the table of README.
+    results: bool,
     /// The check runs it again.
     checked: bool,
 }
 
+const fn experiment(name: &'static str, args: &'static [&'static str], checked: bool) -> Page {
+    Page { name, args, results: true, checked }
+}
+
 const PAGES: &[Page] = &[
-    Page { name: "cfq-yield", args: &[], checked: false },
-    Page { name: "dio-boundary", args: &[], checked: true },
-    Page { name: "dio-boundary-sata", args: &[], checked: true },
-    Page { name: "dio-boundary-ram", args: &[], checked: true },
-    Page { name: "today", args: &[], checked: false },
-    Page { name: "today-sata", args: &[], checked: false },
-    Page { name: "nfs-partial", args: &[], checked: false },
-    Page { name: "xfs-buf-item", args: &["--case", "4k", "--case", "64k"], checked: false },
+    experiment("cfq-yield", &["run", "cfq-yield"], false),
+    experiment("dio-boundary", &["run", "dio-boundary"], true),
+    experiment("dio-boundary-sata", &["run", "dio-boundary-sata"], true),
+    experiment("dio-boundary-ram", &["run", "dio-boundary-ram"], true),
+    experiment("today", &["run", "today"], false),
+    experiment("today-sata", &["run", "today-sata"], false),
+    experiment("today-groups", &["run", "today-groups"], true),
+    experiment("nfs-partial", &["run", "nfs-partial"], false),
+    experiment("xfs-buf-item", &["run", "xfs-buf-item", "--case", "4k", "--case", "64k"], false),
+    // What is counted; the times of the machine at hand are in bh-lru-full.
+    experiment("bh-lru", &["run", "bh-lru", "--case", "trace-*"], false),
+    Page { name: "cfq-yield-machines", args: SEARCH, results: false, checked: false },
 ];
+
+const SEARCH: &[&str] = &["search", "cfq-yield", "--tries", "160"];
 
 /// What stands around the table of README.
 const MARKS: [&str; 2] =
@@ -67,8 +79,9 @@ fn make(pages: &[&Page], folder: &Path) -> Result<String> {
     let results = text(folder.join("results.jsonl"))?;
     for one in pages {
         let markdown = text(folder.join(format!("{}.md", one.name)))?;
-        let files = ["--results", &results, "--markdown", &markdown];
-        run::step(one.name, || lab(&binary, &[&["run", one.name], one.args, &files].concat()))?;
+        let files = ["--markdown", &markdown, "--results", &results];
+        let files = if one.results { &files[..] } else { &files[..2] };
+        run::step(one.name, || lab(&binary, &[one.args, files].concat()))?;
     }
     let summary = text(folder.join("summary.md"))?;
     lab(&binary, &["report", &results, "--summary", &summary])?;

@@ -115,7 +115,7 @@ fn names_of_commands(args: &[OsString]) -> Vec<String> {
 /// Parses `args`, which name these `commands`.
 fn parse(args: Vec<OsString>, commands: &[String]) -> Result<Cli, clap::Error> {
     let args = match commands.first().map(String::as_str) {
-        Some("lab") => cmd::lab::with_json_file(args),
+        Some("lab") => cmd::lab::with_own_options(args, commands.get(1)),
         Some("find") => cmd::find::with_two_dashes(args),
         Some("bench") => cmd::bench::with_options_of_the_tool(args, commands.get(1)),
         _ => args,

@@ -21,7 +21,8 @@ pub use expand::{Load, Plan, Point, RunKey, RunSpec, Size, Varied};
 pub use figure::Figure;
 pub use file::{
     Basis, Case, Cell, Document, File, Filesystem, Fixes, Frontier, Layout, Lines, Machine, Metric,
-    Name, OptionText, Relation, Seeds, StripeShape, Sweep, Table, Tool, Variant, Vary, Workload,
+    Name, OptionText, Relation, Search, Seeds, Share, StripeShape, Sweep, Table, Tool, Unknown,
+    Variant, Vary, Workload,
 };
 pub use headline::Headline;
 pub use knob::Knob;

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod calibrate;
 mod clock;
 pub mod compare;
 mod digest;
@@ -26,6 +27,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod run;
+pub mod search;
 pub mod sensitivity;
 pub mod stats;
 mod workloads;

@@ -198,7 +198,7 @@ fn any_number_of_the_machine_is_varied() {
     let specs = swept(with("machine = \"device.write_latency\"", "us", "100, 900").unwrap());
     let profile = model::Profile::load("array-2010").unwrap();
     let latency = |spec: &RunSpec| {
-        let varied = spec.machine.as_ref().unwrap().apply(&profile).unwrap();
+        let varied = spec.machine[0].apply(&profile).unwrap();
         let own = varied.parameters.iter().find(|one| one.key == "device.write_latency");
         own.unwrap().value.clone()
     };

@@ -1,11 +1,13 @@
 //! `lab`: published tables, repeated in virtual time.
 
 mod bisect;
+mod calibrate;
 mod compare;
 mod init;
 mod instructions;
 mod replay;
 mod run;
+mod search;
 mod sensitivity;
 mod write;
 
@@ -48,6 +50,8 @@ use crate::app::App;
   iopath lab init cfq-yield --like > mine.toml
   iopath lab run cfq-yield --machine my-array.toml --results mine.jsonl
   iopath lab replay trace --machine array-2010 --elevator cfq --elevator relay --pace think
+  iopath lab calibrate sim:flash-sata --write -o mine.toml
+  iopath lab search cfq-yield --tries 40
   iopath lab sensitivity dio-boundary
   iopath lab bisect --good v1 -- sh -c 'cargo run --release -- lab run ./mine.toml'
   iopath lab compare before.jsonl after.jsonl
@@ -69,10 +73,14 @@ enum Command {
     Compare(compare::Options),
     /// Find the commit from which on a command fails
     Bisect(bisect::Options),
+    /// Measure a device and fit a machine to it, as a profile
+    Calibrate(calibrate::Options),
     /// Run a recorded trace on modelled machines, under any elevator
     Replay(replay::Options),
     /// Move each constant that was fitted, and show what the headlines become
     Sensitivity(sensitivity::Options),
+    /// Try plausible machines, and show which come nearest to all published cells
+    Search(search::Options),
     /// Count the instructions of an operation for each size of the buffer-head LRU (valgrind)
     Instructions(instructions::Instructions),
     /// Make the report again from files of results
@@ -127,11 +135,17 @@ struct MergeOptions {
 }
 
 /// In `lab run .. --json FILE` the option takes a file, where in other commands it takes none: a
-/// word behind it that ends in `.json` is that file.
-pub fn with_json_file(args: Vec<OsString>) -> Vec<OsString> {
+/// word behind it that ends in `.json` is that file. `-o` of `lab calibrate` is its output; of other
+/// commands it is mount options.
+pub fn with_own_options(args: Vec<OsString>, command: Option<&String>) -> Vec<OsString> {
+    let calibrates = command.is_some_and(|name| name == "calibrate");
     let mut out: Vec<OsString> = Vec::with_capacity(args.len());
     for arg in args {
         let text = arg.to_string_lossy();
+        if calibrates && text == "-o" {
+            out.push("--output".into());
+            continue;
+        }
         let after_json = out.last().is_some_and(|last| last == "--json");
         if after_json && text.ends_with(".json") {
             out.pop();
@@ -156,7 +170,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Command::Init(options) => init::run(app, options),
         Command::Compare(options) => compare::run(app, options),
         Command::Bisect(options) => bisect::run(app, options),
+        Command::Calibrate(options) => calibrate::run(app, options),
         Command::Replay(options) => replay::run(app, options),
+        Command::Search(options) => search::run(app, options),
         Command::Sensitivity(options) => sensitivity::run(app, options),
         Command::Instructions(options) => instructions::run(app, options),
         Command::Report(options) => report(app, options),
@@ -312,7 +328,7 @@ mod tests {
 
     fn rewritten(line: &str) -> String {
         let args = line.split(' ').map(OsString::from).collect();
-        let args = with_json_file(args).into_iter().map(|arg| arg.into_string().unwrap());
+        let args = with_own_options(args, None).into_iter().map(|arg| arg.into_string().unwrap());
         args.collect::<Vec<_>>().join(" ")
     }
 

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use block::control::CONTROLLERS;
 use toml::Spanned;
 
-use super::file::{Case, Cell, File, Metric, Name, Sweep, Table, Tool, Variant, Vary, Workload};
+use super::file::{
+    Case, Cell, File, Filesystem, Metric, Name, Share, Sweep, Table, Tool, Variant, Vary, Workload,
+};
 use super::value::CellName;
 use super::{Figure, expand, options};
 
@@ -51,6 +54,7 @@ pub fn check(file: &File) -> Checked {
     ensure(longest <= LIST_MAX, None, || format!("{longest} entries are more than {LIST_MAX}"))?;
     program(file)?;
     filesystems(file)?;
+    file.group.iter().try_for_each(|(name, share)| self::share(name, share))?;
     file.workload.iter().try_for_each(|(name, one)| workload(name, one))?;
     file.case.values().try_for_each(|case| self::case(file, case))?;
     file.variant.keys().try_for_each(|name| variant(file, name))?;
@@ -60,6 +64,7 @@ pub fn check(file: &File) -> Checked {
     relations(file)?;
     file.sweep.iter().try_for_each(|sweep| self::sweep(file, sweep))?;
     frontier(file)?;
+    search(file)?;
     headline(file)
 }
 
@@ -120,6 +125,12 @@ fn filesystems(file: &File) -> Checked {
     Ok(())
 }
 
+fn share(name: &str, share: &Share) -> Checked {
+    share.of_queue().map(drop).or_else(|message| {
+        wrong(share.max.as_ref().map(Spanned::span), format!("group {name}: {message}"))
+    })
+}
+
 fn workload(name: &str, one: &Workload) -> Checked {
     let (wanted, needless, word) = match one.tool {
         Tool::FsMark => (&one.args, &one.job, "args"),
@@ -145,6 +156,12 @@ fn case(file: &File, case: &Case) -> Checked {
     }
     ensure(!case.run.is_empty(), None, || format!("the case {} runs nothing", case.title))?;
     case.run.iter().try_for_each(|name| find(&file.workload, "workload", name).map(drop))?;
+    for (name, group) in &case.groups {
+        find(&file.group, "group", group)?;
+        ensure(case.run.iter().any(|run| run.get_ref() == name), Some(group.span()), || {
+            format!("groups of the case {}: it does not run `{name}`", case.title)
+        })?;
+    }
     seconds(case.seconds, &case.title)?;
     for (name, value) in &case.seconds_of {
         ensure(file.variant.contains_key(name), None, || {
@@ -175,23 +192,44 @@ fn variant(file: &File, name: &str) -> Checked {
     let Some(elevator) = &whole.elevator else {
         return wrong(None, format!("variant {name} has no elevator"));
     };
-    options::parse(whole.mount.text())
+    // A variant may be for the XFS of the file alone.
+    let ext = options::parse(whole.mount.text()).map(drop);
+    let xfs = |message: String| match file.filesystem.values().any(Filesystem::is_xfs) {
+        true => options::parse_xfs(whole.mount.text()).map(drop).map_err(|_| message),
+        false => Err(message),
+    };
+    ext.or_else(xfs)
         .or_else(|message| wrong(whole.mount.span(), format!("variant {name}: {message}")))?;
+    for (group, share) in &whole.groups {
+        ensure(file.group.contains_key(group), None, || {
+            format!("variant {name}: there is no group `{group}`")
+        })?;
+        self::share(group, &file.group[group].with(share))?;
+    }
+    if let Some(controller) = &whole.controller {
+        let known = CONTROLLERS;
+        ensure(known.contains(&controller.get_ref().as_str()), Some(controller.span()), || {
+            let name = controller.get_ref();
+            format!("there is no controller `{name}`; there are: {}", known.join(", "))
+        })?;
+    }
     tunables(name, &whole, elevator)
 }
 
 fn tunables(name: &str, whole: &Variant, elevator: &Name) -> Checked {
     let span = Some(elevator.span());
-    let Some(mut made) = block::elevator::by_name(elevator.get_ref()) else {
+    let controller = whole.controller.as_ref().map(|name| name.get_ref().as_str());
+    let Some(mut made) = block::elevator::controlled(elevator.get_ref(), controller) else {
         let known = block::elevator::names().collect::<Vec<_>>().join(", ");
         let message = format!("there is no elevator `{}`; there are: {known}", elevator.get_ref());
         return wrong(span, message);
     };
     for (tunable, value) in expand::tunables(whole) {
-        if !matches!(tunable.as_str(), "nr_requests" | "nomerges") {
-            made.set_tunable(&tunable, &value)
-                .or_else(|error| wrong(span.clone(), format!("variant {name}: {error}")))?;
+        if matches!(tunable.as_str(), "nr_requests" | "nomerges") {
+            continue;
         }
+        made.set_tunable(&tunable, &value)
+            .or_else(|error| wrong(span.clone(), format!("variant {name}: {error}")))?;
     }
     Ok(())
 }
@@ -337,6 +375,23 @@ fn sweep(file: &File, sweep: &Sweep) -> Checked {
             })
         }
     }
+}
+
+fn search(file: &File) -> Checked {
+    let Some(search) = &file.search else { return Ok(()) };
+    let mut filesystems = search.filesystems.iter();
+    filesystems.try_for_each(|name| find(&file.filesystem, "filesystem", name).map(drop))?;
+    ensure(!file.cell.is_empty(), None, || "search: there is no published cell".to_owned())?;
+    for (name, value) in &search.seconds {
+        ensure(file.case.contains_key(name), None, || format!("search: there is no case {name}"))?;
+        seconds(*value, "search")?;
+    }
+    let none = search.unknown.iter().find(|unknown| unknown.values.is_empty());
+    ensure(none.is_none(), None, || {
+        format!("search: {} has no values", none.map_or("", |unknown| &unknown.title))
+    })?;
+    let beside = search.beside.as_ref();
+    beside.map_or(Ok(()), |cell| cell_name(file, cell.get_ref(), Some(cell.span())))
 }
 
 fn frontier(file: &File) -> Checked {

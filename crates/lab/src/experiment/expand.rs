@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use block::control::GroupShare;
 use model::Profile;
 use serde::{Deserialize, Serialize};
 
-use super::file::{File, OptionText, Sweep, Table, Tool, Variant, Vary};
+use super::file::{File, OptionText, Share, Sweep, Table, Tool, Variant, Vary};
 use super::knob::Knob;
 use super::value::SeedRange;
 use super::{Experiment, Name};
@@ -79,6 +80,8 @@ pub struct Load {
     pub tool: Tool,
     /// The command line, or the job file.
     pub text: String,
+    /// The control group that it runs in, where not in the root group.
+    pub group: Option<String>,
 }
 
 /// Everything that a run needs, apart from machine and file system.
@@ -94,8 +97,10 @@ pub struct RunSpec {
     pub with: toml::Table,
     /// The variant with everything that it inherits.
     pub variant: Variant,
-    /// What of the machine is another number.
-    pub machine: Option<Varied>,
+    /// What of the machine are other numbers.
+    pub machine: Vec<Varied>,
+    /// What each control group is given, by name.
+    pub groups: BTreeMap<String, GroupShare>,
     /// The workloads.
     pub loads: Vec<Load>,
     /// Simulated seconds.
@@ -133,6 +138,34 @@ impl RunSpec {
         RunKey { variant: variant.to_owned(), ..self.key.clone() }
     }
 
+    /// Another value of what can be varied.
+    pub(crate) fn set(&mut self, vary: &Vary, value: u64, unit: &str) {
+        let mut each = |workload: &Name, change: &dyn Fn(&str) -> String| {
+            let of = self.loads.iter_mut().filter(|load| load.name == *workload.get_ref());
+            of.for_each(|load| load.text = change(&load.text));
+        };
+        match vary {
+            Vary::Machine(knob) => {
+                let (knob, unit) = (knob.clone(), unit.to_owned());
+                self.machine.push(Varied { knob, value, unit });
+            }
+            Vary::Mount(name) => {
+                let text = format!("{},{}={value}", self.variant.mount.text(), name.get_ref());
+                self.variant.mount = OptionText(Some(toml::Spanned::new(name.span(), text)));
+            }
+            Vary::Tunable(name) => {
+                let value = toml::Value::Integer(value as i64);
+                self.variant.tunables.insert(name.get_ref().clone(), value);
+            }
+            Vary::Job { workload, key } => {
+                each(workload, &|text| with_key(text, key.get_ref(), value));
+            }
+            Vary::Option { workload, option } => {
+                each(workload, &|text| with_option(text, option.get_ref(), value));
+            }
+        }
+    }
+
     /// The keys of the records that it gives.
     pub fn keys(&self) -> impl Iterator<Item = RunKey> {
         self.turns.iter().map(|variant| self.key_of(variant))
@@ -167,6 +200,8 @@ pub(super) fn variant(file: &File, name: &str) -> Variant {
         note: own.note,
         like: None,
         elevator: own.elevator.or(base.elevator),
+        controller: own.controller.or(base.controller),
+        groups: base.groups.into_iter().chain(own.groups).collect(),
         tunables,
         mount: if own.mount.0.is_some() { own.mount } else { base.mount },
         noidle: own.noidle.or(base.noidle),
@@ -331,37 +366,43 @@ impl Runs<'_> {
         let case = &file.case[&key.case];
         let (turns, measured) = (vec![key.variant.clone()], case.measured);
         let with = self.experiment.with(&key.case, self.plan.size);
-        let mut variant = variant(file, &key.variant);
-        let mut machine = None;
+        let variant = variant(file, &key.variant);
         let mut loads: Vec<Load> = case.run.iter().map(|name| load(file, name.get_ref())).collect();
-        let mut seconds = case.seconds_of.get(&key.variant).copied().unwrap_or(case.seconds);
-        if let Some((sweep, value)) = setting {
-            seconds = sweep.seconds.unwrap_or(seconds);
-            match &sweep.vary {
-                Vary::Machine(knob) => machine = Some(sweep.varied(knob, value)),
-                Vary::Mount(name) => {
-                    let text = format!("{},{}={value}", variant.mount.text(), name.get_ref());
-                    variant.mount = OptionText(Some(toml::Spanned::new(name.span(), text)));
-                }
-                Vary::Tunable(name) => {
-                    let value = toml::Value::Integer(value as i64);
-                    variant.tunables.insert(name.get_ref().clone(), value);
-                }
-                Vary::Job { workload, key } => {
-                    let of = loads.iter_mut().filter(|load| load.name == *workload.get_ref());
-                    of.for_each(|load| load.text = with_key(&load.text, key.get_ref(), value));
-                }
-                Vary::Option { workload, option } => {
-                    let of = loads.iter_mut().filter(|load| load.name == *workload.get_ref());
-                    of.for_each(|load| {
-                        load.text = with_option(&load.text, option.get_ref(), value)
-                    });
-                }
-            }
-        }
+        let own = case.seconds_of.get(&key.variant).copied().unwrap_or(case.seconds);
+        let seconds = setting.and_then(|(sweep, _)| sweep.seconds).unwrap_or(own);
+        loads.iter_mut().for_each(|load| {
+            load.group = case.groups.get(&load.name).map(|name| name.get_ref().clone());
+        });
+        let groups = shares(file, &variant);
         let lines = case.lines.as_ref().map(|lines| (lines.of.get_ref().clone(), lines.count));
-        RunSpec { key, turns, measured, with, variant, machine, loads, seconds, lines, detail }
+        let mut spec = RunSpec {
+            key,
+            turns,
+            measured,
+            with,
+            variant,
+            machine: Vec::new(),
+            groups,
+            loads,
+            seconds,
+            lines,
+            detail,
+        };
+        if let Some((sweep, value)) = setting {
+            spec.set(&sweep.vary, value, &sweep.unit);
+        }
+        spec
     }
+}
+
+/// What each control group is given under a variant.
+fn shares(file: &File, variant: &Variant) -> BTreeMap<String, GroupShare> {
+    let share = |(name, share): (&String, &Share)| {
+        let own = variant.groups.get(name).cloned().unwrap_or_default();
+        let given = share.with(&own).of_queue().expect("checked with the file");
+        (name.clone(), given)
+    };
+    file.group.iter().map(share).collect()
 }
 
 fn load(file: &File, name: &str) -> Load {
@@ -371,6 +412,7 @@ fn load(file: &File, name: &str) -> Load {
         name: name.to_owned(),
         tool: workload.tool,
         text: text.map(|text| text.get_ref().clone()).unwrap_or_default(),
+        group: None,
     }
 }
 
@@ -419,7 +461,14 @@ impl Sweep {
 
     /// The point of one of its values.
     pub fn point(&self, value: u64) -> Point {
-        let vary = match &self.vary {
+        Point { vary: self.vary.name(), value }
+    }
+}
+
+impl Vary {
+    /// What is varied, in words.
+    pub fn name(&self) -> String {
+        match self {
             Vary::Tunable(name) => format!("tunable {}", name.get_ref()),
             Vary::Machine(knob) => format!("machine {}", knob.name()),
             Vary::Mount(name) => format!("mount {}", name.get_ref()),
@@ -427,8 +476,7 @@ impl Sweep {
             Vary::Option { workload, option } => {
                 format!("{} {}", workload.get_ref(), option.get_ref())
             }
-        };
-        Point { vary, value }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use block::control::{GroupShare, IoMax};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -42,6 +43,9 @@ pub struct File {
     pub seeds: Seeds,
     /// File systems by name.
     pub filesystem: BTreeMap<String, Filesystem>,
+    /// Control groups by name, and what each is given.
+    #[serde(default)]
+    pub group: BTreeMap<String, Share>,
     /// Workloads by name.
     #[serde(default)]
     pub workload: BTreeMap<String, Workload>,
@@ -65,6 +69,8 @@ pub struct File {
     pub sweep: Vec<Sweep>,
     /// Two metrics of one case against each other, every variant a point.
     pub frontier: Option<Frontier>,
+    /// What the document does not say, for `lab search`.
+    pub search: Option<Search>,
 }
 
 /// Where the question comes from.
@@ -195,6 +201,42 @@ pub enum Tool {
     Fio,
 }
 
+/// What a control group is given; what is left out is as without it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Its weight: `blkio.weight`, `io.bfq.weight`, `io.weight`.
+    pub weight: Option<u32>,
+    /// The text of `io.max` after the device: `rbps=1048576 wiops=120`.
+    pub max: Option<Name>,
+    /// The target of `io.latency` in microseconds.
+    pub latency_us: Option<u64>,
+}
+
+impl Share {
+    /// As a queue takes it.
+    ///
+    /// # Errors
+    /// What of it cannot be.
+    pub fn of_queue(&self) -> Result<GroupShare, String> {
+        if self.weight.is_some_and(|weight| !(1..=10_000).contains(&weight)) {
+            return Err("a weight is from 1 to 10,000".to_owned());
+        }
+        let max = self.max.as_ref().map_or(Ok(IoMax::default()), |text| text.get_ref().parse())?;
+        let latency = self.latency_us.map(base::Nanos::from_micros);
+        Ok(GroupShare { weight: self.weight, max, latency })
+    }
+
+    /// This share with what `own` says of its own.
+    pub fn with(&self, own: &Share) -> Share {
+        Share {
+            weight: own.weight.or(self.weight),
+            max: own.max.clone().or_else(|| self.max.clone()),
+            latency_us: own.latency_us.or(self.latency_us),
+        }
+    }
+}
+
 /// A workload, as its tool takes it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -216,6 +258,9 @@ pub struct Case {
     /// The workloads.
     #[serde(default)]
     pub run: Vec<Name>,
+    /// The control groups of workloads; all others are in the root group.
+    #[serde(default)]
+    pub groups: BTreeMap<String, Name>,
     /// Simulated seconds.
     #[serde(default)]
     pub seconds: f64,
@@ -259,7 +304,12 @@ pub struct Variant {
     pub like: Option<Name>,
     /// Name of the elevator.
     pub elevator: Option<Name>,
-    /// Tunables of queue and elevator.
+    /// The controller in front of the elevator: `io.max`, `io.latency` or `io.cost`.
+    pub controller: Option<Name>,
+    /// What groups are given instead of what the file says.
+    #[serde(default)]
+    pub groups: BTreeMap<String, Share>,
+    /// Tunables of queue, controller and elevator.
     #[serde(default)]
     pub tunables: BTreeMap<String, toml::Value>,
     /// Mount options, after those of the file system.
@@ -448,6 +498,39 @@ pub struct Sweep {
     pub quick: Vec<u64>,
     /// Simulated seconds, where the case's are too long for so many runs.
     pub seconds: Option<f64>,
+}
+
+/// Plausible machines of a document that does not say which it had.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// What to read in it.
+    #[serde(default)]
+    pub note: String,
+    /// File systems that it may have had.
+    pub filesystems: Vec<Name>,
+    /// A cell that stands beside the errors, as another axis.
+    pub beside: Option<Spanned<CellName>>,
+    /// Simulated seconds by case, where those of the case are too long for so many runs.
+    #[serde(default)]
+    pub seconds: BTreeMap<String, f64>,
+    /// What may have been different.
+    pub unknown: Vec<Unknown>,
+}
+
+/// Something that the document does not say.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unknown {
+    /// In words.
+    pub title: String,
+    /// What is varied.
+    pub vary: Vary,
+    /// Unit of the values.
+    #[serde(default)]
+    pub unit: String,
+    /// The values that are plausible.
+    pub values: Vec<u64>,
 }
 
 /// What a sweep varies.

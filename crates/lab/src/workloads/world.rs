@@ -8,7 +8,7 @@ use base::Nanos;
 use block::{Queue, SyncWrites, TraceEvent};
 use cache::{PageCache, PageCacheConfig};
 use model::{LoadSpec, ModelDevice, ModelStats, Profile};
-use rt::{Cx, JoinHandle, SpinLock, World};
+use rt::{Cgroup, Cx, JoinHandle, SpinLock, World};
 use vfs::Namespace;
 use workload::{Stop, Target};
 
@@ -36,7 +36,10 @@ impl Scene<'_> {
     /// What failed inside of the world.
     pub fn run(&self, image: &BaseImage) -> Result<Output, String> {
         let spec = self.spec;
-        let varied = spec.machine.as_ref().map(|one| one.apply(self.profile)).transpose()?;
+        let mut varied = None;
+        for one in &spec.machine {
+            varied = Some(one.apply(varied.as_ref().unwrap_or(self.profile))?);
+        }
         let profile = varied.as_ref().unwrap_or(self.profile);
         let scene = Scene { profile, ..*self };
         let mut world = World::new(profile.world_config(spec.key.seed));
@@ -131,10 +134,14 @@ impl Scene<'_> {
         let variant = &self.spec.variant;
         let elevator = variant.elevator.as_ref().map_or("none", |name| name.get_ref());
         let mut config = self.profile.queue_config(elevator);
+        config.controller = variant.controller.as_ref().map(|name| name.get_ref().clone());
         config.trace_events = RING;
         config.sync_writes = SyncWrites { noidle: variant.noidle.unwrap_or(false) };
         let top = Arc::new(Forgetful::new(device.clone()));
         let queue = Queue::new(cx.runtime(), top, config).map_err(|e| e.to_string())?;
+        for (name, share) in &self.spec.groups {
+            queue.set_group(self.cgroup(Some(name)), share);
+        }
         let tunables = tunables(variant);
         let tunables = tunables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         self.profile.tune(&queue, tunables).map_err(|error| error.to_string())?;
@@ -197,12 +204,20 @@ impl Scene<'_> {
         })
     }
 
+    /// The control group of that name, from 1 in the order of names; none is the root group.
+    fn cgroup(&self, name: Option<&String>) -> Cgroup {
+        let place = name.and_then(|name| self.spec.groups.keys().position(|one| one == name));
+        place.map_or(Cgroup::ROOT, |place| Cgroup(place as u32 + 1))
+    }
+
     fn spawn(&self, cx: &Cx, target: &Target, stop: &Stop) -> Tasks {
         let start = |load: &Load| {
             let lines = self.spec.lines.as_ref().filter(|(of, _)| *of == load.name);
             let (lines, load) = (lines.map(|(_, count)| *count), load.clone());
             let (target, stop, name) = (target.clone(), stop.clone(), load.name.clone());
+            let cgroup = self.cgroup(load.group.as_ref());
             let run = move |cx: &mut Cx| {
+                cx.set_cgroup(cgroup);
                 // Nobody starts two tools in the same nanosecond: the seed chooses their phase.
                 let phase = cx.rng().below(PHASE.0);
                 cx.sleep(Nanos(phase));
