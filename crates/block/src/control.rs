@@ -15,11 +15,10 @@
 mod cost;
 mod latency;
 mod max;
-mod share;
 
-pub use share::{GroupShare, IoMax};
+pub use crate::share::{GroupShare, IoMax};
 
-use crate::elevator::{Dispatch, Elevator, ElevatorNote, Newcomer, TunableError};
+use crate::elevator::{Dispatch, Elevator, ElevatorNote, Newcomer, TunableError, by_name};
 use crate::{DeviceInfo, Request, RequestId};
 use base::{Nanos, Sector};
 use rt::Cgroup;
@@ -75,6 +74,16 @@ fn policy(name: &str) -> Option<Box<dyn Policy>> {
         "io.latency" => Box::new(latency::Latency::default()),
         "io.cost" => Box::new(cost::Cost::default()),
         _ => return None,
+    })
+}
+
+/// A new elevator of that name with default tunables, behind a controller where one is named; `None`
+/// where there is no such elevator or controller.
+pub fn controlled(name: &str, controller: Option<&str>) -> Option<Box<dyn Elevator>> {
+    let elevator = by_name(name)?;
+    Some(match controller {
+        None => elevator,
+        Some(controller) => Box::new(Controlled::new(controller, elevator)?),
     })
 }
 

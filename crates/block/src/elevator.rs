@@ -22,8 +22,8 @@ pub use none::NoneElevator;
 pub use note::{ElevatorNote, NoteKind};
 pub use relay::Relay;
 
-use crate::control::{Controlled, GroupShare};
 use crate::request::{Request, RequestId, Requests};
+use crate::share::GroupShare;
 use crate::{Bio, BioFlags, DeviceInfo};
 use base::{Nanos, Sector};
 use rt::{Cgroup, IoPriority, Registry};
@@ -203,16 +203,6 @@ fn built_in() -> impl Iterator<Item = &'static str> {
 /// Names of all elevators, those that were added last.
 pub fn names() -> impl Iterator<Item = &'static str> {
     built_in().chain(ADDED.names())
-}
-
-/// The same behind a controller, where one is named; `None` where there is no such elevator or
-/// controller.
-pub fn controlled(name: &str, controller: Option<&str>) -> Option<Box<dyn Elevator>> {
-    let elevator = by_name(name)?;
-    Some(match controller {
-        None => elevator,
-        Some(controller) => Box::new(Controlled::new(controller, elevator)?),
-    })
 }
 
 /// A new elevator of that name with default tunables, or `None` where there is no such elevator.

@@ -35,6 +35,7 @@ mod op;
 mod overlay;
 mod queue;
 mod request;
+mod share;
 mod split;
 mod stats;
 pub mod trace;

@@ -18,9 +18,10 @@ mod wait;
 
 pub use wait::IoGroup;
 
-use crate::control::{CONTROLLERS, GroupShare};
+use crate::control::{CONTROLLERS, controlled};
 use crate::elevator::{self, Elevator, TunableError};
 use crate::request::{Limits, Request};
+use crate::share::GroupShare;
 use crate::split::{is_too_large, split};
 use crate::trace::{TraceEvent, TraceKind};
 use crate::{
@@ -551,7 +552,7 @@ pub(crate) fn charge_submit(cx: &mut Cx, bio: &Bio) {
 }
 
 fn make_elevator(name: &str, controller: Option<&str>) -> Result<Box<dyn Elevator>, QueueError> {
-    elevator::controlled(name, controller).ok_or_else(|| match controller {
+    controlled(name, controller).ok_or_else(|| match controller {
         Some(controller) if !CONTROLLERS.contains(&controller) => {
             QueueError::Controller(controller.to_owned(), CONTROLLERS.join(", "))
         }

@@ -23,7 +23,7 @@ mod queue;
 use super::order::BackSeek;
 use super::{Dispatch, Elevator, ElevatorNote, Newcomer, NoteKind, TunableError, unknown_tunable};
 use crate::bio::is_sync;
-use crate::control::GroupShare;
+use crate::share::GroupShare;
 use crate::{DeviceInfo, Request, RequestId};
 use base::map::HashMap;
 use base::unit::SECTOR_SIZE;

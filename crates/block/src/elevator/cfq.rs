@@ -33,7 +33,7 @@ mod tunables;
 
 use super::{Dispatch, Elevator, ElevatorNote, Newcomer, NoteKind, TunableError, unknown_tunable};
 use crate::bio::is_sync;
-use crate::control::GroupShare;
+use crate::share::GroupShare;
 use crate::{BioFlags, DeviceInfo, Request, RequestId};
 use base::map::HashMap;
 use base::{Nanos, Sector};

@@ -3,9 +3,9 @@
 use super::barrier::BarrierState;
 use super::flush::FlushState;
 use super::{Queue, QueueConfig};
-use crate::control::GroupShare;
 use crate::elevator::{Dispatch, Elevator, ElevatorNote, Newcomer, TunableError};
 use crate::request::{Limits, Request, RequestId, Requests};
+use crate::share::GroupShare;
 use crate::trace::{ProcessNames, Ring, TraceEvent, TraceKind};
 use crate::{Bio, Op, QueueStats};
 use base::map::HashMap;

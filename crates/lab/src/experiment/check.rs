@@ -219,7 +219,7 @@ fn variant(file: &File, name: &str) -> Checked {
 fn tunables(name: &str, whole: &Variant, elevator: &Name) -> Checked {
     let span = Some(elevator.span());
     let controller = whole.controller.as_ref().map(|name| name.get_ref().as_str());
-    let Some(mut made) = block::elevator::controlled(elevator.get_ref(), controller) else {
+    let Some(mut made) = block::control::controlled(elevator.get_ref(), controller) else {
         let known = block::elevator::names().collect::<Vec<_>>().join(", ");
         let message = format!("there is no elevator `{}`; there are: {known}", elevator.get_ref());
         return wrong(span, message);
