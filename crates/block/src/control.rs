@@ -77,8 +77,8 @@ fn policy(name: &str) -> Option<Box<dyn Policy>> {
     })
 }
 
-/// A new elevator of that name with default tunables, behind a controller where one is named; `None`
-/// where there is no such elevator or controller.
+/// A new elevator of that name with default tunables, behind a controller where one is named;
+/// `None` where there is no such elevator or controller.
 pub fn controlled(name: &str, controller: Option<&str>) -> Option<Box<dyn Elevator>> {
     let elevator = by_name(name)?;
     Some(match controller {

@@ -142,8 +142,8 @@ pub trait Elevator: Send {
     /// The I/O context will not be used again. A dispatch follows.
     fn ioc_exit(&mut self, _ioc: u64, _now: Nanos) {}
 
-    /// What a control group is given from now on; of it, an elevator looks at the weight. Those that
-    /// know no groups have nothing to do.
+    /// What a control group is given from now on; of it, an elevator looks at the weight. Those
+    /// that know no groups have nothing to do.
     fn set_group(&mut self, _cgroup: Cgroup, _share: &GroupShare) {}
 
     /// Moves what it has to say about its decisions since the last call to the end of `out`, oldest

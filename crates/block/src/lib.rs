@@ -19,8 +19,8 @@
 //! an order waits for the end of the first.
 //!
 //! Compared with Linux, there is one queue per device, none per CPU; control
-//! groups do not nest ([`control`]); no integrity data, no zones, no polling; limits on segment boundaries do not exist, because pages
-//! are copied or gathered by the host.
+//! groups do not nest ([`control`]); no integrity data, no zones, no polling; limits on segment
+//! boundaries do not exist, because pages are copied or gathered by the host.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

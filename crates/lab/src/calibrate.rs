@@ -7,9 +7,10 @@
 //! - `calibrate/kind.rs`: the numbers of each kind of device, and a profile of them;
 //! - `calibrate/fit.rs`: the numbers for which the model's probes come closest to the device's.
 //!
-//! Each number comes with how far it may be off before the fit is a percent worse; one that no probe
-//! depends on says so. What a time rests on here is the mean of the middle half of its latencies, so
-//! that a busy host moves it little; what a read of memory costs the host is taken off.
+//! Each number comes with how far it may be off before the fit is a percent worse; one that no
+//! probe depends on says so. What a time rests on here is the mean of the middle half of its
+//! latencies, so that a busy host moves it little; what a read of memory costs the host is taken
+//! off.
 
 mod fit;
 mod kind;
@@ -46,8 +47,8 @@ pub struct Calibration {
     pub bytes: u64,
     /// What a read of memory takes here, which was taken off, in us.
     pub overhead_us: f64,
-    /// The kinds of models that were tried, the best first, with the error of each: root mean square
-    /// over the probes, in percent.
+    /// The kinds of models that were tried, the best first, with the error of each: root mean
+    /// square over the probes, in percent.
     pub ladder: Vec<Rung>,
     /// The best one.
     pub fit: Fit,

@@ -3,8 +3,9 @@
 //!
 //! A machine is a choice of one value for each unknown. The first one is the experiment's own; then
 //! some are drawn, and some come from the best so far with one or two choices changed. For each,
-//! every published cell is run, and its error is the logarithm of obtained over published. No machine
-//! found becomes a default: what is shown is how near any of them comes, and in which cells none does.
+//! every published cell is run, and its error is the logarithm of obtained over published. No
+//! machine found becomes a default: what is shown is how near any of them comes, and in which cells
+//! none does.
 
 use std::collections::BTreeMap;
 

@@ -69,8 +69,8 @@ variants = ["weighted", "even", "limited"]
 columns = ["both.read", "both.other"]
 "#;
 
-/// Goal: a workload runs in the group of its case, with what the file or the variant gives the group,
-/// under cfq's weights and behind a controller.
+/// Goal: a workload runs in the group of its case, with what the file or the variant gives the
+/// group, under cfq's weights and behind a controller.
 #[test]
 fn workloads_run_in_groups() {
     let experiment = with(GROUPS).expect("it is valid");

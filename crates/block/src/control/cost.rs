@@ -1,15 +1,15 @@
 //! `io.cost`: time of the device in proportion to weights, by a model of what requests cost.
 //!
 //! A request costs device time: a base, by direction and by whether it jumps, and so much a page
-//! (`control/cost/model.rs`). The device's *virtual time* runs at a rate, `vrate`, of the clock's. A
-//! group with the share h of the weights pays cost / h, and waits where that would bring it ahead
+//! (`control/cost/model.rs`). The device's *virtual time* runs at a rate, `vrate`, of the clock's.
+//! A group with the share h of the weights pays cost / h, and waits where that would bring it ahead
 //! of the device's virtual time.
 //!
 //! Once a period: a group that used less than its share gives what it does not need to the others
 //! (*donation*), and takes it back at once when it comes close to waiting; `vrate` goes down where
 //! requests miss the percentile of `rlat` and `wlat` or the device was full for more than a
-//! twentieth of the period, and up where groups waited and it was not. Metadata goes on at once and is paid
-//! for later (*debt*).
+//! twentieth of the period, and up where groups waited and it was not. Metadata goes on at once and
+//! is paid for later (*debt*).
 
 mod model;
 
@@ -149,10 +149,7 @@ impl Cost {
     }
 
     fn adjust_rate(&mut self, period: Nanos) {
-        let missed = (0..2).any(|way| {
-            let [all, late] = self.done[way];
-            self.model.misses(way, all, late)
-        });
+        let missed = (0..2).any(|way| self.model.misses(way, self.done[way]));
         let full = self.full * 20 > period.0;
         let waited = self.groups.values().any(|group| group.waited);
         self.busy = match (missed || full, waited) {

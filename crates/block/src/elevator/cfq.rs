@@ -14,9 +14,9 @@
 //! All comparisons of time are made in ticks of HZ (tunable `hz`), and the idle timer fires at the
 //! beginning of a tick, so that 8 ms of idling last from 7 to 8 ms.
 //!
-//! Not modelled: groups inside of groups, the per-request boost of a process that holds a file-system
-//! resource. Where Linux would wait for the unplug of a small request that ends the idling of a
-//! lone queue, we dispatch at once: plugs are on the task's side here.
+//! Not modelled: groups inside of groups, the per-request boost of a process that holds a
+//! file-system resource. Where Linux would wait for the unplug of a small request that ends the
+//! idling of a lone queue, we dispatch at once: plugs are on the task's side here.
 //!
 //! Sources: Documentation/block/cfq-iosched.txt of Linux; "[PATCH 0/6 v6][RFC] jbd[2]: enhance
 //! fsync performance when using CFQ", Jeff Moyer, 2010-07-02; descriptions of the algorithm.

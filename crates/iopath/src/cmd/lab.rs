@@ -135,8 +135,8 @@ struct MergeOptions {
 }
 
 /// In `lab run .. --json FILE` the option takes a file, where in other commands it takes none: a
-/// word behind it that ends in `.json` is that file. `-o` of `lab calibrate` is its output; of other
-/// commands it is mount options.
+/// word behind it that ends in `.json` is that file. `-o` of `lab calibrate` is its output; of
+/// other commands it is mount options.
 pub fn with_own_options(args: Vec<OsString>, command: Option<&String>) -> Vec<OsString> {
     let calibrates = command.is_some_and(|name| name == "calibrate");
     let mut out: Vec<OsString> = Vec::with_capacity(args.len());

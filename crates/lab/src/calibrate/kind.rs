@@ -83,11 +83,12 @@ fn micros(probed: &[Probed], is: impl Fn(&Probed) -> bool) -> Option<f64> {
     probed.iter().find(|one| is(one)).map(|one| one.sample.middle_ns() / 1e3)
 }
 
-fn random_read(probed: &[Probed], size: u64, depth: u64) -> Option<f64> {
+/// Of reads of 4 KiB, one at a time.
+fn random_read(probed: &[Probed]) -> Option<f64> {
     micros(probed, |one| {
         let probe = &one.probe;
         let kind = probe.pattern == Pattern::Random && probe.writes == 0;
-        kind && probe.size == size && probe.depth == depth
+        kind && probe.size == 4096 && probe.depth == 1
     })
 }
 
@@ -104,7 +105,7 @@ impl Kind {
 
     /// The kinds that what was found allows: what takes a millisecond to find a place has arms.
     pub(super) fn plausible(probed: &[Probed]) -> Vec<Kind> {
-        let read = random_read(probed, 4096, 1).unwrap_or(0.0);
+        let read = random_read(probed).unwrap_or(0.0);
         match read > 1_000.0 {
             true => vec![Kind::Memory, Kind::Array, Kind::Disk],
             false => vec![Kind::Memory, Kind::Flash],
@@ -113,7 +114,7 @@ impl Kind {
 
     /// Its numbers with a first guess for each, out of what was found.
     pub(super) fn params(self, probed: &[Probed]) -> Vec<Param> {
-        let read = random_read(probed, 4096, 1).unwrap_or(100.0);
+        let read = random_read(probed).unwrap_or(100.0);
         let writes = probed.iter().any(|one| one.probe.writes > 0);
         let write = micros(probed, |one| {
             one.probe.writes > 0 && one.probe.depth == 1 && one.probe.durable == Durable::No
@@ -186,7 +187,8 @@ impl Kind {
     /// A profile with these numbers.
     pub(super) fn profile(self, info: &DeviceInfo, values: &[(Param, f64, String)]) -> String {
         let mut text = format!(
-            "[machine]\nname = \"calibrated\"\ndescription = \"A device of {} bytes, calibrated as {}\"\n\
+            "[machine]\nname = \"calibrated\"\n\
+             description = \"A device of {} bytes, calibrated as {}\"\n\
              source = \"iopath lab calibrate\"\n\n[device]\nkind = \"{}\"\n",
             info.bytes(),
             self.word(),

@@ -12,30 +12,34 @@ pub const PAUSE: Nanos = Nanos::from_millis(300);
 
 const KIB: u64 = 1 << 10;
 
-fn probe(name: String, pattern: Pattern, size: u64, depth: u64) -> Probe {
-    // Enough for a mean of what turns and seeks; more where many are under way.
-    let count = (60 * depth.clamp(1, 8)).max(120);
+/// Reads, one at a time; enough for a mean of what turns and seeks.
+fn probe(name: String, pattern: Pattern, size: u64) -> Probe {
     let (durable, writes, tail) = (Durable::No, 0, false);
-    Probe { name, pattern, writes, size, depth, count, durable, tail }
+    Probe { name, pattern, writes, size, depth: 1, count: 120, durable, tail }
+}
+
+/// The same with more under way at once.
+fn deep(probe: Probe, depth: u64) -> Probe {
+    Probe { depth, count: (60 * depth.clamp(1, 8)).max(120), ..probe }
 }
 
 /// A read of 4 KiB, one at a time.
 pub fn plain_read() -> Probe {
-    probe("random reads of 4 KiB".to_owned(), Pattern::Random, 4 * KIB, 1)
+    probe("random reads of 4 KiB".to_owned(), Pattern::Random, 4 * KIB)
 }
 
 fn reads(info: &DeviceInfo) -> Vec<Probe> {
     let random = |size: u64, depth: u64| {
         let name = format!("random reads of {} KiB, depth {depth}", size / KIB);
-        probe(name, Pattern::Random, size, depth)
+        deep(probe(name, Pattern::Random, size), depth)
     };
     let sequential = |size: u64, depth: u64| {
         let name = format!("sequential reads of {} KiB, depth {depth}", size / KIB);
-        probe(name, Pattern::Sequential, size, depth)
+        deep(probe(name, Pattern::Sequential, size), depth)
     };
     let jump = |part: u64| {
         let far = info.bytes() / part / 4096 * 4096;
-        probe(format!("reads a {part}th of the device apart"), Pattern::Jump(far), 4 * KIB, 1)
+        probe(format!("reads a {part}th of the device apart"), Pattern::Jump(far), 4 * KIB)
     };
     let most = info.max_bytes.min(1 << 20) as u64 / KIB / 4 * 4 * KIB;
     let depths = [2, 4, 8, 16, 32, 64, 128].into_iter().filter(|&n| n <= u64::from(info.depth));
@@ -51,7 +55,7 @@ fn writes(info: &DeviceInfo) -> Vec<Probe> {
     let write = |pattern: Pattern, size: u64, depth: u64| {
         let how = if pattern == Pattern::Random { "random" } else { "sequential" };
         let name = format!("{how} writes of {} KiB, depth {depth}", size / KIB);
-        Probe { writes: 100, ..probe(name, pattern, size, depth) }
+        Probe { writes: 100, ..deep(probe(name, pattern, size), depth) }
     };
     let (random, sequential) = (Pattern::Random, Pattern::Sequential);
     let lasting = |probe: Probe, bytes: u64| Probe {
@@ -94,7 +98,7 @@ pub fn probes(info: &DeviceInfo, write: bool) -> Vec<Probe> {
 pub fn mix(write: bool) -> Probe {
     let name = "a mix of sizes, half of them in sequence, depth 4".to_owned();
     let writes = if write { 30 } else { 0 };
-    Probe { writes, count: 800, ..probe(name, Pattern::Mix, 4 * KIB, 4) }
+    Probe { writes, count: 800, ..deep(probe(name, Pattern::Mix, 4 * KIB), 4) }
 }
 
 /// The mix as a job of fio. What is written stands for what is done: a half of the requests are of

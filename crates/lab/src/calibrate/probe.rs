@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Nanos, Page, Rng, Sector};
-use block::{BioFlags, Queue};
+use block::{BioFlags, DeviceInfo, Queue};
 use rt::{Cx, JoinHandle};
 use serde::Serialize;
 
@@ -62,8 +62,9 @@ struct Step {
 }
 
 impl Probe {
-    /// The request of a number, on a device of so many bytes.
-    fn step(&self, number: u64, device: u64) -> Step {
+    /// The request of a number.
+    fn step(&self, number: u64, info: &DeviceInfo) -> Step {
+        let device = info.bytes();
         // Of equal name equal places, whatever stands before it in the plan.
         let name = self
             .name
@@ -151,7 +152,6 @@ pub fn run(
 ) -> Result<Sample, String> {
     let start = cx.now();
     let next = Arc::new(AtomicU64::new(0));
-    let device = queue.info().bytes();
     let task = |cx: &Cx| -> JoinHandle<Result<Vec<u64>, String>> {
         let (queue, probe, next) = (queue.clone(), probe.clone(), next.clone());
         cx.spawn("probe", move |cx| {
@@ -162,7 +162,7 @@ pub fn run(
                 if number >= probe.count || late && number >= LEAST.max(probe.depth) {
                     return Ok(latencies);
                 }
-                let step = probe.step(number, device);
+                let step = probe.step(number, queue.info());
                 let took = make(cx, &queue, &probe, &step)?;
                 if step.counts {
                     latencies.push(took);

@@ -115,7 +115,8 @@ pub const KEYS: [&str; 22] = [
 /// All options in a line, for messages.
 pub const KNOWN: &str = "logbsize=32k|64k|128k|256k, wsync, norecovery, \
                          buf_item=bitwise|contiguous|runs, dir_leaf=dense|gaps, debug_checks, \
-                         log_yield=0|1,                          uquota, gquota, pquota, uqnoenforce, gqnoenforce, pqnoenforce, noquota";
+                         log_yield=0|1, uquota, gquota, pquota, uqnoenforce, gqnoenforce, \
+                         pqnoenforce, noquota";
 
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

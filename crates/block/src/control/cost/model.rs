@@ -79,7 +79,7 @@ impl Model {
     }
 
     /// Too many of a period's requests took too long.
-    pub fn misses(&self, way: usize, all: u64, late: u64) -> bool {
+    pub fn misses(&self, way: usize, [all, late]: [u64; 2]) -> bool {
         self.percent[way] > 0.0
             && all > 0
             && late as f64 * 100.0 > all as f64 * (100.0 - self.percent[way])

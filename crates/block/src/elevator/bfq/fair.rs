@@ -111,8 +111,7 @@ impl Bfq {
             let later = SCALE * sectors * factor / queue.weight();
             queue.start += later;
             queue.finish += later;
-            let (cgroup, budget) = (queue.cgroup, queue.budget);
-            self.group_charged(cgroup, sectors * factor, budget);
+            self.group_charged(q, sectors * factor);
         }
         self.advance(self.queues[q].cgroup, sectors * factor);
     }
@@ -140,8 +139,7 @@ impl Bfq {
         .clamp(least, most);
         queue.start += SCALE * charged / queue.weight();
         queue.finish = queue.start;
-        let (cgroup, next) = (queue.cgroup, queue.budget);
-        self.group_charged(cgroup, charged, next);
+        self.group_charged(q, charged);
         self.in_service = None;
         let kind = match why {
             Ending::Exhausted | Ending::Timeout => NoteKind::SliceUsedUp,

@@ -84,8 +84,8 @@ impl Bfq {
     }
 
     /// A queue of the group has become busy with that budget; the first one makes the group busy. A
-    /// group that was away for a moment only, as one whose process waited for its own request, keeps
-    /// its place; it would lose what it is behind otherwise.
+    /// group that was away for a moment only, as one whose process waited for its own request,
+    /// keeps its place; it would lose what it is behind otherwise.
     pub(super) fn group_joined(&mut self, cgroup: Cgroup, budget: u64) {
         if cgroup == Cgroup::ROOT {
             return;
@@ -116,8 +116,9 @@ impl Bfq {
         }
     }
 
-    /// A queue of the group was served so much, and gets this budget for its next service.
-    pub(super) fn group_charged(&mut self, cgroup: Cgroup, sectors: u64, budget: u64) {
+    /// A queue was served so much; its budget is that of its next service.
+    pub(super) fn group_charged(&mut self, q: Qid, sectors: u64) {
+        let (cgroup, budget) = (self.queues[q].cgroup, self.queues[q].budget);
         if cgroup != Cgroup::ROOT {
             let group = self.groups.named(cgroup);
             group.start += SCALE * sectors / group.weight;

@@ -23,8 +23,9 @@ use crate::target::Target;
 /// What `lab calibrate` takes.
 #[derive(Args)]
 #[command(after_help = "\
-The device should be quiet. A file or a block device is measured past the host's cache with --direct, and
-what was never written answers without its medium: fill it first. With --write everything on it is lost.
+The device should be quiet. A file or a block device is measured past the host's cache with
+--direct; what was never written answers without its medium: fill it first. With --write everything
+on it is lost.
 
 Examples:
   iopath --direct lab calibrate disk.img -o mine.toml

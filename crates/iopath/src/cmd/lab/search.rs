@@ -13,8 +13,8 @@ use crate::app::App;
 /// What `lab search` takes.
 #[derive(Args)]
 #[command(after_help = "\
-The experiment names in [search] what its document does not say, with plausible values. No machine that
-is found becomes the default of anything.
+The experiment names in [search] what its document does not say, with plausible values. No machine
+that is found becomes the default of anything.
 
 Examples:
   iopath lab search cfq-yield --tries 40
@@ -89,9 +89,10 @@ fn page(name: &str, effort: Effort, note: &str, found: &Found, table: &str) -> S
     let Effort { tries, seed, .. } = effort;
     format!(
         "# {name}: plausible machines\n\n{note}\n\n\
-         Made by `iopath lab search {name} --tries {tries} --seed {seed}`: {} different machines. Typical is the root mean square of the \
-         logarithms of obtained over published, over all cells, as a factor; worst is the largest of them. *Modelled.* None of these machines is a \
-         default of anything.\n\n{table}\n{}.\n",
+         Made by `iopath lab search {name} --tries {tries} --seed {seed}`: {} different machines. \
+         Typical is the root mean square of the logarithms of obtained over published, over all \
+         cells, as a factor; worst is the largest of them. *Modelled.* None of these machines is \
+         a default of anything.\n\n{table}\n{}.\n",
         found.tried.len(),
         unreached(found),
     )
