@@ -17,6 +17,8 @@
 //! # Ok::<(), container::Error>(())
 //! ```
 //!
+//! [`write`](mod@write) makes containers of raw disks.
+//!
 //! Every number of a header is checked before it is used; memory is bounded whatever it says: by
 //! [`TABLES_MAX`] for tables that are kept, and a few MiB of caches for each file of a chain. VHD
 //! and VHDX are parsed by the crates `rust-img-vhd` and `rust-img-vhdx`, behind a door that catches
@@ -43,6 +45,7 @@ mod seekable;
 mod source;
 mod vdi;
 mod vmdk;
+pub mod write;
 
 pub use crate::device::ImageDevice;
 pub use chain::TABLES_MAX;
