@@ -71,6 +71,8 @@ commands! {
     Truncate => truncate,
     Xattr => xattr,
     Df => df,
+    Diff => diff,
+    Disk => disk,
     Du => du,
     Find => find,
     Quota => quota,

@@ -10,6 +10,8 @@ pub mod cp;
 pub mod crash;
 pub mod demo;
 pub mod df;
+pub mod diff;
+pub mod disk;
 pub mod du;
 pub mod find;
 pub mod info;

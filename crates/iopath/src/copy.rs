@@ -16,14 +16,18 @@ use std::sync::Arc;
 use anyhow::Result;
 use base::Timespec;
 use base::map::HashMap;
-use rt::{Channel, Cx};
+use rt::{Channel, Cx, JoinHandle};
 use vfs::FileType;
 
 use crate::out::Progress;
 pub use problem::{Problems, Stopped};
 pub use rules::{DIRECT_UNIT, Existing, FileId, Follow, Keep, Made, Old, Step};
 
+mod capability;
 pub mod content;
+pub mod decompress;
+pub mod digest;
+pub mod exact;
 mod host_meta;
 pub mod host_sink;
 pub mod host_source;
@@ -31,8 +35,11 @@ pub mod image_sink;
 pub mod image_source;
 mod late_dirs;
 pub mod open_dirs;
+pub mod owner_map;
+pub mod picks;
 pub mod problem;
 pub mod rules;
+pub mod tar_index;
 pub mod tar_sink;
 pub mod tar_source;
 pub mod tar_sparse;
@@ -325,39 +332,109 @@ pub fn run_after(
     if let Some(known) = source.links() {
         *known = std::mem::take(links);
     }
-    let full = Arc::new(Channel::named("copy batches", BATCHES));
-    let empty = Arc::new(Channel::named("copy free batches", BATCHES));
-    for _ in 0..BATCHES - 1 {
-        let _room_for_all = empty.try_send(Batch::default());
-    }
-    let mut out = Outbox { batch: Batch::default(), full: full.clone(), empty: empty.clone() };
-    let producer = cx.spawn("source", move |cx| {
-        let mut result = source.run(cx, &mut out);
-        if result.is_ok() {
-            result = out.hand_over(cx);
-        }
-        out.full.close();
-        (result, source.links().map(std::mem::take))
-    });
-    let (mut written, mut problems) = (Ok(()), Problems::new());
-    while let Some(batch) = full.recv(cx) {
-        written = take(cx, sink, &batch, &mut problems);
-        if written.is_err() {
-            break;
-        }
-        count(&batch, progress);
-        let _source_is_done = empty.send(cx, batch);
-    }
-    // A source that waits for room or for an empty batch must not wait for ever.
-    full.close();
-    empty.close();
-    while full.try_recv().is_ok() {}
-    let (read, known) = producer.join(cx);
+    let (known, problems) = Clocks { outer: None, cx }.run(source, sink, progress)?;
     *links = known.unwrap_or_default();
-    written?;
-    read?;
-    sink.finish(cx, &mut problems)?;
     Ok(problems)
+}
+
+/// Copies from a source that runs beside the task `outer` to a sink of the task `cx`, which belongs
+/// to another clock. Waiting for the source takes no time there, so what the sink does depends on
+/// what comes, and not on when.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_between(
+    outer: &mut Cx,
+    cx: &mut Cx,
+    source: Box<dyn Source>,
+    sink: &mut dyn Sink,
+    progress: &mut Progress,
+) -> Result<Problems> {
+    Ok(Clocks { outer: Some(outer), cx }.run(source, sink, progress)?.1)
+}
+
+/// Whose clock the two sides of a copy live by.
+struct Clocks<'c> {
+    /// The source's, if it is another one.
+    outer: Option<&'c mut Cx>,
+    /// The sink's.
+    cx: &'c mut Cx,
+}
+
+impl Clocks<'_> {
+    fn source(&mut self) -> &mut Cx {
+        self.outer.as_deref_mut().unwrap_or(self.cx)
+    }
+
+    /// Copies everything; answers the names of files that the source knows, and what failed.
+    fn run(
+        &mut self,
+        source: Box<dyn Source>,
+        sink: &mut dyn Sink,
+        progress: &mut Progress,
+    ) -> Result<(Option<Links>, Problems)> {
+        let mut reading = Reading::start(self.source(), source);
+        let (mut written, mut problems) = (Ok(()), Problems::new());
+        while let Some(batch) = reading.next(self.source()) {
+            written = take(self.cx, sink, &batch, &mut problems);
+            if written.is_err() {
+                break;
+            }
+            count(&batch, progress);
+            reading.put_back(self.source(), batch);
+        }
+        let (read, known) = reading.end(self.source());
+        written?;
+        read?;
+        sink.finish(self.cx, &mut problems)?;
+        Ok((known, problems))
+    }
+}
+
+/// What a source that has ended leaves.
+type Read = (Result<()>, Option<Links>);
+
+/// A source that runs in a task of its own.
+struct Reading {
+    full: Arc<Channel<Batch>>,
+    empty: Arc<Channel<Batch>>,
+    producer: JoinHandle<Read>,
+}
+
+impl Reading {
+    fn start(cx: &mut Cx, mut source: Box<dyn Source>) -> Reading {
+        let full = Arc::new(Channel::named("copy batches", BATCHES));
+        let empty = Arc::new(Channel::named("copy free batches", BATCHES));
+        for _ in 0..BATCHES - 1 {
+            let _room_for_all = empty.try_send(Batch::default());
+        }
+        let mut out = Outbox { batch: Batch::default(), full: full.clone(), empty: empty.clone() };
+        let producer = cx.spawn("source", move |cx| {
+            let mut result = source.run(cx, &mut out);
+            if result.is_ok() {
+                result = out.hand_over(cx);
+            }
+            out.full.close();
+            (result, source.links().map(std::mem::take))
+        });
+        Reading { full, empty, producer }
+    }
+
+    fn next(&mut self, cx: &mut Cx) -> Option<Batch> {
+        self.full.recv(cx)
+    }
+
+    fn put_back(&mut self, cx: &mut Cx, batch: Batch) {
+        let _source_is_done = self.empty.send(cx, batch);
+    }
+
+    fn end(self, cx: &mut Cx) -> Read {
+        // A source that waits for room or for an empty batch must not wait for ever.
+        self.full.close();
+        self.empty.close();
+        while self.full.try_recv().is_ok() {}
+        self.producer.join(cx)
+    }
 }
 
 fn count(batch: &Batch, progress: &mut Progress) {

@@ -34,10 +34,12 @@ pub use workload;
 
 pub mod app;
 pub mod bench;
+pub mod build;
 pub mod cli;
 pub mod cmd;
 pub mod copy;
 mod demo;
+pub mod disk;
 pub mod glob;
 mod inside;
 mod losses;

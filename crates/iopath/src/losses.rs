@@ -25,7 +25,7 @@ pub fn report(app: &mut App, result: Result<ExitCode>) -> Result<ExitCode> {
     let mut failed = false;
     for opened in std::mem::take(&mut app.rescued) {
         let met = opened.rescued.met();
-        failed |= met.len() > 0 || opened.rescued.unread.len() > 0;
+        failed |= !met.is_empty() || !opened.rescued.unread.is_empty();
         let runs: Vec<_> =
             met.iter().map(|run| run.start * SECTOR_SIZE..run.end * SECTOR_SIZE).collect();
         if !runs.is_empty() {

@@ -174,9 +174,12 @@ impl Side {
             });
         }
         let relative = bytes.starts_with(b"./") || bytes.starts_with(b"../");
-        if !relative && let Some(path) = bytes.strip_suffix(b".tar:") {
-            let path = [path, b".tar"].concat();
-            return Ok(Side::Archive(Some(PathBuf::from(OsString::from_vec(path)))));
+        if !relative
+            && let Some(path) = bytes.strip_suffix(b":")
+            && ARCHIVES.iter().any(|ending| path.ends_with(ending))
+        {
+            let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+            return Ok(Side::Archive(Some(path)));
         }
         if let Some((target, path)) = split(arg) {
             let parsed = Target::parse(target)?;
@@ -188,6 +191,9 @@ impl Side {
         Ok(if tar { Side::Archive(Some(path)) } else { Side::Host(path) })
     }
 }
+
+/// How names of archives end.
+const ARCHIVES: [&[u8]; 6] = [b".tar", b".tar.gz", b".tgz", b".tar.zst", b".tar.xz", b".txz"];
 
 /// Whether the host has a file or device for a target, and no directory by its name and a colon.
 fn is_image(target: &Target, written: &OsStr) -> bool {

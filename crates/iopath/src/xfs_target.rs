@@ -40,27 +40,22 @@ pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> 
     })
 }
 
-/// Prints what mkfs has made.
-///
-/// # Errors
-/// The output is gone.
-pub fn show_made(app: &mut App, target: &Target, report: &xfs::MkfsReport) -> Result<()> {
+/// What mkfs has made, as keys and values, and as a line.
+pub fn describe_made(target: &Target, report: &xfs::MkfsReport) -> (Value, String) {
     let geometry = &report.geometry;
     let size = geometry.blocks_count * u64::from(geometry.block_size);
-    if app.out.json {
-        let features = report.features.to_string();
-        return Ok(app.out.document(&json!({
-            "target": target.to_string(),
-            "size": size,
-            "block_size": geometry.block_size,
-            "blocks": geometry.blocks_count,
-            "groups": geometry.ag_count,
-            "log_blocks": geometry.log_blocks,
-            "uuid": uuid_text(&geometry.uuid),
-            "features": features.split(' ').collect::<Vec<_>>(),
-        }))?);
-    }
-    app.out.note(format!(
+    let features = report.features.to_string();
+    let facts = json!({
+        "target": target.to_string(),
+        "size": size,
+        "block_size": geometry.block_size,
+        "blocks": geometry.blocks_count,
+        "groups": geometry.ag_count,
+        "log_blocks": geometry.log_blocks,
+        "uuid": uuid_text(&geometry.uuid),
+        "features": features.split(' ').collect::<Vec<_>>(),
+    });
+    let line = format!(
         "{target}: {}, {} blocks of {} bytes in {} groups, log of {} blocks, UUID {}",
         text::size(size),
         geometry.blocks_count,
@@ -68,8 +63,8 @@ pub fn show_made(app: &mut App, target: &Target, report: &xfs::MkfsReport) -> Re
         geometry.ag_count,
         geometry.log_blocks,
         uuid_text(&geometry.uuid)
-    ));
-    Ok(())
+    );
+    (facts, line)
 }
 
 /// What the superblock says, as keys and values for `info`.

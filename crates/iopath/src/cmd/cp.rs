@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::app::App;
+use crate::copy::decompress;
 use crate::copy::host_sink::HostSink;
 use crate::copy::host_source::HostSource;
 use crate::copy::image_sink::ImageSink;
@@ -45,8 +46,8 @@ Examples:
   iopath cp -a disk.img:/ ./out
   iopath cp 'disk.img:/var/log/*.gz' logs
   iopath cp -a old.img:/home new.img:/
-  iopath cp -a tree.tar: disk.img:/
-  zcat tree.tgz | iopath cp -a - disk.img:/
+  iopath cp -a tree.tar.zst: disk.img:/
+  iopath cp -a - disk.img:/ < tree.tgz
   iopath cp -a disk.img:/etc - | tar -t
   date | iopath cp - disk.img:/etc/built")]
 pub struct Options {
@@ -183,7 +184,7 @@ fn keep(app: &App, options: &Options) -> Result<Keep> {
         one_file_system: options.one_file_system,
         exclude: glob::set(&options.exclude).context("--exclude")?,
         chmod: options.chmod.as_deref().map(Into::into),
-        chown: (None, None),
+        ..Keep::CONTENT
     })
 }
 
@@ -435,6 +436,9 @@ impl Copying {
     ) -> Result<()> {
         let Side::Archive(path) = destination else { return Ok(()) };
         let [side] = sources else { bail!("{destination}: an archive takes one source") };
+        if path.as_ref().is_some_and(|path| path.extension().is_some_and(|end| end != "tar")) {
+            bail!("{destination}: archives are written as they are; copy to - and compress that");
+        }
         let spot = Spot::named(own_name(side).unwrap_or_default());
         let keep = self.keep_for(side);
         let Some(source) = self.source(app, side, &spot, &keep)? else { return Ok(()) };
@@ -496,7 +500,8 @@ impl Copying {
                     }
                     None => Box::new(io::stdin()),
                 };
-                Box::new(TarSource::new(BufReader::with_capacity(1 << 20, input), name, keep))
+                let input = decompress::unpacked(input).with_context(|| side.to_string())?;
+                Box::new(TarSource::new(input, name, keep))
             }
         }))
     }

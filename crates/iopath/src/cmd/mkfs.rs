@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ext4::{FsType, MkfsOptions, MkfsReport};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::app::App;
+use crate::app::{App, EngineArg};
+use crate::build::output::Output;
+use crate::build::{self, Content, Filled, Moment, Recipe, Report, SourceOptions, recipe};
 use crate::recognise::Format;
 use crate::remains;
 use crate::storage::{self, Storage};
@@ -18,10 +20,17 @@ use crate::text;
 /// Make an ext2, ext3, ext4 or XFS file system
 #[derive(Args)]
 #[command(after_help = "\
-With --size an image file is made, or emptied; without, the target keeps its size.
+With --size an image file is made, or emptied; without, the target keeps its size. With -d the
+file system is filled, and without --size it gets the size that fits. Such an image takes the
+place of TARGET when it is complete. With SOURCE_DATE_EPOCH set, nothing in it is later, and
+equal sources make equal images.
 
 Examples:
   iopath mkfs -t ext4 --size 64M disk.img
+  iopath mkfs -t ext4 -d ./rootfs --owner 0:0 --free 20% disk.img
+  iopath mkfs -t xfs -d rootfs.tar.zst disk.img
+  docker save debian | iopath mkfs -d - debian.img
+  SOURCE_DATE_EPOCH=0 iopath mkfs -d tree --owner-map table.txt disk.img
   iopath mkfs -t ext3 -b 1024 -L boot disk.img@1
   iopath mkfs -O ^has_journal,orphan_file --size 1G disk.img
   iopath mkfs -t xfs --compat 7.2 --size 1G disk.img
@@ -63,9 +72,10 @@ pub struct Options {
     /// reflink=, bigtime=, inobtcount=, autofsck=, uuid=
     #[arg(short = 'm', value_name = "PERCENT")]
     reserved: Option<String>,
-    /// xfs: size=, agcount=, su=, sw=, sunit=, swidth=, noalign
-    #[arg(short = 'd', value_name = "WORDS")]
-    data: Vec<String>,
+    /// What to fill it with, as --source; for xfs also size=, agcount=, su=, sw=, sunit=,
+    /// swidth=, noalign
+    #[arg(short = 'd', value_name = "SOURCE|WORDS")]
+    data: Vec<OsString>,
     /// xfs: size=, su=, sunit=, version=2
     #[arg(short = 'l', value_name = "WORDS")]
     log: Vec<String>,
@@ -85,6 +95,31 @@ pub struct Options {
     /// Also over another file system
     #[arg(short = 'F', long)]
     force: bool,
+    #[command(flatten)]
+    from: Box<SourceOptions>,
+}
+
+/// The words of `-d` for xfs.
+const DATA_WORDS: [&str; 6] = ["size", "agcount", "su", "sw", "sunit", "swidth"];
+
+impl Options {
+    /// `-d` is a source as for mke2fs(8), or words as for mkfs.xfs(8), which have an equals sign.
+    fn data(&self) -> Result<(Vec<String>, SourceOptions)> {
+        let (mut words, mut from) = (Vec::new(), (*self.from).clone());
+        let is_word = |word: &str| {
+            let key = word.split_once('=').map(|(key, _)| key);
+            word == "noalign" || key.is_some_and(|key| DATA_WORDS.contains(&key))
+        };
+        for given in &self.data {
+            let text = given.to_str().filter(|text| text.split(',').all(is_word));
+            match (self.kind, text) {
+                (Kind::Xfs, Some(text)) => words.push(text.to_owned()),
+                _ if from.source.is_some() => bail!("-d names a second source"),
+                _ => from.source = Some(given.clone()),
+            }
+        }
+        Ok((words, from))
+    }
 }
 
 /// What to make.
@@ -118,9 +153,15 @@ fn number<T: std::str::FromStr>(letter: char, text: &Option<String>) -> Result<O
 /// Impossible options, a file system that is there already, a device that failed.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = TargetPath::parse(&options.target)?.target;
-    let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
+    let (_, from) = options.data()?;
+    let mut recipe = recipe(app, options)?;
     if !options.force {
         refuse_occupied(app, &target)?;
+    }
+    if from.source.is_some() {
+        let filled = build(app, options, &from, &target, recipe)?;
+        show(app, &target, &filled.report, Some(&filled))?;
+        return Ok(ExitCode::SUCCESS);
     }
     let storage = match options.size {
         Some(_) if target.partition.is_some() => {
@@ -138,30 +179,84 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     };
     let is_file = target.path.metadata().is_ok_and(|meta| meta.is_file());
     // A file that was just made or emptied reads as zeros.
-    let assume_zeroes = options.size.is_some() && is_file;
-    match options.kind {
-        Kind::Ext(kind) => make_ext(app, &storage, options, kind, uuid, assume_zeroes)?,
-        Kind::Xfs => make_xfs(app, &storage, options, uuid, assume_zeroes)?,
-    }
+    recipe.on_zeros(options.size.is_some() && is_file);
+    let report = recipe.make(app.cx, &storage.queue).with_context(|| target.to_string())?;
+    show(app, &target, &report, None)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn make_ext(
+/// Makes a file system with what `-d` names in it: on a new file, that takes the target's place at
+/// the end, or on a device or partition as it is.
+fn build(
     app: &mut App,
-    storage: &Storage,
     options: &Options,
-    kind: FsType,
-    uuid: Option<[u8; 16]>,
-    assume_zeroes: bool,
-) -> Result<()> {
-    for (letter, words) in
-        [('d', &options.data), ('l', &options.log), ('n', &options.naming), ('s', &options.sector)]
-    {
+    from: &SourceOptions,
+    target: &Target,
+    recipe: Recipe,
+) -> Result<Filled> {
+    crate::rescue::refuse_write(app, target)?;
+    build::refuse_address(target)?;
+    // In virtual time a request ends where it begins.
+    app.options.engine = EngineArg::Psync;
+    let shown = || target.to_string();
+    let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
+    let place = target.path.metadata().ok();
+    let is_new = place.as_ref().is_none_or(|meta| meta.is_file());
+    let on_file = is_new && target.partition.is_none();
+    let fits = on_file && options.size.is_none();
+    let moment = Moment::of_environment(app)?;
+    let content = Content::parse(app, from, &target.path, fits)?;
+    let content = content.context("-d names a source")?;
+    let plan = build::plan(app, content, moment, uuid)?;
+    let mut recipe = recipe.with_uuid(plan.uuid);
+    if !on_file {
+        let storage = Storage::open(app, target, true)?;
+        let device = storage.queue.device().clone();
+        let filled = build::fill_fixed(app, &device, &mut recipe, &plan, moment);
+        let filled = filled.with_context(shown)?;
+        storage.queue.flush(app.cx).with_context(shown)?;
+        return Ok(filled);
+    }
+    if place.is_some() {
+        // Nobody uses what is replaced.
+        drop(device::open(&target.path, storage::open_options(app, true))?);
+    }
+    let output = Output::new(&target.path).with_context(shown)?;
+    recipe.on_zeros(true);
+    let mut make = |app: &mut App, bytes: u64| {
+        Ok(device::create_with(&output.place(), bytes, storage::open_options(app, true))?)
+    };
+    let filled = match options.size {
+        Some(bytes) => {
+            let device = make(app, bytes)?;
+            build::fill_fixed(app, &device, &mut recipe, &plan, moment)
+        }
+        None => build::fill_to_fit(app, &mut recipe, &plan, moment, from.free, &mut make),
+    };
+    let filled = filled.with_context(shown)?;
+    let format = app.options.image_format;
+    let format = format.unwrap_or_else(|| container::write::format_of_name(&target.path));
+    crate::disk::publish(output, &target.path, format, plan.uuid)?;
+    Ok(filled)
+}
+
+/// What the options ask for.
+fn recipe(app: &App, options: &Options) -> Result<Recipe> {
+    let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
+    let kind = match options.kind {
+        Kind::Ext(kind) => recipe::Kind::Ext(ext_options(options, kind, uuid)?),
+        Kind::Xfs => recipe::Kind::Xfs(xfs_options(options, uuid)?),
+    };
+    Ok(Recipe { kind, mount: app.options.of_file_system().collect() })
+}
+
+fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Result<MkfsOptions> {
+    for (letter, words) in [('l', &options.log), ('n', &options.naming), ('s', &options.sector)] {
         if !words.is_empty() {
             bail!("-{letter} is an option for xfs only");
         }
     }
-    let mkfs = MkfsOptions {
+    Ok(MkfsOptions {
         fstype: kind,
         block_size: number('b', &options.block_size)?,
         inode_size: options.inode_size,
@@ -172,22 +267,11 @@ fn make_ext(
         uuid,
         journal_size: options.journal,
         reserved_percent: number('m', &options.reserved)?.unwrap_or(5.0),
-        assume_zeroes,
         ..MkfsOptions::default()
-    };
-    let target = &storage.target;
-    let report = ext4::mkfs(app.cx, &storage.queue, &mkfs);
-    let report = report.with_context(|| target.to_string())?;
-    show(app, target, &report)
+    })
 }
 
-fn make_xfs(
-    app: &mut App,
-    storage: &Storage,
-    options: &Options,
-    uuid: Option<[u8; 16]>,
-    assume_zeroes: bool,
-) -> Result<()> {
+fn xfs_options(options: &Options, uuid: Option<[u8; 16]>) -> Result<xfs::MkfsOptions> {
     let journal = options.journal.is_some() || options.inodes.is_some();
     if journal || options.inode_size.is_some() || !options.features.is_empty() {
         bail!("-O, -I, -N and -J are options for ext2, ext3 and ext4 only");
@@ -195,7 +279,6 @@ fn make_xfs(
     let mut mkfs = xfs::MkfsOptions {
         label: options.label.clone(),
         uuid,
-        assume_zeroes,
         ..compat(options.compat.as_deref())?
     };
     if let Some(block) = &options.block_size {
@@ -205,7 +288,7 @@ fn make_xfs(
     let given = |text: &Option<String>| text.iter().cloned().collect::<Vec<_>>();
     for (letter, list) in [
         ('s', options.sector.clone()),
-        ('d', options.data.clone()),
+        ('d', options.data()?.0),
         ('i', given(&options.inode_ratio)),
         ('m', given(&options.reserved)),
         ('l', options.log.clone()),
@@ -213,10 +296,7 @@ fn make_xfs(
     ] {
         list.iter().try_for_each(|words| mkfs.edit(letter, words))?;
     }
-    let target = &storage.target;
-    let report = xfs::mkfs(app.cx, &storage.queue, &mkfs);
-    let report = report.with_context(|| target.to_string())?;
-    crate::xfs_target::show_made(app, target, &report)
+    Ok(mkfs)
 }
 
 /// What is made without other words.
@@ -262,23 +342,39 @@ fn parse_uuid(text: &str) -> Result<[u8; 16]> {
     Ok(uuid)
 }
 
-fn show(app: &mut App, target: &Target, report: &MkfsReport) -> Result<()> {
-    let size = report.blocks_count * u64::from(report.block_size);
-    if app.out.json {
-        let features = report.features.to_string();
-        return Ok(app.out.document(&json!({
-            "target": target.to_string(),
-            "size": size,
-            "block_size": report.block_size,
-            "blocks": report.blocks_count,
-            "inodes": report.inodes_count,
-            "groups": report.groups_count,
-            "journal_blocks": report.journal_blocks,
-            "uuid": storage::uuid_text(&report.uuid),
-            "features": features.split(' ').collect::<Vec<_>>(),
-        }))?);
+fn show(app: &mut App, target: &Target, report: &Report, filled: Option<&Filled>) -> Result<()> {
+    let (mut facts, mut line) = match report {
+        Report::Ext(report) => describe(target, report),
+        Report::Xfs(report) => crate::xfs_target::describe_made(target, report),
+    };
+    if let Some(filled) = filled {
+        (facts["names"], facts["bytes"]) = (json!(filled.names), json!(filled.bytes));
+        let content = text::size(filled.bytes);
+        line.push_str(&format!("; {} names, {content} of content", filled.names));
     }
-    app.out.note(format!(
+    if app.out.json {
+        return Ok(app.out.document(&facts)?);
+    }
+    app.out.note(line);
+    Ok(())
+}
+
+/// What was made, as keys and values, and as a line.
+fn describe(target: &Target, report: &MkfsReport) -> (Value, String) {
+    let size = report.blocks_count * u64::from(report.block_size);
+    let features = report.features.to_string();
+    let facts = json!({
+        "target": target.to_string(),
+        "size": size,
+        "block_size": report.block_size,
+        "blocks": report.blocks_count,
+        "inodes": report.inodes_count,
+        "groups": report.groups_count,
+        "journal_blocks": report.journal_blocks,
+        "uuid": storage::uuid_text(&report.uuid),
+        "features": features.split(' ').collect::<Vec<_>>(),
+    });
+    let line = format!(
         "{target}: {}, {} blocks of {} bytes, {} inodes, journal of {} blocks, UUID {}",
         text::size(size),
         report.blocks_count,
@@ -286,8 +382,8 @@ fn show(app: &mut App, target: &Target, report: &MkfsReport) -> Result<()> {
         report.inodes_count,
         report.journal_blocks,
         storage::uuid_text(&report.uuid)
-    ));
-    Ok(())
+    );
+    (facts, line)
 }
 
 #[cfg(test)]

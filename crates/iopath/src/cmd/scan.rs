@@ -71,7 +71,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if found.is_empty() {
         app.out.note(format!("{target}: no superblock of ext or XFS in {end} bytes"));
     }
-    let all = !found.is_empty() && met.len() == 0;
+    let all = !found.is_empty() && met.is_empty();
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

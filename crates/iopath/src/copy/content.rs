@@ -41,18 +41,9 @@ pub fn carry(
     out: &mut Outbox,
 ) -> Result<()> {
     let stretches = match sparse {
-        true => stretches(cx, content, size)?,
+        true => outline(cx, content, size, out)?,
         false => Some(0..size).into_iter().collect(),
     };
-    if sparse {
-        let pairs: Vec<u8> = stretches
-            .iter()
-            .flat_map(|data| [data.start, data.end - data.start])
-            .flat_map(u64::to_le_bytes)
-            .collect();
-        let pairs = out.store(&pairs);
-        out.push(Event::Stretches(pairs));
-    }
     for Range { start: mut offset, end } in stretches {
         while offset < end {
             let want = (end - offset).min(PIECE as u64) as usize;
@@ -67,6 +58,42 @@ pub fn carry(
         }
     }
     Ok(())
+}
+
+/// Puts into the outbox where a file of `size` bytes has data, and answers it.
+///
+/// # Errors
+/// Those of the file.
+pub fn outline(
+    cx: &mut Cx,
+    content: &mut impl Content,
+    size: u64,
+    out: &mut Outbox,
+) -> Result<Vec<Range<u64>>> {
+    let stretches = stretches(cx, content, size)?;
+    push_stretches(&stretches, out);
+    Ok(stretches)
+}
+
+/// Puts into the outbox where the file just named has data.
+pub fn push_stretches(stretches: &[Range<u64>], out: &mut Outbox) {
+    let pairs: Vec<u8> = stretches
+        .iter()
+        .flat_map(|data| [data.start, data.end - data.start])
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    let pairs = out.store(&pairs);
+    out.push(Event::Stretches(pairs));
+}
+
+/// The stretches of an event that [`push_stretches`] made.
+pub fn read_stretches(pairs: &[u8]) -> Vec<Range<u64>> {
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
+    let pair = |pair: &[u8]| {
+        let start = number(&pair[..8]);
+        start..start + number(&pair[8..])
+    };
+    pairs.chunks_exact(16).map(pair).collect()
 }
 
 /// Puts all that can be read of a file into the outbox, whose size nobody knows.

@@ -156,7 +156,7 @@ impl HostSink {
     fn node(&mut self, batch: &Batch, at: usize) -> Result<()> {
         let Event::Node { path, meta, target, xattrs } = &batch.events[at] else { return Ok(()) };
         let (path, target) = (batch.at(path), batch.at(target));
-        let meta = &self.keep.adjust(meta)?;
+        let meta = &self.keep.adjust(path, meta)?;
         let events = &batch.events[at + 1..at + 1 + *xattrs as usize];
         let pairs = events.iter().filter_map(|event| match event {
             Event::Xattr { name, value } => Some((batch.at(name), batch.at(value))),

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use vfs::FileType;
 
 use super::content::{self, Content};
+use super::exact;
 use super::open_dirs::OpenDirs;
 use super::{Event, FileId, Follow, Keep, Links, Meta, Outbox, Source, descend};
 use crate::text;
@@ -102,6 +103,9 @@ impl HostSource {
                 }
             }
         }
+        if self.keep.exact.is_some() {
+            names = sorted(&names);
+        }
         match &mut self.dirs {
             Some(dirs) => dirs.push(name.to_bytes(), dir),
             None => {
@@ -158,7 +162,10 @@ impl HostSource {
         out: &mut Outbox,
     ) -> Result<Option<OwnedFd>> {
         let at = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        let stat = sys::statat(dir, name, at).with_context(|| self.shown())?;
+        let mut stat = sys::statat(dir, name, at).with_context(|| self.shown())?;
+        if let Some(exact) = &self.keep.exact {
+            exact.owners.fake(&mut stat);
+        }
         let Some(kind) = FileType::from_mode(stat.st_mode) else {
             bail!("{}: unknown file type {:#o}", self.shown(), stat.st_mode);
         };
@@ -181,7 +188,11 @@ impl HostSource {
         let kind = if content { FileType::Regular } else { kind };
         let id = (linked && late).then_some(id_of(&stat));
         let meta = Meta { id, ..meta_of(&stat, kind, linked) };
-        let fd = self.open(dir, name, kind, follow)?;
+        let whole = kind == FileType::Regular && !is_sparse(&stat);
+        let fd = match self.keep.names_only && whole {
+            true => None,
+            false => self.open(dir, name, kind, follow)?,
+        };
         let target = match kind {
             FileType::Symlink => {
                 let target = sys::readlinkat(dir, name, Vec::new());
@@ -196,20 +207,27 @@ impl HostSource {
                 let elsewhere = *self.device.get_or_insert(stat.st_dev) != stat.st_dev;
                 return Ok(fd.filter(|_| !(elsewhere && self.keep.one_file_system)));
             }
-            (_, Some(fd)) => {
-                let size = stat.st_size as u64;
-                let sparse = (stat.st_blocks as u64) * 512 < size;
-                let mut content = HostContent { source: self, fd: &fd, in_sequence: !sparse };
-                match size {
-                    // Pipes and files of /proc do not say how long they are.
-                    0 => content::stream(cx, &mut content, out)?,
-                    _ => content::carry(cx, &mut content, size, sparse, out)?,
-                }
-                out.push(Event::End);
-            }
+            (_, Some(fd)) => self.content(cx, &fd, &stat, out)?,
             _ => {}
         }
         out.breathe(cx).map(|()| None)
+    }
+
+    /// Puts the content of an open file into the outbox.
+    fn content(&self, cx: &mut Cx, fd: &OwnedFd, stat: &Stat, out: &mut Outbox) -> Result<()> {
+        let (size, sparse) = (stat.st_size as u64, is_sparse(stat));
+        let mut content = HostContent { source: self, fd, in_sequence: !sparse };
+        match size {
+            _ if self.keep.names_only => drop(content::outline(cx, &mut content, size, out)?),
+            // Pipes and files of /proc do not say how long they are.
+            0 => content::stream(cx, &mut content, out)?,
+            _ => content::carry(cx, &mut content, size, sparse, out)?,
+        }
+        if self.keep.exact.is_some() {
+            self.refuse_changed(fd, stat)?;
+        }
+        out.push(Event::End);
+        Ok(())
     }
 
     /// Opens what has content or names.
@@ -227,6 +245,16 @@ impl HostSource {
         flags.set(OFlags::NOFOLLOW, !follow);
         flags.set(OFlags::DIRECTORY, kind == FileType::Directory);
         sys::openat(dir, name, flags, Mode::empty()).with_context(|| self.shown()).map(Some)
+    }
+
+    /// Refuses a file that somebody changed while it was read.
+    fn refuse_changed(&self, fd: &OwnedFd, before: &Stat) -> Result<()> {
+        let after = sys::fstat(fd).with_context(|| self.shown())?;
+        let state = |stat: &Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
+        match state(&after) == state(before) {
+            true => Ok(()),
+            false => bail!("{}: the file changed while it was read", self.shown()),
+        }
     }
 
     /// Refuses a directory without `-r`, and one that was reached through itself by a symlink.
@@ -298,7 +326,11 @@ impl HostSource {
             return Ok(());
         }
         let names = self.scratch[..listed].to_vec();
-        let wanted = |name: &&[u8]| !name.is_empty() && self.keep.has_attribute(name);
+        let exact = self.keep.exact.is_some();
+        let wanted = |name: &&[u8]| {
+            let own = exact && exact::is_of_the_host(name);
+            !name.is_empty() && self.keep.has_attribute(name) && !own
+        };
         for name in names.split(|&b| b == 0).filter(wanted) {
             let stored = out.store(name);
             let value = out.store_with(vfs::XATTR_SIZE_MAX, |buf| {
@@ -371,6 +403,18 @@ impl Source for HostSource {
         out.go_on(done)?;
         self.walk(cx, out)
     }
+}
+
+/// Whether a file has holes.
+fn is_sparse(stat: &Stat) -> bool {
+    (stat.st_blocks as u64) * 512 < stat.st_size as u64
+}
+
+/// Names with a zero byte behind each, in the order of their bytes.
+fn sorted(names: &[u8]) -> Vec<u8> {
+    let mut all: Vec<&[u8]> = names.split_inclusive(|&b| b == 0).collect();
+    all.sort_unstable();
+    all.concat()
 }
 
 fn id_of(stat: &Stat) -> FileId {

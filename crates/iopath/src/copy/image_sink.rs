@@ -169,7 +169,8 @@ impl ImageSink {
 
     fn node(&mut self, cx: &mut Cx, batch: &Batch, at: usize) -> Result<()> {
         let Event::Node { path, meta, target, xattrs } = &batch.events[at] else { return Ok(()) };
-        let (path, meta) = (batch.at(path), self.keep.adjust(meta)?);
+        let path = batch.at(path);
+        let meta = self.keep.adjust(path, meta)?;
         self.abandon();
         if let Some(first) = meta.id.and_then(|id| self.made.copied.get(&id)) {
             let first = first.clone();
@@ -185,10 +186,14 @@ impl ImageSink {
             self.linked.insert(path.to_vec(), ino);
         }
         let events = &batch.events[at + 1..at + 1 + *xattrs as usize];
+        let exact = self.keep.exact.clone();
+        let added = exact.as_deref().map_or(&[][..], |exact| exact.attributes(path));
+        let added = added.iter().map(|(name, value)| (&name[..], &value[..]));
         let pairs = events.iter().filter_map(|event| match event {
             Event::Xattr { name, value } => Some((batch.at(name), batch.at(value))),
             _ => None,
         });
+        let pairs = pairs.chain(added);
         if self.keep.as_regular(meta.kind) {
             let xattrs = pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
             let path = path.to_vec();
@@ -385,7 +390,19 @@ impl ImageSink {
         }
     }
 
-    fn data(&mut self, cx: &mut Cx, offset: u64, mut data: &[u8]) -> Result<()> {
+    /// Content comes: all of it is written, but for blocks of zeros where those are to be holes.
+    fn data(&mut self, cx: &mut Cx, offset: u64, data: &[u8]) -> Result<()> {
+        let holes = self.file.as_ref().is_some_and(|file| file.how != Stand::Old);
+        let Some(exact) = self.keep.exact.clone().filter(|_| holes) else {
+            return self.write(cx, offset, data);
+        };
+        for run in exact.runs(offset, data) {
+            self.write(cx, offset + run.start as u64, &data[run])?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, cx: &mut Cx, offset: u64, mut data: &[u8]) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let mut at = offset;
         while !data.is_empty() {
@@ -506,10 +523,15 @@ impl Sink for ImageSink {
     }
 
     fn finish(&mut self, cx: &mut Cx, _problems: &mut Problems) -> Result<()> {
-        for (ino, set) in std::mem::take(&mut self.late) {
-            self.fs.setattr(cx, ino, &set).map_err(|errno| {
+        let late = std::mem::take(&mut self.late);
+        for (ino, set) in &late {
+            self.fs.setattr(cx, *ino, set).map_err(|errno| {
                 anyhow!("{}: setting the times of inode {ino}: {errno}", self.shown_top)
             })?;
+        }
+        // A source that follows may bring names for these directories.
+        if self.keep.exact.is_some() {
+            self.late = late;
         }
         Ok(())
     }

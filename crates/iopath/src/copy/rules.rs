@@ -9,6 +9,7 @@ use globset::GlobSet;
 use vfs::FileType;
 
 use super::Meta;
+use super::exact::Exact;
 use crate::text;
 
 /// Which symlinks of a source are followed.
@@ -72,6 +73,10 @@ pub struct Keep {
     pub chmod: Option<Arc<str>>,
     /// Owner and group of what is copied.
     pub chown: (Option<u32>, Option<u32>),
+    /// Names and attributes without content, to know what there is.
+    pub names_only: bool,
+    /// What else is asked for by who builds an image.
+    pub exact: Option<Arc<Exact>>,
 }
 
 /// Direct I/O on images is asked for in multiples of this many bytes: every device's logical block.
@@ -95,6 +100,8 @@ impl Keep {
         exclude: None,
         chmod: None,
         chown: (None, None),
+        names_only: false,
+        exact: None,
     };
 
     /// Everything, of trees (`-a`).
@@ -159,11 +166,11 @@ impl Keep {
         self.links && matches!(self.existing, Existing::Leave | Existing::Update)
     }
 
-    /// What the node is to be, by `--owner` and `--chmod`.
+    /// What the node at a path of the copy is to be, by `--owner`, `--chmod` and `--owner-map`.
     ///
     /// # Errors
     /// The mode is none.
-    pub fn adjust(&self, meta: &Meta) -> Result<Meta> {
+    pub fn adjust(&self, path: &[u8], meta: &Meta) -> Result<Meta> {
         let mut meta = *meta;
         meta.uid = self.chown.0.unwrap_or(meta.uid);
         meta.gid = self.chown.1.unwrap_or(meta.gid);
@@ -171,6 +178,9 @@ impl Keep {
             let directory = meta.kind == FileType::Directory;
             let changed = text::parse_mode(mode, meta.mode, directory, 0);
             meta.mode = changed.map_err(|text| anyhow::anyhow!(text))?;
+        }
+        if let Some(exact) = &self.exact {
+            exact.adjust(path, &mut meta);
         }
         Ok(meta)
     }

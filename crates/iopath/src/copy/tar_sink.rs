@@ -10,6 +10,7 @@ use base::Timespec;
 use rt::Cx;
 use vfs::FileType;
 
+use super::content;
 use super::{Batch, Event, Keep, Meta, Problems, Sink};
 use crate::text;
 
@@ -62,6 +63,7 @@ impl<W: Write> TarSink<W> {
                 return Ok(());
             }
         };
+        let meta = self.keep.adjust(batch.at(path), meta)?;
         let path = member(batch.at(path), meta.kind);
         let mut records = Vec::new();
         for event in &batch.events[at + 1..at + 1 + *xattrs as usize] {
@@ -70,14 +72,18 @@ impl<W: Write> TarSink<W> {
                 record(&mut records, &key, batch.at(value));
             }
         }
-        let meta = self.keep.adjust(meta)?;
         let meta = match self.keep.owner {
             true => meta,
             false => Meta { uid: 0, gid: 0, ..meta },
         };
         match batch.events.get(at + 1 + *xattrs as usize) {
             Some(Event::Stretches(pairs)) if kind == b'0' => {
-                return self.sparse_member(&path, &meta, stretches(batch.at(pairs)), records);
+                return self.sparse_member(
+                    &path,
+                    &meta,
+                    content::read_stretches(batch.at(pairs)),
+                    records,
+                );
             }
             _ => self.member(&path, kind, &meta, batch.at(target), records)?,
         }
@@ -247,13 +253,6 @@ impl<W: Write> Sink for TarSink<W> {
         self.zeros(2 * BLOCK as u64)?;
         self.out.flush().context("writing the archive")
     }
-}
-
-/// The stretches of an event: pairs of offset and length.
-fn stretches(pairs: &[u8]) -> Vec<Range<u64>> {
-    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-    let pairs = pairs.chunks_exact(16).map(|pair| (word(&pair[..8]), word(&pair[8..])));
-    pairs.map(|(start, len)| start..start + len).collect()
 }
 
 /// The name of a member: `./` for the root, and a slash behind directories.

@@ -2,16 +2,19 @@
 //! bsdtar write as `SCHILY.xattr.` records.
 //!
 //! Members whose name leads out of the archive (`..`) are refused, absolute names are taken as
-//! relative. Compressed archives are not recognised here: pipe them through `zcat`, `zstdcat`, ..
+//! relative. What is compressed is unpacked before ([`super::decompress`]).
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use base::Timespec;
 use rt::Cx;
 use vfs::FileType;
 
+use super::content::push_stretches;
+use super::picks::{Names, Picks};
 use super::tar_sink::{BLOCK, shown};
 use super::tar_sparse::Map;
 use super::{Event, Keep, Meta, Outbox, PIECE, Source, descend};
@@ -29,14 +32,35 @@ pub struct TarSource<R: Read> {
     global: Records,
     /// Bytes read so far, for messages.
     at: u64,
+    /// Members that are copied; all without.
+    picks: Option<Arc<Picks>>,
+    /// Members so far that are not excluded.
+    members: u64,
 }
 
-type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl<R: Read> TarSource<R> {
     /// Reads the archive from `input`; members go below `name`.
     pub fn new(input: R, name: Vec<u8>, keep: Keep) -> TarSource<R> {
-        TarSource { input, name, keep, global: Records::new(), at: 0 }
+        let (global, picks) = (Records::new(), None);
+        TarSource { input, name, keep, global, at: 0, picks, members: 0 }
+    }
+
+    /// The same, of which only these members are copied, each under the names that they have.
+    pub fn picking(self, picks: Arc<Picks>) -> TarSource<R> {
+        TarSource { picks: Some(picks), ..self }
+    }
+
+    /// The names that the next member goes by: none if it is left out, `Some(None)` if its own.
+    fn pick(&mut self, left_out: bool, link: bool) -> Option<Option<Names>> {
+        if left_out {
+            return None;
+        }
+        self.members += 1;
+        let Some(picks) = &self.picks else { return Some(None) };
+        // Links come with the node that they are names of.
+        picks.names(self.members - 1).filter(|_| !link).map(|names| Some(names.clone()))
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<()> {
@@ -70,16 +94,15 @@ impl<R: Read> TarSource<R> {
             None => Ok(plain),
         };
         let size = number("size", raw.size)?;
-        if size > i64::MAX as u64 {
-            bail!("{}: a size of {size} bytes makes no sense", shown(&path));
-        }
+        i64::try_from(size).with_context(|| format!("{}: {size} bytes", shown(&path)))?;
         let id = |key, plain| {
             let id = number(key, plain)?;
             u32::try_from(id).with_context(|| format!("{}: {key} {id} is too large", shown(&path)))
         };
         let left_out = self.keep.is_excluded(&path, self.name.len());
+        let picked = self.pick(left_out, raw.kind == b'1');
         if raw.kind == b'1' {
-            if left_out {
+            if picked.is_none() {
                 return self.skip(size);
             }
             let to = self.place(target)?;
@@ -93,9 +116,8 @@ impl<R: Read> TarSource<R> {
             FileType::Regular => self.map(&raw, &records, size).with_context(|| shown(&path))?,
             _ => (Map::default(), size),
         };
-        if left_out {
-            return self.skip(stored);
-        }
+        let Some(names) = picked else { return self.skip(stored) };
+        let path = names.as_ref().map_or(&path[..], |names| &names[0]);
         let mtime = field("mtime").map_or(Ok(raw.mtime), |value| time(value))?;
         let meta = Meta {
             kind,
@@ -109,7 +131,7 @@ impl<R: Read> TarSource<R> {
             linked: self.keep.links && kind != FileType::Directory,
             id: None,
         };
-        let node_path = out.store(&path);
+        let node_path = out.store(path);
         let target = if kind == FileType::Symlink { out.store(target) } else { 0..0 };
         let wanted = |pair: &(&[u8], &[u8])| self.keep.has_attribute(pair.0);
         let xattrs: Vec<_> = records.iter().filter_map(attribute).filter(wanted).collect();
@@ -118,11 +140,22 @@ impl<R: Read> TarSource<R> {
             let (name, value) = (out.store(name), out.store(value));
             out.push(Event::Xattr { name, value });
         }
-        if kind != FileType::Regular {
-            self.skip(stored)?;
-            return out.breathe(cx);
+        match kind {
+            FileType::Regular if self.keep.names_only => self.outline(&map, stored, out)?,
+            FileType::Regular => {
+                self.content(cx, &map, stored, out).with_context(|| shown(path))?;
+            }
+            _ => self.skip(stored)?,
         }
-        self.content(cx, &map, stored, out).with_context(|| shown(&path))
+        names.iter().for_each(|names| push_links(names, out));
+        out.breathe(cx)
+    }
+
+    /// Says where a file has content, and passes over that.
+    fn outline(&mut self, map: &Map, stored: u64, out: &mut Outbox) -> Result<()> {
+        let runs: Vec<_> = map.stretches.iter().map(|&(at, len)| at..at + len).collect();
+        push_stretches(&runs, out);
+        self.skip(stored)
     }
 
     /// Where the content of a regular file belongs, and how many bytes of it are stored; reads what
@@ -172,7 +205,7 @@ impl<R: Read> TarSource<R> {
         let mut pad = [0; BLOCK];
         self.read(&mut pad[..(stored.next_multiple_of(BLOCK as u64) - stored) as usize])?;
         out.push(Event::End);
-        out.breathe(cx)
+        Ok(())
     }
 
     fn skip(&mut self, size: u64) -> Result<()> {
@@ -242,15 +275,15 @@ impl<R: Read + Send> Source for TarSource<R> {
 }
 
 /// The fields of a header.
-struct Raw {
-    path: Vec<u8>,
+pub(super) struct Raw {
+    pub(super) path: Vec<u8>,
     mode: u16,
     uid: u64,
     gid: u64,
-    size: u64,
+    pub(super) size: u64,
     mtime: Timespec,
-    kind: u8,
-    target: Vec<u8>,
+    pub(super) kind: u8,
+    pub(super) target: Vec<u8>,
     rdev: u64,
     /// Type `S`: the size of the file and the first entries of its map.
     sparse: Map,
@@ -259,7 +292,7 @@ struct Raw {
 }
 
 impl Raw {
-    fn parse(block: &[u8; BLOCK]) -> Result<Raw> {
+    pub(super) fn parse(block: &[u8; BLOCK]) -> Result<Raw> {
         let sum: u64 = block
             .iter()
             .enumerate()
@@ -320,7 +353,7 @@ fn number(field: &[u8]) -> Result<u64> {
 }
 
 /// Splits pax records: `LENGTH KEY=VALUE\n`, where the length counts all of it.
-fn parse_records(mut data: &[u8]) -> Result<Records> {
+pub(super) fn parse_records(mut data: &[u8]) -> Result<Records> {
     let mut records = Records::new();
     while !data.is_empty() {
         let bad = || format!("bad pax record `{}`", shown(&data[..data.len().min(40)]));
@@ -336,6 +369,14 @@ fn parse_records(mut data: &[u8]) -> Result<Records> {
         data = &data[len..];
     }
     Ok(records)
+}
+
+/// The further names of a node.
+fn push_links(names: &Names, out: &mut Outbox) {
+    for name in &names[1..] {
+        let (to, path) = (out.store(&names[0]), out.store(name));
+        out.push(Event::Link { path, to });
+    }
 }
 
 /// The type that a header names.

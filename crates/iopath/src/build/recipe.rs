@@ -1,0 +1,174 @@
+//! Which file system is made, with which options: for `mkfs`, with content or without.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use base::Timespec;
+use block::Queue;
+use cache::{PageCache, PageCacheConfig};
+use ext4::Ext4;
+use rt::Cx;
+use sha2::{Digest, Sha256};
+use vfs::FileSystem;
+use xfs::Xfs;
+
+use crate::mount_arg::{MountArg, apply_ext, apply_xfs};
+
+/// What is made.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// The format with its options.
+    pub kind: Kind,
+    /// Options that it is mounted with while it is filled.
+    pub mount: Vec<MountArg>,
+}
+
+/// Formats with their options.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// ext2, ext3, ext4.
+    Ext(ext4::MkfsOptions),
+    /// XFS.
+    Xfs(xfs::MkfsOptions),
+}
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub enum Report {
+    /// ext2, ext3, ext4.
+    Ext(ext4::MkfsReport),
+    /// XFS.
+    Xfs(xfs::MkfsReport),
+}
+
+impl Report {
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u32 {
+        match self {
+            Report::Ext(report) => report.block_size,
+            Report::Xfs(report) => report.geometry.block_size,
+        }
+    }
+}
+
+/// What an empty file system of some size has.
+#[derive(Clone, Copy, Debug)]
+pub struct Empty {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Those that are free.
+    pub free: u64,
+    /// Inodes; none where their number has no limit of its own.
+    pub inodes: Option<u64>,
+}
+
+impl Recipe {
+    /// The same with a UUID, and all other random numbers from it.
+    pub fn with_uuid(mut self, uuid: [u8; 16]) -> Recipe {
+        let digest = Sha256::digest([b"iopath hash seed", &uuid[..]].concat());
+        match &mut self.kind {
+            Kind::Ext(options) => {
+                options.uuid = Some(uuid);
+                options.hash_seed = Some(digest[..16].try_into().expect("sixteen of 32 bytes"));
+            }
+            Kind::Xfs(options) => options.uuid = Some(uuid),
+        }
+        self
+    }
+
+    /// Makes it. May park.
+    ///
+    /// # Errors
+    /// Impossible options, or a device that failed.
+    pub fn make(&self, cx: &mut Cx, queue: &Arc<Queue>) -> Result<Report> {
+        Ok(match &self.kind {
+            Kind::Ext(options) => Report::Ext(ext4::mkfs(cx, queue, options)?),
+            Kind::Xfs(options) => Report::Xfs(xfs::mkfs(cx, queue, options)?),
+        })
+    }
+
+    /// Mounts what was made, for writing, with this many bytes of cached content. May park.
+    ///
+    /// # Errors
+    /// The options do not fit, or the device failed.
+    pub fn mount(
+        &self,
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        limit: u64,
+    ) -> Result<Arc<dyn FileSystem>> {
+        let limit = limit.max(1 << 20);
+        let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(limit));
+        let args = self.mount.iter().copied();
+        Ok(match &self.kind {
+            Kind::Ext(_) => {
+                let buffer_limit_bytes = limit;
+                let mut options = ext4::MountOptions { buffer_limit_bytes, ..Default::default() };
+                apply_ext(args, &mut options)?;
+                Ext4::mount(cx, queue, &pages, options)?
+            }
+            Kind::Xfs(_) => {
+                let buffer_limit_bytes = limit;
+                let mut options = xfs::MountOptions { buffer_limit_bytes, ..Default::default() };
+                options.read_only = false;
+                apply_xfs(args, &mut options)?;
+                Xfs::mount(cx, queue, &pages, options)?
+            }
+        })
+    }
+
+    /// What it would have on a device of so many bytes; none if that is too small for it.
+    ///
+    /// # Errors
+    /// Impossible options.
+    pub fn empty(&self, device_bytes: u64) -> Result<Option<Empty>> {
+        let (now, uuid) = (Timespec::from_secs(0), [0; 16]);
+        match &self.kind {
+            Kind::Ext(options) => {
+                use ext4::MkfsError::{JournalSize, TooManyInodes, TooSmall};
+                let around = ext4::mkfs::Surroundings { device_bytes, now, uuid, hash_seed: uuid };
+                let plan = match ext4::mkfs::plan(options, &around) {
+                    Err(TooSmall { .. } | TooManyInodes { .. } | JournalSize { .. }) => {
+                        return Ok(None);
+                    }
+                    plan => plan?,
+                };
+                let at = plan.head.get(1024..).and_then(ext4::format::RawSuper::view);
+                let report = plan.report;
+                Ok(Some(Empty {
+                    block_size: report.block_size,
+                    blocks: report.blocks_count,
+                    free: at.context("a superblock was made")?.free_blocks(),
+                    inodes: Some(report.inodes_count.into()),
+                }))
+            }
+            Kind::Xfs(options) => {
+                use xfs::mkfs::MkfsError::{Groups, LogSize, TooSmall};
+                let generation = 0;
+                let around = xfs::mkfs::Surroundings { device_bytes, now, uuid, generation };
+                let plan = match xfs::mkfs::plan(options, &around) {
+                    Err(TooSmall { .. } | LogSize { .. } | Groups { .. }) => return Ok(None),
+                    plan => plan?,
+                };
+                let at = xfs::format::RawSuper::view(&plan.head);
+                let geometry = &plan.report.geometry;
+                Ok(Some(Empty {
+                    block_size: geometry.block_size,
+                    blocks: geometry.blocks_count,
+                    free: at.context("a superblock was made")?.sb_fdblocks.get(),
+                    inodes: None,
+                }))
+            }
+        }
+    }
+
+    /// The device reads as zeros.
+    pub fn on_zeros(&mut self, zeros: bool) {
+        match &mut self.kind {
+            Kind::Ext(options) => options.assume_zeroes = zeros,
+            Kind::Xfs(options) => options.assume_zeroes = zeros,
+        }
+    }
+}
