@@ -63,7 +63,9 @@ pub fn each(
             continue;
         };
         let outside = descend(&mut path, &name);
-        let attr = session.fs.getattr(app.cx, ino).map_err(at(session.place(&path)));
+        // The place is put into words only where it is needed: paths may be long.
+        let attr = session.fs.getattr(app.cx, ino);
+        let attr = attr.map_err(|errno| at(session.place(&path))(errno));
         next = Some((outside, attr));
     }
 }
@@ -85,7 +87,7 @@ pub fn names(
         }
         true
     });
-    listed.map_err(at(session.place(path)))?;
+    listed.map_err(|errno| at(session.place(path))(errno))?;
     names.sort();
     Ok(names)
 }

@@ -69,6 +69,13 @@ pub enum RepairError {
     Hopeless(String),
 }
 
+/// What a plan may do beside what is always right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PlanOptions {
+    /// A log of XFS that cannot be replayed is made empty; else there is no plan.
+    pub zero_log: bool,
+}
+
 /// Plans the repair of the file system behind `queue`. `decide` is asked once
 /// for each finding, and says whether its action is wanted. Reads only; parks on reads.
 ///
@@ -79,11 +86,24 @@ pub fn plan(
     queue: &Arc<Queue>,
     decide: &mut dyn FnMut(&Finding) -> bool,
 ) -> Result<Plan, RepairError> {
+    plan_with(cx, queue, PlanOptions::default(), decide)
+}
+
+/// As [`plan`](fn@plan), with options.
+///
+/// # Errors
+/// As [`plan`](fn@plan).
+pub fn plan_with(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    options: PlanOptions,
+    decide: &mut dyn FnMut(&Finding) -> bool,
+) -> Result<Plan, RepairError> {
     if xfs::is_here(cx, queue)? {
-        return xfs::plan(cx, queue, decide);
+        return xfs::plan(cx, queue, options, decide);
     }
     match ext::plan(cx, queue, decide) {
-        Err(RepairError::NoSuperblock) => xfs::plan(cx, queue, decide),
+        Err(RepairError::NoSuperblock) => xfs::plan(cx, queue, options, decide),
         planned => planned,
     }
 }

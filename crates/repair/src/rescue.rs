@@ -10,7 +10,7 @@ use block::{BioFlags, Device, DeviceError, Overlay, Queue, QueueConfig};
 use rt::Cx;
 
 use crate::holes::Holes;
-use crate::{Plan, RepairError, plan};
+use crate::{Plan, PlanOptions, RepairError, plan_with};
 
 /// A device with less than this part of its file system is not read: so much memory is not spent on
 /// the word of a superblock.
@@ -30,7 +30,7 @@ pub struct Rescued {
 
 impl Rescued {
     /// Reads `device` as well as it can be read. What is `lost` of it, in sectors, is not asked
-    /// for. Reads all metadata once; memory as for [`plan`](fn@plan). Parks.
+    /// for. Reads all metadata once; memory as for [`plan`](fn@crate::plan). Parks.
     ///
     /// # Errors
     /// The overlay's.
@@ -82,7 +82,8 @@ fn queue_of(cx: &Cx, device: Arc<dyn Device>) -> Arc<Queue> {
 
 fn plan_of(cx: &mut Cx, holes: &Arc<Holes>) -> Result<Plan, RepairError> {
     let queue = queue_of(cx, holes.clone());
-    plan(cx, &queue, &mut |_| true)
+    // Nothing is written: what a log holds that cannot be replayed is not lost by that.
+    plan_with(cx, &queue, PlanOptions { zero_log: true }, &mut |_| true)
 }
 
 /// The device with the changes of a plan over it.

@@ -16,9 +16,9 @@ use xfs::format::record::FreeExtent;
 use xfs::format::{AgInode, At, Geometry, RawSuper};
 use xfs::{CheckOptions, Rule};
 
-use crate::RepairError;
 use crate::plan::{Change, Decisions, Finding, Plan};
 use crate::view::View;
+use crate::{PlanOptions, RepairError};
 
 mod attr_build;
 mod attributes;
@@ -87,6 +87,10 @@ struct Fs<'a> {
     healing: bool,
     /// A stray block was found: its place may have been read before.
     again: bool,
+    /// The log is made empty.
+    log_emptied: bool,
+    /// The newest cycle of the log that metadata name.
+    newest_cycle: u32,
 }
 
 /// True where the first sector is a superblock of XFS by its magic number. Parks.
@@ -107,9 +111,14 @@ pub fn is_here(cx: &mut Cx, queue: &Arc<Queue>) -> Result<bool, DeviceError> {
 pub fn plan(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    options: PlanOptions,
     decide: &mut dyn FnMut(&Finding) -> bool,
 ) -> Result<Plan, RepairError> {
-    let mut fs = Fs::open(View::new(cx, queue))?;
+    let mut fs = Fs::open(View::new(cx, queue), options)?;
+    if fs.log_emptied {
+        fs.heal()?;
+        fs.renew_log();
+    }
     let mut left = fs.judge()?;
     if !left.is_empty() {
         fs.heal()?;
@@ -128,6 +137,7 @@ pub fn plan(
             break;
         }
     }
+    fs.renew_log();
     let Fs { view, findings, g, .. } = fs;
     let mut out = Decisions::new(decide);
     for finding in findings {
@@ -172,9 +182,10 @@ fn lossy(
 
 impl<'a> Fs<'a> {
     /// The superblock, restored where it must be, and the log recovered.
-    fn open(view: View<'a>) -> Result<Fs<'a>, RepairError> {
+    fn open(view: View<'a>, options: PlanOptions) -> Result<Fs<'a>, RepairError> {
         let mut fs = super_block::open(view)?;
-        fs.recover_log()?;
+        fs.note_cycle(fs.raw.sb_lsn.get());
+        fs.recover_log(options.zero_log)?;
         fs.reread()?;
         Ok(fs)
     }

@@ -190,3 +190,32 @@ fn directories_have_one_place_in_the_tree() {
     let (_, after) = repaired(&device);
     assert!(after.contains_key(&b"outer/lower"[..]), "{after:#?}");
 }
+
+/// A log that cannot be read: no plan without a word; with `zero_log` it is made empty, the tree
+/// stays, and the newest xfs_repair finds the sequence numbers of all metadata behind it.
+#[test]
+fn a_log_that_cannot_be_read_is_given_up_only_when_asked() {
+    let kind = kind("xfs-4k");
+    let device = kind.image();
+    let before = manifest(&device).expect("sound");
+    let g = xfs_support::geometry(&device.snapshot()).expect("sound");
+    let (start, blocks) = (g.sector(g.log_start).bytes(), g.log_blocks);
+    for block in 0..u64::from(blocks) {
+        device.write_at(start + block * 4096, &[0x5a; 4096]);
+    }
+    let refused = plan(&device).err().expect("no plan").to_string();
+    assert!(refused.contains("--zero-log"), "{refused}");
+    let options = repair::PlanOptions { zero_log: true };
+    let planned = rt::testing::world(|cx| {
+        let queue = support::queue(cx, device.clone());
+        repair::plan_with(cx, &queue, options, &mut |_| true).expect("a plan")
+    });
+    assert_eq!(planned.left, [""; 0], "{:#?}", planned.findings);
+    assert!(!planned.is_safe(), "what the log held is lost");
+    let dir = tempfile::tempdir().expect("a directory");
+    apply(&(device.clone() as _), &planned, dir.path());
+    let file = testkit::judge::write_sparse(&device.snapshot());
+    testkit::judge::xfs_repair(file.path()).expect("sound");
+    assert!(plan(&device).expect("a plan").is_clean());
+    assert_eq!(differences(&before, &manifest(&device).expect("mounted")), [""; 0]);
+}

@@ -25,6 +25,7 @@ mod log_record;
 mod options;
 mod shape;
 
+pub use log_record::unmount_record;
 pub use options::{COMPAT, MkfsOptions, OptionError};
 
 /// Why no file system can be made.

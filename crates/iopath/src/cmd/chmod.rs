@@ -65,5 +65,6 @@ fn change(
     }
     let mode = new_mode(app, &options.mode, attr.mode, attr.is_dir())?;
     let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-    session.fs.setattr(app.cx, attr.ino, &set).map(drop).map_err(at(session.place(path)))
+    let done = session.fs.setattr(app.cx, attr.ino, &set).map(drop);
+    done.map_err(|errno| at(session.place(path))(errno))
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use repair::undo::{self, Repaired, State, UndoFile};
-use repair::{Finding, Plan};
+use repair::{Finding, Plan, PlanOptions};
 use serde_json::json;
 
 use crate::app::App;
@@ -47,6 +47,9 @@ pub struct Options {
     /// Do all of the plan
     #[arg(short = 'y', long)]
     yes: bool,
+    /// XFS: make a log empty that cannot be replayed; what it holds is lost
+    #[arg(long)]
+    zero_log: bool,
     /// Undo file; the default is TARGET.undo beside an image file, else in the working directory
     #[arg(long, value_name = "FILE")]
     undo_file: Option<PathBuf>,
@@ -70,7 +73,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         (_, true) => ask(finding),
         _ => true,
     };
-    let plan = repair::plan(app.cx, &storage.queue, &mut decide);
+    let plan_options = PlanOptions { zero_log: options.zero_log };
+    let plan = repair::plan_with(app.cx, &storage.queue, plan_options, &mut decide);
     let plan = plan.with_context(|| target.to_string())?;
     show(app, &target, &plan)?;
     let refusal = refusal(options, writable, &plan);

@@ -138,7 +138,10 @@ impl Fs<'_> {
     fn read_inode(&mut self, ino: Ino, was_free: bool) -> Result<bool, DeviceError> {
         let slot = self.slot(ino)?;
         let slot = match inode::verify(&slot, ino, &self.g) {
-            Ok(()) => slot,
+            Ok(()) => {
+                self.note_cycle(verifier::lsn(Kind::Inode, &slot));
+                slot
+            }
             Err(_) => match self.healed_slot(ino, &slot)? {
                 Some(slot) => slot,
                 None => match self.doubtful_slot(ino, &slot, was_free)? {

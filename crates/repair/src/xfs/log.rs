@@ -4,9 +4,11 @@ use block::DeviceError;
 use xfs::Rule;
 use xfs::XfsError;
 use xfs::format::At;
+use xfs::format::log::LOG_BLOCK;
 use xfs::log::{LogError, LogGeometry, recovery};
+use xfs::mkfs::unmount_record;
 
-use super::{Fs, safe};
+use super::{Fs, lossy, safe};
 use crate::RepairError;
 
 /// Device errors stay what they are; anything else is the log's.
@@ -22,11 +24,29 @@ fn device(error: DeviceError) -> RepairError {
 }
 
 impl Fs<'_> {
-    /// Recovers the log.
+    /// Recovers the log, or makes it empty where it cannot be and that is wanted.
     ///
     /// # Errors
     /// It cannot be: nothing is planned then.
-    pub fn recover_log(&mut self) -> Result<(), RepairError> {
+    pub fn recover_log(&mut self, zero_log: bool) -> Result<(), RepairError> {
+        match self.replay() {
+            Err(RepairError::Hopeless(why)) if zero_log => {
+                self.log_emptied = true;
+                self.empty_log(1);
+                let loss = "the changes that it holds and that are not on the disk yet";
+                let action = "make it empty";
+                self.note(lossy(Rule::LogDirty, At::Log(0), why, action, loss));
+                Ok(())
+            }
+            Err(RepairError::Hopeless(why)) => {
+                let hint = "--zero-log gives up what it holds";
+                Err(RepairError::Hopeless(format!("{why}; {hint}")))
+            }
+            other => other,
+        }
+    }
+
+    fn replay(&mut self) -> Result<(), RepairError> {
         let (overlay, queue) = self.view.overlay()?;
         let found = recovery::find(self.view.cx(), &queue, LogGeometry::of(&self.g));
         if found.map_err(hopeless)?.clean {
@@ -41,5 +61,35 @@ impl Fs<'_> {
             &format!("replay: {report}"),
         ));
         Ok(())
+    }
+
+    /// Makes the log empty, of a cycle above that of all metadata that was read.
+    pub fn renew_log(&mut self) {
+        if self.log_emptied {
+            self.empty_log(self.newest_cycle + 1);
+        }
+    }
+
+    /// Takes note of the cycle in a sequence number. Values of attributes have none.
+    pub fn note_cycle(&mut self, lsn: u64) {
+        if lsn != u64::MAX {
+            self.newest_cycle = self.newest_cycle.max((lsn >> 32) as u32);
+        }
+    }
+
+    fn empty_log(&mut self, cycle: u32) {
+        let record = unmount_record(self.g.uuid, self.g.log_sunit, cycle);
+        let (size, first) = (self.g.block_size as usize, self.linear(self.g.log_start));
+        for number in 0..u64::from(self.g.log_blocks) {
+            let mut block = vec![0; size];
+            for sector in block.chunks_exact_mut(LOG_BLOCK) {
+                sector[..4].copy_from_slice(&(cycle - 1).to_be_bytes());
+            }
+            if let Some(rest) = record.get(number as usize * size..) {
+                let len = rest.len().min(size);
+                block[..len].copy_from_slice(&rest[..len]);
+            }
+            self.view.write(first + number, &block);
+        }
     }
 }

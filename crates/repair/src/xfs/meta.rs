@@ -74,6 +74,7 @@ impl Fs<'_> {
         let expect = self.g.expect(self.g.sector(runs[0].0), Some(owner));
         let sound = kinds.iter().find(|&&kind| verifier::verify(kind, &bytes, &expect, at).is_ok());
         if let Some(&kind) = sound {
+            self.note_cycle(verifier::lsn(kind, &bytes));
             return Ok(Some((kind, bytes)));
         }
         let Some((kind, fixed)) = mended(kinds, &bytes, &expect, at) else {
@@ -123,6 +124,7 @@ impl Fs<'_> {
         let bytes = self.view.read_bytes(sector.bytes(), self.g.sector_size as usize)?;
         let expect = self.g.expect(sector, None);
         if verifier::verify(kind, &bytes, &expect, at).is_ok() {
+            self.note_cycle(verifier::lsn(kind, &bytes));
             return Ok((bytes, true));
         }
         let Some((_, fixed)) = mended(&[kind], &bytes, &expect, at) else {

@@ -246,6 +246,8 @@ pub fn open(mut view: View<'_>) -> Result<Fs<'_>, RepairError> {
         strays: BTreeMap::new(),
         healing: false,
         again: false,
+        log_emptied: false,
+        newest_cycle: 1,
     })
 }
 

@@ -112,7 +112,7 @@ fn backup_super(shape: &Shape, ag: u32, raw: &crate::format::RawSuper) -> crate:
 }
 
 fn log_start(shape: &Shape, geometry: &Geometry) -> Vec<u8> {
-    let mut record = unmount_record(geometry.uuid, shape.raw.sb_logsunit.get());
+    let mut record = unmount_record(geometry.uuid, shape.raw.sb_logsunit.get(), 1);
     record.resize(record.len().next_multiple_of(geometry.block_size as usize), 0);
     record
 }

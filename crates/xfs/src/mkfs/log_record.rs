@@ -9,8 +9,9 @@ use crate::format::{NULL32, put_u32, u32_at};
 /// The transaction number that mkfs writes.
 const TID: u32 = 0xb0c0_d0d0;
 
-/// The record for a log with this stripe unit in bytes (0 or 1 for none).
-pub(super) fn unmount_record(uuid: [u8; 16], sunit: u32) -> Vec<u8> {
+/// The record that an empty log begins with, of a stripe unit in bytes (0 or 1 for none) and a
+/// cycle, which is at least 1 and above that of every sequence number in the metadata.
+pub fn unmount_record(uuid: [u8; 16], sunit: u32, cycle: u32) -> Vec<u8> {
     let total = (sunit as usize).max(2 * LOG_BLOCK);
     let size = total.max(CYCLE_DATA);
     let headers = header_blocks(size);
@@ -32,15 +33,15 @@ pub(super) fn unmount_record(uuid: [u8; 16], sunit: u32) -> Vec<u8> {
         {
             *word = u32_at(block, 0);
         }
-        put_u32(block, 0, 1);
+        put_u32(block, 0, cycle);
     }
     let header = RawRecordHeader::view_mut(&mut record).expect("a block");
     header.h_magicno.set(RECORD_MAGIC);
-    header.h_cycle.set(1);
+    header.h_cycle.set(cycle);
     header.h_version.set(VERSION_2);
     header.h_len.set(body as u32);
-    header.h_lsn.set(1 << 32);
-    header.h_tail_lsn.set(1 << 32);
+    header.h_lsn.set(u64::from(cycle) << 32);
+    header.h_tail_lsn.set(u64::from(cycle) << 32);
     header.h_prev_block.set(NULL32);
     header.h_num_logops.set(1);
     for (word, kept) in header.h_cycle_data.iter_mut().zip(cycle_words) {
