@@ -307,8 +307,9 @@ impl Checker<'_> {
             let expected = self.dir_layout().stored_type(kind.dir_type());
             if entry.file_type != expected && entry.file_type <= 7 {
                 let found = entry.file_type;
+                let rule = if found == 0 { Rule::DirEntryUntyped } else { Rule::DirEntryType };
                 let detail = format!("{:?} has type {found}, should be {expected}", name());
-                self.findings.add(Rule::DirEntryType, at, detail);
+                self.findings.add(rule, at, detail);
             }
             if kind == FileKind::Directory && !self.set_parent(ino, reading.ino) {
                 let detail = format!("{:?} names directory {ino}, which has a parent", name());

@@ -18,6 +18,9 @@ use crate::format::{At, CorruptKind, FileKind, Geometry, InodeFlags, InodeValues
 /// The inode whose blocks are bad ones.
 const BAD_BLOCKS_INO: u32 = 1;
 
+/// The inodes that are kept for quota of users and of groups.
+const QUOTA_INOS: [u32; 2] = [3, 4];
+
 /// What the later passes need to know of an inode.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct InodeInfo {
@@ -118,8 +121,9 @@ impl Checker<'_> {
                 let detail = format!("mode {:#o} without links or time of deletion", values.mode);
                 self.findings.add(Rule::InodeDtime, at, detail);
             }
-            if reserved {
-                self.reserved(ino, slot, &values)?;
+            match reserved {
+                true => self.reserved(ino, slot, &values)?,
+                false => self.checksum(ino, slot, &values),
             }
             return Ok(());
         }
@@ -144,6 +148,10 @@ impl Checker<'_> {
             inside = self.inode_xattrs(ino, slot, found);
         }
         self.unused_fields(ino, slot);
+        if QUOTA_INOS.contains(&ino) && !self.is_system(ino) {
+            let detail = format!("{} bytes in an inode that no quota uses", values.size);
+            self.findings.add(Rule::QuotaInode, at, detail);
+        }
         if ino == RESIZE_INO && self.g.features.compat.contains(Compat::RESIZE_INODE) {
             return self.resize_inode(&values);
         }
@@ -216,10 +224,16 @@ impl Checker<'_> {
         let inline = flags.contains(InodeFlags::INLINE_DATA);
         let index = flags.contains(InodeFlags::INDEX);
         let holds_value = flags.contains(InodeFlags::EA_INODE);
+        let mapped = matches!(kind, FileKind::Regular | FileKind::Directory);
+        let casefold = kind == FileKind::Directory && incompat.contains(Incompat::CASEFOLD);
         if extents && !incompat.contains(Incompat::EXTENTS)
             || index && (kind != FileKind::Directory || !compat.contains(Compat::DIR_INDEX))
             || inline && !(self.g.inline_data() && values.may_be_inline())
             || holds_value && (kind != FileKind::Regular || !self.g.large_values())
+            || flags.contains(InodeFlags::IMAGIC) && !compat.contains(Compat::IMAGIC_INODES)
+            || flags.contains(InodeFlags::ENCRYPT) && !incompat.contains(Incompat::ENCRYPT)
+            || flags.contains(InodeFlags::CASEFOLD) && !casefold
+            || !mapped && flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         {
             let detail = format!("flags {:#x} of a {kind:?}", flags.bits());
             self.findings.add(Rule::InodeFlags, at, detail);

@@ -134,6 +134,8 @@ rules! {
     DirEntryUnused = "dir-entry-unused",
     /// Entries have the type of their inode.
     DirEntryType = "dir-entry-type",
+    /// Entries record the type of their inode where they can.
+    DirEntryUntyped = "dir-entry-untyped",
     /// A directory begins with `.`, which names itself.
     DirDot = "dir-dot",
     /// The second entry is `..`, which names the parent.
@@ -204,6 +206,8 @@ rules! {
     QuotaFile = "quota-file",
     /// The usage in a quota file is that of the inodes.
     QuotaUsage = "quota-usage",
+    /// An inode that is kept for quota and that nothing names is empty.
+    QuotaInode = "quota-inode",
     /// The journal's inode is a sound file.
     JournalInode = "journal-inode",
     /// The journal's superblock is sound.
@@ -220,6 +224,8 @@ impl Rule {
         match self {
             // The kernel brings the sums up to date at unmount, and counts them anew at mount.
             Rule::SuperFreeBlocks | Rule::SuperFreeInodes => Severity::Note,
+            // Linux looks at the inode.
+            Rule::DirEntryUntyped => Severity::Note,
             Rule::SuperNotClean | Rule::OrphanInodes | Rule::JournalNeedsRecovery => Severity::Note,
             _ => Severity::Error,
         }

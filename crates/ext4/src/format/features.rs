@@ -49,6 +49,8 @@ bitflags::bitflags! {
     /// Compatible features: older code may write.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Compat: u32 {
+        /// Inodes may carry the flag of AFS.
+        const IMAGIC_INODES = 0x2;
         /// A journal exists.
         const HAS_JOURNAL = 0x4;
         /// Extended attributes in blocks.

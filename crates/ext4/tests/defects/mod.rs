@@ -520,6 +520,17 @@ fn file_with(image: &mut Image, flag: InodeFlags) -> u32 {
 fn system() -> Vec<Defect> {
     use Rule::*;
     vec![
+        Defect {
+            base: Base::Quota,
+            ..on(QuotaInode, |image| image.edit_super(|raw| raw.s_usr_quota_inum.set(0)))
+        },
+        silent(
+            "Linux looks at the inode",
+            on(DirEntryUntyped, |image| {
+                let (_, logical, offset) = image.find(2, "small");
+                image.edit_dir(2, logical, |data| data[offset + 7] = 0);
+            }),
+        ),
         silent(
             "e2fsck follows the orphan list only where it may write",
             on(OrphanList, |image| image.edit_super(|raw| raw.s_last_orphan.set(5_000_000))),
