@@ -33,6 +33,7 @@ use crate::format::Geometry;
 use crate::inode::{Inode, Inodes};
 use crate::quota::Quota;
 use crate::sb::SuperBlock;
+use crate::sb::mmp::Protection;
 
 /// A mounted ext2, ext3 or ext4 file system.
 ///
@@ -44,6 +45,8 @@ pub struct Ext4 {
     pub(crate) names: Names,
     /// Who is charged for what; unset without the feature.
     pub(crate) quota: OnceLock<Quota>,
+    /// The block of multi-mount protection; unset without the feature.
+    pub(crate) mmp: OnceLock<Arc<Protection>>,
 }
 
 /// What the operations on names of one mount share.
@@ -64,6 +67,7 @@ impl Ext4 {
             alloc,
             names: Names { rename: Mutex::named("ext4 rename", ()), cache: names },
             quota: OnceLock::new(),
+            mmp: OnceLock::new(),
         })
     }
 

@@ -18,6 +18,7 @@ pub mod group_desc;
 pub mod hash;
 pub mod htree;
 pub mod inode;
+pub mod mmp;
 pub mod orphan;
 pub mod quota;
 pub mod super_block;

@@ -20,8 +20,8 @@
 //! this list. One circle is the format's: the value of an attribute may be an inode of its own,
 //! which ends as every inode does, so `attr` and `evict` know each other.
 //!
-//! Compared with Linux, not supported and refused by name: bigalloc, case-insensitive directories,
-//! multi-mount protection; and online resizing.
+//! Compared with Linux, not supported and refused by name: bigalloc, case-insensitive directories;
+//! and online resizing.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -53,4 +53,5 @@ pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
 pub use mount::{MountError, replay_fast_commits};
 pub use sb::bh_lru::{BhLru, transaction_blocks};
 pub use sb::legacy::LegacyLookups;
+pub use sb::mmp::Busy;
 pub use sb::options::MountOptions;

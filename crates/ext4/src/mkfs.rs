@@ -7,7 +7,7 @@
 //! Inode tables and the journal are zeroed at once (never lazily), by `WriteZeroes`, which costs
 //! nothing on a sparse file; where the caller knows that the device reads as zeroes not even that.
 //!
-//! Not made: clusters (bigalloc), encryption, case folding, external journals, meta_bg.
+//! Not made: clusters (bigalloc), encryption, case folding, external journals.
 //!
 //! Source: decisions observed on mke2fs(8) and documented in mke2fs.conf(5).
 

@@ -8,6 +8,7 @@ mod fast_commit;
 pub(crate) mod fs;
 pub mod options;
 mod orphan;
+mod protection;
 mod quota;
 pub(crate) mod read_super;
 mod replay;
@@ -38,6 +39,7 @@ use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Uns
 use crate::mount::read_super::{join_super, read_super};
 use crate::quota::Quota;
 use crate::sb::SuperBlock;
+use crate::sb::mmp::Busy;
 use crate::sb::options::MountOptions;
 
 /// Why a file system cannot be mounted.
@@ -64,6 +66,9 @@ pub enum MountError {
     /// A block size that this implementation cannot mount.
     #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
     BlockSize(u32),
+    /// Somebody else writes to the file system.
+    #[error(transparent)]
+    Busy(#[from] Busy),
     /// The device cannot be written.
     #[error("the device is read-only")]
     ReadOnlyDevice,
@@ -98,6 +103,7 @@ impl MountError {
             MountError::Device(error) => error.to_errno(),
             MountError::FastCommit(_) => Errno::EFSCORRUPTED,
             MountError::Journal(_) => Errno::EFSCORRUPTED,
+            MountError::Busy(_) => Errno::EBUSY,
             MountError::ReadOnlyDevice => Errno::EROFS,
             MountError::Errno(errno) => *errno,
         }
@@ -353,8 +359,8 @@ impl Ext4 {
         if queue.info().read_only && !options.read_only {
             return Err(MountError::ReadOnlyDevice);
         }
-        let mounting = Mounting::new(queue, pages, &geometry, options);
-        let fs = mounting.open(cx, raw, geometry)?;
+        let fs =
+            Mounting::new(queue, pages, &geometry, options).open_protected(cx, raw, geometry)?;
         match fs.begin(cx) {
             Ok(()) => Ok(fs),
             Err(errno) => {
@@ -409,6 +415,8 @@ impl Ext4 {
         if let Some(journal) = self.sb.journal() {
             journal.kill(cx);
         }
+        // The device's errors are those that made it give up.
+        let _given_back = self.end_protection(cx);
         self.names.cache.clear();
         self.inodes.cache.clear();
     }
@@ -473,7 +481,8 @@ impl Ext4 {
         }
         self.names.cache.clear();
         self.inodes.cache.clear();
-        result.and(metadata).and(written)
+        let released = self.end_protection(cx);
+        result.and(metadata).and(written).and(released)
     }
 
     /// Free blocks and inodes as they are now.

@@ -3,6 +3,7 @@
 
 pub(crate) mod bh_lru;
 pub(crate) mod legacy;
+pub(crate) mod mmp;
 pub(crate) mod options;
 mod write;
 

@@ -25,6 +25,7 @@ fn base(scratch: &Scratch, base: Base) -> Image {
         Base::Values => &["-t", "ext4", "-O", "ea_inode"],
         Base::Inline => &["-t", "ext4", "-O", "inline_data"],
         Base::Encrypt => &["-t", "ext4", "-b", "4096", "-O", "encrypt"],
+        Base::Mmp => &["-t", "ext4", "-O", "mmp"],
     });
     let path = scratch.mke2fs("base", &args, "32M");
     if base == Base::Quota {
@@ -52,8 +53,9 @@ fn base(scratch: &Scratch, base: Base) -> Image {
 #[test]
 fn one_defect_gives_one_finding_and_e2fsck_agrees() {
     let scratch = Scratch::new();
-    let all = [Base::Ext4, Base::Ext2, Base::Quota, Base::Values, Base::Inline, Base::Encrypt];
-    let [ext4, ext2, quota, values, inline, encrypt] = all.map(|which| base(&scratch, which));
+    let all =
+        [Base::Ext4, Base::Ext2, Base::Quota, Base::Values, Base::Inline, Base::Encrypt, Base::Mmp];
+    let [ext4, ext2, quota, values, inline, encrypt, mmp] = all.map(|which| base(&scratch, which));
     let path = scratch.path("broken");
     let mut wrong = Vec::new();
     for Defect { rule, base, silent, make } in defects::all() {
@@ -64,6 +66,7 @@ fn one_defect_gives_one_finding_and_e2fsck_agrees() {
             Base::Values => values.clone(),
             Base::Inline => inline.clone(),
             Base::Encrypt => encrypt.clone(),
+            Base::Mmp => mmp.clone(),
         };
         make(&mut image);
         let report = image.check();

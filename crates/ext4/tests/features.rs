@@ -178,6 +178,9 @@ fn an_external_journal_is_refused() {
     });
 }
 
+/// Features of the places of superblocks and descriptors.
+const LAYOUTS: [&str; 3] = ["meta_bg", "sparse_super2", "stable_inodes"];
+
 fn row(feature: &Feature) -> String {
     let set = match feature.set {
         Set::Compat => "compat",
@@ -188,6 +191,12 @@ fn row(feature: &Feature) -> String {
     let test = match (feature.access, MADE.iter().any(|(name, _)| *name == feature.name)) {
         (Access::ReadWrite, _) if feature.name == "fast_commit" => {
             "`fast_commit`: the kernel's images, cut; bad records"
+        }
+        (Access::ReadWrite, _) if feature.name == "mmp" => {
+            "`mmp`: mounts beside each other; the kernel in turns"
+        }
+        (Access::ReadWrite, _) if LAYOUTS.contains(&feature.name) => {
+            "`layouts`: all groups, the kernel in turns; mkfs beside mke2fs"
         }
         (Access::ReadWrite, false) => "the campaigns",
         (Access::ReadWrite, true) => "the campaigns; mke2fs's image against the kernel's mount",

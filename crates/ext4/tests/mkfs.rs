@@ -127,11 +127,22 @@ fn grid() -> Vec<Case> {
         "^extent,^64bit",
         "^dir_index,^filetype",
         "^huge_file,^large_file,^extra_isize,^dir_nlink",
+        "inline_data",
+        "meta_bg,^resize_inode",
+        "meta_bg,^resize_inode,^64bit,^flex_bg",
+        "sparse_super2",
+        "sparse_super2,^sparse_super,^resize_inode",
+        "stable_inodes",
         "none",
     ] {
         for size in [64 * MIB, 600 * MIB] {
             cases.push(case(FsType::Ext4, None, features, size));
         }
+    }
+    // Three groups of groups.
+    for features in ["meta_bg,^resize_inode", "meta_bg,^resize_inode,^64bit", "sparse_super2"] {
+        cases.push(case(FsType::Ext4, Some(1024), features, 300 * MIB));
+        cases.push(case(FsType::Ext4, Some(1024), features, 16 * MIB));
     }
     for (inode_size, ratio) in [(128, 4096), (512, 8192), (1024, 65536), (256, 1024)] {
         let base = case(FsType::Ext4, None, "", 100 * MIB);

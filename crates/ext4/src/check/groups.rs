@@ -16,8 +16,7 @@ use crate::format::super_block::{STATE_CLEAN, STATE_ERROR};
 use crate::format::{At, CorruptKind, Features, Geometry, GroupDesc, GroupFlags, RawSuper};
 
 /// Features that mounts may only read, but which change nothing that is checked here.
-const READABLE: &[&str] =
-    &["meta_bg", "sparse_super2", "large_dir", "mmp", "fast_commit", "stable_inodes", "read-only"];
+const READABLE: &[&str] = &["read-only"];
 
 /// Reads and checks the superblock. None where it is so wrong that nothing can follow.
 ///

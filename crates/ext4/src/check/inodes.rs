@@ -231,7 +231,6 @@ impl Checker<'_> {
             || inline && !(self.g.inline_data() && values.may_be_inline())
             || holds_value && (kind != FileKind::Regular || !self.g.large_values())
             || flags.contains(InodeFlags::IMAGIC) && !compat.contains(Compat::IMAGIC_INODES)
-            || flags.contains(InodeFlags::ENCRYPT) && !incompat.contains(Incompat::ENCRYPT)
             || flags.contains(InodeFlags::CASEFOLD) && !casefold
             || !mapped && flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         {

@@ -208,6 +208,8 @@ rules! {
     QuotaUsage = "quota-usage",
     /// An inode that is kept for quota and that nothing names is empty.
     QuotaInode = "quota-inode",
+    /// The block of multi-mount protection is sound.
+    MmpBlock = "mmp-block",
     /// The journal's inode is a sound file.
     JournalInode = "journal-inode",
     /// The journal's superblock is sound.
@@ -302,7 +304,7 @@ impl Rule {
         }
     }
 
-    /// Of values, and of content, that lie in inodes.
+    /// Of values and content in inodes, and of blocks that belong to nobody.
     fn of_content(kind: &CorruptKind) -> Option<Rule> {
         use CorruptKind as K;
         match kind {
@@ -314,6 +316,7 @@ impl Rule {
             K::XattrInodeReferences { .. } => Some(Rule::XattrInodeReferences),
             K::InlineSize { .. } => Some(Rule::InodeInline),
             K::InlineFlags { .. } => Some(Rule::InodeFlags),
+            K::MmpPlace { .. } | K::MmpMagic { .. } | K::MmpChecksum { .. } => Some(Rule::MmpBlock),
             _ => None,
         }
     }

@@ -2,14 +2,15 @@
 
 use base::{FsBlock, Ino};
 use block::DeviceError;
+use vfs::check::Holder;
 
 use super::Checker;
 use super::mapping::FileBlocks;
 use super::rule::Rule;
 use crate::format::checksum::u32_at;
 use crate::format::extent::FileRun;
-use crate::format::features::RoCompat;
-use crate::format::{At, FileKind, InodeValues, orphan};
+use crate::format::features::{Incompat, RoCompat};
+use crate::format::{At, CorruptKind, FileKind, InodeValues, mmp, orphan};
 
 /// A system file whose blocks were walked over.
 pub struct SystemFile {
@@ -63,6 +64,9 @@ impl Checker<'_> {
                 self.inodes.get_mut(ino).nameless = true;
             }
         }
+        if self.g.features.incompat.contains(Incompat::MMP) {
+            self.mmp_block()?;
+        }
         self.orphan_list()?;
         if self.g.orphan_file_ino != 0 {
             self.orphan_file()?;
@@ -70,6 +74,28 @@ impl Checker<'_> {
         if !self.orphans.is_empty() {
             let detail = format!("{} inodes, the first is {}", self.orphans.len(), self.orphans[0]);
             self.findings.add(Rule::OrphanInodes, At::Super(0), detail);
+        }
+        Ok(())
+    }
+
+    /// The block of multi-mount protection, which belongs to no inode.
+    fn mmp_block(&mut self) -> Result<(), DeviceError> {
+        let (at, block) = (At::Super(0), self.raw.s_mmp_block.get());
+        if !self.in_range(FsBlock(block), 1) {
+            let (first, end) = (u64::from(self.g.first_data_block) + 1, self.g.blocks_count);
+            self.findings.corrupt(&CorruptKind::MmpPlace { block, first, end }.at(at));
+            return Ok(());
+        }
+        self.watch.note(block..block + 1, |_| Holder::of("multi-mount protection"));
+        self.used.set(block, 1);
+        if let Some(taken) = self.meta.set(block, 1) {
+            let detail = format!("multi-mount protection: block {taken} is taken");
+            self.findings.add(Rule::MetadataOverlap, at, detail);
+        }
+        let page = self.io.read(block, 1)?;
+        let seed = self.g.checksums.metadata.then_some(self.g.checksums.seed);
+        if let Err(kind) = mmp::Mmp::parse(&page, seed) {
+            self.findings.corrupt(&kind.at(At::Device(block)));
         }
         Ok(())
     }

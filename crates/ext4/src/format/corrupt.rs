@@ -262,6 +262,14 @@ pub enum CorruptKind {
     #[error("quota file: block {block} has no entry of id {id}, or no room for one")]
     QuotaEntry { id: u32, block: u32 },
 
+    // Multi-mount protection.
+    #[error("multi-mount protection: block {block} is not in {first}..{end}")]
+    MmpPlace { block: u64, first: u64, end: u64 },
+    #[error("multi-mount protection: magic {found:#010x} is not 0x004d4d50")]
+    MmpMagic { found: u32 },
+    #[error("multi-mount protection: checksum {found:#010x} should be {expected:#010x}")]
+    MmpChecksum { found: u32, expected: u32 },
+
     // Orphan file.
     #[error("orphan file block magic {found:#010x} is not 0x0b10ca04")]
     OrphanMagic { found: u32 },

@@ -9,12 +9,13 @@ use super::journal::{self, MappedFile};
 use super::place::Placed;
 use super::shape::Shape;
 use super::{MkfsError, MkfsOptions, MkfsReport, Plan, Surroundings};
-use crate::format::dir::{self, DirLayout};
+use crate::format::dir::{self, DirLayout, Dots};
 use crate::format::features::{Compat, Incompat, RoCompat};
-use crate::format::inode::EXTRA_SIZE;
+use crate::format::inode::{BASE_SIZE, EXTRA_SIZE};
 use crate::format::quota::{self, Dqblk, Kind};
 use crate::format::super_block::{FIRST_INO, JOURNAL_INO, RESIZE_INO, ROOT_INO, SUPER_OFFSET};
-use crate::format::{FileKind, Geometry, GroupFlags, InodeFlags, InodeValues, RawSuper, orphan};
+use crate::format::{FileKind, Geometry, GroupFlags, InodeFlags, InodeValues, RawSuper};
+use crate::format::{mmp, orphan, xattr};
 
 /// The hidden inodes of the quota files of users and groups.
 const USER_QUOTA_INO: u32 = 3;
@@ -87,6 +88,9 @@ pub fn build(
     if shape.orphan_blocks > 0 {
         builder.orphan_file(shape.orphan_blocks)?;
     }
+    if g.features.incompat.contains(Incompat::MMP) {
+        builder.mmp_block()?;
+    }
     let overhead = tables + u64::from(shape.journal_blocks);
     builder.raw.s_overhead_clusters.set(overhead as u32);
     builder.bitmaps();
@@ -109,12 +113,17 @@ impl Builder<'_> {
     /// Writes an inode into its table.
     fn put_inode(&mut self, ino: u32, values: &InodeValues) {
         let g = self.g;
+        values.emit(self.slot(ino), Ino(ino.into()), g);
+        self.last_ino = self.last_ino.max(ino);
+    }
+
+    /// Where an inode lies in its table.
+    fn slot(&mut self, ino: u32) -> &mut [u8] {
+        let g = self.g;
         let (group, index) = g.inode_group(Ino(ino.into())).expect("a low inode");
         let (block, offset) = g.inode_offset(index);
         let table = self.placed.descs[group as usize].inode_table;
-        let slot = &mut self.block(table + block)[offset..][..g.inode_size as usize];
-        values.emit(slot, Ino(ino.into()), g);
-        self.last_ino = self.last_ino.max(ino);
+        &mut self.block(table + block)[offset..][..g.inode_size as usize]
     }
 
     /// An inode of this kind, owned by root, made now.
@@ -184,7 +193,9 @@ impl Builder<'_> {
 
     fn lost_and_found(&mut self) -> Result<(), MkfsError> {
         let size = self.g.block_size;
-        let count = u64::from(LOST_BYTES / size).clamp(2, 12);
+        // Where directories begin in the inode, the first step to make it longer is the way out.
+        let inline = self.g.inline_data();
+        let count = u64::from(LOST_BYTES / size).clamp(2, 12) - u64::from(inline);
         let mut lost = self.values(FileKind::Directory, 0o700, 2);
         lost.size = count * u64::from(size);
         let mapped = journal::map(self.g, &mut self.placed, 0, count).map_err(|_| self.full())?;
@@ -193,16 +204,42 @@ impl Builder<'_> {
         self.attach(LOST_INO, &mut lost, mapped);
         for (index, block) in list.into_iter().enumerate() {
             let mut data = vec![0; size as usize];
-            if index == 0 {
-                let kind = FileKind::Directory.dir_type();
-                dir::init_dots(&mut data, self.layout, LOST_INO, ROOT_INO, kind);
-            } else {
-                dir::init_empty(&mut data, self.layout);
+            let (ino, parent, dir_type) = (LOST_INO, ROOT_INO, FileKind::Directory.dir_type());
+            match index {
+                0 if inline => {
+                    let (dots, moved) = (Dots { ino, parent, dir_type }, dir::empty_inline(parent));
+                    dir::init_from_inline(&mut data, self.layout, dots, &moved);
+                }
+                0 => dir::init_dots(&mut data, self.layout, ino, parent, dir_type),
+                _ => dir::init_empty(&mut data, self.layout),
             }
             self.put_dir_block(LOST_INO, block, data);
         }
         self.charged.push(([0; 3], lost.blocks * 512));
         self.put_inode(LOST_INO, &lost);
+        if inline {
+            // What is left of the attribute is the area's magic number.
+            let at = BASE_SIZE + usize::from(lost.extra_isize);
+            self.slot(LOST_INO)[at..at + 4].copy_from_slice(&xattr::MAGIC.to_le_bytes());
+            self.put_inode(LOST_INO, &lost);
+        }
+        Ok(())
+    }
+
+    /// The block of multi-mount protection: nobody writes.
+    fn mmp_block(&mut self) -> Result<(), MkfsError> {
+        let block = self.placed.take_run(0, 1).ok_or_else(|| self.full())?;
+        self.raw.s_mmp_block.set(block);
+        self.raw.s_mmp_interval.set(mmp::CHECK_INTERVAL_MIN);
+        let unused = mmp::Mmp {
+            sequence: mmp::CLEAN,
+            time: self.now.sec as u64,
+            node: String::new(),
+            device: String::new(),
+            check_interval: mmp::CHECK_INTERVAL_MIN,
+        };
+        let seed = self.g.checksums.metadata.then_some(self.g.checksums.seed);
+        unused.emit(self.block(block), seed);
         Ok(())
     }
 
@@ -423,8 +460,29 @@ impl Builder<'_> {
                 data[..1024].copy_from_slice(raw.as_bytes());
             }
             self.blocks.insert(place, data);
+            if g.features.incompat.contains(Incompat::META_BG) {
+                continue;
+            }
             for (index, block) in table.chunks_exact(size).enumerate() {
                 self.blocks.insert(place + 1 + index as u64, block.to_vec());
+            }
+        }
+        if g.features.incompat.contains(Incompat::META_BG) {
+            self.meta_groups(&table);
+        }
+    }
+
+    /// With `meta_bg` each block of descriptors lies in the first, the second and the last of its
+    /// groups.
+    fn meta_groups(&mut self, table: &[u8]) {
+        let g = self.g;
+        for (block, first) in table.chunks_exact(g.block_size as usize).zip(0..) {
+            let first = first * g.descs_per_block;
+            for group in [first, first + 1, first + g.descs_per_block - 1] {
+                if group < g.groups_count {
+                    let place = g.group_first_block(group) + u64::from(g.has_super(group));
+                    self.blocks.insert(place, block.to_vec());
+                }
             }
         }
     }

@@ -107,6 +107,9 @@ fn choose_features(options: &MkfsOptions) -> Result<Features, MkfsError> {
         return Err(MkfsError::FeatureConflict("inline_data needs inodes of 256 bytes"));
     }
     let resize = features.compat.contains(Compat::RESIZE_INODE);
+    if resize && features.incompat.contains(Incompat::META_BG) {
+        return Err(MkfsError::FeatureConflict("meta_bg needs ^resize_inode"));
+    }
     if resize && !features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
         return Err(MkfsError::FeatureConflict("resize_inode needs sparse_super"));
     }
@@ -334,8 +337,12 @@ fn count_groups(
         let bookkeeping = 2 + table;
         let copies = 1 + desc_blocks + reserve;
         let last = groups - 1;
-        let sparse = features.ro_compat.contains(RoCompat::SPARSE_SUPER);
-        let overhead = bookkeeping + if has_backup(last, sparse) { copies } else { 0 };
+        raw.s_backup_bgs = backup_groups(&features, groups);
+        let backup = match features.compat.contains(Compat::SPARSE_SUPER2) {
+            true => true,
+            false => has_backup(last, features.ro_compat.contains(RoCompat::SPARSE_SUPER)),
+        };
+        let overhead = bookkeeping + if backup { copies } else { 0 };
         if bookkeeping + copies > per_group {
             return Some(Err(MkfsError::TooManyInodes { inodes: inodes.into(), blocks }));
         }
@@ -356,6 +363,13 @@ fn count_groups(
         raw.s_reserved_gdt_blocks.set(reserve as u16);
         return Some(Ok(blocks));
     }
+}
+
+/// The groups with a copy of the superblock, with `sparse_super2`: the second one and the last.
+fn backup_groups(features: &Features, groups: u64) -> [U32; 2] {
+    let wanted = features.compat.contains(Compat::SPARSE_SUPER2);
+    let group = |from: u64, group: u64| if wanted && groups > from { group as u32 } else { 0 };
+    [group(2, 1), group(1, groups - 1)].map(U32::new)
 }
 
 /// Whether group `group` holds a copy of the superblock.

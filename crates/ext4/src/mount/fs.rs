@@ -404,6 +404,9 @@ impl FileSystem for Ext4 {
 
     fn shutdown_hard(&self) {
         self.sb.stop();
+        if let Some(held) = self.mmp.get() {
+            held.die();
+        }
         if let Some(journal) = self.sb.journal() {
             journal.die();
         }

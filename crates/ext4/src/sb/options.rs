@@ -60,6 +60,8 @@ pub struct MountOptions {
     /// Master keys of encrypted directories. Where one is not here, names are shown in their no-key
     /// form and contents are refused (`ENOKEY`).
     pub keys: KeyRing,
+    /// The name that others read who find the file system in use (`mmp`): at most 63 bytes count.
+    pub node: String,
 }
 
 impl Default for MountOptions {
@@ -85,6 +87,7 @@ impl Default for MountOptions {
             reservation: None,
             auto_da_alloc: true,
             keys: KeyRing::default(),
+            node: "iopath".to_string(),
         }
     }
 }

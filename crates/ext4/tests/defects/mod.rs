@@ -22,6 +22,8 @@ pub enum Base {
     Inline,
     /// A file in an encrypted directory.
     Encrypt,
+    /// Multi-mount protection.
+    Mmp,
 }
 
 /// How to break one rule.
@@ -307,6 +309,13 @@ fn edit_node(image: &mut Image, edit: impl FnOnce(&mut [u8])) {
 fn directories() -> Vec<Defect> {
     use Rule::*;
     vec![
+        silent(
+            "Linux looks at the inode",
+            on(DirEntryUntyped, |image| {
+                let (_, logical, offset) = image.find(2, "small");
+                image.edit_dir(2, logical, |data| data[offset + 7] = 0);
+            }),
+        ),
         on_ext2(DirHole, |image| {
             let ino = image.ino("big");
             let old = image.blocks(ino)[5];
@@ -520,17 +529,6 @@ fn file_with(image: &mut Image, flag: InodeFlags) -> u32 {
 fn system() -> Vec<Defect> {
     use Rule::*;
     vec![
-        Defect {
-            base: Base::Quota,
-            ..on(QuotaInode, |image| image.edit_super(|raw| raw.s_usr_quota_inum.set(0)))
-        },
-        silent(
-            "Linux looks at the inode",
-            on(DirEntryUntyped, |image| {
-                let (_, logical, offset) = image.find(2, "small");
-                image.edit_dir(2, logical, |data| data[offset + 7] = 0);
-            }),
-        ),
         silent(
             "e2fsck follows the orphan list only where it may write",
             on(OrphanList, |image| image.edit_super(|raw| raw.s_last_orphan.set(5_000_000))),
@@ -603,6 +601,17 @@ fn quota() -> Vec<Defect> {
     const USERS: u32 = 3;
     let on_quota = |rule, make| Defect { base: Base::Quota, ..on(rule, make) };
     vec![
+        Defect {
+            base: Base::Mmp,
+            ..on(Rule::MmpBlock, |image| {
+                let raw = ext4::format::RawSuper::read(&image.bytes[1024..]).expect("long enough");
+                image.block(raw.s_mmp_block.get())[1020] ^= 1;
+            })
+        },
+        Defect {
+            base: Base::Quota,
+            ..on(Rule::QuotaInode, |image| image.edit_super(|raw| raw.s_usr_quota_inum.set(0)))
+        },
         silent(
             "e2fsck 1.47.0 passes over a quota file with another magic number",
             on_quota(Rule::QuotaFile, |image| {

@@ -30,6 +30,10 @@ const SEARCH_MAX: u64 = 512 << 20;
 /// The groups whose copies are tried first.
 const COPIES: &[u64] = &[1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
 
+/// Features that mounts write and repair does not know: with `encrypt` it would judge names by
+/// bytes that are encrypted.
+const NOT_YET: [&str; 5] = ["encrypt", "inline_data", "meta_bg", "mmp", "sparse_super2"];
+
 /// What became of the superblock.
 struct Choice {
     bytes: Vec<u8>,
@@ -46,16 +50,15 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
     let choice = choose(&mut view)?;
     let geometry = parse(&choice.bytes).map_err(|kind| RepairError::Hopeless(kind.to_string()))?;
     let (access, reasons) = geometry.features.access();
-    if geometry.features.incompat.contains(Incompat::INLINE_DATA) {
-        return Err(RepairError::Feature("inline_data".to_string()));
+    for name in NOT_YET {
+        let feature = ext4::format::features::find(name).expect("a known feature");
+        if geometry.features.bits().any(|found| found == (feature.set, feature.bit)) {
+            return Err(RepairError::Feature(name.to_string()));
+        }
     }
     if access != Access::ReadWrite {
         let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
         return Err(RepairError::Feature(names.join("; ")));
-    }
-    if geometry.features.incompat.contains(Incompat::ENCRYPT) {
-        // Names that it would judge by their bytes are encrypted.
-        return Err(RepairError::Feature("encrypt".into()));
     }
     view.set_block_size(geometry.block_size);
     if geometry.blocks_count > view.blocks() {
