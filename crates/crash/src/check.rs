@@ -12,10 +12,12 @@ use vfs::{FileSystem, FileType, Namespace, OpenFlags, RenameFlags, SetAttr};
 use crate::disk::Disk;
 use crate::explore::{Exploration, Judge, Outcome, State, explore};
 use crate::log::{Header, Log};
+use crate::oracle::Rules;
 use crate::plan::Limits;
 use crate::record::Recorder;
 use crate::recover::Kind;
 use crate::story;
+use crate::watch::Watched;
 
 /// Why a workload or an invariant fails: a sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,11 +80,7 @@ impl Crash {
     /// A fresh file system of 64 MiB (XFS: 320 MiB, the least that it takes), on a disk with a
     /// volatile cache.
     pub fn on(kind: Kind) -> Crash {
-        let bytes = match kind {
-            Kind::Ext4 => 64 << 20,
-            Kind::Xfs => 320 << 20,
-        };
-        Crash { bytes, seed: 1, exploration: Exploration::new(kind) }
+        Crash { bytes: kind.usual_bytes(), seed: 1, exploration: Exploration::new(kind) }
     }
 
     /// Another disk.
@@ -101,6 +99,12 @@ impl Crash {
     /// How many states are visited at each place.
     pub fn limits(mut self, limits: Limits) -> Crash {
         self.exploration.limits = limits;
+        self
+    }
+
+    /// Asks in each state whether what the calls promised is there, too.
+    pub fn oracle(mut self, rules: Rules) -> Crash {
+        self.exploration.oracle = Some(rules);
         self
     }
 
@@ -161,6 +165,7 @@ impl Crash {
             let recorder = Recorder::new(cx, flash, out, header);
             let recorder = Arc::new(recorder.map_err(|error| error.to_string())?);
             let fs = kind.mount(cx, recorder.device())?;
+            let fs: Arc<dyn FileSystem> = Arc::new(Watched::new(fs, recorder.clone()));
             let held = Held::Run(recorder.clone());
             let done = workload(&mut Fs { cx, names: Arc::new(Namespace::new(fs.clone())), held });
             fs.shutdown_hard();

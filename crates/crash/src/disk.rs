@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use base::unit::{SECTOR_SIZE, parse_size};
 
+use crate::log::Log;
+
 /// Bytes of a zone of a shingled disk.
 const ZONE: u64 = 256 << 20;
 
@@ -22,6 +24,9 @@ pub enum Disk {
     Atomic(u64),
     /// Keeps the order inside each zone of this many bytes, and none between zones.
     Smr(u64),
+    /// As [`Disk::VolatileCache`], but the last flush before the cut, and FUA since the one before
+    /// it, were lies.
+    Lying,
 }
 
 impl Disk {
@@ -31,6 +36,28 @@ impl Disk {
             Disk::Atomic(bytes) => bytes,
             _ => SECTOR_SIZE,
         }
+    }
+
+    /// Entries below the answer are durable behind the first `upto` entries of a log.
+    pub fn durable(self, log: &Log, upto: usize) -> usize {
+        match self {
+            Disk::Lying => log.flushed_before(upto),
+            _ => log.flushed(upto),
+        }
+    }
+
+    /// Entries that a power cut behind the first `upto` entries may lose.
+    pub fn at_stake(self, log: &Log, upto: usize) -> Vec<usize> {
+        let part = self.durable(log, upto)..upto;
+        match self {
+            Disk::Lying => part.filter(|at| log.writes().entries[*at].changes()).collect(),
+            _ => log.writes().volatile_in(part),
+        }
+    }
+
+    /// May the disk lose any of what it may lose, and keep the rest?
+    pub fn any_order(self) -> bool {
+        matches!(self, Disk::VolatileCache | Disk::Atomic(_) | Disk::Lying)
     }
 }
 
@@ -43,6 +70,7 @@ impl fmt::Display for Disk {
             Disk::Atomic(bytes) => write!(f, "nvme-awun={bytes}"),
             Disk::Smr(ZONE) => write!(f, "smr"),
             Disk::Smr(bytes) => write!(f, "smr={bytes}"),
+            Disk::Lying => write!(f, "lying"),
         }
     }
 }
@@ -68,9 +96,10 @@ impl FromStr for Disk {
             ("nvme-awun", Some(bytes)) => sized(bytes).map(Disk::Atomic),
             ("smr", None) => Ok(Disk::Smr(ZONE)),
             ("smr", Some(bytes)) => sized(bytes).map(Disk::Smr),
+            ("lying", None) => Ok(Disk::Lying),
             _ => Err(format!(
                 "{text}: not a disk; known: volatile-cache, barrier, protected, nvme-awun=SIZE, \
-                 smr, smr=SIZE"
+                 smr, smr=SIZE, lying"
             )),
         }
     }
@@ -82,7 +111,7 @@ mod tests {
 
     #[test]
     fn names_are_read_and_shown() {
-        for text in ["volatile-cache", "barrier", "protected", "nvme-awun=16384", "smr"] {
+        for text in ["volatile-cache", "barrier", "protected", "nvme-awun=16384", "smr", "lying"] {
             assert_eq!(text.parse::<Disk>().map(|disk| disk.to_string()), Ok(text.to_owned()));
         }
         assert_eq!("nvme-awun=16K".parse(), Ok(Disk::Atomic(16384)));

@@ -1,6 +1,7 @@
 //! Visiting the states of a log: each is recovered, checked, and judged; equal ones once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
 use base::map::{HashMap, HashSet};
@@ -11,10 +12,16 @@ use serde::{Deserialize, Serialize};
 use vfs::FileSystem;
 
 use crate::disk::Disk;
-use crate::log::{Log, LogError};
-use crate::medium::{Medium, Stable};
+use crate::host::HostImage;
+use crate::log::{Log, LogError, Note};
+use crate::medium::{Medium, Stable, durable};
+use crate::oracle::{Oracle, OracleError, Rules};
 use crate::plan::{Limits, Plan};
 use crate::recover::Kind;
+use crate::verdict::Wrong;
+
+pub use crate::medium::medium;
+pub use crate::verdict::Verdict;
 
 /// States that are judged together: enough for all processors, few enough for memory.
 const BATCH: usize = 256;
@@ -40,10 +47,15 @@ pub struct Exploration {
     pub states_max: u64,
     /// Findings that are kept and shrunk; of others that look alike only the number.
     pub findings_max: usize,
+    /// Compare each recovered file system with what its calls promised.
+    pub oracle: Option<Rules>,
     /// Check each recovered file system, whole.
     pub check: bool,
     /// Ask e2fsck or xfs_repair about every nth state, too; 0: never.
     pub outside: u64,
+    /// The kernel recovers the states, by a loop mount (which needs root), and not our code. Then
+    /// the checker of the host is the only one that is asked, and there is no oracle.
+    pub by_kernel: bool,
 }
 
 impl Exploration {
@@ -58,8 +70,10 @@ impl Exploration {
             from: 0,
             states_max: u64::MAX,
             findings_max: 16,
+            oracle: None,
             check: true,
             outside: 0,
+            by_kernel: !kind.is_ours(),
         }
     }
 }
@@ -89,16 +103,15 @@ pub trait Judge: Sync {
     /// # Errors
     /// What is wrong, in one sentence. A panic counts as one.
     fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), String>;
-}
 
-/// What was wrong with a state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// The file system could not be recovered, or is damaged.
-    Damaged,
-    /// The judge refused it.
-    Refused,
+    /// Looks at a tree that the kernel has recovered. By default nothing is wrong with it.
+    ///
+    /// # Errors
+    /// As [`judge`](Judge::judge).
+    fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), String> {
+        let _ = (dir, state);
+        Ok(())
+    }
 }
 
 /// A state that is wrong, with the fewest losses that were found.
@@ -171,30 +184,36 @@ struct Waiting {
 /// not shrunk yet.
 ///
 /// # Errors
-/// The log cannot be read. What is wrong with states is in the outcome.
+/// The log cannot be read, or has no calls for an oracle. What is wrong with states is in the
+/// outcome.
 pub fn explore(
     log: &Log,
     how: &Exploration,
     judge: &dyn Judge,
     progress: &mut dyn FnMut(&Outcome),
-) -> Result<Outcome, LogError> {
-    let run = Run { log, how, judge };
+) -> Result<Outcome, OracleError> {
+    let run = Run::new(log, how, judge)?;
     let plan = Plan::new(log, how.disk, how.seed, how.limits);
     let mut found = Findings::default();
     let mut outcome = Outcome { complete: true, ..Outcome::default() };
     let mut stable = Arc::new(Stable::new(log));
     let mut seen: HashSet<u128> = HashSet::default();
     let mut batch = Vec::new();
+    // States of equal content differ by what had been said.
+    let (mut counted, mut notes) = (0, 0);
     'places: for cuts in plan.places() {
         let Some(first) = cuts.first() else { continue };
-        let durable = log.flushed(first.upto);
+        let durable = how.disk.durable(log, first.upto);
         if durable > stable.upto() {
             if stable.len() > SHARED_BLOCKS {
                 run.judge_all(&mut batch, &mut found, &mut outcome);
             }
             Arc::make_mut(&mut stable).advance(durable)?;
         }
-        let notes = run.notes_before(first.upto);
+        while counted < first.upto {
+            notes += u64::from(log.note(counted).is_some_and(Note::decides));
+            counted += 1;
+        }
         for cut in cuts {
             let index = outcome.planned;
             outcome.planned += 1;
@@ -240,20 +259,10 @@ pub fn repeat(
     how: &Exploration,
     judge: &dyn Judge,
     cut: &Cut,
-) -> Result<Result<(), (Verdict, String)>, LogError> {
-    let run = Run { log, how, judge };
+) -> Result<Result<(), Wrong>, OracleError> {
+    let run = Run::new(log, how, judge)?;
     let medium = medium(log, cut)?;
     Ok(run.visit(medium, &State { index: 0, log, cut }))
-}
-
-/// The medium after a cut of a log.
-///
-/// # Errors
-/// The log cannot be read.
-pub fn medium(log: &Log, cut: &Cut) -> Result<Medium, LogError> {
-    let mut stable = Stable::new(log);
-    stable.advance(log.flushed(cut.upto))?;
-    Arc::new(stable).after(cut)
 }
 
 /// Findings by what they look like, in order.
@@ -309,30 +318,32 @@ struct Run<'a> {
     log: &'a Log,
     how: &'a Exploration,
     judge: &'a dyn Judge,
+    oracle: Option<Oracle>,
 }
 
-impl Run<'_> {
-    /// How many notes lie before a place: states of equal content differ by what had been said.
-    fn notes_before(&self, upto: usize) -> u64 {
-        let entries = &self.log.writes().entries[..upto];
-        let last = entries.iter().rev().find_map(|entry| match entry.event {
-            device::Event::Mark(number) => Some(number + 1),
-            _ => None,
-        });
-        last.unwrap_or(0)
+impl<'a> Run<'a> {
+    fn new(
+        log: &'a Log,
+        how: &'a Exploration,
+        judge: &'a dyn Judge,
+    ) -> Result<Run<'a>, OracleError> {
+        let oracle = how.oracle.map(|rules| Oracle::new(log, how.kind, rules)).transpose()?;
+        Ok(Run { log, how, judge, oracle })
     }
 
     fn judge_all(&self, batch: &mut Vec<Waiting>, found: &mut Findings, outcome: &mut Outcome) {
         let waiting = std::mem::take(batch);
         outcome.judged += waiting.len() as u64;
-        let wrong: Vec<Option<Finding>> = waiting
-            .into_par_iter()
-            .map(|Waiting { index, cut, medium }| {
-                let state = State { index, log: self.log, cut: &cut };
-                let (verdict, message) = self.visit(medium, &state).err()?;
-                Some(Finding { index, verdict, message, cut, also: 0 })
-            })
-            .collect();
+        let judge = |Waiting { index, cut, medium }| {
+            let state = State { index, log: self.log, cut: &cut };
+            let (verdict, message) = self.visit(medium, &state).err()?;
+            Some(Finding { index, verdict, message, cut, also: 0 })
+        };
+        let wrong: Vec<Option<Finding>> = match self.how.by_kernel {
+            // One at a time: Btrfs knows its file systems by their UUIDs.
+            true => waiting.into_iter().map(judge).collect(),
+            false => waiting.into_par_iter().map(judge).collect(),
+        };
         for finding in wrong.into_iter().flatten() {
             outcome.wrong += 1;
             found.add(finding, self.how.findings_max);
@@ -340,13 +351,17 @@ impl Run<'_> {
     }
 
     /// Recovers, judges and checks a state.
-    fn visit(&self, medium: Medium, state: &State) -> Result<(), (Verdict, String)> {
+    fn visit(&self, medium: Medium, state: &State) -> Result<(), Wrong> {
+        if self.how.by_kernel {
+            return self.visit_by_kernel(&medium, state);
+        }
         let medium = Arc::new(medium);
         let kind = self.how.kind;
         let damaged = |message| (Verdict::Damaged, message);
         let visit = |cx: &mut Cx| {
             let mounted = kind.mount(cx, medium.clone());
             let fs = mounted.map_err(|error| damaged(format!("does not mount: {error}")))?;
+            let kept = self.oracle.as_ref().map(|oracle| oracle.verify(cx, &fs, state.cut.upto));
             let judged = self.judge.judge(cx, &fs, state);
             let closed = fs.unmount(cx);
             closed.map_err(|errno| damaged(format!("does not unmount: {errno}")))?;
@@ -354,8 +369,9 @@ impl Run<'_> {
                 kind.check(cx, medium.clone()).map_err(damaged)?;
             }
             if self.how.outside > 0 && state.index.is_multiple_of(self.how.outside) {
-                kind.ask_outside(&medium).map_err(damaged)?;
+                HostImage::new(&medium).and_then(|image| image.ask(kind)).map_err(damaged)?;
             }
+            kept.unwrap_or(Ok(()))?;
             judged.map_err(|message| (Verdict::Refused, message))
         };
         let world = || World::new(WorldConfig::default()).run("recover", visit);
@@ -363,13 +379,26 @@ impl Run<'_> {
             .unwrap_or_else(|panic| Err((Verdict::Refused, panic_text(&*panic))))
     }
 
+    /// Lets the kernel recover a state, and judges it.
+    fn visit_by_kernel(&self, medium: &Medium, state: &State) -> Result<(), Wrong> {
+        let damaged = |message| (Verdict::Damaged, message);
+        let image = HostImage::new(medium).map_err(damaged)?;
+        let kind = self.how.kind;
+        let judged = image.mounted(kind, |dir| self.judge.judge_mounted(dir, state));
+        let judged = judged.map_err(damaged)?;
+        if self.how.outside > 0 && state.index.is_multiple_of(self.how.outside) {
+            image.ask(kind).map_err(damaged)?;
+        }
+        judged.map_err(|message| (Verdict::Refused, message))
+    }
+
     /// Takes losses back as long as the state stays wrong in the same way.
     fn shrink(&self, finding: Finding) -> Result<Finding, LogError> {
-        if !matches!(self.how.disk, Disk::VolatileCache | Disk::Atomic(_)) {
+        if !self.how.disk.any_order() {
             return Ok(finding); // A milder cut may be none that this disk can make.
         }
         let mut stable = Stable::new(self.log);
-        stable.advance(self.log.flushed(finding.cut.upto))?;
+        stable.advance(durable(self.log, &finding.cut))?;
         let stable = Arc::new(stable);
         let mut failed = None;
         let mut message = finding.message.clone();

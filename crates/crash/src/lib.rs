@@ -8,10 +8,13 @@
 //! ```text
 //!   check            a workload and an invariant: crash::check(|fs| .., |fs| ..)
 //!   record           a Recorder below any file system, into a file or into memory
+//!   watch, calls     what the file system was asked to do, into the same log
 //!      |  log        writes, flushes, marks: compressed, each content once, seekable
 //!   disk, plan       which writes a disk may lose or tear, and in which order that is tried
 //!      |  medium     the disk after a cut: copy on write over what is durable
+//!   disk_file, host  the kernel's file systems: recorded below a loop device, and mounted again
 //!   recover, explore mount, replay, check, ask; equal states once
+//!   oracle           what the calls promised, compared with what is there
 //!   story            the smallest set of lost writes, and what each of them is
 //! ```
 //!
@@ -41,24 +44,31 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod calls;
 pub mod check;
 pub mod disk;
+pub mod disk_file;
 pub mod explore;
 pub mod extract;
+pub mod host;
 pub mod log;
 pub mod mark;
 pub mod medium;
+pub mod oracle;
 pub mod plan;
 pub mod record;
 pub mod recover;
 pub mod report;
 pub mod story;
 pub mod tree;
+pub mod verdict;
+pub mod watch;
 
 pub use check::{Crash, Error, Fs, Result, check};
 pub use disk::Disk;
 pub use explore::{Exploration, Finding, Judge, Outcome, Verdict, explore};
 pub use log::{Header, Log, LogError, LogWriter, Note};
+pub use oracle::{Oracle, Rules};
 pub use plan::{Limits, Plan};
 pub use record::Recorder;
 pub use recover::Kind;

@@ -16,12 +16,16 @@
 //! content by number when it is needed. A log whose writer was killed has no tail and is refused by
 //! name, and so is anything else that is no log, of another version, or damaged.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::Page;
+use base::map::HashMap;
 use base::unit::SECTOR_SIZE;
 use device::{Content, Entry, Event, WriteLog};
 use serde::{Deserialize, Serialize};
+
+use crate::calls::Call;
 
 mod frame;
 mod read;
@@ -78,7 +82,7 @@ impl LogError {
 }
 
 /// The version of the format that is written and read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a log says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +102,18 @@ pub struct Header {
 pub enum Note {
     /// The user's mark: something that the workload says was reached.
     Mark(String),
+    /// A call of the file system that returned.
+    Call(Call),
+}
+
+impl Note {
+    /// Does a state differ by whether this was noted? So it is with marks and with what promises.
+    pub fn decides(&self) -> bool {
+        match self {
+            Note::Mark(_) => true,
+            Note::Call(call) => call.promises(),
+        }
+    }
 }
 
 /// Where the content of a write is: pieces in the order of the medium.
@@ -135,8 +151,12 @@ struct Inner {
     writes: WriteLog<Chunks>,
     /// `flushed[n]`: entries below that number are durable behind the first `n` entries.
     flushed: Vec<u32>,
+    /// The same without the last flush that made a difference.
+    flushed_before: Vec<u32>,
     refs: Vec<PieceId>,
     notes: Vec<Note>,
+    /// Content of the notes that have one: by their number.
+    contents: HashMap<u32, Range<usize>>,
     base: Vec<(u32, PieceId)>,
     store: Store,
 }
@@ -181,6 +201,14 @@ impl Log {
         }
     }
 
+    /// The pages of a file that a write call changed, from the one with its first byte on; bytes
+    /// beside the call's are zeroes.
+    pub fn written(&self, index: usize) -> &[PieceId] {
+        let Event::Mark(number) = self.inner.writes.entries[index].event else { return &[] };
+        let content = self.inner.contents.get(&(number as u32)).cloned();
+        content.map_or(&[], |content| &self.inner.refs[content])
+    }
+
     /// Marks among the first `upto` entries, in order.
     pub fn marks(&self, upto: usize) -> Vec<&str> {
         let mark = |index| match self.note(index) {
@@ -194,6 +222,11 @@ impl Log {
     /// made them so.
     pub fn flushed(&self, upto: usize) -> usize {
         self.inner.flushed[upto] as usize
+    }
+
+    /// As [`flushed`](Log::flushed), as if the last flush that made a difference had not been.
+    pub fn flushed_before(&self, upto: usize) -> usize {
+        self.inner.flushed_before[upto] as usize
     }
 
     /// Blocks of 4 KiB that were not zero when recording began, with their content.

@@ -164,6 +164,22 @@ fn patched(
     Ok(Block::Page(page))
 }
 
+/// The medium after a cut of a log.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn medium(log: &Log, cut: &Cut) -> Result<Medium, LogError> {
+    let mut stable = Stable::new(log);
+    stable.advance(durable(log, cut))?;
+    Arc::new(stable).after(cut)
+}
+
+/// Entries below the answer are durable at a cut, whatever disk made it.
+pub(crate) fn durable(log: &Log, cut: &Cut) -> usize {
+    let lost = cut.drop.iter().chain(cut.torn.iter().map(|(index, _)| index)).min();
+    lost.copied().unwrap_or(usize::MAX).min(log.flushed(cut.upto))
+}
+
 /// The medium after a cut, as a device. What is written to it stays with it.
 pub struct Medium {
     stable: Arc<Stable>,

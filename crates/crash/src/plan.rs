@@ -13,7 +13,7 @@ use base::unit::SECTOR_SIZE;
 use device::{Cut, Event};
 
 use crate::disk::Disk;
-use crate::log::Log;
+use crate::log::{Log, Note};
 
 /// How much is visited at a place that matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +67,18 @@ impl Plan {
                 next += 1;
             }
             flight = flight.split_off(&upto);
-            self.at(upto, &flight)
+            match self.repeats(upto) {
+                true => Vec::new(),
+                false => self.at(upto, &flight),
+            }
         })
+    }
+
+    /// Only a call that promises nothing lies between this place and the one before: both have the
+    /// same states.
+    fn repeats(&self, upto: usize) -> bool {
+        let last = upto.checked_sub(1).and_then(|last| self.log.note(last));
+        last.is_some_and(|note| !note.decides()) && !self.matters(upto)
     }
 
     /// Does anything but the ordered prefix matter behind `upto` entries?
@@ -78,7 +88,7 @@ impl Plan {
             matches!(entry.event, Event::Flush | Event::Write { fua: true, .. })
         });
         next || upto.checked_sub(1).is_some_and(|last| match entries[last].event {
-            Event::Mark(_) => true,
+            Event::Mark(_) => self.log.note(last).is_some_and(Note::decides),
             Event::Write { fua, .. } => fua,
             _ => false,
         })
@@ -89,9 +99,11 @@ impl Plan {
         if !self.matters(upto) {
             return cuts;
         }
-        let at_stake = self.log.writes().volatile_in(self.log.flushed(upto)..upto);
+        let at_stake = self.disk.at_stake(&self.log, upto);
         match self.disk {
-            Disk::VolatileCache | Disk::Atomic(_) => self.any_order(upto, &at_stake, &mut cuts),
+            Disk::VolatileCache | Disk::Atomic(_) | Disk::Lying => {
+                self.any_order(upto, &at_stake, &mut cuts)
+            }
             Disk::Barrier => self.prefixes(upto, &at_stake, &mut cuts),
             Disk::Smr(zone) => self.zones(upto, &at_stake, zone, &mut cuts),
             Disk::Protected => {}

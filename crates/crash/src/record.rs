@@ -9,18 +9,23 @@ use block::{Device, Queue};
 use device::{Entry, Event, RecordDevice, Recording};
 use rt::Cx;
 
+use crate::calls::Call;
 use crate::log::{Header, LogError, LogWriter, Note, PIECE};
 
 /// The end of a log that a device writes to; nothing is kept any more once it is taken.
-pub struct Sink(Option<LogWriter>);
+pub struct Sink {
+    writer: Option<LogWriter>,
+    count: usize,
+}
 
 impl Recording for Sink {
     fn count(&self) -> usize {
-        self.0.as_ref().map_or(0, |writer| writer.len() as usize)
+        self.count
     }
 
     fn push(&mut self, Entry { came, event }: Entry) {
-        let Some(writer) = &mut self.0 else { return };
+        let Some(writer) = &mut self.writer else { return };
+        self.count += 1;
         match &event {
             Event::Write { segs, .. } => {
                 writer.entry(came as u64, &event, segs.iter().map(|seg| seg.bytes()));
@@ -55,7 +60,9 @@ impl Recorder {
         };
         let mut writer = LogWriter::new(out, header)?;
         read_base(cx, &below, &mut writer)?;
-        Ok(Recorder { device: Arc::new(RecordDevice::into(below, Sink(Some(writer)))) })
+        Ok(Recorder {
+            device: Arc::new(RecordDevice::into(below, Sink { writer: Some(writer), count: 0 })),
+        })
     }
 
     /// The device to mount on.
@@ -82,8 +89,23 @@ impl Recorder {
     /// Notes something that began when the log had `came` entries.
     pub fn note(&self, came: u64, note: &Note) {
         self.device.with_log(|sink| {
-            if let Some(writer) = &mut sink.0 {
+            if let Some(writer) = &mut sink.writer {
+                sink.count += 1;
                 writer.note(came, note);
+            }
+        });
+    }
+
+    /// Notes a call that returned, as [`note`](Recorder::note); `bytes` are what a write wrote.
+    pub fn call<'a>(&self, came: u64, call: &Call, bytes: impl Iterator<Item = &'a [u8]>) {
+        let offset = match call {
+            Call::Write { offset, .. } => *offset,
+            _ => 0,
+        };
+        self.device.with_log(|sink| {
+            if let Some(writer) = &mut sink.writer {
+                sink.count += 1;
+                writer.call(came, call, offset, bytes);
             }
         });
     }
@@ -93,7 +115,7 @@ impl Recorder {
     /// # Errors
     /// The log could not be written, now or earlier.
     pub fn finish(&self) -> Result<(), LogError> {
-        match self.device.with_log(|sink| sink.0.take()) {
+        match self.device.with_log(|sink| sink.writer.take()) {
             Some(writer) => writer.finish(),
             None => Ok(()),
         }

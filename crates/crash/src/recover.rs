@@ -1,13 +1,8 @@
 //! Recovering a medium with our own file systems, in a world of its own.
 
 use std::fmt;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::process::Command;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{Device, Queue, QueueConfig};
 use cache::{PageCache, PageCacheConfig};
@@ -16,27 +11,22 @@ use rt::Cx;
 use vfs::FileSystem;
 use xfs::Xfs;
 
-use crate::log::{LogError, PIECE};
-use crate::medium::Medium;
-
 /// Memory for cached content of one mount; states are small and live briefly.
 const CACHE: u64 = 16 << 20;
 /// Findings of a check that are kept.
 const FINDINGS: usize = 8;
 
-impl From<LogError> for io::Error {
-    fn from(error: LogError) -> io::Error {
-        io::Error::other(error)
-    }
-}
-
-/// A file system that can be recovered in memory.
+/// A file system: ext4 and XFS are recovered in memory by our own code, the others by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
     /// ext2, ext3 or ext4.
     Ext4,
     /// XFS.
     Xfs,
+    /// Btrfs: the kernel's only.
+    Btrfs,
+    /// F2FS: the kernel's only.
+    F2fs,
 }
 
 impl fmt::Display for Kind {
@@ -44,6 +34,8 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Kind::Ext4 => "ext4",
             Kind::Xfs => "xfs",
+            Kind::Btrfs => "btrfs",
+            Kind::F2fs => "f2fs",
         })
     }
 }
@@ -57,7 +49,12 @@ impl FromStr for Kind {
         match text {
             "ext2" | "ext3" | "ext4" => Ok(Kind::Ext4),
             "xfs" => Ok(Kind::Xfs),
-            _ => Err(format!("{text}: not a file system that is recovered here; ext4 and xfs are")),
+            "btrfs" => Ok(Kind::Btrfs),
+            "f2fs" => Ok(Kind::F2fs),
+            _ => Err(format!(
+                "{text}: not a file system that is recovered here; known: ext4, xfs, and btrfs and \
+                 f2fs by the kernel"
+            )),
         }
     }
 }
@@ -80,6 +77,7 @@ impl Kind {
             Kind::Xfs => xfs::mkfs(cx, &queue, &Default::default())
                 .map(drop)
                 .map_err(|error| format!("mkfs of xfs: {error}")),
+            Kind::Btrfs | Kind::F2fs => self.not_ours(),
         }
     }
 
@@ -110,6 +108,7 @@ impl Kind {
                 let fs = Xfs::mount(cx, &queue, &pages, options);
                 fs.map(|fs| fs as Arc<dyn FileSystem>).map_err(|error| error.to_string())
             }
+            Kind::Btrfs | Kind::F2fs => self.not_ours(),
         }
     }
 
@@ -130,6 +129,7 @@ impl Kind {
                 let report = report.map_err(|error| format!("check: {error}"))?;
                 report.findings.iter().map(|finding| finding.to_string()).collect()
             }
+            Kind::Btrfs | Kind::F2fs => return self.not_ours(),
         };
         match findings.is_empty() {
             true => Ok(()),
@@ -137,40 +137,21 @@ impl Kind {
         }
     }
 
-    /// Asks e2fsck or xfs_repair of the host about a medium, without changing it.
-    ///
-    /// # Errors
-    /// What it says, or why it could not be asked.
-    pub fn ask_outside(self, medium: &Medium) -> Result<(), String> {
-        let host = |error: io::Error| format!("a copy of the state: {error}");
-        let number = COPIES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("iopath-crash-{}-{number}.img", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let file = File::create_new(&path).map_err(host)?;
-        let written = file.set_len(medium.info().bytes()).and_then(|()| {
-            medium.each_block(|number, bytes| {
-                let at = u64::from(number) * PIECE as u64;
-                let len = medium.info().bytes().saturating_sub(at).min(bytes.len() as u64);
-                file.write_all_at(&bytes[..len as usize], at)
-            })
-        });
-        let (program, flag) = match self {
-            Kind::Ext4 => ("e2fsck", "-fn"),
-            Kind::Xfs => ("xfs_repair", "-n"),
-        };
-        let asked = written.and_then(|()| Command::new(program).arg(flag).arg(&path).output());
-        let _a_copy_may_stay = std::fs::remove_file(&path);
-        let output = asked.map_err(|error| format!("{program}: {error}"))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => {
-                let text = String::from_utf8_lossy(&output.stdout);
-                let lines: Vec<&str> = text.lines().take(FINDINGS).collect();
-                Err(format!("{program} {flag}: {}: {}", output.status, lines.join("; ")))
-            }
+    /// Our code recovers it.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Kind::Ext4 | Kind::Xfs)
+    }
+
+    /// The smallest usual size of a disk with it.
+    pub fn usual_bytes(self) -> u64 {
+        match self {
+            Kind::Ext4 | Kind::F2fs => 64 << 20,
+            Kind::Btrfs => 128 << 20,
+            Kind::Xfs => 320 << 20,
         }
     }
-}
 
-/// Numbers the copies of one process.
-static COPIES: AtomicU64 = AtomicU64::new(0);
+    fn not_ours<T>(self) -> Result<T, String> {
+        Err(format!("{self} is recovered by the kernel only (--recover kernel)"))
+    }
+}

@@ -72,6 +72,10 @@ fn show<'a>(log: &Log, story: &'a Story) -> Shown<'a> {
     let start = first.min(story.upto).saturating_sub(AROUND / 4);
     let end = (start + AROUND).max(story.upto + 8).min(entries.len());
     let step = (WIDTH / (end - start).max(1)).clamp(1, 24);
+    let call = |index: usize| {
+        let named = story.before.iter().find(|(entry, _)| *entry == index);
+        named.map_or_else(|| "a call".to_owned(), |(_, text)| text.clone())
+    };
     let sign = |index: usize| {
         let fate = story.writes.iter().find(|write| write.entry == index);
         let (class, title) = match (&entries[index].event, fate) {
@@ -82,6 +86,7 @@ fn show<'a>(log: &Log, story: &'a Story) -> Shown<'a> {
             (Event::Zero { .. }, _) => ("zero", "zeroes".to_owned()),
             (Event::Mark(number), _) => match log.notes().get(*number as usize) {
                 Some(Note::Mark(text)) => ("mark", format!("mark \"{text}\"")),
+                Some(Note::Call(_)) => ("call", call(index)),
                 None => ("mark", String::new()),
             },
         };

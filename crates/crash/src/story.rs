@@ -5,10 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use device::{Cut, Event};
+use rt::{World, WorldConfig};
 use serde::Serialize;
 
 use crate::explore::{Finding, Verdict, medium};
 use crate::log::{Log, LogError, Note};
+use crate::oracle::{Oracle, Rules};
 use crate::recover::Kind;
 
 mod owners;
@@ -54,8 +56,11 @@ pub struct Story {
     pub at_stake: usize,
     /// What was lost, torn or early.
     pub writes: Vec<LostWrite>,
-    /// The last marks before the cut, oldest first, each with its place in the log.
+    /// The last marks and calls before the cut, oldest first, each with its place in the log.
     pub before: Vec<(usize, String)>,
+    /// Calls that had returned and left nothing, since nothing promised it, each with the call that
+    /// would have kept it.
+    pub missing: Vec<String>,
     /// Further states that fail in this way.
     pub also: u64,
 }
@@ -68,6 +73,8 @@ pub fn story(log: &Log, kind: Kind, finding: &Finding) -> Result<Story, LogError
     let cut = &finding.cut;
     let now = Owners::of(kind, Arc::new(medium(log, &Cut::clean(cut.upto))?))?;
     let end = Owners::of(kind, Arc::new(medium(log, &Cut::clean(log.len()))?))?;
+    // A log without calls, or a damaged tree before the run, has none.
+    let oracle = Oracle::new(log, kind, Rules::Posix).ok();
     let entries = &log.writes().entries;
     let write = |index: usize, fate: &'static str, kept_bytes: u64| -> Result<_, LogError> {
         let entry = &entries[index];
@@ -110,19 +117,44 @@ pub fn story(log: &Log, kind: Kind, finding: &Finding) -> Result<Story, LogError
         flushes: entries[..cut.upto].iter().filter(flush).count(),
         at_stake: log.writes().volatile_in(log.flushed(cut.upto)..cut.upto).len(),
         writes,
-        before: before(log, cut.upto),
+        before: before(log, cut.upto, oracle.as_ref()),
+        missing: missing(log, kind, cut, oracle.as_ref())?,
         also: finding.also,
     })
 }
 
-/// The last notes before a place.
-fn before(log: &Log, upto: usize) -> Vec<(usize, String)> {
-    let shown = |index: usize| match log.note(index)? {
+/// The last marks and the last calls before a place.
+fn before(log: &Log, upto: usize, oracle: Option<&Oracle>) -> Vec<(usize, String)> {
+    let mark = |index: usize| match log.note(index)? {
         Note::Mark(text) => Some((index, format!("mark \"{text}\""))),
+        Note::Call(_) => None,
     };
-    let mut last: Vec<_> = (0..upto).rev().filter_map(shown).take(NOTES).collect();
-    last.reverse();
-    last
+    let call = |index: usize| match log.note(index)? {
+        Note::Call(_) => Some((index, oracle?.call(index))),
+        Note::Mark(_) => None,
+    };
+    let last = || (0..upto).rev();
+    let marks = last().filter_map(mark).take(NOTES);
+    let mut before: Vec<_> = marks.chain(last().filter_map(call).take(NOTES)).collect();
+    before.sort_unstable();
+    before
+}
+
+/// What the calls left that is not there, though they had returned.
+fn missing(
+    log: &Log,
+    kind: Kind,
+    cut: &Cut,
+    oracle: Option<&Oracle>,
+) -> Result<Vec<String>, LogError> {
+    let Some(oracle) = oracle else { return Ok(Vec::new()) };
+    let medium = Arc::new(medium(log, cut)?);
+    Ok(World::new(WorldConfig::default()).run("missing", |cx| {
+        let Ok(fs) = kind.mount(cx, medium) else { return Vec::new() };
+        let missing = oracle.missing(cx, &fs, cut.upto);
+        fs.shutdown_hard();
+        missing
+    }))
 }
 
 impl fmt::Display for Story {
@@ -130,6 +162,8 @@ impl fmt::Display for Story {
         let who = match self.verdict {
             Verdict::Damaged => "the file system is damaged",
             Verdict::Refused => "the check refuses it",
+            Verdict::Broken => "a promise of the file system is broken",
+            Verdict::Unsynced => "the program did not sync it",
         };
         writeln!(f, "state {}: {who}: {}", self.state, self.message)?;
         writeln!(
@@ -154,6 +188,9 @@ impl fmt::Display for Story {
                 "  {:>8}  {fate}: {} bytes at sector {}: {}",
                 write.entry, write.bytes, write.sector, write.what
             )?;
+        }
+        for missing in &self.missing {
+            writeln!(f, "            {missing}")?;
         }
         if self.also > 0 {
             writeln!(f, "  {} further states fail like this", self.also)?;

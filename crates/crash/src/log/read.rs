@@ -1,15 +1,18 @@
 //! Opening a log: its index and its entries; the content stays where it is.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use base::Sector;
+use base::map::HashMap;
 use base::unit::SECTOR_SIZE;
 use device::{Entry, Event, WriteLog};
 
 use super::frame::{self, END_MAGIC, FRAME_HEAD, HEAD, Input, Kind, MAGIC, TAIL};
 use super::store::{Piece, Source, Store};
 use super::{Chunks, Header, Inner, Log, LogError, Note, PIECE, PieceId, VERSION};
+use crate::calls::Call;
 
 /// What the index says.
 struct Index {
@@ -48,6 +51,7 @@ impl Log {
             writes: WriteLog::default(),
             refs: Vec::new(),
             notes: Vec::new(),
+            contents: HashMap::default(),
             base: Vec::new(),
         };
         for (at, kind, _) in &index.frames {
@@ -69,11 +73,23 @@ impl Log {
             .map(|(at, _, first)| (*at, *first))
             .collect();
         let pieces = places(&index.pieces, &frames)?;
-        let Reader { writes, refs, notes, base, .. } = reader;
-        let flushed = flushed(&writes);
+        let Reader { writes, refs, notes, contents, base, .. } = reader;
+        let (flushed, flushed_before) = flushed(&writes);
         let store = Store::new(source, size, frames, pieces);
-        let inner = Inner { header: index.header, writes, flushed, refs, notes, base, store };
-        Ok(Log { inner: Arc::new(inner) })
+        let header = index.header;
+        Ok(Log {
+            inner: Arc::new(Inner {
+                header,
+                writes,
+                flushed,
+                flushed_before,
+                refs,
+                notes,
+                contents,
+                base,
+                store,
+            }),
+        })
     }
 }
 
@@ -193,6 +209,7 @@ struct Reader {
     writes: WriteLog<Chunks>,
     refs: Vec<PieceId>,
     notes: Vec<Note>,
+    contents: HashMap<u32, Range<usize>>,
     base: Vec<(u32, PieceId)>,
 }
 
@@ -243,8 +260,36 @@ impl Reader {
                 self.notes.push(note);
                 Event::Mark(self.notes.len() as u64 - 1)
             }
+            7 => {
+                let len = input.index()? as usize;
+                let call = serde_json::from_slice(input.bytes(len)?)
+                    .map_err(|error| input.damaged(format!("call: {error}")))?;
+                self.call(call, input)?;
+                Event::Mark(self.notes.len() as u64 - 1)
+            }
             other => return Err(input.damaged(format!("an entry of kind {other}"))),
         })
+    }
+
+    /// A call, with the pages that it wrote.
+    fn call(&mut self, call: Call, input: &mut Input) -> Result<(), LogError> {
+        let first = self.refs.len();
+        for _ in 0..input.index()? {
+            let piece = self.piece(input)?;
+            self.refs.push(piece);
+        }
+        let pages = (self.refs.len() - first) as u64;
+        if let Call::Write { offset, len, .. } = call {
+            let page = PIECE as u64;
+            let end = offset.checked_add(len);
+            let end = end.ok_or_else(|| input.damaged(format!("a write to {offset}+{len}")))?;
+            if pages != end.div_ceil(page) - offset / page {
+                return Err(input.damaged(format!("{pages} pages of a write of {len} bytes")));
+            }
+            self.contents.insert(self.notes.len() as u32, first..self.refs.len());
+        }
+        self.notes.push(Note::Call(call));
+        Ok(())
     }
 
     fn range(&self, input: &mut Input) -> Result<(u64, u64), LogError> {
@@ -282,15 +327,17 @@ impl Reader {
     }
 }
 
-/// For each length of the log, the entries that flushes have made durable.
-fn flushed(writes: &WriteLog<Chunks>) -> Vec<u32> {
-    let mut done = 0;
-    let mut all = vec![0];
+/// For each length of the log, the entries that flushes have made durable; and the same without
+/// the last flush that made a difference.
+fn flushed(writes: &WriteLog<Chunks>) -> (Vec<u32>, Vec<u32>) {
+    let (mut done, mut before) = (0, 0);
+    let (mut all, mut less) = (vec![0], vec![0]);
     for entry in &writes.entries {
-        if matches!(entry.event, Event::Flush) {
-            done = done.max(entry.came as u32);
+        if matches!(entry.event, Event::Flush) && entry.came as u32 > done {
+            (before, done) = (done, entry.came as u32);
         }
         all.push(done);
+        less.push(before);
     }
-    all
+    (all, less)
 }

@@ -9,6 +9,7 @@ use device::{Content, Event};
 
 use super::frame::{self, END_MAGIC, HEAD, Kind, MAGIC};
 use super::{Header, LogError, Note, PIECE, VERSION, content_hash};
+use crate::calls::Call;
 
 /// Bytes of content in one frame.
 const CONTENT_FRAME: usize = 1 << 20;
@@ -16,6 +17,9 @@ const CONTENT_FRAME: usize = 1 << 20;
 const ENTRIES_FRAME: usize = 256 << 10;
 /// Blocks of the base in one frame.
 const BASE_FRAME: usize = 64 << 10;
+
+/// What lies beside the bytes of a call in its pages.
+static NOTHING: [u8; PIECE] = [0; PIECE];
 
 /// Writes a log. Memory grows by about 40 bytes with each distinct piece of 4 KiB.
 ///
@@ -130,6 +134,32 @@ impl LogWriter {
         self.start(6, ago);
         frame::put(&mut self.entries, text.len() as u64);
         self.entries.extend_from_slice(&text);
+        self.ended();
+    }
+
+    /// Notes a call that returned; `came` as in [`note`](LogWriter::note). Of a write `bytes` are
+    /// what was written, at `offset` of the file.
+    pub fn call<'a>(
+        &mut self,
+        came: u64,
+        call: &Call,
+        offset: u64,
+        bytes: impl Iterator<Item = &'a [u8]>,
+    ) {
+        // Whole pages of the file, most of which the device gets, too.
+        let start = offset % PIECE as u64;
+        let mut len = start as usize;
+        let mut padded = vec![&NOTHING[..len]];
+        padded.extend(bytes.inspect(|bytes| len += bytes.len()));
+        padded.push(&NOTHING[..len.next_multiple_of(PIECE) - len]);
+        let pieces = self.content(offset - start, padded.into_iter());
+        let ago = self.count.saturating_sub(came);
+        let text = serde_json::to_vec(call).expect("a call has string keys only");
+        self.start(7, ago);
+        frame::put(&mut self.entries, text.len() as u64);
+        self.entries.extend_from_slice(&text);
+        frame::put(&mut self.entries, pieces.len() as u64);
+        pieces.iter().for_each(|piece| frame::put(&mut self.entries, u64::from(*piece)));
         self.ended();
     }
 

@@ -139,6 +139,9 @@ pub(super) fn by_content(kind: Kind, start: u64, bytes: &[u8]) -> Option<String>
         };
         return Some(format!("{what} {sequence}"));
     }
+    if kind != Kind::Xfs {
+        return None;
+    }
     let name = match bytes.get(..4)? {
         b"XFSB" if start == 0 => "the superblock",
         b"XFSB" => "a copy of the superblock",

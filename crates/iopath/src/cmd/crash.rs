@@ -9,7 +9,10 @@ use crate::app::App;
 
 mod directory;
 mod explore;
+mod fault;
+mod kernel;
 mod mark;
+pub mod marks;
 mod merge;
 mod program;
 mod record;

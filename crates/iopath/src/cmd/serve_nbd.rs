@@ -1,17 +1,23 @@
 //! `serve nbd`: a target as a network block device.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use base::Nanos;
 use clap::Args;
+use crash::{Header, Recorder};
 use device::nbd::{FileMap, Limits, Listener, Served, serve};
 use fuse::Signals;
 use serde_json::json;
 
+use super::crash::marks::Marks;
 use crate::app::{App, at};
+use crate::recognise::Format;
 use crate::sim::{SimTarget, is_sim};
 use crate::storage::Storage;
 use crate::target::Target;
@@ -23,6 +29,7 @@ use crate::target::Target;
   nbdinfo nbd://127.0.0.1:10809/
   iopath serve nbd --write --listen /tmp/disk.sock disk.img
   iopath ls 'nbd+unix:///?socket=/tmp/disk.sock:/'
+  iopath serve nbd --write --record run.log disk.img   a virtual machine's disk, for power cuts
   iopath serve nbd --write 'sim:disk-7200?size=1G'   a modelled disk, as slow as the real one")]
 pub struct Options {
     /// Image or device: TARGET, or a modelled machine with a fresh file system: sim:MACHINE
@@ -37,6 +44,10 @@ pub struct Options {
     /// Allow changes
     #[arg(long)]
     write: bool,
+    /// Record what clients write, for `iopath crash explore`; marks are taken at LOG.socket and at
+    /// the FIFO LOG.marks
+    #[arg(long, value_name = "LOG", requires = "write")]
+    record: Option<PathBuf>,
     /// Connections that are served at once; one more is refused
     #[arg(long, value_name = "NUMBER", default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..))]
@@ -55,12 +66,16 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
     let signals = Signals::block();
     let target = options.target.display().to_string();
+    let mut recording = None;
     let mut served = match is_sim(&options.target) {
+        true if options.record.is_some() => {
+            bail!("{target}: a modelled disk is not recorded; give an image")
+        }
         true => {
             let machine = SimTarget::parse(&options.target)?.in_real_time(app.cx.runtime())?;
             Served::new(machine, &options.name, options.write)
         }
-        false => served(app, options)?,
+        false => served(app, options, &mut recording)?,
     };
     served.limits = Limits {
         connections: options.connections.into(),
@@ -83,17 +98,59 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
     queue.drain(app.cx);
     queue.flush(app.cx).map_err(|error| at(&target)(error.to_errno()))?;
+    if let Some(Recording { recorder, marks, log }) = recording {
+        marks.end(app.cx)?;
+        recorder.finish().with_context(|| log.display().to_string())?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A device as it is served, with the holes of a whole image file.
-fn served(app: &mut App, options: &Options) -> Result<Served> {
+/// A log that is being written.
+struct Recording {
+    recorder: Arc<Recorder>,
+    marks: Marks,
+    log: PathBuf,
+}
+
+/// A device as it is served, with the holes of a whole image file; begins its recording.
+fn served(app: &mut App, options: &Options, recording: &mut Option<Recording>) -> Result<Served> {
     let target = Target::parse(&options.target)?;
-    let storage = Storage::open(app, &target, options.write)?;
+    let mut storage = Storage::open(app, &target, options.write)?;
+    if let Some(log) = &options.record {
+        let begun = record(app, &storage, log)?;
+        storage = Storage::on(app, &target, begun.recorder.device())?;
+        *recording = Some(begun);
+    }
     let plain = storage.container.is_none() && target.partition.is_none();
     let mut served = Served::new(storage.queue, &options.name, options.write);
     if plain && target.path.is_file() {
         served.allocation = Some(Box::new(FileMap::new(&target.path, 0)?));
     }
     Ok(served)
+}
+
+/// Records the device below a storage, and takes marks beside the log.
+fn record(app: &mut App, storage: &Storage, log: &Path) -> Result<Recording> {
+    let shown = || log.display().to_string();
+    if storage.container.is_some() || storage.target.partition.is_some() {
+        bail!("{}: only a whole raw image or device is recorded", storage.target);
+    }
+    let file_system = match storage.format(app)? {
+        Format::Ext(_) => "ext4",
+        Format::Xfs => "xfs",
+        // Its clients may make a file system later: only a check of the reader's knows it.
+        _ => "unknown",
+    };
+    let command = format!("clients of an NBD export of {}", storage.target);
+    let header = Header { file_system: file_system.into(), command, ..Header::default() };
+    let out = Box::new(BufWriter::new(File::create(log).with_context(shown)?));
+    let recorder = Recorder::new(app.cx, storage.queue.device().clone(), out, header);
+    let recorder = Arc::new(recorder.with_context(shown)?);
+    let beside = |end: &str| {
+        let mut path = log.as_os_str().to_owned();
+        path.push(end);
+        PathBuf::from(path)
+    };
+    let marks = Marks::begin(app.cx, &recorder, beside(".socket"), beside(".marks"))?;
+    Ok(Recording { recorder, marks, log: log.to_owned() })
 }

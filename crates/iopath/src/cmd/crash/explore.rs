@@ -1,7 +1,7 @@
 //! `crash explore`: the states that a power cut can leave, each recovered, checked and judged.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use base::Nanos;
 use clap::Args;
 use crash::explore::State;
 use crash::story::{Story, story};
-use crash::{Disk, Exploration, Judge, Kind, Limits, Log, Outcome};
+use crash::{Disk, Exploration, Judge, Kind, Limits, Log, Outcome, Rules};
 use rt::{Cx, SpinLock};
 use serde_json::json;
 use vfs::FileSystem;
@@ -25,13 +25,15 @@ use crate::app::App;
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath crash explore run.log                            recovery and our fsck alone
+  iopath crash explore run.log --oracle posix             what fsync and rename promised
   iopath crash explore run.log -- ./my-check              exit status 0: the state is right
   iopath crash explore run.log --disk nvme-awun=16K --seed 7 -- sh -c 'test -s file'
   iopath crash explore run.log --shard 3/64 --results 3.jsonl -- ./my-check
   iopath crash explore run.log --html report.html -- ./my-check
 CHECK runs in a directory with the recovered tree. $IOPATH_CRASH_MARKS names a file with a line for
 each mark that had been reached, $IOPATH_CRASH_LAST_MARK is the last one, $IOPATH_CRASH_STATE the
-number of the state. Disks: volatile-cache, barrier, protected, nvme-awun=SIZE, smr, smr=SIZE.
+number of the state. Disks: volatile-cache, barrier, protected, nvme-awun=SIZE, smr, smr=SIZE,
+lying. Oracles: posix, ext4, xfs.
 Exit status: 0 nothing found, 1 states are wrong, 75 not complete (--max-states).")]
 pub struct Options {
     /// What `iopath crash record` wrote
@@ -66,6 +68,13 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
         value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
+    /// Compare with what the recorded calls promised: by posix, ext4 or xfs
+    #[arg(long, value_name = "RULES")]
+    oracle: Option<Rules>,
+    /// Who recovers the states: ours, or the kernel by a loop mount, as root; kernel is the default
+    /// for btrfs and f2fs
+    #[arg(long, value_name = "WHO", conflicts_with = "oracle")]
+    recover: Option<Recover>,
     /// Do not check the recovered file systems
     #[arg(long)]
     no_fsck: bool,
@@ -81,6 +90,15 @@ pub struct Options {
     /// The check and its arguments
     #[arg(last = true, value_name = "CHECK")]
     check: Vec<OsString>,
+}
+
+/// Who recovers states.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Recover {
+    /// Our code, in memory.
+    Ours,
+    /// The kernel.
+    Kernel,
 }
 
 /// Exit status where states are wrong.
@@ -122,8 +140,10 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         shard: (options.shard.0 - 1, options.shard.1),
         from: results.as_ref().map_or(0, Results::next),
         states_max: options.max_states.unwrap_or(u64::MAX),
+        oracle: options.oracle,
         check: !options.no_fsck,
         outside: options.outside,
+        by_kernel: options.recover.map_or(!kind.is_ours(), |who| who == Recover::Kernel),
         ..Exploration::new(kind)
     };
     let program = Arc::new(Program {
@@ -158,7 +178,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 fn plan_name(log: &Log, options: &Options) -> String {
     let command: Vec<_> = options.check.iter().map(|word| word.to_string_lossy()).collect();
     format!(
-        "{} entries of \"{}\", disk {}, seed {}, subsets {}, samples {}, singles {}, check \"{}\"",
+        "{} entries of \"{}\", disk {}, seed {}, subsets {}, samples {}, singles {}, oracle {}, \
+         check \"{}\"",
         log.len(),
         log.header().command,
         options.disk,
@@ -166,6 +187,7 @@ fn plan_name(log: &Log, options: &Options) -> String {
         options.all_subsets,
         options.samples,
         options.singles,
+        options.oracle.map_or_else(|| "none".to_owned(), |rules| rules.to_string()),
         command.join(" ")
     )
 }
@@ -250,6 +272,13 @@ impl Judge for Judges {
     fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), String> {
         match self.asks {
             true => self.program.judge(cx, fs, state),
+            false => Ok(()),
+        }
+    }
+
+    fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), String> {
+        match self.asks {
+            true => self.program.judge_mounted(dir, state),
             false => Ok(()),
         }
     }

@@ -51,11 +51,10 @@ impl Program {
     fn look(&self, cx: &mut Cx, fs: &dyn FileSystem, state: &State) -> Result<(), String> {
         let text = |error: anyhow::Error| format!("{error:#}");
         let scratch = Scratch::new(self.parent.as_deref()).map_err(text)?;
-        let (tree, marks) = (scratch.path("tree"), scratch.path("marks"));
+        let tree = scratch.path("tree");
         std::fs::create_dir(&tree).map_err(|error| error.to_string())?;
         extract(cx, fs, &tree).map_err(|error| error.to_string())?;
-        let lines: String = state.marks().iter().map(|mark| format!("{mark}\n")).collect();
-        std::fs::write(&marks, lines).map_err(|error| error.to_string())?;
+        let marks = self.marks(&scratch, state)?;
         self.run(&tree, &marks, state)
     }
 
@@ -134,6 +133,24 @@ impl Program {
         }
         let _it_has_ended = child.wait();
         Ok((said, status))
+    }
+}
+
+impl Program {
+    /// Looks at a tree that the kernel has mounted.
+    pub fn judge_mounted(&self, dir: &Path, state: &State) -> Result<(), String> {
+        let text = |error: anyhow::Error| format!("{error:#}");
+        let scratch = Scratch::new(self.parent.as_deref()).map_err(text)?;
+        let marks = self.marks(&scratch, state)?;
+        self.run(dir, &marks, state)
+    }
+
+    /// A file with the marks of a state.
+    fn marks(&self, scratch: &Scratch, state: &State) -> Result<PathBuf, String> {
+        let marks = scratch.path("marks");
+        let lines: String = state.marks().iter().map(|mark| format!("{mark}\n")).collect();
+        std::fs::write(&marks, lines).map_err(|error| error.to_string())?;
+        Ok(marks)
     }
 }
 

@@ -2,23 +2,25 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use block::Device;
 use clap::Args;
-use crash::{Header, Kind, Recorder, mark};
-use device::MemoryDevice;
+use crash::watch::Watched;
+use crash::{Header, Kind, Recorder};
+use device::{FaultDevice, MemoryDevice};
 use fuse::{Mount, Signals};
-use rt::{Cx, JoinHandle};
+use rt::Cx;
 use serde_json::json;
-use vfs::FileSystem;
 
 use super::directory::Scratch;
+use super::fault::{self, Fault};
+use super::kernel;
+use super::marks::Marks;
 use crate::app::App;
 use crate::storage::open_options;
 use crate::text;
@@ -28,22 +30,33 @@ use crate::text;
 #[command(after_help = "Examples:
   iopath crash record run.log -- ./my-test
   iopath crash record run.log --fs xfs --size 512M -- sh -c 'sqlite3 db < script'
+  iopath crash record run.log --kernel --fs btrfs -- ./my-test
+  iopath crash record run.log --fault eio-fsync=3 -- ./my-test
   iopath crash record run.log --image disk.img -- ./my-test    writes to the image
 The command runs in the mounted file system. It marks what it has reached by `iopath crash mark
-TEXT`, or by a line to the FIFO in $IOPATH_CRASH_MARKS. The exit status is that of the command.")]
+TEXT`, or by a line to the FIFO in $IOPATH_CRASH_MARKS. The exit status is that of the command.
+FAULT: eio-write=N the disk's Nth write fails, eio-write=N.. that one and all behind it; likewise
+eio-read and eio-fsync (flushes of the disk); enospc=N the Nth write call of the command finds no
+space; flip=N one bit of the Nth read is wrong.")]
 pub struct Options {
     /// The log
     #[arg(value_name = "LOG")]
     log: PathBuf,
-    /// The file system that is made: ext4 or xfs
+    /// The file system that is made: ext4 or xfs; with --kernel btrfs or f2fs, too
     #[arg(long, value_name = "TYPE", default_value = "ext4")]
     fs: Kind,
-    /// Its size; 64M for ext4, 320M for xfs
+    /// Its size; 64M for ext4 and f2fs, 128M for btrfs, 320M for xfs
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
     size: Option<u64>,
     /// Use the file system of an image instead; the command's changes stay in it
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["fs", "size"])]
     image: Option<PathBuf>,
+    /// The kernel's file system, made by its own mkfs, on a loop device; needs root
+    #[arg(long, conflicts_with_all = ["image", "fault"])]
+    kernel: bool,
+    /// What the disk does wrong; may be given several times
+    #[arg(long, value_name = "FAULT")]
+    fault: Vec<Fault>,
     /// Stop as if the power failed when the command ends, without an unmount
     #[arg(long)]
     no_unmount: bool,
@@ -70,19 +83,88 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         Header { file_system: kind.to_string(), command: words.join(" "), ..Header::default() };
     let recorder = Recorder::new(app.cx, device, Box::new(BufWriter::new(log)), header)?;
     let recorder = Arc::new(recorder);
-    let fs = kind.mount(app.cx, recorder.device()).map_err(|error| anyhow!("mount: {error}"))?;
-    let status = record(app.cx, &fs, &recorder, &scratch, &options.command, signals);
+    let status = match options.kernel {
+        true => kernel::record(app.cx, &recorder, kind, &scratch, options, signals)?,
+        false => ours(app.cx, &recorder, kind, &scratch, options, signals)?,
+    };
+    let entries = recorder.len();
+    recorder.finish().with_context(|| options.log.display().to_string())?;
+    report(app, options, entries)?;
+    Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
+}
+
+/// Runs the command on our file system.
+fn ours(
+    cx: &mut Cx,
+    recorder: &Arc<Recorder>,
+    kind: Kind,
+    scratch: &Scratch,
+    options: &Options,
+    signals: Signals,
+) -> Result<ExitStatus> {
+    // Above the recorder: what fails there has not reached the disk.
+    let faults = Arc::new(FaultDevice::new(cx.runtime(), recorder.device()));
+    let fs = kind.mount(cx, faults.clone()).map_err(|error| anyhow!("mount: {error}"))?;
+    let fs = fault::begin(Watched::new(fs, recorder.clone()), &faults, &options.fault);
+    let dir = scratch.path("mount");
+    std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
+    let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
+    let how = fuse::Options { source: "iopath-crash".into(), ..fuse::Options::default() };
+    let mount = Mount::new(cx, fs.clone(), &dir, &how)?;
+    let run = options.command_in(&dir, &marks);
+    let running = cx.spawn("command", move |_cx| {
+        let status = run.status();
+        unmount_fuse(&dir);
+        status
+    });
+    let served = mount.run(cx, Some(signals));
+    let status = running.join(cx);
+    marks.end(cx)?;
     if options.no_unmount {
         fs.shutdown_hard();
     } else {
-        let done = fs.unmount(app.cx);
+        let done = fs.unmount(cx);
+        // With faults it may be what fails; the log is good all the same.
+        let done = if options.fault.is_empty() { done } else { Ok(()) };
         done.map_err(|errno| anyhow!("writing out when the command had ended: {errno}"))?;
     }
-    let entries = recorder.len();
-    recorder.finish().with_context(|| options.log.display().to_string())?;
-    let status = status?;
-    report(app, options, entries)?;
-    Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
+    served?;
+    status
+}
+
+/// A command that is going to run.
+pub(super) struct Run {
+    command: Command,
+    name: String,
+}
+
+impl Run {
+    /// Runs it until it ends.
+    pub(super) fn status(mut self) -> Result<ExitStatus> {
+        self.command.status().with_context(|| self.name)
+    }
+}
+
+impl Options {
+    /// The command, in a directory, with its marks.
+    pub(super) fn command_in(&self, dir: &Path, marks: &Marks) -> Run {
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).current_dir(dir);
+        marks.name_to(&mut command);
+        Run { command, name: self.command[0].to_string_lossy().into_owned() }
+    }
+
+    /// The log ends with the command.
+    pub(super) fn ends_at_once(&self) -> bool {
+        self.no_unmount
+    }
+}
+
+/// Ends a FUSE mount; whatever still uses its directory loses it.
+pub(super) fn unmount_fuse(dir: &Path) {
+    if fuse::unmount(dir, false).is_err() {
+        let _gone_already = fuse::unmount(dir, true);
+    }
 }
 
 fn report(app: &mut App, options: &Options, entries: u64) -> Result<()> {
@@ -109,118 +191,16 @@ fn disk(app: &mut App, options: &Options, scratch: &Scratch) -> Result<(Kind, Ar
         };
         return Ok((kind, device));
     }
-    let size = options.size.unwrap_or(match options.fs {
-        Kind::Ext4 => 64 << 20,
-        Kind::Xfs => 320 << 20,
-    });
+    let size = options.size.unwrap_or(options.fs.usual_bytes());
+    if options.kernel {
+        let path = scratch.path("disk.img");
+        kernel::mkfs(options.fs, &path, size)?;
+        return Ok((options.fs, device::open(&path, open_options(app, true))?));
+    }
     let device: Arc<dyn Device> = match size <= IN_MEMORY_MAX {
         true => Arc::new(MemoryDevice::new(size)),
         false => device::create_with(&scratch.path("disk.img"), size, open_options(app, true))?,
     };
     options.fs.mkfs(app.cx, device.clone()).map_err(|error| anyhow!(error))?;
     Ok((options.fs, device))
-}
-
-/// Runs the command in the mounted file system until it ends.
-fn record(
-    cx: &mut Cx,
-    fs: &Arc<dyn FileSystem>,
-    recorder: &Arc<Recorder>,
-    scratch: &Scratch,
-    command: &[OsString],
-    signals: Signals,
-) -> Result<ExitStatus> {
-    let dir = scratch.path("mount");
-    std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
-    let (socket, fifo) = (scratch.path("marks.socket"), scratch.path("marks"));
-    let listening = listen(cx, recorder, &socket)?;
-    let reading = read_fifo(cx, recorder, &fifo)?;
-    let how = fuse::Options { source: "iopath-crash".into(), ..fuse::Options::default() };
-    let mount = Mount::new(cx, fs.clone(), &dir, &how)?;
-    let mut run = Command::new(&command[0]);
-    run.args(&command[1..]).current_dir(&dir).env(mark::SOCKET, &socket).env(mark::FIFO, &fifo);
-    let name = command[0].to_string_lossy().into_owned();
-    let below = dir.clone();
-    let running = cx.spawn("command", move |_cx| {
-        let status = run.status().with_context(|| name);
-        // Whatever the command left running keeps the directory; it loses it.
-        if fuse::unmount(&below, false).is_err() {
-            let _gone_already = fuse::unmount(&below, true);
-        }
-        status
-    });
-    let served = mount.run(cx, Some(signals));
-    let status = running.join(cx);
-    mark::mark_at(&socket, END).context("ending the marks")?;
-    listening.join(cx)?;
-    // The reader may be at its line already; a second opener makes sure that this one is read.
-    std::fs::OpenOptions::new()
-        .write(true)
-        .open(&fifo)
-        .and_then(|mut fifo| fifo.write_all(format!("{END}\n").as_bytes()))
-        .context("ending the marks")?;
-    reading.join(cx)?;
-    served?;
-    status
-}
-
-/// The line that ends the marks.
-const END: &str = "\u{1}end of the recording";
-
-/// Takes marks at a socket, and answers each when it is in the log.
-fn listen(cx: &mut Cx, recorder: &Arc<Recorder>, path: &Path) -> Result<JoinHandle<Result<()>>> {
-    let listener = UnixListener::bind(path).with_context(|| path.display().to_string())?;
-    let recorder = recorder.clone();
-    Ok(cx.spawn("marks", move |_cx| {
-        loop {
-            let (stream, _) = listener.accept().context("marks")?;
-            if take(&recorder, &stream).unwrap_or(false) {
-                return Ok(());
-            }
-        }
-    }))
-}
-
-/// Takes the marks of one connection; true at the last one of all.
-fn take(recorder: &Recorder, mut stream: &UnixStream) -> std::io::Result<bool> {
-    let mut lines = BufReader::new(stream.try_clone()?);
-    let mut line = String::new();
-    while lines.read_line(&mut line)? > 0 {
-        let text = line.trim_end_matches('\n');
-        let end = text == END;
-        if !end {
-            recorder.mark(text);
-        }
-        stream.write_all(b"ok\n")?;
-        if end {
-            return Ok(true);
-        }
-        line.clear();
-    }
-    Ok(false)
-}
-
-/// Takes marks from a FIFO.
-fn read_fifo(cx: &mut Cx, recorder: &Arc<Recorder>, path: &Path) -> Result<JoinHandle<Result<()>>> {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    let shown = || path.display().to_string();
-    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o622), 0).with_context(shown)?;
-    // For reading and writing: it has no end while it is open here.
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(path);
-    let mut lines = BufReader::new(file.with_context(shown)?);
-    let recorder = recorder.clone();
-    Ok(cx.spawn("marks of the fifo", move |_cx| {
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            if lines.read_until(b'\n', &mut line).context("marks")? == 0 {
-                bail!("the fifo of marks has ended");
-            }
-            let text = String::from_utf8_lossy(&line);
-            match text.trim_end_matches('\n') {
-                END => return Ok(()),
-                text => recorder.mark(text),
-            }
-        }
-    }))
 }

@@ -1,0 +1,122 @@
+//! States in the hands of the host: as an image for its checkers, and mounted by its kernel.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use block::Device;
+
+use crate::log::{LogError, PIECE};
+use crate::medium::Medium;
+use crate::recover::Kind;
+
+/// Lines of a program's output that are kept.
+const LINES: usize = 8;
+/// Where images are kept: in memory, where the host has a file system for that.
+const IN_MEMORY: &str = "/dev/shm";
+
+/// Numbers the copies of one process.
+static COPIES: AtomicU64 = AtomicU64::new(0);
+
+impl From<LogError> for io::Error {
+    fn from(error: LogError) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
+/// A state as a sparse file of the host, which goes when this is dropped.
+pub struct HostImage {
+    path: PathBuf,
+}
+
+impl HostImage {
+    /// Writes a medium to a file below $TMPDIR, /dev/shm or /tmp.
+    ///
+    /// # Errors
+    /// The host cannot, or the log cannot be read.
+    pub fn new(medium: &Medium) -> Result<HostImage, String> {
+        let failed = |error: io::Error| format!("a copy of the state: {error}");
+        let dir = match std::env::var_os("TMPDIR") {
+            Some(dir) => dir.into(),
+            None if Path::new(IN_MEMORY).is_dir() => PathBuf::from(IN_MEMORY),
+            None => std::env::temp_dir(),
+        };
+        let number = COPIES.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!("iopath-crash-{}-{number}.img", std::process::id()));
+        let file = File::create_new(&path).map_err(failed)?;
+        let image = HostImage { path };
+        file.set_len(medium.info().bytes()).map_err(failed)?;
+        let written = medium.each_block(|number, bytes| {
+            let at = u64::from(number) * PIECE as u64;
+            let len = medium.info().bytes().saturating_sub(at).min(bytes.len() as u64);
+            file.write_all_at(&bytes[..len as usize], at)
+        });
+        written.map_err(failed)?;
+        Ok(image)
+    }
+
+    /// Asks e2fsck, xfs_repair or their like, which change nothing.
+    ///
+    /// # Errors
+    /// What it says, or why it could not be asked.
+    pub fn ask(&self, kind: Kind) -> Result<(), String> {
+        let (program, flags): (_, &[_]) = match kind {
+            Kind::Ext4 => ("e2fsck", &["-fn"]),
+            Kind::Xfs => ("xfs_repair", &["-n"]),
+            Kind::Btrfs => ("btrfs", &["check", "--readonly", "--force"]),
+            Kind::F2fs => ("fsck.f2fs", &["--dry-run"]),
+        };
+        let mut command = Command::new(program);
+        run(command.args(flags).arg(&self.path))
+    }
+
+    /// Lets the kernel mount and so recover it, gives the directory to `work`, and unmounts.
+    ///
+    /// # Errors
+    /// The kernel refuses it; what `work` answers.
+    pub fn mounted(
+        &self,
+        kind: Kind,
+        work: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<Result<(), String>, String> {
+        let dir = self.path.with_extension("mount");
+        std::fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        // States of one log have one UUID: XFS refuses a second one.
+        let options = if kind == Kind::Xfs { "loop,nouuid" } else { "loop" };
+        let type_name = kind.to_string();
+        let mut mount = Command::new("mount");
+        let mounted = run(mount.args(["-t", &type_name, "-o", options]).arg(&self.path).arg(&dir));
+        let done = mounted.and_then(|()| {
+            let done = work(&dir);
+            run(Command::new("umount").arg(&dir)).map(|()| done)
+        });
+        let _stays_where_it_is_mounted = std::fs::remove_dir(&dir);
+        done
+    }
+}
+
+impl Drop for HostImage {
+    fn drop(&mut self) {
+        let _a_copy_may_stay = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Runs a program of the host.
+///
+/// # Errors
+/// It cannot be started; it failed: with the last lines that it printed.
+pub fn run(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> =
+        text.lines().filter(|line| !line.trim().is_empty()).take(LINES).collect();
+    Err(format!("{name}: {}: {}", output.status, lines.join("; ")))
+}

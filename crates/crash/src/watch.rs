@@ -1,0 +1,440 @@
+//! A file system that notes in the log of a recording what it was asked to do.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Errno, Ino};
+use block::{HostRange, Segment};
+use rt::Cx;
+use vfs::{
+    Attr, DirEntry, FallocMode, FileRead, FileSystem, FileType, Iomap, Lost, NewNode, ParentName,
+    RenameFlags, SeekWhence, SetAttr, StatFs, XattrFlags,
+};
+
+use crate::calls::{Call, Name, Node, Place, Rights};
+use crate::record::Recorder;
+
+/// Passes everything on, and notes each change and each promise when it has returned. A change that
+/// failed midway is noted as one of unknown content.
+pub struct Watched {
+    fs: Arc<dyn FileSystem>,
+    recorder: Arc<Recorder>,
+    /// Write calls so far, and which of them find no space.
+    writes: AtomicU64,
+    full: Vec<Range<u64>>,
+}
+
+impl Watched {
+    /// Watches `fs`, whose device `recorder` records.
+    pub fn new(fs: Arc<dyn FileSystem>, recorder: Arc<Recorder>) -> Watched {
+        Watched { fs, recorder, writes: AtomicU64::new(0), full: Vec::new() }
+    }
+
+    /// Lets write calls of these numbers, from 0, fail with `ENOSPC`, as if the disk were full.
+    #[must_use]
+    pub fn full_at(mut self, writes: Range<u64>) -> Watched {
+        self.full.push(writes);
+        self
+    }
+
+    /// A write call is about to begin; answers when.
+    fn begin_write(&self) -> Result<u64, Errno> {
+        let number = self.writes.fetch_add(1, Ordering::Relaxed);
+        match self.full.iter().any(|full| full.contains(&number)) {
+            true => Err(Errno::ENOSPC),
+            false => Ok(self.came()),
+        }
+    }
+
+    /// Notes `call` where the file system has done it; `came` is when it began.
+    fn note<T>(
+        &self,
+        came: u64,
+        done: Result<T, Errno>,
+        call: impl FnOnce(&T) -> Call,
+    ) -> Result<T, Errno> {
+        if let Ok(done) = &done {
+            self.recorder.call(came, &call(done), std::iter::empty());
+        }
+        done
+    }
+
+    /// Notes what a write of `parts` at `offset` did.
+    fn wrote<'a>(
+        &self,
+        came: u64,
+        ino: Ino,
+        offset: u64,
+        done: Result<u64, Errno>,
+        parts: impl Iterator<Item = &'a [u8]>,
+    ) {
+        match done {
+            Ok(0) => {}
+            Ok(len) => {
+                let mut left = len as usize;
+                let parts = parts.map(|part| {
+                    let part = &part[..part.len().min(left)];
+                    left -= part.len();
+                    part
+                });
+                self.recorder.call(came, &Call::Write { ino: ino.0, offset, len }, parts);
+            }
+            Err(errno) if refused(errno) => {}
+            Err(_) => {
+                let len = parts.map(|part| part.len() as u64).sum();
+                let unknown = Call::Unknown { ino: ino.0, offset, len };
+                self.recorder.call(came, &unknown, std::iter::empty());
+            }
+        }
+    }
+
+    fn came(&self) -> u64 {
+        self.recorder.len()
+    }
+}
+
+/// Errors of calls that did nothing.
+fn refused(errno: Errno) -> bool {
+    [Errno::EINVAL, Errno::EOPNOTSUPP, Errno::EISDIR, Errno::ENODEV, Errno::EROFS].contains(&errno)
+}
+
+fn place(dir: Ino, name: &[u8]) -> Place {
+    Place { dir: dir.0, name: Name(name.to_vec()) }
+}
+
+fn rights(attr: &Attr) -> Rights {
+    Rights { mode: attr.mode, uid: attr.uid, gid: attr.gid }
+}
+
+fn created(attr: &Attr, at: Option<Place>, node: &NewNode) -> Call {
+    let node = match (node.kind, node.target) {
+        (FileType::Regular, _) => Node::File,
+        (FileType::Directory, _) => Node::Directory,
+        (FileType::Symlink, Some(target)) => Node::Symlink(Name(target.to_vec())),
+        _ => Node::Special,
+    };
+    Call::Create { at, ino: attr.ino.0, node, rights: rights(attr) }
+}
+
+impl FileSystem for Watched {
+    fn name(&self) -> &'static str {
+        self.fs.name()
+    }
+
+    fn root(&self) -> Ino {
+        self.fs.root()
+    }
+
+    fn walk_version(&self) -> Option<u64> {
+        self.fs.walk_version()
+    }
+
+    fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        self.fs.lookup(cx, dir, name)
+    }
+
+    fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {
+        self.fs.getattr(cx, ino)
+    }
+
+    fn names_of(&self, cx: &mut Cx, ino: Ino) -> Result<Option<Vec<ParentName>>, Errno> {
+        self.fs.names_of(cx, ino)
+    }
+
+    fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
+        let came = self.came();
+        let attr = self.fs.setattr(cx, ino, set)?;
+        if let Some(size) = set.size {
+            let call = Call::Truncate { ino: ino.0, size };
+            self.recorder.call(came, &call, std::iter::empty());
+        }
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            let call = Call::Rights { ino: ino.0, rights: Some(rights(&attr)) };
+            self.recorder.call(came, &call, std::iter::empty());
+        }
+        Ok(attr)
+    }
+
+    fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
+        let came = self.came();
+        let done = self.fs.create(cx, dir, name, node);
+        self.note(came, done, |attr| created(attr, Some(place(dir, name)), node))
+    }
+
+    fn create_with(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let came = self.came();
+        let done = self.fs.create_with(cx, dir, name, node, attributes);
+        self.note(came, done, |attr| created(attr, Some(place(dir, name)), node))
+    }
+
+    fn create_unnamed(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        node: &NewNode,
+        attributes: &[(&[u8], Vec<u8>)],
+    ) -> Result<Attr, Errno> {
+        let came = self.came();
+        let done = self.fs.create_unnamed(cx, dir, node, attributes);
+        self.note(came, done, |attr| created(attr, None, node))
+    }
+
+    fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
+        let came = self.came();
+        let done = self.fs.link(cx, ino, dir, name);
+        self.note(came, done, |_| Call::Link { ino: ino.0, at: place(dir, name) })
+    }
+
+    fn unlink(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.unlink(cx, dir, name);
+        self.note(came, done, |()| Call::Remove { at: place(dir, name), directory: false })
+    }
+
+    fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.rmdir(cx, dir, name);
+        self.note(came, done, |()| Call::Remove { at: place(dir, name), directory: true })
+    }
+
+    fn rename(
+        &self,
+        cx: &mut Cx,
+        old_dir: Ino,
+        old_name: &[u8],
+        new_dir: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.rename(cx, old_dir, old_name, new_dir, new_name, flags);
+        self.note(came, done, |()| Call::Rename {
+            from: place(old_dir, old_name),
+            to: place(new_dir, new_name),
+            exchange: flags.contains(RenameFlags::EXCHANGE),
+            whiteout: flags.contains(RenameFlags::WHITEOUT),
+        })
+    }
+
+    fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
+        self.fs.readlink(cx, ino)
+    }
+
+    fn readdir(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        cookie: u64,
+        emit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), Errno> {
+        self.fs.readdir(cx, dir, cookie, emit)
+    }
+
+    fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
+        self.fs.open(cx, ino)
+    }
+
+    fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
+        self.fs.release(cx, ino)
+    }
+
+    fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        self.fs.read(cx, ino, offset, buf)
+    }
+
+    fn read_many(&self, cx: &mut Cx, reads: &mut [FileRead<'_>]) {
+        self.fs.read_many(cx, reads);
+    }
+
+    fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        let came = self.begin_write()?;
+        let done = self.fs.write(cx, ino, offset, data);
+        self.wrote(came, ino, offset, done.map(|len| len as u64), std::iter::once(data));
+        done
+    }
+
+    fn append(&self, cx: &mut Cx, ino: Ino, data: &[u8]) -> Result<(u64, usize), Errno> {
+        let came = self.begin_write()?;
+        let done = self.fs.append(cx, ino, data);
+        match done {
+            Ok((at, len)) => self.wrote(came, ino, at, Ok(len as u64), std::iter::once(data)),
+            Err(errno) if refused(errno) => {}
+            // Where it began is not known: at the end, whatever that was.
+            Err(_) => {
+                let unknown = Call::Unknown { ino: ino.0, offset: 0, len: u64::MAX };
+                self.recorder.call(came, &unknown, std::iter::empty());
+            }
+        }
+        done
+    }
+
+    fn read_direct(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize, Errno> {
+        self.fs.read_direct(cx, ino, offset, buf)
+    }
+
+    fn read_at_host(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
+    ) -> Result<bool, Errno> {
+        self.fs.read_at_host(cx, ino, offset, len, give)
+    }
+
+    fn write_direct(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Errno> {
+        let came = self.begin_write()?;
+        let done = self.fs.write_direct(cx, ino, offset, data);
+        self.wrote(came, ino, offset, done.map(|len| len as u64), std::iter::once(data));
+        done
+    }
+
+    fn write_direct_pages(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        offset: u64,
+        pages: &[Segment],
+    ) -> Result<u64, Errno> {
+        let came = self.begin_write()?;
+        let done = self.fs.write_direct_pages(cx, ino, offset, pages);
+        self.wrote(came, ino, offset, done, pages.iter().map(Segment::bytes));
+        done
+    }
+
+    fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.fsync(cx, ino, datasync);
+        self.note(came, done, |()| Call::Fsync { ino: ino.0, data: datasync })
+    }
+
+    fn sync(&self, cx: &mut Cx) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.sync(cx);
+        self.note(came, done, |()| Call::Sync)
+    }
+
+    fn fallocate(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        mode: FallocMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.fallocate(cx, ino, mode, offset, len);
+        let (zeroed, grows) = match mode {
+            FallocMode::Allocate { keep_size } => (false, !keep_size),
+            FallocMode::PunchHole => (true, false),
+            FallocMode::ZeroRange { keep_size } => (true, !keep_size),
+        };
+        let call = match done {
+            Ok(()) => Call::Allocate { ino: ino.0, offset, len, zeroed, grows },
+            Err(errno) if refused(errno) => return done,
+            Err(_) => Call::Unknown { ino: ino.0, offset, len },
+        };
+        self.recorder.call(came, &call, std::iter::empty());
+        done
+    }
+
+    fn clone_range(
+        &self,
+        cx: &mut Cx,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: u64,
+    ) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.clone_range(cx, from, to, len);
+        if !done.is_err_and(refused) {
+            let len = if len == 0 { u64::MAX } else { len };
+            let unknown = Call::Unknown { ino: to.0.0, offset: to.1, len };
+            self.recorder.call(came, &unknown, std::iter::empty());
+        }
+        done
+    }
+
+    fn unshare_range(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<(), Errno> {
+        self.fs.unshare_range(cx, ino, offset, len)
+    }
+
+    fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
+        self.fs.seek(cx, ino, offset, whence)
+    }
+
+    fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {
+        self.fs.fiemap(cx, ino, offset, len)
+    }
+
+    fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.fs.getxattr(cx, ino, name)
+    }
+
+    fn setxattr(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.setxattr(cx, ino, name, value, flags);
+        // An ACL changes the mode.
+        self.note(came, done, |()| Call::Rights { ino: ino.0, rights: None })
+    }
+
+    fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
+        self.fs.listxattr(cx, ino)
+    }
+
+    fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.removexattr(cx, ino, name);
+        self.note(came, done, |()| Call::Rights { ino: ino.0, rights: None })
+    }
+
+    fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno> {
+        self.fs.statfs(cx)
+    }
+
+    fn lost(&self) -> Lost {
+        self.fs.lost()
+    }
+
+    fn note_lost(&self, ino: Ino, bytes: u64, errno: Errno) {
+        self.fs.note_lost(ino, bytes, errno);
+    }
+
+    fn unmount(&self, cx: &mut Cx) -> Result<(), Errno> {
+        let came = self.came();
+        let done = self.fs.unmount(cx);
+        self.note(came, done, |()| Call::Sync)
+    }
+
+    fn shutdown_hard(&self) {
+        self.fs.shutdown_hard();
+    }
+}

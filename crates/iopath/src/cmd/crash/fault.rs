@@ -1,0 +1,93 @@
+//! What a disk does wrong while a command is recorded.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use block::{Cause, Op};
+use crash::watch::Watched;
+use device::{FaultDevice, Rule};
+use vfs::FileSystem;
+
+/// A kind of fault, and which requests meet it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    kind: FaultKind,
+    /// How many requests pass first.
+    skip: u64,
+    /// How many of the following are met.
+    count: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FaultKind {
+    Write,
+    Read,
+    Flush,
+    Full,
+    Flip,
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    /// # Errors
+    /// A sentence with what is known.
+    fn from_str(text: &str) -> Result<Fault, String> {
+        let wrong = || {
+            format!(
+                "{text}: not a fault; known: eio-write=N, eio-read=N, eio-fsync=N, enospc=N, \
+                 flip=N, each with N.. for all from the Nth on"
+            )
+        };
+        let (name, which) = text.split_once('=').ok_or_else(wrong)?;
+        let kind = match name {
+            "eio-write" => FaultKind::Write,
+            "eio-read" => FaultKind::Read,
+            "eio-fsync" => FaultKind::Flush,
+            "enospc" => FaultKind::Full,
+            "flip" => FaultKind::Flip,
+            _ => return Err(wrong()),
+        };
+        let (first, count) = match which.strip_suffix("..") {
+            Some(first) => (first, u64::MAX),
+            None => (which, 1),
+        };
+        match first.parse::<u64>() {
+            Ok(first @ 1..) => Ok(Fault { kind, skip: first - 1, count }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// Lets the faults begin: what was read and written until now does not count.
+pub fn begin(watched: Watched, disk: &FaultDevice, faults: &[Fault]) -> Arc<dyn FileSystem> {
+    let mut watched = watched;
+    for Fault { kind, skip, count } in faults.iter().copied() {
+        let rule = |op: Op, fault: device::Fault| {
+            disk.add(Rule { count, ..Rule::nth(op, skip, fault) });
+        };
+        match kind {
+            FaultKind::Write => rule(Op::Write, device::Fault::Fail(Cause::Io)),
+            FaultKind::Read => rule(Op::Read, device::Fault::Fail(Cause::Io)),
+            FaultKind::Flush => rule(Op::Flush, device::Fault::Fail(Cause::Io)),
+            FaultKind::Flip => rule(Op::Read, device::Fault::BitFlip),
+            FaultKind::Full => watched = watched.full_at(skip..skip.saturating_add(count)),
+        }
+    }
+    Arc::new(watched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_read() {
+        let fault = |text: &str| text.parse::<Fault>().map(|f| (f.kind, f.skip, f.count));
+        assert_eq!(fault("eio-write=3"), Ok((FaultKind::Write, 2, 1)));
+        assert_eq!(fault("enospc=1.."), Ok((FaultKind::Full, 0, u64::MAX)));
+        for wrong in ["", "eio", "eio-write", "eio-write=0", "lie=1", "flip=1..2"] {
+            assert!(fault(wrong).is_err_and(|error| error.contains("known: eio-write")), "{wrong}");
+        }
+    }
+}

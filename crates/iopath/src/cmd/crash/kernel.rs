@@ -1,0 +1,84 @@
+//! Recording below the kernel's file systems: a loop device on a file that is a recorded disk.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use block::{Queue, QueueConfig};
+use crash::disk_file::{DiskFile, NAME};
+use crash::host::run;
+use crash::{Kind, Recorder};
+use fuse::{Mount, Signals};
+use rt::Cx;
+
+use super::directory::Scratch;
+use super::marks::Marks;
+use super::record::{Options, unmount_fuse};
+
+/// Makes a file system with the host's mkfs in a new file.
+///
+/// # Errors
+/// What mkfs says.
+pub fn mkfs(kind: Kind, path: &Path, size: u64) -> Result<()> {
+    let shown = || path.display().to_string();
+    File::create_new(path).and_then(|file| file.set_len(size)).with_context(shown)?;
+    let program = format!("mkfs.{kind}");
+    let flags: &[&str] = match kind {
+        Kind::Ext4 => &["-q", "-F"],
+        Kind::Xfs | Kind::Btrfs | Kind::F2fs => &["-q", "-f"],
+    };
+    run(Command::new(program).args(flags).arg(path)).map_err(|error| anyhow!(error))
+}
+
+/// Runs the command on the kernel's file system on the recorded disk.
+///
+/// # Errors
+/// It cannot be mounted; the command cannot be started.
+pub fn record(
+    cx: &mut Cx,
+    recorder: &Arc<Recorder>,
+    kind: Kind,
+    scratch: &Scratch,
+    options: &Options,
+    signals: Signals,
+) -> Result<ExitStatus> {
+    let (below, dir) = (scratch.path("disk"), scratch.path("mount"));
+    for dir in [&below, &dir] {
+        std::fs::create_dir(dir).with_context(|| dir.display().to_string())?;
+    }
+    let queue = Queue::new(cx.runtime(), recorder.device(), QueueConfig::default())?;
+    let fs = Arc::new(DiskFile::new(queue));
+    // Without a cache of the kernel's: a write is in the log when the loop device has done it.
+    let how = fuse::Options {
+        source: "iopath-crash".into(),
+        writeback: false,
+        ..fuse::Options::default()
+    };
+    let mount = Mount::new(cx, fs, &below, &how)?;
+    let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
+    let command = options.command_in(&dir, &marks);
+    let (at_once, recorder) = (options.ends_at_once(), recorder.clone());
+    let running = cx.spawn("command", move |_cx| {
+        let disk = below.join(std::str::from_utf8(NAME).expect("it is ASCII"));
+        let mut mount = Command::new("mount");
+        mount.args(["-t", &kind.to_string(), "-o", "loop"]).arg(disk).arg(&dir);
+        let status = run(&mut mount).map_err(|error| anyhow!(error)).and_then(|()| {
+            let status = command.status();
+            if at_once {
+                recorder.finish()?;
+            }
+            let unmounted = run(Command::new("umount").arg(&dir));
+            unmounted.map_err(|error| anyhow!(error))?;
+            status
+        });
+        unmount_fuse(&below);
+        status
+    });
+    let served = mount.run(cx, Some(signals));
+    let status = running.join(cx);
+    marks.end(cx)?;
+    served?;
+    status
+}
