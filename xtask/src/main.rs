@@ -6,6 +6,7 @@ mod circles;
 mod judges;
 mod layers;
 mod licences;
+mod mutations;
 mod newest;
 mod pages;
 mod peers;
@@ -31,6 +32,8 @@ cargo xtask TASK
                  docs/peers.md; IOPATH_BIN measures another binary, IOPATH_ROUNDS=1 is quicker
   pages [NAME]   make the pages of the experiments and the table of README again (pages --check: do
                  the quick ones again and compare); IOPATH_BIN names a program that is built
+  mutations [NAME]  apply each patch of xtask/mutations in a checkout of its own, and print after
+                 how many states the crash campaign of CI fails
   bench          speed beside the peers: ratios measured in one run
   budget [--bless]  instructions per operation against xtask/budget.txt
   python [ARGS]  build the Python package, install it in target/python/venv, test it; ARGS to pytest
@@ -60,6 +63,7 @@ fn task() -> Result<()> {
         ["budget", "--bless"] => budget::check(true),
         ["bench"] => bench::run_all(),
         ["peers"] => peers::write(),
+        ["mutations", names @ ..] => mutations::run_all(names),
         ["pages", "--check"] => pages::check(),
         ["pages", names @ ..] => pages::write(names),
         ["fmt"] => run::cargo(&["fmt", "--all"]),
