@@ -155,10 +155,10 @@ pub(super) struct Object {
     pub all: Covers,
     /// Covered: its own names.
     pub names: Covers,
-    /// When the newest change of it that a commit needs began.
-    newest: usize,
+    /// When changes of it that a commit needs had returned, and when the newest of them began.
+    newest: Covers,
     /// The same, of what fdatasync commits.
-    newest_data: usize,
+    newest_data: Covers,
     /// Its size behind all changes.
     size: u64,
 }
@@ -267,8 +267,8 @@ impl History {
             data: Covers::default(),
             all: Covers::default(),
             names: Covers::default(),
-            newest: made.came,
-            newest_data: made.came,
+            newest: Covers(vec![(made.done, made.came)]),
+            newest_data: Covers(vec![(made.done, made.came)]),
             size: 0,
         });
         self.joined.push(object);
@@ -327,9 +327,9 @@ impl History {
             self.slots[slot].versions.clear();
         }
         self.slots[slot].versions.push(naming);
-        self.objects[dir].newest = self.objects[dir].newest.max(span.came);
+        self.objects[dir].newest.add(span.done, span.came);
         if let Some(subject) = subject {
-            self.objects[subject].newest = self.objects[subject].newest.max(span.came);
+            self.objects[subject].newest.add(span.done, span.came);
             self.objects[subject].named.push((span, slot));
         }
     }
@@ -395,7 +395,7 @@ impl History {
             Call::Rights { ino, rights } => {
                 let object = self.known(*ino);
                 self.objects[object].rights.push((span, *rights));
-                self.objects[object].newest = self.objects[object].newest.max(span.came);
+                self.objects[object].newest.add(span.done, span.came);
             }
             Call::Fsync { ino, data } => {
                 let object = self.known(*ino);
@@ -450,8 +450,8 @@ impl History {
             Some(Resize::Perhaps(_)) | None => old,
         };
         if object.size != old {
-            object.newest = object.newest.max(span.came);
-            object.newest_data = object.newest_data.max(span.came);
+            object.newest.add(span.done, span.came);
+            object.newest_data.add(span.done, span.came);
         }
         object.changes.push(Change { span, range, edit, size });
     }
@@ -466,8 +466,10 @@ impl History {
         match self.rules {
             Rules::Posix => {}
             Rules::Ext4 => {
-                let newest = if data { own.newest_data } else { own.newest };
-                self.commits.add(done, newest);
+                // What began beside the fsync may have come too late for it.
+                let began = Moment::new(came - 1);
+                let newest = if data { &own.newest_data } else { &own.newest };
+                self.commits.add(done, newest.at(began));
                 if !data {
                     self.objects[object].names.add(done, came);
                 }
