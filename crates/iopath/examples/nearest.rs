@@ -1,8 +1,8 @@
 //! The whole lab, and every other command, with one elevator more: nearest request first.
 //!
 //! `cargo run -p iopath --example nearest -- lab run mine.toml`, where a variant of `mine.toml` has
-//! `elevator = "nearest"`. Machines and experiments are added likewise, by `model::register` and
-//! `lab::experiment::register`.
+//! `elevator = "nearest"`. Machines, experiments and their programs are added likewise, by
+//! `model::register`, `lab::experiment::register` and `lab::programs::register`.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
