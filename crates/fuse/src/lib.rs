@@ -64,6 +64,6 @@ mod workers;
 mod writeback_errors;
 mod writeback_limits;
 
-pub use options::{Access, Awake, Options, OptionsError};
+pub use options::{Access, Options, OptionsError, PmQosUse};
 pub use session::{End, Mount, MountError, unmount};
 pub use signals::Signals;

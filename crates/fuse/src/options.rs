@@ -21,7 +21,7 @@ pub enum Access {
 /// Whether the host's processors are kept from deep sleep (PM QoS, `/dev/cpu_dma_latency`) while
 /// programs use the mount. Only root may do that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Awake {
+pub enum PmQosUse {
     /// While many requests come, on machines where wake-ups are slow.
     #[default]
     Automatic,
@@ -63,7 +63,7 @@ pub struct Options {
     /// a program takes to make its next call. 0 where there is one processor only.
     pub spin: Nanos,
     /// When the host's processors are kept from deep sleep.
-    pub awake: Awake,
+    pub pm_qos: PmQosUse,
     /// Requests come through io_uring, or mounting fails.
     pub io_uring: bool,
 }
@@ -83,7 +83,7 @@ impl Default for Options {
             source: "iopath".to_owned(),
             threads: 16,
             spin: Nanos::from_micros(50),
-            awake: Awake::Automatic,
+            pm_qos: PmQosUse::Automatic,
             io_uring: false,
         }
     }
@@ -147,8 +147,8 @@ impl Options {
                 let micros = micros.ok_or_else(|| OptionsError(word.to_owned()))?;
                 self.spin = Nanos::from_micros(micros);
             }
-            "awake" if value.is_empty() => self.awake = Awake::Always,
-            "noawake" if value.is_empty() => self.awake = Awake::Never,
+            "awake" if value.is_empty() => self.pm_qos = PmQosUse::Always,
+            "noawake" if value.is_empty() => self.pm_qos = PmQosUse::Never,
             "io_uring" if value.is_empty() => self.io_uring = true,
             "fsname" => return Err(OptionsError(word.to_owned())),
             _ => return Ok(false),
@@ -206,9 +206,9 @@ mod tests {
         assert!(options.set("threads=0").is_err() && options.set("spin=x").is_err());
         assert!(options.set("fsname=").is_err());
         assert_eq!((options.set("io_uring"), options.io_uring), (Ok(true), true));
-        assert_eq!(options.awake, Awake::Automatic);
-        for (word, awake) in [("awake", Awake::Always), ("noawake", Awake::Never)] {
-            assert_eq!((options.set(word), options.awake), (Ok(true), awake));
+        assert_eq!(options.pm_qos, PmQosUse::Automatic);
+        for (word, when) in [("awake", PmQosUse::Always), ("noawake", PmQosUse::Never)] {
+            assert_eq!((options.set(word), options.pm_qos), (Ok(true), when));
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::Nanos;
 use rt::{Channel, Cx, WaitQueue};
 
-use crate::options::Awake;
+use crate::options::PmQosUse;
 
 /// The file of the PM QoS request; see the kernel's Documentation/power/pm_qos_interface.rst.
 const FILE: &str = "/dev/cpu_dma_latency";
@@ -66,15 +66,15 @@ impl PmQos {
     ///
     /// # Errors
     /// The option asks for it, and the file is missing or may not be opened.
-    pub fn new(awake: Awake) -> io::Result<Option<PmQos>> {
+    pub fn new(when: PmQosUse) -> io::Result<Option<PmQos>> {
         let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
-        match awake {
-            Awake::Always => {
+        match when {
+            PmQosUse::Always => {
                 open().map_err(|error| io::Error::other(format!("awake: {FILE}: {error}")))?;
                 Ok(Some(PmQos::with(false, 1)))
             }
-            Awake::Automatic if !alone && open().is_ok() => Ok(Some(PmQos::with(true, MANY))),
-            Awake::Automatic | Awake::Never => Ok(None),
+            PmQosUse::Automatic if !alone && open().is_ok() => Ok(Some(PmQos::with(true, MANY))),
+            PmQosUse::Automatic | PmQosUse::Never => Ok(None),
         }
     }
 

@@ -117,7 +117,7 @@ impl Mount {
         let dir = directory(dir)?;
         let gate = Arc::new(Gate::new());
         let refused = |error| MountError::Refused { dir: shown(&dir), error };
-        let pm_qos = PmQos::new(options.awake).map_err(refused)?.map(Arc::new);
+        let pm_qos = PmQos::new(options.pm_qos).map_err(refused)?.map(Arc::new);
         let handshake = Handshake::new(options);
         let agreed = handshake.agreed();
         let session = fuser::Session::new(handshake, &dir, &options.config())
