@@ -203,7 +203,7 @@ fn a_log_that_cannot_be_read_is_given_up_only_when_asked() {
     for block in 0..u64::from(blocks) {
         device.write_at(start + block * 4096, &[0x5a; 4096]);
     }
-    let refused = plan(&device).err().expect("no plan").to_string();
+    let refused = plan(&device).expect_err("no plan").to_string();
     assert!(refused.contains("--zero-log"), "{refused}");
     let options = repair::PlanOptions { zero_log: true };
     let planned = rt::testing::world(|cx| {
