@@ -216,7 +216,11 @@ impl Image {
             buffer_limit_bytes: self.cache_size,
             ..xfs::MountOptions::default()
         };
-        let pages = self.pages(cx);
+        let pages = PageCacheConfig {
+            folio_size: xfs::folio_size(cx, &self.queue),
+            ..PageCacheConfig::with_limit(self.cache_size)
+        };
+        let pages = PageCache::new(cx.runtime(), pages);
         match Xfs::mount(cx, &self.queue, &pages, options) {
             Ok(fs) => Ok(fs),
             Err(error) => Err(Error::because(&self.place, error.to_errno(), error)),

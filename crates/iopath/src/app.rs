@@ -88,6 +88,8 @@ pub enum MountWord {
     FileSystem(MountArg),
     /// Of `iopath mount`.
     Mount(String),
+    /// The device of XFS's realtime section (`rtdev=TARGET`).
+    Realtime(std::path::PathBuf),
 }
 
 impl std::str::FromStr for MountWord {
@@ -96,6 +98,9 @@ impl std::str::FromStr for MountWord {
     /// # Errors
     /// A sentence with what is known.
     fn from_str(text: &str) -> Result<MountWord, String> {
+        if let Some(path) = text.strip_prefix("rtdev=") {
+            return Ok(MountWord::Realtime(path.into()));
+        }
         match fuse::Options::default().set(text) {
             Ok(true) => Ok(MountWord::Mount(text.to_owned())),
             Ok(false) => text.parse().map(MountWord::FileSystem),
@@ -109,7 +114,15 @@ impl Options {
     pub fn of_file_system(&self) -> impl Iterator<Item = MountArg> {
         self.mount.iter().filter_map(|word| match word {
             MountWord::FileSystem(option) => Some(*option),
-            MountWord::Mount(_) => None,
+            MountWord::Mount(_) | MountWord::Realtime(_) => None,
+        })
+    }
+
+    /// The device of the realtime section, where one is named.
+    pub fn realtime_device(&self) -> Option<&std::path::Path> {
+        self.mount.iter().find_map(|word| match word {
+            MountWord::Realtime(path) => Some(path.as_path()),
+            MountWord::FileSystem(_) | MountWord::Mount(_) => None,
         })
     }
 
@@ -117,7 +130,7 @@ impl Options {
     pub fn of_mount(&self) -> Option<&str> {
         self.mount.iter().find_map(|word| match word {
             MountWord::Mount(word) => Some(word.as_str()),
-            MountWord::FileSystem(_) => None,
+            MountWord::FileSystem(_) | MountWord::Realtime(_) => None,
         })
     }
 }

@@ -31,7 +31,7 @@ TARGET:/path is a place inside. Examples:
 Mount options, for -o: data=ordered|writeback|journal, barrier=flush|drain|0, commit=SECONDS,
 journal_io=async|sync|noidle|waited|meta, journal_yield=0|1, journal_chain=0|1,
 checkpoint=lazy|flusher, readahead=SIZE; for xfs logbsize=32k|64k|128k|256k, wsync, norecovery,
-buf_item=bitwise|contiguous|runs, dir_leaf=gaps|dense, debug_checks.
+buf_item=bitwise|contiguous|runs, dir_leaf=gaps|dense, debug_checks, rtdev=TARGET.
 
 Exit status: 0 done, 1 failed, 2 wrong usage; `check`, `repair` and `undo` have those
 of fsck(8).";
@@ -64,6 +64,7 @@ commands! {
     Mv => mv,
     Rm => rm,
     Ln => ln,
+    Chattr => chattr,
     Chmod => chmod,
     Chown => chown,
     Mknod => mknod,
@@ -87,6 +88,8 @@ commands! {
     Scan => scan,
     Which => which,
     Replay => replay,
+    Resize => resize,
+    Tune => tune,
     Manifest => manifest,
     Machines => machines,
     Completions => completions,

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cat;
+pub mod chattr;
 pub mod check;
 pub mod chmod;
 pub mod chown;
@@ -29,6 +30,7 @@ pub mod mv;
 pub mod quota;
 pub mod repair;
 pub mod replay;
+pub mod resize;
 pub mod rm;
 pub mod scan;
 pub mod serve;
@@ -39,6 +41,7 @@ pub mod touch;
 pub mod trace;
 pub mod tree;
 pub mod truncate;
+pub mod tune;
 pub mod undelete;
 pub mod undo;
 pub mod which;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use cache::{PageCache, PageCacheConfig};
 use ext4::{Ext4, MountError, MountOptions};
 use vfs::{Attr, FileSystem, Namespace};
@@ -116,6 +116,9 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
         options.inode_cache = INODES_OF_A_READER;
     }
     apply_ext(app.options.of_file_system(), &mut options)?;
+    if app.options.realtime_device().is_some() {
+        bail!("{}: mount option `rtdev` is for xfs", storage.target);
+    }
     let target = &storage.target;
     Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
         MountError::Corrupt(_) => {

@@ -7,6 +7,7 @@ use cache::{PageCache, PageCacheConfig};
 use serde_json::{Value, json};
 use xfs::format::features::Access;
 use xfs::format::{At, Features, Geometry, RawSuper};
+use xfs::mount::options::BesideDevice;
 use xfs::{MountError, MountOptions, Xfs};
 
 use crate::app::App;
@@ -21,13 +22,19 @@ use crate::text;
 /// What keeps it from being mounted.
 pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> {
     let limit = app.options.cache_size.max(1 << 20);
-    let pages = PageCache::new(app.cx.runtime(), PageCacheConfig::with_limit(limit));
+    let folio_size = xfs::folio_size(app.cx, &storage.queue);
+    let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(limit) };
+    let pages = PageCache::new(app.cx.runtime(), config);
     let mut options =
         MountOptions { read_only: !write, buffer_limit_bytes: limit, ..MountOptions::default() };
     if !write {
         options.inode_cache = INODES_OF_A_READER;
     }
     apply_xfs(app.options.of_file_system(), &mut options)?;
+    if let Some(path) = app.options.realtime_device() {
+        let beside = Target::parse(path.as_os_str())?;
+        options.realtime = Some(BesideDevice(Storage::open(app, &beside, write)?.queue));
+    }
     let target = &storage.target;
     Xfs::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
         MountError::Corrupt(_) => {
@@ -99,6 +106,14 @@ pub fn xfs_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, 
         },
         Err(_) => Value::Null,
     };
+    let realtime = match raw.sb_rblocks.get() {
+        0 => Value::Null,
+        blocks => json!({
+            "blocks": blocks,
+            "extent_blocks": raw.sb_rextsize.get(),
+            "extents_free": raw.sb_frextents.get(),
+        }),
+    };
     Ok(vec![
         ("label", json!(text::escape(raw.label()))),
         ("uuid", json!(uuid_text(&raw.sb_uuid))),
@@ -114,6 +129,7 @@ pub fn xfs_facts(app: &mut App, storage: &Storage) -> Result<Vec<(&'static str, 
         ("groups", json!(raw.sb_agcount.get())),
         ("blocks_per_group", json!(raw.sb_agblocks.get())),
         ("log_blocks", json!(raw.sb_logblocks.get())),
+        ("realtime", realtime),
         ("features", features.to_string().split(' ').map(|name| json!(name)).collect()),
         ("access", json!(access)),
         ("obstacles", json!(obstacles)),

@@ -504,6 +504,9 @@ impl FileSystem for MemFs {
                 content.punch(offset, end);
                 keep_size
             }
+            FallocMode::CollapseRange | FallocMode::InsertRange => {
+                return Err(Errno::EOPNOTSUPP);
+            }
         };
         if !keep_size && end > content.size() {
             content.truncate(end);

@@ -62,6 +62,7 @@ impl Twin {
         let keep = match mode {
             FallocMode::Allocate { keep_size } | FallocMode::ZeroRange { keep_size } => keep_size,
             FallocMode::PunchHole => true,
+            FallocMode::CollapseRange | FallocMode::InsertRange => unreachable!("not tried here"),
         };
         if !keep && end > self.bytes.len() {
             self.bytes.resize(end, 0);

@@ -277,6 +277,10 @@ pub enum FallocMode {
         /// The size stays.
         keep_size: bool,
     },
+    /// Take the range out: what is behind it moves to its front, and the file gets shorter.
+    CollapseRange,
+    /// Put a hole in: what is behind the front moves behind it, and the file gets longer.
+    InsertRange,
 }
 
 /// What to look for with `seek`.

@@ -355,10 +355,19 @@ pub trait FileSystem: Send + Sync {
     /// Returns when everything done before survives a power cut.
     fn sync(&self, cx: &mut Cx) -> Result<(), Errno>;
 
-    /// Allocates, punches or zeroes the bytes `offset..offset+len`.
+    /// Changes the flags that lsattr(1) shows ([`Attr::flags`]) to these.
     ///
     /// # Errors
-    /// `EINVAL` `len` is 0; `EFBIG`; `EISDIR`; `ENODEV` other non-regular files; `EOPNOTSUPP` the
+    /// `EOPNOTSUPP` the format or this inode has not one of them; `EROFS`.
+    fn set_flags(&self, _cx: &mut Cx, _ino: Ino, _flags: u32) -> Result<Attr, Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Allocates, punches or zeroes the bytes `offset..offset+len`, takes them out or puts them in.
+    ///
+    /// # Errors
+    /// `EINVAL` `len` is 0, a range that is taken out or put in is not of whole blocks or reaches
+    /// the end of the file; `EFBIG`; `EISDIR`; `ENODEV` other non-regular files; `EOPNOTSUPP` the
     /// format or this inode's mapping cannot do it.
     fn fallocate(
         &self,

@@ -208,6 +208,21 @@ pub trait IomapFile {
     /// See the trait.
     fn unmap(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<(), Errno>;
 
+    /// Moves what the file has behind `blocks` to their front, where they are a hole; or with
+    /// `insert` what it has from their front on behind them. The pages are gone already.
+    ///
+    /// # Errors
+    /// See the trait; `EOPNOTSUPP` the format cannot do it.
+    fn shift(&self, _cx: &mut Cx, _blocks: Range<u64>, _insert: bool) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Blocks that move together: a range that is taken out or put in is a multiple of them. 0
+    /// where the format cannot do it.
+    fn shift_unit(&self) -> u64 {
+        0
+    }
+
     /// The file is longer now, by a hole.
     ///
     /// # Errors

@@ -100,6 +100,16 @@ pub fn may_delete(
     if sticky || fixed { Err(Errno::EPERM) } else { Ok(()) }
 }
 
+/// May the task give an inode these flags?
+///
+/// # Errors
+/// `EPERM`: not the owner; or a change of [`IMMUTABLE`] or [`APPEND_ONLY`], which is root's.
+pub fn may_set_flags(cred: &Cred, attr: &Attr, flags: u32) -> Result<(), Errno> {
+    let fixed = (attr.flags ^ flags) & (IMMUTABLE | APPEND_ONLY) != 0;
+    let owner = cred.uid == 0 || cred.uid == attr.uid;
+    if !owner || fixed && cred.uid != 0 { Err(Errno::EPERM) } else { Ok(()) }
+}
+
 /// May the task change these attributes? Answers the request as it is to be carried out: set-id
 /// bits are dropped where chown and truncate drop them, and set-group-id where a stranger to the
 /// group sets the mode. `size` needs write access, which is the caller's to check.

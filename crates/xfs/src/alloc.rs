@@ -14,18 +14,22 @@
 mod agf;
 mod free_space;
 mod pick;
+pub(crate) mod realtime;
+pub(crate) mod realtime_runs;
 mod refcount;
 mod reservation;
+mod resize;
 pub(crate) mod rmap;
 mod share;
 #[cfg(test)]
 mod share_tests;
 mod store;
+pub(crate) mod super_block;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base::FsBlock;
 use rt::Cx;
@@ -37,6 +41,7 @@ use crate::log::Log;
 use crate::trans::intent::Work;
 use crate::trans::{Finished, IntentFinisher, Trans};
 pub(crate) use agf::Agf;
+use realtime::Realtime;
 pub(crate) use reservation::BlockReservation;
 
 /// What is known of a group without looking into its AGF. May be a little old.
@@ -55,6 +60,8 @@ pub(crate) struct Space {
     groups: Vec<Summary>,
     /// Blocks that nobody has reserved, those of the AGFL and of the free-space trees included.
     available: AtomicI64,
+    /// That of the realtime section, where there is one.
+    realtime: OnceLock<Realtime>,
 }
 
 /// What an allocation asks for.
@@ -112,16 +119,31 @@ struct Change<T> {
 }
 
 impl Space {
+    fn empty(geometry: Arc<Geometry>, log: Arc<Log>, groups: Vec<Summary>) -> Space {
+        let available = AtomicI64::new(0);
+        Space { geometry, log, groups, available, realtime: OnceLock::new() }
+    }
+
     /// Reads the headers of all groups. May park.
     ///
     /// # Errors
     /// A header that fails a check; the device failed.
     pub fn open(cx: &mut Cx, geometry: Arc<Geometry>, log: Arc<Log>) -> Result<Space> {
         let groups = (0..geometry.ag_count).map(|_| Summary::default()).collect();
-        let space = Space { geometry, log, groups, available: AtomicI64::new(0) };
+        let space = Space::empty(geometry, log, groups);
         let total = space.each_agf(cx, |space, agf| space.note(agf))?;
         space.available.store(total as i64, Ordering::Relaxed);
         Ok(space)
+    }
+
+    /// The space of the realtime section; none where there is no section.
+    pub fn realtime(&self) -> Option<&Realtime> {
+        self.realtime.get()
+    }
+
+    /// From now on files may get space of the realtime section.
+    pub fn set_realtime(&self, realtime: Realtime) {
+        let _ = self.realtime.set(realtime);
     }
 
     /// Blocks that can be reserved.

@@ -11,6 +11,8 @@ pub(crate) mod edit;
 #[cfg(test)]
 mod edit_tests;
 mod forks;
+mod realtime;
+mod shift;
 
 use std::ops::Range;
 
@@ -39,6 +41,8 @@ pub(crate) struct Fork {
     pub count: u64,
     /// The extents, once they were read; without any in local form.
     pub extents: Option<Extents>,
+    /// Its blocks lie in the realtime section.
+    pub realtime: bool,
     /// Bytes that a new fork has in the inode, whose `bytes` are made later.
     new_room: usize,
 }
@@ -98,13 +102,14 @@ pub(crate) fn runs(extents: &[Extent], range: Range<u64>) -> Option<Runs> {
 struct Collector<'a> {
     geometry: &'a Geometry,
     extents: Vec<Extent>,
+    realtime: bool,
     limit: u64,
     at: At,
 }
 
 impl Collector<'_> {
     fn push(&mut self, extent: Extent, at: At) -> Result<(), Corrupt> {
-        extent.check(self.geometry, at)?;
+        extent.check(self.geometry, self.realtime, at)?;
         let end = self.extents.last().map_or(0, Extent::end);
         if extent.offset < end {
             return Err(CorruptKind::ExtentOrder { offset: extent.offset, end }.at(at));
@@ -122,13 +127,18 @@ impl Fork {
     /// The fork without its extents read.
     pub fn new(format: ForkFormat, bytes: Vec<u8>, count: u64) -> Fork {
         let extents = matches!(format, ForkFormat::Local | ForkFormat::Device).then(Extents::new);
-        Fork { format, bytes, count, extents, new_room: 0 }
+        Fork { format, bytes, count, extents, realtime: false, new_room: 0 }
     }
 
     /// A fork without anything, that has so many bytes of the inode.
     pub fn empty(room: usize) -> Fork {
         let (format, extents) = (ForkFormat::Extents, Some(Extents::new()));
-        Fork { format, bytes: Vec::new(), count: 0, extents, new_room: room }
+        Fork { format, bytes: Vec::new(), count: 0, extents, realtime: false, new_room: room }
+    }
+
+    /// The same fork in the realtime section, or not.
+    pub fn of_realtime(self, realtime: bool) -> Fork {
+        Fork { realtime, ..self }
     }
 
     /// Bytes that it has in the inode.
@@ -185,8 +195,13 @@ impl Reader {
         visit: &mut dyn FnMut(FsBlock),
     ) -> Result<Vec<Extent>, Fault> {
         let at = At::Inode(ino);
-        let mut out =
-            Collector { geometry: &self.geometry, extents: Vec::new(), limit: fork.count, at };
+        let mut out = Collector {
+            geometry: &self.geometry,
+            extents: Vec::new(),
+            realtime: fork.realtime,
+            limit: fork.count,
+            at,
+        };
         match fork.format {
             ForkFormat::Local | ForkFormat::Device => {}
             ForkFormat::Extents => {

@@ -17,6 +17,7 @@ use vfs::check::{Holder, Watch};
 
 use crate::buf::meta::Reader;
 use crate::error::{Fault, XfsError};
+use crate::format::features::Incompat;
 use crate::format::record::Rmap;
 use crate::format::{Access, At, Geometry, RawSuper};
 use crate::log::{LogError, recovery};
@@ -34,6 +35,7 @@ mod inodes;
 mod links;
 mod parents;
 mod quota;
+mod realtime;
 mod rule;
 mod summary;
 mod tree;
@@ -110,6 +112,8 @@ struct Checker<'a> {
     seen: BTreeSet<u64>,
     /// What the owners of inodes have.
     usage: quota::Counted,
+    /// Extents of the realtime section that files have.
+    realtime: realtime::Claims,
 }
 
 /// Checks a file system without changing it. Parks on reads.
@@ -150,7 +154,7 @@ fn run(
         return Ok(findings.report());
     };
     // Recovery leaves the sums of a file system that may not be written to its next mount.
-    let writable = geometry.features.access().0 == Access::ReadWrite;
+    let writable = geometry.features.access_with_realtime().0 == Access::ReadWrite;
     let summed = writable || Arc::ptr_eq(queue, &device);
     let reader = mount::reader(&device, geometry, MEMORY);
     let mut checker = Checker::new(cx, reader, raw, findings);
@@ -159,6 +163,7 @@ fn run(
     checker.inode_pass()?;
     checker.note_holders(watch);
     checker.block_pass();
+    checker.realtime_pass()?;
     checker.link_pass()?;
     checker.parent_pass();
     if summed {
@@ -211,7 +216,11 @@ fn read_super(
     findings: &mut Findings,
 ) -> Result<Option<(RawSuper, Geometry)>, DeviceError> {
     let read = mount::read_super(cx, queue);
-    match read.and_then(|both| mount::check_features(&both.1, true).map(|()| both)) {
+    match read.and_then(|both| mount::check_features(&both.1, true, false).map(|()| both)) {
+        Ok((_, geometry)) if geometry.features.incompat.contains(Incompat::METADIR) => {
+            let text = "metadir: metadata in a directory tree is not checked";
+            findings.add(Rule::Feature, At::Super(0), text);
+        }
         Ok(both) => return Ok(Some(both)),
         Err(MountError::Device(error)) => return Err(error),
         Err(MountError::Corrupt(corrupt)) => findings.corrupt(&corrupt),
@@ -237,6 +246,7 @@ impl<'a> Checker<'a> {
             names_unknown: false,
             seen: BTreeSet::new(),
             usage: quota::Counted::new(),
+            realtime: realtime::Claims::new(),
         }
     }
 

@@ -7,8 +7,10 @@ mod fallocate;
 mod fsync;
 mod ioend;
 mod iomap;
+mod realtime;
 mod reflink;
 mod sharing;
+mod shift;
 mod small_files;
 mod truncate;
 mod write;
@@ -53,7 +55,7 @@ impl Inode {
             let fs = self.fs.upgrade().expect("an inode is used only while its mount lives");
             let ops: Arc<dyn IomapOps> = self.arc();
             let ops: Weak<dyn IomapOps> = Arc::downgrade(&ops);
-            Mapping::new(&fs.backing, self.ino.0, size, ops)
+            Mapping::new(fs.backing_of(self.is_realtime(cx)), self.ino.0, size, ops)
         })
     }
 
@@ -85,9 +87,9 @@ impl Inode {
 
 impl DataFile<'_> {
     /// Blocks from `block` on in bytes, as the cache and reports have them.
-    fn iomap(&self, block: u64, mapped: &Mapped) -> Iomap {
+    fn iomap(&self, cx: &Cx, block: u64, mapped: &Mapped) -> Iomap {
         let bits = self.fs.geometry().block_bits;
-        let kind = match mapped.start.map(|start| self.fs.geometry().sector(start)) {
+        let kind = match mapped.start.map(|start| self.content_sector(cx, start)) {
             None => IomapKind::Hole,
             Some(sector) if mapped.unwritten => IomapKind::Unwritten(sector),
             Some(sector) => IomapKind::Mapped(sector),
@@ -124,6 +126,9 @@ impl IomapOps for Inode {
         let bits = fs.geometry().block_bits;
         let blocks = range.start >> bits..range.end.div_ceil(1 << bits);
         let file = DataFile::new(&fs, self);
+        if file.in_realtime(cx) {
+            return file.reserve_realtime(cx, blocks);
+        }
         file.allocate_cow(cx, blocks.clone())?;
         file.reserve_delalloc(cx, blocks)
     }

@@ -44,7 +44,7 @@ pub use corrupt::{At, Corrupt, CorruptKind};
 pub use extent::Extent;
 pub use features::{Access, Features, Unsupported};
 pub use owner::Owner;
-pub use super_block::{AgBlock, AgHeader, AgInode, Geometry, RawSuper};
+pub use super_block::{AgBlock, AgHeader, AgInode, Geometry, RawSuper, RealtimeShape};
 pub use verifier::{Expect, Kind};
 
 /// Big-endian 16-bit number.

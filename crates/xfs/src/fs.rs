@@ -30,7 +30,7 @@ use std::sync::{Arc, Weak};
 
 use base::{Errno, Ino};
 use block::Queue;
-use cache::Backing;
+use cache::{Backing, Lost};
 use rt::{Mutex, SpinLock};
 use vfs::direct::DirectOptions;
 use vfs::quota::Kind;
@@ -54,6 +54,8 @@ pub struct Xfs {
     pub(crate) queue: Arc<Queue>,
     pub(crate) reader: Reader,
     pub(crate) backing: Arc<Backing>,
+    /// The realtime section; none where the mount has not its device.
+    pub(crate) realtime: Option<RealtimeSection>,
     pub(crate) inodes: InodeCache<Inode>,
     /// Names that were looked up.
     pub(crate) names: NameCache,
@@ -108,6 +110,15 @@ pub(crate) struct MountParts {
     pub recovery: Option<RecoveryReport>,
     pub counts: Counts,
     pub quota_super: QuotaSuper,
+    pub realtime: Option<RealtimeSection>,
+}
+
+/// The realtime section of a mount.
+pub(crate) struct RealtimeSection {
+    /// Writes its files back.
+    pub backing: Arc<Backing>,
+    /// New files lie there unless a directory says otherwise: the root hands that down.
+    pub by_default: bool,
 }
 
 /// What a superblock says of quota.
@@ -129,6 +140,8 @@ impl QuotaSuper {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
     pub free_blocks: u64,
+    /// Extents of the realtime section.
+    pub free_realtime: u64,
     pub inodes: u64,
     pub free_inodes: u64,
 }
@@ -138,6 +151,7 @@ impl Counts {
     pub(crate) fn new(raw: &RawSuper) -> Counts {
         Counts {
             free_blocks: raw.sb_fdblocks.get(),
+            free_realtime: raw.sb_frextents.get(),
             inodes: raw.sb_icount.get(),
             free_inodes: raw.sb_ifree.get(),
         }
@@ -153,12 +167,13 @@ impl Xfs {
         parts: MountParts,
         options: &MountOptions,
     ) -> Arc<Xfs> {
-        let MountParts { write, recovery, counts, quota_super } = parts;
+        let MountParts { write, recovery, counts, quota_super, realtime } = parts;
         Arc::new_cyclic(|weak| Xfs {
             weak: weak.clone(),
             queue,
             reader,
             backing,
+            realtime,
             inodes: InodeCache::new(options.inode_cache),
             names: NameCache::new(options.name_cache),
             write,
@@ -175,6 +190,32 @@ impl Xfs {
             first_error: SpinLock::new(None),
             stopped: AtomicBool::new(false),
         })
+    }
+
+    /// What writes the content of files back: those on the data device, or in the realtime section.
+    pub(crate) fn backing_of(&self, realtime: bool) -> &Arc<Backing> {
+        match &self.realtime {
+            Some(section) if realtime => &section.backing,
+            _ => &self.backing,
+        }
+    }
+
+    /// Both of them.
+    pub(crate) fn backings(&self) -> impl Iterator<Item = &Arc<Backing>> {
+        let section = self.realtime.as_ref().map(|section| &section.backing);
+        std::iter::once(&self.backing).chain(section)
+    }
+
+    /// What was dropped of all files.
+    pub(crate) fn lost_content(&self) -> Lost {
+        let mut lost = self.backing.lost();
+        if let Some(section) = &self.realtime {
+            let other = section.backing.lost();
+            lost.bytes += other.bytes;
+            lost.files.extend(other.files);
+            lost.first = lost.first.or(other.first);
+        }
+        lost
     }
 
     /// The shape of the file system; never changes.
@@ -234,7 +275,7 @@ impl Xfs {
         let [inodes, free_inodes] = writer.inodes.counts();
         let kept = writer.space.kept_back();
         let free_blocks = writer.space.available().saturating_sub(kept);
-        Counts { free_blocks, inodes, free_inodes }
+        Counts { free_blocks, inodes, free_inodes, ..self.counts }
     }
 
     /// State and limits.
@@ -243,6 +284,14 @@ impl Xfs {
         let counts = self.live_counts();
         let uuid = u128::from_be_bytes(geometry.uuid);
         let log = if geometry.log_start.0 == 0 { 0 } else { u64::from(geometry.log_blocks) };
+        let (mut blocks, mut free) =
+            (geometry.blocks_count.saturating_sub(log), counts.free_blocks);
+        if self.realtime.as_ref().is_some_and(|section| section.by_default) {
+            let unit = u64::from(geometry.realtime.extent_blocks);
+            let space = self.write.as_ref().and_then(|writer| writer.space.realtime());
+            let extents = space.map_or(counts.free_realtime, |space| space.available());
+            (blocks, free) = (geometry.realtime.extents * unit, extents * unit);
+        }
         // Inodes are made of free blocks, so that every block could become some.
         let per_block = u64::from(geometry.inodes_per_block());
         let possible = counts.free_blocks.saturating_mul(per_block);
@@ -250,9 +299,9 @@ impl Xfs {
         let inodes = counts.inodes.saturating_add(possible).min(limit).max(counts.inodes);
         StatFs {
             block_size: geometry.block_size,
-            blocks: geometry.blocks_count.saturating_sub(log),
-            blocks_free: counts.free_blocks,
-            blocks_available: counts.free_blocks,
+            blocks,
+            blocks_free: free,
+            blocks_available: free,
             inodes,
             inodes_free: inodes
                 .saturating_sub(counts.inodes - counts.free_inodes.min(counts.inodes)),

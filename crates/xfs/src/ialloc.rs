@@ -26,7 +26,7 @@ use crate::error::{Result, XfsError};
 use crate::format::record::InodeChunk;
 use crate::format::{AgInode, At, CorruptKind, Kind};
 use crate::trans::Trans;
-pub(crate) use agi::Agi;
+pub(crate) use agi::{Agi, log_length};
 use agi::{AgiTree, Recent};
 use unlinked::Links;
 pub(crate) use unlinked::cluster_of;

@@ -10,20 +10,21 @@ use rt::Cx;
 
 use crate::Xfs;
 use crate::alloc::Space;
-use crate::bmap::Which;
+use crate::bmap::blocks::FileBlocks;
+use crate::bmap::{Fork, Which};
 use crate::buf::{BufMap, RAW};
 use crate::error::Result;
 use crate::file::DataFile;
 use crate::format::Geometry;
 use crate::format::ag::UNLINKED_BUCKETS;
-use crate::format::extent::Extent;
+use crate::format::extent::{Extent, OFFSET_MAX};
 use crate::format::inode::{self, Flags2, ForkFormat};
 use crate::fs::WriteSide;
 use crate::ialloc::{FreedInode, Inodes};
 use crate::inode::Inode;
 use crate::log::inode_item::{Image, InodeFields, InodeItem};
 use crate::log::{Log, LogError};
-use crate::trans::{LogReservation, Trans};
+use crate::trans::{LogReservation, Trans, reservations};
 use crate::uncached::UncachedInode;
 
 /// Log space of one step.
@@ -159,6 +160,9 @@ impl<'a> Inactive<'a> {
         if !matches!(fork.format, ForkFormat::Extents | ForkFormat::Btree) {
             return Ok(());
         }
+        if fork.realtime {
+            return self.empty_realtime(cx, dying, &mut fork);
+        }
         let reflink = dying.core.flags2.contains(Flags2::REFLINK);
         loop {
             let extents = fork.extents.as_deref().unwrap_or_default();
@@ -179,6 +183,32 @@ impl<'a> Inactive<'a> {
             dying.log(&mut trans);
             trans.commit(cx)?;
         }
+    }
+
+    /// Gives back what a file has of the realtime section.
+    fn empty_realtime(
+        &self,
+        cx: &mut Cx,
+        dying: &mut UncachedInode,
+        fork: &mut Fork,
+    ) -> Result<()> {
+        let space = self.space;
+        let Some(realtime) = space.realtime() else {
+            let what = "files in a realtime section that is not there";
+            return Err(LogError::Unfinished { what }.into());
+        };
+        let mut more = fork.extents.as_deref().is_some_and(|extents| !extents.is_empty());
+        while more {
+            let mut trans = Trans::alloc(cx, self.log, reservations::realtime(&space.geometry))?;
+            realtime.join(cx, &mut trans);
+            let mut edit = dying.edit(space, fork, Which::Data);
+            let mut file = FileBlocks { edit: &mut edit, reflink: false };
+            more = file.unmap_last_realtime(cx, &mut trans, realtime, 0..OFFSET_MAX)?;
+            dying.store(Which::Data, fork);
+            dying.log(&mut trans);
+            trans.commit(cx)?;
+        }
+        Ok(())
     }
 
     /// Takes it off its list and marks it as free.

@@ -139,6 +139,11 @@ impl Inode {
         self.weak.upgrade().expect("whoever has a reference holds the inode")
     }
 
+    /// Whether its content lies in the realtime section.
+    pub fn is_realtime(&self, cx: &Cx) -> bool {
+        self.with(cx, |state| state.core.is_realtime())
+    }
+
     /// The type. It never changes.
     pub fn kind(&self, cx: &Cx) -> FileType {
         self.with(cx, |state| kind_of(&state.core))
@@ -373,17 +378,18 @@ pub(crate) fn kind_of(core: &InodeCore) -> FileType {
     FileType::from_mode(u32::from(core.mode)).expect("checked when the inode was read")
 }
 
-/// The flags that `lsattr` shows.
+/// The flags that `lsattr` shows and `chattr` sets.
+pub(crate) const USER_FLAGS: [(Flags, u32); 6] = [
+    (Flags::SYNC, 0x8),
+    (Flags::IMMUTABLE, 0x10),
+    (Flags::APPEND, 0x20),
+    (Flags::NODUMP, 0x40),
+    (Flags::NOATIME, 0x80),
+    (Flags::PROJINHERIT, 0x2000_0000),
+];
+
 fn user_flags(flags: Flags) -> u32 {
-    const TABLE: [(Flags, u32); 6] = [
-        (Flags::SYNC, 0x8),
-        (Flags::IMMUTABLE, 0x10),
-        (Flags::APPEND, 0x20),
-        (Flags::NODUMP, 0x40),
-        (Flags::NOATIME, 0x80),
-        (Flags::PROJINHERIT, 0x2000_0000),
-    ];
-    TABLE.iter().filter(|row| flags.contains(row.0)).fold(0, |word, row| word | row.1)
+    USER_FLAGS.iter().filter(|row| flags.contains(row.0)).fold(0, |word, row| word | row.1)
 }
 
 impl Xfs {
@@ -428,8 +434,9 @@ impl Xfs {
         if core.links == 0 {
             return Err(Errno::ESTALE);
         }
-        if core.flags.contains(Flags::REALTIME) && core.file_type() == 0x8000 {
-            return Err(self.fault(Fault::Unsupported("a file in the realtime section")));
+        if core.is_realtime() && self.realtime.is_none() {
+            let what = "a file in the realtime section, without its device (-o rtdev=DEVICE),";
+            return Err(self.fault(Fault::Unsupported(what)));
         }
         if core.format == ForkFormat::Local && core.file_type() == 0xa000 && core.size == 0 {
             let kind = CorruptKind::SymlinkSize { size: 0 };

@@ -18,6 +18,8 @@
 //! - [`mount`] mounts, recovers and unmounts ([`Xfs::mount`]), and is the face to everybody else
 //!   ([`vfs::FileSystem`]).
 //! - [`check`](mod@check) finds what is wrong with a file system, without changing it.
+//! - [`resize`](mod@resize) makes one larger or smaller, [`tune`](mod@tune) changes its label,
+//!   UUID and features.
 //! - [`mkfs`](mod@mkfs) makes one with the decisions of `mkfs.xfs`.
 //!
 //! Each module uses only those above it in this list, but for two circles, whose things know each
@@ -25,8 +27,8 @@
 //! transaction goes to the log, and the log carries out what recovered intents ask for in
 //! transactions. Within a folder, a module and its parts use each other.
 //!
-//! Compared with Linux, not supported and refused by name: realtime files, metadata directories,
-//! zoned devices, case-insensitive names; read-only: version 4, external logs.
+//! Compared with Linux, not supported and refused by name: zoned devices, case-insensitive names;
+//! read-only: version 4, external logs, metadata directories with realtime groups.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -38,7 +40,9 @@ pub mod format;
 pub mod log;
 pub mod mkfs;
 pub mod mount;
+pub mod resize;
 pub mod trans;
+pub mod tune;
 
 pub use error::{Result, XfsError};
 
@@ -71,6 +75,6 @@ pub use fs::Xfs;
 pub use fs::options::MountOptions;
 pub use log::recovery::RecoveryReport;
 pub use mkfs::{MkfsError, MkfsOptions, MkfsReport, mkfs};
-pub use mount::MountError;
 pub use mount::recovery::recover;
+pub use mount::{MountError, folio_size};
 pub use quota::QuotaMode;

@@ -44,6 +44,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::Sector;
+use block::Queue;
 use rt::{Cx, JoinHandle, Mutex, RwLock, SpinLock, WaitQueue};
 
 use crate::buf::BufCache;
@@ -183,6 +184,8 @@ pub struct Log {
     pub(crate) busy: SpinLock<busy::Busy>,
     /// Accounts of quota, where any are kept.
     dquots: OnceLock<Arc<DquotTable>>,
+    /// Another device with content of files that checkpoints make valid.
+    content: OnceLock<Arc<Queue>>,
 }
 
 impl Log {
@@ -221,6 +224,7 @@ impl Log {
             finisher: SpinLock::named("intent finisher", None),
             busy: SpinLock::named("busy extents", busy::Busy::default()),
             dquots: OnceLock::new(),
+            content: OnceLock::new(),
             options,
         });
         if log.options.background {
@@ -234,6 +238,12 @@ impl Log {
     /// The buffers that it protects.
     pub fn bufs(&self) -> &Arc<BufCache> {
         &self.bufs
+    }
+
+    /// From now on what was written to this device is durable before a checkpoint that counts on
+    /// it.
+    pub(crate) fn set_content_device(&self, queue: Arc<Queue>) {
+        let _ = self.content.set(queue);
     }
 
     /// Accounts of quota that follow the inodes; none where nothing is counted.

@@ -7,7 +7,8 @@
 //! Equal options, UUID and time make the same bytes as `mkfs.xfs` makes, but for the free list of a
 //! group that the log fills up to a few blocks, which is filled here and left empty there.
 //!
-//! Not made: version 4, realtime sections, external logs, and, as by `mkfs.xfs`, file systems below
+//! Not made: version 4, realtime sections with groups, external logs, and, as by `mkfs.xfs`, file
+//! systems below
 //! 300 MiB unless the size of the log is given.
 //!
 //! Source: mkfs.xfs(8), and what it was observed to make.
@@ -20,13 +21,17 @@ use rt::Cx;
 
 use crate::format::{Features, Geometry};
 
+mod conf;
 mod content;
 mod log_record;
 mod options;
+mod realtime;
 mod shape;
 
+pub use conf::ConfError;
+pub(crate) use content::group_headers;
 pub use log_record::unmount_record;
-pub use options::{COMPAT, MkfsOptions, OptionError};
+pub use options::{COMPAT, MkfsOptions, OptionError, RootDefaults};
 
 /// Why no file system can be made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -78,6 +83,12 @@ pub enum MkfsError {
         /// The most.
         high: u64,
     },
+    /// An extent of the realtime section that cannot be.
+    #[error("realtime extents of {0} bytes are not whole blocks from 4 KiB to 1 GiB")]
+    RealtimeExtent(u32),
+    /// The group of the root has no room for the files of the realtime section.
+    #[error("{0} blocks for the realtime bitmap and summary do not fit the first group")]
+    RealtimeFiles(u32),
     /// A stripe that does not fit blocks.
     #[error("a stripe unit of {0} bytes is not a multiple of the block size, or too large")]
     Stripe(u32),
@@ -133,7 +144,7 @@ pub struct Surroundings {
 /// What makes the options impossible.
 pub fn plan(options: &MkfsOptions, around: &Surroundings) -> Result<Plan, MkfsError> {
     let shape = shape::Shape::choose(options, around)?;
-    Ok(content::build(&shape, around))
+    content::build(&shape, around)
 }
 
 /// Makes a file system. Waits for the device, and flushes it before the primary superblock is

@@ -3,8 +3,10 @@
 //! The order: superblock, features (refused by name before anything else is read), log (recovery
 //! where the mount may write, else in memory), root directory.
 
+pub(crate) mod copies;
 mod fs;
 mod quota;
+mod realtime;
 pub mod recovery;
 
 pub use crate::fs::options;
@@ -20,9 +22,10 @@ use crate::buf::meta::Reader;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::{Fault, XfsError};
 use crate::format::features::Access;
+use crate::format::inode::Flags;
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
 use crate::fs::options::MountOptions;
-use crate::fs::{Counts, MountParts, QuotaSuper};
+use crate::fs::{Counts, MountParts, QuotaSuper, RealtimeSection};
 use crate::inactive::inactivate_if_unused;
 use crate::log::LogError;
 use crate::{Xfs, file};
@@ -42,11 +45,19 @@ pub enum MountError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device of the realtime section is shorter than the section.
+    #[error("the realtime device has {sectors} sectors of 512 bytes, the section {wanted}")]
+    RealtimeSize {
+        /// Sectors of the device.
+        sectors: u64,
+        /// Sectors of the section.
+        wanted: u64,
+    },
     /// A way to mount that is not implemented.
     #[error("{0} is not supported")]
     Mode(&'static str),
     /// A block size that this implementation cannot mount.
-    #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
+    #[error("blocks of {0} bytes are not supported: 1 to 32 KiB are")]
     BlockSize(u32),
     /// The log is wrong, or holds what cannot be recovered here.
     #[error(transparent)]
@@ -87,9 +98,10 @@ impl MountError {
                 CorruptKind::Magic { .. } => Errno::EINVAL,
                 _ => Errno::EFSCORRUPTED,
             },
-            MountError::Unsupported(_) | MountError::BlockSize(_) | MountError::Mode(_) => {
-                Errno::EINVAL
-            }
+            MountError::Unsupported(_)
+            | MountError::BlockSize(_)
+            | MountError::Mode(_)
+            | MountError::RealtimeSize { .. } => Errno::EINVAL,
             MountError::Log(error) => error.to_errno(),
             MountError::Device(error) => error.to_errno(),
             MountError::Errno(errno) => *errno,
@@ -138,8 +150,15 @@ fn explain(raw: Option<&RawSuper>, corrupt: Corrupt) -> MountError {
 }
 
 /// Whether the features allow the mount.
-pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(), MountError> {
-    let (access, reasons) = geometry.features.access();
+pub(crate) fn check_features(
+    geometry: &Geometry,
+    read_only: bool,
+    realtime: bool,
+) -> Result<(), MountError> {
+    let (access, reasons) = match realtime {
+        true => geometry.features.access_with_realtime(),
+        false => geometry.features.access(),
+    };
     let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     match reasons.into_iter().next() {
         Some(reason) if access < wanted => Err(reason.into()),
@@ -150,7 +169,19 @@ pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(),
 
 /// Whether blocks have a size that this implementation takes.
 pub(crate) fn takes_blocks(geometry: &Geometry) -> bool {
-    matches!(geometry.block_size, 1024 | 2048 | 4096)
+    (1024..=32768).contains(&geometry.block_size)
+}
+
+/// The least size of a page cache's folios that hold a block of the file system behind `queue`;
+/// that of small blocks where there is none. May wait for the device.
+pub fn folio_size(cx: &mut Cx, queue: &Arc<Queue>) -> u32 {
+    let start = super_bytes(cx, queue).ok();
+    let block = start.as_deref().and_then(|start| RawSuper::view(start));
+    match block.map_or(0, |raw| raw.sb_blocksize.get()) {
+        0..=4096 => 4096,
+        4097..=16384 => 16384,
+        _ => 65536,
+    }
 }
 
 /// The buffers for a file system of this shape.
@@ -172,7 +203,11 @@ impl Xfs {
         options: MountOptions,
     ) -> Result<Arc<Xfs>, MountError> {
         let (mut raw, mut geometry) = read_super(cx, queue)?;
-        check_features(&geometry, options.read_only)?;
+        check_features(&geometry, options.read_only, options.realtime.is_some())?;
+        if geometry.block_size > pages.config().folio_size {
+            return Err(MountError::Mode("a block that is larger than the page cache's folios"));
+        }
+        let realtime = realtime::of_mount(&geometry, &raw, &options)?;
         let (mut queue, mut recovery) = (queue.clone(), None);
         if options.read_only
             && !options.no_recovery
@@ -181,8 +216,7 @@ impl Xfs {
             (queue, recovery) = (over, Some(done));
             (raw, geometry) = read_super(cx, &queue)?;
         }
-        let reader = reader(&queue, geometry, options.buffer_limit_bytes);
-        let geometry = &reader.geometry;
+        let mut reader = reader(&queue, geometry, options.buffer_limit_bytes);
         let mut write = None;
         if !options.read_only {
             if queue.info().read_only {
@@ -190,24 +224,37 @@ impl Xfs {
             }
             let (bufs, log_options) = (reader.bufs.clone(), options.log_options());
             let (writer, done) =
-                recovery::open(cx, bufs, geometry.clone(), log_options, Some(&options.quota))?;
+                recovery::open(cx, bufs, reader.geometry, log_options, Some(&options.quota))?;
+            reader.geometry = writer.space.geometry.clone();
+            if let Some(queue) = &realtime {
+                writer.log.set_content_device(queue.clone());
+            }
             (write, recovery) = (Some(writer), Some(done));
         }
+        let geometry = reader.geometry.clone();
         let root = geometry.root_ino;
         let found = reader.read_inode(cx, root).map_err(MountError::from).and_then(|(_, core)| {
             let kind = CorruptKind::InodeMode { mode: core.mode };
             let is_directory = core.file_type() == 0x4000;
-            if is_directory { Ok(()) } else { Err(kind.at(At::Inode(root)).into()) }
+            if is_directory { Ok(core.flags) } else { Err(kind.at(At::Inode(root)).into()) }
         });
-        if let Err(error) = found {
-            if let Some(writer) = write {
-                writer.abandon(cx);
+        let root_flags = match found {
+            Ok(flags) => flags,
+            Err(error) => {
+                if let Some(writer) = write {
+                    writer.abandon(cx);
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         let backing = pages.backing(queue.clone(), geometry.block_size);
         let quota_super = QuotaSuper::new(&raw);
-        let parts = MountParts { write, recovery, counts: Counts::new(&raw), quota_super };
+        let realtime = realtime.map(|queue| RealtimeSection {
+            backing: pages.backing(queue, geometry.block_size),
+            by_default: root_flags.contains(Flags::RTINHERIT),
+        });
+        let counts = Counts::new(&raw);
+        let parts = MountParts { write, recovery, counts, quota_super, realtime };
         Ok(Xfs::assemble(queue, reader, backing, parts, &options))
     }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use base::{Errno, Timespec};
 use rt::Cx;
 use vfs::quota::Project;
-use vfs::{Attr, SetAttr};
+use vfs::{Attr, FileType, SetAttr};
 
 use crate::file::DataFile;
 use crate::format::inode::{Flags, Flags2, InodeCore};
 use crate::format::time;
-use crate::inode::Inode;
+use crate::inode::{Inode, USER_FLAGS};
 use crate::log::dquot_item::Owners;
 use crate::log::inode_item::InodeFields;
 use crate::trans::reservations;
@@ -89,6 +89,46 @@ fn set_fields(fs: &Xfs, cx: &mut Cx, inode: &Arc<Inode>, set: &SetAttr) -> Resul
     });
     drop(hold);
     done
+}
+
+/// Gives an inode the flags of chattr(1): see [`vfs::FileSystem::set_flags`]. May park.
+///
+/// # Errors
+/// `EOPNOTSUPP` there is no such flag, or not for this type; `EROFS`, `ESTALE`, `EIO`.
+pub(crate) fn set_inode_flags(
+    fs: &Xfs,
+    cx: &mut Cx,
+    inode: &Arc<Inode>,
+    flags: u32,
+) -> Result<Attr, Errno> {
+    fs.writer()?;
+    let known = USER_FLAGS.iter().fold(0, |word, row| word | row.1);
+    let directory = inode.kind(cx) == FileType::Directory;
+    let inherits = flags & user_word(Flags::PROJINHERIT) != 0;
+    if flags & !known != 0 || inherits && !directory {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let guard = inode.lock_alone(cx)?;
+    let done = fs.transact(cx, reservations::set_attr(fs.geometry()), |cx, trans| {
+        trans.join_inode(cx, &inode.item);
+        let now = cx.realtime();
+        inode.with(cx, |state| {
+            for (flag, word) in USER_FLAGS {
+                state.core.flags.set(flag, flags & word != 0);
+            }
+            state.core.ctime = now;
+        });
+        inode.log(cx, trans, fs.geometry(), InodeFields::CORE);
+        Ok(())
+    });
+    drop(guard);
+    done?;
+    Ok(inode.attr(cx, fs.geometry()))
+}
+
+/// A flag as chattr(1) has it.
+fn user_word(flag: Flags) -> u32 {
+    USER_FLAGS.iter().filter(|row| row.0 == flag).fold(0, |word, row| word | row.1)
 }
 
 /// Gives an inode to a project: see [`vfs::quota::Quota::set_project`].

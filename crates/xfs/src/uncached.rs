@@ -69,7 +69,9 @@ impl UncachedInode {
         let (data, attr) = inode::fork_ranges(self.core.forkoff, self.image.len());
         match which {
             Which::Data => {
-                Fork::new(self.core.format, self.image[data].to_vec(), self.core.extents)
+                let bytes = self.image[data].to_vec();
+                let fork = Fork::new(self.core.format, bytes, self.core.extents);
+                fork.of_realtime(self.core.is_realtime())
             }
             Which::Attr => {
                 let count = u64::from(self.core.attr_extents);
@@ -171,7 +173,7 @@ impl UncachedInode {
                 row = descend(cx, space, at, &row, level, &mut extents)?;
             }
         }
-        check_extents(&extents, fork.count, &space.geometry, at)?;
+        check_extents(&extents, fork, &space.geometry, at)?;
         Ok(extents)
     }
 }
@@ -210,17 +212,17 @@ fn descend(
 
 fn check_extents(
     extents: &[Extent],
-    count: u64,
+    fork: &Fork,
     geometry: &Geometry,
     at: At,
 ) -> std::result::Result<(), Corrupt> {
-    let (found, expected) = (extents.len() as u64, count);
+    let (found, expected) = (extents.len() as u64, fork.count);
     if found != expected {
         return Err(CorruptKind::ExtentCount { found, expected }.at(at));
     }
     let mut end = 0;
     for extent in extents {
-        extent.check(geometry, at)?;
+        extent.check(geometry, fork.realtime, at)?;
         if extent.offset < end {
             return Err(CorruptKind::ExtentOrder { offset: extent.offset, end }.at(at));
         }

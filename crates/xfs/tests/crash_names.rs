@@ -222,3 +222,13 @@ fn inodes_where_others_went_survive_power_cuts() {
         campaign(Cell(edits), CHURN, 0..seed_count(1));
     }
 }
+
+/// Goal: a name and its parent pointer, kept where the kernel keeps it, come and go together.
+#[test]
+fn names_with_parent_pointers_survive_power_cuts() {
+    let edits: &[_] = &[('m', "rmapbt=1"), ('i', "nrext64=1,exchange=1"), ('n', "parent=1")];
+    let small: &[_] = &[('b', "size=1024"), ('m', "rmapbt=1"), ('n', "parent=1,size=4096")];
+    campaign(Cell(edits), MIXED, 0..seed_count(1));
+    campaign(Cell(small), MIXED, 1..1 + seed_count(1));
+    campaign(Cell(edits), CHURN, 0..seed_count(1));
+}

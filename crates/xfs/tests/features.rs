@@ -38,6 +38,9 @@ fn set_bit(raw: &mut RawSuper, set: Set, bit: u32) {
             }
             1 => {
                 raw.sb_rblocks.set(1000);
+                raw.sb_rextents.set(1000);
+                raw.sb_rbmblocks.set(1);
+                raw.sb_rextslog = 9;
                 return;
             }
             _ => {

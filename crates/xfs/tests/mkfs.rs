@@ -101,6 +101,24 @@ fn compare_newest(kernel: &str, words: &str, size_mib: u64) {
     );
 }
 
+/// Goal: the conf files that xfsprogs ships say to us what they say to mkfs.xfs. Method: byte for
+/// byte, each file with the newest mkfs.xfs.
+#[test]
+fn files_of_options_are_those_of_mkfs_xfs() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let folder = newest::folder().join("usr/share/xfsprogs/mkfs");
+    let files = COMPAT[..8].iter().map(|name| folder.join(format!("lts_{name}.conf")));
+    for path in files {
+        let image = dir.path().join("image");
+        let conf = format!("options={}", path.display());
+        let uuid = format!("uuid={UUID}");
+        newest::mkfs_xfs(&image, 320 << 20, &["-m", &uuid, "-c", &conf]);
+        let mut options = edited(MkfsOptions::compat("7.2").expect("known"), "");
+        options.edit_file(&std::fs::read_to_string(&path).expect("a file")).expect("known words");
+        same(&image, &plan_of(&options, &conf, 320 << 20), &conf, false);
+    }
+}
+
 /// Compares an image with our plan.
 fn same(image: &Path, plan: &Plan, words: &str, whole: bool) {
     let geometry = &plan.report.geometry;
@@ -191,6 +209,21 @@ fn features_and_sizes_make_the_same_bytes_as_mkfs_xfs() {
     ] {
         compare(words, 333, true);
     }
+    for words in [
+        "-d agsize=20m -l size=16m",
+        "-d agsize=32000b",
+        "-i perblock=4",
+        "-d projinherit=7",
+        "-d extszinherit=16,daxinherit=1",
+        "-d cowextsize=32,rtinherit=1",
+        "-i maxpct=0 -n size=32k",
+        "-i sparse=0 -b size=2048",
+        "-m finobt=0,inobtcount=0,rmapbt=1 -s size=2048",
+        "-d size=310m,agcount=3 -l lazy-count=1",
+        "-d su=32k,sw=2 -l su=64k,size=24m",
+    ] {
+        compare(words, 333, true);
+    }
     // Where the log fills its group but for a few blocks mkfs.xfs leaves that group's free list
     // empty, which the kernel fills at the first chance; ours is filled. Hence a larger size.
     compare("-d su=64k,sw=4", 640, true);
@@ -235,7 +268,7 @@ fn impossible_options_are_refused_by_name() {
         plan(&options(words), &around).expect_err(words).to_string()
     };
     assert!(refused("-L x", 299).contains("300 MiB"));
-    assert!(refused("-b size=8192", 400).contains("a block of 8192"));
+    assert!(refused("-b size=65536", 400).contains("a block of 65536"));
     assert!(refused("-i size=4096", 400).contains("an inode of 4096"));
     assert!(refused("-n size=2048", 400).contains("a directory block"));
     assert!(refused("-d agcount=100", 400).contains("allocation groups"));
@@ -273,5 +306,50 @@ fn the_kernel_fills_what_we_made_and_xfs_repair_finds_nothing() {
         drop(mount);
         xfs_repair(&image).unwrap_or_else(|message| panic!("{words}: {message}"));
         assert!(kernel_tree(&image).len() > 2000);
+    }
+}
+
+/// A file of so many bytes beside an image, for a realtime section.
+fn section(dir: &Path, mib: u64) -> String {
+    let path = dir.join("section");
+    let file = std::fs::File::create(&path).expect("a file");
+    file.set_len(mib << 20).expect("the file takes its size");
+    path.display().to_string()
+}
+
+/// Goal: a realtime section of the old form is that of mkfs.xfs, of 6.1 and of the newest: numbers,
+/// bitmap, summary, both inodes. Method: sections whose bitmap fits before the root's chunk and
+/// behind it only, extents of one block and of more, small blocks, the root's defaults.
+#[test]
+fn realtime_sections_are_those_of_mkfs_xfs() {
+    let cases = [
+        ("-d rtinherit=1", 128, ""),
+        ("-d agcount=2", 8192, "extsize=4k"),
+        ("-i size=1024 -d rtinherit=1,extszinherit=14", 200, "extsize=28k"),
+        ("-b size=1024 -m inobtcount=0", 700, "extsize=64k"),
+    ];
+    for (words, mib, extent) in cases {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let image = dir.path().join("image");
+        let path = section(dir.path(), mib);
+        let comma = if extent.is_empty() { "" } else { "," };
+        let theirs = format!("{words} -r rtdev={path}{comma}{extent}");
+        let ours = format!("{words} -r size={}{comma}{extent}", mib << 20);
+        mkfs_xfs(&image, 300, &theirs);
+        same(&image, &make_plan(&ours, 300 << 20), &ours, true);
+        let uuid = format!("uuid={UUID}");
+        let mut args = vec!["-m", &uuid];
+        args.extend(theirs.split_whitespace());
+        newest::mkfs_xfs(&image, 300 << 20, &args);
+        let newest = edited(MkfsOptions::compat("7.2").expect("known"), &ours);
+        same(&image, &plan_of(&newest, &ours, 300 << 20), &format!("7.2: {ours}"), true);
+    }
+}
+
+/// Goal: blocks of 8 and 16 KiB are those of mkfs.xfs.
+#[test]
+fn large_blocks_are_those_of_mkfs_xfs() {
+    for words in ["-b size=8k -l size=20m", "-b size=16k -l size=20m"] {
+        compare(words, 300, true);
     }
 }

@@ -17,6 +17,8 @@ use crate::wire::{Answer, Request, name};
 const LISTED_AT_ONCE: (usize, usize) = (24, 512);
 /// `FS_IOC_GETFLAGS`: what lsattr(1) asks.
 const GETFLAGS: u32 = 0x8008_6601;
+/// `FS_IOC_SETFLAGS`: what chattr(1) asks for.
+const SETFLAGS: u32 = 0x4008_6602;
 
 /// The answer to a request: it is in the buffer, or an error.
 pub(crate) type Answered = Result<(), Errno>;
@@ -395,11 +397,20 @@ impl Adapter {
     }
 
     fn ioctl(&self, cx: &mut Cx, node: INodeNo, req: &Request, out: &mut Answer) -> Answered {
-        let (arg, _) = req.take::<IoctlIn>()?;
+        let (arg, data) = req.take::<IoctlIn>()?;
+        let attr = self.fs.getattr(cx, self.ino(node))?;
+        if arg.cmd == SETFLAGS {
+            let word = data.first_chunk().ok_or(Errno::EINVAL)?;
+            let flags = u32::from_ne_bytes(*word);
+            vfs::permission::may_set_flags(cx.cred(), &attr, flags)?;
+            self.fs.set_flags(cx, attr.ino, flags)?;
+            out.push(IoctlOut::default());
+            return Ok(());
+        }
         if arg.cmd != GETFLAGS {
             return Err(Errno::ENOTTY);
         }
-        let flags = u64::from(self.fs.getattr(cx, self.ino(node))?.flags).to_ne_bytes();
+        let flags = u64::from(attr.flags).to_ne_bytes();
         out.push(IoctlOut::default());
         out.bytes(&flags[..(arg.out_size as usize).min(flags.len())]);
         Ok(())

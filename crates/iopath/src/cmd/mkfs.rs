@@ -34,6 +34,7 @@ Examples:
   iopath mkfs -t ext3 -b 1024 -L boot disk.img@1
   iopath mkfs -O ^has_journal,orphan_file --size 1G disk.img
   iopath mkfs -t xfs --compat 7.2 --size 1G disk.img
+  iopath mkfs -t xfs -d rtinherit=1 -r rtdev=/dev/sdc,extsize=1m /dev/sdb
   iopath mkfs -t xfs -m rmapbt=1 -d su=64k,sw=4 -n size=16k --size 2G disk.img")]
 pub struct Options {
     /// Image, device or partition: TARGET
@@ -73,7 +74,7 @@ pub struct Options {
     #[arg(short = 'm', value_name = "PERCENT")]
     reserved: Option<String>,
     /// What to fill it with, as --source; for xfs also size=, agcount=, su=, sw=, sunit=,
-    /// swidth=, noalign
+    /// swidth=, noalign, rtinherit=, projinherit=, extszinherit=, cowextsize=
     #[arg(short = 'd', value_name = "SOURCE|WORDS")]
     data: Vec<OsString>,
     /// xfs: size=, su=, sunit=, version=2
@@ -82,6 +83,9 @@ pub struct Options {
     /// xfs: size= of directory blocks, version=2, ftype=1, parent=
     #[arg(short = 'n', value_name = "WORDS")]
     naming: Vec<String>,
+    /// xfs: rtdev=DEVICE for a realtime section, extsize=, size=
+    #[arg(short = 'r', value_name = "WORDS")]
+    realtime: Vec<String>,
     /// xfs: size= of sectors
     #[arg(short = 's', value_name = "WORDS")]
     sector: Vec<String>,
@@ -89,6 +93,10 @@ pub struct Options {
     /// or 7.2 for its default; what mkfs.xfs 6.1 makes without
     #[arg(long, value_name = "KERNEL")]
     compat: Option<String>,
+    /// xfs: options=FILE, a file of options as mkfs.xfs has them; words of the command line count
+    /// more
+    #[arg(short = 'c', value_name = "WORDS")]
+    conf: Option<String>,
     /// UUID; random without
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
@@ -100,7 +108,20 @@ pub struct Options {
 }
 
 /// The words of `-d` for xfs.
-const DATA_WORDS: [&str; 6] = ["size", "agcount", "su", "sw", "sunit", "swidth"];
+const DATA_WORDS: [&str; 12] = [
+    "size",
+    "agcount",
+    "agsize",
+    "su",
+    "sw",
+    "sunit",
+    "swidth",
+    "rtinherit",
+    "daxinherit",
+    "projinherit",
+    "extszinherit",
+    "cowextsize",
+];
 
 impl Options {
     /// `-d` is a source as for mke2fs(8), or words as for mkfs.xfs(8), which have an equals sign.
@@ -245,13 +266,21 @@ fn recipe(app: &App, options: &Options) -> Result<Recipe> {
     let uuid = options.uuid.as_deref().map(parse_uuid).transpose()?;
     let kind = match options.kind {
         Kind::Ext(kind) => recipe::Kind::Ext(ext_options(options, kind, uuid)?),
-        Kind::Xfs => recipe::Kind::Xfs(xfs_options(options, uuid)?),
+        Kind::Xfs => recipe::Kind::Xfs(xfs_options(app, options, uuid)?),
     };
     Ok(Recipe { kind, mount: app.options.of_file_system().collect() })
 }
 
 fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Result<MkfsOptions> {
-    for (letter, words) in [('l', &options.log), ('n', &options.naming), ('s', &options.sector)] {
+    if options.conf.is_some() {
+        bail!("-c is an option for xfs only");
+    }
+    for (letter, words) in [
+        ('l', &options.log),
+        ('n', &options.naming),
+        ('r', &options.realtime),
+        ('s', &options.sector),
+    ] {
         if !words.is_empty() {
             bail!("-{letter} is an option for xfs only");
         }
@@ -271,7 +300,7 @@ fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Resul
     })
 }
 
-fn xfs_options(options: &Options, uuid: Option<[u8; 16]>) -> Result<xfs::MkfsOptions> {
+fn xfs_options(app: &App, options: &Options, uuid: Option<[u8; 16]>) -> Result<xfs::MkfsOptions> {
     let journal = options.journal.is_some() || options.inodes.is_some();
     if journal || options.inode_size.is_some() || !options.features.is_empty() {
         bail!("-O, -I, -N and -J are options for ext2, ext3 and ext4 only");
@@ -281,6 +310,12 @@ fn xfs_options(options: &Options, uuid: Option<[u8; 16]>) -> Result<xfs::MkfsOpt
         uuid,
         ..compat(options.compat.as_deref())?
     };
+    if let Some(word) = &options.conf {
+        let path = word.strip_prefix("options=");
+        let path = path.with_context(|| format!("-c {word}: not options=FILE"))?;
+        let text = std::fs::read_to_string(path).with_context(|| path.to_string())?;
+        mkfs.edit_file(&text).with_context(|| path.to_string())?;
+    }
     if let Some(block) = &options.block_size {
         let words = if block.contains('=') { block.clone() } else { format!("size={block}") };
         mkfs.edit('b', &words)?;
@@ -293,10 +328,29 @@ fn xfs_options(options: &Options, uuid: Option<[u8; 16]>) -> Result<xfs::MkfsOpt
         ('m', given(&options.reserved)),
         ('l', options.log.clone()),
         ('n', options.naming.clone()),
+        ('r', realtime_words(app, &options.realtime, &mut mkfs)?),
     ] {
         list.iter().try_for_each(|words| mkfs.edit(letter, words))?;
     }
     Ok(mkfs)
+}
+
+/// The words of `-r` that are left when the device of the section is known: its size is the
+/// section's, unless words behind say otherwise.
+fn realtime_words(app: &App, lists: &[String], mkfs: &mut xfs::MkfsOptions) -> Result<Vec<String>> {
+    let mut left = Vec::new();
+    for word in lists.iter().flat_map(|list| list.split(',')) {
+        let Some(path) = word.strip_prefix("rtdev=") else {
+            left.push(word.to_string());
+            continue;
+        };
+        let device = storage::open_device(app, std::path::Path::new(path), true)?;
+        mkfs.realtime = Some(device.info().bytes());
+    }
+    if mkfs.realtime.is_none() && !left.is_empty() {
+        bail!("-r {}: needs rtdev=DEVICE", left.join(","));
+    }
+    Ok(left)
 }
 
 /// What is made without other words.
@@ -329,7 +383,7 @@ fn refuse_occupied(app: &mut App, target: &Target) -> Result<()> {
     bail!("{target}: holds {held}, which would be lost; give --force to make a new file system")
 }
 
-fn parse_uuid(text: &str) -> Result<[u8; 16]> {
+pub(super) fn parse_uuid(text: &str) -> Result<[u8; 16]> {
     let digits: Vec<u32> =
         text.chars().filter(|&c| c != '-').map_while(|c| c.to_digit(16)).collect();
     if digits.len() != 32 || text.chars().filter(|&c| c != '-').count() != 32 {

@@ -149,7 +149,7 @@ impl Fs<'_> {
         for (of, extra, missing) in changes {
             let restored: Vec<Extent> = missing
                 .into_iter()
-                .filter(|extent| extent.check(&self.g, At::Inode(Ino(of.0))).is_ok())
+                .filter(|extent| extent.check(&self.g, false, At::Inode(Ino(of.0))).is_ok())
                 .filter(|extent| self.is_in_use(extent) && !is_held(&holders, extent, of))
                 .collect();
             let refuted: Vec<Extent> =

@@ -94,7 +94,7 @@ impl Fork {
     /// Takes an extent if it is possible behind the others; says what is wrong otherwise.
     fn take(&mut self, fs: &Fs<'_>, extent: Extent, at: At) {
         let behind = self.extents.last().is_none_or(|last| last.end() <= extent.offset);
-        match extent.check(&fs.g, at) {
+        match extent.check(&fs.g, false, at) {
             Ok(()) if behind => self.extents.push(extent),
             Ok(()) => self.wrong = Some(format!("extents overlap at block {}", extent.offset)),
             Err(corrupt) => self.wrong = Some(corrupt.kind.to_string()),

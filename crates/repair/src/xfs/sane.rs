@@ -136,7 +136,7 @@ impl Fs<'_> {
         let possible = |extent: &xfs::format::Extent| {
             let behind = extent.offset >= end;
             end = extent.end();
-            behind && extent.check(&self.g, At::Inode(ino)).is_ok()
+            behind && extent.check(&self.g, false, At::Inode(ino)).is_ok()
         };
         extent::list(&bytes[..bytes.len() & !15]).take_while(possible).count()
     }

@@ -126,6 +126,8 @@ impl InProcess<'_> {
                 fs.clone_range(cx, (source, from), (file, to), len)
             }
             Op::Punch { at, len } => fs.fallocate(cx, file, FallocMode::PunchHole, at, len),
+            Op::Collapse { at, len } => fs.fallocate(cx, file, FallocMode::CollapseRange, at, len),
+            Op::Insert { at, len } => fs.fallocate(cx, file, FallocMode::InsertRange, at, len),
             Op::Zero { at, len, keep_size } => {
                 fs.fallocate(cx, file, FallocMode::ZeroRange { keep_size }, at, len)
             }

@@ -45,9 +45,54 @@ pub fn fallocate(
     if state.inline {
         file.leave_inline(cx)?;
     }
-    let result = change(cx, file, mode, offset..end);
+    let result = match mode {
+        FallocMode::CollapseRange => shift(cx, file, offset..end, false),
+        FallocMode::InsertRange => shift(cx, file, offset..end, true),
+        FallocMode::PunchHole | FallocMode::Allocate { .. } | FallocMode::ZeroRange { .. } => {
+            change(cx, file, mode, offset..end)
+        }
+    };
     drop(guard);
     result
+}
+
+/// Takes `bytes` out of a file, or puts a hole of that length in.
+fn shift(cx: &mut Cx, file: &impl IomapFile, bytes: Range<u64>, insert: bool) -> Result<(), Errno> {
+    let block = u64::from(file.parts().block_size);
+    let unit = file.shift_unit() * block;
+    if unit == 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let (size, len) = (file.state(cx).size, bytes.end - bytes.start);
+    let whole = bytes.start.is_multiple_of(unit) && len.is_multiple_of(unit);
+    let inside = if insert { bytes.start < size } else { bytes.end < size };
+    if !whole || !inside {
+        return Err(Errno::EINVAL);
+    }
+    let new = if insert { size + len } else { size - len };
+    if new > file.state(cx).size_max {
+        return Err(Errno::EFBIG);
+    }
+    // Everything behind the front goes to the device, and its pages go.
+    file.flush(cx, bytes.start..u64::MAX)?;
+    if insert {
+        set_size(cx, file, new)?;
+    } else {
+        punch_hole(cx, file, bytes.clone())?;
+    }
+    let mapping = file.mapping(cx);
+    let writeback = file.parts().writeback.lock(cx);
+    mapping.discard(cx, bytes.start..u64::MAX);
+    let blocks = bytes.start / block..bytes.end / block;
+    file.drop_delalloc(cx, blocks.start..u64::MAX);
+    let shifted = file.shift(cx, blocks, insert);
+    mapping.discard(cx, bytes.start..u64::MAX);
+    drop(writeback);
+    shifted?;
+    if !insert {
+        set_size(cx, file, new)?;
+    }
+    file.note_fallocate(cx, false)
 }
 
 fn change(
@@ -57,7 +102,7 @@ fn change(
     bytes: Range<u64>,
 ) -> Result<(), Errno> {
     let keep_size = match mode {
-        FallocMode::PunchHole => None,
+        FallocMode::PunchHole | FallocMode::CollapseRange | FallocMode::InsertRange => None,
         FallocMode::Allocate { keep_size } | FallocMode::ZeroRange { keep_size } => Some(keep_size),
     };
     if keep_size.is_some() && !file.state(cx).has_unwritten {

@@ -114,6 +114,8 @@ impl HostFile {
         let flags = match mode {
             FallocMode::Allocate { keep_size } => keep(keep_size),
             FallocMode::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            FallocMode::CollapseRange => FallocateFlags::COLLAPSE_RANGE,
+            FallocMode::InsertRange => FallocateFlags::INSERT_RANGE,
             FallocMode::ZeroRange { keep_size } => FallocateFlags::ZERO_RANGE | keep(keep_size),
         };
         rustix::fs::fallocate(&self.0, flags, offset, len).map_err(errno)

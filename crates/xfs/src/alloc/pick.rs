@@ -52,7 +52,7 @@ fn first_of(list: &[AgExtent], ag: u32, range: &Range<u32>) -> Option<Range<u32>
 
 /// The first blocks in a range of a group that were freed by this transaction or by a checkpoint
 /// that is not on the device.
-fn first_busy(trans: &Trans, ag: u32, range: &Range<u32>) -> Option<Range<u32>> {
+pub(super) fn first_busy(trans: &Trans, ag: u32, range: &Range<u32>) -> Option<Range<u32>> {
     let own = first_of(trans.freed(), ag, range);
     let others = trans.log().busy.lock_irq().first(ag, range);
     own.into_iter().chain(others).min_by_key(|blocks| (blocks.start, blocks.end))

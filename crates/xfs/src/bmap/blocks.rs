@@ -32,7 +32,7 @@ pub(crate) struct FileBlocks<'a, 'b> {
 }
 
 impl FileBlocks<'_, '_> {
-    fn extents(&self) -> &[Extent] {
+    pub(super) fn extents(&self) -> &[Extent] {
         self.edit.fork.extents.as_deref().expect("the extents were read")
     }
 

@@ -20,7 +20,7 @@ impl Forks {
             data.truncate(core.size as usize);
         }
         Forks {
-            data: Fork::new(core.format, data, core.extents),
+            data: Fork::new(core.format, data, core.extents).of_realtime(core.is_realtime()),
             attr: Fork::new(core.attr_format, slot[attr].to_vec(), u64::from(core.attr_extents)),
         }
     }

@@ -7,7 +7,7 @@ use super::{Checker, Known, Rule};
 use crate::bmap::{Fork, Forks, Which, runs};
 use crate::buf::meta::ReadRequest;
 use crate::format::extent::Extent;
-use crate::format::inode::{Flags, Flags2, ForkFormat, InodeCore};
+use crate::format::inode::{Flags2, ForkFormat, InodeCore};
 use crate::format::record::{RMAP_ATTR_FORK, RMAP_BMBT, RMAP_UNWRITTEN, Rmap};
 use crate::format::{AgInode, At, Kind, remote};
 
@@ -113,8 +113,7 @@ impl Checker<'_> {
             }
         }
         let complete = subject.data.is_some() && subject.attr.is_some();
-        let realtime = subject.core.flags.contains(Flags::REALTIME);
-        if complete && !realtime && blocks != subject.core.blocks {
+        if complete && blocks != subject.core.blocks {
             let text = format!("{} blocks should be {blocks}", subject.core.blocks);
             self.findings.add(Rule::InodeBlocks, subject.at(), text);
         }
@@ -140,7 +139,9 @@ impl Checker<'_> {
             self.owners_unknown = true;
             return Ok(None);
         };
-        if subject.core.flags.contains(Flags::REALTIME) && which == Which::Data {
+        if fork.realtime {
+            *blocks += list.iter().map(|extent| u64::from(extent.count)).sum::<u64>();
+            self.claim_realtime(subject.ino, &list);
             return Ok(Some(list));
         }
         for extent in &list {

@@ -105,6 +105,10 @@ rules! {
     QuotaFile = "quota-file",
     /// Records of quota say what the inodes have.
     QuotaUsage = "quota-usage",
+    /// The realtime bitmap has a bit for every extent, set where no file has it.
+    RealtimeBitmap = "realtime-bitmap",
+    /// The realtime summary counts the runs of free extents of the bitmap.
+    RealtimeSummary = "realtime-summary",
     /// Unlinked lists hold inodes without names, once each, in their buckets.
     UnlinkedList = "unlinked-list",
 }
@@ -137,6 +141,7 @@ impl Rule {
             | K::AgCount { .. }
             | K::LastAg(_)
             | K::LogPlace { .. }
+            | K::Realtime { .. }
             | K::LogStripe(_)
             | K::RootInode(_)
             | K::DeviceSize { .. } => Rule::Super,
@@ -164,6 +169,8 @@ impl Rule {
             | K::ExtentCount { .. } => Rule::InodeExtents,
             K::SymlinkSize { .. } => Rule::Symlink,
             K::InodeBlocks { .. } => Rule::InodeBlocks,
+            K::RealtimeBits { .. } | K::RealtimeFile { .. } => Rule::RealtimeBitmap,
+            K::RealtimeSummary { .. } => Rule::RealtimeSummary,
             _ => Rule::of_names(kind),
         }
     }

@@ -18,6 +18,9 @@ impl DataFile<'_> {
     /// # Errors
     /// `ENOSPC`, `EIO`, `EUCLEAN`, `EROFS`.
     pub(crate) fn preallocate_step(&self, cx: &mut Cx, range: Range<u64>) -> Result<u64, Errno> {
+        if self.in_realtime(cx) {
+            return self.preallocate_realtime(cx, range);
+        }
         let at = range.start;
         let mapped = self.map_file(cx, range)?;
         if mapped.start.is_some() {

@@ -47,7 +47,8 @@ impl DataFile<'_> {
         writer.log.check().map_err(|error| self.fs.fail(error))?;
         writer.log.force_seq(cx, seq).map_err(|error| self.fs.fail(error))?;
         if unflushed && !covered {
-            let flushed = self.fs.queue.flush(cx);
+            let backing = self.fs.backing_of(self.in_realtime(cx));
+            let flushed = backing.queue().flush(cx);
             if let Err(error) = flushed {
                 self.inode.io.lock(cx).unflushed = true;
                 return Err(self.fs.fail(error.into()));
@@ -69,7 +70,9 @@ pub(crate) fn sync_all(fs: &Xfs, cx: &mut Cx) -> Result<(), Errno> {
     let covered = writer.log.has_gathered(cx);
     fs.force_all(cx)?;
     if unflushed && !covered {
-        fs.queue.flush(cx).map_err(|error| fs.fail(error.into()))?;
+        for backing in fs.backings() {
+            backing.queue().flush(cx).map_err(|error| fs.fail(error.into()))?;
+        }
     }
     result
 }

@@ -9,6 +9,7 @@ use rt::Cx;
 use smallvec::SmallVec;
 
 use super::DataFile;
+use super::realtime::sync_pages;
 use super::small_files::{AT_ONCE as SMALL_AT_ONCE, finish_small_files, place_small_files};
 use crate::Xfs;
 use crate::error::Result;
@@ -252,7 +253,7 @@ fn finish_waiting(fs: &Xfs, cx: &mut Cx) {
 pub(crate) fn sync_content(fs: &Xfs, cx: &mut Cx) -> std::result::Result<(), Errno> {
     fs.finisher.syncing.fetch_add(1, Ordering::Relaxed);
     place_small_files(fs, cx);
-    let mut result = fs.backing.sync(cx);
+    let mut result = sync_pages(fs, cx);
     while let Some(finished) = finish_few(fs, cx) {
         result = result.and(finished);
     }

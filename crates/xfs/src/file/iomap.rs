@@ -62,7 +62,7 @@ impl DataFile<'_> {
                 given.unwrap_or(Mapped { start: None, unwritten: false, count })
             }
         };
-        Ok(self.iomap(block, &mapped))
+        Ok(self.iomap(cx, block, &mapped))
     }
 
     /// Whether a block is the first one that a walk asks for.
@@ -124,7 +124,7 @@ impl DataFile<'_> {
         let block = blocks.start;
         let mut mapped = self.map_file(cx, blocks)?;
         let shared = self.cut_at_sharing(cx, &mut mapped)?;
-        let mut part = self.iomap(block, &mapped);
+        let mut part = self.iomap(cx, block, &mapped);
         if let (IomapKind::Mapped(sector), true) = (part.kind, shared) {
             part.kind = IomapKind::Shared(sector);
         }
@@ -258,6 +258,15 @@ impl IomapFile for DataFile<'_> {
 
     fn unmap(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<(), Errno> {
         self.unmap_range(cx, blocks)
+    }
+
+    fn shift(&self, cx: &mut Cx, blocks: Range<u64>, insert: bool) -> Result<(), Errno> {
+        self.shift_blocks(cx, blocks, insert)
+    }
+
+    fn shift_unit(&self) -> u64 {
+        let realtime = self.inode.state.lock_irq().core.is_realtime();
+        if realtime { u64::from(self.fs.geometry().realtime.extent_blocks) } else { 1 }
     }
 
     fn extend(&self, cx: &mut Cx, size: u64) -> Result<(), Errno> {

@@ -33,6 +33,9 @@ impl DataFile<'_> {
     /// # Errors
     /// `EIO`, `EUCLEAN`, `EROFS`.
     pub(crate) fn unmap_range(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        if self.in_realtime(cx) {
+            return self.unmap_realtime(cx, range);
+        }
         self.cancel_cow(cx, range.clone())?;
         let space = &self.fs.writer()?.space;
         while self.has_blocks(cx, &range)? {
@@ -54,7 +57,7 @@ impl DataFile<'_> {
         Ok(())
     }
 
-    fn has_blocks(&self, cx: &mut Cx, range: &Range<u64>) -> Result<bool, Errno> {
+    pub(super) fn has_blocks(&self, cx: &mut Cx, range: &Range<u64>) -> Result<bool, Errno> {
         let found = self.inode.extents(cx, Which::Data, |list| {
             let first = list.partition_point(|extent| extent.end() <= range.start);
             list.get(first).is_some_and(|extent| extent.offset < range.end)

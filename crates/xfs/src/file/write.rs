@@ -5,6 +5,7 @@ use rt::{Cx, WriteGuard};
 
 use super::DataFile;
 use super::ioend::sync_content;
+use super::realtime::sync_pages;
 use crate::Xfs;
 
 /// The largest size of a file.
@@ -30,7 +31,7 @@ impl<'a> DataFile<'a> {
 /// The first write error.
 pub(crate) fn close_content(fs: &Xfs, cx: &mut Cx) -> Result<(), Errno> {
     let result = sync_content(fs, cx);
-    fs.backing.shutdown(cx);
+    fs.backings().for_each(|backing| backing.shutdown(cx));
     trim_all(fs, cx);
     result
 }
@@ -39,7 +40,7 @@ pub(crate) fn close_content(fs: &Xfs, cx: &mut Cx) -> Result<(), Errno> {
 pub(crate) fn reclaim_space(fs: &Xfs, cx: &mut Cx) {
     trim_all(fs, cx);
     // Errors stay with the files that have them.
-    let _ = fs.backing.sync(cx);
+    let _ = sync_pages(fs, cx);
 }
 
 fn trim_all(fs: &Xfs, cx: &mut Cx) {

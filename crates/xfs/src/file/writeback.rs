@@ -73,7 +73,8 @@ impl DataFile<'_> {
                 io.submit(from..from + run.count);
             }
         }
-        mapping.write_extent(cx, wb, off, len, self.fs.geometry().sector(start));
+        let sector = self.content_sector(cx, start);
+        mapping.write_extent(cx, wb, off, len, sector);
     }
 
     /// Gives a place to the first blocks of a range, which have none, as many as lie together.

@@ -112,6 +112,16 @@ pub enum CorruptKind {
     LastAg(u64),
     #[error("log of {blocks} blocks at {start} is too small, too large or leaves its group")]
     LogPlace { start: u64, blocks: u32 },
+    #[error(
+        "a realtime section of {blocks} blocks in {extents} extents of {extent_blocks} blocks each"
+    )]
+    Realtime { blocks: u64, extents: u64, extent_blocks: u32 },
+    #[error("realtime extents {start} to {end} are {found} in the bitmap")]
+    RealtimeBits { start: u64, end: u64, found: &'static str },
+    #[error("the realtime summary counts no free extents like the {len} from {start} on")]
+    RealtimeSummary { start: u64, len: u64 },
+    #[error("{found} bytes of {what} of the realtime section, {wanted} are needed")]
+    RealtimeFile { what: &'static str, found: u64, wanted: u64 },
     #[error("log stripe unit {0} is not a multiple of the sector up to 256 KiB")]
     LogStripe(u32),
     #[error("root inode {0} cannot exist")]

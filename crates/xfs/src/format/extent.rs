@@ -63,17 +63,21 @@ impl Extent {
         self.offset + u64::from(self.count)
     }
 
-    /// Checks the extent alone: it has blocks, within one group of the file system, and ends
-    /// before the last file block.
+    /// Checks the extent alone: it has blocks, within one group of the file system or in the
+    /// `realtime` section, and ends before the last file block.
     ///
     /// # Errors
     /// [`CorruptKind::ExtentEmpty`], [`CorruptKind::ExtentPlace`], [`CorruptKind::ExtentOffset`].
-    pub fn check(&self, geometry: &Geometry, at: At) -> Result<(), Corrupt> {
+    pub fn check(&self, geometry: &Geometry, realtime: bool, at: At) -> Result<(), Corrupt> {
         let Extent { offset, count, .. } = *self;
         if count == 0 {
             return Err(CorruptKind::ExtentEmpty { offset }.at(at));
         }
-        if !geometry.extent_valid(self.start, u64::from(count)) {
+        let valid = match realtime {
+            true => geometry.realtime.holds(self.start, u64::from(count)),
+            false => geometry.extent_valid(self.start, u64::from(count)),
+        };
+        if !valid {
             let start = self.start.0;
             return Err(CorruptKind::ExtentPlace { offset, start, count }.at(at));
         }

@@ -209,7 +209,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 5, "nrext64", ReadWrite),
     row(I, 6, "exchange", ReadWrite),
     row(I, 7, "parent", ReadWrite),
-    row(I, 8, "metadir", Refused),
+    row(I, 8, "metadir", ReadOnly),
     row(I, 9, "zoned", Refused),
     row(I, 10, "zone-gaps", Refused),
     row(L, 0, "log-xattrs", ReadOnly),
@@ -219,6 +219,9 @@ pub const KNOWN: &[Feature] = &[
     row(Set::Field, 3, "dirv1", Refused),
     row(Set::Field, 4, "before-v4", Refused),
 ];
+
+/// The bit of a realtime section.
+const REALTIME: (Set, u32) = (Set::Field, 1);
 
 /// The feature words of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -283,6 +286,15 @@ impl Features {
     /// What a mount may do, and the features that forbid more, most severe first.
     pub fn access(&self) -> (Access, Vec<Unsupported>) {
         feature::access(self.bits())
+    }
+
+    /// As [`Features::access`], for who has the realtime section's device: files there can be
+    /// written where no btree of the section follows them.
+    pub fn access_with_realtime(&self) -> (Access, Vec<Unsupported>) {
+        let plain = !self.rmapbt() && !self.reflink() && self.number == 5;
+        let metadir = self.incompat.contains(Incompat::METADIR);
+        let allowed = plain && !metadir;
+        feature::access(self.bits().filter(|&bit| !allowed || bit != REALTIME))
     }
 
     /// Whether the free inode btree exists.
@@ -353,8 +365,8 @@ mod tests {
         let incompat = Incompat::ZONED | Incompat::METADIR;
         let (access, reasons) = Features { incompat, ..five() }.access();
         assert_eq!(access, Access::Refused);
-        assert_eq!(reasons[0].name, "metadir");
-        assert_eq!(reasons[1].name, "zoned");
+        assert_eq!(reasons[0].name, "zoned");
+        assert_eq!(reasons[1].name, "metadir");
         assert_eq!(Features { realtime: true, ..five() }.access().0, Access::ReadOnly);
         assert_eq!(Features { number: 4, ..five() }.access().1[0].name, "v4");
     }

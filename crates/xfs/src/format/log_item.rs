@@ -55,11 +55,23 @@ pub enum ItemKind {
     Xmi = 0x1248,
     /// They were.
     Xmd = 0x1249,
+    /// Extents of the realtime section are to be freed.
+    EfiRealtime = 0x124a,
+    /// They were.
+    EfdRealtime = 0x124b,
+    /// Reverse mappings of the realtime section are to be changed.
+    RuiRealtime = 0x124c,
+    /// They were.
+    RudRealtime = 0x124d,
+    /// Reference counts of the realtime section are to be changed.
+    CuiRealtime = 0x124e,
+    /// They were.
+    CudRealtime = 0x124f,
 }
 
 impl ItemKind {
     /// Every kind with its name as `xfs_logprint` and errors call it, and whether it is supported.
-    pub const ALL: [(ItemKind, &'static str, bool); 18] = [
+    pub const ALL: [(ItemKind, &'static str, bool); 24] = [
         (ItemKind::Efi, "EFI", true),
         (ItemKind::Efd, "EFD", true),
         (ItemKind::Iunlink, "IUNLINK", false),
@@ -78,6 +90,12 @@ impl ItemKind {
         (ItemKind::Attrd, "ATTRD", true),
         (ItemKind::Xmi, "XMI", true),
         (ItemKind::Xmd, "XMD", true),
+        (ItemKind::EfiRealtime, "EFI_RT", true),
+        (ItemKind::EfdRealtime, "EFD_RT", true),
+        (ItemKind::RuiRealtime, "RUI_RT", true),
+        (ItemKind::RudRealtime, "RUD_RT", true),
+        (ItemKind::CuiRealtime, "CUI_RT", true),
+        (ItemKind::CudRealtime, "CUD_RT", true),
     ];
 
     /// The kind of this number.

@@ -9,8 +9,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{L32, U16, U32, U64, assert_layout, views};
 
 mod geometry;
+mod realtime;
 
 pub use geometry::{AgBlock, AgHeader, AgInode, Geometry, InodeChunks};
+pub use realtime::{RealtimeGroups, RealtimeShape};
 
 /// Bytes of the structure; the rest of its sector is zero.
 pub const SUPER_SIZE: usize = 264;

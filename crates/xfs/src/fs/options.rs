@@ -1,14 +1,26 @@
 //! Mount options by the names of mount(8): `-o logbsize=256k,wsync`.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use base::Nanos;
+use block::Queue;
 use vfs::direct::{Boundary, DirectOptions};
 use vfs::quota::Kind;
 
 use crate::log::LogOptions;
 use crate::log::buf_item::walk::Variant;
 use crate::quota::QuotaMode;
+
+/// A device beside the one with the file system, behind its queue.
+#[derive(Clone)]
+pub struct BesideDevice(pub Arc<Queue>);
+
+impl std::fmt::Debug for BesideDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BesideDevice({} sectors)", self.0.info().sectors)
+    }
+}
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -47,6 +59,9 @@ pub struct MountOptions {
     /// How long a change may wait in memory: then it is written into the log, and to its place
     /// (Linux: `fs.xfs.xfssyncd_centisecs`).
     pub write_out_interval: Nanos,
+    /// The device of the realtime section (`rtdev`). Without one, files there are not read, and
+    /// nothing is written.
+    pub realtime: Option<BesideDevice>,
     /// Whose usage is counted (`uquota`, `gquota`, `pquota`, `uqnoenforce` and so on, `noquota`).
     pub quota: QuotaMode,
 }
@@ -82,6 +97,7 @@ impl Default for MountOptions {
             iop_stats: false,
             direct: DirectOptions::default(),
             write_out_interval: LogOptions::default().interval,
+            realtime: None,
             quota: QuotaMode::AsBefore,
         }
     }

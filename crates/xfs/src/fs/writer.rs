@@ -61,9 +61,13 @@ pub(crate) fn write_super(cx: &mut Cx, writer: &WriteSide) -> Result<()> {
     let WriteSide { space, inodes, .. } = writer;
     let [count, free] = inodes.count_all(cx)?;
     let blocks = space.count_free(cx)?;
+    let realtime = space.realtime().map(|realtime| realtime.available());
     sb::edit(cx, space, |raw| {
         raw.sb_icount.set(count);
         raw.sb_ifree.set(free);
         raw.sb_fdblocks.set(blocks);
+        if let Some(extents) = realtime {
+            raw.sb_frextents.set(extents);
+        }
     })
 }

@@ -27,6 +27,17 @@ pub(super) fn counts(cx: &mut Cx, space: &Space, ag: u32) -> Result<[u32; 2]> {
     })
 }
 
+/// Writes the length that the shape of the file system says into the AGI of a group. May park.
+///
+/// # Errors
+/// A header that fails a check; the device failed.
+pub(crate) fn log_length(cx: &mut Cx, trans: &mut Trans, space: &Space, ag: u32) -> Result<()> {
+    let buf = trans.read_buf(cx, &[space.header_map(ag, AgHeader::Agi)], &AGI)?;
+    let length = space.geometry.ag_length(ag);
+    Agi { ag, buf }.edit(trans, |raw| raw.agi_length.set(length));
+    Ok(())
+}
+
 /// The AGI of a group, locked.
 #[derive(Clone)]
 pub(crate) struct Agi {

@@ -19,6 +19,7 @@ use smallvec::SmallVec;
 use crate::buf::map::BufMap;
 use crate::buf::memory::{Memory, PAGE_SIZE};
 use crate::format::Kind;
+use crate::format::log_item::BufferType;
 use crate::log::item::LogVec;
 use bitmap::{CHUNK, DirtyMap};
 use walk::{Mapped, Paged, Probe, Size, Unprobed, Variant, Walk};
@@ -31,8 +32,11 @@ const BLF_INODE_BUF: u16 = 1 << 0;
 const BLF_CANCEL: u16 = 1 << 1;
 /// Where the number of the buffer's kind begins in the flags.
 const BLF_TYPE_SHIFT: u32 = 11;
-/// How the log says that a buffer holds quota records: a flag and the number of its kind.
-const DQUOT_FLAGS: [(BufItemFlags, u16, u16); 3] = [
+/// How the log says what a buffer without a magic number holds: a flag, of quota records only, and
+/// the number of its kind.
+const PLAIN_KINDS: [(BufItemFlags, u16, u16); 5] = [
+    (BufItemFlags::REALTIME_BITMAP, 0, BufferType::RealtimeBitmap as u16),
+    (BufItemFlags::REALTIME_SUMMARY, 0, BufferType::RealtimeSummary as u16),
     (BufItemFlags::USER_DQUOTS, 1 << 2, 1),
     (BufItemFlags::PROJECT_DQUOTS, 1 << 3, 2),
     (BufItemFlags::GROUP_DQUOTS, 1 << 4, 3),
@@ -56,6 +60,10 @@ bitflags::bitflags! {
         const PROJECT_DQUOTS = 1 << 4;
         /// It holds quota records of groups.
         const GROUP_DQUOTS = 1 << 5;
+        /// It holds a part of the realtime bitmap.
+        const REALTIME_BITMAP = 1 << 6;
+        /// It holds a part of the realtime summary.
+        const REALTIME_SUMMARY = 1 << 7;
     }
 }
 
@@ -294,7 +302,7 @@ impl BufItem {
         if self.flags.contains(BufItemFlags::INODE_BUF) {
             flags |= BLF_INODE_BUF;
         }
-        for (has, flag, number) in DQUOT_FLAGS {
+        for (has, flag, number) in PLAIN_KINDS {
             if self.flags.contains(has) {
                 flags |= flag | number << BLF_TYPE_SHIFT;
             }

@@ -202,6 +202,9 @@ impl Writer {
             // What was written before is there when the last record makes it valid.
             self.wait(cx)?;
         }
+        if let (Ending::Last(_), Some(content)) = (ending, log.content.get()) {
+            content.flush(cx).map_err(LogError::Device)?;
+        }
         self.submit(cx, log, page, flags);
         let blocks = (total / LOG_BLOCK) as u32;
         log.stats.note_record(total as u64);

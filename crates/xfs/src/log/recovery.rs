@@ -98,6 +98,8 @@ pub struct Recovered {
     pub head: LogHead,
     /// True if there was nothing to recover.
     pub clean: bool,
+    /// The last record carries no UUID: a change of the file system's was cut off.
+    pub unnamed: bool,
     /// Records that were read.
     pub records: u64,
     /// Transactions that were recovered.
@@ -131,6 +133,7 @@ pub fn recover(
     let mut recovered = Recovered {
         head: found.head,
         clean: found.clean,
+        unnamed: found.unnamed,
         records: 0,
         transactions: 0,
         items: 0,

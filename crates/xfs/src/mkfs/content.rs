@@ -4,22 +4,24 @@ use base::{Ino, Timespec};
 use zerocopy::IntoBytes;
 
 use super::log_record::unmount_record;
+use super::realtime::RealtimeContent;
 use super::shape::Shape;
-use super::{MkfsReport, Plan, Surroundings};
+use super::{MkfsError, MkfsReport, Plan, Surroundings};
 use crate::format::ag::{RawAgf, RawAgi, VERSION, set_agfl_block};
 use crate::format::attr::{AttrFlags, SfAttr, emit_sf};
 use crate::format::features::Version;
 use crate::format::inode::{self, Flags, Flags2, ForkFormat, InodeCore};
 use crate::format::record::{FreeExtent, InodeChunk, Rmap, owner};
 use crate::format::{
-    AgBlock, AgHeader, At, Geometry, Kind, NULL32, NULL64, btree, dir_sf, put_u32, verifier,
+    AgBlock, AgHeader, At, Geometry, Kind, NULL32, NULL64, RawSuper, btree, dir_sf, put_u32,
+    verifier,
 };
 
 /// Bytes of the smallest attribute fork.
 const ATTR_MIN: usize = 40;
 
 /// One allocation group as it will be.
-struct Group {
+pub(super) struct Group {
     ag: u32,
     length: u32,
     /// Free extents, by block.
@@ -31,11 +33,15 @@ struct Group {
 }
 
 /// Builds everything.
-pub(super) fn build(shape: &Shape, around: &Surroundings) -> Plan {
+///
+/// # Errors
+/// The first group has no room for what it must hold.
+pub(super) fn build(shape: &Shape, around: &Surroundings) -> Result<Plan, MkfsError> {
     let bits = u32::from(shape.raw.sb_inopblog);
     let geometry = numbers(shape);
-    let groups: Vec<Group> =
+    let mut groups: Vec<Group> =
         (0..geometry.ag_count).map(|ag| Group::new(shape, &geometry, ag)).collect();
+    let section = RealtimeContent::place(shape, &geometry, &mut groups[0])?;
     let root = u64::from(groups[0].chunk.expect("the first group holds the root")) << bits;
     let free: u64 = groups.iter().map(|group| group.free_blocks() + group.list.len() as u64).sum();
     let mut raw = shape.raw;
@@ -60,7 +66,7 @@ pub(super) fn build(shape: &Shape, around: &Surroundings) -> Plan {
             writes.push((u64::from(shape.first_root * geometry.block_size), rest));
             let chunk = group.chunk.expect("the first group holds the root");
             let place = u64::from(chunk) * u64::from(geometry.block_size);
-            writes.push((place, inode_chunk(shape, &geometry, around)));
+            writes.push((place, inode_chunk(shape, &geometry, around, section.as_ref())));
         } else {
             let backup = backup_super(shape, group.ag, &raw);
             seal_super(&mut bytes[..sector.len()], &backup);
@@ -69,10 +75,18 @@ pub(super) fn build(shape: &Shape, around: &Surroundings) -> Plan {
     }
     let log = geometry.sector(geometry.log_start).bytes();
     writes.push((log, log_start(shape, &geometry)));
+    writes.extend(section.iter().flat_map(|section| section.writes(&geometry)));
     writes.sort_by_key(|write| write.0);
     let zeroes = vec![(log, u64::from(geometry.log_blocks) * u64::from(geometry.block_size))];
     let report = MkfsReport { features: geometry.features, geometry };
-    Plan { zeroes, writes, head, report }
+    Ok(Plan { zeroes, writes, head, report })
+}
+
+/// Headers and empty trees of a group that a file system of this shape gets; the superblock's
+/// sector is left out.
+pub(crate) fn group_headers(raw: &RawSuper, geometry: &Geometry, ag: u32) -> Vec<u8> {
+    let shape = Shape::of_super(raw, geometry);
+    Group::new(&shape, geometry, ag).headers(&shape, geometry)
 }
 
 /// The geometry before the root is known: a number that can be one stands in for it.
@@ -84,14 +98,14 @@ fn numbers(shape: &Shape) -> Geometry {
     Geometry::parse(&sector, At::Super(0)).expect("what mkfs chooses is valid")
 }
 
-fn seal_super(sector: &mut [u8], raw: &crate::format::RawSuper) {
+fn seal_super(sector: &mut [u8], raw: &RawSuper) {
     sector.fill(0);
     sector[..raw.as_bytes().len()].copy_from_slice(raw.as_bytes());
     verifier::update_crc(Kind::Super, sector);
 }
 
 /// A backup as mkfs.xfs leaves it: written before there were inodes; two of them learn the root.
-fn backup_super(shape: &Shape, ag: u32, raw: &crate::format::RawSuper) -> crate::format::RawSuper {
+fn backup_super(shape: &Shape, ag: u32, raw: &RawSuper) -> RawSuper {
     let mut backup = *raw;
     let count = raw.sb_agcount.get();
     backup.sb_inprogress = 1;
@@ -107,7 +121,9 @@ fn backup_super(shape: &Shape, ag: u32, raw: &crate::format::RawSuper) -> crate:
     backup.sb_rsumino.set(NULL64);
     backup.sb_icount.set(0);
     backup.sb_ifree.set(0);
-    backup.sb_fdblocks.set(raw.sb_fdblocks.get() + u64::from(shape.chunk_blocks));
+    let files = RealtimeContent::blocks(&shape.raw).iter().sum::<u32>();
+    backup.sb_fdblocks.set(raw.sb_fdblocks.get() + u64::from(shape.chunk_blocks + files));
+    backup.sb_frextents.set(0);
     backup
 }
 
@@ -148,6 +164,20 @@ impl Group {
             group.take_chunk(shape);
         }
         group
+    }
+
+    /// Takes blocks for a file near the root's chunk, all together: the first that are free, or
+    /// since xfsprogs 6.13 those nearest to it. None if nowhere so many lie together.
+    pub(super) fn take_file(&mut self, shape: &Shape, count: u32) -> Option<u32> {
+        let target = self.chunk.filter(|_| shape.options.newest).unwrap_or(0);
+        let fits = self.free.iter().enumerate().filter(|(_, extent)| extent.len >= count);
+        let placed = fits.map(|(index, extent)| {
+            let last = extent.start + extent.len - count;
+            (index, target.saturating_sub(count).clamp(extent.start, last))
+        });
+        let (index, start) = placed.min_by_key(|&(_, start)| start.abs_diff(target))?;
+        take(&mut self.free, index, start, count);
+        Some(start)
     }
 
     fn take_chunk(&mut self, shape: &Shape) {
@@ -343,7 +373,12 @@ fn bytes_of<T>(list: &[T], size: usize, write: impl Fn(&T, &mut [u8])) -> Vec<u8
 }
 
 /// The chunk with the root directory and the two inodes of the realtime section.
-fn inode_chunk(shape: &Shape, geometry: &Geometry, around: &Surroundings) -> Vec<u8> {
+fn inode_chunk(
+    shape: &Shape,
+    geometry: &Geometry,
+    around: &Surroundings,
+    section: Option<&RealtimeContent>,
+) -> Vec<u8> {
     let now = around.now;
     let newest = shape.options.newest;
     let generation = if newest { around.generation } else { 0 };
@@ -370,12 +405,29 @@ fn inode_chunk(shape: &Shape, geometry: &Geometry, around: &Surroundings) -> Vec
                 core.format = ForkFormat::Local;
                 core.links = 2;
                 root_attributes(shape, &mut core, fork);
+                hand_down(shape, &mut core);
+            }
+            if let (Some(section), 1 | 2) = (section, index) {
+                section.fill_inode(index, geometry, &mut core, &mut slot[inode::CORE_SIZE..]);
             }
             core.emit(slot);
         }
         verifier::update_lsn_crc(Kind::Inode, slot, 0);
     }
     bytes
+}
+
+/// What the root hands down.
+fn hand_down(shape: &Shape, core: &mut InodeCore) {
+    let root = &shape.options.root;
+    core.flags.set(Flags::RTINHERIT, root.realtime);
+    core.flags.set(Flags::PROJINHERIT, root.project.is_some());
+    core.project = root.project.unwrap_or(0);
+    core.flags.set(Flags::EXTSZINHERIT, root.extent_blocks.is_some());
+    core.extsize = root.extent_blocks.unwrap_or(0);
+    core.flags2.set(Flags2::DAX, root.dax);
+    core.flags2.set(Flags2::COWEXTSIZE, root.cow_blocks.is_some());
+    core.cowextsize = root.cow_blocks.unwrap_or(0);
 }
 
 /// The attributes of the root.

@@ -8,12 +8,14 @@ use base::errno::Errno;
 pub struct MkfsOptions {
     /// Bytes of the file system; None for the whole device.
     pub size: Option<u64>,
-    /// Bytes per block: 1024, 2048 or 4096.
+    /// Bytes per block: 1 to 16 KiB.
     pub block_size: u32,
     /// Bytes per sector, 512..=`block_size`.
     pub sector_size: u32,
     /// Allocation groups; None for the default of the size.
     pub ag_count: Option<u32>,
+    /// Bytes of an allocation group; None for what their number makes.
+    pub ag_size: Option<u64>,
     /// Stripe unit in bytes and units per stripe; None for no stripe.
     pub stripe: Option<(u32, u32)>,
     /// Bytes per inode: 512, 1024 or 2048.
@@ -49,12 +51,53 @@ pub struct MkfsOptions {
     /// What no option decides is as mkfs.xfs 7.2 does it, not 6.1: times of access and generations
     /// of the first inodes, and that attribute by default.
     pub newest: bool,
+    /// Bytes of a realtime section on a device of its own; None for no section.
+    pub realtime: Option<u64>,
+    /// Bytes of an extent of the section; None for 4 KiB, or a block.
+    pub realtime_extent: Option<u32>,
+    /// What the root hands down to new files.
+    pub root: RootDefaults,
     /// Volume name, at most 12 bytes.
     pub label: String,
     /// UUID; None for a random one.
     pub uuid: Option<[u8; 16]>,
     /// The device is known to read as zeroes (a new sparse file): nothing needs to be zeroed.
     pub assume_zeroes: bool,
+}
+
+/// What the root directory hands down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RootDefaults {
+    /// New files lie in the realtime section.
+    pub realtime: bool,
+    /// New files are mapped without a page cache, where the device can do that.
+    pub dax: bool,
+    /// New files belong to this project.
+    pub project: Option<u32>,
+    /// New files get space in units of so many blocks.
+    pub extent_blocks: Option<u32>,
+    /// New files copy on write in units of so many blocks.
+    pub cow_blocks: Option<u32>,
+}
+
+impl RootDefaults {
+    /// Takes a word of `-d`, whose value is such a number, or such a flag.
+    fn set(
+        &mut self,
+        key: &str,
+        number: Result<u32, &'static str>,
+        flag: Result<bool, &'static str>,
+    ) -> Result<(), &'static str> {
+        match key {
+            "rtinherit" => self.realtime = flag?,
+            "daxinherit" => self.dax = flag?,
+            "projinherit" => self.project = Some(number?),
+            "extszinherit" => self.extent_blocks = Some(number?),
+            "cowextsize" => self.cow_blocks = Some(number?),
+            _ => return Err("not known, or cannot be made"),
+        }
+        Ok(())
+    }
 }
 
 impl Default for MkfsOptions {
@@ -64,6 +107,7 @@ impl Default for MkfsOptions {
             block_size: 4096,
             sector_size: 512,
             ag_count: None,
+            ag_size: None,
             stripe: None,
             inode_size: 512,
             inode_percent: None,
@@ -81,6 +125,9 @@ impl Default for MkfsOptions {
             parent: false,
             autofsck: None,
             newest: false,
+            realtime: None,
+            realtime_extent: None,
+            root: RootDefaults::default(),
             label: String::new(),
             uuid: None,
             assume_zeroes: false,
@@ -150,8 +197,8 @@ impl MkfsOptions {
         self.autofsck.or(repairable.then_some("repair"))
     }
 
-    /// Takes the words of one option of `mkfs.xfs`: section `b`, `d`, `i`, `l`, `m`, `n` or `s`,
-    /// words between commas, e.g. `edit('m', "rmapbt=1,reflink=0")`.
+    /// Takes the words of one option of `mkfs.xfs`: section `b`, `d`, `i`, `l`, `m`, `n`, `r` or
+    /// `s`, words between commas, e.g. `edit('m', "rmapbt=1,reflink=0")`.
     ///
     /// # Errors
     /// The first word that is not known or has no value that can be used.
@@ -197,6 +244,10 @@ impl MkfsOptions {
                 self.stripe = Some((unit, sectors()? / unit));
             }
             ('d', "noalign") => self.stripe = None,
+            ('d', "agsize") => self.ag_size = Some(bytes()?),
+            ('r', "extsize") => self.realtime_extent = Some(small()?),
+            ('r', "size") => self.realtime = Some(bytes()?),
+            ('r', "noalign") => {}
             ('i', "size") => self.inode_size = small()?,
             ('i', "maxpct") => {
                 self.inode_percent = Some(u8::try_from(small()?).map_err(|_| BAD)?);
@@ -205,18 +256,18 @@ impl MkfsOptions {
             ('i', "nrext64") => self.nrext64 = flag()?,
             ('i', "exchange") => self.exchange = flag()?,
             ('n', "parent") => self.parent = flag()?,
-            ('m', "autofsck") => {
-                self.autofsck = Some(match value {
-                    "0" | "none" => "none",
-                    "1" | "repair" => "repair",
-                    "check" => "check",
-                    "optimize" => "optimize",
-                    _ => return Err("neither 0, 1, none, check, optimize nor repair"),
-                });
-            }
+            ('m', "autofsck") => self.autofsck = Some(autofsck(value)?),
             ('n', "size") => self.dir_block_size = Some(small()?),
-            ('n', "ftype") | ('m', "crc") | ('l', "internal") => fixed(true)?,
-            ('n' | 'l', "version") if value == "2" => {}
+            ('i', "perblock") => {
+                let count = small()?;
+                self.inode_size = self.block_size.checked_div(count).ok_or(BAD)?;
+            }
+            ('n', "ftype")
+            | ('m', "crc")
+            | ('l', "internal" | "lazy-count")
+            | ('i', "projid32bit") => fixed(true)?,
+            ('m', "metadir") => fixed(false)?,
+            ('n' | 'l', "version") | ('i', "attr") if value == "2" => {}
             ('l', "size") => self.log_size = Some(bytes()?),
             ('l', "su") => self.log_sunit = Some(small()?),
             ('l', "sunit") => self.log_sunit = Some(sectors()?),
@@ -226,9 +277,20 @@ impl MkfsOptions {
             ('m', "bigtime") => self.bigtime = flag()?,
             ('m', "inobtcount") => self.inobtcount = flag()?,
             ('m', "uuid") => self.uuid = Some(uuid(value).ok_or("not a UUID")?),
+            ('d', key) => self.root.set(key, small(), flag())?,
             _ => return Err("not known, or cannot be made"),
         }
         Ok(())
+    }
+}
+
+fn autofsck(text: &str) -> Result<&'static str, &'static str> {
+    match text {
+        "0" | "none" => Ok("none"),
+        "1" | "repair" => Ok("repair"),
+        "check" => Ok("check"),
+        "optimize" => Ok("optimize"),
+        _ => Err("neither 0, 1, none, check, optimize nor repair"),
     }
 }
 
@@ -250,7 +312,7 @@ mod tests {
         assert_eq!(options.stripe, Some((65536, 4)));
         assert_eq!((options.ag_count, options.log_size), (Some(5), Some(20 << 20)));
         for (section, words) in
-            [('m', "crc=0"), ('m', "quota=1"), ('d', "su=x"), ('n', "version=ci"), ('r', "size=1")]
+            [('m', "crc=0"), ('m', "quota=1"), ('d', "su=x"), ('n', "version=ci"), ('r', "zoned=1")]
         {
             let error = options.edit(section, words).expect_err("refused");
             assert_eq!((error.section, error.word.as_str()), (section, words));

@@ -1,9 +1,11 @@
 //! From options and size to the numbers of the superblock.
 
+use std::ops::Range;
+
 use super::{MkfsError, MkfsOptions, Surroundings};
 use crate::format::features::{Features2, Incompat, RoCompat, Version};
 use crate::format::super_block::MAGIC;
-use crate::format::{NULL64, RawSuper};
+use crate::format::{Geometry, NULL64, RawSuper};
 
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
@@ -13,6 +15,8 @@ const SIZE_MIN: [u64; 2] = [300 * MIB, 16 * MIB];
 const AG_MIN: u64 = 16 * MIB;
 /// Bytes of the log.
 const LOG_MIN: u64 = 10 * MIB;
+/// Blocks of the log at least: what changes at once is counted in blocks.
+const LOG_BLOCKS_MIN: u64 = 1280;
 const LOG_DEFAULT: u64 = 64 * MIB;
 const LOG_MAX: u64 = 2038 * MIB;
 
@@ -51,11 +55,40 @@ struct Groups {
 }
 
 impl Shape {
+    /// The shape of a file system that is there, for groups that it gets.
+    pub(super) fn of_super(raw: &RawSuper, geometry: &Geometry) -> Shape {
+        let features = geometry.features;
+        let options = MkfsOptions {
+            block_size: geometry.block_size,
+            sector_size: geometry.sector_size,
+            inode_size: geometry.inode_size,
+            finobt: features.finobt(),
+            rmapbt: features.rmapbt(),
+            reflink: features.reflink(),
+            inobtcount: features.inobtcount(),
+            sparse: features.sparse(),
+            ..MkfsOptions::default()
+        };
+        let Range { start: first_root, end: roots_end } = roots(&options);
+        Shape {
+            raw: *raw,
+            first_root,
+            roots_end,
+            // In none of the new ones.
+            log_place: (u32::MAX, 0),
+            free_list: free_list(options.rmapbt),
+            root_align: geometry.chunks.align,
+            chunk_blocks: geometry.chunks.blocks,
+            options,
+        }
+    }
+
     /// Decides.
     ///
     /// # Errors
     /// What makes the options impossible.
     pub(super) fn choose(options: &MkfsOptions, around: &Surroundings) -> Result<Shape, MkfsError> {
+        let options = &beside_realtime(options);
         check(options)?;
         let block = options.block_size;
         let size = options.size.unwrap_or(around.device_bytes);
@@ -66,14 +99,9 @@ impl Shape {
             return Err(MkfsError::TooSmall { bytes: size });
         }
         let groups = groups(options, size / u64::from(block))?;
-        let first_root = (4 * options.sector_size).div_ceil(block);
-        let trees = 3 + [options.finobt, options.rmapbt, options.reflink]
-            .map(u32::from)
-            .iter()
-            .sum::<u32>();
-        let roots_end = first_root + trees;
+        let Range { start: first_root, end: roots_end } = roots(options);
         let sunit = log_sunit(options)?;
-        let free_list = if options.rmapbt { 6 } else { 4 };
+        let free_list = free_list(options.rmapbt);
         let log = log_blocks(options, &groups, size, roots_end, sunit)?;
         let start = u64::from(roots_end).next_multiple_of(u64::from(sunit / block).max(1));
         let log_place = ((groups.count / 2) as u32, start as u32);
@@ -85,7 +113,10 @@ impl Shape {
         raw.sb_logblocks.set(log as u32);
         raw.sb_logstart.set(u64::from(log_place.0) << raw.sb_agblklog | start);
         raw.sb_logsunit.set(sunit.max(1));
-        raw.sb_imax_pct = options.inode_percent.unwrap_or(match size {
+        set_realtime(&mut raw, options)?;
+        // As mkfs.xfs takes 0.
+        let percent = options.inode_percent.filter(|&percent| percent > 0);
+        raw.sb_imax_pct = percent.unwrap_or(match size {
             size if size < TIB => 25,
             size if size < 50 * TIB => 5,
             _ => 1,
@@ -106,9 +137,22 @@ impl Shape {
     }
 }
 
+/// Blocks on the free list of a new group.
+fn free_list(rmapbt: bool) -> u32 {
+    if rmapbt { 6 } else { 4 }
+}
+
+/// The first block behind the headers of a group, and the first one behind its roots.
+fn roots(options: &MkfsOptions) -> Range<u32> {
+    let first = (4 * options.sector_size).div_ceil(options.block_size);
+    let trees =
+        3 + [options.finobt, options.rmapbt, options.reflink].map(u32::from).iter().sum::<u32>();
+    first..first + trees
+}
+
 fn check(options: &MkfsOptions) -> Result<(), MkfsError> {
     let block = options.block_size;
-    power("a block", block, 1024, 4096)?;
+    power("a block", block, 1024, 16384)?;
     power("a sector", options.sector_size, 512, block)?;
     power("an inode", options.inode_size, 512, 2048.min(block))?;
     if let Some(size) = options.dir_block_size {
@@ -147,13 +191,17 @@ fn groups(options: &MkfsOptions, blocks: u64) -> Result<Groups, MkfsError> {
     };
     let wanted = options.ag_count.map_or(by_default, u64::from).max(1);
     let limit = TIB / block - 1;
-    let mut size = blocks.div_ceil(wanted);
-    if options.ag_count.is_none() {
+    let mut size = match options.ag_size {
+        Some(bytes) => bytes / block,
+        None => blocks.div_ceil(wanted),
+    };
+    let given = options.ag_count.is_some() || options.ag_size.is_some();
+    if !given {
         size = size.min(limit);
     }
     size = size.next_multiple_of(unit);
     // Groups that all began on one disk of a stripe would load it alone.
-    if options.ag_count.is_none() && width > unit && size.is_multiple_of(width) {
+    if !given && width > unit && size.is_multiple_of(width) {
         size -= unit;
     }
     let (mut count, mut blocks) = (blocks.div_ceil(size.max(1)), blocks);
@@ -194,7 +242,7 @@ fn log_blocks(
     // Room for the roots, the free list, and one block more.
     let smallest = groups.size.min(groups.blocks);
     let high = smallest.saturating_sub(u64::from(roots_end) + 4 + 1) / unit * unit;
-    let low = LOG_MIN / block;
+    let low = (LOG_MIN / block).max(LOG_BLOCKS_MIN);
     let blocks = match options.log_size {
         Some(bytes) => (bytes / block).next_multiple_of(unit),
         None => {
@@ -208,6 +256,38 @@ fn log_blocks(
     if fits { Ok(blocks) } else { Err(MkfsError::LogSize { blocks, low, high }) }
 }
 
+/// No btree follows files in a realtime section without groups: mkfs.xfs leaves these out, too.
+fn beside_realtime(options: &MkfsOptions) -> MkfsOptions {
+    let mut options = options.clone();
+    if options.realtime.is_some() {
+        (options.rmapbt, options.reflink) = (false, false);
+    }
+    options
+}
+
+/// The numbers of the realtime section.
+fn set_realtime(raw: &mut RawSuper, options: &MkfsOptions) -> Result<(), MkfsError> {
+    let block = options.block_size;
+    let extent = options.realtime_extent.unwrap_or(4096.max(block));
+    let fits = extent.is_multiple_of(block) && (4096.max(block)..=1 << 30).contains(&extent);
+    if !fits {
+        return Err(MkfsError::RealtimeExtent(extent));
+    }
+    raw.sb_rextsize.set(extent / block);
+    let Some(bytes) = options.realtime else { return Ok(()) };
+    let blocks = bytes / u64::from(block);
+    let extents = blocks / u64::from(extent / block);
+    let Some(log) = extents.checked_ilog2() else {
+        return Err(MkfsError::TooSmall { bytes });
+    };
+    raw.sb_rblocks.set(blocks);
+    raw.sb_rextents.set(extents);
+    raw.sb_frextents.set(extents);
+    raw.sb_rextslog = log as u8;
+    raw.sb_rbmblocks.set(extents.div_ceil(8 * u64::from(block)) as u32);
+    Ok(())
+}
+
 /// What follows from the options alone.
 fn base_super(options: &MkfsOptions, around: &Surroundings) -> RawSuper {
     let (block, inode) = (options.block_size, options.inode_size);
@@ -218,7 +298,6 @@ fn base_super(options: &MkfsOptions, around: &Surroundings) -> RawSuper {
     raw.sb_rootino.set(NULL64);
     raw.sb_rbmino.set(NULL64);
     raw.sb_rsumino.set(NULL64);
-    raw.sb_rextsize.set(4096 / block);
     raw.sb_sectsize.set(options.sector_size as u16);
     raw.sb_inodesize.set(inode as u16);
     raw.sb_inopblock.set((block / inode) as u16);

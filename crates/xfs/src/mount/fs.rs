@@ -47,6 +47,13 @@ impl FileSystem for Xfs {
         done
     }
 
+    fn set_flags(&self, cx: &mut Cx, ino: Ino, flags: u32) -> Result<Attr, Errno> {
+        let inode = self.iget(cx, ino)?;
+        let done = set_attr::set_inode_flags(self, cx, &inode, flags);
+        self.names.outdate_walks_if(inode.kind(cx) == FileType::Directory);
+        done
+    }
+
     fn create(&self, cx: &mut Cx, dir: Ino, name: &[u8], node: &NewNode) -> Result<Attr, Errno> {
         namei::create_node(self, cx, dir, name, NewInode { node, attributes: &[] })
     }
@@ -171,6 +178,14 @@ impl FileSystem for Xfs {
         let file = |inode| DataFile::new(self, inode);
         let files = inodes.iter().map(|inode| inode.as_deref().map(file).map_err(|errno| *errno));
         let files: Vec<_> = files.collect();
+        if self.realtime.is_some() {
+            // They may lie on two devices.
+            for (file, read) in files.iter().zip(reads) {
+                let file = file.as_ref().map_err(|errno| *errno);
+                read.done = file.and_then(|it| vfs::iomap::read(cx, it, read.offset, read.buf));
+            }
+            return;
+        }
         vfs::iomap::read_many(cx, &self.queue, &files, reads);
     }
 
@@ -308,7 +323,7 @@ impl FileSystem for Xfs {
     }
 
     fn lost(&self) -> Lost {
-        self.backing.lost()
+        self.lost_content()
     }
 
     fn note_lost(&self, ino: Ino, bytes: u64, errno: Errno) {

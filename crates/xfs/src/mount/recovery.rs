@@ -24,7 +24,8 @@ use crate::ialloc::Inodes;
 use crate::inactive::Inactive;
 use crate::log::recovery::{self, Recovered, RecoveryContext, RecoveryReport};
 use crate::log::{Log, LogGeometry, LogOptions};
-use crate::mount::{super_bytes, takes_blocks};
+use crate::mount::copies::refresh_copies;
+use crate::mount::{realtime, super_bytes, takes_blocks};
 use crate::quota::{self, QuotaMode};
 
 /// Recovers the log of the file system on a device and leaves it clean. May park.
@@ -34,7 +35,7 @@ use crate::quota::{self, QuotaMode};
 /// announces work that cannot be carried out here, [`LogError::Unfinished`](crate::log::LogError)
 /// names it, before anything was written: somebody else can recover the log.
 pub fn recover(cx: &mut Cx, queue: &Arc<Queue>) -> Result<RecoveryReport> {
-    let geometry = Arc::new(read_super(cx, queue)?);
+    let geometry = Arc::new(read_super(cx, queue)?.1);
     let config = BufCacheConfig::of(&geometry, 256 << 20);
     let bufs = BufCache::new(queue.clone(), config);
     let (writer, report) = open(cx, bufs, geometry, LogOptions::default(), None)?;
@@ -46,7 +47,14 @@ pub fn recover(cx: &mut Cx, queue: &Arc<Queue>) -> Result<RecoveryReport> {
 }
 
 /// Intents that no file depends on: what they would free, or count, is not used any more.
-const HARMLESS: [ItemKind; 3] = [ItemKind::Efi, ItemKind::Rui, ItemKind::Cui];
+const HARMLESS: [ItemKind; 6] = [
+    ItemKind::Efi,
+    ItemKind::Rui,
+    ItemKind::Cui,
+    ItemKind::EfiRealtime,
+    ItemKind::RuiRealtime,
+    ItemKind::CuiRealtime,
+];
 
 /// The device as recovery of its log would leave it, and what that did: none if the log is
 /// clean. What would be written stays in memory over the device, as much as the log holds. Where
@@ -65,7 +73,7 @@ pub(crate) fn recover_in_memory(
         return Ok(None);
     }
     let over = Overlay::queue(queue);
-    let report = match geometry.features.access().0 {
+    let report = match geometry.features.access_with_realtime().0 {
         Access::ReadWrite => recover(cx, &over)?,
         _ => {
             let mut context = RecoveryContext::of(geometry);
@@ -94,8 +102,16 @@ pub(crate) fn open(
     let log_geometry = LogGeometry::of(&geometry);
     let recovered = recovery::recover(cx, bufs.queue(), log_geometry, &context)?;
     let mut report = RecoveryReport::of(&recovered);
-    // Recovery wrote past these buffers.
+    // Recovery wrote past these buffers, and may have changed the size of the file system.
     bufs.drop_clean();
+    let geometry = match recovered.clean && !recovered.unnamed {
+        true => geometry,
+        false => {
+            let (raw, geometry) = read_super(cx, bufs.queue())?;
+            refresh_copies(cx, bufs.queue(), &geometry, &raw)?;
+            Arc::new(geometry)
+        }
+    };
     let log = Log::start(cx, bufs, log_geometry, options, recovered.head);
     match complete(cx, &log, geometry, recovered, quota, &mut report) {
         Ok(writer) => Ok((writer, report)),
@@ -126,6 +142,7 @@ fn complete(
         !recovered.clean,
     )?;
     intents::finish_intents(cx, &space, recovered.unfinished)?;
+    realtime::open(cx, &space)?;
     log.set_finisher(space.clone());
     report.cow_blocks = space.recover_cow(cx)?;
     let inodes = Arc::new(Inodes::open(cx, space.clone())?);
@@ -143,21 +160,22 @@ fn complete(
     Ok(WriteSide { log: log.clone(), space, inodes, quota })
 }
 
-fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Geometry> {
+fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<(RawSuper, Geometry)> {
     let start = super_bytes(cx, queue)?;
-    if let Some(raw) = RawSuper::view(&start) {
+    let raw = RawSuper::view(&start);
+    if let Some(raw) = raw {
         refuse(raw)?;
     }
     let geometry = Geometry::parse(&start, At::Super(0))?;
     match takes_blocks(&geometry) {
-        true => Ok(geometry),
+        true => Ok((*raw.expect("parsed"), geometry)),
         false => Err(XfsError::BlockSize(geometry.block_size)),
     }
 }
 
 /// A log is recovered only where everything in it can be understood.
 fn refuse(raw: &RawSuper) -> Result<()> {
-    let (access, reasons) = Features::new(raw).access();
+    let (access, reasons) = Features::new(raw).access_with_realtime();
     match reasons.into_iter().next() {
         Some(reason) if access != Access::ReadWrite => Err(reason.into()),
         _ => Ok(()),

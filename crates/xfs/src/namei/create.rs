@@ -80,14 +80,19 @@ pub(crate) fn check_node(node: &NewNode<'_>) -> std::result::Result<(), Errno> {
     }
 }
 
-/// What a file takes over from its directory.
-fn inherit(parent: &InodeCore, core: &mut InodeCore, directory: bool) {
+/// What a file takes over from its directory. `realtime`: there is a realtime section.
+fn inherit(parent: &InodeCore, core: &mut InodeCore, realtime: bool) {
     let mut flags = Flags::NOATIME | Flags::NODUMP | Flags::SYNC | Flags::NODEFRAG;
-    if directory {
-        flags |= Flags::PROJINHERIT | Flags::EXTSZINHERIT;
+    if core.file_type() == 0x4000 {
+        flags |= Flags::PROJINHERIT | Flags::EXTSZINHERIT | Flags::RTINHERIT;
     }
     core.flags = parent.flags & flags;
-    if core.flags.contains(Flags::EXTSZINHERIT) {
+    if core.file_type() == 0x8000 {
+        let asked = |flag| parent.flags.contains(flag);
+        core.flags.set(Flags::REALTIME, realtime && asked(Flags::RTINHERIT));
+        core.flags.set(Flags::EXTSIZE, asked(Flags::EXTSZINHERIT));
+    }
+    if core.flags.intersects(Flags::EXTSZINHERIT | Flags::EXTSIZE) {
         core.extsize = parent.extsize;
     }
     if parent.flags.contains(Flags::PROJINHERIT) {
@@ -113,21 +118,21 @@ fn new_core(fs: &Xfs, cx: &mut Cx, parent: &Inode, node: &NewNode<'_>) -> InodeC
     let now = cx.realtime();
     let stored = |at| time::stored(at, features.bigtime());
     let (atime, mtime) = node.times.map_or((now, now), |(a, m)| (stored(a), stored(m)));
-    let directory = node.kind == FileType::Directory;
     let mut flags2 = Flags2::empty();
     flags2.set(Flags2::BIGTIME, features.bigtime());
     flags2.set(Flags2::NREXT64, features.nrext64());
     let mut core = InodeCore {
         uid: node.uid,
         gid: node.gid,
-        links: if directory { 2 } else { 1 },
+        links: if node.kind == FileType::Directory { 2 } else { 1 },
         atime,
         mtime,
         flags2,
         generation: cx.random() as u32,
         ..InodeCore::fresh(node.kind.mode_bits() | node.mode & 0o7777, now)
     };
-    parent.with(cx, |state| inherit(&state.core, &mut core, directory));
+    let realtime = features.realtime;
+    parent.with(cx, |state| inherit(&state.core, &mut core, realtime));
     core
 }
 
@@ -191,7 +196,7 @@ pub(crate) fn new_inode(
             device(major << MINOR_BITS | minor)
         }
         (FileType::Fifo | FileType::Socket, _) => device(0),
-        _ => Fork::empty(room),
+        _ => Fork::empty(room).of_realtime(core.is_realtime()),
     };
     // The inode that had the number before may still be on its way to the disk.
     let old = fs.inodes.find(ino).map(|old| old.item.clone());

@@ -12,6 +12,12 @@ use crate::trans::LogReservation;
 /// Extents that one transaction gives back at the most, and runs that it marks as written.
 pub(crate) const EXTENTS_AT_ONCE: usize = 4;
 
+/// Blocks of the realtime bitmap that a run may reach over when it changes in one transaction.
+pub(crate) const BITMAP_BLOCKS_AT_ONCE: u32 = 8;
+/// Words of the realtime summary that change with one run: the runs before and behind it, and the
+/// joined one.
+const SUMMARY_WORDS: u32 = 3;
+
 /// Bytes of a region's operation header and of a buffer item's header.
 const ITEM: u32 = 12 + 12 + 64;
 /// Levels that a tree of a group has at the most while the group is no larger than can be.
@@ -123,6 +129,11 @@ pub(crate) fn dquots(count: u32) -> LogReservation {
     LogReservation::new(count * dquot_item::LOG_BYTES)
 }
 
+/// Another size of the file system: the superblock, the length of one group and its free space.
+pub(crate) fn resize(geometry: &Geometry) -> LogReservation {
+    LogReservation::new(3 * header(geometry) + extents(geometry, 2))
+}
+
 /// The counters of the superblock.
 pub(crate) fn superblock(geometry: &Geometry) -> LogReservation {
     LogReservation::new(header(geometry))
@@ -151,6 +162,16 @@ pub(crate) fn convert(geometry: &Geometry) -> LogReservation {
     let runs = 2 * EXTENTS_AT_ONCE as u32;
     let map = map(geometry) + runs * buf(geometry.block_size);
     LogReservation::new(inode(geometry) + map + extents(geometry, runs)).times(2)
+}
+
+/// Giving extents of the realtime section to a file, or taking them: bitmap, summary, the counter,
+/// and a few extents in the file's map.
+pub(crate) fn realtime(geometry: &Geometry) -> LogReservation {
+    let runs = EXTENTS_AT_ONCE as u32;
+    let files = BITMAP_BLOCKS_AT_ONCE + runs * (1 + SUMMARY_WORDS);
+    let map = map(geometry) + 2 * runs * buf(geometry.block_size);
+    let bytes = inode(geometry) + map + extents(geometry, 2) + header(geometry);
+    LogReservation::new(bytes + files * buf(geometry.block_size)).times(2)
 }
 
 /// Taking a few extents out of a file, and freeing them with blocks of its map.

@@ -97,7 +97,9 @@ pub fn mount_with(
     options: MountOptions,
 ) -> (Arc<Xfs>, Arc<Queue>) {
     let queue = queue(cx, device);
-    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(cache));
+    let folio_size = xfs::folio_size(cx, &queue);
+    let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(cache) };
+    let pages = PageCache::new(cx.runtime(), config);
     let options = MountOptions { read_only: false, ..options };
     let fs = Xfs::mount(cx, &queue, &pages, options);
     (fs.unwrap_or_else(|error| panic!("mount: {error}")), queue)

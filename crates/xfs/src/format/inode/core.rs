@@ -175,6 +175,11 @@ impl InodeCore {
         self.mode & 0xf000
     }
 
+    /// Whether its content lies in the realtime section.
+    pub fn is_realtime(&self) -> bool {
+        self.flags.contains(Flags::REALTIME) && self.file_type() == 0x8000
+    }
+
     fn check(&self, slot: usize, geometry: &Geometry, at: At) -> Result<(), Corrupt> {
         use ForkFormat::{Btree, Device, Extents, Local};
         let number = self.format as u8;
@@ -200,7 +205,9 @@ impl InodeCore {
         let count = u64::from(self.attr_extents);
         check_count(self.attr_format, count, attr.len(), "attribute", at)?;
         let least = self.extents.saturating_add(count);
-        let fits = self.blocks <= geometry.blocks_count || self.flags2.contains(Flags2::REFLINK);
+        let most =
+            geometry.blocks_count + if self.is_realtime() { geometry.realtime.blocks } else { 0 };
+        let fits = self.blocks <= most || self.flags2.contains(Flags2::REFLINK);
         ensure(fits && self.blocks >= least, CorruptKind::InodeBlocks { found: self.blocks }, at)
     }
 

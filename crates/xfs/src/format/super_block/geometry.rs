@@ -2,6 +2,7 @@
 
 use base::{FsBlock, Ino, Sector};
 
+use super::realtime::{RealtimeGroups, RealtimeShape, check_realtime};
 use super::{IN_PROGRESS, MAGIC, RawSuper};
 use crate::format::features::Incompat;
 use crate::format::{At, Corrupt, CorruptKind, Expect, Features, Kind, verifier};
@@ -90,6 +91,8 @@ pub struct Geometry {
     pub root_ino: Ino,
     /// Inode of the realtime bitmap, and of its summary.
     pub realtime_inos: [Ino; 2],
+    /// The realtime section; of no blocks where there is none.
+    pub realtime: RealtimeShape,
     /// How inodes are allocated.
     pub chunks: InodeChunks,
     /// Percentage of the blocks that inodes may take, 0 for no limit.
@@ -106,7 +109,7 @@ fn power(value: u32, bits: u8, low: u32, high: u32) -> bool {
     (low..=high).contains(&value) && bits < 32 && value == 1 << bits
 }
 
-fn ensure(holds: bool, kind: CorruptKind, at: At) -> Result<(), Corrupt> {
+pub(super) fn ensure(holds: bool, kind: CorruptKind, at: At) -> Result<(), Corrupt> {
     if holds { Ok(()) } else { Err(kind.at(at)) }
 }
 
@@ -143,7 +146,12 @@ impl Geometry {
         check_sizes(raw, at)?;
         check_groups(raw, at)?;
         check_log(raw, at)?;
-        let geometry = Geometry::unchecked(raw, features);
+        check_realtime(raw, at)?;
+        let mut geometry = Geometry::unchecked(raw, features);
+        if features.incompat.contains(Incompat::METADIR) && geometry.realtime.blocks > 0 {
+            let groups = RealtimeGroups::parse(sector, &geometry.realtime, at)?;
+            geometry.realtime.groups = Some(groups);
+        }
         let root = geometry.root_ino;
         ensure(geometry.ino_valid(root), CorruptKind::RootInode(root.0), at)?;
         Ok(geometry)
@@ -172,6 +180,7 @@ impl Geometry {
             log_sector_size: u32::from(raw.sb_logsectsize.get()).max(512),
             root_ino: Ino(raw.sb_rootino.get()),
             realtime_inos: [Ino(raw.sb_rbmino.get()), Ino(raw.sb_rsumino.get())],
+            realtime: RealtimeShape::new(raw),
             chunks: InodeChunks {
                 blocks: (64 * inode_size / block_size).max(1),
                 cluster_blocks: cluster.min(64 * inode_size).max(block_size) / block_size,
@@ -277,6 +286,11 @@ impl Geometry {
     /// Where a file system block lies on the device.
     pub fn sector(&self, block: FsBlock) -> Sector {
         self.ag_sector(self.split(block))
+    }
+
+    /// Where a block of the realtime section lies on its device.
+    pub fn realtime_sector(&self, block: FsBlock) -> Sector {
+        Sector(self.realtime.linear(block) * self.block_sectors())
     }
 
     /// Where a header of a group lies.

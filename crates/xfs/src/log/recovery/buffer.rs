@@ -79,24 +79,15 @@ pub(super) fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> R
         let (what, end) = ("a buffer", context.sectors);
         return Err(LogError::ItemPlace { tid, what, sector: daddr, end }.into());
     }
-    refuse_realtime(tid, flags)?;
+    if BufferType::from_flags(flags).is_none() {
+        let (what, found) = ("type of a buffer", u64::from(flags >> 11));
+        return Err(LogError::ItemValue { tid, what, found }.into());
+    }
     let mut parsed = BufferItem { daddr, len: u32::from(len), flags, pieces: Vec::new() };
     if !parsed.is_cancel() {
         parsed.pieces = pieces(tid, item, map, words, usize::from(len) * 512)?;
     }
     Ok(parsed)
-}
-
-fn refuse_realtime(tid: u32, flags: u16) -> Result<()> {
-    let name = match BufferType::from_flags(flags) {
-        Some(BufferType::RealtimeBitmap | BufferType::RealtimeSummary) => "realtime buffer",
-        Some(_) => return Ok(()),
-        None => {
-            let (what, found) = ("type of a buffer", u64::from(flags >> 11));
-            return Err(LogError::ItemValue { tid, what, found }.into());
-        }
-    };
-    Err(LogError::UnsupportedItem { tid, name }.into())
 }
 
 /// The runs of the map, each with its region.
@@ -156,7 +147,11 @@ pub(super) fn recover(
     lsn: u64,
 ) -> Result<Option<LockedBuf>> {
     let map = BufMap { daddr: Sector(item.daddr), len: item.len };
-    let inodes = BufferType::from_flags(item.flags) == Some(BufferType::Inodes);
+    // Content that does not say what it is, and could look like anything.
+    let plain = matches!(
+        BufferType::from_flags(item.flags),
+        Some(BufferType::Inodes | BufferType::RealtimeBitmap | BufferType::RealtimeSummary)
+    );
     let buf = bufs.read_unchecked(cx, &[map], &RAW)?;
     if item.quota().is_some() {
         recover_dquots(&buf, item, context);
@@ -167,13 +162,13 @@ pub(super) fn recover(
         return Ok(Some(buf));
     }
     // Blocks of version 4 carry no number that says how new they are.
-    if !inodes && !context.v4 && is_newer(&buf, context, lsn) {
+    if !plain && !context.v4 && is_newer(&buf, context, lsn) {
         return Ok(None);
     }
     for (offset, bytes) in &item.pieces {
         buf.copy_in(*offset, bytes);
     }
-    if !inodes && !context.v4 {
+    if !plain && !context.v4 {
         buf.with_mut(|bytes| {
             if let Some(kind) = Kind::recognise(bytes)
                 && kind != Kind::Inode

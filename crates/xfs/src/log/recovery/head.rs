@@ -30,6 +30,8 @@ pub struct FoundHead {
     pub head: LogHead,
     /// The last record says that the file system was unmounted, or there is no record at all.
     pub clean: bool,
+    /// It carries no UUID: a change of the file system's was cut off.
+    pub unnamed: bool,
 }
 
 /// Finds head and tail. May park.
@@ -46,6 +48,7 @@ pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<Fo
         return Ok(FoundHead {
             head: LogHead { head: start, tail: start, previous: 0 },
             clean: true,
+            unnamed: false,
         });
     };
     let last = ring.last_good(cx, end)?;
@@ -57,7 +60,8 @@ pub fn find(cx: &mut Cx, queue: &Arc<Queue>, geometry: LogGeometry) -> Result<Fo
         check_tail(&geometry, last.lsn, tail, head)?;
     }
     let previous = last.lsn.block;
-    Ok(FoundHead { head: LogHead { head, tail, previous }, clean })
+    let unnamed = last.header().h_fs_uuid == [0; 16];
+    Ok(FoundHead { head: LogHead { head, tail, previous }, clean, unnamed })
 }
 
 /// Whether the log holds nothing that must be recovered. A log whose end cannot be found is not

@@ -44,6 +44,11 @@ const CORE_V4: usize = 96;
 /// Where an inode counts how often it was written to its place, in version 4.
 const FLUSH_COUNT: usize = 30;
 
+/// Where a core says what form the data fork has.
+const FORMAT: usize = 5;
+/// The form of a btree of the realtime section, in an inode of the file system's own.
+const META_BTREE: u8 = 5;
+
 /// Where the forks begin.
 fn literal(context: &RecoveryContext) -> usize {
     if context.v4 { CORE_SIZE_V4 } else { CORE }
@@ -128,6 +133,10 @@ fn check_forks(tid: u32, record: &InodeRecord, context: &RecoveryContext) -> Res
     for (fork, room, is_root) in forks {
         let Some(bytes) = fork else { continue };
         let needed = match is_root {
+            // Of a btree of the realtime section.
+            true if record.core[FORMAT] == META_BTREE => {
+                bytes.len().saturating_sub(root_header(context)) + 4
+            }
             true => root_size(tid, bytes, room, context)?,
             // A fork may be padded to four bytes where the room is not.
             false => bytes.len(),
@@ -230,17 +239,28 @@ fn apply(record: &InodeRecord, inode: &mut [u8], context: &RecoveryContext) {
     }
     let header = root_header(context);
     if let Some(bytes) = &record.data {
-        put_fork(data, bytes, record.fields.contains(InodeFields::DBROOT), header);
+        let meta = core[FORMAT] == META_BTREE;
+        put_fork(data, bytes, record.fields.contains(InodeFields::DBROOT), meta, header);
     }
     if let Some(bytes) = &record.attr {
-        put_fork(attr, bytes, record.fields.contains(InodeFields::ABROOT), header);
+        put_fork(attr, bytes, record.fields.contains(InodeFields::ABROOT), false, header);
     }
 }
 
 /// Puts what the log holds of a fork into its place; a root has `header` bytes in front in the log.
-fn put_fork(room: &mut [u8], bytes: &[u8], is_root: bool, header: usize) {
+fn put_fork(room: &mut [u8], bytes: &[u8], is_root: bool, records_in_root: bool, header: usize) {
     if !is_root {
         room[..bytes.len()].copy_from_slice(bytes);
+        return;
+    }
+    if records_in_root {
+        // Levels and count, then records: a root with keys and pointers is not read here, and
+        // such file systems are not written.
+        if u16_at(bytes, 4) == 0 {
+            room[..4].copy_from_slice(&bytes[4..8]);
+            let records = &bytes[header..];
+            room[4..4 + records.len()].copy_from_slice(records);
+        }
         return;
     }
     // From the log's packing, for as many records as the region holds, to the inode's.

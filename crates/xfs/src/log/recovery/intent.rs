@@ -54,13 +54,23 @@ pub(super) fn parse(tid: u32, kind: ItemKind, item: &LoggedItem) -> Result<Logge
             Some((ItemKind::Attri, RawIntentDone::view(bytes).map(|raw| raw.id.get())))
         }
         ItemKind::Xmd => Some((ItemKind::Xmi, RawIntentDone::view(bytes).map(|raw| raw.id.get()))),
+        ItemKind::EfdRealtime => {
+            Some((ItemKind::EfiRealtime, RawFreeIntent::view(bytes).map(|raw| raw.id.get())))
+        }
+        ItemKind::RudRealtime => {
+            Some((ItemKind::RuiRealtime, RawIntentDone::view(bytes).map(|raw| raw.id.get())))
+        }
+        ItemKind::CudRealtime => {
+            Some((ItemKind::CuiRealtime, RawIntentDone::view(bytes).map(|raw| raw.id.get())))
+        }
         _ => None,
     };
     if let Some((intent, id)) = intent_of {
         return Ok(Logged::Done(intent, id.ok_or_else(short)?));
     }
     let raw = RawIntent::view(bytes).ok_or_else(short)?;
-    if kind == ItemKind::Xmi {
+    use ItemKind::{CuiRealtime, EfiRealtime, RuiRealtime, Xmi};
+    if matches!(kind, Xmi | EfiRealtime | RuiRealtime | CuiRealtime) {
         // Known, so that a finished one is passed over; an open one is refused by name.
         return Ok(Logged::Intent(kind, raw.id.get(), Vec::new()));
     }

@@ -125,7 +125,8 @@ impl Record {
     /// Checks what ties it to this file system.
     pub fn check_identity(&self, geometry: &LogGeometry) -> Result<()> {
         let (lsn, raw) = (self.lsn, self.header());
-        if raw.h_fs_uuid != geometry.uuid {
+        // A record without one is anybody's: a change of the UUID writes it in between.
+        if raw.h_fs_uuid != geometry.uuid && raw.h_fs_uuid != [0; 16] {
             return Err(LogError::Uuid { lsn }.into());
         }
         let format = raw.h_fmt.get();

@@ -165,7 +165,7 @@ impl Finisher {
     fn change_map(&self, cx: &mut Cx, trans: &mut Trans, change: &MapChange) -> Result<()> {
         let MapChange { ino, which, op, extent } = *change;
         let at = At::Inode(ino);
-        extent.check(&self.space.geometry, at)?;
+        extent.check(&self.space.geometry, false, at)?;
         let mut inode = self.newest_image(cx, ino)?;
         let mut fork = inode.whole_fork(cx, &self.space, which)?;
         if !matches!(fork.format, ForkFormat::Extents | ForkFormat::Btree) {

@@ -1,0 +1,111 @@
+//! `chattr`: flags of inodes.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+use clap::Args;
+use vfs::{Attr, FileType};
+
+use crate::app::{App, at};
+use crate::places;
+use crate::session::Session;
+use crate::trees;
+
+/// Change flags of files inside an image, as chattr(1)
+#[derive(Args)]
+#[command(after_help = "\
+Flags: a may only grow, A no access times, d not for dump, i nothing may change, P the project goes
+to what is made here, S writes are synchronous. XFS has them.
+
+Examples:
+  iopath chattr +i disk.img:/etc/passwd
+  iopath chattr -R -- -i+a disk.img:/var/log")]
+pub struct Options {
+    /// Changes like +i, -a, =, or +i-a
+    #[arg(value_name = "FLAGS", allow_hyphen_values = true)]
+    flags: String,
+    /// What to change: TARGET:/path
+    #[arg(required = true, value_name = "PLACE")]
+    places: Vec<OsString>,
+    /// Directories with all below; symlinks stay as they are
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+/// The flags by their letters.
+const LETTERS: [(char, u32); 6] =
+    [('S', 0x8), ('i', 0x10), ('a', 0x20), ('d', 0x40), ('A', 0x80), ('P', 0x2000_0000)];
+
+/// What becomes of flags.
+fn changed(text: &str, mut flags: u32) -> Result<u32> {
+    let mut sign = None;
+    for letter in text.chars() {
+        if matches!(letter, '+' | '-' | '=') {
+            sign = Some(letter);
+            if letter == '=' {
+                flags = 0;
+            }
+            continue;
+        }
+        let bit = LETTERS.iter().find(|row| row.0 == letter).map(|row| row.1);
+        match (sign, bit) {
+            (None, _) => return Err(anyhow!("{text}: begins with none of +, - and =")),
+            (_, None) => return Err(anyhow!("{text}: `{letter}` is none of S, i, a, d, A and P")),
+            (Some('-'), Some(bit)) => flags &= !bit,
+            (Some(_), Some(bit)) => flags |= bit,
+        }
+    }
+    match sign {
+        Some(_) => Ok(flags),
+        None => Err(anyhow!("{text}: begins with none of +, - and =")),
+    }
+}
+
+/// Runs `chattr`.
+///
+/// # Errors
+/// Bad flags. A place that cannot be changed is reported, and the rest follows.
+pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
+    changed(&options.flags, 0)?;
+    places::each(app, &options.places, true, |app, session, place| {
+        let attr = session.find(app, &place.path, true)?;
+        if !options.recursive {
+            return change(app, session, options, &place.path, &attr).map(|()| true);
+        }
+        trees::each(app, session, &place.path, &attr, &mut |app, path, attr| {
+            change(app, session, options, path, attr)
+        })
+    })
+}
+
+fn change(
+    app: &mut App,
+    session: &Session,
+    options: &Options,
+    path: &[u8],
+    attr: &Attr,
+) -> Result<()> {
+    if attr.kind == FileType::Symlink {
+        return Ok(());
+    }
+    let flags = changed(&options.flags, attr.flags)?;
+    vfs::permission::may_set_flags(app.cx.cred(), attr, flags).map_err(at(session.place(path)))?;
+    session.fs.set_flags(app.cx, attr.ino, flags).map(drop).map_err(at(session.place(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_set_taken_and_replaced() {
+        assert_eq!(changed("+ia", 0x8).expect("known"), 0x38);
+        assert_eq!(changed("-i+d", 0x18).expect("known"), 0x48);
+        assert_eq!(changed("=", 0x18).expect("known"), 0);
+        assert_eq!(changed("=A", 0x18).expect("known"), 0x80);
+        for (text, word) in [("i", "begins"), ("+z", "`z`"), ("", "begins")] {
+            assert!(changed(text, 0).expect_err("refused").to_string().contains(word));
+        }
+    }
+}

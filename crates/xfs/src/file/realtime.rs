@@ -1,0 +1,153 @@
+//! Files in the realtime section: their content lies on a device of its own, in extents of a fixed
+//! length.
+//!
+//! There is no delayed allocation: a write gets its extents, unwritten, before its pages become
+//! dirty. What is a part of an extent cannot be given back; it becomes unwritten, and reads as
+//! zeros.
+
+use std::ops::Range;
+
+use base::{Errno, FsBlock, Sector};
+use rt::Cx;
+
+use super::DataFile;
+use crate::Xfs;
+use crate::alloc::realtime::Realtime;
+use crate::bmap::Which;
+use crate::bmap::blocks::FileBlocks as Blocks;
+use crate::error::Result as XfsResult;
+use crate::log::inode_item::InodeFields;
+use crate::trans::{Trans, reservations};
+
+/// Writes all dirty pages of a file system, and waits for them.
+///
+/// # Errors
+/// The latest write error of any file that was not reported yet.
+pub(super) fn sync_pages(fs: &Xfs, cx: &mut Cx) -> Result<(), Errno> {
+    let mut result = Ok(());
+    for backing in fs.backings() {
+        // All of them, also after an error.
+        let synced = backing.sync(cx);
+        result = result.and(synced);
+    }
+    result
+}
+
+impl DataFile<'_> {
+    /// Whether the content lies in the realtime section. Cheap where there is none.
+    pub(super) fn in_realtime(&self, cx: &Cx) -> bool {
+        self.fs.realtime.is_some() && self.inode.is_realtime(cx)
+    }
+
+    /// Where a block of the content lies on its device.
+    pub(super) fn content_sector(&self, cx: &Cx, block: FsBlock) -> Sector {
+        match self.in_realtime(cx) {
+            true => self.fs.geometry().realtime_sector(block),
+            false => self.fs.geometry().sector(block),
+        }
+    }
+
+    fn realtime_space(&self) -> Result<&Realtime, Errno> {
+        self.fs.writer()?.space.realtime().ok_or(Errno::EIO)
+    }
+
+    /// Runs a transaction that changes the blocks of a file in the section.
+    fn change_realtime<R>(
+        &self,
+        cx: &mut Cx,
+        change: impl FnOnce(&mut Cx, &mut Trans, &Realtime, &mut Blocks<'_, '_>) -> XfsResult<R>,
+    ) -> Result<R, Errno> {
+        let (space, realtime) = (&self.fs.writer()?.space, self.realtime_space()?);
+        let geometry = self.fs.geometry();
+        self.fs.transact(cx, reservations::realtime(geometry), |cx, trans| {
+            trans.join_inode(cx, &self.inode.item);
+            realtime.join(cx, trans);
+            let change = |cx: &mut Cx, file: &mut Blocks<'_, '_>| change(cx, trans, realtime, file);
+            let done = self.inode.edit_blocks(cx, space, change)?;
+            self.inode.log(cx, trans, geometry, InodeFields::CORE | InodeFields::DATA);
+            Ok(done)
+        })
+    }
+
+    /// Gives unwritten extents to the first hole of a range. Returns the block to go on with. The
+    /// inode is locked for writing. May park.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`, `EUCLEAN`, `EROFS`.
+    pub(super) fn preallocate_realtime(
+        &self,
+        cx: &mut Cx,
+        range: Range<u64>,
+    ) -> Result<u64, Errno> {
+        let at = range.start;
+        let mapped = self.map_file(cx, range)?;
+        if mapped.start.is_some() {
+            return Ok(at + mapped.count);
+        }
+        if self.realtime_space()?.available() == 0 {
+            return Err(Errno::ENOSPC);
+        }
+        let guard = self.inode.writeback.lock(cx);
+        let hole = at..at + mapped.count;
+        let found = self.change_realtime(cx, |cx, trans, realtime, file| {
+            file.allocate_realtime(cx, trans, realtime, hole)
+        });
+        // What a failed write leaves behind the end goes when the file is closed.
+        self.inode.io.lock(cx).ahead = true;
+        self.fs.ahead.lock(cx).insert(self.inode.ino);
+        drop(guard);
+        found?.map(|extent| extent.end()).ok_or(Errno::ENOSPC)
+    }
+
+    /// Gives extents to all holes of a range. Before its pages become dirty. May park.
+    ///
+    /// # Errors
+    /// As [`DataFile::preallocate_realtime`].
+    pub(super) fn reserve_realtime(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        let mut at = range.start;
+        while at < range.end {
+            at = self.preallocate_realtime(cx, at..range.end)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a range of blocks out of a file: whole extents are given back, parts of them read as
+    /// zeros from now on. The pages are gone already, and the caller keeps writers of pages away.
+    /// May park.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`, `EROFS`.
+    pub(super) fn unmap_realtime(&self, cx: &mut Cx, range: Range<u64>) -> Result<(), Errno> {
+        let unit = u64::from(self.fs.geometry().realtime.extent_blocks);
+        let (from, to) = (range.start.next_multiple_of(unit), range.end / unit * unit);
+        let parts = match from < to {
+            true => [range.start..from, to..range.end],
+            false => [range.clone(), 0..0],
+        };
+        for part in parts {
+            while !part.is_empty() && self.has_written(cx, &part)? {
+                self.change_realtime(cx, |cx, trans, _, file| {
+                    self.inode.io.lock(cx).forget(part.clone());
+                    file.unwrite(cx, trans, part.clone())
+                })?;
+            }
+        }
+        let whole = from..to;
+        while from < to && self.has_blocks(cx, &whole)? {
+            self.change_realtime(cx, |cx, trans, realtime, file| {
+                self.inode.io.lock(cx).forget(whole.clone());
+                file.unmap_last_realtime(cx, trans, realtime, whole.clone())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn has_written(&self, cx: &mut Cx, range: &Range<u64>) -> Result<bool, Errno> {
+        let found = self.inode.extents(cx, Which::Data, |list| {
+            let first = list.partition_point(|extent| extent.end() <= range.start);
+            let mut inside = list[first..].iter().take_while(|extent| extent.offset < range.end);
+            inside.any(|extent| !extent.unwritten)
+        });
+        found.map_err(|fault| self.fs.fault(fault))
+    }
+}

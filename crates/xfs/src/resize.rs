@@ -1,0 +1,205 @@
+//! A file system that becomes larger or smaller, while nobody has it mounted.
+//!
+//! Growing: the headers of new groups are written behind the old end, and flushed; then one
+//! transaction lengthens the last group and changes the superblock; then the copies of the
+//! superblock follow, before the log ends. Shrinking: one transaction takes the free end of the
+//! last group out and
+//! leaves off groups behind it, which hold nothing. A power cut before the transaction is in the
+//! log leaves the old size, one after it the new one.
+
+use std::sync::Arc;
+
+use base::Page;
+use block::{BioFlags, Queue};
+use rt::Cx;
+
+use crate::alloc::super_block::log_super;
+use crate::error::XfsError;
+use crate::format::{AgHeader, At, Geometry, RawSuper};
+use crate::fs::WriteSide;
+use crate::ialloc::{self, Inodes};
+use crate::log::LogOptions;
+use crate::mkfs::group_headers;
+use crate::mount::copies::{seal, write_copies};
+use crate::mount::recovery::{self, recover};
+use crate::mount::{self, MountError};
+use crate::trans::{Trans, reservations};
+
+/// Blocks that a group has at least.
+const GROUP_MIN: u64 = 64;
+
+/// What was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResizeReport {
+    /// Blocks and groups before.
+    pub before: (u64, u32),
+    /// Blocks and groups now.
+    pub after: (u64, u32),
+    /// Bytes of a block.
+    pub block_size: u32,
+}
+
+/// Why a file system keeps its size.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ResizeError {
+    /// It cannot be written, or is damaged.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// The device is shorter.
+    #[error("the device has {device} bytes, {wanted} are asked for")]
+    Device {
+        /// Bytes of the device.
+        device: u64,
+        /// Bytes asked for.
+        wanted: u64,
+    },
+    /// Blocks that would go are in use.
+    #[error("group {group} has blocks in use behind the new end")]
+    InUse {
+        /// The first such group.
+        group: u32,
+    },
+    /// A size that cannot be.
+    #[error("{bytes} bytes: {reason}")]
+    Size {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What is wrong with them.
+        reason: &'static str,
+    },
+}
+
+impl From<XfsError> for ResizeError {
+    fn from(error: XfsError) -> ResizeError {
+        ResizeError::Mount(error.into())
+    }
+}
+
+impl From<block::DeviceError> for ResizeError {
+    fn from(error: block::DeviceError) -> ResizeError {
+        ResizeError::Mount(error.into())
+    }
+}
+
+/// Both shapes of a file system.
+struct Shapes {
+    old: Geometry,
+    new: Geometry,
+    /// The superblock of the new one.
+    raw: RawSuper,
+}
+
+/// Makes a file system as large as `bytes`, in whole blocks, or as its device. A log that is dirty
+/// is recovered first. May park.
+///
+/// # Errors
+/// What forbids it; nothing was changed then but the log recovered. The device failed.
+pub fn resize(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    bytes: Option<u64>,
+) -> Result<ResizeReport, ResizeError> {
+    let (_, geometry) = mount::read_super(cx, queue)?;
+    mount::check_features(&geometry, false, false)?;
+    recover(cx, queue)?;
+    let (raw, old) = mount::read_super(cx, queue)?;
+    let device = queue.info().bytes();
+    let wanted = bytes.unwrap_or(device);
+    if wanted > device {
+        return Err(ResizeError::Device { device, wanted });
+    }
+    let shapes = plan(&raw, old, wanted)?;
+    let Shapes { old, new, .. } = &shapes;
+    let size = |geometry: &Geometry| (geometry.blocks_count, geometry.ag_count);
+    let report = ResizeReport { before: size(old), after: size(new), block_size: old.block_size };
+    if old.blocks_count == new.blocks_count {
+        return Ok(report);
+    }
+    write_new_groups(cx, queue, &shapes)?;
+    change(cx, queue, &shapes)?;
+    Ok(report)
+}
+
+/// The shape of a file system of so many bytes.
+fn plan(raw: &RawSuper, old: Geometry, bytes: u64) -> Result<Shapes, ResizeError> {
+    let wrong = |reason| ResizeError::Size { bytes, reason };
+    let (mut blocks, group) = (bytes / u64::from(old.block_size), u64::from(old.ag_blocks));
+    let rest = blocks % group;
+    if rest > 0 && rest < GROUP_MIN {
+        // No group is that small.
+        blocks -= rest;
+    }
+    if blocks < GROUP_MIN {
+        return Err(wrong("a group has at least 64 blocks"));
+    }
+    let log = old.split(old.log_start);
+    let log_end = old.linear(log) + u64::from(old.log_blocks);
+    if blocks < log_end {
+        return Err(wrong("the log lies behind that"));
+    }
+    let mut raw = *raw;
+    raw.sb_dblocks.set(blocks);
+    let count = blocks.div_ceil(group);
+    raw.sb_agcount.set(u32::try_from(count).map_err(|_| wrong("too many groups"))?);
+    let mut sector = vec![0; old.sector_size as usize];
+    seal(&mut sector, &raw);
+    let parsed = Geometry::parse(&sector, At::Super(0));
+    let new = parsed.map_err(|corrupt| ResizeError::Mount(corrupt.into()))?;
+    Ok(Shapes { old, new, raw })
+}
+
+/// Headers and empty trees of groups that come, with their copy of the superblock.
+fn write_new_groups(cx: &mut Cx, queue: &Arc<Queue>, shapes: &Shapes) -> Result<(), ResizeError> {
+    let Shapes { old, new, raw } = shapes;
+    for ag in old.ag_count..new.ag_count {
+        let mut bytes = group_headers(raw, new, ag);
+        seal(&mut bytes[..new.sector_size as usize], raw);
+        let place = new.header_sector(ag, AgHeader::Super);
+        queue.write(cx, place, Page::from_slice(&bytes), BioFlags::META)?;
+    }
+    Ok(queue.flush(cx)?)
+}
+
+/// The transaction, and a clean end with the new counters.
+fn change(cx: &mut Cx, queue: &Arc<Queue>, shapes: &Shapes) -> Result<(), ResizeError> {
+    let Shapes { old, new, raw } = shapes;
+    let reader = mount::reader(queue, old.clone(), 64 << 20);
+    let options = LogOptions::default();
+    let (writer, _) = recovery::open(cx, reader.bufs, reader.geometry, options, None)?;
+    for ag in new.ag_count..old.ag_count {
+        if !writer.space.is_empty_group(cx, ag)? {
+            writer.abandon(cx);
+            return Err(ResizeError::InUse { group: ag });
+        }
+    }
+    let space = Arc::new(writer.space.reshaped(Arc::new(new.clone())));
+    let log = writer.log.clone();
+    log.set_finisher(space.clone());
+    let mut trans = Trans::alloc(cx, &log, reservations::resize(new))?;
+    let last = old.ag_count.min(new.ag_count) - 1;
+    let old_length = old.ag_length(last);
+    if old_length != new.ag_length(last)
+        && let Err(error) = space.set_length(cx, &mut trans, last, old_length)
+    {
+        trans.cancel();
+        writer.abandon(cx);
+        return Err(match error {
+            XfsError::NoSpace => ResizeError::InUse { group: last },
+            other => other.into(),
+        });
+    }
+    if old_length != new.ag_length(last) {
+        ialloc::log_length(cx, &mut trans, &space, last)?;
+    }
+    log_super(cx, &mut trans, &space, |raw| {
+        raw.sb_dblocks.set(new.blocks_count);
+        raw.sb_agcount.set(new.ag_count);
+    })?;
+    trans.commit(cx)?;
+    log.force(cx)?;
+    // While the log says so: recovery writes those that a power cut leaves as they were.
+    write_copies(cx, queue, new, raw)?;
+    queue.flush(cx)?;
+    let inodes = Arc::new(Inodes::open(cx, space.clone())?);
+    Ok(WriteSide { log, space, inodes, quota: writer.quota }.close(cx)?)
+}
