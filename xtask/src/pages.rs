@@ -42,7 +42,7 @@ const PAGES: &[Page] = &[
     Page { name: "cfq-yield-machines", args: SEARCH, results: false, checked: false },
 ];
 
-const SEARCH: &[&str] = &["search", "cfq-yield", "--tries", "160"];
+const SEARCH: &[&str] = &["search", "cfq-yield", "--tries", "24"];
 
 /// What stands around the table of README.
 const MARKS: [&str; 2] =
