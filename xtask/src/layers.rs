@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// From the ground up. Crates of one row may not know each other.
 const LAYERS: &[&[&str]] = &[
-    &["iopath-base", "iopath-fscrypt"],
+    &["iopath-base", "iopath-fscrypt", "iopath-sandbox"],
     &["iopath-rt"],
     &["iopath-block"],
     &["iopath-device"],

@@ -8,10 +8,13 @@ mod layers;
 mod licences;
 mod mutations;
 mod newest;
+mod package;
 mod pages;
 mod peers;
 mod python;
+mod release;
 mod run;
+mod site;
 mod source;
 mod tidy;
 
@@ -37,6 +40,12 @@ cargo xtask TASK
   bench          speed beside the peers: ratios measured in one run
   budget [--bless]  instructions per operation against xtask/budget.txt
   python [ARGS]  build the Python package, install it in target/python/venv, test it; ARGS to pytest
+  site           the documentation as a site, in target/site/book; checks its links (site --links:
+                 no more than that)
+  follow         run the commands of the pages that begin a face, as they stand
+  package        a .deb and an .rpm, in target/packages (--try: use it in a fresh Debian, as root)
+  release --dry-run [--verify]  package all crates in their order as for the registry (--verify:
+                 compile each as a stranger gets it)
   judges [--newest]  install or name the outside programs that judge the tests (--newest: those of
                  Debian's newest suite, in the folder IOPATH_NEWEST, /var/cache/iopath/newest)
 ";
@@ -73,6 +82,13 @@ fn task() -> Result<()> {
         ["tidy"] => tidy::check(false),
         ["tidy", "--bless"] => tidy::check(true),
         ["python", more @ ..] => python::test(more),
+        ["release", "--dry-run"] => release::dry_run(false),
+        ["release", "--dry-run", "--verify"] => release::dry_run(true),
+        ["site"] => site::build(),
+        ["site", "--links"] => site::links(),
+        ["follow"] => site::follow(),
+        ["package"] => package::build(),
+        ["package", "--try"] => package::try_it(),
         ["judges"] => judges::require(),
         ["judges", "--newest"] => newest::require(),
         [] | ["help"] | ["--help"] | ["-h"] => {
@@ -97,6 +113,11 @@ fn all() -> Result<()> {
     run::step("newest judges", newest::require)?;
     run::step("lint", lint)?;
     run::step("instruction budget", || budget::check(false))?;
+    run::step("crates for the registry", || release::dry_run(false))?;
     run::step("Python package", || python::test(&[]))?;
+    run::step("first pages", || {
+        run::cargo(&["build", "--quiet", "-p", "iopath", "--bin", "iopath"])?;
+        site::follow()
+    })?;
     run::step("tests", || run::cargo(&["test", "--workspace", "--quiet"]))
 }

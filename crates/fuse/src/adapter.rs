@@ -17,6 +17,7 @@ use crate::forget::{ForgetQueue, Forgotten};
 use crate::lead::Lead;
 use crate::nodes::Nodes;
 use crate::options::{Access, Options};
+use crate::outside::Outside;
 use crate::pages::Pages;
 use crate::pm_qos::PmQos;
 use crate::seek::{Seek, Seeks};
@@ -108,9 +109,9 @@ impl Adapter {
     }
 
     /// Starts the task for seeks, which ends with the mount.
-    pub fn start_seeks(self: &Arc<Adapter>, rt: &Runtime) {
+    pub fn start_seeks(self: &Arc<Adapter>, rt: &Runtime, outside: Arc<Outside>) {
         let adapter = self.clone();
-        let pages = Pages::start();
+        let pages = Pages::start(outside);
         rt.spawn("fuse seeks", move |cx| {
             while let Some(seek) = adapter.seeks.next(cx) {
                 let found = adapter.seek(cx, &pages, &seek);

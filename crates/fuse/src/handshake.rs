@@ -1,5 +1,5 @@
 //! The first words with the kernel: what it may do by itself from now on. They are spoken by the
-//! crate `fuser`, which also mounts; the requests that follow are ours to answer.
+//! crate `fuser`; the requests that follow are ours to answer.
 
 use std::io;
 use std::sync::Arc;

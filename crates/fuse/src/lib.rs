@@ -4,7 +4,7 @@
 //!   programs
 //!      |  system calls
 //!   kernel: dentries, attributes, page cache, permission checks
-//!      |  /dev/fuse: mounted by the crate `fuser`, read and answered by us
+//!      |  /dev/fuse: the first words by the crate `fuser`, the rest read and answered by us
 //!   Workers: the threads that serve; Adapter: what a request means
 //!      |  inode numbers
 //!   trait vfs::FileSystem: ext4, xfs, ..
@@ -43,15 +43,21 @@
 
 mod abi;
 mod adapter;
+mod ask;
 mod convert;
 mod event;
 mod forget;
 mod handshake;
+mod keeper;
+mod keeping;
 mod kernel;
 mod lead;
 mod listing;
+mod mounting;
 mod nodes;
+mod open_file;
 mod options;
+mod outside;
 mod pages;
 mod pm_qos;
 mod ring;
@@ -64,6 +70,9 @@ mod workers;
 mod writeback_errors;
 mod writeback_limits;
 
+pub use keeper::Keeper;
+pub use keeping::serve as keep;
+pub use mounting::unmount;
 pub use options::{Access, Options, OptionsError, PmQosUse};
-pub use session::{End, Mount, MountError, unmount};
+pub use session::{End, Mount, MountError};
 pub use signals::Signals;

@@ -4,8 +4,6 @@ use std::str::FromStr;
 
 use base::Nanos;
 
-use crate::wire::MAX_READ;
-
 /// Who may use the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
@@ -163,28 +161,12 @@ impl Options {
         !self.fakeroot && (!root_alone || self.shared || self.permissions)
     }
 
-    pub(crate) fn config(&self) -> fuser::Config {
-        use fuser::MountOption as O;
-        let mut config = fuser::Config::default();
-        config.acl = match self.access {
+    pub(crate) fn acl(&self) -> fuser::SessionACL {
+        match self.access {
             Access::Owner => fuser::SessionACL::Owner,
             Access::Root => fuser::SessionACL::RootAndOwner,
             Access::Other => fuser::SessionACL::All,
-        };
-        let options = [
-            Some(O::FSName(self.source.clone())),
-            Some(O::Subtype("iopath".to_owned())),
-            Some(O::NoAtime),
-            Some(if self.read_only { O::RO } else { O::RW }),
-            Some(if self.suid { O::Suid } else { O::NoSuid }),
-            Some(if self.dev { O::Dev } else { O::NoDev }),
-            self.noexec.then_some(O::NoExec),
-            self.is_checked().then_some(O::DefaultPermissions),
-            // Answers by splice(2) must fit into a pipe.
-            (!self.shared && !self.io_uring).then(|| O::CUSTOM(format!("max_read={MAX_READ}"))),
-        ];
-        config.mount_options = options.into_iter().flatten().collect();
-        config
+        }
     }
 }
 

@@ -2,24 +2,16 @@
 //!
 //! That thread waits for requests which the others answer. It has no part in their open files
 //! ([`rt::spawn_apart`]), so that the kernel gives up what it waits for when the process is killed.
+//! In a locked process the keeper asks, which may open the files of others.
 
 use std::io;
 use std::sync::{Arc, mpsc};
 
-use base::{Errno, Ino};
+use base::Errno;
 use rt::{Channel, Cx};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, StatxFlags};
 
-/// A file that a program has open.
-#[derive(Clone, Copy)]
-pub(crate) struct OpenFile {
-    /// The thread that called, 0 where it has no number here.
-    pub pid: u32,
-    /// As stat(2) shows it.
-    pub ino: Ino,
-    /// The numbers of the mount's device, major and minor.
-    pub device: (u32, u32),
-}
+use crate::open_file::OpenFile;
+use crate::outside::Outside;
 
 /// The way to the thread that asks and waits.
 pub(crate) struct Pages {
@@ -29,19 +21,25 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// Starts the thread. It ends after this has been dropped.
-    pub fn start() -> Pages {
+    pub fn start(outside: Arc<Outside>) -> Pages {
         let (asked, files) = mpsc::channel();
         let done = Arc::new(Channel::named("fuse pages", 1));
         let answers = done.clone();
-        rt::spawn_apart("fuse pages", move |apart| {
+        let asks = outside.has_keeper();
+        let work = move |apart: bool| {
             for file in files {
-                let written = if apart { write(file) } else { None };
-                if answers.try_send(written).is_err() {
+                let written = if apart || asks { outside.write_pages(file) } else { None };
+                let errno = |error: io::Error| error.raw_os_error().map_or(Errno::EIO, Errno);
+                if answers.try_send(written.map(|written| written.map_err(errno))).is_err() {
                     break;
                 }
             }
             answers.close();
-        });
+        };
+        match asks {
+            true => drop(std::thread::Builder::new().spawn(move || work(false))),
+            false => rt::spawn_apart("fuse pages", work),
+        }
         Pages { asked, done }
     }
 
@@ -54,37 +52,4 @@ impl Pages {
         self.asked.send(file).ok()?;
         self.done.recv(cx).flatten()
     }
-}
-
-fn write(file: OpenFile) -> Option<Result<(), Errno>> {
-    let opened = open(file).ok().flatten()?;
-    let written = rt::write_pages(&opened);
-    Some(written.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno)))
-}
-
-/// Opens a file once more, by the table of the program that has it open.
-fn open(file: OpenFile) -> io::Result<Option<std::os::fd::OwnedFd>> {
-    if file.pid == 0 {
-        return Ok(None);
-    }
-    let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let table = format!("/proc/{}/fd", file.pid);
-    let table = rustix::fs::open(table, directory, Mode::empty())?;
-    for entry in Dir::read_from(&table)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        // What the kernel knows: no file system is asked, neither this one nor one that hangs.
-        let look = AtFlags::STATX_DONT_SYNC;
-        let Ok(stat) = rustix::fs::statx(&table, name, look, StatxFlags::INO) else { continue };
-        if (stat.stx_dev_major, stat.stx_dev_minor) != file.device || stat.stx_ino != file.ino.0 {
-            continue;
-        }
-        for access in [OFlags::RDONLY, OFlags::WRONLY] {
-            let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            if let Ok(opened) = rustix::fs::openat(&table, name, flags, Mode::empty()) {
-                return Ok(Some(opened));
-            }
-        }
-    }
-    Ok(None)
 }

@@ -18,9 +18,8 @@ use base::Nanos;
 use rt::{Channel, Cx, WaitQueue};
 
 use crate::options::PmQosUse;
+use crate::outside::{Outside, QOS_FILE};
 
-/// The file of the PM QoS request; see the kernel's Documentation/power/pm_qos_interface.rst.
-const FILE: &str = "/dev/cpu_dma_latency";
 /// After so long without many requests the processors may sleep again.
 const WINDOW: Nanos = Nanos::from_millis(100);
 /// So many requests within one window are many.
@@ -66,14 +65,17 @@ impl PmQos {
     ///
     /// # Errors
     /// The option asks for it, and the file is missing or may not be opened.
-    pub fn new(when: PmQosUse) -> io::Result<Option<PmQos>> {
+    pub fn new(when: PmQosUse, host: &ThisHost) -> io::Result<Option<PmQos>> {
         let alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
         match when {
             PmQosUse::Always => {
-                open().map_err(|error| io::Error::other(format!("awake: {FILE}: {error}")))?;
+                let held = host.open();
+                held.map_err(|error| io::Error::other(format!("awake: {QOS_FILE}: {error}")))?;
                 Ok(Some(PmQos::with(false, 1)))
             }
-            PmQosUse::Automatic if !alone && open().is_ok() => Ok(Some(PmQos::with(true, MANY))),
+            PmQosUse::Automatic if !alone && host.open().is_ok() => {
+                Ok(Some(PmQos::with(true, MANY)))
+            }
             PmQosUse::Automatic | PmQosUse::Never => Ok(None),
         }
     }
@@ -163,32 +165,34 @@ fn pays(measured: Option<(Nanos, Nanos)>) -> bool {
     measured.is_none_or(|(gain, _)| gain >= GAIN_MIN)
 }
 
-fn open() -> io::Result<File> {
-    let mut file = File::options().write(true).open(FILE)?;
-    // Microseconds.
-    file.write_all(&0_i32.to_ne_bytes())?;
-    Ok(file)
-}
-
-/// Whether any program holds the file at a latency of 0.
-fn is_held() -> bool {
-    let mut micros = [0; 4];
-    let read = File::open(FILE).and_then(|mut file| file.read_exact(&mut micros));
-    read.is_ok() && i32::from_ne_bytes(micros) == 0
-}
-
 /// The machine that this process runs on.
-pub(crate) struct ThisHost;
+pub(crate) struct ThisHost(pub Arc<Outside>);
+
+impl ThisHost {
+    fn open(&self) -> io::Result<File> {
+        let mut file = File::from(self.0.open_qos()?);
+        // Microseconds.
+        file.write_all(&0_i32.to_ne_bytes())?;
+        Ok(file)
+    }
+
+    /// Whether any program holds the file at a latency of 0.
+    fn is_held(&self) -> bool {
+        let mut micros = [0; 4];
+        let read = self.0.open_qos().and_then(|file| File::from(file).read_exact(&mut micros));
+        read.is_ok() && i32::from_ne_bytes(micros) == 0
+    }
+}
 
 impl Host for ThisHost {
     type Held = File;
 
     fn hold(&self) -> Option<File> {
-        open().ok()
+        self.open().ok()
     }
 
     fn gain(&self, cx: &mut Cx, interrupted: &dyn Fn() -> bool) -> Option<Nanos> {
-        if is_held() {
+        if self.is_held() {
             return None;
         }
         let calls = Arc::new(Channel::named("fuse wake-ups", 1));

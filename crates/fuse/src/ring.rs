@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use base::Errno;
+use io_uring::register::Restriction;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use nix::errno::Errno as HostErrno;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -146,7 +147,14 @@ pub(crate) struct Ring {
 }
 
 fn uring() -> io::Result<Uring> {
-    Uring::builder().setup_single_issuer().setup_defer_taskrun().build(SUBMISSIONS)
+    let mut builder = Uring::builder();
+    builder.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
+    let ring = builder.build(SUBMISSIONS)?;
+    // No filter of system calls sees what goes through a ring: it takes our entries, no others.
+    let mut allowed = [opcode::UringCmd80::CODE, opcode::PollAdd::CODE].map(Restriction::sqe_op);
+    ring.submitter().register_restrictions(&mut allowed)?;
+    ring.submitter().register_enable_rings()?;
+    Ok(ring)
 }
 
 /// Makes a ring.

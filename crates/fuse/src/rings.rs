@@ -90,14 +90,27 @@ impl Rings {
         Ok(Rings { adapter, device, payload_bytes, queues, jobs, dir })
     }
 
+    /// How many queues there are: a ring for each.
+    pub fn queues(&self) -> usize {
+        self.queues
+    }
+
     /// Serves until the mount ends, with `count` tasks beside those of the queues. If one fails,
     /// the kernel has nobody to ask, and the failure is sent to `events`. May park.
-    pub fn run(self: &Arc<Rings>, cx: &mut Cx, count: usize, events: &Events) {
+    /// Each ring that is made is reported to `made`.
+    pub fn run(
+        self: &Arc<Rings>,
+        cx: &mut Cx,
+        count: usize,
+        events: &Events,
+        made: &mpsc::Sender<()>,
+    ) {
         let (ask, questions) = mpsc::channel();
         let queues = (0..self.queues).map(|queue| {
             let (rings, events, ask) = (self.clone(), events.clone(), ask.clone());
+            let made = made.clone();
             cx.spawn(&format!("fuse-cpu-{queue}"), move |cx| {
-                if let Err(error) = rings.serve(cx, queue, &ask) {
+                if let Err(error) = rings.serve(cx, queue, &ask, made) {
                     let _nobody_listens = events.send(cx, Event::Ended(Err(error)));
                 }
             })
@@ -123,10 +136,18 @@ impl Rings {
     }
 
     /// Serves one queue; sends its number to `ask` when the mount is to be asked something.
-    fn serve(&self, cx: &mut Cx, queue: usize, ask: &mpsc::Sender<usize>) -> io::Result<()> {
+    fn serve(
+        &self,
+        cx: &mut Cx,
+        queue: usize,
+        ask: &mpsc::Sender<usize>,
+        made: mpsc::Sender<()>,
+    ) -> io::Result<()> {
         stay_on(queue);
         let (listens, bell) = io::pipe()?;
         let mut ring = Ring::new(&*self.device, queue as u16, listens, self.payload_bytes)?;
+        let _nobody_waits = made.send(());
+        drop(made);
         let home = Arc::new(Home { answered: SpinLock::named("fuse answers", Vec::new()), bell });
         let mut small = vec![0; SMALL_BYTES];
         let mut seeking = 0;

@@ -13,7 +13,8 @@ use rt::{Channel, Cx};
 
 use crate::abi::{LseekIn, LseekOut};
 use crate::kernel;
-use crate::pages::{OpenFile, Pages};
+use crate::open_file::OpenFile;
+use crate::pages::Pages;
 
 /// Seeks that may wait for their turn: whoever hands one over fetches the requests that it waits
 /// for, and must not wait.

@@ -3,22 +3,20 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 
 use base::Nanos;
 use nix::errno::Errno as HostErrno;
 use rt::{Channel, Cx};
-use rustix::fs::{Mode, OFlags};
-use rustix::mount::UnmountFlags;
 use vfs::FileSystem;
 
 use crate::adapter::{Adapter, Gate};
 use crate::event::{Event, Events};
 use crate::handshake::{BUFFER_BYTES, Handshake, PAYLOAD_BYTES};
-use crate::kernel::{self, Bdi};
+use crate::keeper::Keeper;
 use crate::options::Options;
+use crate::outside::Outside;
 use crate::pm_qos::{PmQos, ThisHost};
 use crate::rings::Rings;
 use crate::seek::Seeks;
@@ -92,7 +90,7 @@ const LINGER: Nanos = Nanos::from_millis(1);
 
 /// A file system that is mounted in the host's tree.
 pub struct Mount {
-    dir: PathBuf,
+    outside: Arc<Outside>,
     gate: Arc<Gate>,
     seeks: Seeks,
     pm_qos: Option<Arc<PmQos>>,
@@ -104,7 +102,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `fs` on `dir`. Requests are served by [`Mount::run`].
+    /// Mounts `fs` on `dir`, through the keeper where there is one. Requests are served by
+    /// [`Mount::run`].
     ///
     /// # Errors
     /// `dir` is no directory, or mounting is refused.
@@ -113,19 +112,28 @@ impl Mount {
         fs: Arc<dyn FileSystem>,
         dir: &Path,
         options: &Options,
+        keeper: Option<Keeper>,
     ) -> Result<Mount, MountError> {
         let dir = directory(dir)?;
+        let outside = Arc::new(Outside::new(&dir, options, keeper.map(Arc::new)));
         let gate = Arc::new(Gate::new());
         let refused = |error| MountError::Refused { dir: shown(&dir), error };
-        let pm_qos = PmQos::new(options.pm_qos).map_err(refused)?.map(Arc::new);
+        let host = ThisHost(outside.clone());
+        let pm_qos = PmQos::new(options.pm_qos, &host).map_err(refused)?.map(Arc::new);
         let handshake = Handshake::new(options);
         let agreed = handshake.agreed();
-        let session = fuser::Session::new(handshake, &dir, &options.config())
-            .map_err(|error| no_device().unwrap_or_else(|| refused(error)))?;
+        let mounted =
+            outside.mount().map_err(|error| no_device().unwrap_or_else(|| refused(error)))?;
+        let config = fuser::Config::default();
+        let session = fuser::Session::from_fd(handshake, mounted, options.acl(), config);
+        let session = session.map_err(|error| {
+            outside.detach();
+            refused(error)
+        })?;
         let device = Arc::new(Device::new(session.as_fd()).map_err(refused)?);
         let adapter = Arc::new(Adapter::new(fs, gate.clone(), pm_qos.clone(), options));
         let seeks = adapter.seeks.clone();
-        adapter.start_seeks(cx.runtime());
+        adapter.start_seeks(cx.runtime(), outside.clone());
         adapter.start_writeback_errors(cx.runtime());
         let serving = adapter.clone();
         let rings = match agreed.load(Ordering::SeqCst) {
@@ -141,15 +149,21 @@ impl Mount {
             None => Pace { spin: options.spin, linger: Nanos::ZERO },
         };
         let workers = Arc::new(Workers::new(adapter, device, pace, BUFFER_BYTES));
-        let device = kernel::mounted(&dir).ok().flatten();
-        device.as_deref().inspect(|device| kernel::tune(device));
-        let limits = device.as_deref().filter(|_| options.collects()).and_then(Bdi::of);
-        if let Some(limits) = limits {
-            serving.writeback_limits.connect(cx, &*serving.fs, limits);
-        }
-        seeks.connect(session.notifier(), device.as_deref().and_then(kernel::numbers));
+        outside.tune();
+        serving.writeback_limits.connect(cx, &*serving.fs, &outside);
+        seeks.connect(session.notifier(), outside.device_numbers());
         let threads = options.threads.max(2);
-        Ok(Mount { dir, gate, seeks, pm_qos, adapter: serving, workers, rings, threads, session })
+        Ok(Mount {
+            outside,
+            gate,
+            seeks,
+            pm_qos,
+            adapter: serving,
+            workers,
+            rings,
+            threads,
+            session,
+        })
     }
 
     /// Serves requests until the directory is unmounted or one of the signals comes. Afterwards
@@ -157,27 +171,45 @@ impl Mount {
     ///
     /// # Errors
     /// The connection to the kernel broke.
-    pub fn run(self, cx: &mut Cx, signals: Option<Signals>) -> Result<End, MountError> {
-        let Mount { dir, gate, seeks, pm_qos, adapter, workers, rings, threads, session } = self;
+    ///
+    /// `settle` is called when everything is set up and open, before requests are answered through
+    /// the device: a process that is locked gives up opening files there.
+    pub fn run(
+        self,
+        cx: &mut Cx,
+        signals: Option<Signals>,
+        settle: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<End, MountError> {
+        let Mount { outside, gate, seeks, pm_qos, adapter, workers, rings, threads, session } =
+            self;
+        let broken = outside.clone();
         let work = move |cx: &mut Cx, events: &Events| {
             let beside = if rings.is_some() { BESIDE_RINGS } else { threads };
+            let (made, all_made) = mpsc::channel();
+            let queues = rings.as_ref().map_or(0, |rings| rings.queues());
             let rings = rings.map(|rings| {
                 let events = events.clone();
-                cx.spawn("fuse rings", move |cx| rings.run(cx, threads, &events))
+                cx.spawn("fuse rings", move |cx| rings.run(cx, threads, &events, &made))
             });
-            let result = workers.run(cx, beside);
+            // Where a ring fails, the mount ends by that.
+            let _made = all_made.iter().take(queues).count();
+            let result = settle().and_then(|()| workers.run(cx, beside));
             rings.into_iter().for_each(|task| task.join(cx));
-            drop(session); // Takes the mount away where it broke.
+            drop(session);
+            if result.is_err() {
+                broken.detach();
+            }
             result
         };
         if let Some(pm_qos) = pm_qos.clone() {
-            cx.spawn("fuse-pm-qos", move |cx| pm_qos.run(cx, &ThisHost));
+            let host = ThisHost(outside.clone());
+            cx.spawn("fuse-pm-qos", move |cx| pm_qos.run(cx, &host));
         }
         let freeing = cx.spawn("fuse-free", {
             let adapter = adapter.clone();
             move |cx| adapter.free_forgotten(cx)
         });
-        let served = serve(cx, &dir, &gate, work, signals);
+        let served = serve(cx, &outside, &gate, work, signals);
         adapter.forget_queue.close();
         adapter.writeback_errors.close();
         freeing.join(cx);
@@ -189,7 +221,7 @@ impl Mount {
 
 fn serve(
     cx: &mut Cx,
-    dir: &Path,
+    outside: &Arc<Outside>,
     gate: &Gate,
     work: impl FnOnce(&mut Cx, &Events) -> io::Result<()> + Send + 'static,
     signals: Option<Signals>,
@@ -214,23 +246,23 @@ fn serve(
             return Ok(End::Unmounted);
         }
         Some(Event::Ended(Err(error))) => {
-            return Err(MountError::Broken { dir: shown(dir), error });
+            return Err(MountError::Broken { dir: shown(outside.dir()), error });
         }
     };
     // The kernel's pages come to us first; then nobody needs the mount to be whole. Whoever waits
-    // for them has no part in our open files, so that the process can be killed meanwhile.
+    // for them has no part in our open files, so that the process can be killed meanwhile: a thread
+    // of its own kind, or the keeper.
     let whole = Arc::new(Channel::named("fuse end", 1));
-    rt::spawn_apart("fuse end", {
-        let (dir, whole) = (dir.to_owned(), whole.clone());
-        move |_apart| {
-            sync(&dir);
-            let done = unmount(&dir, false).is_ok();
-            if !done {
-                let _torn_anyway = unmount(&dir, true);
-            }
-            let _nobody_waits = whole.try_send(done);
+    let ending = {
+        let (outside, whole) = (outside.clone(), whole.clone());
+        move || {
+            let _nobody_waits = whole.try_send(outside.end());
         }
-    });
+    };
+    match outside.has_keeper() {
+        true => drop(cx.spawn("fuse end", move |_| ending())),
+        false => rt::spawn_apart("fuse end", move |_apart| ending()),
+    }
     if whole.recv(cx) == Some(true) {
         server.join(cx);
         return Ok(End::Signal(name));
@@ -246,19 +278,9 @@ fn serve(
     Ok(End::Torn(name))
 }
 
-/// Asks the kernel to hand over what it still has of this mount.
-fn sync(dir: &Path) {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if let Ok(root) = rustix::fs::open(dir, flags, Mode::empty()) {
-        // An error was or will be reported to the writer.
-        let _reported_elsewhere = rustix::fs::syncfs(root.as_fd());
-    }
-}
-
 /// Why mounting failed, where it is the kernel's device.
 fn no_device() -> Option<MountError> {
-    let opened = std::fs::File::options().read(true).write(true).open("/dev/fuse");
-    let error = opened.err()?;
+    let error = crate::mounting::open_device().err()?;
     let advice = match error.kind() {
         io::ErrorKind::PermissionDenied => "as root, let users open it: chmod 666 /dev/fuse",
         _ => "as root, load FUSE: modprobe fuse (a container is given it by: --device /dev/fuse)",
@@ -281,25 +303,5 @@ fn directory(dir: &Path) -> Result<PathBuf, MountError> {
     match meta.is_dir() {
         true => Ok(whole),
         false => Err(error(HostErrno::ENOTDIR.into())),
-    }
-}
-
-/// Takes a mount away: by the system call, or for others than root by fusermount3. With `lazy` at
-/// once from the tree of directories, and for programs that use it when they end.
-///
-/// # Errors
-/// It is in use, or not a mount of this user.
-pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
-    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(dir, flags) {
-        Err(rustix::io::Errno::PERM) => {}
-        result => return Ok(result?),
-    }
-    let mut command = Command::new("fusermount3");
-    command.args(["-u", "-q"]).args(lazy.then_some("-z")).arg("--").arg(dir);
-    let output = command.output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
     }
 }

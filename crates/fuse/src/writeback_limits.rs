@@ -5,22 +5,28 @@
 //! is limited to a part of it, by its limits for each mount (`/sys/class/bdi`, which only root may
 //! set; for mounts of other users the kernel's own limit is a hundredth).
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rt::Cx;
 use vfs::FileSystem;
 
-use crate::kernel::Bdi;
+use crate::outside::Outside;
 
 /// The kernel may collect a quarter of the free space ..
 const FREE_DIVISOR: u64 = 4;
 /// .. and at least so many bytes: with less, each write waits for the one before.
 const BYTES_MIN: u64 = 8 << 20;
 
+/// A mount whose limit can be set, and the limit of all mounts together, in bytes.
+struct Limited {
+    outside: Arc<Outside>,
+    whole: u64,
+}
+
 /// The limits of one mount.
 pub(crate) struct WritebackLimits {
-    bdi: OnceLock<Bdi>,
+    outside: OnceLock<Limited>,
     /// Bytes that may be written until the limit is computed again.
     credit: AtomicI64,
     /// Bytes of dirty data that the kernel may collect; [`u64::MAX`]: only the limit of all mounts
@@ -31,34 +37,37 @@ pub(crate) struct WritebackLimits {
 impl WritebackLimits {
     pub fn new() -> WritebackLimits {
         let limit = AtomicU64::new(u64::MAX);
-        WritebackLimits { bdi: OnceLock::new(), credit: AtomicI64::new(0), limit }
+        WritebackLimits { outside: OnceLock::new(), credit: AtomicI64::new(0), limit }
     }
 
-    /// Sets the kernel's limits of the mount from now on. May park.
-    pub fn connect(&self, cx: &mut Cx, fs: &dyn FileSystem, bdi: Bdi) {
-        self.update(cx, fs, self.bdi.get_or_init(|| bdi));
+    /// Sets the kernel's limits of the mount from now on, where they can be set. May park.
+    pub fn connect(&self, cx: &mut Cx, fs: &dyn FileSystem, outside: &Arc<Outside>) {
+        if let Some(whole) = outside.whole_limit() {
+            let limited = || Limited { outside: outside.clone(), whole };
+            self.update(cx, fs, self.outside.get_or_init(limited));
+        }
     }
 
     /// Accounts for so many bytes written. May park.
     pub fn account(&self, cx: &mut Cx, fs: &dyn FileSystem, bytes: u64) {
-        let Some(bdi) = self.bdi.get() else { return };
+        let Some(limited) = self.outside.get() else { return };
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let before = self.credit.fetch_sub(bytes, Ordering::Relaxed);
         // Exactly one writer uses up the credit, and that one updates the limit.
         if before >= 0 && before < bytes {
-            self.update(cx, fs, bdi);
+            self.update(cx, fs, limited);
         }
     }
 
-    fn update(&self, cx: &mut Cx, fs: &dyn FileSystem, bdi: &Bdi) {
+    fn update(&self, cx: &mut Cx, fs: &dyn FileSystem, limited: &Limited) {
         let stat = fs.statfs(cx).ok();
         let free =
             stat.map_or(0, |stat| stat.blocks_available.saturating_mul(stat.block_size.into()));
-        let (limit, credit) = limit_and_credit(free, bdi.whole());
+        let (limit, credit) = limit_and_credit(free, limited.whole);
         let old = self.limit.load(Ordering::Relaxed);
         if limit.abs_diff(old) > old / 8 {
             self.limit.store(limit, Ordering::Relaxed);
-            bdi.limit_dirty(limit);
+            limited.outside.limit_dirty(limit);
         }
         self.credit.store(credit, Ordering::Relaxed);
     }

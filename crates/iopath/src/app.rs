@@ -1,5 +1,6 @@
 //! What every command works with: the task, the options for all, the output.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -64,6 +65,9 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub mount: Vec<MountWord>,
+    /// Go without the sandbox
+    #[arg(long, global = true)]
+    pub no_sandbox: bool,
     /// How to reach the host's storage: auto, uring or psync
     #[arg(long, global = true, value_enum, default_value_t = EngineArg::Auto,
           hide_possible_values = true)]
@@ -126,6 +130,11 @@ impl Options {
         })
     }
 
+    /// Whether a mount option that only `iopath mount` knows is given.
+    pub fn of_mount_is(&self, word: &str) -> bool {
+        self.mount.contains(&MountWord::Mount(word.to_owned()))
+    }
+
     /// The first mount option that only `iopath mount` knows.
     pub fn of_mount(&self) -> Option<&str> {
         self.mount.iter().find_map(|word| match word {
@@ -147,6 +156,12 @@ pub struct App<'c> {
     pub recorder: Option<Recorder>,
     /// What was opened by `--rescue`, to say at the end what could not be read.
     pub rescued: Vec<Opened>,
+    /// The command line without the program's name.
+    pub args: Vec<OsString>,
+    /// The values in it.
+    pub words: Vec<OsString>,
+    /// What holds where the process is locked.
+    pub locked: Option<sandbox::Locked>,
 }
 
 /// A target that was opened by `--rescue`.

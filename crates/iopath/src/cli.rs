@@ -8,6 +8,8 @@ use rt::Runtime;
 
 use crate::app::{App, Options};
 use crate::cmd;
+use crate::confine::{self, Needs};
+use crate::mount_helper::{self, Asked};
 use crate::out::{Out, is_closed_pipe};
 
 /// The Linux storage I/O path in user space: ext2/3/4, XFS and NFS without mounting, and its lab
@@ -105,6 +107,12 @@ pub fn describe() -> clap::Command {
     Cli::command()
 }
 
+/// The values that a command line gives, of all arguments and options.
+fn words_of(args: &[OsString]) -> Vec<OsString> {
+    let matches = Cli::command().ignore_errors(true).try_get_matches_from(args);
+    matches.map_or_else(|_| Vec::new(), |matches| crate::confine::words(&matches))
+}
+
 /// The command that `args` name, the one below it, and so on, whatever else is wrong with them;
 /// none where help is asked for.
 fn names_of_commands(args: &[OsString]) -> Vec<String> {
@@ -117,25 +125,58 @@ fn names_of_commands(args: &[OsString]) -> Vec<String> {
         .collect()
 }
 
-/// Parses `args`, which name these `commands`.
-fn parse(args: Vec<OsString>, commands: &[String]) -> Result<Cli, clap::Error> {
-    let args = match commands.first().map(String::as_str) {
+/// `args`, which name these `commands`, as the parser takes them.
+fn prepared(args: Vec<OsString>, commands: &[String]) -> Vec<OsString> {
+    match commands.first().map(String::as_str) {
         Some("lab") => cmd::lab::with_own_options(args, commands.get(1)),
         Some("find") => cmd::find::with_two_dashes(args),
         Some("bench") => cmd::bench::with_options_of_the_tool(args, commands.get(1)),
         _ => args,
-    };
-    Cli::try_parse_from(args)
+    }
+}
+
+/// Parses `args`, which name these `commands`.
+fn parse(args: Vec<OsString>, commands: &[String]) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(prepared(args, commands))
 }
 
 /// The commands that have the exit statuses of fsck(8).
 const FSCK: &[&str] = &["check", "repair", "undo"];
 
-/// Runs a command line; the first argument is the program's name.
+/// Runs a command line; the first argument is the program's name, which may be that of the helper
+/// of mount(8).
 pub fn main(args: Vec<OsString>) -> ExitCode {
+    let asked = match mount_helper::asked(&args) {
+        None => return run(args),
+        Some(Ok(asked)) => asked,
+        Some(Err(message)) => {
+            eprintln!("mount.iopath: {message}");
+            return ExitCode::from(mount_helper::USAGE);
+        }
+    };
+    match asked {
+        Asked::Nothing => ExitCode::SUCCESS,
+        Asked::Mount(line) => match run(line) == ExitCode::SUCCESS {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(mount_helper::FAILED),
+        },
+        Asked::Remount { dir, flags } => match mount_helper::change(&dir, flags) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("mount.iopath: {}: remount: {error}", dir.display());
+                ExitCode::from(mount_helper::FAILED)
+            }
+        },
+    }
+}
+
+fn run(args: Vec<OsString>) -> ExitCode {
     let commands = names_of_commands(&args);
+    let args = prepared(args, &commands);
+    let line = args.iter().skip(1).cloned().collect();
+    let words = words_of(&args);
     let is_check = commands.first().is_some_and(|name| FSCK.contains(&name.as_str()));
-    let cli = match parse(args, &commands) {
+    let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
             let _standard_streams_may_be_closed = error.print();
@@ -159,8 +200,17 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     rustix::process::umask(umask);
     let result = Runtime::real(cpus).enter("iopath", |cx| {
         cx.set_cred(rt::Cred { umask: umask.bits(), ..rt::Cred::root() });
-        let mut app = App { cx, options, out, recorder: None, rescued: Vec::new() };
-        let result = cli.command.run(&mut app);
+        let (rescued, work) = (Vec::new(), confine::work_of(&commands));
+        let args = line;
+        let mut app = App { cx, options, out, recorder: None, rescued, words, locked: None, args };
+        let locked = match work {
+            Some(work) => {
+                let needs = Needs::of_words(&app.words, work);
+                confine::enter(&mut app, needs)
+            }
+            None => Ok(()),
+        };
+        let result = locked.and_then(|()| cli.command.run(&mut app));
         let flushed = app.out.flush();
         let result = crate::losses::report(&mut app, result);
         result.and_then(|code| flushed.map(|()| code).map_err(anyhow::Error::from))

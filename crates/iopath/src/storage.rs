@@ -44,6 +44,15 @@ pub fn open_options(app: &App, write: bool) -> OpenOptions {
 /// The prefix of a stripe: `stripe:CHUNK,PATH,PATH,..`.
 const STRIPE: &str = "stripe:";
 
+/// The files of a path: those of a stripe, else itself.
+pub fn members(path: &Path) -> Vec<std::path::PathBuf> {
+    let list = path.to_str().and_then(|text| text.strip_prefix(STRIPE)?.split_once(','));
+    match list {
+        Some((_, members)) => members.split(',').map(Into::into).collect(),
+        None => vec![path.to_owned()],
+    }
+}
+
 /// Opens what a path names: an image file, a block device, or a stripe over several.
 ///
 /// # Errors

@@ -44,6 +44,13 @@ impl Target {
         self.path.to_str().filter(|path| path.starts_with("nfs://"))
     }
 
+    /// Whether it is reached through a network.
+    pub fn is_on_server(&self) -> bool {
+        let path = self.path.as_os_str().as_bytes();
+        let nbd = path.starts_with(b"nbd://") || path.starts_with(b"nbd+unix://");
+        nbd || self.nfs_url().is_some() || self.remote_url().is_some()
+    }
+
     /// The address of an image on a server, where the target is one.
     pub fn remote_url(&self) -> Option<&str> {
         self.path.to_str().filter(|path| is_remote(path.as_bytes()))
@@ -215,7 +222,7 @@ impl fmt::Display for Side {
 }
 
 /// Splits `TARGET:/path` at the first `:/` that is not part of `://`; `TARGET:` is `TARGET:/`.
-fn split(arg: &OsStr) -> Option<(&OsStr, Vec<u8>)> {
+pub(crate) fn split(arg: &OsStr) -> Option<(&OsStr, Vec<u8>)> {
     let bytes = arg.as_bytes();
     let mut from = 0;
     while let Some(at) = find(&bytes[from..], b":/").map(|at| at + from) {

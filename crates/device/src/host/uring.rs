@@ -20,6 +20,7 @@
 use super::file::FileDevice;
 use base::Errno;
 use block::{BioFlags, Cause, Device, DeviceInfo, DeviceIo, HostRange, Op};
+use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -57,7 +58,7 @@ unsafe impl Send for Job {}
 impl UringDevice {
     /// Puts a ring in front of `file`; gives the file back where the host has none.
     pub(super) fn new(file: FileDevice) -> Result<UringDevice, (Box<FileDevice>, io::Error)> {
-        let ring = match IoUring::new(file.info.depth) {
+        let ring = match restricted(file.info.depth) {
             Ok(ring) => ring,
             Err(error) => return Err((Box::new(file), error)),
         };
@@ -70,6 +71,18 @@ impl UringDevice {
             .expect("the host starts a thread");
         Ok(UringDevice { shared, reaper: Some(reaper) })
     }
+}
+
+/// A ring that reads, writes and flushes, and nothing else: no filter of system calls sees what
+/// goes through it.
+fn restricted(depth: u32) -> io::Result<IoUring> {
+    let ring = IoUring::builder().setup_r_disabled().build(depth)?;
+    let [read, write] = [opcode::Readv::CODE, opcode::Writev::CODE];
+    let mut allowed =
+        [read, write, opcode::Fsync::CODE, opcode::Nop::CODE].map(Restriction::sqe_op);
+    ring.submitter().register_restrictions(&mut allowed)?;
+    ring.submitter().register_enable_rings()?;
+    Ok(ring)
 }
 
 impl Device for UringDevice {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::app::App;
+use crate::confine::{self, Needs, Work};
 use crate::copy::decompress;
 use crate::copy::host_sink::HostSink;
 use crate::copy::host_source::HostSource;
@@ -216,6 +218,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     if options.reflink {
         check_reflink(&sources, &destination)?;
     }
+    confine::enter(app, needs(&sources, &destination, &keep))?;
     let progress = app.out.progress("copying");
     let mounts = Mounts { sessions: Vec::new(), reflink: options.reflink };
     let (made, links, problems) = (Made::default(), Links::default(), Problems::new());
@@ -236,6 +239,42 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         app.out.document(&json!({ "names": names, "bytes": bytes, "errors": count }))?;
     }
     Ok(if problems.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the copy needs of the host.
+fn needs(sources: &[Side], destination: &Side, keep: &Keep) -> Needs {
+    let mut needs = Needs::default();
+    for source in sources {
+        match source {
+            Side::Image(place) => needs.word(place.target.to_string().as_ref(), Work::Look),
+            Side::Archive(Some(path)) => needs.read(path),
+            // Symlinks lead anywhere.
+            Side::Host(_) if keep.follow == Follow::Always && keep.recursive => needs.read("/"),
+            Side::Host(path) => {
+                needs.read(path);
+                // It is opened from its folder.
+                needs.list(confine::folder_of(path));
+            }
+            Side::Archive(None) | Side::Standard => {}
+        }
+    }
+    match destination {
+        Side::Image(place) => needs.word(place.target.to_string().as_ref(), Work::Change),
+        Side::Host(path) | Side::Archive(Some(path)) => {
+            let folder = confine::folder_of(path);
+            needs.write(path);
+            // It is opened from its folder.
+            needs.list(folder);
+            if folder != Path::new("/dev") {
+                needs.make(if path.is_dir() { path } else { folder });
+                needs.copies_out();
+            }
+        }
+        Side::Archive(None) | Side::Standard => {}
+    }
+    // The names of owners.
+    ["/etc/passwd", "/etc/group"].into_iter().for_each(|file| needs.read(file));
+    needs
 }
 
 /// The images of this command, each mounted once.

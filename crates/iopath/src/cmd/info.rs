@@ -44,6 +44,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let mut fact = |key: &'static str, value: Value| facts.push((key, value));
         fact("target", json!(target.to_string()));
         fact("size", json!(storage.bytes()));
+        fact("sandbox", json!(app.locked.as_ref().map(ToString::to_string)));
         if let Some(image) = &storage.container {
             for (key, value) in inside::facts(app, &**image)? {
                 fact(key, value);

@@ -2,16 +2,19 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use fuse::{End, Mount, Signals};
+use fuse::{End, Keeper, Mount, Signals};
 use vfs::FileSystem;
 
 use crate::app::{App, MountWord};
+use crate::confine::{self, Needs, Work};
+use crate::notify::Manager;
 use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
 use crate::target::Target;
@@ -44,6 +47,9 @@ pub struct Options {
     /// The process in the background: reports on standard output when it serves
     #[arg(long, hide = true)]
     background: bool,
+    /// The keeper of a mount: does what the locked process cannot
+    #[arg(long, hide = true)]
+    keeper: bool,
 }
 
 /// What the process in the background says when it serves.
@@ -56,8 +62,9 @@ const READY: &[u8] = b"ready\n";
 /// written.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let target = Target::parse(&options.target)?;
-    if !options.foreground && !options.background && app.recorder.is_none() {
-        return start();
+    let serves = options.foreground || options.background || options.keeper;
+    if !serves && app.recorder.is_none() {
+        return start(app);
     }
     // Before there is any other thread.
     let signals = Signals::block();
@@ -68,20 +75,31 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         }
     }
     how.shared = target.nfs_url().is_some();
+    if options.keeper {
+        // Nobody hears it: a directory that is not there is reported by the other process.
+        let dir = options.dir.canonicalize()?;
+        fuse::keep(&dir, &how)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let manager = Manager::connect();
+    let log = options.background.then(SystemLog::connect).flatten();
+    let keeper = lock(app, &target, how.read_only)?;
     let (fs, replayed) = mount(app, &target, !how.read_only)?;
     let session = Session::on(target.clone(), fs.clone());
     let kept = fs.clone();
     if let Some(replayed) = replayed {
         app.out.note(format!("{target}: was not unmounted cleanly: {replayed}"));
     }
-    let served = serve(app, fs, &options.dir, &how, signals, options.background);
+    let outside = Outside { dir: &options.dir, keeper, background: options.background, manager };
+    let served = serve(app, fs, outside, &how, signals);
     let closed = session::close(app, session);
     if options.background {
         // Nobody reads the standard streams any more.
         let lost = kept.lost();
         let said =
             [lost.first.map(|_| lost.to_string()), closed.as_ref().err().map(|e| format!("{e:#}"))];
-        said.iter().flatten().for_each(|text| log_to_system(&format!("{target}: {text}")));
+        let texts = said.iter().flatten().map(|text| format!("{target}: {text}"));
+        log.iter().for_each(|log| texts.clone().for_each(|text| log.warn(&text)));
     }
     let end = served?;
     closed?;
@@ -116,29 +134,65 @@ fn mount(
     })
 }
 
+/// The host's side of a mount.
+struct Outside<'a> {
+    dir: &'a Path,
+    keeper: Option<Keeper>,
+    background: bool,
+    manager: Manager,
+}
+
+/// Starts the keeper, then locks this process. None where the user wants no sandbox.
+fn lock(app: &mut App, target: &Target, read_only: bool) -> Result<Option<Keeper>> {
+    if app.options.no_sandbox || app.recorder.is_some() {
+        return Ok(None);
+    }
+    let keeper = Keeper::start(this_command(app, "--keeper")?).context("starting the keeper")?;
+    let mut needs = Needs::default();
+    let work = if read_only { Work::Look } else { Work::Change };
+    needs.word(target.to_string().as_ref(), work);
+    needs.word(target.path.as_os_str(), work);
+    // To say why it cannot be opened.
+    needs.write("/dev/fuse");
+    confine::enter(app, needs)?;
+    Ok(Some(keeper))
+}
+
 fn serve(
     app: &mut App,
     fs: Arc<dyn FileSystem>,
-    dir: &Path,
+    outside: Outside<'_>,
     how: &fuse::Options,
     signals: Signals,
-    background: bool,
 ) -> Result<End> {
-    let mount = Mount::new(app.cx, fs, dir, how)?;
-    if background {
+    let mount = Mount::new(app.cx, fs, outside.dir, how, outside.keeper)?;
+    if outside.background {
         let mut out = std::io::stdout();
         out.write_all(READY).and_then(|()| out.flush()).context("telling that it serves")?;
         detach().context("leaving the terminal")?;
     }
-    Ok(mount.run(app.cx, Some(signals))?)
+    let (locked, manager) = (app.locked.clone(), outside.manager);
+    let place = outside.dir.display().to_string();
+    let settle = move || {
+        manager.ready(&format!("serving {place}"));
+        locked.map_or(Ok(()), |locked| locked.settle().map_err(std::io::Error::other))
+    };
+    Ok(mount.run(app.cx, Some(signals), settle)?)
+}
+
+/// This command once more, with another word.
+fn this_command(app: &App, word: &str) -> Result<Command> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut command = Command::new(program);
+    // The word is an option of `mount`, whatever follows a `--`.
+    let at = app.args.iter().position(|arg| arg == "mount").map_or(0, |at| at + 1);
+    command.args(&app.args[..at]).arg(word).args(&app.args[at..]);
+    Ok(command)
 }
 
 /// Starts this command again in the background, and waits until it serves.
-fn start() -> Result<ExitCode> {
-    let program = std::env::current_exe().context("finding this program")?;
-    let mut child = Command::new(program)
-        .args(std::env::args_os().skip(1))
-        .arg("--background")
+fn start(app: &App) -> Result<ExitCode> {
+    let mut child = this_command(app, "--background")?
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -157,11 +211,21 @@ fn start() -> Result<ExitCode> {
     }
 }
 
-/// Writes a line of the priority "warning" to the system's log, where there is one.
-fn log_to_system(text: &str) {
-    if let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() {
+/// The system's log.
+struct SystemLog(UnixDatagram);
+
+impl SystemLog {
+    /// None where there is none.
+    fn connect() -> Option<SystemLog> {
+        let socket = UnixDatagram::unbound().ok()?;
+        socket.connect("/dev/log").ok()?;
+        Some(SystemLog(socket))
+    }
+
+    /// Writes a line of the priority "warning".
+    fn warn(&self, text: &str) {
         let line = format!("<12>iopath[{}]: {text}", std::process::id());
-        let _no_log = socket.send_to(line.as_bytes(), "/dev/log");
+        let _no_log = self.0.send(line.as_bytes());
     }
 }
 

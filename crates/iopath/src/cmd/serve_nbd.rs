@@ -13,10 +13,13 @@ use clap::Args;
 use crash::{Header, Recorder};
 use device::nbd::{FileMap, Limits, Listener, Served, serve};
 use fuse::Signals;
+use listenfd::ListenFd;
 use serde_json::json;
 
 use super::crash::marks::Marks;
 use crate::app::{App, at};
+use crate::confine::{self, Needs, Work, folder_of};
+use crate::notify::Manager;
 use crate::recognise::Format;
 use crate::sim::{SimTarget, is_sim};
 use crate::storage::Storage;
@@ -35,7 +38,8 @@ pub struct Options {
     /// Image or device: TARGET, or a modelled machine with a fresh file system: sim:MACHINE
     #[arg(value_name = "TARGET")]
     target: OsString,
-    /// Address and port to listen at (port 0 is any free one), or the path of a socket
+    /// Address and port to listen at (port 0 is any free one), or the path of a socket; a socket of
+    /// systemd comes before it
     #[arg(long, value_name = "PLACE", default_value = "127.0.0.1:10809")]
     listen: String,
     /// Name of the export; the empty name leads to it too
@@ -66,6 +70,43 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
     let signals = Signals::block();
     let target = options.target.display().to_string();
+    let manager = Manager::connect();
+    let passed = ListenFd::from_env().take_tcp_listener(0).context("the socket of LISTEN_FDS")?;
+    let listener = match passed {
+        Some(socket) => Listener::Tcp(socket),
+        None => Listener::bind(&options.listen).with_context(|| options.listen.clone())?,
+    };
+    let socket = listener.socket();
+    let result = listen(app, options, &target, listener, &Outer { signals, manager });
+    if let Some(socket) = socket {
+        let _gone_already = std::fs::remove_file(socket);
+    }
+    result
+}
+
+/// What the server hears from, and reports to.
+struct Outer {
+    signals: Signals,
+    manager: Manager,
+}
+
+fn listen(
+    app: &mut App,
+    options: &Options,
+    target: &str,
+    listener: Listener,
+    outer: &Outer,
+) -> Result<ExitCode> {
+    let work = if options.write { Work::Change } else { Work::Look };
+    let mut needs = Needs::of_words(std::slice::from_ref(&options.target), work);
+    if let Some(socket) = listener.socket() {
+        // To remove it at the end.
+        needs.make(folder_of(&socket));
+    }
+    // A recorder makes its log and listens for marks.
+    if !is_sim(&options.target) && options.record.is_none() {
+        confine::enter(app, needs)?;
+    }
     let mut recording = None;
     let mut served = match is_sim(&options.target) {
         true if options.record.is_some() => {
@@ -82,22 +123,20 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         handshake: Nanos::from_secs(options.handshake.into()),
     };
     let queue = served.queue.clone();
-    let listener = Listener::bind(&options.listen).with_context(|| options.listen.clone())?;
     let url = listener.url(&options.name)?;
     match app.out.json {
         true => app.out.document(&json!({ "target": target, "url": url }))?,
         false => app.out.line(format!("{target}: serving at {url}"))?,
     }
     app.out.flush()?;
-    let socket = listener.socket();
     let served = Arc::new(served);
+    confine::settle(app)?;
     app.cx.spawn("nbd server", move |cx| serve(cx, &served, &listener));
-    signals.wait();
-    if let Some(socket) = socket {
-        let _gone_already = std::fs::remove_file(socket);
-    }
+    outer.manager.ready(&url);
+    outer.signals.wait();
+    outer.manager.stopping();
     queue.drain(app.cx);
-    queue.flush(app.cx).map_err(|error| at(&target)(error.to_errno()))?;
+    queue.flush(app.cx).map_err(|error| at(target)(error.to_errno()))?;
     if let Some(Recording { recorder, marks, log }) = recording {
         marks.end(app.cx)?;
         recorder.finish().with_context(|| log.display().to_string())?;

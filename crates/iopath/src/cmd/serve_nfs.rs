@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,11 +12,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use fuse::Signals;
+use listenfd::ListenFd;
 use nfs::wire::{Listener, Nfsd};
 use nfs::{Allowed, Export, HandleKey, Server, Squash};
 use serde_json::json;
 
 use crate::app::{App, at};
+use crate::confine::{self, Needs, Work};
+use crate::notify::Manager;
 use crate::session;
 use crate::target::Target;
 
@@ -30,7 +33,7 @@ pub struct Options {
     /// Image: TARGET
     #[arg(value_name = "TARGET")]
     target: OsString,
-    /// Address and port to listen at; port 0 is any free one
+    /// Address and port to listen at; port 0 is any free one; a socket of systemd comes before it
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:2049")]
     listen: SocketAddr,
     /// Path of the export
@@ -81,8 +84,14 @@ pub fn run(app: &mut App, args: &Options) -> Result<ExitCode> {
     let signals = Signals::block();
     let export = export(app, args)?;
     let target = Target::parse(&args.target)?;
+    let manager = Manager::connect();
+    let passed = ListenFd::from_env().take_tcp_listener(0).context("the socket of LISTEN_FDS")?;
+    let socket = passed.map_or_else(|| TcpListener::bind(args.listen), Ok);
+    let socket = socket.with_context(|| format!("listening at {}", args.listen))?;
+    let work = if args.write { Work::Change } else { Work::Look };
+    confine::enter(app, Needs::of_words(std::slice::from_ref(&args.target), work))?;
     let session = session::open(app, &target, args.write)?;
-    let served = serve(app, args, export, &session, &signals);
+    let served = serve(app, args, export, &session, Waits { socket, signals, manager });
     let closed = session::close(app, session);
     served?;
     closed?;
@@ -112,20 +121,28 @@ fn export(app: &mut App, args: &Options) -> Result<Export> {
     Ok(export)
 }
 
+/// What the server waits for: clients, and its end.
+struct Waits {
+    socket: TcpListener,
+    signals: Signals,
+    manager: Manager,
+}
+
 fn serve(
     app: &mut App,
     args: &Options,
     export: Export,
     session: &session::Session,
-    signals: &Signals,
+    waits: Waits,
 ) -> Result<()> {
     let fsid = session.fs.statfs(app.cx).map_err(at(&session.target))?.fsid;
     let life = app.cx.random();
     let server = Arc::new(Server::new(session.fs.clone(), export, fsid, life));
     let nfsd = Nfsd::start(app.cx, server, args.tasks.clamp(1, 256));
-    let listener = Listener::start(app.cx, args.listen, nfsd.clone());
+    let listener = Listener::on(app.cx, waits.socket, nfsd.clone());
     let result =
         listener.with_context(|| format!("listening at {}", args.listen)).and_then(|listener| {
+            confine::settle(app)?;
             let (address, port) = (listener.address(), listener.address().port());
             let url = format!("nfs://{address}{}?nfsport={port}&mountport={port}", args.export);
             match app.out.json {
@@ -133,7 +150,9 @@ fn serve(
                 false => app.out.line(format!("{}: {url}", session.target))?,
             }
             app.out.flush()?;
-            signals.wait();
+            waits.manager.ready(&url);
+            waits.signals.wait();
+            waits.manager.stopping();
             listener.stop(app.cx);
             Ok(())
         });

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -145,6 +146,8 @@ struct Connections {
 /// Takes connections for an [`Nfsd`].
 pub struct Listener {
     address: SocketAddr,
+    /// A second handle of the socket that listens.
+    socket: TcpStream,
     over: Arc<AtomicBool>,
     task: JoinHandle<()>,
     connections: Arc<SpinLock<Connections>>,
@@ -156,8 +159,16 @@ impl Listener {
     /// # Errors
     /// Those of bind(2) and listen(2).
     pub fn start(cx: &mut Cx, address: SocketAddr, nfsd: Arc<Nfsd>) -> std::io::Result<Listener> {
-        let listener = TcpListener::bind(address)?;
+        Listener::on(cx, TcpListener::bind(address)?, nfsd)
+    }
+
+    /// Takes the connections of a socket that listens.
+    ///
+    /// # Errors
+    /// The socket has no address, or no second handle can be made.
+    pub fn on(cx: &mut Cx, listener: TcpListener, nfsd: Arc<Nfsd>) -> std::io::Result<Listener> {
         let address = listener.local_addr()?;
+        let socket = TcpStream::from(OwnedFd::from(listener.try_clone()?));
         let over = Arc::new(AtomicBool::new(false));
         let connections = Arc::new(SpinLock::named("connections", Connections::default()));
         let (flag, all) = (over.clone(), connections.clone());
@@ -173,7 +184,7 @@ impl Listener {
                 }
             }
         });
-        Ok(Listener { address, over, task, connections })
+        Ok(Listener { address, socket, over, task, connections })
     }
 
     /// Where it listens.
@@ -184,15 +195,8 @@ impl Listener {
     /// Takes no more connections and ends those that there are. May park.
     pub fn stop(self, cx: &mut Cx) {
         self.over.store(true, Ordering::Release);
-        // Wakes it from accept(2).
-        let mut own = self.address;
-        if own.ip().is_unspecified() {
-            own.set_ip(match own {
-                SocketAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
-                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-            });
-        }
-        let _ = TcpStream::connect_timeout(&own, CONNECT_MAX);
+        // Wakes it from accept(2), which fails from now on.
+        let _ = self.socket.shutdown(Shutdown::Both);
         self.task.join(cx);
         let tasks = {
             let mut all = self.connections.lock(cx);

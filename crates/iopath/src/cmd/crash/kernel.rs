@@ -56,7 +56,7 @@ pub fn record(
         writeback: false,
         ..fuse::Options::default()
     };
-    let mount = Mount::new(cx, fs, &below, &how)?;
+    let mount = Mount::new(cx, fs, &below, &how, None)?;
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
     let command = options.command_in(&dir, &marks);
     let (at_once, recorder) = (options.ends_at_once(), recorder.clone());
@@ -76,7 +76,7 @@ pub fn record(
         unmount_fuse(&below);
         status
     });
-    let served = mount.run(cx, Some(signals));
+    let served = mount.run(cx, Some(signals), || Ok(()));
     let status = running.join(cx);
     marks.end(cx)?;
     served?;

@@ -110,14 +110,14 @@ fn ours(
     std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
     let how = fuse::Options { source: "iopath-crash".into(), ..fuse::Options::default() };
-    let mount = Mount::new(cx, fs.clone(), &dir, &how)?;
+    let mount = Mount::new(cx, fs.clone(), &dir, &how, None)?;
     let run = options.command_in(&dir, &marks);
     let running = cx.spawn("command", move |_cx| {
         let status = run.status();
         unmount_fuse(&dir);
         status
     });
-    let served = mount.run(cx, Some(signals));
+    let served = mount.run(cx, Some(signals), || Ok(()));
     let status = running.join(cx);
     marks.end(cx)?;
     if options.no_unmount {
