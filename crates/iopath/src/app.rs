@@ -6,10 +6,13 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use base::Errno;
 use block::Queue;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use fscrypt::{KeyRing, MasterKey};
 use repair::rescue::Rescued;
 use rt::Cx;
 
+use crate::keys;
 use crate::mount_arg::MountArg;
 use crate::out::Out;
 use crate::target::Target;
@@ -56,6 +59,10 @@ pub struct Options {
     /// The file system begins at this byte of the target
     #[arg(long, global = true, value_name = "BYTES", value_parser = text::parse_size)]
     pub offset: Option<u64>,
+    /// A file with the key of encrypted directories; `-` is standard input
+    #[arg(long, global = true, value_name = "FILE",
+          value_parser = OsStringValueParser::new().try_map(keys::read))]
+    pub key: Vec<MasterKey>,
     /// Mount options as for mount(8), with commas; `iopath help` lists them
     #[arg(
         short = 'o',
@@ -114,6 +121,13 @@ impl std::str::FromStr for MountWord {
 }
 
 impl Options {
+    /// The keys of encrypted directories that were given.
+    pub fn keys(&self) -> KeyRing {
+        let mut ring = KeyRing::default();
+        self.key.iter().for_each(|key| ring.add(key.clone()));
+        ring
+    }
+
     /// The mount options that are the file system's.
     pub fn of_file_system(&self) -> impl Iterator<Item = MountArg> {
         self.mount.iter().filter_map(|word| match word {
@@ -197,6 +211,7 @@ fn explain(errno: Errno) -> String {
     let hint = match errno {
         Errno::EUCLEAN | Errno::EBADMSG => "; `iopath check` reports what is damaged",
         Errno::ENOSPC => "; `iopath df` shows what is free",
+        Errno::ENOKEY => "; `iopath encrypt show` names it, `--key FILE` gives it",
         Errno::EDQUOT => "; `iopath quota report` shows usage and limits",
         _ => "",
     };

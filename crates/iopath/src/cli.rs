@@ -79,6 +79,7 @@ commands! {
     Du => du,
     Find => find,
     Quota => quota,
+    Encrypt => encrypt,
     Mount => mount,
     Crash => crash,
     Serve => serve,

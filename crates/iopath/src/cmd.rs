@@ -14,6 +14,7 @@ pub mod df;
 pub mod diff;
 pub mod disk;
 pub mod du;
+pub mod encrypt;
 pub mod find;
 pub mod info;
 pub mod lab;

@@ -43,6 +43,7 @@ mod demo;
 pub mod disk;
 pub mod glob;
 mod inside;
+pub mod keys;
 mod losses;
 pub mod mount_arg;
 mod mount_helper;

@@ -115,6 +115,7 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
     if !write {
         options.inode_cache = INODES_OF_A_READER;
     }
+    options.keys = app.options.keys();
     apply_ext(app.options.of_file_system(), &mut options)?;
     if app.options.realtime_device().is_some() {
         bail!("{}: mount option `rtdev` is for xfs", storage.target);

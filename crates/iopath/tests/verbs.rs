@@ -410,3 +410,47 @@ fn du_and_find_are_those_of_the_kernel() {
         assert_eq!(sorted(&real.stdout), sorted(&ours.stdout), "find {tests}");
     }
 }
+
+/// A tree is copied into an encrypted directory and out again by its key; without it names are
+/// listed in their no-key form and removed, and the error says how to go on.
+#[test]
+fn an_encrypted_directory_is_used_with_its_key_and_emptied_without() {
+    let lab = Lab::new("ext4");
+    fs::write(lab.path("k"), [7; 64]).expect("a key");
+    fs::write(lab.path("short"), [7; 15]).expect("no key");
+    fs::create_dir(lab.path("tree")).expect("a directory");
+    fs::write(lab.path("tree/a name"), "content").expect("a file");
+    symlink("a name", lab.path("tree/link")).expect("a link");
+    lab.ok("mkfs -q -t ext4 -O encrypt --size 20M e.img");
+    lab.ok("mkdir e.img:/s v.img:/s");
+    let id = lab.ok("encrypt id --key k");
+    let id = id.split(' ').next().expect("an identifier").to_string();
+    assert_eq!(id.len(), 32);
+    lab.ok("encrypt set --key k e.img:/s");
+    let policy: Value =
+        serde_json::from_str(&lab.ok("encrypt show --json e.img:/s")).expect("JSON");
+    assert_eq!((policy["key"].as_str(), policy["padding"].as_u64()), (Some(&*id), Some(32)));
+    lab.ok("cp -a --key k tree e.img:/s/");
+    lab.ok("cp -a --key k e.img:/s/tree back");
+    let same = lab.bash("diff -r tree back && [ -L back/link ]");
+    assert!(same.status.success(), "{same:?}");
+    judge::e2fsck(&lab.path("e.img")).expect("sound");
+
+    let top = lab.ok("ls e.img:/s");
+    assert!(!top.contains("tree") && top.trim().len() > 20, "{top}");
+    let error = lab.fails(1, "cat e.img:/s/tree");
+    assert!(error.contains("ENOENT"), "{error}");
+    let inside = format!("e.img:/s/{}", top.trim());
+    let names = lab.ok(&format!("find {inside} -type f"));
+    let error = lab.fails(1, &format!("cat e.img:{}", names.trim().trim_start_matches("e.img:")));
+    assert!(error.contains("ENOKEY") && error.contains("--key FILE"), "{error}");
+    lab.ok(&format!("rm -r {inside}"));
+    assert_eq!(lab.ok("ls e.img:/s"), "");
+
+    assert!(lab.fails(2, "ls --key short e.img:/").contains("15 bytes"));
+    assert!(lab.fails(2, "ls --key nowhere e.img:/").contains("nowhere"));
+    lab.fails(1, "encrypt show e.img:/");
+    let error = lab.fails(1, "encrypt set --key k v.img:/s");
+    assert!(error.contains("ENOTSUP") || error.contains("EOPNOTSUPP"), "{error}");
+    judge::e2fsck(&lab.path("e.img")).expect("sound");
+}
