@@ -34,7 +34,7 @@ const PAGES: &[Page] = &[
     experiment("dio-boundary-ram", &["run", "dio-boundary-ram"], true),
     experiment("today", &["run", "today"], false),
     experiment("today-sata", &["run", "today-sata"], false),
-    experiment("today-groups", &["run", "today-groups"], true),
+    experiment("today-groups", &["run", "today-groups"], false),
     experiment("nfs-partial", &["run", "nfs-partial"], false),
     experiment("xfs-buf-item", &["run", "xfs-buf-item", "--case", "4k", "--case", "64k"], false),
     // What is counted; the times of the machine at hand are in bh-lru-full.

@@ -345,15 +345,20 @@ impl FileSystem for Watched {
     ) -> Result<(), Errno> {
         let came = self.came();
         let done = self.fs.fallocate(cx, ino, mode, offset, len);
-        let (zeroed, grows) = match mode {
-            FallocMode::Allocate { keep_size } => (false, !keep_size),
-            FallocMode::PunchHole => (true, false),
-            FallocMode::ZeroRange { keep_size } => (true, !keep_size),
+        let zeroed = match mode {
+            FallocMode::Allocate { keep_size } => Some((false, !keep_size)),
+            FallocMode::PunchHole => Some((true, false)),
+            FallocMode::ZeroRange { keep_size } => Some((true, !keep_size)),
+            FallocMode::CollapseRange | FallocMode::InsertRange => None,
         };
-        let call = match done {
-            Ok(()) => Call::Allocate { ino: ino.0, offset, len, zeroed, grows },
-            Err(errno) if refused(errno) => return done,
-            Err(_) => Call::Unknown { ino: ino.0, offset, len },
+        let call = match (done, zeroed) {
+            (Err(errno), _) if refused(errno) => return done,
+            (Ok(()), Some((zeroed, grows))) => {
+                Call::Allocate { ino: ino.0, offset, len, zeroed, grows }
+            }
+            (Err(_), Some(_)) => Call::Unknown { ino: ino.0, offset, len },
+            // Everything behind the range moves.
+            (_, None) => Call::Unknown { ino: ino.0, offset, len: u64::MAX },
         };
         self.recorder.call(came, &call, std::iter::empty());
         done

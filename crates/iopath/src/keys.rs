@@ -50,7 +50,8 @@ mod tests {
     fn a_descriptor_stands_before_a_colon() {
         let descriptor = 0x0123_4567_89ab_cdefu64.to_be_bytes();
         assert_eq!(split(b"0123456789abcdef:k"), (Some(descriptor), b"k".as_slice()));
-        for plain in ["key", "0123456789abcdeg:k", "0123456789abcdef", "a:b", "+123456789abcdef:k"] {
+        for plain in ["key", "0123456789abcdeg:k", "0123456789abcdef", "a:b", "+123456789abcdef:k"]
+        {
             assert_eq!(split(plain.as_bytes()), (None, plain.as_bytes()));
         }
     }

@@ -75,7 +75,7 @@ fn allow_open(
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
     // What has no name has no place in a tree, and may be opened.
     let on = rustix::fs::fstatfs(opened).map_err(|error| LockError::new("fstatfs", error))?;
-    if NAMELESS.iter().any(|kind| on.f_type as u64 == *kind) {
+    if NAMELESS.contains(&(on.f_type as u64)) {
         return Ok(rules);
     }
     let access = match kind.is_dir() {

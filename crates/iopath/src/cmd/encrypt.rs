@@ -113,7 +113,9 @@ fn padding(text: &str) -> Result<usize, String> {
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     match &options.action {
         Action::Set { place, policy_version, ciphers, padding, iv } => {
-            let [key] = app.options.key.as_slice() else { bail!("a policy has one key: give one `--key FILE`") };
+            let [key] = app.options.key.as_slice() else {
+                bail!("a policy has one key: give one `--key FILE`")
+            };
             let name = match policy_version {
                 1 => KeyName::Descriptor(key.descriptor()),
                 _ => KeyName::Identifier(key.identifier()),
@@ -147,9 +149,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
                 let identifier = KeyName::Identifier(key.identifier()).to_string();
                 let descriptor = KeyName::Descriptor(key.descriptor()).to_string();
                 match app.out.json {
-                    true => app.out.document(
-                        &json!({ "identifier": identifier, "descriptor": descriptor }),
-                    )?,
+                    true => app
+                        .out
+                        .document(&json!({ "identifier": identifier, "descriptor": descriptor }))?,
                     false => app.out.line(format!("{identifier} {descriptor}"))?,
                 }
             }
@@ -165,8 +167,7 @@ fn show(app: &mut App, place: &TargetPath, policy: Option<Policy>) -> Result<Exi
     };
     let Policy { key, contents, names, padding, iv, data_unit_bits } = policy;
     let version = if matches!(key, KeyName::Descriptor(_)) { 1 } else { 2 };
-    let (contents, names, iv) =
-        (format!("{contents:?}"), format!("{names:?}"), format!("{iv:?}"));
+    let (contents, names, iv) = (format!("{contents:?}"), format!("{names:?}"), format!("{iv:?}"));
     let unit = data_unit_bits.map(|bits| 1u64 << bits);
     if app.out.json {
         app.out.document(&json!({
