@@ -171,7 +171,11 @@ pub fn enter(app: &mut App, needs: Needs) -> Result<()> {
     policy.read.extend(app.words.iter().map(PathBuf::from));
     policy.read.extend(app.options.image_dir.iter().cloned());
     policy.read.extend(app.options.map.iter().cloned());
-    policy.make.extend(app.options.cache_dir.iter().cloned());
+    // A folder that is not there cannot be named.
+    if let Some(folder) = &app.options.cache_dir {
+        let _ = std::fs::create_dir_all(folder);
+        policy.make.push(folder.clone());
+    }
     if policy.network {
         policy.read.extend(SERVERS.map(PathBuf::from));
         policy.read.extend(SERVER_FILES.iter().filter_map(std::env::var_os).map(PathBuf::from));
@@ -209,7 +213,7 @@ fn capabilities(policy: &Policy) -> CapabilitySet {
 /// Bytes of private memory: three quarters of the host's, and never too few for the caches.
 fn memory(cache_bytes: u64) -> u64 {
     let host = rustix::system::sysinfo();
-    let bytes = u64::from(host.totalram).saturating_mul(host.mem_unit.into());
+    let bytes = host.totalram.saturating_mul(host.mem_unit.into());
     (bytes / 4 * 3).max((4 << 30) + 4 * cache_bytes)
 }
 

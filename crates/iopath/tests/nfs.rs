@@ -57,7 +57,7 @@ struct Server {
 impl Server {
     fn start(image: &Path, key: &Path, options: &[&str]) -> Server {
         let any = "127.0.0.1:0";
-        let mut command = iopath(&[&"serve", &"nfs", &"--listen", &any, &"--key", &key]);
+        let mut command = iopath(&[&"serve", &"nfs", &"--listen", &any, &"--handle-key", &key]);
         command.args(options).arg(image).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the server starts");
         let mut line = String::new();
@@ -391,7 +391,7 @@ fn handles_survive_a_restart_with_their_key_and_nobody_makes_them_up() {
     assert!(matches!(refused, Some(Errno::ESTALE | Errno::EBADF)), "{refused:?}");
     server.end();
     fs::File::create(&other).unwrap().write_all(b"too short").unwrap();
-    let error = complaint(&[&"serve", &"nfs", &"--key", &other, &lab.image]);
+    let error = complaint(&[&"serve", &"nfs", &"--handle-key", &other, &lab.image]);
     assert!(error.contains("9 bytes instead of 32"), "{error}");
 }
 
@@ -488,7 +488,7 @@ fn targets_that_cannot_be_get_one_clear_error() {
     }
     let taken = format!("127.0.0.1:{port}");
     let args: [&dyn AsRef<OsStr>; 7] =
-        [&"serve", &"nfs", &"--key", &lab.key, &"--listen", &taken, &lab.image];
+        [&"serve", &"nfs", &"--handle-key", &lab.key, &"--listen", &taken, &lab.image];
     let error = complaint(&args);
     assert!(error.contains(&taken), "{error}");
     server.end();

@@ -54,7 +54,7 @@ pub struct Options {
     /// File with the secret that handles are made with; made where there is none. With the same
     /// file, handles stay valid when the server is started again
     #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
+    handle_key: Option<PathBuf>,
     /// Tasks that answer
     #[arg(long, value_name = "N", default_value_t = 8)]
     tasks: usize,
@@ -103,7 +103,7 @@ fn export(app: &mut App, args: &Options) -> Result<Export> {
     if !path.starts_with('/') || (path.len() > 1 && path.ends_with('/')) {
         bail!("--export {path}: an absolute path without a slash at its end");
     }
-    let key = key(app, args.key.as_deref())?;
+    let key = key(app, args.handle_key.as_deref())?;
     let mut export = Export {
         read_only: !args.write,
         squash: match args.squash {

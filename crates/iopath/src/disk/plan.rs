@@ -116,6 +116,7 @@ pub struct Partition {
 
 /// What a partition holds.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a disk has few partitions")]
 pub enum Holds<'p> {
     /// Zeros.
     Nothing,
