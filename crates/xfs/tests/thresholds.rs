@@ -72,7 +72,7 @@ fn a_hundred_thousand_names() {
 #[test]
 fn the_second_group() {
     rt::testing::world(|cx| {
-        let cell = Cell(&[('d', "agcount=4"), ('i', "maxpct=0")]);
+        let cell = Cell(&[('d', "agcount=4"), ('i', "maxpct=100")]);
         let device = cell.fresh(cx, 96 << 20);
         let (fs, _) = mount(cx, device.clone(), 64 << 20);
         let mut groups = std::collections::BTreeSet::new();
@@ -83,7 +83,7 @@ fn the_second_group() {
         assert_eq!(groups.len(), 4, "directories go to all groups");
         let dir = fs.lookup(cx, fs.root(), b"dir-1").expect("lookup").ino;
         let mut groups = std::collections::BTreeSet::new();
-        for n in 0..48_000 {
+        for n in 0..50_000 {
             let ino = file(cx, &fs, dir, &format!("file-{n}"));
             groups.insert(fs.geometry().ino_split(ino).ag);
         }
