@@ -165,6 +165,12 @@ pub fn enter(app: &mut App, needs: Needs) -> Result<()> {
         return Ok(());
     }
     let mut policy = needs.policy;
+    // A second device of an image is written by the commands that write something.
+    if let Some(device) = app.options.realtime_device() {
+        let looks = policy.write.is_empty() && policy.make.is_empty();
+        let list = if looks { &mut policy.read } else { &mut policy.write };
+        list.push(device.to_owned());
+    }
     policy.read.extend(KERNEL.map(PathBuf::from));
     policy.write.push("/dev/null".into());
     // Files of options: maps, keys, lists.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
+use base::Errno;
 use cache::{PageCache, PageCacheConfig};
 use ext4::{Ext4, MountError, MountOptions};
-use vfs::{Attr, FileSystem, Namespace};
+use vfs::{Attr, FileSystem, Namespace, SetAttr};
 
 use crate::app::{App, at};
 use crate::mount_arg::{INODES_OF_A_READER, apply_ext};
@@ -39,6 +40,15 @@ impl Session {
             false => self.names.lstat(app.cx, path),
         };
         found.map_err(at(self.place(path)))
+    }
+
+    /// Sets attributes as chmod(2), chown(2), truncate(2) and utimensat(2) may.
+    ///
+    /// # Errors
+    /// `EPERM` where the inode is immutable or append-only; those of the file system.
+    pub fn set(&self, app: &mut App, attr: &Attr, set: &SetAttr) -> Result<(), Errno> {
+        let set = vfs::permission::may_set(app.cx.cred(), attr, set)?;
+        self.fs.setattr(app.cx, attr.ino, &set).map(drop)
     }
 
     /// The place of a path, for messages.

@@ -115,9 +115,12 @@ pub fn may_set_flags(cred: &Cred, attr: &Attr, flags: u32) -> Result<(), Errno> 
 /// group sets the mode. `size` needs write access, which is the caller's to check.
 ///
 /// # Errors
-/// `EPERM`: not the owner, or owner and group that only root may give, or an immutable inode.
+/// `EPERM`: not the owner, or owner and group that only root may give; an immutable inode; mode,
+/// owner or size of an append-only one.
 pub fn may_set(cred: &Cred, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Errno> {
-    if attr.flags & IMMUTABLE != 0 {
+    let changes_owner = set.uid.is_some() || set.gid.is_some();
+    let more_than_times = changes_owner || set.mode.is_some() || set.size.is_some();
+    if attr.flags & IMMUTABLE != 0 || attr.flags & APPEND_ONLY != 0 && more_than_times {
         return Err(Errno::EPERM);
     }
     let root = cred.uid == 0;
@@ -141,7 +144,6 @@ pub fn may_set(cred: &Cred, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Errno
     {
         *mode &= !S_ISGID;
     }
-    let changes_owner = set.uid.is_some() || set.gid.is_some();
     let drops_set_id = (changes_owner || (set.size.is_some() && !root)) && !attr.is_dir();
     if drops_set_id && set.mode.is_none() && without_set_id(attr.mode) != attr.mode {
         set.mode = Some(without_set_id(attr.mode));

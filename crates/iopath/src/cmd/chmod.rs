@@ -65,6 +65,6 @@ fn change(
     }
     let mode = new_mode(app, &options.mode, attr.mode, attr.is_dir())?;
     let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-    let done = session.fs.setattr(app.cx, attr.ino, &set).map(drop);
+    let done = session.set(app, attr, &set);
     done.map_err(|errno| at(session.place(path))(errno))
 }

@@ -66,6 +66,6 @@ fn change(app: &mut App, session: &Session, ids: &Owner, path: &[u8], attr: &Att
     let mode = attr.mode & if attr.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
     let mode = (attr.kind == FileType::Regular && mode != attr.mode).then_some(mode);
     let set = SetAttr { uid: ids.uid, gid: ids.gid, mode, ..SetAttr::default() };
-    let done = session.fs.setattr(app.cx, attr.ino, &set).map(drop);
+    let done = session.set(app, attr, &set);
     done.map_err(|errno| at(session.place(path))(errno))
 }

@@ -41,9 +41,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
                 }
                 other => other,
             };
-            let ino = found.map_err(at(&place))?.ino;
+            let attr = found.map_err(at(&place))?;
             let set = SetAttr { size: Some(options.size), ..SetAttr::default() };
-            session.fs.setattr(app.cx, ino, &set).map(drop).map_err(at(&place))
+            session.set(app, &attr, &set).map_err(at(&place))
         })?;
     }
     Ok(ExitCode::SUCCESS)
