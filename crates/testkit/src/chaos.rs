@@ -2,7 +2,7 @@
 //! that errors are those of races, that every byte of a file is zero or its own, that nobody waits
 //! for ever, and that the file system is in order afterwards.
 
-use crate::content::pattern;
+use crate::content::{foreign, pattern};
 use base::{Errno, Ino, Rng};
 use rt::Cx;
 use std::sync::Arc;
@@ -286,10 +286,7 @@ impl Task {
 
 /// Every byte is zero or what a writer of this file puts there.
 fn own_bytes(ino: Ino, offset: u64, bytes: &[u8]) {
-    let mut expected = vec![0; bytes.len()];
-    pattern(ino.0, offset, &mut expected);
-    let foreign = bytes.iter().zip(&expected).position(|(a, b)| *a != 0 && a != b);
-    if let Some(at) = foreign {
+    if let Some(at) = foreign(ino.0, offset, bytes) {
         panic!("inode {ino} has {:#x} at {}, which is not its own", bytes[at], offset + at as u64);
     }
 }

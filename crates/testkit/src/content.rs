@@ -19,12 +19,33 @@ pub fn mkdir(cx: &mut Cx, fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
 }
 
 /// The bytes of file number `file` at `offset`: what a reader must find wherever a writer wrote.
+/// None of them is zero.
 pub fn pattern(file: u64, offset: u64, bytes: &mut [u8]) {
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        let at = offset + index as u64;
-        let word = (file << 32 ^ (at / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ file;
-        *byte = (word >> (at % 8 * 8)) as u8 | 1;
+    const ODD: u64 = 0x0101_0101_0101_0101;
+    let word =
+        |number: u64| (((file << 32) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ file) | ODD;
+    let (number, skip) = (offset / 8, (offset % 8) as usize);
+    let first = bytes.len().min(8 - skip);
+    let (head, rest) = bytes.split_at_mut(first);
+    head.copy_from_slice(&word(number).to_le_bytes()[skip..skip + first]);
+    for (number, part) in (number + 1..).zip(rest.chunks_mut(8)) {
+        part.copy_from_slice(&word(number).to_le_bytes()[..part.len()]);
     }
+}
+
+/// The first byte that is neither zero nor what [`pattern`] has there.
+pub fn foreign(file: u64, offset: u64, bytes: &[u8]) -> Option<usize> {
+    const PART: usize = 4096;
+    let mut expected = [0; PART];
+    bytes.chunks(PART).enumerate().find_map(|(index, part)| {
+        let expected = &mut expected[..part.len()];
+        pattern(file, offset + (index * PART) as u64, expected);
+        if part == expected {
+            return None;
+        }
+        let foreign = part.iter().zip(expected.iter()).position(|(a, b)| *a != 0 && a != b);
+        foreign.map(|at| index * PART + at)
+    })
 }
 
 /// Appends `records` records of `len` bytes from each of several tasks at once, and asserts that

@@ -10,7 +10,7 @@ use base::{Errno, Ino, Rng};
 use rt::{Cx, SpinLock};
 use vfs::{FallocMode, FileSystem, FileType, NewNode, SetAttr};
 
-use crate::content::pattern;
+use crate::content::{foreign, pattern};
 
 /// What the tasks do.
 #[derive(Clone, Copy, Debug)]
@@ -384,9 +384,7 @@ pub fn verify(
 
 /// Every byte is zero or the file's.
 fn own_bytes(number: u64, name: &str, bytes: &[u8]) -> Result<(), String> {
-    let mut expected = vec![0; bytes.len()];
-    pattern(number, 0, &mut expected);
-    match bytes.iter().zip(&expected).position(|(a, b)| *a != 0 && a != b) {
+    match foreign(number, 0, bytes) {
         Some(at) => Err(format!("{name} has {:#x} at {at}, which is not its own", bytes[at])),
         None => Ok(()),
     }

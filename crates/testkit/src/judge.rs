@@ -16,9 +16,8 @@ use crate::manifest::{self, Manifest};
 /// # Panics
 /// If the tool cannot be started; the message says how to install it.
 pub fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
-    let mut command = Command::new(program);
+    let mut command = Command::new(path_of(program));
     command.args(args.iter().map(|arg| arg.as_ref())).env("LC_ALL", "C");
-    // A user's PATH may lack the directories of the tools.
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     command.output().unwrap_or_else(|error| {
@@ -33,6 +32,16 @@ pub fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
         };
         panic!("{program}: {error}; install it with: apt-get install -y {package}")
     })
+}
+
+/// The path of a tool. By its path, a process is spawned without a copy of the page tables of this
+/// one, which may hold whole images.
+fn path_of(program: &str) -> PathBuf {
+    // A user's PATH may lack the directories of the tools.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let mut paths = folders.map(|folder| folder.join(program));
+    paths.find(|path| path.is_file()).unwrap_or_else(|| program.into())
 }
 
 /// Runs a tool that must succeed; answers its standard output.
@@ -113,7 +122,7 @@ pub fn write_sparse(image: &[u8]) -> tempfile::NamedTempFile {
     let file = file.expect("a temporary file can be made");
     file.as_file().set_len(image.len() as u64).expect("the temporary file takes the size");
     for (index, chunk) in image.chunks(64 << 10).enumerate() {
-        if chunk.iter().any(|&b| b != 0) {
+        if !base::page::is_zero(chunk) {
             let offset = index as u64 * (64 << 10);
             file.as_file().write_all_at(chunk, offset).expect("the temporary file takes the data");
         }
