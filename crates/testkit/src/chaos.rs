@@ -286,7 +286,7 @@ impl Task {
 
 /// Every byte is zero or what a writer of this file puts there.
 fn own_bytes(ino: Ino, offset: u64, bytes: &[u8]) {
-    if let Some(at) = foreign(ino.0, offset, bytes) {
+    if let Some(at) = foreign(ino.0, bytes, offset) {
         panic!("inode {ino} has {:#x} at {}, which is not its own", bytes[at], offset + at as u64);
     }
 }

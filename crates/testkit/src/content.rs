@@ -34,7 +34,7 @@ pub fn pattern(file: u64, offset: u64, bytes: &mut [u8]) {
 }
 
 /// The first byte that is neither zero nor what [`pattern`] has there.
-pub fn foreign(file: u64, offset: u64, bytes: &[u8]) -> Option<usize> {
+pub fn foreign(file: u64, bytes: &[u8], offset: u64) -> Option<usize> {
     const PART: usize = 4096;
     let mut expected = [0; PART];
     bytes.chunks(PART).enumerate().find_map(|(index, part)| {

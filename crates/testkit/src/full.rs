@@ -384,7 +384,7 @@ pub fn verify(
 
 /// Every byte is zero or the file's.
 fn own_bytes(number: u64, name: &str, bytes: &[u8]) -> Result<(), String> {
-    match foreign(number, 0, bytes) {
+    match foreign(number, bytes, 0) {
         Some(at) => Err(format!("{name} has {:#x} at {at}, which is not its own", bytes[at])),
         None => Ok(()),
     }
