@@ -16,6 +16,7 @@ mod release;
 mod run;
 mod site;
 mod source;
+mod tests;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -115,9 +116,7 @@ fn all() -> Result<()> {
     run::step("instruction budget", || budget::check(false))?;
     run::step("crates for the registry", || release::dry_run(false))?;
     run::step("Python package", || python::test(&[]))?;
-    run::step("first pages", || {
-        run::cargo(&["build", "--quiet", "-p", "iopath", "--bin", "iopath"])?;
-        site::follow()
-    })?;
-    run::step("tests", || run::cargo(&["test", "--workspace", "--quiet"]))
+    run::step("tests", tests::run_all)?;
+    // With the program that the tests have built.
+    run::step("first pages", site::follow)
 }
