@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use base::Errno;
 
 use crate::error::{Error, Result};
-use crate::open::{Format, Image, ImageOptions};
+use crate::format::Format;
+use crate::open::{Image, ImageOptions};
 
 impl Image {
     /// A new image file of `size` bytes with a file system in it; [`Make::make`] makes it.

@@ -6,39 +6,18 @@ use std::sync::Arc;
 
 use base::Errno;
 use block::{Device, Queue, QueueConfig};
-use cache::{PageCache, PageCacheConfig};
 use device::{OpenOptions as DeviceOptions, Partition};
-use ext4::Ext4;
 use rt::{Cx, Runtime};
 use vfs::FileSystem;
-use xfs::Xfs;
 
 use crate::error::{Error, Result};
+use crate::format::{Format, Mounting};
 use crate::recognise::{self, PROBE};
 
 /// Bytes of memory for cached content, unless [`ImageOptions::cache_size`] says otherwise.
 const CACHE_SIZE: u64 = 256 << 20;
 /// Findings of a check that are kept.
 const FINDINGS_MAX: usize = 10_000;
-
-/// The family of a file system.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
-    /// ext2, ext3 or ext4.
-    Ext,
-    /// XFS.
-    Xfs,
-}
-
-impl Format {
-    /// A word for it: `ext` or `xfs`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Format::Ext => "ext",
-            Format::Xfs => "xfs",
-        }
-    }
-}
 
 /// How an image is opened.
 #[derive(Clone, Debug)]
@@ -74,7 +53,7 @@ impl ImageOptions {
 
     /// Bytes of memory for cached content; at least 1 MiB is granted. 256 MiB unless set.
     pub fn cache_size(mut self, bytes: u64) -> ImageOptions {
-        self.cache_size = bytes.max(1 << 20);
+        self.cache_size = bytes;
         self
     }
 
@@ -172,59 +151,23 @@ impl Image {
     pub fn format(&self) -> Result<Format> {
         let start = self.enter("format", |cx| recognise::read_start(cx, &self.queue, PROBE));
         let start = start.map_err(|error| Error::because(&self.place, error.to_errno(), error))?;
-        let words: String = match recognise::recognise(&start) {
-            recognise::Format::Ext(_) => return Ok(Format::Ext),
-            recognise::Format::Xfs => return Ok(Format::Xfs),
-            recognise::Format::Other(name, hint) => format!("holds {name}; {hint}"),
-            recognise::Format::Partitioned(table) => {
-                format!("holds a {table} partition table; name a partition")
-            }
-            recognise::Format::Blank => "is blank at its start".into(),
-            recognise::Format::Unknown => "neither ext2, ext3, ext4 nor XFS".into(),
-        };
-        Err(Error::because(&self.place, Errno::EINVAL, words))
+        Format::of(recognise::recognise(&start))
+            .map_err(|words| Error::because(&self.place, Errno::EINVAL, words))
     }
 
     pub(crate) fn mount(&self) -> Result<Arc<dyn FileSystem>> {
-        let format = self.format()?;
+        let (format, queue) = (self.format()?, &self.queue);
+        let how = Mounting { write: self.write, cache_size: self.cache_size, inode_cache: None };
         self.enter("mount", |cx| match format {
-            Format::Ext => self.mount_ext(cx),
-            Format::Xfs => self.mount_xfs(cx),
+            Format::Ext => match how.ext(cx, queue, Default::default()) {
+                Ok(fs) => Ok(fs as Arc<dyn FileSystem>),
+                Err(error) => Err(Error::because(&self.place, error.to_errno(), error)),
+            },
+            Format::Xfs => match how.xfs(cx, queue, Default::default()) {
+                Ok(fs) => Ok(fs as Arc<dyn FileSystem>),
+                Err(error) => Err(Error::because(&self.place, error.to_errno(), error)),
+            },
         })
-    }
-
-    fn pages(&self, cx: &Cx) -> Arc<PageCache> {
-        PageCache::new(cx.runtime(), PageCacheConfig::with_limit(self.cache_size))
-    }
-
-    fn mount_ext(&self, cx: &mut Cx) -> Result<Arc<dyn FileSystem>> {
-        let options = ext4::MountOptions {
-            read_only: !self.write,
-            buffer_limit_bytes: self.cache_size,
-            ..ext4::MountOptions::default()
-        };
-        let pages = self.pages(cx);
-        match Ext4::mount(cx, &self.queue, &pages, options) {
-            Ok(fs) => Ok(fs),
-            Err(error) => Err(Error::because(&self.place, error.to_errno(), error)),
-        }
-    }
-
-    fn mount_xfs(&self, cx: &mut Cx) -> Result<Arc<dyn FileSystem>> {
-        let options = xfs::MountOptions {
-            read_only: !self.write,
-            buffer_limit_bytes: self.cache_size,
-            ..xfs::MountOptions::default()
-        };
-        let pages = PageCacheConfig {
-            folio_size: xfs::folio_size(cx, &self.queue),
-            ..PageCacheConfig::with_limit(self.cache_size)
-        };
-        let pages = PageCache::new(cx.runtime(), pages);
-        match Xfs::mount(cx, &self.queue, &pages, options) {
-            Ok(fs) => Ok(fs),
-            Err(error) => Err(Error::because(&self.place, error.to_errno(), error)),
-        }
     }
 
     /// Checks the file system without changing it; a dirty journal is replayed in memory first.
@@ -234,17 +177,8 @@ impl Image {
     /// error: it is in the report.
     pub fn check(&self) -> Result<Report> {
         let format = self.format()?;
-        let (queue, findings_max) = (&self.queue, FINDINGS_MAX);
-        let report = self.enter("check", |cx| match format {
-            Format::Ext => {
-                let options = ext4::CheckOptions { findings_max, ..Default::default() };
-                ext4::check(cx, queue, &options).map(Report::from)
-            }
-            Format::Xfs => {
-                let options = xfs::CheckOptions { findings_max, ..Default::default() };
-                xfs::check(cx, queue, &options).map(Report::from)
-            }
-        });
+        let check = |cx: &mut Cx| format.check(cx, &self.queue, true, FINDINGS_MAX);
+        let report = self.enter("check", check);
         report.map_err(|error| Error::because(&self.place, error.to_errno(), error))
     }
 

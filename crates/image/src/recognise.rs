@@ -8,7 +8,7 @@ use rt::Cx;
 
 /// The content of an image or device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
+pub enum Content {
     /// ext2, ext3 or ext4.
     Ext(&'static str),
     /// XFS.
@@ -73,32 +73,32 @@ pub fn read_start(cx: &mut Cx, queue: &Arc<Queue>, len: usize) -> Result<Vec<u8>
 }
 
 /// Recognises the content by its first bytes ([`PROBE`] of them, or all).
-pub fn recognise(start: &[u8]) -> Format {
+pub fn recognise(start: &[u8]) -> Content {
     let at = |offset: usize, magic: &[u8]| {
         start.get(offset..offset + magic.len()).is_some_and(|bytes| bytes == magic)
     };
     if at(1024 + 56, &[0x53, 0xef]) {
-        return Format::Ext(ext_generation(start));
+        return Content::Ext(ext_generation(start));
     }
     if at(0, b"XFSB") {
-        return Format::Xfs;
+        return Content::Xfs;
     }
     for (offset, magic, name, hint) in MAGICS {
         if at(*offset, magic) {
-            return Format::Other(name, hint);
+            return Content::Other(name, hint);
         }
     }
     if at(512, b"EFI PART") || at(4096, b"EFI PART") {
-        return Format::Partitioned("GPT");
+        return Content::Partitioned("GPT");
     }
     // The only partition of this type says that there is a GPT.
     if at(510, &[0x55, 0xaa]) && at(450, &[0xee]) {
-        return Format::Partitioned("GPT");
+        return Content::Partitioned("GPT");
     }
     if at(510, &[0x55, 0xaa]) {
-        return Format::Partitioned("MBR");
+        return Content::Partitioned("MBR");
     }
-    if start.iter().all(|&b| b == 0) { Format::Blank } else { Format::Unknown }
+    if start.iter().all(|&b| b == 0) { Content::Blank } else { Content::Unknown }
 }
 
 /// What is wrong with the first copy of a GPT, in these first bytes of a device.
@@ -154,23 +154,23 @@ mod tests {
     }
 
     #[test]
-    fn formats_are_told_by_name() {
-        assert_eq!(recognise(&with(1080, &[0x53, 0xef])), Format::Ext("ext2"));
-        assert_eq!(recognise(&with(0, b"XFSB")), Format::Xfs);
-        assert_eq!(recognise(&with(510, &[0x55, 0xaa])), Format::Partitioned("MBR"));
-        assert_eq!(recognise(&vec![0; PROBE]), Format::Blank);
-        assert_eq!(recognise(b"short"), Format::Unknown);
+    fn content_is_recognised_by_its_magic_number() {
+        assert_eq!(recognise(&with(1080, &[0x53, 0xef])), Content::Ext("ext2"));
+        assert_eq!(recognise(&with(0, b"XFSB")), Content::Xfs);
+        assert_eq!(recognise(&with(510, &[0x55, 0xaa])), Content::Partitioned("MBR"));
+        assert_eq!(recognise(&vec![0; PROBE]), Content::Blank);
+        assert_eq!(recognise(b"short"), Content::Unknown);
         for (offset, magic, name, hint) in MAGICS {
-            assert_eq!(recognise(&with(*offset, magic)), Format::Other(name, hint));
+            assert_eq!(recognise(&with(*offset, magic)), Content::Other(name, hint));
         }
     }
 
     #[test]
-    fn features_tell_the_generation_of_ext() {
+    fn features_say_which_generation_of_ext() {
         let mut start = with(1080, &[0x53, 0xef]);
         start[1024 + 92] = 4;
-        assert_eq!(recognise(&start), Format::Ext("ext3"));
+        assert_eq!(recognise(&start), Content::Ext("ext3"));
         start[1024 + 96] = 0x40;
-        assert_eq!(recognise(&start), Format::Ext("ext4"));
+        assert_eq!(recognise(&start), Content::Ext("ext4"));
     }
 }

@@ -1,18 +1,21 @@
 //! Opening a target: device, partition, format, mount; and leaving it clean.
 
+use std::fmt;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use base::Errno;
-use cache::{PageCache, PageCacheConfig};
-use ext4::{Ext4, MountError, MountOptions};
+use ext4::Ext4;
+use image::format::Mounting;
 use vfs::{Attr, FileSystem, Namespace, SetAttr};
+use xfs::Xfs;
+use xfs::mount::options::BesideDevice;
 
 use crate::app::{App, at};
-use crate::mount_arg::{INODES_OF_A_READER, apply_ext};
+use crate::mount_arg::{INODES_OF_A_READER, apply_ext, apply_xfs};
 use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
-use crate::{nfs_target, text, xfs_target};
+use crate::{nfs_target, text};
 
 /// A mounted target.
 pub struct Session {
@@ -109,8 +112,22 @@ pub fn open(app: &mut App, target: &Target, write: bool) -> Result<Session> {
 pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<dyn FileSystem>> {
     Ok(match storage.must_be_known(app)? {
         Known::Ext => mount_ext(app, storage, write)?,
-        Known::Xfs => xfs_target::mount(app, storage, write)?,
+        Known::Xfs => mount_xfs(app, storage, write)?,
     })
+}
+
+/// What mounts of a command may do and take.
+fn mounting(app: &App, write: bool) -> Mounting {
+    let inode_cache = (!write).then_some(INODES_OF_A_READER);
+    Mounting { write, cache_size: app.options.cache_size, inode_cache }
+}
+
+/// The error of a mount, with what to do where the file system is damaged.
+fn refused(target: &Target, damaged: bool, error: impl fmt::Display) -> anyhow::Error {
+    match damaged {
+        true => anyhow!("{target}: {error}; `iopath check {target}` reports what is damaged"),
+        false => anyhow!("{target}: {error}"),
+    }
 }
 
 /// Mounts ext2, ext3 or ext4 on an open storage.
@@ -118,24 +135,35 @@ pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<dyn Fi
 /// # Errors
 /// As [`open`].
 pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ext4>> {
-    let limit = app.options.cache_size.max(1 << 20);
-    let pages = PageCache::new(app.cx.runtime(), PageCacheConfig::with_limit(limit));
     let mut options =
-        MountOptions { read_only: !write, buffer_limit_bytes: limit, ..MountOptions::default() };
-    if !write {
-        options.inode_cache = INODES_OF_A_READER;
-    }
-    options.keys = app.options.keys();
+        ext4::MountOptions { keys: app.options.keys(), ..ext4::MountOptions::default() };
     apply_ext(app.options.of_file_system(), &mut options)?;
     if app.options.realtime_device().is_some() {
         bail!("{}: mount option `rtdev` is for xfs", storage.target);
     }
+    let fs = mounting(app, write).ext(app.cx, &storage.queue, options);
+    let damaged = |error: &_| matches!(error, ext4::MountError::Corrupt(_));
+    fs.map_err(|error| refused(&storage.target, damaged(&error), error))
+}
+
+/// Mounts XFS on an open storage.
+///
+/// # Errors
+/// As [`open`].
+pub fn mount_xfs(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> {
+    let mut options = xfs::MountOptions::default();
+    apply_xfs(app.options.of_file_system(), &mut options)?;
+    if let Some(path) = app.options.realtime_device() {
+        let beside = Target::parse(path.as_os_str())?;
+        options.realtime = Some(BesideDevice(Storage::open(app, &beside, write)?.queue));
+    }
+    let fs = mounting(app, write).xfs(app.cx, &storage.queue, options);
     let target = &storage.target;
-    Ext4::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
-        MountError::Corrupt(_) => {
-            anyhow!("{target}: {error}; `iopath check {target}` reports what is damaged")
+    fs.map_err(|error| match error {
+        xfs::MountError::Log(_) if !write => {
+            anyhow!("{target}: {error}; `-o norecovery` reads what is there without the log")
         }
-        other => anyhow!("{target}: {other}"),
+        error => refused(target, matches!(error, xfs::MountError::Corrupt(_)), error),
     })
 }
 

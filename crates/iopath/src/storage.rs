@@ -15,7 +15,7 @@ pub use image::Format as Known;
 
 use crate::app::{App, EngineArg};
 use crate::inside::{self, Inside};
-use crate::recognise::{self, Format, PROBE};
+use crate::recognise::{self, Content, PROBE};
 use crate::remains::{self, Remain};
 use crate::rescue;
 use crate::target::Target;
@@ -191,7 +191,7 @@ impl Storage {
     ///
     /// # Errors
     /// The device failed.
-    pub fn format(&self, app: &mut App) -> Result<Format> {
+    pub fn format(&self, app: &mut App) -> Result<Content> {
         Ok(recognise::recognise(&self.start(app, PROBE)?))
     }
 
@@ -202,14 +202,12 @@ impl Storage {
     /// What is there instead.
     pub fn must_be_known(&self, app: &mut App) -> Result<Known> {
         let target = &self.target;
-        match self.format(app)? {
-            Format::Ext(_) => Ok(Known::Ext),
-            Format::Xfs => Ok(Known::Xfs),
-            Format::Other(name, hint) => bail!("{target}: holds {name}; {hint}"),
-            Format::Partitioned(table) => {
-                bail!("{target}: holds a {table} partition table; name a partition: {target}@1")
-            }
-            format => self.refuse_unknown(app, format),
+        let content = self.format(app)?;
+        match (content, Known::of(content)) {
+            (_, Ok(known)) => Ok(known),
+            (Content::Blank | Content::Unknown, _) => self.refuse_unknown(app, content),
+            (Content::Partitioned(_), Err(words)) => bail!("{target}: {words}: {target}@1"),
+            (_, Err(words)) => bail!("{target}: {words}"),
         }
     }
 
@@ -226,10 +224,10 @@ impl Storage {
     }
 
     /// Refuses a device whose start says nothing, with what else is there.
-    fn refuse_unknown(&self, app: &mut App, format: Format) -> Result<Known> {
+    fn refuse_unknown(&self, app: &mut App, format: Content) -> Result<Known> {
         let target = &self.target;
         let start = match format {
-            Format::Blank => "is blank at its start",
+            Content::Blank => "is blank at its start",
             _ => {
                 "no known file system: the word at byte 1080 is not 0xef53, and no other magic \
                  number fits"
@@ -240,7 +238,7 @@ impl Storage {
             bail!("{target}: {start}, but something was here: {}", remains::sentence(&found));
         }
         match format {
-            Format::Blank => bail!(
+            Content::Blank => bail!(
                 "{target}: {start}, and nothing else was found; make a file system: iopath mkfs \
                  -t ext4 {target}"
             ),
@@ -265,12 +263,12 @@ pub fn partitions(app: &mut App, storage: &Storage) -> Result<Value> {
             len => storage.queue.read(app.cx, entry.start, len).map_or(Vec::new(), |p| p.to_vec()),
         };
         let holds = match recognise::recognise(&start) {
-            Format::Ext(kind) => kind.to_string(),
-            Format::Xfs => "xfs".into(),
-            Format::Other(name, _) => name.into(),
-            Format::Partitioned(table) => format!("{table} partition table"),
-            Format::Blank => "blank".into(),
-            Format::Unknown => "unknown".into(),
+            Content::Ext(kind) => kind.to_string(),
+            Content::Xfs => "xfs".into(),
+            Content::Other(name, _) => name.into(),
+            Content::Partitioned(table) => format!("{table} partition table"),
+            Content::Blank => "blank".into(),
+            Content::Unknown => "unknown".into(),
         };
         all.push(json!({
             "number": entry.number,

@@ -1,51 +1,14 @@
-//! Targets that hold XFS: mounting them, and what `info` says of them.
-
-use std::sync::Arc;
+//! Targets that hold XFS: what `mkfs` and `info` say of them.
 
 use anyhow::{Result, anyhow};
-use cache::{PageCache, PageCacheConfig};
 use serde_json::{Value, json};
 use xfs::format::features::Access;
 use xfs::format::{At, Features, Geometry, RawSuper};
-use xfs::mount::options::BesideDevice;
-use xfs::{MountError, MountOptions, Xfs};
 
 use crate::app::App;
-use crate::mount_arg::{INODES_OF_A_READER, apply_xfs};
 use crate::storage::{Storage, uuid_text};
 use crate::target::Target;
 use crate::text;
-
-/// Mounts what is on an open storage.
-///
-/// # Errors
-/// What keeps it from being mounted.
-pub fn mount(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> {
-    let limit = app.options.cache_size.max(1 << 20);
-    let folio_size = xfs::folio_size(app.cx, &storage.queue);
-    let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(limit) };
-    let pages = PageCache::new(app.cx.runtime(), config);
-    let mut options =
-        MountOptions { read_only: !write, buffer_limit_bytes: limit, ..MountOptions::default() };
-    if !write {
-        options.inode_cache = INODES_OF_A_READER;
-    }
-    apply_xfs(app.options.of_file_system(), &mut options)?;
-    if let Some(path) = app.options.realtime_device() {
-        let beside = Target::parse(path.as_os_str())?;
-        options.realtime = Some(BesideDevice(Storage::open(app, &beside, write)?.queue));
-    }
-    let target = &storage.target;
-    Xfs::mount(app.cx, &storage.queue, &pages, options).map_err(|error| match error {
-        MountError::Corrupt(_) => {
-            anyhow!("{target}: {error}; `iopath check {target}` reports what is damaged")
-        }
-        MountError::Log(_) if !write => {
-            anyhow!("{target}: {error}; `-o norecovery` reads what is there without the log")
-        }
-        other => anyhow!("{target}: {other}"),
-    })
-}
 
 /// What mkfs has made, as keys and values, and as a line.
 pub fn describe_made(target: &Target, report: &xfs::MkfsReport) -> (Value, String) {

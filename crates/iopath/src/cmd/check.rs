@@ -4,13 +4,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use block::DeviceError;
 use clap::Args;
 use serde_json::json;
 use vfs::check::{Finding, Summary};
 
 use crate::app::App;
-use crate::storage::{Known, Storage};
+use crate::storage::Storage;
 use crate::target::{Target, TargetPath};
 
 /// Exit status: nothing to complain about.
@@ -55,7 +54,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let storage = Storage::open(app, &target, false)?;
         let known = storage.must_be_known(app)?;
         let progress = app.out.progress("checking");
-        let report = check(app, &storage, known, options);
+        let replay = !options.no_replay;
+        let report = known.check(app.cx, &storage.queue, replay, options.limit);
         progress.finish();
         let report = report.with_context(|| target.to_string())?;
         show(app, &target, &report)?;
@@ -64,25 +64,6 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(status))
-}
-
-fn check(
-    app: &mut App,
-    storage: &Storage,
-    known: Known,
-    options: &Options,
-) -> Result<Summary, DeviceError> {
-    let findings_max = options.limit;
-    match known {
-        Known::Xfs => {
-            let options = xfs::CheckOptions { recover: !options.no_replay, findings_max };
-            xfs::check(app.cx, &storage.queue, &options).map(Summary::from)
-        }
-        Known::Ext => {
-            let options = ext4::CheckOptions { replay: !options.no_replay, findings_max };
-            ext4::check(app.cx, &storage.queue, &options).map(Summary::from)
-        }
-    }
 }
 
 fn show(app: &mut App, target: &Target, report: &Summary) -> Result<()> {

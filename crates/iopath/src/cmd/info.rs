@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::inside;
 use crate::nfs_target;
-use crate::recognise::{self, Format, PROBE};
+use crate::recognise::{self, Content, PROBE};
 use crate::storage::{self, Storage};
 use crate::target::TargetPath;
 use crate::text;
@@ -51,23 +51,23 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             }
         }
         match storage.format(app)? {
-            Format::Ext(kind) => {
+            Content::Ext(kind) => {
                 fact("format", json!(kind));
                 for (key, value) in storage::ext_facts(app, &storage)? {
                     fact(key, value);
                 }
             }
-            Format::Xfs => {
+            Content::Xfs => {
                 fact("format", json!("xfs"));
                 for (key, value) in xfs_facts(app, &storage)? {
                     fact(key, value);
                 }
             }
-            Format::Other(name, hint) => {
+            Content::Other(name, hint) => {
                 fact("format", json!(name));
                 fact("hint", json!(hint));
             }
-            Format::Partitioned(table) => {
+            Content::Partitioned(table) => {
                 fact("format", json!(format!("{table} partition table")));
                 let damage = match table {
                     "GPT" => recognise::gpt_damage(&storage.start(app, PROBE)?),
@@ -81,7 +81,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
             }
             format => {
                 let found = storage.remains(app)?;
-                let blank = format == Format::Blank;
+                let blank = format == Content::Blank;
                 fact("format", json!(if blank { "blank at its start" } else { "unknown" }));
                 let lines = found.iter().map(|r| json!({ "what": r.what, "how": r.how }));
                 fact("found", lines.collect());

@@ -11,11 +11,10 @@ use serde_json::{Value, json};
 use crate::app::{App, EngineArg};
 use crate::build::output::Output;
 use crate::build::{self, Content, Filled, Moment, Recipe, Report, SourceOptions, recipe};
-use crate::recognise::Format;
-use crate::remains;
 use crate::storage::{self, Storage};
 use crate::target::{Target, TargetPath};
 use crate::text;
+use crate::{recognise, remains};
 
 /// Make an ext2, ext3, ext4 or XFS file system
 #[derive(Args)]
@@ -371,11 +370,11 @@ fn refuse_occupied(app: &mut App, target: &Target) -> Result<()> {
             let format = storage.container.as_ref().map(|image| image.format().name());
             format!("a {} image", format.unwrap_or_default())
         }
-        Format::Ext(kind) => kind.to_string(),
-        Format::Xfs => "xfs".to_string(),
-        Format::Other(name, _) => name.to_string(),
-        Format::Partitioned(table) => format!("a {table} partition table"),
-        Format::Blank | Format::Unknown => match storage.remains(app)? {
+        recognise::Content::Ext(kind) => kind.to_string(),
+        recognise::Content::Xfs => "xfs".to_string(),
+        recognise::Content::Other(name, _) => name.to_string(),
+        recognise::Content::Partitioned(table) => format!("a {table} partition table"),
+        recognise::Content::Blank | recognise::Content::Unknown => match storage.remains(app)? {
             found if found.is_empty() => return Ok(()),
             found => remains::sentence(&found),
         },

@@ -15,10 +15,10 @@ use vfs::FileSystem;
 use crate::app::{App, MountWord};
 use crate::confine::{self, Needs, Work};
 use crate::notify::Manager;
+use crate::nfs_target;
 use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
 use crate::target::Target;
-use crate::{nfs_target, xfs_target};
 
 /// Mount an image in the host's tree of directories (FUSE), without root where fusermount3 is
 #[derive(Args)]
@@ -127,7 +127,7 @@ fn mount(
             (fs, replayed)
         }
         Known::Xfs => {
-            let fs = xfs_target::mount(app, &storage, write)?;
+            let fs = session::mount_xfs(app, &storage, write)?;
             let replayed = fs.recovery().map(|report| report.to_string());
             (fs, replayed)
         }

@@ -16,7 +16,6 @@ use crate::mount_arg::MountArg;
 use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
-use crate::xfs_target;
 
 /// Show, set and check the quota of users, groups and projects on an ext4 or XFS image
 ///
@@ -192,7 +191,7 @@ fn with_quota(
             Mounted { fs: fs.clone(), quota: fs, how: "`iopath mkfs -O quota,project`" }
         }
         Known::Xfs => {
-            let fs = xfs_target::mount(app, &storage, write)?;
+            let fs = session::mount_xfs(app, &storage, write)?;
             Mounted { fs: fs.clone(), quota: fs, how: "`-o uquota,gquota,pquota`" }
         }
     };

@@ -20,7 +20,7 @@ use super::crash::marks::Marks;
 use crate::app::{App, at};
 use crate::confine::{self, Needs, Work, folder_of};
 use crate::notify::Manager;
-use crate::recognise::Format;
+use crate::recognise::Content;
 use crate::sim::{SimTarget, is_sim};
 use crate::storage::Storage;
 use crate::target::Target;
@@ -175,8 +175,8 @@ fn record(app: &mut App, storage: &Storage, log: &Path) -> Result<Recording> {
         bail!("{}: only a whole raw image or device is recorded", storage.target);
     }
     let file_system = match storage.format(app)? {
-        Format::Ext(_) => "ext4",
-        Format::Xfs => "xfs",
+        Content::Ext(_) => "ext4",
+        Content::Xfs => "xfs",
         // Its clients may make a file system later: only a check of the reader's knows it.
         _ => "unknown",
     };

@@ -1,0 +1,129 @@
+//! The families of file systems, and what is done with either of them on an open device: mounted
+//! and checked. The library and the `iopath` command do it by these functions.
+
+use std::sync::Arc;
+
+use block::{DeviceError, Queue};
+use cache::{PageCache, PageCacheConfig};
+use ext4::Ext4;
+use rt::Cx;
+use vfs::check::Summary;
+use xfs::Xfs;
+
+use crate::recognise::Content;
+
+/// The family of a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// ext2, ext3 or ext4.
+    Ext,
+    /// XFS.
+    Xfs,
+}
+
+impl Format {
+    /// A word for it: `ext` or `xfs`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Ext => "ext",
+            Format::Xfs => "xfs",
+        }
+    }
+
+    /// The family of what is on a device.
+    ///
+    /// # Errors
+    /// What is there instead, in words that follow the device's name.
+    pub fn of(content: Content) -> Result<Format, String> {
+        Err(match content {
+            Content::Ext(_) => return Ok(Format::Ext),
+            Content::Xfs => return Ok(Format::Xfs),
+            Content::Other(name, hint) => format!("holds {name}; {hint}"),
+            Content::Partitioned(table) => {
+                format!("holds a {table} partition table; name a partition")
+            }
+            Content::Blank => "is blank at its start".into(),
+            Content::Unknown => "neither ext2, ext3, ext4 nor XFS".into(),
+        })
+    }
+
+    /// Checks a file system without changing it; with `replay` as its journal would leave it. At
+    /// most `findings_max` findings are listed. May park.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn check(
+        self,
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        replay: bool,
+        findings_max: usize,
+    ) -> Result<Summary, DeviceError> {
+        match self {
+            Format::Ext => {
+                let options = ext4::CheckOptions { replay, findings_max };
+                ext4::check(cx, queue, &options).map(Summary::from)
+            }
+            Format::Xfs => {
+                let options = xfs::CheckOptions { recover: replay, findings_max };
+                xfs::check(cx, queue, &options).map(Summary::from)
+            }
+        }
+    }
+}
+
+/// What a mount may do and take, whatever its format.
+#[derive(Clone, Copy, Debug)]
+pub struct Mounting {
+    /// It changes the device.
+    pub write: bool,
+    /// Bytes of memory for content, and as many for metadata; at least 1 MiB is granted.
+    pub cache_size: u64,
+    /// Inodes in memory, where that is not the format's default.
+    pub inode_cache: Option<usize>,
+}
+
+impl Mounting {
+    fn cache_size(&self) -> u64 {
+        self.cache_size.max(1 << 20)
+    }
+
+    fn pages(&self, cx: &Cx, folio_size: u32) -> Arc<PageCache> {
+        let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(self.cache_size()) };
+        PageCache::new(cx.runtime(), config)
+    }
+
+    /// Mounts ext2, ext3 or ext4, with further `options`. May park.
+    ///
+    /// # Errors
+    /// What keeps it from being mounted, by name.
+    pub fn ext(
+        &self,
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        mut options: ext4::MountOptions,
+    ) -> Result<Arc<Ext4>, ext4::MountError> {
+        options.read_only = !self.write;
+        options.buffer_limit_bytes = self.cache_size();
+        options.inode_cache = self.inode_cache.unwrap_or(options.inode_cache);
+        let pages = self.pages(cx, PageCacheConfig::default().folio_size);
+        Ext4::mount(cx, queue, &pages, options)
+    }
+
+    /// As [`Mounting::ext`], for XFS.
+    ///
+    /// # Errors
+    /// As [`Mounting::ext`].
+    pub fn xfs(
+        &self,
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        mut options: xfs::MountOptions,
+    ) -> Result<Arc<Xfs>, xfs::MountError> {
+        options.read_only = !self.write;
+        options.buffer_limit_bytes = self.cache_size();
+        options.inode_cache = self.inode_cache.unwrap_or(options.inode_cache);
+        let folio_size = xfs::folio_size(cx, queue);
+        Xfs::mount(cx, queue, &self.pages(cx, folio_size), options)
+    }
+}
