@@ -5,12 +5,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use base::Timespec;
 use block::Queue;
-use cache::{PageCache, PageCacheConfig};
-use ext4::Ext4;
+use image::format::Mounting;
 use rt::Cx;
 use sha2::{Digest, Sha256};
 use vfs::FileSystem;
-use xfs::Xfs;
 
 use crate::mount_arg::{MountArg, apply_ext, apply_xfs};
 
@@ -99,22 +97,18 @@ impl Recipe {
         queue: &Arc<Queue>,
         limit: u64,
     ) -> Result<Arc<dyn FileSystem>> {
-        let limit = limit.max(1 << 20);
-        let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(limit));
+        let how = Mounting { write: true, cache_size: limit, inode_cache: None };
         let args = self.mount.iter().copied();
         Ok(match &self.kind {
             Kind::Ext(_) => {
-                let buffer_limit_bytes = limit;
-                let mut options = ext4::MountOptions { buffer_limit_bytes, ..Default::default() };
+                let mut options = ext4::MountOptions::default();
                 apply_ext(args, &mut options)?;
-                Ext4::mount(cx, queue, &pages, options)?
+                how.ext(cx, queue, options)?
             }
             Kind::Xfs(_) => {
-                let buffer_limit_bytes = limit;
-                let mut options = xfs::MountOptions { buffer_limit_bytes, ..Default::default() };
-                options.read_only = false;
+                let mut options = xfs::MountOptions::default();
                 apply_xfs(args, &mut options)?;
-                Xfs::mount(cx, queue, &pages, options)?
+                how.xfs(cx, queue, options)?
             }
         })
     }
