@@ -89,7 +89,8 @@ impl Mounting {
     }
 
     fn pages(&self, cx: &Cx, folio_size: u32) -> Arc<PageCache> {
-        let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(self.cache_size()) };
+        let config =
+            PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(self.cache_size()) };
         PageCache::new(cx.runtime(), config)
     }
 

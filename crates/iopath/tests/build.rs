@@ -124,6 +124,10 @@ fn a_tree_becomes_an_image_that_fits() {
         bench.ok(&format!("mkfs -q -t {kind} -d t --free 20% {image}.img"));
         bench.judged(&format!("{image}.img"), "t");
     }
+    // Blocks that are larger than a page.
+    bench.ok("mkfs -q -t xfs -b size=8192 -d t x8.img");
+    judge::xfs_repair(&bench.path("x8.img")).expect("sound");
+    bench.ok("diff x.img x8.img");
     // Into a partition that is there, whatever engine is asked for.
     bench.bash(
         "truncate -s 40M p.img; printf 'label: gpt\\nsize=2M\\nsize=30M\\n' | sfdisk -q p.img

@@ -14,8 +14,8 @@ use vfs::FileSystem;
 
 use crate::app::{App, MountWord};
 use crate::confine::{self, Needs, Work};
-use crate::notify::Manager;
 use crate::nfs_target;
+use crate::notify::Manager;
 use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
 use crate::target::Target;
