@@ -46,6 +46,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "rescue.md",
             "quota.md",
             "encryption.md",
+            "fast-commits.md",
             "crash.md",
             "bench.md",
             "traces.md",

@@ -25,6 +25,7 @@ use crate::format::features::{Compat, Incompat};
 use crate::format::htree::{self as raw, NODE_ARRAY, ROOT_ARRAY};
 use crate::format::{At, CorruptKind, FileKind, InodeFlags};
 use crate::inode::Inode;
+use crate::inode::fast_commit::Change;
 use crate::trans::ext4_jbd2::Handle;
 
 mod crypt;
@@ -128,6 +129,13 @@ impl Ext4 {
 }
 
 impl<'a> Dir<'a> {
+    /// Fast commits report that `inode` has `name` here, or (`removed`) has it no more.
+    pub(crate) fn track_name(&self, cx: &Cx, handle: &Handle, inode: &Inode, name: Change) {
+        if let Some(tracker) = self.fs.inodes.fast_tracker() {
+            tracker.track_name(cx, handle, self.inode, inode, name);
+        }
+    }
+
     /// Looks at a directory whose lock is held.
     ///
     /// # Errors

@@ -129,6 +129,9 @@ fn free_slot(fs: &Inodes, cx: &mut Cx, handle: &mut Handle, inode: &Inode) -> Re
     });
     drop(quota);
     fs.cache.remove(inode.ino);
+    if let Some(tracker) = fs.fast_tracker() {
+        tracker.track_freed(cx, handle, inode.ino);
+    }
     fs.ialloc.free_inode(cx, handle, inode.ino, is_dir)
 }
 
@@ -175,7 +178,7 @@ pub(crate) fn delete_inode(fs: &Inodes, cx: &mut Cx, inode: &Arc<Inode>) -> Resu
 fn delete_locked(fs: &Inodes, cx: &mut Cx, inode: &Arc<Inode>) -> Result<(), Errno> {
     drop_pages(fs, cx, inode);
     xattr::release_values(fs, cx, inode)?;
-    let mut handle = fs.sb.journal_start(cx, credits::TRUNCATE)?;
+    let mut handle = fs.sb.journal_start_tracked(cx, credits::TRUNCATE)?;
     let has_blocks = inode.with(cx, |core| {
         let kind = FileType::from_mode(u32::from(core.mode));
         let maps = match kind {

@@ -8,6 +8,7 @@
 pub(crate) mod delalloc;
 pub(crate) mod direct;
 pub(crate) mod fallocate;
+mod fast_commit;
 pub(crate) mod fsync;
 pub(crate) mod inline;
 pub(crate) mod iomap;
@@ -128,14 +129,27 @@ impl jbd2::OrderedData for Inode {
             None => Ok(()),
         }
     }
+
+    fn taken(&self, cx: &Cx) {
+        self.with(cx, |core| core.ordered_tid = None);
+    }
 }
 
 impl Inodes {
     /// Writes an inode whose times changed without a handle.
     pub(crate) fn write_inode(&self, cx: &mut Cx, inode: &Inode) -> Result<(), Errno> {
-        let mut handle = self.sb.journal_start(cx, credits::INODE + credits::SUPER)?;
+        let mut handle = self.fields_handle(cx, inode)?;
         self.mark_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)
+    }
+
+    /// A handle for the fields of an inode: fast commits report those of regular files.
+    pub(crate) fn fields_handle(&self, cx: &mut Cx, inode: &Inode) -> Result<Handle, Errno> {
+        let credits = credits::INODE + credits::SUPER;
+        match inode.is_regular(cx) {
+            true => self.sb.journal_start_tracked(cx, credits),
+            false => self.sb.journal_start(cx, credits),
+        }
     }
 
     /// The body of `writepages`, under the inode's write-back lock.
@@ -216,7 +230,10 @@ impl Inodes {
         let (len, purpose) = self.run_purpose(cx, inode, run);
         let journaled = inode.journals_data(cx, &self.sb);
         let need = self.bmap(inode).map_credits(cx) + if journaled { len } else { 0 };
-        let mut handle = self.sb.journal_start(cx, need)?;
+        let mut handle = self.sb.journal_start_tracked(cx, need)?;
+        if journaled {
+            handle.mark_ineligible();
+        }
         let create = Create::delayed(purpose, mapping.size());
         let taken = self.take_inline(cx, &mut handle, inode)?;
         let created = self.bmap(inode).map_create(cx, &mut handle, run.lblk, len, create);

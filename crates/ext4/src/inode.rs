@@ -4,6 +4,7 @@
 //! the inode table. Attributes behind the extra fields live only in that block.
 
 pub(crate) mod delalloc;
+pub(crate) mod fast_commit;
 mod inodes;
 mod legacy;
 mod new;

@@ -269,6 +269,7 @@ impl Mounting {
             probe
         };
         fs.sb.set_journal(journal, report);
+        fs.inodes.begin_tracking();
         Ok(fs)
     }
 
@@ -305,6 +306,13 @@ impl Mounting {
         Ok(JournalArea::internal(extents))
     }
 
+    /// Whether fsync writes fast commits: not where their replay would leave something uncounted.
+    fn writes_fast_commits(&self, geometry: &Geometry) -> bool {
+        geometry.features.compat.contains(Compat::FAST_COMMIT)
+            && !geometry.features.ro_compat.contains(RoCompat::QUOTA)
+            && self.options.data_mode != JournalMode::Data
+    }
+
     fn journal_options(&self, fs: &Ext4) -> JournalOptions {
         let metadata_csum = fs.sb.geometry.features.metadata_csum();
         let times = self.backing.cache().config();
@@ -326,6 +334,7 @@ impl Mounting {
             checksums: metadata_csum.then_some(jbd2::Checksums::V3),
             fs_uuid: Some(fs.sb.geometry.uuid),
             keep_fast_commits: true,
+            fast_commit: self.writes_fast_commits(&fs.sb.geometry),
             ..JournalOptions::default()
         }
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use base::{Errno, Timespec};
 use block::{DeviceError, Queue};
 use cache::{BufferCache, BufferRef};
-use jbd2::{Journal, RecoveryReport};
+use jbd2::{FastChanges, Journal, RecoveryReport};
 use rt::{Cx, SpinLock};
 
 use crate::format::features::RoCompat;
@@ -225,12 +225,23 @@ impl SuperBlock {
         Ok(buffer)
     }
 
-    /// Begins a change of up to `credits` blocks. May wait for log space or for a commit.
+    /// Begins a change of up to `credits` blocks. May wait for log space or for a commit. Fast
+    /// commits do not report the change.
     ///
     /// # Errors
     /// `EROFS` on a read-only mount or after an error, `EIO` after a shutdown, the journal's errno
     /// once it has aborted.
     pub(crate) fn journal_start(&self, cx: &mut Cx, credits: u32) -> Result<Handle, Errno> {
+        let handle = self.journal_start_tracked(cx, credits)?;
+        handle.mark_ineligible();
+        Ok(handle)
+    }
+
+    /// As [`SuperBlock::journal_start`], for a change that is tracked for fast commits.
+    ///
+    /// # Errors
+    /// As [`SuperBlock::journal_start`].
+    pub(crate) fn journal_start_tracked(&self, cx: &mut Cx, credits: u32) -> Result<Handle, Errno> {
         self.check_writable()?;
         match self.journal() {
             Some(journal) => {
@@ -243,6 +254,16 @@ impl SuperBlock {
 
     /// Waits for transaction `tid`, or flushes the device where that will not.
     pub(crate) fn make_durable(&self, cx: &mut Cx, tid: Option<jbd2::Tid>) -> Result<(), Errno> {
+        self.make_durable_by(cx, tid, None)
+    }
+
+    /// As [`SuperBlock::make_durable`], by a fast commit of `changes` where one can report them.
+    pub(crate) fn make_durable_by(
+        &self,
+        cx: &mut Cx,
+        tid: Option<jbd2::Tid>,
+        changes: Option<&dyn FastChanges>,
+    ) -> Result<(), Errno> {
         let Some(journal) = self.journal().cloned() else {
             let synced = self.buffers.sync(cx);
             synced.map_err(|error| self.device_error(cx, &error))?;
@@ -250,6 +271,11 @@ impl SuperBlock {
         };
         let Some(tid) = tid else { return self.flush_device(cx) };
         let barrier = journal.will_send_barrier(tid);
+        if let Some(changes) = changes
+            && journal.fast_commit(cx, tid, changes)?
+        {
+            return Ok(());
+        }
         journal.commit_tid(cx, tid)?;
         if barrier { Ok(()) } else { self.flush_device(cx) }
     }

@@ -190,7 +190,7 @@ fn row(feature: &Feature) -> String {
     let answer = |yes: bool| if yes { "yes" } else { "refused" };
     let test = match (feature.access, MADE.iter().any(|(name, _)| *name == feature.name)) {
         (Access::ReadWrite, _) if feature.name == "fast_commit" => {
-            "`fast_commit`: the kernel's images, cut; bad records"
+            "`fast_commit`, `fast_commit_write`: the kernel's images and ours, cut; bad records"
         }
         (Access::ReadWrite, _) if feature.name == "mmp" => {
             "`mmp`: mounts beside each other; the kernel in turns"

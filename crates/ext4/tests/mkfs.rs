@@ -140,7 +140,8 @@ fn grid() -> Vec<Case> {
         }
     }
     // Three groups of groups.
-    for features in ["meta_bg,^resize_inode", "meta_bg,^resize_inode,^64bit", "sparse_super2"] {
+    let tables = ["meta_bg,^resize_inode", "meta_bg,^resize_inode,^64bit", "sparse_super2"];
+    for features in tables.into_iter().chain(["fast_commit"]) {
         cases.push(case(FsType::Ext4, Some(1024), features, 300 * MIB));
         cases.push(case(FsType::Ext4, Some(1024), features, 16 * MIB));
     }

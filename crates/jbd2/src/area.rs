@@ -93,6 +93,7 @@ impl JournalArea {
 }
 
 /// Reads and writes journal blocks.
+#[derive(Clone)]
 pub(crate) struct LogDevice {
     pub queue: Arc<Queue>,
     pub area: JournalArea,

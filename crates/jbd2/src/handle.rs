@@ -189,6 +189,12 @@ impl Handle {
         Ok(extended)
     }
 
+    /// Says that fast commits cannot report what this transaction changes: it commits whole.
+    #[inline]
+    pub fn mark_ineligible(&self) {
+        self.shared.mark_ineligible(self.transaction.tid);
+    }
+
     /// Ends this operation's part in its transaction and begins anew with `credits`, perhaps in
     /// another transaction: write access to buffers must be taken again. May park, as
     /// [`Journal::start`](crate::Journal::start) does.
@@ -196,10 +202,13 @@ impl Handle {
     /// # Errors
     /// As `start`; the handle is then closed and only good to be dropped.
     pub fn restart(&mut self, cx: &mut Cx, credits: u32) -> Result<(), Errno> {
+        // Half of an operation is not for a fast commit.
+        self.mark_ineligible();
         self.close();
         self.transaction = self.shared.start(cx, credits)?;
         self.credits = credits;
         self.open = true;
+        self.mark_ineligible();
         Ok(())
     }
 

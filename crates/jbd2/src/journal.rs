@@ -9,6 +9,7 @@ use rt::{Charge, Cx, JoinHandle, SpinLock};
 
 use crate::area::{JournalArea, LogDevice};
 use crate::error::JournalError;
+use crate::fast_commit::FastChanges;
 use crate::format::fast_commit::FastCommits;
 use crate::format::{Checksums, Compat, Incompat, Superblock};
 use crate::handle::Handle;
@@ -70,6 +71,9 @@ impl Journal {
         };
         if !read_only {
             choose_features(&mut log.sb, &options);
+            if options.fast_commit {
+                log.keep_fast_commits();
+            }
             log.layout = crate::format::Layout::new(&log.sb);
         }
         let shared = Shared::new(cache, options, &log);
@@ -157,6 +161,26 @@ impl Journal {
     /// `EROFS` where the journal was aborted before.
     pub fn commit_tid(&self, cx: &mut Cx, tid: Tid) -> Result<(), Errno> {
         self.shared.commit_tid(cx, tid)
+    }
+
+    /// Makes what transaction `tid` has changed so far durable by a fast commit, if it can be. All
+    /// who ask meanwhile share it. May park. Must not be called with an open handle. False: only
+    /// [`Journal::commit_tid`] does it, or has done it.
+    ///
+    /// # Errors
+    /// `EROFS` where the journal was aborted.
+    pub fn fast_commit(
+        &self,
+        cx: &mut Cx,
+        tid: Tid,
+        changes: &dyn FastChanges,
+    ) -> Result<bool, Errno> {
+        self.shared.fast_commit(cx, tid, changes)
+    }
+
+    /// Bytes that fast commits have between two transactions; `None` where none are written.
+    pub fn fast_commit_bytes(&self) -> Option<usize> {
+        self.shared.fast_area.as_ref().map(|area| area.bytes())
     }
 
     /// Asks for the commit of `tid` without waiting.

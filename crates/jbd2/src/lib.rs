@@ -33,15 +33,16 @@
 //!
 //! # Not modelled, compared with Linux
 //!
-//! Writing fast commits (those of others are found, and their file system replays them), the
-//! batching delay of synchronous handles, and writing with asynchronous commit (such journals are
-//! recovered).
+//! The batching delay of synchronous handles, and writing with asynchronous commit (such journals
+//! are recovered).
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 pub mod area;
 pub mod error;
+mod fast_area;
+pub mod fast_commit;
 pub mod format;
 pub mod handle;
 pub mod journal;
@@ -55,8 +56,9 @@ pub mod transaction;
 
 pub use area::JournalArea;
 pub use error::JournalError;
+pub use fast_commit::FastChanges;
 pub use format::Checksums;
-pub use format::fast_commit::{FastCommits, Record};
+pub use format::fast_commit::{FastCommitWriter, FastCommits, Record};
 pub use handle::Handle;
 pub use journal::Journal;
 pub use options::{CommitRecord, FlusherTimes, JournalIo, JournalMode, JournalOptions};

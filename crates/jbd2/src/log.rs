@@ -9,8 +9,11 @@ use rt::Cx;
 use crate::area::LogDevice;
 use crate::error::JournalError;
 use crate::format::superblock::SUPERBLOCK_SIZE;
-use crate::format::{Layout, Superblock, TagLayout};
+use crate::format::{Incompat, Layout, Superblock, TagLayout};
 use crate::options::JournalOptions;
+
+/// Blocks of a log beside which fast commits are written (`mke2fs` makes no smaller journal).
+const LOG_LEAST: u32 = 1024;
 
 /// The log on its device. Only the journal's task (or recovery, before it) has one.
 pub(crate) struct Log {
@@ -27,6 +30,8 @@ pub(crate) struct Log {
     pub used: u32,
     /// The superblock on disk lacks something that is set in `sb`.
     pub sb_stale: bool,
+    /// The superblock on disk says that there may be fast commits.
+    fast_on_disk: bool,
 }
 
 impl Log {
@@ -65,6 +70,7 @@ impl Log {
             sequence: sb.sequence,
             used: 0,
             sb_stale: false,
+            fast_on_disk: sb.incompat.contains(Incompat::FAST_COMMIT),
             device,
             sb,
             sb_page,
@@ -139,7 +145,31 @@ impl Log {
     pub fn superblock_page(&mut self) -> Page {
         self.sb.emit(self.sb_page.make_mut());
         self.sb_stale = false;
+        self.fast_on_disk = self.sb.incompat.contains(Incompat::FAST_COMMIT);
         self.sb_page.clone()
+    }
+
+    /// Keeps the last blocks for fast commits, where enough is left for the log. The log is empty.
+    pub fn keep_fast_commits(&mut self) {
+        let blocks = Superblock::fast_commit_blocks_of(&self.sb_page);
+        let least = LOG_LEAST;
+        if blocks >= 2 && self.sb.maxlen.checked_sub(blocks).is_some_and(|end| end >= least) {
+            self.sb.version = 2;
+            self.sb.incompat |= Incompat::FAST_COMMIT;
+            self.sb.fast_commit_blocks = blocks;
+        }
+    }
+
+    /// The journal ends, and with it what the superblock says of fast commits. True where that is
+    /// to be written.
+    pub fn drop_fast_commits(&mut self) -> bool {
+        self.sb.incompat.remove(Incompat::FAST_COMMIT);
+        self.fast_on_disk
+    }
+
+    /// Whether the superblock on disk makes recovery look for fast commits.
+    pub fn allows_fast_commits(&self) -> bool {
+        self.fast_on_disk && self.sb.start != 0 && !self.sb_stale
     }
 
     /// Writes the superblock and waits. May park.

@@ -51,6 +51,8 @@ pub struct JournalOptions {
     /// the first transaction: recovery leaves them valid until that one has committed. Without
     /// this a journal that has some is refused.
     pub keep_fast_commits: bool,
+    /// Write fast commits, where the journal is large enough.
+    pub fast_commit: bool,
     /// Use 64-bit block numbers (file systems with the feature of that name).
     pub bit64: bool,
     /// Checksums to use from now on; `None` keeps what the superblock says.
@@ -75,6 +77,7 @@ impl Default for JournalOptions {
             read_only: false,
             discard_log: false,
             keep_fast_commits: false,
+            fast_commit: false,
             bit64: false,
             checksums: None,
             fs_uuid: None,

@@ -8,6 +8,7 @@ use block::Queue;
 use cache::BufferCache;
 use rt::{Cx, SpinLock, WaitQueue};
 
+use crate::fast_area::{FastArea, FastState};
 use crate::format::revoke;
 use crate::log::Log;
 use crate::options::JournalOptions;
@@ -21,8 +22,15 @@ pub(crate) struct Running {
     pub updates: u32,
     /// Buffers dirtied plus credits of open handles.
     pub reserved: u32,
-    /// The commit waits for the open handles; new ones wait for the next transaction.
-    pub locked: bool,
+    /// Who waits for the open handles, as bits; new ones wait too.
+    pub locked: u8,
+}
+
+impl Running {
+    /// The commit: new handles wait for the next transaction.
+    pub const BY_COMMIT: u8 = 1;
+    /// A fast commit: new handles wait until it has looked.
+    pub const BY_FAST_COMMIT: u8 = 2;
 }
 
 /// What the journal's task shall do in the end.
@@ -48,6 +56,7 @@ pub(crate) struct State {
     pub stop: Stop,
     /// The task sleeps without a timer: whoever begins a transaction wakes it.
     pub task_idle: bool,
+    pub fast: FastState,
 }
 
 /// Everything that handles, waiters and the journal's task share.
@@ -67,6 +76,8 @@ pub(crate) struct Shared {
     pub flushed: AtomicU64,
     /// 0, or the errno of the abort.
     pub aborted: AtomicI32,
+    /// Where fast commits are written, where they are.
+    pub fast_area: Option<FastArea>,
     /// Buffers that one transaction may hold.
     pub max_transaction: u32,
     /// Buffers of a transaction that has the whole log for itself.
@@ -87,6 +98,7 @@ impl Shared {
         let next_tid = Tid((1 << 32) + u64::from(log.sequence));
         let committed = AtomicU64::new(next_tid.0 - 1);
         Arc::new(Shared {
+            fast_area: FastArea::of_log(log, &options),
             max_transaction: log.max_transaction(),
             log_room: log.room(),
             revokes_per_block: revoke::per_block(&log.layout),
@@ -101,6 +113,7 @@ impl Shared {
                 flush_request: 0,
                 stop: if options.read_only { Stop::Dead } else { Stop::No },
                 task_idle: true,
+                fast: FastState::default(),
             }),
             committed,
             barrier_sent: AtomicU64::new(next_tid.0 - 1),
@@ -162,7 +175,7 @@ impl Shared {
             return Err(Errno::EROFS);
         }
         if let Some(running) = &mut state.running {
-            if running.locked {
+            if running.locked != 0 {
                 return Ok(None);
             }
             if running.reserved + credits <= self.max_transaction {
@@ -186,7 +199,7 @@ impl Shared {
             transaction: transaction.clone(),
             updates: 1,
             reserved: credits,
-            locked: false,
+            locked: 0,
         });
         let idle = std::mem::take(&mut state.task_idle);
         drop(guard);
@@ -209,7 +222,7 @@ impl Shared {
         let transaction = Transaction::new(tid, self.cache.queue().runtime().now());
         let shared = transaction.clone();
         state.running =
-            Some(Running { transaction: shared, updates: 1, reserved: credits, locked: false });
+            Some(Running { transaction: shared, updates: 1, reserved: credits, locked: 0 });
         Ok(transaction)
     }
 
@@ -217,7 +230,7 @@ impl Shared {
         let mut state = self.state.lock(cx);
         let Some(running) = &mut state.running else { return false };
         debug_assert_eq!(running.transaction.tid, tid, "a handle holds its transaction open");
-        if running.locked || running.reserved + credits > self.max_transaction {
+        if running.locked != 0 || running.reserved + credits > self.max_transaction {
             return false;
         }
         running.reserved += credits;
@@ -230,7 +243,7 @@ impl Shared {
         let running = state.running.as_mut().expect("a handle holds its transaction open");
         running.updates -= 1;
         running.reserved -= unused;
-        let last = running.locked && running.updates == 0;
+        let last = running.locked != 0 && running.updates == 0;
         drop(state);
         Counters::add(&self.counters.handles, 1);
         if last {

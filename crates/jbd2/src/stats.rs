@@ -32,6 +32,12 @@ counters! {
     yields,
     /// Transactions written to the log.
     commits,
+    /// Fast commits written.
+    fast_commits,
+    /// Their blocks.
+    fast_blocks,
+    /// Fast commits that were asked for and left to a commit of the whole transaction.
+    fast_fallbacks,
     /// Transactions that had nothing to log.
     empty_commits,
     /// Blocks logged, without descriptors.

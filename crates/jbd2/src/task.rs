@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod commit;
+mod fast_commit;
 mod home;
 
 use std::mem::take;

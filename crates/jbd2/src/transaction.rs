@@ -26,6 +26,10 @@ pub trait OrderedData: Send + Sync {
     /// # Errors
     /// Whatever the write gave; the commit goes on, for the file keeps its error for `fsync`.
     fn flush(&self, cx: &mut Cx) -> Result<(), Errno>;
+
+    /// A fast commit takes it out of its transaction and flushes it: what is written from now on
+    /// has to be added again. Called while no handle is open; must not wait.
+    fn taken(&self, _cx: &Cx) {}
 }
 
 /// Runs in the journal's task when a transaction is safe on the device.
@@ -89,6 +93,16 @@ impl Transaction {
         self.has_revoked.store(true, Ordering::Relaxed);
         let mut extra = self.extra.lock(cx);
         extra.revoked.insert(block).then(|| extra.revoked.len())
+    }
+
+    /// Takes out what was added so far.
+    pub fn take_ordered(&self, cx: &Cx) -> Vec<Arc<dyn OrderedData>> {
+        let mut extra = self.extra.lock(cx);
+        extra.ordered_seen.clear();
+        let ordered = std::mem::take(&mut extra.ordered);
+        drop(extra);
+        ordered.iter().for_each(|data| data.taken(cx));
+        ordered
     }
 
     pub fn add_ordered(&self, cx: &Cx, data: Arc<dyn OrderedData>) {

@@ -231,6 +231,9 @@ impl Bmap<'_> {
             }
         };
         self.mapped_in(cx, handle, &mapped, create);
+        if changed {
+            self.track(cx, handle, mapped.lblk..mapped.lblk + mapped.len);
+        }
         Ok((mapped, changed))
     }
 
@@ -243,6 +246,13 @@ impl Bmap<'_> {
             core.values.size = core.values.size.max(end.min(create.size));
             core.datasync_tid = tid;
         });
+    }
+
+    /// Fast commits report where these blocks lie.
+    fn track(self, cx: &Cx, handle: &Handle, blocks: Range<u32>) {
+        if let Some(tracker) = self.fs.fast_tracker() {
+            tracker.track_blocks(cx, handle, self.inode, blocks);
+        }
     }
 
     /// As [`Bmap::map_create`], for a hole whose blocks were claimed: `claim` has them, and the
@@ -264,6 +274,7 @@ impl Bmap<'_> {
         let mapped = self.fill_hole(cx, handle, claim, lblk, len, create);
         if let Ok(mapped) = &mapped {
             self.mapped_in(cx, handle, mapped, create);
+            self.track(cx, handle, lblk..lblk + mapped.len);
         }
         self.inode.top_up_nodes(cx, &self.fs.alloc);
         drop(guard);
@@ -320,6 +331,7 @@ impl Bmap<'_> {
         self.fs.alloc.release_prealloc(&mut prealloc);
         self.fs.alloc.discard_window(&self.inode.window);
         self.forget_last_extent(cx);
+        self.track(cx, handle, blocks.clone());
         let removed = if self.inode.has_extents(cx) {
             self.extent_remove(cx, handle, blocks)
         } else if self.inode.inline_size(cx).is_some() {
@@ -403,6 +415,9 @@ impl Bmap<'_> {
         cx: &mut Cx,
         handle: &mut Handle,
     ) -> Result<(u32, BufferRef), Errno> {
+        if let Some(tracker) = self.fs.fast_tracker() {
+            tracker.track_growth(cx, handle, self.inode);
+        }
         let block_size = u64::from(self.fs.sb.geometry.block_size);
         let lblk = self.inode.size(cx).div_ceil(block_size);
         let lblk = u32::try_from(lblk).map_err(|_| Errno::EFBIG)?;

@@ -29,6 +29,7 @@ use crate::format::features::RoCompat;
 use crate::format::inode::BLOCK_AREA;
 use crate::format::xattr::Xattr;
 use crate::format::{At, CorruptKind, InodeFlags};
+use crate::inode::fast_commit::Change;
 use crate::inode::{Inode, InodeCore, NewInode};
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
@@ -265,7 +266,7 @@ fn create_once(
     let mut dropped = xattr::Dropped::default();
     let credits = own + blocks + attributes.credits() + slot.credits();
     let result = quota.and_then(|quota| {
-        let mut handle = fs.sb.journal_start(cx, credits)?;
+        let mut handle = fs.sb.journal_start_tracked(cx, credits)?;
         let new = Making { node, attributes: &attributes, quota, context };
         let result = create_in(cx, &mut handle, &mut view, slot, name, new, &mut dropped);
         finish(fs, cx, handle, &parent, result)
@@ -316,12 +317,15 @@ fn create_in(
     let filled = fill(fs, cx, handle, dir.inode, &inode, node, attributes.inline);
     let named = filled.and_then(|()| {
         if !attributes.is_empty() {
+            handle.mark_ineligible();
             xattr::init(&mut edit(fs, handle, &inode, dropped), cx, attributes)?;
         }
         fs.inodes.legacy_slot(cx, inode.ino, 1)?;
         let slot = dir.legacy_walk(cx, slot, name)?;
         let target = Target::of(cx, &inode);
-        dir.add(cx, handle, slot, name, target)
+        dir.add(cx, handle, slot, name, target)?;
+        dir.track_name(cx, handle, &inode, Change::Come(name));
+        Ok(())
     });
     if let Err(errno) = named {
         xattr::delete_inode(&mut edit(fs, handle, &inode, dropped), cx)?;
@@ -430,10 +434,13 @@ pub(crate) fn unlink(fs: &Ext4, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<()
     }
     check_last_name(fs, cx, &inode)?;
     fs.names.cache.remove(dir, name);
-    let mut handle = fs.sb.journal_start(cx, 1 + 2 * credits::INODE + credits::UNLINK)?;
+    let credits = 1 + 2 * credits::INODE + credits::UNLINK;
+    let mut handle = fs.sb.journal_start_tracked(cx, credits)?;
     let result = view.remove(cx, &mut handle, &place).and_then(|()| {
         fs.touch_dir(cx, &mut handle, &parent)?;
-        drop_name(fs, cx, &mut handle, &inode)
+        let leftover = drop_name(fs, cx, &mut handle, &inode)?;
+        view.track_name(cx, &handle, &inode, Change::Go(name));
+        Ok(leftover)
     });
     let deferred = finish(fs, cx, handle, &parent, result)?;
     drop(guard);

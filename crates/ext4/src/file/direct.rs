@@ -132,7 +132,7 @@ impl Inodes {
             State::Hole => self.use_claim(cx, inode, claims, blocks, size),
             State::Unwritten => {
                 let need = self.bmap(inode).map_credits(cx);
-                let mut handle = self.sb.journal_start(cx, need)?;
+                let mut handle = self.sb.journal_start_tracked(cx, need)?;
                 let create = Create::written(Purpose::Data, size);
                 let made =
                     self.bmap(inode).map_create(cx, &mut handle, mapped.lblk, mapped.len, create);

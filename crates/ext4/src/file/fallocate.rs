@@ -28,7 +28,7 @@ impl Inodes {
             return Err(Errno::ENOSPC);
         }
         let need = self.bmap(inode).map_credits(cx);
-        let mut handle = self.sb.journal_start(cx, need)?;
+        let mut handle = self.sb.journal_start_tracked(cx, need)?;
         let created = self.bmap(inode).map_create(cx, &mut handle, at, len, Create::unwritten());
         self.mark_dirty(cx, &mut handle, inode)?;
         handle.stop(cx)?;

@@ -1,9 +1,11 @@
 //! Making a file durable.
 
 use base::Errno;
+use jbd2::FastChanges;
 use rt::Cx;
 use vfs::FileType;
 
+use crate::file::fast_commit::Reporter;
 use crate::inode::{Inode, Inodes};
 
 impl Inodes {
@@ -36,6 +38,12 @@ impl Inodes {
         // The names of a directory are its data.
         let datasync = datasync && inode.kind(cx) != FileType::Directory;
         let tid = inode.with(cx, |core| if datasync { core.datasync_tid } else { core.tid });
-        result.and(self.sb.make_durable(cx, tid))
+        let reporter = self.fast_tracker().map(|tracker| Reporter { fs: self, tracker });
+        let changes = reporter.as_ref().map(|reporter| reporter as &dyn FastChanges);
+        result = result.and(self.sb.make_durable_by(cx, tid, changes));
+        if let (Some(tracker), Some(journal)) = (self.fast_tracker(), self.sb.journal().cloned()) {
+            result = result.and_then(|()| tracker.settle_early(cx, &journal));
+        }
+        result
     }
 }

@@ -158,6 +158,7 @@ impl Inodes {
             return Ok(None);
         }
         let content = inline::read(self, cx, inode)?;
+        handle.mark_ineligible();
         inline::remove(self, cx, handle, inode)?;
         Ok(Some(content))
     }

@@ -30,7 +30,7 @@ impl Inodes {
         inode: &Arc<Inode>,
         size: u64,
     ) -> Result<(), Errno> {
-        let mut handle = self.sb.journal_start(cx, credits::TRUNCATE)?;
+        let mut handle = self.sb.journal_start_tracked(cx, credits::TRUNCATE)?;
         let tid = handle.tid();
         inode.with(cx, |core| {
             core.size = size;
@@ -76,7 +76,7 @@ impl Inodes {
         from: u32,
         to: u32,
     ) -> Result<(), Errno> {
-        let mut handle = self.sb.journal_start(cx, credits::TRUNCATE)?;
+        let mut handle = self.sb.journal_start_tracked(cx, credits::TRUNCATE)?;
         loop {
             let removed = self.bmap(inode).map_remove(cx, &mut handle, from..to);
             let tid = handle.tid();

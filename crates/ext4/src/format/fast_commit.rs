@@ -11,6 +11,19 @@ use super::extent::{Extent, LEN_MAX};
 use super::inode::BASE_SIZE;
 use super::super_block::ROOT_INO;
 
+/// Blocks of an inode lie there.
+pub(crate) const TAG_ADD_RANGE: u16 = 1;
+/// Blocks of an inode are a hole.
+pub(crate) const TAG_DEL_RANGE: u16 = 2;
+/// A name of a new inode.
+pub(crate) const TAG_CREATE: u16 = 3;
+/// One more name of an inode.
+pub(crate) const TAG_LINK: u16 = 4;
+/// A name that is gone.
+pub(crate) const TAG_UNLINK: u16 = 5;
+/// The fields of an inode.
+pub(crate) const TAG_INODE: u16 = 6;
+
 /// A record of a fast commit that cannot be replayed, and where it lies in the journal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fast commit record at journal block {block}, byte {offset}: {kind}")]
@@ -92,7 +105,7 @@ fn parse_record<'a>(tag: u16, value: &'a [u8], g: &Geometry) -> Result<Change<'a
         Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
     };
     match tag {
-        1 if value.len() == 16 => {
+        TAG_ADD_RANGE if value.len() == 16 => {
             let ino = allowed_inode(word(0)?, g)?;
             let half = |at: usize| u16::from_le_bytes([value[at], value[at + 1]]);
             let len = u32::from(half(8));
@@ -106,15 +119,15 @@ fn parse_record<'a>(tag: u16, value: &'a [u8], g: &Geometry) -> Result<Change<'a
             check_extent(&extent, g)?;
             Ok(Change::AddRange { ino, extent })
         }
-        2 if value.len() == 12 => Ok(Change::DelRange {
+        TAG_DEL_RANGE if value.len() == 12 => Ok(Change::DelRange {
             ino: allowed_inode(word(0)?, g)?,
             first: word(4)?,
             len: word(8)?,
         }),
-        3 => Ok(Change::Create(parse_entry(value, short, g)?)),
-        4 => Ok(Change::Link(parse_entry(value, short, g)?)),
-        5 => Ok(Change::Unlink(parse_entry(value, short, g)?)),
-        6 if value.len() >= 4 + BASE_SIZE && value.len() - 4 <= g.inode_size as usize => {
+        TAG_CREATE => Ok(Change::Create(parse_entry(value, short, g)?)),
+        TAG_LINK => Ok(Change::Link(parse_entry(value, short, g)?)),
+        TAG_UNLINK => Ok(Change::Unlink(parse_entry(value, short, g)?)),
+        TAG_INODE if value.len() >= 4 + BASE_SIZE && value.len() - 4 <= g.inode_size as usize => {
             Ok(Change::Inode { ino: allowed_inode(word(0)?, g)?, raw: &value[4..] })
         }
         _ => Err(short),

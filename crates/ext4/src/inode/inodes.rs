@@ -1,6 +1,6 @@
 //! The inodes of a mount: the cache that finds them by number, and their slots on the disk.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Errno, Ino};
 use cache::{Backing, BufferRef};
@@ -13,6 +13,7 @@ use crate::format::features::Incompat;
 use crate::format::inode::InodeValues;
 use crate::format::{At, CorruptKind, InodeFlags, extent};
 use crate::ialloc::InodeAllocator;
+use crate::inode::fast_commit::FastTracker;
 use crate::inode::orphan::Orphans;
 use crate::inode::{Inode, InodeCore};
 use crate::mbcache::SharedBlocks;
@@ -34,6 +35,8 @@ pub(crate) struct Inodes {
     pub orphans: Mutex<Orphans>,
     /// Attribute blocks that may be shared.
     pub xattr_blocks: Mutex<SharedBlocks>,
+    /// What the next fast commit reports, on mounts that write them.
+    fast_tracker: OnceLock<FastTracker>,
 }
 
 impl Inodes {
@@ -47,8 +50,22 @@ impl Inodes {
             cache: InodeCache::new(alloc.sb.options.inode_cache),
             orphans: Mutex::named("ext4 orphans", Orphans::default()),
             xattr_blocks: Mutex::named("ext4 attribute blocks", SharedBlocks::default()),
+            fast_tracker: OnceLock::new(),
             alloc,
         })
+    }
+
+    /// Begins to track for fast commits, where the journal writes them.
+    pub(crate) fn begin_tracking(&self) {
+        if let Some(bytes) = self.sb.journal().and_then(|journal| journal.fast_commit_bytes()) {
+            self.fast_tracker.get_or_init(|| FastTracker::new(bytes, &self.sb.geometry));
+        }
+    }
+
+    /// What fast commits report; `None` where none are written.
+    #[inline]
+    pub(crate) fn fast_tracker(&self) -> Option<&FastTracker> {
+        self.fast_tracker.get()
     }
 
     /// The inode that holds an attribute's value: see [`crate::attr::xattr`].
@@ -273,6 +290,9 @@ impl Inodes {
             (core.values.size > 0x7fff_ffff && core.mode & 0xf000 == 0x8000, changes)
         };
         handle.dirty(cx, &buffer)?;
+        if let Some(tracker) = self.fast_tracker() {
+            tracker.track_inode(cx, handle, inode);
+        }
         #[cfg(debug_assertions)]
         self.check_size_at_commit(cx, handle, inode);
         for change in &changes {

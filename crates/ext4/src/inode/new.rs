@@ -60,6 +60,9 @@ impl Inodes {
         let top = dir.ino.0 == u64::from(ROOT_INO)
             || dir.with(cx, |core| core.flags.contains(InodeFlags::TOPDIR));
         let ino = self.ialloc.take_number(cx, handle, dir.ino, top, is_dir)?;
+        if let Some(tracker) = self.fast_tracker() {
+            tracker.track_created(cx, handle, ino, new.mode & 0xf000 == 0x8000);
+        }
         let values = self.new_values(cx, dir, new);
         Ok(self.fresh_inode(ino, values, quota))
     }
@@ -121,6 +124,9 @@ impl Inodes {
         self.mark_dirty(cx, handle, inode)?;
         inode.with(cx, |core| core.freed = true);
         self.cache.remove(inode.ino);
+        if let Some(tracker) = self.fast_tracker() {
+            tracker.track_freed(cx, handle, inode.ino);
+        }
         self.ialloc.free_inode(cx, handle, inode.ino, is_dir)
     }
 }

@@ -80,7 +80,7 @@ pub fn build(
         builder.resize_inode()?;
     }
     if shape.journal_blocks > 0 {
-        builder.journal(shape.journal_blocks)?;
+        builder.journal(shape.journal_blocks, shape.fast_commit_blocks)?;
     }
     if g.features.ro_compat.contains(RoCompat::QUOTA) {
         builder.quota_files()?;
@@ -328,7 +328,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn journal(&mut self, len: u32) -> Result<(), MkfsError> {
+    fn journal(&mut self, len: u32, fast_commit: u32) -> Result<(), MkfsError> {
         let g = self.g;
         let extents = g.features.incompat.contains(Incompat::EXTENTS);
         let goal = if extents { journal::goal(g, &self.placed) } else { 0 };
@@ -341,7 +341,7 @@ impl Builder<'_> {
         for &(start, count) in &mapped.pieces {
             self.zeroes.push((start * block_size, count * block_size));
         }
-        self.blocks.insert(mapped.pieces[0].0, journal::super_block(g, len));
+        self.blocks.insert(mapped.pieces[0].0, journal::super_block(g, len, fast_commit));
         let mut values = self.values(FileKind::Regular, 0o600, 1);
         values.size = u64::from(len) * block_size;
         self.attach(JOURNAL_INO, &mut values, mapped);

@@ -1,5 +1,7 @@
 //! The journal's blocks: where they lie, how they are mapped, and its superblock.
 
+use jbd2::format::Superblock;
+
 use super::MkfsError;
 use super::place::Placed;
 use crate::format::extent::{self, Extent, ExtentIdx};
@@ -181,12 +183,14 @@ fn map_level(
     Some(own)
 }
 
-/// The journal's superblock: empty, version 2, no features, as mke2fs writes it.
-pub fn super_block(g: &Geometry, len: u32) -> Vec<u8> {
+/// The journal's superblock: empty, version 2, no features, as mke2fs writes it; the last
+/// `fast_commit` of its blocks are for fast commits.
+pub fn super_block(g: &Geometry, len: u32, fast_commit: u32) -> Vec<u8> {
     let mut bytes = vec![0; g.block_size as usize];
-    let mut journal = jbd2::format::Superblock::new(g.block_size, len, g.uuid);
+    let mut journal = Superblock::new(g.block_size, len, g.uuid);
     // One user, whose UUID an internal journal need not name.
     journal.users = vec![[0; 16]];
     journal.emit(&mut bytes);
+    Superblock::set_fast_commit_blocks(&mut bytes, fast_commit);
     bytes
 }

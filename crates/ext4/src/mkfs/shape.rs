@@ -25,6 +25,8 @@ pub struct Shape {
     pub geometry: Geometry,
     /// Blocks of the journal, 0 without one.
     pub journal_blocks: u32,
+    /// How many of them, the last ones, are for fast commits.
+    pub fast_commit_blocks: u32,
     /// Blocks of the orphan file, 0 without one.
     pub orphan_blocks: u32,
 }
@@ -64,6 +66,11 @@ fn size_class(bytes: u64) -> (u32, u32) {
 /// Blocks of the journal that mke2fs gives a file system of so many blocks.
 fn default_journal(blocks: u64) -> u32 {
     JOURNALS.iter().find(|row| blocks < row.0).map_or(262_144, |row| row.1)
+}
+
+/// Blocks that mke2fs adds to a journal for fast commits, whatever size was asked for.
+fn fast_commit_blocks(blocks: u64) -> u32 {
+    default_journal(blocks).max(1024) / 64
 }
 
 /// Blocks of the orphan file that mke2fs gives a file system of so many blocks.
@@ -153,7 +160,10 @@ impl Shape {
         if !inode_size.is_power_of_two() || !(128..=block_size).contains(&inode_size) {
             return Err(MkfsError::InodeSize(inode_size));
         }
-        let journal_blocks = choose_journal(options, &mut features, blocks, block_size)?;
+        let log_blocks = choose_journal(options, &mut features, blocks, block_size)?;
+        let fast_commits = log_blocks > 0 && features.compat.contains(Compat::FAST_COMMIT);
+        let fast_commit_blocks = if fast_commits { fast_commit_blocks(blocks) } else { 0 };
+        let journal_blocks = log_blocks + fast_commit_blocks;
         let inodes = choose_inodes(options, class_ratio, blocks, block_size)?;
         if features.compat.contains(Compat::RESIZE_INODE) && block_size > 2048 {
             // Inode 7 is larger than 2 GiB.
@@ -183,7 +193,7 @@ impl Shape {
         let geometry = Geometry::parse(raw.as_bytes(), 0).expect("mkfs makes a sound superblock");
         let orphan_file = features.compat.contains(Compat::ORPHAN_FILE);
         let orphan_blocks = if orphan_file { default_orphan_file(blocks) } else { 0 };
-        Ok(Shape { raw, geometry, journal_blocks, orphan_blocks })
+        Ok(Shape { raw, geometry, journal_blocks, fast_commit_blocks, orphan_blocks })
     }
 }
 

@@ -39,7 +39,7 @@ impl Ext4 {
             None => None,
         };
         let Some(acl) = acl else {
-            let mut handle = self.sb.journal_start(cx, credits::INODE + credits::SUPER)?;
+            let mut handle = self.inodes.fields_handle(cx, inode)?;
             self.write_fields(cx, &mut handle, inode, set, payers)?;
             return handle.stop(cx);
         };

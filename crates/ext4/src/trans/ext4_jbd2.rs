@@ -106,6 +106,13 @@ impl Handle {
         }
     }
 
+    /// Says that fast commits cannot report what this handle changes.
+    pub(crate) fn mark_ineligible(&self) {
+        if let Handle::Journal(handle, _) = self {
+            handle.mark_ineligible();
+        }
+    }
+
     /// The transaction that the changes belong to.
     pub(crate) fn tid(&self) -> Tid {
         match self {

@@ -111,6 +111,22 @@ impl Superblock {
         }
     }
 
+    /// Blocks that a journal's first block keeps for fast commits, whether or not the feature is
+    /// set.
+    pub(crate) fn fast_commit_blocks_of(bytes: &[u8]) -> u32 {
+        match raw::view::<raw::Superblock>(bytes).map_or(0, |raw| raw.s_num_fc_blks.get()) {
+            0 => FAST_COMMIT_BLOCKS_DEFAULT,
+            blocks => blocks,
+        }
+    }
+
+    /// Says in a journal's first block how many of the last ones are kept for fast commits. The
+    /// feature is set when they are written.
+    pub fn set_fast_commit_blocks(bytes: &mut [u8], blocks: u32) {
+        let raw = raw::view_mut::<raw::Superblock>(bytes).expect("a block holds a superblock");
+        raw.s_num_fc_blks.set(blocks);
+    }
+
     /// One past the last block of the log: what follows belongs to fast commits.
     pub fn log_end(&self) -> u32 {
         self.maxlen - self.fast_commit_blocks
@@ -164,10 +180,7 @@ impl Superblock {
             }
         }
         if self.incompat.contains(Incompat::FAST_COMMIT) {
-            self.fast_commit_blocks = match raw.s_num_fc_blks.get() {
-                0 => FAST_COMMIT_BLOCKS_DEFAULT,
-                blocks => blocks,
-            };
+            self.fast_commit_blocks = Superblock::fast_commit_blocks_of(bytes);
         }
         let users = raw.s_nr_users.get();
         if users > USERS_MAX {
@@ -220,7 +233,10 @@ impl Superblock {
         raw.s_feature_incompat.set(self.incompat.bits());
         raw.s_uuid = self.uuid;
         raw.s_head.set(self.head);
-        if self.incompat.contains(Incompat::FAST_COMMIT) {
+        let fast_commit = self.incompat.contains(Incompat::FAST_COMMIT);
+        // 0 stays where it means the same.
+        let kept = raw.s_num_fc_blks.get() == 0;
+        if fast_commit && !(kept && self.fast_commit_blocks == FAST_COMMIT_BLOCKS_DEFAULT) {
             raw.s_num_fc_blks.set(self.fast_commit_blocks);
         }
         raw.s_nr_users.set(self.users.len() as u32);

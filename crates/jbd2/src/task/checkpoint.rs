@@ -14,6 +14,7 @@ use rt::Cx;
 
 use super::Task;
 use crate::log::Log;
+use crate::state::Stop;
 use crate::stats::Counters;
 use crate::transaction::Tid;
 
@@ -189,12 +190,16 @@ impl Task {
     pub fn checkpoint_all(&mut self, cx: &mut Cx) -> Result<(), DeviceError> {
         self.finish_home(cx)?;
         self.write_home(cx, 0)?;
+        // Fast commits mean nothing behind an empty log.
+        let start = if self.forbid_fast_commits(cx) { 0 } else { self.log.head };
+        let ends = start == 0 && self.shared.state.lock(cx).stop == Stop::Clean;
+        let leaves = ends && self.log.drop_fast_commits();
         let clean = self.log.sb.start == 0 && self.log.sb.errno == 0;
-        if clean && !self.log.sb_stale {
+        if clean && !self.log.sb_stale && !leaves {
             return Ok(());
         }
         self.log.sb.errno = 0;
-        self.move_tail(cx, (0, self.log.sequence))
+        self.move_tail(cx, (start, self.log.sequence))
     }
 
     pub fn move_tail(&mut self, cx: &mut Cx, tail: (u32, u32)) -> Result<(), DeviceError> {

@@ -24,7 +24,7 @@ use crate::format::{
     Checksums, CommitBlock, Incompat, Layout, Tag, TagLayout, descriptor, must_escape, revoke,
 };
 use crate::log::Log;
-use crate::state::Stop;
+use crate::state::{Running, Stop};
 use crate::stats::Counters;
 use crate::transaction::Transaction;
 
@@ -54,6 +54,7 @@ impl Task {
         for callback in callbacks {
             callback(cx);
         }
+        self.allow_fast_commits(cx);
         self.shared.committed.store(transaction.tid.0, Ordering::Release);
         self.shared.wait_commit.wake_all();
         // What waits for its checkpoint stays in memory.
@@ -72,14 +73,15 @@ impl Task {
         let transaction = {
             let mut state = shared.state.lock(cx);
             let running = state.running.as_mut()?;
-            running.locked = true;
+            running.locked |= Running::BY_COMMIT;
             running.transaction.clone()
         };
         let mut dead = false;
         shared.wait_task.wait_until(cx, "open handles", || {
             let state = shared.state.lock_irq();
             dead = state.stop == Stop::Dead;
-            dead || state.running.as_ref().is_none_or(|running| running.updates == 0)
+            let open = state.running.as_ref().is_some_and(|running| running.updates > 0);
+            dead || !(open || state.fast.busy)
         });
         (!dead).then_some(transaction)
     }

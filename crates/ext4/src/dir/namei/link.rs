@@ -16,6 +16,7 @@ use crate::dir::{Dir, Slot, Target};
 use crate::dquot::Owners;
 use crate::format::xattr::Xattr;
 use crate::inode::Inode;
+use crate::inode::fast_commit::Change;
 use crate::trans::credits;
 use crate::trans::ext4_jbd2::Handle;
 
@@ -116,7 +117,7 @@ pub(crate) fn link(fs: &Ext4, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> R
     let unnamed = inode.with(cx, |core| core.links == 0 && core.linkable);
     let _alone = unnamed.then(|| inode.rwsem.write(cx));
     let own = 2 * credits::INODE + credits::ORPHAN;
-    let mut handle = fs.sb.journal_start(cx, slot.credits() + own)?;
+    let mut handle = fs.sb.journal_start_tracked(cx, slot.credits() + own)?;
     let result = link_in(cx, &mut handle, &mut view, slot, name, &inode);
     finish(fs, cx, handle, &parent, result)?;
     fs.attr(cx, &inode)
@@ -150,8 +151,11 @@ fn link_in(
         return Err(errno);
     }
     if first {
+        // No fast commit has reported it so far.
+        handle.mark_ineligible();
         fs.inodes.orphan_del(cx, handle, inode)?;
     }
+    dir.track_name(cx, handle, inode, Change::Come(name));
     fs.inodes.mark_dirty(cx, handle, inode)?;
     fs.touch_dir(cx, handle, dir.inode)
 }

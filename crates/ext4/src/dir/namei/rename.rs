@@ -213,7 +213,8 @@ fn move_locked(
     }
     fs.names.cache.remove(names.old.inode.ino, names.old_name);
     fs.names.cache.remove(names.new_dir().inode.ino, names.new_name);
-    let mut handle = fs.sb.journal_start(cx, credits)?;
+    let plain = !source_is_dir && !exchange && whiteout.is_none();
+    let mut handle = rename_handle(fs, cx, credits, plain)?;
     let result = if exchange {
         exchange_in(cx, &mut handle, &mut names, found).map(|()| None)
     } else {
@@ -232,6 +233,14 @@ fn move_locked(
         evict::finish_unlink(&fs.inodes, cx, &inode, leftover)?;
     }
     Ok(())
+}
+
+/// A handle of a rename; fast commits report `plain` ones of files.
+fn rename_handle(fs: &Ext4, cx: &mut Cx, credits: u32, plain: bool) -> Result<Handle, Errno> {
+    match plain {
+        true => fs.sb.journal_start_tracked(cx, credits),
+        false => fs.sb.journal_start(cx, credits),
+    }
 }
 
 /// The whiteout that the caller leaves.
@@ -307,12 +316,18 @@ fn replace_in(
     } else if replaced_dir {
         drop_subdirectory(cx, names.old.inode);
     }
+    let dropped = replaced.as_ref().map(|(inode, _)| inode.clone());
     let leftover = match replaced {
         Some((inode, true)) => drop_directory(fs, cx, handle, &inode)?,
         Some((inode, false)) => drop_name(fs, cx, handle, &inode)?,
         None => None,
     };
     touch_both(cx, handle, names)?;
+    if let Some(inode) = &dropped {
+        names.new_dir().track_name(cx, handle, inode, Change::Go(names.new_name));
+    }
+    names.new_dir().track_name(cx, handle, &source, Change::Come(names.new_name));
+    names.old.track_name(cx, handle, &source, Change::Go(names.old_name));
     Ok(leftover)
 }
 

@@ -301,7 +301,8 @@ impl Inodes {
         run: &mut Prealloc,
         size: u64,
     ) -> Result<(), Errno> {
-        let mut handle = self.sb.journal_start(cx, self.bmap(inode).map_credits(cx))?;
+        let need = self.bmap(inode).map_credits(cx);
+        let mut handle = self.sb.journal_start_tracked(cx, need)?;
         for slot in &mut run.tables {
             *slot = claims.tables.pop_front().unwrap_or(0);
         }
