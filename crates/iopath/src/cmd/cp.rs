@@ -25,13 +25,13 @@ use crate::session::{self, Session};
 use crate::target::{Side, Target, TargetPath};
 use crate::{glob, owner};
 
-mod destination;
+pub(super) mod destination;
 mod expected;
 
 use destination::{Spot, in_image, on_host, own_name, refuse_itself};
 
 /// Copy files and trees between the host, images and tar archives
-#[derive(Args)]
+#[derive(Args, Default)]
 #[command(after_help = "\
 With several sources, or a directory as destination, names go into it. A source that ends
 with /. and the root of an image give their content, not a name of their own. As with cp(1)
@@ -120,6 +120,13 @@ pub struct Options {
     /// Share the blocks of files instead of copying them: both sides in one XFS image
     #[arg(long)]
     reflink: bool,
+}
+
+impl Options {
+    /// Names go into this directory, where there is one.
+    pub(super) fn into(directory: Option<OsString>) -> Options {
+        Options { target_directory: directory, ..Options::default() }
+    }
 }
 
 /// What `--preserve` names.
@@ -219,11 +226,26 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         check_reflink(&sources, &destination)?;
     }
     confine::enter(app, needs(&sources, &destination, &keep))?;
-    let progress = app.out.progress("copying");
     let mounts = Mounts { sessions: Vec::new(), reflink: options.reflink };
+    carry(app, mounts, keep, sources, &destination, options)
+}
+
+/// Copies, and closes the images.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn carry(
+    app: &mut App,
+    mounts: Mounts,
+    keep: Keep,
+    sources: Vec<Side>,
+    destination: &Side,
+    options: &Options,
+) -> Result<ExitCode> {
+    let progress = app.out.progress("copying");
     let (made, links, problems) = (Made::default(), Links::default(), Problems::new());
     let mut copying = Copying { mounts, keep, progress, made, links, problems };
-    let result = copying.all(app, sources, &destination, options);
+    let result = copying.all(app, sources, destination, options);
     let closed = copying.mounts.close(app);
     let (names, bytes) = copying.progress.finish();
     result?;
@@ -242,7 +264,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 }
 
 /// What the copy needs of the host.
-fn needs(sources: &[Side], destination: &Side, keep: &Keep) -> Needs {
+pub(super) fn needs(sources: &[Side], destination: &Side, keep: &Keep) -> Needs {
     let mut needs = Needs::default();
     for source in sources {
         match source {
@@ -278,8 +300,9 @@ fn needs(sources: &[Side], destination: &Side, keep: &Keep) -> Needs {
 }
 
 /// The images of this command, each mounted once.
-struct Mounts {
-    sessions: Vec<Session>,
+#[derive(Default)]
+pub(super) struct Mounts {
+    pub(super) sessions: Vec<Session>,
     /// Files share their blocks with their sources.
     reflink: bool,
 }
@@ -299,7 +322,11 @@ fn check_reflink(sources: &[Side], destination: &Side) -> Result<()> {
 }
 
 impl Mounts {
-    fn open(&mut self, app: &mut App, target: &Target, write: bool) -> Result<usize> {
+    /// The number of a mounted image.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub(super) fn open(&mut self, app: &mut App, target: &Target, write: bool) -> Result<usize> {
         if let Some(index) = self.sessions.iter().position(|session| session.target == *target) {
             return Ok(index);
         }
@@ -307,7 +334,11 @@ impl Mounts {
         Ok(self.sessions.len() - 1)
     }
 
-    fn close(&mut self, app: &mut App) -> Result<()> {
+    /// Unmounts all.
+    ///
+    /// # Errors
+    /// The first that fails.
+    pub(super) fn close(&mut self, app: &mut App) -> Result<()> {
         let mut result = Ok(());
         for session in self.sessions.drain(..) {
             let closed = session::close(app, session);

@@ -48,6 +48,20 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     done
 }
 
+/// Removes what a path names, with all below; answers whether all of it is gone.
+///
+/// # Errors
+/// Names the place. What stays of a tree is reported.
+pub(super) fn tree(
+    app: &mut App,
+    session: &Session,
+    path: &[u8],
+    progress: &mut Progress,
+) -> Result<bool> {
+    let options = Options { places: Vec::new(), recursive: true, force: true, dir: false };
+    remove(app, session, path, &options, progress)
+}
+
 /// Answers whether all of it is gone.
 fn remove(
     app: &mut App,

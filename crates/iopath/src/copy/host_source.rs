@@ -395,7 +395,7 @@ impl Source for HostSource {
         // A root given with a slash behind it is followed, like cp(1) does.
         let slash = root.to_bytes().ends_with(b"/") || root.to_bytes().ends_with(b"/.");
         let follow = slash || self.keep.follow != Follow::Never;
-        if self.keep.is_excluded(&self.name, 0) {
+        if self.keep.is_root_excluded(&self.name) {
             return Ok(());
         }
         let done = self.node(cx, CWD, &root, follow, out);

@@ -135,6 +135,7 @@ impl ImageSource {
                 out.breathe(cx)?;
                 self.enter(cx, attr.ino)?;
             }
+            FileType::Regular if self.keep.names_only => out.push(Event::End),
             FileType::Regular if self.sharing => {
                 out.push(Event::Shared(attr.ino));
                 out.push(Event::End);
@@ -279,7 +280,7 @@ impl ImageSource {
         let whole = attr.blocks.saturating_mul(512) >= attr.size;
         let linked = self.is_linked(attr);
         let small = attr.size <= SMALL_MAX && whole && !linked;
-        attr.kind == FileType::Regular && small && !self.sharing
+        attr.kind == FileType::Regular && small && !self.sharing && !self.keep.names_only
     }
 
     /// Puts small files of one directory into the outbox, `bytes` all together.
@@ -359,7 +360,7 @@ impl Source for ImageSource {
 
     fn run(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
         let root = self.root.clone();
-        if self.keep.is_excluded(&self.path, 0) {
+        if self.keep.is_root_excluded(&self.path) {
             return Ok(());
         }
         if root.is_dir() && self.keep.follow != Follow::Always {

@@ -69,6 +69,8 @@ pub struct Keep {
     pub one_file_system: bool,
     /// Names that are left out.
     pub exclude: Option<Arc<GlobSet>>,
+    /// Paths below the root of the copy, without which all others are left out.
+    pub only: Option<Arc<HashSet<Vec<u8>>>>,
     /// A mode as chmod(1) takes it, for what is copied.
     pub chmod: Option<Arc<str>>,
     /// Owner and group of what is copied.
@@ -98,6 +100,7 @@ impl Keep {
         force: false,
         one_file_system: false,
         exclude: None,
+        only: None,
         chmod: None,
         chown: (None, None),
         names_only: false,
@@ -152,12 +155,21 @@ impl Keep {
 
     /// Whether a path of the copy, whose root is the first `root` bytes, is left out.
     pub fn is_excluded(&self, path: &[u8], root: usize) -> bool {
-        use std::os::unix::ffi::OsStrExt;
-        let Some(set) = &self.exclude else { return false };
+        if self.exclude.is_none() && self.only.is_none() {
+            return false;
+        }
         let below = path.get(root..).unwrap_or_default();
         let below = below.strip_prefix(b"/").unwrap_or(below);
+        let left = self.only.as_ref().is_some_and(|only| !only.contains(below));
+        !below.is_empty() && (left || self.is_root_excluded(below))
+    }
+
+    /// Whether the root of a copy is left out by its name.
+    pub fn is_root_excluded(&self, name: &[u8]) -> bool {
+        use std::os::unix::ffi::OsStrExt;
+        let Some(set) = &self.exclude else { return false };
         let matches = |bytes: &[u8]| set.is_match(std::ffi::OsStr::from_bytes(bytes));
-        !below.is_empty() && (matches(below) || matches(super::split(below).1))
+        !name.is_empty() && (matches(name) || matches(super::split(name).1))
     }
 
     /// Whether a further name of a file is one only if the first was copied: a file that was left
