@@ -6,8 +6,11 @@
 //! `io.latency` (`control/latency.rs`) and `io.cost` (`control/cost.rs`). The root group is never
 //! held back, and neither is what the queue sends past the elevator.
 //!
+//! What is held back counts against no `nr_requests`, as in Linux, where a bio waits before it gets
+//! a request: a group over its limit takes none of the others'.
+//!
 //! Differences to Linux: there, `io.cost` and `io.latency` make the submitting task wait; here the
-//! request waits, in the queue, so that its task goes on until `nr_requests` are taken.
+//! request waits, in the queue, so that its task goes on.
 //!
 //! Sources: Documentation/admin-guide/cgroup-v2.rst and
 //! Documentation/admin-guide/blk-iolatency.rst of Linux 6.18.
@@ -96,6 +99,8 @@ pub(crate) struct Controlled {
     policy: Box<dyn Policy>,
     lines: BTreeMap<Line, VecDeque<RequestId>>,
     held: BTreeSet<RequestId>,
+    /// Of what is held: asynchronous, synchronous requests that were allocated.
+    counts: [u32; 2],
     /// When a line may go on.
     wanted: Option<Nanos>,
 }
@@ -108,6 +113,7 @@ impl Controlled {
             policy: policy(name)?,
             lines: BTreeMap::new(),
             held: BTreeSet::new(),
+            counts: [0; 2],
             wanted: None,
         })
     }
@@ -131,6 +137,7 @@ impl Controlled {
                 }
                 line.pop_front();
                 self.held.remove(&id);
+                self.counts[request.is_sync() as usize] -= request.allocated as u32;
                 self.inner.insert(id, request, view.now);
             }
         }
@@ -171,6 +178,11 @@ impl Elevator for Controlled {
         }
         self.lines.entry(Controlled::line_of(request)).or_default().push_back(id);
         self.held.insert(id);
+        self.counts[request.is_sync() as usize] += request.allocated as u32;
+    }
+
+    fn held(&self) -> [u32; 2] {
+        self.counts
     }
 
     fn merged(&mut self, id: RequestId, request: &Request, old_start: Sector) {
@@ -180,13 +192,14 @@ impl Elevator for Controlled {
     }
 
     fn absorbed(&mut self, gone: RequestId, absorbed: &Request, into: RequestId) {
-        match (self.held.remove(&gone), self.held.contains(&into)) {
-            (true, _) => {
+        match self.held.remove(&gone) {
+            true => {
+                self.counts[absorbed.is_sync() as usize] -= absorbed.allocated as u32;
                 if let Some(line) = self.lines.get_mut(&Controlled::line_of(absorbed)) {
                     line.retain(|&id| id != gone);
                 }
             }
-            (false, _) => {
+            false => {
                 self.policy.joined(absorbed);
                 self.inner.absorbed(gone, absorbed, into);
             }
@@ -210,6 +223,8 @@ impl Elevator for Controlled {
     }
 
     fn timer(&mut self, now: Nanos) {
+        // The device may be full, and then no dispatch sets it anew: the next completion does.
+        self.wanted = self.wanted.filter(|&when| when > now);
         if self.inner.next_timer().is_some_and(|when| when <= now) {
             self.inner.timer(now);
         }

@@ -8,6 +8,7 @@
 mod bfq;
 mod cfq;
 mod deadline;
+mod hardware;
 mod kyber;
 mod none;
 mod note;
@@ -111,6 +112,12 @@ pub trait Elevator: Send {
         nr_requests
     }
 
+    /// Of the allocated requests that wait, those that a controller holds back: asynchronous,
+    /// synchronous. They do not count against `nr_requests`.
+    fn held(&self) -> [u32; 2] {
+        [0; 2]
+    }
+
     /// A new request waits.
     fn insert(&mut self, id: RequestId, request: &Request, now: Nanos);
 
@@ -178,6 +185,7 @@ pub type Maker = fn() -> Box<dyn Elevator>;
 const ELEVATORS: &[(&str, Maker)] = &[
     ("none", || Box::new(NoneElevator::default())),
     ("deadline", || Box::new(Deadline::default())),
+    ("mq-deadline", || Box::new(Deadline::today())),
     ("cfq", || Box::new(Cfq::default())),
     ("bfq", || Box::new(Bfq::default())),
     ("kyber", || Box::new(Kyber::default())),
@@ -206,13 +214,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// A new elevator of that name with default tunables, or `None` where there is no such elevator.
-/// `mq-deadline` and `noop` are understood as today's and yesterday's names.
+/// `noop` is understood as yesterday's name of `none`.
 pub fn by_name(name: &str) -> Option<Box<dyn Elevator>> {
-    let name = match name {
-        "mq-deadline" => "deadline",
-        "noop" => "none",
-        other => other,
-    };
+    let name = if name == "noop" { "none" } else { name };
     let built_in = ELEVATORS.iter().find(|&&(known, _)| known == name);
     built_in.map(|(_, make)| *make).or_else(|| ADDED.get(name)).map(|make| make())
 }

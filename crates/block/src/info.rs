@@ -27,6 +27,9 @@ pub struct DeviceInfo {
     pub read_only: bool,
     /// Requests that the device takes at once; at least 1.
     pub depth: u32,
+    /// Hardware queues, at least 1: those with requests are served in turn. A task's requests are
+    /// in that of its processor.
+    pub hw_queues: u32,
     /// Distance costs time.
     pub rotational: bool,
     /// Bytes of a chunk of a striped device, at whose multiples it cuts requests; a multiple of
@@ -36,7 +39,8 @@ pub struct DeviceInfo {
 
 impl DeviceInfo {
     /// A device of `sectors` sectors with everything else as a plain image file has it: blocks of
-    /// 512 and 4096 bytes, requests of 1 MiB and 256 segments, no volatile cache, depth 64.
+    /// 512 and 4096 bytes, requests of 1 MiB and 256 segments, no volatile cache, depth 64,
+    /// one hardware queue.
     pub fn plain(sectors: u64) -> DeviceInfo {
         DeviceInfo {
             sectors,
@@ -50,6 +54,7 @@ impl DeviceInfo {
             write_zeroes: true,
             read_only: false,
             depth: 64,
+            hw_queues: 1,
             rotational: false,
             chunk: 0,
         }

@@ -44,6 +44,13 @@ fn io_max_sends_a_request_larger_than_its_slice() {
 /// Goal: a group with a target makes a group without one give up its depth, and nothing is held
 /// back while the target is kept. Method: a lone reader beside one of depth 32; each of its
 /// requests waits for those before it in the device.
+///
+/// The bounds follow from the rules. Loose: a cycle is 33 requests of 0.5 ms: 60.6 a second. Tight:
+/// beside d others a request takes (d + 1) / 2 ms, so the target of 1.5 ms is kept from d = 2 on
+/// down. Each half second the other's depth is halved while it is missed, 128 to 2, and given
+/// 128 / 16 more once it is kept: 2, 10, 5, 2, .. From then on 666, 182, 333 a second in turn; on
+/// the way, in 3 s, 60 a second three times, then 118, 222 and 400: (460 + 7 x 394) / 10 = 322 a
+/// second, and the device does 2,000 in all. A tenth is allowed for the ends of batches.
 #[test]
 fn io_latency_takes_depth_from_groups_without_a_target() {
     let streams = [Stream::reads(1), Stream { depth: 32, ..Stream::reads(2) }];
@@ -52,15 +59,21 @@ fn io_latency_takes_depth_from_groups_without_a_target() {
         [(1, GroupShare { latency, ..GroupShare::default() })]
     };
     let loose = scene("io.latency", &target(100_000)).play(&streams, 10);
-    assert!(loose[0] < 120, "each waits for 32 others: {loose:?}");
+    assert!((60..=61).contains(&loose[0]), "each waits for 32 others: {loose:?}");
     let tight = scene("io.latency", &target(1_500)).play(&streams, 10);
-    // One to nine others, and again: what it gets back at once is more than what keeps the target.
-    assert!(tight[0] > 3 * loose[0], "{tight:?} after {loose:?}");
-    assert!(tight[1] > 1_000, "what is left goes to the other: {tight:?}");
+    assert!((290..=354).contains(&tight[0]), "{tight:?} after {loose:?}");
+    assert!((1_990..=2_000).contains(&(tight[0] + tight[1])), "the device is used: {tight:?}");
 }
 
 /// Goal: two groups that want all get the device by their weights, and one that wants little leaves
 /// the rest to the other (donation). Method: a model whose requests cost what the device takes.
+///
+/// The bounds follow from the rules. Weights of 3 to 1 are three quarters; a hundredth is allowed
+/// for the batches of 16. The device's time is given out at vrate, which stays by 100 %: above it
+/// requests wait in the device until the percentile is missed, below it the groups wait. 5 % are
+/// allowed for its swings. A reader that thinks 50 ms uses 1 % of the device, and takes back no
+/// more than what its next request needs, at most 1.25 times that: the other keeps 98 %, again
+/// with 5 % for vrate.
 #[test]
 fn io_cost_shares_by_weight_and_what_is_not_wanted_goes_to_others() {
     let rates = [("rbps", "8192000"), ("rseqiops", "2000"), ("rrandiops", "2000")];
@@ -70,12 +83,32 @@ fn io_cost_shares_by_weight_and_what_is_not_wanted_goes_to_others() {
     let deep = |group| Stream { depth: 16, ..Stream::reads(group) };
     let scene = Scene { tunables: &model, ..scene("io.cost", &shares) };
     let rates = scene.play(&[deep(1), deep(2)], 20);
-    let part = rates[0] * 100 / (rates[0] + rates[1]);
-    assert!((70..=80).contains(&part), "3 to 1: {rates:?}");
-    assert!(rates[0] + rates[1] > 1_700, "the device is used: {rates:?}");
+    let part = rates[0] as f64 * 100.0 / (rates[0] + rates[1]) as f64;
+    assert!((74.0..=76.0).contains(&part), "3 to 1: {rates:?}");
+    assert!(rates[0] + rates[1] > 1_900, "the device is used: {rates:?}");
     let lazy = Stream { think: Nanos::from_millis(50), ..Stream::reads(1) };
     let rates = scene.play(&[lazy, deep(2)], 20);
-    assert!(rates[1] > 1_200, "by weights it had 500: {rates:?}");
+    assert!(rates[1] > 1_862, "what the lazy one leaves: {rates:?}");
+}
+
+/// Goal: a wait that ends while the device is full does not stop the clock (it did: the timer was
+/// set anew for a time that was over). Method: a group over its limit beside a stream of the root
+/// group that keeps all tags.
+#[test]
+fn a_wait_that_ends_while_the_device_is_full_lets_time_go_on() {
+    let streams =
+        [Stream { depth: 64, ..Stream::reads(1) }, Stream { depth: 64, ..Stream::reads(0) }];
+    let rates = scene("io.max", &[(1, max("riops=200"))]).play(&streams, 4);
+    assert!((200..=220).contains(&rates[0]) && rates[1] > 1_750, "{rates:?}");
+}
+
+/// Goal: what is held back takes none of the queue's requests. Method: a group whose limit lets
+/// almost nothing through keeps as many under way as the queue has; another reads alone.
+#[test]
+fn what_is_held_back_takes_no_request_of_others() {
+    let streams = [Stream { depth: 128, ..Stream::reads(1) }, Stream::reads(2)];
+    let rates = scene("io.max", &[(1, max("riops=20"))]).play(&streams, 4);
+    assert!(rates[1] > 1_900, "{rates:?}");
 }
 
 #[test]

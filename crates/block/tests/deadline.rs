@@ -122,7 +122,7 @@ fn tunables_have_the_names_and_defaults_of_the_kernel() {
                 .set_elevator("anticipatory")
                 .unwrap_err()
                 .to_string()
-                .ends_with("there are: none, deadline, cfq, bfq, kyber, relay")
+                .ends_with("there are: none, deadline, mq-deadline, cfq, bfq, kyber, relay")
         );
     });
 }

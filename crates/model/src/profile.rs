@@ -87,6 +87,8 @@ pub struct QueueSpec {
     pub nr_requests: u64,
     /// Commands that the device takes at once.
     pub depth: u64,
+    /// Hardware queues of the device.
+    pub hw_queues: u64,
 }
 
 /// What moving data costs all processors together, beside what a task is charged: the processor
@@ -319,6 +321,7 @@ impl Profile {
             discard: traits.discard,
             write_zeroes: false,
             depth: self.queue.depth as u32,
+            hw_queues: self.queue.hw_queues as u32,
             rotational: traits.rotational,
             chunk: self.device.chunk(),
             ..memory.clone()
@@ -343,7 +346,13 @@ fn read_machine(section: Section<'_>) -> Result<Profile, ProfileError> {
         charges: Charges::default(),
         load: LoadSpec::default(),
         device: DeviceSpec::Memory(Default::default()),
-        queue: QueueSpec { max_sectors: 1024, max_segments: 128, nr_requests: 128, depth: 32 },
+        queue: QueueSpec {
+            max_sectors: 1024,
+            max_segments: 128,
+            nr_requests: 128,
+            depth: 32,
+            hw_queues: 1,
+        },
         link: None,
         parameters: section.finish()?,
         text: String::new(),
@@ -377,6 +386,7 @@ fn read_queue(section: Section<'_>, profile: &mut Profile) -> Result<(), Profile
         max_segments: section.count_or("max_segments", 1..=65535, profile.queue.max_segments)?,
         nr_requests: section.count_or("nr_requests", 1..=65536, profile.queue.nr_requests)?,
         depth: section.count_or("depth", 1..=65536, profile.queue.depth)?,
+        hw_queues: section.count_or("hw_queues", 1..=1024, profile.queue.hw_queues)?,
     };
     profile.parameters.extend(section.finish()?);
     Ok(())

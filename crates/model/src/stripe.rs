@@ -5,7 +5,8 @@
 //! did it or at sectors ([`Cutter`]; `docs/machines.md` has an example).
 //!
 //! Each member takes a number of commands at once; what is beyond waits in the host, where a
-//! command that continues the last waiting one joins it.
+//! command that continues the last waiting one joins it. With an elevator in each member, one joins
+//! any waiting neighbour, and what waits goes out in a sweep upward over the sectors.
 //!
 //! Not modelled: parity, failed members, members of different sizes.
 
@@ -29,6 +30,8 @@ pub struct StripeParams {
     pub max_bytes: u64,
     /// How commands are cut at the ends of chunks.
     pub cutter: Cutter,
+    /// Each member has an elevator.
+    pub elevator: bool,
 }
 
 /// A command that waits for a tag of its member, with the commands of the stripe that it serves.
@@ -37,9 +40,27 @@ struct Queued {
     parents: Vec<u32>,
 }
 
+impl Queued {
+    /// `part` can join it, in front or behind.
+    fn takes(&self, part: &Command, most: u64) -> bool {
+        let own = &self.command;
+        let alike = own.op == part.op && part.op.has_data() && own.fua == part.fua;
+        let touches = own.end() == part.sector.0 || part.end() == own.sector.0;
+        alike && touches && own.bytes() + part.bytes() <= most
+    }
+
+    fn join(&mut self, part: &Command, parent: u32) {
+        self.command.sector = self.command.sector.min(part.sector);
+        self.command.count += part.count;
+        self.parents.push(parent);
+    }
+}
+
 struct Member {
     machine: Box<dyn Machine>,
     queue: VecDeque<Queued>,
+    /// Where the last command ended, for the elevator.
+    head: u64,
     /// What the member has, by its tag: whom it serves.
     serving: Vec<Vec<u32>>,
     free: Vec<u32>,
@@ -61,6 +82,7 @@ impl Stripe {
         let member = || Member {
             machine: make(),
             queue: VecDeque::new(),
+            head: 0,
             serving: vec![Vec::new(); params.tags as usize],
             free: (0..params.tags).rev().collect(),
             next: Nanos::MAX,
@@ -83,20 +105,21 @@ impl Stripe {
         self.parts += 1;
         let most = self.params.max_bytes;
         let member = &mut self.members[index];
-        if let Some(last) = member.queue.back_mut()
-            && last.command.op == part.op
-            && part.op.has_data()
-            && last.command.fua == part.fua
-            && last.command.end() == part.sector.0
-            && last.command.bytes() + part.bytes() <= most
-        {
-            last.command.count += part.count;
-            last.parents.push(parent);
+        let joined = match self.params.elevator {
+            true => member.queue.iter_mut().find(|one| one.takes(&part, most)),
+            // Only behind the last one.
+            false => {
+                let last = member.queue.back_mut();
+                last.filter(|last| last.command.end() == part.sector.0 && last.takes(&part, most))
+            }
+        };
+        if let Some(joined) = joined {
+            joined.join(&part, parent);
             self.merged += 1;
             return;
         }
         member.queue.push_back(Queued { command: part, parents: vec![parent] });
-        member.feed(now);
+        member.feed(now, self.params.elevator);
     }
 }
 
@@ -108,15 +131,27 @@ fn whole(count: u64) -> impl Iterator<Item = u32> {
 }
 
 impl Member {
-    fn feed(&mut self, now: Nanos) {
+    fn feed(&mut self, now: Nanos, elevator: bool) {
         while !self.queue.is_empty()
             && let Some(tag) = self.free.pop()
         {
-            let queued = self.queue.pop_front().expect("it is not empty");
+            let place = if elevator { self.nearest_above() } else { 0 };
+            let queued = self.queue.remove(place).expect("it is not empty");
+            self.head = queued.command.end();
             self.serving[tag as usize] = queued.parents;
             self.machine.submit(now, Command { tag, ..queued.command }, &[]);
         }
         self.next = self.machine.next().unwrap_or(Nanos::MAX);
+    }
+
+    /// The place of the first command above the head, else of the lowest.
+    fn nearest_above(&self) -> usize {
+        let way = |queued: &Queued| {
+            let sector = queued.command.sector.0;
+            (sector < self.head, sector)
+        };
+        let first = self.queue.iter().enumerate().min_by_key(|(_, queued)| way(queued));
+        first.map_or(0, |(place, _)| place)
     }
 }
 
@@ -168,7 +203,7 @@ impl Machine for Stripe {
                     }
                     member.free.push(tag);
                 }
-                member.feed(at);
+                member.feed(at, self.params.elevator);
             }
         }
     }

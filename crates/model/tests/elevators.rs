@@ -158,6 +158,7 @@ fn run(machine: &str, elevator: &str, tasks: &[Kind], millis: u64) -> (Vec<f64>,
     let mut world = World::new(config);
     let memory = Arc::new(MemoryDevice::new(SIZE));
     let device = profile.device(&world.runtime(), memory).expect("a device");
+    device.forget_content();
     let queue = Queue::new(&world.runtime(), device, profile.queue_config(elevator));
     let bench = Arc::new(Bench {
         queue: queue.expect("a queue"),

@@ -6,7 +6,8 @@
 //! of the device's virtual time.
 //!
 //! Once a period: a group that used less than its share gives what it does not need to the others
-//! (*donation*), and takes it back at once when it comes close to waiting; `vrate` goes down where
+//! (*donation*), and takes back as much as it needs, in steps of a quarter, before it would come
+//! close to waiting; `vrate` goes down where
 //! requests miss the percentile of `rlat` and `wlat` or the device was full for more than a
 //! twentieth of the period, and up where groups waited and it was not. Metadata goes on at once and
 //! is paid for later (*debt*).
@@ -30,6 +31,10 @@ const VRATE: [f64; 2] = [1.0, 10_000.0];
 const STEPS: [(i32, f64); 5] = [(4, 0.01), (20, 0.02), (36, 0.04), (44, 0.08), (52, 0.16)];
 /// A group may be so much of a period ahead after it was quiet.
 const MARGIN: f64 = 0.5;
+/// A group that has given takes back where it would have less than that of a period left.
+const LOW: f64 = 0.1;
+/// By so much at a time.
+const BACK: f64 = 1.25;
 
 struct Group {
     weight: u32,
@@ -138,14 +143,34 @@ impl Cost {
         }
     }
 
-    /// All active groups have their shares by weight: one takes back what it gave.
-    fn take_back(&mut self, by: Cgroup) {
-        if let Some(group) = self.groups.get_mut(&by) {
-            group.active = true;
+    /// A group that was quiet has its share by weight again, as all that are active.
+    fn activate(&mut self, name: Cgroup) {
+        if self.group(name).active {
+            return;
         }
+        self.group(name).active = true;
         let active = self.groups.iter().filter(|(_, group)| group.active);
         let wanted = active.map(|(&name, _)| (name, f64::INFINITY)).collect();
         self.share_out(&wanted);
+    }
+
+    /// A group that has given some of its share takes back what `cost` needs of it.
+    fn take_back(&mut self, name: Cgroup, cost: f64) {
+        let active = self.groups.values().filter(|group| group.active);
+        let all: f64 = active.map(|group| f64::from(group.weight)).sum();
+        let least = self.model.period().0 as f64 * self.vrate * LOW;
+        let left = self.virtual_time - least;
+        let group = self.group(name);
+        let (fair, old) = (f64::from(group.weight) / all, group.share);
+        let mut share = old;
+        while group.paid + cost / share > left && share < fair {
+            share = (share * BACK).min(fair);
+        }
+        if share > old && old < 1.0 {
+            let rest = (1.0 - share) / (1.0 - old);
+            self.groups.values_mut().filter(|group| group.active).for_each(|one| one.share *= rest);
+            self.group(name).share = share;
+        }
     }
 
     fn adjust_rate(&mut self, period: Nanos) {
@@ -201,11 +226,9 @@ impl Policy for Cost {
         let name = request.cgroup;
         let cursor = self.group(name).cursor;
         let cost = self.model.cost(request, cursor);
-        if !self.group(name).active {
-            self.take_back(name);
-        }
+        self.activate(name);
+        self.take_back(name, cost);
         let (time, rate) = (self.virtual_time, self.vrate);
-        let margin = self.model.period().0 as f64 * rate * 0.1;
         let group = self.group(name);
         let price = cost / group.share;
         if group.paid + price > time && !request.flags.contains(BioFlags::META) {
@@ -216,9 +239,6 @@ impl Policy for Cost {
         group.paid += price;
         group.used += cost;
         group.cursor = Some(request.end_sector());
-        if group.paid > time - margin {
-            self.take_back(name);
-        }
         self.sent.insert(request.number, view.now);
         Leave::Now
     }

@@ -4,7 +4,9 @@
 //! A batch goes on in sector order; after `fifo_batch` requests, or at the end of the order, the
 //! direction is chosen again: reads, unless writes have been passed over `writes_starved` times.
 //! The new batch starts at the oldest request where that has expired or the order has ended, else
-//! goes on in order.
+//! goes on in order. `mq-deadline` of today goes on from where the last batch of its direction ended
+//! (as seen in the traces of Linux 6.18, see `tests/kernel_elevators.rs`), and lets asynchronous
+//! requests have all of `nr_requests`.
 //!
 //! The classes are those of today's `mq-deadline`: a class is served while no more urgent one has a
 //! request waiting, or when its oldest request has waited `prio_aging_expire`. `async_depth` limits
@@ -28,6 +30,8 @@ struct Direction {
     fifo: BTreeSet<(Nanos, u64, RequestId)>,
     /// Where the batch goes on in `sorted`.
     next: Option<(Sector, u64)>,
+    /// Where the last request lay.
+    latest: Sector,
 }
 
 impl Direction {
@@ -50,6 +54,11 @@ struct Slot {
 
 /// The elevator with its tunables.
 pub struct Deadline {
+    name: &'static str,
+    /// A batch goes on from where the last one of its direction ended, whatever was in between.
+    from_latest: bool,
+    /// The direction of the last request; the first batch is one of writes, if there are any.
+    last: usize,
     /// By class, then direction.
     lists: [[Direction; 2]; 3],
     slots: Vec<Slot>,
@@ -64,13 +73,16 @@ pub struct Deadline {
     front_merges: bool,
     /// Time after which a request of a less urgent class goes first.
     prio_aging_expire: Nanos,
-    /// Most asynchronous requests; 0 for three quarters of `nr_requests`.
+    /// Most asynchronous requests; 0 for three quarters of `nr_requests`, today for all.
     async_depth: u32,
 }
 
 impl Default for Deadline {
     fn default() -> Self {
         Deadline {
+            name: "deadline",
+            from_latest: false,
+            last: WRITE,
             lists: Default::default(),
             slots: Vec::new(),
             batched: 0,
@@ -90,6 +102,11 @@ fn direction(request: &Request) -> usize {
 }
 
 impl Deadline {
+    /// As `mq-deadline` of Linux 6.18.
+    pub fn today() -> Deadline {
+        Deadline { name: "mq-deadline", from_latest: true, ..Deadline::default() }
+    }
+
     fn list(&mut self, id: RequestId, request: &Request) -> &mut Direction {
         let class = self.slots[id.0 as usize].class;
         &mut self.lists[class][direction(request)]
@@ -114,9 +131,20 @@ impl Deadline {
         let key = (request.sector, request.number);
         let lists = &mut self.lists[class];
         lists[1 - way].next = None;
+        lists[way].latest = request.sector;
+        self.last = way;
         lists[way].next = lists[way].sorted.range(key..).next().map(|(&key, _)| key);
         self.batched += 1;
         id
+    }
+
+    /// Where a direction goes on.
+    fn ahead(&self, class: usize, way: usize) -> Option<(Sector, u64)> {
+        let list = &self.lists[class][way];
+        match self.from_latest {
+            true => list.sorted.range((list.latest, 0)..).next().map(|(&key, _)| key),
+            false => list.next,
+        }
     }
 
     /// The class to serve: one whose oldest request has waited too long, else the most urgent one.
@@ -147,7 +175,7 @@ impl Deadline {
 
 impl Elevator for Deadline {
     fn name(&self) -> &'static str {
-        "deadline"
+        self.name
     }
 
     fn front_merges(&self) -> bool {
@@ -159,7 +187,11 @@ impl Elevator for Deadline {
     }
 
     fn async_requests(&self, nr_requests: u32) -> u32 {
-        let most = if self.async_depth == 0 { nr_requests * 3 / 4 } else { self.async_depth };
+        let most = match (self.async_depth, self.from_latest) {
+            (0, true) => nr_requests,
+            (0, false) => nr_requests * 3 / 4,
+            (depth, _) => depth,
+        };
         most.clamp(1, nr_requests)
     }
 
@@ -201,18 +233,20 @@ impl Elevator for Deadline {
 
     fn dispatch(&mut self, view: &Dispatch<'_>) -> Option<RequestId> {
         let class = self.choose_class(view.now)?;
-        let lists = &self.lists[class];
-        let running = [WRITE, READ].into_iter().find(|&way| lists[way].next.is_some());
-        if let Some(way) = running
-            && self.batched < self.fifo_batch
+        let running = match self.from_latest {
+            true => Some(self.last),
+            false => [WRITE, READ].into_iter().find(|&way| self.lists[class][way].next.is_some()),
+        };
+        if self.batched < self.fifo_batch
+            && let Some(way) = running
+            && let Some(key) = self.ahead(class, way)
         {
-            let key = lists[way].next.expect("just found");
-            return Some(self.give(lists[way].sorted[&key], view.requests));
+            return Some(self.give(self.lists[class][way].sorted[&key], view.requests));
         }
         let way = self.choose_direction(class)?;
         let list = &self.lists[class][way];
         let (arrival, oldest) = list.oldest().expect("both lists hold the same requests");
-        let id = match list.next {
+        let id = match self.ahead(class, way) {
             Some(key) if arrival + self.expire[way] > view.now => list.sorted[&key],
             _ => oldest,
         };

@@ -7,12 +7,13 @@
 //! get as many tokens as keep theirs below. So one that is well within its target lets go of
 //! tokens for the sake of one that is not.
 //!
-//! As in Linux since 4.20, with one hardware queue. There are no priorities and no order of
-//! sectors. Asynchronous requests may take three quarters of `nr_requests`.
+//! As in Linux since 4.20: each hardware queue has its lists and batches, the tokens are the
+//! device's. There are no priorities and no order of sectors. Asynchronous requests may take three quarters of `nr_requests`.
 
+use super::hardware::Turns;
 use super::{Dispatch, Elevator, TunableError, unknown_tunable};
-use crate::Op;
 use crate::request::{Request, RequestId};
+use crate::{DeviceInfo, Op};
 use base::Nanos;
 use base::map::HashMap;
 use std::collections::VecDeque;
@@ -70,7 +71,6 @@ impl Histogram {
 
 /// Requests of one kind.
 struct Domain {
-    fifo: VecDeque<RequestId>,
     /// What its latencies should be below; none for the rest.
     target: Option<Nanos>,
     tokens: u32,
@@ -83,12 +83,50 @@ struct Domain {
     slow: Option<usize>,
 }
 
-/// The elevator.
-pub struct Kyber {
-    domains: [Domain; DOMAINS],
+/// What waits in a hardware queue, by domain.
+#[derive(Default)]
+struct Lists {
+    fifos: [VecDeque<RequestId>; DOMAINS],
     /// Whose turn it is, and how many requests it has had of it.
     current: usize,
     batched: u32,
+}
+
+impl Lists {
+    /// The next request of the domain whose turn it is, if it has one and a token.
+    fn give(&mut self, domains: &mut [Domain; DOMAINS], force: bool) -> Option<RequestId> {
+        let domain = &mut domains[self.current];
+        if domain.in_flight >= domain.tokens && !force {
+            return None;
+        }
+        let id = self.fifos[self.current].pop_front()?;
+        domain.in_flight += 1;
+        self.batched += 1;
+        Some(id)
+    }
+
+    /// The next request of any domain.
+    fn next(&mut self, domains: &mut [Domain; DOMAINS], force: bool) -> Option<RequestId> {
+        if self.batched < BATCH[self.current]
+            && let Some(id) = self.give(domains, force)
+        {
+            return Some(id);
+        }
+        self.batched = 0;
+        for _ in 0..DOMAINS {
+            self.current = (self.current + 1) % DOMAINS;
+            if let Some(id) = self.give(domains, force) {
+                return Some(id);
+            }
+        }
+        None
+    }
+}
+
+/// The elevator.
+pub struct Kyber {
+    domains: [Domain; DOMAINS],
+    queues: Turns<Lists>,
     /// When each request in flight was given out, by number.
     given: HashMap<u64, Nanos>,
     timer: Option<Nanos>,
@@ -98,7 +136,6 @@ impl Default for Kyber {
     fn default() -> Self {
         let targets = [Some(2), Some(10), Some(5000), None];
         let domain = |index: usize| Domain {
-            fifo: VecDeque::new(),
             target: targets[index].map(Nanos::from_millis),
             tokens: TOKENS[index],
             in_flight: 0,
@@ -108,8 +145,7 @@ impl Default for Kyber {
         };
         Kyber {
             domains: std::array::from_fn(domain),
-            current: 0,
-            batched: 0,
+            queues: Turns::default(),
             given: HashMap::default(),
             timer: None,
         }
@@ -126,19 +162,6 @@ fn domain_of(op: Op) -> usize {
 }
 
 impl Kyber {
-    /// The next request of the domain whose turn it is, if it has one and a token.
-    fn give(&mut self, view: &Dispatch<'_>) -> Option<RequestId> {
-        let domain = &mut self.domains[self.current];
-        if domain.in_flight >= domain.tokens && !view.force {
-            return None;
-        }
-        let id = domain.fifo.pop_front()?;
-        domain.in_flight += 1;
-        self.batched += 1;
-        self.given.insert(view.requests.get(id).number, view.now);
-        Some(id)
-    }
-
     /// Gives the domains tokens by what their latencies were.
     fn adjust(&mut self, now: Nanos) {
         let mut bad = false;
@@ -165,32 +188,27 @@ impl Elevator for Kyber {
         "kyber"
     }
 
+    fn attach(&mut self, info: &DeviceInfo) {
+        self.queues.resize(info.hw_queues);
+    }
+
     fn async_requests(&self, nr_requests: u32) -> u32 {
         (nr_requests * 3 / 4).max(1)
     }
 
     fn insert(&mut self, id: RequestId, request: &Request, _now: Nanos) {
-        self.domains[domain_of(request.op)].fifo.push_back(id);
+        self.queues.of(request).fifos[domain_of(request.op)].push_back(id);
     }
 
     fn absorbed(&mut self, gone: RequestId, absorbed: &Request, _into: RequestId) {
-        self.domains[domain_of(absorbed.op)].fifo.retain(|&id| id != gone);
+        self.queues.of(absorbed).fifos[domain_of(absorbed.op)].retain(|&id| id != gone);
     }
 
     fn dispatch(&mut self, view: &Dispatch<'_>) -> Option<RequestId> {
-        if self.batched < BATCH[self.current]
-            && let Some(id) = self.give(view)
-        {
-            return Some(id);
-        }
-        self.batched = 0;
-        for _ in 0..DOMAINS {
-            self.current = (self.current + 1) % DOMAINS;
-            if let Some(id) = self.give(view) {
-                return Some(id);
-            }
-        }
-        None
+        let domains = &mut self.domains;
+        let id = self.queues.next(|lists| lists.next(domains, view.force))?;
+        self.given.insert(view.requests.get(id).number, view.now);
+        Some(id)
     }
 
     fn completed(&mut self, request: &Request, now: Nanos) {
@@ -214,10 +232,14 @@ impl Elevator for Kyber {
 
     fn tunables(&self) -> Vec<(&'static str, String)> {
         let nanos = |index: usize| self.domains[index].target.map_or(0, |target| target.0);
-        vec![("read_lat_nsec", nanos(0).to_string()), ("write_lat_nsec", nanos(1).to_string())]
+        let (read, write) = (nanos(0).to_string(), nanos(1).to_string());
+        vec![("read_lat_nsec", read), ("write_lat_nsec", write), self.queues.tunable()]
     }
 
     fn set_tunable(&mut self, name: &str, value: &str) -> Result<(), TunableError> {
+        if self.queues.set_tunable(name, value)? {
+            return Ok(());
+        }
         let index = match name {
             "read_lat_nsec" => 0,
             "write_lat_nsec" => 1,

@@ -129,7 +129,7 @@ impl State {
             0 => self.elevator.async_requests(self.nr_requests),
             _ => self.nr_requests,
         };
-        let free = self.allocated[class] < most;
+        let free = self.allocated[class] < most.saturating_add(self.elevator.held()[class]);
         self.allocated[class] += free as u32;
         free
     }
@@ -214,7 +214,12 @@ impl State {
         if indexed && self.merging {
             self.index.add(id, request);
         }
+        let before = self.elevator.held();
         self.elevator.insert(id, request, now);
+        for (class, held) in self.elevator.held().into_iter().enumerate() {
+            // What is held back makes room for another one.
+            self.released[class] += held - before[class];
+        }
     }
 
     /// The elevator's next request, out of all lists.

@@ -247,6 +247,7 @@ fn read_stripe(section: Section<'_>) -> Result<(DeviceSpec, Vec<Parameter>), Pro
         chunk: sectors(&section, "chunk", 1, 1 << 21)? * 512,
         tags: section.count("tags", 1..=1024)? as u32,
         max_bytes: sectors(&section, "member_max_size", 8, 1 << 16)? * 512,
+        elevator: section.count_or("elevator", 0..=1, 0)? == 1,
         cutter: match section.or("cutter", "sectors".to_owned())?.as_str() {
             "segments" => Cutter::Segments,
             "sectors" => Cutter::Sectors,
