@@ -34,8 +34,9 @@ cargo xtask TASK
                  shrink it)
   peers          the mount and the command beside fuse2fs, mke2fs -d, debugfs and the kernel: writes
                  docs/peers.md; IOPATH_BIN measures another binary, IOPATH_ROUNDS=1 is quicker
-  pages [NAME]   make the pages of the experiments and the table of README again (pages --check: do
-                 the quick ones again and compare); IOPATH_BIN names a program that is built
+  pages [NAME]   make the pages of the experiments and the table of docs/results.md again (pages
+                 --check: do those that give the same everywhere again and compare; --check
+                 --quick: those that take a second); IOPATH_BIN names a program that is built
   mutations [NAME]  apply each patch of xtask/mutations in a checkout of its own, and print after
                  how many states the crash campaign of CI fails
   bench          speed beside the peers: ratios measured in one run
@@ -75,6 +76,7 @@ fn task() -> Result<()> {
         ["peers"] => peers::write(),
         ["mutations", names @ ..] => mutations::run_all(names),
         ["pages", "--check"] => pages::check(),
+        ["pages", "--check", "--quick"] => pages::check_quick(),
         ["pages", names @ ..] => pages::write(names),
         ["fmt"] => run::cargo(&["fmt", "--all"]),
         ["lint"] => lint(),
@@ -118,5 +120,6 @@ fn all() -> Result<()> {
     run::step("Python package", || python::test(&[]))?;
     run::step("tests", tests::run_all)?;
     // With the program that the tests have built.
-    run::step("first pages", site::follow)
+    run::step("first pages", site::follow)?;
+    run::step("pages of the lab", pages::check_quick)
 }

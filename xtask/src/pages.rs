@@ -1,8 +1,9 @@
 //! `pages`: the pages and tables of the experiments are outputs of the lab, and are never typed.
 //!
 //! Each page of `docs/reproductions` that is listed here is the Markdown report of one command. The
-//! summary of all of them is printed, and goes into README where its two marks stand there.
-//! `--check` does the runs that take little time again, and compares them with what is there.
+//! summary of all of them goes between the two marks of `docs/results.md`. `--check` does the runs
+//! that give the same on every machine and take no minutes again, and compares them with what is
+//! there; continuous integration checks those that take a second or two in a build for tests.
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -17,34 +18,50 @@ struct Page {
     /// What of the lab makes it: all figures are modelled or counted, so the page is the same on
     /// every machine.
     args: &'static [&'static str],
-    /// Its results go into the table of README.
+    /// Its results go into the table of all.
     results: bool,
-    /// The check runs it again.
-    checked: bool,
+    /// Who runs it again.
+    checked: Checked,
 }
 
-const fn experiment(name: &'static str, args: &'static [&'static str], checked: bool) -> Page {
+/// Who runs a page again to compare it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Checked {
+    /// Nobody: it takes minutes.
+    No,
+    /// `pages --check`.
+    Check,
+    /// Continuous integration too.
+    Integration,
+}
+
+use Checked::{Check, Integration, No};
+
+const fn experiment(name: &'static str, args: &'static [&'static str], checked: Checked) -> Page {
     Page { name, args, results: true, checked }
 }
 
 const PAGES: &[Page] = &[
-    experiment("cfq-yield", &["run", "cfq-yield"], false),
-    experiment("dio-boundary", &["run", "dio-boundary"], true),
-    experiment("dio-boundary-sata", &["run", "dio-boundary-sata"], true),
-    experiment("dio-boundary-ram", &["run", "dio-boundary-ram"], true),
-    experiment("today", &["run", "today"], false),
-    experiment("today-sata", &["run", "today-sata"], false),
-    experiment("today-groups", &["run", "today-groups"], false),
-    experiment("nfs-partial", &["run", "nfs-partial"], false),
-    experiment("xfs-buf-item", &["run", "xfs-buf-item", "--case", "4k", "--case", "64k"], false),
+    experiment("cfq-yield", &["run", "cfq-yield"], No),
+    experiment("dio-boundary", &["run", "dio-boundary"], Check),
+    experiment("dio-boundary-sata", &["run", "dio-boundary-sata"], Integration),
+    experiment("dio-boundary-ram", &["run", "dio-boundary-ram"], Integration),
+    experiment("today", &["run", "today"], Check),
+    experiment("today-sata", &["run", "today-sata"], Check),
+    experiment("today-groups", &["run", "today-groups"], Check),
+    experiment("today-queues", &["run", "today-queues"], Integration),
+    experiment("nfs-partial", &["run", "nfs-partial"], No),
+    experiment("xfs-buf-item", &["run", "xfs-buf-item", "--case", "4k", "--case", "64k"], No),
     // What is counted; the times of the machine at hand are in bh-lru-full.
-    experiment("bh-lru", &["run", "bh-lru", "--case", "trace-*"], false),
-    Page { name: "cfq-yield-machines", args: SEARCH, results: false, checked: false },
+    experiment("bh-lru", &["run", "bh-lru", "--case", "trace-*"], No),
+    Page { name: "cfq-yield-machines", args: SEARCH, results: false, checked: No },
 ];
 
 const SEARCH: &[&str] = &["search", "cfq-yield", "--tries", "24"];
 
-/// What stands around the table of README.
+/// Where the table of all stands.
+const TABLE: &str = "docs/results.md";
+/// What stands around it.
 const MARKS: [&str; 2] =
     ["<!-- the table below: cargo xtask pages -->", "<!-- end of the table -->"];
 
@@ -52,10 +69,14 @@ fn page(name: &str) -> PathBuf {
     PathBuf::from(format!("docs/reproductions/{name}.md"))
 }
 
-/// The program: `IOPATH_BIN`, else ours in a release build.
-fn binary() -> Result<PathBuf> {
+/// The program: `IOPATH_BIN`, else ours in a release build, or the one built for tests.
+fn binary(wanted: Checked) -> Result<PathBuf> {
     if let Some(binary) = std::env::var_os("IOPATH_BIN") {
         return Ok(binary.into());
+    }
+    if wanted == Integration {
+        run::cargo(&["build", "--quiet", "-p", "iopath", "--bin", "iopath"])?;
+        return Ok(run::root().join("target/debug/iopath"));
     }
     run::cargo(&["build", "--release", "--quiet"])?;
     Ok(run::root().join("target/release/iopath"))
@@ -73,8 +94,8 @@ fn lab(binary: &Path, args: &[&str]) -> Result<()> {
 }
 
 /// Runs pages into a folder, and answers the summary of all of them.
-fn make(pages: &[&Page], folder: &Path) -> Result<String> {
-    let binary = binary()?;
+fn make(pages: &[&Page], folder: &Path, wanted: Checked) -> Result<String> {
+    let binary = binary(wanted)?;
     let text = |path: PathBuf| path.to_str().map(str::to_owned).context("a path that is no text");
     let results = text(folder.join("results.jsonl"))?;
     for one in pages {
@@ -88,7 +109,7 @@ fn make(pages: &[&Page], folder: &Path) -> Result<String> {
     std::fs::read_to_string(&summary).context(summary)
 }
 
-/// Makes the pages of that name, or all of them and the table of README.
+/// Makes the pages of that name, or all of them and the table of all.
 pub fn write(names: &[&str]) -> Result<()> {
     let known = || PAGES.iter().map(|one| one.name).collect::<Vec<_>>().join(", ");
     if let Some(name) = names.iter().find(|name| PAGES.iter().all(|one| one.name != **name)) {
@@ -97,29 +118,33 @@ pub fn write(names: &[&str]) -> Result<()> {
     let wanted = |one: &&Page| names.is_empty() || names.contains(&one.name);
     let pages: Vec<&Page> = PAGES.iter().filter(wanted).collect();
     let folder = scratch()?;
-    let summary = make(&pages, &folder)?;
+    let summary = make(&pages, &folder, No)?;
     for one in pages {
         std::fs::copy(folder.join(format!("{}.md", one.name)), page(one.name))?;
     }
     if names.is_empty() {
-        let readme = std::fs::read_to_string("README.md")?;
         let [start, end] = MARKS;
-        match parts(&readme) {
-            Some((before, _, after)) => {
-                let text = format!("{before}{start}\n\n{summary}\n{end}{after}");
-                std::fs::write("README.md", text)?;
-            }
-            None => print!("{summary}"),
-        }
+        let there = std::fs::read_to_string(TABLE)?;
+        let (before, _, after) = parts(&there).with_context(|| format!("{TABLE} has no marks"))?;
+        std::fs::write(TABLE, format!("{before}{start}\n\n{summary}\n{end}{after}"))?;
     }
     std::fs::remove_dir_all(folder).context("the scratch folder")
 }
 
-/// Does the quick runs again, and compares.
+/// Does runs again that give the same everywhere, and compares.
 pub fn check() -> Result<()> {
-    let pages: Vec<&Page> = PAGES.iter().filter(|one| one.checked).collect();
+    again(Check)
+}
+
+/// The same with what takes a second or two in a build for tests.
+pub fn check_quick() -> Result<()> {
+    again(Integration)
+}
+
+fn again(least: Checked) -> Result<()> {
+    let pages: Vec<&Page> = PAGES.iter().filter(|one| one.checked >= least).collect();
     let folder = scratch()?;
-    let summary = make(&pages, &folder)?;
+    let summary = make(&pages, &folder, least)?;
     for one in &pages {
         let made = std::fs::read_to_string(folder.join(format!("{}.md", one.name)))?;
         let there = std::fs::read_to_string(page(one.name))?;
@@ -132,14 +157,21 @@ pub fn check() -> Result<()> {
             );
         }
     }
-    let readme = std::fs::read_to_string("README.md")?;
-    if let Some((_, table, _)) = parts(&readme) {
-        let rows: Vec<String> = table.lines().map(plain).collect();
-        if let Some(row) = summary.lines().skip(2).map(plain).find(|row| !rows.contains(row)) {
-            bail!("README.md has no row `{row}`: `cargo xtask pages` makes its table again");
-        }
+    if least == Check {
+        in_table(&summary)?;
     }
     std::fs::remove_dir_all(folder).context("the scratch folder")
+}
+
+/// The table has each of these rows.
+fn in_table(summary: &str) -> Result<()> {
+    let there = std::fs::read_to_string(TABLE)?;
+    let (_, table, _) = parts(&there).with_context(|| format!("{TABLE} has no marks"))?;
+    let rows: Vec<String> = table.lines().map(plain).collect();
+    match summary.lines().skip(2).map(plain).find(|row| !rows.contains(row)) {
+        Some(row) => bail!("{TABLE} has no row `{row}`: `cargo xtask pages` makes it again"),
+        None => Ok(()),
+    }
 }
 
 /// The first line that differs, apart from those that name build and host.
@@ -158,10 +190,10 @@ fn plain(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// README before, in and after its table; none where it has no marks.
-fn parts(readme: &str) -> Option<(&str, &str, &str)> {
+/// A page before, in and after its table; none where it has no marks.
+fn parts(page: &str) -> Option<(&str, &str, &str)> {
     let [start, end] = MARKS;
-    let (before, rest) = readme.split_once(start)?;
+    let (before, rest) = page.split_once(start)?;
     let (table, after) = rest.split_once(end)?;
     Some((before, table, after))
 }
@@ -186,9 +218,9 @@ mod tests {
     }
 
     #[test]
-    fn readme_is_taken_apart_and_rows_have_no_widths() {
-        let readme = format!("a {}\n| x   |  1 |\n{} b", MARKS[0], MARKS[1]);
-        let (before, table, after) = parts(&readme).expect("it has both");
+    fn a_page_is_taken_apart_and_rows_have_no_widths() {
+        let page = format!("a {}\n| x   |  1 |\n{} b", MARKS[0], MARKS[1]);
+        let (before, table, after) = parts(&page).expect("it has both");
         assert_eq!((before, after), ("a ", " b"));
         assert_eq!(plain(table), "| x | 1 |");
         assert!(parts("nothing").is_none());

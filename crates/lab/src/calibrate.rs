@@ -8,9 +8,9 @@
 //! - `calibrate/fit.rs`: the numbers for which the model's probes come closest to the device's.
 //!
 //! Each number comes with how far it may be off before the fit is a percent worse; one that no
-//! probe depends on says so. What a time rests on here is the mean of the middle half of its
-//! latencies, so that a busy host moves it little; what a read of memory costs the host is taken
-//! off.
+//! probe depends on says so. What a read of memory costs the host is taken off. How late the host
+//! wakes its tasks is measured too: where that is more than a fiftieth of a latency, only the
+//! shortest ones of its probe count, which a busy host does not delay.
 
 mod fit;
 mod kind;
@@ -38,6 +38,8 @@ pub struct Setup {
     pub limit: Nanos,
     /// Only this kind of model; the best one where none is named.
     pub kind: Option<Kind>,
+    /// The host wakes its tasks at least so late, whatever is measured.
+    pub late: Nanos,
 }
 
 /// What was found.
@@ -47,6 +49,8 @@ pub struct Calibration {
     pub bytes: u64,
     /// What a read of memory takes here, which was taken off, in us.
     pub overhead_us: f64,
+    /// How late the host wakes its tasks, in us: the ninth tenth.
+    pub late_us: f64,
     /// The kinds of models that were tried, the best first, with the error of each: root mean
     /// square over the probes, in percent.
     pub ladder: Vec<Rung>,
@@ -114,6 +118,7 @@ pub fn calibrate(
         return Err("the device takes no writes: calibrate it without --write".to_owned());
     }
     let overhead = overhead(cx)?;
+    let late = lateness(cx).max(setup.late);
     let queue = queue(cx, device)?;
     let probes = plan::probes(&info, setup.write);
     let mix = plan::mix(setup.write);
@@ -123,7 +128,7 @@ pub fn calibrate(
         say(format!("probe {} of {all}: {}", number + 1, probe.name));
         let sample = probe::run(cx, &queue, &probe, Some(setup.limit))?;
         let sample = sample.less(overhead);
-        probed.push(Probed { probe: Probe { count: sample.count, ..probe }, sample });
+        probed.push(Probed::new(Probe { count: sample.count, ..probe }, sample, late));
         cx.sleep(plan::PAUSE);
     }
     let mix = probed.pop().ok_or("the plan has a mix")?;
@@ -142,7 +147,8 @@ pub fn calibrate(
         HeldOut { job: plan::job(setup.write), figures: figures(&mix.sample, &predicted) };
     let profile = best.profile(&info);
     let overhead_us = overhead.0 as f64 / 1e3;
-    Ok(Calibration { bytes: info.bytes(), overhead_us, ladder, fit: best, held_out, profile })
+    let (bytes, late_us) = (info.bytes(), late.0 as f64 / 1e3);
+    Ok(Calibration { bytes, overhead_us, late_us, ladder, fit: best, held_out, profile })
 }
 
 fn figures(measured: &Sample, predicted: &Sample) -> Vec<Figure> {
@@ -166,6 +172,19 @@ fn queue(cx: &Cx, device: Arc<dyn Device>) -> Result<Arc<Queue>, String> {
     Queue::new(cx.runtime(), device, config).map_err(|error| error.to_string())
 }
 
+/// How late a task is woken, of nine in ten; nothing in virtual time.
+fn lateness(cx: &mut Cx) -> Nanos {
+    const SLEEP: Nanos = Nanos::from_millis(1);
+    let mut late: Vec<Nanos> = Vec::new();
+    for _ in 0..if cx.runtime().is_virtual() { 0 } else { 50 } {
+        let start = cx.now();
+        cx.sleep(SLEEP);
+        late.push(Nanos(cx.now().since(start).0.saturating_sub(SLEEP.0)));
+    }
+    late.sort_unstable();
+    late.get(late.len() * 9 / 10).copied().unwrap_or(Nanos::ZERO)
+}
+
 /// What a read of memory takes on this host; nothing in virtual time.
 fn overhead(cx: &mut Cx) -> Result<Nanos, String> {
     if cx.runtime().is_virtual() {
@@ -174,5 +193,5 @@ fn overhead(cx: &mut Cx) -> Result<Nanos, String> {
     let info = DeviceInfo::plain(plan::LEAST / 512);
     let queue = queue(cx, Arc::new(MemoryDevice::with_info(info)))?;
     let sample = probe::run(cx, &queue, &plan::plain_read(), None)?;
-    Ok(Nanos(sample.middle_ns() as u64))
+    Ok(Nanos(sample.low_ns() as u64))
 }

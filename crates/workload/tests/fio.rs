@@ -2,12 +2,11 @@
 
 mod common;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use base::Nanos;
 use block::{Queue, QueueConfig};
-use common::{ext4_in_memory, make_ext4, masked, memory_target, mount_ext4, tool};
+use common::{ext4_in_memory, make_ext4, masked, memory_target, mount_ext4, place_in_memory, tool};
 use device::MemoryDevice;
 use rt::{Cx, World, WorldConfig};
 use testkit::timed::{DISK, modelled};
@@ -232,17 +231,12 @@ const GOLDEN: [&str; 6] = [
 /// lines on disks.
 fn both_tools(text: &str, options: &[&str]) -> (String, FioReport) {
     let text = text.replace("bs=4k-16k,8k", "bsrange=4k-16k,8k-8k");
-    let shm = Path::new("/dev/shm");
-    let place = || match shm.is_dir() {
-        true => tempfile::tempdir_in(shm).expect("a temporary directory"),
-        false => tempfile::tempdir().expect("a temporary directory"),
-    };
-    let theirs = place();
+    let theirs = place_in_memory();
     std::fs::write(theirs.path().join("job.fio"), &text).expect("the job file is written");
     let args: Vec<&str> = options.iter().copied().chain(["job.fio"]).collect();
     let (code, out, err) = tool("fio", "fio", theirs.path(), &args);
     assert_eq!(code, 0, "the real tool runs\n{text}\n{out}\n{err}");
-    let ours = place();
+    let ours = place_in_memory();
     let report = rt::testing::real(|cx| run(cx, &Target::host(ours.path()), &text));
     assert_good(&report);
     (out, report)

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{masked, memory_target, tool};
+use common::{masked, memory_target, place_in_memory, tool};
 use rt::{Runtime, World, WorldConfig};
 use workload::sysbench::{self, Options};
 use workload::{Stop, Target, TextSink};
@@ -15,7 +15,7 @@ fn parse(line: &str) -> Options {
 /// Every mode and every option that changes what is printed, the deprecated names included.
 #[test]
 fn the_output_is_that_of_the_real_tool() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
+    let dir = place_in_memory();
     let files = "fileio --file-num=3 --file-total-size=700K";
     let real = |line: &str| {
         tool("sysbench", "sysbench", dir.path(), &line.split_whitespace().collect::<Vec<_>>())

@@ -2,10 +2,13 @@
 //!
 //! A pattern search in the logarithms of the numbers: each is moved up and down by a step, what
 //! makes the error smaller stays, and the step is halved where nothing does. The error is the root
-//! mean square of the logarithms of the model's middle latencies over the device's.
+//! mean square of the logarithms of the model's latencies over the device's: of the middle half of
+//! them, and of the shortest, which show the seek of what turns. Where a host is late, only the
+//! shortest count.
 
 use std::sync::Arc;
 
+use base::Nanos;
 use block::DeviceInfo;
 use device::MemoryDevice;
 use model::Profile;
@@ -23,9 +26,28 @@ pub struct Probed {
     pub probe: Probe,
     /// What it found on the device.
     pub sample: Sample,
+    /// How much of the weight the middle half of the latencies has; none where the host is late by
+    /// more than a fiftieth of them.
+    pub middle: f64,
 }
 
 impl Probed {
+    /// What was found, on a host that wakes its tasks so late.
+    pub fn new(probe: Probe, sample: Sample, late: Nanos) -> Probed {
+        let part = late.0 as f64 / (sample.low_ns() / 50.0).max(1.0);
+        Probed { probe, sample, middle: 1.0 / (1.0 + part * part) }
+    }
+
+    /// The latency that stands for it, in ns.
+    pub fn typical_ns(&self) -> f64 {
+        self.of(&self.sample)
+    }
+
+    /// The same of another sample.
+    fn of(&self, sample: &Sample) -> f64 {
+        if self.middle >= 0.5 { sample.middle_ns() } else { sample.low_ns() }
+    }
+
     /// Bytes a second.
     pub fn bytes_per_second(&self) -> f64 {
         self.sample.rate() * self.probe.size as f64
@@ -78,6 +100,8 @@ pub struct Residual {
 const STEPS: [f64; 2] = [0.5, 0.004];
 /// Models that are tried at the most.
 const TRIES: usize = 900;
+/// An error that is small enough.
+const GOOD: f64 = 0.002;
 /// A change of a number by so much shows what depends on it.
 const NUDGE: f64 = 0.05;
 
@@ -109,12 +133,13 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Where to begin: speeds of disks that exist, numbers of dies and spindles.
+    /// Where to begin: arms of disks that exist, numbers of dies and spindles.
     fn starts(&self) -> Vec<Vec<f64>> {
         let start: Vec<f64> = self.params.iter().map(|param| param.start).collect();
         let (key, values): (&str, &[f64]) = match self.kind {
             Kind::Memory => return vec![start],
-            Kind::Disk => ("rpm", &[5400.0, 7200.0, 10_000.0, 15_000.0]),
+            // Its turn was measured: the search begins with slow and with quick arms.
+            Kind::Disk => ("track_seek", &[400.0, 1200.0]),
             Kind::Flash => ("dies_per_channel", &[1.0, 4.0, 8.0]),
             Kind::Array => ("spindles", &[4.0, 12.0, 32.0]),
         };
@@ -132,7 +157,7 @@ impl Search<'_> {
     fn descend(&mut self, mut values: Vec<f64>) -> Result<(f64, Vec<f64>), String> {
         let mut error = self.error(&values)?;
         let [mut step, least] = STEPS;
-        while step > least && self.tries < TRIES {
+        while step > least && error > GOOD && self.tries < TRIES {
             let mut better = false;
             for place in 0..values.len() {
                 for direction in [step, -step] {
@@ -191,8 +216,8 @@ impl Search<'_> {
         let samples = self.samples(&values)?;
         let residual = |(one, sample): (&Probed, &Sample)| Residual {
             name: one.probe.name.clone(),
-            measured_us: one.sample.middle_ns() / 1e3,
-            fitted_us: sample.middle_ns() / 1e3,
+            measured_us: one.typical_ns() / 1e3,
+            fitted_us: one.of(sample) / 1e3,
         };
         let probes = self.probed.iter().zip(&samples).map(residual).collect();
         let mut numbers = Vec::new();
@@ -231,11 +256,14 @@ impl Search<'_> {
 }
 
 fn root_mean_square(probed: &[Probed], samples: &[Sample]) -> f64 {
-    let log = |(one, sample): (&Probed, &Sample)| {
-        (sample.middle_ns() / one.sample.middle_ns()).ln().powi(2)
-    };
-    let sum: f64 = probed.iter().zip(samples).map(log).sum();
-    (sum / probed.len().max(1) as f64).sqrt()
+    let off = |model: f64, device: f64| (model / device).ln().powi(2);
+    let sums = probed.iter().zip(samples).map(|(one, sample)| {
+        let middle = off(sample.middle_ns(), one.sample.middle_ns());
+        let low = off(sample.low_ns(), one.sample.low_ns());
+        // On a quiet host both alike.
+        (low + one.middle * middle) / (1.0 + one.middle)
+    });
+    (sums.sum::<f64>() / probed.len().max(1) as f64).sqrt()
 }
 
 fn text(kind: Kind, info: &DeviceInfo, params: &[Param], values: &[f64], source: &str) -> String {

@@ -6,6 +6,7 @@ use block::DeviceInfo;
 use serde::Serialize;
 
 use super::fit::Probed;
+use super::plan::BACKWARD;
 use super::probe::{Durable, Pattern};
 
 /// A kind of device, as a profile has it.
@@ -78,9 +79,9 @@ impl std::str::FromStr for Kind {
     }
 }
 
-/// The middle latency of the first probe that is so, in us.
+/// The typical latency of the first probe that is so, in us.
 fn micros(probed: &[Probed], is: impl Fn(&Probed) -> bool) -> Option<f64> {
-    probed.iter().find(|one| is(one)).map(|one| one.sample.middle_ns() / 1e3)
+    probed.iter().find(|one| is(one)).map(|one| one.typical_ns() / 1e3)
 }
 
 /// Of reads of 4 KiB, one at a time.
@@ -90,6 +91,18 @@ fn random_read(probed: &[Probed]) -> Option<f64> {
         let kind = probe.pattern == Pattern::Random && probe.writes == 0;
         kind && probe.size == 4096 && probe.depth == 1
     })
+}
+
+/// A turn in us and the sectors of a track, where the device turns. What lies s sectors before the
+/// last comes round a turn less s sectors after it.
+fn track(probed: &[Probed]) -> Option<(f64, f64)> {
+    let of = |step: u64| micros(probed, |one| one.probe.pattern == Pattern::Backward(step));
+    let [near, far] = BACKWARD.map(|step| (step as f64 / 512.0, of(step)));
+    let (near, far) = ((near.0, near.1?), (far.0, far.1?));
+    let sector = (near.1 - far.1) / (far.0 - near.0);
+    let turn = near.1 + near.0 * sector;
+    let is_one = (2_000.0..25_000.0).contains(&turn) && sector > 0.0;
+    is_one.then(|| (turn, (turn / sector).clamp(64.0, 1e5)))
 }
 
 impl Kind {
@@ -148,16 +161,25 @@ impl Kind {
                 param("port_rate", MbPerSecond, rate * 1.2, 1.0, 1e5),
                 param("stream_rate", MbPerSecond, rate, 1.0, 1e5),
             ],
-            Kind::Disk => vec![
-                param("rpm", Count, 7200.0, 3000.0, 20_000.0),
-                param("track_seek", Micros, 600.0, 50.0, 2e4),
-                param("average_seek", Micros, read * 0.6, 100.0, 5e4),
-                param("full_seek", Micros, read * 1.2, 200.0, 1e5),
-                param("command_overhead", Micros, 150.0, 1.0, 1e4),
-                param("bus_rate", MbPerSecond, rate * 2.0, 1.0, 1e5),
-                param("outer_track_sectors", Count, 1500.0, 64.0, 1e5),
-                param("inner_track_sectors", Count, 900.0, 64.0, 1e5),
-            ],
+            Kind::Disk => {
+                let (turn, sectors) = track(probed).unwrap_or((60e6 / 7200.0, 1500.0));
+                // What is read ahead costs no more than the electronics and the bus.
+                let hit = micros(probed, |one| {
+                    let probe = &one.probe;
+                    probe.pattern == Pattern::Sequential && probe.size == 4096 && probe.writes == 0
+                });
+                let seek = (read - turn / 2.0).max(500.0);
+                vec![
+                    param("rpm", Count, 60e6 / turn, 3000.0, 20_000.0),
+                    param("track_seek", Micros, 600.0, 50.0, 2e4),
+                    param("average_seek", Micros, seek, 100.0, 5e4),
+                    param("full_seek", Micros, seek * 2.0, 200.0, 1e5),
+                    param("command_overhead", Micros, hit.unwrap_or(150.0) * 0.9, 1.0, 1e4),
+                    param("bus_rate", MbPerSecond, rate * 2.0, 1.0, 1e5),
+                    param("outer_track_sectors", Count, sectors * 1.1, 64.0, 1e5),
+                    param("inner_track_sectors", Count, sectors * 0.9, 64.0, 1e5),
+                ]
+            }
         };
         let more = match self {
             _ if !writes => vec![],

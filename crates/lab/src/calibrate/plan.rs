@@ -12,6 +12,9 @@ pub const PAUSE: Nanos = Nanos::from_millis(300);
 
 const KIB: u64 = 1 << 10;
 
+/// Steps of the probes that go backward.
+pub const BACKWARD: [u64; 2] = [4 * KIB, 64 * KIB];
+
 /// Reads, one at a time; enough for a mean of what turns and seeks.
 fn probe(name: String, pattern: Pattern, size: u64) -> Probe {
     let (durable, writes, tail) = (Durable::No, 0, false);
@@ -37,17 +40,24 @@ fn reads(info: &DeviceInfo) -> Vec<Probe> {
         let name = format!("sequential reads of {} KiB, depth {depth}", size / KIB);
         deep(probe(name, Pattern::Sequential, size), depth)
     };
+    let backward = |step: u64| {
+        let name = format!("reads of 4 KiB, each {} KiB before the last", step / KIB);
+        Probe { count: 60, ..probe(name, Pattern::Backward(step), 4 * KIB) }
+    };
     let jump = |part: u64| {
         let far = info.bytes() / part / 4096 * 4096;
-        probe(format!("reads a {part}th of the device apart"), Pattern::Jump(far), 4 * KIB)
+        let name = format!("reads a {part}th of the device apart");
+        Probe { count: 240, ..probe(name, Pattern::Jump(far), 4 * KIB) }
     };
     let most = info.max_bytes.min(1 << 20) as u64 / KIB / 4 * 4 * KIB;
     let depths = [2, 4, 8, 16, 32, 64, 128].into_iter().filter(|&n| n <= u64::from(info.depth));
     let mut all = vec![random(4 * KIB, 1), random(32 * KIB, 1), random(most.max(4 * KIB), 1)];
+    all[0].count = 240;
     all.extend(depths.map(|depth| random(4 * KIB, depth)));
     all.push(random(64 * KIB, 8));
     all.extend([sequential(4 * KIB, 1), sequential(128 * KIB, 1), sequential(128 * KIB, 8)]);
     all.extend([16_384, 1024, 64, 8, 2].map(jump));
+    all.extend(BACKWARD.map(backward));
     all
 }
 

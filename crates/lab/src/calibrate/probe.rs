@@ -15,8 +15,11 @@ pub enum Pattern {
     Random,
     /// One behind the other.
     Sequential,
-    /// Each other request lies so many bytes behind the one before; only those count.
+    /// Each other request lies some so many bytes behind the one before; only those count.
     Jump(u64),
+    /// Each lies so many bytes before the one before it: what turns is asked for what has just
+    /// gone by.
+    Backward(u64),
     /// Of several sizes, a half of them in sequence.
     Mix,
 }
@@ -81,9 +84,16 @@ impl Probe {
             Pattern::Sequential => (in_sequence(number * self.size), self.size, true),
             Pattern::Jump(far) => {
                 let mut pair = Rng::new(name, number / 2 + (1 << 40));
+                // Not always equally far: where it turns to would always be the same.
+                let most = (far / 4).min(1 << 20).max(unit);
+                let far = far + pair.below(most / unit) * unit;
                 let base = any(&mut pair, far + self.size);
                 let counts = number % 2 == 1;
                 (if counts { base + far } else { base }, self.size, counts)
+            }
+            Pattern::Backward(step) => {
+                let high = device / 2 / unit * unit + begin;
+                (high - number * step % (device / 2 / unit * unit), self.size, true)
             }
             Pattern::Mix => {
                 let bytes = self.size * [1, 1, 1, 4, 16][rng.below(5) as usize];
@@ -121,6 +131,14 @@ impl Sample {
         let quarter = self.latencies.len() / 4;
         let middle = &self.latencies[quarter..self.latencies.len() - quarter];
         middle.iter().sum::<u64>() as f64 / middle.len().max(1) as f64
+    }
+
+    /// The mean of the latencies between the twentieth and the quarter of them that are shortest,
+    /// in ns: what a busy host delays is not among them.
+    pub fn low_ns(&self) -> f64 {
+        let all = self.latencies.len();
+        let low = &self.latencies[all / 20..(all / 4).max(all / 20 + 1).min(all)];
+        low.iter().sum::<u64>() as f64 / low.len().max(1) as f64
     }
 
     /// A quantile of the latencies, in ns.

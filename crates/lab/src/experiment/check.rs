@@ -163,6 +163,7 @@ fn case(file: &File, case: &Case) -> Checked {
         })?;
     }
     seconds(case.seconds, &case.title)?;
+    case.quick_seconds.map_or(Ok(()), |value| seconds(value, &case.title))?;
     for (name, value) in &case.seconds_of {
         ensure(file.variant.contains_key(name), None, || {
             format!("seconds_of of the case {}: there is no variant `{name}`", case.title)
@@ -314,7 +315,7 @@ fn relations(file: &File) -> Checked {
         range(&relation.within)?;
         relation.accept.iter().try_for_each(range)?;
         let known = |name| find(&file.filesystem, "filesystem", name).map(drop);
-        relation.filesystems.iter().try_for_each(known)?;
+        relation.filesystems.iter().chain(&relation.over).try_for_each(known)?;
     }
     Ok(())
 }

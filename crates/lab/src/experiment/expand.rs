@@ -187,6 +187,8 @@ pub struct Plan {
     pub filesystems: Vec<String>,
     /// No sweeps.
     pub no_sweeps: bool,
+    /// Only what a look at all experiments needs: no sweeps, no tables that say so.
+    pub brief: bool,
 }
 
 /// The variant of that name with everything that it inherits.
@@ -221,7 +223,7 @@ impl Experiment {
         self.file.table.iter().for_each(|table| {
             let full = plan.size == Size::Full;
             let cases = table.all_cases(plan.size);
-            if full || !table.full_only {
+            if full || !(table.full_only || table.named_only && plan.brief) {
                 all.table(&table.filesystems, &table.variants, &cases);
             }
             if full {
@@ -236,7 +238,7 @@ impl Experiment {
                 None,
             );
         }
-        if !plan.no_sweeps {
+        if !plan.no_sweeps && !plan.brief {
             self.file.sweep.iter().for_each(|sweep| all.sweep(sweep));
         }
         Ok(all.specs)
@@ -255,7 +257,8 @@ impl Experiment {
 
     /// Full where a case does more in a full run.
     fn size_of(&self, case: &str, size: Size) -> Size {
-        match self.with(case, size) == self.with(case, Size::Quick) {
+        let as_long = self.file.case[case].quick_seconds.is_none();
+        match as_long && self.with(case, size) == self.with(case, Size::Quick) {
             true => Size::Quick,
             false => size,
         }
@@ -369,6 +372,8 @@ impl Runs<'_> {
         let variant = variant(file, &key.variant);
         let mut loads: Vec<Load> = case.run.iter().map(|name| load(file, name.get_ref())).collect();
         let own = case.seconds_of.get(&key.variant).copied().unwrap_or(case.seconds);
+        let most = case.quick_seconds.filter(|_| self.plan.size.is_quick());
+        let own = own.min(most.unwrap_or(own));
         let seconds = setting.and_then(|(sweep, _)| sweep.seconds).unwrap_or(own);
         loads.iter_mut().for_each(|load| {
             load.group = case.groups.get(&load.name).map(|name| name.get_ref().clone());

@@ -277,6 +277,9 @@ pub struct Case {
     /// Other simulated seconds for some variants, as the document has it.
     #[serde(default)]
     pub seconds_of: BTreeMap<String, f64>,
+    /// Simulated seconds of a quick run, where fewer than those are enough.
+    #[serde(default)]
+    pub quick_seconds: Option<f64>,
     /// The case also ends when this workload has written so many lines of results.
     pub lines: Option<Lines>,
 }
@@ -406,6 +409,9 @@ pub struct Table {
     /// Left out unless everything is run.
     #[serde(default)]
     pub full_only: bool,
+    /// Left out where all experiments are run one after another.
+    #[serde(default)]
+    pub named_only: bool,
 }
 
 /// A published figure.
@@ -445,6 +451,8 @@ pub struct Relation {
     pub title: String,
     /// A cell, or the ratio or the difference of two.
     pub value: Spanned<Expression>,
+    /// The file system of its second cell, where that is another one.
+    pub over: Option<Name>,
     /// The cases that `*` stands for in it, a relation each.
     #[serde(default)]
     pub cases: Vec<Name>,

@@ -164,12 +164,23 @@ impl Expression {
 
     /// Its value, where `cell` has those of its cells.
     pub fn value(&self, cell: &dyn Fn(&CellName) -> Option<f64>) -> Option<f64> {
-        let most = |name: &CellName| name.each().filter_map(|one| cell(&one)).reduce(f64::max);
-        let first = most(&self.first)?;
-        match &self.second {
-            None => Some(first),
-            Some((Operator::Ratio, second)) => Some(first / most(second)?),
-            Some((Operator::Difference, second)) => Some(first - most(second)?),
+        self.value_of(cell, cell)
+    }
+
+    /// The same where the second cell is looked up elsewhere.
+    pub fn value_of(
+        &self,
+        first: &dyn Fn(&CellName) -> Option<f64>,
+        second: &dyn Fn(&CellName) -> Option<f64>,
+    ) -> Option<f64> {
+        let most = |cell: &dyn Fn(&CellName) -> Option<f64>, name: &CellName| {
+            name.each().filter_map(|one| cell(&one)).reduce(f64::max)
+        };
+        let (one, other) = (most(first, &self.first)?, &self.second);
+        match other {
+            None => Some(one),
+            Some((Operator::Ratio, name)) => Some(one / most(second, name)?),
+            Some((Operator::Difference, name)) => Some(one - most(second, name)?),
         }
     }
 }

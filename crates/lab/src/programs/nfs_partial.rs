@@ -55,6 +55,10 @@ struct Parameters {
     by_age: bool,
     /// The client makes the files itself, by setting their sizes.
     sparse: bool,
+    /// Another client has made them so.
+    sparse_of_others: bool,
+    /// Largest WRITE; 0: what the server prefers.
+    wsize: ByteSize,
     /// Requests of all phases.
     requests: u64,
     /// `--file-test-mode` of each phase.
@@ -78,7 +82,12 @@ impl Parameters {
             total_size: self.files.0,
             cache_bytes: self.cache.0,
             by_age: self.by_age,
-            files: if self.sparse { Files::Sparse } else { Files::Prepared },
+            files: match (self.sparse, self.sparse_of_others) {
+                (true, _) => Files::Sparse,
+                (_, true) => Files::SparseOfOthers,
+                _ => Files::Prepared,
+            },
+            wsize: (self.wsize.0 > 0).then_some(self.wsize.0 as u32),
             phases: self.phases.iter().enumerate().map(phase).collect(),
         }
     }

@@ -212,7 +212,9 @@ fn relation(
     filesystem: &str,
 ) -> Option<RelationReport> {
     let expression = relation.value.get_ref().of_case(case);
-    let obtained = expression.value(&|name| known.value(filesystem, name))?;
+    let other = relation.over.as_ref().map_or(filesystem, |name| name.get_ref());
+    let obtained = expression
+        .value_of(&|name| known.value(filesystem, name), &|name| known.value(other, name))?;
     let published = expression.value(&|name| known.published(name).map(|cell| cell.published));
     let within = *relation.within.get_ref();
     let accept = relation.accept.as_ref().map(|range| *range.get_ref());

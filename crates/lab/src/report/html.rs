@@ -4,9 +4,9 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
 
-use super::model::{CellReport, RelationReport, Report, TableReport};
+use super::model::{CellReport, RelationReport, Report, Role, TableReport};
 use super::table::{Align, TextTable};
-use super::{chart, number, svg, tail, text};
+use super::{chart, number, summary, svg, tail, text};
 use crate::record::RunRecord;
 
 const TEMPLATE: &str = include_str!("report.html");
@@ -21,8 +21,12 @@ pub fn render(reports: &[Report], template: Option<&str>) -> Result<String, Stri
     };
     environment.add_template("report", template.unwrap_or(TEMPLATE)).map_err(explain)?;
     let template = environment.get_template("report").map_err(explain)?;
-    let reports: Vec<Value> = reports.iter().map(page).collect();
-    template.render(Serde(json!({ "reports": reports }))).map_err(explain)
+    let data = json!({
+        "lines": summary::lines(reports),
+        "outside": summary::outside(reports),
+        "reports": reports.iter().map(page).collect::<Vec<Value>>(),
+    });
+    template.render(Serde(data)).map_err(explain)
 }
 
 /// What the template gets of a report.
@@ -59,7 +63,23 @@ fn page(report: &Report) -> Value {
         "tail": Some(tail::table(report)).filter(|table| !table.is_empty())
             .map(|table| text_table(&table)),
         "bases": report.bases(),
+        "calibrated": calibrated(report),
     })
+}
+
+/// The cells that fixed the machine, and what each fixed.
+fn calibrated(report: &Report) -> Vec<String> {
+    let cells = report.tables.iter().flat_map(|table| &table.rows).flat_map(|row| &row.cells);
+    let fixing = cells.filter(|cell| cell.role == Role::Calibrated);
+    let mut all: Vec<String> = fixing
+        .map(|cell| match &cell.fixes {
+            Some(what) => format!("{}: {what}", cell.cell),
+            None => cell.cell.clone(),
+        })
+        .collect();
+    all.sort();
+    all.dedup();
+    all
 }
 
 fn table(table: &TableReport) -> Value {

@@ -5,6 +5,7 @@ use super::model::{Band, CellReport, Report, Role, Summary};
 use super::number::optional;
 use super::table::{Align, TextTable};
 use super::text;
+use serde::Serialize;
 
 /// Columns of a terminal.
 const COLUMNS: usize = 100;
@@ -18,8 +19,57 @@ pub fn holds(reports: &[Report]) -> bool {
     reports.iter().all(|report| report.summary.holds())
 }
 
+/// A document's line.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// The experiment.
+    pub experiment: String,
+    /// With the first author's last name and the year.
+    pub name: String,
+    /// What the figure is.
+    pub figure: String,
+    /// The document's figure, ours of the same, our variant's.
+    pub figures: [String; 3],
+    /// Cells in and out of their bands.
+    pub cells: String,
+    /// Relations that hold and that do not.
+    pub relations: String,
+    /// Goals of ours that are met, of all.
+    pub goals: String,
+    /// The experiments that count in it too.
+    pub parts: Vec<String>,
+}
+
 /// One line for each document: its figure, ours, how many cells and relations lie where, and the
 /// goals of ours that are met. An experiment that is part of another one counts in its line.
+pub fn lines(reports: &[Report]) -> Vec<Line> {
+    let is_part = |report: &Report| {
+        let head = |name: &String| reports.iter().any(|other| other.experiment == *name);
+        report.part_of.as_ref().is_some_and(head)
+    };
+    let line = |head: &Report| {
+        let own = |report: &&Report| report.part_of.as_ref() == Some(&head.experiment);
+        let parts: Vec<&Report> = reports.iter().filter(own).collect();
+        let sum = parts.iter().map(|report| report.summary).fold(head.summary, add);
+        let [inside, outside] = sum.cells;
+        let [held, accepted, broken] = sum.relations;
+        let [met, missed] = sum.goals;
+        let all = met + missed;
+        Line {
+            experiment: head.experiment.clone(),
+            name: name(head),
+            figure: head.headline.as_ref().map_or(String::new(), |one| one.title.clone()),
+            figures: figures(head),
+            cells: format!("{inside}/{outside}"),
+            relations: format!("{}/{broken}", held + accepted),
+            goals: if all == 0 { "-".to_owned() } else { format!("{met}/{all}") },
+            parts: parts.iter().map(|report| report.experiment.clone()).collect(),
+        }
+    };
+    reports.iter().filter(|report| !is_part(report)).map(line).collect()
+}
+
+/// The lines as a table.
 pub fn table(reports: &[Report]) -> TextTable {
     use Align::{Left, Right};
     let mut table = TextTable::new([
@@ -32,30 +82,10 @@ pub fn table(reports: &[Report]) -> TextTable {
         ("relations", Right),
         ("goals", Right),
     ]);
-    let is_part = |report: &Report| {
-        let head = |name: &String| reports.iter().any(|other| other.experiment == *name);
-        report.part_of.as_ref().is_some_and(head)
-    };
-    for head in reports.iter().filter(|report| !is_part(report)) {
-        let own = |report: &&Report| report.part_of.as_ref() == Some(&head.experiment);
-        let parts = reports.iter().filter(own).map(|report| report.summary);
-        let sum = parts.fold(head.summary, add);
-        let [published, repeated, ours] = figures(head);
-        let [inside, outside] = sum.cells;
-        let [held, accepted, broken] = sum.relations;
-        let [met, missed] = sum.goals;
-        let goals =
-            if met + missed == 0 { "-".to_owned() } else { format!("{met}/{}", met + missed) };
-        table.row([
-            name(head),
-            head.headline.as_ref().map_or(String::new(), |one| one.title.clone()),
-            published,
-            repeated,
-            ours,
-            format!("{inside}/{outside}"),
-            format!("{}/{broken}", held + accepted),
-            goals,
-        ]);
+    for line in lines(reports) {
+        let [published, repeated, ours] = line.figures;
+        let Line { name, figure, cells, relations, goals, .. } = line;
+        table.row([name, figure, published, repeated, ours, cells, relations, goals]);
     }
     table
 }

@@ -1,6 +1,6 @@
 //! What runs rest on: program, host, machine, file systems, workloads, variants, seeds.
 
-use crate::experiment::{self, Experiment};
+use crate::experiment::{self, Experiment, Size};
 use crate::record::{Made, RunRecord};
 
 /// What is named by the records, each once.
@@ -61,6 +61,7 @@ pub fn surroundings(experiment: &Experiment, records: &[RunRecord]) -> Vec<(Stri
         };
         all.push((format!("variant {name}"), text));
     }
+    all.extend(quick(experiment, records));
     let seeds: Vec<u64> = {
         let mut seeds: Vec<u64> = records.iter().map(|record| record.key.seed).collect();
         seeds.sort_unstable();
@@ -70,6 +71,20 @@ pub fn surroundings(experiment: &Experiment, records: &[RunRecord]) -> Vec<(Stri
     let text = seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
     all.push(("seeds".to_owned(), text));
     all
+}
+
+/// What a quick run does for a shorter time.
+fn quick(experiment: &Experiment, records: &[RunRecord]) -> Option<(String, String)> {
+    let was = |name: &str| {
+        let of = |record: &&RunRecord| record.key.case == name && record.key.point.is_none();
+        records.iter().find(of).is_some_and(|record| record.key.size == Size::Quick)
+    };
+    let cases = experiment.file.case.iter().filter(|(name, _)| was(name));
+    let cut = cases
+        .filter_map(|(_, case)| Some(format!("{}, at most {} s", case.title, case.quick_seconds?)));
+    let cut: Vec<String> = cut.collect();
+    let text = || format!("{} (--full runs as long as the document)", cut.join("; "));
+    (!cut.is_empty()).then(|| ("quick run".to_owned(), text()))
 }
 
 fn variant_text(variant: &experiment::Variant) -> String {

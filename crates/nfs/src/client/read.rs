@@ -131,7 +131,7 @@ impl NfsClient {
         };
         // One READ of a folio at a time: what it does not bring, the next one does.
         let reading = !folio.reading.is_empty();
-        if let Some(until) = served(self.options.mode, folio, from..to, live) {
+        if let Some(until) = served(self.asks(), folio, from..to, live) {
             let len = (until - from) as usize;
             room[..len].copy_from_slice(&folio.page[from as usize..until as usize]);
             folio.referenced = true;
@@ -355,6 +355,18 @@ impl NfsClient {
             }
         }
         inode.wait.wake_all();
+    }
+}
+
+impl NfsClient {
+    /// The mode of reads. The patch's question is asked only where the file system's block is not a
+    /// page, and a block of NFS is what a WRITE takes: with a `wsize` of a page it is not asked.
+    fn asks(&self) -> Mode {
+        let block = 1 << self.limits.wsize.max(1).ilog2();
+        match self.options.mode {
+            Mode::Request if block == self.options.folio_size => Mode::Off,
+            mode => mode,
+        }
     }
 }
 

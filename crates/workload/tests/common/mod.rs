@@ -13,6 +13,13 @@ use testkit::timed::{DISK, modelled};
 use vfs::{FileSystem, Namespace};
 use workload::Target;
 
+/// A directory of the host in memory, where that has one: an fsync takes no time there.
+pub fn place_in_memory() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    let place = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
+    place.expect("a temporary directory")
+}
+
 /// A target in memory, without costs.
 pub fn memory_target() -> Target {
     Target::ours(Namespace::new(Arc::new(testkit::memfs::MemFs::new())), b"/")

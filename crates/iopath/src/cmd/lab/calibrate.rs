@@ -63,6 +63,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         write: options.write,
         limit: Nanos((options.seconds * 1e9) as u64),
         kind: options.kind,
+        late: Nanos::ZERO,
     };
     let quiet = app.out.json;
     let mut say = |text: String| {
@@ -158,12 +159,13 @@ fn text(found: &Calibration, options: &Options) -> String {
     };
     format!(
         "{}\n{}\nerror of each kind of model, root mean square over the probes: {}\n\
-         taken off for the host: {:.1} us a request\n\n\
+         taken off for the host: {:.1} us a request; it wakes tasks up to {:.0} us late\n\n\
          a mix that the model was not fitted to:\n{}{kept}\n",
         probes.text(),
         numbers.text(),
         ladder.join(", "),
         found.overhead_us,
+        found.late_us,
         mix.text(),
     )
 }

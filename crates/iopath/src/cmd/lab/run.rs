@@ -23,7 +23,8 @@ use crate::app::App;
 /// Runs that were found already done count as nothing in the display.
 #[derive(Args, Clone)]
 pub struct Options {
-    /// Experiments by name, or files; all built-in ones where none is named
+    /// Experiments by name, or files; where none is named all built-in ones, without their sweeps
+    /// and some tables
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Another machine instead of the experiment's: a name (`iopath machines`) or a profile
@@ -67,6 +68,14 @@ pub struct Options {
     outputs: Outputs,
 }
 
+impl Options {
+    /// All experiments, with no wish about any of them.
+    fn is_brief(&self) -> bool {
+        let chosen = [&self.names, &self.variant, &self.case, &self.filesystem];
+        chosen.iter().all(|list| list.is_empty()) && !self.full && self.seeds.is_none()
+    }
+}
+
 /// The page that is written where several experiments are run and no other is asked for.
 const PAGE: &str = "lab-report.html";
 
@@ -91,6 +100,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         outputs.html.get_or_insert_with(|| PAGE.into());
     }
     found.write(app, &outputs)?;
+    if options.is_brief() {
+        app.out.note("`iopath lab run NAME` has the sweeps and all tables, `--full` all seeds");
+    }
     found.end(app)
 }
 
@@ -146,6 +158,7 @@ fn one(
         cases: options.case.clone(),
         filesystems: options.filesystem.clone(),
         no_sweeps: options.no_sweeps,
+        brief: options.is_brief(),
     };
     let run = RunOptions {
         plan,

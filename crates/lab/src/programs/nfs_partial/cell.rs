@@ -17,6 +17,8 @@ pub enum Files {
     Prepared,
     /// The client itself, by setting their sizes.
     Sparse,
+    /// Somebody else, by setting their sizes, before the client mounts.
+    SparseOfOthers,
 }
 
 /// One run of the tool.
@@ -47,6 +49,8 @@ pub struct Cell {
     pub by_age: bool,
     /// Who made the files.
     pub files: Files,
+    /// Largest WRITE, where not what the server prefers.
+    pub wsize: Option<u32>,
     /// The runs of the tool, one after another on one mount.
     pub phases: Vec<Phase>,
 }
@@ -62,6 +66,7 @@ impl Cell {
             cache_bytes: MEMORY,
             by_age: true,
             files: Files::Prepared,
+            wsize: None,
             phases: vec![Phase { mode: "rndrw".to_owned(), requests: 100_000, fsync_end: true }],
         }
     }
@@ -91,6 +96,7 @@ impl Cell {
             dirty_limit_bytes: self.cache_bytes / 5,
             dirty_expire: if self.by_age { Nanos::from_secs(30) } else { Nanos::MAX },
             readahead_bytes: 0,
+            wsize: self.wsize,
             rpc: RpcOptions { slots: SLOTS, timeout: Nanos::from_secs(600), attempts: None },
             ..NfsOptions::with_cache(self.cache_bytes)
         }

@@ -66,6 +66,8 @@ pub struct Outcome {
     pub total: f64,
     /// Requests a second.
     pub rate: f64,
+    /// Spread of the threads' requests, and of their time in them: standard deviation by mean.
+    pub unfairness: (f64, f64),
     /// Mean, 95 % and longest time of a request, ms.
     pub latency_ms: (f64, f64, f64),
     /// Event hash of the world.
@@ -104,6 +106,8 @@ impl Outcome {
             ("final_fsync_s", self.final_fsync),
             ("total_s", self.total),
             ("rate", self.rate),
+            ("events_spread", self.unfairness.0),
+            ("time_spread", self.unfairness.1),
             ("mean_ms", mean),
             ("p95_ms", p95),
             ("longest_s", longest / 1e3),
@@ -166,6 +170,9 @@ fn play(cx: &mut Cx, scene: Scene<'_>) -> Result<(Outcome, Trace), String> {
     };
     let root = fs.getattr(cx, fs.root()).map_err(|errno| errno.to_string())?;
     let root = key.make(root.ino, root.generation);
+    if cell.files == Files::SparseOfOthers {
+        make_sparse(cx, &Namespace::new(fs.clone()), cell)?;
+    }
     warm(cx, &fs, cell)?;
     let nfsd = Nfsd::start(cx, Arc::new(Server::new(fs, export, 1, 1)), SERVER_TASKS);
     let link = profile.link.clone().ok_or("the machine has no link")?;
@@ -175,7 +182,7 @@ fn play(cx: &mut Cx, scene: Scene<'_>) -> Result<(Outcome, Trace), String> {
         .map_err(|errno| format!("mount: {errno}"))?;
     let names = Namespace::new(client.clone());
     if cell.files == Files::Sparse {
-        make_sparse(cx, &names, cell).map_err(|errno| format!("sparse files: {errno}"))?;
+        make_sparse(cx, &names, cell)?;
     }
     let target = Target::ours(names, b"/");
     let (before, written) = (client.stats(), queue.stats().writes);
@@ -197,14 +204,14 @@ fn play(cx: &mut Cx, scene: Scene<'_>) -> Result<(Outcome, Trace), String> {
     Ok((outcome, Trace { events, names: queue.task_names() }))
 }
 
-fn make_sparse(cx: &mut Cx, names: &Namespace, cell: &Cell) -> Result<(), base::Errno> {
+fn make_sparse(cx: &mut Cx, names: &Namespace, cell: &Cell) -> Result<(), String> {
     let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNC;
-    for index in 0..128 {
+    let mut one = |index: u64| {
         let file = names.open(cx, format!("/test_file.{index}").as_bytes(), flags, 0o600)?;
         file.truncate(cx, cell.total_size / 128)?;
-        file.close(cx)?;
-    }
-    Ok(())
+        file.close(cx)
+    };
+    (0..128).try_for_each(&mut one).map_err(|errno: base::Errno| format!("sparse files: {errno}"))
 }
 
 fn add(outcome: &mut Outcome, report: &sysbench::Report) {
@@ -222,6 +229,13 @@ fn add(outcome: &mut Outcome, report: &sysbench::Report) {
     let p95 = report.latency.percentile(95);
     let (mean, max) = (report.requests.mean(), report.requests.max() as f64);
     outcome.latency_ms = (mean / 1e6, p95, max / 1e6);
+    let spread = |of: fn(&sysbench::ThreadReport) -> f64| {
+        let all = report.threads.iter().map(of);
+        let mean = all.clone().sum::<f64>() / threads;
+        let square = all.map(|one| (one - mean).powi(2)).sum::<f64>() / threads;
+        square.sqrt() / mean.max(1e-9)
+    };
+    outcome.unfairness = (spread(|one| one.events as f64), spread(|one| one.time.0 as f64));
     outcome.rate = (outcome.reads + outcome.writes) as f64 / outcome.total.max(1e-9);
 }
 
