@@ -88,7 +88,7 @@ impl Loop {
     fn number(&self) -> u64 {
         let text = std::fs::read_to_string(self.sys().join("dev")).expect("its numbers");
         let (major, minor) = text.trim().split_once(':').expect("two numbers");
-        major.parse::<u64>().expect("major") << 20 | minor.parse::<u64>().expect("minor")
+        (major.parse::<u64>().expect("major") << 20) | minor.parse::<u64>().expect("minor")
     }
 }
 

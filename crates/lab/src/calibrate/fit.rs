@@ -98,8 +98,8 @@ pub struct Residual {
 
 /// Largest and smallest step of the search, in logarithms.
 const STEPS: [f64; 2] = [0.5, 0.004];
-/// Models that are tried at the most.
-const TRIES: usize = 900;
+/// Models that are tried at the most, for each number.
+const TRIES: usize = 100;
 /// An error that is small enough.
 const GOOD: f64 = 0.002;
 /// A change of a number by so much shows what depends on it.
@@ -157,14 +157,15 @@ impl Search<'_> {
     fn descend(&mut self, mut values: Vec<f64>) -> Result<(f64, Vec<f64>), String> {
         let mut error = self.error(&values)?;
         let [mut step, least] = STEPS;
-        while step > least && error > GOOD && self.tries < TRIES {
+        let most = TRIES * values.len();
+        while step > least && error > GOOD && self.tries < most {
             let mut better = false;
             for place in 0..values.len() {
                 for direction in [step, -step] {
                     let mut moved = false;
                     while let Some(new) = self.moved(&values, place, direction) {
                         let found = self.error(&new)?;
-                        if found >= error || self.tries >= TRIES {
+                        if found >= error || self.tries >= most {
                             break;
                         }
                         (error, values, moved) = (found, new, true);

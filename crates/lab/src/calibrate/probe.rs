@@ -133,11 +133,11 @@ impl Sample {
         middle.iter().sum::<u64>() as f64 / middle.len().max(1) as f64
     }
 
-    /// The mean of the latencies between the twentieth and the quarter of them that are shortest,
-    /// in ns: what a busy host delays is not among them.
+    /// The mean of the latencies between the twentieth and the eighth of them that are shortest, in
+    /// ns: what a busy host delays is not among them.
     pub fn low_ns(&self) -> f64 {
         let all = self.latencies.len();
-        let low = &self.latencies[all / 20..(all / 4).max(all / 20 + 1).min(all)];
+        let low = &self.latencies[all / 20..(all / 8).max(all / 20 + 1).min(all)];
         low.iter().sum::<u64>() as f64 / low.len().max(1) as f64
     }
 
