@@ -147,11 +147,14 @@ fn said(tunables: &[(&str, &str)], words: &str) -> String {
     script::play_on("mq-deadline", script::disk(1), tunables, words, false)
 }
 
-/// Goal: classes go in their order, whatever direction and age.
+/// Goal: classes go in their order, whatever direction and age. The direction of the last request
+/// goes on in the next class, as in Linux 6.18.
 #[test]
 fn a_more_urgent_class_goes_first() {
     let words = "xR0+1 b=idle bR10+1 aW20+1 c=rt/7 cW30+1 cW40+1 d=rt/0 dR50+1 aR60+1 *";
-    assert_eq!(said(&[], words), "x0 d50 c30 c40 a60 a20 b10");
+    assert_eq!(said(&[], words), "x0 d50 c30 c40 a20 a60 b10");
+    let then = script::play_on("deadline", script::disk(1), &[], words, false);
+    assert_eq!(then, "x0 d50 c30 c40 a60 a20 b10");
 }
 
 /// Goal: a class that has waited for `prio_aging_expire` is served once per aged request, and no

@@ -220,3 +220,68 @@ impl Machine for Stripe {
         Vec::new() // The profile's reader accepts only members that lose nothing.
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// Takes one command at a time, a nanosecond each, and notes sectors and lengths.
+    struct Notes(Arc<Mutex<Vec<(u64, u64)>>>, Option<(Nanos, u32)>);
+
+    impl Machine for Notes {
+        fn submit(&mut self, now: Nanos, command: Command, _segments: &[Segment]) {
+            self.0.lock().expect("no panic").push((command.sector.0, command.count));
+            self.1 = Some((now + Nanos(1), command.tag));
+        }
+
+        fn next(&mut self) -> Option<Nanos> {
+            self.1.map(|(when, _)| when)
+        }
+
+        fn advance(&mut self, _now: Nanos, done: &mut Vec<u32>) {
+            done.extend(self.1.take().map(|(_, tag)| tag));
+        }
+
+        fn stats(&self, _now: Nanos) -> ModelStats {
+            ModelStats::default()
+        }
+
+        fn losable(&self) -> Vec<u64> {
+            Vec::new()
+        }
+    }
+
+    /// What one member with one tag is sent of reads at these sectors, of 8 each.
+    fn sent(elevator: bool, sectors: &[u64]) -> Vec<(u64, u64)> {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let params = StripeParams {
+            members: 1,
+            chunk: 1 << 30,
+            tags: 1,
+            max_bytes: 1 << 20,
+            cutter: Cutter::Sectors,
+            elevator,
+        };
+        let mut stripe = Stripe::new(params, || Box::new(Notes(seen.clone(), None)));
+        for (tag, &sector) in sectors.iter().enumerate() {
+            let (op, sector) = (Op::Read, Sector(sector));
+            let command = Command { tag: tag as u32, op, sector, count: 8, fua: false };
+            stripe.submit(Nanos::ZERO, command, &[]);
+        }
+        let mut done = Vec::new();
+        while let Some(when) = stripe.next() {
+            stripe.advance(when, &mut done);
+        }
+        assert_eq!(done.len(), sectors.len(), "each is done once");
+        seen.lock().expect("no panic").clone()
+    }
+
+    #[test]
+    fn a_member_with_an_elevator_sorts_and_joins_what_waits() {
+        let sectors = [100, 400, 24, 16, 200, 300];
+        assert_eq!(sent(false, &sectors), sectors.map(|sector| (sector, 8)));
+        // Upward from 108, then from the lowest; 16 joins 24 in front.
+        assert_eq!(sent(true, &sectors), [(100, 8), (200, 8), (300, 8), (400, 8), (16, 16)]);
+    }
+}

@@ -176,41 +176,6 @@ fn large_pages_that_are_shifted_against_the_chunks_are_cut_three_times_at_each()
     assert_eq!(commands(16 << 10), 5, "whole pages again");
 }
 
-/// Goal: with an elevator in each member, what waits for its tags goes out in one sweep, and joins
-/// a waiting neighbour on either side. Method: one tag; reads of one member sent from the last to
-/// the first: as they came each waits for almost a turn, sorted all pass in a few turns. Then six
-/// neighbours in that order behind one that is far away.
-#[test]
-fn a_member_with_an_elevator_sorts_what_waits() {
-    let stripe = |elevator: &str| {
-        let mut profile = Profile::load("stripe-64fc").unwrap();
-        profile = profile.with("device.tags", "1").unwrap();
-        profile = profile.with("device.elevator", elevator).unwrap();
-        profile.charges = Default::default();
-        profile
-    };
-    // Every second chunk of the first member.
-    let row = 64 * (128 << 10);
-    let backwards: Vec<_> = (0..64).rev().map(|i| (Op::Read, 2 * i * row, 4096)).collect();
-    let span = |elevator: &str| {
-        with_profile(&stripe(elevator), 1 << 30, |cx, bench| {
-            took(cx, |cx| batch(cx, &bench.queue, &backwards))
-        })
-    };
-    let (arrival, sorted) = (span("0"), span("1"));
-    assert!(sorted < arrival / 2.0, "{sorted} us, as they came {arrival} us");
-    let mut neighbours = vec![(Op::Read, 100 * row, 4096)];
-    neighbours.extend((0..6).rev().map(|i| (Op::Read, i * 4096, 4096)));
-    let commands = |elevator: &str| {
-        with_profile(&stripe(elevator), 1 << 30, |cx, bench| {
-            bench.queue.set_tunable("nomerges", "2").unwrap();
-            batch(cx, &bench.queue, &neighbours);
-            bench.device.stats().member_commands
-        })
-    };
-    assert_eq!((commands("0"), commands("1")), (7, 2));
-}
-
 #[test]
 fn the_stripe_streams_at_the_rate_of_its_loops() {
     with("stripe-64fc", |cx, bench| {
