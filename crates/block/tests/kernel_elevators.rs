@@ -3,8 +3,8 @@
 //!
 //! By `IOPATH_KERNEL_ELEVATORS=1`, as root, with losetup, fio and tracefs: the kernel must have the
 //! elevators. fio submits a batch at once on a loop device whose elevator was just set; the events
-//! block_rq_insert and block_rq_issue say what arrived and what left. Ours gets what arrived, in one
-//! plug. The measured orders are kept in `kernel_orders.txt`, and are compared without a kernel too.
+//! block_rq_insert and block_rq_issue say what arrived and what left. Ours gets what arrived, in
+//! one plug. The orders are kept in `kernel_orders.txt`, and are compared without a kernel too.
 
 mod common;
 
@@ -150,8 +150,8 @@ fn order_of_kernel(device: &Loop, tracing: &Tracing, elevator: &str, seed: u64) 
     let _before = tracing.take();
     let (count, seed) = (BATCH.to_string(), seed.to_string());
     let job = format!(
-        "--name=batch --filename={} --ioengine=libaio --direct=1 --rw=randrw --rwmixread=60 --bs=4k \
-         --size=64m --iodepth={count} --iodepth_batch_submit={count} \
+        "--name=batch --filename={} --ioengine=libaio --direct=1 --rw=randrw --rwmixread=60 \
+         --bs=4k --size=64m --iodepth={count} --iodepth_batch_submit={count} \
          --iodepth_batch_complete_min={count} --number_ios={count} --randseed={seed}",
         device.device
     );
@@ -195,8 +195,8 @@ fn the_kernel_has_these_orders() {
     let release = run("uname", &["-r"]);
     let release = release.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
     let mut text = format!(
-        "# {BATCH} requests of one fio on a loop device of Linux {release}: elevator | as they came | \
-         as they left.\n"
+        "# {BATCH} requests of one fio on a loop device of Linux {release}: elevator | as they \
+         came | as they left.\n"
     );
     let mut differ = String::new();
     for elevator in ELEVATORS {

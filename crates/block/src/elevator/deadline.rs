@@ -4,9 +4,9 @@
 //! A batch goes on in sector order; after `fifo_batch` requests, or at the end of the order, the
 //! direction is chosen again: reads, unless writes have been passed over `writes_starved` times.
 //! The new batch starts at the oldest request where that has expired or the order has ended, else
-//! goes on in order. `mq-deadline` of today goes on from where the last batch of its direction ended
-//! (as seen in the traces of Linux 6.18, see `tests/kernel_elevators.rs`), and lets asynchronous
-//! requests have all of `nr_requests`.
+//! goes on in order. `mq-deadline` of today goes on from where the last batch of its direction
+//! ended (as seen in the traces of Linux 6.18, see `tests/kernel_elevators.rs`), and lets
+//! asynchronous requests have all of `nr_requests`.
 //!
 //! The classes are those of today's `mq-deadline`: a class is served while no more urgent one has a
 //! request waiting, or when its oldest request has waited `prio_aging_expire`. `async_depth` limits

@@ -8,7 +8,8 @@
 //! tokens for the sake of one that is not.
 //!
 //! As in Linux since 4.20: each hardware queue has its lists and batches, the tokens are the
-//! device's. There are no priorities and no order of sectors. Asynchronous requests may take three quarters of `nr_requests`.
+//! device's. There are no priorities and no order of sectors. Asynchronous requests may take three
+//! quarters of `nr_requests`.
 
 use super::hardware::Turns;
 use super::{Dispatch, Elevator, TunableError, unknown_tunable};

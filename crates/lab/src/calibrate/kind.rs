@@ -93,6 +93,15 @@ fn random_read(probed: &[Probed]) -> Option<f64> {
     })
 }
 
+/// What a read of 4 KiB takes that was read ahead, in us: the electronics and the bus.
+fn hit(probed: &[Probed]) -> f64 {
+    let read = micros(probed, |one| {
+        let probe = &one.probe;
+        probe.pattern == Pattern::Sequential && probe.size == 4096 && probe.writes == 0
+    });
+    read.unwrap_or(150.0)
+}
+
 /// A turn in us and the sectors of a track, where the device turns. What lies s sectors before the
 /// last comes round a turn less s sectors after it.
 fn track(probed: &[Probed]) -> Option<(f64, f64)> {
@@ -163,18 +172,13 @@ impl Kind {
             ],
             Kind::Disk => {
                 let (turn, sectors) = track(probed).unwrap_or((60e6 / 7200.0, 1500.0));
-                // What is read ahead costs no more than the electronics and the bus.
-                let hit = micros(probed, |one| {
-                    let probe = &one.probe;
-                    probe.pattern == Pattern::Sequential && probe.size == 4096 && probe.writes == 0
-                });
                 let seek = (read - turn / 2.0).max(500.0);
                 vec![
                     param("rpm", Count, 60e6 / turn, 3000.0, 20_000.0),
                     param("track_seek", Micros, 600.0, 50.0, 2e4),
                     param("average_seek", Micros, seek, 100.0, 5e4),
                     param("full_seek", Micros, seek * 2.0, 200.0, 1e5),
-                    param("command_overhead", Micros, hit.unwrap_or(150.0) * 0.9, 1.0, 1e4),
+                    param("command_overhead", Micros, hit(probed) * 0.9, 1.0, 1e4),
                     param("bus_rate", MbPerSecond, rate * 2.0, 1.0, 1e5),
                     param("outer_track_sectors", Count, sectors * 1.1, 64.0, 1e5),
                     param("inner_track_sectors", Count, sectors * 0.9, 64.0, 1e5),
