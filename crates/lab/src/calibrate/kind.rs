@@ -114,6 +114,28 @@ fn track(probed: &[Probed]) -> Option<(f64, f64)> {
     is_one.then(|| (turn, (turn / sector).clamp(64.0, 1e5)))
 }
 
+/// A number of a kind; the search begins within its range.
+fn param(key: &'static str, unit: Unit, start: f64, low: f64, high: f64) -> Param {
+    Param { key, unit, start: start.clamp(low, high), range: [low, high] }
+}
+
+/// The numbers of a disk, of which random reads take `read` us and whose best rate is `rate` MB/s.
+fn disk(probed: &[Probed], read: f64, rate: f64) -> Vec<Param> {
+    use Unit::{Count, MbPerSecond, Micros};
+    let (turn, sectors) = track(probed).unwrap_or((60e6 / 7200.0, 1500.0));
+    let seek = (read - turn / 2.0).max(500.0);
+    vec![
+        param("rpm", Count, 60e6 / turn, 3000.0, 20_000.0),
+        param("track_seek", Micros, 600.0, 50.0, 2e4),
+        param("average_seek", Micros, seek, 100.0, 5e4),
+        param("full_seek", Micros, seek * 2.0, 200.0, 1e5),
+        param("command_overhead", Micros, hit(probed) * 0.9, 1.0, 1e4),
+        param("bus_rate", MbPerSecond, rate * 2.0, 1.0, 1e5),
+        param("outer_track_sectors", Count, sectors * 1.1, 64.0, 1e5),
+        param("inner_track_sectors", Count, sectors * 0.9, 64.0, 1e5),
+    ]
+}
+
 impl Kind {
     /// As it is written.
     pub fn word(self) -> &'static str {
@@ -145,10 +167,6 @@ impl Kind {
         let best = probed.iter().map(|one| one.bytes_per_second() / 1e6);
         let rate = best.fold(1.0, f64::max);
         let operations = probed.iter().map(|one| one.sample.rate()).fold(1.0, f64::max);
-        let param = |key, unit, start: f64, low: f64, high: f64| {
-            let range = [low, high];
-            Param { key, unit, start: start.clamp(low, high), range }
-        };
         use Unit::{Count, MbPerSecond, Mib, Micros, Plain};
         let mut all = match self {
             Kind::Memory => vec![
@@ -170,20 +188,7 @@ impl Kind {
                 param("port_rate", MbPerSecond, rate * 1.2, 1.0, 1e5),
                 param("stream_rate", MbPerSecond, rate, 1.0, 1e5),
             ],
-            Kind::Disk => {
-                let (turn, sectors) = track(probed).unwrap_or((60e6 / 7200.0, 1500.0));
-                let seek = (read - turn / 2.0).max(500.0);
-                vec![
-                    param("rpm", Count, 60e6 / turn, 3000.0, 20_000.0),
-                    param("track_seek", Micros, 600.0, 50.0, 2e4),
-                    param("average_seek", Micros, seek, 100.0, 5e4),
-                    param("full_seek", Micros, seek * 2.0, 200.0, 1e5),
-                    param("command_overhead", Micros, hit(probed) * 0.9, 1.0, 1e4),
-                    param("bus_rate", MbPerSecond, rate * 2.0, 1.0, 1e5),
-                    param("outer_track_sectors", Count, sectors * 1.1, 64.0, 1e5),
-                    param("inner_track_sectors", Count, sectors * 0.9, 64.0, 1e5),
-                ]
-            }
+            Kind::Disk => disk(probed, read, rate),
         };
         let more = match self {
             _ if !writes => vec![],
