@@ -39,6 +39,8 @@ pub(crate) struct SuperBlock {
     first_error: SpinLock<Option<FirstError>>,
     /// The first metadata block that could not be read, in words.
     read_error: SpinLock<Option<String>>,
+    /// The log may have the superblock, which is not at its place.
+    pub(crate) super_logged: AtomicBool,
     /// Unmounted or shut down: every call answers `EIO`.
     stopped: AtomicBool,
     /// What every handle asks for beside its own credits.
@@ -67,6 +69,7 @@ impl SuperBlock {
             error: AtomicI32::new(0),
             first_error: SpinLock::new(None),
             read_error: SpinLock::new(None),
+            super_logged: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         }
     }

@@ -87,6 +87,10 @@ impl Files<'_> {
                 self.names.insert(new, ino);
             }
             5 if self.names.len() > 4 => {
+                if self.rng.below(2) == 0 {
+                    // It is held open to the end, and goes with the power.
+                    fs.open(cx, ino).expect("open");
+                }
                 fs.unlink(cx, dir, name.as_bytes()).expect("unlink");
                 self.names.remove(&name);
             }

@@ -41,8 +41,8 @@ impl Inodes {
         let reporter = self.fast_tracker().map(|tracker| Reporter { fs: self, tracker });
         let changes = reporter.as_ref().map(|reporter| reporter as &dyn FastChanges);
         result = result.and(self.sb.make_durable_by(cx, tid, changes));
-        if let (Some(tracker), Some(journal)) = (self.fast_tracker(), self.sb.journal().cloned()) {
-            result = result.and_then(|()| tracker.settle_early(cx, &journal));
+        if let Some(tracker) = self.fast_tracker() {
+            result = result.and_then(|()| tracker.settle_early(cx, &self.sb));
         }
         result
     }

@@ -12,20 +12,23 @@
 //! on with what it had: files there lose what the log has of them, directories are not found. So
 //! these files (six at most in a file system of 4 KiB blocks) commit whole, and so do names in
 //! directories there that the log has made or made longer: the first fsync that meets one empties
-//! the log ([`FastTracker::settle_early`]).
+//! the log ([`FastTracker::settle_early`]). The same goes for a log that has the superblock, with
+//! the head of the orphan list: e2fsck leaves it with a wrong checksum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::range::Ranges;
 use base::{Errno, Ino};
-use jbd2::{Journal, Tid};
+use jbd2::Tid;
 use rt::{Cx, SpinLock};
 
 use crate::format::Geometry;
 use crate::format::super_block::JOURNAL_INO;
 use crate::inode::Inode;
+use crate::sb::SuperBlock;
 use crate::trans::ext4_jbd2::Handle;
 
 /// What a tracked file is taken to cost in memory, besides its ranges.
@@ -99,8 +102,10 @@ impl FastTracker {
     ///
     /// # Errors
     /// The journal's.
-    pub(crate) fn settle_early(&self, cx: &mut Cx, journal: &Journal) -> Result<(), Errno> {
-        if !std::mem::take(&mut self.early.lock(cx).met) {
+    pub(crate) fn settle_early(&self, cx: &mut Cx, sb: &SuperBlock) -> Result<(), Errno> {
+        let met = std::mem::take(&mut self.early.lock(cx).met);
+        let Some(journal) = sb.journal().cloned() else { return Ok(()) };
+        if !sb.super_logged.swap(false, Ordering::Relaxed) && !met {
             return Ok(());
         }
         let committed = journal.committed_tid();

@@ -5,6 +5,8 @@
 //! backup; there every change goes through the log, one change alone between two empty logs, so
 //! that the log still has the whole of it while its place on the disk may be torn.
 
+use std::sync::atomic::Ordering;
+
 use base::unit::SECTOR_SIZE;
 use base::{Errno, Sector};
 use block::BioFlags;
@@ -98,6 +100,8 @@ impl SuperBlock {
         change: impl FnOnce(&mut RawSuper),
     ) -> Result<(), Errno> {
         handle.write_access(cx, &self.buffer)?;
+        handle.mark_ineligible();
+        self.super_logged.store(true, Ordering::Relaxed);
         self.change_super(change);
         handle.dirty(cx, &self.buffer)
     }
