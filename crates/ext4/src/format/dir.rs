@@ -228,17 +228,20 @@ impl<'a> Key<'a> {
         self.name
     }
 
-    /// Is this the name of the entry that `entry` begins with?
+    /// Is this the name of the entry at `at`, whose name is as long?
     #[inline(always)]
-    fn matches(&self, entry: &[u8]) -> bool {
-        let last = self.name.len() + HEADER_LEN - 4;
-        let Some(Ok(tail)) = entry.get(last..last + 4).map(TryInto::try_into) else { return false };
-        u32::from_le_bytes(tail) & self.mask == self.suffix && self.same_name(entry)
+    fn matches(&self, block: &[u8], at: u32) -> bool {
+        let Some(tail) = bytes_at(block, at + self.name.len() as u32 + (HEADER_LEN - 4) as u32)
+        else {
+            return false;
+        };
+        u32::from_le_bytes(tail) & self.mask == self.suffix && self.same_name(block, at)
     }
 
     #[inline(never)]
-    fn same_name(&self, entry: &[u8]) -> bool {
-        entry.get(HEADER_LEN..HEADER_LEN + self.name.len()) == Some(self.name)
+    fn same_name(&self, block: &[u8], at: u32) -> bool {
+        let start = at as usize + HEADER_LEN;
+        block.get(start..start + self.name.len()) == Some(self.name)
     }
 }
 
@@ -286,37 +289,44 @@ pub fn find(block: &[u8], layout: DirLayout, key: &Key) -> Option<FoundEntry> {
     scan_inner::<false>(block, layout, key, 0).found
 }
 
+/// The bytes at `at`. A place of 32 bits cannot overflow when the length is added: one comparison
+/// checks the range.
+#[inline(always)]
+fn bytes_at<const N: usize>(block: &[u8], at: u32) -> Option<[u8; N]> {
+    let at = at as usize;
+    block.get(at..at + N)?.try_into().ok()
+}
+
 /// The loop of all searches. It is most of what a search costs, so it takes each header apart only
 /// as far as the question asks: one load, a comparison of the length, one of the last four bytes.
 #[inline(always)]
 fn scan_inner<const ROOM: bool>(block: &[u8], layout: DirLayout, key: &Key, need: usize) -> Scan {
     let block = &block[..layout.end().min(block.len())];
     let name_len = key.name.len();
-    let (mut rest, mut before, mut room) = (block, 0, None);
-    while let Some(bytes) = rest.first_chunk() {
-        let word = u64::from_le_bytes(*bytes);
+    // A used entry needs at least 12 bytes itself: shorter ones have no room.
+    let short = if ROOM { need + entry_len(1) } else { usize::MAX };
+    let (mut at, mut before, mut room) = (0, 0, None);
+    while let Some(bytes) = bytes_at(block, at) {
+        let word = u64::from_le_bytes(bytes);
         let (ino, high) = (word as u32, (word >> 32) as u32);
         let rec_len = high as u16 as usize;
-        let at = block.len() - rest.len();
         let this_len = (high >> 16) as u8 as usize;
-        if this_len == name_len && key.matches(rest) && ino != 0 {
+        if this_len == name_len && key.matches(block, at) && ino != 0 {
             let file_type = (high >> 24) as u8;
-            let found = FoundEntry { offset: at as u32, before: before as u32, ino, file_type };
-            return Scan { found: Some(found), room };
+            return Scan { found: Some(FoundEntry { offset: at, before, ino, file_type }), room };
         }
-        // A used entry needs at least 12 bytes itself: most are done with by one comparison.
-        if ROOM && room.is_none() && (rec_len >= need + entry_len(1) || ino == 0) {
+        // One comparison for both ends: a length below that of a header wraps around.
+        if rec_len.wrapping_sub(HEADER_LEN) >= short - HEADER_LEN || ROOM && ino == 0 {
+            if rec_len < HEADER_LEN {
+                break;
+            }
             let used = if ino == 0 { 0 } else { entry_len(this_len) };
-            if rec_len >= used + need {
-                room = Some(at as u32);
+            if room.is_none() && rec_len >= used + need {
+                room = Some(at);
             }
         }
-        if rec_len < HEADER_LEN {
-            break;
-        }
-        let Some(next) = rest.get(rec_len..) else { break };
         before = at;
-        rest = next;
+        at += rec_len as u32;
     }
     Scan { found: None, room }
 }

@@ -103,6 +103,13 @@ fn pack<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     let pad = pad | pad << 16;
     let mut words = [pad; N];
     for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
+        // Four bytes that have no sign push the filling out.
+        if let Ok(bytes) = bytes.try_into().map(u32::from_be_bytes)
+            && (unsigned || bytes & 0x8080_8080 == 0)
+        {
+            *word = bytes;
+            continue;
+        }
         *word = bytes.iter().fold(pad, |word, &b| extend(b, unsigned).wrapping_add(word << 8));
     }
     words

@@ -296,6 +296,10 @@ impl BufItem {
 
     fn log_flags(&self, kind: Option<Kind>) -> u16 {
         let mut flags = kind.map_or(0, log_type) << BLF_TYPE_SHIFT;
+        // As of most.
+        if self.flags.is_empty() {
+            return flags;
+        }
         if self.flags.contains(BufItemFlags::STALE) {
             flags |= BLF_CANCEL;
         }

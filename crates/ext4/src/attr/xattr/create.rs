@@ -89,8 +89,11 @@ pub(crate) fn prepare_new(
     inline: Option<&[u8]>,
     list: &[Xattr],
 ) -> Result<NewXattrs, Errno> {
-    let mut list = list.to_vec();
     let mut new = NewXattrs::default();
+    if list.is_empty() && inline.is_none() {
+        return Ok(new);
+    }
+    let mut list = list.to_vec();
     let extra = usize::from(fs.sb.geometry.new_extra_isize());
     let room = (fs.sb.geometry.inode_size as usize).saturating_sub(BASE_SIZE + extra);
     let room = if extra == 0 || room < 8 { 0 } else { room };
