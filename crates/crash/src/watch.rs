@@ -5,12 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Errno, Ino};
-use block::{HostRange, Segment};
+use block::Segment;
 use rt::Cx;
-use vfs::{
-    Attr, DirEntry, FallocMode, FileRead, FileSystem, FileType, Iomap, Lost, NewNode, ParentName,
-    RenameFlags, SeekWhence, SetAttr, StatFs, XattrFlags,
-};
+use vfs::{Attr, FallocMode, FileSystem, FileType, NewNode, RenameFlags, SetAttr, XattrFlags};
 
 use crate::calls::{Call, Name, Node, Place, Rights};
 use crate::record::Recorder;
@@ -118,29 +115,11 @@ fn created(attr: &Attr, at: Option<Place>, node: &NewNode) -> Call {
 }
 
 impl FileSystem for Watched {
-    fn name(&self) -> &'static str {
-        self.fs.name()
-    }
-
-    fn root(&self) -> Ino {
-        self.fs.root()
-    }
-
-    fn walk_version(&self) -> Option<u64> {
-        self.fs.walk_version()
-    }
-
-    fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
-        self.fs.lookup(cx, dir, name)
-    }
-
-    fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {
-        self.fs.getattr(cx, ino)
-    }
-
-    fn names_of(&self, cx: &mut Cx, ino: Ino) -> Result<Option<Vec<ParentName>>, Errno> {
-        self.fs.names_of(cx, ino)
-    }
+    vfs::forward!(fs:
+        name root walk_version lookup getattr names_of readlink readdir open release read read_many
+        read_direct read_at_host set_flags unshare_range seek fiemap getxattr listxattr statfs lost
+        note_lost shutdown_hard
+    );
 
     fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
         let came = self.came();
@@ -224,36 +203,6 @@ impl FileSystem for Watched {
         })
     }
 
-    fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
-        self.fs.readlink(cx, ino)
-    }
-
-    fn readdir(
-        &self,
-        cx: &mut Cx,
-        dir: Ino,
-        cookie: u64,
-        emit: &mut dyn FnMut(DirEntry) -> bool,
-    ) -> Result<(), Errno> {
-        self.fs.readdir(cx, dir, cookie, emit)
-    }
-
-    fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
-        self.fs.open(cx, ino)
-    }
-
-    fn release(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
-        self.fs.release(cx, ino)
-    }
-
-    fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-        self.fs.read(cx, ino, offset, buf)
-    }
-
-    fn read_many(&self, cx: &mut Cx, reads: &mut [FileRead<'_>]) {
-        self.fs.read_many(cx, reads);
-    }
-
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         let came = self.begin_write()?;
         let done = self.fs.write(cx, ino, offset, data);
@@ -274,27 +223,6 @@ impl FileSystem for Watched {
             }
         }
         done
-    }
-
-    fn read_direct(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize, Errno> {
-        self.fs.read_direct(cx, ino, offset, buf)
-    }
-
-    fn read_at_host(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-        give: &mut dyn FnMut(&[HostRange<'_>]) -> bool,
-    ) -> Result<bool, Errno> {
-        self.fs.read_at_host(cx, ino, offset, len, give)
     }
 
     fn write_direct(
@@ -381,22 +309,6 @@ impl FileSystem for Watched {
         done
     }
 
-    fn unshare_range(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<(), Errno> {
-        self.fs.unshare_range(cx, ino, offset, len)
-    }
-
-    fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
-        self.fs.seek(cx, ino, offset, whence)
-    }
-
-    fn fiemap(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Result<Vec<Iomap>, Errno> {
-        self.fs.fiemap(cx, ino, offset, len)
-    }
-
-    fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.fs.getxattr(cx, ino, name)
-    }
-
     fn setxattr(
         &self,
         cx: &mut Cx,
@@ -411,35 +323,15 @@ impl FileSystem for Watched {
         self.note(came, done, |()| Call::Rights { ino: ino.0, rights: None })
     }
 
-    fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        self.fs.listxattr(cx, ino)
-    }
-
     fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
         let came = self.came();
         let done = self.fs.removexattr(cx, ino, name);
         self.note(came, done, |()| Call::Rights { ino: ino.0, rights: None })
     }
 
-    fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno> {
-        self.fs.statfs(cx)
-    }
-
-    fn lost(&self) -> Lost {
-        self.fs.lost()
-    }
-
-    fn note_lost(&self, ino: Ino, bytes: u64, errno: Errno) {
-        self.fs.note_lost(ino, bytes, errno);
-    }
-
     fn unmount(&self, cx: &mut Cx) -> Result<(), Errno> {
         let came = self.came();
         let done = self.fs.unmount(cx);
         self.note(came, done, |()| Call::Sync)
-    }
-
-    fn shutdown_hard(&self) {
-        self.fs.shutdown_hard();
     }
 }

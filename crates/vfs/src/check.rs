@@ -168,3 +168,30 @@ impl Watch {
         self.0
     }
 }
+
+/// The rules of a format: an enum `Rule` with the names and the words for them, each with what it
+/// says as its documentation.
+#[macro_export]
+macro_rules! check_rules {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// A rule that a sound file system keeps. The names are stable.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Rule { $($(#[$doc])* $name,)* }
+
+        impl Rule {
+            /// Every rule.
+            pub const ALL: &'static [Rule] = &[$(Rule::$name,)*];
+
+            /// The name, in kebab case.
+            pub fn name(self) -> &'static str {
+                match self { $(Rule::$name => $text,)* }
+            }
+        }
+
+        impl ::std::fmt::Display for Rule {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}

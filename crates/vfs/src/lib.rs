@@ -42,6 +42,7 @@ mod create;
 pub mod direct;
 pub mod feature;
 mod file;
+mod forward;
 mod fs;
 pub mod gather;
 mod inode_cache;

@@ -1,7 +1,5 @@
 //! The rules, by name.
 
-use std::fmt;
-
 use crate::format::CorruptKind;
 
 /// How bad a violation is.
@@ -13,25 +11,7 @@ pub enum Severity {
     Error,
 }
 
-macro_rules! rules {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// A rule that a sound file system keeps. The names are stable.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub enum Rule { $($(#[$doc])* $name,)* }
-
-        impl Rule {
-            /// Every rule.
-            pub const ALL: &'static [Rule] = &[$(Rule::$name,)*];
-
-            /// The name, in kebab case.
-            pub fn name(self) -> &'static str {
-                match self { $(Rule::$name => $text,)* }
-            }
-        }
-    };
-}
-
-rules! {
+vfs::check_rules! {
     /// The superblock begins with its magic number.
     SuperMagic = "super-magic",
     /// The superblock's checksum is right.
@@ -319,12 +299,6 @@ impl Rule {
             K::MmpPlace { .. } | K::MmpMagic { .. } | K::MmpChecksum { .. } => Some(Rule::MmpBlock),
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

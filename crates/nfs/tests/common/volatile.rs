@@ -82,17 +82,12 @@ macro_rules! both {
 }
 
 impl FileSystem for Volatile {
+    vfs::forward!(live:
+        root lookup getattr readlink readdir sync fallocate seek getxattr setxattr listxattr
+        removexattr statfs unmount
+    );
     fn name(&self) -> &'static str {
         "volatile"
-    }
-    fn root(&self) -> Ino {
-        self.live.root()
-    }
-    fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Attr, Errno> {
-        self.live.lookup(cx, dir, name)
-    }
-    fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Errno> {
-        self.live.getattr(cx, ino)
     }
     fn setattr(&self, cx: &mut Cx, ino: Ino, set: &SetAttr) -> Result<Attr, Errno> {
         both!(self, fs => fs.setattr(cx, ino, set))
@@ -124,18 +119,6 @@ impl FileSystem for Volatile {
     ) -> Result<(), Errno> {
         both!(self, fs => fs.rename(cx, old_dir, old, new_dir, new, flags))
     }
-    fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno> {
-        self.live.readlink(cx, ino)
-    }
-    fn readdir(
-        &self,
-        cx: &mut Cx,
-        dir: Ino,
-        cookie: u64,
-        emit: &mut dyn FnMut(DirEntry) -> bool,
-    ) -> Result<(), Errno> {
-        self.live.readdir(cx, dir, cookie, emit)
-    }
     fn open(&self, cx: &mut Cx, ino: Ino) -> Result<(), Errno> {
         both!(self, fs => fs.open(cx, ino))
     }
@@ -154,49 +137,8 @@ impl FileSystem for Volatile {
         next(&mut self.wrongs.lock(cx).fsync)?;
         Volatile::copy(cx, &self.live, &self.stable, ino)
     }
-    fn sync(&self, cx: &mut Cx) -> Result<(), Errno> {
-        self.live.sync(cx)
-    }
-    fn fallocate(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        mode: FallocMode,
-        offset: u64,
-        len: u64,
-    ) -> Result<(), Errno> {
-        self.live.fallocate(cx, ino, mode, offset, len)
-    }
-    fn seek(&self, cx: &mut Cx, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
-        self.live.seek(cx, ino, offset, whence)
-    }
     fn fiemap(&self, _: &mut Cx, _: Ino, _: u64, _: u64) -> Result<Vec<vfs::Iomap>, Errno> {
         Err(Errno::EOPNOTSUPP)
-    }
-    fn getxattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Errno> {
-        self.live.getxattr(cx, ino, name)
-    }
-    fn setxattr(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        flags: XattrFlags,
-    ) -> Result<(), Errno> {
-        self.live.setxattr(cx, ino, name, value, flags)
-    }
-    fn listxattr(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<Vec<u8>>, Errno> {
-        self.live.listxattr(cx, ino)
-    }
-    fn removexattr(&self, cx: &mut Cx, ino: Ino, name: &[u8]) -> Result<(), Errno> {
-        self.live.removexattr(cx, ino, name)
-    }
-    fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno> {
-        self.live.statfs(cx)
-    }
-    fn unmount(&self, cx: &mut Cx) -> Result<(), Errno> {
-        self.live.unmount(cx)
     }
     fn shutdown_hard(&self) {}
 }

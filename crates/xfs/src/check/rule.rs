@@ -1,28 +1,8 @@
 //! The rules, by name.
 
-use std::fmt;
-
 use crate::format::CorruptKind;
 
-macro_rules! rules {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// A rule that a sound file system keeps. The names are stable.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub enum Rule { $($(#[$doc])* $name,)* }
-
-        impl Rule {
-            /// Every rule.
-            pub const ALL: &'static [Rule] = &[$(Rule::$name,)*];
-
-            /// The name, in kebab case.
-            pub fn name(self) -> &'static str {
-                match self { $(Rule::$name => $text,)* }
-            }
-        }
-    };
-}
-
-rules! {
+vfs::check_rules! {
     /// Magic, version, checksum, sizes and counts of the superblock fit together.
     Super = "superblock",
     /// The copies of the superblock describe the same file system.
@@ -111,12 +91,6 @@ rules! {
     RealtimeSummary = "realtime-summary",
     /// Unlinked lists hold inodes without names, once each, in their buckets.
     UnlinkedList = "unlinked-list",
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 impl Rule {
