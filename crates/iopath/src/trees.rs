@@ -70,6 +70,22 @@ pub fn each(
     }
 }
 
+/// Runs `work` on what is at `path`, and with `below` on everything below it too, as [`each`] does.
+/// Answers whether nothing failed. May park.
+///
+/// # Errors
+/// As [`each`]; of `work`, if it is asked of `path` alone.
+pub fn each_if(
+    app: &mut App,
+    session: &Session,
+    path: &[u8],
+    top: &Attr,
+    below: bool,
+    work: &mut Work,
+) -> Result<bool> {
+    if below { each(app, session, path, top, work) } else { work(app, path, top).map(|()| true) }
+}
+
 /// The names of a directory with their inodes, sorted by bytes, without `.` and `..`. May park.
 ///
 /// # Errors

@@ -39,12 +39,10 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     new_mode(app, &options.mode, 0, false)?;
     places::each(app, &options.places, true, |app, session, place| {
         let attr = session.find(app, &place.path, true)?;
-        if !options.recursive {
-            return change(app, session, options, &place.path, &attr).map(|()| true);
-        }
-        trees::each(app, session, &place.path, &attr, &mut |app, path, attr| {
+        let work = &mut |app: &mut App, path: &[u8], attr: &Attr| {
             change(app, session, options, path, attr)
-        })
+        };
+        trees::each_if(app, session, &place.path, &attr, options.recursive, work)
     })
 }
 

@@ -52,12 +52,9 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         let ids = owner::parse(app, Some(session), &options.owner)?;
         let follow = !options.no_dereference && !options.recursive;
         let attr = session.find(app, &place.path, follow)?;
-        if !options.recursive {
-            return change(app, session, &ids, &place.path, &attr).map(|()| true);
-        }
-        trees::each(app, session, &place.path, &attr, &mut |app, path, attr| {
-            change(app, session, &ids, path, attr)
-        })
+        let work =
+            &mut |app: &mut App, path: &[u8], attr: &Attr| change(app, session, &ids, path, attr);
+        trees::each_if(app, session, &place.path, &attr, options.recursive, work)
     })
 }
 
