@@ -519,7 +519,7 @@ impl Queue {
         self.run(state, now);
     }
 
-    /// Tells the elevator that the I/O context `from` waits for the work of `to`.
+    /// Reports to the elevator that the I/O context `from` waits for the work of `to`.
     pub fn yield_to(self: &Arc<Self>, from: u64, to: u64) {
         let now = self.now();
         let mut state = self.state.lock_irq();
@@ -528,7 +528,7 @@ impl Queue {
         self.run(state, now);
     }
 
-    /// Tells the elevator that an I/O context will not be used again. The runtime does that for
+    /// Reports to the elevator that an I/O context will not be used again. The runtime does that for
     /// every task that ends.
     pub fn ioc_exit(self: &Arc<Self>, ioc: u64) {
         let now = self.now();

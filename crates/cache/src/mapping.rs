@@ -117,7 +117,7 @@ pub(crate) struct State {
 pub struct Mapping {
     backing: Arc<Backing>,
     id: u64,
-    /// Tells mappings apart that have had the same id.
+    /// Distinguishes mappings that have had the same id.
     serial: u64,
     ops: Weak<dyn IomapOps>,
     /// See [`IomapOps::is_encoded`].

@@ -272,14 +272,14 @@ impl PageCache {
         }
     }
 
-    /// Tells those who wait for memory or for less dirty data that something happened. Event
+    /// Wakes those who wait for memory or for less dirty data: something happened. Event
     /// context.
     pub(crate) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Release);
         self.progress_wait.wake_all();
     }
 
-    /// Tells those who wait that a flusher found nothing that it could write.
+    /// Reports to those who wait that a flusher found nothing that it could write.
     pub(crate) fn note_stall(&self) {
         self.stalls.fetch_add(1, Ordering::Release);
         self.progress_wait.wake_all();

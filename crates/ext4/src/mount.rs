@@ -185,7 +185,7 @@ impl Mounting {
         let super_buffer = self.buffers.read(cx, super_block)?;
         let at = (SUPER_OFFSET % block_size) as usize;
         if super_buffer.with(|data| data[at..at + SUPER_SIZE] != *raw.as_bytes()) {
-            // Joined from torn halves: the next write of the superblock mends the disk.
+            // Joined from torn halves: the next write of the superblock restores it on the disk.
             super_buffer.with_mut(|data| data[at..at + SUPER_SIZE].copy_from_slice(raw.as_bytes()));
         }
         let mut gdt = Vec::with_capacity(geometry.desc_blocks as usize);

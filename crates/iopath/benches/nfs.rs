@@ -71,8 +71,8 @@ fn timed(program: impl AsRef<OsStr>, args: &[&str]) -> Duration {
     let output = output.unwrap_or_else(|error| {
         panic!("{}: {error}; install it: cargo xtask judges", program.as_ref().display())
     });
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{} {args:?}: {told}", program.as_ref().display());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} {args:?}: {said}", program.as_ref().display());
     start.elapsed()
 }
 

@@ -215,7 +215,7 @@ impl Outbox {
         self.push(Event::Problem(text));
     }
 
-    /// Tells what went wrong with one name, so that the source can go on with the next.
+    /// Reports what went wrong with one name, so that the source can go on with the next.
     ///
     /// # Errors
     /// The sink has stopped: that ends the source, too.

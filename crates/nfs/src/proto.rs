@@ -198,7 +198,7 @@ pub enum Stable {
     FileSync = 2,
 }
 
-/// Tells two lives of a server apart.
+/// Distinguishes two lives of a server.
 pub type WriteVerf = [u8; 8];
 
 /// ACCESS: the object may be read.

@@ -15,7 +15,7 @@ use rt::Cx;
 
 /// A client's end of a connection. It connects by itself, again and again.
 pub trait Wire: Send + Sync {
-    /// Who takes what comes. Told once, before the first `send`.
+    /// Who takes what comes. Set once, before the first `send`.
     fn attach(&self, receiver: Weak<dyn Receiver>);
 
     /// Hands over a record with its mark. May park: connects, waits for room.

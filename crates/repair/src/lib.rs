@@ -12,7 +12,7 @@
 //!
 //! Where structures contradict each other, the one with more witnesses wins: a checksum, a copy,
 //! the bitmaps, the entries that name an inode, the journal. If a checksum proves that one byte
-//! is wrong, and which, that byte is put right (`mend`).
+//! is wrong, and which, that byte is put right (`restore`).
 //!
 //! Memory: three bits per block, about 100 bytes per inode in use, 32 bytes per run of blocks, and
 //! the blocks that change. Nothing recurses by the depth of the tree.
@@ -30,7 +30,7 @@ pub mod rescue;
 pub mod undo;
 
 mod ext;
-mod mend;
+mod restore;
 mod view;
 mod xfs;
 

@@ -51,7 +51,7 @@ impl Rescued {
             missing = bytes.saturating_sub(own);
         }
         let device = match &made {
-            Ok(plan) => mended(cx, &holes, plan)?,
+            Ok(plan) => restored(cx, &holes, plan)?,
             Err(_) => holes.clone(),
         };
         let unread = holes.met();
@@ -87,7 +87,7 @@ fn plan_of(cx: &mut Cx, holes: &Arc<Holes>) -> Result<Plan, RepairError> {
 }
 
 /// The device with the changes of a plan over it.
-fn mended(cx: &mut Cx, holes: &Arc<Holes>, plan: &Plan) -> Result<Arc<dyn Device>, DeviceError> {
+fn restored(cx: &mut Cx, holes: &Arc<Holes>, plan: &Plan) -> Result<Arc<dyn Device>, DeviceError> {
     let overlay = Arc::new(Overlay::new(holes.clone()));
     let queue = queue_of(cx, overlay.clone());
     for change in &plan.changes {

@@ -133,7 +133,7 @@ impl Runtime {
         JoinHandle { id, outcome }
     }
 
-    /// Tells `hook`, while it lives, of the end of every task's own I/O context.
+    /// Reports to `hook`, while it lives, the end of every task's own I/O context.
     pub fn on_ioc_exit(&self, hook: Weak<dyn OnIocExit>) {
         self.exits().add(hook);
     }

@@ -471,7 +471,7 @@ impl<'a, S: Store> Tree<'a, S> {
         }
     }
 
-    /// Tells the store the tree's last record where the cursor stands in the last leaf.
+    /// Gives the store the tree's last record where the cursor stands in the last leaf.
     fn tell_last(&mut self, trans: &mut Trans, cursor: &Cursor) {
         if !self.store.wants_last() {
             return;

@@ -23,6 +23,9 @@ const WORDS: &[(&str, &str)] = &[
     ("crew", "workers"),
     ("lay_down", "submit"),
     ("loose", "recovery"),
+    ("mend", "restore, repair"),
+    ("mended", "restored, repaired"),
+    ("mends", "restores, repairs"),
     ("staged", "CoW fork"),
     ("straight", "splice"),
     ("tell", "report"),
@@ -114,7 +117,9 @@ fn words(found: &mut Findings) -> Result<()> {
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         for word in text.split(|c| !is_word(c)) {
-            if let Some((ours, theirs)) = WORDS.iter().find(|(ours, _)| *ours == word) {
+            if let Some((ours, theirs)) =
+                WORDS.iter().find(|(ours, _)| word.eq_ignore_ascii_case(ours))
+            {
                 add(found, &format!("word {ours} (say: {theirs})"), 1);
             }
         }

@@ -36,7 +36,7 @@ impl Queue {
         self.wake(released);
     }
 
-    /// Tells the tasks that wait for a free request that some are free.
+    /// Wakes the tasks that wait for a free request: some are free.
     pub(crate) fn wake(&self, released: [u32; 2]) {
         for (queue, count) in self.throttle.iter().zip(released) {
             (0..count).for_each(|_| queue.wake_one());

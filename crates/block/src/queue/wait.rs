@@ -75,7 +75,7 @@ impl Queue {
         self.wait_for(cx, Bio::flush).result
     }
 
-    /// Tells the device that the content of a range is no longer needed. Parks.
+    /// Discards a range: the device need not keep its content. Parks.
     ///
     /// # Errors
     /// As for [`Queue::write`]; [`Cause::Unsupported`](crate::Cause::Unsupported) without discard.

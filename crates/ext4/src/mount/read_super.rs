@@ -51,7 +51,7 @@ pub(crate) fn join_super(
         Err(MountError::Corrupt(corrupt))
             if matches!(corrupt.kind, CorruptKind::SuperChecksum { .. }) =>
         {
-            let mut joined = mend(cx, queue, bytes)?;
+            let mut joined = restore(cx, queue, bytes)?;
             if joined.is_none() {
                 joined = mend_from_log(cx, queue, bytes)?;
             }
@@ -142,7 +142,7 @@ fn join(bytes: &[u8]) -> Option<RawSuper> {
 ///
 /// # Errors
 /// The device cannot be read.
-fn mend(cx: &mut Cx, queue: &Arc<Queue>, bytes: &[u8]) -> Result<Option<Vec<u8>>, MountError> {
+fn restore(cx: &mut Cx, queue: &Arc<Queue>, bytes: &[u8]) -> Result<Option<Vec<u8>>, MountError> {
     let Some(raw) = join(bytes) else { return Ok(None) };
     if raw.features().compat.contains(Compat::SPARSE_SUPER2) {
         return Ok(None);

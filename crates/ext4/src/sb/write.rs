@@ -1,6 +1,6 @@
 //! Changing the superblock: through the journal, past it, and after an error.
 //!
-//! It is written in place, two sectors with one checksum. A power cut between the two is mended by
+//! It is written in place, two sectors with one checksum. A power cut between the two is repaired by
 //! the next mount (`read_super`) with the backup in group 1. A file system of one group has no
 //! backup; there every change goes through the log, one change alone between two empty logs, so
 //! that the log still has the whole of it while its place on the disk may be torn.
@@ -66,7 +66,7 @@ impl SuperBlock {
         }
     }
 
-    /// Whether a torn superblock could be mended from the log alone.
+    /// Whether a torn superblock could be restored from the log alone.
     pub(crate) fn super_has_no_backup(&self) -> bool {
         let features = &self.geometry.features;
         let first = self.geometry.groups_count > 1 && self.geometry.has_super(1);

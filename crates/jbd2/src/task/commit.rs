@@ -262,7 +262,7 @@ impl Task {
         group.wait(cx)
     }
 
-    /// Tells those who ask that a flush belongs to this transaction's commit, where it does.
+    /// Reports to those who ask that a flush belongs to this transaction's commit, where it does.
     fn promises_barrier(&self, tx: &Transaction) -> bool {
         let safe = self.shared.options.commit_record.is_safe();
         if safe {

@@ -117,9 +117,9 @@ impl NfsClient {
     }
 }
 
-type Told = (Vec<Name>, Vec<(crate::proto::Handle, crate::proto::Fattr)>, [u8; 8], bool);
+type Answer = (Vec<Name>, Vec<(crate::proto::Handle, crate::proto::Fattr)>, [u8; 8], bool);
 
-fn take_page(reply: &Reply<'_>) -> Option<Told> {
+fn take_page(reply: &Reply<'_>) -> Option<Answer> {
     let Body::Entries { verf, entries, eof } = &reply.body else { return None };
     let (mut names, mut nodes) = (Vec::with_capacity(entries.len()), Vec::new());
     for entry in entries {

@@ -37,7 +37,7 @@ const BACKOFF: (Nanos, Nanos) = (Nanos::from_millis(50), Nanos::from_secs(5));
 const SPARE_MAX: usize = 2;
 const SPARE_BYTES: usize = 32 << 10;
 
-/// Told the record of the answer, or that there will be none. Event context.
+/// Gets the record of the answer, or learns that there will be none. Event context.
 pub(super) type Done = Box<dyn FnOnce(Result<Vec<u8>, Errno>) + Send>;
 
 /// Writes the arguments of a call when it is sent.

@@ -7,7 +7,7 @@ use ext4::format::inode::BASE_SIZE;
 use ext4::format::xattr::{self, Xattr, XattrArea};
 
 use super::Fs;
-use crate::mend;
+use crate::restore;
 
 /// The numbers of the prefixes of the two ACLs.
 const ACLS: [u8; 2] = [2, 3];
@@ -155,7 +155,7 @@ impl Fs<'_> {
             let sum = |data: &[u8]| sums.xattr_block(block, data);
             let detail = "one byte does not fit its checksum";
             let act = "put that byte right by the checksum";
-            if let Some(fixed) = mend::one_byte(&content, sum, stored)
+            if let Some(fixed) = restore::one_byte(&content, sum, stored)
                 && self.safe(Rule::XattrChecksum, &at, detail, act)
             {
                 self.view.write(block, &fixed);

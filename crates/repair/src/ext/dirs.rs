@@ -11,7 +11,7 @@ use ext4::format::{FileKind, InodeFlags, InodeValues, htree};
 
 use super::Fs;
 use super::connect::Tree;
-use crate::mend;
+use crate::restore;
 use ext4::format::extent::FileRun;
 
 mod block;
@@ -321,7 +321,7 @@ impl Fs<'_> {
             } else if sum(&data) != stored(&data) {
                 let act = "put that byte right by the checksum";
                 let detail = "one byte does not fit its checksum";
-                match mend::one_byte(&data, sum, stored).filter(|fixed| dir::has_tail(fixed)) {
+                match restore::one_byte(&data, sum, stored).filter(|fixed| dir::has_tail(fixed)) {
                     Some(fixed) if self.safe(Rule::DirChecksum, &at, detail, act) => {
                         self.view.write(block, &fixed);
                         data = fixed;

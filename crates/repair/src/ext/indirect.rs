@@ -70,7 +70,7 @@ impl Fs<'_> {
             if !self.may_be_pointers(&content)
                 && let Some(copy) = self.old_pointers(block)?
             {
-                map.mended.push((block, copy.clone()));
+                map.restored.push((block, copy.clone()));
                 content = copy;
             }
             // A block that is full of nonsense was never one of pointers.

@@ -11,7 +11,7 @@ use ext4::format::{FileKind, GroupFlags, InodeFlags, InodeValues};
 
 use super::map::Map;
 use super::{Bits, Fs};
-use crate::mend;
+use crate::restore;
 
 mod sane;
 
@@ -244,13 +244,13 @@ impl Fs<'_> {
         if slot.len() <= BASE_SIZE {
             return None;
         }
-        let fixed = mend::one_byte(slot, |slot| slot_sum(&self.g, ino, slot), slot_stored)?;
+        let fixed = restore::one_byte(slot, |slot| slot_sum(&self.g, ino, slot), slot_stored)?;
         self.slot_trusted(ino, &fixed).then_some(fixed)
     }
 
     /// Says what is wrong with a map, and marks it to be written anew.
     fn take_map(&mut self, ino: u32, inode: &mut Inode) -> Result<(), DeviceError> {
-        for (block, content) in std::mem::take(&mut inode.map.mended) {
+        for (block, content) in std::mem::take(&mut inode.map.restored) {
             let at = format!("inode {ino}, block {block}");
             let detail = "it does not fit its checksum";
             let act = "put one byte right by the checksum, or take the journal's copy";

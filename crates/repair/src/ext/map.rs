@@ -11,7 +11,7 @@ use ext4::format::{InodeFlags, InodeValues};
 use zerocopy::FromBytes;
 
 use super::Fs;
-use crate::mend;
+use crate::restore;
 
 /// What the walk over a map found.
 #[derive(Clone, Default, Debug)]
@@ -25,7 +25,7 @@ pub struct Map {
     /// Blocks of the file that are lost with the damage, where their number is known.
     pub lost: u64,
     /// Blocks that were put right by their checksum or by the journal, with their new content.
-    pub mended: Vec<(u64, Vec<u8>)>,
+    pub restored: Vec<(u64, Vec<u8>)>,
 }
 
 impl Map {
@@ -146,9 +146,9 @@ impl Fs<'_> {
         let tail = 12 + 12 * usize::from(extent::block_max(self.g.block_size));
         let stored = |data: &[u8]| u32::from_le_bytes(data[tail..tail + 4].try_into().expect("4"));
         let sum = |data: &[u8]| base::crc::crc32c(seed.0, &data[..tail]);
-        match mend::one_byte(&content, sum, stored) {
+        match restore::one_byte(&content, sum, stored) {
             Some(fixed) => {
-                walk.map.mended.push((block, fixed.clone()));
+                walk.map.restored.push((block, fixed.clone()));
                 Ok(fixed)
             }
             None => {
@@ -156,7 +156,7 @@ impl Fs<'_> {
                 let sound =
                     |data: &[u8]| u16::from_le_bytes([data[0], data[1]]) == MAGIC && sums(data);
                 if let Some((copy, _)) = self.old_copy(block, sound)? {
-                    walk.map.mended.push((block, copy.clone()));
+                    walk.map.restored.push((block, copy.clone()));
                     return Ok(copy);
                 }
                 walk.map.wrong(format!("extent block {block} fails its checksum"), 0);

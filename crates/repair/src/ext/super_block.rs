@@ -10,8 +10,8 @@ use ext4::format::{At, CorruptKind, FileKind, Geometry, GroupDesc, InodeValues, 
 
 use super::{Bits, Fs, Suspects};
 use crate::RepairError;
-use crate::mend;
 use crate::plan::Decisions;
+use crate::restore;
 use crate::view::View;
 
 /// The superblock in `base` with a change, and its checksum set.
@@ -121,7 +121,7 @@ fn choose(view: &mut View<'_>) -> Result<Choice, RepairError> {
     }
     let stored = |bytes: &[u8]| RawSuper::view(bytes).map_or(0, |raw| raw.s_checksum.get());
     if primary.is_err()
-        && let Some(fixed) = mend::one_byte(&bytes, super_sum, stored)
+        && let Some(fixed) = restore::one_byte(&bytes, super_sum, stored)
         && parse(&fixed).is_ok()
     {
         let detail = "one byte does not fit the checksum".to_string();

@@ -9,7 +9,7 @@ use xfs::format::{At, Kind, verifier};
 
 use super::attributes::Attribute;
 use super::forks::{Fork, Which};
-use super::meta::mended;
+use super::meta::restored;
 use super::{Fs, lossy, safe};
 
 /// An inode in use.
@@ -229,7 +229,7 @@ impl Fs<'_> {
     /// The slot with one byte put right.
     fn mended_slot(&mut self, ino: Ino, slot: &[u8]) -> Result<Option<Vec<u8>>, DeviceError> {
         let (at, expect) = (At::Inode(ino), self.g.expect(base::Sector(0), Some(ino.0)));
-        let fixed = mended(&[Kind::Inode], slot, &expect, at);
+        let fixed = restored(&[Kind::Inode], slot, &expect, at);
         let fixed = fixed.filter(|(_, slot)| inode::verify(slot, ino, &self.g).is_ok());
         let Some((kind, mut fixed)) = fixed else { return Ok(None) };
         self.put_slot(ino, &mut fixed)?;

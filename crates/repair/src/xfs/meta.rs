@@ -6,13 +6,13 @@ use xfs::Rule;
 use xfs::format::{AgBlock, At, Expect, Kind, verifier};
 
 use super::{Fs, safe};
-use crate::mend;
+use crate::restore;
 
 /// The largest block of which one wrong byte is looked for.
 const MEND_MAX: usize = 4096;
 
 /// `bytes` with one byte put right, if that makes it a sound block of one of these kinds.
-pub fn mended(kinds: &[Kind], bytes: &[u8], expect: &Expect, at: At) -> Option<(Kind, Vec<u8>)> {
+pub fn restored(kinds: &[Kind], bytes: &[u8], expect: &Expect, at: At) -> Option<(Kind, Vec<u8>)> {
     if bytes.len() > MEND_MAX || bytes.iter().all(|&byte| byte == 0) {
         return None;
     }
@@ -20,7 +20,7 @@ pub fn mended(kinds: &[Kind], bytes: &[u8], expect: &Expect, at: At) -> Option<(
     for &kind in kinds {
         let sum = |bytes: &[u8]| verifier::checksum(kind, bytes);
         let stored = |bytes: &[u8]| verifier::stored_checksum(kind, bytes);
-        let fixed = mend::one_byte(bytes, sum, stored)
+        let fixed = restore::one_byte(bytes, sum, stored)
             .filter(|fixed| verifier::verify(kind, fixed, expect, at).is_ok());
         if let Some(fixed) = fixed {
             if found.is_some() {
@@ -77,7 +77,7 @@ impl Fs<'_> {
             self.note_cycle(verifier::lsn(kind, &bytes));
             return Ok(Some((kind, bytes)));
         }
-        let Some((kind, fixed)) = mended(kinds, &bytes, &expect, at) else {
+        let Some((kind, fixed)) = restored(kinds, &bytes, &expect, at) else {
             return self.stray_content(runs, kinds, &expect, at);
         };
         self.write_runs(runs, &fixed);
@@ -127,7 +127,7 @@ impl Fs<'_> {
             self.note_cycle(verifier::lsn(kind, &bytes));
             return Ok((bytes, true));
         }
-        let Some((_, fixed)) = mended(&[kind], &bytes, &expect, at) else {
+        let Some((_, fixed)) = restored(&[kind], &bytes, &expect, at) else {
             let here = sector.0 / self.g.block_sectors();
             let whole = self.view.read(here)?;
             self.notice_stray(here, &whole);

@@ -9,7 +9,7 @@ use xfs::format::super_block::{IN_PROGRESS, MAGIC};
 use xfs::format::{AgHeader, At, Geometry, Kind, NULL64, RawSuper, verifier};
 use zerocopy::IntoBytes;
 
-use super::meta::mended;
+use super::meta::restored;
 use super::{Fs, Suspects, lossy, safe};
 use crate::RepairError;
 use crate::plan::Finding;
@@ -160,7 +160,7 @@ fn find(view: &mut View<'_>) -> Result<Option<Found>, DeviceError> {
         let sector = &bytes[..size];
         let expect =
             xfs::format::Expect { uuid: [0; 16], address: base::Sector(0), owner: None, v4: false };
-        let Some((_, fixed)) = mended(&[Kind::Super], sector, &expect, at) else { continue };
+        let Some((_, fixed)) = restored(&[Kind::Super], sector, &expect, at) else { continue };
         if let Some(raw) = sound(&fixed) {
             let detail = "one byte does not fit the checksum";
             let finding = safe(Rule::Super, at, detail, "put that byte right");

@@ -11,7 +11,7 @@ use crate::fsx::space::Cost;
 use crate::fsx::{FsxTarget, Op, Plan, Refused, Sort, Stream, Way};
 
 /// Operations that a failure lists.
-const TOLD: usize = 20;
+const SHOWN: usize = 20;
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl Run<'_> {
     }
 
     fn note(&mut self, op: &Op, answer: &Result<u64, Refused>) {
-        if self.last.len() == TOLD {
+        if self.last.len() == SHOWN {
             self.last.pop_front();
         }
         let size = self.model.size();

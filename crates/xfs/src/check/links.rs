@@ -149,7 +149,7 @@ impl Checker<'_> {
             while !reached.contains(&at) && way.insert(at) {
                 match self.inodes.get(&at.0).and_then(|known| known.parent) {
                     Some(parent) => at = parent,
-                    // Told elsewhere: its names or it could not be read.
+                    // Reported elsewhere: its names or it could not be read.
                     None => break,
                 }
             }

@@ -41,7 +41,7 @@ impl TaskState {
         }
     }
 
-    /// Tells it that something waits where nothing did. Any context.
+    /// Wakes it: something waits where nothing did. Any context.
     pub fn stir(&self) {
         if !self.wishes.lock_irq().timed {
             self.kick();

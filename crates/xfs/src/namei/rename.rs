@@ -308,7 +308,7 @@ fn touch_moved(fs: &Xfs, cx: &mut Cx, trans: &mut Trans, inode: &Inode) {
     inode.log(cx, trans, fs.geometry(), fields);
 }
 
-/// Tells a directory that moved which one it is in now.
+/// Sets which directory a directory that moved is in now.
 fn set_parent(
     fs: &Xfs,
     cx: &mut Cx,

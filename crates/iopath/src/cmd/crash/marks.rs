@@ -34,7 +34,7 @@ impl Marks {
         Ok(Marks { socket, fifo, listening, reading })
     }
 
-    /// Tells a command where it may leave marks.
+    /// Gives a command the place where it may leave marks.
     pub fn name_to(&self, command: &mut Command) {
         command.env(mark::SOCKET, &self.socket).env(mark::FIFO, &self.fifo);
     }
