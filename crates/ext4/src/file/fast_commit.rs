@@ -23,7 +23,7 @@ use crate::inode::{Inode, Inodes};
 /// Blocks of one record of a hole.
 const HOLE_MAX: u32 = 0x7fff_ffff;
 
-/// Tells the changes of a mount.
+/// Notes the changes of a mount.
 pub(crate) struct Reporter<'a> {
     pub fs: &'a Inodes,
     pub tracker: &'a FastTracker,
