@@ -528,8 +528,8 @@ impl Queue {
         self.run(state, now);
     }
 
-    /// Reports to the elevator that an I/O context will not be used again. The runtime does that for
-    /// every task that ends.
+    /// Reports to the elevator that an I/O context will not be used again. The runtime does that
+    /// for every task that ends.
     pub fn ioc_exit(self: &Arc<Self>, ioc: u64) {
         let now = self.now();
         let mut state = self.state.lock_irq();

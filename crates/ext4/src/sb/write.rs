@@ -1,7 +1,7 @@
 //! Changing the superblock: through the journal, past it, and after an error.
 //!
-//! It is written in place, two sectors with one checksum. A power cut between the two is repaired by
-//! the next mount (`read_super`) with the backup in group 1. A file system of one group has no
+//! It is written in place, two sectors with one checksum. A power cut between the two is repaired
+//! by the next mount (`read_super`) with the backup in group 1. A file system of one group has no
 //! backup; there every change goes through the log, one change alone between two empty logs, so
 //! that the log still has the whole of it while its place on the disk may be torn.
 
