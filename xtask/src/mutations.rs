@@ -15,6 +15,10 @@ use crate::run;
 const PATCHES: &str = "xtask/mutations";
 /// What the campaign says where it has found something.
 const FOUND: &str = " states before";
+/// Where the table is published, and between what.
+const PAGE: &str = "docs/fault-model.md";
+const BEGIN: &str = "<!-- cargo xtask mutations -->";
+const END: &str = "<!-- end of mutations -->";
 
 /// The patches, by name.
 fn patches() -> Result<Vec<PathBuf>> {
@@ -34,16 +38,21 @@ fn git(dir: &Path, args: &[&str]) -> Result<()> {
     }
 }
 
-/// Applies the mutations whose names begin with one of `names`, all without, one after the other.
+/// Applies the mutations whose names begin with one of `names`, all without, one after the other,
+/// and prints after how many states each is found. Where all ran, the table goes into
+/// docs/fault-model.md.
 pub fn run_all(names: &[&str]) -> Result<()> {
     let root = run::root();
-    let tree = root.join("target/mutations/tree");
+    let tree = root.join("target/mutations");
+    // Crates from outside are taken from the usual target; those of this tree have names of their own.
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
     if tree.exists() {
         git(&root, &["worktree", "remove", "--force", &tree.display().to_string()])?;
     }
     git(&root, &["worktree", "add", "--detach", &tree.display().to_string()])?;
+    let mut table = String::from("| mutation | found after states |\n| --- | --- |\n");
+    print!("{table}");
     let mut missed = Vec::new();
-    println!("| mutation | found after states |\n| --- | --- |");
     for patch in patches()? {
         let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if !names.is_empty() && !names.iter().any(|wanted| name.starts_with(wanted)) {
@@ -51,13 +60,16 @@ pub fn run_all(names: &[&str]) -> Result<()> {
         }
         git(&tree, &["checkout", "--force", "--", "."])?;
         git(&tree, &["apply", &patch.display().to_string()])?;
-        match campaign(&tree, &root.join("target/mutations/target"))? {
-            Some(states) => println!("| {name} | {states} |"),
-            None => {
-                println!("| {name} | not found |");
-                missed.push(name);
-            }
-        }
+        let states = campaign(&tree, &target).with_context(|| name.clone())?;
+        let shown = states.map_or_else(|| "not found".to_owned(), |states| states.to_string());
+        let line = format!("| `{name}` | {shown} |\n");
+        print!("{line}");
+        table.push_str(&line);
+        missed.extend(states.is_none().then_some(name));
+    }
+    git(&root, &["worktree", "remove", "--force", &tree.display().to_string()])?;
+    if names.is_empty() {
+        publish(&root.join(PAGE), &table)?;
     }
     match missed.is_empty() {
         true => Ok(()),
@@ -65,10 +77,21 @@ pub fn run_all(names: &[&str]) -> Result<()> {
     }
 }
 
+/// Puts the table between its marks in a page.
+fn publish(page: &Path, table: &str) -> Result<()> {
+    let text = std::fs::read_to_string(page).with_context(|| page.display().to_string())?;
+    let place = text.find(BEGIN).map(|at| at + BEGIN.len()).zip(text.find(END));
+    let Some((begin, end)) = place.filter(|(begin, end)| begin <= end) else {
+        bail!("{}: no {BEGIN} before {END}", page.display());
+    };
+    let text = format!("{}\n{table}{}", &text[..begin], &text[end..]);
+    std::fs::write(page, text).with_context(|| page.display().to_string())
+}
+
 /// Runs the campaign of CI in a tree; the states before the first finding.
 fn campaign(tree: &Path, target: &Path) -> Result<Option<u64>> {
     let output = Command::new("cargo")
-        .args(["test", "--quiet", "-p", "iopath-crash", "--test", "campaign"])
+        .args(["test", "--quiet", "--workspace", "--test", "campaign"])
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", target)
         .output()

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::map::{HashMap, HashSet};
 use device::Cut;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use vfs::FileSystem;
 
 use crate::disk::Disk;
+use crate::fold::{Checks, Visits};
 use crate::host::HostImage;
 use crate::log::{Log, LogError, Note};
 use crate::medium::{Medium, Stable, durable};
@@ -56,6 +58,8 @@ pub struct Exploration {
     /// The kernel recovers the states, by a loop mount (which needs root), and not our code. Then
     /// the checker of the host is the only one that is asked, and there is no oracle.
     pub by_kernel: bool,
+    /// One state is recovered for all that differ from it only in blocks that nobody reads.
+    pub fold: bool,
 }
 
 impl Exploration {
@@ -74,6 +78,7 @@ impl Exploration {
             check: true,
             outside: 0,
             by_kernel: !kind.is_ours(),
+            fold: true,
         }
     }
 }
@@ -163,6 +168,10 @@ pub struct Outcome {
     pub distinct: u64,
     /// Those that were judged here.
     pub judged: u64,
+    /// Those of them that were recovered for it; the others differ from one of these only in blocks
+    /// that nobody reads. How many it is depends on the number of threads.
+    #[serde(default)]
+    pub recovered: u64,
     /// States that are wrong.
     pub wrong: u64,
     /// What is wrong, by its first state.
@@ -208,6 +217,7 @@ pub fn explore(
             if stable.len() > SHARED_BLOCKS {
                 run.judge_all(&mut batch, &mut found, &mut outcome);
             }
+            run.visits.forget_before(batch.first().map_or(first.upto, |state| state.cut.upto));
             Arc::make_mut(&mut stable).advance(durable)?;
         }
         while counted < first.upto {
@@ -319,6 +329,9 @@ struct Run<'a> {
     how: &'a Exploration,
     judge: &'a dyn Judge,
     oracle: Option<Oracle>,
+    visits: Visits,
+    checks: Checks,
+    recovered: AtomicU64,
 }
 
 impl<'a> Run<'a> {
@@ -328,7 +341,8 @@ impl<'a> Run<'a> {
         judge: &'a dyn Judge,
     ) -> Result<Run<'a>, OracleError> {
         let oracle = how.oracle.map(|rules| Oracle::new(log, how.kind, rules)).transpose()?;
-        Ok(Run { log, how, judge, oracle })
+        let (visits, checks) = (Visits::default(), Checks::default());
+        Ok(Run { log, how, judge, oracle, visits, checks, recovered: AtomicU64::new(0) })
     }
 
     fn judge_all(&self, batch: &mut Vec<Waiting>, found: &mut Findings, outcome: &mut Outcome) {
@@ -344,39 +358,79 @@ impl<'a> Run<'a> {
             true => waiting.into_iter().map(judge).collect(),
             false => waiting.into_par_iter().map(judge).collect(),
         };
+        outcome.recovered = self.recovered.load(Ordering::Relaxed);
         for finding in wrong.into_iter().flatten() {
             outcome.wrong += 1;
             found.add(finding, self.how.findings_max);
         }
     }
 
-    /// Recovers, judges and checks a state.
+    /// Recovers, judges and checks a state, or answers what came out for one that is the same to
+    /// recovery.
     fn visit(&self, medium: Medium, state: &State) -> Result<(), Wrong> {
         if self.how.by_kernel {
             return self.visit_by_kernel(&medium, state);
         }
+        let asked = self.how.outside > 0 && state.index.is_multiple_of(self.how.outside);
+        let upto = state.cut.upto;
+        if self.how.fold
+            && !asked
+            && let Some(verdict) = self.visits.find(upto, medium.changes())
+        {
+            return verdict;
+        }
+        self.recovered.fetch_add(1, Ordering::Relaxed);
         let medium = Arc::new(medium);
+        let visit = |cx: &mut Cx| self.recover(cx, &medium, state, asked);
+        let world = || World::new(WorldConfig::default()).run("recover", visit);
+        let verdict = match catch_unwind(AssertUnwindSafe(world)) {
+            Ok(verdict) => verdict,
+            Err(panic) => return Err((Verdict::Refused, panic_text(&*panic))),
+        };
+        if self.how.fold {
+            self.visits.add(upto, medium.reads(), medium.changes(), verdict.clone());
+        }
+        verdict
+    }
+
+    fn recover(
+        &self,
+        cx: &mut Cx,
+        medium: &Arc<Medium>,
+        state: &State,
+        asked: bool,
+    ) -> Result<(), Wrong> {
         let kind = self.how.kind;
         let damaged = |message| (Verdict::Damaged, message);
-        let visit = |cx: &mut Cx| {
-            let mounted = kind.mount(cx, medium.clone());
-            let fs = mounted.map_err(|error| damaged(format!("does not mount: {error}")))?;
-            let kept = self.oracle.as_ref().map(|oracle| oracle.verify(cx, &fs, state.cut.upto));
-            let judged = self.judge.judge(cx, &fs, state);
-            let closed = fs.unmount(cx);
-            closed.map_err(|errno| damaged(format!("does not unmount: {errno}")))?;
-            if self.how.check {
-                kind.check(cx, medium.clone()).map_err(damaged)?;
-            }
-            if self.how.outside > 0 && state.index.is_multiple_of(self.how.outside) {
-                HostImage::new(&medium).and_then(|image| image.ask(kind)).map_err(damaged)?;
-            }
-            kept.unwrap_or(Ok(()))?;
-            judged.map_err(|message| (Verdict::Refused, message))
-        };
-        let world = || World::new(WorldConfig::default()).run("recover", visit);
-        catch_unwind(AssertUnwindSafe(world))
-            .unwrap_or_else(|panic| Err((Verdict::Refused, panic_text(&*panic))))
+        let mounted = kind.mount(cx, medium.clone());
+        let fs = mounted.map_err(|error| damaged(format!("does not mount: {error}")))?;
+        let kept = self.oracle.as_ref().map(|oracle| oracle.verify(cx, &fs, state.cut.upto));
+        let judged = self.judge.judge(cx, &fs, state);
+        let closed = fs.unmount(cx);
+        closed.map_err(|errno| damaged(format!("does not unmount: {errno}")))?;
+        if self.how.check {
+            self.check(cx, medium).map_err(damaged)?;
+        }
+        if asked {
+            HostImage::new(medium).and_then(|image| image.ask(kind)).map_err(damaged)?;
+        }
+        kept.unwrap_or(Ok(()))?;
+        judged.map_err(|message| (Verdict::Refused, message))
+    }
+
+    /// Checks a recovered file system, unless one was checked that is the same to the check.
+    fn check(&self, cx: &mut Cx, medium: &Arc<Medium>) -> Result<(), String> {
+        if !self.how.fold {
+            return self.how.kind.check(cx, medium.clone());
+        }
+        if let Some(blocks) = self.checks.find(medium) {
+            medium.note_reads(&blocks);
+            return Ok(());
+        }
+        medium.begin_reads();
+        let checked = self.how.kind.check(cx, medium.clone());
+        let blocks = medium.end_reads();
+        checked.map(|()| self.checks.add(medium, blocks))
     }
 
     /// Lets the kernel recover a state, and judges it.

@@ -11,6 +11,7 @@ use block::{Cause, Device, DeviceInfo, DeviceIo, Op, Segment};
 use device::Cut;
 use rt::SpinLock;
 
+use crate::fold;
 use crate::log::{Log, LogError, PIECE, PieceId, content_hash};
 
 /// A block of 4 KiB: content of the log, or put together.
@@ -89,6 +90,15 @@ impl Stable {
         block_share(&self.log, number, block)
     }
 
+    fn share_at(&self, number: u32) -> u128 {
+        self.blocks.get(&number).map_or(0, |block| self.share(number, block))
+    }
+
+    /// The hash of some of its blocks.
+    pub fn hash_of(&self, blocks: impl Iterator<Item = u32>) -> u128 {
+        blocks.fold(0, |hash, number| hash ^ self.share_at(number))
+    }
+
     /// The medium after a cut; everything below [`upto`](Stable::upto) is durable at the cut.
     ///
     /// # Errors
@@ -114,16 +124,34 @@ impl Stable {
                 over.insert(number, new);
             }
         }
-        let mut hash = self.hash;
-        for (number, block) in over.iter() {
-            let old = self.blocks.get(number).map_or(0, |block| self.share(*number, block));
-            hash ^= old ^ self.share(*number, block);
-        }
+        let changes = self.changes(&over, |_| true);
+        let hash = changes.iter().fold(self.hash, |hash, change| hash ^ change.share);
         let sectors = log.header().sectors;
         let info = DeviceInfo { physical_block: 512, ..DeviceInfo::plain(sectors) };
+        let over = Over { blocks: over, ..Over::default() };
         let over = SpinLock::named("medium after a cut", over);
-        Ok(Medium { stable: self.clone(), info, over, hash, zero: Page::zeroed(PIECE) })
+        let zero = log.page(PieceId::ZERO)?;
+        Ok(Medium { stable: self.clone(), info, over, hash, changes, zero })
     }
+
+    /// What `over` changes in the blocks that are `wanted`.
+    fn changes(&self, over: &Blocks, wanted: impl Fn(u32) -> bool) -> Vec<Change> {
+        let wanted = over.iter().filter(|(number, _)| wanted(**number));
+        let change = |(&block, new): (&u32, &Block)| {
+            let share = self.share_at(block) ^ self.share(block, new);
+            Change { block, share }
+        };
+        wanted.map(change).filter(|change| change.share != 0).collect()
+    }
+}
+
+/// A block that differs from the durable part.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// Its number.
+    pub block: u32,
+    /// What that adds to the hash of the content.
+    pub share: u128,
 }
 
 fn block_share(log: &Log, number: u32, block: &Block) -> u128 {
@@ -184,9 +212,39 @@ pub(crate) fn durable(log: &Log, cut: &Cut) -> usize {
 pub struct Medium {
     stable: Arc<Stable>,
     info: DeviceInfo,
-    over: SpinLock<Blocks>,
+    over: SpinLock<Over>,
     hash: u128,
+    changes: Vec<Change>,
     zero: Page,
+}
+
+/// What lies over the durable part, and what was read and written since the cut.
+#[derive(Clone, Default)]
+struct Over {
+    blocks: Blocks,
+    /// Blocks that were written.
+    written: fold::Blocks,
+    /// Blocks whose content as the cut left it was read.
+    read: fold::Blocks,
+    /// All blocks that were read, since somebody asked for them.
+    asked: Option<fold::Blocks>,
+}
+
+impl Over {
+    /// Notes that a block is read.
+    fn read(&mut self, number: u32) {
+        if !self.written.contains(&number) {
+            self.read.insert(number);
+        }
+        if let Some(asked) = &mut self.asked {
+            asked.insert(number);
+        }
+    }
+
+    fn write(&mut self, number: u32, page: Page) {
+        self.written.insert(number);
+        self.blocks.insert(number, Block::Page(page));
+    }
 }
 
 impl Medium {
@@ -195,11 +253,40 @@ impl Medium {
         self.hash
     }
 
-    /// The same content, whose later changes are its own.
-    pub fn fork(&self) -> Medium {
-        let over = SpinLock::named("medium after a cut", self.over.lock_irq().clone());
-        let (stable, info, zero) = (self.stable.clone(), self.info.clone(), self.zero.clone());
-        Medium { stable, info, over, hash: self.hash, zero }
+    /// What the cut left that differs from the durable part.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// The durable part below it.
+    pub fn stable(&self) -> &Stable {
+        &self.stable
+    }
+
+    /// What differs from the durable part now, in the blocks that are `wanted`.
+    pub fn changes_in(&self, wanted: impl Fn(u32) -> bool) -> Vec<Change> {
+        self.stable.changes(&self.over.lock_irq().blocks, wanted)
+    }
+
+    /// Begins to note every block that is read.
+    pub fn begin_reads(&self) {
+        self.over.lock_irq().asked = Some(fold::Blocks::default());
+    }
+
+    /// The blocks that were read since [`begin_reads`](Medium::begin_reads).
+    pub fn end_reads(&self) -> fold::Blocks {
+        self.over.lock_irq().asked.take().unwrap_or_default()
+    }
+
+    /// Notes blocks as read, all at once.
+    pub fn note_reads(&self, blocks: &fold::Blocks) {
+        let mut over = self.over.lock_irq();
+        blocks.iter().for_each(|block| over.read(*block));
+    }
+
+    /// The blocks whose content as the cut left it was read.
+    pub fn reads(&self) -> fold::Blocks {
+        std::mem::take(&mut self.over.lock_irq().read)
     }
 
     /// Calls `each` for all blocks of 4 KiB that are not zero, in order.
@@ -210,7 +297,7 @@ impl Medium {
         &self,
         mut each: impl FnMut(u32, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let over = self.over.lock_irq().clone();
+        let over = self.over.lock_irq().blocks.clone();
         let mut numbers: Vec<u32> = self.stable.blocks.keys().chain(over.keys()).copied().collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -232,7 +319,7 @@ impl Medium {
         let (first, last) = (at / PIECE as u64, (at + len as u64).div_ceil(PIECE as u64));
         let mut bytes = Vec::with_capacity(len + PIECE);
         for number in first..last {
-            bytes.extend_from_slice(&self.page(&over, number as u32)?);
+            bytes.extend_from_slice(&self.page(&over.blocks, number as u32)?);
         }
         let start = (at - first * PIECE as u64) as usize;
         Ok(bytes[start..start + len].to_vec())
@@ -246,9 +333,11 @@ impl Medium {
         }
     }
 
-    fn read(&self, over: &Blocks, mut at: u64, seg: &mut Segment) -> Result<(), LogError> {
+    fn read(&self, over: &mut Over, mut at: u64, seg: &mut Segment) -> Result<(), LogError> {
         if seg.offset == 0 && seg.len as usize == PIECE && at.is_multiple_of(PIECE as u64) {
-            seg.page = self.page(over, (at / PIECE as u64) as u32)?;
+            let number = (at / PIECE as u64) as u32;
+            over.read(number);
+            seg.page = self.page(&over.blocks, number)?;
             return Ok(());
         }
         let bytes = seg.bytes_mut();
@@ -256,7 +345,9 @@ impl Medium {
         while done < bytes.len() {
             let start = (at % PIECE as u64) as usize;
             let len = (PIECE - start).min(bytes.len() - done);
-            let page = self.page(over, (at / PIECE as u64) as u32)?;
+            let number = (at / PIECE as u64) as u32;
+            over.read(number);
+            let page = self.page(&over.blocks, number)?;
             bytes[done..done + len].copy_from_slice(&page[start..start + len]);
             done += len;
             at += len as u64;
@@ -264,7 +355,7 @@ impl Medium {
         Ok(())
     }
 
-    fn write(&self, over: &mut Blocks, mut at: u64, bytes: &[u8]) -> Result<(), LogError> {
+    fn write(&self, over: &mut Over, mut at: u64, bytes: &[u8]) -> Result<(), LogError> {
         let mut done = 0;
         while done < bytes.len() {
             let start = (at % PIECE as u64) as usize;
@@ -273,12 +364,13 @@ impl Medium {
             let page = match len == PIECE {
                 true => Page::from_slice(&bytes[done..done + len]),
                 false => {
-                    let mut page = self.page(over, number)?;
+                    over.read(number);
+                    let mut page = self.page(&over.blocks, number)?;
                     page.make_mut()[start..start + len].copy_from_slice(&bytes[done..done + len]);
                     page
                 }
             };
-            over.insert(number, Block::Page(page));
+            over.write(number, page);
             done += len;
             at += len as u64;
         }
@@ -291,7 +383,7 @@ impl Medium {
         match io.op {
             Op::Read => {
                 for seg in &mut io.segs {
-                    self.read(&over, at, seg)?;
+                    self.read(&mut over, at, seg)?;
                     at += u64::from(seg.len);
                 }
             }
@@ -302,8 +394,7 @@ impl Medium {
                         && seg.page.len() == PIECE
                         && at.is_multiple_of(PIECE as u64)
                     {
-                        let number = (at / PIECE as u64) as u32;
-                        over.insert(number, Block::Page(seg.page.clone()));
+                        over.write((at / PIECE as u64) as u32, seg.page.clone());
                     } else {
                         self.write(&mut over, at, seg.bytes())?;
                     }

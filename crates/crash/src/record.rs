@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use base::Sector;
+use base::page::is_zero;
 use base::unit::SECTOR_SIZE;
-use block::{Device, Queue};
+use base::{Page, Sector};
+use block::{BioFlags, Device, Op, Queue, Segment};
 use device::{Entry, Event, RecordDevice, Recording};
 use rt::Cx;
 
@@ -134,20 +135,28 @@ fn read_base(cx: &mut Cx, below: &Arc<dyn Device>, writer: &mut LogWriter) -> Re
     let queue = queue.map_err(|error| failed(&error))?;
     let bytes = below.info().bytes();
     let step = BASE_READ.min(below.info().max_bytes as usize).max(PIECE) / PIECE * PIECE;
+    // A device in memory answers with its own pages, zeroes with one and the same: those are known
+    // by their address.
+    let mut zero = Page::zeroed(PIECE);
     let mut at = 0;
     while at < bytes {
         let len = (bytes - at).min(step as u64) as usize;
-        let page = queue.read(cx, Sector(at / SECTOR_SIZE), len);
-        let page = page.map_err(|error| failed(&error))?;
-        for (index, block) in page.chunks(PIECE).enumerate() {
-            let number = (at / PIECE as u64) as u32 + index as u32;
-            match block.len() == PIECE {
-                true => writer.base_block(number, block),
-                false => {
-                    let mut whole = block.to_vec();
-                    whole.resize(PIECE, 0);
-                    writer.base_block(number, &whole);
-                }
+        let segs = (0..len).step_by(PIECE).map(|from| Segment {
+            page: zero.clone(),
+            offset: 0,
+            len: PIECE.min(len - from) as u32,
+        });
+        let (sector, flags) = (Sector(at / SECTOR_SIZE), BioFlags::empty());
+        let done = queue.execute(cx, Op::Read, sector, segs.collect(), flags);
+        done.result.map_err(|error| failed(&error))?;
+        for (index, seg) in done.segs.into_iter().enumerate() {
+            if seg.page.ptr_eq(&zero) {
+                continue;
+            }
+            // What lies behind a short last block is still zero.
+            match is_zero(&seg.page) {
+                true => zero = seg.page,
+                false => writer.base_block((at / PIECE as u64) as u32 + index as u32, &seg.page),
             }
         }
         at += len as u64;

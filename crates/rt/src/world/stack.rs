@@ -18,21 +18,25 @@ use std::rc::Rc;
 pub(super) const PAGE: usize = 4096;
 /// Stacks in one mapping.
 const SLOTS: usize = 64;
+/// Stacks in the first mapping of a pool: a world that recovers a disk has few tasks, and each slot
+/// costs a system call.
+const SLOTS_FIRST: usize = 8;
 /// Guards made with mprotect in one pool, where nothing better is available: each costs two of the
 /// process's 65,530 mappings.
 const MPROTECT_GUARDS: usize = 8192;
 /// `MADV_GUARD_INSTALL`: a guard that costs no mapping.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
-/// One mapping of `SLOTS` stacks.
+/// One mapping of some stacks.
 struct Chunk {
     start: usize,
     slot_size: usize,
+    slots: usize,
 }
 
 impl Chunk {
-    fn map(slot_size: usize) -> io::Result<Chunk> {
-        let len = slot_size * SLOTS;
+    fn map(slot_size: usize, slots: usize) -> io::Result<Chunk> {
+        let len = slot_size * slots;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new anonymous mapping disturbs nobody.
@@ -43,7 +47,7 @@ impl Chunk {
         // Huge pages would commit sixteen stacks at a touch. It is a hint: failing is harmless.
         // SAFETY: the range is our mapping.
         unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
-        Ok(Chunk { start: start as usize, slot_size })
+        Ok(Chunk { start: start as usize, slot_size, slots })
     }
 
     /// Makes the lowest page of `slot` inaccessible; `split` allows the way that costs mappings.
@@ -59,7 +63,7 @@ impl Chunk {
     /// The largest number of bytes from the top of a slot down to its lowest page in memory.
     fn high_water(&self) -> usize {
         let pages = self.slot_size / PAGE;
-        let mut resident = vec![0u8; pages * SLOTS];
+        let mut resident = vec![0u8; pages * self.slots];
         let start = self.start as *mut libc::c_void;
         // SAFETY: the range is our mapping, and `resident` has a byte for each of its pages.
         let failed = unsafe { libc::mincore(start, resident.len() * PAGE, resident.as_mut_ptr()) };
@@ -74,7 +78,7 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         // SAFETY: no slot refers to the mapping any more: each holds an `Rc` of this chunk.
-        let failed = unsafe { libc::munmap(self.start as *mut _, self.slot_size * SLOTS) };
+        let failed = unsafe { libc::munmap(self.start as *mut _, self.slot_size * self.slots) };
         debug_assert_eq!(failed, 0);
     }
 }
@@ -138,11 +142,12 @@ impl StackPool {
 
     #[cold]
     fn grow(&mut self) -> Stack {
-        let chunk = match Chunk::map(self.slot_size) {
+        let slots = if self.chunks.is_empty() { SLOTS_FIRST } else { SLOTS };
+        let chunk = match Chunk::map(self.slot_size, slots) {
             Ok(chunk) => Rc::new(chunk),
             Err(error) => panic!("no address space for more stacks: {error}"),
         };
-        for slot in (0..SLOTS).rev() {
+        for slot in (0..slots).rev() {
             let split = self.split_guards < MPROTECT_GUARDS;
             if chunk.guard(slot, split) {
                 self.split_guards += 1;

@@ -75,6 +75,9 @@ pub struct Options {
     /// for btrfs and f2fs
     #[arg(long, value_name = "WHO", conflicts_with = "oracle")]
     recover: Option<Recover>,
+    /// Recover every state, also one that differs from another only where recovery does not read
+    #[arg(long)]
+    no_fold: bool,
     /// Do not check the recovered file systems
     #[arg(long)]
     no_fsck: bool,
@@ -143,6 +146,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
         oracle: options.oracle,
         check: !options.no_fsck,
         outside: options.outside,
+        fold: !options.no_fold,
         by_kernel: options.recover.map_or(!kind.is_ours(), |who| who == Recover::Kernel),
         ..Exploration::new(kind)
     };
@@ -233,6 +237,7 @@ fn report(
             "states": outcome.planned,
             "distinct": outcome.distinct,
             "judged": outcome.judged,
+            "recovered": outcome.recovered,
             "wrong": outcome.wrong,
             "trees": trees,
             "complete": outcome.complete,
@@ -250,10 +255,11 @@ fn report(
         trees => format!(", {trees} trees given to the check"),
     };
     app.out.line(format!(
-        "{log}: {} states, {} distinct, {} judged ({rate:.0}/s){asked}: {} wrong, {} kinds{}",
+        "{log}: {} states, {} distinct, {} judged ({rate:.0}/s), {} recovered for it{asked}: {} wrong, {} kinds{}",
         outcome.planned,
         outcome.distinct,
         outcome.judged,
+        outcome.recovered,
         outcome.wrong,
         outcome.findings.len(),
         if outcome.complete { "" } else { "; not complete" },

@@ -115,6 +115,7 @@ pub fn joined(first: Outcome, second: Outcome) -> Outcome {
         planned: first.planned.max(second.planned),
         distinct: first.distinct.max(second.distinct),
         judged: first.judged + second.judged,
+        recovered: first.recovered + second.recovered,
         wrong: first.wrong + second.wrong,
         findings,
         complete: second.complete,
