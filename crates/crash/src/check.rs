@@ -15,7 +15,7 @@ use crate::log::{Header, Log};
 use crate::oracle::Rules;
 use crate::plan::Limits;
 use crate::record::Recorder;
-use crate::recover::Kind;
+use crate::recover::{Format, Kind};
 use crate::story;
 use crate::watch::Watched;
 
@@ -72,6 +72,8 @@ pub struct Crash {
     pub bytes: u64,
     /// Decides about the order of tasks, the times of the device, and random states.
     pub seed: u64,
+    /// How the file system is made; None for the defaults.
+    pub format: Option<Format>,
     /// What is explored.
     pub exploration: Exploration,
 }
@@ -80,7 +82,8 @@ impl Crash {
     /// A fresh file system of 64 MiB (XFS: 320 MiB, the least that it takes), on a disk with a
     /// volatile cache.
     pub fn on(kind: Kind) -> Crash {
-        Crash { bytes: kind.usual_bytes(), seed: 1, exploration: Exploration::new(kind) }
+        let exploration = Exploration::new(kind);
+        Crash { bytes: kind.usual_bytes(), seed: 1, format: None, exploration }
     }
 
     /// Another disk.
@@ -93,6 +96,12 @@ impl Crash {
     pub fn seed(mut self, seed: u64) -> Crash {
         self.seed = seed;
         self.exploration.seed = seed;
+        self
+    }
+
+    /// A file system that is made with options, ext4 or XFS as [`on`](Crash::on) said.
+    pub fn format(mut self, format: Format) -> Crash {
+        self.format = Some(format);
         self
     }
 
@@ -154,7 +163,10 @@ impl Crash {
         let kind = self.exploration.kind;
         let fresh = |cx: &mut Cx| -> std::result::Result<(), String> {
             let memory = Arc::new(MemoryDevice::new(self.bytes));
-            kind.mkfs(cx, memory.clone())?;
+            match &self.format {
+                Some(format) => format.make(cx, memory.clone())?,
+                None => kind.mkfs(cx, memory.clone())?,
+            }
             let flash = Profile::built_in("flash-nvme").device(cx.runtime(), memory);
             let flash = flash.map_err(|error| error.to_string())?;
             let header = Header {

@@ -73,4 +73,4 @@ pub use log::{Header, Log, LogError, LogWriter, Note};
 pub use oracle::{Oracle, Rules};
 pub use plan::{Limits, Plan};
 pub use record::Recorder;
-pub use recover::Kind;
+pub use recover::{Format, Kind};

@@ -59,6 +59,33 @@ impl FromStr for Kind {
     }
 }
 
+/// How one of our file systems is made.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// ext2, ext3 or ext4.
+    Ext4(ext4::MkfsOptions),
+    /// XFS.
+    Xfs(xfs::MkfsOptions),
+}
+
+impl Format {
+    /// Makes a fresh file system on a device. Parks.
+    ///
+    /// # Errors
+    /// Options that do not fit together; the device is too small or fails.
+    pub fn make(&self, cx: &mut Cx, device: Arc<dyn Device>) -> Result<(), String> {
+        let queue = queue(cx, device)?;
+        match self {
+            Format::Ext4(options) => ext4::mkfs(cx, &queue, options)
+                .map(drop)
+                .map_err(|error| format!("mkfs of ext4: {error}")),
+            Format::Xfs(options) => xfs::mkfs(cx, &queue, options)
+                .map(drop)
+                .map_err(|error| format!("mkfs of xfs: {error}")),
+        }
+    }
+}
+
 fn queue(cx: &Cx, device: Arc<dyn Device>) -> Result<Arc<Queue>, String> {
     Queue::new(cx.runtime(), device, QueueConfig::default()).map_err(|error| error.to_string())
 }
@@ -69,14 +96,9 @@ impl Kind {
     /// # Errors
     /// The device is too small or fails.
     pub fn mkfs(self, cx: &mut Cx, device: Arc<dyn Device>) -> Result<(), String> {
-        let queue = queue(cx, device)?;
         match self {
-            Kind::Ext4 => ext4::mkfs(cx, &queue, &Default::default())
-                .map(drop)
-                .map_err(|error| format!("mkfs of ext4: {error}")),
-            Kind::Xfs => xfs::mkfs(cx, &queue, &Default::default())
-                .map(drop)
-                .map_err(|error| format!("mkfs of xfs: {error}")),
+            Kind::Ext4 => Format::Ext4(Default::default()).make(cx, device),
+            Kind::Xfs => Format::Xfs(Default::default()).make(cx, device),
             Kind::Btrfs | Kind::F2fs => self.not_ours(),
         }
     }
