@@ -44,8 +44,9 @@ fn git(dir: &Path, args: &[&str]) -> Result<()> {
 pub fn run_all(names: &[&str]) -> Result<()> {
     let root = run::root();
     let tree = root.join("target/mutations");
-    // Crates from outside are taken from the usual target; those of this tree have names of their own.
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    // One target for all of them, and not the usual one: its crates have the same names.
+    let own = root.join("target/mutations-target");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(own, PathBuf::from);
     if tree.exists() {
         git(&root, &["worktree", "remove", "--force", &tree.display().to_string()])?;
     }

@@ -1,8 +1,8 @@
 //! The campaign: short sequences of calls with every way of syncing, and long random ones by many
 //! tasks, on ext4 and XFS with every feature that decides how they lie on the disk; every state is
 //! recovered, checked, and compared with what was promised. No workload comes twice, and the states
-//! of one are distinct. 5,000 by default; `IOPATH_CRASH_STATES` for more, and `IOPATH_CRASH_SEED`
-//! for others. The last line has the figures.
+//! of one are distinct. 5,000 by default; `IOPATH_CRASH_STATES` for more, `IOPATH_CRASH_SEED`
+//! for others, and `IOPATH_CRASH_ROUND` to begin later. The last line has the figures.
 
 use base::Rng;
 use crash::{Crash, Format, Fs, Kind, Limits, Outcome, Result, Rules};
@@ -173,6 +173,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// One workload of the campaign.
 struct Round {
+    round: u64,
     kind: Kind,
     number: u64,
     format: u64,
@@ -190,10 +191,10 @@ impl Round {
         // A step through all sequences on all kinds that meets each of them once.
         let at = (index + seed - 1) * STEP % all;
         match round / 2 % 2 == 0 && index < all {
-            true => Round { kind, number: at / formats, format: at % formats, short: true },
+            true => Round { round, kind, number: at / formats, format: at % formats, short: true },
             false => {
                 let number = pairs + seed * 1_000_003 + round;
-                Round { kind, number, format: index % formats, short: false }
+                Round { round, kind, number, format: index % formats, short: false }
             }
         }
     }
@@ -201,7 +202,7 @@ impl Round {
     /// # Panics
     /// With the story of what was found.
     fn run(&self, seed: u64, before: u64, most: u64) -> Outcome {
-        let Round { kind, number, .. } = *self;
+        let Round { round, kind, number, .. } = *self;
         let rules = if kind == Kind::Xfs { Rules::Xfs } else { Rules::Ext4 };
         let limits = Limits { all_subsets: 4, samples: 8, singles: 24 };
         let (name, format) = format(kind, self.format);
@@ -214,7 +215,7 @@ impl Round {
         if let Some(finding) = outcome.findings.iter().find(ours) {
             let story = crash::story::story(&log, kind, finding).unwrap();
             let before = before + finding.index;
-            panic!("{name}, workload {number}, seed {seed}: about {before} states before\n{story}");
+            panic!("{name}, round {round}, seed {seed}: about {before} states before\n{story}");
         }
         outcome
     }
@@ -224,7 +225,8 @@ impl Round {
 fn nothing_that_was_promised_is_lost() {
     let wanted = setting("IOPATH_CRASH_STATES", 5000);
     let seed = setting("IOPATH_CRASH_SEED", 1);
-    let (mut judged, mut recovered, mut short, mut rounds) = (0, 0, 0, 0);
+    let (mut judged, mut recovered, mut short) = (0, 0, 0);
+    let mut rounds = setting("IOPATH_CRASH_ROUND", 0);
     let mut of_kind = [0, 0];
     while judged < wanted {
         let round = Round::new(rounds, seed);

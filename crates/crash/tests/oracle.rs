@@ -3,7 +3,7 @@
 //! on what it did not sync.
 
 use base::Rng;
-use crash::{Crash, Disk, Fs, Kind, Limits, Outcome, Result, Rules};
+use crash::{Crash, Disk, Fs, Kind, Limits, Outcome, Result, Rules, Verdict};
 
 fn small() -> Limits {
     Limits { all_subsets: 2, samples: 3, singles: 6 }
@@ -58,6 +58,29 @@ fn tasks(fs: &mut Fs, seed: u64, calls: usize) -> Result<()> {
     };
     let tasks: Vec<_> = (0..3).map(|number| fs.spawn("caller", work(number))).collect();
     tasks.into_iter().try_for_each(|task| task.join(fs))
+}
+
+/// A rename over a file writes out what waits for blocks, and not what was written over blocks that
+/// are on the disk: ext4 promises no more, and the program lacks an fsync. The oracle called that a
+/// broken promise.
+#[test]
+fn a_rename_of_a_file_that_was_overwritten_promises_nothing() {
+    let test = Crash::on(Kind::Ext4).limits(small()).oracle(Rules::Ext4);
+    let (_, outcome) = test.find(
+        |fs| {
+            fs.write("/f", &[1; 9000])?;
+            fs.sync()?;
+            fs.write("/u", &[3; 9000])?;
+            fs.fsync("/u")?;
+            fs.write_at("/u", 0, &[4; 9000])?;
+            fs.rename("/u", "/f")?;
+            fs.fsync("/")
+        },
+        |_| Ok(()),
+    );
+    let verdicts: Vec<Verdict> = outcome.findings.iter().map(|finding| finding.verdict).collect();
+    let unsynced = |verdict: &Verdict| *verdict == Verdict::Unsynced;
+    assert!(!verdicts.is_empty() && verdicts.iter().all(unsynced), "{outcome:?}");
 }
 
 /// By its own rules and by those of POSIX, neither file system breaks a promise: many tasks, names

@@ -6,7 +6,7 @@ use base::Ino;
 use rt::Cx;
 use vfs::{Attr, FileSystem};
 
-use super::history::{Base, Change, Edit, Moment, Object, Resize, rights_of};
+use super::history::{Base, Change, Edit, Moment, Object, Resize, Span, rights_of};
 use super::names::{Found, Life};
 use super::{Oracle, Rules, broken};
 use crate::calls::{Call, Node};
@@ -76,7 +76,9 @@ impl Oracle {
                 {
                     asked.until = came;
                     let kept = self.content(cx, fs, &attr, &asked);
-                    kept.map_err(|message| self.not_synced(own, path, done, &message))?;
+                    kept.map_err(|message| {
+                        self.not_synced(own, path, Span { came, done }, &message)
+                    })?;
                 }
             }
             _ => {}
@@ -85,9 +87,13 @@ impl Oracle {
     }
 
     /// A file that replaced another one lacks what was written to it before.
-    fn not_synced(&self, object: &Object, path: &str, renamed: usize, message: &str) -> Wrong {
-        let by_rename = self.rules == Rules::Ext4 && object.made.done > 0;
-        let rename = self.call(renamed - 1);
+    ///
+    /// A rename of ext4 writes out what waits for blocks, not what overwrites blocks that are there.
+    fn not_synced(&self, object: &Object, path: &str, renamed: Span, message: &str) -> Wrong {
+        let by_rename = self.rules == Rules::Ext4
+            && object.made.done > 0
+            && !overwritten(&object.changes, renamed.came);
+        let rename = self.call(renamed.done - 1);
         match by_rename {
             true => broken(format!("{message}; it replaced another file by {rename}")),
             false => {
@@ -242,6 +248,27 @@ impl Oracle {
         }
         Ok(bytes)
     }
+}
+
+/// Had a block been written to that may have been on the disk already, before a call that began
+/// behind `came` entries?
+fn overwritten(changes: &[Change], came: usize) -> bool {
+    let page = PIECE as u64;
+    let mut blocks: Vec<Range<u64>> = Vec::new();
+    for change in changes.iter().filter(|change| change.span.came <= came) {
+        let Range { start, end } = change.range;
+        if matches!(change.size, Some(Resize::To(_))) {
+            blocks.iter_mut().for_each(|kept| kept.end = kept.end.min(start.div_ceil(page)));
+            continue;
+        }
+        let range = start / page..end.div_ceil(page);
+        let again = |kept: &Range<u64>| kept.start < range.end && range.start < kept.end;
+        if matches!(change.edit, Edit::Unknown) || blocks.iter().any(again) {
+            return true;
+        }
+        blocks.push(range);
+    }
+    false
 }
 
 fn base_bytes(base: &Base, part: &Range<u64>) -> Vec<u8> {
