@@ -1,9 +1,9 @@
 //! Mutations of the journal, ext4 and XFS: would the crash campaign notice?
 //!
-//! Each file in `xtask/mutations` is a patch that takes something away on which a power cut
-//! depends. A test checks that all of them still apply. `cargo xtask mutations` applies one after
-//! the other in a checkout of its own, runs the campaign of CI, and prints after how many states it
-//! failed.
+//! Each patch in `xtask/mutations` takes things away on which a power cut depends, each where the
+//! variable `IOPATH_MUTATION` has its name. A test checks that all of them still apply. `cargo xtask
+//! mutations` applies them to a checkout of its own, builds the campaign of CI there, once, runs it
+//! with one mutation after the other, and prints after how many states it failed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +13,10 @@ use anyhow::{Context, Result, bail};
 use crate::run;
 
 const PATCHES: &str = "xtask/mutations";
+/// Chooses a mutation in the patched code.
+const VARIABLE: &str = "IOPATH_MUTATION";
+/// What stands before the name of each mutation in a patch.
+const NAME: &str = "name == \"";
 /// What the campaign says where it has found something.
 const FOUND: &str = " states before";
 /// Where the table is published, and between what.
@@ -20,13 +24,23 @@ const PAGE: &str = "docs/fault-model.md";
 const BEGIN: &str = "<!-- cargo xtask mutations -->";
 const END: &str = "<!-- end of mutations -->";
 
-/// The patches, by name.
-fn patches() -> Result<Vec<PathBuf>> {
+/// A patch and the names of its mutations.
+struct Patch {
+    path: PathBuf,
+    names: Vec<String>,
+}
+
+fn patches() -> Result<Vec<Patch>> {
     let dir = run::root().join(PATCHES);
     let entries = std::fs::read_dir(&dir).with_context(|| dir.display().to_string())?;
-    let mut patches: Vec<PathBuf> =
-        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-    patches.sort();
+    let mut patches = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let names = text.split(NAME).skip(1).filter_map(|rest| rest.split('"').next());
+        patches.push(Patch { names: names.map(str::to_owned).collect(), path });
+    }
+    patches.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(patches)
 }
 
@@ -38,30 +52,34 @@ fn git(dir: &Path, args: &[&str]) -> Result<()> {
     }
 }
 
-/// Applies the mutations whose names begin with one of `names`, all without, one after the other,
-/// and prints after how many states each is found. Where all ran, the table goes into
+/// Runs the campaign with each mutation whose name begins with one of `names`, all without, and
+/// prints after how many states each is found. Where all ran, the table goes into
 /// docs/fault-model.md.
 pub fn run_all(names: &[&str]) -> Result<()> {
     let root = run::root();
     let tree = root.join("target/mutations");
-    // One target for all of them, and not the usual one: its crates have the same names.
-    let own = root.join("target/mutations-target");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(own, PathBuf::from);
     if tree.exists() {
         git(&root, &["worktree", "remove", "--force", &tree.display().to_string()])?;
     }
     git(&root, &["worktree", "add", "--detach", &tree.display().to_string()])?;
+    let patches = patches()?;
+    for patch in &patches {
+        git(&tree, &["apply", &patch.path.display().to_string()])?;
+    }
+    // Not the usual target: its crates have the same names.
+    let target = root.join("target/mutations-target");
+    // Nothing is mutated without the variable: then the campaign finds nothing.
+    if let Some(states) = campaign(&tree, &target, "")? {
+        bail!("the campaign fails without a mutation, after {states} states");
+    }
     let mut table = String::from("| mutation | found after states |\n| --- | --- |\n");
     print!("{table}");
     let mut missed = Vec::new();
-    for patch in patches()? {
-        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    for name in patches.into_iter().flat_map(|patch| patch.names) {
         if !names.is_empty() && !names.iter().any(|wanted| name.starts_with(wanted)) {
             continue;
         }
-        git(&tree, &["checkout", "--force", "--", "."])?;
-        git(&tree, &["apply", &patch.display().to_string()])?;
-        let states = campaign(&tree, &target).with_context(|| name.clone())?;
+        let states = campaign(&tree, &target, &name).with_context(|| name.clone())?;
         let shown = states.map_or_else(|| "not found".to_owned(), |states| states.to_string());
         let line = format!("| `{name}` | {shown} |\n");
         print!("{line}");
@@ -85,16 +103,17 @@ fn publish(page: &Path, table: &str) -> Result<()> {
     let Some((begin, end)) = place.filter(|(begin, end)| begin <= end) else {
         bail!("{}: no {BEGIN} before {END}", page.display());
     };
-    let text = format!("{}\n{table}{}", &text[..begin], &text[end..]);
+    let text = format!("{}\n\n{table}\n{}", &text[..begin], &text[end..]);
     std::fs::write(page, text).with_context(|| page.display().to_string())
 }
 
 /// Runs the campaign of CI in a tree; the states before the first finding.
-fn campaign(tree: &Path, target: &Path) -> Result<Option<u64>> {
+fn campaign(tree: &Path, target: &Path, name: &str) -> Result<Option<u64>> {
     let output = Command::new("cargo")
         .args(["test", "--quiet", "--workspace", "--test", "campaign"])
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", target)
+        .env(VARIABLE, name)
         .output()
         .context("cargo")?;
     if output.status.success() {
@@ -117,9 +136,10 @@ mod tests {
     #[test]
     fn mutations_apply() {
         let patches = patches().unwrap();
-        assert!(patches.len() >= 12, "{patches:?}");
-        for patch in patches {
-            git(&run::root(), &["apply", "--check", &patch.display().to_string()]).unwrap();
+        let names: Vec<&String> = patches.iter().flat_map(|patch| &patch.names).collect();
+        assert!(names.len() >= 12, "{names:?}");
+        for Patch { path, .. } in &patches {
+            git(&run::root(), &["apply", "--check", &path.display().to_string()]).unwrap();
         }
     }
 }
