@@ -13,7 +13,7 @@ use std::sync::Arc;
 use base::map::{HashMap, HashSet};
 use rt::SpinLock;
 
-use crate::medium::{Change, Medium, Stable};
+use crate::medium::{BlockSet, Change, Medium, Stable};
 use crate::verdict::Wrong;
 
 /// Sets of blocks that are kept for the states of one place, and for the checks.
@@ -21,18 +21,15 @@ const SETS_MAX: usize = 16;
 /// Contents that are kept for each set: 16 bytes each.
 const CONTENTS_MAX: usize = 1 << 20;
 
-/// Blocks that somebody read, in no order.
-pub type Blocks = HashSet<u32>;
-
 /// The hash of a content, restricted to some blocks, beside that of the durable part.
-fn key(changes: &[Change], blocks: &Blocks) -> u128 {
+fn key(changes: &[Change], blocks: &BlockSet) -> u128 {
     let inside = changes.iter().filter(|change| blocks.contains(&change.block));
     inside.fold(0, |key, change| key ^ change.share)
 }
 
 /// What a visit read, and what came out for which contents.
 struct Visited {
-    blocks: Blocks,
+    blocks: BlockSet,
     verdicts: HashMap<u128, Result<(), Wrong>>,
 }
 
@@ -55,7 +52,13 @@ impl Visits {
     }
 
     /// Notes what came out for a state whose blocks in `blocks` were read.
-    pub fn add(&self, upto: usize, blocks: Blocks, changes: &[Change], verdict: Result<(), Wrong>) {
+    pub fn add(
+        &self,
+        upto: usize,
+        blocks: BlockSet,
+        changes: &[Change],
+        verdict: Result<(), Wrong>,
+    ) {
         let key = key(changes, &blocks);
         let mut places = self.0.lock_irq();
         let sets = places.entry(upto).or_default();
@@ -80,7 +83,7 @@ impl Visits {
 
 /// What a check read, and for which contents it found nothing.
 struct Checked {
-    blocks: Arc<Blocks>,
+    blocks: Arc<BlockSet>,
     clean: HashSet<u128>,
     /// The hash of these blocks in the durable part up to an entry.
     durable: (usize, u128),
@@ -97,7 +100,7 @@ impl Default for Checks {
 
 impl Checks {
     /// The blocks of a check that found nothing in a file system that is the same in all of them.
-    pub fn find(&self, medium: &Medium) -> Option<Arc<Blocks>> {
+    pub fn find(&self, medium: &Medium) -> Option<Arc<BlockSet>> {
         let mut sets = self.0.lock_irq();
         let sets = &mut *sets;
         let changes = medium.changes_in(|block| sets.iter().any(|set| set.blocks.contains(&block)));
@@ -113,7 +116,7 @@ impl Checks {
     }
 
     /// Notes that a check that read these blocks found nothing.
-    pub fn add(&self, medium: &Medium, blocks: Blocks) {
+    pub fn add(&self, medium: &Medium, blocks: BlockSet) {
         let blocks = Arc::new(blocks);
         let changes = medium.changes_in(|block| blocks.contains(&block));
         let mut sets = self.0.lock_irq();

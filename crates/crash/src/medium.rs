@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use base::Page;
-use base::map::HashMap;
+use base::map::{HashMap, HashSet};
 use base::page::is_zero;
 use base::unit::SECTOR_SIZE;
 use block::{Cause, Device, DeviceInfo, DeviceIo, Op, Segment};
 use device::Cut;
 use rt::SpinLock;
 
-use crate::fold;
 use crate::log::{Log, LogError, PIECE, PieceId, content_hash};
 
 /// A block of 4 KiB: content of the log, or put together.
@@ -20,6 +19,9 @@ enum Block {
     Piece(PieceId),
     Page(Page),
 }
+
+/// Blocks that somebody read or wrote, in no order.
+pub type BlockSet = HashSet<u32>;
 
 /// Blocks by number.
 type Blocks = HashMap<u32, Block>;
@@ -223,11 +225,11 @@ pub struct Medium {
 struct Over {
     blocks: Blocks,
     /// Blocks that were written.
-    written: fold::Blocks,
+    written: BlockSet,
     /// Blocks whose content as the cut left it was read.
-    read: fold::Blocks,
+    read: BlockSet,
     /// All blocks that were read, since somebody asked for them.
-    asked: Option<fold::Blocks>,
+    asked: Option<BlockSet>,
 }
 
 impl Over {
@@ -270,22 +272,22 @@ impl Medium {
 
     /// Begins to note every block that is read.
     pub fn begin_reads(&self) {
-        self.over.lock_irq().asked = Some(fold::Blocks::default());
+        self.over.lock_irq().asked = Some(BlockSet::default());
     }
 
     /// The blocks that were read since [`begin_reads`](Medium::begin_reads).
-    pub fn end_reads(&self) -> fold::Blocks {
+    pub fn end_reads(&self) -> BlockSet {
         self.over.lock_irq().asked.take().unwrap_or_default()
     }
 
     /// Notes blocks as read, all at once.
-    pub fn note_reads(&self, blocks: &fold::Blocks) {
+    pub fn note_reads(&self, blocks: &BlockSet) {
         let mut over = self.over.lock_irq();
         blocks.iter().for_each(|block| over.read(*block));
     }
 
     /// The blocks whose content as the cut left it was read.
-    pub fn reads(&self) -> fold::Blocks {
+    pub fn reads(&self) -> BlockSet {
         std::mem::take(&mut self.over.lock_irq().read)
     }
 

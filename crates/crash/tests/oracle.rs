@@ -83,6 +83,24 @@ fn a_rename_of_a_file_that_was_overwritten_promises_nothing() {
     assert!(!verdicts.is_empty() && verdicts.iter().all(unsynced), "{outcome:?}");
 }
 
+/// A file is moved away and comes back over another one: a state may show it where it was first,
+/// when nothing had been promised. The oracle took that for the rename, and missed its content.
+#[test]
+fn a_file_that_comes_back_to_its_name_may_not_have_left_it() {
+    let test = Crash::on(Kind::Ext4).limits(small()).oracle(Rules::Ext4);
+    let (_, outcome) = test.find(
+        |fs| {
+            fs.write("/a", &[1; 9000])?;
+            fs.fsync("/")?;
+            fs.rename("/a", "/b")?;
+            fs.write("/a", &[2; 9000])?;
+            fs.rename("/b", "/a")
+        },
+        |_| Ok(()),
+    );
+    assert!(outcome.judged > 4 && outcome.findings.is_empty(), "{outcome:?}");
+}
+
 /// By its own rules and by those of POSIX, neither file system breaks a promise: many tasks, names
 /// that are moved, replaced, linked and removed, and every way of syncing. `IOPATH_SEEDS` for more.
 #[test]

@@ -186,14 +186,17 @@ impl Oracle {
     }
 }
 
-/// The files that these versions of a name stand for, each with its newest version.
+/// The files that these versions of a name stand for, each with the oldest rename that may have put
+/// it there in the place of another one; none where it may be there without.
 fn lives(slot: &Slot, shows: &[usize]) -> Vec<Life> {
     let mut lives: Vec<Life> = Vec::new();
     for version in shows.iter().rev().map(|version| &slot.versions[*version]) {
         let Value::Object(object) = version.value else { return Vec::new() };
-        if lives.iter().all(|life| life.object != object) {
-            let replaced = version.replaces.then_some((version.span.came, version.span.done));
-            lives.push(Life { object, replaced });
+        let replaced = version.replaces.then_some((version.span.came, version.span.done));
+        match lives.iter_mut().find(|life| life.object == object) {
+            // It had the name before: nobody knows which time it is.
+            Some(life) => life.replaced = life.replaced.and(replaced),
+            None => lives.push(Life { object, replaced }),
         }
     }
     lives
