@@ -52,7 +52,8 @@ fn measured(what: &str, log: &Log, how: &Exploration) -> f64 {
     let (seconds, of_processor) = (began.0.elapsed().as_secs_f64(), processor_seconds() - began.1);
     let rate = judged as f64 / of_processor;
     println!(
-        "| {}, {what} | {judged} | {recovered} | {seconds:.2} s | {of_processor:.2} s | {rate:.0} | {} MiB |",
+        "| {}, {what} | {judged} | {recovered} | {seconds:.2} s | {of_processor:.2} s \
+         | {rate:.0} | {} MiB |",
         how.kind,
         memory_mib()
     );
@@ -100,7 +101,7 @@ fn main() {
         let kernel =
             measured("the kernel by loop mount (its own programs not counted)", &log, &kernel);
         println!(
-            "\nstates by the clock, ratio to the kernel: {:.0}, {:.0} where every state is recovered",
+            "\nstates by the clock, ratio to the kernel: {:.0}, {:.0} where all are recovered",
             ours / kernel,
             every / kernel
         );

@@ -1,4 +1,4 @@
-//! States that recovery cannot tell apart: one of them is recovered for all.
+//! States that are the same to recovery: one of them is recovered for all.
 //!
 //! Recovery, the oracle, the judge and the check run in virtual time, so that what they do is a
 //! function of what they read. Where two states have the same content in every block that was read

@@ -14,7 +14,7 @@
 //!      |  medium     the disk after a cut: copy on write over what is durable
 //!   disk_file, host  the kernel's file systems: recorded below a loop device, and mounted again
 //!   recover, explore mount, replay, check, ask; equal states once
-//!   fold             states that recovery cannot tell apart: one is recovered for all
+//!   fold             states that are the same to recovery: one is recovered for all
 //!   oracle           what the calls promised, compared with what is there
 //!   story            the smallest set of lost writes, and what each of them is
 //! ```

@@ -37,7 +37,8 @@ pub enum Rules {
     Posix,
     /// ext4 with `data=ordered` and `auto_da_alloc`, without `fast_commit`: a call that commits
     /// brings every earlier change of names, and changes of names appear in their order. A file
-    /// that replaces another one by rename has its content, where that waited for blocks. No bytes appear that were not written.
+    /// that replaces another one by rename has its content, where that waited for blocks. No bytes
+    /// appear that were not written.
     Ext4,
     /// XFS: fsync of a file brings its names and their directories; changes of names that depend on
     /// one another appear in their order. No bytes appear that were never written.

@@ -7,7 +7,7 @@
 use base::Rng;
 use crash::{Crash, Format, Fs, Kind, Limits, Outcome, Result, Rules};
 
-/// Of the states of a long workload one in so many is visited: no workload takes the whole campaign.
+/// Of the states of a long workload one in so many is visited: none takes the whole campaign.
 const LONG: u64 = 4;
 
 /// A prime that divides no number of sequences, and makes neighbours differ in all parts.
@@ -241,7 +241,8 @@ fn nothing_that_was_promised_is_lost() {
         rounds += 1;
     }
     println!(
-        "{judged} states, {} of ext4, {} of xfs, {recovered} recovered for them; {rounds} workloads, \
+        "{judged} states, {} of ext4, {} of xfs, {recovered} recovered for them; \
+         {rounds} workloads, \
          {short} of them short sequences",
         of_kind[0], of_kind[1]
     );

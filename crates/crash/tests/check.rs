@@ -105,7 +105,7 @@ fn shards_are_parts_of_one_exploration() {
     assert_eq!(run((0, 1), whole.planned).judged, 0);
 }
 
-/// Leaving out states that recovery cannot tell from others leaves out nothing: the same states are
+/// Leaving out states that are the same to recovery leaves out nothing: the same states are
 /// wrong in the same way, of a program with a bug and of one without.
 #[test]
 fn folding_changes_no_outcome() {

@@ -88,7 +88,7 @@ impl Oracle {
 
     /// A file that replaced another one lacks what was written to it before.
     ///
-    /// A rename of ext4 writes out what waits for blocks, not what overwrites blocks that are there.
+    /// A rename of ext4 writes out what waits for blocks, not what overwrites blocks.
     fn not_synced(&self, object: &Object, path: &str, renamed: Span, message: &str) -> Wrong {
         let by_rename = self.rules == Rules::Ext4
             && object.made.done > 0

@@ -255,7 +255,8 @@ fn report(
         trees => format!(", {trees} trees given to the check"),
     };
     app.out.line(format!(
-        "{log}: {} states, {} distinct, {} judged ({rate:.0}/s), {} recovered for it{asked}: {} wrong, {} kinds{}",
+        "{log}: {} states, {} distinct, {} judged ({rate:.0}/s), {} recovered for it{asked}: \
+         {} wrong, {} kinds{}",
         outcome.planned,
         outcome.distinct,
         outcome.judged,
