@@ -2,8 +2,8 @@
 //!
 //! Each patch in `xtask/mutations` takes things away on which a power cut depends, each where the
 //! variable `IOPATH_MUTATION` has its name. A test checks that all of them still apply. `cargo
-//! xtask mutations` applies them to a checkout of its own, builds the campaign of CI there, once, runs it
-//! with one mutation after the other, and prints after how many states it failed.
+//! xtask mutations` applies them to a checkout of its own, builds the campaign of CI there, once,
+//! runs it with one mutation after the other, and prints after how many states it failed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
