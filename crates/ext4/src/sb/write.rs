@@ -60,7 +60,9 @@ impl SuperBlock {
                 let mut handle = Handle::Journal(journal.start(cx, credits::SUPER)?, 0);
                 self.journal_super(cx, &mut handle, change)?;
                 handle.stop(cx)?;
-                journal.flush(cx)
+                journal.flush(cx)?;
+                self.super_logged.store(false, Ordering::Relaxed);
+                Ok(())
             }
             None => self.write_super(cx, change),
         }
