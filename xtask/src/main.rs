@@ -16,7 +16,7 @@ mod release;
 mod run;
 mod site;
 mod source;
-mod tests;
+mod suite;
 mod tidy;
 
 use anyhow::{Result, bail};
@@ -118,7 +118,7 @@ fn all() -> Result<()> {
     run::step("instruction budget", || budget::check(false))?;
     run::step("crates for the registry", || release::dry_run(false))?;
     run::step("Python package", || python::test(&[]))?;
-    run::step("tests", tests::run_all)?;
+    run::step("tests", suite::run_all)?;
     // With the program that the tests have built.
     run::step("first pages", site::follow)?;
     run::step("pages of the lab", pages::check_quick)

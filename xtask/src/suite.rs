@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -26,29 +26,32 @@ struct Program {
 pub fn run_all() -> Result<()> {
     let programs = build()?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let total = programs.len();
-    let queue = Mutex::new(programs.into_iter());
-    let failed = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().expect("no worker panics").next();
-                    let Some(program) = next else { break };
-                    if let Err(error) = one(&program) {
-                        eprintln!("{error:#}");
-                        failed.lock().expect("no worker panics").push(program.path);
-                    }
-                }
-            });
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut failed = Vec::new();
+        while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = one(program) {
+                eprintln!("{error:#}");
+                failed.push(program.path.display().to_string());
+            }
         }
-    });
-    let failed = failed.into_inner().expect("no worker panics");
+        failed
+    };
+    let failed = side_by_side(workers, &work);
     if !failed.is_empty() {
-        let names: Vec<_> = failed.iter().map(|path| path.display().to_string()).collect();
-        bail!("{} of {total} test programs failed: {}", failed.len(), names.join(" "));
+        let (some, all) = (failed.len(), programs.len());
+        bail!("{some} of {all} test programs failed: {}", failed.join(" "));
     }
     run::cargo(&["test", "--workspace", "--quiet", "--doc"])
+}
+
+/// What so many threads answer, each of which does the work.
+#[allow(clippy::disallowed_methods, reason = "the build runs in real time")]
+fn side_by_side<T: Send>(threads: usize, work: &(impl Fn() -> Vec<T> + Sync)) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+    })
 }
 
 /// What cargo builds.
