@@ -94,8 +94,8 @@ fn main() {
     let ours = measured("ours", &log, &how);
     let every =
         measured("ours, every state recovered", &log, &Exploration { fold: false, ..how.clone() });
-    if by_kernel > 0 {
-        let shard = (0, (states / by_kernel).max(1));
+    if let Some(each) = states.checked_div(by_kernel) {
+        let shard = (0, each.max(1));
         let kernel =
             Exploration { by_kernel: true, outside: 1, shard, states_max: by_kernel, ..how };
         let kernel =

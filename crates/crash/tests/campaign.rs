@@ -190,7 +190,7 @@ impl Round {
         let (index, all) = (round / 4, pairs * formats);
         // A step through all sequences on all kinds that meets each of them once.
         let at = (index + seed - 1) * STEP % all;
-        match round / 2 % 2 == 0 && index < all {
+        match (round / 2).is_multiple_of(2) && index < all {
             true => Round { round, kind, number: at / formats, format: at % formats, short: true },
             false => {
                 let number = pairs + seed * 1_000_003 + round;

@@ -222,6 +222,7 @@ impl Machine for Stripe {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_types, reason = "one thread, and a trait that wants Send")]
 mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
