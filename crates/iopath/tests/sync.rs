@@ -133,6 +133,9 @@ fn change(top: &Path) {
     std::fs::hard_link(top.join("first"), top.join("d/third")).expect("linked");
     std::fs::create_dir(top.join("new")).expect("made");
     std::fs::write(top.join("new/file"), vec![7; 100_000]).expect("written");
+    let changed = ["-newermt", "@1500000", "-exec", "touch", "-h", "-d", "@1600000", "{}", "+"];
+    let arguments = changed.iter().map(|word| word as &dyn AsRef<std::ffi::OsStr>);
+    judge::run_ok("find", &std::iter::once(&top as _).chain(arguments).collect::<Vec<_>>());
 }
 
 fn listing(path: &Path) -> manifest::Manifest {
