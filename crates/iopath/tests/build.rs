@@ -315,7 +315,7 @@ fn layers_are_merged_as_umoci_does() {
             (names, content)
         );
     }
-    // A blob that was damaged is named. (Layers of before a repack lie there too, and are not read.)
+    // A blob that was damaged is named. Layers of before a repack lie there too, and are not read.
     bench.bash(
         "digest() { grep -o 'sha256:[0-9a-f]*' | tail -n 1 | cut -d : -f 2; }
          manifest=$(digest < o/index.json)
