@@ -1,8 +1,8 @@
 //! The rule of the layers: a crate depends on crates below it only.
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
-use std::process::Command;
+
+use crate::run;
 
 /// From the ground up. Crates of one row may not know each other.
 const LAYERS: &[&[&str]] = &[
@@ -32,12 +32,7 @@ fn layer(name: &str) -> Result<usize> {
 
 /// Reads the dependencies from `cargo metadata` and names every edge that goes up or sideways.
 pub fn check() -> Result<()> {
-    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .output()
-        .context("cannot start `cargo metadata`")?;
-    let metadata: Value =
-        serde_json::from_slice(&output.stdout).context("output of cargo metadata")?;
+    let metadata = run::metadata(false)?;
     let mut wrong = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Licences of all dependencies: each must offer a way that permits what ours permit.
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
-use std::process::Command;
+use anyhow::{Result, bail};
+
+use crate::run;
 
 const ALLOWED: &[&str] = &[
     "MIT",
@@ -34,11 +34,7 @@ fn allowed(expression: &str) -> bool {
 
 /// Reads the licences from `cargo metadata` and names every package that offers none of ours.
 pub fn check() -> Result<()> {
-    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
-        .args(["metadata", "--format-version", "1"])
-        .output()
-        .context("cannot start `cargo metadata`")?;
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+    let metadata = run::metadata(true)?;
     let mut wrong = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let licence = package["license"].as_str().unwrap_or("none");

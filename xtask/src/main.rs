@@ -6,6 +6,7 @@ mod circles;
 mod judges;
 mod layers;
 mod licences;
+mod marked;
 mod mutations;
 mod newest;
 mod package;

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::marked::Marked;
 use crate::run;
 
 const PATCHES: &str = "xtask/mutations";
@@ -19,10 +20,11 @@ const VARIABLE: &str = "IOPATH_MUTATION";
 const NAME: &str = "name == \"";
 /// What the campaign says where it has found something.
 const FOUND: &str = " states before";
-/// Where the table is published, and between what.
-const PAGE: &str = "docs/fault-model.md";
-const BEGIN: &str = "<!-- cargo xtask mutations -->";
-const END: &str = "<!-- end of mutations -->";
+/// Where the table is published.
+const TABLE: Marked = Marked {
+    page: "docs/fault-model.md",
+    marks: ["<!-- cargo xtask mutations -->", "<!-- end of mutations -->"],
+};
 
 /// A patch and the names of its mutations.
 struct Patch {
@@ -88,23 +90,12 @@ pub fn run_all(names: &[&str]) -> Result<()> {
     }
     git(&root, &["worktree", "remove", "--force", &tree.display().to_string()])?;
     if names.is_empty() {
-        publish(&root.join(PAGE), &table)?;
+        TABLE.replace(&table)?;
     }
     match missed.is_empty() {
         true => Ok(()),
         false => bail!("not found: {}", missed.join(", ")),
     }
-}
-
-/// Puts the table between its marks in a page.
-fn publish(page: &Path, table: &str) -> Result<()> {
-    let text = std::fs::read_to_string(page).with_context(|| page.display().to_string())?;
-    let place = text.find(BEGIN).map(|at| at + BEGIN.len()).zip(text.find(END));
-    let Some((begin, end)) = place.filter(|(begin, end)| begin <= end) else {
-        bail!("{}: no {BEGIN} before {END}", page.display());
-    };
-    let text = format!("{}\n\n{table}\n{}", &text[..begin], &text[end..]);
-    std::fs::write(page, text).with_context(|| page.display().to_string())
 }
 
 /// Runs the campaign of CI in a tree; the states before the first finding.

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::marked::Marked;
 use crate::run;
 
 /// A page and the command that makes it.
@@ -60,10 +61,10 @@ const PAGES: &[Page] = &[
 const SEARCH: &[&str] = &["search", "cfq-yield", "--tries", "24"];
 
 /// Where the table of all stands.
-const TABLE: &str = "docs/results.md";
-/// What stands around it.
-const MARKS: [&str; 2] =
-    ["<!-- the table below: cargo xtask pages -->", "<!-- end of the table -->"];
+const TABLE: Marked = Marked {
+    page: "docs/results.md",
+    marks: ["<!-- the table below: cargo xtask pages -->", "<!-- end of the table -->"],
+};
 
 fn page(name: &str) -> PathBuf {
     PathBuf::from(format!("docs/reproductions/{name}.md"))
@@ -124,10 +125,7 @@ pub fn write(names: &[&str]) -> Result<()> {
         std::fs::copy(folder.join(format!("{}.md", one.name)), page(one.name))?;
     }
     if names.is_empty() {
-        let [start, end] = MARKS;
-        let there = std::fs::read_to_string(TABLE)?;
-        let (before, _, after) = parts(&there).with_context(|| format!("{TABLE} has no marks"))?;
-        std::fs::write(TABLE, format!("{before}{start}\n\n{summary}\n{end}{after}"))?;
+        TABLE.replace(&summary)?;
     }
     std::fs::remove_dir_all(folder).context("the scratch folder")
 }
@@ -166,11 +164,9 @@ fn again(least: Checked) -> Result<()> {
 
 /// The table has each of these rows.
 fn in_table(summary: &str) -> Result<()> {
-    let there = std::fs::read_to_string(TABLE)?;
-    let (_, table, _) = parts(&there).with_context(|| format!("{TABLE} has no marks"))?;
-    let rows: Vec<String> = table.lines().map(plain).collect();
+    let rows: Vec<String> = TABLE.table()?.lines().map(plain).collect();
     match summary.lines().skip(2).map(plain).find(|row| !rows.contains(row)) {
-        Some(row) => bail!("{TABLE} has no row `{row}`: `cargo xtask pages` makes it again"),
+        Some(row) => bail!("{} has no row `{row}`: `cargo xtask pages` makes it again", TABLE.page),
         None => Ok(()),
     }
 }
@@ -189,14 +185,6 @@ fn difference(made: &str, there: &str) -> Option<(String, String)> {
 /// A row of a table, whatever the widths of its columns.
 fn plain(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// A page before, in and after its table; none where it has no marks.
-fn parts(page: &str) -> Option<(&str, &str, &str)> {
-    let [start, end] = MARKS;
-    let (before, rest) = page.split_once(start)?;
-    let (table, after) = rest.split_once(end)?;
-    Some((before, table, after))
 }
 
 fn scratch() -> Result<PathBuf> {
@@ -219,11 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_taken_apart_and_rows_have_no_widths() {
-        let page = format!("a {}\n| x   |  1 |\n{} b", MARKS[0], MARKS[1]);
-        let (before, table, after) = parts(&page).expect("it has both");
-        assert_eq!((before, after), ("a ", " b"));
-        assert_eq!(plain(table), "| x | 1 |");
-        assert!(parts("nothing").is_none());
+    fn rows_have_no_widths() {
+        assert_eq!(plain("| x   |  1 |"), "| x | 1 |");
     }
 }

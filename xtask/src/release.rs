@@ -2,9 +2,8 @@
 //! registry expects of each.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use crate::run;
@@ -44,11 +43,7 @@ fn names(crates: &[Crate]) -> Vec<&str> {
 
 /// The crates that are published, with their metadata checked.
 fn crates() -> Result<Vec<Crate>> {
-    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .output()
-        .context("cannot start `cargo metadata`")?;
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+    let metadata = run::metadata(false)?;
     let mut wrong = Vec::new();
     let mut crates = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {

@@ -1,8 +1,9 @@
 //! Running other programs, with one line of what and how long.
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// The project's root folder.
@@ -11,10 +12,32 @@ pub fn root() -> PathBuf {
     xtask.parent().expect("xtask lies in the project's root").to_path_buf()
 }
 
+/// The cargo that runs us.
+fn own_cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
 /// Runs cargo and fails where it fails.
 pub fn cargo(args: &[&str]) -> Result<()> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    program(&cargo, args)
+    program(&own_cargo(), args)
+}
+
+/// What cargo writes on standard output; a non-zero exit is an error, of which cargo says more on
+/// standard error.
+pub fn cargo_output(args: &[&str]) -> Result<Vec<u8>> {
+    let output = Command::new(own_cargo()).args(args).stderr(Stdio::inherit()).output();
+    let output = output.context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("`cargo {}` failed ({})", args.join(" "), output.status);
+    }
+    Ok(output.stdout)
+}
+
+/// The packages of the workspace, with `deps` their dependencies too, as `cargo metadata` has them.
+pub fn metadata(deps: bool) -> Result<Value> {
+    let only_ours: &[&str] = if deps { &[] } else { &["--no-deps"] };
+    let output = cargo_output(&[&["metadata", "--format-version", "1"], only_ours].concat())?;
+    serde_json::from_slice(&output).context("output of cargo metadata")
 }
 
 /// Runs a program with our own input and output; a non-zero exit is an error.

@@ -56,15 +56,9 @@ fn side_by_side<T: Send>(threads: usize, work: &(impl Fn() -> Vec<T> + Sync)) ->
 
 /// What cargo builds.
 fn build() -> Result<Vec<Program>> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["test", "--workspace", "--no-run", "--quiet"]);
-    command.arg("--message-format=json-render-diagnostics").stderr(std::process::Stdio::inherit());
-    let output = command.output().context("cannot start cargo")?;
-    if !output.status.success() {
-        bail!("the tests do not build ({})", output.status);
-    }
-    let lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    const MESSAGES: &str = "--message-format=json-render-diagnostics";
+    let output = run::cargo_output(&["test", "--workspace", "--no-run", "--quiet", MESSAGES])?;
+    let lines = output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     let mut programs = Vec::new();
     for line in lines {
         let message: Value = serde_json::from_slice(line).context("a message of cargo")?;
