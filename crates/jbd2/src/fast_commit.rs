@@ -151,12 +151,7 @@ impl Shared {
         if !reported {
             return Ok(None);
         }
-        Counters::add(&self.counters.ordered, ordered.len() as u64);
-        ordered.iter().for_each(|data| data.start(cx));
-        for data in &ordered {
-            // A failed write stays with its file, whose `fsync` reports it.
-            let _ = data.flush(cx);
-        }
+        self.write_ordered(cx, &ordered);
         if out.is_empty() {
             if self.options.commit_record.is_safe() {
                 self.cache.queue().flush(cx)?;

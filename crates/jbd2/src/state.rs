@@ -13,7 +13,7 @@ use crate::format::revoke;
 use crate::log::Log;
 use crate::options::JournalOptions;
 use crate::stats::Counters;
-use crate::transaction::{Tid, Transaction};
+use crate::transaction::{OrderedData, Tid, Transaction};
 
 /// The running transaction as the handles share it.
 pub(crate) struct Running {
@@ -131,6 +131,18 @@ impl Shared {
         match self.aborted.load(Ordering::Relaxed) {
             0 => None,
             errno => Some(Errno(errno)),
+        }
+    }
+
+    /// Writes the data of files whose blocks a commit is about to name. A failed write stays with
+    /// its file, whose `fsync` reports it. May park.
+    pub fn write_ordered(&self, cx: &mut Cx, ordered: &[Arc<dyn OrderedData>]) {
+        Counters::add(&self.counters.ordered, ordered.len() as u64);
+        for data in ordered {
+            data.start(cx);
+        }
+        for data in ordered {
+            let _ = data.flush(cx);
         }
     }
 

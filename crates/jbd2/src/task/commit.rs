@@ -116,16 +116,10 @@ impl Task {
         Ok(())
     }
 
-    /// Step 3: data first. A failed write stays with its file, whose `fsync` reports it.
+    /// Step 3: data first.
     fn write_ordered(&mut self, cx: &mut Cx, tx: &Transaction) {
         let ordered = take(&mut tx.extra.lock(cx).ordered);
-        Counters::add(&self.shared.counters.ordered, ordered.len() as u64);
-        for data in &ordered {
-            data.start(cx);
-        }
-        for data in &ordered {
-            let _ = data.flush(cx);
-        }
+        self.shared.write_ordered(cx, &ordered);
     }
 
     /// A transaction without changes takes no place in the log. But whoever asked for its commit
