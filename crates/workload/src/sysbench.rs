@@ -17,5 +17,5 @@ mod validate;
 
 pub use latency::Latency;
 pub use options::{Command, Dialect, Extra, IoMode, Mode, Options, Usage};
-pub use output::prepared;
+pub use output::{Spread, prepared};
 pub use run::{Failure, Prepared, Report, ThreadReport, cleanup, prepare, run};

@@ -183,12 +183,24 @@ fn plan(out: &mut String, options: &Options) {
     let _ = writeln!(out, "Doing {} test", mode_name(options.mode));
 }
 
-struct Spread {
-    average: f64,
-    deviation: f64,
+/// Mean and standard deviation, as the tool computes it: of the population.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// The mean.
+    pub average: f64,
+    /// The deviation, in the same unit.
+    pub deviation: f64,
 }
 
-/// Mean and deviation, as the tool computes it: of the population.
+impl Report {
+    /// How alike the threads' numbers of requests were, and their seconds in them.
+    pub fn fairness(&self) -> [Spread; 2] {
+        let events = spread(self.threads.iter().map(|thread| thread.events as f64));
+        let times = spread(self.threads.iter().map(|thread| thread.time.as_secs_f64()));
+        [events, times]
+    }
+}
+
 fn spread(values: impl Iterator<Item = f64> + Clone) -> Spread {
     let count = values.clone().count().max(1) as f64;
     let average = values.clone().sum::<f64>() / count;
@@ -220,8 +232,7 @@ fn figures(options: &Options, report: &Report) -> String {
 }
 
 fn fairness(out: &mut String, report: &Report) {
-    let events = spread(report.threads.iter().map(|thread| thread.events as f64));
-    let times = spread(report.threads.iter().map(|thread| thread.time.as_secs_f64()));
+    let [events, times] = report.fairness();
     let _ = writeln!(out, "\nThreads fairness:");
     let _ = writeln!(
         out,

@@ -229,13 +229,9 @@ fn add(outcome: &mut Outcome, report: &sysbench::Report) {
     let p95 = report.latency.percentile(95);
     let (mean, max) = (report.requests.mean(), report.requests.max() as f64);
     outcome.latency_ms = (mean / 1e6, p95, max / 1e6);
-    let spread = |of: fn(&sysbench::ThreadReport) -> f64| {
-        let all = report.threads.iter().map(of);
-        let mean = all.clone().sum::<f64>() / threads;
-        let square = all.map(|one| (one - mean).powi(2)).sum::<f64>() / threads;
-        square.sqrt() / mean.max(1e-9)
-    };
-    outcome.unfairness = (spread(|one| one.events as f64), spread(|one| one.time.0 as f64));
+    let [events, time] =
+        report.fairness().map(|spread| spread.deviation / spread.average.max(1e-9));
+    outcome.unfairness = (events, time);
     outcome.rate = (outcome.reads + outcome.writes) as f64 / outcome.total.max(1e-9);
 }
 
