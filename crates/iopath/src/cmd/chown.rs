@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use vfs::{Attr, FileType, SetAttr};
+use vfs::{Attr, SetAttr};
 
 use crate::app::{App, at};
 use crate::owner::{self, Owner};
@@ -60,9 +60,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 
 /// Sets the owner. As with chown(2), set-id bits of files go.
 fn change(app: &mut App, session: &Session, ids: &Owner, path: &[u8], attr: &Attr) -> Result<()> {
-    let mode = attr.mode & if attr.mode & 0o010 != 0 { !0o6000 } else { !0o4000 };
-    let mode = (attr.kind == FileType::Regular && mode != attr.mode).then_some(mode);
-    let set = SetAttr { uid: ids.uid, gid: ids.gid, mode, ..SetAttr::default() };
+    let set = SetAttr { uid: ids.uid, gid: ids.gid, ..SetAttr::default() };
     let done = session.set(app, attr, &set);
     done.map_err(|errno| at(session.place(path))(errno))
 }

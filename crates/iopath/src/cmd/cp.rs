@@ -558,8 +558,7 @@ impl Copying {
                         return Ok(None);
                     }
                 };
-                let shown = session.place(&place.path);
-                let source = ImageSource::new(session.fs.clone(), root, shown, name, keep);
+                let source = ImageSource::new(session, &place.path, root, name, keep);
                 let source = source.on_device(u64::MAX - index as u64);
                 Box::new(if self.mounts.reflink { source.sharing() } else { source })
             }

@@ -190,13 +190,12 @@ fn show(app: &mut App, path: &[u8], difference: &Difference) -> Result<()> {
 fn tree(app: &mut App, place: &OsString, keep: &Keep) -> Result<Tree> {
     let mut session = None;
     let source = source(app, place, keep, &mut session)?;
-    let (mut tree, mut progress) = (Tree::default(), app.out.progress("reading"));
-    let done = copy::run(app.cx, source, &mut tree, &mut progress);
-    progress.finish();
+    let progress = app.out.progress("reading");
+    let read = Tree::read(app.cx, source, progress);
     if let Some(session) = session {
         session::close(app, session)?;
     }
-    let problems = done?;
+    let (tree, problems) = read?;
     let (messages, more) = problems.messages();
     if let Some((last, others)) = messages.split_last() {
         others.iter().for_each(|message| app.out.problem(message));
@@ -225,8 +224,7 @@ fn source(
         Side::Image(place) => {
             let opened = session.insert(session::open(app, &place.target, false)?);
             let root = opened.find(app, &place.path, true)?;
-            let shown = opened.place(&place.path);
-            Box::new(ImageSource::new(opened.fs.clone(), root, shown, name, keep))
+            Box::new(ImageSource::new(opened, &place.path, root, name, keep))
         }
         Side::Archive(Some(path)) => {
             let shown = || path.display().to_string();

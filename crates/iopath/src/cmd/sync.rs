@@ -14,7 +14,8 @@ use clap::Args;
 use serde_json::json;
 use vfs::FileType;
 
-use super::cp::{self, Mounts, destination};
+use super::cp::destination::own_name;
+use super::cp::{self, Mounts};
 use super::rm;
 use crate::app::{App, at};
 use crate::confine;
@@ -139,10 +140,6 @@ fn content_of(side: Side) -> Side {
     }
 }
 
-fn own_name(source: &Side) -> Option<Vec<u8>> {
-    destination::own_name(source)
-}
-
 /// Compares the trees; answers the path of the destination's tree too. The directory of the
 /// destination is made.
 fn plan(
@@ -203,16 +200,14 @@ fn tree(app: &mut App, mounts: &mut Mounts, side: &Side, keep: &Keep) -> Result<
             let index = mounts.open(app, &place.target, false)?;
             let session = &mounts.sessions[index];
             let root = session.find(app, &place.path, place.path.ends_with(b"/."))?;
-            let shown = session.place(&place.path);
-            Box::new(ImageSource::new(session.fs.clone(), root, shown, Vec::new(), keep.clone()))
+            Box::new(ImageSource::new(session, &place.path, root, Vec::new(), keep.clone()))
         }
         Side::Host(path) => Box::new(HostSource::new(path.clone(), Vec::new(), keep.clone())),
         Side::Archive(_) | Side::Standard => bail!("{side}: is no tree"),
     };
-    let (mut tree, mut progress) = (Tree::default(), app.out.progress("comparing"));
-    let done = copy::run(app.cx, source, &mut tree, &mut progress);
-    progress.finish();
-    match done?.messages() {
+    let progress = app.out.progress("comparing");
+    let (tree, problems) = Tree::read(app.cx, source, progress)?;
+    match problems.messages() {
         ([], _) => Ok(tree),
         ([first, ..], _) => bail!("{first}; nothing was changed"),
     }

@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 use vfs::FileType;
 
 use super::exact::Exact;
-use super::{Batch, Event, Meta, Problems, Sink};
+use super::{Batch, Event, Meta, Problems, Sink, Source};
+use crate::out::Progress;
 
 /// A node.
 #[derive(Clone, Debug)]
@@ -42,6 +43,21 @@ struct Open {
 }
 
 impl Tree {
+    /// Reads all of a source.
+    ///
+    /// # Errors
+    /// The source failed as a whole. What of it could not be read is in the answer.
+    pub fn read(
+        cx: &mut Cx,
+        source: Box<dyn Source>,
+        mut progress: Progress,
+    ) -> Result<(Tree, Problems)> {
+        let mut tree = Tree::default();
+        let done = super::run(cx, source, &mut tree, &mut progress);
+        progress.finish();
+        Ok((tree, done?))
+    }
+
     fn node(&mut self, batch: &Batch, at: usize) {
         let Event::Node { path, meta, target, xattrs } = &batch.events[at] else { return };
         let path = batch.at(path).to_vec();

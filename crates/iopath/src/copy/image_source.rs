@@ -11,6 +11,7 @@ use vfs::{Attr, FileRead, FileSystem, FileType, SeekWhence};
 
 use super::content::{self, Content};
 use super::{DIRECT_UNIT, Event, FileId, Follow, Keep, Links, Meta, Outbox, Source, descend};
+use crate::session::Session;
 use crate::text;
 use crate::walk::Reached;
 
@@ -52,14 +53,16 @@ struct Level {
 }
 
 impl ImageSource {
-    /// Copies the tree at `root` to `name` in the destination.
+    /// Copies the tree at `path` of a mounted image, whose attributes are `root`, to `name` in the
+    /// destination.
     pub fn new(
-        fs: Arc<dyn FileSystem>,
+        session: &Session,
+        path: &[u8],
         root: Attr,
-        shown_root: String,
         name: Vec<u8>,
         keep: Keep,
     ) -> ImageSource {
+        let (fs, shown_root) = (session.fs.clone(), session.place(path));
         let links = Links::default();
         let (sharing, name_len, device) = (false, name.len(), 0);
         let (reached, levels) = (Reached::default(), Vec::new());
