@@ -53,7 +53,7 @@ pub(crate) fn join_super(
         {
             let mut joined = restore(cx, queue, bytes)?;
             if joined.is_none() {
-                joined = mend_from_log(cx, queue, bytes)?;
+                joined = restore_from_log(cx, queue, bytes)?;
             }
             match joined {
                 Some(joined) => parse_super(&joined, queue),
@@ -165,7 +165,7 @@ fn restore(cx: &mut Cx, queue: &Arc<Queue>, bytes: &[u8]) -> Result<Option<Vec<u
 ///
 /// # Errors
 /// The device cannot be read.
-fn mend_from_log(
+fn restore_from_log(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     bytes: &[u8],

@@ -168,7 +168,7 @@ impl Fs<'_> {
         let system = self.is_system(ino);
         let mut values = InodeValues::read(&slot, &self.g);
         let trusted = self.slot_trusted(ino, &slot);
-        if !trusted && let Some(fixed) = self.mended_slot(ino, &slot) {
+        if !trusted && let Some(fixed) = self.restored_slot(ino, &slot) {
             let detail = "one byte does not fit its checksum";
             let act = "put that byte right by the checksum";
             if self.safe(Rule::InodeChecksum, Self::at(ino), detail, act) {
@@ -240,7 +240,7 @@ impl Fs<'_> {
         !self.g.checksums.metadata || stored_inode(slot) == seed.inode(slot)
     }
 
-    fn mended_slot(&self, ino: u32, slot: &[u8]) -> Option<Vec<u8>> {
+    fn restored_slot(&self, ino: u32, slot: &[u8]) -> Option<Vec<u8>> {
         if slot.len() <= BASE_SIZE {
             return None;
         }

@@ -185,7 +185,7 @@ impl Fs<'_> {
 
     /// The slot as it should be, if anything says so.
     fn healed_slot(&mut self, ino: Ino, slot: &[u8]) -> Result<Option<Vec<u8>>, DeviceError> {
-        if let Some(fixed) = self.mended_slot(ino, slot)? {
+        if let Some(fixed) = self.restored_slot(ino, slot)? {
             return Ok(Some(fixed));
         }
         if let Some(fixed) = self.renamed_slot(ino, slot)? {
@@ -227,7 +227,7 @@ impl Fs<'_> {
     }
 
     /// The slot with one byte put right.
-    fn mended_slot(&mut self, ino: Ino, slot: &[u8]) -> Result<Option<Vec<u8>>, DeviceError> {
+    fn restored_slot(&mut self, ino: Ino, slot: &[u8]) -> Result<Option<Vec<u8>>, DeviceError> {
         let (at, expect) = (At::Inode(ino), self.g.expect(base::Sector(0), Some(ino.0)));
         let fixed = restored(&[Kind::Inode], slot, &expect, at);
         let fixed = fixed.filter(|(_, slot)| inode::verify(slot, ino, &self.g).is_ok());

@@ -9,11 +9,11 @@ use super::{Fs, safe};
 use crate::restore;
 
 /// The largest block of which one wrong byte is looked for.
-const MEND_MAX: usize = 4096;
+const RESTORE_MAX: usize = 4096;
 
 /// `bytes` with one byte put right, if that makes it a sound block of one of these kinds.
 pub fn restored(kinds: &[Kind], bytes: &[u8], expect: &Expect, at: At) -> Option<(Kind, Vec<u8>)> {
-    if bytes.len() > MEND_MAX || bytes.iter().all(|&byte| byte == 0) {
+    if bytes.len() > RESTORE_MAX || bytes.iter().all(|&byte| byte == 0) {
         return None;
     }
     let mut found = None;
