@@ -10,6 +10,8 @@ use iopath::copy::tar_sink::TarSink;
 use iopath::copy::tar_source::TarSource;
 use iopath::copy::{self, Batch, Event, Keep, Problems, Sink};
 use iopath::out::Out;
+use iopath::session::Session;
+use iopath::target::Target;
 use iopath::{base, rt, vfs};
 use rt::{Cx, World, WorldConfig};
 use testkit::manifest;
@@ -63,7 +65,9 @@ fn tree(cx: &mut Cx) -> Arc<MemFs> {
 
 fn source(cx: &mut Cx, fs: &Arc<MemFs>) -> Box<ImageSource> {
     let root = fs.getattr(cx, fs.root()).unwrap();
-    Box::new(ImageSource::new(fs.clone(), root, "/".into(), Vec::new(), ALL))
+    let target = Target { path: "memory".into(), partition: None };
+    let session = Session::on(target, fs.clone());
+    Box::new(ImageSource::new(&session, b"/", root, Vec::new(), ALL))
 }
 
 fn archive(cx: &mut Cx, fs: &Arc<MemFs>) -> Vec<u8> {
