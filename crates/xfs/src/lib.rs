@@ -49,7 +49,7 @@ pub use error::{Result, XfsError};
 #[cfg(test)]
 extern crate self as xfs;
 #[cfg(test)]
-#[path = "../tests/log_common/mod.rs"]
+#[path = "../tests/it/log_common/mod.rs"]
 mod log_common;
 
 mod alloc;

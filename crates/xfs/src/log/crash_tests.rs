@@ -4,7 +4,7 @@
 //! recovered is the tree after some operation, and no file or attribute shows what is not its own.
 //! A few seeds here, many with `IOPATH_SEEDS=n`.
 
-#[path = "../../tests/world/mod.rs"]
+#[path = "../../tests/it/world/mod.rs"]
 mod world;
 
 use std::sync::Arc;

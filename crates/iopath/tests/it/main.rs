@@ -1,0 +1,33 @@
+//! The tests of this crate as one program: it is compiled and linked once.
+
+mod bench;
+mod build;
+mod command;
+mod containers;
+mod copy;
+mod cp_table;
+mod crash;
+mod crash_kernel;
+mod crash_programs;
+mod crash_slurm;
+mod demo;
+mod diff;
+mod direct;
+mod disk;
+mod edit;
+mod end_to_end;
+mod lab;
+mod lab_own;
+mod nbd;
+mod network;
+mod nfs;
+mod quota;
+mod repair;
+mod rescue;
+mod sandbox;
+mod sync;
+mod trace;
+mod verbs;
+mod walks;
+mod xfs;
+mod xfs_reflink;

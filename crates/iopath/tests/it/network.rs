@@ -1,0 +1,155 @@
+//! Images on servers through the command: a web server with latency, S3 by moto. Needs the tools
+//! that `cargo xtask judges` installs.
+
+#![allow(clippy::disallowed_methods, reason = "servers of the host are tested, in real time")]
+
+#[path = "../../../network/tests/common/mod.rs"]
+mod web;
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::command::{iopath, iopath_in, ok, ok_in};
+use testkit::judge::run_ok;
+use web::{Fault, Server};
+
+/// A tree with /etc of many files, and 50 MiB of content.
+fn tree(dir: &Path) -> PathBuf {
+    let tree = dir.join("tree");
+    fs::create_dir_all(tree.join("etc")).unwrap();
+    fs::write(tree.join("etc/hostname"), "box\n").unwrap();
+    for number in 0..250 {
+        fs::write(tree.join(format!("etc/file{number}.conf")), format!("{number}\n")).unwrap();
+    }
+    let mut noise = vec![0; 50 << 20];
+    base::rng::Rng::new(1, 0).fill(&mut noise);
+    fs::write(tree.join("large"), noise).unwrap();
+    tree
+}
+
+#[test]
+fn a_large_image_behind_a_latency_takes_few_requests_and_few_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    ok_in(dir.path(), "mkfs -q -t ext4 --size 10G disk.img");
+    ok_in(dir.path(), "cp -q -a tree/. disk.img:/");
+    let latency = Duration::from_millis(20);
+    let server = Server::slow(&dir.path().join("disk.img"), Fault::None, latency, 100_000_000);
+    let start = Instant::now();
+    let listed = ok(&["ls", &format!("{}:/etc", server.url)]);
+    let (took, requests, bytes) = (start.elapsed(), server.requests(), server.bytes());
+    println!("ls /etc: {took:?}, {requests} requests, {bytes} bytes");
+    assert_eq!(listed.lines().count(), 251);
+    assert!(bytes <= 2 << 20, "{bytes} bytes for ls /etc");
+    assert!(requests <= 30, "{requests} requests for ls /etc");
+    let start = Instant::now();
+    let null = Path::new("/dev/null");
+    run_ok("curl", &[&"-sf", &"-r", &"0-52428799", &"-o", &null, &server.url]);
+    println!("a fetch of 50 MiB: {:?}", start.elapsed());
+    server.reset();
+    let start = Instant::now();
+    let from = format!("{}:/large", server.url);
+    ok(&["cp", "-q", &from, &dir.path().join("large").display().to_string()]);
+    let (took, requests, bytes) = (start.elapsed(), server.requests(), server.bytes());
+    println!("cp of 50 MiB: {took:?}, {requests} requests, {bytes} bytes");
+    run_ok("cmp", &[&dir.path().join("large"), &dir.path().join("tree/large")]);
+    // What is read ahead of the last byte is not used.
+    assert!(bytes <= 68 << 20, "{bytes} bytes for 50 MiB");
+    assert!(requests <= 80, "{requests} requests for 50 MiB");
+}
+
+#[test]
+fn containers_and_partitions_on_a_server_are_read_and_cached() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    ok_in(dir.path(), "mkfs -q -t xfs --size 300M disk.img");
+    ok_in(dir.path(), "cp -q -a tree/. disk.img:/");
+    let script = "qemu-img convert -c -O qcow2 disk.img base.qcow2; \
+                  qemu-img create -q -f qcow2 -b base.qcow2 -F qcow2 top.qcow2";
+    run_ok("sh", &[&"-ec", &format!("cd {}; {script}", dir.path().display())]);
+    let server = Server::new(&dir.path().join("base.qcow2"), Fault::None);
+    let target = format!("{}:/etc/hostname", server.url);
+    let cache = dir.path().join("cache").display().to_string();
+    for _ in 0..2 {
+        assert_eq!(ok(&["--cache-dir", &cache, "cat", &target]), "box\n");
+    }
+    server.reset();
+    assert_eq!(ok(&["--cache-dir", &cache, "cat", &target]), "box\n");
+    assert_eq!(server.requests(), 1);
+    let info = ok(&["info", &server.url]);
+    assert!(info.contains("container: qcow2") && info.contains("format: xfs"), "{info}");
+    let output = iopath(&["mkdir", &format!("{}:/new", server.url)]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("are read, not written"), "{error}");
+    // What changes while it is read ends with one error that says so.
+    server.set_fault(Fault::Changes(server.requests() + 3));
+    let output = iopath(&["cp", "-r", &format!("{}:/", server.url), &cache]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("the object changed while it was read"));
+    let output = iopath(&["ls", "http://127.0.0.1:1/x.img:/"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("http://127.0.0.1:1/x.img: "), "{error}");
+}
+
+/// A process that ends with the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone_already = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+#[test]
+fn objects_of_s3_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("tree")).unwrap();
+    fs::write(dir.path().join("tree/hostname"), "box\n").unwrap();
+    ok_in(dir.path(), "mkfs -q -t ext4 --size 16M disk.img");
+    ok_in(dir.path(), "cp -q -a tree/. disk.img:/");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut moto = Command::new("moto_server");
+    moto.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null());
+    let moto = moto.stderr(Stdio::null()).spawn();
+    let _moto = Running(moto.expect("moto_server starts; `cargo xtask judges` installs it"));
+    let until = Instant::now() + Duration::from_secs(60);
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < until, "moto_server does not listen");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let at = format!("http://127.0.0.1:{port}");
+    let put = format!(
+        "cd {}; curl -sf -X PUT {at}/images; curl -sf -T disk.img {at}/images/a/disk.img; \
+         curl -sf -H 'x-amz-acl: public-read' -T disk.img {at}/images/public.img",
+        dir.path().display()
+    );
+    run_ok("sh", &[&"-ec", &put]);
+    let run = |words: &[&str], key: &str| -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_iopath"));
+        command.args(words).env("AWS_ENDPOINT_URL", &at).env("AWS_REGION", "us-east-1");
+        command.env("AWS_ACCESS_KEY_ID", key).env("AWS_SECRET_ACCESS_KEY", "secret");
+        command.env("AWS_ALLOW_HTTP", "true").env_remove("AWS_PROFILE").output().unwrap()
+    };
+    let output = run(&["cat", "s3://images/a/disk.img:/hostname"], "key");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "box\n", "{error}");
+    let output = run(&["--anonymous", "cat", "s3://images/public.img:/hostname"], "key");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "box\n", "{error}");
+    let output = run(&["--anonymous", "ls", "s3://images/a/disk.img:/"], "key");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("403 Forbidden: it wants credentials"), "{error}");
+    let output = run(&["ls", "s3://images/a/none.img:/"], "key");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        error.contains("s3://images/a/none.img: ") && error.contains("no such object"),
+        "{error}"
+    );
+    let output = iopath_in(dir.path(), "ls s3://images:/");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("s3://BUCKET/KEY"), "{error}");
+}

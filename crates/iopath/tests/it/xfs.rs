@@ -1,0 +1,116 @@
+//! The built command writes XFS: images of our own mkfs, changed by every command, judged by
+//! xfs_repair and by the kernel's mount. Needs root and xfsprogs.
+
+use std::os::unix::fs::symlink;
+
+use crate::command::{iopath, ok};
+use testkit::judge::{self, LoopMount};
+use testkit::manifest;
+
+#[track_caller]
+fn fails(args: &[&str]) -> String {
+    let output = iopath(args);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && !error.contains("panicked"), "{args:?}: {error}");
+    error
+}
+
+/// Goal: each command changes an XFS image as it changes ext4, and leaves it clean. Method: a tree
+/// goes in, every command changes something, the judges look; the tree comes out again.
+#[test]
+fn every_command_writes_xfs() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let text = |name: &str| dir.path().join(name).display().to_string();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("sub/deep")).expect("directories");
+    for n in 0..300 {
+        std::fs::write(tree.join(format!("sub/file-{n}")), vec![n as u8; n * 40]).expect("a file");
+    }
+    symlink("sub/file-1", tree.join("link")).expect("a link");
+    let image = text("disk.img");
+    ok(&["mkfs", "-t", "xfs", "--size", "320M", "-n", "size=16k", "-m", "rmapbt=1", &image]);
+    let at = |path: &str| format!("{image}:{path}");
+    ok(&["cp", "-a", &text("tree"), &at("/tree")]);
+    ok(&["mkdir", &at("/new")]);
+    ok(&["mv", &at("/tree/sub/file-299"), &at("/new/moved")]);
+    ok(&["ln", &at("/new/moved"), &at("/new/hard")]);
+    ok(&["ln", "-s", "moved", &at("/new/soft")]);
+    ok(&["rm", &at("/tree/sub/file-298")]);
+    ok(&["rm", "-r", &at("/tree/sub/deep")]);
+    ok(&["chmod", "600", &at("/new/moved")]);
+    ok(&["touch", &at("/new/touched")]);
+    ok(&["truncate", "--size", "100", &at("/new/moved")]);
+    ok(&["-o", "logbsize=256k,wsync", "mkdir", &at("/new/synchronous")]);
+    let error = fails(&["-o", "data=journal", "mkdir", &at("/refused")]);
+    assert!(error.contains("is for ext2, ext3 and ext4"), "{error}");
+    let error = fails(&["-o", "logbsize=48k", "mkdir", &at("/refused")]);
+    assert!(error.contains("logbsize is 32k"), "{error}");
+    ok(&["check", &image]);
+    judge::xfs_repair(dir.path().join("disk.img").as_path()).expect("xfs_repair");
+    ok(&["cp", "-a", &at("/"), &text("out")]);
+    let ours = manifest::of_dir(&dir.path().join("out")).expect("what came out");
+    let kernel = LoopMount::new(&dir.path().join("disk.img"), "xfs", "ro,nouuid").expect("a mount");
+    let theirs = manifest::of_dir(&kernel.path()).expect("the kernel reads");
+    let diff = manifest::diff(&ours, &theirs);
+    assert!(diff.is_empty(), "{diff}");
+    assert_eq!(theirs[&b"new/moved"[..]].size, 100);
+}
+
+/// Goal: a realtime section by the command: made, filled, read back; it is named where it is
+/// missing. Then another size, label and UUID. Method: a tree goes in and comes out; xfs_repair of
+/// the host knows the section.
+#[test]
+fn a_section_another_size_and_another_label() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let text = |name: &str| dir.path().join(name).display().to_string();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(&tree).expect("a directory");
+    for n in 0..40u8 {
+        std::fs::write(tree.join(format!("file-{n}")), vec![n; usize::from(n) * 5000])
+            .expect("a file");
+    }
+    let (image, section) = (text("disk.img"), text("section.img"));
+    std::fs::File::create(&section).and_then(|file| file.set_len(64 << 20)).expect("a file");
+    let words = format!("rtdev={section},extsize=28k");
+    ok(&["mkfs", "-t", "xfs", "--size", "320M", "-d", "rtinherit=1", "-r", &words, &image]);
+    let option = format!("rtdev={section}");
+    let root = format!("{image}:/");
+    let error = fails(&["cp", "-a", &text("tree"), &root]);
+    assert!(error.contains("realtime"), "{error}");
+    ok(&["-o", &option, "cp", "-a", &text("tree"), &root]);
+    assert!(ok(&["info", &image]).contains("extent_blocks"), "info");
+    ok(&["check", &image]);
+    let output = judge::run("xfs_repair", &[&"-n", &"-r", &section, &image]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ok(&["-o", &option, "cp", "-a", &format!("{image}:/tree"), &text("out")]);
+    let (ours, theirs) = (manifest::of_dir(&dir.path().join("out")), manifest::of_dir(&tree));
+    let diff = manifest::diff(&ours.expect("what came out"), &theirs.expect("what went in"));
+    assert!(diff.is_empty(), "{diff}");
+
+    let plain = text("plain.img");
+    ok(&["mkfs", "-t", "xfs", "--size", "320M", &plain]);
+    ok(&["cp", "-a", &text("tree"), &format!("{plain}:/")]);
+    let place = format!("{plain}:/tree/file-3");
+    ok(&["chattr", "+ia", &place]);
+    let error = fails(&["chmod", "600", &place]);
+    assert!(error.contains("not permitted"), "{error}");
+    ok(&["chattr", "-ia", &place]);
+    ok(&["chmod", "644", &place]);
+    assert!(ok(&["resize", &plain, "500M"]).contains("320"), "resize");
+    assert_eq!(std::fs::metadata(&plain).expect("the image").len(), 500 << 20);
+    ok(&["tune", "-L", "archive", "-U", "random", &plain]);
+    assert!(ok(&["info", &plain]).contains("archive"), "info");
+    ok(&["check", &plain]);
+    judge::xfs_repair(dir.path().join("plain.img").as_path()).expect("xfs_repair");
+    ok(&["resize", &plain, "330M"]);
+    judge::xfs_repair(dir.path().join("plain.img").as_path()).expect("xfs_repair");
+    let error = fails(&["resize", &plain, "80M"]);
+    assert!(error.contains("log lies behind"), "{error}");
+    let error = fails(&["tune", &plain]);
+    assert!(error.contains("nothing to change"), "{error}");
+    let kernel = LoopMount::new(&dir.path().join("plain.img"), "xfs", "rw,nouuid");
+    let kernel = kernel.expect("the kernel mounts it");
+    let theirs = manifest::of_dir(&kernel.path().join("tree")).expect("the kernel reads");
+    let ours = manifest::of_dir(&tree).expect("what went in");
+    assert!(manifest::diff(&ours, &theirs).is_empty());
+}

@@ -1,0 +1,353 @@
+//! Our mkfs makes the bytes that mkfs.xfs makes; the kernel and xfs_repair take the result.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::support::*;
+use base::Timespec;
+use testkit::{manifest, newest};
+use vfs::FileSystem;
+use xfs::MkfsOptions;
+use xfs::format::{Kind, RawSuper, inode::RawInode, verifier};
+use xfs::mkfs::{COMPAT, Plan, Surroundings, plan};
+
+/// The options that these words of the command line make.
+fn options(words: &str) -> MkfsOptions {
+    edited(MkfsOptions { uuid: None, ..MkfsOptions::default() }, words)
+}
+
+fn edited(mut options: MkfsOptions, words: &str) -> MkfsOptions {
+    options.edit('m', &format!("uuid={UUID}")).expect("a UUID");
+    let words: Vec<&str> = words.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        if pair[0] == "-L" {
+            options.label = pair[1].to_string();
+            continue;
+        }
+        let section = pair[0].chars().nth(1).expect("a letter");
+        options.edit(section, pair[1]).unwrap_or_else(|error| panic!("{error}"));
+    }
+    options
+}
+
+fn make_plan(words: &str, device_bytes: u64) -> Plan {
+    plan_of(&options(words), words, device_bytes)
+}
+
+fn plan_of(options: &MkfsOptions, words: &str, device_bytes: u64) -> Plan {
+    let now = Timespec { sec: 1_700_000_000, nsec: 5 };
+    let around = Surroundings { device_bytes, now, uuid: [0; 16], generation: 7 };
+    plan(options, &around).unwrap_or_else(|error| panic!("{words}: {error}"))
+}
+
+/// Everything that is written, the primary superblock first.
+fn all_writes(plan: &Plan) -> Vec<(u64, Vec<u8>)> {
+    let mut writes = plan.writes.clone();
+    writes.insert(0, (0, plan.head.clone()));
+    writes
+}
+
+/// Sets what must differ in the first inodes to one value where it is not zero, and the checksum
+/// over it: times and random generations.
+fn mask_times(bytes: &mut [u8], inode_size: usize) {
+    for (index, slot) in bytes.chunks_exact_mut(inode_size).enumerate() {
+        let raw = RawInode::view_mut(slot).expect("an inode");
+        let mark = |field: &mut zerocopy::big_endian::U32| field.set(u32::from(field.get() != 0));
+        mark(&mut raw.di_gen);
+        if index >= 3 {
+            verifier::update_crc(Kind::Inode, slot);
+            continue;
+        }
+        raw.di_atime.set(u64::from(raw.di_atime.get() != 0));
+        raw.di_mtime.set(0);
+        raw.di_ctime.set(0);
+        raw.di_crtime.set(0);
+        verifier::update_crc(Kind::Inode, slot);
+    }
+}
+
+/// Compares an image of mkfs.xfs with our plan, byte by byte but for the times and generations of
+/// inodes.
+fn compare(words: &str, size_mib: u64, whole: bool) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let image = dir.path().join("image");
+    mkfs_xfs(&image, size_mib, words);
+    let plan = make_plan(words, size_mib << 20);
+    same(&image, &plan, &format!("{words} of {size_mib} MiB"), whole);
+}
+
+/// The same with the newest mkfs.xfs, for a kernel and with more words.
+fn compare_newest(kernel: &str, words: &str, size_mib: u64) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let image = dir.path().join("image");
+    let conf = newest::folder().join(format!("usr/share/xfsprogs/mkfs/lts_{kernel}.conf"));
+    let conf = format!("options={}", conf.display());
+    let uuid = format!("uuid={UUID}");
+    let mut args = vec!["-m", &uuid];
+    if kernel != "7.2" {
+        args.extend(["-c", &conf]);
+    }
+    args.extend(words.split_whitespace());
+    newest::mkfs_xfs(&image, size_mib << 20, &args);
+    let options = MkfsOptions::compat(kernel).expect("a kernel");
+    let plan = plan_of(&edited(options, words), words, size_mib << 20);
+    same(
+        &image,
+        &plan,
+        &format!("for {kernel} {words} of {size_mib} MiB"),
+        size_mib == 300 && kernel == "7.2",
+    );
+}
+
+/// Goal: the conf files that xfsprogs ships say to us what they say to mkfs.xfs. Method: byte for
+/// byte, each file with the newest mkfs.xfs.
+#[test]
+fn files_of_options_are_those_of_mkfs_xfs() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let folder = newest::folder().join("usr/share/xfsprogs/mkfs");
+    let files = COMPAT[..8].iter().map(|name| folder.join(format!("lts_{name}.conf")));
+    for path in files {
+        let image = dir.path().join("image");
+        let conf = format!("options={}", path.display());
+        let uuid = format!("uuid={UUID}");
+        newest::mkfs_xfs(&image, 320 << 20, &["-m", &uuid, "-c", &conf]);
+        let mut options = edited(MkfsOptions::compat("7.2").expect("known"), "");
+        options.edit_file(&std::fs::read_to_string(&path).expect("a file")).expect("known words");
+        same(&image, &plan_of(&options, &conf, 320 << 20), &conf, false);
+    }
+}
+
+/// Compares an image with our plan.
+fn same(image: &Path, plan: &Plan, words: &str, whole: bool) {
+    let geometry = &plan.report.geometry;
+    let file = std::fs::File::open(image).expect("the image opens");
+    let (place, offset) = geometry.ino_place(geometry.root_ino);
+    let inodes = geometry.ag_sector(place).bytes() + offset as u64;
+    let mut covered = Vec::new();
+    for (offset, mut ours) in all_writes(plan) {
+        let mut theirs = vec![0; ours.len()];
+        file.read_exact_at(&mut theirs, offset).expect("the image is long enough");
+        if offset == inodes {
+            mask_times(&mut ours, geometry.inode_size as usize);
+            mask_times(&mut theirs, geometry.inode_size as usize);
+        }
+        let differs = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
+        if let Some(place) = differs {
+            let from = place & !15;
+            panic!(
+                "{words}: byte {:#x} (write at {offset:#x} + {place:#x})\n\
+                 ours {:02x?}\ntheirs {:02x?}",
+                offset + place as u64,
+                &ours[from..from + 16],
+                &theirs[from..from + 16]
+            );
+        }
+        covered.push((offset, offset + ours.len() as u64));
+    }
+    if whole {
+        nothing_else(image, &covered, words);
+    }
+}
+
+/// Every byte that we do not write is zero in their image as well.
+fn nothing_else(image: &Path, covered: &[(u64, u64)], words: &str) {
+    let bytes = std::fs::read(image).expect("the image can be read");
+    for (index, block) in bytes.chunks(512).enumerate() {
+        let at = index as u64 * 512;
+        let ours = covered.iter().any(|&(from, to)| from <= at && at < to);
+        assert!(ours || block.iter().all(|&byte| byte == 0), "{words}: we leave out {at:#x}");
+    }
+}
+
+/// Goal: what the newest mkfs.xfs makes by default, for each kernel, and with further options.
+#[test]
+fn each_kernel_gets_the_bytes_of_the_newest_mkfs_xfs() {
+    for kernel in COMPAT {
+        compare_newest(kernel, "", 300);
+    }
+    for words in [
+        "-L a-label -n parent=0",
+        "-i exchange=0",
+        "-m autofsck=0",
+        "-m autofsck=check -i size=1024",
+        "-n parent=0 -i exchange=0 -m rmapbt=0",
+        "-b size=1024",
+        "-b size=2048 -i size=1024 -n size=64k",
+        "-m reflink=0,finobt=0,inobtcount=0",
+        "-i sparse=0,nrext64=0 -m bigtime=0",
+        "-d agcount=7",
+        "-d su=64k,sw=4",
+        "-l size=100m",
+        "-s size=4096",
+    ] {
+        compare_newest("7.2", words, 1024);
+    }
+}
+
+#[test]
+fn features_and_sizes_make_the_same_bytes_as_mkfs_xfs() {
+    for words in [
+        "-L a-label",
+        "-m rmapbt=1",
+        "-m finobt=0,inobtcount=0,reflink=0",
+        "-m bigtime=0,inobtcount=0 -i nrext64=1",
+        "-i sparse=0 -n size=64k",
+        "-i size=1024,maxpct=50",
+        "-i size=2048 -m rmapbt=1,reflink=0",
+        "-b size=1024",
+        "-b size=2048 -m rmapbt=1 -n size=8k",
+        "-s size=4096",
+        "-b size=1024 -s size=1024",
+        "-l size=20m",
+        "-l su=32k -m rmapbt=1",
+        "-l su=256k",
+        "-d agcount=7 -l size=32m",
+        "-d agcount=1",
+        "-d agcount=2",
+    ] {
+        compare(words, 333, true);
+    }
+    for words in [
+        "-d agsize=20m -l size=16m",
+        "-d agsize=32000b",
+        "-i perblock=4",
+        "-d projinherit=7",
+        "-d extszinherit=16,daxinherit=1",
+        "-d cowextsize=32,rtinherit=1",
+        "-i maxpct=0 -n size=32k",
+        "-i sparse=0 -b size=2048",
+        "-m finobt=0,inobtcount=0,rmapbt=1 -s size=2048",
+        "-d size=310m,agcount=3 -l lazy-count=1",
+        "-d su=32k,sw=2 -l su=64k,size=24m",
+    ] {
+        compare(words, 333, true);
+    }
+    // Where the log fills its group but for a few blocks mkfs.xfs leaves that group's free list
+    // empty, which the kernel fills at the first chance; ours is filled. Hence a larger size.
+    compare("-d su=64k,sw=4", 640, true);
+}
+
+#[test]
+fn sizes_and_stripes_make_the_same_bytes_as_mkfs_xfs() {
+    for (words, size_mib) in [
+        ("-L x", 300),
+        ("-L x", 1023),
+        ("-d su=64k,sw=1", 555),
+        ("-d su=256k,sw=8", 3 << 10),
+        ("-d su=256k,sw=8", (9 << 10) + 3),
+        ("-d su=128k,sw=3", 777),
+        ("-d su=1m,sw=5", 100 << 10),
+        ("-d su=64k,sw=4", 600 << 10),
+        ("-m rmapbt=1", 300 << 10),
+        ("-L x", 2 << 20),
+        ("-L x", (4 << 20) + 9),
+        ("-d su=64k,sw=4", 5 << 20),
+    ] {
+        compare(words, size_mib, false);
+    }
+}
+
+#[test]
+fn equal_plans_are_equal_and_times_and_labels_arrive() {
+    let (one, two) = (make_plan("-L volume", 1 << 30), make_plan("-L volume", 1 << 30));
+    assert_eq!(all_writes(&one), all_writes(&two));
+    assert_eq!(RawSuper::view(&one.head).expect("a superblock").label(), b"volume");
+}
+
+#[test]
+fn impossible_options_are_refused_by_name() {
+    let refused = |words: &str, size_mib: u64| {
+        let around = Surroundings {
+            device_bytes: size_mib << 20,
+            now: Timespec::from_secs(0),
+            uuid: [0; 16],
+            generation: 7,
+        };
+        plan(&options(words), &around).expect_err(words).to_string()
+    };
+    assert!(refused("-L x", 299).contains("300 MiB"));
+    assert!(refused("-b size=65536", 400).contains("a block of 65536"));
+    assert!(refused("-i size=4096", 400).contains("an inode of 4096"));
+    assert!(refused("-n size=2048", 400).contains("a directory block"));
+    assert!(refused("-d agcount=100", 400).contains("allocation groups"));
+    assert!(refused("-l size=1m", 400).contains("a log of 256 blocks"));
+    assert!(refused("-l size=200m", 400).contains("a log of"));
+    assert!(refused("-d su=1000,sw=2", 400).contains("stripe unit"));
+    assert!(refused("-m finobt=0", 400).contains("inobtcount needs finobt"));
+    assert!(refused("-L thirteen-byte", 400).contains("12 bytes"));
+    assert!(refused("-d size=500m", 400).contains("are asked for"));
+}
+
+#[test]
+fn the_kernel_fills_what_we_made_and_xfs_repair_finds_nothing() {
+    for words in ["-m rmapbt=1 -i nrext64=1", "-b size=1024 -n size=4096 -l su=32k", "-d agcount=3"]
+    {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let image = dir.path().join("image");
+        let file = std::fs::File::create(&image).expect("create");
+        file.set_len(320 << 20).expect("resize");
+        let path = image.clone();
+        let options = options(words);
+        in_world(move |cx| {
+            let device = load(&path);
+            let queue = queue(cx, device.clone());
+            xfs::mkfs(cx, &queue, &options).expect("mkfs");
+            let fs = try_mount(cx, device.clone()).expect("we mount it");
+            assert_eq!(manifest::of_fs(cx, &*fs).expect("readable").len(), 1);
+            fs.unmount(cx).expect("unmount");
+            std::fs::write(&path, device.snapshot()).expect("the image is written");
+        });
+        xfs_repair(&image).unwrap_or_else(|message| panic!("{words}: {message}"));
+        let mount = kernel(&image);
+        let block = if words.contains("1024") { 1024 } else { 4096 };
+        fill::fill(&mount.path(), fill::Scale { long_names: 500, extents: 300, block });
+        drop(mount);
+        xfs_repair(&image).unwrap_or_else(|message| panic!("{words}: {message}"));
+        assert!(kernel_tree(&image).len() > 2000);
+    }
+}
+
+/// A file of so many bytes beside an image, for a realtime section.
+fn section(dir: &Path, mib: u64) -> String {
+    let path = dir.join("section");
+    let file = std::fs::File::create(&path).expect("a file");
+    file.set_len(mib << 20).expect("the file takes its size");
+    path.display().to_string()
+}
+
+/// Goal: a realtime section of the old form is that of mkfs.xfs, of 6.1 and of the newest: numbers,
+/// bitmap, summary, both inodes. Method: sections whose bitmap fits before the root's chunk and
+/// behind it only, extents of one block and of more, small blocks, the root's defaults.
+#[test]
+fn realtime_sections_are_those_of_mkfs_xfs() {
+    let cases = [
+        ("-d rtinherit=1", 128, ""),
+        ("-d agcount=2", 8192, "extsize=4k"),
+        ("-i size=1024 -d rtinherit=1,extszinherit=14", 200, "extsize=28k"),
+        ("-b size=1024 -m inobtcount=0", 700, "extsize=64k"),
+    ];
+    for (words, mib, extent) in cases {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let image = dir.path().join("image");
+        let path = section(dir.path(), mib);
+        let comma = if extent.is_empty() { "" } else { "," };
+        let theirs = format!("{words} -r rtdev={path}{comma}{extent}");
+        let ours = format!("{words} -r size={}{comma}{extent}", mib << 20);
+        mkfs_xfs(&image, 300, &theirs);
+        same(&image, &make_plan(&ours, 300 << 20), &ours, true);
+        let uuid = format!("uuid={UUID}");
+        let mut args = vec!["-m", &uuid];
+        args.extend(theirs.split_whitespace());
+        newest::mkfs_xfs(&image, 300 << 20, &args);
+        let newest = edited(MkfsOptions::compat("7.2").expect("known"), &ours);
+        same(&image, &plan_of(&newest, &ours, 300 << 20), &format!("7.2: {ours}"), true);
+    }
+}
+
+/// Goal: blocks of 8 and 16 KiB are those of mkfs.xfs.
+#[test]
+fn large_blocks_are_those_of_mkfs_xfs() {
+    for words in ["-b size=8k -l size=20m", "-b size=16k -l size=20m"] {
+        compare(words, 300, true);
+    }
+}

@@ -1,0 +1,298 @@
+//! Files in a realtime section of the old form (no groups): written, cut short, punched, removed;
+//! the bitmap, the summary and the counter follow. The section lies behind the data on one device
+//! in memory, so that a power cut takes from both what no flush covers. Our check and
+//! `xfs_repair -n` of the host and of the newest xfsprogs find nothing after each.
+
+use std::sync::Arc;
+
+use crate::world::seed_count;
+use base::{Ino, Sector};
+use block::{Device, DeviceInfo};
+use cache::{PageCache, PageCacheConfig};
+use device::{MemoryDevice, Partition};
+use rt::Cx;
+use testkit::crash::CrashConfig;
+use testkit::format::{Format, Recording};
+use testkit::fsx::space::Cost;
+use testkit::{judge, newest, trials};
+use vfs::{FallocMode, FileSystem, SetAttr};
+use xfs::mount::options::BesideDevice;
+use xfs::{CheckOptions, MountOptions, Xfs};
+
+/// Bytes of the data part; the section has the rest.
+const DATA: u64 = 40 << 20;
+
+/// A file system with a section whose extents have so many bytes; new files lie there.
+#[derive(Clone, Copy, Debug)]
+struct Section {
+    block: u32,
+    extent: u32,
+}
+
+const SINGLE: Section = Section { block: 4096, extent: 4096 };
+const WIDE: Section = Section { block: 4096, extent: 28 << 10 };
+const SMALL: Section = Section { block: 1024, extent: 4096 };
+
+/// Both parts of a device.
+fn parts(device: &Arc<dyn Device>) -> [Arc<dyn Device>; 2] {
+    let (data, all) = (DATA / 512, device.info().sectors);
+    let part = |start: u64, count: u64| -> Arc<dyn Device> {
+        Arc::new(Partition::part(device, Sector(start), count, 1).expect("a part"))
+    };
+    [part(0, data), part(data, all - data)]
+}
+
+fn mount(cx: &mut Cx, device: Arc<dyn Device>, cache: u64, options: MountOptions) -> Arc<Xfs> {
+    let [data, section] = parts(&device).map(|part| crate::world::queue(cx, part));
+    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(cache));
+    let options = MountOptions { realtime: Some(BesideDevice(section)), ..options };
+    Xfs::mount(cx, &data, &pages, options).unwrap_or_else(|error| panic!("mount: {error}"))
+}
+
+impl Section {
+    /// The image that mkfs.xfs makes: both parts.
+    fn image(&self, bytes: u64) -> Vec<u8> {
+        let data = tempfile::NamedTempFile::new().expect("a file");
+        let section = tempfile::NamedTempFile::new().expect("a file");
+        section.as_file().set_len(bytes - DATA).expect("the file takes its size");
+        let (block, extent) = (self.block, self.extent);
+        let path = section.path().display();
+        let words = format!(
+            "-b size={block} -l size=12m -m reflink=0 -d rtinherit=1 \
+             -r rtdev={path},extsize={extent}"
+        );
+        crate::support::mkfs_xfs(data.path(), DATA >> 20, &words);
+        let mut image = std::fs::read(data.path()).expect("the image can be read");
+        image.resize(bytes as usize, 0);
+        image
+    }
+}
+
+/// Writes both parts into files.
+fn files(device: &MemoryDevice) -> [tempfile::NamedTempFile; 2] {
+    let image = device.snapshot();
+    let (data, section) = image.split_at(DATA as usize);
+    [judge::write_sparse(data), judge::write_sparse(section)]
+}
+
+/// What `xfs_repair -n` of the host and the newest one say.
+fn repaired(device: &MemoryDevice) -> Result<(), String> {
+    let [data, section] = files(device);
+    let args: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"-n", &"-r", &section.path(), &data.path()];
+    for output in [judge::run("xfs_repair", &args), newest::run("xfs_repair", &args)] {
+        if !output.status.success() {
+            let _ = (data.keep(), section.keep());
+            return Err(crate::support::text(&output));
+        }
+    }
+    Ok(())
+}
+
+impl Format for Section {
+    type Fs = Xfs;
+
+    fn fresh(&self, _cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
+        let info = DeviceInfo {
+            volatile_cache: true,
+            physical_block: 512,
+            ..DeviceInfo::plain(bytes / 512)
+        };
+        let device = MemoryDevice::with_info(info);
+        for (index, chunk) in self.image(bytes).chunks(1 << 20).enumerate() {
+            if chunk.iter().any(|&byte| byte != 0) {
+                device.write_at((index as u64) << 20, chunk);
+            }
+        }
+        Arc::new(device)
+    }
+
+    fn mount(&self, cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> Arc<Xfs> {
+        mount(cx, device, cache, MountOptions { read_only: false, ..MountOptions::default() })
+    }
+
+    fn check(&self, cx: &mut Cx, device: &Arc<MemoryDevice>) -> Result<(), String> {
+        let whole: Arc<dyn Device> = device.clone();
+        let queue = crate::world::queue(cx, parts(&whole)[0].clone());
+        let report = xfs::check(cx, &queue, &CheckOptions::default()).map_err(|e| e.to_string())?;
+        match &report.findings[..] {
+            [] => Ok(()),
+            list => Err(list.iter().map(|finding| format!("{finding}\n")).collect()),
+        }
+    }
+
+    fn judge(&self, device: &MemoryDevice) -> Result<(), String> {
+        repaired(device)
+    }
+
+    fn error(fs: &Xfs) -> Option<String> {
+        fs.error()
+    }
+}
+
+fn sound(section: Section, cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
+    section.check(cx, device).unwrap_or_else(|found| panic!("{section:?}, {what}: {found}"));
+    repaired(device).unwrap_or_else(|found| panic!("{section:?}, {what}: {found}"));
+}
+
+fn fill(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = base::Rng::new(seed, 1);
+    (0..len).map(|_| rng.below(256) as u8).collect()
+}
+
+fn read_all(cx: &mut Cx, fs: &Xfs, ino: Ino, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let got = fs.read(cx, ino, 0, &mut bytes).expect("read");
+    bytes.truncate(got);
+    bytes
+}
+
+/// Goal: content comes back over remounts, edges of extents read as zeros after a punch and a
+/// truncation, and space that is given back is there again. Method: one file of each step, in
+/// extents of one block, of seven blocks, and of four blocks of 1 KiB.
+#[test]
+fn files_of_the_section_come_and_go() {
+    for section in [SINGLE, WIDE, SMALL] {
+        crate::support::in_world(move |cx| {
+            let device = section.fresh(cx, DATA + (64 << 20));
+            let fs = section.mount(cx, device.clone(), 8 << 20);
+            let free = fs.statfs(cx).expect("statfs").blocks_free;
+            let root = fs.root();
+            let ino = crate::world::file(cx, &fs, root, "a");
+            let mut content = fill(1, 300_000);
+            fs.write(cx, ino, 0, &content).expect("write");
+            fs.fsync(cx, ino, false).expect("fsync");
+            fs.fallocate(cx, ino, FallocMode::PunchHole, 50_000, 100_000).expect("punch");
+            content[50_000..150_000].fill(0);
+            assert!(read_all(cx, &fs, ino, 400_000) == content);
+            let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+            fs.setattr(cx, ino, &set(201_000)).expect("truncate");
+            fs.setattr(cx, ino, &set(290_000)).expect("extend");
+            content.truncate(290_000);
+            content[201_000..].fill(0);
+            fs.write_direct(cx, ino, 4096 * 60, &fill(2, 8192)).expect("direct write");
+            content[4096 * 60..4096 * 62].copy_from_slice(&fill(2, 8192));
+            fs.unmount(cx).expect("unmount");
+            sound(section, cx, &device, "written and punched");
+            let fs = section.mount(cx, device.clone(), 8 << 20);
+            assert!(read_all(cx, &fs, ino, 400_000) == content);
+            fs.unlink(cx, root, b"a").expect("unlink");
+            assert_eq!(fs.statfs(cx).expect("statfs").blocks_free, free);
+            fs.unmount(cx).expect("unmount");
+            sound(section, cx, &device, "removed");
+        });
+    }
+}
+
+/// Goal: the section may be full while the data device is not, and the other way; nothing is half
+/// done. Method: files until ENOSPC, every second one removed, one that needs all of their space.
+#[test]
+fn a_full_section_gives_enospc_and_its_space_again() {
+    let section = WIDE;
+    crate::support::in_world(move |cx| {
+        let device = section.fresh(cx, DATA + (12 << 20));
+        let fs = section.mount(cx, device.clone(), 8 << 20);
+        let root = fs.root();
+        let mut made = Vec::new();
+        let refused = loop {
+            let name = format!("f{}", made.len());
+            let ino = crate::world::file(cx, &fs, root, &name);
+            made.push(name);
+            if let Err(errno) = fs.write(cx, ino, 0, &fill(made.len() as u64, 200_000)) {
+                break errno;
+            }
+        };
+        assert_eq!(refused, base::Errno::ENOSPC);
+        assert!(made.len() > 50, "{} files", made.len());
+        fs.sync(cx).expect("sync");
+        for name in made.iter().step_by(2) {
+            fs.unlink(cx, root, name.as_bytes()).expect("unlink");
+        }
+        let free = fs.statfs(cx).expect("statfs").blocks_free * 4096;
+        let ino = crate::world::file(cx, &fs, root, "large");
+        let content = fill(99, free as usize);
+        fs.write(cx, ino, 0, &content).expect("the space of those that went");
+        fs.fsync(cx, ino, false).expect("fsync");
+        assert_eq!(fs.write(cx, ino, free, &[1]), Err(base::Errno::ENOSPC));
+        fs.unmount(cx).expect("unmount");
+        sound(section, cx, &device, "full");
+        let fs = section.mount(cx, device.clone(), 8 << 20);
+        assert!(read_all(cx, &fs, ino, content.len() + 10) == content);
+        fs.unmount(cx).expect("unmount");
+    });
+}
+
+#[test]
+fn a_file_holds_what_it_was_given() {
+    for seed in 0..seed_count(3) {
+        let section = [SINGLE, WIDE, SMALL][seed as usize % 3];
+        // Space is given out, and moved, in extents.
+        let (bytes, block) = (DATA + (24 << 20), u64::from(section.extent));
+        trials::one_file(section, bytes, Cost::xfs(block, bytes / block, 4), seed);
+    }
+}
+
+#[test]
+fn what_fsync_promised_is_kept() {
+    for seed in 0..seed_count(3) {
+        let cell = [WIDE, SINGLE, SMALL][seed as usize % 3];
+        let run = Recording { cell, seed, bytes: DATA + (24 << 20), cache: 8 << 20 };
+        let config = CrashConfig { random: 25, at_flushes_max: 40, ..CrashConfig::new(seed) };
+        trials::anything_goes(run, 80, &config);
+    }
+}
+
+/// Bytes of a file of the images that kernel 7.2 made.
+fn lines(index: usize) -> Vec<u8> {
+    let line = format!("line of file {index}\n");
+    line.bytes().cycle().take(index * 190_001 + 1000).collect()
+}
+
+/// A device with the image that is kept packed beside this file.
+fn packed(name: &str) -> Arc<MemoryDevice> {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/realtime").join(name);
+    let image = dir.path().join("image");
+    testkit::packed::unpack(&path, &image);
+    crate::support::load(&image)
+}
+
+/// Goal: files in groups of a realtime section (metadir) are read, those that share blocks too;
+/// from a clean image, and from one whose log holds intents of the section. Writing and checking
+/// are refused by name. Method: images of kernel 7.2, their content by rule.
+#[test]
+fn groups_of_a_section_are_read() {
+    for (name, clean) in [("groups", true), ("groups-dirty", false)] {
+        crate::support::in_world(move |cx| {
+            let data = packed(&format!("{name}.data.img.zst"));
+            let section = packed(&format!("{name}.section.img.zst"));
+            let before = data.snapshot();
+            let queues = [&data, &section].map(|part| crate::world::queue(cx, part.clone()));
+            let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(8 << 20));
+            let options = MountOptions {
+                realtime: Some(BesideDevice(queues[1].clone())),
+                ..MountOptions::default()
+            };
+            let fs = Xfs::mount(cx, &queues[0], &pages, options.clone()).expect("a mount");
+            assert_eq!(fs.recovery().is_none(), clean, "{name}");
+            let dir = fs.lookup(cx, fs.root(), b"d").expect("d").ino;
+            for index in (0..24).filter(|&index| index != 7) {
+                let ino = fs.lookup(cx, dir, format!("f{index}").as_bytes()).expect("a name").ino;
+                assert!(read_all(cx, &fs, ino, 8 << 20) == lines(index), "{name}: f{index}");
+            }
+            assert_eq!(fs.lookup(cx, dir, b"f7").map(|attr| attr.ino), Err(base::Errno::ENOENT));
+            let shared = fs.lookup(cx, fs.root(), b"g5").expect("g5").ino;
+            let mut expected = lines(5);
+            if !clean {
+                expected[..4096].fill(0x41);
+            }
+            assert!(read_all(cx, &fs, shared, 8 << 20) == expected, "{name}: g5");
+            fs.unmount(cx).expect("unmount");
+            let options = MountOptions { read_only: false, ..options };
+            let refused = Xfs::mount(cx, &queues[0], &pages, options).err().expect("refused");
+            assert!(refused.to_string().contains("metadir"), "{refused}");
+            let report = xfs::check(cx, &queues[0], &CheckOptions::default()).expect("memory");
+            assert!(report.findings[0].to_string().contains("metadir"), "{:?}", report.findings);
+            assert!(data.snapshot() == before, "{name}: the device was written");
+        });
+    }
+}
