@@ -32,6 +32,7 @@ pub mod mapping;
 pub mod page_cache;
 pub mod readahead;
 mod reclaim;
+mod ring;
 pub mod writeback;
 
 pub use buffer::cache::{BufferCache, BufferConfig, BufferStats, SpareLrus};

@@ -371,7 +371,7 @@ impl Mapping {
         state.index.insert(index, folio);
         if !state.in_ring {
             state.in_ring = true;
-            self.cache().ring.lock_irq().push_back(Arc::downgrade(self));
+            self.cache().ring.lock_irq().enter(Arc::downgrade(self));
         }
     }
 

@@ -1,6 +1,5 @@
 //! The page cache of a machine: limits, counters and what all mappings share.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -9,6 +8,7 @@ use block::Queue;
 use rt::{Runtime, SpinLock, WaitQueue};
 
 use crate::mapping::Mapping;
+use crate::ring::Ring;
 use crate::writeback::Backing;
 
 /// Settings of a [`PageCache`].
@@ -166,7 +166,7 @@ pub struct PageCache {
     pub(crate) writeback: AtomicU64,
     pub(crate) counters: Counters,
     /// Mappings that have folios: the clock of reclaim goes round here.
-    pub(crate) ring: SpinLock<VecDeque<Weak<Mapping>>>,
+    pub(crate) ring: SpinLock<Ring<Mapping>>,
     pub(crate) backings: SpinLock<Vec<Weak<Backing>>>,
     pub(crate) folio_waits: [WaitQueue; FOLIO_WAITS],
     /// Writers at the dirty limit and tasks that need memory wait here for writes to complete.
@@ -204,7 +204,7 @@ impl PageCache {
             dirty: AtomicU64::new(0),
             writeback: AtomicU64::new(0),
             counters: Counters::default(),
-            ring: SpinLock::named("folio clock", VecDeque::new()),
+            ring: SpinLock::named("folio clock", Ring::default()),
             backings: SpinLock::named("backings", Vec::new()),
             folio_waits: std::array::from_fn(|_| WaitQueue::new()),
             progress_wait: WaitQueue::new(),

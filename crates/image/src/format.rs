@@ -77,20 +77,26 @@ impl Format {
 pub struct Mounting {
     /// It changes the device.
     pub write: bool,
-    /// Bytes of memory for content, and as many for metadata; at least 1 MiB is granted.
+    /// Bytes of memory for content and metadata, half for each; at least 1 MiB is granted.
     pub cache_size: u64,
-    /// Inodes in memory, where that is not the format's default.
+    /// Inodes in memory, where that is not what fits the cache: one for 16 KiB of it.
     pub inode_cache: Option<usize>,
 }
 
 impl Mounting {
-    fn cache_size(&self) -> u64 {
-        self.cache_size.max(1 << 20)
+    /// Bytes for content, and as many for metadata.
+    fn half(&self) -> u64 {
+        self.cache_size.max(1 << 20) / 2
+    }
+
+    /// Inodes take some hundred bytes each, and those of dirty files more.
+    fn inodes(&self) -> usize {
+        let fitting = (self.cache_size >> 14).clamp(1024, 65536) as usize;
+        self.inode_cache.unwrap_or(fitting)
     }
 
     fn pages(&self, cx: &Cx, folio_size: u32) -> Arc<PageCache> {
-        let config =
-            PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(self.cache_size()) };
+        let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(self.half()) };
         PageCache::new(cx.runtime(), config)
     }
 
@@ -105,8 +111,8 @@ impl Mounting {
         mut options: ext4::MountOptions,
     ) -> Result<Arc<Ext4>, ext4::MountError> {
         options.read_only = !self.write;
-        options.buffer_limit_bytes = self.cache_size();
-        options.inode_cache = self.inode_cache.unwrap_or(options.inode_cache);
+        options.buffer_limit_bytes = self.half();
+        options.inode_cache = self.inodes();
         let pages = self.pages(cx, PageCacheConfig::default().folio_size);
         Ext4::mount(cx, queue, &pages, options)
     }
@@ -122,8 +128,8 @@ impl Mounting {
         mut options: xfs::MountOptions,
     ) -> Result<Arc<Xfs>, xfs::MountError> {
         options.read_only = !self.write;
-        options.buffer_limit_bytes = self.cache_size();
-        options.inode_cache = self.inode_cache.unwrap_or(options.inode_cache);
+        options.buffer_limit_bytes = self.half();
+        options.inode_cache = self.inodes();
         let folio_size = xfs::folio_size(cx, queue);
         Xfs::mount(cx, queue, &self.pages(cx, folio_size), options)
     }

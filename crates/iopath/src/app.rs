@@ -72,6 +72,9 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub mount: Vec<MountWord>,
+    /// Take * ? [ in places as they are
+    #[arg(long, global = true)]
+    pub no_glob: bool,
     /// Go without the sandbox
     #[arg(long, global = true)]
     pub no_sandbox: bool,

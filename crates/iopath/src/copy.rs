@@ -26,19 +26,21 @@ pub use rules::{DIRECT_UNIT, Existing, FileId, Follow, Keep, Made, Old, Step};
 mod capability;
 pub mod content;
 pub mod decompress;
-pub mod digest;
 pub mod exact;
 mod host_meta;
 pub mod host_sink;
 pub mod host_source;
+mod image_meta;
 pub mod image_sink;
 pub mod image_source;
 mod late_dirs;
+pub mod nodes;
 pub mod open_dirs;
 pub mod owner_map;
 pub mod picks;
 pub mod problem;
 pub mod rules;
+pub mod selection;
 pub mod tar_index;
 pub mod tar_sink;
 pub mod tar_source;
@@ -68,6 +70,8 @@ pub struct Meta {
     /// The device and number of a node whose further names come as nodes of their own
     /// ([`Keep::links_late`]).
     pub id: Option<FileId>,
+    /// Its content is there already: none comes, and the file is not made anew.
+    pub kept: bool,
 }
 
 /// One step of a copy. Ranges are for [`Batch::at`].

@@ -45,9 +45,9 @@ pub fn is_pattern(path: &[u8]) -> bool {
 
 /// The paths of an image that a path with wildcards stands for, sorted, as sh(1) does it: names
 /// that begin with a dot are matched by such patterns alone, and what matches nothing stays as it
-/// is.
+/// is. With `--no-glob` no path has any.
 pub fn expand(app: &mut App, session: &Session, path: &[u8]) -> Vec<Vec<u8>> {
-    if !is_pattern(path) || session.names.lstat(app.cx, path).is_ok() {
+    if app.options.no_glob || !is_pattern(path) || session.names.lstat(app.cx, path).is_ok() {
         return vec![path.to_vec()];
     }
     let mut found: Vec<Vec<u8>> = vec![Vec::new()];

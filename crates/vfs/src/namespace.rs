@@ -209,7 +209,7 @@ impl Namespace {
         let attr = self.lstat(cx, old)?;
         let found = self.find_last(cx, new)?;
         let name = self.may_create(cx, &found, false)?;
-        if attr.flags & (permission::IMMUTABLE | permission::APPEND_ONLY) != 0 {
+        if permission::is_fixed(&attr) {
             return Err(Errno::EPERM);
         }
         cx.charge_for(Charge::Create, 1);

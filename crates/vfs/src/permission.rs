@@ -82,6 +82,11 @@ pub fn in_group(cred: &Cred, gid: u32) -> bool {
     cred.gid == gid || cred.groups.contains(&gid)
 }
 
+/// Whether an inode keeps its names, mode, owner and size: it is immutable or append-only.
+pub fn is_fixed(attr: &Attr) -> bool {
+    attr.flags & (IMMUTABLE | APPEND_ONLY) != 0
+}
+
 /// May the task remove or replace `victim`'s name in `dir`? Write access to `dir` is checked too.
 ///
 /// # Errors
@@ -96,7 +101,7 @@ pub fn may_delete(
     access(cx, fs, dir, Access::WRITE | Access::EXEC)?;
     let uid = cx.cred().uid;
     let sticky = dir.mode & S_ISVTX != 0 && uid != 0 && uid != dir.uid && uid != victim.uid;
-    let fixed = victim.flags & (IMMUTABLE | APPEND_ONLY) != 0 || dir.flags & APPEND_ONLY != 0;
+    let fixed = is_fixed(victim) || dir.flags & APPEND_ONLY != 0;
     if sticky || fixed { Err(Errno::EPERM) } else { Ok(()) }
 }
 

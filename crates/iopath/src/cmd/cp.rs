@@ -251,11 +251,7 @@ pub(super) fn carry(
     result?;
     closed?;
     let problems = copying.problems;
-    let (messages, more) = problems.messages();
-    messages.iter().for_each(|message| app.out.problem(message));
-    if more > 0 {
-        app.out.problem(format!("{more} further errors"));
-    }
+    problems.show(&app.out);
     if app.out.json {
         let count = problems.count();
         app.out.document(&json!({ "names": names, "bytes": bytes, "errors": count }))?;

@@ -3,19 +3,22 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::Read;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use vfs::FileType;
 
 use crate::app::App;
-use crate::copy::digest::{Entry, Tree};
 use crate::copy::host_source::HostSource;
 use crate::copy::image_source::ImageSource;
+use crate::copy::nodes::{Entry, Nodes, together};
+use crate::copy::selection::is_below;
 use crate::copy::tar_source::TarSource;
-use crate::copy::{self, Keep, Source, decompress};
+use crate::copy::{Keep, Problems, decompress};
+use crate::out::Progress;
 use crate::session::{self, Session};
 use crate::target::{Side, TargetPath};
 use crate::{glob, text};
@@ -67,8 +70,7 @@ pub struct Options {
 /// The output is closed. What cannot be compared is reported, with status 2.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     match compare(app, options) {
-        Ok(true) => Ok(ExitCode::SUCCESS),
-        Ok(false) => Ok(ExitCode::FAILURE),
+        Ok(status) => Ok(status),
         Err(error) if crate::out::is_closed_pipe(&error) => Err(error),
         Err(error) => {
             app.out.problem(format!("{error:#}"));
@@ -77,38 +79,59 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Prints the differences; answers whether there are none.
-fn compare(app: &mut App, options: &Options) -> Result<bool> {
+/// Prints the differences, and what could not be compared; answers the status.
+fn compare(app: &mut App, options: &Options) -> Result<ExitCode> {
     let mut keep = Keep { xattrs: !options.no_xattrs, mode: !options.no_xattrs, ..Keep::ALL };
     keep.exclude = glob::set(&options.exclude).context("--exclude")?;
-    let first = tree(app, &options.first, &keep)?;
-    let second = tree(app, &options.second, &keep)?;
-    let mut paths: Vec<&Vec<u8>> = first.entries.keys().chain(second.entries.keys()).collect();
-    paths.sort();
-    paths.dedup();
-    let (mut same, mut gone) = (true, BTreeSet::new());
-    for path in paths {
-        let (first, second) = (first.entries.get(path), second.entries.get(path));
-        // A directory that one side lacks stands for what is in it.
-        if first.is_some() != second.is_some() && gone.contains(copy::split(path).0) {
-            gone.insert(&path[..]);
-            continue;
-        }
-        let found = match (first, second) {
-            (Some(first), Some(second)) => differences(first, second, options),
-            (Some(only), None) | (None, Some(only)) => {
-                gone.insert(&path[..]);
-                let place = if first.is_some() { &options.first } else { &options.second };
-                missing(path, only, place)
+    keep.sorted = true;
+    let mut sessions = Vec::new();
+    let compared = trees(app, options, &keep, &mut sessions);
+    for session in sessions {
+        session::close(app, session)?;
+    }
+    let (same, problems) = compared?;
+    problems.show(&app.out);
+    Ok(match (problems.count(), same) {
+        (0, true) => ExitCode::SUCCESS,
+        (0, false) => ExitCode::FAILURE,
+        _ => ExitCode::from(TROUBLE),
+    })
+}
+
+fn trees(
+    app: &mut App,
+    options: &Options,
+    keep: &Keep,
+    sessions: &mut Vec<Session>,
+) -> Result<(bool, Problems)> {
+    let mut progress = app.out.progress("reading");
+    let first = nodes(app, &options.first, keep, sessions, &mut progress)?;
+    let second = nodes(app, &options.second, keep, sessions, &mut progress)?;
+    let (mut same, mut gone) = (true, None::<Vec<u8>>);
+    let problems = together(app, first, Some(second), &mut progress, &mut |app, first, second| {
+        let (path, found) = match (first, second) {
+            (Some(first), Some(second)) => {
+                (&first.path, differences(&first.entry, &second.entry, options))
             }
-            (None, None) => Vec::new(),
+            (Some(only), None) | (None, Some(only)) => {
+                // A directory that one side lacks stands for what is in it.
+                if gone.as_ref().is_some_and(|gone| is_below(&only.path, gone)) {
+                    return Ok(());
+                }
+                gone = Some(only.path.clone());
+                let place = if first.is_some() { &options.first } else { &options.second };
+                (&only.path, missing(&only.path, &only.entry, place))
+            }
+            (None, None) => return Ok(()),
         };
         for difference in found {
             same = false;
             show(app, path, &difference)?;
         }
-    }
-    Ok(same)
+        Ok(())
+    });
+    progress.finish();
+    Ok((same, problems?))
 }
 
 /// One thing in which two nodes differ.
@@ -186,55 +209,46 @@ fn show(app: &mut App, path: &[u8], difference: &Difference) -> Result<()> {
     })?)
 }
 
-/// Reads a tree whole.
-fn tree(app: &mut App, place: &OsString, keep: &Keep) -> Result<Tree> {
-    let mut session = None;
-    let source = source(app, place, keep, &mut session)?;
-    let progress = app.out.progress("reading");
-    let read = Tree::read(app.cx, source, progress);
-    if let Some(session) = session {
-        session::close(app, session)?;
-    }
-    let (tree, problems) = read?;
-    let (messages, more) = problems.messages();
-    if let Some((last, others)) = messages.split_last() {
-        others.iter().for_each(|message| app.out.problem(message));
-        match more {
-            0 => bail!("{last}"),
-            more => bail!("{last}; {more} further errors"),
-        }
-    }
-    Ok(tree)
-}
-
-fn source(
+/// Begins to read a tree.
+fn nodes(
     app: &mut App,
     place: &OsString,
     keep: &Keep,
-    session: &mut Option<Session>,
-) -> Result<Box<dyn Source>> {
+    sessions: &mut Vec<Session>,
+    progress: &mut Progress,
+) -> Result<Nodes> {
     let (name, keep) = (Vec::new(), keep.clone());
     let side = match Side::parse(place, false, true)? {
         // An image without a path is all of it.
         Side::Host(path) if !path.is_dir() => Side::Image(TargetPath::parse(place)?),
         side => side,
     };
-    Ok(match side {
-        Side::Host(path) => Box::new(HostSource::new(path.join(""), name, keep)),
+    let archive: Box<dyn Read + Send> = match side {
+        Side::Host(path) => {
+            let source = HostSource::new(path.join(""), name, keep);
+            return Ok(Nodes::start(app.cx, Box::new(source)));
+        }
         Side::Image(place) => {
-            let opened = session.insert(session::open(app, &place.target, false)?);
+            let known = sessions.iter().position(|session| session.target == place.target);
+            let index = match known {
+                Some(index) => index,
+                None => {
+                    sessions.push(session::open(app, &place.target, false)?);
+                    sessions.len() - 1
+                }
+            };
+            let opened = &sessions[index];
             let root = opened.find(app, &place.path, true)?;
-            Box::new(ImageSource::new(opened, &place.path, root, name, keep))
+            let source = ImageSource::new(opened, &place.path, root, name, keep);
+            return Ok(Nodes::start(app.cx, Box::new(source)));
         }
         Side::Archive(Some(path)) => {
             let shown = || path.display().to_string();
             let input = Box::new(File::open(&path).with_context(shown)?);
-            let input = decompress::unpacked(input).with_context(shown)?;
-            Box::new(TarSource::new(input, name, keep))
+            decompress::unpacked(input).with_context(shown)?
         }
-        Side::Archive(None) | Side::Standard => {
-            let input = decompress::unpacked(Box::new(std::io::stdin()))?;
-            Box::new(TarSource::new(input, name, keep))
-        }
-    })
+        Side::Archive(None) | Side::Standard => decompress::unpacked(Box::new(std::io::stdin()))?,
+    };
+    let source = Box::new(TarSource::new(archive, name, keep));
+    Ok(Nodes::collect(app.cx, source, progress))
 }

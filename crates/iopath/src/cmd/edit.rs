@@ -96,7 +96,7 @@ fn ours(place: &OsStr, words: &[&str], arguments: &[&OsStr]) -> Command {
     if let Some(at) = options.iter().position(|word| word == "edit") {
         options.remove(at);
     }
-    command.args(options).arg("--quiet").args(words).args(arguments);
+    command.args(options).args(["--quiet", "--no-glob"]).args(words).args(arguments);
     command
 }
 

@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow, bail};
 use base::{Errno, Ino};
 use clap::Args;
+use vfs::{Attr, permission};
 
 use crate::app::{App, at};
 use crate::out::Progress;
 use crate::places;
 use crate::session::Session;
+use crate::trees;
 use crate::walk::{Reached, descend};
 
 /// Remove files, and with -r trees, inside an image
@@ -91,7 +93,7 @@ fn remove(
         reached.enter(attr.ino, || place.clone()).map_err(|message| anyhow!(message))?;
         let (path, levels) = (path.to_vec(), Vec::new());
         let mut emptying = Emptying { session, reached, path, levels, progress };
-        if !emptying.run(app, attr.ino)? {
+        if !emptying.run(app, attr)? {
             return Ok(false);
         }
     }
@@ -101,10 +103,10 @@ fn remove(
 
 /// A directory that is being emptied.
 struct Level {
-    dir: Ino,
+    dir: Attr,
     /// Length of the path outside of it.
     outside: usize,
-    names: std::vec::IntoIter<Vec<u8>>,
+    names: std::vec::IntoIter<(Vec<u8>, Ino)>,
     /// Something stays in it.
     kept: bool,
 }
@@ -120,13 +122,12 @@ struct Emptying<'a> {
 
 impl Emptying<'_> {
     /// Answers whether the directory is empty now.
-    fn run(&mut self, app: &mut App, top: Ino) -> Result<bool> {
+    fn run(&mut self, app: &mut App, top: Attr) -> Result<bool> {
         self.enter(app, top, self.path.len())?;
         let mut kept = false;
         while let Some(level) = self.levels.last_mut() {
-            if let Some(name) = level.names.next() {
-                let dir = level.dir;
-                self.name(app, dir, &name)?;
+            if let Some((name, ino)) = level.names.next() {
+                self.name(app, &name, ino)?;
                 continue;
             }
             let done = self.levels.pop().expect("the last level");
@@ -136,7 +137,9 @@ impl Emptying<'_> {
                 Some(above) => {
                     let name = self.path[done.outside..].strip_prefix(b"/");
                     let name = name.unwrap_or(&self.path[done.outside..]);
-                    match self.session.fs.rmdir(app.cx, above.dir, name) {
+                    let fs = &*self.session.fs;
+                    let may = permission::may_delete(app.cx, fs, &above.dir, &done.dir);
+                    match may.and_then(|()| fs.rmdir(app.cx, above.dir.ino, name)) {
                         Ok(()) => self.progress.add(1, 0),
                         Err(errno) => {
                             above.kept = true;
@@ -152,21 +155,31 @@ impl Emptying<'_> {
     }
 
     /// Removes a file, or goes into a directory. What cannot be removed is reported, and stays.
-    fn name(&mut self, app: &mut App, dir: Ino, name: &[u8]) -> Result<()> {
+    fn name(&mut self, app: &mut App, name: &[u8], ino: Ino) -> Result<()> {
         let outside = descend(&mut self.path, name);
-        let stays = match self.session.fs.unlink(app.cx, dir, name) {
-            Err(Errno::EISDIR) => match self.below(app, dir, name) {
-                Ok(child) => match self.enter(app, child, outside) {
+        let fs = &*self.session.fs;
+        let dir = &self.levels.last().expect("its directory").dir;
+        let gone = fs.getattr(app.cx, ino).and_then(|attr| {
+            if attr.is_dir() {
+                return Ok(Some(attr));
+            }
+            permission::may_delete(app.cx, fs, dir, &attr)?;
+            fs.unlink(app.cx, dir.ino, name).map(|()| None)
+        });
+        let dir = dir.ino;
+        let stays = match gone {
+            Ok(None) => {
+                self.progress.add(1, 0);
+                None
+            }
+            Ok(Some(child)) => match self.check(app, dir, child.ino) {
+                Ok(()) => match self.enter(app, child, outside) {
                     Ok(()) => return Ok(()),
                     Err(error) => Some(error.to_string()),
                 },
                 Err(message) => Some(message),
             },
             Err(errno) => Some(at(self.session.place(&self.path))(errno).to_string()),
-            Ok(()) => {
-                self.progress.add(1, 0);
-                None
-            }
         };
         if let Some(message) = stays {
             app.out.problem(message);
@@ -174,14 +187,6 @@ impl Emptying<'_> {
         }
         self.path.truncate(outside);
         Ok(())
-    }
-
-    /// The directory of a name, if it may be removed here.
-    fn below(&mut self, app: &mut App, dir: Ino, name: &[u8]) -> Result<Ino, String> {
-        let child = self.session.fs.lookup(app.cx, dir, name);
-        let place = |errno| at(self.session.place(&self.path))(errno).to_string();
-        let child = child.map_err(place)?.ino;
-        self.check(app, dir, child).map(|()| child)
     }
 
     /// Refuses a directory that belongs elsewhere: what is in it would be lost under its other
@@ -202,15 +207,8 @@ impl Emptying<'_> {
         }
     }
 
-    fn enter(&mut self, app: &mut App, dir: Ino, outside: usize) -> Result<()> {
-        let mut names = Vec::new();
-        let listed = self.session.fs.readdir(app.cx, dir, 0, &mut |entry| {
-            if entry.name != b"." && entry.name != b".." {
-                names.push(entry.name.to_vec());
-            }
-            true
-        });
-        listed.map_err(|errno| at(self.session.place(&self.path))(errno))?;
+    fn enter(&mut self, app: &mut App, dir: Attr, outside: usize) -> Result<()> {
+        let names = trees::names(app, self.session, dir.ino, &self.path)?;
         self.levels.push(Level { dir, outside, names: names.into_iter(), kept: false });
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! `sync`: makes a tree the same as another, and touches only what differs.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,30 +8,30 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use base::Errno;
-use base::map::{HashMap, HashSet};
 use clap::Args;
-use serde_json::json;
-use vfs::FileType;
 
+use self::compare::{Comparing, Plan};
 use super::cp::destination::own_name;
 use super::cp::{self, Mounts};
 use super::rm;
 use crate::app::{App, at};
 use crate::confine;
-use crate::copy::digest::{Entry, Tree};
 use crate::copy::host_source::HostSource;
 use crate::copy::image_source::ImageSource;
-use crate::copy::{self, Existing, Keep, Source};
+use crate::copy::nodes::{self, Nodes};
+use crate::copy::{Existing, Keep, Problems, Source};
+use crate::glob;
 use crate::target::{Side, TargetPath};
-use crate::{glob, text};
+
+mod compare;
 
 /// Make a tree in an image, or out of one, the same as another
 #[derive(Args)]
 #[command(after_help = "\
 As rsync -aHAX: a source that ends with / gives its content, another one its name. A file is the
 same where its size and time of modification are (with --checksum: its content), and all that
-stat(2) and its attributes say. What differs is removed and made anew. The file system's own
-lost+found stays.
+stat(2) and its attributes say. What differs is removed and made anew; a file that differs in
+owner, mode, time or attributes alone keeps its content. The file system's own lost+found stays.
 
 Examples:
   iopath sync ./tree/ disk.img:/srv/        what is in it becomes what is in /srv
@@ -66,17 +65,6 @@ pub struct Options {
     exclude: Vec<String>,
 }
 
-/// What is to be done.
-#[derive(Default)]
-struct Plan {
-    /// Paths below the destination that go, with all below.
-    remove: Vec<Vec<u8>>,
-    /// Paths that are copied, and all directories.
-    carry: HashSet<Vec<u8>>,
-    /// Paths that differ, in order.
-    differ: Vec<Vec<u8>>,
-}
-
 /// Runs `sync`.
 ///
 /// # Errors
@@ -98,24 +86,25 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let mut mounts = Mounts::default();
     let planned = plan(app, &mut mounts, &source, &destination, &keep, options);
     let ready = planned.and_then(|(plan, top)| {
-        report(app, &plan, options)?;
-        if !options.dry_run {
-            remove(app, &mut mounts, &destination, &top, &plan)?;
-        }
-        Ok(plan)
+        let gone = options.dry_run || remove(app, &mut mounts, &destination, &top, &plan)?;
+        Ok((plan, gone))
     });
-    match ready {
-        Ok(plan) if !options.dry_run && (!plan.differ.is_empty() || !plan.remove.is_empty()) => {
+    let (status, gone) = match ready {
+        Ok((plan, gone)) if !options.dry_run && plan.changes > 0 => {
             keep.only = Some(Arc::new(plan.carry));
+            keep.sorted = true;
             let into = own_name(&source).is_some().then(|| options.destination.clone());
-            cp::carry(app, mounts, keep, vec![source], &destination, &cp::Options::into(into))
+            let into = cp::Options::into(into);
+            (cp::carry(app, mounts, keep, vec![source], &destination, &into)?, gone)
         }
         other => {
             let closed = mounts.close(app);
-            other?;
-            closed.map(|()| ExitCode::SUCCESS)
+            let gone = other?.1;
+            closed?;
+            (ExitCode::SUCCESS, gone)
         }
-    }
+    };
+    Ok(if gone { status } else { ExitCode::FAILURE })
 }
 
 /// A source or destination.
@@ -155,7 +144,7 @@ fn plan(
         Some(name) => [path, b"/", name].concat(),
         None => path.to_vec(),
     };
-    let keep = Keep { names_only: !options.checksum, only: None, ..keep.clone() };
+    let keep = Keep { names_only: !options.checksum, sorted: true, ..keep.clone() };
     let (there, top) = match destination {
         Side::Image(place) => {
             let index = mounts.open(app, &place.target, !options.dry_run)?;
@@ -185,17 +174,16 @@ fn plan(
         }
         Side::Archive(_) | Side::Standard => bail!("{destination}: is no tree"),
     };
-    let source = tree(app, mounts, source, &keep)?;
-    let there = match there {
-        Some(side) => tree(app, mounts, &side, &keep)?,
-        None => Tree::default(),
-    };
-    Ok((compare(&source.entries, &there.entries, options), top))
+    let mut trees = vec![tree(app, mounts, source, &keep)?];
+    if let Some(side) = there {
+        trees.push(tree(app, mounts, &side, &keep)?);
+    }
+    Ok((compare(app, trees, options)?, top))
 }
 
-/// Reads a tree: names and attributes, and contents unless they are left out.
-fn tree(app: &mut App, mounts: &mut Mounts, side: &Side, keep: &Keep) -> Result<Tree> {
-    let source: Box<dyn Source> = match side {
+/// A source of the names of a tree: names and attributes, and contents unless they are left out.
+fn tree(app: &mut App, mounts: &mut Mounts, side: &Side, keep: &Keep) -> Result<Box<dyn Source>> {
+    Ok(match side {
         Side::Image(place) => {
             let index = mounts.open(app, &place.target, false)?;
             let session = &mounts.sessions[index];
@@ -204,120 +192,60 @@ fn tree(app: &mut App, mounts: &mut Mounts, side: &Side, keep: &Keep) -> Result<
         }
         Side::Host(path) => Box::new(HostSource::new(path.clone(), Vec::new(), keep.clone())),
         Side::Archive(_) | Side::Standard => bail!("{side}: is no tree"),
-    };
-    let progress = app.out.progress("comparing");
-    let (tree, problems) = Tree::read(app.cx, source, progress)?;
-    match problems.messages() {
-        ([], _) => Ok(tree),
+    })
+}
+
+/// Compares the trees of the source and, if there is one, of the destination.
+fn compare(app: &mut App, trees: Vec<Box<dyn Source>>, options: &Options) -> Result<Plan> {
+    let mut progress = app.out.progress("comparing");
+    let mut comparing = Comparing::new(options);
+    let mut nodes: Vec<Nodes> =
+        trees.into_iter().map(|source| Nodes::start(app.cx, source)).collect();
+    let there = if nodes.len() > 1 { nodes.pop() } else { None };
+    let here = nodes.pop().context("there is a source")?;
+    let read = nodes::together(app, here, there, &mut progress, &mut |app, here, there| {
+        comparing.name(app, here, there)
+    });
+    progress.finish();
+    match read?.messages() {
+        ([], _) => Ok(comparing.plan),
         ([first, ..], _) => bail!("{first}; nothing was changed"),
     }
 }
 
-type Entries = BTreeMap<Vec<u8>, Arc<Entry>>;
-
-fn compare(source: &Entries, there: &Entries, options: &Options) -> Plan {
-    let mut plan = Plan::default();
-    // The names of one file here, by file there, and the reverse.
-    let (mut ours, mut theirs) = (HashMap::default(), HashMap::default());
-    let mut again: HashSet<*const Entry> = HashSet::default();
-    for (path, entry) in source {
-        let Some(old) = there.get(path) else {
-            again.insert(Arc::as_ptr(entry));
-            continue;
-        };
-        let (here, was) = (Arc::as_ptr(entry), Arc::as_ptr(old));
-        let pair = *ours.entry(here).or_insert(was) == was;
-        let back = *theirs.entry(was).or_insert(here) == here;
-        if !pair || !back || !same(entry, old, options) {
-            again.insert(here);
-        }
-    }
-    let directory = |entry: &Entry| entry.meta.kind == FileType::Directory;
-    for (path, entry) in source {
-        if again.contains(&Arc::as_ptr(entry)) {
-            plan.differ.push(path.clone());
-            plan.carry.insert(path.clone());
-            // A directory makes way for a file, and the reverse.
-            if there.get(path).is_some_and(|old| directory(old) != directory(entry)) {
-                plan.remove.push(path.clone());
-            }
-        } else if directory(entry) {
-            plan.carry.insert(path.clone());
-        }
-    }
-    if options.delete {
-        for path in there.keys().filter(|path| !source.contains_key(*path)) {
-            // Below what goes already, or makes way for a file.
-            let above = source.get(copy::split(path).0);
-            if above.is_some_and(|above| directory(above)) && path != b"lost+found" {
-                plan.remove.push(path.clone());
-            }
-        }
-    }
-    plan
-}
-
-/// Whether nothing has to be done about a node.
-fn same(entry: &Entry, old: &Entry, options: &Options) -> bool {
-    let (a, b) = (&entry.meta, &old.meta);
-    let directory = a.kind == FileType::Directory;
-    let content = match a.kind {
-        FileType::Regular if options.checksum => entry.content == old.content,
-        FileType::Regular => a.mtime == b.mtime,
-        _ => true,
-    };
-    a.kind == b.kind
-        && (a.mode == b.mode || a.kind == FileType::Symlink)
-        && (a.uid, a.gid) == (b.uid, b.gid)
-        && (a.rdev == b.rdev || !a.kind.is_device())
-        && (a.size == b.size || a.kind != FileType::Regular)
-        && (a.mtime == b.mtime || (options.checksum && !directory))
-        && entry.target == old.target
-        && entry.attributes == old.attributes
-        && content
-}
-
-/// Says what is done.
-fn report(app: &mut App, plan: &Plan, options: &Options) -> Result<()> {
-    let removed = plan.remove.iter().map(|path| ("remove", path));
-    for (what, path) in removed.chain(plan.differ.iter().map(|path| ("copy", path))) {
-        let path = if path.is_empty() { ".".to_owned() } else { text::escape(path) };
-        if app.out.json {
-            app.out.document(&json!({ "what": what, "path": path }))?;
-        } else if options.verbose || options.dry_run {
-            app.out.line(format!("{what} {path}"))?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes what goes.
+/// Removes what goes; answers whether all of it did. What stays is reported.
 fn remove(
     app: &mut App,
     mounts: &mut Mounts,
     destination: &Side,
     top: &[u8],
     plan: &Plan,
-) -> Result<()> {
+) -> Result<bool> {
     let mut progress = app.out.progress("removing");
-    for path in &plan.remove {
+    let mut problems = Problems::new();
+    let mut gone = true;
+    plan.remove.each(|path| {
         let path = if path.is_empty() { top.to_vec() } else { [top, b"/", path].concat() };
-        match destination {
-            Side::Image(place) => {
-                let index = mounts.open(app, &place.target, true)?;
-                rm::tree(app, &mounts.sessions[index], &path, &mut progress)?;
-            }
+        let removed = match destination {
+            Side::Image(place) => mounts
+                .open(app, &place.target, true)
+                .and_then(|index| rm::tree(app, &mounts.sessions[index], &path, &mut progress)),
             Side::Host(_) | Side::Archive(_) | Side::Standard => {
                 let path = Path::new(OsStr::from_bytes(&path));
                 let directory = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
-                let gone = match directory {
+                let done = match directory {
                     true => std::fs::remove_dir_all(path),
                     false => std::fs::remove_file(path),
                 };
-                gone.with_context(|| path.display().to_string())?;
+                done.map(|()| true).with_context(|| path.display().to_string())
             }
+        };
+        match removed {
+            Ok(all) => gone &= all,
+            Err(error) => problems.report(format!("{error:#}")),
         }
-    }
+    });
     progress.finish();
-    Ok(())
+    problems.show(&app.out);
+    Ok(gone && problems.count() == 0)
 }

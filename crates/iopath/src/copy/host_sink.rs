@@ -10,7 +10,7 @@ use rustix::fs::{self as sys, AtFlags, CWD, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use vfs::FileType;
 
-use super::host_meta::{owner, safe_name, standing, times};
+use super::host_meta::{self, Xattrs, owner, safe_name, standing, times};
 use super::late_dirs::LateDirs;
 use super::open_dirs::{FLAGS, OpenDirs};
 use super::{Batch, Event, Existing, Keep, Made, Meta, Problems, Sink, Step, split};
@@ -45,9 +45,6 @@ struct Refused {
     attributes: u64,
     owners: u64,
 }
-
-/// Names and values.
-type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 struct OpenFile {
     fd: OwnedFd,
@@ -183,6 +180,16 @@ impl HostSink {
         if let Some(first) = meta.id.and_then(|id| self.made.copied.get(&id)) {
             let first = first.clone();
             return self.link(path, &first);
+        }
+        if meta.kept {
+            let fd =
+                host_meta::standing_file(self.dir(), name).with_context(|| self.shown(path))?;
+            let xattrs: Xattrs =
+                pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            host_meta::take_away(&self.keep, &fd, &xattrs).with_context(|| self.shown(path))?;
+            let (meta, path, end) = (*meta, path.to_vec(), meta.size);
+            self.file = Some(OpenFile { fd, meta, end, path, xattrs, old: true, regular: true });
+            return Ok(());
         }
         if self.keep.as_regular(meta.kind) {
             let file = self.create_file(path, name, meta).with_context(|| self.shown(path))?;
@@ -502,6 +509,9 @@ impl HostSink {
             false if old => None,
             false => Some(self.keep.mode_at_creation(meta) & !self.umask),
         };
+        if old && self.keep.only.is_some() {
+            host_meta::take_away(&self.keep, &fd, xattrs).with_context(|| self.shown(path))?;
+        }
         if let Some(mode) = mode {
             let mode = Mode::from_raw_mode(mode.into());
             sys::fchmod(&fd, mode).with_context(|| self.shown(path))?;

@@ -103,7 +103,7 @@ impl HostSource {
                 }
             }
         }
-        if self.keep.exact.is_some() {
+        if self.keep.exact.is_some() || self.keep.sorted {
             names = sorted(&names);
         }
         match &mut self.dirs {
@@ -187,9 +187,10 @@ impl HostSource {
         let content = self.keep.as_regular(kind);
         let kind = if content { FileType::Regular } else { kind };
         let id = (linked && late).then_some(id_of(&stat));
-        let meta = Meta { id, ..meta_of(&stat, kind, linked) };
+        let kept = kind == FileType::Regular && self.keep.is_kept(&self.path, self.name.len());
+        let meta = Meta { id, kept, ..meta_of(&stat, kind, linked) };
         let whole = kind == FileType::Regular && !is_sparse(&stat);
-        let fd = match self.keep.names_only && whole {
+        let fd = match self.keep.names_only && whole || kept {
             true => None,
             false => self.open(dir, name, kind, follow)?,
         };
@@ -208,6 +209,7 @@ impl HostSource {
                 return Ok(fd.filter(|_| !(elsewhere && self.keep.one_file_system)));
             }
             (_, Some(fd)) => self.content(cx, &fd, &stat, out)?,
+            _ if kind == FileType::Regular => out.push(Event::End),
             _ => {}
         }
         out.breathe(cx).map(|()| None)
@@ -434,5 +436,6 @@ fn meta_of(stat: &Stat, kind: FileType, linked: bool) -> Meta {
         mtime: time(stat.st_mtime, stat.st_mtime_nsec),
         linked,
         id: None,
+        kept: false,
     }
 }

@@ -8,11 +8,10 @@ use anyhow::{Result, anyhow};
 use base::{Errno, Ino};
 use rt::Cx;
 use vfs::path::Walk;
-use vfs::{Attr, FileSystem, FileType, NewNode, SetAttr, XattrFlags, acl, create_in};
+use vfs::{Attr, FileSystem, FileType, NewNode, SetAttr, XattrFlags, acl, create_in, permission};
 
-use super::{
-    Batch, DIRECT_UNIT, Event, Existing, FileId, Keep, Made, Meta, Old, Problems, Sink, Step, split,
-};
+use super::image_meta::{id_of, standing, take_away};
+use super::{Batch, DIRECT_UNIT, Event, Existing, Keep, Made, Meta, Problems, Sink, Step, split};
 use crate::text;
 
 /// Bytes of paths of directories that are remembered.
@@ -27,6 +26,8 @@ pub struct ImageSink {
     keep: Keep,
     /// The directory used last, with its path: most names follow in the same one.
     last_dir: (Vec<u8>, Ino),
+    /// Its flags, once they are known.
+    last_flags: Option<u32>,
     /// Directories made or met, by path.
     dirs: BTreeMap<Vec<u8>, Ino>,
     /// Bytes of these paths.
@@ -79,6 +80,7 @@ impl ImageSink {
             shown_top,
             keep,
             last_dir: (Vec::new(), top),
+            last_flags: None,
             dirs: BTreeMap::new(),
             dirs_bytes: 0,
             linked: BTreeMap::new(),
@@ -137,8 +139,17 @@ impl ImageSink {
             known = len.map_or(path.len(), |len| start + len);
             ino = self.below(cx, ino, &path[..known], &path[start..known])?;
         }
-        self.last_dir = (path.to_vec(), ino);
+        (self.last_dir, self.last_flags) = ((path.to_vec(), ino), None);
         Ok(ino)
+    }
+
+    /// Whether the directory used last has one of these flags.
+    fn is_flagged(&mut self, cx: &mut Cx, flags: u32) -> Result<bool, Errno> {
+        let known = match self.last_flags {
+            Some(known) => known,
+            None => *self.last_flags.insert(self.fs.getattr(cx, self.last_dir.1)?.flags),
+        };
+        Ok(known & flags != 0)
     }
 
     /// The directory `name` in `above`, at this path; it is made if there is none.
@@ -176,9 +187,11 @@ impl ImageSink {
             let first = first.clone();
             return self.link(cx, path, &first);
         }
-        let Some((ino, how)) = self.make(cx, path, &meta, batch.at(target))? else {
-            return Ok(());
+        let found = match meta.kept {
+            true => Some((self.standing_file(cx, path)?, Stand::Old)),
+            false => self.make(cx, path, &meta, batch.at(target))?,
         };
+        let Some((ino, how)) = found else { return Ok(()) };
         if let Some(id) = meta.id {
             self.made.copied.insert(id, path.to_vec());
         }
@@ -194,11 +207,22 @@ impl ImageSink {
             _ => None,
         });
         let pairs = pairs.chain(added);
+        if how == Stand::Old && self.keep.only.is_some() {
+            let names = pairs.clone().map(|(name, _)| name).collect();
+            let done = take_away(cx, &*self.fs, &self.keep, ino, &names);
+            done.map_err(|errno| self.error(path, errno))?;
+        }
         if self.keep.as_regular(meta.kind) {
             let xattrs = pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
             let path = path.to_vec();
-            self.file = Some(OpenFile { ino, meta, end: 0, path, xattrs, how });
+            let end = if meta.kept { meta.size } else { 0 };
+            self.file = Some(OpenFile { ino, meta, end, path, xattrs, how });
             return Ok(());
+        }
+        if how == Stand::Old && (self.keep.times || self.keep.mode || self.keep.owner) {
+            let attr = self.fs.getattr(cx, ino).map_err(|errno| self.error(path, errno))?;
+            let may = permission::may_set(cx.cred(), &attr, &self.finishing(&meta, how));
+            may.map_err(|errno| self.error(path, errno))?;
         }
         let mut set = self.finishing(&meta, how);
         let (atime, mtime) = (set.atime.take(), set.mtime.take());
@@ -216,6 +240,18 @@ impl ImageSink {
             _ => self.set(cx, ino, path, &times)?,
         }
         Ok(())
+    }
+
+    /// A file whose content stays.
+    fn standing_file(&mut self, cx: &mut Cx, path: &[u8]) -> Result<Ino> {
+        let (above, name) = split(path);
+        let dir = self.dir(cx, above)?;
+        let found = self.fs.lookup(cx, dir, name).and_then(|attr| match attr.kind {
+            FileType::Regular if permission::is_fixed(&attr) => Err(Errno::EPERM),
+            FileType::Regular => Ok(attr.ino),
+            _ => Err(Errno::EEXIST),
+        });
+        found.map_err(|errno| self.error(path, errno))
     }
 
     /// What is left to be set of a node that stands.
@@ -267,7 +303,17 @@ impl ImageSink {
         }
         let (above, name) = split(path);
         let dir = self.dir(cx, above)?;
-        let made = match self.create(cx, dir, name, meta, target) {
+        let closed = self.is_flagged(cx, permission::IMMUTABLE);
+        let made = match closed.map_err(|errno| self.error(path, errno))? {
+            // What is there may be written into.
+            true => self
+                .fs
+                .lookup(cx, dir, name)
+                .and(Err(Errno::EEXIST))
+                .map_err(|errno| if errno == Errno::ENOENT { Errno::EPERM } else { errno }),
+            false => self.create(cx, dir, name, meta, target),
+        };
+        let made = match made {
             Err(Errno::EEXIST) => {
                 let old = self.fs.lookup(cx, dir, name).map_err(|e| self.error(path, e))?;
                 match self.settle(cx, dir, path, meta, &old)? {
@@ -342,9 +388,12 @@ impl ImageSink {
                 Ok(Some(ino))
             }
             Step::Write => {
-                let kind = fs.getattr(cx, ino).map_err(|errno| self.error(path, errno))?.kind;
-                if kind != FileType::Regular {
-                    let word = kind.word();
+                let attr = fs.getattr(cx, ino).map_err(|errno| self.error(path, errno))?;
+                if permission::is_fixed(&attr) {
+                    return Err(self.error(path, Errno::EPERM));
+                }
+                if attr.kind != FileType::Regular {
+                    let word = attr.kind.word();
                     let shown = self.shown(path);
                     return Err(anyhow!("{shown}: is a {word}: an image has nobody to write to"));
                 }
@@ -368,8 +417,17 @@ impl ImageSink {
             return Ok(false);
         }
         debug_assert!(!old.is_dir(), "directories are never replaced");
-        self.fs.unlink(cx, dir, split(path).1).map_err(|errno| self.error(path, errno))?;
+        self.unlink(cx, dir, split(path).1, old).map_err(|errno| self.error(path, errno))?;
         Ok(true)
+    }
+
+    /// Removes a name of the directory used last.
+    fn unlink(&mut self, cx: &mut Cx, dir: Ino, name: &[u8], old: &Attr) -> Result<(), Errno> {
+        let fixed = permission::IMMUTABLE | permission::APPEND_ONLY;
+        if permission::is_fixed(old) || self.is_flagged(cx, fixed)? {
+            return Err(Errno::EPERM);
+        }
+        self.fs.unlink(cx, dir, name)
     }
 
     fn set_xattr(
@@ -480,22 +538,13 @@ impl ImageSink {
                 if old.ino == ino || self.keep.existing == Existing::Leave {
                     return Ok(());
                 }
-                self.fs.unlink(cx, dir, name).map_err(|e| self.error(path, e))?;
+                self.unlink(cx, dir, name, &old).map_err(|e| self.error(path, e))?;
                 self.fs.link(cx, ino, dir, name)
             }
             other => other,
         };
         made.map(drop).map_err(|errno| self.error(path, errno))
     }
-}
-
-fn id_of(ino: Ino) -> FileId {
-    FileId { device: 0, ino: ino.0 }
-}
-
-fn standing(attr: &Attr) -> Old {
-    let (nlink, id) = (attr.nlink.into(), id_of(attr.ino));
-    Old { kind: attr.kind, nlink, mtime: attr.mtime, id }
 }
 
 impl Sink for ImageSink {

@@ -138,7 +138,9 @@ impl ImageSource {
                 out.breathe(cx)?;
                 self.enter(cx, attr.ino)?;
             }
-            FileType::Regular if self.keep.names_only => out.push(Event::End),
+            FileType::Regular if self.keep.names_only || self.is_kept(attr) => {
+                out.push(Event::End);
+            }
             FileType::Regular if self.sharing => {
                 out.push(Event::Shared(attr.ino));
                 out.push(Event::End);
@@ -216,6 +218,7 @@ impl ImageSource {
             linked,
             id: (linked && self.keep.links_late())
                 .then_some(FileId { device: self.device, ino: attr.ino.0 }),
+            kept: self.is_kept(attr),
         };
         let path = out.store(&self.path);
         out.push(Event::Node { path, meta, target, xattrs: names.len() as u32 });
@@ -238,7 +241,10 @@ impl ImageSource {
         });
         self.fail(listed)?;
         // Inodes lie on the device in the order of their numbers.
-        children.sort_by_key(|(_, ino)| *ino);
+        match self.keep.sorted {
+            true => children.sort(),
+            false => children.sort_by_key(|(_, ino)| *ino),
+        }
         let (children, path) = (children.into_iter(), self.path.len());
         self.levels.push(Level { dir, path, children, small: Vec::new(), bytes: 0 });
         Ok(())
@@ -250,9 +256,7 @@ impl ImageSource {
             self.path.truncate(level.path);
             let (dir, next) = (level.dir, level.children.next());
             if next.is_none() || level.small.len() == TOGETHER_MAX || level.bytes > TOGETHER_BYTES {
-                let (small, bytes) = (std::mem::take(&mut level.small), level.bytes);
-                level.bytes = 0;
-                self.small_files(cx, &small, bytes, out)?;
+                self.waiting(cx, out)?;
             }
             let Some((name, ino)) = next else {
                 self.levels.pop();
@@ -269,6 +273,11 @@ impl ImageSource {
                     level.small.push((name, attr));
                 }
                 Ok(attr) => {
+                    if self.keep.sorted {
+                        self.waiting(cx, out)?;
+                        self.path.truncate(self.levels.last().map_or(0, |level| level.path));
+                        descend(&mut self.path, &name);
+                    }
                     let done = self.node(cx, &attr, out);
                     out.go_on(done)?;
                 }
@@ -278,12 +287,26 @@ impl ImageSource {
         Ok(())
     }
 
+    /// Puts the small files of the last level that wait for more into the outbox.
+    fn waiting(&mut self, cx: &mut Cx, out: &mut Outbox) -> Result<()> {
+        let Some(level) = self.levels.last_mut() else { return Ok(()) };
+        let (small, bytes) = (std::mem::take(&mut level.small), std::mem::take(&mut level.bytes));
+        self.path.truncate(level.path);
+        self.small_files(cx, &small, bytes, out)
+    }
+
+    /// Whether the content of the file at the path stays where the copy goes.
+    fn is_kept(&self, attr: &Attr) -> bool {
+        attr.kind == FileType::Regular && self.keep.is_kept(&self.path, self.name_len)
+    }
+
     /// Whether a file is read together with its neighbours.
     fn is_small(&self, attr: &Attr) -> bool {
         let whole = attr.blocks.saturating_mul(512) >= attr.size;
         let linked = self.is_linked(attr);
         let small = attr.size <= SMALL_MAX && whole && !linked;
-        attr.kind == FileType::Regular && small && !self.sharing && !self.keep.names_only
+        let content = !self.keep.names_only && !self.is_kept(attr);
+        attr.kind == FileType::Regular && small && !self.sharing && content
     }
 
     /// Puts small files of one directory into the outbox, `bytes` all together.

@@ -240,6 +240,7 @@ fn node(kind: FileType, mode: Option<u16>, owner: Owner, rdev: u64) -> Meta {
         mtime: Timespec::from_secs(0),
         linked: false,
         id: None,
+        kept: false,
     }
 }
 

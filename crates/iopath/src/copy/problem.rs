@@ -1,6 +1,8 @@
 //! What could not be copied while the rest went on, as cp(1) has it: each name is reported, and the
 //! command ends with status 1.
 
+use crate::out::Out;
+
 /// Messages that are kept; the rest is counted.
 const KEPT_MAX: usize = 1000;
 
@@ -42,6 +44,15 @@ impl Problems {
     /// The messages, and how many more there were.
     pub fn messages(&self) -> (&[String], u64) {
         (&self.messages, self.count - self.messages.len() as u64)
+    }
+
+    /// Prints them.
+    pub fn show(&self, out: &Out) {
+        let (messages, more) = self.messages();
+        messages.iter().for_each(|message| out.problem(message));
+        if more > 0 {
+            out.problem(format!("{more} further errors"));
+        }
     }
 
     /// How many there are.

@@ -10,6 +10,7 @@ use vfs::FileType;
 
 use super::Meta;
 use super::exact::Exact;
+use super::selection::{Part, Selection};
 use crate::text;
 
 /// Which symlinks of a source are followed.
@@ -69,8 +70,11 @@ pub struct Keep {
     pub one_file_system: bool,
     /// Names that are left out.
     pub exclude: Option<Arc<GlobSet>>,
-    /// Paths below the root of the copy, without which all others are left out.
-    pub only: Option<Arc<HashSet<Vec<u8>>>>,
+    /// Paths below the root of the copy, without which all others are left out, and attributes
+    /// that the source does not have are removed. With `sorted`.
+    pub only: Option<Arc<Selection>>,
+    /// Names of a directory come sorted by bytes, each followed by what is below it.
+    pub sorted: bool,
     /// A mode as chmod(1) takes it, for what is copied.
     pub chmod: Option<Arc<str>>,
     /// Owner and group of what is copied.
@@ -101,6 +105,7 @@ impl Keep {
         one_file_system: false,
         exclude: None,
         only: None,
+        sorted: false,
         chmod: None,
         chown: (None, None),
         names_only: false,
@@ -158,10 +163,20 @@ impl Keep {
         if self.exclude.is_none() && self.only.is_none() {
             return false;
         }
-        let below = path.get(root..).unwrap_or_default();
-        let below = below.strip_prefix(b"/").unwrap_or(below);
-        let left = self.only.as_ref().is_some_and(|only| !only.contains(below));
+        let below = below(path, root);
+        let left = self.only.as_ref().is_some_and(|only| only.part(below).is_none());
         !below.is_empty() && (left || self.is_root_excluded(below))
+    }
+
+    /// Whether the content of a file at a path of the copy stays as it is.
+    pub fn is_kept(&self, path: &[u8], root: usize) -> bool {
+        let part = self.only.as_ref().and_then(|only| only.part(below(path, root)));
+        part == Some(Part::Attributes)
+    }
+
+    /// Whether a node loses this attribute that it has, where it gets those of the source.
+    pub fn takes_away(&self, name: &[u8]) -> bool {
+        self.only.is_some() && self.has_attribute(name)
     }
 
     /// Whether the root of a copy is left out by its name.
@@ -208,6 +223,12 @@ impl Keep {
             _ => meta.mode & 0o777,
         }
     }
+}
+
+/// A path of a copy below its root, which is the first `root` bytes.
+fn below(path: &[u8], root: usize) -> &[u8] {
+    let below = path.get(root..).unwrap_or_default();
+    below.strip_prefix(b"/").unwrap_or(below)
 }
 
 /// A file of a device, or of an image.
@@ -347,6 +368,7 @@ mod tests {
             mtime: time,
             linked: false,
             id: None,
+            kept: false,
         }
     }
 

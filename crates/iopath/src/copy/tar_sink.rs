@@ -216,6 +216,7 @@ impl<W: Write> TarSink<W> {
             mtime: Timespec::default(),
             linked: true,
             id: None,
+            kept: false,
         };
         let mut records = Vec::new();
         for (key, value) in [(b"path" as &[u8], path), (b"linkpath", to)] {

@@ -130,6 +130,7 @@ impl<R: Read> TarSource<R> {
             mtime,
             linked: self.keep.links && kind != FileType::Directory,
             id: None,
+            kept: false,
         };
         let node_path = out.store(path);
         let target = if kind == FileType::Symlink { out.store(target) } else { 0..0 };

@@ -50,6 +50,11 @@ fn a_file_is_edited_in_its_place() {
     let new = format!("{}:/etc/new", image.display());
     assert!(edit("printf made >", &new).status.success());
     assert_eq!(ok(&["cat", &new]), "made");
+    // A name with wildcard characters is that name, though it matches another one.
+    let odd = format!("{}:/etc/n[e]w", image.display());
+    assert!(edit("printf odd >", &odd).status.success());
+    assert_eq!(ok(&["cat", &new]), "made");
+    assert_eq!(ok(&["--no-glob", "cat", &odd]), "odd");
     for (place, what) in [("/etc", "no place"), (":/", "iopath"), ("disk.img:/", "no file")] {
         let output = edit("true", place);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();

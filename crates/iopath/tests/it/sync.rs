@@ -28,18 +28,29 @@ fn what_differs_is_carried() {
             let word = text.split("\"ino\":").nth(1).map(str::trim_start).expect("an inode");
             word.chars().take_while(char::is_ascii_digit).collect::<String>()
         };
-        let kept = inode("d/kept");
+        let (kept, mode) = (inode("d/kept"), inode("d/mode"));
+        for path in ["d/kept", "d"] {
+            ok(&["xattr", "set", &format!("{to}/{path}"), "user.extra", "goes"]);
+        }
         change(&dir.path().join("tree"));
         let planned = ok(&["sync", "-n", "--delete", &from, &to]);
-        for line in ["remove gone", "remove d/gone", "remove swap", "copy swap", "copy d/content"] {
+        for line in [
+            "remove gone",
+            "remove d/gone",
+            "remove swap",
+            "copy swap",
+            "copy d/content",
+            "change d/mode",
+        ] {
             assert!(planned.lines().any(|found| found == line), "{line}: {planned}");
         }
-        assert!(!planned.contains("kept"), "{planned}");
+        assert!(planned.lines().any(|found| found == "change d/kept"), "{planned}");
         ok(&["sync", &from, &to]);
         ok(&["stat", &format!("{to}/gone")]);
         ok(&["sync", "-a", "--delete", &from, &to]);
         same(dir.path(), "tree", &to);
-        assert_eq!(inode("d/kept"), kept, "what did not differ is the same file");
+        assert_eq!(inode("d/kept"), kept, "what differs in attributes alone is the same file");
+        assert_eq!(inode("d/mode"), mode, "what differs in its mode alone is the same file");
         ok(&["check", &image]);
 
         // The way back, onto an older tree, as rsync does it there.
@@ -96,6 +107,70 @@ fn names_and_what_is_left_out() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(error.lines().count() == 1 && !error.contains("panicked"), "{args:?}: {error}");
     }
+}
+
+/// What may not be removed or written was removed and written below the top, and the status was 0.
+/// Method: a file and a directory with flags, in the way of `rm -r`, `sync --delete`, `sync` and
+/// `cp`; the host's chattr and rm are the measure.
+#[test]
+fn flags_are_in_the_way() {
+    for format in ["ext4", "xfs"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let image = at("disk.img");
+        ok(&["mkfs", "-t", format, "--size", "320M", &image]);
+        for name in ["d/fixed", "d/free", "log/inside", "shut/inside"] {
+            let path = dir.path().join("tree").join(name);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+            std::fs::write(path, name).expect("written");
+        }
+        let (from, to) = (format!("{}/", at("tree")), format!("{image}:/t"));
+        ok(&["sync", &from, &to]);
+        let place = |name: &str| format!("{to}/{name}");
+        flag(&image, format, "/t/d/fixed", 'i');
+        flag(&image, format, "/t/log", 'a');
+        flag(&image, format, "/t/shut", 'i');
+
+        let refused = |args: &[&str], what: &[&str]| {
+            let output = iopath(args);
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{format} {args:?}: {error}");
+            for what in what {
+                assert!(error.contains(what) && error.contains("EPERM"), "{args:?}: {error}");
+            }
+        };
+        let new = at("new");
+        std::fs::write(&new, "new").expect("written");
+        refused(&["cp", &new, &place("d/fixed")], &["fixed"]);
+        refused(&["cp", &new, &place("shut/")], &["shut/new"]);
+        let over = ["cp", "--remove-destination", &place("shut/inside"), &place("log/")];
+        refused(&over, &["log/inside"]);
+        ok(&["cp", &new, &place("log/more")]);
+        std::fs::write(dir.path().join("tree/d/fixed"), "changed").expect("written");
+        refused(&["sync", &from, &to], &["d/fixed"]);
+        std::fs::create_dir(dir.path().join("none")).expect("made");
+        let (none, all) = (format!("{}/", at("none")), ["d/fixed", "log/inside", "shut/inside"]);
+        refused(&["sync", "--delete", &none, &to], &all);
+        refused(&["rm", "-r", &to], &all);
+        for (name, content) in [("d/fixed", "d/fixed"), ("log/inside", "log/inside")] {
+            assert_eq!(ok(&["cat", &place(name)]), content);
+        }
+        assert!(!iopath(&["stat", &place("d/free")]).status.success(), "what may go is gone");
+        ok(&["check", &image]);
+    }
+}
+
+/// Gives something in an image a flag, as chattr(1) does.
+fn flag(image: &str, format: &str, path: &str, flag: char) {
+    if format == "xfs" {
+        let change = format!("+{flag}");
+        drop(ok(&["chattr", &change, &format!("{image}:{path}")]));
+        return;
+    }
+    // Extents, besides the flag.
+    let flags = 0x8_0000 | if flag == 'i' { 0x10 } else { 0x20 };
+    let request = format!("sif {path} flags {flags:#x}");
+    judge::debugfs(Path::new(image), true, &format!("{request}\n"));
 }
 
 fn tree(top: &Path) {

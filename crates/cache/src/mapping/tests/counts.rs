@@ -54,6 +54,23 @@ fn small_files_leave_together() {
     });
 }
 
+/// Files that are gone with their folios kept the memory of their mappings for ever, 400 bytes
+/// each: a reader of a million small files that evicts their inodes.
+#[test]
+fn mappings_that_are_gone_leave_the_ring_of_the_clock() {
+    rt::testing::world(|cx| {
+        let rig = Rig::new(cx, config(4096, 16 << 20), 4096, 8, 4096);
+        let stays = rig.file(0, 4096);
+        stays.read(cx, 0, &mut [0; 16]).expect("reads");
+        for round in 0..10_000 {
+            rig.file(1 + round % 7, 4096).read(cx, 0, &mut [0; 16]).expect("reads");
+        }
+        assert!(rig.cache.ring.lock_irq().len() < 2000, "{}", rig.cache.ring.lock_irq().len());
+        assert_eq!(rig.cache.drop_clean(cx), 4096, "what lives is still found");
+        rig.finish(cx);
+    });
+}
+
 /// A sequential reader causes the windows of the table; a random one only what it asks for, in
 /// blocks, even where the folio is larger.
 #[test]
