@@ -340,6 +340,9 @@ impl Space {
                 let extent = FsExtent { start: FsBlock(start), len };
                 return self.finish_refcount(cx, trans, flags, extent);
             }
+            Work::FreeRealtime { start, len } => {
+                return self.finish_free_realtime(cx, trans, start, len);
+            }
             Work::Bmap { .. } | Work::Parent(_) => {
                 return Err(XfsError::Answer(base::Errno::EOPNOTSUPP));
             }

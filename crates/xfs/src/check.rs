@@ -17,7 +17,6 @@ use vfs::check::{Holder, Watch};
 
 use crate::buf::meta::Reader;
 use crate::error::{Fault, XfsError};
-use crate::format::features::Incompat;
 use crate::format::record::Rmap;
 use crate::format::{Access, At, Geometry, RawSuper};
 use crate::log::{LogError, recovery};
@@ -79,6 +78,8 @@ struct Known {
     generation: u32,
     /// May share blocks, it says.
     reflink: bool,
+    /// Of the file system itself, it says.
+    metadata: bool,
     /// Met on an unlinked list.
     unlinked: bool,
 }
@@ -112,6 +113,8 @@ struct Checker<'a> {
     seen: BTreeSet<u64>,
     /// What the owners of inodes have.
     usage: quota::Counted,
+    /// The inodes that hold the records of quota, by kind.
+    quota_inos: [Option<u64>; 3],
     /// Extents of the realtime section that files have.
     realtime: realtime::Claims,
 }
@@ -160,6 +163,7 @@ fn run(
     let mut checker = Checker::new(cx, reader, raw, findings);
     checker.backups()?;
     checker.headers()?;
+    checker.find_quota()?;
     checker.inode_pass()?;
     checker.note_holders(watch);
     checker.block_pass();
@@ -217,8 +221,8 @@ fn read_super(
 ) -> Result<Option<(RawSuper, Geometry)>, DeviceError> {
     let read = mount::read_super(cx, queue);
     match read.and_then(|both| mount::check_features(&both.1, true, false).map(|()| both)) {
-        Ok((_, geometry)) if geometry.features.incompat.contains(Incompat::METADIR) => {
-            let text = "metadir: metadata in a directory tree is not checked";
+        Ok((_, geometry)) if has_section_trees(&geometry) => {
+            let text = "rmapbt or reflink in a realtime section is not checked";
             findings.add(Rule::Feature, At::Super(0), text);
         }
         Ok(both) => return Ok(Some(both)),
@@ -227,6 +231,12 @@ fn read_super(
         Err(other) => findings.add(Rule::Feature, At::Super(0), other.to_string()),
     }
     Ok(None)
+}
+
+/// Whether the realtime section has btrees of its own.
+fn has_section_trees(geometry: &Geometry) -> bool {
+    let features = geometry.features;
+    geometry.realtime.groups.is_some() && (features.rmapbt() || features.reflink())
 }
 
 impl<'a> Checker<'a> {
@@ -246,6 +256,7 @@ impl<'a> Checker<'a> {
             names_unknown: false,
             seen: BTreeSet::new(),
             usage: quota::Counted::new(),
+            quota_inos: [None; 3],
             realtime: realtime::Claims::new(),
         }
     }

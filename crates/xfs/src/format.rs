@@ -44,7 +44,9 @@ pub use corrupt::{At, Corrupt, CorruptKind};
 pub use extent::Extent;
 pub use features::{Access, Features, Unsupported};
 pub use owner::Owner;
-pub use super_block::{AgBlock, AgHeader, AgInode, Geometry, RawSuper, RealtimeShape};
+pub use super_block::{
+    AgBlock, AgHeader, AgInode, Geometry, RawSuper, RealtimeShape, RealtimeWords,
+};
 pub use verifier::{Expect, Kind};
 
 /// Big-endian 16-bit number.

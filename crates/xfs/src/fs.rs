@@ -31,9 +31,8 @@ use std::sync::{Arc, Weak};
 use base::{Errno, Ino};
 use block::Queue;
 use cache::{Backing, Lost};
-use rt::{Mutex, SpinLock};
+use rt::{Cx, Mutex, SpinLock};
 use vfs::direct::DirectOptions;
-use vfs::quota::Kind;
 use vfs::{InodeCache, NameCache, StatFs};
 
 use crate::buf::meta::Reader;
@@ -42,6 +41,7 @@ use crate::format::dquot::QuotaFlags;
 use crate::format::{Geometry, RawSuper};
 use crate::inode::Inode;
 use crate::log::recovery::RecoveryReport;
+use crate::metadir;
 use finisher::Finisher;
 use options::MountOptions;
 pub(crate) use writer::{Resources, WriteSide};
@@ -130,9 +130,17 @@ pub(crate) struct QuotaSuper {
 }
 
 impl QuotaSuper {
-    pub(crate) fn new(raw: &RawSuper) -> QuotaSuper {
-        let inos = Kind::ALL.map(|kind| raw.quota_ino(kind));
-        QuotaSuper { flags: QuotaFlags::of(raw), inos }
+    /// What this superblock says. May park where a metadata directory names the inodes.
+    ///
+    /// # Errors
+    /// A directory there that fails a check; the device failed.
+    pub(crate) fn new(cx: &mut Cx, reader: &Reader, raw: &RawSuper) -> Result<QuotaSuper, Fault> {
+        let flags = QuotaFlags::of(raw);
+        let inos = match flags.is_empty() {
+            true => [None; 3],
+            false => metadir::quota_inos(cx, reader, raw)?,
+        };
+        Ok(QuotaSuper { flags, inos })
     }
 }
 

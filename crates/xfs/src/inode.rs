@@ -431,7 +431,7 @@ impl Xfs {
             }
             other => other.map_err(|fault| self.fault(fault))?,
         };
-        if core.links == 0 {
+        if core.links == 0 || core.flags2.contains(Flags2::METADATA) {
             return Err(Errno::ESTALE);
         }
         if core.is_realtime() && self.realtime.is_none() {

@@ -8,7 +8,8 @@
 //!   and attributes.
 //! - `alloc` manages free space, `ialloc` inodes, `bmap` the blocks of a fork; `sb` changes the
 //!   superblock, `uncached` an inode that nobody has mounted.
-//! - `quota` counts what owners have, and holds them to their limits.
+//! - `metadir` is the tree of directories that names inodes of the file system itself; `quota`
+//!   counts what owners have, and holds them to their limits.
 //! - `fs` is a mounted file system: what all operations share, and how a transaction is run. It
 //!   states the lock order. `inode` is an inode in memory.
 //! - `file` is the data of an inode, `dir` the entries of one, `symlink` its target, `attr` its
@@ -28,7 +29,7 @@
 //! transactions. Within a folder, a module and its parts use each other.
 //!
 //! Compared with Linux, not supported and refused by name: zoned devices, case-insensitive names;
-//! read-only: version 4, external logs, metadata directories with realtime groups.
+//! read-only: version 4, external logs, realtime groups with btrees of their own.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -63,6 +64,7 @@ mod fs;
 mod ialloc;
 mod inactive;
 mod inode;
+mod metadir;
 mod namei;
 mod quota;
 mod sb;

@@ -190,6 +190,20 @@ pub(crate) fn reader(queue: &Arc<Queue>, geometry: Geometry, limit_bytes: u64) -
     Reader { bufs: BufCache::new(queue.clone(), config), geometry: Arc::new(geometry) }
 }
 
+/// The flags of the root directory, and what is known of quota.
+fn look_around(
+    cx: &mut Cx,
+    reader: &Reader,
+    raw: &RawSuper,
+) -> Result<(Flags, QuotaSuper), MountError> {
+    let root = reader.geometry.root_ino;
+    let (_, core) = reader.read_inode(cx, root)?;
+    if core.file_type() != 0x4000 {
+        return Err(CorruptKind::InodeMode { mode: core.mode }.at(At::Inode(root)).into());
+    }
+    Ok((core.flags, QuotaSuper::new(cx, reader, raw)?))
+}
+
 impl Xfs {
     /// Mounts the file system on the device behind `queue`. A mount that only reads recovers a
     /// dirty log into memory. May wait for the device.
@@ -208,6 +222,9 @@ impl Xfs {
             return Err(MountError::Mode("a block that is larger than the page cache's folios"));
         }
         let realtime = realtime::of_mount(&geometry, &raw, &options)?;
+        if let Some(device) = &realtime {
+            realtime::check_device(cx, device, &geometry)?;
+        }
         let (mut queue, mut recovery) = (queue.clone(), None);
         if options.read_only
             && !options.no_recovery
@@ -232,14 +249,8 @@ impl Xfs {
             (write, recovery) = (Some(writer), Some(done));
         }
         let geometry = reader.geometry.clone();
-        let root = geometry.root_ino;
-        let found = reader.read_inode(cx, root).map_err(MountError::from).and_then(|(_, core)| {
-            let kind = CorruptKind::InodeMode { mode: core.mode };
-            let is_directory = core.file_type() == 0x4000;
-            if is_directory { Ok(core.flags) } else { Err(kind.at(At::Inode(root)).into()) }
-        });
-        let root_flags = match found {
-            Ok(flags) => flags,
+        let (root_flags, quota_super) = match look_around(cx, &reader, &raw) {
+            Ok(found) => found,
             Err(error) => {
                 if let Some(writer) = write {
                     writer.abandon(cx);
@@ -248,7 +259,6 @@ impl Xfs {
             }
         };
         let backing = pages.backing(queue.clone(), geometry.block_size);
-        let quota_super = QuotaSuper::new(&raw);
         let realtime = realtime.map(|queue| RealtimeSection {
             backing: pages.backing(queue, geometry.block_size),
             by_default: root_flags.contains(Flags::RTINHERIT),

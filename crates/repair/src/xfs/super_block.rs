@@ -189,6 +189,9 @@ fn refuse(g: &Geometry, view: &View<'_>) -> Result<(), RepairError> {
         let name = reasons.first().map_or("a feature", |reason| reason.name.as_str());
         return Err(RepairError::Feature(name.to_string()));
     }
+    if g.metadata_root.is_some() {
+        return Err(RepairError::Feature("metadir".into()));
+    }
     if g.features.version.contains(Version::QUOTA) {
         return Err(RepairError::Feature("quota".into()));
     }

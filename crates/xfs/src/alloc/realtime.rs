@@ -2,10 +2,12 @@
 //!
 //! Two files on the data device hold it: a *bitmap* with a bit for each extent, set where it is
 //! free, and a *summary* that counts the runs of free extents, by the power of two of their length
-//! and by the block of the bitmap in which they begin. Neither has headers or checksums; their
-//! blocks go through the log like other metadata, together with the map of the file and the
-//! superblock's counter of free extents. No intents: an extent is free, or a file's, in one
-//! transaction.
+//! and by the block of the bitmap in which they begin. Their blocks go through the log like other
+//! metadata, together with the map of the file and the superblock's counter of free extents. No
+//! intents: an extent is free, or a file's, in one transaction.
+//!
+//! A section in *groups* has both files for each of them, and no run of extents lies in two groups.
+//! Here extents are counted from the start of the section all the same.
 //!
 //! In memory all runs of free extents are kept in order, so that a search does not read the bitmap:
 //! memory grows with the number of runs.
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{FsBlock, bitmap};
+use base::{FsBlock, Ino, bitmap};
 use rt::{Cx, SpinLock};
 use smallvec::{SmallVec, smallvec};
 
@@ -24,39 +26,57 @@ use super::Space;
 use super::pick::first_busy;
 use super::realtime_runs::{FreeRuns, Picked, Run};
 use super::super_block::log_super;
-use crate::buf::{BufMap, BufOps};
-use crate::error::Result;
-use crate::format::{AgBlock, AgExtent, At, CorruptKind, FsExtent, RealtimeShape};
+use crate::buf::{Buf, BufMap, BufOps};
+use crate::error::{Result, XfsError};
+use crate::format::{
+    AgBlock, AgExtent, At, CorruptKind, FsExtent, Kind, RealtimeShape, RealtimeWords, verifier,
+};
 use crate::log::buf_item::BufItemFlags;
 use crate::log::inode_item::InodeItem;
-use crate::trans::Trans;
+use crate::trans::intent::Work;
 use crate::trans::reservations::BITMAP_BLOCKS_AT_ONCE;
+use crate::trans::{Finished, Trans};
 
 static BITMAP: BufOps =
     BufOps { name: "realtime bitmap", kinds: &[], check: None, unmapped: false };
 static SUMMARY: BufOps =
     BufOps { name: "realtime summary", kinds: &[], check: None, unmapped: false };
-
+static GROUP_BITMAP: BufOps = BufOps {
+    name: "realtime bitmap",
+    kinds: &[Kind::RealtimeBitmap],
+    check: None,
+    unmapped: false,
+};
+static GROUP_SUMMARY: BufOps = BufOps {
+    name: "realtime summary",
+    kinds: &[Kind::RealtimeSummary],
+    check: None,
+    unmapped: false,
+};
 /// Groups from this number on are not of the device, but stand for extents of the realtime section
 /// on the list of busy ones.
 const BUSY_GROUPS: u32 = 1 << 31;
 /// Bits of an extent's number that are its place in such a group.
 const BUSY_BITS: u32 = 31;
 
-/// The files of a realtime section.
+/// The files of a realtime section, or of one of its groups.
 pub(crate) struct RealtimeFiles {
+    /// Their inodes.
+    pub inos: [Ino; 2],
     /// Blocks of the bitmap.
     pub bitmap: Vec<FsBlock>,
     /// Blocks of the summary.
     pub summary: Vec<FsBlock>,
-    /// The item of the bitmap's inode.
-    pub lock: Arc<InodeItem>,
 }
 
 /// The free space of a realtime section.
 pub(crate) struct Realtime {
     shape: RealtimeShape,
-    files: RealtimeFiles,
+    words: RealtimeWords,
+    /// Of each group; of one where the section is not divided.
+    groups: Vec<RealtimeFiles>,
+    /// The item of the first bitmap's inode.
+    lock: Arc<InodeItem>,
     free: SpinLock<FreeRuns>,
 }
 
@@ -97,70 +117,123 @@ fn busy_in(trans: &Trans, run: &Run) -> Option<Run> {
 }
 
 impl Realtime {
-    /// Reads the bitmap, and compares it with the summary. May park.
+    /// Reads the bitmaps, and compares them with the summaries. `lock` is the item of the first
+    /// bitmap's inode. May park.
     ///
     /// # Errors
-    /// They differ; the device failed.
-    pub fn open(cx: &mut Cx, space: &Space, files: RealtimeFiles) -> Result<Realtime> {
+    /// They differ; a block that fails a check; the device failed.
+    pub fn open(
+        cx: &mut Cx,
+        space: &Space,
+        groups: Vec<RealtimeFiles>,
+        lock: Arc<InodeItem>,
+    ) -> Result<Realtime> {
         let shape = space.geometry.realtime;
         let free = SpinLock::named("free realtime extents", FreeRuns::default());
-        let realtime = Realtime { shape, files, free };
-        let mut runs = FreeRuns::default();
-        let bits = realtime.bits_per_block(space);
-        for index in 0..realtime.shape.bitmap_blocks as usize {
-            let map = space.block_map(space.split(realtime.files.bitmap[index]));
-            let buf = space.log.bufs().read(cx, &[map], &BITMAP)?;
-            let first = index as u64 * bits;
-            let here = bits.min(shape.extents - first);
-            buf.with(|bytes| runs.append_set(bytes, first..first + here));
+        let words = shape.words(space.geometry.block_size);
+        let realtime = Realtime { shape, words, groups, lock, free };
+        let size = shape.groups.map_or(0, |groups| u64::from(groups.extents));
+        let mut runs = FreeRuns::new(size);
+        for group in 0..shape.group_count() {
+            realtime.read_bitmap(cx, space, group, &mut runs)?;
+            realtime.compare_summary(cx, space, group, &runs)?;
         }
-        realtime.compare_summary(cx, space, &runs)?;
         *realtime.free.lock(cx) = runs;
         Ok(realtime)
     }
 
-    fn compare_summary(&self, cx: &mut Cx, space: &Space, runs: &FreeRuns) -> Result<()> {
-        let words = u64::from(space.geometry.block_size) / 4;
-        let mut wanted = BTreeMap::new();
-        for run in runs.iter() {
-            *wanted.entry(self.summary_index(space, &run)).or_insert(0u32) += 1;
+    /// Adds the free extents of a group behind those that are known.
+    fn read_bitmap(
+        &self,
+        cx: &mut Cx,
+        space: &Space,
+        group: u32,
+        runs: &mut FreeRuns,
+    ) -> Result<()> {
+        let (bits, Range { start, end }) = (self.words.bits(), self.shape.extents_of(group));
+        let files = &self.groups[group as usize];
+        for (index, &block) in files.bitmap.iter().enumerate() {
+            let first = start + index as u64 * bits;
+            if first >= end {
+                break;
+            }
+            let map = space.block_map(space.split(block));
+            let buf = space.log.bufs().read(cx, &[map], self.bitmap_ops())?;
+            self.verify_owner(space, &buf, Kind::RealtimeBitmap, files.inos[0])?;
+            buf.with(|bytes| {
+                runs.append_set(&self.words.bits_of(bytes), first..end.min(first + bits));
+            });
         }
-        let total = u64::from(self.shape.levels()) * u64::from(self.shape.bitmap_blocks);
+        Ok(())
+    }
+
+    /// Blocks of groups say where they lie and whose they are.
+    fn verify_owner(&self, space: &Space, buf: &Buf, kind: Kind, ino: Ino) -> Result<()> {
+        if self.shape.groups.is_some() {
+            let expect = space.geometry.expect(buf.maps()[0].daddr, Some(ino.0));
+            buf.with(|bytes| verifier::verify_identity(kind, bytes, &expect, At::Inode(ino)))?;
+        }
+        Ok(())
+    }
+
+    fn bitmap_ops(&self) -> &'static BufOps {
+        if self.shape.groups.is_some() { &GROUP_BITMAP } else { &BITMAP }
+    }
+
+    fn summary_ops(&self) -> &'static BufOps {
+        if self.shape.groups.is_some() { &GROUP_SUMMARY } else { &SUMMARY }
+    }
+
+    /// The group of an extent, and the extent's number in it.
+    fn split(&self, extent: u64) -> (u32, u64) {
+        let size = self.shape.group_extents().max(1);
+        ((extent / size) as u32, extent % size)
+    }
+
+    fn compare_summary(
+        &self,
+        cx: &mut Cx,
+        space: &Space,
+        group: u32,
+        runs: &FreeRuns,
+    ) -> Result<()> {
+        let (words, all) = (self.words.per_block(), self.shape.extents_of(group));
+        let mut wanted = BTreeMap::new();
+        for run in runs.iter_from(all.start) {
+            *wanted.entry(self.summary_index(&run)).or_insert(0u32) += 1;
+        }
+        let files = &self.groups[group as usize];
+        let row = u64::from(self.shape.bitmap_blocks);
+        let total = u64::from(self.shape.levels()) * row;
         for block in 0..total.div_ceil(words) {
-            let map = self.summary_map(space, block);
-            let buf = space.log.bufs().read(cx, &[map], &SUMMARY)?;
+            let map = self.summary_map(space, group, block);
+            let buf = space.log.bufs().read(cx, &[map], self.summary_ops())?;
+            self.verify_owner(space, &buf, Kind::RealtimeSummary, files.inos[1])?;
             let here = words.min(total - block * words);
             let wrong = buf.with(|bytes| {
-                (0..here).find(|word| {
-                    let at = *word as usize * 4;
-                    let count = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("a word"));
+                (0..here).find(|&word| {
+                    let count = self.words.get(bytes, word as usize);
                     count != wanted.remove(&(block * words + word)).unwrap_or(0)
                 })
             });
             if let Some(word) = wrong {
                 let index = block * words + word;
-                let level = index / u64::from(self.shape.bitmap_blocks);
-                let start =
-                    index % u64::from(self.shape.bitmap_blocks) * self.bits_per_block(space);
-                let kind = CorruptKind::RealtimeSummary { start, len: 1 << level };
-                return Err(kind.at(At::Inode(space.geometry.realtime_inos[1])).into());
+                let start = all.start + index % row * self.words.bits();
+                let kind = CorruptKind::RealtimeSummary { start, len: 1 << (index / row) };
+                return Err(kind.at(At::Inode(files.inos[1])).into());
             }
         }
         Ok(())
     }
 
-    fn bits_per_block(&self, space: &Space) -> u64 {
-        u64::from(space.geometry.block_size) * 8
+    fn summary_map(&self, space: &Space, group: u32, block: u64) -> BufMap {
+        space.block_map(space.split(self.groups[group as usize].summary[block as usize]))
     }
 
-    fn summary_map(&self, space: &Space, block: u64) -> BufMap {
-        space.block_map(space.split(self.files.summary[block as usize]))
-    }
-
-    /// The word of the summary that counts a run.
-    fn summary_index(&self, space: &Space, run: &Run) -> u64 {
+    /// The word of its group's summary that counts a run.
+    fn summary_index(&self, run: &Run) -> u64 {
         let level = u64::from((run.end - run.start).ilog2());
-        level * u64::from(self.shape.bitmap_blocks) + run.start / self.bits_per_block(space)
+        level * u64::from(self.shape.bitmap_blocks) + self.split(run.start).1 / self.words.bits()
     }
 
     /// Free extents.
@@ -169,14 +242,14 @@ impl Realtime {
     }
 
     /// Extents that a transaction changes in one run at the most.
-    pub fn run_max(&self, space: &Space) -> u64 {
-        u64::from(BITMAP_BLOCKS_AT_ONCE) * self.bits_per_block(space)
+    pub fn run_max(&self) -> u64 {
+        u64::from(BITMAP_BLOCKS_AT_ONCE) * self.words.bits()
     }
 
     /// Takes the space for the transaction, until it ends: before any buffer is locked, after the
     /// file's inode. May park.
     pub fn join(&self, cx: &mut Cx, trans: &mut Trans) {
-        trans.join_inode(cx, &self.files.lock);
+        trans.join_inode(cx, &self.lock);
     }
 
     /// Takes a run of extents, as long as is wanted where there is one, else the longest; none if
@@ -191,7 +264,7 @@ impl Realtime {
         space: &Space,
         want: RealtimeRequest,
     ) -> Result<Option<Run>> {
-        let most = want.most.min(self.run_max(space));
+        let most = want.most.min(self.run_max());
         let want = RealtimeRequest { most, ..want };
         let mut found = self.free.lock(cx).pick(&want, |run| busy_in(trans, run));
         if matches!(found, Picked::OnlyBusy) {
@@ -218,13 +291,11 @@ impl Realtime {
         space: &Space,
         blocks: FsExtent,
     ) -> Result<()> {
-        let unit = u64::from(self.shape.extent_blocks);
-        let run = blocks.start.0 / unit..(blocks.start.0 + u64::from(blocks.len)) / unit;
+        let start = self.shape.extent_of(blocks.start);
+        let run = start..start + u64::from(blocks.len) / u64::from(self.shape.extent_blocks);
         let given = self.free.lock(cx).give(&run);
         let Some((gone, joined)) = given else {
-            let (start, end, found) = (run.start, run.end, "free");
-            let kind = CorruptKind::RealtimeBits { start, end, found };
-            return Err(kind.at(At::Inode(space.geometry.realtime_inos[0])).into());
+            return Err(self.wrong_bits(&run, "free"));
         };
         let new = smallvec![joined];
         self.apply(cx, trans, space, &RunChange { bits: run.clone(), free: true, gone, new })?;
@@ -266,6 +337,12 @@ impl Realtime {
         log_super(cx, trans, space, |raw| raw.sb_frextents.set(total))
     }
 
+    fn wrong_bits(&self, run: &Run, found: &'static str) -> XfsError {
+        let Range { start, end } = *run;
+        let ino = self.groups[self.split(start).0 as usize].inos[0];
+        CorruptKind::RealtimeBits { start, end, found }.at(At::Inode(ino)).into()
+    }
+
     /// Sets or clears the bits of a run, all of which must say the opposite.
     fn set_bits(
         &self,
@@ -275,27 +352,34 @@ impl Realtime {
         run: &Run,
         free: bool,
     ) -> Result<()> {
-        let bits = self.bits_per_block(space);
-        let mut at = run.start;
-        while at < run.end {
+        let (bits, (group, mut at)) = (self.words.bits(), self.split(run.start));
+        let end = at + (run.end - run.start);
+        while at < end {
             let (index, first) = (at / bits, (at % bits) as usize);
-            let last = (run.end - index * bits).min(bits) as usize - 1;
-            let map = space.block_map(space.split(self.files.bitmap[index as usize]));
-            let buf = trans.read_buf(cx, &[map], &BITMAP)?;
-            let fits = buf.with_mut(|bytes| change_bits(bytes, first..last + 1, free));
+            let last = (end - index * bits).min(bits) as usize - 1;
+            let block = self.groups[group as usize].bitmap[index as usize];
+            let map = space.block_map(space.split(block));
+            let buf = trans.read_buf(cx, &[map], self.bitmap_ops())?;
+            let place = self.words.place(first / 32..last / 32 + 1);
+            let before = first / 32 * 32;
+            let fits = buf.with_range_mut(place.start, place.len(), |bytes| {
+                self.words.turn(bytes);
+                let fits = change_bits(bytes, first - before..last + 1 - before, free);
+                self.words.turn(bytes);
+                fits
+            });
             if !fits {
                 let found = if free { "free" } else { "in use" };
-                let kind = CorruptKind::RealtimeBits { start: run.start, end: run.end, found };
-                return Err(kind.at(At::Inode(space.geometry.realtime_inos[0])).into());
+                return Err(self.wrong_bits(run, found));
             }
             buf.item.lock_irq().flags.insert(BufItemFlags::REALTIME_BITMAP);
-            trans.log_buf(&buf, first / 8, last / 8);
+            trans.log_buf(&buf, place.start, place.end - 1);
             at = (index + 1) * bits;
         }
         Ok(())
     }
 
-    /// Counts a run in the summary, or no longer.
+    /// Counts a run in its group's summary, or no longer.
     fn count(
         &self,
         cx: &mut Cx,
@@ -304,22 +388,52 @@ impl Realtime {
         run: &Run,
         more: bool,
     ) -> Result<()> {
-        let words = u64::from(space.geometry.block_size) / 4;
-        let index = self.summary_index(space, run);
-        let buf = trans.read_buf(cx, &[self.summary_map(space, index / words)], &SUMMARY)?;
-        let at = (index % words) as usize * 4;
-        let counted = buf.with_range_mut(at, 4, |word| {
-            let count = u32::from_le_bytes((&*word).try_into().expect("four bytes"));
-            let new = if more { count.checked_add(1) } else { count.checked_sub(1) };
-            new.map(|new| word.copy_from_slice(&new.to_le_bytes()))
-        });
-        if counted.is_none() {
+        let (group, index) = (self.split(run.start).0, self.summary_index(run));
+        let words = self.words.per_block();
+        let map = self.summary_map(space, group, index / words);
+        let buf = trans.read_buf(cx, &[map], self.summary_ops())?;
+        let word = (index % words) as usize;
+        let count = buf.with(|bytes| self.words.get(bytes, word));
+        let new = if more { count.checked_add(1) } else { count.checked_sub(1) };
+        let Some(new) = new else {
             let kind = CorruptKind::RealtimeSummary { start: run.start, len: run.end - run.start };
-            return Err(kind.at(At::Inode(space.geometry.realtime_inos[1])).into());
-        }
+            let ino = self.groups[group as usize].inos[1];
+            return Err(kind.at(At::Inode(ino)).into());
+        };
+        let place = self.words.place(word..word + 1);
+        buf.with_range_mut(place.start, 4, |bytes| self.words.set(bytes, new));
         buf.item.lock_irq().flags.insert(BufItemFlags::REALTIME_SUMMARY);
-        trans.log_buf(&buf, at, at + 3);
+        trans.log_buf(&buf, place.start, place.end - 1);
         Ok(())
+    }
+}
+
+impl Space {
+    /// Frees an extent of the section, as an intent in the log asks for: as much as one
+    /// transaction can.
+    pub(super) fn finish_free_realtime(
+        &self,
+        cx: &mut Cx,
+        trans: &mut Trans,
+        start: u64,
+        len: u32,
+    ) -> Result<Finished> {
+        let (shape, first) = (self.geometry.realtime, FsBlock(start));
+        let unit = shape.extent_blocks.max(1);
+        let whole = start.is_multiple_of(u64::from(unit)) && len.is_multiple_of(unit);
+        let place = CorruptKind::ExtentPlace { offset: 0, start, count: len };
+        let fits = len > 0 && whole && shape.holds(first, u64::from(len));
+        let Some(realtime) = self.realtime().filter(|_| fits) else {
+            return Err(place.at(At::Super(0)).into());
+        };
+        realtime.join(cx, trans);
+        let here = u64::from(len).min(realtime.run_max() * u64::from(unit)) as u32;
+        realtime.release(cx, trans, self, FsExtent { start: first, len: here })?;
+        if here == len {
+            return Ok(Finished::Done);
+        }
+        let start = start + u64::from(here);
+        Ok(Finished::Again(Work::FreeRealtime { start, len: len - here }))
     }
 }
 

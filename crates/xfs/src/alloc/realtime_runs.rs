@@ -41,17 +41,29 @@ pub(super) struct FreeRuns {
     /// Length and start.
     by_length: BTreeSet<(u64, u64)>,
     total: u64,
+    /// Extents of a group: no run lies in two. 0 where there are no groups.
+    group: u64,
 }
 
 impl FreeRuns {
+    /// No run, in a section of such groups.
+    pub fn new(group: u64) -> FreeRuns {
+        FreeRuns { group, ..FreeRuns::default() }
+    }
+
+    /// Whether runs may meet before an extent.
+    fn joins_at(&self, extent: u64) -> bool {
+        self.group == 0 || !extent.is_multiple_of(self.group)
+    }
+
     /// Free extents.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// All runs in order.
-    pub fn iter(&self) -> impl Iterator<Item = Run> + '_ {
-        self.by_start.iter().map(|(&start, &end)| start..end)
+    /// The runs from an extent on, in order.
+    pub fn iter_from(&self, extent: u64) -> impl Iterator<Item = Run> + '_ {
+        self.by_start.range(extent..).map(|(&start, &end)| start..end)
     }
 
     fn insert(&mut self, run: &Run) {
@@ -82,7 +94,7 @@ impl FreeRuns {
     /// Adds a run behind all others, perhaps beside the last one.
     fn append(&mut self, run: Run) {
         match self.by_start.last_key_value().map(|(&start, &end)| start..end) {
-            Some(last) if last.end == run.start => {
+            Some(last) if last.end == run.start && self.joins_at(run.start) => {
                 self.remove(&last);
                 self.insert(&(last.start..run.end));
             }
@@ -109,7 +121,8 @@ impl FreeRuns {
             return None;
         }
         let before = run.start.checked_sub(1).and_then(|last| self.around(last));
-        let behind = self.around(run.end);
+        let before = before.filter(|_| self.joins_at(run.start));
+        let behind = self.around(run.end).filter(|_| self.joins_at(run.end));
         let gone: SmallVec<[Run; 2]> = before.into_iter().chain(behind).collect();
         gone.iter().for_each(|run| self.remove(run));
         let start = gone.iter().map(|gone| gone.start).fold(run.start, u64::min);
@@ -169,7 +182,7 @@ mod tests {
         let mut rng = base::Rng::new(3, 3);
         let (mut runs, mut bits) = (FreeRuns::default(), [true; COUNT as usize]);
         runs.append_set(&[0xff; 40], 0..COUNT);
-        assert_eq!((runs.iter().next(), runs.total()), (Some(0..COUNT), COUNT));
+        assert_eq!((runs.iter_from(0).next(), runs.total()), (Some(0..COUNT), COUNT));
         for _ in 0..4000 {
             let want = RealtimeRequest {
                 goal: Some(rng.below(COUNT)).filter(|goal| goal % 2 == 0),
@@ -202,10 +215,28 @@ mod tests {
             let mut expected = FreeRuns::default();
             expected.append_set(&bytes[..20], 0..160);
             expected.append_set(&bytes[20..], 160..COUNT);
-            assert_eq!(runs.iter().collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>());
+            assert_eq!(
+                runs.iter_from(0).collect::<Vec<_>>(),
+                expected.iter_from(0).collect::<Vec<_>>()
+            );
             assert_eq!(runs.total(), expected.total());
             assert_eq!(runs.by_length, expected.by_length);
         }
+    }
+
+    /// Goal: no run lies in two groups. Method: all of three groups, one piece taken out over each
+    /// border, and given back.
+    #[test]
+    fn runs_end_where_groups_do() {
+        let mut runs = FreeRuns::new(8);
+        runs.append_set(&[0xff; 3], 0..20);
+        let all = [0..8, 8..16, 16..20];
+        assert_eq!(runs.iter_from(0).collect::<Vec<_>>(), all);
+        runs.take(&(6..8));
+        runs.take(&(8..9));
+        assert_eq!(runs.give(&(6..8)), Some((smallvec::smallvec![0..6], 0..8)));
+        assert_eq!(runs.give(&(8..9)), Some((smallvec::smallvec![9..16], 8..16)));
+        assert_eq!(runs.iter_from(8).collect::<Vec<_>>(), all[1..]);
     }
 
     /// Goal: nothing that is busy is given, and a search says where nothing else is left.

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::format::btree::{self, MapRoot};
 use crate::format::extent::{COUNT_MAX, EXTENT_SIZE, Extent};
 use crate::format::inode::ForkFormat;
-use crate::format::{AgBlock, At, Expect, Kind, Owner};
+use crate::format::{AgBlock, At, Expect, Kind, Owner, RealtimeShape};
 use crate::trans::Trans;
 use crate::trans::intent::Work;
 
@@ -102,14 +102,17 @@ impl Store for MapTree<'_> {
     }
 }
 
-/// Joins neighbours that continue each other.
-fn joined(extents: Few) -> Few {
+/// Joins neighbours that continue each other. Those of the realtime section do not reach over the
+/// border of a group, where numbers may go on.
+fn joined(extents: Few, section: Option<&RealtimeShape>) -> Few {
+    let whole = |start, count| section.is_none_or(|section| section.holds(start, count));
     let mut all = Few::new();
     for extent in extents {
         match all.last_mut() {
             Some(last)
                 if last.joins(&extent)
-                    && u64::from(last.count) + u64::from(extent.count) <= COUNT_MAX =>
+                    && u64::from(last.count) + u64::from(extent.count) <= COUNT_MAX
+                    && whole(last.start, u64::from(last.count) + u64::from(extent.count)) =>
             {
                 last.count += extent.count;
             }
@@ -140,6 +143,11 @@ impl MapEdit<'_> {
         self.fork.extents.as_deref().expect("the extents were read")
     }
 
+    /// The realtime section, where the extents lie there.
+    fn section(&self) -> Option<&RealtimeShape> {
+        self.fork.realtime.then_some(&self.space.geometry.realtime)
+    }
+
     /// Extents that the fork holds without a btree.
     fn room(&self) -> usize {
         self.fork.room() / EXTENT_SIZE
@@ -161,7 +169,8 @@ impl MapEdit<'_> {
         let last = (at + 1).min(self.extents().len());
         let mut new: Few = self.extents()[first..last].into();
         new.insert(at - first, extent);
-        self.splice(cx, trans, first..last, joined(new))
+        let new = joined(new, self.section());
+        self.splice(cx, trans, first..last, new)
     }
 
     /// Takes blocks out of the map; returns the extents that lay there, which the caller frees. May
@@ -228,7 +237,8 @@ impl MapEdit<'_> {
             }
         }
         if !changed.is_empty() {
-            self.splice(cx, trans, from..upto, joined(new))?;
+            let new = joined(new, self.section());
+            self.splice(cx, trans, from..upto, new)?;
         }
         Ok(changed)
     }

@@ -37,11 +37,11 @@ impl FileBlocks<'_, '_> {
         let most = (range.end - offset).div_ceil(unit).min(COUNT_MAX / unit);
         let before = self.extents().partition_point(|extent| extent.end() <= offset);
         let last = before.checked_sub(1).map(|index| self.extents()[index]);
-        let goal = last.map(|last| (last.start.0 + (offset - last.offset)) / unit);
+        let (space, shape) = (self.edit.space, self.edit.space.geometry.realtime);
+        let goal = last.map(|last| (shape.linear(last.start) + (offset - last.offset)) / unit);
         let want = RealtimeRequest { goal, most };
-        let space = self.edit.space;
         let Some(run) = realtime.allocate(cx, trans, space, want)? else { return Ok(None) };
-        let (start, count) = (base::FsBlock(run.start * unit), (run.end - run.start) * unit);
+        let (start, count) = (shape.block_of(run.start), (run.end - run.start) * unit);
         let extent = Extent { offset, start, count: count as u32, unwritten };
         self.edit.add(cx, trans, extent)?;
         *self.edit.blocks += count;
@@ -66,7 +66,7 @@ impl FileBlocks<'_, '_> {
         let last = behind.checked_sub(1).map(|index| self.extents()[index]);
         let Some(last) = last.filter(|last| last.end() > range.start) else { return Ok(false) };
         let end = last.end().next_multiple_of(unit).min(range.end);
-        let most = realtime.run_max(space) * unit;
+        let most = realtime.run_max() * unit;
         let start = (last.offset / unit * unit).max(range.start).max(end.saturating_sub(most));
         let first = self.extents().partition_point(|extent| extent.end() <= start);
         if behind - first > EXTENTS_AT_ONCE {
@@ -82,7 +82,9 @@ impl FileBlocks<'_, '_> {
         let mut run = FsExtent { start: first.start, len: 0 };
         for extent in &gone {
             *self.edit.blocks -= u64::from(extent.count);
-            if extent.start.0 != run.start.0 + u64::from(run.len) {
+            let count = u64::from(run.len) + u64::from(extent.count);
+            let goes_on = extent.start.0 == run.start.0 + u64::from(run.len);
+            if !goes_on || !space.geometry.realtime.holds(run.start, count) {
                 realtime.release(cx, trans, space, run)?;
                 run = FsExtent { start: extent.start, len: 0 };
             }

@@ -36,6 +36,7 @@ fn shape(raw: &RawSuper) -> Vec<u8> {
     let mut copy = *raw;
     let zero = RawSuper::zeroed();
     copy.sb_rootino = zero.sb_rootino;
+    copy.sb_metadirino = zero.sb_metadirino;
     copy.sb_rbmino = zero.sb_rbmino;
     copy.sb_rsumino = zero.sb_rsumino;
     (copy.sb_icount, copy.sb_ifree) = (zero.sb_icount, zero.sb_ifree);

@@ -83,6 +83,7 @@ impl Checker<'_> {
             next_unlinked: core.next_unlinked,
             generation: core.generation,
             reflink: core.flags2.contains(Flags2::REFLINK),
+            metadata: core.flags2.contains(Flags2::METADATA),
             unlinked: false,
         };
         self.inodes.insert(ino.0, known);

@@ -18,6 +18,7 @@ impl Checker<'_> {
         }
         self.unlinked_lists();
         self.parents(&names);
+        self.metadata_names(&names);
         self.link_counts();
         Ok(())
     }
@@ -44,7 +45,6 @@ impl Checker<'_> {
     /// Every directory's `..` is the directory that holds its name, and that counts as a name of
     /// the latter.
     fn parents(&mut self, names: &[NameOf]) {
-        let root = self.reader.geometry.root_ino;
         let mut subdirs = Vec::new();
         let is_dir = |checker: &Self, ino: Ino| {
             checker.inodes.get(&ino.0).is_some_and(|known| known.mode & 0xf000 == 0x4000)
@@ -60,13 +60,42 @@ impl Checker<'_> {
                 self.findings.add(Rule::DirectoryDots, At::Inode(name.target), text);
             }
         }
-        if self.inodes.get(&root.0).is_some_and(|known| known.parent.is_some_and(|up| up != root)) {
-            let text = "\"..\" of the root does not point at itself";
-            self.findings.add(Rule::DirectoryDots, At::Inode(root), text);
+        for root in self.roots() {
+            let up = self.inodes.get(&root.0).and_then(|known| known.parent);
+            if up.is_some_and(|up| up != root) {
+                let text = "\"..\" of a root does not point at itself";
+                self.findings.add(Rule::DirectoryDots, At::Inode(root), text);
+            }
         }
         for dir in subdirs {
             if let Some(known) = self.inodes.get_mut(&dir.0) {
                 known.names += 1;
+            }
+        }
+    }
+
+    /// The root, and that of the metadata directory.
+    fn roots(&self) -> Vec<Ino> {
+        let geometry = &self.reader.geometry;
+        [geometry.root_ino].into_iter().chain(geometry.metadata_root).collect()
+    }
+
+    /// Names of the metadata directory point at inodes of the file system itself, all others at
+    /// those of users.
+    fn metadata_names(&mut self, names: &[NameOf]) {
+        for root in self.roots() {
+            let wanted = Some(root) == self.reader.geometry.metadata_root;
+            if self.inodes.get(&root.0).is_some_and(|known| known.metadata != wanted) {
+                let text = format!("the flag of metadata in a root should be {wanted}");
+                self.findings.add(Rule::MetadataDirectory, At::Inode(root), text);
+            }
+        }
+        for NameOf { dir, target, .. } in names {
+            let [above, below] = [dir, target].map(|ino| self.inodes.get(&ino.0));
+            let (Some(above), Some(below)) = (above, below) else { continue };
+            if above.metadata != below.metadata {
+                let text = format!("the flag of metadata is not that of its directory {dir}");
+                self.findings.add(Rule::MetadataDirectory, At::Inode(*target), text);
             }
         }
     }
@@ -109,11 +138,12 @@ impl Checker<'_> {
             .chain(geometry.realtime_inos.map(|ino| ino.0))
             .filter(|&ino| ino != 0)
             .collect();
+        let roots = self.roots();
         let names_unknown = self.names_unknown;
         let mut wrong = Vec::new();
         for (&ino, known) in &self.inodes {
             let is_dir = known.mode & 0xf000 == 0x4000;
-            let is_root = ino == geometry.root_ino.0;
+            let is_root = roots.contains(&Ino(ino));
             // A directory has its own ".", the root also its "..".
             let own = u32::from(is_dir) + u32::from(is_root);
             let is_system = system.contains(&ino);
@@ -139,7 +169,7 @@ impl Checker<'_> {
 
     /// Directories that no way from the root leads to.
     fn unreachable(&mut self) {
-        let mut reached = BTreeSet::from([self.reader.geometry.root_ino]);
+        let mut reached = BTreeSet::from_iter(self.roots());
         let mut lost = Vec::new();
         for (&ino, known) in &self.inodes {
             if known.mode & 0xf000 != 0x4000 || known.unlinked {

@@ -10,9 +10,10 @@ use super::{Checker, Rule};
 use crate::bmap::{Forks, Which};
 use crate::error::Fault;
 use crate::format::dquot::{self, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
-use crate::format::inode::InodeCore;
+use crate::format::inode::{Flags2, InodeCore};
 use crate::format::{At, CorruptKind};
 use crate::log::dquot_item::{DQUOT_BLOCK, Usage};
+use crate::metadir;
 use crate::quota::places;
 
 /// Blocks and inodes of each id.
@@ -27,10 +28,18 @@ impl Checker<'_> {
         Kind::ALL.into_iter().filter(right).collect()
     }
 
+    /// Finds the inodes that hold the records.
+    pub(super) fn find_quota(&mut self) -> Result<(), DeviceError> {
+        if !QuotaFlags::of(&self.raw).is_empty() {
+            let found = metadir::quota_inos(self.cx, &self.reader, &self.raw);
+            self.quota_inos = self.keep(found)?.unwrap_or_default();
+        }
+        Ok(())
+    }
+
     /// Counts an inode in use for its owners.
     pub(super) fn count_usage(&mut self, ino: Ino, core: &InodeCore) {
-        let system = Kind::ALL.into_iter().any(|kind| self.raw.quota_ino(kind) == Some(ino.0));
-        if system {
+        if self.quota_inos.contains(&Some(ino.0)) || core.flags2.contains(Flags2::METADATA) {
             return;
         }
         for kind in self.checked_kinds() {
@@ -48,7 +57,7 @@ impl Checker<'_> {
         for kind in self.checked_kinds() {
             let all = DquotId { kind, id: 0 }..=DquotId { kind, id: u32::MAX };
             let mut counted: Counted = self.usage.range(all).map(|(&id, &sum)| (id, sum)).collect();
-            let Some(ino) = self.raw.quota_ino(kind) else {
+            let Some(ino) = self.quota_inos[kind as usize] else {
                 let text = format!("{} are counted, and no inode has the records", kind.name());
                 self.findings.add(Rule::QuotaFile, At::Super(0), text);
                 continue;

@@ -13,7 +13,8 @@ use crate::buf::RAW;
 use crate::buf::meta::buf_maps;
 use crate::error::Fault;
 use crate::format::extent::Extent;
-use crate::format::{At, CorruptKind};
+use crate::format::{At, CorruptKind, Kind, verifier};
+use crate::metadir;
 
 /// Runs of extents of the section with the file that has them, by their starts.
 pub(super) type Claims = Vec<(Range<u64>, Ino)>;
@@ -21,11 +22,12 @@ pub(super) type Claims = Vec<(Range<u64>, Ino)>;
 impl Checker<'_> {
     /// Notes what a file has of the section. Parts of an extent belong to it whole.
     pub(super) fn claim_realtime(&mut self, ino: Ino, list: &[Extent]) {
-        let unit = u64::from(self.reader.geometry.realtime.extent_blocks.max(1));
+        let shape = self.reader.geometry.realtime;
+        let unit = u64::from(shape.extent_blocks.max(1));
         let mut last: Option<Range<u64>> = None;
         for extent in list {
-            let start = extent.start.0 / unit;
-            let end = (extent.start.0 + u64::from(extent.count)).div_ceil(unit);
+            let first = shape.linear(extent.start);
+            let (start, end) = (first / unit, (first + u64::from(extent.count)).div_ceil(unit));
             match &mut last {
                 // Written and unwritten parts of one extent, or the next one.
                 Some(run) if (run.end - 1..=run.end).contains(&start) && run.end <= end => {
@@ -47,6 +49,9 @@ impl Checker<'_> {
             return Ok(());
         }
         let mut claims = std::mem::take(&mut self.realtime);
+        if shape.super_extents() > 0 {
+            claims.push((0..shape.super_extents(), Ino(0)));
+        }
         claims.sort_unstable_by_key(|claim| (claim.0.start, claim.0.end));
         for pair in claims.windows(2).filter(|pair| pair[0].0.end > pair[1].0.start) {
             let text = format!(
@@ -55,18 +60,16 @@ impl Checker<'_> {
             );
             self.findings.add(Rule::DoubleUse, At::Inode(pair[1].1), text);
         }
-        let [bitmap, summary] = self.reader.geometry.realtime_inos;
-        let bytes = u64::from(shape.bitmap_blocks) << self.reader.geometry.block_bits;
-        let bits = self.realtime_file(bitmap, "bitmap", bytes);
-        let Some(bits) = self.keep(bits)? else { return Ok(()) };
-        let free: Vec<_> = set_runs(&bits, shape.extents).collect();
-        self.compare_bitmap(bitmap, &claims, &free);
-        let bytes = u64::from(shape.summary_blocks(self.reader.geometry.block_size))
-            << self.reader.geometry.block_bits;
-        let words = self.realtime_file(summary, "summary", bytes);
-        if let Some(words) = self.keep(words)? {
-            self.compare_realtime_summary(summary, &words, &free);
+        let files = metadir::realtime_inos(self.cx, &self.reader);
+        let Some(files) = self.keep(files)? else { return Ok(()) };
+        let mut free = Vec::new();
+        for (group, &inos) in files.iter().enumerate() {
+            match self.realtime_group(group as u32, inos)? {
+                Some(runs) => free.extend(runs),
+                None => return Ok(()),
+            }
         }
+        self.compare_bitmap(files[0][0], &claims, &free);
         let (found, expected) =
             (self.raw.sb_frextents.get(), free.iter().map(|run| run.end - run.start).sum::<u64>());
         if found != expected {
@@ -76,32 +79,57 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The content of one of the section's files.
-    fn realtime_file(
+    /// The free extents of a group by its bitmap, with which its summary is compared; none where
+    /// the bitmap cannot be read.
+    fn realtime_group(
         &mut self,
-        ino: Ino,
-        what: &'static str,
-        wanted: u64,
-    ) -> Result<Vec<u8>, Fault> {
+        group: u32,
+        [bitmap, summary]: [Ino; 2],
+    ) -> Result<Option<Vec<Range<u64>>>, DeviceError> {
+        let shape = self.reader.geometry.realtime;
+        let words = shape.words(self.reader.geometry.block_size);
+        let all = shape.extents_of(group);
+        let blocks = self.realtime_file(bitmap, Kind::RealtimeBitmap, shape.bitmap_blocks);
+        let Some(blocks) = self.keep(blocks)? else { return Ok(None) };
+        let bits = blocks.iter().flat_map(|block| words.bits_of(block)).collect::<Vec<_>>();
+        let runs = set_runs(&bits, all.end - all.start);
+        let free: Vec<_> = runs.map(|run| all.start + run.start..all.start + run.end).collect();
+        let count = shape.summary_blocks(self.reader.geometry.block_size);
+        let blocks = self.realtime_file(summary, Kind::RealtimeSummary, count);
+        if let Some(blocks) = self.keep(blocks)? {
+            self.compare_realtime_summary(summary, &blocks, all.start, &free);
+        }
+        Ok(Some(free))
+    }
+
+    /// The blocks of one of the section's files.
+    fn realtime_file(&mut self, ino: Ino, kind: Kind, blocks: u32) -> Result<Vec<Vec<u8>>, Fault> {
         let geometry = self.geometry();
         let (slot, core) = self.reader.read_inode(self.cx, ino)?;
         let forks = Forks::new(&slot, &core);
         let fork = forks.get(Which::Data);
         let extents = self.reader.read_extents(self.cx, ino, fork, &mut |_| ())?;
-        let list = runs(&extents, 0..wanted >> geometry.block_bits);
+        let list = runs(&extents, 0..u64::from(blocks));
+        let wanted = u64::from(blocks) << geometry.block_bits;
         let Some(list) = list.filter(|_| core.size >= wanted) else {
+            let what = kind.name().trim_start_matches("realtime ");
             let kind = CorruptKind::RealtimeFile { what, found: core.size, wanted };
             return Err(kind.at(At::Inode(ino)).into());
         };
-        let mut bytes = Vec::with_capacity(wanted as usize);
+        let mut content = Vec::with_capacity(blocks as usize);
         for (start, count) in list {
             for block in 0..u64::from(count) {
                 let maps = buf_maps(&geometry, &[(start + block, 1)]);
-                let buf = self.reader.bufs.read(self.cx, &maps, &RAW)?;
-                buf.with(|data| bytes.extend_from_slice(data));
+                let data = self.reader.bufs.read(self.cx, &maps, &RAW)?.with(<[u8]>::to_vec);
+                if geometry.realtime.groups.is_some() {
+                    let expect = geometry.expect(maps[0].daddr, Some(ino.0));
+                    let at = At::InodeBlock(ino, content.len() as u64);
+                    verifier::verify(kind, &data, &expect, at)?;
+                }
+                content.push(data);
             }
         }
-        Ok(bytes)
+        Ok(content)
     }
 
     fn compare_bitmap(&mut self, ino: Ino, claims: &Claims, free: &[Range<u64>]) {
@@ -133,20 +161,28 @@ impl Checker<'_> {
         }
     }
 
-    fn compare_realtime_summary(&mut self, ino: Ino, bytes: &[u8], free: &[Range<u64>]) {
-        let shape = self.reader.geometry.realtime;
-        let (row, bits) = (shape.bitmap_blocks, u64::from(self.reader.geometry.block_size) * 8);
+    /// Compares the summary of the group that begins at an extent with what is free there.
+    fn compare_realtime_summary(
+        &mut self,
+        ino: Ino,
+        blocks: &[Vec<u8>],
+        start: u64,
+        free: &[Range<u64>],
+    ) {
+        let geometry = &self.reader.geometry;
+        let (shape, row) = (geometry.realtime, u64::from(geometry.realtime.bitmap_blocks));
+        let words = shape.words(geometry.block_size);
         let mut expected: BTreeMap<u64, u32> = BTreeMap::new();
         for run in free {
             let level = u64::from((run.end - run.start).ilog2());
-            *expected.entry(level * u64::from(row) + run.start / bits).or_default() += 1;
+            *expected.entry(level * row + (run.start - start) / words.bits()).or_default() += 1;
         }
-        let count = u64::from(shape.levels()) * u64::from(row);
-        for (index, word) in (0..count).zip(bytes.chunks_exact(4)) {
-            let found = u32::from_le_bytes(word.try_into().expect("four bytes"));
+        for index in 0..u64::from(shape.levels()) * row {
+            let (block, word) = (index / words.per_block(), index % words.per_block());
+            let found = words.get(&blocks[block as usize], word as usize);
             let wanted = expected.get(&index).copied().unwrap_or(0);
             if found != wanted {
-                let (level, block) = (index / u64::from(row), index % u64::from(row));
+                let (level, block) = (index / row, index % row);
                 let text = format!(
                     "{found} runs of 2^{level} free extents in bitmap block {block} should be \
                      {wanted}"

@@ -77,6 +77,8 @@ vfs::check_rules! {
     ParentDangling = "parent-dangling",
     /// Every parent pointer has the generation of its directory.
     ParentGeneration = "parent-generation",
+    /// Inodes of the file system itself, and no others, are below the metadata directory.
+    MetadataDirectory = "metadata-directory",
     /// The link count is the number of names.
     LinkCount = "link-count",
     /// Every inode in use has a name or is on an unlinked list.
@@ -183,6 +185,7 @@ impl Rule {
             | K::RemoteBytes { .. } => Rule::Attribute,
             K::ParentPointer { .. } => Rule::ParentForm,
             K::QuotaRecord { .. } => Rule::QuotaFile,
+            K::MetadataInode { .. } | K::RealtimeName { .. } => Rule::MetadataDirectory,
             K::InodeFree | K::InodeGeneration { .. } => Rule::InodeUse,
             _ => Rule::Inode,
         }

@@ -192,6 +192,10 @@ pub enum CorruptKind {
     InodeVersion(u8),
     #[error("mode {mode:#o} has no known file type")]
     InodeMode { mode: u16 },
+    #[error("mode {mode:#o} is not what the metadata directory holds here, or its flag is missing")]
+    MetadataInode { mode: u16 },
+    #[error("the metadata directory names no {what} of group {group} of the realtime section")]
+    RealtimeName { group: u32, what: &'static str },
     #[error("fork format {number} is not known")]
     ForkFormat { number: u8 },
     #[error("data fork format {number} does not go with mode {mode:#o}")]

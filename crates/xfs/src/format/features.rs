@@ -209,7 +209,7 @@ pub const KNOWN: &[Feature] = &[
     row(I, 5, "nrext64", ReadWrite),
     row(I, 6, "exchange", ReadWrite),
     row(I, 7, "parent", ReadWrite),
-    row(I, 8, "metadir", ReadOnly),
+    row(I, 8, "metadir", ReadWrite),
     row(I, 9, "zoned", Refused),
     row(I, 10, "zone-gaps", Refused),
     row(L, 0, "log-xattrs", ReadOnly),
@@ -291,9 +291,7 @@ impl Features {
     /// As [`Features::access`], for who has the realtime section's device: files there can be
     /// written where no btree of the section follows them.
     pub fn access_with_realtime(&self) -> (Access, Vec<Unsupported>) {
-        let plain = !self.rmapbt() && !self.reflink() && self.number == 5;
-        let metadir = self.incompat.contains(Incompat::METADIR);
-        let allowed = plain && !metadir;
+        let allowed = !self.rmapbt() && !self.reflink() && self.number == 5;
         feature::access(self.bits().filter(|&bit| !allowed || bit != REALTIME))
     }
 
@@ -363,10 +361,11 @@ mod tests {
     fn the_most_severe_reason_decides_and_comes_first() {
         assert_eq!(five().access(), (Access::ReadWrite, vec![]));
         let incompat = Incompat::ZONED | Incompat::METADIR;
-        let (access, reasons) = Features { incompat, ..five() }.access();
+        let log_incompat = LogIncompat::XATTRS;
+        let (access, reasons) = Features { incompat, log_incompat, ..five() }.access();
         assert_eq!(access, Access::Refused);
         assert_eq!(reasons[0].name, "zoned");
-        assert_eq!(reasons[1].name, "metadir");
+        assert_eq!(reasons[1].name, "log-xattrs");
         assert_eq!(Features { realtime: true, ..five() }.access().0, Access::ReadOnly);
         assert_eq!(Features { number: 4, ..five() }.access().1[0].name, "v4");
     }

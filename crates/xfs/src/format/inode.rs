@@ -136,6 +136,27 @@ bitflags::bitflags! {
     }
 }
 
+impl Flags2 {
+    /// Those of an inode as it stands on the disk.
+    pub fn of(slot: &[u8]) -> Flags2 {
+        Flags2::from_bits_retain(RawInode::view(slot).expect("an inode").di_flags2.get())
+    }
+}
+
+/// What an inode of the file system itself holds. Its number lies in `di_onlink`'s place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum MetadataType {
+    /// A directory of the metadata directory tree.
+    Directory = 1,
+    /// Records of the quota of users.
+    UserQuota = 2,
+    /// Of groups.
+    GroupQuota = 3,
+    /// Of projects.
+    ProjectQuota = 4,
+}
+
 /// Checks magic number, version, checksum, UUID and own number of the inode in `slot`, which is as
 /// long as the file system's inodes. Free inodes pass as well.
 ///

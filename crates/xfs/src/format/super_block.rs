@@ -12,10 +12,10 @@ mod geometry;
 mod realtime;
 
 pub use geometry::{AgBlock, AgHeader, AgInode, Geometry, InodeChunks};
-pub use realtime::{RealtimeGroups, RealtimeShape};
+pub use realtime::{RealtimeGroups, RealtimeShape, RealtimeWords};
 
 /// Bytes of the structure; the rest of its sector is zero.
-pub const SUPER_SIZE: usize = 264;
+pub const SUPER_SIZE: usize = 304;
 /// `sb_magicnum`: "XFSB".
 pub const MAGIC: u32 = 0x5846_5342;
 /// `sb_inprogress`: mkfs or growfs has not finished.
@@ -81,6 +81,13 @@ pub struct RawSuper {
     pub sb_pquotino: U64,
     pub sb_lsn: U64,
     pub sb_meta_uuid: [u8; 16],
+    pub sb_metadirino: U64,
+    pub sb_rgcount: U32,
+    pub sb_rgextents: U32,
+    pub sb_rgblklog: u8,
+    pub sb_pad: [u8; 7],
+    pub sb_rtstart: U64,
+    pub sb_rtreserved: U64,
 }
 
 assert_layout!(RawSuper, SUPER_SIZE,
@@ -88,6 +95,7 @@ assert_layout!(RawSuper, SUPER_SIZE,
     sb_blocklog @ 120, sb_icount @ 128, sb_uquotino @ 160, sb_qflags @ 176, sb_unit @ 184,
     sb_dirblklog @ 192, sb_logsunit @ 196, sb_features2 @ 200, sb_features_compat @ 208,
     sb_crc @ 224, sb_pquotino @ 232, sb_lsn @ 240, sb_meta_uuid @ 248,
+    sb_metadirino @ 264, sb_rgblklog @ 280, sb_rtstart @ 288,
 );
 views!(RawSuper);
 

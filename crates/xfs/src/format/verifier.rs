@@ -36,6 +36,8 @@ pub enum Kind {
     AttrLeaf,
     AttrRemote,
     Symlink,
+    RealtimeBitmap,
+    RealtimeSummary,
 }
 
 /// Where one kind keeps its fields. Offsets are bytes from the block's start.
@@ -93,11 +95,17 @@ const fn remote(name: &'static str, magic: u32) -> Layout {
     Layout { name, magic, magic_at: (0, 4), crc: 12, lsn: 48, uuid: 16, address, owner, v4 }
 }
 
+/// A file of a group of the realtime section.
+const fn section(name: &'static str, magic: u32) -> Layout {
+    let (address, owner, v4) = (Some(16), Some((8, 8)), NONE);
+    Layout { name, magic, magic_at: (0, 4), crc: 4, lsn: 24, uuid: 32, address, owner, v4 }
+}
+
 /// No magic number, no header.
 const NONE: V4 = V4 { magic: None, header: 0 };
 
 /// In the order of [`Kind`].
-const LAYOUTS: [Layout; 21] = [
+const LAYOUTS: [Layout; 23] = [
     header("superblock", 0x5846_5342, 224, 240, 32),
     header("AGF", 0x5841_4746, 216, 208, 64),
     Layout { v4: NONE, ..header("AGFL", 0x5841_464c, 32, 24, 8) },
@@ -139,6 +147,8 @@ const LAYOUTS: [Layout; 21] = [
     da("attribute leaf", 0x3bee, v4(0xfbee, 32)),
     remote("remote attribute", 0x5841_524d),
     remote("remote symbolic link", 0x5853_4c4d),
+    section("realtime bitmap", 0x424d_505a),
+    section("realtime summary", 0x5355_4d59),
 ];
 
 /// What a block must say of itself.
@@ -158,7 +168,7 @@ impl Kind {
     const ALL_REF: &'static [Kind] = &Kind::ALL;
 
     /// Every kind.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 23] = [
         Kind::Super,
         Kind::Agf,
         Kind::Agfl,
@@ -180,6 +190,8 @@ impl Kind {
         Kind::AttrLeaf,
         Kind::AttrRemote,
         Kind::Symlink,
+        Kind::RealtimeBitmap,
+        Kind::RealtimeSummary,
     ];
 
     /// A list of this kind alone.

@@ -371,5 +371,7 @@ pub(crate) fn log_type(kind: Kind) -> u16 {
         Kind::AttrLeaf => 16,
         Kind::AttrRemote => 17,
         Kind::Super => 18,
+        Kind::RealtimeBitmap => BufferType::RealtimeBitmap as u16,
+        Kind::RealtimeSummary => BufferType::RealtimeSummary as u16,
     }
 }

@@ -20,6 +20,7 @@ use zerocopy::IntoBytes;
 
 use crate::buf::{Buf, BufMap, BufOps};
 use crate::format::dquot::{self, DQUOT_SIZE, DquotId, QuotaFlags, RECORD_SIZE, RawDquot};
+use crate::format::inode::Flags2;
 use crate::format::{u16_at, u32_at, u64_at};
 use crate::log::item::{ItemCore, LogVec};
 
@@ -78,9 +79,10 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// That of an inode as it stands on the disk; a free one charges nothing.
+    /// That of an inode as it stands on the disk; a free one charges nothing, nor does one of the
+    /// file system itself.
     pub fn of(image: &[u8]) -> Charge {
-        if image[2..4] == [0, 0] {
+        if image[2..4] == [0, 0] || Flags2::of(image).contains(Flags2::METADATA) {
             return Charge::default();
         }
         let project = u32::from(u16_at(image, 20)) | u32::from(u16_at(image, 22)) << 16;

@@ -59,6 +59,8 @@ pub struct RecoveryContext {
     pub meta_uuid: [u8; 16],
     /// Blocks have the forms of version 4.
     pub v4: bool,
+    /// The realtime section is divided into groups, whose blocks describe themselves.
+    pub realtime_groups: bool,
     /// Sectors of the file system.
     pub sectors: u64,
     /// Blocks of an inode cluster.
@@ -81,6 +83,7 @@ impl RecoveryContext {
             inode_size: geometry.inode_size,
             meta_uuid: geometry.meta_uuid,
             v4: geometry.v4(),
+            realtime_groups: geometry.realtime.groups.is_some(),
             sectors: geometry.blocks_count * geometry.block_sectors(),
             cluster_blocks: geometry.chunks.cluster_blocks,
             block_size: geometry.block_size,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use base::{FsBlock, Ino};
+use base::crc::crc32c;
+use base::{FsBlock, Ino, Sector};
 use block::Queue;
 use rt::Cx;
 
@@ -10,12 +11,21 @@ use super::MountError;
 use crate::alloc::Space;
 use crate::alloc::realtime::{Realtime, RealtimeFiles};
 use crate::bmap::{Which, runs};
+use crate::buf::meta::Reader;
 use crate::error::Result;
 use crate::format::dquot::QuotaFlags;
-use crate::format::{At, CorruptKind, Geometry, RawSuper};
+use crate::format::{At, CorruptKind, Geometry, RawSuper, u32_at};
 use crate::fs::options::{BesideDevice, MountOptions};
+use crate::metadir;
 use crate::quota::QuotaMode;
 use crate::uncached::UncachedInode;
+
+/// What errors call the first block of a section in groups.
+const WHAT: &str = "realtime superblock";
+/// Its magic number: "Frog".
+const MAGIC: u32 = 0x4672_6f67;
+/// Where it holds the file system's UUID.
+const UUID: usize = 24;
 
 /// The device of the realtime section, where the file system has one and the mount names it.
 ///
@@ -47,24 +57,57 @@ pub(super) fn of_mount(
     Ok(Some(queue))
 }
 
+/// Checks that a device is that of the section: where that is in groups, its first block says so.
+/// May park.
+///
+/// # Errors
+/// It is another one; it failed.
+pub(super) fn check_device(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    geometry: &Geometry,
+) -> std::result::Result<(), MountError> {
+    if geometry.realtime.groups.is_none() {
+        return Ok(());
+    }
+    let block = queue.read(cx, Sector(0), geometry.block_size as usize)?;
+    let crc = !crc32c(crc32c(crc32c(!0, &block[..4]), &[0; 4]), &block[8..]);
+    let magic = u32_at(&block, 0);
+    let kind = match () {
+        () if magic != MAGIC => CorruptKind::Magic { what: WHAT, found: magic, expected: MAGIC },
+        () if u32_at(&block, 4).swap_bytes() != crc => {
+            let found = u32_at(&block, 4).swap_bytes();
+            CorruptKind::Checksum { what: WHAT, found, expected: crc }
+        }
+        () if block[UUID..UUID + 16] != geometry.uuid => CorruptKind::Uuid { what: WHAT },
+        () => return Ok(()),
+    };
+    Err(kind.at(At::Super(0)).into())
+}
+
 /// Opens the space of the realtime section, if there is one. May park.
 ///
 /// # Errors
-/// A file that is too short or damaged; the device failed.
+/// A file that is missing, too short or damaged; the device failed.
 pub(super) fn open(cx: &mut Cx, space: &Space) -> Result<()> {
     let shape = space.geometry.realtime;
     if shape.blocks == 0 {
         return Ok(());
     }
-    let [bitmap, summary] = space.geometry.realtime_inos;
+    let reader = Reader { bufs: space.log.bufs().clone(), geometry: space.geometry.clone() };
     let blocks = shape.summary_blocks(space.geometry.block_size);
-    let bitmap_inode = UncachedInode::read(cx, space, bitmap)?;
-    let lock = bitmap_inode.item.clone();
-    let bitmap = file_blocks(cx, space, &bitmap_inode, "bitmap", shape.bitmap_blocks)?;
-    let summary_inode = UncachedInode::read(cx, space, summary)?;
-    let summary = file_blocks(cx, space, &summary_inode, "summary", blocks)?;
-    let files = RealtimeFiles { bitmap, summary, lock };
-    space.set_realtime(Realtime::open(cx, space, files)?);
+    let (mut groups, mut lock) = (Vec::new(), None);
+    for inos in metadir::realtime_inos(cx, &reader)? {
+        let inode = UncachedInode::read(cx, space, inos[0])?;
+        let bitmap = file_blocks(cx, space, &inode, "bitmap", shape.bitmap_blocks)?;
+        lock.get_or_insert(inode.item);
+        let inode = UncachedInode::read(cx, space, inos[1])?;
+        let summary = file_blocks(cx, space, &inode, "summary", blocks)?;
+        groups.push(RealtimeFiles { inos, bitmap, summary });
+    }
+    if let Some(lock) = lock {
+        space.set_realtime(Realtime::open(cx, space, groups, lock)?);
+    }
     Ok(())
 }
 

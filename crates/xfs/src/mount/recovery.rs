@@ -141,8 +141,8 @@ fn complete(
         recovered.quota_off,
         !recovered.clean,
     )?;
-    intents::finish_intents(cx, &space, recovered.unfinished)?;
     realtime::open(cx, &space)?;
+    intents::finish_intents(cx, &space, recovered.unfinished)?;
     log.set_finisher(space.clone());
     report.cow_blocks = space.recover_cow(cx)?;
     let inodes = Arc::new(Inodes::open(cx, space.clone())?);

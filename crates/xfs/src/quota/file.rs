@@ -84,6 +84,14 @@ impl QuotaFile {
         if inode.core.file_type() != 0x8000 {
             return Err(CorruptKind::InodeMode { mode }.at(At::Inode(ino)).into());
         }
+        QuotaFile::new(cx, space, kind, inode)
+    }
+
+    /// The file of an inode. May park.
+    ///
+    /// # Errors
+    /// Its map is damaged; the device failed.
+    pub fn new(cx: &mut Cx, space: &Space, kind: Kind, inode: UncachedInode) -> Result<QuotaFile> {
         let fork = inode.whole_fork(cx, space, Which::Data)?;
         Ok(QuotaFile { kind, inode, fork })
     }
@@ -103,9 +111,8 @@ impl QuotaFile {
         let ino = inodes.allocate(cx, trans, geometry.root_ino, false)?;
         let core = new_core(cx, geometry);
         let inode = UncachedInode::new(geometry, ino, core);
-        let fork = inode.whole_fork(cx, space, Which::Data)?;
         inode.log(trans);
-        Ok(QuotaFile { kind, inode, fork })
+        QuotaFile::new(cx, space, kind, inode)
     }
 
     pub fn ino(&self) -> Ino {

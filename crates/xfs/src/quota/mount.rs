@@ -10,14 +10,15 @@ use vfs::quota::{Grace, Kind};
 use super::Quota;
 use super::file::QuotaFile;
 use crate::alloc::Space;
+use crate::buf::meta::Reader;
 use crate::error::Result;
 use crate::format::RawSuper;
 use crate::format::dquot::{self, DquotId, QuotaFlags};
 use crate::format::features::Version;
 use crate::ialloc::Inodes;
 use crate::log::dquot_item::{DquotItem, DquotTable};
-use crate::sb;
 use crate::trans::{Trans, reservations};
+use crate::{metadir, sb};
 
 /// Whose usage is counted from the mount on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -84,9 +85,11 @@ pub(crate) fn begin(
     let table = Arc::new(DquotTable::new(u64::from(space.geometry.block_size)));
     let quota = Arc::new(Quota::new(space, table));
     let mut on = QuotaFlags::empty();
+    let reader = Reader { bufs: space.log.bufs().clone(), geometry: space.geometry.clone() };
+    let inos = metadir::quota_inos(cx, &reader, &raw)?;
     for kind in Kind::ALL {
         let right = QuotaFlags::counted(kind) | QuotaFlags::checked(kind);
-        let Some(ino) = raw.quota_ino(kind) else { continue };
+        let Some(ino) = inos[kind as usize] else { continue };
         quota.table.set_ino(kind, ino);
         if wanted.contains(QuotaFlags::counted(kind)) {
             let file = QuotaFile::open(cx, space, kind, Ino(ino))?;
@@ -202,6 +205,13 @@ impl Quota {
     fn make_file(&self, cx: &mut Cx, inodes: &Inodes, kind: Kind) -> Result<()> {
         let space = &self.space;
         let log = &space.log;
+        if let Some(root) = space.geometry.metadata_root {
+            let inode = metadir::make_quota(cx, inodes, root, kind)?;
+            self.table.set_ino(kind, inode.ino.0);
+            let file = QuotaFile::new(cx, space, kind, inode)?;
+            let _ = self.files[kind as usize].set(Mutex::named("xfs quota inode", file));
+            return Ok(());
+        }
         let mut trans = Trans::alloc(cx, log, reservations::create(&space.geometry))?;
         let made = QuotaFile::create(cx, &mut trans, inodes, kind);
         let file = match made {

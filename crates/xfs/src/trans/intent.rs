@@ -35,6 +35,14 @@ pub enum Work {
         /// after a crash, when nobody knows.
         owner: Option<Owner>,
     },
+    /// An extent of the realtime section becomes free (EFI_RT). Only recovery meets it: here the
+    /// bitmap changes together with the file's map.
+    FreeRealtime {
+        /// First block.
+        start: u64,
+        /// Blocks.
+        len: u32,
+    },
     /// The reverse map changes (RUI).
     Rmap {
         /// An operation and flags, as the log holds them.
@@ -101,6 +109,7 @@ impl Work {
     pub(crate) fn kinds(&self) -> (ItemKind, ItemKind) {
         match self {
             Work::Free { .. } => (ItemKind::Efi, ItemKind::Efd),
+            Work::FreeRealtime { .. } => (ItemKind::EfiRealtime, ItemKind::EfdRealtime),
             Work::Rmap { .. } => (ItemKind::Rui, ItemKind::Rud),
             Work::Refcount { .. } => (ItemKind::Cui, ItemKind::Cud),
             Work::Bmap { .. } => (ItemKind::Bui, ItemKind::Bud),
@@ -110,7 +119,7 @@ impl Work {
 
     fn append(&self, to: &mut Vec<u8>) {
         match *self {
-            Work::Free { start, len, .. } => {
+            Work::Free { start, len, .. } | Work::FreeRealtime { start, len } => {
                 let mut raw = RawExtent::zeroed();
                 raw.start.set(start);
                 raw.len.set(len);
@@ -164,7 +173,7 @@ impl IntentItem {
         let (kind, _) = work[0].kinds();
         let mut region = Vec::new();
         let count = work.len() as u32;
-        if kind == ItemKind::Efi {
+        if matches!(kind, ItemKind::Efi | ItemKind::EfiRealtime) {
             let mut raw = RawFreeIntent::zeroed();
             raw.kind.set(kind as u16);
             raw.size.set(1);
@@ -187,7 +196,7 @@ impl IntentItem {
     pub fn done(intent: &Arc<IntentItem>) -> Arc<IntentItem> {
         let (_, kind) = intent.work[0].kinds();
         let mut region = Vec::new();
-        if kind == ItemKind::Efd {
+        if matches!(kind, ItemKind::Efd | ItemKind::EfdRealtime) {
             let mut raw = RawFreeIntent::zeroed();
             raw.kind.set(kind as u16);
             raw.size.set(1);

@@ -89,8 +89,8 @@ fn mounted_with(set: Set, bit: u32) -> Option<String> {
 fn every_known_feature_is_taken_or_refused_by_its_name() {
     for feature in KNOWN {
         // These change what the superblock's other numbers or the metadata's UUIDs mean, or all of
-        // the metadata (see `v4.rs`).
-        if ["metauuid", "v4"].contains(&feature.name) {
+        // the metadata (see `v4.rs`, `metadir.rs`).
+        if ["metauuid", "metadir", "v4"].contains(&feature.name) {
             continue;
         }
         let refused = mounted_with(feature.set, feature.bit);

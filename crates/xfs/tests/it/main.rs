@@ -23,6 +23,7 @@ mod log_intents;
 mod log_kernel;
 mod log_mutate;
 mod log_stress;
+mod metadir;
 mod mkfs;
 mod model;
 mod mount_write;

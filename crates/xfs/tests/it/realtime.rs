@@ -1,7 +1,8 @@
-//! Files in a realtime section of the old form (no groups): written, cut short, punched, removed;
-//! the bitmap, the summary and the counter follow. The section lies behind the data on one device
-//! in memory, so that a power cut takes from both what no flush covers. Our check and
-//! `xfs_repair -n` of the host and of the newest xfsprogs find nothing after each.
+//! Files in a realtime section, of the old form and in groups: written, cut short, punched,
+//! removed; bitmaps, summaries and the counter follow. The section lies behind the data on one
+//! device in memory, so that a power cut takes from both what no flush covers. Our check and
+//! `xfs_repair -n` of the host and of the newest xfsprogs find nothing after each; groups are known
+//! to the newest one alone.
 
 use std::sync::Arc;
 
@@ -27,11 +28,17 @@ const DATA: u64 = 40 << 20;
 struct Section {
     block: u32,
     extent: u32,
+    /// Bytes of a group; 0 for none.
+    group: u32,
 }
 
-const SINGLE: Section = Section { block: 4096, extent: 4096 };
-const WIDE: Section = Section { block: 4096, extent: 28 << 10 };
-const SMALL: Section = Section { block: 1024, extent: 4096 };
+const SINGLE: Section = Section { block: 4096, extent: 4096, group: 0 };
+const WIDE: Section = Section { block: 4096, extent: 28 << 10, group: 0 };
+const SMALL: Section = Section { block: 1024, extent: 4096, group: 0 };
+/// Block numbers go on from one group to the next; here they do not.
+const GROUPS: Section = Section { block: 4096, extent: 4096, group: 8 << 20 };
+const WIDE_GROUPS: Section = Section { block: 1024, extent: 28 << 10, group: 350 * (28 << 10) };
+const ALL: [Section; 5] = [SINGLE, WIDE, SMALL, GROUPS, WIDE_GROUPS];
 
 /// Both parts of a device.
 fn parts(device: &Arc<dyn Device>) -> [Arc<dyn Device>; 2] {
@@ -57,13 +64,20 @@ impl Section {
         section.as_file().set_len(bytes - DATA).expect("the file takes its size");
         let (block, extent) = (self.block, self.extent);
         let path = section.path().display();
-        let words = format!(
-            "-b size={block} -l size=12m -m reflink=0 -d rtinherit=1 \
-             -r rtdev={path},extsize={extent}"
-        );
-        crate::support::mkfs_xfs(data.path(), DATA >> 20, &words);
+        let words =
+            format!("-b size={block} -l size=12m -d rtinherit=1 -r rtdev={path},extsize={extent}");
+        match self.group {
+            0 => {
+                crate::support::mkfs_xfs(data.path(), DATA >> 20, &format!("-m reflink=0 {words}"))
+            }
+            group => {
+                let words = format!("-m metadir=1,reflink=0,rmapbt=0 {words},rgsize={group}");
+                crate::support::newest_mkfs_xfs(data.path(), DATA, &words);
+            }
+        }
         let mut image = std::fs::read(data.path()).expect("the image can be read");
-        image.resize(bytes as usize, 0);
+        image.resize(DATA as usize, 0);
+        image.extend(std::fs::read(section.path()).expect("the section can be read"));
         image
     }
 }
@@ -76,10 +90,12 @@ fn files(device: &MemoryDevice) -> [tempfile::NamedTempFile; 2] {
 }
 
 /// What `xfs_repair -n` of the host and the newest one say.
-fn repaired(device: &MemoryDevice) -> Result<(), String> {
+fn repaired(section: Section, device: &MemoryDevice) -> Result<(), String> {
+    let host = section.group == 0;
     let [data, section] = files(device);
     let args: [&dyn AsRef<std::ffi::OsStr>; 4] = [&"-n", &"-r", &section.path(), &data.path()];
-    for output in [judge::run("xfs_repair", &args), newest::run("xfs_repair", &args)] {
+    let old = host.then(|| judge::run("xfs_repair", &args));
+    for output in old.into_iter().chain([newest::run("xfs_repair", &args)]) {
         if !output.status.success() {
             let _ = (data.keep(), section.keep());
             return Err(crate::support::text(&output));
@@ -121,7 +137,7 @@ impl Format for Section {
     }
 
     fn judge(&self, device: &MemoryDevice) -> Result<(), String> {
-        repaired(device)
+        repaired(*self, device)
     }
 
     fn error(fs: &Xfs) -> Option<String> {
@@ -131,7 +147,7 @@ impl Format for Section {
 
 fn sound(section: Section, cx: &mut Cx, device: &Arc<MemoryDevice>, what: &str) {
     section.check(cx, device).unwrap_or_else(|found| panic!("{section:?}, {what}: {found}"));
-    repaired(device).unwrap_or_else(|found| panic!("{section:?}, {what}: {found}"));
+    repaired(section, device).unwrap_or_else(|found| panic!("{section:?}, {what}: {found}"));
 }
 
 fn fill(seed: u64, len: usize) -> Vec<u8> {
@@ -151,7 +167,7 @@ fn read_all(cx: &mut Cx, fs: &Xfs, ino: Ino, len: usize) -> Vec<u8> {
 /// extents of one block, of seven blocks, and of four blocks of 1 KiB.
 #[test]
 fn files_of_the_section_come_and_go() {
-    for section in [SINGLE, WIDE, SMALL] {
+    for section in ALL {
         crate::support::in_world(move |cx| {
             let device = section.fresh(cx, DATA + (64 << 20));
             let fs = section.mount(cx, device.clone(), 8 << 20);
@@ -187,7 +203,12 @@ fn files_of_the_section_come_and_go() {
 /// done. Method: files until ENOSPC, every second one removed, one that needs all of their space.
 #[test]
 fn a_full_section_gives_enospc_and_its_space_again() {
-    let section = WIDE;
+    for section in [WIDE, GROUPS] {
+        full(section);
+    }
+}
+
+fn full(section: Section) {
     crate::support::in_world(move |cx| {
         let device = section.fresh(cx, DATA + (12 << 20));
         let fs = section.mount(cx, device.clone(), 8 << 20);
@@ -223,8 +244,8 @@ fn a_full_section_gives_enospc_and_its_space_again() {
 
 #[test]
 fn a_file_holds_what_it_was_given() {
-    for seed in 0..seed_count(3) {
-        let section = [SINGLE, WIDE, SMALL][seed as usize % 3];
+    for seed in 0..seed_count(5) {
+        let section = ALL[seed as usize % 5];
         // Space is given out, and moved, in extents.
         let (bytes, block) = (DATA + (24 << 20), u64::from(section.extent));
         trials::one_file(section, bytes, Cost::xfs(block, bytes / block, 4), seed);
@@ -233,8 +254,8 @@ fn a_file_holds_what_it_was_given() {
 
 #[test]
 fn what_fsync_promised_is_kept() {
-    for seed in 0..seed_count(3) {
-        let cell = [WIDE, SINGLE, SMALL][seed as usize % 3];
+    for seed in 0..seed_count(4) {
+        let cell = [WIDE, WIDE_GROUPS, SMALL, GROUPS, SINGLE][seed as usize % 5];
         let run = Recording { cell, seed, bytes: DATA + (24 << 20), cache: 8 << 20 };
         let config = CrashConfig { random: 25, at_flushes_max: 40, ..CrashConfig::new(seed) };
         trials::anything_goes(run, 80, &config);
@@ -258,7 +279,8 @@ fn packed(name: &str) -> Arc<MemoryDevice> {
 
 /// Goal: files in groups of a realtime section (metadir) are read, those that share blocks too;
 /// from a clean image, and from one whose log holds intents of the section. Writing and checking
-/// are refused by name. Method: images of kernel 7.2, their content by rule.
+/// what has btrees of the section are refused by name. Method: images of kernel 7.2, their content
+/// by rule.
 #[test]
 fn groups_of_a_section_are_read() {
     for (name, clean) in [("groups", true), ("groups-dirty", false)] {
@@ -289,9 +311,9 @@ fn groups_of_a_section_are_read() {
             fs.unmount(cx).expect("unmount");
             let options = MountOptions { read_only: false, ..options };
             let refused = Xfs::mount(cx, &queues[0], &pages, options).err().expect("refused");
-            assert!(refused.to_string().contains("metadir"), "{refused}");
+            assert!(refused.to_string().contains("realtime"), "{refused}");
             let report = xfs::check(cx, &queues[0], &CheckOptions::default()).expect("memory");
-            assert!(report.findings[0].to_string().contains("metadir"), "{:?}", report.findings);
+            assert!(report.findings[0].to_string().contains("rmapbt"), "{:?}", report.findings);
             assert!(data.snapshot() == before, "{name}: the device was written");
         });
     }

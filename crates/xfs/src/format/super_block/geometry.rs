@@ -89,6 +89,8 @@ pub struct Geometry {
     pub log_sector_size: u32,
     /// The root directory.
     pub root_ino: Ino,
+    /// The root of the metadata directory, where there is one.
+    pub metadata_root: Option<Ino>,
     /// Inode of the realtime bitmap, and of its summary.
     pub realtime_inos: [Ino; 2],
     /// The realtime section; of no blocks where there is none.
@@ -148,12 +150,13 @@ impl Geometry {
         check_log(raw, at)?;
         check_realtime(raw, at)?;
         let mut geometry = Geometry::unchecked(raw, features);
-        if features.incompat.contains(Incompat::METADIR) && geometry.realtime.blocks > 0 {
-            let groups = RealtimeGroups::parse(sector, &geometry.realtime, at)?;
+        if geometry.metadata_root.is_some() && geometry.realtime.blocks > 0 {
+            let groups = RealtimeGroups::parse(raw, &geometry.realtime, at)?;
             geometry.realtime.groups = Some(groups);
         }
-        let root = geometry.root_ino;
-        ensure(geometry.ino_valid(root), CorruptKind::RootInode(root.0), at)?;
+        for root in [geometry.root_ino].into_iter().chain(geometry.metadata_root) {
+            ensure(geometry.ino_valid(root), CorruptKind::RootInode(root.0), at)?;
+        }
         Ok(geometry)
     }
 
@@ -162,6 +165,7 @@ impl Geometry {
         let (block_size, inode_size) = (raw.sb_blocksize.get(), u32::from(raw.sb_inodesize.get()));
         let cluster = (8192 * (inode_size / 256)).max(block_size);
         let meta = features.incompat.contains(Incompat::META_UUID);
+        let metadir = features.incompat.contains(Incompat::METADIR);
         Geometry {
             features,
             block_size,
@@ -179,6 +183,7 @@ impl Geometry {
             log_sunit: raw.sb_logsunit.get(),
             log_sector_size: u32::from(raw.sb_logsectsize.get()).max(512),
             root_ino: Ino(raw.sb_rootino.get()),
+            metadata_root: metadir.then(|| Ino(raw.sb_metadirino.get())),
             realtime_inos: [Ino(raw.sb_rbmino.get()), Ino(raw.sb_rsumino.get())],
             realtime: RealtimeShape::new(raw),
             chunks: InodeChunks {

@@ -3,12 +3,14 @@
 //!
 //! Source: "XFS Algorithms and Data Structures", chapter on realtime devices.
 
+use std::ops::Range;
+
 use base::FsBlock;
 
 use super::RawSuper;
 use super::geometry::ensure;
 use crate::format::features::Incompat;
-use crate::format::{At, Corrupt, CorruptKind, Features, u32_at, u64_at};
+use crate::format::{At, Corrupt, CorruptKind, Features};
 
 /// The numbers of a realtime section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,25 +39,18 @@ pub struct RealtimeGroups {
     pub block_bits: u8,
 }
 
-/// Where the numbers of the groups lie in the superblock.
-const GROUP_COUNT: usize = 272;
-const GROUP_EXTENTS: usize = 276;
-const GROUP_BLOCK_BITS: usize = 280;
-/// Where the section begins on the data device: 0 where it has its own.
-const SECTION_START: usize = 288;
-
 impl RealtimeGroups {
-    /// Reads them from the superblock's sector, and checks them.
+    /// Reads them from the superblock, and checks them.
     ///
     /// # Errors
     /// [`CorruptKind::Realtime`].
     pub(super) fn parse(
-        sector: &[u8],
+        raw: &RawSuper,
         shape: &RealtimeShape,
         at: At,
     ) -> Result<RealtimeGroups, Corrupt> {
-        let (count, extents) = (u32_at(sector, GROUP_COUNT), u32_at(sector, GROUP_EXTENTS));
-        let block_bits = sector[GROUP_BLOCK_BITS];
+        let (count, extents) = (raw.sb_rgcount.get(), raw.sb_rgextents.get());
+        let block_bits = raw.sb_rgblklog;
         let unit = u64::from(shape.extent_blocks);
         let group = u64::from(extents).checked_mul(unit);
         let all = u64::from(count) * u64::from(extents);
@@ -66,7 +61,7 @@ impl RealtimeGroups {
             && shape.extents > all - u64::from(extents)
             && shape.extents == shape.blocks / unit
             && u64::from(count) << block_bits < 1 << 52
-            && u64_at(sector, SECTION_START) == 0;
+            && raw.sb_rtstart.get() == 0;
         let RealtimeShape { blocks, extents: total, extent_blocks, .. } = *shape;
         let kind = CorruptKind::Realtime { blocks, extents: total, extent_blocks };
         ensure(fits, kind, at)?;
@@ -85,15 +80,59 @@ impl RealtimeShape {
         }
     }
 
-    /// Rows of the summary: one for each power of two that an extent of free ones may be long.
-    pub fn levels(&self) -> u32 {
-        self.extents.checked_ilog2().map_or(0, |log| log + 1)
+    /// Number of groups: one where it is not divided.
+    pub fn group_count(&self) -> u32 {
+        self.groups.map_or(1, |groups| groups.count)
     }
 
-    /// Blocks of the summary, in file system blocks of so many bytes.
+    /// Extents of each group but the last, which may be shorter.
+    pub fn group_extents(&self) -> u64 {
+        self.groups.map_or(self.extents, |groups| u64::from(groups.extents))
+    }
+
+    /// The extents of a group, counted from the start of the section.
+    pub fn extents_of(&self, group: u32) -> Range<u64> {
+        let start = u64::from(group) * self.group_extents();
+        start..(start + self.group_extents()).min(self.extents)
+    }
+
+    /// Extents at the start that hold the section's superblock.
+    pub fn super_extents(&self) -> u64 {
+        u64::from(self.groups.is_some())
+    }
+
+    /// The first block of an extent, counted from the start of the section.
+    pub fn block_of(&self, extent: u64) -> FsBlock {
+        let unit = u64::from(self.extent_blocks);
+        match self.groups {
+            None => FsBlock(extent * unit),
+            Some(groups) => {
+                let (group, inside) =
+                    (extent / u64::from(groups.extents), extent % u64::from(groups.extents));
+                FsBlock((group << groups.block_bits) | (inside * unit))
+            }
+        }
+    }
+
+    /// The extent that holds a block.
+    pub fn extent_of(&self, block: FsBlock) -> u64 {
+        self.linear(block) / u64::from(self.extent_blocks.max(1))
+    }
+
+    /// Rows of the summary: one for each power of two that an extent of free ones may be long.
+    pub fn levels(&self) -> u32 {
+        self.group_extents().checked_ilog2().map_or(0, |log| log + 1)
+    }
+
+    /// How the blocks of bitmap and summary hold their words, in blocks of so many bytes.
+    pub fn words(&self, block_size: u32) -> RealtimeWords {
+        RealtimeWords { grouped: self.groups.is_some(), block_size }
+    }
+
+    /// Blocks of the summary of a group, in file system blocks of so many bytes.
     pub fn summary_blocks(&self, block_size: u32) -> u32 {
         let words = u64::from(self.levels()) * u64::from(self.bitmap_blocks);
-        (words * 4).div_ceil(u64::from(block_size)) as u32
+        words.div_ceil(self.words(block_size).per_block()) as u32
     }
 
     /// Whether so many blocks from `start` on lie in whole extents of the section, and in one
@@ -117,6 +156,66 @@ impl RealtimeShape {
         let Some(groups) = self.groups else { return block.0 };
         let (group, inside) = groups.split(block);
         group * u64::from(groups.extents) * u64::from(self.extent_blocks) + inside
+    }
+}
+
+/// How the blocks of bitmap and summary hold their words of 32 bits. Without groups a block has
+/// nothing else, and its words are in the order of the host, which is taken to be a small-endian
+/// one; with groups it describes itself in a header, and its words are big-endian.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RealtimeWords {
+    grouped: bool,
+    block_size: u32,
+}
+
+impl RealtimeWords {
+    /// Bytes of the header.
+    const HEADER: usize = 48;
+
+    /// Bytes before the first word.
+    fn header(self) -> usize {
+        if self.grouped { RealtimeWords::HEADER } else { 0 }
+    }
+
+    /// Words of a block.
+    pub fn per_block(self) -> u64 {
+        (self.block_size as usize - self.header()) as u64 / 4
+    }
+
+    /// Bits of a block.
+    pub fn bits(self) -> u64 {
+        self.per_block() * 32
+    }
+
+    /// The bytes of some words of a block.
+    pub fn place(self, words: Range<usize>) -> Range<usize> {
+        self.header() + words.start * 4..self.header() + words.end * 4
+    }
+
+    /// A word of a block.
+    pub fn get(self, block: &[u8], word: usize) -> u32 {
+        let bytes = block[self.place(word..word + 1)].try_into().expect("a word");
+        if self.grouped { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+
+    /// Sets a word in its bytes.
+    pub fn set(self, bytes: &mut [u8], value: u32) {
+        let value = if self.grouped { value.to_be_bytes() } else { value.to_le_bytes() };
+        bytes.copy_from_slice(&value);
+    }
+
+    /// Brings words into the order in which bit n is in byte n / 8, or back.
+    pub fn turn(self, words: &mut [u8]) {
+        if self.grouped {
+            words.chunks_exact_mut(4).for_each(<[u8]>::reverse);
+        }
+    }
+
+    /// The words of a block, in the order in which bit n is in byte n / 8.
+    pub fn bits_of(self, block: &[u8]) -> Vec<u8> {
+        let mut words = block[self.place(0..self.per_block() as usize)].to_vec();
+        self.turn(&mut words);
+        words
     }
 }
 

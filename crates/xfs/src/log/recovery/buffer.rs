@@ -148,10 +148,11 @@ pub(super) fn recover(
 ) -> Result<Option<LockedBuf>> {
     let map = BufMap { daddr: Sector(item.daddr), len: item.len };
     // Content that does not say what it is, and could look like anything.
-    let plain = matches!(
-        BufferType::from_flags(item.flags),
-        Some(BufferType::Inodes | BufferType::RealtimeBitmap | BufferType::RealtimeSummary)
-    );
+    let plain = match BufferType::from_flags(item.flags) {
+        Some(BufferType::Inodes) => true,
+        Some(BufferType::RealtimeBitmap | BufferType::RealtimeSummary) => !context.realtime_groups,
+        _ => false,
+    };
     let buf = bufs.read_unchecked(cx, &[map], &RAW)?;
     if item.quota().is_some() {
         recover_dquots(&buf, item, context);

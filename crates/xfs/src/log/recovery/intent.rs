@@ -69,8 +69,7 @@ pub(super) fn parse(tid: u32, kind: ItemKind, item: &LoggedItem) -> Result<Logge
         return Ok(Logged::Done(intent, id.ok_or_else(short)?));
     }
     let raw = RawIntent::view(bytes).ok_or_else(short)?;
-    use ItemKind::{CuiRealtime, EfiRealtime, RuiRealtime, Xmi};
-    if matches!(kind, Xmi | EfiRealtime | RuiRealtime | CuiRealtime) {
+    if matches!(kind, ItemKind::Xmi | ItemKind::RuiRealtime | ItemKind::CuiRealtime) {
         // Known, so that a finished one is passed over; an open one is refused by name.
         return Ok(Logged::Intent(kind, raw.id.get(), Vec::new()));
     }
@@ -84,7 +83,7 @@ pub(super) fn parse(tid: u32, kind: ItemKind, item: &LoggedItem) -> Result<Logge
 
 fn work(tid: u32, kind: ItemKind, bytes: &[u8], count: usize) -> Result<Vec<Work>> {
     let full = match kind {
-        ItemKind::Efi => size_of::<RawExtent>(),
+        ItemKind::Efi | ItemKind::EfiRealtime => size_of::<RawExtent>(),
         ItemKind::Cui => size_of::<RawPhysExtent>(),
         _ => size_of::<RawMapExtent>(),
     };
@@ -103,6 +102,7 @@ fn one(tid: u32, kind: ItemKind, bytes: &[u8]) -> Result<Work> {
     let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
     Ok(match kind {
+        ItemKind::EfiRealtime => Work::FreeRealtime { start: number(0), len: half(8) },
         ItemKind::Efi => Work::Free { start: number(0), len: half(8), owner: None },
         ItemKind::Cui => {
             let flags = half(12);

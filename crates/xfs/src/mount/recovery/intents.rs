@@ -23,8 +23,14 @@ use crate::trans::{Finished, IntentFinisher, Trans, reservations};
 use crate::uncached::UncachedInode;
 
 /// The kinds of intents that can be carried out.
-pub(crate) const CAN_FINISH: [ItemKind; 5] =
-    [ItemKind::Efi, ItemKind::Rui, ItemKind::Cui, ItemKind::Bui, ItemKind::Attri];
+pub(crate) const CAN_FINISH: [ItemKind; 6] = [
+    ItemKind::Efi,
+    ItemKind::EfiRealtime,
+    ItemKind::Rui,
+    ItemKind::Cui,
+    ItemKind::Bui,
+    ItemKind::Attri,
+];
 
 /// What a BUI asks for.
 pub(crate) const MAP: u32 = 1;

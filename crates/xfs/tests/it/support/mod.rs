@@ -19,12 +19,28 @@ pub const UUID: &str = "6b1f4c2e-9d3a-4e57-8a10-5c7d2e9f0b34";
 
 /// Runs a tool of xfsprogs as its own tests do, so that it also takes small file systems.
 pub fn tool(program: &str, args: &[&str], image: &Path) -> Output {
-    let mut command = Command::new(program);
-    command.args(args).arg(image);
+    small(Command::new(program))
+        .args(args)
+        .arg(image)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+fn small(mut command: Command) -> Command {
     for name in ["TEST_DIR", "TEST_DEV", "QA_CHECK_FS"] {
         command.env(name, "1");
     }
-    command.output().unwrap_or_else(|error| panic!("{program}: {error}"))
+    command
+}
+
+/// Makes a file system with the newest mkfs.xfs, which may be a small one.
+pub fn newest_mkfs_xfs(image: &Path, bytes: u64, args: &str) {
+    let file = std::fs::File::create(image).expect("the image can be created");
+    file.set_len(bytes).expect("the image takes its size");
+    let mut command = small(testkit::newest::command("mkfs.xfs"));
+    command.args(["-q", "-f"]).args(args.split_whitespace()).arg(image);
+    let output = command.output().expect("mkfs.xfs runs");
+    assert!(output.status.success(), "mkfs.xfs {args}: {}", text(&output));
 }
 
 /// Makes a file system with mkfs.xfs.
