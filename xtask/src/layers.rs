@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["iopath-testkit"],
     &["iopath-ext4", "iopath-xfs", "iopath-nfs"],
     &["iopath-workload", "iopath-fuse", "iopath-image", "iopath-crash", "iopath-repair"],
-    &["iopath-lab", "iopath-python"],
+    &["iopath-lab", "iopath-python", "iopath-capi"],
     &["iopath"],
     &["xtask"],
 ];

@@ -2,6 +2,7 @@
 
 mod bench;
 mod budget;
+mod c;
 mod circles;
 mod judges;
 mod layers;
@@ -43,6 +44,8 @@ cargo xtask TASK
   bench          speed beside the peers: ratios measured in one run
   budget [--bless]  instructions per operation against xtask/budget.txt
   python [ARGS]  build the Python package, install it in target/python/venv, test it; ARGS to pytest
+  c              the library for C: its symbols, its header and its examples by C compilers (c
+                 --header [--bless]: compare with cbindgen, or write; c --install PREFIX)
   site           the documentation as a site, in target/site/book; checks its links (site --links:
                  no more than that)
   follow         run the commands of the pages that begin a face, as they stand
@@ -88,6 +91,10 @@ fn task() -> Result<()> {
         ["python", more @ ..] => python::test(more),
         ["release", "--dry-run"] => release::dry_run(false),
         ["release", "--dry-run", "--verify"] => release::dry_run(true),
+        ["c"] => c::test(),
+        ["c", "--header"] => c::header(false),
+        ["c", "--header", "--bless"] => c::header(true),
+        ["c", "--install", prefix] => c::install(prefix),
         ["site"] => site::build(),
         ["site", "--links"] => site::links(),
         ["follow"] => site::follow(),
@@ -120,7 +127,8 @@ fn all() -> Result<()> {
     run::step("crates for the registry", || release::dry_run(false))?;
     run::step("Python package", || python::test(&[]))?;
     run::step("tests", suite::run_all)?;
-    // With the program that the tests have built.
+    // With what the tests have built.
+    run::step("C library", c::test)?;
     run::step("first pages", site::follow)?;
     run::step("pages of the lab", pages::check_quick)
 }

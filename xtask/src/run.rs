@@ -33,6 +33,14 @@ pub fn cargo_output(args: &[&str]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
+/// What a call of cargo builds, a message of cargo each.
+pub fn artifacts(args: &[&str]) -> Result<Vec<Value>> {
+    const MESSAGES: &[&str] = &["--quiet", "--message-format=json-render-diagnostics"];
+    let output = cargo_output(&[args, MESSAGES].concat())?;
+    let lines = output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).context("a message of cargo")).collect()
+}
+
 /// The packages of the workspace, with `deps` their dependencies too, as `cargo metadata` has them.
 pub fn metadata(deps: bool) -> Result<Value> {
     let only_ours: &[&str] = if deps { &[] } else { &["--no-deps"] };

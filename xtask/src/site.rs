@@ -52,6 +52,7 @@ const PARTS: &[(&str, &[&str])] = &[
             "traces.md",
             "library.md",
             "python.md",
+            "c.md",
             "add-an-elevator.md",
             "add-a-device.md",
             "add-a-workload.md",

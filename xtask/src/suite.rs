@@ -8,7 +8,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
 use crate::run;
 
@@ -56,12 +55,8 @@ fn side_by_side<T: Send>(threads: usize, work: &(impl Fn() -> Vec<T> + Sync)) ->
 
 /// What cargo builds.
 fn build() -> Result<Vec<Program>> {
-    const MESSAGES: &str = "--message-format=json-render-diagnostics";
-    let output = run::cargo_output(&["test", "--workspace", "--no-run", "--quiet", MESSAGES])?;
-    let lines = output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     let mut programs = Vec::new();
-    for line in lines {
-        let message: Value = serde_json::from_slice(line).context("a message of cargo")?;
+    for message in run::artifacts(&["test", "--workspace", "--no-run"])? {
         let is_test = message["profile"]["test"] == true;
         let (path, manifest) = (message["executable"].as_str(), message["manifest_path"].as_str());
         if let (true, Some(path), Some(manifest)) = (is_test, path, manifest) {

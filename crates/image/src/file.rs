@@ -51,8 +51,7 @@ impl OpenOptions {
 
     /// Writing is allowed, and every write goes to the end of the file.
     pub fn append(self, on: bool) -> OpenOptions {
-        let write = on || self.flags.contains(OpenFlags::WRITE);
-        self.flag(OpenFlags::APPEND, on).write(write)
+        self.flag(OpenFlags::APPEND, on)
     }
 
     /// A file that does not exist is made.
@@ -62,7 +61,7 @@ impl OpenOptions {
 
     /// A file is made; one that exists is `EEXIST`.
     pub fn create_new(self, on: bool) -> OpenOptions {
-        self.flag(OpenFlags::CREATE | OpenFlags::EXCL, on)
+        self.flag(OpenFlags::EXCL, on)
     }
 
     /// The file is emptied.
@@ -76,14 +75,35 @@ impl OpenOptions {
         self
     }
 
+    /// What the switches mean together, as std has it.
+    fn checked(&self) -> std::result::Result<OpenFlags, Errno> {
+        const MAKING: OpenFlags = OpenFlags::CREATE.union(OpenFlags::EXCL);
+        let mut flags = self.flags;
+        let has = |flag| flags.intersects(flag);
+        let (write, append) = (has(OpenFlags::WRITE), has(OpenFlags::APPEND));
+        let means_nothing = match (write || append, append) {
+            (false, _) => has(MAKING | OpenFlags::TRUNC) || !has(OpenFlags::READ),
+            (true, false) => false,
+            (true, true) => has(OpenFlags::TRUNC) && !has(OpenFlags::EXCL),
+        };
+        if means_nothing {
+            return Err(Errno::EINVAL);
+        }
+        flags.set(OpenFlags::CREATE, flags.intersects(MAKING));
+        flags.set(OpenFlags::WRITE, write || append);
+        Ok(flags)
+    }
+
     /// Opens a file.
     ///
     /// # Errors
-    /// `ENOENT`, `EEXIST`, `EISDIR` a directory for writing, `ENXIO` a device, FIFO or socket,
-    /// `EROFS`, `ENOSPC`, those of the walk.
+    /// `EINVAL` neither reading nor writing, making or emptying without writing, or emptying what
+    /// is appended to; `ENOENT`, `EEXIST`, `EISDIR` a directory for writing, `ENXIO` a device, FIFO
+    /// or socket, `EROFS`, `ENOSPC`, those of the walk.
     pub fn open(self, fs: &Fs, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
-        let OpenOptions { flags, mode } = self;
+        let flags = self.checked().map_err(|errno| Error::new(fs.mounted().place(path), errno))?;
+        let mode = self.mode;
         let mounted = fs.mounted();
         let file = mounted.call(path, |cx, names, path| names.open(cx, path, flags, mode))?;
         let path = path.to_owned();

@@ -110,6 +110,44 @@ fn files_read_write_and_seek() {
     }
 }
 
+/// Goal: all switches together mean what they mean to std. Method: all 64, each given by
+/// value, on a file that exists and on one that does not.
+#[test]
+fn the_switches_of_opening_mean_what_they_mean_to_std() {
+    let folder = tempfile::tempdir().unwrap();
+    with_image(FORMATS[0], |ours| {
+        for bits in 0..128 {
+            let on = |bit: u32| bits & 1 << bit != 0;
+            let (path, theirs) = (Path::new("/f"), folder.path().join("f"));
+            if on(6) {
+                ours.write(path, "content").unwrap();
+                fs::write(&theirs, "content").unwrap();
+            }
+            let open = OpenOptions::new().read(on(0)).write(on(1)).append(on(2)).create(on(3));
+            let got = open.truncate(on(4)).create_new(on(5)).open(ours, path);
+            let mut open = fs::OpenOptions::new();
+            open.read(on(0)).write(on(1)).append(on(2)).create(on(3)).truncate(on(4));
+            let wanted = open.create_new(on(5)).open(&theirs);
+            let got = got.map_err(|error| std::io::Error::from(error).kind());
+            let wanted = wanted.map_err(|error| error.kind());
+            let used = |mut file: Box<dyn ReadWrite>| {
+                (file.write(b"more").is_ok(), file.read(&mut [0; 2]).is_ok())
+            };
+            let got = got.map(|file| used(Box::new(file)));
+            assert_eq!(got, wanted.map(|file| used(Box::new(file))), "{bits:#b}");
+            assert_eq!(ours.read(path).ok(), fs::read(&theirs).ok(), "{bits:#b}");
+            if fs::remove_file(&theirs).is_ok() {
+                ours.remove_file(path).unwrap();
+            }
+        }
+    });
+}
+
+/// A file of ours or of the host.
+trait ReadWrite: Read + Write {}
+
+impl<T: Read + Write> ReadWrite for T {}
+
 /// What is set is found again, also after a remount and by the kernel's own mount.
 #[test]
 fn attributes_links_and_xattrs_last() {
