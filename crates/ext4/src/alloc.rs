@@ -40,7 +40,8 @@ pub(crate) struct BlockAllocator {
     stream_goals: Box<[AtomicU64]>,
 }
 
-/// Counts over the whole file system, kept beside the groups' own.
+/// Counts over the whole file system, kept beside the groups' own; with bigalloc a block here is a
+/// cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Free blocks by the descriptors, those freed by a transaction under way included.
@@ -57,7 +58,7 @@ pub(crate) struct Counters {
     pub free_inodes: AtomicI64,
     /// Directories.
     pub dirs: AtomicI64,
-    /// Blocks that only root may use.
+    /// Blocks (never clusters) that only root may use.
     pub root_blocks: AtomicI64,
     /// Blocks kept for what no write asked for (Linux: `s_resv_clusters`).
     pub pool: AtomicI64,
@@ -112,7 +113,9 @@ impl BlockAllocator {
     pub(crate) fn kept_blocks(&self, cx: &Cx) -> i64 {
         let root = match cx.cred().uid {
             0 => 0,
-            _ => self.counters.root_blocks.load(Ordering::Relaxed),
+            _ => {
+                self.counters.root_blocks.load(Ordering::Relaxed) >> self.sb.geometry.cluster_bits()
+            }
         };
         root + self.counters.pool.load(Ordering::Relaxed)
     }
@@ -127,7 +130,7 @@ fn count_groups(groups: &[Group], raw: &RawSuper, geometry: &Geometry) -> Counte
         free_inodes += i64::from(desc.free_inodes);
         dirs += i64::from(desc.used_dirs);
     }
-    let pool = (geometry.blocks_count / 50).min(4096) as i64;
+    let pool = ((geometry.blocks_count >> geometry.cluster_bits()) / 50).min(4096) as i64;
     Counters {
         free_blocks: free_blocks.into(),
         at_hand: free_blocks.into(),

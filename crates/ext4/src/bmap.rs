@@ -1,6 +1,7 @@
 //! From blocks of a file to blocks of the device: extents, and indirect blocks.
 
 pub(crate) mod blocks;
+mod clusters;
 pub(crate) mod extents;
 pub(crate) mod indirect;
 pub(crate) mod map;

@@ -227,6 +227,7 @@ impl Inodes {
         wb: &mut WritebackControl<'_>,
         run: &Mapped,
     ) -> Result<(), Errno> {
+        self.commit_unmapped(cx, inode)?;
         let (len, purpose) = self.run_purpose(cx, inode, run);
         let journaled = inode.journals_data(cx, &self.sb);
         let need = self.bmap(inode).map_credits(cx) + if journaled { len } else { 0 };

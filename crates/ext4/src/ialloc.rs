@@ -69,7 +69,7 @@ impl InodeAllocator {
         let free_blocks = count(&self.alloc.counters.free_blocks) as u64 / u64::from(groups);
         let dirs = count(&self.alloc.counters.dirs) as u64 / u64::from(groups);
         let per_group = u64::from(self.alloc.sb.geometry.inodes_per_group);
-        let per_group_blocks = u64::from(self.alloc.sb.geometry.blocks_per_group);
+        let per_group_blocks = u64::from(self.alloc.sb.geometry.clusters_per_group);
         let (first, min_inodes, min_blocks, max_dirs) = if top {
             let turn = self.next_dir_group.fetch_add(1, Ordering::Relaxed);
             let flex = self.alloc.sb.geometry.flex_size;

@@ -81,6 +81,8 @@ pub(crate) struct InodeCore {
     pub checked_tid: Tid,
     /// Transaction that waits for the inode's data.
     pub ordered_tid: Tid,
+    /// Transaction that took blocks out of the map whose cluster stays the file's.
+    pub unmapped_tid: Tid,
 }
 
 impl Deref for InodeCore {
@@ -125,6 +127,7 @@ impl InodeCore {
             tid: None,
             datasync_tid: None,
             ordered_tid: None,
+            unmapped_tid: None,
         }
     }
 

@@ -20,8 +20,8 @@
 //! this list. One circle is the format's: the value of an attribute may be an inode of its own,
 //! which ends as every inode does, so `attr` and `evict` know each other.
 //!
-//! Compared with Linux, not supported and refused by name: bigalloc, case-insensitive directories;
-//! and online resizing.
+//! Compared with Linux, not supported and refused by name: case-insensitive directories, files with
+//! Merkle trees; and online resizing.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

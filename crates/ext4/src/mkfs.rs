@@ -7,7 +7,7 @@
 //! Inode tables and the journal are zeroed at once (never lazily), by `WriteZeroes`, which costs
 //! nothing on a sparse file; where the caller knows that the device reads as zeroes not even that.
 //!
-//! Not made: clusters (bigalloc), encryption, case folding, external journals.
+//! Not made: encryption, case folding, external journals.
 //!
 //! Source: decisions observed on mke2fs(8) and documented in mke2fs.conf(5).
 
@@ -77,6 +77,8 @@ pub struct MkfsOptions {
     pub size: Option<u64>,
     /// Bytes per block: 1024, 2048 or 4096; None for 1024 below 512 MiB, else 4096.
     pub block_size: Option<u32>,
+    /// Bytes per cluster with bigalloc, a power of two from 2 to 32,768 blocks; None for 16 blocks.
+    pub cluster_size: Option<u32>,
     /// Bytes per inode, a power of two from 128 to the block size; None for 256.
     pub inode_size: Option<u32>,
     /// Bytes of space per inode, 1024..=67,108,864; None for the default of the size.
@@ -111,6 +113,7 @@ impl Default for MkfsOptions {
             fstype: FsType::Ext4,
             size: None,
             block_size: None,
+            cluster_size: None,
             inode_size: None,
             inode_ratio: None,
             inodes_count: None,
@@ -146,6 +149,14 @@ pub enum MkfsError {
     /// Not 1, 2 or 4 KiB.
     #[error("block size {0} is not 1024, 2048 or 4096")]
     BlockSize(u32),
+    /// Not a power of two in range.
+    #[error("cluster size {size} is not a power of two from 2 to 32768 blocks of {block_size}")]
+    ClusterSize {
+        /// Bytes asked for.
+        size: u32,
+        /// Bytes of a block.
+        block_size: u32,
+    },
     /// Not a power of two in range.
     #[error("inode size {0} is not a power of two from 128 to the block size")]
     InodeSize(u32),

@@ -496,7 +496,8 @@ impl Ext4 {
 
     /// Free blocks and inodes as they are now.
     fn set_free_counts(&self, raw: &mut RawSuper) {
-        raw.set_free_blocks(self.alloc.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64);
+        let free = self.alloc.counters.free_blocks.load(Ordering::Relaxed).max(0) as u64;
+        raw.set_free_blocks(free << self.sb.geometry.cluster_bits());
         let inodes = self.alloc.counters.free_inodes.load(Ordering::Relaxed).max(0);
         raw.s_free_inodes_count.set(inodes as u32);
     }
@@ -542,6 +543,7 @@ impl Ext4 {
         let reserved = self.alloc.counters.reserved.load(Ordering::Relaxed);
         let free =
             (self.alloc.counters.free_blocks.load(Ordering::Relaxed) - reserved).max(0) as u64;
+        let free = free << self.sb.geometry.cluster_bits();
         let reserved = self.alloc.counters.root_blocks.load(Ordering::Relaxed).max(0) as u64;
         let uuid = &self.sb.geometry.uuid;
         let half = |from: usize| {
@@ -568,7 +570,7 @@ impl Ext4 {
     pub(crate) fn overhead_blocks(&self) -> u64 {
         let stored = self.sb.super_field(|raw| raw.s_overhead_clusters.get());
         if stored != 0 {
-            return u64::from(stored);
+            return u64::from(stored) << self.sb.geometry.cluster_bits();
         }
         let geometry = &self.sb.geometry;
         let per_group = u64::from(geometry.itable_blocks) + 2;

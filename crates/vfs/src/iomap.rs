@@ -174,6 +174,15 @@ pub trait IomapFile {
         Ok(())
     }
 
+    /// Before what `bytes` have on the disk goes: pages beside them whose place depends on theirs
+    /// get it. Called with the file locked alone.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn prepare_unmap(&self, _cx: &mut Cx, _bytes: Range<u64>) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// Before the block that byte `at` is inside of, if it is, is zeroed in part: it will be
     /// written.
     ///

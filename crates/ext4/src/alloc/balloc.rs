@@ -41,7 +41,7 @@ pub(crate) struct GroupState {
     pub next_inode: u32,
 }
 
-/// A run of blocks in a group.
+/// A run of clusters (blocks without bigalloc) in a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub group: u32,
@@ -84,6 +84,19 @@ impl BlockAllocator {
     /// The buffer with a group's descriptor.
     pub(crate) fn desc_buffer(&self, group: u32) -> &BufferRef {
         &self.gdt[(group / self.sb.geometry.descs_per_block) as usize]
+    }
+
+    /// The run of `len` clusters that begins with the one that block `start` lies in; `None` where
+    /// that is outside the file system.
+    pub(crate) fn run_at(&self, start: u64, len: u32) -> Option<Run> {
+        let (group, block) = self.sb.geometry.group_of_block(start)?;
+        Some(Run { group, start: block >> self.sb.geometry.cluster_bits(), len })
+    }
+
+    /// The first block of a run.
+    pub(crate) fn first_block(&self, run: Run) -> u64 {
+        let before = u64::from(run.start) << self.sb.geometry.cluster_bits();
+        self.sb.geometry.group_first_block(run.group) + before
     }
 
     /// Loads a group's block bitmap. May wait for the device.
@@ -140,6 +153,12 @@ impl BlockAllocator {
         if fresh {
             buffer.with_mut(|data| data.copy_from_slice(&map));
             buffer.set_uptodate();
+        }
+        if !self.sb.geometry.blocks_in_group(group).is_multiple_of(self.sb.geometry.cluster_ratio) {
+            // The last cluster reaches beyond the end of the file system: nobody gets it.
+            bitmap::set(&mut map, self.sb.geometry.clusters_in_group(group) as usize - 1);
+        }
+        if fresh {
             return Ok(map);
         }
         buffer.with(|data| {
@@ -265,7 +284,8 @@ impl BlockAllocator {
     }
 
     /// Gives blocks back, as part of `handle`: `credits::GROUP` for every group that they lie in.
-    /// The allocator may take them when the transaction has committed.
+    /// The allocator may take them when the transaction has committed. With clusters, every one
+    /// that a block of these lies in goes: nobody has another block in it.
     ///
     /// The caller has forgotten the buffers of metadata blocks.
     ///
@@ -284,20 +304,22 @@ impl BlockAllocator {
             held.insert(start..start + u64::from(len));
             return Ok(());
         }
-        let (mut start, mut left) = (start, len);
+        let ratio = self.sb.geometry.cluster_ratio;
+        let before = (start % u64::from(ratio)) as u32;
+        let (mut start, mut left) = (start - u64::from(before), (len + before).div_ceil(ratio));
         while left > 0 {
-            let Some((group, bit)) = self.sb.geometry.group_of_block(start) else {
+            let Some(rest) = self.run_at(start, left) else {
                 let (first, end) =
                     (u64::from(self.sb.geometry.first_data_block), self.sb.geometry.blocks_count);
                 let kind = CorruptKind::MappedBlock { logical: 0, block: start, first, end };
                 return Err(self.sb.corrupt_kind(cx, kind, At::Device(start)));
             };
-            let count = left.min(self.sb.geometry.blocks_in_group(group) - bit);
+            let count = left.min(self.sb.geometry.clusters_in_group(rest.group) - rest.start);
             if count == 0 {
                 return Err(Errno::EFSCORRUPTED);
             }
-            self.free_in_group(cx, handle, Run { group, start: bit, len: count })?;
-            start += u64::from(count);
+            self.free_in_group(cx, handle, Run { len: count, ..rest })?;
+            start += u64::from(count) * u64::from(ratio);
             left -= count;
         }
         Ok(())

@@ -41,7 +41,7 @@ pub(crate) struct Prealloc {
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// A file's data whose space was reserved when they were written: blocks of the request.
+    /// A file's data whose space was reserved when they were written: clusters of the request.
     Delayed,
     /// A file's data in blocks that were claimed before.
     Claimed,
@@ -58,7 +58,7 @@ pub(crate) enum Purpose {
 pub(crate) struct Request {
     /// The block that would be best; 0 where there is none.
     pub goal: u64,
-    /// Blocks wanted, at least 1.
+    /// Clusters wanted (blocks without bigalloc), at least 1.
     pub want: u32,
     /// The logical block that the first of them is for.
     pub lblk: u32,
@@ -191,12 +191,10 @@ impl BlockAllocator {
         tables.into_iter().filter(|table| table.0 != 0).for_each(|one| self.unclaim(one.0, one.1));
     }
 
-    /// Gives claimed blocks of one group back to the allocator.
+    /// Gives `len` claimed clusters of one group back to the allocator.
     pub(crate) fn unclaim(&self, start: u64, len: u32) {
         if len > 0 {
-            let place = self.sb.geometry.group_of_block(start);
-            let (group, bit) = place.expect("a claimed block is valid");
-            self.make_available(Run { group, start: bit, len });
+            self.make_available(self.run_at(start, len).expect("a claimed block is valid"));
         }
     }
 
@@ -217,7 +215,8 @@ impl BlockAllocator {
         if small && stream.load(Ordering::Relaxed) != 0 {
             goal = stream.load(Ordering::Relaxed);
         }
-        let window = if growing && request.lblk > 0 {
+        // A cluster is room to grow into by itself.
+        let window = if growing && request.lblk > 0 && !self.sb.geometry.has_clusters() {
             request.want.max(request.lblk / 2).next_power_of_two().min(PREALLOC_MAX)
         } else {
             request.want
@@ -236,14 +235,15 @@ impl BlockAllocator {
             };
         }
         if small {
-            stream.store(start + u64::from(used), Ordering::Relaxed);
+            let end = start + (u64::from(used) << self.sb.geometry.cluster_bits());
+            stream.store(end, Ordering::Relaxed);
         }
         Ok((start, used))
     }
 
-    /// Claims a run near `goal`, in memory only: at the goal itself as far as
-    /// that goes where it is free for at least `min` blocks, else elsewhere. The caller uses the
-    /// blocks or gives them back.
+    /// Claims a run of clusters near block `goal`, in memory only: at the goal itself as far as
+    /// that goes where it is free for at least `min` of them, else elsewhere: the first block, and
+    /// how many clusters. The caller uses them or gives them back.
     ///
     /// # Errors
     /// `ENOSPC`, `EIO`, `EUCLEAN`.
@@ -255,7 +255,8 @@ impl BlockAllocator {
         want: u32,
     ) -> Result<(u64, u32), Errno> {
         let groups = self.sb.geometry.groups_count;
-        let (goal_group, goal_bit) = self.sb.geometry.group_of_block(goal).unwrap_or((0, 0));
+        let (goal_group, goal_bit) =
+            self.run_at(goal, 1).map_or((0, 0), |run| (run.group, run.start));
         let most = self.sb.geometry.clusters_per_group;
         let (window, want) = (window.min(most), want.min(most));
         let mut seen = self.counters.returned.load(Ordering::Relaxed);
@@ -268,10 +269,7 @@ impl BlockAllocator {
                     let search =
                         Search { goal: if step == 0 { goal_bit } else { 0 }, want: window, min };
                     if let Some((start, len)) = self.claim_in_group(cx, group, search)? {
-                        return Ok((
-                            self.sb.geometry.group_first_block(group) + u64::from(start),
-                            len,
-                        ));
+                        return Ok((self.first_block(Run { group, start, len }), len));
                     }
                 }
             }

@@ -1,18 +1,19 @@
 //! Blocks for an inode: what it may have, and where they come from.
 
+use std::ops::Range;
+
 use base::Errno;
 use rt::Cx;
 
 #[cfg(doc)]
 use crate::alloc::BlockAllocator;
-use crate::alloc::balloc::Run;
 use crate::alloc::mballoc::{Prealloc, Purpose, Request};
 use crate::bmap::Bmap;
 use crate::trans::ext4_jbd2::Handle;
 
 impl Bmap<'_> {
-    /// Takes blocks for `inode` and marks them in use: first block and count, which is between 1
-    /// and `want`. The caller holds the inode's map lock and puts them into its tree.
+    /// Takes blocks for `inode` and marks them in use: first block and count of clusters, which is
+    /// between 1 and `want`. The caller holds the inode's map lock and puts them into its tree.
     ///
     /// # Errors
     /// `ENOSPC` (see [`Inodes::should_retry_alloc`]), `EIO`, `EUCLEAN`.
@@ -32,16 +33,15 @@ impl Bmap<'_> {
         let prealloc = prealloc.unwrap_or(&mut unused);
         let claimed = self.fs.alloc.claim_for(cx, self.inode.ino, prealloc, window, request);
         // What was claimed is not at hand any more: the reservation of it ends. What a delayed
-        // request did not get stays reserved.
+        // request did not get stays reserved. (Of clusters it ends when blocks in them are placed.)
         let kept = match (&claimed, request.purpose) {
+            (_, Purpose::Delayed) if self.fs.sb.geometry.has_clusters() => 0,
             (Ok((_, len)), Purpose::Delayed) => u64::from(*len),
             _ => held,
         };
         self.fs.alloc.end_reservation(kept);
         let (start, len) = claimed?;
-        let (group, bit) =
-            self.fs.sb.geometry.group_of_block(start).expect("a claimed block is valid");
-        let run = Run { group, start: bit, len };
+        let run = self.fs.alloc.run_at(start, len).expect("a claimed block is valid");
         if let Err(errno) = self.fs.alloc.use_blocks(cx, handle, run) {
             self.fs.alloc.make_available(run);
             return Err(errno);
@@ -109,11 +109,22 @@ impl Bmap<'_> {
         start: u64,
         len: u32,
     ) -> Result<(), Errno> {
+        self.forget_content(cx, handle, start..start + u64::from(len))?;
+        self.fs.alloc.free_blocks(cx, handle, start, len)
+    }
+
+    /// Has the journal forget blocks of an inode's content, where it logs them.
+    pub(crate) fn forget_content(
+        self,
+        cx: &mut Cx,
+        handle: &mut Handle,
+        blocks: Range<u64>,
+    ) -> Result<(), Errno> {
         if self.inode.logs_content(cx, &self.fs.sb) {
-            for block in start..start + u64::from(len) {
+            for block in blocks {
                 handle.forget_block(cx, block)?;
             }
         }
-        self.fs.alloc.free_blocks(cx, handle, start, len)
+        Ok(())
     }
 }

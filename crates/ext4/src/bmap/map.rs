@@ -291,6 +291,9 @@ impl Bmap<'_> {
         create: Create,
     ) -> Result<Mapped, Errno> {
         let purpose = create.purpose;
+        if self.fs.sb.geometry.has_clusters() {
+            return self.fill_clusters(cx, handle, prealloc, lblk, len, create);
+        }
         if !self.inode.has_extents(cx) {
             let request = Request { goal: 0, want: len, lblk, purpose };
             let extent = self.indirect_alloc(cx, handle, prealloc, request)?;
@@ -336,6 +339,8 @@ impl Bmap<'_> {
             self.extent_remove(cx, handle, blocks)
         } else if self.inode.inline_size(cx).is_some() {
             Ok(Removed::All)
+        } else if self.fs.sb.geometry.has_clusters() {
+            Err(self.clusters_need_extents(cx))
         } else {
             self.indirect_remove(cx, handle, blocks)
         };
@@ -453,7 +458,7 @@ impl Bmap<'_> {
             self.fs.alloc.free_blocks(cx, handle, block, 1)?;
             return Err(Errno::ENOSPC);
         }
-        let sectors = u64::from(self.fs.sb.geometry.block_size / 512);
+        let sectors = self.fs.sb.geometry.cluster_sectors();
         self.inode.with(cx, |core| core.values.blocks += sectors);
         self.fs.sb.new_buffer(cx, handle, block)
     }
@@ -468,7 +473,7 @@ impl Bmap<'_> {
         handle: &mut Handle,
         block: u64,
     ) -> Result<(), Errno> {
-        let sectors = u64::from(self.fs.sb.geometry.block_size / 512);
+        let sectors = self.fs.sb.geometry.cluster_sectors();
         self.inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
         handle.forget_block(cx, block)?;
         self.fs.alloc.free_blocks(cx, handle, block, 1)

@@ -1,5 +1,7 @@
 //! A bit per block, held for those groups only in which a bit is set.
 
+use std::borrow::Cow;
+
 use crate::format::Geometry;
 
 /// Which blocks are in use.
@@ -65,9 +67,20 @@ impl BlockMap {
         })
     }
 
-    /// The bits of a group. None where none is set.
-    pub fn group(&self, group: u32) -> Option<&[u8]> {
-        self.groups[group as usize].as_deref()
+    /// A bit for each cluster of 2^`bits` blocks of a group in which a block's bit is set; it may
+    /// be shorter than the group, where no others are set.
+    pub fn in_clusters(&self, group: u32, bits: u32) -> Cow<'_, [u8]> {
+        let map = self.groups[group as usize].as_deref().unwrap_or(&[]);
+        if bits == 0 {
+            return Cow::Borrowed(map);
+        }
+        let mut clusters = vec![0; (map.len() >> bits) + 1];
+        let (mut at, end) = (0, map.len() * 8);
+        while let Some(block) = base::bitmap::find_next_set(map, at, end) {
+            base::bitmap::set(&mut clusters, block >> bits);
+            at = ((block >> bits) + 1) << bits;
+        }
+        Cow::Owned(clusters)
     }
 }
 
@@ -85,5 +98,10 @@ mod tests {
         assert_eq!(map.set(u64::MAX - 5, 10), None);
         assert_eq!(map.set(0, 1), None);
         assert!(!map.get(0) && !map.get(5000));
+        assert_eq!(map.in_clusters(0, 0)[6], 0b1110_0000, "50 + 1 and on, counted from block 1");
+        assert_eq!(map.in_clusters(0, 4)[0], 0b1000, "only the last of four clusters");
+        assert!(
+            map.in_clusters(3, 4).is_empty() || map.in_clusters(3, 4).iter().all(|&byte| byte == 0)
+        );
     }
 }

@@ -365,7 +365,7 @@ impl Checker<'_> {
 
     /// Compares `i_blocks` with what was counted and the attributes.
     fn count_blocks(&mut self, ino: u32, values: &InodeValues, counted: u64) {
-        let own = self.attributes.sectors(self.g.block_size);
+        let own = self.attributes.sectors(&self.g);
         let sectors = counted * u64::from(self.g.block_size / 512) + own;
         if values.blocks != sectors {
             let detail = format!("{} sectors of 512 bytes, counted {sectors}", values.blocks);

@@ -9,7 +9,7 @@ use vfs::check::Holder;
 use super::Checker;
 use super::rule::Rule;
 use crate::format::checksum::{InodeSeed, stored_extent_block, u32_at};
-use crate::format::extent::{FileRun, Node};
+use crate::format::extent::{Extent, FileRun, Node};
 use crate::format::{At, CorruptKind, InodeFlags, InodeValues};
 
 /// What the walk over a file's map found.
@@ -33,11 +33,12 @@ struct Walk {
     seed: InodeSeed,
     mapped: FileBlocks,
     keep_runs: bool,
+    /// The last cluster that was seen: its number in the file, and its first block.
+    cluster: Option<(u64, u64)>,
 }
 
 impl Walk {
     fn push(&mut self, logical: u64, start: u64, len: u64, unwritten: bool) {
-        self.mapped.blocks += len;
         self.mapped.end = logical + len;
         if !unwritten {
             self.mapped.written_end = logical + len;
@@ -62,10 +63,14 @@ impl Checker<'_> {
     ) -> Result<FileBlocks, DeviceError> {
         let seed = self.g.checksums.inode_seed(Ino(ino.into()), values.generation);
         let mapped = FileBlocks { complete: true, ..FileBlocks::default() };
-        let mut walk = Walk { ino, seed, mapped, keep_runs };
+        let mut walk = Walk { ino, seed, mapped, keep_runs, cluster: None };
         if values.flags.contains(InodeFlags::EXTENTS) {
             let at = At::Inode(Ino(ino.into()));
             self.extent_node(&mut walk, &values.block, None, None, at)?;
+        } else if self.g.has_clusters() && values.block.iter().any(|&byte| byte != 0) {
+            let at = At::Inode(Ino(ino.into()));
+            self.findings.corrupt(&CorruptKind::ClustersNeedExtents.at(at));
+            walk.mapped.complete = false;
         } else {
             for slot in 0..15u64 {
                 let block = u32_at(&values.block, slot as usize * 4);
@@ -80,8 +85,13 @@ impl Checker<'_> {
         Ok(walk.mapped)
     }
 
-    /// Takes blocks for a file; false where one of them has an owner already.
+    /// Takes blocks for a file, with all that lie in the same clusters; false where one of them has
+    /// an owner already.
     pub fn claim(&mut self, ino: u32, start: u64, len: u64) -> bool {
+        let ratio = u64::from(self.g.cluster_ratio);
+        let end = (start + len).next_multiple_of(ratio);
+        let start = start & !(ratio - 1);
+        let len = end - start;
         let Some(block) = self.used.set(start, len) else { return true };
         let at = At::Block(Ino(ino.into()), block);
         if self.meta.get(block) {
@@ -90,6 +100,29 @@ impl Checker<'_> {
             self.findings.add(Rule::BlockClaimedTwice, at, format!("in {start}+{len}"));
         }
         false
+    }
+
+    /// Takes the blocks of an extent, but for those of a cluster that the extent before it took.
+    fn claim_extent(&mut self, walk: &mut Walk, extent: &Extent, at: At) {
+        let ratio = u64::from(self.g.cluster_ratio);
+        let mut from = extent.start & !(ratio - 1);
+        let to = (extent.start + u64::from(extent.len)).next_multiple_of(ratio);
+        let cluster = u64::from(extent.block) / ratio;
+        match walk.cluster.filter(|last| last.0 == cluster) {
+            Some((_, place)) if place == from => from += ratio,
+            Some(_) => {
+                let Extent { block, start, .. } = *extent;
+                let ratio = self.g.cluster_ratio;
+                let kind = CorruptKind::ExtentCluster { index: 0, block, start, ratio };
+                self.findings.corrupt(&kind.at(at));
+            }
+            None => {}
+        }
+        if from < to {
+            self.claim(walk.ino, from, to - from);
+        }
+        walk.mapped.blocks += to - from;
+        walk.cluster = Some(((extent.end() - 1) / ratio, to - ratio));
     }
 
     /// A structure of an inode lies in this block.
@@ -152,7 +185,7 @@ impl Checker<'_> {
         }
         if node.depth() == 0 {
             for extent in node.extents() {
-                self.claim(walk.ino, extent.start, extent.len.into());
+                self.claim_extent(walk, &extent, at);
                 let (logical, len) = (u64::from(extent.block), u64::from(extent.len));
                 self.note_content(walk.ino, logical, extent.start..extent.start + len);
                 walk.push(logical, extent.start, len, extent.unwritten);
@@ -160,7 +193,7 @@ impl Checker<'_> {
             return Ok(());
         }
         for pointer in node.indexes() {
-            walk.mapped.blocks += 1;
+            walk.mapped.blocks += u64::from(self.g.cluster_ratio);
             self.note(walk.ino, "a node of the extent tree", pointer.leaf);
             if !self.claim(walk.ino, pointer.leaf, 1) {
                 // Whoever has it may be a node above: never follow a block twice.
@@ -206,6 +239,7 @@ impl Checker<'_> {
         let alone = self.claim(walk.ino, block, 1);
         if levels == 0 {
             self.note_content(walk.ino, logical, block..block + 1);
+            walk.mapped.blocks += 1;
             walk.push(logical, block, 1, false);
             return Ok(());
         }

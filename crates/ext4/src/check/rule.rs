@@ -294,6 +294,7 @@ impl Rule {
             | K::XattrInodeFlag { .. } => Some(Rule::XattrInode),
             K::DirNameEncrypted { .. } | K::DirNamePlain { .. } => Some(Rule::DirEntryName),
             K::XattrInodeReferences { .. } => Some(Rule::XattrInodeReferences),
+            K::ExtentCluster { .. } | K::ClustersNeedExtents => Some(Rule::ExtentPlace),
             K::InlineSize { .. } => Some(Rule::InodeInline),
             K::InlineFlags { .. } => Some(Rule::InodeFlags),
             K::MmpPlace { .. } | K::MmpMagic { .. } | K::MmpChecksum { .. } => Some(Rule::MmpBlock),

@@ -38,6 +38,7 @@ impl Checker<'_> {
             self.directories_of(group, &desc);
         }
         let at = At::Super(0);
+        let free_blocks = free_blocks << self.g.cluster_bits();
         if all && self.raw.free_blocks() != free_blocks {
             let detail = format!("{}, counted {free_blocks}", self.raw.free_blocks());
             self.findings.add(Rule::SuperFreeBlocks, at, detail);
@@ -73,20 +74,21 @@ impl Checker<'_> {
             let detail = format!("bit {bit} behind {bits} blocks is clear");
             self.findings.add(Rule::BlockBitmapPadding, at, detail);
         }
-        let none = Vec::new();
-        let used = self.used.group(group).unwrap_or(&none);
-        let (missing, leaked) = compare(used, &disk, bits);
-        let counted = bits - count_ones(used, bits);
+        let used = self.used.in_clusters(group, self.g.cluster_bits());
+        let (missing, leaked) = compare(&used, &disk, bits);
+        let counted = bits - count_ones(&used, bits);
         let first = self.g.group_first_block(group);
+        let block = |bit: u64| first + (bit << self.g.cluster_bits());
+        let unit = if self.g.has_clusters() { "cluster of block" } else { "block" };
         if let Some((bit, count)) = missing {
-            let detail = format!("block {} and {} more are in use", first + bit, count - 1);
+            let detail = format!("{unit} {} and {} more are in use", block(bit), count - 1);
             self.findings.add(Rule::BlockBitmapMissing, at, detail);
         }
         if self.blocks_unknown {
             return Ok(bitmap::count_zeros(&disk, bits) as u32);
         }
         if let Some((bit, count)) = leaked {
-            let detail = format!("block {} and {} more have no owner", first + bit, count - 1);
+            let detail = format!("{unit} {} and {} more have no owner", block(bit), count - 1);
             self.findings.add(Rule::BlockBitmapLeaked, at, detail);
         }
         Ok(counted as u32)

@@ -284,7 +284,7 @@ impl Checker<'_> {
             }
         }
         let blocks = 1 + u64::from(self.g.reserved_gdt_blocks) * (1 + copies.len() as u64);
-        let sectors = blocks * u64::from(self.g.block_size / 512);
+        let sectors = blocks * self.g.cluster_sectors();
         if values.blocks != sectors {
             let detail = format!("{} sectors of 512 bytes, counted {sectors}", values.blocks);
             self.findings.add(Rule::InodeBlocks, at, detail);

@@ -14,7 +14,7 @@ use crate::attr::xattr::{ACL_ACCESS, ACL_DEFAULT, Totals};
 use crate::format::extent::FileRun;
 use crate::format::inode::BASE_SIZE;
 use crate::format::xattr::{self, LargeValue, Xattr, XattrArea};
-use crate::format::{At, CorruptKind, InodeValues};
+use crate::format::{At, CorruptKind, Geometry, InodeValues};
 
 /// The attribute blocks seen so far.
 #[derive(Default)]
@@ -71,8 +71,8 @@ pub struct Attributes {
 
 impl Attributes {
     /// Units of 512 bytes.
-    pub fn sectors(&self, block_size: u32) -> u64 {
-        self.blocks * u64::from(block_size / 512) + self.large.sectors
+    pub fn sectors(&self, g: &Geometry) -> u64 {
+        self.blocks * g.cluster_sectors() + self.large.sectors
     }
 }
 

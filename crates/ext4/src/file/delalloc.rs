@@ -1,10 +1,12 @@
 //! Reserving space for dirty pages, and giving delayed blocks their place.
 
-use base::Errno;
+use std::ops::Range;
+
+use base::{Errno, RangeSet};
 use rt::Cx;
 
 use crate::bmap::map::State;
-use crate::inode::delalloc::{DelayedRuns, Runs, len};
+use crate::inode::delalloc::{DelayedRuns, Runs};
 use crate::inode::{Inode, Inodes};
 
 impl Inodes {
@@ -52,11 +54,15 @@ impl Inodes {
         if gaps.is_empty() {
             return Ok(());
         }
-        let runs = self.unreserved_parts(cx, inode, gaps)?;
+        let mut runs = self.unreserved_parts(cx, inode, gaps)?;
         if runs.holes.is_empty() && runs.unwritten.is_empty() {
             return Ok(());
         }
-        let blocks: u64 = runs.holes.iter().map(len).sum();
+        let has_clusters = self.sb.geometry.has_clusters();
+        if has_clusters {
+            runs.clusters = self.unreserved_clusters(cx, inode, &runs)?;
+        }
+        let blocks = runs.units(has_clusters);
         let blocks = u32::try_from(blocks).map_err(|_| Errno::EFBIG)?;
         inode.reserve_quota(cx, &self.sb, blocks, blocks)?;
         // Whoever has preallocated space may write into it, however full the device is.
@@ -76,6 +82,37 @@ impl Inodes {
                 Err(more) => missing = more,
             }
         }
+    }
+
+    /// The clusters of the file in which holes of `runs` lie, and that neither have a place nor are
+    /// reserved. The caller holds the inode's `rwsem` for writing: what has a place keeps it.
+    fn unreserved_clusters(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        runs: &DelayedRuns,
+    ) -> Result<RangeSet, Errno> {
+        let mut clusters = RangeSet::new();
+        let bits = self.sb.geometry.cluster_bits();
+        for hole in &runs.holes {
+            let range = hole.start >> bits..((hole.end - 1) >> bits) + 1;
+            let gaps = inode.delayed.lock(cx).unreserved_clusters(range.clone());
+            for gap in gaps {
+                let Range { mut start, mut end } = gap;
+                // Only at the ends of the hole a cluster may have other blocks.
+                if end == range.end && self.bmap(inode).has_cluster(cx, hole.end - 1)? {
+                    end -= 1;
+                }
+                if start == range.start
+                    && start < end
+                    && self.bmap(inode).has_cluster(cx, hole.start)?
+                {
+                    start += 1;
+                }
+                clusters.insert(start..end);
+            }
+        }
+        Ok(clusters)
     }
 
     /// The runs of `gaps`, where no block is reserved, that have no block, and those that are

@@ -37,6 +37,10 @@ impl Inodes {
         want: u32,
     ) -> Result<Iomap, Errno> {
         let size = inode.mapping().size().div_ceil(u64::from(self.sb.geometry.block_size));
+        if self.sb.geometry.has_clusters() {
+            // The page cache knows which cluster is there already.
+            return Ok(Mapped { len: hole.len.min(want), ..*hole }.iomap(&self.sb.geometry));
+        }
         if !self.sb.options.direct_holes && u64::from(hole.lblk) < size {
             // All of the rest, as Linux falls back.
             let count = u64::from(want).min(size - u64::from(hole.lblk));

@@ -22,11 +22,16 @@ impl Inodes {
             return Ok(at + mapped.len);
         }
         // What is free is asked for once for each run: blocks reserved for others stay theirs.
-        let free = self.alloc.unreserved_blocks().max(0) as u64;
+        // (Of a cluster that is there already nothing needs to be free.)
+        let free = match self.sb.geometry.has_clusters() {
+            true => u64::MAX,
+            false => self.alloc.unreserved_blocks().max(0) as u64,
+        };
         let len = u64::from(mapped.len).min(free).min(32767) as u32;
         if len == 0 {
             return Err(Errno::ENOSPC);
         }
+        self.commit_unmapped(cx, inode)?;
         let need = self.bmap(inode).map_credits(cx);
         let mut handle = self.sb.journal_start_tracked(cx, need)?;
         let created = self.bmap(inode).map_create(cx, &mut handle, at, len, Create::unwritten());

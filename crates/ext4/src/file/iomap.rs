@@ -178,6 +178,28 @@ impl IomapFile for DataFile<'_> {
         self.inode.release_delayed(cx, &self.fs.alloc, blocks.start, blocks.end);
     }
 
+    fn prepare_unmap(&self, cx: &mut Cx, bytes: Range<u64>) -> Result<(), Errno> {
+        let geometry = &self.fs.sb.geometry;
+        if !geometry.has_clusters() || !self.has_delalloc(cx) {
+            return Ok(());
+        }
+        let (block, cluster) = (u64::from(geometry.block_size), geometry.cluster_sectors() * 512);
+        let front = bytes.start / cluster * cluster..bytes.start.next_multiple_of(block);
+        let mut edges = vec![front];
+        if bytes.end < self.inode.mapping().size() {
+            edges.push(bytes.end / block * block..bytes.end.next_multiple_of(cluster));
+        }
+        let waits = |edge: &Range<u64>| {
+            let blocks = Self::lblks(edge.start / block..edge.end / block);
+            self.inode.delayed.lock(cx).holes().intersects(blocks)
+        };
+        match edges.iter().rfind(|edge| waits(edge)) {
+            // In the order of the file: the size on the disk covers nothing that has no place.
+            Some(edge) => self.flush(cx, 0..edge.end),
+            None => Ok(()),
+        }
+    }
+
     fn unmap(&self, cx: &mut Cx, blocks: Range<u64>) -> Result<(), Errno> {
         let blocks = Self::lblks(blocks);
         self.fs.punch_blocks(cx, self.inode, blocks.start, blocks.end)

@@ -162,6 +162,10 @@ pub enum CorruptKind {
     ExtentOverflow { index: u16, block: u32 },
     #[error("extent {index} maps blocks {start}+{len} outside {first}..{end}")]
     ExtentPlace { index: u16, start: u64, len: u32, first: u64, end: u64 },
+    #[error("extent {index}: block {block} of the file cannot be {start} with clusters of {ratio}")]
+    ExtentCluster { index: u16, block: u32, start: u64, ratio: u32 },
+    #[error("a file without extents on a file system with clusters")]
+    ClustersNeedExtents,
     #[error("extent node starts at {found}, its parent says {expected}")]
     ExtentParent { found: u32, expected: u32 },
 

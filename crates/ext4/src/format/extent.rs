@@ -324,6 +324,12 @@ impl<'a> Node<'a> {
                 let kind = CorruptKind::ExtentPlace { index: number, start, len, first, end: last };
                 return Err(kind.at(at));
             }
+            let ratio = geometry.cluster_ratio;
+            if self.depth == 0 && u64::from(block % ratio) != start % u64::from(ratio) {
+                return Err(
+                    CorruptKind::ExtentCluster { index: number, block, start, ratio }.at(at)
+                );
+            }
         }
         Ok(())
     }

@@ -186,7 +186,7 @@ pub const KNOWN: &[Feature] = &[
     row(R, 5, "dir_nlink", ReadWrite),
     row(R, 6, "extra_isize", ReadWrite),
     row(R, 8, "quota", ReadWrite),
-    row(R, 9, "bigalloc", ReadOnly),
+    row(R, 9, "bigalloc", ReadWrite),
     row(R, 10, "metadata_csum", ReadWrite),
     row(R, 11, "replica", ReadOnly),
     row(R, 12, "read-only", ReadOnly),
@@ -313,11 +313,11 @@ mod tests {
         let mut features = Features::default();
         features.edit("has_journal,extent,64bit,metadata_csum").expect("known");
         assert_eq!(features.access(), (Access::ReadWrite, vec![]));
-        features.edit("bigalloc,casefold").expect("known");
+        features.edit("verity,casefold").expect("known");
         let (access, reasons) = features.access();
         assert_eq!(access, Access::Refused);
         assert_eq!(reasons[0].name, "casefold");
-        assert_eq!(reasons[1].name, "bigalloc");
+        assert_eq!(reasons[1].name, "verity");
         features.edit("^casefold").expect("known");
         assert_eq!(features.access().0, Access::ReadOnly);
     }

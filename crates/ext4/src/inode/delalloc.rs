@@ -7,6 +7,10 @@
 //! given to anybody else, and only blocks that the allocator has at hand are reserved, not those
 //! that a commit is still to free.
 //!
+//! With clusters (bigalloc) a write reserves a cluster for each one of the file that it dirties a
+//! block in, unless the cluster has a place already: then the block has one too. So that this stays
+//! so, dirty pages that share a cluster with what is about to be unmapped are placed first.
+//!
 //! Beside that a pool is kept (Linux: `s_resv_clusters`, 2 % of the blocks and at most 4,096) for
 //! the nodes that nobody asked write(2) for: a punch that splits an extent, the end of a direct
 //! write.
@@ -31,6 +35,8 @@ pub(crate) struct DelayedRuns {
     pub holes: Runs,
     /// Unwritten on the device, and not known to be dirty.
     pub unwritten: Runs,
+    /// With bigalloc: the clusters of the file that `holes` lie in, and that have no place.
+    pub clusters: RangeSet,
 }
 
 /// What is reserved for the dirty pages of one file.
@@ -40,6 +46,10 @@ pub(crate) struct Delalloc {
     holes: RangeSet,
     /// Blocks of `holes`.
     blocks: u64,
+    /// With bigalloc: the clusters of the file that a cluster is reserved for.
+    clusters: RangeSet,
+    /// log2 of the blocks of a cluster.
+    cluster_bits: u32,
     /// Logical blocks that are unwritten on the device, and dirty.
     pub unwritten: RangeSet,
     /// Blocks of `unwritten`.
@@ -53,6 +63,13 @@ pub(crate) struct Delalloc {
     short: bool,
 }
 
+impl DelayedRuns {
+    /// How many blocks (clusters, where there are some) are to be reserved for the holes.
+    pub fn units(&self, clusters: bool) -> u64 {
+        if clusters { self.clusters.len() } else { self.holes.iter().map(len).sum() }
+    }
+}
+
 /// Blocks of a run.
 pub(crate) fn len(range: &Range<u32>) -> u64 {
     u64::from(range.end - range.start)
@@ -64,9 +81,17 @@ impl Delalloc {
         &self.holes
     }
 
-    /// How many those are.
+    /// How many blocks are reserved for those; of clusters all blocks.
     pub fn blocks(&self) -> u64 {
-        self.blocks
+        match self.cluster_bits {
+            0 => self.blocks,
+            bits => self.clusters.len() << bits,
+        }
+    }
+
+    /// The clusters of the file among `clusters` that none is reserved for.
+    pub fn unreserved_clusters(&self, clusters: Range<u32>) -> Vec<Range<u32>> {
+        self.clusters.gaps(clusters)
     }
 
     /// Nothing is reserved.
@@ -82,15 +107,42 @@ impl Delalloc {
         }
     }
 
-    fn remove(&mut self, range: Range<u32>) -> u64 {
+    /// The pages of `range` have their `place`, or are gone: how many reserved blocks (clusters)
+    /// are not needed for them any more.
+    fn remove(&mut self, range: Range<u32>, placed: bool) -> u64 {
         let inside = |set: &RangeSet| set.within(range.clone()).map(|part| len(&part)).sum::<u64>();
         let gone = inside(&self.holes);
         self.blocks -= gone;
         self.conversions -= inside(&self.unwritten);
         self.holes.remove(range.clone());
-        self.unwritten.remove(range);
+        self.unwritten.remove(range.clone());
         self.short &= !self.is_empty();
-        gone
+        match self.cluster_bits {
+            0 => gone,
+            _ => self.remove_clusters(range, placed),
+        }
+    }
+
+    /// As [`remove`](Self::remove), for clusters: those with a placed block have their place; of
+    /// the others those go that no page is left in.
+    fn remove_clusters(&mut self, range: Range<u32>, placed: bool) -> u64 {
+        let (bits, before) = (self.cluster_bits, self.clusters.len());
+        if range.is_empty() {
+            return 0;
+        }
+        let (mut first, mut end) = (range.start >> bits, ((range.end - 1) >> bits) + 1);
+        let left = |cluster: u32| {
+            let last = (cluster << bits) | ((1 << bits) - 1);
+            !placed && self.holes.intersects(cluster << bits..last.saturating_add(1))
+        };
+        if left(end - 1) {
+            end -= 1;
+        }
+        if first < end && left(first) {
+            first += 1;
+        }
+        self.clusters.remove(first..end);
+        before - self.clusters.len()
     }
 }
 
@@ -222,14 +274,17 @@ impl Inode {
         runs: &DelayedRuns,
         held: u64,
     ) -> Result<(), u64> {
-        let DelayedRuns { holes, unwritten } = runs;
+        let DelayedRuns { holes, unwritten, clusters } = runs;
         let blocks: u64 = holes.iter().map(len).sum();
+        let units = runs.units(alloc.sb.geometry.has_clusters());
         let mut delayed = self.delayed.lock(cx);
         let shape = self.shape(cx, alloc.sb.geometry.block_size);
         let nodes = shape.nodes(delayed.load_with(holes, unwritten)).saturating_sub(delayed.nodes);
-        if held < blocks + nodes {
-            return Err(blocks + nodes - held);
+        if held < units + nodes {
+            return Err(units + nodes - held);
         }
+        delayed.cluster_bits = alloc.sb.geometry.cluster_bits();
+        clusters.iter().for_each(|range| delayed.clusters.insert(range));
         holes.iter().for_each(|range| delayed.holes.insert(range.clone()));
         for range in unwritten {
             delayed.conversions += len(range);
@@ -238,7 +293,7 @@ impl Inode {
         delayed.blocks += blocks;
         delayed.nodes += nodes;
         drop(delayed);
-        alloc.end_reservation(held - blocks - nodes);
+        alloc.end_reservation(held - units - nodes);
         Ok(())
     }
 
@@ -249,13 +304,17 @@ impl Inode {
     }
 
     /// The blocks `placed` have their place, or none is to be had: what stays reserved is
-    /// what the rest can take. The blocks' own reservation ended where they were allocated.
+    /// what the rest can take. The blocks' own reservation ended where they were allocated; that of
+    /// clusters ends here.
     pub(crate) fn end_placing(&self, cx: &Cx, alloc: &BlockAllocator, placed: Option<Range<u32>>) {
         let mut delayed = self.delayed.lock(cx);
         delayed.placing = false;
         if let Some(range) = placed {
-            delayed.remove(range);
+            let gone = delayed.remove(range, true);
             drop(delayed);
+            if alloc.sb.geometry.has_clusters() {
+                alloc.end_reservation(gone);
+            }
             self.settle_nodes(cx, alloc);
         }
     }
@@ -305,7 +364,7 @@ impl Inode {
             if delayed.is_empty() {
                 return;
             }
-            delayed.remove(from..to)
+            delayed.remove(from..to, false)
         };
         self.settle_quota(cx, &alloc.sb);
         alloc.end_reservation(gone);

@@ -55,8 +55,12 @@ impl Inodes {
         })
     }
 
-    /// Begins to track for fast commits, where the journal writes them.
+    /// Begins to track for fast commits, where the journal writes them: not with clusters, which
+    /// their records do not speak of.
     pub(crate) fn begin_tracking(&self) {
+        if self.sb.geometry.has_clusters() {
+            return;
+        }
         if let Some(bytes) = self.sb.journal().and_then(|journal| journal.fast_commit_bytes()) {
             self.fast_tracker.get_or_init(|| FastTracker::new(bytes, &self.sb.geometry));
         }

@@ -34,7 +34,8 @@ pub(crate) fn space_of(values: &InodeValues) -> u64 {
 }
 
 impl Inode {
-    /// Reserves up to `blocks` blocks for the inode, at least `least`; how many.
+    /// Reserves up to `blocks` blocks (clusters with bigalloc) for the inode, at least `least`; how
+    /// many.
     ///
     /// # Errors
     /// `EDQUOT` the limits allow no more than fewer.
@@ -50,7 +51,7 @@ impl Inode {
         }
         let dquots = self.with(cx, |core| core.quota.as_ref().map(|quota| quota.payers()));
         let Some(dquots) = dquots else { return Ok(blocks) };
-        let size = u64::from(sb.geometry.block_size);
+        let size = sb.geometry.cluster_sectors() * 512;
         let room = dquots.room(cx, sb) / size;
         let count = u64::from(blocks).min(room) as u32;
         if count < least {

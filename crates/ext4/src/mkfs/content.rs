@@ -73,7 +73,7 @@ pub fn build(
         layout,
         charged: Vec::new(),
     };
-    let tables = builder.placed.used_blocks();
+    let tables = builder.placed.used_clusters();
     builder.reserved_inodes();
     builder.directories()?;
     if g.features.compat.contains(Compat::RESIZE_INODE) {
@@ -91,7 +91,7 @@ pub fn build(
     if g.features.incompat.contains(Incompat::MMP) {
         builder.mmp_block()?;
     }
-    let overhead = tables + u64::from(shape.journal_blocks);
+    let overhead = tables + u64::from(shape.journal_blocks.div_ceil(g.cluster_ratio));
     builder.raw.s_overhead_clusters.set(overhead as u32);
     builder.bitmaps();
     builder.tables_to_zero();
@@ -322,7 +322,7 @@ impl Builder<'_> {
         let mut values = self.values(FileKind::Regular, 0o600, 1);
         values.size = (12 + per + per * per) * u64::from(g.block_size);
         let blocks = 1 + u64::from(g.reserved_gdt_blocks) * (1 + copies.len() as u64);
-        values.blocks = blocks * u64::from(g.block_size / 512);
+        values.blocks = blocks * g.cluster_sectors();
         values.block[13 * 4..14 * 4].copy_from_slice(&(dind as u32).to_le_bytes());
         self.put_inode(RESIZE_INO, &values);
         Ok(())
@@ -332,7 +332,8 @@ impl Builder<'_> {
         let g = self.g;
         let extents = g.features.incompat.contains(Incompat::EXTENTS);
         let goal = if extents { journal::goal(g, &self.placed) } else { 0 };
-        let free: u64 = (0..g.groups_count).map(|n| u64::from(self.placed.free_blocks(g, n))).sum();
+        let free = (0..g.groups_count).map(|n| u64::from(self.placed.free_clusters(g, n)));
+        let free = free.sum::<u64>() << g.cluster_bits();
         if self.options.journal_size.is_some() && u64::from(len) > free / 2 {
             return Err(MkfsError::JournalSize { blocks: len.into(), limit: free / 2 });
         }

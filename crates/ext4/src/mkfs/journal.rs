@@ -12,7 +12,7 @@ use crate::format::{Geometry, features::Incompat};
 pub struct MappedFile {
     /// `i_block`.
     pub block: [u8; BLOCK_AREA],
-    /// All blocks, those that map included.
+    /// All blocks of the clusters taken, those that map included.
     pub blocks: u64,
     /// Runs of data blocks in order.
     pub pieces: Vec<(u64, u64)>,
@@ -29,7 +29,7 @@ pub fn goal(g: &Geometry, placed: &Placed) -> u64 {
     let mut start = group.saturating_sub(1);
     if g.flex_size > 1 && group > g.flex_size {
         group &= !(g.flex_size - 1);
-        while group < g.groups_count && placed.free_blocks(g, group) == 0 {
+        while group < g.groups_count && placed.free_clusters(g, group) == 0 {
             group += 1;
         }
         group = if group == g.groups_count { 0 } else { group };
@@ -38,7 +38,7 @@ pub fn goal(g: &Geometry, placed: &Placed) -> u64 {
     let end = (group + 1).min(g.groups_count - 1);
     let mut best = start;
     for candidate in start + 1..=end {
-        if placed.free_blocks(g, candidate) > placed.free_blocks(g, best) {
+        if placed.free_clusters(g, candidate) > placed.free_clusters(g, best) {
             best = candidate;
         }
     }
@@ -78,7 +78,7 @@ fn map_extents(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option
     }
     let mut mapped = MappedFile {
         block: [0; BLOCK_AREA],
-        blocks: len,
+        blocks: len.next_multiple_of(g.cluster_ratio.into()),
         pieces,
         nodes: Vec::new(),
         extents: true,
@@ -104,7 +104,7 @@ fn map_extents(g: &Geometry, placed: &mut Placed, goal: u64, len: u64) -> Option
             &ExtentIdx { block: leaf[0].block, leaf: block },
         );
         mapped.nodes.push((block, node));
-        mapped.blocks += 1;
+        mapped.blocks += u64::from(g.cluster_ratio);
     }
     Some(mapped)
 }

@@ -14,6 +14,9 @@ pub struct Placed {
     used: BTreeMap<u64, u64>,
     /// Blocks of the file system.
     blocks: u64,
+    /// Blocks that are taken together, from a multiple of them on: 1 for what each group has, then
+    /// those of a cluster.
+    unit: u64,
 }
 
 impl Placed {
@@ -28,6 +31,7 @@ impl Placed {
             descs: vec![GroupDesc::default(); g.groups_count as usize],
             used: BTreeMap::new(),
             blocks: g.blocks_count,
+            unit: 1,
         };
         if g.first_data_block > 0 {
             placed.mark(0, g.first_data_block.into());
@@ -44,6 +48,7 @@ impl Placed {
             placed.place_tables(g, first, end)?;
             first = end;
         }
+        placed.unit = g.cluster_ratio.into();
         Ok(placed)
     }
 
@@ -70,7 +75,7 @@ impl Placed {
 
     /// Marks `len` blocks from `start` as used; they are free.
     fn mark(&mut self, mut start: u64, len: u64) {
-        let mut end = start + len;
+        let mut end = start + len.next_multiple_of(self.unit);
         if let Some((&before, &before_end)) = self.used.range(..start).next_back()
             && before_end == start
         {
@@ -86,11 +91,22 @@ impl Placed {
     /// The first free block from `goal` on, and how many follow it. None at the end.
     fn free_run(&self, goal: u64) -> Option<(u64, u64)> {
         let mut start = goal;
-        if let Some((_, &end)) = self.used.range(..=start).next_back() {
-            start = start.max(end);
+        loop {
+            let end_before = |start| self.used.range(..=start).next_back().map_or(0, |run| *run.1);
+            start = start.max(end_before(start)).next_multiple_of(self.unit);
+            if start >= self.blocks {
+                return None;
+            }
+            if end_before(start) > start {
+                continue;
+            }
+            let next = self.used.range(start..).next().map_or(self.blocks, |run| *run.0);
+            let free = (next - start) / self.unit * self.unit;
+            if free > 0 {
+                return Some((start, free));
+            }
+            start = next;
         }
-        let next = self.used.range(start..).next().map_or(self.blocks, |(&next, _)| next);
-        (start < self.blocks).then(|| (start, next - start))
     }
 
     /// Takes the first run of `len` free blocks from `goal` on.
@@ -130,9 +146,9 @@ impl Placed {
         Some(pieces)
     }
 
-    /// All blocks in use, with the one before the first data block.
-    pub fn used_blocks(&self) -> u64 {
-        self.used.iter().map(|(start, end)| end - start).sum()
+    /// All clusters in use (blocks without bigalloc), with the block before the first data block.
+    pub fn used_clusters(&self) -> u64 {
+        self.used_in(0, self.blocks)
     }
 
     /// How many of the last `most` blocks are free and follow each other to the end.
@@ -141,15 +157,22 @@ impl Placed {
         (self.blocks - end).min(most)
     }
 
-    /// Free blocks of the group.
-    pub fn free_blocks(&self, g: &Geometry, group: u32) -> u32 {
+    /// Free clusters (blocks without bigalloc) of the group.
+    pub fn free_clusters(&self, g: &Geometry, group: u32) -> u32 {
         let first = g.group_first_block(group);
         let end = first + u64::from(g.blocks_in_group(group));
-        g.blocks_in_group(group) - self.used_in(first, end) as u32
+        g.clusters_in_group(group) - self.used_in(first, end) as u32
     }
 
+    /// Clusters in use among these blocks, which begin with a cluster.
     fn used_in(&self, first: u64, end: u64) -> u64 {
-        self.runs_in(first, end).map(|(from, to)| to - from).sum()
+        let mut seen = 0;
+        let count = |(from, to): (u64, u64)| {
+            let from = (from / self.unit).max(seen);
+            seen = to.div_ceil(self.unit).max(from);
+            seen - from
+        };
+        self.runs_in(first, end).map(count).sum()
     }
 
     /// The used runs that touch `first..end`, cut to it.
@@ -166,18 +189,22 @@ impl Placed {
         let first = g.group_first_block(group);
         let blocks = u64::from(g.blocks_in_group(group));
         for (from, to) in self.runs_in(first, first + blocks) {
-            base::bitmap::set_range(map, (from - first) as usize, (to - first) as usize);
+            let (from, to) = ((from - first) / self.unit, (to - first).div_ceil(self.unit));
+            base::bitmap::set_range(map, from as usize, to as usize);
         }
-        base::bitmap::set_range(map, blocks as usize, map.len() * 8);
+        base::bitmap::set_range(map, g.clusters_in_group(group) as usize, map.len() * 8);
     }
 
-    /// Fills in free blocks and flags of all descriptors, and answers the sum of free blocks.
+    /// Fills in free clusters and flags of all descriptors, and answers the sum of free blocks.
     pub fn count(&mut self, g: &Geometry) -> u64 {
         let mut sum = 0;
+        let mut map = vec![0; g.block_size as usize];
         for group in 0..g.groups_count {
-            let free = self.free_blocks(g, group);
-            sum += u64::from(free);
-            let own = self.own_blocks(g, group);
+            let free = self.free_clusters(g, group);
+            sum += u64::from(free) * self.unit;
+            // What a reader of `BLOCK_UNINIT` takes as free.
+            g.init_block_bitmap(group, &self.descs[group as usize], &mut map);
+            let fresh = base::bitmap::count_zeros(&map, g.clusters_in_group(group) as usize);
             let desc = &mut self.descs[group as usize];
             desc.free_blocks = free;
             desc.flags = GroupFlags::INODE_ZEROED;
@@ -185,24 +212,10 @@ impl Placed {
                 continue;
             }
             // The last group's bitmap shows where the file system ends: it is always written.
-            if free == g.blocks_in_group(group) - own && group + 1 < g.groups_count {
+            if free as usize == fresh && group + 1 < g.groups_count {
                 desc.flags |= GroupFlags::BLOCK_UNINIT;
             }
         }
         sum
-    }
-
-    /// Blocks of the group that a reader of `BLOCK_UNINIT` takes as used: its copies, and its own
-    /// bitmaps and table where they lie in it.
-    fn own_blocks(&self, g: &Geometry, group: u32) -> u32 {
-        let first = g.group_first_block(group);
-        let inside = first..first + u64::from(g.blocks_in_group(group));
-        let desc = &self.descs[group as usize];
-        let mut own = g.base_meta_blocks(group);
-        own += u32::from(inside.contains(&desc.block_bitmap));
-        own += u32::from(inside.contains(&desc.inode_bitmap));
-        let table = desc.inode_table..desc.inode_table + u64::from(g.itable_blocks);
-        let from = table.start.max(inside.start);
-        own + table.end.min(inside.end).saturating_sub(from) as u32
     }
 }

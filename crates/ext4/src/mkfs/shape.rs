@@ -12,6 +12,8 @@ use crate::format::{Features, Geometry, RawSuper, U32};
 const LOG_FLEX: u8 = 4;
 /// Extra bytes of new inodes.
 const EXTRA_ISIZE: u16 = 32;
+/// Blocks of the largest cluster.
+const CLUSTER_BLOCKS_MAX: u32 = 32768;
 /// A last group with fewer blocks than its metadata and this is left away.
 const LAST_GROUP_SPARE: u64 = 50;
 /// `s_default_mount_opts`: user attributes and ACLs.
@@ -124,7 +126,32 @@ fn choose_features(options: &MkfsOptions) -> Result<Features, MkfsError> {
     if flex && options.fstype == FsType::Ext2 && features.ro_compat.is_empty() {
         return Err(MkfsError::FeatureConflict("flex_bg needs a feature of revision 1"));
     }
+    if features.ro_compat.contains(RoCompat::BIGALLOC)
+        && !features.incompat.contains(Incompat::EXTENTS)
+    {
+        return Err(MkfsError::FeatureConflict("bigalloc needs extent"));
+    }
     Ok(features)
+}
+
+/// Blocks of a cluster: with bigalloc 16 unless another size was asked for.
+fn choose_clusters(
+    options: &MkfsOptions,
+    features: &Features,
+    block_size: u32,
+) -> Result<u32, MkfsError> {
+    let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
+    let Some(size) = options.cluster_size else {
+        return Ok(if bigalloc { 16 } else { 1 });
+    };
+    if !bigalloc {
+        return Err(MkfsError::FeatureConflict("a size of clusters needs bigalloc"));
+    }
+    let ratio = size / block_size;
+    if !size.is_power_of_two() || !(2..=CLUSTER_BLOCKS_MAX).contains(&ratio) {
+        return Err(MkfsError::ClusterSize { size, block_size });
+    }
+    Ok(ratio)
 }
 
 impl Shape {
@@ -149,6 +176,8 @@ impl Shape {
             // The whole device: in pages, so that a mount can map all of it.
             blocks &= !(u64::from(4096 / block_size) - 1);
         }
+        let ratio = choose_clusters(options, &features, block_size)?;
+        blocks &= !(u64::from(ratio) - 1);
         let too_small = MkfsError::TooSmall { blocks, block_size };
         if blocks < 60 {
             return Err(too_small);
@@ -164,7 +193,7 @@ impl Shape {
         let fast_commits = log_blocks > 0 && features.compat.contains(Compat::FAST_COMMIT);
         let fast_commit_blocks = if fast_commits { fast_commit_blocks(blocks) } else { 0 };
         let journal_blocks = log_blocks + fast_commit_blocks;
-        let inodes = choose_inodes(options, class_ratio, blocks, block_size)?;
+        let inodes = choose_inodes(options, class_ratio, blocks, block_size, ratio)?;
         if features.compat.contains(Compat::RESIZE_INODE) && block_size > 2048 {
             // Inode 7 is larger than 2 GiB.
             features.ro_compat |= RoCompat::LARGE_FILE;
@@ -173,8 +202,8 @@ impl Shape {
         fill_constant(&mut raw, options, around)?;
         raw.set_features(&features);
         raw.s_log_block_size.set(block_size.trailing_zeros() - 10);
-        raw.s_log_cluster_size.set(block_size.trailing_zeros() - 10);
-        raw.s_first_data_block.set(u32::from(block_size == 1024));
+        raw.s_log_cluster_size.set((block_size * ratio).trailing_zeros() - 10);
+        raw.s_first_data_block.set(u32::from(block_size == 1024 && ratio == 1));
         raw.s_inode_size.set(inode_size as u16);
         if inode_size > 128 {
             raw.s_min_extra_isize.set(EXTRA_ISIZE);
@@ -193,6 +222,7 @@ impl Shape {
         let geometry = Geometry::parse(raw.as_bytes(), 0).expect("mkfs makes a sound superblock");
         let orphan_file = features.compat.contains(Compat::ORPHAN_FILE);
         let orphan_blocks = if orphan_file { default_orphan_file(blocks) } else { 0 };
+        let orphan_blocks = orphan_blocks.next_multiple_of(ratio);
         Ok(Shape { raw, geometry, journal_blocks, fast_commit_blocks, orphan_blocks })
     }
 }
@@ -227,6 +257,7 @@ fn choose_inodes(
     class_ratio: u32,
     blocks: u64,
     block_size: u32,
+    cluster_ratio: u32,
 ) -> Result<u32, MkfsError> {
     if let Some(inodes) = options.inodes_count {
         return Ok(inodes.max(FIRST_INO + 1));
@@ -236,7 +267,7 @@ fn choose_inodes(
             return Err(MkfsError::InodeRatio(ratio));
         }
         Some(ratio) => ratio,
-        None => class_ratio.max(block_size),
+        None => class_ratio.max(block_size * cluster_ratio),
     };
     let inodes = blocks * u64::from(block_size) / u64::from(ratio);
     let inodes = u32::try_from(inodes).map_err(|_| MkfsError::TooManyInodes { inodes, blocks })?;
@@ -315,7 +346,8 @@ fn count_groups(
     let first = u64::from(raw.s_first_data_block.get());
     let features = raw.features();
     let desc_size = if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) { 64 } else { 32 };
-    let mut per_group = u64::from(block_size) * 8;
+    let ratio = 1u64 << (raw.s_log_cluster_size.get() - raw.s_log_block_size.get());
+    let mut per_group = u64::from(block_size) * 8 * ratio;
     loop {
         let groups = (blocks - first).div_ceil(per_group);
         let desc_blocks = groups.div_ceil(u64::from(block_size / desc_size));
@@ -323,7 +355,7 @@ fn count_groups(
         if wanted > u64::from(block_size) * 8 {
             // One bitmap does not hold them: smaller groups.
             per_group -= 8;
-            if per_group < 256 {
+            if per_group < 256 || ratio > 1 {
                 return Some(Err(MkfsError::TooManyInodes { inodes: inodes.into(), blocks }));
             }
             continue;
@@ -334,7 +366,6 @@ fn count_groups(
             // The reserved inodes and /lost+found must fit.
             inodes_per_group = inodes_per_group.max(16);
         }
-        inodes_per_group = inodes_per_group.min(u64::from(block_size) * 8 - 8);
         while inodes_per_group * groups > u64::from(u32::MAX) {
             inodes_per_group -= 8;
         }
@@ -367,7 +398,7 @@ fn count_groups(
         raw.s_blocks_count_lo.set(blocks as u32);
         raw.s_blocks_count_hi.set((blocks >> 32) as u32);
         raw.s_blocks_per_group.set(per_group as u32);
-        raw.s_clusters_per_group.set(per_group as u32);
+        raw.s_clusters_per_group.set((per_group / ratio) as u32);
         raw.s_inodes_per_group.set(inodes_per_group as u32);
         raw.s_inodes_count.set((inodes_per_group * groups) as u32);
         raw.s_reserved_gdt_blocks.set(reserve as u16);

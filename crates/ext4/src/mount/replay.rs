@@ -73,6 +73,9 @@ fn replay(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<Replayed>, MountErro
     if geometry.features.ro_compat.contains(RoCompat::QUOTA) {
         return Err(MountError::Mode("replaying fast commits on a file system with quota"));
     }
+    if geometry.has_clusters() {
+        return Err(MountError::Mode("replaying fast commits on a file system with bigalloc"));
+    }
     let fs = mounting.assemble(cx, &raw, geometry, true)?;
     mounting.apply_commits(cx, &fs, &commits)?;
     // The log has nothing more to say.

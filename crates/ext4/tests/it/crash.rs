@@ -62,6 +62,13 @@ fn content_in_inodes_is_recovered() {
     campaign::run(Plan { cell: plan.cell.features("inline_data"), ..plan }, seeds(2));
 }
 
+#[test]
+fn clusters_are_recovered() {
+    anything_goes(Cell::new("ext4", 1024).clusters(8).journal(1024), seeds(1));
+    let plan = plan("ext4", 4096, 80);
+    campaign::run(Plan { cell: plan.cell.clusters(16), ..plan }, seeds(1));
+}
+
 /// Goal: a superblock that a power cut tore between its two sectors is joined, whenever it was
 /// written, and the disk is mended: with the backup of a second group, and from the log where there
 /// is but one group. Method: every write of it in a recorded run, mount and unmount included, is

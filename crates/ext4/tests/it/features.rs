@@ -193,6 +193,9 @@ fn row(feature: &Feature) -> String {
         (Access::ReadWrite, _) if feature.name == "mmp" => {
             "`mmp`: mounts beside each other; the kernel in turns"
         }
+        (Access::ReadWrite, _) if feature.name == "bigalloc" => {
+            "`bigalloc`: the kernel's clusters, it in turns; the campaigns; mkfs beside mke2fs"
+        }
         (Access::ReadWrite, _) if LAYOUTS.contains(&feature.name) => {
             "`layouts`: all groups, the kernel in turns; mkfs beside mke2fs"
         }

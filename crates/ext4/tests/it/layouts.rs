@@ -32,13 +32,6 @@ fn fill(cx: &mut Cx, fs: &dyn FileSystem, prefix: &str) {
     }
 }
 
-fn judged(device: &MemoryDevice, what: &str) -> tempfile::NamedTempFile {
-    let file = judge::write_sparse(&device.snapshot());
-    judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
-    testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
-    file
-}
-
 #[test]
 fn all_groups_are_written_and_the_kernel_goes_on() {
     for cell in CELLS {

@@ -2,6 +2,7 @@
 
 mod barriers;
 mod bh_lru;
+mod bigalloc;
 mod bounded;
 mod check;
 mod check_beside;

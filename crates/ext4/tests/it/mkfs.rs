@@ -47,6 +47,7 @@ fn make(options: &MkfsOptions, path: &Path, bytes: u64) -> Result<Plan, MkfsErro
 struct Case {
     fstype: FsType,
     block_size: Option<u32>,
+    cluster_size: Option<u32>,
     features: &'static str,
     inode_size: Option<u32>,
     ratio: Option<u32>,
@@ -59,6 +60,7 @@ impl Case {
             fstype: self.fstype,
             size: Some(self.size),
             block_size: self.block_size,
+            cluster_size: self.cluster_size,
             features: self.features.to_string(),
             inode_size: self.inode_size,
             inode_ratio: self.ratio,
@@ -77,7 +79,9 @@ impl Case {
         let block_size = self.block_size.map(|size| size.to_string());
         let inode_size = self.inode_size.map(|size| size.to_string());
         let ratio = self.ratio.map(|ratio| ratio.to_string());
-        for (flag, value) in [("-b", &block_size), ("-I", &inode_size), ("-i", &ratio)] {
+        let cluster = self.cluster_size.map(|size| size.to_string());
+        let given = [("-b", &block_size), ("-C", &cluster), ("-I", &inode_size), ("-i", &ratio)];
+        for (flag, value) in given {
             if let Some(value) = value {
                 args.extend([flag, value]);
             }
@@ -91,17 +95,46 @@ impl Case {
     }
 }
 
+/// ext4 as it is by default.
+const EXT4: Case = Case {
+    fstype: FsType::Ext4,
+    block_size: None,
+    cluster_size: None,
+    features: "",
+    inode_size: None,
+    ratio: None,
+    size: 0,
+};
+
+/// Clusters of all sizes, with last ones that are cut off.
+fn clusters() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (block, cluster, size) in [
+        (None, None, 64 * MIB),
+        (None, None, GIB),
+        (Some(1024), Some(2048), 300 * MIB),
+        (Some(1024), Some(4096), 600 * MIB + 1024),
+        (Some(2048), Some(131_072), 300 * MIB),
+        (Some(4096), Some(8192), 1000 * MIB + 4096),
+        (Some(4096), Some(262_144), 9 * GIB),
+        (Some(4096), Some(65536), 50 * GIB),
+    ] {
+        let base = Case { block_size: block, features: "bigalloc", size, ..EXT4 };
+        cases.push(Case { cluster_size: cluster, ..base });
+        cases.push(Case {
+            cluster_size: cluster,
+            features: "bigalloc,orphan_file,^resize_inode",
+            ..base
+        });
+    }
+    cases
+}
+
 fn grid() -> Vec<Case> {
     let types = [FsType::Ext2, FsType::Ext3, FsType::Ext4];
     let mut cases = Vec::new();
-    let case = |fstype, block_size, features, size| Case {
-        fstype,
-        block_size,
-        features,
-        inode_size: None,
-        ratio: None,
-        size,
-    };
+    let case =
+        |fstype, block_size, features, size| Case { fstype, block_size, features, size, ..EXT4 };
     for fstype in types {
         for size in [MIB, 8 * MIB, 64 * MIB, GIB, 20 * GIB] {
             cases.push(case(fstype, None, "", size));
@@ -143,10 +176,14 @@ fn grid() -> Vec<Case> {
         cases.push(case(FsType::Ext4, Some(1024), features, 300 * MIB));
         cases.push(case(FsType::Ext4, Some(1024), features, 16 * MIB));
     }
+    // A group whose inode bitmap is full.
+    let base = case(FsType::Ext4, Some(4096), "", 128 * MIB);
+    cases.push(Case { ratio: Some(4096), ..base });
     for (inode_size, ratio) in [(128, 4096), (512, 8192), (1024, 65536), (256, 1024)] {
         let base = case(FsType::Ext4, None, "", 100 * MIB);
         cases.push(Case { inode_size: Some(inode_size), ratio: Some(ratio), ..base });
     }
+    cases.extend(clusters());
     // Last groups of every awkward length, and sizes just below and above whole groups.
     for blocks in [8192, 8193, 8194, 8300, 8800, 8900, 16385, 24700, 131_073, 140_000, 262_143] {
         cases.push(case(FsType::Ext4, Some(1024), "", blocks * 1024));
@@ -274,8 +311,24 @@ fn impossible_options_are_refused() {
     let refused = |options: MkfsOptions| try_it(options, 64 * MIB).expect_err("refused");
     let features = |text: &str| MkfsOptions { features: text.to_string(), ..base.clone() };
     assert!(
-        matches!(refused(features("bigalloc")), MkfsError::Feature(name) if name == "bigalloc")
+        matches!(refused(features("casefold")), MkfsError::Feature(name) if name == "casefold")
     );
+    let clusters = |features: &str, size| MkfsOptions {
+        features: features.to_string(),
+        cluster_size: Some(size),
+        ..base.clone()
+    };
+    assert!(matches!(
+        refused(clusters("bigalloc,^extent,^64bit", 16384)),
+        MkfsError::FeatureConflict(_)
+    ));
+    assert!(matches!(refused(clusters("", 16384)), MkfsError::FeatureConflict(_)));
+    for size in [1024, 5000, 1 << 30] {
+        assert!(matches!(
+            refused(clusters("bigalloc", size)),
+            MkfsError::ClusterSize { size: found, block_size: 1024 } if found == size
+        ));
+    }
     assert!(matches!(refused(features("nonsense")), MkfsError::UnknownFeature(_)));
     assert!(matches!(
         refused(features("metadata_csum_seed,^metadata_csum")),

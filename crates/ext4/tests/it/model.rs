@@ -53,6 +53,15 @@ const INLINE: &[Cell] = &[
     Cell::new("ext4", 2048).features("inline_data,^has_journal,^extent"),
 ];
 
+/// Those whose unit of allocation is a cluster of blocks.
+const CLUSTERS: &[Cell] = &[
+    Cell::new("ext4", 4096).clusters(16),
+    Cell::new("ext4", 1024).clusters(2).journal(1024),
+    Cell::new("ext4", 1024).clusters(64).journal(1024),
+    Cell::new("ext4", 2048).features("bigalloc,quota,project,inline_data"),
+    Cell::new("ext4", 4096).clusters(4).mke2fs(),
+];
+
 fn choose(cells: &[Cell], seed: u64) -> Cell {
     cells[(seed % cells.len() as u64) as usize]
 }
@@ -79,6 +88,11 @@ fn inline(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
     let journaled = seed % 12 >= 8 && !cell.features.contains("^has_journal");
     let mode = if journaled { JournalMode::Data } else { JournalMode::Ordered };
     make(cx, seed, cell, mode)
+}
+
+fn clusters(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
+    let mode = if seed % 3 == 2 { JournalMode::Data } else { JournalMode::Ordered };
+    make(cx, seed, choose(CLUSTERS, seed), mode)
 }
 
 /// What the format of a cell allows.
@@ -140,4 +154,10 @@ fn attributes_of_all_sizes_agree_with_the_reference() {
 fn content_in_inodes_agrees_with_the_reference() {
     check_seeds(6000, seed_count(16), config(INLINE, false), inline);
     check_seeds(7000, seed_count(8), config(INLINE, true), inline);
+}
+
+#[test]
+fn clusters_agree_with_the_reference() {
+    check_seeds(8000, seed_count(5), config(CLUSTERS, false), clusters);
+    check_seeds(9000, seed_count(3), config(CLUSTERS, true), clusters);
 }

@@ -52,6 +52,9 @@ pub struct Options {
     /// Bytes of a block: 1024, 2048 or 4096; for xfs also size=BYTES
     #[arg(short, value_name = "BYTES")]
     block_size: Option<String>,
+    /// Bytes of a cluster with -O bigalloc, e.g. 64K; 16 blocks without
+    #[arg(short = 'C', value_name = "BYTES", value_parser = text::parse_size)]
+    cluster_size: Option<u64>,
     /// Name of the volume, at most 16 bytes (12 for xfs)
     #[arg(short = 'L', value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
@@ -287,6 +290,7 @@ fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Resul
     Ok(MkfsOptions {
         fstype: kind,
         block_size: number('b', &options.block_size)?,
+        cluster_size: options.cluster_size.map(u32::try_from).transpose().context("-C")?,
         inode_size: options.inode_size,
         inode_ratio: number('i', &options.inode_ratio)?,
         inodes_count: options.inodes,
@@ -301,6 +305,9 @@ fn ext_options(options: &Options, kind: FsType, uuid: Option<[u8; 16]>) -> Resul
 
 fn xfs_options(app: &App, options: &Options, uuid: Option<[u8; 16]>) -> Result<xfs::MkfsOptions> {
     let journal = options.journal.is_some() || options.inodes.is_some();
+    if options.cluster_size.is_some() {
+        bail!("-C is an option for ext4 only");
+    }
     if journal || options.inode_size.is_some() || !options.features.is_empty() {
         bail!("-O, -I, -N and -J are options for ext2, ext3 and ext4 only");
     }

@@ -18,8 +18,10 @@ pub struct Cost {
     pub block: u64,
     /// What else a file's blocks take.
     pub tree: Tree,
-    /// Blocks that are counted as free and that a write does not get.
+    /// Blocks (clusters) that are counted as free and that a write does not get.
     pub kept: u64,
+    /// Blocks that an allocation takes at least: a cluster.
+    pub cluster: u64,
 }
 
 /// Bytes of a page: content is cached, and mapped, in whole ones.
@@ -33,14 +35,19 @@ impl Cost {
             true => Tree::Tables(block / 4),
             false => Tree::Extents((block - 16) / 12),
         };
-        Cost { block, tree, kept: (blocks / 50).min(4096) }
+        Cost { block, tree, kept: (blocks / 50).min(4096), cluster: 1 }
+    }
+
+    /// The same of a file system whose unit of allocation is a cluster of `cluster` blocks.
+    pub fn clusters(self, cluster: u64) -> Cost {
+        Cost { kept: (self.kept / cluster).max(1), cluster, ..self }
     }
 
     /// XFS of `blocks` blocks in `groups` groups: each keeps what its trees may grow by (a
     /// hundredth for the reverse map, a three hundredth for reference counts, some inodes), and
     /// what they have.
     pub fn xfs(block: u64, blocks: u64, groups: u64) -> Cost {
-        Cost { block, tree: Tree::Extents(block / 32), kept: blocks / 60 + groups * 40 }
+        Cost { block, tree: Tree::Extents(block / 32), kept: blocks / 60 + groups * 40, cluster: 1 }
     }
 
     /// Blocks that an operation on a file of `size` bytes may need at the worst, with what is kept:
@@ -58,7 +65,7 @@ impl Cost {
             _ => blocks,
         };
         let all = size.max(at + len).div_ceil(self.block);
-        self.kept + blocks + self.nodes(blocks, all)
+        (self.kept + blocks + self.nodes(blocks, all)) * self.cluster
     }
 
     /// Nodes for `blocks` blocks, each at a place of its own, in a file of `all` blocks whose nodes
@@ -83,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_worst_case_counts_whole_pages_nodes_and_what_is_kept() {
-        let cost = Cost { block: 1024, tree: Tree::Tables(256), kept: 100 };
+        let cost = Cost { block: 1024, tree: Tree::Tables(256), kept: 100, cluster: 1 };
         let write = |way| Op::Write { way, at: 4096, len: 1 };
         assert_eq!(cost.worst(&write(Way::Cached), 0), 100 + 4 + 1 + 4);
         assert_eq!(cost.worst(&write(Way::Direct), 0), 100 + 1 + 1 + 4);

@@ -128,6 +128,7 @@ fn punch_hole(cx: &mut Cx, file: &impl IomapFile, bytes: Range<u64>) -> Result<(
     let (mapping, parts) = (file.mapping(cx), file.parts());
     let block = u64::from(parts.block_size);
     file.prepare_punch(cx, bytes.end)?;
+    file.prepare_unmap(cx, bytes.clone())?;
     let writeback = parts.writeback.lock(cx);
     file.prepare_edge(cx, bytes.start)?;
     file.prepare_edge(cx, bytes.end)?;

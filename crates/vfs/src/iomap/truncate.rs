@@ -35,6 +35,7 @@ pub fn set_size(cx: &mut Cx, file: &impl IomapFile, size: u64) -> Result<(), Err
         file.flush(cx, old / block * block..old.next_multiple_of(block))?;
         return file.extend(cx, size);
     }
+    file.prepare_unmap(cx, size..u64::MAX)?;
     let writeback = parts.writeback.lock(cx);
     let mut result = mapping.truncate(cx, size);
     file.drop_delalloc(cx, size.div_ceil(block)..u64::MAX);

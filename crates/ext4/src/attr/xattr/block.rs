@@ -88,7 +88,7 @@ pub(super) fn replace(edit: &mut Edit, cx: &mut Cx, list: &[Xattr]) -> Result<()
     shared.blocks.insert(hash, buffer.block());
     value::follow(edit, cx, &mut shared, &[], list)?;
     // The allocation has counted the new block for the inode.
-    let sectors = u64::from(fs.sb.geometry.block_size / 512);
+    let sectors = fs.sb.geometry.cluster_sectors();
     inode.with(cx, |core| core.blocks -= sectors);
     adopt(edit, cx, &mut shared, buffer.block())
 }
@@ -144,7 +144,7 @@ fn adopt(edit: &mut Edit, cx: &mut Cx, shared: &mut SharedBlocks, new: u64) -> R
         release(edit, cx, shared, old)?;
     }
     // Every inode counts a shared block as its own.
-    let sectors = u64::from(fs.sb.geometry.block_size / 512);
+    let sectors = fs.sb.geometry.cluster_sectors();
     inode.with(cx, |core| {
         core.file_acl = new;
         core.blocks += sectors;
@@ -162,7 +162,7 @@ fn release(
     let Edit { fs, inode, .. } = *edit;
     let buffer = read(fs, cx, inode, block)?;
     let (count, hash) = buffer.with(|data| (area::refcount(data), area::block_hash(data)));
-    let sectors = u64::from(fs.sb.geometry.block_size / 512);
+    let sectors = fs.sb.geometry.cluster_sectors();
     if count > 1 {
         shared.blocks.insert(hash, block);
         inode.with(cx, |core| {

@@ -40,7 +40,7 @@ impl Geometry {
 
     /// Bytes that an owner is charged for a value of `size` bytes in an inode.
     fn charged_bytes(&self, size: u32) -> u64 {
-        u64::from(size).next_multiple_of(u64::from(self.block_size))
+        u64::from(size).next_multiple_of(self.cluster_sectors() * 512)
     }
 }
 

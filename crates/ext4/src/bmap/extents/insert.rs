@@ -161,7 +161,7 @@ impl Bmap<'_> {
         buffer.set_uptodate();
         buffer.set_verified(true);
         self.set_extent_trigger(cx, &buffer);
-        let sectors = u64::from(self.fs.sb.geometry.block_size / 512);
+        let sectors = self.fs.sb.geometry.cluster_sectors();
         self.inode.with(cx, |core| core.values.blocks += sectors);
         Ok(buffer)
     }

@@ -86,6 +86,11 @@ impl Bmap<'_> {
         let at = path.leaf().at.expect("the extent was found there");
         let buffer = path.leaf().buffer.as_ref();
         let gone_start = old.start + u64::from(start - old.block);
+        let gone = gone_start..gone_start + u64::from(end - start);
+        let freed = match self.fs.sb.geometry.has_clusters() {
+            true => self.emptied_clusters(cx, handle, old, start..end)?,
+            false => gone.clone(),
+        };
         let keeps_head = start > old.block;
         let keeps_tail = u64::from(end) < old.end();
         match (keeps_head, keeps_tail) {
@@ -116,9 +121,11 @@ impl Bmap<'_> {
             }
             (false, false) => self.remove_entry(cx, handle, &path)?,
         }
-        let sectors = u64::from(end - start) * u64::from(self.fs.sb.geometry.block_size / 512);
+        let count = (freed.end - freed.start) as u32;
+        let sectors = u64::from(count) * u64::from(self.fs.sb.geometry.block_size / 512);
         self.inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
-        self.free_content(cx, handle, gone_start, end - start)
+        self.forget_content(cx, handle, gone)?;
+        self.fs.alloc.free_blocks(cx, handle, freed.start, count)
     }
 
     /// Takes the leaf's entry out; nodes that become empty go, up to the root.
@@ -150,7 +157,7 @@ impl Bmap<'_> {
 
     fn free_node(self, cx: &mut Cx, handle: &mut Handle, block: u64) -> Result<(), Errno> {
         handle.forget_block(cx, block)?;
-        let sectors = u64::from(self.fs.sb.geometry.block_size / 512);
+        let sectors = self.fs.sb.geometry.cluster_sectors();
         self.inode.with(cx, |core| core.values.blocks = core.blocks.saturating_sub(sectors));
         self.fs.alloc.free_blocks(cx, handle, block, 1)
     }

@@ -302,6 +302,21 @@ impl Geometry {
         left.min(u64::from(self.blocks_per_group)) as u32
     }
 
+    /// log2 of the blocks of a cluster.
+    pub fn cluster_bits(&self) -> u32 {
+        self.cluster_ratio.trailing_zeros()
+    }
+
+    /// Units of 512 bytes in a cluster: what taking one adds to `i_blocks`.
+    pub fn cluster_sectors(&self) -> u64 {
+        u64::from(self.block_size / 512) << self.cluster_bits()
+    }
+
+    /// True with `bigalloc`: clusters have more than one block.
+    pub fn has_clusters(&self) -> bool {
+        self.cluster_ratio > 1
+    }
+
     /// Number of clusters in the group: valid bits of its block bitmap.
     pub fn clusters_in_group(&self, group: u32) -> u32 {
         self.blocks_in_group(group).div_ceil(self.cluster_ratio)

@@ -31,6 +31,8 @@ pub struct Cell {
     pub block: u32,
     /// Changes to the default features, as `-O` takes them.
     pub features: &'static str,
+    /// Blocks of a cluster with bigalloc, 0 for the default.
+    pub clusters: u32,
     /// Bytes of the journal, 0 for the default.
     pub journal: u64,
     /// Made by mke2fs of the host instead of our mkfs.
@@ -39,7 +41,7 @@ pub struct Cell {
 
 impl Cell {
     pub const fn new(kind: &'static str, block: u32) -> Cell {
-        Cell { kind, block, features: "", journal: 0, mke2fs: false }
+        Cell { kind, block, features: "", clusters: 0, journal: 0, mke2fs: false }
     }
 
     /// With a journal of `blocks` blocks, so that it wraps and fills.
@@ -49,6 +51,15 @@ impl Cell {
 
     pub const fn features(self, features: &'static str) -> Cell {
         Cell { features, ..self }
+    }
+
+    /// With bigalloc, and clusters of `blocks` blocks.
+    pub const fn clusters(self, blocks: u32) -> Cell {
+        Cell { features: "bigalloc", clusters: blocks, ..self }
+    }
+
+    fn cluster_size(&self) -> Option<u32> {
+        (self.clusters > 0).then_some(self.clusters * self.block)
     }
 
     pub const fn mke2fs(self) -> Cell {
@@ -64,6 +75,7 @@ impl Cell {
         let options = MkfsOptions {
             fstype: self.kind.parse().expect("a known type"),
             block_size: Some(self.block),
+            cluster_size: self.cluster_size(),
             features: self.features.to_owned(),
             journal_size: (self.journal > 0).then_some(self.journal),
             // The same seed makes the same image.
@@ -80,7 +92,11 @@ impl Cell {
     fn by_mke2fs(&self, bytes: u64) -> Arc<MemoryDevice> {
         let block = self.block.to_string();
         let journal = format!("size={}", self.journal >> 20);
+        let clusters = self.cluster_size().map(|size| size.to_string());
         let mut args = vec!["-t", self.kind, "-b", &block];
+        if let Some(size) = &clusters {
+            args.extend(["-C", size]);
+        }
         if self.journal > 0 {
             args.extend(["-J", &journal]);
         }
@@ -195,6 +211,15 @@ pub fn mount_as(
     let options = MountOptions { data_mode, ..MountOptions::default() };
     let mounted = try_mount(cx, device, cache, options);
     mounted.unwrap_or_else(|error| panic!("mount with {data_mode:?}: {error}")).0
+}
+
+/// What the device holds, as a file that both versions of `e2fsck -fn` take.
+pub fn judged(device: &MemoryDevice, what: &str) -> tempfile::NamedTempFile {
+    use testkit::judge;
+    let file = judge::write_sparse(&device.snapshot());
+    judge::e2fsck(file.path()).unwrap_or_else(|message| panic!("{what}: {message}"));
+    testkit::newest::run_ok("e2fsck", &[&"-fn", &file.path()]);
+    file
 }
 
 /// `e2fsck -fn` on what the device holds.
