@@ -95,6 +95,15 @@ pub enum EngineArg {
     Psync,
 }
 
+/// What a device beside that of the data holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BesideWord {
+    /// The realtime section (`rtdev=TARGET`).
+    Realtime,
+    /// The log (`logdev=TARGET`).
+    Log,
+}
+
 /// One word of `-o`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MountWord {
@@ -102,8 +111,8 @@ pub enum MountWord {
     FileSystem(MountArg),
     /// Of `iopath mount`.
     Mount(String),
-    /// The device of XFS's realtime section (`rtdev=TARGET`).
-    Realtime(std::path::PathBuf),
+    /// Another device of XFS: that of its realtime section, or of its log.
+    Beside(BesideWord, std::path::PathBuf),
 }
 
 impl std::str::FromStr for MountWord {
@@ -112,8 +121,10 @@ impl std::str::FromStr for MountWord {
     /// # Errors
     /// A sentence with what is known.
     fn from_str(text: &str) -> Result<MountWord, String> {
-        if let Some(path) = text.strip_prefix("rtdev=") {
-            return Ok(MountWord::Realtime(path.into()));
+        for (key, what) in [("rtdev=", BesideWord::Realtime), ("logdev=", BesideWord::Log)] {
+            if let Some(path) = text.strip_prefix(key) {
+                return Ok(MountWord::Beside(what, path.into()));
+            }
         }
         match fuse::Options::default().set(text) {
             Ok(true) => Ok(MountWord::Mount(text.to_owned())),
@@ -135,16 +146,23 @@ impl Options {
     pub fn of_file_system(&self) -> impl Iterator<Item = MountArg> {
         self.mount.iter().filter_map(|word| match word {
             MountWord::FileSystem(option) => Some(*option),
-            MountWord::Mount(_) | MountWord::Realtime(_) => None,
+            MountWord::Mount(_) | MountWord::Beside(..) => None,
         })
     }
 
-    /// The device of the realtime section, where one is named.
-    pub fn realtime_device(&self) -> Option<&std::path::Path> {
+    /// The device that holds this, where one is named.
+    pub fn device_beside(&self, what: BesideWord) -> Option<&std::path::Path> {
         self.mount.iter().find_map(|word| match word {
-            MountWord::Realtime(path) => Some(path.as_path()),
-            MountWord::FileSystem(_) | MountWord::Mount(_) => None,
+            MountWord::Beside(which, path) if *which == what => Some(path.as_path()),
+            _ => None,
         })
+    }
+
+    /// All devices beside that of the data.
+    pub fn devices_beside(&self) -> impl Iterator<Item = &std::path::Path> {
+        [BesideWord::Realtime, BesideWord::Log]
+            .into_iter()
+            .filter_map(|what| self.device_beside(what))
     }
 
     /// Whether a mount option that only `iopath mount` knows is given.
@@ -156,7 +174,7 @@ impl Options {
     pub fn of_mount(&self) -> Option<&str> {
         self.mount.iter().find_map(|word| match word {
             MountWord::Mount(word) => Some(word.as_str()),
-            MountWord::FileSystem(_) | MountWord::Realtime(_) => None,
+            MountWord::FileSystem(_) | MountWord::Beside(..) => None,
         })
     }
 }

@@ -166,7 +166,7 @@ pub fn enter(app: &mut App, needs: Needs) -> Result<()> {
     }
     let mut policy = needs.policy;
     // A second device of an image is written by the commands that write something.
-    if let Some(device) = app.options.realtime_device() {
+    for device in app.options.devices_beside() {
         let looks = policy.write.is_empty() && policy.make.is_empty();
         let list = if looks { &mut policy.read } else { &mut policy.write };
         list.push(device.to_owned());

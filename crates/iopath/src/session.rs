@@ -11,7 +11,7 @@ use vfs::{Attr, FileSystem, Namespace, SetAttr};
 use xfs::Xfs;
 use xfs::mount::options::BesideDevice;
 
-use crate::app::{App, at};
+use crate::app::{App, BesideWord, at};
 use crate::mount_arg::{INODES_OF_A_READER, apply_ext, apply_xfs};
 use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
@@ -138,12 +138,22 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
     let mut options =
         ext4::MountOptions { keys: app.options.keys(), ..ext4::MountOptions::default() };
     apply_ext(app.options.of_file_system(), &mut options)?;
-    if app.options.realtime_device().is_some() {
-        bail!("{}: mount option `rtdev` is for xfs", storage.target);
+    if app.options.devices_beside().next().is_some() {
+        bail!("{}: mount options `rtdev` and `logdev` are for xfs", storage.target);
     }
     let fs = mounting(app, write).ext(app.cx, &storage.queue, options);
     let damaged = |error: &_| matches!(error, ext4::MountError::Corrupt(_));
     fs.map_err(|error| refused(&storage.target, damaged(&error), error))
+}
+
+/// Another device of XFS, where the options name it.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_beside(app: &mut App, what: BesideWord, write: bool) -> Result<Option<BesideDevice>> {
+    let Some(path) = app.options.device_beside(what) else { return Ok(None) };
+    let beside = Target::parse(path.as_os_str())?;
+    Ok(Some(BesideDevice(Storage::open(app, &beside, write)?.queue)))
 }
 
 /// Mounts XFS on an open storage.
@@ -153,10 +163,8 @@ pub fn mount_ext(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Ex
 pub fn mount_xfs(app: &mut App, storage: &Storage, write: bool) -> Result<Arc<Xfs>> {
     let mut options = xfs::MountOptions::default();
     apply_xfs(app.options.of_file_system(), &mut options)?;
-    if let Some(path) = app.options.realtime_device() {
-        let beside = Target::parse(path.as_os_str())?;
-        options.realtime = Some(BesideDevice(Storage::open(app, &beside, write)?.queue));
-    }
+    options.realtime = open_beside(app, BesideWord::Realtime, write)?;
+    options.log = open_beside(app, BesideWord::Log, write)?;
     let fs = mounting(app, write).xfs(app.cx, &storage.queue, options);
     let target = &storage.target;
     fs.map_err(|error| match error {

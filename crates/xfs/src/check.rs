@@ -17,9 +17,10 @@ use vfs::check::{Holder, Watch};
 
 use crate::buf::meta::Reader;
 use crate::error::{Fault, XfsError};
+use crate::format::features::Beside;
 use crate::format::record::Rmap;
 use crate::format::{Access, At, Geometry, RawSuper};
-use crate::log::{LogError, recovery};
+use crate::log::{BesideDevice, LogError, recovery};
 use crate::mount::recovery::recover_in_memory;
 use crate::mount::{self, MountError};
 
@@ -128,7 +129,21 @@ pub fn check(
     queue: &Arc<Queue>,
     options: &CheckOptions,
 ) -> Result<CheckReport, DeviceError> {
-    run(cx, queue, options, &mut Watch::default())
+    check_beside(cx, queue, None, options)
+}
+
+/// As [`check`], where an external log lies on `log`; without one such a file system is looked at
+/// as it lies on its disk. Parks on reads.
+///
+/// # Errors
+/// A device's first error.
+pub fn check_beside(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    log: Option<&BesideDevice>,
+    options: &CheckOptions,
+) -> Result<CheckReport, DeviceError> {
+    run(cx, queue, log, options, &mut Watch::default())
 }
 
 /// Says who holds each of these blocks, which count from the start of the device; nobody where a
@@ -142,22 +157,24 @@ pub fn holders(
     blocks: &[u64],
 ) -> Result<BTreeMap<u64, Vec<Holder>>, DeviceError> {
     let mut watch = Watch::new(blocks.iter().copied());
-    run(cx, queue, &CheckOptions::default(), &mut watch)?;
+    run(cx, queue, None, &CheckOptions::default(), &mut watch)?;
     Ok(watch.into_holders())
 }
 
 fn run(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    log: Option<&BesideDevice>,
     options: &CheckOptions,
     watch: &mut Watch,
 ) -> Result<CheckReport, DeviceError> {
     let mut findings = Findings::new(options.findings_max);
-    let Some((device, raw, geometry)) = begin(cx, queue, options, &mut findings)? else {
+    let Some((device, raw, geometry)) = begin(cx, queue, log, options, &mut findings)? else {
         return Ok(findings.report());
     };
     // Recovery leaves the sums of a file system that may not be written to its next mount.
-    let writable = geometry.features.access_with_realtime().0 == Access::ReadWrite;
+    let beside = Beside { realtime: true, log: log.is_some() };
+    let writable = geometry.features.access_beside(beside).0 == Access::ReadWrite;
     let summed = writable || Arc::ptr_eq(queue, &device);
     let reader = mount::reader(&device, geometry, MEMORY);
     let mut checker = Checker::new(cx, reader, raw, findings);
@@ -184,20 +201,22 @@ fn run(
 fn begin(
     cx: &mut Cx,
     queue: &Arc<Queue>,
+    log: Option<&BesideDevice>,
     options: &CheckOptions,
     findings: &mut Findings,
 ) -> Result<Option<(Arc<Queue>, RawSuper, Geometry)>, DeviceError> {
     let Some((raw, geometry)) = read_super(cx, queue, findings)? else { return Ok(None) };
     if !options.recover {
-        let external = geometry.log_start.0 == 0;
-        if external || recovery::is_clean(cx, queue, &geometry)? {
+        let missing = geometry.log_start.0 == 0 && log.is_none();
+        let records = log.map_or(queue, |device| &device.0);
+        if missing || recovery::is_clean(cx, records, &geometry)? {
             return Ok(Some((queue.clone(), raw, geometry)));
         }
         let text = "the log holds changes that are not on the disk: replay it first";
         findings.add(Rule::LogDirty, At::Log(0), text);
         return Ok(None);
     }
-    match recover_in_memory(cx, queue, &geometry) {
+    match recover_in_memory(cx, queue, &geometry, log) {
         Ok(None) => Ok(Some((queue.clone(), raw, geometry))),
         Ok(Some((over, replayed))) => {
             findings.add(Rule::LogReplayed, At::Log(0), format!("into memory: {replayed}"));
@@ -220,7 +239,9 @@ fn read_super(
     findings: &mut Findings,
 ) -> Result<Option<(RawSuper, Geometry)>, DeviceError> {
     let read = mount::read_super(cx, queue);
-    match read.and_then(|both| mount::check_features(&both.1, true, false).map(|()| both)) {
+    match read
+        .and_then(|both| mount::check_features(&both.1, true, Beside::default()).map(|()| both))
+    {
         Ok((_, geometry)) if has_section_trees(&geometry) => {
             let text = "rmapbt or reflink in a realtime section is not checked";
             findings.add(Rule::Feature, At::Super(0), text);

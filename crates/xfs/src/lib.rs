@@ -29,7 +29,7 @@
 //! transactions. Within a folder, a module and its parts use each other.
 //!
 //! Compared with Linux, not supported and refused by name: zoned devices, case-insensitive names;
-//! read-only: version 4, external logs, realtime groups with btrees of their own.
+//! read-only: version 4, realtime groups with btrees of their own.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -72,11 +72,11 @@ mod set_attr;
 mod symlink;
 mod uncached;
 
-pub use check::{CheckOptions, CheckReport, Finding, Rule, check, holders};
+pub use check::{CheckOptions, CheckReport, Finding, Rule, check, check_beside, holders};
 pub use fs::Xfs;
 pub use fs::options::MountOptions;
 pub use log::recovery::RecoveryReport;
 pub use mkfs::{MkfsError, MkfsOptions, MkfsReport, mkfs};
-pub use mount::recovery::recover;
+pub use mount::recovery::{recover, recover_beside};
 pub use mount::{MountError, folio_size};
 pub use quota::QuotaMode;

@@ -62,6 +62,16 @@ pub use item::OP_HEADER;
 pub(crate) use item_ref::Item;
 pub use push::LogStats;
 
+/// A device beside the one with the file system, behind its queue.
+#[derive(Clone)]
+pub struct BesideDevice(pub Arc<Queue>);
+
+impl std::fmt::Debug for BesideDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BesideDevice({} sectors)", self.0.info().sectors)
+    }
+}
+
 /// Where the log lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogGeometry {
@@ -78,7 +88,7 @@ pub struct LogGeometry {
 }
 
 impl LogGeometry {
-    /// The internal log of a file system.
+    /// The log of a file system; an external one has its device for itself.
     pub fn of(geometry: &Geometry) -> LogGeometry {
         LogGeometry {
             start: geometry.sector(geometry.log_start),
@@ -122,6 +132,8 @@ pub struct LogOptions {
     pub iop_stats: bool,
     /// Who waits for another task's write of the log yields his place in the elevator to it.
     pub yields: bool,
+    /// The device of an external log.
+    pub device: Option<BesideDevice>,
 }
 
 impl Default for LogOptions {
@@ -134,6 +146,7 @@ impl Default for LogOptions {
             debug_checks: false,
             iop_stats: false,
             yields: false,
+            device: None,
         }
     }
 }
@@ -160,6 +173,8 @@ pub struct LogHead {
 /// A mounted log, with the buffers that it protects.
 pub struct Log {
     pub(crate) bufs: Arc<BufCache>,
+    /// Where records go: the device of the buffers, or another.
+    device: Arc<Queue>,
     pub(crate) geometry: LogGeometry,
     pub(crate) options: LogOptions,
     /// Held shared while a transaction formats its items.
@@ -202,7 +217,9 @@ impl Log {
         options.record_bytes = options.record_bytes.max(least).min(256 << 10);
         let writer = record::Writer::new(geometry, &options, head);
         let grant = grant::Grant::new(geometry, head);
+        let beside = options.device.as_ref().map(|device| device.0.clone());
         let log = Arc::new(Log {
+            device: beside.unwrap_or_else(|| bufs.queue().clone()),
             bufs,
             geometry,
             context: RwLock::named("CIL context", ()),
@@ -233,6 +250,17 @@ impl Log {
             *log.handle.lock_irq() = Some(handle);
         }
         log
+    }
+
+    /// Makes durable what a checkpoint counts on and a flush of the log's device does not cover:
+    /// content on another device, and what was written home where the log lies elsewhere.
+    fn flush_beside(&self, cx: &mut Cx) -> Result<()> {
+        let home = self.bufs.queue();
+        let home = (!Arc::ptr_eq(home, &self.device)).then_some(home);
+        for queue in self.content.get().into_iter().chain(home) {
+            queue.flush(cx).map_err(LogError::Device)?;
+        }
+        Ok(())
     }
 
     /// The buffers that it protects.
@@ -351,6 +379,7 @@ impl Log {
     pub fn abandon(self: &Arc<Self>, cx: &mut Cx) {
         self.force_shutdown("abandoned");
         self.end_task(cx);
+        self.device.drain(cx);
         self.bufs.queue().drain(cx);
     }
 

@@ -21,7 +21,7 @@ use rt::Cx;
 use crate::buf::meta::Reader;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::{Fault, XfsError};
-use crate::format::features::Access;
+use crate::format::features::{Access, Beside};
 use crate::format::inode::Flags;
 use crate::format::{At, Corrupt, CorruptKind, Features, Geometry, RawSuper, Unsupported};
 use crate::fs::options::MountOptions;
@@ -51,6 +51,14 @@ pub enum MountError {
         /// Sectors of the device.
         sectors: u64,
         /// Sectors of the section.
+        wanted: u64,
+    },
+    /// The device of the log is shorter than the log.
+    #[error("the log's device has {sectors} sectors of 512 bytes, the log {wanted}")]
+    LogDevice {
+        /// Sectors of the device.
+        sectors: u64,
+        /// Sectors of the log.
         wanted: u64,
     },
     /// A way to mount that is not implemented.
@@ -101,6 +109,7 @@ impl MountError {
             MountError::Unsupported(_)
             | MountError::BlockSize(_)
             | MountError::Mode(_)
+            | MountError::LogDevice { .. }
             | MountError::RealtimeSize { .. } => Errno::EINVAL,
             MountError::Log(error) => error.to_errno(),
             MountError::Device(error) => error.to_errno(),
@@ -153,12 +162,9 @@ fn explain(raw: Option<&RawSuper>, corrupt: Corrupt) -> MountError {
 pub(crate) fn check_features(
     geometry: &Geometry,
     read_only: bool,
-    realtime: bool,
+    beside: Beside,
 ) -> Result<(), MountError> {
-    let (access, reasons) = match realtime {
-        true => geometry.features.access_with_realtime(),
-        false => geometry.features.access(),
-    };
+    let (access, reasons) = geometry.features.access_beside(beside);
     let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     match reasons.into_iter().next() {
         Some(reason) if access < wanted => Err(reason.into()),
@@ -217,7 +223,9 @@ impl Xfs {
         options: MountOptions,
     ) -> Result<Arc<Xfs>, MountError> {
         let (mut raw, mut geometry) = read_super(cx, queue)?;
-        check_features(&geometry, options.read_only, options.realtime.is_some())?;
+        let beside = Beside { realtime: options.realtime.is_some(), log: options.log.is_some() };
+        check_features(&geometry, options.read_only, beside)?;
+        recovery::check_log_device(&geometry, options.log.as_ref())?;
         if geometry.block_size > pages.config().folio_size {
             return Err(MountError::Mode("a block that is larger than the page cache's folios"));
         }
@@ -228,7 +236,8 @@ impl Xfs {
         let (mut queue, mut recovery) = (queue.clone(), None);
         if options.read_only
             && !options.no_recovery
-            && let Some((over, done)) = recovery::recover_in_memory(cx, &queue, &geometry)?
+            && let Some((over, done)) =
+                recovery::recover_in_memory(cx, &queue, &geometry, options.log.as_ref())?
         {
             (queue, recovery) = (over, Some(done));
             (raw, geometry) = read_super(cx, &queue)?;

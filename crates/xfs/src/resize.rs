@@ -15,6 +15,7 @@ use rt::Cx;
 
 use crate::alloc::super_block::log_super;
 use crate::error::XfsError;
+use crate::format::features::Beside;
 use crate::format::{AgHeader, At, Geometry, RawSuper};
 use crate::fs::WriteSide;
 use crate::ialloc::{self, Inodes};
@@ -100,7 +101,7 @@ pub fn resize(
     bytes: Option<u64>,
 ) -> Result<ResizeReport, ResizeError> {
     let (_, geometry) = mount::read_super(cx, queue)?;
-    mount::check_features(&geometry, false, false)?;
+    mount::check_features(&geometry, false, Beside::default())?;
     recover(cx, queue)?;
     let (raw, old) = mount::read_super(cx, queue)?;
     let device = queue.info().bytes();

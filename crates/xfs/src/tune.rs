@@ -17,7 +17,7 @@ use rt::Cx;
 
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::Result as XfsResult;
-use crate::format::features::Incompat;
+use crate::format::features::{Beside, Incompat};
 use crate::format::{AgHeader, Geometry, Kind, RawSuper, verifier};
 use crate::log::recovery::{self as log_recovery, RecoveryContext};
 use crate::log::{Log, LogGeometry, LogOptions};
@@ -93,7 +93,7 @@ pub fn tune(cx: &mut Cx, queue: &Arc<Queue>, options: &TuneOptions) -> Result<()
         return Err(TuneError::Label(label.len()));
     }
     let (_, geometry) = mount::read_super(cx, queue)?;
-    mount::check_features(&geometry, false, false)?;
+    mount::check_features(&geometry, false, Beside::default())?;
     let block = u64::from(geometry.block_size);
     let log = u64::from(geometry.log_blocks) * block;
     if bits.contains(Incompat::NREXT64) && log < LOG_MIN.max(LOG_BLOCKS_MIN * block) {

@@ -32,6 +32,7 @@ pub enum Kind {
 
 /// What was made.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one value for each file system that is made")]
 pub enum Report {
     /// ext2, ext3, ext4.
     Ext(ext4::MkfsReport),

@@ -7,8 +7,8 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use serde_json::json;
 
-use crate::app::App;
-use crate::session;
+use crate::app::{App, BesideWord};
+use crate::session::{self, open_beside};
 use crate::storage::{Known, Storage};
 use crate::target::TargetPath;
 
@@ -52,7 +52,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
 /// Replays the log of an XFS onto its device.
 fn replay_xfs(app: &mut App, storage: &Storage) -> Result<()> {
     let target = &storage.target;
-    let done = xfs::recover(app.cx, &storage.queue);
+    let log = open_beside(app, BesideWord::Log, true)?;
+    let done = xfs::recover_beside(app.cx, &storage.queue, log);
     let done = done.map_err(|error| anyhow!("{target}: {error}"))?;
     storage.queue.flush(app.cx).map_err(|error| anyhow!("{target}: {error}"))?;
     if app.out.json {

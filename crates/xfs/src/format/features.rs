@@ -223,6 +223,18 @@ pub const KNOWN: &[Feature] = &[
 /// The bit of a realtime section.
 const REALTIME: (Set, u32) = (Set::Field, 1);
 
+/// The bit of an external log.
+const EXTERNAL_LOG: (Set, u32) = (Set::Field, 2);
+
+/// Devices that somebody has beside that of the data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Beside {
+    /// That of the realtime section, or what does without it.
+    pub realtime: bool,
+    /// That of an external log.
+    pub log: bool,
+}
+
 /// The feature words of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
@@ -288,11 +300,15 @@ impl Features {
         feature::access(self.bits())
     }
 
-    /// As [`Features::access`], for who has the realtime section's device: files there can be
+    /// As [`Features::access`], for who has these devices. Files of the realtime section can be
     /// written where no btree of the section follows them.
-    pub fn access_with_realtime(&self) -> (Access, Vec<Unsupported>) {
-        let allowed = !self.rmapbt() && !self.reflink() && self.number == 5;
-        feature::access(self.bits().filter(|&bit| !allowed || bit != REALTIME))
+    pub fn access_beside(&self, beside: Beside) -> (Access, Vec<Unsupported>) {
+        let section = beside.realtime && !self.rmapbt() && !self.reflink();
+        let allowed = |bit| {
+            let held = (section && bit == REALTIME) || (beside.log && bit == EXTERNAL_LOG);
+            held && self.number == 5
+        };
+        feature::access(self.bits().filter(|&bit| !allowed(bit)))
     }
 
     /// Whether the free inode btree exists.

@@ -1,10 +1,8 @@
 //! Mount options by the names of mount(8): `-o logbsize=256k,wsync`.
 
 use std::str::FromStr;
-use std::sync::Arc;
 
 use base::Nanos;
-use block::Queue;
 use vfs::direct::{Boundary, DirectOptions};
 use vfs::quota::Kind;
 
@@ -12,15 +10,7 @@ use crate::log::LogOptions;
 use crate::log::buf_item::walk::Variant;
 use crate::quota::QuotaMode;
 
-/// A device beside the one with the file system, behind its queue.
-#[derive(Clone)]
-pub struct BesideDevice(pub Arc<Queue>);
-
-impl std::fmt::Debug for BesideDevice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "BesideDevice({} sectors)", self.0.info().sectors)
-    }
-}
+pub use crate::log::BesideDevice;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -62,6 +52,9 @@ pub struct MountOptions {
     /// The device of the realtime section (`rtdev`). Without one, files there are not read, and
     /// nothing is written.
     pub realtime: Option<BesideDevice>,
+    /// The device of an external log (`logdev`). Without one, such a file system is read as it lies
+    /// on its disk, and not written.
+    pub log: Option<BesideDevice>,
     /// Whose usage is counted (`uquota`, `gquota`, `pquota`, `uqnoenforce` and so on, `noquota`).
     pub quota: QuotaMode,
 }
@@ -76,6 +69,7 @@ impl MountOptions {
             debug_checks: self.debug_checks,
             iop_stats: self.iop_stats,
             yields: self.log_yield,
+            device: self.log.clone(),
         }
     }
 }
@@ -98,6 +92,7 @@ impl Default for MountOptions {
             direct: DirectOptions::default(),
             write_out_interval: LogOptions::default().interval,
             realtime: None,
+            log: None,
             quota: QuotaMode::AsBefore,
         }
     }

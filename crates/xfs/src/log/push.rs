@@ -168,7 +168,7 @@ impl Log {
     /// The right to write the log; who has to wait for it yields to the one that writes.
     fn become_writer(&self, cx: &mut Cx) -> MutexGuard<'_, Writer> {
         if self.options.yields && self.writer.is_locked() {
-            self.bufs.queue().yield_to(cx.ioc(), self.writing.load(Ordering::Relaxed));
+            self.device.yield_to(cx.ioc(), self.writing.load(Ordering::Relaxed));
         }
         let writer = self.writer.lock(cx);
         self.writing.store(cx.ioc(), Ordering::Relaxed);

@@ -202,8 +202,8 @@ impl Writer {
             // What was written before is there when the last record makes it valid.
             self.wait(cx)?;
         }
-        if let (Ending::Last(_), Some(content)) = (ending, log.content.get()) {
-            content.flush(cx).map_err(LogError::Device)?;
+        if let Ending::Last(_) = ending {
+            log.flush_beside(cx)?;
         }
         self.submit(cx, log, page, flags);
         let blocks = (total / LOG_BLOCK) as u32;
@@ -276,7 +276,7 @@ impl Writer {
             let flags = flags | BioFlags::META | BioFlags::SYNC;
             let segs = std::iter::once(seg).collect();
             let bio = Bio::new(Op::Write, sector, segs, flags, self.group.end());
-            log.bufs.queue().submit(cx, bio);
+            log.device.submit(cx, bio);
         }
         self.in_flight += 1;
     }

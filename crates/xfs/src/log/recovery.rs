@@ -40,6 +40,7 @@ use crate::format::Geometry;
 use crate::format::dquot::QuotaFlags;
 use crate::format::log::Lsn;
 use crate::format::log_item::ItemKind;
+use crate::log::BesideDevice;
 use crate::trans::intent::Work;
 
 pub(crate) use head::is_clean;
@@ -51,8 +52,10 @@ pub use report::RecoveryReport;
 const CACHE_BYTES: u64 = 256 << 20;
 
 /// What recovery must know of the file system.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RecoveryContext {
+    /// The device of an external log.
+    pub log: Option<BesideDevice>,
     /// Bytes of an inode.
     pub inode_size: u32,
     /// The UUID in blocks of metadata.
@@ -80,6 +83,7 @@ impl RecoveryContext {
     /// says so.
     pub fn of(geometry: &Geometry) -> RecoveryContext {
         RecoveryContext {
+            log: None,
             inode_size: geometry.inode_size,
             meta_uuid: geometry.meta_uuid,
             v4: geometry.v4(),
@@ -132,7 +136,8 @@ pub fn recover(
     geometry: LogGeometry,
     context: &RecoveryContext,
 ) -> Result<Recovered> {
-    let found = find(cx, queue, geometry)?;
+    let log = context.log.as_ref().map_or(queue, |device| &device.0);
+    let found = find(cx, log, geometry)?;
     let mut recovered = Recovered {
         head: found.head,
         clean: found.clean,
@@ -146,11 +151,11 @@ pub fn recover(
         quota_off: QuotaFlags::empty(),
     };
     if !found.clean {
-        if queue.info().read_only {
+        if queue.info().read_only || log.info().read_only {
             return Err(LogError::ReadOnly.into());
         }
         let mut first = pass::FirstPass::new(&geometry, context);
-        recovered.records = pass(cx, queue, &geometry, &found, &mut first)?;
+        recovered.records = pass(cx, log, &geometry, &found, &mut first)?;
         recovered.quota_off = first.quota_off();
         let cancelled = first.finish(context)?;
         // Buffers of its own: they are neither verified on read nor on write as a mount's are.
@@ -158,11 +163,11 @@ pub fn recover(
             BufCacheConfig { uuid: context.meta_uuid, v4: context.v4, limit_bytes: CACHE_BYTES };
         let bufs = BufCache::new(queue.clone(), config);
         let mut second = pass::SecondPass::new(bufs, context, cancelled, recovered.quota_off);
-        pass(cx, queue, &geometry, &found, &mut second)?;
+        pass(cx, log, &geometry, &found, &mut second)?;
         second.finish(cx, &mut recovered)?;
     }
-    if !queue.info().read_only {
-        head::clear_ahead(cx, queue, &geometry, &recovered.head)?;
+    if !log.info().read_only {
+        head::clear_ahead(cx, log, &geometry, &recovered.head)?;
     }
     Ok(recovered)
 }

@@ -10,22 +10,23 @@ mod tests;
 
 use std::sync::Arc;
 
+use base::Errno;
 use block::{Overlay, Queue};
 use rt::Cx;
 
 use crate::alloc::Space;
 use crate::buf::{BufCache, BufCacheConfig};
 use crate::error::{Result, XfsError};
-use crate::format::features::Access;
+use crate::format::features::{Access, Beside};
 use crate::format::log_item::ItemKind;
 use crate::format::{At, Features, Geometry, RawSuper};
 use crate::fs::WriteSide;
 use crate::ialloc::Inodes;
 use crate::inactive::Inactive;
 use crate::log::recovery::{self, Recovered, RecoveryContext, RecoveryReport};
-use crate::log::{Log, LogGeometry, LogOptions};
+use crate::log::{BesideDevice, Log, LogGeometry, LogOptions};
 use crate::mount::copies::refresh_copies;
-use crate::mount::{realtime, super_bytes, takes_blocks};
+use crate::mount::{MountError, realtime, super_bytes, takes_blocks};
 use crate::quota::{self, QuotaMode};
 
 /// Recovers the log of the file system on a device and leaves it clean. May park.
@@ -35,10 +36,26 @@ use crate::quota::{self, QuotaMode};
 /// announces work that cannot be carried out here, [`LogError::Unfinished`](crate::log::LogError)
 /// names it, before anything was written: somebody else can recover the log.
 pub fn recover(cx: &mut Cx, queue: &Arc<Queue>) -> Result<RecoveryReport> {
-    let geometry = Arc::new(read_super(cx, queue)?.1);
+    recover_beside(cx, queue, None)
+}
+
+/// As [`recover`], where an external log lies on `log`. May park.
+///
+/// # Errors
+/// As [`recover`]; the log's device is too short, or there is no external log.
+pub fn recover_beside(
+    cx: &mut Cx,
+    queue: &Arc<Queue>,
+    log: Option<BesideDevice>,
+) -> Result<RecoveryReport> {
+    let geometry = Arc::new(read_super(cx, queue, log.is_some())?.1);
+    if check_log_device(&geometry, log.as_ref()).is_err() {
+        return Err(XfsError::Answer(Errno::EINVAL));
+    }
     let config = BufCacheConfig::of(&geometry, 256 << 20);
     let bufs = BufCache::new(queue.clone(), config);
-    let (writer, report) = open(cx, bufs, geometry, LogOptions::default(), None)?;
+    let options = LogOptions { device: log, ..LogOptions::default() };
+    let (writer, report) = open(cx, bufs, geometry, options, None)?;
     match report.was_clean {
         true => writer.abandon(cx),
         false => writer.close(cx)?,
@@ -67,16 +84,20 @@ pub(crate) fn recover_in_memory(
     cx: &mut Cx,
     queue: &Arc<Queue>,
     geometry: &Geometry,
+    log: Option<&BesideDevice>,
 ) -> Result<Option<(Arc<Queue>, RecoveryReport)>> {
-    let external = geometry.log_start.0 == 0;
-    if external || recovery::find(cx, queue, LogGeometry::of(geometry))?.clean {
+    let missing = geometry.log_start.0 == 0 && log.is_none();
+    let records = log.map_or(queue, |device| &device.0);
+    if missing || recovery::find(cx, records, LogGeometry::of(geometry))?.clean {
         return Ok(None);
     }
     let over = Overlay::queue(queue);
-    let report = match geometry.features.access_with_realtime().0 {
-        Access::ReadWrite => recover(cx, &over)?,
+    let log = log.map(|device| BesideDevice(Overlay::queue(&device.0)));
+    let report = match geometry.features.access_beside(all_beside(log.is_some())).0 {
+        Access::ReadWrite => recover_beside(cx, &over, log)?,
         _ => {
             let mut context = RecoveryContext::of(geometry);
+            context.log = log;
             context.can_finish = &HARMLESS;
             RecoveryReport::of(&recovery::recover(cx, &over, LogGeometry::of(geometry), &context)?)
         }
@@ -99,6 +120,7 @@ pub(crate) fn open(
 ) -> Result<(WriteSide, RecoveryReport)> {
     let mut context = RecoveryContext::of(&geometry);
     context.can_finish = &intents::CAN_FINISH;
+    context.log = options.device.clone();
     let log_geometry = LogGeometry::of(&geometry);
     let recovered = recovery::recover(cx, bufs.queue(), log_geometry, &context)?;
     let mut report = RecoveryReport::of(&recovered);
@@ -107,7 +129,7 @@ pub(crate) fn open(
     let geometry = match recovered.clean && !recovered.unnamed {
         true => geometry,
         false => {
-            let (raw, geometry) = read_super(cx, bufs.queue())?;
+            let (raw, geometry) = read_super(cx, bufs.queue(), options.device.is_some())?;
             refresh_copies(cx, bufs.queue(), &geometry, &raw)?;
             Arc::new(geometry)
         }
@@ -160,11 +182,33 @@ fn complete(
     Ok(WriteSide { log: log.clone(), space, inodes, quota })
 }
 
-fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<(RawSuper, Geometry)> {
+/// Recovery does without the device of a realtime section.
+fn all_beside(log: bool) -> Beside {
+    Beside { realtime: true, log }
+}
+
+/// Whether the device of a log is one that the file system can have there.
+///
+/// # Errors
+/// The log is an internal one; the device is too short.
+pub(crate) fn check_log_device(
+    geometry: &Geometry,
+    device: Option<&BesideDevice>,
+) -> Result<(), MountError> {
+    let Some(BesideDevice(queue)) = device else { return Ok(()) };
+    if geometry.log_start.0 != 0 {
+        return Err(MountError::Mode("logdev of a file system with an internal log"));
+    }
+    let (sectors, wanted) =
+        (queue.info().sectors, u64::from(geometry.log_blocks) * geometry.block_sectors());
+    if wanted > sectors { Err(MountError::LogDevice { sectors, wanted }) } else { Ok(()) }
+}
+
+fn read_super(cx: &mut Cx, queue: &Arc<Queue>, log: bool) -> Result<(RawSuper, Geometry)> {
     let start = super_bytes(cx, queue)?;
     let raw = RawSuper::view(&start);
     if let Some(raw) = raw {
-        refuse(raw)?;
+        refuse(raw, log)?;
     }
     let geometry = Geometry::parse(&start, At::Super(0))?;
     match takes_blocks(&geometry) {
@@ -174,8 +218,8 @@ fn read_super(cx: &mut Cx, queue: &Arc<Queue>) -> Result<(RawSuper, Geometry)> {
 }
 
 /// A log is recovered only where everything in it can be understood.
-fn refuse(raw: &RawSuper) -> Result<()> {
-    let (access, reasons) = Features::new(raw).access_with_realtime();
+fn refuse(raw: &RawSuper, log: bool) -> Result<()> {
+    let (access, reasons) = Features::new(raw).access_beside(all_beside(log));
     match reasons.into_iter().next() {
         Some(reason) if access != Access::ReadWrite => Err(reason.into()),
         _ => Ok(()),

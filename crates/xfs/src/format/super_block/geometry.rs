@@ -408,8 +408,10 @@ fn check_groups(raw: &RawSuper, at: At) -> Result<(), Corrupt> {
 
 fn check_log(raw: &RawSuper, at: At) -> Result<(), Corrupt> {
     let (start, blocks) = (raw.sb_logstart.get(), raw.sb_logblocks.get());
+    let bytes = u64::from(blocks) << raw.sb_blocklog;
+    let sized = (4 * 32768..=2 << 30).contains(&bytes);
     if start == 0 {
-        return Ok(());
+        return ensure(sized, CorruptKind::LogPlace { start, blocks }, at);
     }
     let bits = u32::from(raw.sb_agblklog);
     let (ag, first) = (start >> bits, start & ((1 << bits) - 1));
@@ -417,9 +419,7 @@ fn check_log(raw: &RawSuper, at: At) -> Result<(), Corrupt> {
     let linear = ag.checked_mul(u64::from(raw.sb_agblocks.get())).map(|before| before + first);
     let inside = linear.is_some_and(|linear| linear + u64::from(blocks) <= all)
         && first + u64::from(blocks) <= u64::from(raw.sb_agblocks.get());
-    let bytes = u64::from(blocks) << raw.sb_blocklog;
-    let fits = inside && (4 * 32768..=2 << 30).contains(&bytes);
-    ensure(fits, CorruptKind::LogPlace { start, blocks }, at)?;
+    ensure(inside && sized, CorruptKind::LogPlace { start, blocks }, at)?;
     let sector = u32::from(raw.sb_logsectsize.get());
     let usual = sector == 0 || (sector.is_power_of_two() && (512..=32768).contains(&sector));
     ensure(usual, CorruptKind::SectorSize(sector), at)?;
