@@ -1,4 +1,4 @@
-//! An image as a device: read-only, requests carried out in the calling thread or by a few threads.
+//! An image as a device: requests carried out in the calling thread or by a few threads.
 
 #![allow(
     clippy::disallowed_types,
@@ -19,7 +19,7 @@ use crate::{Error, Image};
 /// Called with every error of an image, once for each read that failed.
 type OnError = Box<dyn Fn(&Error) + Send + Sync>;
 
-/// The disk inside a container as a device. Nothing that writes is accepted.
+/// The disk inside a container as a device. It accepts writes where the image does.
 pub struct ImageDevice {
     core: Arc<Core>,
     info: DeviceInfo,
@@ -46,7 +46,9 @@ impl ImageDevice {
         on_error: impl Fn(&Error) + Send + Sync + 'static,
     ) -> ImageDevice {
         let info = DeviceInfo {
-            read_only: true,
+            read_only: !image.is_writable(),
+            volatile_cache: image.is_writable(),
+            fua: false,
             discard: false,
             write_zeroes: false,
             max_bytes: 4 << 20,
@@ -115,16 +117,44 @@ impl Core {
         io.complete(failed.map_or(Ok(()), Err));
     }
 
+    /// Writes, or makes durable what was written.
+    fn change(&self, mut io: DeviceIo) {
+        let (op, sector, len) = (io.op, io.sector, io.bytes());
+        let done = match op {
+            Op::Flush => self.guarded("flushing".to_owned(), || self.image.flush()),
+            _ => {
+                let mut whole = Vec::with_capacity(len as usize);
+                io.segs.iter_mut().for_each(|seg| whole.extend_from_slice(seg.bytes_mut()));
+                let at = sector.bytes();
+                let doing = format!("writing {len} bytes at {at}");
+                self.guarded(doing, || self.image.write_at(at, &whole))
+            }
+        };
+        if let Err(error) = &done {
+            (self.on_error)(error);
+        }
+        let error = DeviceError { op, sector, count: len / SECTOR_SIZE, cause: Cause::Io };
+        io.complete(done.map_err(|_| error));
+    }
+
     /// Reads from the image; a defect of ours or of a library ends this request alone.
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        let len = bytes.len();
-        let read = catch_unwind(AssertUnwindSafe(|| self.image.read_at(at, bytes)));
-        read.unwrap_or_else(|panic| {
+        let doing = format!("reading {} bytes at {at}", bytes.len());
+        self.guarded(doing, || self.image.read_at(at, bytes))
+    }
+
+    fn guarded(
+        &self,
+        doing: String,
+        work: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        done.unwrap_or_else(|panic| {
             Err(Error::Panic {
                 name: self.name.clone(),
                 format: self.image.format().name(),
                 library: "container",
-                doing: format!("reading {len} bytes at {at}"),
+                doing,
                 what: panic_text(&*panic),
             })
         })
@@ -155,6 +185,7 @@ impl Device for ImageDevice {
                 // A request that nobody takes completes itself.
                 let _dropped = pool.send(io);
             }
+            (Op::Write | Op::Flush, _) if self.core.image.is_writable() => self.core.change(io),
             (Op::Flush, _) => io.succeed(),
             (Op::Write | Op::Discard | Op::WriteZeroes, _) => io.fail(Cause::ReadOnly),
         }

@@ -17,6 +17,18 @@ pub enum Error {
         /// The answer of whatever holds it.
         error: io::Error,
     },
+    /// The file below failed to take bytes, or to keep them.
+    #[error("{name}: write of {len} bytes at byte {offset}: {error}")]
+    Write {
+        /// The file.
+        name: String,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        len: u64,
+        /// The answer of whatever holds it.
+        error: io::Error,
+    },
     /// The container contradicts itself or its format.
     #[error("{name}: damaged {format} image: {place}: {what}")]
     Damaged {

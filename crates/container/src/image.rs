@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::Error;
+use crate::error::Subject;
 use crate::kind::Format;
 use crate::source::{self, Source};
 
@@ -21,6 +22,28 @@ pub trait Image: Send + Sync {
     /// The file below failed, or a table that is needed is damaged.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
 
+    /// Whether the disk can be written: the two that follow.
+    fn is_writable(&self) -> bool {
+        false
+    }
+
+    /// Writes bytes from byte `offset` of the disk on; the caller stays within the size. Waits in
+    /// the calling thread. Kept over a power cut from the next [`Image::flush`] on.
+    ///
+    /// # Errors
+    /// The image is only read; the file below failed, or there is no space.
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> Result<(), Error> {
+        Err(only_read(self.format()))
+    }
+
+    /// Makes everything durable that was written.
+    ///
+    /// # Errors
+    /// The file below failed.
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// What people want to know about the container, in the order to show it in.
     ///
     /// # Errors
@@ -29,6 +52,12 @@ pub trait Image: Send + Sync {
 
     /// As [`Source::threads`] of the files below.
     fn threads(&self) -> usize;
+}
+
+/// The refusal of a write.
+fn only_read(format: Format) -> Error {
+    let subject = Subject { name: "an image".to_owned(), format: format.name() };
+    subject.unsupported("it is read, not written", "")
 }
 
 /// A value of a fact.

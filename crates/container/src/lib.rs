@@ -3,7 +3,8 @@
 //!
 //! Below is a [`Source`]: bytes that do not change, from a file of the host, any device, or the
 //! network. [`recognise`] says which [`Format`] they have, [`open`] reads the tables and answers an
-//! [`Image`], and an [`ImageDevice`] makes a read-only [`block::Device`] of it. Other files that an
+//! [`Image`], and an [`ImageDevice`] makes a [`block::Device`] of it. A qcow2 image is written in
+//! place, where [`open_to_change`] opens it on a [`Target`]. Other files that an
 //! image names (its backing, its data) are opened by [`Files`], which says no to names outside of
 //! the folders that it was given.
 //!
@@ -43,6 +44,7 @@ mod qcow2;
 mod recognise;
 mod seekable;
 mod source;
+mod target;
 mod vdi;
 mod vmdk;
 pub mod write;
@@ -53,6 +55,7 @@ pub use error::Error;
 pub use files::{Files, HostFiles, NoFiles};
 pub use image::{Fact, Image};
 pub use kind::Format;
-pub use open::{How, open};
+pub use open::{How, open, open_to_change};
 pub use recognise::recognise;
 pub use source::{DeviceSource, FileSource, Source};
+pub use target::{FileTarget, Target};

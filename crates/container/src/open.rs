@@ -9,6 +9,7 @@ use crate::image::{Image, Raw};
 use crate::kind::Format;
 use crate::recognise::recognise;
 use crate::source::Source;
+use crate::target::Target;
 use crate::{Error, android, foreign, qcow2, seekable, vdi, vmdk};
 
 /// How to open an image.
@@ -43,6 +44,21 @@ pub fn open(
         return Err(subject.unsupported(what, ""));
     }
     qcow2::open(source, Some(snapshot), &mut chain)
+}
+
+/// Opens a qcow2 image to write to it in place; the files behind it are read. What a power cut
+/// leaves is a sound image with all that was flushed.
+///
+/// # Errors
+/// As [`open`]; it uses what is read and not written.
+pub fn open_to_change(
+    target: Arc<dyn Target>,
+    how: &How,
+    files: &dyn Files,
+) -> Result<Arc<dyn Image>, Error> {
+    let open = vec![target.name().to_owned()];
+    let mut chain = Chain { files, open, tables_left: TABLES_MAX, opener: any };
+    qcow2::open_to_change(target, how.snapshot.as_deref(), &mut chain)
 }
 
 /// Opens a file of any format.

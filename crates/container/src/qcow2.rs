@@ -1,9 +1,11 @@
-//! qcow2, versions 2 and 3: read, with backing files, compressed clusters of both kinds, extended
-//! tables, data files, and each snapshot as an image of its own.
+//! qcow2, versions 2 and 3: read and written, with backing files, compressed clusters of both
+//! kinds, extended tables, data files, and each snapshot as an image of its own.
 //!
 //! Source: QEMU, "docs/interop/qcow2.rst" (the specification of the format); what `qemu-img`
 //! accepts was observed.
 
+mod change;
+mod counts;
 mod header;
 mod map;
 mod snapshot;
@@ -19,6 +21,7 @@ use crate::kind::Format;
 use crate::lru::Lru;
 use crate::recognise::recognise;
 use crate::source::{self, Source};
+use crate::target::Target;
 use header::{Backing, Compression, Header};
 use map::ClusterPlace;
 use snapshot::Snapshot;
@@ -53,6 +56,24 @@ pub(crate) fn open(
     snapshot: Option<&str>,
     chain: &mut Chain<'_>,
 ) -> Result<Arc<dyn Image>, Error> {
+    Ok(Arc::new(tables(source, snapshot, chain)?))
+}
+
+/// Opens an image to write to it in place. The files behind it are read.
+pub(crate) fn open_to_change(
+    file: Arc<dyn Target>,
+    snapshot: Option<&str>,
+    chain: &mut Chain<'_>,
+) -> Result<Arc<dyn Image>, Error> {
+    let image = tables(file.clone(), snapshot, chain)?;
+    Ok(Arc::new(change::open(image, file)?))
+}
+
+fn tables(
+    source: Arc<dyn Source>,
+    snapshot: Option<&str>,
+    chain: &mut Chain<'_>,
+) -> Result<Qcow2, Error> {
     let subject = Subject { name: source.name().to_owned(), format: "qcow2" };
     let mut header = Header::read(&*source, &subject)?;
     let snapshots = snapshot::list(&*source, &subject, &header)?;
@@ -79,7 +100,7 @@ pub(crate) fn open(
         None => None,
     };
     let slice = header.l2_bytes().min(SLICE);
-    Ok(Arc::new(Qcow2 {
+    Ok(Qcow2 {
         slices: Lru::new((cache / 4 / slice) as usize),
         unpacked: Lru::new((cache / header.cluster()) as usize),
         subject,
@@ -90,7 +111,7 @@ pub(crate) fn open(
         backing,
         snapshots,
         shown,
-    }))
+    })
 }
 
 /// Opens the file behind an image. Where the image does not say its format, it is recognised; such
@@ -142,17 +163,7 @@ impl Image for Qcow2 {
         while done < buf.len() {
             let at = offset + done as u64;
             let (place, len) = self.run(at, buf.len() - done)?;
-            let part = &mut buf[done..done + len];
-            match place {
-                ClusterPlace::Zero => part.fill(0),
-                ClusterPlace::Absent => self.read_backing(at, part)?,
-                ClusterPlace::At(host) => self.read_data(host, part)?,
-                ClusterPlace::Packed { offset, len } => {
-                    let cluster = self.unpacked.get(offset, || self.unpack(offset, len))?;
-                    let within = (at % self.header.cluster()) as usize;
-                    part.copy_from_slice(&cluster[within..within + part.len()]);
-                }
-            }
+            self.fetch(place, at, &mut buf[done..done + len])?;
             done += len;
         }
         Ok(())
@@ -206,6 +217,21 @@ impl Image for Qcow2 {
 }
 
 impl Qcow2 {
+    /// Reads what lies at one place: the byte `at` of the disk and what follows.
+    fn fetch(&self, place: ClusterPlace, at: u64, part: &mut [u8]) -> Result<(), Error> {
+        match place {
+            ClusterPlace::Zero => part.fill(0),
+            ClusterPlace::Absent => self.read_backing(at, part)?,
+            ClusterPlace::At(host) => self.read_data(host, part)?,
+            ClusterPlace::Packed { offset, len } => {
+                let cluster = self.unpacked.get(offset, || self.unpack(offset, len))?;
+                let within = (at % self.header.cluster()) as usize;
+                part.copy_from_slice(&cluster[within..within + part.len()]);
+            }
+        }
+        Ok(())
+    }
+
     /// Reads from the file behind; what lies past its end, and everything without one, is zeros.
     fn read_backing(&self, at: u64, part: &mut [u8]) -> Result<(), Error> {
         let Some(image) = &self.backing else {

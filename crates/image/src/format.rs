@@ -130,6 +130,8 @@ impl Mounting {
         options.read_only = !self.write;
         options.buffer_limit_bytes = self.half();
         options.inode_cache = self.inodes();
+        // An inode that waits in the log takes some five times the bytes of its record.
+        options.dirty_max = (self.half() / 16).max(1 << 20);
         let folio_size = xfs::folio_size(cx, queue);
         Xfs::mount(cx, queue, &self.pages(cx, folio_size), options)
     }

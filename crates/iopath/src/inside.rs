@@ -1,5 +1,5 @@
 //! Targets that are containers (qcow2, VMDK and others, recognised by content or by
-//! `--image-format`) or lie on servers: opened read-only.
+//! `--image-format`), or lie on servers: read, and qcow2 in files of the host written too.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Result, anyhow, bail};
 use block::Device;
 use container::{
-    DeviceSource, Fact, FileSource, Files, Format, HostFiles, How, Image, ImageDevice, Source,
+    DeviceSource, Fact, FileSource, FileTarget, Files, Format, HostFiles, How, Image, ImageDevice,
+    Source,
 };
 use serde_json::{Map, Value, json};
 
@@ -36,6 +37,12 @@ pub fn of_file(app: &App, target: &Target, write: bool) -> Result<Option<Inside>
     // A look, without a lock: what the file is decides who opens it, and how.
     let look = FileSource::look(&target.path, None)?;
     let Some(format) = format_of(app, &look)? else { return Ok(None) };
+    if write && format == Format::Qcow2 {
+        let how = How { format: Some(format), snapshot: app.options.snapshot.clone() };
+        let file = Arc::new(FileTarget::open(&target.path)?);
+        let image = container::open_to_change(file, &how, &files_of(app, &target.path))?;
+        return device_of(app, target, image).map(Some);
+    }
     refuse_write(target, format, write)?;
     let source = Arc::new(FileSource::open(&target.path)?);
     open(app, target, format, source, &files_of(app, &target.path)).map(Some)

@@ -124,6 +124,9 @@ pub struct LogOptions {
     pub record_bytes: u32,
     /// How long a change may wait in memory.
     pub interval: rt::Nanos,
+    /// Bytes in the log above which the oldest changes go to their places, whatever the log holds:
+    /// until then their inodes and buffers stay in memory.
+    pub dirty_max: u64,
     /// Sleep-free tests turn the task off and push by hand.
     pub background: bool,
     /// Check leaves of directories whole before and after each change.
@@ -142,6 +145,7 @@ impl Default for LogOptions {
             variant: Variant::default(),
             record_bytes: 32 << 10,
             interval: rt::Nanos::from_secs(30),
+            dirty_max: u64::MAX,
             background: true,
             debug_checks: false,
             iop_stats: false,

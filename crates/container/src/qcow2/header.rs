@@ -9,7 +9,7 @@ use super::L1_MAX;
 use super::snapshot::Snapshot;
 
 /// Bits of the features that a reader must know.
-mod incompatible {
+pub(super) mod incompatible {
     pub const DIRTY: u64 = 1;
     pub const CORRUPT: u64 = 1 << 1;
     pub const DATA_FILE: u64 = 1 << 2;
@@ -61,13 +61,18 @@ pub(super) struct Header {
     pub backing: Option<Backing>,
     pub data_file: Option<String>,
     incompatible: u64,
-    bitmaps: bool,
+    pub bitmaps: bool,
 }
 
 impl Header {
     /// Bytes of a cluster.
     pub fn cluster(&self) -> u64 {
         1 << self.cluster_bits
+    }
+
+    /// Whether a bit of the features is set that a reader must know.
+    pub fn is(&self, bit: u64) -> bool {
+        self.incompatible & bit != 0
     }
 
     /// Bytes of an entry of a table of the second level.
@@ -196,8 +201,7 @@ impl Header {
 
     /// Refuses what is known and cannot be read.
     fn refuse(&mut self, subject: &Subject) -> Result<(), Error> {
-        let has = |bit| self.incompatible & bit != 0;
-        if has(incompatible::CORRUPT) {
+        if self.is(incompatible::CORRUPT) {
             return Err(subject.unsupported(
                 "it is marked corrupt",
                 format!("repair it: qemu-img check -r all {}", subject.name),
@@ -207,14 +211,14 @@ impl Header {
             let what = format!("extended tables with clusters of {} bytes", self.cluster());
             return Err(subject.damaged("header", what));
         }
-        if has(incompatible::DATA_FILE) {
+        if self.is(incompatible::DATA_FILE) {
             if self.data_file.as_deref().unwrap_or_default().is_empty() {
                 return Err(subject.damaged("header", "a data file without a name"));
             }
         } else {
             self.data_file = None;
         }
-        if (self.compression == Compression::Zstd) != has(incompatible::COMPRESSION) {
+        if (self.compression == Compression::Zstd) != self.is(incompatible::COMPRESSION) {
             let what = format!(
                 "compression {}, and the feature bit says otherwise",
                 self.compression.name()
@@ -280,7 +284,7 @@ impl Header {
     /// What is marked in the header, in words.
     pub fn marks(&self) -> Vec<String> {
         let marks = [
-            (self.incompatible & incompatible::DIRTY != 0, "reference counts are stale (dirty)"),
+            (self.is(incompatible::DIRTY), "reference counts are stale (dirty)"),
             (self.extended_l2, "extended tables (subclusters)"),
             (self.bitmaps, "dirty bitmaps for backups"),
         ];

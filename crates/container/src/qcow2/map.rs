@@ -9,9 +9,9 @@ use crate::source;
 use super::{COUNT_MAX, Qcow2, SLICE};
 
 /// Bits of an entry that are an address.
-const ADDRESS: u64 = 0x00ff_ffff_ffff_fe00;
+pub(super) const ADDRESS: u64 = 0x00ff_ffff_ffff_fe00;
 /// The cluster is compressed.
-const PACKED: u64 = 1 << 62;
+pub(super) const PACKED: u64 = 1 << 62;
 /// The cluster reads as zeros (version 3).
 const ZERO: u64 = 1;
 
@@ -26,6 +26,14 @@ pub(super) enum ClusterPlace {
     At(u64),
     /// In a compressed cluster of at most so many bytes.
     Packed { offset: u64, len: usize },
+}
+
+/// An entry of a table of the second level.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub word: u64,
+    /// What the subclusters hold, where tables are extended.
+    pub subclusters: u64,
 }
 
 impl Qcow2 {
@@ -50,14 +58,28 @@ impl Qcow2 {
     /// The place of the byte `at`, and the bytes from there to the end of its (sub)cluster.
     fn place(&self, at: u64) -> Result<(ClusterPlace, u64), Error> {
         let header = &self.header;
-        let within = at % header.cluster();
         let (l1_index, in_l1) = ((at / header.l1_span()) as usize, at % header.l1_span());
         let table = self.table(l1_index)?;
         let Some(table) = table else {
             return Ok((ClusterPlace::Absent, header.l1_span() - in_l1));
         };
         let index = (in_l1 / header.cluster()) as usize;
-        let (entry, bits) = self.entry(table, index)?;
+        let entry = self.entry(table, index)?;
+        self.decode(table, index, entry, at)
+    }
+
+    /// The place of the byte `at` by an entry of the table at byte `table`,
+    /// and the bytes from there to the end of its (sub)cluster.
+    pub(super) fn decode(
+        &self,
+        table: u64,
+        index: usize,
+        entry: Entry,
+        at: u64,
+    ) -> Result<(ClusterPlace, u64), Error> {
+        let header = &self.header;
+        let Entry { word: entry, subclusters: bits } = entry;
+        let within = at % header.cluster();
         let left = header.cluster() - within;
         if entry & PACKED != 0 {
             let shift = 62 - (header.cluster_bits - 8);
@@ -98,8 +120,12 @@ impl Qcow2 {
 
     /// The byte of a table of the second level; none where there is none.
     fn table(&self, index: usize) -> Result<Option<u64>, Error> {
-        let entry = self.l1.get(index).copied().unwrap_or(0);
-        let table = entry & ADDRESS;
+        self.table_of(self.l1.get(index).copied(), index)
+    }
+
+    /// The same by the entry of the first level.
+    pub(super) fn table_of(&self, entry: Option<u64>, index: usize) -> Result<Option<u64>, Error> {
+        let table = entry.unwrap_or(0) & ADDRESS;
         if table == 0 {
             return Ok(None);
         }
@@ -114,7 +140,7 @@ impl Qcow2 {
     }
 
     /// An entry of a table of the second level, and its bits of subclusters.
-    fn entry(&self, table: u64, index: usize) -> Result<(u64, u64), Error> {
+    fn entry(&self, table: u64, index: usize) -> Result<Entry, Error> {
         let width = self.header.l2_entry();
         let slice_len = self.header.l2_bytes().min(SLICE);
         let byte = index as u64 * width;
@@ -125,8 +151,8 @@ impl Qcow2 {
             Ok::<_, Error>(Arc::new(bytes))
         })?;
         let at = (byte % slice_len) as usize;
-        let bits = if width == 16 { be64(&slice, at + 8) } else { 0 };
-        Ok((be64(&slice, at), bits))
+        let subclusters = if width == 16 { be64(&slice, at + 8) } else { 0 };
+        Ok(Entry { word: be64(&slice, at), subclusters })
     }
 
     /// Clusters with content of their own, and the compressed ones among them; none where that

@@ -179,7 +179,8 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let (_, from) = options.data()?;
     let mut recipe = recipe(app, options)?;
     if !options.force {
-        refuse_occupied(app, &target)?;
+        let anew = options.size.is_some() || from.source.is_some();
+        refuse_occupied(app, &target, anew)?;
     }
     if from.source.is_some() {
         let filled = build(app, options, &from, &target, recipe)?;
@@ -367,13 +368,14 @@ fn compat(kernel: Option<&str>) -> Result<xfs::MkfsOptions> {
         .with_context(|| format!("--compat {kernel}: not one of {known}"))
 }
 
-fn refuse_occupied(app: &mut App, target: &Target) -> Result<()> {
+/// Refuses what holds something: the file, where it is made `anew`, else the disk in it.
+fn refuse_occupied(app: &mut App, target: &Target, anew: bool) -> Result<()> {
     if !target.path.exists() {
         return Ok(());
     }
     let storage = Storage::open(app, target, false)?;
     let held = match storage.format(app)? {
-        _ if storage.container.is_some() => {
+        _ if anew && storage.container.is_some() => {
             let format = storage.container.as_ref().map(|image| image.format().name());
             format!("a {} image", format.unwrap_or_default())
         }

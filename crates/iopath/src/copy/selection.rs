@@ -69,10 +69,8 @@ impl Selection {
     pub fn part(&self, path: &[u8]) -> Option<Part> {
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         let found = loop {
-            if cursor.part == Some(Part::Tree) && is_below(path, &cursor.path) {
-                break Some(Part::All);
-            }
             match (cursor.part, order(&cursor.path, path)) {
+                (Some(Part::Tree), _) if is_below(path, &cursor.path) => break Some(Part::All),
                 (Some(part), Ordering::Equal) => break Some(part),
                 (Some(_), Ordering::Greater) => break None,
                 _ if cursor.at == self.bytes.len() => break None,
@@ -162,7 +160,7 @@ mod tests {
             (b"a/a", Some(Part::All)),
             (b"a/b", Some(Part::Attributes)),
             (b"a/c", None),
-            (b"a!", Some(Part::Tree)),
+            (b"a!", Some(Part::All)),
             (b"a!/any/thing", Some(Part::All)),
             (b"a!b", None),
             (b"b", Some(Part::All)),

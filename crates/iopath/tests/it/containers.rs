@@ -137,32 +137,79 @@ fn partitions_snapshots_and_backing_files_have_no_more_words_than_disks() {
 #[test]
 fn what_would_write_is_refused_with_the_way_on() {
     let disks = Disks::new();
-    disks.convert("disk.img", "disk.qcow2", "qcow2", &[]);
-    let before = fs::read(disks.at("disk.qcow2")).unwrap();
+    disks.convert("disk.img", "disk.vmdk", "vmdk", &[]);
+    let before = fs::read(disks.at("disk.vmdk")).unwrap();
     let dir = disks.dir.path();
     for line in [
-        "cp tree/text disk.qcow2:/new",
-        "mkdir disk.qcow2:/new",
-        "rm disk.qcow2:/text",
-        "mkfs -t ext4 --force disk.qcow2",
-        "serve nbd --write disk.qcow2",
-        "replay disk.qcow2",
+        "cp tree/text disk.vmdk:/new",
+        "mkfs -t ext4 --force disk.vmdk",
+        "serve nbd --write disk.vmdk",
+        "replay disk.vmdk",
     ] {
         let output = iopath_in(dir, line);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{line}");
-        let words = "qemu-img convert -f qcow2 -O raw disk.qcow2 disk.img";
+        let words = "qemu-img convert -f vmdk -O raw disk.vmdk disk.img";
         assert!(
-            error.contains("disk.qcow2: qcow2 images are read") && error.contains(words),
+            error.contains("disk.vmdk: vmdk images are read") && error.contains(words),
             "{line}: {error}"
         );
     }
-    let output = iopath_in(dir, "mkfs -t ext4 disk.qcow2");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("holds a qcow2 image"));
-    assert!(fs::read(disks.at("disk.qcow2")).unwrap() == before, "the image was written");
+    assert!(fs::read(disks.at("disk.vmdk")).unwrap() == before, "the image was written");
+}
+
+/// Goal: every command that writes takes a qcow2 image, and what is in it is sound after each.
+/// Method: verbs on a partition of an overlay, a file system made in an empty image; qemu-img and
+/// the file system's own tools look at them.
+#[test]
+fn a_qcow2_image_is_written_in_place() {
+    let disks = Disks::new();
+    let dir = disks.dir.path();
+    disks.convert("parts.img", "base.qcow2", "qcow2", &[]);
+    let base = fs::read(disks.at("base.qcow2")).unwrap();
+    let create = "create -q -f qcow2 -F qcow2 -b base.qcow2 top.qcow2";
+    let qemu_img = |line: &str| {
+        let done = Command::new("qemu-img").args(line.split(' ')).current_dir(dir).status();
+        assert!(done.unwrap().success(), "qemu-img {line}");
+    };
+    qemu_img(create);
+    for line in [
+        "cp tree/noise top.qcow2@2:/copy",
+        "mkdir -p top.qcow2@2:/new/dir",
+        "rm -r top.qcow2@2:/etc/conf.d",
+        "mv top.qcow2@2:/text :/new/text",
+        "chmod 600 top.qcow2@2:/copy",
+        "sync tree/ top.qcow2@2:/new/dir/",
+        "replay top.qcow2@2",
+        "repair -y top.qcow2@2",
+    ] {
+        ok_in(dir, line);
+        qemu_img("check -q top.qcow2");
+    }
+    assert_eq!(ok_in(dir, "cat top.qcow2@2:/new/dir/etc/hostname"), "box\n");
+    assert!(fs::read(disks.at("base.qcow2")).unwrap() == base, "what is behind was written");
+    qemu_img("convert -O raw top.qcow2 flat.img");
+    ok_in(dir, "cp flat.img@2:/copy copy");
+    assert!(fs::read(disks.at("copy")).unwrap() == fs::read(dir.join("tree/noise")).unwrap());
+    run_ok(
+        "sh",
+        &[&"-ec", &format!("cd {} && tail -c +4194305 flat.img > two.img", dir.display())],
+    );
+    e2fsck(&disks.at("two.img")).unwrap();
+
+    qemu_img("create -q -f qcow2 empty.qcow2 320M");
+    ok_in(dir, "mkfs -q -t xfs empty.qcow2");
+    ok_in(dir, "cp -a tree/. empty.qcow2:/");
+    let again = iopath_in(dir, "mkfs -t ext4 empty.qcow2");
+    assert!(String::from_utf8_lossy(&again.stderr).contains("holds xfs"));
+    let anew = iopath_in(dir, "mkfs -t ext4 --size 16M empty.qcow2");
+    assert!(String::from_utf8_lossy(&anew.stderr).contains("holds a qcow2 image"));
+    qemu_img("check -q empty.qcow2");
+    qemu_img("convert -O raw empty.qcow2 xfs.img");
+    testkit::judge::xfs_repair(&disks.at("xfs.img")).unwrap();
     // By word it is a file of bytes like any other.
-    ok_in(dir, "--image-format raw mkfs -q -t ext4 --force --size 16M disk.qcow2");
-    e2fsck(&disks.at("disk.qcow2")).unwrap();
+    ok_in(dir, "--image-format raw mkfs -q -t ext4 --force --size 16M empty.qcow2");
+    e2fsck(&disks.at("empty.qcow2")).unwrap();
 }
 
 #[test]

@@ -49,6 +49,9 @@ pub struct MountOptions {
     /// How long a change may wait in memory: then it is written into the log, and to its place
     /// (Linux: `fs.xfs.xfssyncd_centisecs`).
     pub write_out_interval: Nanos,
+    /// Bytes of changes in the log above which the oldest go to their places, so that the memory
+    /// of what they changed becomes free.
+    pub dirty_max: u64,
     /// The device of the realtime section (`rtdev`). Without one, files there are not read, and
     /// nothing is written.
     pub realtime: Option<BesideDevice>,
@@ -65,6 +68,7 @@ impl MountOptions {
             variant: self.buf_item,
             record_bytes: self.log_record_bytes,
             interval: self.write_out_interval,
+            dirty_max: self.dirty_max,
             background: true,
             debug_checks: self.debug_checks,
             iop_stats: self.iop_stats,
@@ -91,6 +95,7 @@ impl Default for MountOptions {
             iop_stats: false,
             direct: DirectOptions::default(),
             write_out_interval: LogOptions::default().interval,
+            dirty_max: LogOptions::default().dirty_max,
             realtime: None,
             log: None,
             quota: QuotaMode::AsBefore,

@@ -128,7 +128,7 @@ impl Log {
 
     /// Bytes in the CIL above which it is pushed in the background.
     pub(crate) fn cil_limit(&self) -> u64 {
-        (self.geometry.bytes() / 8).min(32 << 20)
+        (self.geometry.bytes() / 8).min(32 << 20).min(self.options.dirty_max / 4)
     }
 
     /// Pushes and writes back as far as the fill of CIL and log asks for it.
@@ -140,7 +140,8 @@ impl Log {
         loop {
             let (free, capacity) = self.grant.space();
             let waiting = self.grant.has_waiters();
-            if free >= capacity / 4 && !waiting {
+            let full = free < capacity / 4 || capacity - free > self.options.dirty_max;
+            if !full && !waiting {
                 return Ok(());
             }
             let left = self.write_back(cx, self.push_target())?;
@@ -160,11 +161,12 @@ impl Log {
         }
     }
 
-    /// How far the tail must move so that half of the log is free.
+    /// How far the tail must move so that half of the log is free, and half of what may be dirty.
     fn push_target(&self) -> u64 {
         let (free, capacity) = self.grant.space();
         let Some(tail) = self.ail.tail() else { return 0 };
-        let missing = (capacity / 2).saturating_sub(free);
+        let used = (capacity / 2).min(self.options.dirty_max / 2);
+        let missing = (capacity - free).saturating_sub(used);
         let blocks = (missing / 512) as u32;
         super::record::advance(Lsn::from_bits(tail), blocks, self.geometry.blocks).bits()
     }
@@ -179,8 +181,8 @@ impl Log {
         let tail = self.ail.tail().unwrap_or(head.bits());
         let behind = self.position(tail) - self.position(named.bits());
         let (free, capacity) = self.grant.space();
-        if behind >= capacity / 16 || (self.grant.has_waiters() && behind > 4096 && free < capacity)
-        {
+        let worth = (capacity / 16).min(self.options.dirty_max / 4);
+        if behind >= worth || (self.grant.has_waiters() && behind > 4096 && free < capacity) {
             self.push(cx, None, true)?;
         }
         Ok(())

@@ -1,0 +1,81 @@
+//! Where the bytes of a container go that is written to: a file of the host.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use block::Device;
+
+use crate::source::Source;
+use crate::{Error, FileSource};
+
+/// A source that is written to. What was written is read from then on; it is kept over a power cut
+/// from the next [`Target::flush`] on.
+pub trait Target: Source {
+    /// Writes bytes; the file grows where they pass its end, with zeros before them.
+    ///
+    /// # Errors
+    /// The host refuses, or there is no space.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes everything durable that was written.
+    ///
+    /// # Errors
+    /// The host failed: what was written may be lost.
+    fn flush(&self) -> io::Result<()>;
+}
+
+/// A regular file of the host, open for writing and locked as its device is.
+pub struct FileTarget {
+    name: String,
+    file: File,
+    size: AtomicU64,
+    _claim: Arc<dyn Device>,
+}
+
+impl FileTarget {
+    /// Opens a file and locks it against every other opener.
+    ///
+    /// # Errors
+    /// The host refuses, or somebody else has it open.
+    pub fn open(path: &Path) -> Result<FileTarget, Error> {
+        let options = device::OpenOptions { write: true, ..device::OpenOptions::read_only() };
+        let claim = device::open(path, options)?;
+        let name = path.display().to_string();
+        let size = FileSource::look(path, None)?.size();
+        let opened = File::options().read(true).write(true).open(path);
+        match opened {
+            Ok(file) => Ok(FileTarget { name, file, size: AtomicU64::new(size), _claim: claim }),
+            Err(error) => Err(Error::Read { name, offset: 0, len: 0, error }),
+        }
+    }
+}
+
+impl Source for FileTarget {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+}
+
+impl Target for FileTarget {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)?;
+        self.size.fetch_max(offset + bytes.len() as u64, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
