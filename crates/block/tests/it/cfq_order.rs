@@ -1,13 +1,9 @@
 //! The rules of `cfq`, one test each: preemption, cooperation, order.
 
-mod common;
-#[path = "common/script.rs"]
-mod script;
-
-use script::Case;
+use crate::common::script::Case;
 
 fn check(timed: bool, cases: &[Case]) {
-    script::check("cfq", timed, cases);
+    crate::common::script::check("cfq", timed, cases);
 }
 
 /// Not even with metadata.

@@ -1,11 +1,7 @@
 //! Yielding in `cfq`, one test per rule and edge case. `j` is the journal task; its write at 60000
 //! makes it known to the elevator.
 
-mod common;
-#[path = "common/script.rs"]
-mod script;
-
-use script::{disk, play_on};
+use crate::common::script::{disk, play_on};
 
 fn said(tunables: &[(&str, &str)], words: &str) -> String {
     play_on("cfq", disk(32), tunables, words, false)

@@ -6,11 +6,9 @@
 //! block_rq_insert and block_rq_issue say what arrived and what left. Ours gets what arrived, in
 //! one plug. The orders are kept in `kernel_orders.txt`, and are compared without a kernel too.
 
-mod common;
-
+use crate::common::{Disk, Ends, queue_with};
 use base::{Page, Sector};
 use block::{Bio, BioFlags, DeviceInfo, Op, Plug, QueueConfig, Segment};
-use common::{Disk, Ends, queue_with};
 use rt::{World, WorldConfig};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

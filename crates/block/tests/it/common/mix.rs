@@ -5,8 +5,6 @@
 //! *read path* (one stream of the media at a time). What was written is destaged in the time of the
 //! read path, and a write that comes while a read is served is a little later.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use base::{Nanos, Page, Sector};
 use block::elevator::{ElevatorNote, NoteKind};
 use block::{Bio, BioFlags, Device, DeviceInfo, DeviceIo, IoGroup, Op, Queue, QueueConfig};

@@ -2,13 +2,10 @@
 //! 2010-07-02) as a closed loop of three tasks on a small model of its array. The deadline row is
 //! what the model was made from; everything else follows from the rules of the elevators.
 
-#[path = "common/mix.rs"]
-mod mix;
-
+use crate::common::mix::{Mix, Outcome, run};
 use base::Nanos;
 use block::BioFlags;
 use block::elevator::NoteKind;
-use mix::{Mix, Outcome, run};
 
 /// Files alone, MB/s alone, both mixed.
 struct Row {

@@ -1,5 +1,4 @@
 //! Streams of requests in control groups, on a device that takes one request at a time.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use base::{Nanos, Page, Sector};
 use block::control::GroupShare;

@@ -1,10 +1,8 @@
 //! What `kyber` gives out: the order of domains, and how many tokens they have.
 
-mod common;
-
+use crate::common::{Disk, Ends, info, queue_with, submit};
 use base::Nanos;
 use block::QueueConfig;
-use common::{Disk, Ends, info, queue_with, submit};
 use rt::{Cx, World, WorldConfig};
 use std::sync::Arc;
 

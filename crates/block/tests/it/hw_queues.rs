@@ -1,9 +1,6 @@
 //! Hardware queues take turns: who fills one does not stand before those of the others.
 
-#[path = "common/streams.rs"]
-mod streams;
-
-use streams::{Scene, Stream};
+use crate::common::streams::{Scene, Stream};
 
 /// Goal: beside a process that keeps more in its queue than the device takes, a lone reader waits
 /// for what is in the device only, where its processor has a hardware queue of its own; with one

@@ -1,9 +1,7 @@
 //! Which bios become one request.
 
-mod common;
-
+use crate::common::{Disk, Ends, bio, info, queue, queue_with, submit};
 use block::{BioFlags, DeviceInfo, Plug, Queue, QueueConfig};
-use common::{Disk, Ends, bio, info, queue, queue_with, submit};
 use rt::{Cx, Runtime};
 use std::sync::Arc;
 

@@ -1,15 +1,9 @@
 //! Control groups: weights in `cfq` and `bfq`, and what the yield makes of them.
 
-mod common;
-#[path = "common/script.rs"]
-mod script;
-#[path = "common/streams.rs"]
-mod streams;
-
+use crate::common::script::{disk, play_on};
+use crate::common::streams::{Scene, Stream, weight};
 use base::Nanos;
 use block::{BioFlags, Op};
-use script::{disk, play_on};
-use streams::{Scene, Stream, weight};
 
 /// The first stream's part of all, in percent.
 fn part(rates: &[u64]) -> u64 {

@@ -1,12 +1,9 @@
 //! The controllers: what each lets through, on a device of 2,000 requests a second.
 
-#[path = "common/streams.rs"]
-mod streams;
-
+use crate::common::streams::{Scene, Stream, weight};
 use base::Nanos;
 use block::control::GroupShare;
 use block::{BioFlags, Op};
-use streams::{Scene, Stream, weight};
 
 fn scene<'a>(controller: &'a str, shares: &'a [(u32, GroupShare)]) -> Scene<'a> {
     Scene { controller: Some(controller), shares, rotational: false, ..Scene::of("none") }
@@ -115,7 +112,7 @@ fn what_is_held_back_takes_no_request_of_others() {
 fn a_controller_has_a_name_and_its_tunables() {
     use rt::{World, WorldConfig};
     World::new(WorldConfig::default()).run("names", |cx| {
-        let device = std::sync::Arc::new(streams::nothing());
+        let device = std::sync::Arc::new(crate::common::streams::nothing());
         let config = |controller: &str| block::QueueConfig {
             controller: Some(controller.to_owned()),
             ..block::QueueConfig::elevator("mq-deadline")

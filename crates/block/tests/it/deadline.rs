@@ -1,11 +1,7 @@
 //! The exact order in which `deadline` gives requests out.
 
-mod common;
-#[path = "common/script.rs"]
-mod script;
-
+use crate::common::{Disk, Ends, info, queue, submit};
 use base::Nanos;
-use common::{Disk, Ends, info, queue, submit};
 use rt::{World, WorldConfig};
 
 /// Lets `words` come while the device is busy with `R2000+1`, waits `wait_ms` of virtual time
@@ -144,7 +140,13 @@ fn the_elevator_can_be_changed_while_requests_wait() {
 
 /// What `words` of `script.rs` become on a disk that takes one request at a time.
 fn said(tunables: &[(&str, &str)], words: &str) -> String {
-    script::play_on("mq-deadline", script::disk(1), tunables, words, false)
+    crate::common::script::play_on(
+        "mq-deadline",
+        crate::common::script::disk(1),
+        tunables,
+        words,
+        false,
+    )
 }
 
 /// Goal: classes go in their order, whatever direction and age. The direction of the last request
@@ -153,7 +155,13 @@ fn said(tunables: &[(&str, &str)], words: &str) -> String {
 fn a_more_urgent_class_goes_first() {
     let words = "xR0+1 b=idle bR10+1 aW20+1 c=rt/7 cW30+1 cW40+1 d=rt/0 dR50+1 aR60+1 *";
     assert_eq!(said(&[], words), "x0 d50 c30 c40 a20 a60 b10");
-    let then = script::play_on("deadline", script::disk(1), &[], words, false);
+    let then = crate::common::script::play_on(
+        "deadline",
+        crate::common::script::disk(1),
+        &[],
+        words,
+        false,
+    );
     assert_eq!(then, "x0 d50 c30 c40 a60 a20 b10");
 }
 

@@ -1,14 +1,8 @@
 //! The rules of `bfq`, one test each.
 
-mod common;
-#[path = "common/mix.rs"]
-mod mix;
-#[path = "common/script.rs"]
-mod script;
-
+use crate::common::mix::{Mix, run};
+use crate::common::script::{disk, play_on};
 use block::elevator::{NoteKind, by_name};
-use mix::{Mix, run};
-use script::{disk, play_on};
 
 fn said(depth: u32, tunables: &[(&str, &str)], words: &str) -> String {
     play_on("bfq", disk(depth), tunables, words, false)

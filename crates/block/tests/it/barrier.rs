@@ -1,10 +1,8 @@
 //! Draining barriers: what comes before completes, the barrier runs alone, then what came later.
 
-mod common;
-
+use crate::common::{Disk, info};
 use base::{Page, Sector};
 use block::{Bio, BioFlags, Device, DeviceInfo, IoGroup, Plug, Queue, QueueConfig};
-use common::{Disk, info};
 use rt::Cx;
 use std::sync::Arc;
 

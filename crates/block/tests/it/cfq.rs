@@ -1,13 +1,9 @@
 //! The rules of `cfq`, one test each: queues, slices, idling, limits.
 
-mod common;
-#[path = "common/script.rs"]
-mod script;
-
-use script::{Case, disk, play_on};
+use crate::common::script::{Case, disk, play_on};
 
 fn check(timed: bool, cases: &[Case]) {
-    script::check("cfq", timed, cases);
+    crate::common::script::check("cfq", timed, cases);
 }
 
 /// Asynchronous writes of `a` and `b` go out of one queue, the synchronous one of `c` has its own.

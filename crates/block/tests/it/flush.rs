@@ -1,9 +1,7 @@
 //! Flushes: which steps a durable write takes on which device.
 
-mod common;
-
+use crate::common::{Disk, Ends, info, queue, submit};
 use block::{DeviceInfo, Queue};
-use common::{Disk, Ends, info, queue, submit};
 use rt::{Cx, Runtime};
 use std::sync::Arc;
 

@@ -1,9 +1,7 @@
 //! Edges between requests: a bio that the queue sends when a group of others has succeeded.
 
-mod common;
-
+use crate::common::{Disk, Ends, bio, info, queue, queue_with};
 use block::{DeviceInfo, IoGroup, QueueConfig};
-use common::{Disk, Ends, bio, info, queue, queue_with};
 
 #[test]
 fn a_bio_follows_the_last_of_its_group() {

@@ -1,11 +1,7 @@
 //! The rules of `relay`, one test each. `j` is the journal task.
 
-mod common;
-#[path = "common/script.rs"]
-mod script;
-
+use crate::common::script::{disk, play_on};
 use block::elevator::by_name;
-use script::{disk, play_on};
 
 fn said(depth: u32, words: &str) -> String {
     play_on("relay", disk(depth), &[], words, false)

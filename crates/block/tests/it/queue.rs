@@ -1,12 +1,10 @@
 //! The queue as a whole: throttling, no recursion, integrity under any order, determinism.
 
-mod common;
-
+use crate::common::{Disk, Ends, bio, info, queue, queue_with, submit};
 use base::{Nanos, Page, Rng, Sector};
 use block::{
     Bio, BioFlags, Device, DeviceInfo, DeviceIo, IoGroup, Op, Plug, Queue, QueueConfig, Segment,
 };
-use common::{Disk, Ends, bio, info, queue, queue_with, submit};
 use proptest::prelude::*;
 use rt::{Runtime, SpinLock, World, WorldConfig};
 use std::sync::Arc;
