@@ -25,7 +25,7 @@ pub enum XfsError {
     #[error("{0}")]
     Unsupported(#[from] Unsupported),
     /// A block size that this implementation does not take.
-    #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
+    #[error("blocks of {0} bytes are not supported: 1 to 64 KiB are")]
     BlockSize(u32),
     /// The file system was shut down after an error; nothing is written any more.
     #[error("the file system was shut down: {0}")]

@@ -65,7 +65,7 @@ pub enum MountError {
     #[error("{0} is not supported")]
     Mode(&'static str),
     /// A block size that this implementation cannot mount.
-    #[error("blocks of {0} bytes are not supported: 1 to 32 KiB are")]
+    #[error("blocks of {0} bytes are not supported: 1 to 64 KiB are")]
     BlockSize(u32),
     /// The log is wrong, or holds what cannot be recovered here.
     #[error(transparent)]
@@ -175,7 +175,7 @@ pub(crate) fn check_features(
 
 /// Whether blocks have a size that this implementation takes.
 pub(crate) fn takes_blocks(geometry: &Geometry) -> bool {
-    (1024..=32768).contains(&geometry.block_size)
+    (1024..=65536).contains(&geometry.block_size)
 }
 
 /// The least size of a page cache's folios that hold a block of the file system behind `queue`;

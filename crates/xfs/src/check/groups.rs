@@ -303,7 +303,9 @@ impl Checker<'_> {
         }
         let mask = chunk.hole_mask();
         let first = geometry.agino_block(start);
-        for block in 0..geometry.chunks.blocks {
+        // In large blocks lie several chunks, the first of which has the block.
+        let own = start.is_multiple_of(geometry.inodes_per_block());
+        for block in (0..geometry.chunks.blocks).filter(|_| own) {
             let bit = (block * per_block).min(63);
             if mask >> bit & 1 == 0 && first + block < geometry.ag_length(ag) {
                 let start = first + block;

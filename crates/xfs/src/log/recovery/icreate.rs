@@ -41,10 +41,10 @@ pub(super) fn parse(tid: u32, item: &LoggedItem, context: &RecoveryContext) -> R
     if raw.icl_isize.get() != context.inode_size {
         return wrong("inode size of an inode chunk", raw.icl_isize.get());
     }
-    if count == 0 || count > INODES_MAX {
+    let per_block = context.block_size / context.inode_size;
+    if count == 0 || count > INODES_MAX.max(per_block) {
         return wrong("inodes of an inode chunk", count);
     }
-    let per_block = context.block_size / context.inode_size;
     if blocks == 0 || u64::from(blocks) * u64::from(per_block) != u64::from(count) {
         return wrong("blocks of an inode chunk", blocks);
     }
