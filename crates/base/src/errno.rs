@@ -1,4 +1,4 @@
-//! Error numbers as Linux defines them for x86-64: the answers of a file system to its caller.
+//! Error numbers as Linux defines them for x86-64: what a file system returns to its caller.
 
 use std::fmt;
 

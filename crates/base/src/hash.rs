@@ -1,4 +1,4 @@
-//! A running 64-bit hash of events: two runs of a simulation are the same run exactly where their
+//! A running 64-bit hash of events: two runs of a simulation are the same run exactly if their
 //! hashes are equal.
 
 /// A running hash over a sequence of 64-bit values. Order matters. Not cryptographic.

@@ -1,4 +1,4 @@
-//! The face of every device, real, layered or modelled, and the request as it sees it.
+//! The trait of every device (real, layered or modelled), and the request as a device sees it.
 
 use crate::bio::bytes_of;
 use crate::queue::Flight;

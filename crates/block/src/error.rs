@@ -1,4 +1,4 @@
-//! What a device answers when it could not do what it was asked for.
+//! The error of a request that a device could not carry out.
 
 use crate::Op;
 use base::{Errno, Sector};

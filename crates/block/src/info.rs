@@ -1,4 +1,4 @@
-//! What a device says of itself.
+//! The properties of a device: size, limits, supported operations.
 
 use base::unit::SECTOR_SIZE;
 

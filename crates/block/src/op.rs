@@ -1,4 +1,4 @@
-//! What is done to sectors.
+//! The operations on sectors: read, write, flush, discard, writing zeroes.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The request: what one or several merged bios become on their way to the device.
+//! The request: one or several merged bios on their way to the device.
 
 use crate::bio::is_sync;
 use crate::{Bio, BioFlags, BioResult, DeviceError, Issuer, Op, Segments};

@@ -1,4 +1,4 @@
-//! What a control group is given of a device.
+//! The share of a device that a control group gets.
 
 use base::Nanos;
 use std::str::FromStr;

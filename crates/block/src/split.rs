@@ -1,4 +1,4 @@
-//! Cutting a bio that is larger than one request may be, and putting its end together again.
+//! Splits a bio that is larger than one request may be, and joins the results of its parts.
 
 use crate::request::Limits;
 use crate::{Bio, BioResult, DeviceError, EndIo, Op, Segment, Segments};

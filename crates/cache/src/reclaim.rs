@@ -85,7 +85,7 @@ impl PageCache {
         moved() || (!stalled() && self.writeback.load(Ordering::Relaxed) > 0)
     }
 
-    /// Gives up every folio that is clean and idle, used or not (Linux: `drop_caches`). Answers the
+    /// Gives up every folio that is clean and idle, used or not (Linux: `drop_caches`). Returns the
     /// bytes that became free. Does not wait.
     pub fn drop_clean(&self, cx: &Cx) -> u64 {
         let before = self.memory.load(Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl PageCache {
         before.saturating_sub(self.memory.load(Ordering::Relaxed))
     }
 
-    /// Gives up at least `want` folios if it can, and answers how many it did give up. Does not
+    /// Gives up at least `want` folios if it can, and returns how many it did give up. Does not
     /// wait.
     pub(crate) fn reclaim(&self, cx: &Cx, want: u64) -> u64 {
         let total = self.memory.load(Ordering::Relaxed) >> self.folio_shift;

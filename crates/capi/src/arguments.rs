@@ -1,4 +1,4 @@
-//! Arguments that come from C.
+//! Checks and converts arguments that come from C.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::mem::MaybeUninit;

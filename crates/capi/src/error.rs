@@ -1,4 +1,4 @@
-//! Errors: the number is the result, the words are kept for the thread.
+//! Errors: the result is the number; the message is kept for the calling thread.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};

@@ -162,7 +162,7 @@ pub unsafe extern "C" fn iopath_readlink(
     })
 }
 
-/// Copies as much as there is room for; answers how much there is.
+/// Copies as much as there is room for; returns how much there is.
 fn copy(value: &[u8], buffer: &mut [u8]) -> i64 {
     let len = value.len().min(buffer.len());
     buffer[..len].copy_from_slice(&value[..len]);

@@ -1,4 +1,4 @@
-//! Structs that cross the border. Those that may grow begin with their size.
+//! Structs that are passed between C and Rust. Structs that may grow begin with their size.
 
 use std::ffi::c_char;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

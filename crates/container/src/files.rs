@@ -1,4 +1,4 @@
-//! The further files that an image names: opened where they may be, refused by name elsewhere.
+//! The further files that an image refers to: opened in allowed folders, else refused by name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

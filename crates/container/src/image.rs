@@ -1,4 +1,4 @@
-//! What an opened container is: an image that can be read, and what is known about it.
+//! An opened container: an image that can be read, and its properties.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The way from a file to the disk in it.
+//! Opens the disk inside a file.
 
 use std::sync::Arc;
 

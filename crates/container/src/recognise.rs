@@ -1,4 +1,4 @@
-//! Which container some bytes are.
+//! Recognises the format of a container by its content.
 
 use crate::kind::Format;
 use crate::source::{self, Source};

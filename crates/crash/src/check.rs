@@ -138,7 +138,7 @@ impl Crash {
         outcome
     }
 
-    /// As [`Crash::check`], and answers what was found.
+    /// As [`Crash::check`], and returns what was found.
     ///
     /// # Panics
     /// Where the workload itself fails.

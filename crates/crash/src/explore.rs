@@ -365,7 +365,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Recovers, judges and checks a state, or answers what came out for one that is the same to
+    /// Recovers, judges and checks a state, or returns what came out for one that is the same to
     /// recovery.
     fn visit(&self, medium: Medium, state: &State) -> Result<(), Wrong> {
         if self.how.by_kernel {

@@ -1,4 +1,4 @@
-//! States in the hands of the host: as an image for its checkers, and mounted by its kernel.
+//! States on the host: as an image for its checkers, and mounted by its kernel.
 
 use std::fs::File;
 use std::io;

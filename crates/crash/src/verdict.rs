@@ -1,4 +1,4 @@
-//! Who says that a state is wrong.
+//! Which test found that a state is wrong: recovery, the check, the oracle or the user's program.
 
 use serde::{Deserialize, Serialize};
 

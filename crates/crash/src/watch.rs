@@ -35,7 +35,7 @@ impl Watched {
         self
     }
 
-    /// A write call is about to begin; answers when.
+    /// A write call is about to begin; returns when.
     fn begin_write(&self) -> Result<u64, Errno> {
         let number = self.writes.fetch_add(1, Ordering::Relaxed);
         match self.full.iter().any(|full| full.contains(&number)) {

@@ -1,4 +1,4 @@
-//! Devices: where the sectors really are.
+//! Devices: they store the sectors.
 //!
 //! Every device has the face [`block::Device`]. Real ones: an image file or a block device of the
 //! host ([`open`], [`create`]), and memory ([`MemoryDevice`]). Layers around any other device: a

@@ -1,4 +1,4 @@
-//! Free blocks: the groups with their descriptors and bitmaps, and who may take what of them.
+//! Free blocks: the groups with their descriptors and bitmaps, and how blocks are allocated.
 //!
 //! - this file: the allocator, and the reservation of space before blocks are taken;
 //! - [`balloc`]: bitmaps and descriptors on the disk;

@@ -1,4 +1,5 @@
-//! What is encrypted of an inode, and whether its key is at hand (Linux: `fs/ext4/crypto.c`).
+//! Encryption of an inode's content and names, and whether its key is known (Linux:
+//! `fs/ext4/crypto.c`).
 
 use base::Errno;
 use fscrypt::nokey::{self, NameHashes};

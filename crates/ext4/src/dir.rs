@@ -356,7 +356,7 @@ impl<'a> Dir<'a> {
         Err(Errno::EFSCORRUPTED)
     }
 
-    /// Searches for a name that is to be added: answers where it is, or else where it can be put.
+    /// Searches for a name that is to be added: returns where it is, or else where it can be put.
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.

@@ -1,4 +1,4 @@
-//! The accounts of quota: what an id uses, what is reserved for it, and how much it may have.
+//! The quota accounts: what an id uses, what is reserved for it, and what it may use.
 //!
 //! Locks: a [`Dquot::state`] after an inode's core and before the content of a buffer.
 

@@ -1,5 +1,4 @@
-//! The end of an inode: it goes with its blocks and its attributes when its last name is gone and
-//! nobody has it open.
+//! Frees an inode with its blocks and attributes when its last name is gone and nobody has it open.
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ pub(crate) struct SuperBlock {
     read_error: SpinLock<Option<String>>,
     /// The log may have the superblock, which is not at its place.
     pub(crate) super_logged: AtomicBool,
-    /// Unmounted or shut down: every call answers `EIO`.
+    /// Unmounted or shut down: every call returns `EIO`.
     stopped: AtomicBool,
     /// What every handle asks for beside its own credits.
     quota_credits: u32,

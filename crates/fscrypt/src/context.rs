@@ -1,4 +1,4 @@
-//! What the disk says of the encryption of an inode: 28 or 40 bytes.
+//! The encryption context of an inode on disk: 28 or 40 bytes.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Names as they are shown where their key is not at hand.
+//! Names as they are shown without their key.
 //!
 //! A name is shown as base64url of its two hashes and its encrypted bytes: all of them if they are
 //! few, else the first 149 and a SHA-256 of the rest, so that it stays below 255 characters.

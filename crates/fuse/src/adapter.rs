@@ -1,4 +1,4 @@
-//! Between requests of the kernel and the file system.
+//! Translates requests of the kernel into calls of the file system.
 
 mod data;
 mod requests;

@@ -1,4 +1,4 @@
-//! What ends a mount.
+//! The events that end a mount.
 
 use std::io;
 use std::sync::Arc;

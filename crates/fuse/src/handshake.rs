@@ -1,5 +1,5 @@
-//! The first words with the kernel: what it may do by itself from now on. They are spoken by the
-//! crate `fuser`; the requests that follow are ours to answer.
+//! The first exchange with the kernel (INIT): which features it may use. The crate `fuser` carries
+//! it out; we answer the requests that follow.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the host's kernel knows of a mount, and its knobs for one.
+//! What the host's kernel shows of a mount, and its settings for one.
 
 use std::fs;
 use std::io;

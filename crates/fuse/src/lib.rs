@@ -1,10 +1,10 @@
-//! FUSE: a file system of iopath in the host's tree of directories.
+//! FUSE: mounts a file system of iopath on a directory of the host.
 //!
 //! ```text
 //!   programs
 //!      |  system calls
 //!   kernel: dentries, attributes, page cache, permission checks
-//!      |  /dev/fuse: the first words by the crate `fuser`, the rest read and answered by us
+//!      |  /dev/fuse: the first exchange by the crate `fuser`, all others by us
 //!   Workers: the threads that serve; Adapter: what a request means
 //!      |  inode numbers
 //!   trait vfs::FileSystem: ext4, xfs, ..

@@ -23,7 +23,7 @@ const KIND: &str = "fuse.iopath";
 /// The program that mounts for others than root.
 const HELPER: &str = "fusermount3";
 
-/// Mounts on `dir`; answers the device to serve.
+/// Mounts on `dir`; returns the device to serve.
 ///
 /// # Errors
 /// The device cannot be opened, or the kernel and fusermount3 refuse.

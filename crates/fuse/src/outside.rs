@@ -1,5 +1,5 @@
-//! What a mount needs of the host besides `/dev/fuse`: done here, or by the keeper where this
-//! process is locked.
+//! What a mount needs of the host besides `/dev/fuse`: done here, or by the keeper if this process
+//! is locked.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -55,7 +55,7 @@ impl Outside {
         self.keeper.is_some()
     }
 
-    /// Mounts; answers the device to serve.
+    /// Mounts; returns the device to serve.
     pub fn mount(&self) -> io::Result<OwnedFd> {
         match &self.keeper {
             Some(keeper) => keeper.mount(),
@@ -121,7 +121,7 @@ impl Outside {
     }
 
     /// Lets the kernel hand over its pages, then unmounts; where programs use the mount, from the
-    /// tree only, and answers false. Blocks the thread.
+    /// tree only, and returns false. Blocks the thread.
     pub fn end(&self) -> bool {
         if let Some(keeper) = &self.keeper {
             return keeper.end();

@@ -1,4 +1,4 @@
-//! The signals that end a mount.
+//! The signals that unmount.
 
 use nix::sys::signal::{SigSet, Signal};
 
@@ -17,7 +17,7 @@ impl Signals {
         Signals(set)
     }
 
-    /// Waits for one of them; answers its name. Blocks the thread.
+    /// Waits for one of them; returns its name. Blocks the thread.
     pub fn wait(&self) -> &'static str {
         loop {
             if let Ok(signal) = self.0.wait() {

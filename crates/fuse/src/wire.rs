@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         Reader { device, pace, vain: 0 }
     }
 
-    /// The next request; answers its length, and whether none was there before, or None after the
+    /// The next request; returns its length, and whether none was there before, or None after the
     /// end of the mount. Blocks the thread.
     ///
     /// # Errors
@@ -293,7 +293,7 @@ impl<'a> Answer<'a> {
         result.and(if self.overflow { Err(Errno::EIO) } else { Ok(self.len()) })
     }
 
-    /// Writes the header; answers all bytes. Where there is an error there is no body.
+    /// Writes the header; returns all bytes. Where there is an error there is no body.
     pub fn finish(self, unique: u64, result: Result<(), Errno>) -> &'a [u8] {
         let (len, error) = match result {
             Ok(()) => (self.len, 0),

@@ -158,7 +158,7 @@ impl DirEntry {
     }
 }
 
-/// How a directory is made, as `std::fs::DirBuilder`.
+/// Options for making a directory, as `std::fs::DirBuilder`.
 #[derive(Clone, Copy, Debug)]
 pub struct DirBuilder {
     mode: u16,
@@ -183,7 +183,7 @@ impl DirBuilder {
         self
     }
 
-    /// Those above it that do not exist are made, too; one that is there is no error.
+    /// Missing parents are made, too; a directory that exists is no error.
     pub fn recursive(mut self, recursive: bool) -> DirBuilder {
         self.recursive = recursive;
         self

@@ -1,4 +1,4 @@
-//! What went wrong, where, and the number that a system call would have answered.
+//! Errors: what failed, where, and the errno that a system call would have returned.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use base::Errno;
 /// The result of every call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong: a place (`disk.img:/etc/hosts`), the reason, and an error number.
+/// An error: a place (`disk.img:/etc/hosts`), the reason, and an error number.
 ///
 /// Turns into an [`io::Error`] of the kind that the number has in `std`.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Error {
         self.errno
     }
 
-    /// Why, in words without the place, where there is more to say than the number does.
+    /// The reason as text, without the place, if it says more than the number.
     pub fn reason(&self) -> Option<String> {
         self.reason.as_ref().map(ToString::to_string)
     }

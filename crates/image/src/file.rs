@@ -59,12 +59,12 @@ impl OpenOptions {
         self.flag(OpenFlags::CREATE, on)
     }
 
-    /// A file is made; one that exists is `EEXIST`.
+    /// A file is made; if it exists, opening fails with `EEXIST`.
     pub fn create_new(self, on: bool) -> OpenOptions {
         self.flag(OpenFlags::EXCL, on)
     }
 
-    /// The file is emptied.
+    /// The file is truncated to zero.
     pub fn truncate(self, on: bool) -> OpenOptions {
         self.flag(OpenFlags::TRUNC, on)
     }
@@ -164,7 +164,7 @@ impl File {
         self.call(|cx, file| file.read_at(cx, offset, buffer))
     }
 
-    /// Writes at byte `offset`; answers less than all only if an error follows.
+    /// Writes at byte `offset`; returns less than all only if an error follows.
     ///
     /// # Errors
     /// `EBADF` not open for writing; `ENOSPC`, `EFBIG`, `EIO`.
@@ -184,7 +184,7 @@ impl File {
         Ok(())
     }
 
-    /// Cuts the file, or lets it grow by a hole.
+    /// Truncates the file, or extends it by a hole.
     ///
     /// # Errors
     /// `EBADF`, `EFBIG`, `EIO`.

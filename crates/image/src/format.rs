@@ -1,5 +1,5 @@
-//! The families of file systems, and what is done with either of them on an open device: mounted
-//! and checked. The library and the `iopath` command do it by these functions.
+//! The families of file systems, and the functions by which the library and the `iopath` command
+//! mount and check either of them on an open device.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// A word for it: `ext` or `xfs`.
+    /// Its name: `ext` or `xfs`.
     pub fn name(self) -> &'static str {
         match self {
             Format::Ext => "ext",

@@ -106,7 +106,7 @@ impl Fs {
     }
 
     /// Copies content and permission bits of a file; what the new name leads to is emptied first.
-    /// Answers the bytes.
+    /// Returns the bytes.
     ///
     /// # Errors
     /// As [`Fs::read`] and [`Fs::write`]; `EINVAL` both are one file.

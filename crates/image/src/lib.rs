@@ -1,4 +1,4 @@
-//! Files inside disk images of ext2, ext3, ext4 and XFS, in the words of `std::fs`.
+//! Files inside disk images of ext2, ext3, ext4 and XFS, with the functions of `std::fs`.
 //!
 //! No root, no kernel mount, no FUSE: the file system runs in this process, on its real disk
 //! format, through its journal.
@@ -22,9 +22,9 @@
 //! thread while it waits for the device; from async code call it in a thread for blocking work.
 //! Calls have root's rights inside the image: permission bits do not refuse anything.
 //!
-//! What is written is durable after [`File::sync_all`], [`Fs::sync`] or [`Fs::unmount`]; a crash of
-//! the process before leaves an image that the next mount recovers by its journal. An image is
-//! locked while it is open: a second process is refused.
+//! Written data is durable after [`File::sync_all`], [`Fs::sync`] or [`Fs::unmount`]. If the
+//! process crashes before, the next mount recovers the image from its journal. An image is locked
+//! while it is open: a second process is refused.
 //!
 //! The layers below ([`vfs::FileSystem`], the caches, the devices) are crates of their own, which
 //! also run in virtual time; this crate runs them in real time only.

@@ -1,4 +1,4 @@
-//! What is known of a file: [`Metadata`].
+//! The metadata of a file: [`Metadata`].
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use vfs::Attr;
 /// The type of a file.
 pub use vfs::FileType;
 
-/// The attributes of a file, in the words of `std::fs::Metadata`.
+/// The attributes of a file, with the methods of `std::fs::Metadata`.
 #[derive(Clone, Debug)]
 pub struct Metadata(pub(crate) Attr);
 

@@ -39,7 +39,7 @@ impl ImageOptions {
         self
     }
 
-    /// Past the host's page cache.
+    /// Bypasses the host's page cache.
     pub fn direct(mut self, direct: bool) -> ImageOptions {
         self.direct = direct;
         self

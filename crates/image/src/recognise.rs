@@ -1,4 +1,4 @@
-//! What is on a device: recognised by the magic numbers at its start.
+//! Recognises what is on a device by the magic numbers at its start.
 
 use std::sync::Arc;
 

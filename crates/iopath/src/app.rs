@@ -1,4 +1,4 @@
-//! What every command works with: the task, the options for all, the output.
+//! The state that every command uses: its task, the global options, the output.
 
 use std::ffi::OsString;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The sandbox of a command: it may open what its command line names, and little else.
 //!
-//! A command is locked before it opens an image. Which files it names is known from its arguments,
-//! which come from the user; nothing that an image says adds to them, but for the parts of a
-//! container, which must lie in its folder or in one that the user has named.
+//! A command is locked before it opens an image. The files that it may open follow from its
+//! arguments, which come from the user. The content of an image cannot add to them, except for the
+//! parts of a container, which must lie in its folder or in one that the user has allowed.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::FileTypeExt;

@@ -309,7 +309,7 @@ fn take(cx: &mut Cx, sink: &mut dyn Sink, batch: &Batch, problems: &mut Problems
     Ok(())
 }
 
-/// Copies everything from `source` to `sink`; answers what could not be copied.
+/// Copies everything from `source` to `sink`; returns what could not be copied.
 ///
 /// # Errors
 /// What ended either side; of the sink's, if both failed.
@@ -370,7 +370,7 @@ impl Clocks<'_> {
         self.outer.as_deref_mut().unwrap_or(self.cx)
     }
 
-    /// Copies everything; answers the names of files that the source knows, and what failed.
+    /// Copies everything; returns the names of files that the source knows, and what failed.
     fn run(
         &mut self,
         source: Box<dyn Source>,
@@ -474,7 +474,7 @@ impl Links {
     }
 }
 
-/// Appends a name to a path; answers the length to truncate the path to afterwards.
+/// Appends a name to a path; returns the length to truncate the path to afterwards.
 pub fn descend(path: &mut Vec<u8>, name: &[u8]) -> usize {
     let len = path.len();
     if len > 0 {

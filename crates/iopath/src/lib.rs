@@ -1,7 +1,7 @@
 //! The Linux storage I/O path in user space: the facade of the library, and the command.
 //!
-//! [`image`] has files inside images, in the words of `std::fs`. The layers below are re-exported
-//! under their names, so that one dependency brings them all:
+//! [`image`] has files inside images, with the functions of `std::fs`. The layers below are
+//! re-exported under their names, so that one dependency brings them all:
 //!
 //! ```
 //! use iopath::rt::Runtime;

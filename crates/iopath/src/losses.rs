@@ -1,4 +1,4 @@
-//! What a command that read by `--rescue` could not read, said at its end.
+//! Reports at the end of a command with `--rescue` what it could not read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

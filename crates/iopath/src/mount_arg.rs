@@ -1,4 +1,4 @@
-//! Mount options of the command line, which may be for one format or another.
+//! Mount options of the command line, for either format.
 
 use std::fmt;
 use std::str::FromStr;

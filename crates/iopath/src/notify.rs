@@ -1,4 +1,4 @@
-//! Words to the service manager, as sd_notify(3) has them.
+//! Notifications to the service manager, in the format of sd_notify(3).
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;

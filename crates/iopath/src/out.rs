@@ -138,7 +138,7 @@ impl Progress {
         }
     }
 
-    /// Takes the display away; answers names and bytes.
+    /// Takes the display away; returns names and bytes.
     pub fn finish(self) -> (u64, u64) {
         self.bar.finish_and_clear();
         (self.names, self.bytes)

@@ -1,4 +1,4 @@
-//! What is left of a file system or of a partition table where the start of a device is gone:
+//! What is left of a file system or of a partition table if the start of a device is gone:
 //! copies of superblocks, logs, the second copy of a GPT.
 
 use std::sync::Arc;

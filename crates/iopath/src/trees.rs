@@ -19,7 +19,7 @@ struct Level {
 pub type Work<'w> = dyn FnMut(&mut App, &[u8], &Attr) -> Result<()> + 'w;
 
 /// Runs `work` on what is at `path` and on everything below it, names sorted, directories before
-/// what they hold. What fails is reported, and the rest follows; answers whether nothing failed.
+/// what they hold. What fails is reported, and the rest follows; returns whether nothing failed.
 /// May park.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ pub fn each(
 }
 
 /// Runs `work` on what is at `path`, and with `below` on everything below it too, as [`each`] does.
-/// Answers whether nothing failed. May park.
+/// Returns whether nothing failed. May park.
 ///
 /// # Errors
 /// As [`each`]; of `work`, if it is asked of `path` alone.

@@ -1,4 +1,4 @@
-//! Where fast commits are written, and who may.
+//! The area where fast commits are written, and which task may write to it.
 
 use crate::area::LogDevice;
 use crate::log::Log;

@@ -1,4 +1,4 @@
-//! The journal as its users see it.
+//! The journal: the interface for file systems.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

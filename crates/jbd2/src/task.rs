@@ -131,7 +131,7 @@ impl Task {
         drop((joined, extra));
     }
 
-    /// Commits, writes everything to its place and marks the log empty; answers who waits.
+    /// Commits, writes everything to its place and marks the log empty; returns who waits.
     fn flush(&mut self, cx: &mut Cx) {
         let ticket = self.shared.state.lock(cx).flush_request;
         if self.empty(cx) {

@@ -88,7 +88,7 @@ impl Transaction {
         }
     }
 
-    /// Adds the block; answers how many are revoked now, or `None` where it was already.
+    /// Adds the block; returns how many are revoked now, or `None` where it was already.
     pub fn revoke(&self, cx: &Cx, block: u64) -> Option<usize> {
         self.has_revoked.store(true, Ordering::Relaxed);
         let mut extra = self.extra.lock(cx);

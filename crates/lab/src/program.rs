@@ -1,4 +1,4 @@
-//! How the runs of an experiment are done: by workloads, or by a Rust module.
+//! How an experiment is run: by workloads, or by a Rust module.
 //!
 //! An experiment's file has the cases, variants, seeds, metrics, published cells and relations of
 //! either sort. A [`Program`] does one run at a time, and gives a record for each variant that took

@@ -1,4 +1,4 @@
-//! What a run leaves: one JSON line.
+//! The record of a run: one JSON line.
 
 pub mod lines;
 mod made;

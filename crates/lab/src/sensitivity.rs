@@ -1,5 +1,5 @@
-//! What a headline rests on: each constant of the machine that was fitted is moved up and down, and
-//! the headline is run again.
+//! What a headline depends on: each fitted constant of the machine is moved up and down, and the
+//! headline is run again.
 
 use serde::Serialize;
 

@@ -241,7 +241,7 @@ impl Flash {
         }
     }
 
-    /// Occupies the next die with a program; answers when that is done.
+    /// Occupies the next die with a program; returns when that is done.
     fn occupy(&mut self, now: Nanos) -> Nanos {
         let die = self.next_die;
         self.next_die = (die + 1) % self.die_free.len();

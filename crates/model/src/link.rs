@@ -63,7 +63,7 @@ impl Link {
         Link { params, free: [Nanos::ZERO; 2], stats: [LinkStats::default(); 2] }
     }
 
-    /// Sends a message of `bytes` bytes at `now`; answers when it has arrived as a whole.
+    /// Sends a message of `bytes` bytes at `now`; returns when it has arrived as a whole.
     pub fn send(&mut self, now: Nanos, way: Way, bytes: u64) -> Nanos {
         let LinkParams { latency, rate, per_message, header, mtu } = self.params;
         let packets = bytes.div_ceil((mtu - header).max(1)).max(1);

@@ -1,4 +1,4 @@
-//! What a model is: a state machine of commands and events, and the device around it.
+//! A model: a state machine of commands and events, and the device around it.
 //!
 //! A [`Machine`] knows commands and times, no data. [`ModelDevice`] holds the data, the requests
 //! that are on their way, and one timer of the runtime for the machine's next event; when the

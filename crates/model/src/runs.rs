@@ -14,7 +14,7 @@ impl Runs {
         self.runs.is_empty()
     }
 
-    /// Adds `start..end`; answers how many of its sectors are new.
+    /// Adds `start..end`; returns how many of its sectors are new.
     pub fn add(&mut self, start: u64, end: u64) -> u64 {
         let (mut low, mut high, mut known) = (start, end, 0);
         let touching = self.runs.range(..=end).rev().take_while(|run| *run.1 >= start);

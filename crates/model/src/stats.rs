@@ -1,4 +1,4 @@
-//! What a model counts.
+//! Counters of a model.
 
 use base::Nanos;
 

@@ -1,5 +1,5 @@
-//! One range of an object, fetched with patience: tried again where that can help, compared with
-//! the version that was opened.
+//! Fetches one range of an object: tries again if that can help, and compares the object with the
+//! version that was opened.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Images on servers: `http://`, `https://`, `s3://`, `gs://` and `az://`, read by ranges.
 //!
-//! [`open`] answers a [`container::Source`], so that what reads files reads objects, too.
+//! [`open`] returns a [`container::Source`], so that code that reads files reads objects, too.
 //! It reads blocks of 64 KiB through a cache in memory of a bounded size and, where a folder is
 //! given, on disk, where processes share it. Reads in a row make it read ahead, in requests of up
 //! to 4 MiB, several at once.

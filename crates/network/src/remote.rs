@@ -169,7 +169,7 @@ impl Core {
         }
     }
 
-    /// Takes from the disk what is there, of runs that were taken; answers the rest.
+    /// Takes from the disk what is there, of runs that were taken; returns the rest.
     fn look_on_disk(&self, runs: Vec<Range<u64>>) -> Vec<Range<u64>> {
         let Some(disk) = &self.disk else { return runs };
         let mut rest: Vec<Range<u64>> = Vec::new();

@@ -36,7 +36,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Notes a read; answers what to read ahead of it.
+    /// Notes a read; returns what to read ahead of it.
     pub fn read(&mut self, range: &Range<u64>) -> Range<u64> {
         self.clock += 1;
         let near = |stream: &&mut Stream| {

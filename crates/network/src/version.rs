@@ -1,4 +1,4 @@
-//! One version of an object, and what a try for a part of it brings.
+//! One version of an object, and the result of one attempt to read a part of it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who brings records from one end to the other.
+//! Transports that carry records from one end to the other.
 
 mod link;
 mod nfsd;

@@ -1,4 +1,4 @@
-//! Calls without the interpreter's lock, and what becomes of their errors.
+//! Calls without the interpreter's lock, and the conversion of their errors.
 
 use std::any::Any;
 use std::ffi::{OsStr, OsString};

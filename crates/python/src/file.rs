@@ -86,7 +86,7 @@ pub fn bytes_at<'py>(
 
 #[pymethods]
 impl File {
-    /// Reads into a buffer at the position; answers the bytes.
+    /// Reads into a buffer at the position; returns the bytes.
     fn readinto(&self, py: Python<'_>, mut buffer: Target) -> PyResult<usize> {
         self.stream(py, |file| file.read(buffer.bytes()))
     }
@@ -126,7 +126,7 @@ impl File {
         self.call(py, |file| file.read_at(buffer.bytes(), offset))
     }
 
-    /// Writes at the position, or at the end if opened to append; answers the bytes.
+    /// Writes at the position, or at the end if opened to append; returns the bytes.
     fn write(&self, py: Python<'_>, data: Source) -> PyResult<usize> {
         self.stream(py, |file| file.write(data.bytes()))
     }

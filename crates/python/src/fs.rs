@@ -256,7 +256,7 @@ impl Fs {
         self.call(py, &path, |fs, path| fs.canonicalize(path)).map(OsString::from)
     }
 
-    /// Copies content and permission bits of a file; answers the bytes.
+    /// Copies content and permission bits of a file; returns the bytes.
     fn copy(&self, py: Python<'_>, old: Given, new: Given) -> PyResult<u64> {
         self.call(py, &old, |fs, old| fs.copy(old, &new.0))
     }

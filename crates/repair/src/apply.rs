@@ -1,4 +1,4 @@
-//! Carrying a plan out.
+//! Carries out a plan.
 
 use std::sync::Arc;
 

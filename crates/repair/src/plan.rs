@@ -1,4 +1,4 @@
-//! What a repair found and would do.
+//! The plan of a repair: its findings and actions.
 
 use base::map::HashMap;
 

@@ -1,4 +1,4 @@
-//! Who asks: the credentials of a task.
+//! The credentials of a task.
 
 use std::sync::Arc;
 

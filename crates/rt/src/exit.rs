@@ -1,4 +1,4 @@
-//! Who is called when an I/O context has ended.
+//! Callbacks for the end of an I/O context.
 
 use crate::SpinLock;
 use crate::sync::shim::{AtomicU32, Ordering};

@@ -112,7 +112,7 @@ const IOCTLS: &[u32] = &[
 /// Requests of prctl(2): names of threads and of memory, questions, and what only tightens.
 const PRCTLS: &[u64] = &[3, 15, 16, 21, 23, 27, 38, 39, 0x5356_4d41];
 
-/// Installs the filter; answers whether the kernel has such.
+/// Installs the filter; returns whether the kernel has such.
 pub(crate) fn filter(policy: &Policy) -> Result<bool, LockError> {
     let mut rules = Rules::new();
     rules.allow(&[ALWAYS, ALWAYS_OLD, &[libc::SYS_io_uring_enter]]);

@@ -16,7 +16,7 @@ const NEWEST: ABI = ABI::V6;
 /// The kernel's file systems of pipes, of sockets and of what else has no name (linux/magic.h).
 const NAMELESS: [u64; 3] = [0x5049_5045, 0x534f_434b, 0x0904_1934];
 
-/// Restricts this thread; answers the kernel's version of Landlock, 0 where it has none.
+/// Restricts this thread; returns the kernel's version of Landlock, 0 where it has none.
 pub(crate) fn restrict(policy: &Policy) -> Result<u32, LockError> {
     let failed = |error| LockError::new("Landlock", error);
     let mut rules = Ruleset::default()

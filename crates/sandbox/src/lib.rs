@@ -1,4 +1,5 @@
-//! Locks this process, so that a flaw in a parser gives a hostile image nothing but the image.
+//! Locks this process, so that a flaw in a parser gives a hostile image access to little more than
+//! the image.
 //!
 //! ```text
 //!   Landlock        which files may be opened, made and removed; no TCP but what is named

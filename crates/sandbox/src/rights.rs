@@ -8,7 +8,7 @@ use rustix::thread::{
 
 use crate::{LockError, Policy};
 
-/// Gives up what the policy does not keep; answers how many capabilities are left.
+/// Gives up what the policy does not keep; returns how many capabilities are left.
 pub(crate) fn limit(policy: &Policy) -> Result<u32, LockError> {
     let failed = |what| move |error: rustix::io::Errno| LockError::new(what, error);
     if let Some(bytes) = policy.memory_bytes {

@@ -41,7 +41,7 @@ const RACES: [Errno; 11] = [
     Errno::ENODEV,
 ];
 
-/// Runs the tasks below the directory `top` and waits for them. Answers the operations that did
+/// Runs the tasks below the directory `top` and waits for them. Returns the operations that did
 /// something, and those that found no space.
 pub fn run(cx: &mut Cx, fs: &Arc<dyn FileSystem>, top: Ino, seed: u64, chaos: Chaos) -> (u64, u64) {
     let handles: Vec<_> = (0..chaos.tasks)

@@ -129,7 +129,7 @@ pub fn cut_again(
     (Arc::new(log.device_after(medium, &cut)), cut)
 }
 
-/// Writes a medium to a file that stays; answers its path.
+/// Writes a medium to a file that stays; returns its path.
 fn keep(medium: &MemoryDevice) -> String {
     let kept = judge::write_sparse(&medium.snapshot()).keep();
     kept.map_or_else(|error| error.to_string(), |(_, path)| path.display().to_string())

@@ -161,7 +161,7 @@ impl From<Errno> for Refused {
 /// Where the operations are carried out: one file, which is empty at first, and a second one with
 /// [`SOURCE_SIZE`] bytes of the pattern of number [`SOURCE_NUMBER`].
 pub trait FsxTarget {
-    /// Carries an operation out; `bytes` are a write's content, and get a read's. Answers how many
+    /// Carries an operation out; `bytes` are a write's content, and get a read's. Returns how many
     /// bytes were moved (0 where none are).
     ///
     /// # Errors

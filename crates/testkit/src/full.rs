@@ -1,6 +1,6 @@
 //! Tasks with files of their own on a device that is full most of the time: buffered and direct
 //! writes, space ahead of the end, holes, truncation. Each file has a copy in memory, byte for
-//! byte. What a write accepted is never refused later: no sync and no fsync answers `ENOSPC`.
+//! byte. What a write accepted is never refused later: no sync and no fsync returns `ENOSPC`.
 //! After a power cut what was synced and not touched since is there, whole.
 
 use std::collections::BTreeMap;

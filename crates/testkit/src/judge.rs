@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use crate::manifest::{self, Manifest};
 
-/// Runs a tool of the host and answers its output, whatever its exit status.
+/// Runs a tool of the host and returns its output, whatever its exit status.
 ///
 /// # Panics
 /// If the tool cannot be started; the message says how to install it.
@@ -44,7 +44,7 @@ fn path_of(program: &str) -> PathBuf {
     paths.find(|path| path.is_file()).unwrap_or_else(|| program.into())
 }
 
-/// Runs a tool that must succeed; answers its standard output.
+/// Runs a tool that must succeed; returns its standard output.
 ///
 /// # Panics
 /// With all it printed, if it does not.
@@ -143,7 +143,7 @@ pub fn mke2fs(image: &Path, size: u64, args: &[&str]) {
     run_ok("mke2fs", &all);
 }
 
-/// Runs commands of `debugfs` on an image, writing if `write`; answers what it printed.
+/// Runs commands of `debugfs` on an image, writing if `write`; returns what it printed.
 pub fn debugfs(image: &Path, write: bool, commands: &str) -> String {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
     file.write_all(commands.as_bytes()).expect("the temporary file takes the commands");

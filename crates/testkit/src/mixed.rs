@@ -13,7 +13,7 @@ const PART: usize = 390_000 / 512 * 512;
 
 /// Three tasks, each with a part of the file for its own, mix direct and buffered reads and writes
 /// with holes; where the seed is a multiple of four one task alone also grows and shrinks the file.
-/// Answers what each part must hold.
+/// Returns what each part must hold.
 pub fn run(cx: &mut Cx, fs: &Arc<dyn FileSystem>, file: Ino, seed: u64) -> Vec<Vec<u8>> {
     let alone = seed.is_multiple_of(4);
     let tasks: Vec<_> = (0..3u64)
@@ -38,7 +38,7 @@ pub fn verify(cx: &mut Cx, fs: &dyn FileSystem, file: Ino, parts: &[Vec<u8>], wh
     }
 }
 
-/// Random work behind `base`; answers what must be there.
+/// Random work behind `base`; returns what must be there.
 fn mix(
     cx: &mut Cx,
     fs: &dyn FileSystem,

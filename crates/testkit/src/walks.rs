@@ -87,7 +87,7 @@ fn step(cx: &mut Cx, names: &mut Namespace, rng: &mut Rng) -> String {
 /// A fresh file system that keeps about so many names; 0: none.
 pub type Mount<'a> = &'a dyn Fn(&mut Cx, usize) -> Arc<dyn FileSystem>;
 
-/// 3,000 random calls on each of two mounts, one with walks that are kept; answers how many of them
+/// 3,000 random calls on each of two mounts, one with walks that are kept; returns how many of them
 /// did something.
 ///
 /// # Panics

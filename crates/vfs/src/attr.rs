@@ -1,4 +1,4 @@
-//! What file systems and their callers give each other: attributes, requests, directory entries.
+//! The types that file systems and their callers exchange: attributes, requests, directory entries.
 
 use base::{Errno, Ino, Timespec};
 use bitflags::bitflags;

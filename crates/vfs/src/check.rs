@@ -1,4 +1,4 @@
-//! What a check of a file system found: the report that every format gives.
+//! The report of a file-system check, the same for every format.
 
 use std::collections::BTreeMap;
 use std::fmt;

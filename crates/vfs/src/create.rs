@@ -1,4 +1,4 @@
-//! What a new node gets from its directory: the group, and the default ACL.
+//! What a new node inherits from its directory: the group, and the default ACL.
 
 use base::Errno;
 use rt::Cx;
@@ -70,7 +70,7 @@ pub fn create_unnamed_in(
 /// Extended attributes by name.
 type Attributes = Vec<(&'static [u8], Vec<u8>)>;
 
-/// Ids and permissions of a new node in `dir`; answers the attributes that it is to have.
+/// Ids and permissions of a new node in `dir`; returns the attributes that it is to have.
 fn inherit(
     cx: &mut Cx,
     fs: &dyn FileSystem,

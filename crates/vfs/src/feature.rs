@@ -1,4 +1,4 @@
-//! Feature bits of a file system on a disk: what a mount may do where one is set.
+//! Feature bits of a file system on a disk: what a mount may do if one is set.
 //!
 //! A file system names its words in an enum that is a [`Word`], and the bits it knows in a table of
 //! [`Feature`]s.

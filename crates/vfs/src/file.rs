@@ -175,7 +175,7 @@ impl File {
         Ok(count)
     }
 
-    /// Moves the position to byte `offset` (which may lie beyond the end) and answers it.
+    /// Moves the position to byte `offset` (which may lie beyond the end) and returns it.
     ///
     /// # Errors
     /// `EINVAL` above `i64::MAX`.

@@ -1,4 +1,4 @@
-//! File systems that stand in front of another one.
+//! File systems that forward calls to another one.
 
 /// Methods of [`FileSystem`](crate::FileSystem) that pass the call on to the file system in a
 /// field: `forward!(field: lookup getattr readdir);` in the `impl`. The crate that uses it has the

@@ -217,7 +217,7 @@ pub trait FileSystem: Send + Sync {
     /// `EINVAL` not a symlink.
     fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Errno>;
 
-    /// Lists a directory from `cookie` (0 = start) until its end or until `emit` answers false; the
+    /// Lists a directory from `cookie` (0 = start) until its end or until `emit` returns false; the
     /// entry refused that way is not counted as seen. `.` and `..` are listed, first.
     ///
     /// A name that exists during the whole listing comes exactly once, also when others are created
@@ -254,14 +254,14 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
-    /// Writes at byte `offset`, growing the file; mtime and ctime become now. Answers less than
+    /// Writes at byte `offset`, growing the file; mtime and ctime become now. Returns less than
     /// `data.len()` only when an error comes after the first part.
     ///
     /// # Errors
     /// `EISDIR`; `EINVAL` other non-regular files; `EFBIG`; `ENOSPC`.
     fn write(&self, cx: &mut Cx, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Errno>;
 
-    /// Writes at the end of the file; answers where it began and how much was written.
+    /// Writes at the end of the file; returns where it began and how much was written.
     ///
     /// The default reads the size and writes there; two tasks that append at once may then
     /// overwrite each other, so a file system that can hold the inode over both steps does it
@@ -290,7 +290,7 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Gives `give` the places in files of the host that have the `len` bytes of a file from byte
-    /// `offset` on, less only at its end, in their order, and answers what it does. They stay what
+    /// `offset` on, less only at its end, in their order, and returns what it does. They stay what
     /// they are until it returns, so that it must not wait for the file. False without asking it
     /// where there are no such places (the default).
     ///
@@ -323,7 +323,7 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// As [`write_direct`](Self::write_direct) of the caller's pages, which are shared and not
-    /// copied; answers the bytes.
+    /// copied; returns the bytes.
     ///
     /// # Errors
     /// As [`write_direct`](Self::write_direct).
@@ -458,7 +458,7 @@ pub trait FileSystem: Send + Sync {
     /// State and limits.
     fn statfs(&self, cx: &mut Cx) -> Result<StatFs, Errno>;
 
-    /// What was written, accepted and dropped later since it found no place: for whoever unmounts.
+    /// Data that was accepted and later dropped for want of space, to be reported at unmount.
     /// Also after the unmount.
     fn lost(&self) -> Lost {
         Lost::default()
@@ -469,11 +469,11 @@ pub trait FileSystem: Send + Sync {
         let _ = (ino, bytes, errno);
     }
 
-    /// Writes everything out and leaves the file system clean; afterwards every call answers `EIO`.
+    /// Writes everything out and leaves the file system clean; afterwards every call returns `EIO`.
     fn unmount(&self, cx: &mut Cx) -> Result<(), Errno>;
 
     /// Stops at once without writing, as a power cut does: background tasks end, every later call
-    /// answers `EIO`.
+    /// returns `EIO`.
     fn shutdown_hard(&self);
 }
 

@@ -61,7 +61,7 @@ impl Gather {
     }
 
     /// Reads everything, and gives each piece with its tag to `give`, in the order on the device.
-    /// Answers the tags of those that could not be read. Parks.
+    /// Returns the tags of those that could not be read. Parks.
     pub fn read(
         mut self,
         cx: &mut Cx,

@@ -102,7 +102,7 @@ impl<I: CachedInode> InodeCache<I> {
         Some(inode.clone())
     }
 
-    /// Puts an inode in. Where somebody was faster, his is the answer.
+    /// Inserts an inode. If another task was faster, returns that task's inode.
     pub fn insert(&self, inode: Arc<I>) -> Arc<I> {
         let mut evicted = [None, None];
         let found = self.shard(inode.ino()).lock_irq().insert(inode, self.limit, &mut evicted);
@@ -126,7 +126,7 @@ impl<I: CachedInode> InodeCache<I> {
     /// another or dropped from the cache meanwhile, it is read again. Parks where `read` does.
     ///
     /// # Errors
-    /// What `read` answers.
+    /// What `read` returns.
     pub fn read_in<E>(
         &self,
         ino: Ino,
@@ -201,7 +201,7 @@ impl<I: CachedInode> Shard<I> {
         }
     }
 
-    /// Answers the changes until now.
+    /// Returns the changes until now.
     fn end_read(&mut self, ino: Ino) -> u64 {
         let is_it = |reading: &Reading| reading.ino == ino.0;
         let at = self.reading.iter().position(is_it).expect("a read that has begun");

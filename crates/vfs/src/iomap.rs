@@ -28,7 +28,7 @@ use rt::{Cx, Mutex, ReadGuard, RwLock, WriteGuard};
 use crate::FileType;
 use crate::direct::DirectOptions;
 
-/// What the inodes of all formats have for their data.
+/// The parts of an inode that serve its data, in all formats.
 pub struct FileParts<'a> {
     /// The file's map.
     pub ops: &'a dyn IomapOps,

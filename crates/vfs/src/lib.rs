@@ -1,4 +1,4 @@
-//! The face of a file system, and what stands above every one of them.
+//! The interface of file systems, and the code above every one of them.
 //!
 //! ```text
 //!   command, FUSE, NFS server, workloads

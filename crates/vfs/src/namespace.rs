@@ -15,7 +15,7 @@ use crate::permission::{self, Access};
 
 /// A file system seen through paths, with a root and a current directory.
 ///
-/// Every method may park, and answers the `errno` that the Linux system call of that name would.
+/// Every method may park, and returns the `errno` that the Linux system call of that name would.
 #[derive(Clone)]
 pub struct Namespace {
     fs: Arc<dyn FileSystem>,

@@ -12,7 +12,7 @@ use crate::attr::{Attr, FileType};
 use crate::fs::{FileSystem, NAME_MAX, PATH_MAX};
 use crate::permission::{self, Access};
 
-/// Symlinks that one walk follows before it answers `ELOOP`.
+/// Symlinks that one walk follows before it returns `ELOOP`.
 pub const LINKS_MAX: u32 = 40;
 
 /// The last component of a path.
@@ -202,7 +202,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Counts a symlink and answers its target; an absolute one moves the walk to the root.
+    /// Counts a symlink and returns its target; an absolute one moves the walk to the root.
     fn follow(&mut self, cx: &mut Cx, link: &Attr) -> Result<Vec<u8>, Errno> {
         self.links += 1;
         if self.links > LINKS_MAX {

@@ -1,4 +1,4 @@
-//! Who may do what: mode bits, access control lists, the sticky bit, and the powers of root.
+//! Permission checks: mode bits, access control lists, the sticky bit, and the rights of root.
 //!
 //! The rules are those of Linux without user namespaces: uid 0 has all capabilities, everybody else
 //! none. The checks take attributes that the caller has at hand; only an ACL may have to be read.
@@ -115,7 +115,7 @@ pub fn may_set_flags(cred: &Cred, attr: &Attr, flags: u32) -> Result<(), Errno> 
     if !owner || fixed && cred.uid != 0 { Err(Errno::EPERM) } else { Ok(()) }
 }
 
-/// May the task change these attributes? Answers the request as it is to be carried out: set-id
+/// May the task change these attributes? Returns the request as it is to be carried out: set-id
 /// bits are dropped where chown and truncate drop them, and set-group-id where a stranger to the
 /// group sets the mode. `size` needs write access, which is the caller's to check.
 ///

@@ -1,4 +1,4 @@
-//! What a rename must check, whatever the file system: the order of the answers is that of
+//! The checks of a rename in every file system, with the errors in the order of
 //! [`crate::FileSystem::rename`].
 
 use base::{Errno, Ino};
@@ -55,7 +55,7 @@ pub struct RenameEntries<'a> {
 }
 
 impl RenameEntries<'_> {
-    /// Checks what was found. Answers the directory, if any, that has a subdirectory more
+    /// Checks what was found. Returns the directory, if any, that has a subdirectory more
     /// afterwards.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ impl Reached {
     }
 }
 
-/// Appends a name to a path; answers the length to truncate the path to afterwards.
+/// Appends a name to a path; returns the length to truncate the path to afterwards.
 pub fn descend(path: &mut Vec<u8>, name: &[u8]) -> usize {
     let len = path.len();
     if !path.ends_with(b"/") {

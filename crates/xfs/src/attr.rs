@@ -128,7 +128,7 @@ impl Attrs<'_> {
         self.fs.reader.read(cx, &runs, &want)
     }
 
-    /// Shows the attributes of leaves from the one of `hash` on, until `look` answers false.
+    /// Shows the attributes of leaves from the one of `hash` on, until `look` returns false.
     fn visit_leaves(
         &self,
         cx: &mut Cx,

@@ -1,4 +1,4 @@
-//! What can go wrong in a mounted file system, and the answer that a caller gets.
+//! The errors of a mounted file system, and the errno that a caller gets.
 
 mod log;
 

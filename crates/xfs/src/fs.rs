@@ -82,7 +82,7 @@ pub struct Xfs {
     pub(crate) quota_super: QuotaSuper,
     /// What the first damage was, in words.
     first_error: SpinLock<Option<String>>,
-    /// Unmounted or shut down: every call answers `EIO`.
+    /// Unmounted or shut down: every call returns `EIO`.
     stopped: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! Inodes that lost their last name: their blocks are freed, then they are.
+//! Frees inodes that lost their last name: first their blocks, then the inodes.
 //!
 //! Recovery finds them on the unlinked lists of the groups. Each transaction takes a few extents
 //! off the end, so that a crash in the middle leaves a shorter file on the same list.

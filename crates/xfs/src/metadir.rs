@@ -1,4 +1,4 @@
-//! The metadata directory: a tree of directories beside that of the users, which names inodes of
+//! The metadata directory: a tree of directories beside that of the users, which holds inodes of
 //! the file system itself. Its root is in the superblock; `/quota` has the records of quota,
 //! `/rtgroups` the files of each group of the realtime section.
 //!

@@ -1,4 +1,4 @@
-//! Quota: whose space and inodes are in use, and how much each may have.
+//! Quota: how much space and how many inodes each owner uses and may use.
 //!
 //! Usage follows from the inodes: what an inode's image says (blocks, owner, group, project) is
 //! charged, and the one function that notes images ([`crate::trans::Trans::log_image`]) charges the

@@ -1,4 +1,4 @@
-//! What an elevator says about its decisions, for the trace.
+//! Notes about the decisions of an elevator, for the trace.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! From the device back to the issuers.
+//! Completion: from the device back to the tasks that submitted bios.
 
 use super::flush::Waiter;
 use super::{Flight, Queue};

@@ -1,4 +1,4 @@
-//! From the queue to the device.
+//! Dispatch: from the queue to the device.
 
 use super::state::State;
 use super::{Flight, Queue};

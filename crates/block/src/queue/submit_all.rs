@@ -1,4 +1,4 @@
-//! Writing something new as a whole, so that it is found only when all of it is there.
+//! Writes new content so that its head, which makes it valid, comes last, between two flushes.
 
 use std::sync::Arc;
 

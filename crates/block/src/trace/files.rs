@@ -47,7 +47,7 @@ impl FromStr for Format {
 /// The path that an iolog names: fio's `replay_redirect` puts another one in its place.
 const IOLOG_FILE: &str = "/dev/iopath";
 
-/// Writes `events` into `dir`, which is made where it is missing, in each of `formats`. Answers the
+/// Writes `events` into `dir`, which is made where it is missing, in each of `formats`. Returns the
 /// paths of the files.
 ///
 /// # Errors

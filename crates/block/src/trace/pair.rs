@@ -1,4 +1,4 @@
-//! From events to lives: which bio went with which request, and when each step was.
+//! Matches events: which bio went into which request, and when each step happened.
 
 use super::{TraceEvent, TraceKind};
 use crate::{BioFlags, Op};

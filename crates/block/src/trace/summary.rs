@@ -1,4 +1,4 @@
-//! What a trace says in numbers: per operation how long each step took, and how much merged.
+//! A trace in numbers: for each operation how long each step took, and how many bios merged.
 
 use super::pair::Lives;
 use super::{TraceEvent, TraceKind};

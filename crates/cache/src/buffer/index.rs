@@ -84,7 +84,7 @@ impl Index {
         Some(buffer)
     }
 
-    /// Drops clean buffers that nobody references until at most `limit` stay; answers how many
+    /// Drops clean buffers that nobody references until at most `limit` stay; returns how many
     /// went.
     pub fn shrink(&self, limit: usize) -> usize {
         let mut gone = 0;

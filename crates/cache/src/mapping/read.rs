@@ -1,4 +1,4 @@
-//! Reading through a mapping: what is valid is copied, for the rest the device is asked.
+//! Reading through a mapping: valid bytes are copied, the rest is read from the device.
 //!
 //! A read of the device marks its bytes as "being read" first and asks the file system where they
 //! are afterwards; a truncate or punch in between cancels the marks, and an answer that comes back
@@ -55,7 +55,7 @@ impl ReadOp {
 type Gathered = SmallVec<[(Page, u32, u32); COPY_BATCH]>;
 
 impl Mapping {
-    /// Copies the bytes from `off` on to `buf`, up to the end of the file, and answers how many
+    /// Copies the bytes from `off` on to `buf`, up to the end of the file, and returns how many
     /// they are. Reads ahead where the reader goes on in sequence. May park: reads the device and
     /// metadata, waits for memory.
     ///
@@ -308,7 +308,7 @@ impl Mapping {
     }
 
     /// Puts folios where there are none in `window`, up to the end of the file, and marks what must
-    /// be read. Answers the marked runs in whole blocks.
+    /// be read. Returns the marked runs in whole blocks.
     fn mark_reading(
         self: &Arc<Self>,
         cx: &mut Cx,

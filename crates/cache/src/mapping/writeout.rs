@@ -205,7 +205,7 @@ impl Mapping {
 
     /// Takes the dirty blocks of `off..off + len` out and puts them as bios, for the device's
     /// sectors from `sector` on, into `wb`'s plug; then moves the cursor behind them. Blocks that
-    /// are clean by now, not complete, or in flight are left out. Answers the number of bytes
+    /// are clean by now, not complete, or in flight are left out. Returns the number of bytes
     /// taken. `off` and `len` are multiples of the block size. May park: a full plug is submitted.
     ///
     /// The memory is not copied: the bios hold references, and who writes to a folio in flight gets
@@ -481,7 +481,7 @@ impl Mapping {
         self.check_error(mark).and(flushed)
     }
 
-    /// Calls `writepages` for dirty data of `range`. Answers the bytes taken out, and the error,
+    /// Calls `writepages` for dirty data of `range`. Returns the bytes taken out, and the error,
     /// which is latched.
     pub(crate) fn write_dirty(
         self: &Arc<Self>,

@@ -1,4 +1,4 @@
-//! Whose a block is: the data of a file, a directory, or a part of the file system itself.
+//! The owner of a block: the data of a file, a directory, or a part of the file system itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

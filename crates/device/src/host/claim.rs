@@ -138,7 +138,7 @@ fn lock_part(file: &File, kind: i32, part: &Range<u64>) -> std::io::Result<()> {
     }
 }
 
-/// Carries out a lock command; answers the kind of lock that it leaves in the description.
+/// Carries out a lock command; returns the kind of lock that it leaves in the description.
 fn control(file: &File, command: i32, kind: i32, bytes: &Range<u64>) -> std::io::Result<i32> {
     let len = if *bytes == WHOLE { 0 } else { bytes.end - bytes.start };
     let mut lock = libc::flock {

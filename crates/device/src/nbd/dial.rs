@@ -1,4 +1,4 @@
-//! A client's way into transmission: connect, and ask for the export.
+//! Connects a client, and negotiates the export.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};

@@ -326,7 +326,7 @@ mod tests {
         option(kind, &data)
     }
 
-    /// Feeds a conversation after the client's flags; answers the replies and what came next.
+    /// Feeds a conversation after the client's flags; returns the replies and what came next.
     fn talk(options: &[Vec<u8>], places: usize) -> (Vec<(u32, Vec<u8>)>, Next) {
         let (out, next) = feed(&[&3u32.to_be_bytes()[..], &options.concat()].concat(), places);
         let mut replies = Vec::new();

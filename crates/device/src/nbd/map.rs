@@ -1,4 +1,4 @@
-//! What `base:allocation` shows: which parts of an export are holes.
+//! The answer to `base:allocation`: which parts of an export are holes.
 
 use std::fs::File;
 use std::path::Path;

@@ -342,7 +342,7 @@ pub(crate) fn large_values(fs: &Inodes, cx: &mut Cx, inode: &Inode) -> Result<u3
     Ok(count)
 }
 
-/// Sets or removes (`None`) an attribute as part of the handle of [`with_value`]. Answers whether
+/// Sets or removes (`None`) an attribute as part of the handle of [`with_value`]. Returns whether
 /// anything changed; the caller then writes the inode.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Blocks for an inode: what it may have, and where they come from.
+//! Allocates blocks for an inode, within its quota and reservation.
 
 use std::ops::Range;
 

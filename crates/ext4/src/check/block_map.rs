@@ -45,7 +45,7 @@ impl BlockMap {
         })
     }
 
-    /// Sets the bits of a run; answers the first block whose bit was set before.
+    /// Sets the bits of a run; returns the first block whose bit was set before.
     pub fn set(&mut self, start: u64, len: u64) -> Option<u64> {
         let mut taken = None;
         let bytes = (self.per_group / 8) as usize;

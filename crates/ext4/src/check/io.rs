@@ -55,7 +55,7 @@ impl<'a> Io<'a> {
     }
 }
 
-/// Reads the first 4 KiB, or less of a shorter device, and answers what begins at byte 1024.
+/// Reads the first 4 KiB, or less of a shorter device, and returns what begins at byte 1024.
 ///
 /// # Errors
 /// The device's.

@@ -54,7 +54,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Compares a block bitmap; answers the free blocks.
+    /// Compares a block bitmap; returns the free blocks.
     fn block_bitmap(&mut self, group: u32, desc: &GroupDesc) -> Result<u32, DeviceError> {
         let at = At::Group(group);
         let bits = self.g.clusters_in_group(group) as usize;
@@ -94,7 +94,7 @@ impl Checker<'_> {
         Ok(counted as u32)
     }
 
-    /// Compares an inode bitmap; answers the free inodes.
+    /// Compares an inode bitmap; returns the free inodes.
     fn inode_bitmap(&mut self, group: u32, desc: &GroupDesc) -> Result<u32, DeviceError> {
         let at = At::Group(group);
         let bits = self.g.inodes_per_group as usize;

@@ -33,7 +33,7 @@ struct Listed<'a> {
 }
 
 impl Dir<'_> {
-    /// Lists the names behind `cookie` until `emit` answers false.
+    /// Lists the names behind `cookie` until `emit` returns false.
     ///
     /// # Errors
     /// `EUCLEAN`, `EIO`.

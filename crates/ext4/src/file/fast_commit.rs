@@ -1,4 +1,4 @@
-//! Telling in records what the running transaction has changed.
+//! Builds the records of what the running transaction has changed.
 //!
 //! Records come in this order: the inodes that are new, the blocks of files, names in the order in
 //! which they changed, and the inodes again, for a name's record counts links.

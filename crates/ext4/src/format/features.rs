@@ -1,4 +1,4 @@
-//! Feature bits: their names, and what a mount may do where one is set.
+//! Feature bits: their names, and what a mount may do if one is set.
 //!
 //! Source: kernel `Documentation/filesystems/ext4/super.rst`; the names are those that
 //! `dumpe2fs` prints (1.47).

@@ -1,4 +1,4 @@
-//! What an inode is charged for.
+//! Charges quota for inodes.
 
 use base::Errno;
 use rt::Cx;

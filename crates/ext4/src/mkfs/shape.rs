@@ -335,7 +335,7 @@ fn fill_features(raw: &mut RawSuper, features: &Features) {
 }
 
 /// Counts groups, inodes per group and reserved descriptor blocks, until all of it fits; a last
-/// group that is too short for its metadata is left away. Answers the blocks that remain, and None
+/// group that is too short for its metadata is left away. Returns the blocks that remain, and None
 /// where not even the first group fits.
 fn count_groups(
     raw: &mut RawSuper,

@@ -1,4 +1,4 @@
-//! The face of a mount: [`vfs::FileSystem`].
+//! The implementation of [`vfs::FileSystem`] for a mount.
 
 use std::sync::Arc;
 

@@ -97,7 +97,7 @@ impl Ext4 {
     }
 
     /// Finishes what a crash interrupted: frees orphans without names, truncates the others to
-    /// their size. Answers how many there were. Called once, when the journal has been replayed.
+    /// their size. Returns how many there were. Called once, when the journal has been replayed.
     ///
     /// # Errors
     /// `EIO`, `EUCLEAN`.

@@ -33,7 +33,7 @@ type Change = (u64, Page);
 
 /// Replays the log and its fast commits on the device behind `queue`, where there are fast commits;
 /// the log is empty then. A crash on the way is not provided for: the queue is one over an
-/// [`Overlay`]. Answers how many fast commits there were. May park.
+/// [`Overlay`]. Returns how many fast commits there were. May park.
 ///
 /// # Errors
 /// Why they cannot be replayed; the device's.

@@ -1,5 +1,5 @@
-//! Multi-mount protection: who mounts for writing takes the block, changes its number as long as he
-//! writes, and gives it back at the end. Whoever finds a number that changes stays away.
+//! Multi-mount protection: a writable mount claims the block, changes its number while it lives,
+//! and releases it at the end. Another mount that sees the number change is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What a mount is asked for.
+//! The options of a mount.
 
 use base::Nanos;
 use fscrypt::KeyRing;

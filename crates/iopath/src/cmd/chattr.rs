@@ -15,8 +15,8 @@ use crate::trees;
 /// Change flags of files inside an image, as chattr(1)
 #[derive(Args)]
 #[command(after_help = "\
-Flags: a may only grow, A no access times, d not for dump, i nothing may change, P the project goes
-to what is made here, S writes are synchronous. XFS has them.
+Flags: a append only, A no access times, d no dump, i immutable, P new files inherit the project,
+S synchronous writes. XFS only.
 
 Examples:
   iopath chattr +i disk.img:/etc/passwd
@@ -28,7 +28,7 @@ pub struct Options {
     /// What to change: TARGET:/path
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
-    /// Directories with all below; symlinks stay as they are
+    /// Change directories and everything below them; symlinks are not changed
     #[arg(short = 'R', long)]
     recursive: bool,
 }

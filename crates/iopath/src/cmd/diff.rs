@@ -79,7 +79,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Prints the differences, and what could not be compared; answers the status.
+/// Prints the differences, and what could not be compared; returns the status.
 fn compare(app: &mut App, options: &Options) -> Result<ExitCode> {
     let mut keep = Keep { xattrs: !options.no_xattrs, mode: !options.no_xattrs, ..Keep::ALL };
     keep.exclude = glob::set(&options.exclude).context("--exclude")?;

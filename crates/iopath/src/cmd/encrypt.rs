@@ -16,10 +16,10 @@ use crate::session::{self, Session};
 use crate::storage::{Known, Storage};
 use crate::target::TargetPath;
 
-/// Encrypt an empty directory of an ext4 image, or show how one is encrypted
+/// Encrypt an empty directory of an ext4 image, or show the policy of one
 ///
-/// With its key (`--key FILE`, on every command) names and contents below it are read and written;
-/// without, names are shown encrypted and can only be removed.
+/// With its key (`--key FILE`, on every command) names and contents below it can be read and
+/// written. Without the key, names are shown in their encrypted form and can only be removed.
 #[derive(Args)]
 #[command(after_help = "Examples:
   head -c 64 /dev/urandom > my.key
@@ -36,7 +36,7 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Give an empty directory a policy, of the one key that is given
+    /// Set the policy of an empty directory, with the one key that is given
     Set {
         /// TARGET:/directory
         place: OsString,
@@ -53,7 +53,7 @@ enum Action {
         #[arg(long, value_enum, default_value_t = Iv::PerFile)]
         iv: Iv,
     },
-    /// Show the policy of a file or directory; exit status 1 where it has none
+    /// Show the policy of a file or directory; exit status 1 if it has none
     Show {
         /// TARGET:/path
         place: OsString,

@@ -1,4 +1,4 @@
-//! `find`: names below a place, by what they are.
+//! `find`: names below a place that match conditions.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -63,9 +63,9 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Name the experiments
+    /// List the experiments
     List,
-    /// Run experiments: all of them, or those that are named
+    /// Run all experiments, or the given ones
     Run(Box<run::Options>),
     /// Print an experiment as a file that can be changed and run
     Init(init::Options),

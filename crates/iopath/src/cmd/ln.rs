@@ -12,7 +12,7 @@ use crate::app::{App, at};
 use crate::session;
 use crate::target::TargetPath;
 
-/// Give a file a further name, or with -s make a symlink, inside an image
+/// Make a hard link, or with -s a symlink, inside an image
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath ln disk.img:/bin/busybox :/bin/ls

@@ -1,4 +1,4 @@
-//! `mount`: a target in the host's tree of directories, through FUSE.
+//! `mount`: mounts a target on a directory of the host, through FUSE.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -110,7 +110,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Mounts a target; answers what was replayed, where something was.
+/// Mounts a target; returns what was replayed, where something was.
 fn mount(
     app: &mut App,
     target: &Target,

@@ -1,4 +1,4 @@
-//! `repair`: plans what is wrong, stores what will change, then writes.
+//! `repair`: plans the repair, stores what will change in an undo file, then writes.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};

@@ -1,4 +1,4 @@
-//! `replay`: brings a dirty image to a clean one.
+//! `replay`: recovers a dirty image and leaves it clean.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::session::{self, open_beside};
 use crate::storage::{Known, Storage};
 use crate::target::TargetPath;
 
-/// Replay the journal and finish what was unlinked while open: leaves the image clean
+/// Replay the journal and free files that were unlinked while open: leaves the image clean
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath replay disk.img && iopath check disk.img")]

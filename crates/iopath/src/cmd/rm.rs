@@ -50,7 +50,7 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     done
 }
 
-/// Removes what a path names, with all below; answers whether all of it is gone.
+/// Removes what a path names, with all below; returns whether all of it is gone.
 ///
 /// # Errors
 /// Names the place. What stays of a tree is reported.
@@ -64,7 +64,7 @@ pub(super) fn tree(
     remove(app, session, path, &options, progress)
 }
 
-/// Answers whether all of it is gone.
+/// Returns whether all of it is gone.
 fn remove(
     app: &mut App,
     session: &Session,
@@ -121,7 +121,7 @@ struct Emptying<'a> {
 }
 
 impl Emptying<'_> {
-    /// Answers whether the directory is empty now.
+    /// Returns whether the directory is empty now.
     fn run(&mut self, app: &mut App, top: Attr) -> Result<bool> {
         self.enter(app, top, self.path.len())?;
         let mut kept = false;

@@ -1,4 +1,4 @@
-//! `serve`: a target for others.
+//! `serve`: serves a target to other programs.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::{serve_nbd, serve_nfs};
 use crate::app::App;
 
-/// Serve a target to others
+/// Serve a target over the network, by NBD or NFS
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath serve nbd disk.img

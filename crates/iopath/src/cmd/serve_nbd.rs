@@ -1,4 +1,4 @@
-//! `serve nbd`: a target as a network block device.
+//! `serve nbd`: serves a target as a network block device.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! `serve nfs`: a target for others over NFS version 3.
+//! `serve nfs`: serves a target over NFS version 3.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;

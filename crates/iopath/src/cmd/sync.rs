@@ -25,7 +25,7 @@ use crate::target::{Side, TargetPath};
 
 mod compare;
 
-/// Make a tree in an image, or out of one, the same as another
+/// Make a tree equal to another, between the host and images
 #[derive(Args)]
 #[command(after_help = "\
 As rsync -aHAX: a source that ends with / gives its content, another one its name. A file is the
@@ -129,7 +129,7 @@ fn content_of(side: Side) -> Side {
     }
 }
 
-/// Compares the trees; answers the path of the destination's tree too. The directory of the
+/// Compares the trees; returns the path of the destination's tree too. The directory of the
 /// destination is made.
 fn plan(
     app: &mut App,
@@ -213,7 +213,7 @@ fn compare(app: &mut App, trees: Vec<Box<dyn Source>>, options: &Options) -> Res
     }
 }
 
-/// Removes what goes; answers whether all of it did. What stays is reported.
+/// Removes what goes; returns whether all of it did. What stays is reported.
 fn remove(
     app: &mut App,
     mounts: &mut Mounts,

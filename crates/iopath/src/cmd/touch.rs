@@ -12,7 +12,7 @@ use crate::app::{App, at};
 use crate::session;
 use crate::target::TargetPath;
 
-/// Set times, and make empty files, inside an image
+/// Set the times of files inside an image, and make missing ones
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath touch disk.img:/forcefsck

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::app::{App, Recorder};
 use crate::cli;
 
-/// Run a command and keep what the block layer did, for blkparse, btt, fio and Perfetto
+/// Run a command and trace the block layer, for blkparse, btt, fio and Perfetto
 #[derive(Args)]
 #[command(after_help = "\
 Formats: blktrace (trace.blktrace.N for blkparse -i trace; trace.bin for btt, iowatcher and

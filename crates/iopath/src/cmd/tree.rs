@@ -16,7 +16,7 @@ use crate::target::TargetPath;
 use crate::text;
 use crate::walk::{Reached, descend};
 
-/// Draw a directory and everything below it
+/// Print a directory and everything below it as a tree
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath tree disk.img

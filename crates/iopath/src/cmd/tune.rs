@@ -1,4 +1,4 @@
-//! `tune`: label, UUID and features of a file system that is there.
+//! `tune`: label, UUID and features of an existing file system.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

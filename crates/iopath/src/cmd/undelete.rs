@@ -25,7 +25,7 @@ use crate::{glob, text};
 /// Bytes that are copied at once.
 const PIECE: u64 = 1 << 20;
 
-/// List what was removed lately, and copy it out
+/// List files that were removed lately, and copy them out
 #[derive(Args)]
 #[command(after_help = "\
 Looks in the journal for older copies of inodes and directories, so ext3 and ext4 alone. A line says

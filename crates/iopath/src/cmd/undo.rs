@@ -1,4 +1,4 @@
-//! `undo`: takes a repair back.
+//! `undo`: reverts a repair.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::storage::Storage;
 use crate::target::TargetPath;
 
-/// Take a repair back, byte for byte
+/// Revert a repair, byte for byte
 #[derive(Args)]
 #[command(after_help = "\
 Refused if the image has changed since the repair. An undo that was cut may be repeated.

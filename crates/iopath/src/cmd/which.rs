@@ -17,7 +17,7 @@ use crate::storage::{Known, Storage};
 use crate::target::{Target, TargetPath};
 use crate::{text, trees};
 
-/// Name the file or structure that holds a block, sector or byte
+/// Print which file or structure holds a block, sector or byte
 #[derive(Args)]
 #[command(after_help = "\
 Blocks count from the start of the file system, in its own block size, for XFS too. A dirty journal

@@ -1,4 +1,4 @@
-//! What stands in an image where something is to go.
+//! What already exists in an image at the destination of a copy.
 
 use std::collections::BTreeSet;
 

@@ -133,7 +133,7 @@ impl Nodes {
         }
     }
 
-    /// Ends the reading; answers what could not be read.
+    /// Ends the reading; returns what could not be read.
     ///
     /// # Errors
     /// The source failed as a whole.
@@ -142,7 +142,7 @@ impl Nodes {
         Ok(self.problems)
     }
 
-    /// Takes an event; answers a name that is complete.
+    /// Takes an event; returns a name that is complete.
     fn event(&mut self, batch: &Batch, at: usize) -> Option<Named> {
         match &batch.events[at] {
             Event::Node { .. } => return self.node(batch, at),
@@ -214,7 +214,7 @@ impl Nodes {
 /// What is done about a path that one or both of two trees have.
 pub type Work<'w> = dyn FnMut(&mut App, Option<&Named>, Option<&Named>) -> Result<()> + 'w;
 
-/// Goes through two trees together, by their common order; answers what could not be read. May
+/// Goes through two trees together, by their common order; returns what could not be read. May
 /// park.
 ///
 /// # Errors

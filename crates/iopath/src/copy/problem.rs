@@ -1,5 +1,5 @@
-//! What could not be copied while the rest went on, as cp(1) has it: each name is reported, and the
-//! command ends with status 1.
+//! Errors after which a copy continues, as with cp(1): each name is reported, and the command ends
+//! with status 1.
 
 use crate::out::Out;
 

@@ -1,4 +1,4 @@
-//! What a copy carries over, and what it does with what is there already: the rules of cp(1).
+//! What a copy keeps, and what it does with existing files: the rules of cp(1).
 
 use std::sync::Arc;
 

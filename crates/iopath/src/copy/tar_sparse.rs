@@ -53,7 +53,7 @@ impl Map {
     }
 
     /// The map at the start of a pax 1.0 member: the count and then the numbers, one per line, in
-    /// whole blocks. Answers the bytes that it took, too.
+    /// whole blocks. Returns the bytes that it took, too.
     ///
     /// # Errors
     /// Not numbers, too many, or those of `read`.

@@ -88,7 +88,7 @@ fn tree(cx: &mut Cx, fs: &Ext4, seed: u64) {
     fs.sync(cx).expect("sync on a memory device");
 }
 
-/// `TASKS` tasks write and fsync files at once; answers what was promised.
+/// `TASKS` tasks write and fsync files at once; returns what was promised.
 fn burst(cx: &mut Cx, fs: &Arc<Ext4>, device: &Arc<RecordDevice>, seed: u64) -> Vec<Promise> {
     let promises = Arc::new(SpinLock::new(Vec::new()));
     let handles: Vec<_> = (0..TASKS)

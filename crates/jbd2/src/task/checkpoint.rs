@@ -1,4 +1,4 @@
-//! What is committed and not yet at its place, and the freeing of log space.
+//! Checkpoints: blocks that are committed and not yet written home, and the freeing of log space.
 //!
 //! A block waits here with the content of the last transaction that logged it; older transactions
 //! have nothing left to do for it. So a transaction may become free without a single write, when

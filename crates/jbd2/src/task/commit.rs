@@ -141,7 +141,7 @@ impl Task {
         u32::try_from(sum).unwrap_or(u32::MAX)
     }
 
-    /// Steps 4 and 5. Answers where the transaction begins, and its sequence number.
+    /// Steps 4 and 5. Returns where the transaction begins, and its sequence number.
     fn write_log(
         &mut self,
         cx: &mut Cx,

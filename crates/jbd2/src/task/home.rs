@@ -1,5 +1,5 @@
-//! Blocks that go to their places although nobody needs log space: the work of Linux's flusher,
-//! which finds the buffers of committed transactions dirty after some seconds.
+//! Writes blocks home by age, even if no log space is needed. In Linux the flusher does this: it
+//! finds the buffers of committed transactions dirty after some seconds.
 //!
 //! The journal's task hands the content that waits to a task of its own, which writes it as plain
 //! asynchronous requests in its own I/O context, while commits go on. When it is done, the tail

@@ -1,4 +1,4 @@
-//! What runs rest on: program, host, machine, file systems, workloads, variants, seeds.
+//! The conditions of runs: program, host, machine, file systems, workloads, variants, seeds.
 
 use crate::experiment::{self, Experiment, Size};
 use crate::record::{Made, RunRecord};

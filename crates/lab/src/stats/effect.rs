@@ -1,4 +1,4 @@
-//! How large a difference is, apart from whether it can be seen.
+//! The size of a difference, apart from its significance.
 
 use super::center::median;
 

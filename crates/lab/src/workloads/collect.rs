@@ -190,7 +190,7 @@ impl Collector {
         }
     }
 
-    /// Ends the run, and answers what was found; `name` names an I/O context.
+    /// Ends the run, and returns what was found; `name` names an I/O context.
     pub fn finish(mut self, end: Nanos, name: impl Fn(u64) -> String) -> Collected {
         self.end = end;
         self.pass(end);

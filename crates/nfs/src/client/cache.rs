@@ -84,7 +84,7 @@ impl NfsClient {
         self.cache.clock.lock_irq().push_back((Arc::downgrade(inode), index));
     }
 
-    /// Gives up at least `want` folios if it can; answers how many. Does not wait.
+    /// Gives up at least `want` folios if it can; returns how many. Does not wait.
     pub(super) fn evict_clean(&self, cx: &Cx, want: u64) -> u64 {
         let mut left = 2 * self.cache.clock.lock(cx).len();
         let mut freed = 0;

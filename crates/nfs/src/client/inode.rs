@@ -411,7 +411,7 @@ impl NfsClient {
 }
 
 impl Table {
-    /// Answers a node to be dropped without the lock.
+    /// Returns a node to be dropped without the lock.
     fn insert(&mut self, inode: Arc<Inode>) -> Option<Arc<Inode>> {
         let ino = inode.ino;
         let replaced = self.all.insert(ino.0, inode);

@@ -1,4 +1,4 @@
-//! From a name to a root: portmapper and MOUNT.
+//! Finds the root of an export: portmapper and MOUNT.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;

@@ -56,7 +56,7 @@ impl<C> Slots<C> {
         None
     }
 
-    /// A slot is free. Answers the call that has it now, where it is a call's turn. Any context.
+    /// A slot is free. Returns the call that has it now, where it is a call's turn. Any context.
     #[must_use = "the call has a slot and must be sent"]
     pub fn release(&self) -> Option<C> {
         let mut state = self.0.lock_irq();

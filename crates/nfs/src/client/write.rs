@@ -1,4 +1,4 @@
-//! Writing into the cache, and changing the size.
+//! Writes to the cache, and changes the size.
 
 use std::ops::Range;
 use std::sync::Arc;

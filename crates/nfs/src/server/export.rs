@@ -1,4 +1,4 @@
-//! What is exported, to whom, and as whom they act.
+//! Exports: which clients may use them, and with which credentials.
 
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The tasks that answer: nfsd.
+//! The server's tasks: nfsd.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ impl Bits {
         block < self.count && base::bitmap::test(&self.map, block as usize)
     }
 
-    /// Sets a mark; answers whether it was there.
+    /// Sets a mark; returns whether it was there.
     pub fn set(&mut self, block: u64) -> bool {
         block < self.count && base::bitmap::set(&mut self.map, block as usize)
     }

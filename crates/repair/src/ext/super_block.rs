@@ -1,4 +1,4 @@
-//! The superblock: as it is, put right by its checksum, or from a copy.
+//! The superblock: as it is, corrected by its checksum, or from a copy.
 
 use base::Ino;
 use block::DeviceError;

@@ -111,7 +111,7 @@ impl Fs<'_> {
         Ok(GroupDesc::parse(bytes, group, &self.g).is_ok())
     }
 
-    /// The block bitmap of a group; answers its free blocks.
+    /// The block bitmap of a group; returns its free blocks.
     fn block_bitmap(&mut self, group: u32, desc: &mut GroupDesc) -> Result<u64, DeviceError> {
         let bits = self.g.blocks_in_group(group) as usize;
         let first = self.g.group_first_block(group);
@@ -156,7 +156,7 @@ impl Fs<'_> {
         if self.g.checksums.metadata { sum } else { 0 }
     }
 
-    /// The inode bitmap of a group; answers its free inodes.
+    /// The inode bitmap of a group; returns its free inodes.
     fn inode_bitmap_of(&mut self, group: u32, desc: &mut GroupDesc) -> Result<u64, DeviceError> {
         let per = self.g.inodes_per_group;
         let start = group * per;

@@ -1,4 +1,4 @@
-//! Inodes whose core cannot be: made possible again by what their forks hold.
+//! Inodes whose core has impossible values: corrected by what their forks hold.
 
 use base::Ino;
 use block::DeviceError;

@@ -1,4 +1,4 @@
-//! Blocks that lie where others belong: what a block says of itself names its true place.
+//! Misplaced blocks: each contains its own address, which is its true place.
 
 use block::DeviceError;
 use xfs::Rule;

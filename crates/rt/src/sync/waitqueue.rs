@@ -1,4 +1,4 @@
-//! Waiting for a condition that somebody else makes true.
+//! Waiting for a condition that another task makes true.
 
 use super::shim::{AtomicU32, Ordering, fence};
 use super::spin::SpinLock;
@@ -56,7 +56,7 @@ impl WaitQueue {
             .expect("a wait without a deadline gets its value")
     }
 
-    /// Waits until `cond` is true or `timeout` has passed; answers the last look at `cond`. May
+    /// Waits until `cond` is true or `timeout` has passed; returns the last look at `cond`. May
     /// park.
     pub fn wait_until_timeout(
         &self,

@@ -1,4 +1,4 @@
-//! What a world says when it cannot go on: its last events, and who waits for what.
+//! The report of a world that cannot continue: its last events, and who waits for what.
 
 use super::fiber::Fiber;
 use super::state::Virtual;

@@ -28,7 +28,7 @@ fn dots_first(env: &mut Env) {
     env.err(Errno::ENOTDIR, "readdir of a file", |fs, cx| fs.readdir(cx, file, 0, &mut |_| true));
 }
 
-/// Lists `at_once` entries per call; answers how often each name came.
+/// Lists `at_once` entries per call; returns how often each name came.
 fn list_in_steps(env: &mut Env, dir: Ino, at_once: usize) -> BTreeMap<Vec<u8>, u32> {
     let mut seen = BTreeMap::new();
     let mut cookie = 0;

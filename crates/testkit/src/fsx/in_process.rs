@@ -30,7 +30,7 @@ struct InProcess<'a> {
 }
 
 /// Runs a trial on a new file `fsx` of the root, with a neighbour of at most `budget` bytes in
-/// `beside`, after a filler has left `left` blocks free (`None`: all). Answers the file system as
+/// `beside`, after a filler has left `left` blocks free (`None`: all). Returns the file system as
 /// it is mounted in the end.
 ///
 /// # Errors

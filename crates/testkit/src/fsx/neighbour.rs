@@ -8,13 +8,13 @@ use crate::content::pattern;
 
 /// Where the neighbour's files lie.
 pub trait Ground {
-    /// Writes to a file, which is made where it is not there; answers how many bytes were taken.
+    /// Writes to a file, which is made where it is not there; returns how many bytes were taken.
     ///
     /// # Errors
     /// What the call answers.
     fn write(&mut self, name: &str, at: u64, bytes: &[u8]) -> Result<u64, Errno>;
 
-    /// Reads a file from its begin; answers how many bytes it has.
+    /// Reads a file from its begin; returns how many bytes it has.
     ///
     /// # Errors
     /// What the call answers.
@@ -106,7 +106,7 @@ impl Neighbour {
         Neighbour { rng, budget, files: Vec::new(), made: 0, stays: 0, full: 0 }
     }
 
-    /// Works until the gate ends it; answers how often it was refused.
+    /// Works until the gate ends it; returns how often it was refused.
     ///
     /// # Errors
     /// An answer other than `ENOSPC`, or content that is not its own.

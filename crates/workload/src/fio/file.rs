@@ -100,7 +100,7 @@ impl JobFiles {
         self.paths.iter().map(|path| path.extent).collect()
     }
 
-    /// Carries out an operation; answers its bytes.
+    /// Carries out an operation; returns its bytes.
     ///
     /// # Errors
     /// Those of the call.

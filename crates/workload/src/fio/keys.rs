@@ -48,7 +48,7 @@ pub fn apply(job: &mut Job, key: &str, value: &str) -> Result<(), KeyError> {
     unreachable!("{key} is in the table and in no group")
 }
 
-/// Each group answers whether it knows the key.
+/// Each group returns whether it knows the key.
 type Known = Result<bool, Refusal>;
 
 const SECOND: Nanos = Nanos::from_secs(1);
@@ -454,7 +454,7 @@ fn figures(job: &mut Job, key: &str, text: &str) -> Known {
     Ok(true)
 }
 
-/// What no single key shows: keys that do not go together. Answers the key and the rest of the
+/// What no single key shows: keys that do not go together. Returns the key and the rest of the
 /// sentence.
 pub fn contradictions(job: &Job) -> Option<(&'static str, String)> {
     let has_size = job.size.is_some() || job.filesize.is_some() || job.read_iolog.is_some();

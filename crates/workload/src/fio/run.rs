@@ -63,7 +63,7 @@ fn seed(cx: &mut Cx, job: &Job, thread: u64) -> u64 {
 }
 
 /// Lays out the files of all jobs without running them, so that a caller can empty caches between.
-/// Answers the preamble's lines on them. May park.
+/// Returns the preamble's lines on them. May park.
 ///
 /// # Errors
 /// What failed, in words.

@@ -41,7 +41,7 @@ impl Visited {
     }
 
     /// Visits as many of `count` blocks from `block` on as are left in one run, at least one of
-    /// which is `block` itself; answers how many.
+    /// which is `block` itself; returns how many.
     pub fn visit_run(&mut self, block: u64, count: u64) -> u64 {
         let mut run = 0;
         while run < count && block + run < self.bound && !self.is_visited(block + run) {

@@ -421,7 +421,7 @@ pub fn run(
     report
 }
 
-/// Answers what the whole run did, and what since the last checkpoint.
+/// Returns what the whole run did, and what since the last checkpoint.
 fn work(
     cx: &mut Cx,
     target: &Target,

@@ -1,4 +1,4 @@
-//! Extents leave the two trees of free space, and come back.
+//! Takes extents out of the two trees of free space, and puts them back.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What is deferred where extents enter and leave files that may share them.
+//! The deferred work when extents are added to and removed from files that may share them.
 //!
 //! The order of the work is the format's: first the reverse map, then reference counts, then free
 //! space, each kind with intents of its own; whatever a crash leaves over is carried out by

@@ -30,7 +30,7 @@ impl Listed<'_> {
 }
 
 impl Dir<'_> {
-    /// Lists the names behind `cookie` until `emit` answers false. May wait for the device.
+    /// Lists the names behind `cookie` until `emit` returns false. May wait for the device.
     ///
     /// # Errors
     /// The first damage met; the device failed.

@@ -1,4 +1,4 @@
-//! What follows when a file's content has got to the device: see [`crate::inode::io`].
+//! The work after a file's content has been written to the device: see [`crate::inode::io`].
 
 use std::ops::Range;
 use std::sync::Arc;

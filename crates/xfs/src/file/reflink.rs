@@ -1,4 +1,4 @@
-//! Files that come to share blocks: clone a range of one into another.
+//! Clones a range of one file into another, so that they share blocks.
 
 use std::ops::Range;
 

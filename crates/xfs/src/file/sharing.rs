@@ -1,4 +1,4 @@
-//! Which blocks of a file others share, for reports.
+//! Which blocks of a file are shared with other files, for reports.
 
 use std::ops::Range;
 

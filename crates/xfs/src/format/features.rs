@@ -1,4 +1,4 @@
-//! Feature bits: their names, and what a mount may do where one is set.
+//! Feature bits: their names, and what a mount may do if one is set.
 //!
 //! Source: "XFS Algorithms and Data Structures"; names are those of `mkfs.xfs` and `xfs_info`, for
 //! newer bits the kernel's.

@@ -1,4 +1,4 @@
-//! The files whose content is on the device and whose maps do not say so yet.
+//! The files whose content is on the device while their maps still say unwritten.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32};

@@ -1,4 +1,4 @@
-//! Chunks of inodes come and go.
+//! Allocates and frees chunks of inodes.
 
 use std::ops::Range;
 

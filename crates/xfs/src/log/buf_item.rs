@@ -1,4 +1,4 @@
-//! What of a buffer is dirty, and how that goes into the log.
+//! Which parts of a buffer are dirty, and how they are logged.
 //!
 //! Each extent of a buffer is a *segment*, logged as if it were a buffer of its own: a header with
 //! a bitmap of dirty 128-byte chunks, then one region for each run of them. Bits gather while the

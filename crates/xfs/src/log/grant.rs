@@ -1,4 +1,4 @@
-//! Log space: who starts a transaction reserves first what it may need.
+//! Log space: a transaction first reserves what it may need.
 //!
 //! Free is the ring without what lies between tail and head, without what the CIL will need when
 //! it is pushed, and without what running transactions may still use. Transactions that go on

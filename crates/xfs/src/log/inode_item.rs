@@ -1,4 +1,4 @@
-//! What of an inode goes into the log, and how it comes into its cluster.
+//! How an inode is logged, and how it is written to its cluster.
 //!
 //! The item keeps the inode's last committed *image*, as it stands on the device. From it the log's
 //! regions are derived (the core in the host's byte order, the data fork, the attribute fork),

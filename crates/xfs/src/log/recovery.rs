@@ -1,4 +1,4 @@
-//! Recovery: what a crash left in the log comes to its places on the device.
+//! Recovery: replays what a crash left in the log onto the device.
 //!
 //! 1. [`head`] finds the last record that is whole: by cycle numbers, then by checksums over the
 //!    last records, which may have been written in any order or torn.

@@ -1,4 +1,4 @@
-//! What is asked for before it is taken.
+//! Quota reservations: limits are checked before space or inodes are taken.
 
 use rt::Cx;
 

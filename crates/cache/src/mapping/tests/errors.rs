@@ -1,4 +1,4 @@
-//! Write errors are reported to everybody once; read errors to those who read.
+//! Write errors are reported once to every opener; read errors to the reader.
 
 use super::*;
 

@@ -109,7 +109,7 @@ pub(super) fn entries(
 }
 
 /// Takes one value out of an inode's block where that belongs to it alone, else lets go of the
-/// block. Answers what it charged for: the inode is being freed, a step at a time.
+/// block. Returns what it charged for: the inode is being freed, a step at a time.
 ///
 /// # Errors
 /// `EUCLEAN`, `EIO`.

@@ -1,4 +1,4 @@
-//! The end of an inode's attributes.
+//! Removes all attributes of an inode that is freed.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::trans::ext4_jbd2::Handle;
 
 impl Bmap<'_> {
     /// Gives the mapped blocks of the one extent at `from`, as far as it reaches below `to`, the
-    /// wanted state. Answers the block at which to go on. Needs the map lock for writing and
+    /// wanted state. Returns the block at which to go on. Needs the map lock for writing and
     /// `credits::map`; the inode must be marked dirty afterwards.
     ///
     /// # Errors

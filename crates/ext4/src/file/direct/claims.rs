@@ -254,7 +254,7 @@ impl Inodes {
     }
 
     /// Puts the claim at the start of `blocks` into the file, as far as one handle goes and not
-    /// behind their end, and with it the size on the disk, up to byte `size`. Answers the block to
+    /// behind their end, and with it the size on the disk, up to byte `size`. Returns the block to
     /// go on with.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Directories for a while, and the trees that checks look at.
+//! Temporary directories, and the trees that checks look at.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::app::App;
 
-/// Note in the log that something was reached
+/// Write a mark into the log of the running recording
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath crash mark \"committed 17\"

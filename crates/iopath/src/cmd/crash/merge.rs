@@ -10,7 +10,7 @@ use super::explore::FOUND;
 use super::results::{Line, joined, last};
 use crate::app::App;
 
-/// Put the results of shards together
+/// Merge the results of shards
 #[derive(Args)]
 #[command(after_help = "Examples:
   iopath crash explore run.log --shard 1/2 --results 1.jsonl

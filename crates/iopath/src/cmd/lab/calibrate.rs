@@ -1,4 +1,4 @@
-//! `lab calibrate`: a machine of one's own out of a device.
+//! `lab calibrate`: measures a device and fits a machine to it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `lab init`: an experiment as a file of one's own.
+//! `lab init`: prints an experiment as a file to change.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Fields of an inode in use that cannot be.
+//! Fields of an inode in use that have impossible values.
 
 use block::DeviceError;
 use ext4::Rule;
