@@ -2,13 +2,15 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The project's root folder.
+/// The project's root folder: of the tree in which cargo runs us, where a copied folder `target`
+/// has the program of another one.
 pub fn root() -> PathBuf {
-    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built = || env!("CARGO_MANIFEST_DIR").into();
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(built, PathBuf::from);
     xtask.parent().expect("xtask lies in the project's root").to_path_buf()
 }
 
