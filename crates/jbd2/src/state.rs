@@ -314,7 +314,8 @@ impl Shared {
             self.log_queue.yield_to(cx.ioc(), self.task_ioc.load(Ordering::Relaxed));
         }
         self.wait_commit.wait_until(cx, "a commit", || done() || self.aborted().is_some());
-        if done() { Ok(()) } else { Err(Errno::EROFS) }
+        // Whoever waited for it hears why it failed; whoever comes later cannot write.
+        if done() { Ok(()) } else { Err(self.aborted().unwrap_or(Errno::EROFS)) }
     }
 
     pub fn flush(&self, cx: &mut Cx) -> Result<(), Errno> {

@@ -226,7 +226,8 @@ fn a_device_error_in_the_log_aborts_and_leaves_a_note() {
         fill(cx, &journal, &cache, &[50], 1);
         let (block, _) = PLACE.area().map(1);
         disk.fail_writes(Some(block * 2..block * 2 + 2));
-        assert_eq!(journal.force_commit(cx), Err(Errno::EROFS));
+        assert_eq!(journal.force_commit(cx), Err(Errno::EIO), "it failed now");
+        assert_eq!(journal.force_commit(cx), Err(Errno::EROFS), "it failed before");
         assert_eq!(journal.aborted(), Some(Errno::EIO));
         assert_eq!(journal.start(cx, 1).err(), Some(Errno::EROFS));
         assert_eq!(journal.shutdown(cx), Err(Errno::EROFS));
