@@ -32,6 +32,8 @@ pub struct Rule {
     pub op: Option<Op>,
     /// Only requests that touch these sectors (a flush touches all).
     pub sectors: Range<u64>,
+    /// Only requests of so many sectors or more.
+    pub at_least: u64,
     /// How many matching requests pass first.
     pub skip: u64,
     /// How many of the following are met.
@@ -45,7 +47,8 @@ pub struct Rule {
 impl Rule {
     /// Every request of every kind meets `fault`; narrow it down with the fields.
     pub fn always(fault: Fault) -> Rule {
-        Rule { op: None, sectors: 0..u64::MAX, skip: 0, count: u64::MAX, chance: 1.0, fault }
+        let (sectors, count) = (0..u64::MAX, u64::MAX);
+        Rule { op: None, sectors, at_least: 0, skip: 0, count, chance: 1.0, fault }
     }
 
     /// The request of kind `op` after `skip` others of its kind meets `fault`, and no other.
@@ -59,7 +62,7 @@ impl Rule {
     }
 
     fn touches(&self, io: &DeviceIo) -> bool {
-        let kind = self.op.is_none_or(|op| op == io.op);
+        let kind = self.op.is_none_or(|op| op == io.op) && io.count >= self.at_least;
         let place = io.op == Op::Flush
             || io.sector.0 < self.sectors.end && io.end_sector().0 > self.sectors.start;
         kind && place
