@@ -3,6 +3,7 @@
 mod bench;
 mod budget;
 mod c;
+mod campaign;
 mod circles;
 mod judges;
 mod layers;
@@ -39,6 +40,8 @@ cargo xtask TASK
   pages [NAME]   make the pages of the experiments and the table of docs/results.md again (pages
                  --check: do those that give the same everywhere again and compare; --check
                  --quick: those that take a second); IOPATH_BIN names a program that is built
+  campaign [STATES] [--kernel STATES] [--seed N]  the long crash campaign, in pieces: goes on where
+                 it was stopped, and writes its figures into docs/fault-model.md
   mutations [NAME]  apply each patch of xtask/mutations in a checkout of its own, and print after
                  how many states the crash campaign of CI fails
   bench          speed beside the peers: ratios measured in one run
@@ -78,6 +81,7 @@ fn task() -> Result<()> {
         ["budget", "--bless"] => budget::check(true),
         ["bench"] => bench::run_all(),
         ["peers"] => peers::write(),
+        ["campaign", more @ ..] => campaign::run_all(more),
         ["mutations", names @ ..] => mutations::run_all(names),
         ["pages", "--check"] => pages::check(),
         ["pages", "--check", "--quick"] => pages::check_quick(),

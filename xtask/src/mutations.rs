@@ -54,22 +54,40 @@ fn git(dir: &Path, args: &[&str]) -> Result<()> {
     }
 }
 
+/// A checkout of what is committed, with all patches. The one of an earlier run is used again, and
+/// only what differs is written, so that only that is built.
+fn checkout(root: &Path, patches: &[Patch]) -> Result<PathBuf> {
+    let tree = root.join("target/mutations");
+    if tree.exists() {
+        let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root).output()?;
+        let head = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        git(&tree, &["reset", "--quiet", &head])?;
+    } else {
+        git(root, &["worktree", "prune"])?;
+        git(root, &["worktree", "add", "--detach", &tree.display().to_string()])?;
+    }
+    for patch in patches {
+        git(&tree, &["apply", "--cached", &patch.path.display().to_string()])?;
+    }
+    let _some_files_differ = git(&tree, &["update-index", "-q", "--refresh"]);
+    git(&tree, &["checkout-index", "--all", "--force", "--index"])?;
+    git(&tree, &["clean", "--quiet", "--force", "-d"])?;
+    Ok(tree)
+}
+
 /// Runs the campaign with each mutation whose name begins with one of `names`, all without, and
 /// prints after how many states each is found. Where all ran, the table goes into
 /// docs/fault-model.md.
 pub fn run_all(names: &[&str]) -> Result<()> {
     let root = run::root();
-    let tree = root.join("target/mutations");
-    if tree.exists() {
-        git(&root, &["worktree", "remove", "--force", &tree.display().to_string()])?;
-    }
-    git(&root, &["worktree", "add", "--detach", &tree.display().to_string()])?;
     let patches = patches()?;
-    for patch in &patches {
-        git(&tree, &["apply", &patch.path.display().to_string()])?;
-    }
+    let tree = checkout(&root, &patches)?;
     // Not the usual target: its crates have the same names.
     let target = root.join("target/mutations-target");
+    let built = cargo(&tree, &target, "", &[], &["--no-run"]).status().context("cargo")?;
+    if !built.success() {
+        bail!("{}: the patched tree does not build", tree.display());
+    }
     // Nothing is mutated without the variable: then the campaign finds nothing.
     if let Some(states) = campaign(&tree, &target, "")? {
         bail!("the campaign fails without a mutation, after {states} states");
@@ -88,7 +106,6 @@ pub fn run_all(names: &[&str]) -> Result<()> {
         table.push_str(&line);
         missed.extend(states.is_none().then_some(name));
     }
-    git(&root, &["worktree", "remove", "--force", &tree.display().to_string()])?;
     if names.is_empty() {
         TABLE.replace(&table)?;
     }
@@ -98,15 +115,24 @@ pub fn run_all(names: &[&str]) -> Result<()> {
     }
 }
 
+/// Seconds after which a mutated campaign hangs.
+const LIMIT: &str = "1200";
+
+/// Cargo in the tree, with the campaign of CI and one mutation.
+fn cargo(tree: &Path, target: &Path, name: &str, before: &[&str], more: &[&str]) -> Command {
+    let words = [before, &["cargo", "test", "--quiet", "--workspace", "--test", "campaign"], more];
+    let words = words.concat();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).current_dir(tree);
+    command.env("CARGO_TARGET_DIR", target).env(VARIABLE, name);
+    command
+}
+
 /// Runs the campaign of CI in a tree; the states before the first finding.
 fn campaign(tree: &Path, target: &Path, name: &str) -> Result<Option<u64>> {
-    let output = Command::new("cargo")
-        .args(["test", "--quiet", "--workspace", "--test", "campaign"])
-        .current_dir(tree)
-        .env("CARGO_TARGET_DIR", target)
-        .env(VARIABLE, name)
-        .output()
-        .context("cargo")?;
+    let limit = ["timeout", "--kill-after=5", LIMIT];
+    let mut command = cargo(tree, target, name, &limit, &["nothing_that_was_promised"]);
+    let output = command.output().context("cargo")?;
     if output.status.success() {
         return Ok(None);
     }

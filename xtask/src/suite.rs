@@ -12,8 +12,9 @@ use anyhow::{Context, Result, bail};
 use crate::run;
 
 /// A test program and the folder of its package, where it runs.
-struct Program {
-    path: PathBuf,
+pub struct Program {
+    /// The executable.
+    pub path: PathBuf,
     folder: PathBuf,
     package: String,
 }
@@ -23,7 +24,7 @@ struct Program {
 /// # Errors
 /// What does not build; the names of the programs that failed, whose output is printed.
 pub fn run_all() -> Result<()> {
-    let programs = build()?;
+    let programs = build(&[])?;
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     let work = || {
@@ -53,10 +54,13 @@ fn side_by_side<T: Send>(threads: usize, work: &(impl Fn() -> Vec<T> + Sync)) ->
     })
 }
 
-/// What cargo builds.
-fn build() -> Result<Vec<Program>> {
+/// The test programs that cargo builds, all or those that `which` chooses.
+///
+/// # Errors
+/// What does not build.
+pub fn build(which: &[&str]) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
-    for message in run::artifacts(&["test", "--workspace", "--no-run"])? {
+    for message in run::artifacts(&[&["test", "--workspace", "--no-run"], which].concat())? {
         let is_test = message["profile"]["test"] == true;
         let (path, manifest) = (message["executable"].as_str(), message["manifest_path"].as_str());
         if let (true, Some(path), Some(manifest)) = (is_test, path, manifest) {

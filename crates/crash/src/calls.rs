@@ -65,7 +65,7 @@ pub enum Node {
     Special,
 }
 
-/// A call that succeeded. Inodes are named by their numbers.
+/// A call that succeeded, or left something behind. Inodes are named by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Call {
@@ -156,6 +156,12 @@ pub enum Call {
         ino: u64,
         /// It was fdatasync.
         data: bool,
+    },
+    /// fsync or fdatasync that failed: whoever called knows that what was written before may be gone,
+    /// also where a later one finds nothing left to write.
+    Failed {
+        /// The inode.
+        ino: u64,
     },
     /// sync, syncfs, unmount.
     Sync,

@@ -1,13 +1,15 @@
 //! Tests that read like property tests: a workload, an invariant, and every power cut between.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use base::{Errno, Nanos};
-use device::MemoryDevice;
+use block::Op;
+use device::{Fault, FaultDevice, MemoryDevice, Rule};
 use model::Profile;
 use rt::{Cx, JoinHandle, SpinLock, World, WorldConfig};
-use vfs::{FileSystem, FileType, Namespace, OpenFlags, RenameFlags, SetAttr};
+use vfs::{FallocMode, FileSystem, FileType, Namespace, OpenFlags, RenameFlags, SetAttr};
 
 use crate::disk::Disk;
 use crate::explore::{Exploration, Judge, Outcome, State, explore};
@@ -65,6 +67,11 @@ pub fn check(
     Crash::on(Kind::Xfs).check(&workload, &invariant);
 }
 
+/// How late a write is that comes late: the disk has done some others meanwhile.
+const LATE: Nanos = Nanos::from_millis(2);
+/// Sectors of a write that may be late.
+const LARGE: u64 = 16;
+
 /// A test with choices of its own.
 #[derive(Clone, Debug)]
 pub struct Crash {
@@ -74,6 +81,10 @@ pub struct Crash {
     pub seed: u64,
     /// How the file system is made; None for the defaults.
     pub format: Option<Format>,
+    /// How an ext4 is mounted while the workload runs.
+    pub ext4: ext4::MountOptions,
+    /// Chance of a large write to reach the disk so late that others overtake it.
+    pub late: f64,
     /// What is explored.
     pub exploration: Exploration,
 }
@@ -83,7 +94,14 @@ impl Crash {
     /// volatile cache.
     pub fn on(kind: Kind) -> Crash {
         let exploration = Exploration::new(kind);
-        Crash { bytes: kind.usual_bytes(), seed: 1, format: None, exploration }
+        Crash {
+            bytes: kind.usual_bytes(),
+            seed: 1,
+            format: None,
+            ext4: Default::default(),
+            late: 0.0,
+            exploration,
+        }
     }
 
     /// Another disk.
@@ -102,6 +120,18 @@ impl Crash {
     /// A file system that is made with options, ext4 or XFS as [`on`](Crash::on) said.
     pub fn format(mut self, format: Format) -> Crash {
         self.format = Some(format);
+        self
+    }
+
+    /// Mounts the ext4 of the workload with options.
+    pub fn ext4(mut self, options: ext4::MountOptions) -> Crash {
+        self.ext4 = options;
+        self
+    }
+
+    /// A disk to which large writes come late with a chance: later ones overtake them.
+    pub fn late(mut self, chance: f64) -> Crash {
+        self.late = chance;
         self
     }
 
@@ -159,7 +189,27 @@ impl Crash {
     /// Where the workload fails.
     pub fn record(&self, workload: impl FnOnce(&mut Fs) -> Result<()>) -> Log {
         let bytes = Arc::new(SpinLock::new(Vec::new()));
-        let out = Box::new(Shared(bytes.clone()));
+        self.record_into(Box::new(Shared(bytes.clone())), workload);
+        let bytes = std::mem::take(&mut *bytes.lock_irq());
+        Log::from_bytes(bytes).unwrap_or_else(|error| panic!("the log in memory: {error}"))
+    }
+
+    /// As [`Crash::record`], into a file: the log takes little memory however long it is.
+    ///
+    /// # Panics
+    /// Where the workload fails, or the file.
+    pub fn record_to(&self, path: &Path, workload: impl FnOnce(&mut Fs) -> Result<()>) -> Log {
+        let failed = |error: &dyn fmt::Display| -> ! { panic!("{}: {error}", path.display()) };
+        let file = std::fs::File::create(path).unwrap_or_else(|error| failed(&error));
+        self.record_into(Box::new(std::io::BufWriter::new(file)), workload);
+        Log::open(path).unwrap_or_else(|error| failed(&error))
+    }
+
+    fn record_into(
+        &self,
+        out: Box<dyn std::io::Write + Send>,
+        workload: impl FnOnce(&mut Fs) -> Result<()>,
+    ) {
         let kind = self.exploration.kind;
         let fresh = |cx: &mut Cx| -> std::result::Result<(), String> {
             let memory = Arc::new(MemoryDevice::new(self.bytes));
@@ -168,15 +218,20 @@ impl Crash {
                 None => kind.mkfs(cx, memory.clone())?,
             }
             let flash = Profile::built_in("flash-nvme").device(cx.runtime(), memory);
-            let flash = flash.map_err(|error| error.to_string())?;
+            let disk = FaultDevice::new(cx.runtime(), flash.map_err(|error| error.to_string())?);
+            if self.late > 0.0 {
+                let late = Rule::always(Fault::Delay(LATE));
+                let (op, at_least) = (Some(Op::Write), LARGE);
+                disk.add(Rule { op, at_least, chance: self.late, ..late });
+            }
             let header = Header {
                 file_system: kind.to_string(),
                 command: "in process".into(),
                 ..Header::default()
             };
-            let recorder = Recorder::new(cx, flash, out, header);
+            let recorder = Recorder::new(cx, Arc::new(disk), out, header);
             let recorder = Arc::new(recorder.map_err(|error| error.to_string())?);
-            let fs = kind.mount(cx, recorder.device())?;
+            let fs = kind.mount_with(cx, recorder.device(), self.ext4.clone())?;
             let fs: Arc<dyn FileSystem> = Arc::new(Watched::new(fs, recorder.clone()));
             let held = Held::Run(recorder.clone());
             let done = workload(&mut Fs { cx, names: Arc::new(Namespace::new(fs.clone())), held });
@@ -188,9 +243,6 @@ impl Crash {
         if let Err(message) = world.run("workload", fresh) {
             panic!("{kind}, seed {}: {message}", self.seed);
         }
-        drop(world);
-        let bytes = std::mem::take(&mut *bytes.lock_irq());
-        Log::from_bytes(bytes).unwrap_or_else(|error| panic!("the log in memory: {error}"))
     }
 }
 
@@ -417,6 +469,45 @@ impl Fs<'_> {
     /// Those of mkdir(2).
     pub fn mkdir(&mut self, path: &str) -> Result<()> {
         self.names.mkdir(self.cx, path.as_bytes(), 0o755).map(drop).map_err(named(path))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Those of rmdir(2).
+    pub fn rmdir(&mut self, path: &str) -> Result<()> {
+        self.names.rmdir(self.cx, path.as_bytes()).map_err(named(path))
+    }
+
+    /// Makes a symbolic link at `path`.
+    ///
+    /// # Errors
+    /// Those of symlink(2).
+    pub fn symlink(&mut self, target: &str, path: &str) -> Result<()> {
+        let done = self.names.symlink(self.cx, target.as_bytes(), path.as_bytes());
+        done.map(drop).map_err(named(path))
+    }
+
+    /// Makes a hole of `len` bytes at `offset` of a file, whose size stays.
+    ///
+    /// # Errors
+    /// Those of open(2) and fallocate(2).
+    pub fn punch(&mut self, path: &str, offset: u64, len: u64) -> Result<()> {
+        self.fallocate(path, FallocMode::PunchHole, offset, len)
+    }
+
+    /// Allocates `len` bytes at `offset` of a file, which grows to their end where it is shorter.
+    ///
+    /// # Errors
+    /// Those of open(2) and fallocate(2).
+    pub fn allocate(&mut self, path: &str, offset: u64, len: u64) -> Result<()> {
+        self.fallocate(path, FallocMode::Allocate { keep_size: false }, offset, len)
+    }
+
+    fn fallocate(&mut self, path: &str, mode: FallocMode, offset: u64, len: u64) -> Result<()> {
+        let attr = self.names.stat(self.cx, path.as_bytes()).map_err(named(path))?;
+        let done = self.names.fs().fallocate(self.cx, attr.ino, mode, offset, len);
+        done.map_err(named(path))
     }
 
     /// Sets the size of a file.

@@ -109,6 +109,21 @@ pub trait Judge: Sync {
     /// What is wrong, in one sentence. A panic counts as one.
     fn judge(&self, cx: &mut Cx, fs: &Arc<dyn FileSystem>, state: &State) -> Result<(), String>;
 
+    /// Hears of each state that is judged, by the hash of what is on the disk, also where one that
+    /// was recovered before stands for it.
+    fn visited(&self, content: u128) {
+        let _ = content;
+    }
+
+    /// Asks about the image of a recovered state, where [`Exploration::outside`] wants it; by default
+    /// the host's e2fsck or xfs_repair, which changes nothing.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn ask(&self, kind: Kind, image: &HostImage) -> Result<(), String> {
+        image.ask(kind)
+    }
+
     /// Looks at a tree that the kernel has recovered. By default nothing is wrong with it.
     ///
     /// # Errors
@@ -172,6 +187,9 @@ pub struct Outcome {
     /// that nobody reads. How many it is depends on the number of threads.
     #[serde(default)]
     pub recovered: u64,
+    /// Those that the host's checker was asked about.
+    #[serde(default)]
+    pub asked: u64,
     /// States that are wrong.
     pub wrong: u64,
     /// What is wrong, by its first state.
@@ -180,6 +198,9 @@ pub struct Outcome {
     pub complete: bool,
     /// The state at which another run goes on.
     pub next: u64,
+    /// Entries of the log up to which the power has failed.
+    #[serde(default)]
+    pub entries: u64,
 }
 
 /// A state that waits for its judgement.
@@ -242,10 +263,12 @@ pub fn explore(
                 outcome.next = index;
                 break 'places;
             }
+            judge.visited(medium.hash());
             batch.push(Waiting { index, cut, medium });
             if batch.len() >= BATCH {
                 run.judge_all(&mut batch, &mut found, &mut outcome);
                 outcome.next = index + 1;
+                outcome.entries = counted as u64;
                 outcome.findings.clone_from(&found.list);
                 progress(&outcome);
             }
@@ -254,6 +277,7 @@ pub fn explore(
     run.judge_all(&mut batch, &mut found, &mut outcome);
     if outcome.complete {
         outcome.next = outcome.planned;
+        outcome.entries = log.len() as u64;
     }
     outcome.findings = found.shrunk(&run)?;
     progress(&outcome);
@@ -348,6 +372,7 @@ impl<'a> Run<'a> {
     fn judge_all(&self, batch: &mut Vec<Waiting>, found: &mut Findings, outcome: &mut Outcome) {
         let waiting = std::mem::take(batch);
         outcome.judged += waiting.len() as u64;
+        outcome.asked += waiting.iter().filter(|state| self.asked(state.index)).count() as u64;
         let judge = |Waiting { index, cut, medium }| {
             let state = State { index, log: self.log, cut: &cut };
             let (verdict, message) = self.visit(medium, &state).err()?;
@@ -365,13 +390,18 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Is the host's checker asked about this state?
+    fn asked(&self, index: u64) -> bool {
+        self.how.outside > 0 && index.is_multiple_of(self.how.outside)
+    }
+
     /// Recovers, judges and checks a state, or returns what came out for one that is the same to
     /// recovery.
     fn visit(&self, medium: Medium, state: &State) -> Result<(), Wrong> {
         if self.how.by_kernel {
             return self.visit_by_kernel(&medium, state);
         }
-        let asked = self.how.outside > 0 && state.index.is_multiple_of(self.how.outside);
+        let asked = self.asked(state.index);
         let upto = state.cut.upto;
         if self.how.fold
             && !asked
@@ -412,7 +442,8 @@ impl<'a> Run<'a> {
             self.check(cx, medium).map_err(damaged)?;
         }
         if asked {
-            HostImage::new(medium).and_then(|image| image.ask(kind)).map_err(damaged)?;
+            let image = HostImage::new(medium);
+            image.and_then(|image| self.judge.ask(kind, &image)).map_err(damaged)?;
         }
         kept.unwrap_or(Ok(()))?;
         judged.map_err(|message| (Verdict::Refused, message))
@@ -420,15 +451,16 @@ impl<'a> Run<'a> {
 
     /// Checks a recovered file system, unless one was checked that is the same to the check.
     fn check(&self, cx: &mut Cx, medium: &Arc<Medium>) -> Result<(), String> {
+        let faulty = !self.log.header().faults.is_empty();
         if !self.how.fold {
-            return self.how.kind.check(cx, medium.clone());
+            return self.how.kind.check(cx, medium.clone(), faulty);
         }
         if let Some(blocks) = self.checks.find(medium) {
             medium.note_reads(&blocks);
             return Ok(());
         }
         medium.begin_reads();
-        let checked = self.how.kind.check(cx, medium.clone());
+        let checked = self.how.kind.check(cx, medium.clone(), faulty);
         let blocks = medium.end_reads();
         checked.map(|()| self.checks.add(medium, blocks))
     }
@@ -440,8 +472,8 @@ impl<'a> Run<'a> {
         let kind = self.how.kind;
         let judged = image.mounted(kind, |dir| self.judge.judge_mounted(dir, state));
         let judged = judged.map_err(damaged)?;
-        if self.how.outside > 0 && state.index.is_multiple_of(self.how.outside) {
-            image.ask(kind).map_err(damaged)?;
+        if self.asked(state.index) {
+            self.judge.ask(kind, &image).map_err(damaged)?;
         }
         judged.map_err(|message| (Verdict::Refused, message))
     }

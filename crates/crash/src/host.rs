@@ -58,6 +58,11 @@ impl HostImage {
         Ok(image)
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Asks e2fsck, xfs_repair or their like, which change nothing.
     ///
     /// # Errors

@@ -95,6 +95,9 @@ pub struct Header {
     pub command: String,
     /// The program and its version that recorded.
     pub recorded_by: String,
+    /// What the disk did wrong meanwhile.
+    #[serde(default)]
+    pub faults: Vec<String>,
 }
 
 /// Something that was noted in the log beside what the device did.

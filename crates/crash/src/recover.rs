@@ -112,12 +112,24 @@ impl Kind {
         cx: &mut Cx,
         device: Arc<dyn Device>,
     ) -> Result<Arc<dyn FileSystem>, String> {
+        self.mount_with(cx, device, ext4::MountOptions::default())
+    }
+
+    /// As [`mount`](Kind::mount), with options of an ext4.
+    ///
+    /// # Errors
+    /// Why it cannot be mounted.
+    pub fn mount_with(
+        self,
+        cx: &mut Cx,
+        device: Arc<dyn Device>,
+        options: ext4::MountOptions,
+    ) -> Result<Arc<dyn FileSystem>, String> {
         let queue = queue(cx, device)?;
         let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(CACHE));
         match self {
             Kind::Ext4 => {
-                let options =
-                    ext4::MountOptions { buffer_limit_bytes: CACHE, ..Default::default() };
+                let options = ext4::MountOptions { buffer_limit_bytes: CACHE, ..options };
                 let fs = Ext4::mount(cx, &queue, &pages, options);
                 fs.map(|fs| fs as Arc<dyn FileSystem>).map_err(|error| error.to_string())
             }
@@ -134,17 +146,22 @@ impl Kind {
         }
     }
 
-    /// Checks the file system on a device, whole. Parks.
+    /// Checks the file system on a device, whole. `faulty`: its disk has failed, so that it may say
+    /// of itself that there were errors. Parks.
     ///
     /// # Errors
     /// What the check found, or why it could not look.
-    pub fn check(self, cx: &mut Cx, device: Arc<dyn Device>) -> Result<(), String> {
+    pub fn check(self, cx: &mut Cx, device: Arc<dyn Device>, faulty: bool) -> Result<(), String> {
         let queue = queue(cx, device)?;
         let findings: Vec<String> = match self {
             Kind::Ext4 => {
                 let report = ext4::check(cx, &queue, &Default::default());
                 let report = report.map_err(|error| format!("check: {error}"))?;
-                report.findings.iter().map(|finding| finding.to_string()).collect()
+                let found = report.findings.iter();
+                found
+                    .filter(|found| !(faulty && found.rule == ext4::Rule::SuperErrorState))
+                    .map(ToString::to_string)
+                    .collect()
             }
             Kind::Xfs => {
                 let report = xfs::check(cx, &queue, &Default::default());

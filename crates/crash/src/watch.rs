@@ -254,6 +254,9 @@ impl FileSystem for Watched {
     fn fsync(&self, cx: &mut Cx, ino: Ino, datasync: bool) -> Result<(), Errno> {
         let came = self.came();
         let done = self.fs.fsync(cx, ino, datasync);
+        if done.is_err_and(|errno| !refused(errno)) {
+            self.recorder.call(came, &Call::Failed { ino: ino.0 }, std::iter::empty());
+        }
         self.note(came, done, |()| Call::Fsync { ino: ino.0, data: datasync })
     }
 

@@ -88,6 +88,30 @@ fn a_missing_fsync_of_the_file_is_found() {
     }
 }
 
+/// A rename over a file without an fsync of the new one leaves an empty file on XFS, and on ext4
+/// with `noauto_da_alloc`; by default ext4 has the old content or the new.
+#[test]
+fn a_rename_without_fsync_depends_on_auto_da_alloc() {
+    let without = ext4::MountOptions { auto_da_alloc: false, ..Default::default() };
+    let ext4 = Crash::on(Kind::Ext4);
+    for (test, wanted) in
+        [(ext4.clone().ext4(without), true), (ext4, false), (Crash::on(Kind::Xfs), true)]
+    {
+        let (_, outcome) = test.limits(small()).find(
+            |fs| {
+                save(fs, &[1; 6000], true, true)?;
+                fs.mark("saved");
+                save(fs, &[2; 6000], false, true)
+            },
+            |fs| match fs.held("saved") && fs.read("/file")?.is_empty() {
+                true => Err("it is empty".into()),
+                false => Ok(()),
+            },
+        );
+        assert_eq!(outcome.wrong > 0, wanted, "{outcome:?}");
+    }
+}
+
 /// One seed gives one exploration, and shards of it are its parts.
 #[test]
 fn shards_are_parts_of_one_exploration() {

@@ -138,6 +138,21 @@ impl Progress {
         }
     }
 
+    /// Shows `message`, and how long the rest takes where `done` of `all` steps took that long.
+    pub fn count(&mut self, message: String, done: u64, all: u64) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        if self.bar.length().is_none() {
+            let template = "{spinner} {prefix} {msg}, {percent}%, {eta} left [{elapsed}]";
+            let style = ProgressStyle::with_template(template);
+            self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            self.bar.set_length(all);
+        }
+        self.bar.set_position(done);
+        self.bar.set_message(message);
+    }
+
     /// Takes the display away; returns names and bytes.
     pub fn finish(self) -> (u64, u64) {
         self.bar.finish_and_clear();

@@ -298,6 +298,7 @@ fn sizes(object: &Object, asked: &Asked) -> Range<u64> {
                 least = if covered { least.max(end) } else { least };
                 most = most.max(end);
             }
+            Some(Resize::Lost) => least = 0,
             Some(Resize::Perhaps(end)) => most = most.max(end.min(u64::MAX - 1)),
             None => {}
         }

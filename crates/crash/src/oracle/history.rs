@@ -127,6 +127,8 @@ pub(super) enum Resize {
     AtLeast(u64),
     /// Up to there, perhaps.
     Perhaps(u64),
+    /// Not even to where it reached before.
+    Lost,
 }
 
 /// The content before all changes.
@@ -402,6 +404,9 @@ impl History {
                 self.promises.push((span, entry));
                 self.fsync(object, *data, span);
             }
+            Call::Failed { ino } => {
+                self.change(*ino, span, 0..u64::MAX, Edit::Unknown, Some(Resize::Lost));
+            }
             Call::Sync => {
                 self.promises.push((span, entry));
                 self.syncs.add(span.done, span.came);
@@ -447,7 +452,7 @@ impl History {
         object.size = match size {
             Some(Resize::To(size)) => size,
             Some(Resize::AtLeast(end)) => old.max(end),
-            Some(Resize::Perhaps(_)) | None => old,
+            Some(Resize::Perhaps(_) | Resize::Lost) | None => old,
         };
         if object.size != old {
             object.newest.add(span.done, span.came);

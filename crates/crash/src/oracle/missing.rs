@@ -47,6 +47,7 @@ impl Oracle {
             Call::Rights { ino, .. } => format!("chmod or chown of {}", path(ino)),
             Call::Fsync { ino, data: true } => format!("fdatasync({})", path(ino)),
             Call::Fsync { ino, .. } => format!("fsync({})", path(ino)),
+            Call::Failed { ino } => format!("an fsync({}) that failed", path(ino)),
             Call::Sync => "sync()".to_owned(),
         };
         format!("{text} at entry {entry}")

@@ -162,3 +162,100 @@ fn a_command_that_fails_is_recorded() {
     let (code, _) = explore(&log, &[]);
     assert_eq!(code, Some(0));
 }
+
+/// Records a program with faults, on a fresh file system or on an image; answers what it printed.
+fn with_fault(log: &str, how: &[&str], fault: &str, program: &str) -> String {
+    let faults: &[&str] = if fault.is_empty() { &[] } else { &["--fault", fault] };
+    let args =
+        [&["-q", "crash", "record", log], how, faults, &["--", "sh", "-c", program]].concat();
+    let output = iopath(&args);
+    assert!(output.status.success(), "{fault}: {}", shown(&output));
+    text(&output.stdout).trim().replace('\n', " ")
+}
+
+/// What a program meets when the disk fails: once or from then on, on a write, on a flush; and that
+/// a failed fsync has promised nothing, to the oracle.
+#[test]
+fn a_disk_that_fails_is_met_by_fsync() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("a.log").display().to_string();
+    let program = r#"
+        try() { if "$@" 2> "$TMP"; then echo ok; else sed 's/.*: //' "$TMP"; fi; }
+        TMP=$(mktemp); trap 'rm "$TMP"' EXIT
+        echo aaaa > f; try sync f; try sync f
+        { echo bbbb > g; } 2> "$TMP" || echo "no g"
+    "#;
+    let (io, ro) = ("Input/output error", "Read-only file system");
+    for (fs, fault, met) in [
+        ("ext4", "", "ok ok".to_owned()),
+        // The error is told once: the next fsync finds nothing to write.
+        ("ext4", "eio-write=1", format!("{io} ok")),
+        ("ext4", "eio-write=1..", format!("{io} {ro} no g")),
+        ("ext4", "eio-fsync=1", format!("{io} {ro} no g")),
+        ("xfs", "eio-write=1", format!("{io} ok")),
+        ("xfs", "eio-write=1..", format!("{io} {io} no g")),
+        ("xfs", "eio-fsync=1", format!("{io} {io} no g")),
+    ] {
+        assert_eq!(with_fault(&log, &["--fs", fs], fault, program), met, "{fs} {fault}");
+        let (code, found) = explore(&log, &["--oracle", fs]);
+        assert_eq!((code, &found["wrong"]), (Some(0), &0.into()), "{fs} {fault}: {found}");
+    }
+}
+
+/// A program that calls fsync until it succeeds has lost what the first one did not write; one that
+/// writes it again has not. (PostgreSQL did the former until 2018.)
+#[test]
+fn an_fsync_that_is_repeated_is_no_second_chance() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("a.log").display().to_string();
+    let check = r#"grep -q saved "$IOPATH_CRASH_MARKS" || exit 0; grep -q aaaa f"#;
+    for fs in ["ext4", "xfs"] {
+        for (write, again, wanted) in [("echo aaaa > f", ":", 1), (":", "echo aaaa > f", 0)] {
+            let program = format!(
+                "{write}; until {again}; sync f 2>/dev/null; do :; done; sync .; \
+                 \"$IOPATH\" crash mark saved"
+            );
+            with_fault(&log, &["--fs", fs], "eio-write=1", &program);
+            let (code, found) = explore(&log, &["--", "sh", "-c", check]);
+            assert_eq!(code, Some(wanted), "{fs} {again}: {found}");
+        }
+    }
+}
+
+/// A disk that is full at the second write call, once or for ever; a read that fails, once (nobody
+/// notices) or for ever; a bit that flips, in content and in metadata.
+#[test]
+fn full_disks_and_bad_reads_are_met() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (log, image, source) = (path("a.log"), path("disk.img"), path("f"));
+    let program = r#"
+        for text in a b c; do { echo $text >> f; } 2>/dev/null || echo "no $text"; done; cat f
+    "#;
+    for fs in ["ext4", "xfs"] {
+        let met = |fault| with_fault(&log, &["--fs", fs], fault, program);
+        assert_eq!(met("enospc=2"), "no b a c", "{fs}");
+        assert_eq!(met("enospc=2.."), "no b no c a", "{fs}");
+    }
+    std::fs::write(&source, [b'x'; 20_000]).unwrap();
+    assert!(iopath(&["mkfs", "--size", "64M", &image]).status.success());
+    assert!(iopath(&["-q", "cp", &source, &format!("{image}:/f")]).status.success());
+    let program = r#"tr -d x < f | wc -c; { cat f > /dev/null; } 2>/dev/null || echo failed"#;
+    for (fault, met) in
+        [("eio-read=2", "0"), ("eio-read=2..", "0 failed"), ("flip=2", "1"), ("flip=1", "failed")]
+    {
+        let found = with_fault(&log, &["--image", &image], fault, program);
+        assert!(found.ends_with(met), "{fault}: {found}");
+    }
+}
+
+/// What a check writes into its state is gone in the next one.
+#[test]
+fn a_check_that_writes_into_its_state_spoils_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = record(dir.path(), "ext4", "sync");
+    let check = "test ! -e spoiled || exit 1; echo a > spoiled; echo b > file; rm -rf new";
+    let (code, found) = explore(&log, &["--", "sh", "-c", check]);
+    assert_eq!((code, &found["wrong"]), (Some(0), &0.into()), "{found}");
+    assert!(found["trees"].as_u64() > Some(2), "{found}");
+}

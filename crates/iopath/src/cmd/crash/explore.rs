@@ -206,11 +206,11 @@ fn explore(
 ) -> Result<(Outcome, Option<anyhow::Error>)> {
     let mut failed = None;
     let mut shown = app.out.progress("states");
-    let mut judged = 0;
     let mut last = None;
     let outcome = crash::explore(log, exploration, judge, &mut |outcome| {
-        shown.add(outcome.judged - judged, 0);
-        judged = outcome.judged;
+        let (wrong, kinds) = (outcome.wrong, outcome.findings.len());
+        let message = format!("{}, {wrong} wrong in {kinds} ways", outcome.judged);
+        shown.count(message, outcome.entries, log.len() as u64);
         if let Some(results) = results.as_mut() {
             match results.note(outcome) {
                 Ok(whole) => last = Some(whole),

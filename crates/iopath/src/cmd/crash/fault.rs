@@ -1,5 +1,6 @@
 //! What a disk does wrong while a command is recorded.
 
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -59,6 +60,20 @@ impl FromStr for Fault {
     }
 }
 
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.kind {
+            FaultKind::Write => "eio-write",
+            FaultKind::Read => "eio-read",
+            FaultKind::Flush => "eio-fsync",
+            FaultKind::Full => "enospc",
+            FaultKind::Flip => "flip",
+        };
+        let more = if self.count == 1 { "" } else { ".." };
+        write!(f, "{name}={}{more}", self.skip + 1)
+    }
+}
+
 /// Lets the faults begin: what was read and written until now does not count.
 pub fn begin(watched: Watched, disk: &FaultDevice, faults: &[Fault]) -> Arc<dyn FileSystem> {
     let mut watched = watched;
@@ -86,6 +101,9 @@ mod tests {
         let fault = |text: &str| text.parse::<Fault>().map(|f| (f.kind, f.skip, f.count));
         assert_eq!(fault("eio-write=3"), Ok((FaultKind::Write, 2, 1)));
         assert_eq!(fault("enospc=1.."), Ok((FaultKind::Full, 0, u64::MAX)));
+        for text in ["eio-write=3", "eio-read=1..", "eio-fsync=2", "enospc=1..", "flip=9"] {
+            assert_eq!(text.parse::<Fault>().map(|fault| fault.to_string()), Ok(text.into()));
+        }
         for wrong in ["", "eio", "eio-write", "eio-write=0", "lie=1", "flip=1..2"] {
             assert!(fault(wrong).is_err_and(|error| error.contains("known: eio-write")), "{wrong}");
         }

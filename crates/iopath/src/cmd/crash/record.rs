@@ -79,8 +79,12 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let (kind, device) = disk(app, options, &scratch)?;
     let log = File::create(&options.log).with_context(|| options.log.display().to_string())?;
     let words: Vec<_> = options.command.iter().map(|word| word.to_string_lossy()).collect();
-    let header =
-        Header { file_system: kind.to_string(), command: words.join(" "), ..Header::default() };
+    let header = Header {
+        file_system: kind.to_string(),
+        command: words.join(" "),
+        faults: options.fault.iter().map(ToString::to_string).collect(),
+        ..Header::default()
+    };
     let recorder = Recorder::new(app.cx, device, Box::new(BufWriter::new(log)), header)?;
     let recorder = Arc::new(recorder);
     let status = match options.kernel {
@@ -109,7 +113,12 @@ fn ours(
     let dir = scratch.path("mount");
     std::fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
-    let how = fuse::Options { source: "iopath-crash".into(), ..fuse::Options::default() };
+    // With faults each call reaches the file system when it is made, and fails there.
+    let how = fuse::Options {
+        source: "iopath-crash".into(),
+        writeback: options.fault.is_empty(),
+        ..fuse::Options::default()
+    };
     let mount = Mount::new(cx, fs.clone(), &dir, &how, None)?;
     let run = options.command_in(&dir, &marks);
     let running = cx.spawn("command", move |_cx| {

@@ -116,6 +116,8 @@ pub fn joined(first: Outcome, second: Outcome) -> Outcome {
         distinct: first.distinct.max(second.distinct),
         judged: first.judged + second.judged,
         recovered: first.recovered + second.recovered,
+        asked: first.asked + second.asked,
+        entries: first.entries.max(second.entries),
         wrong: first.wrong + second.wrong,
         findings,
         complete: second.complete,

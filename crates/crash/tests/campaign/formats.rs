@@ -1,0 +1,68 @@
+//! The kinds of file systems of the campaign: all features that decide how they lie on the disk.
+
+use crash::{Format, Kind};
+
+/// Kinds of ext4: the type, bytes of a block, what `-O` takes, and blocks of the journal.
+const EXT4: [(ext4::FsType, u32, &str, u64); 11] = [
+    (ext4::FsType::Ext4, 1024, "", 0),
+    (ext4::FsType::Ext4, 4096, "", 1024),
+    (ext4::FsType::Ext3, 1024, "", 0),
+    (ext4::FsType::Ext4, 1024, "^metadata_csum,^64bit", 1024),
+    (ext4::FsType::Ext4, 1024, "inline_data", 0),
+    (ext4::FsType::Ext4, 2048, "quota,project,orphan_file", 1024),
+    (ext4::FsType::Ext4, 1024, "ea_inode,large_dir,^flex_bg", 0),
+    (ext4::FsType::Ext4, 1024, "meta_bg,^resize_inode", 1024),
+    (ext4::FsType::Ext4, 4096, "sparse_super2,^resize_inode,inline_data", 0),
+    (ext4::FsType::Ext4, 1024, "mmp,metadata_csum_seed", 0),
+    (ext4::FsType::Ext4, 1024, "^extent,^huge_file", 1024),
+];
+
+/// Kinds of XFS: a name, and what it changes.
+type XfsKind = (&'static str, fn(&mut xfs::MkfsOptions));
+
+const XFS: [XfsKind; 6] = [
+    ("default", |_| {}),
+    ("rmapbt", |options| options.rmapbt = true),
+    ("as mkfs.xfs 7.2", |options| {
+        (options.rmapbt, options.nrext64) = (true, true);
+        (options.exchange, options.parent, options.newest) = (true, true, true);
+    }),
+    ("as of 2014", |options| {
+        (options.finobt, options.reflink, options.sparse) = (false, false, false);
+        (options.bigtime, options.inobtcount) = (false, false);
+    }),
+    ("blocks of 1 KiB, directories of 8", |options| {
+        (options.block_size, options.dir_block_size) = (1024, Some(8192));
+    }),
+    ("inodes of 1 KiB", |options| (options.inode_size, options.nrext64) = (1024, true)),
+];
+
+/// A kind of file system by its number, and its name.
+pub fn format(kind: Kind, number: u64) -> (String, Format) {
+    let uuid = Some([7; 16]);
+    if kind == Kind::Xfs {
+        let (name, change) = XFS[(number % XFS.len() as u64) as usize];
+        let mut options = xfs::MkfsOptions { uuid, ..Default::default() };
+        change(&mut options);
+        return (format!("xfs, {name}"), Format::Xfs(options));
+    }
+    let (fstype, block, features, journal) = EXT4[(number % EXT4.len() as u64) as usize];
+    let options = ext4::MkfsOptions {
+        fstype,
+        uuid,
+        block_size: Some(block),
+        features: features.into(),
+        hash_seed: Some([9; 16]),
+        journal_size: (journal > 0).then_some(journal * u64::from(block)),
+        ..Default::default()
+    };
+    (format!("{fstype:?}, blocks of {block}, {features:?}"), Format::Ext4(options))
+}
+
+/// Number of kinds of a file system.
+pub fn formats(kind: Kind) -> u64 {
+    match kind {
+        Kind::Xfs => XFS.len() as u64,
+        _ => EXT4.len() as u64,
+    }
+}

@@ -1,0 +1,206 @@
+//! The campaign: short sequences of calls with every way of syncing, and long random ones by many
+//! tasks, on ext4 and XFS with every feature that decides how they lie on the disk; every state is
+//! recovered, checked, and compared with what was promised. No workload comes twice, and the states
+//! of one are distinct. 5,000 by default; what [`setting`] reads is for more. `cargo xtask campaign`
+//! runs it in pieces, and publishes the figures that each prints.
+
+use std::io::Write;
+
+use crash::explore::State;
+use crash::host::HostImage;
+use crash::{Crash, Judge, Kind, Limits, Log, Outcome, Rules};
+use rt::{Cx, SpinLock};
+use vfs::FileSystem;
+
+mod formats;
+mod kernel;
+mod workload;
+
+use formats::{format, formats};
+use workload::{PAIRS, SINGLES, workload};
+
+/// Of the states of a long workload one in so many is visited: none takes the whole campaign.
+const LONG: u64 = 4;
+/// A prime that divides no number of sequences, and makes neighbours differ in all parts.
+const STEP: u64 = 1237;
+/// In a long campaign the outside checkers look at states of one workload in so many, ...
+const ASKED_ROUNDS: u64 = 128;
+/// ... and there at one in so many.
+const ASKED: u64 = 11;
+
+/// What a long campaign says in the environment: `IOPATH_CRASH_STATES`, how many; `_SEED` and
+/// `_ROUND`, which, and where it begins; `_KEYS`, a file to which a hash of each state's content is
+/// appended; `_KERNEL`, how many states the kernel recovers beside us, as root.
+fn setting(name: &str) -> Option<String> {
+    std::env::var(format!("IOPATH_CRASH_{name}")).ok()
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    setting(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// One workload of the campaign.
+struct Round {
+    round: u64,
+    seed: u64,
+    kind: Kind,
+    number: u64,
+    format: u64,
+    short: bool,
+}
+
+impl Round {
+    /// Each call alone with each way of syncing comes first, of seed 1 on the default kind.
+    /// Then two short sequences and a long one alternate while there are short ones: each of them
+    /// comes once on each kind of file system.
+    fn new(round: u64, seed: u64) -> Round {
+        let kind = [Kind::Ext4, Kind::Xfs][(round % 2) as usize];
+        let formats = formats(kind);
+        // Of six later rounds the first four are short.
+        let later = round.saturating_sub(2 * SINGLES);
+        let (six, of) = (later / 6, later % 6 / 2);
+        let index = if later == 0 { round / 2 } else { SINGLES + 2 * six + of };
+        let short = of < 2;
+        let (singles, pairs) = (SINGLES * formats, PAIRS * formats);
+        let (number, format) = match index.checked_sub(singles) {
+            None if short => (index % SINGLES, (index / SINGLES + seed - 1) % formats),
+            Some(pair) if short && pair < pairs => {
+                // A step through all pairs on all kinds that meets each of them once.
+                let at = (pair + seed) * STEP % pairs;
+                (SINGLES + at / formats, at % formats)
+            }
+            _ => (SINGLES + PAIRS + seed * 1_000_003 + round, (six + of) % formats),
+        };
+        let short = number < SINGLES + PAIRS;
+        Round { round, seed, kind, number, format, short }
+    }
+
+    /// Its name, and a test of it that visits the states of the campaign.
+    fn test(&self) -> (String, Crash) {
+        let rules = if self.kind == Kind::Xfs { Rules::Xfs } else { Rules::Ext4 };
+        let limits = Limits { all_subsets: 4, samples: 8, singles: 24 };
+        let (name, format) = format(self.kind, self.format);
+        let mut test = Crash::on(self.kind).format(format).limits(limits).oracle(rules);
+        // Some writes overtake others, as on disks with many queues.
+        test = test.seed(self.seed + self.number).late(0.5);
+        test.exploration.shard = if self.short { (0, 1) } else { (self.number % LONG, LONG) };
+        (name, test)
+    }
+
+    fn record(&self, test: &Crash) -> Log {
+        test.record(|fs| workload(fs, self.number))
+    }
+
+    /// # Panics
+    /// With the story of what was found.
+    fn run(&self, before: u64, keys: &Keys) -> Outcome {
+        let (name, mut test) = self.test();
+        if setting("STATES").is_some() && self.round % ASKED_ROUNDS < 4 {
+            test.exploration.outside = ASKED;
+        }
+        let log = self.record(&test);
+        let outcome = crash::explore(&log, &test.exploration, keys, &mut |_| {}).unwrap();
+        let ours = |finding: &&crash::Finding| finding.verdict != crash::Verdict::Unsynced;
+        if let Some(finding) = outcome.findings.iter().find(ours) {
+            let story = crash::story::story(&log, self.kind, finding).unwrap();
+            let before = before + finding.index;
+            let Round { round, seed, .. } = self;
+            panic!("{name}, round {round}, seed {seed}: about {before} states before\n{story}");
+        }
+        outcome
+    }
+}
+
+/// Asks today's e2fsck and xfs_repair: those of the host may not know all features.
+fn ask_the_newest(kind: Kind, image: &HostImage) -> std::result::Result<(), String> {
+    if kind == Kind::Xfs {
+        return testkit::newest::xfs_repair(image.path());
+    }
+    let output = testkit::newest::run("e2fsck", &[&"-fn", &image.path()]);
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("e2fsck: {}", String::from_utf8_lossy(&output.stdout))),
+    }
+}
+
+/// Keeps a hash of the content of each state.
+struct Keys(SpinLock<Vec<u8>>);
+
+impl Judge for Keys {
+    fn judge(
+        &self,
+        _: &mut Cx,
+        _: &std::sync::Arc<dyn FileSystem>,
+        _: &State,
+    ) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    fn ask(&self, kind: Kind, image: &HostImage) -> std::result::Result<(), String> {
+        ask_the_newest(kind, image)
+    }
+
+    fn visited(&self, content: u128) {
+        self.0.lock_irq().extend_from_slice(&(content as u64).to_le_bytes());
+    }
+}
+
+/// What was done on one kind of file system.
+#[derive(Clone, Default)]
+struct Figures {
+    states: u64,
+    recovered: u64,
+    asked: u64,
+    workloads: u64,
+    short: u64,
+}
+
+impl Figures {
+    fn add(&mut self, round: &Round, outcome: &Outcome) {
+        self.states += outcome.judged;
+        self.recovered += outcome.recovered;
+        self.asked += outcome.asked;
+        self.workloads += 1;
+        self.short += u64::from(round.short);
+    }
+
+    fn json(&self, name: &str) -> serde_json::Value {
+        let Figures { states, recovered, asked, workloads, short } = *self;
+        serde_json::json!({ "name": name, "states": states, "recovered": recovered,
+            "asked": asked, "workloads": workloads, "short": short })
+    }
+}
+
+#[test]
+fn nothing_that_was_promised_is_lost() {
+    let (wanted, seed) = (number("STATES", 5000), number("SEED", 1));
+    let (begin, mut judged) = (number("ROUND", 0), 0);
+    let mut next = begin;
+    let mut kinds: Vec<(Kind, String, Figures)> = [Kind::Ext4, Kind::Xfs]
+        .into_iter()
+        .flat_map(|kind| (0..formats(kind)).map(move |number| (kind, number)))
+        .map(|(kind, number)| (kind, format(kind, number).0, Figures::default()))
+        .collect();
+    let keys = Keys(SpinLock::named("contents of states", Vec::new()));
+    while judged < wanted {
+        let round = Round::new(next, seed);
+        let outcome = round.run(judged, &keys);
+        judged += outcome.judged;
+        next += 1;
+        let first = if round.kind == Kind::Xfs { formats(Kind::Ext4) } else { 0 };
+        kinds[(first + round.format) as usize].2.add(&round, &outcome);
+    }
+    if let Some(path) = setting("KEYS") {
+        let mut file = std::fs::File::options().append(true).create(true).open(path).unwrap();
+        file.write_all(&keys.0.lock_irq()).unwrap();
+    }
+    let figures: Vec<_> = kinds.iter().map(|(_, name, figures)| figures.json(name)).collect();
+    let line = serde_json::json!({ "seed": seed, "round": begin, "next": next, "states": judged,
+        "sequences": SINGLES + PAIRS, "kinds": figures });
+    println!("campaign {line}");
+    for of in [Kind::Ext4, Kind::Xfs] {
+        let own = kinds.iter().filter(|(kind, ..)| *kind == of);
+        let states: u64 = own.map(|(_, _, figures)| figures.states).sum();
+        assert!(states > wanted / 5, "{of}: {states}");
+    }
+}

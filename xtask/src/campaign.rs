@@ -1,0 +1,155 @@
+//! The long crash campaign: pieces of some thousand states, one after the other, whose figures are
+//! kept and published. Killed and started again, it goes on behind the last piece.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::marked::Marked;
+use crate::{run, suite};
+
+/// States of one piece, at least; of the kernel's control it is one in so many.
+const PIECE: u64 = 10_000;
+const PIECE_OF_KERNEL: u64 = 200;
+/// Where the figures are published.
+const TABLE: Marked = Marked {
+    page: "docs/fault-model.md",
+    marks: ["<!-- cargo xtask campaign -->", "<!-- end of campaign -->"],
+};
+/// A part of the campaign: its test, what its figures begin with, and their file.
+const PROMISES: Part = ("nothing_that_was_promised_is_lost", "campaign ", "pieces.jsonl");
+const KERNEL: Part = ("kernel::the_kernel_recovers_the_same", "control ", "control.jsonl");
+
+type Part = (&'static str, &'static str, &'static str);
+
+/// A campaign of one seed.
+struct Campaign {
+    seed: u64,
+    /// Its program, built when it began, and what it has found so far.
+    dir: PathBuf,
+}
+
+/// Goes on until there are so many states, and so many that the kernel recovered; then publishes.
+///
+/// # Errors
+/// What the campaign found, with its story.
+pub fn run_all(args: &[&str]) -> Result<()> {
+    let (mut states, mut kernel, mut seed) = (1_000_000, 10_000, 7);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut number = || args.next().and_then(|text| text.parse().ok());
+        match *arg {
+            "--seed" => seed = number().context("--seed NUMBER")?,
+            "--kernel" => kernel = number().context("--kernel STATES")?,
+            text => states = text.parse().with_context(|| format!("{text}: not a number"))?,
+        }
+    }
+    let campaign = Campaign { seed, dir: run::root().join(format!("target/campaign/{seed}")) };
+    campaign.program()?;
+    campaign.part(PROMISES, states, PIECE)?;
+    campaign.part(KERNEL, kernel, PIECE_OF_KERNEL)?;
+    TABLE.replace(&campaign.table()?)
+}
+
+impl Campaign {
+    /// The test program: all pieces are of the same one, also where the code changes meanwhile.
+    fn program(&self) -> Result<PathBuf> {
+        let program = self.dir.join("program");
+        if !program.exists() {
+            std::fs::create_dir_all(&self.dir)?;
+            let built = suite::build(&["--test", "campaign"])?;
+            let built = built.first().context("no program of that name")?;
+            std::fs::copy(&built.path, &program).context("copy the test program")?;
+        }
+        Ok(program)
+    }
+
+    /// The figures of all pieces of a part.
+    fn pieces(&self, (_, _, file): Part) -> Result<Vec<Value>> {
+        let text = std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).context(line.to_owned())).collect()
+    }
+
+    fn part(&self, part: Part, wanted: u64, piece: u64) -> Result<()> {
+        let (test, begins, file) = part;
+        loop {
+            let pieces = self.pieces(part)?;
+            let states = sum(&pieces, "states");
+            println!("{test}: {states} of {wanted} states");
+            if states >= wanted {
+                return Ok(());
+            }
+            let round = pieces.last().map_or(0, |last| count(last, "next"));
+            let output = Command::new(self.program()?)
+                .args(["--nocapture", "--exact", test])
+                .current_dir(run::root().join("crates/crash"))
+                .env("IOPATH_CRASH_SEED", self.seed.to_string())
+                .env("IOPATH_CRASH_ROUND", round.to_string())
+                .env("IOPATH_CRASH_STATES", piece.to_string())
+                .env("IOPATH_CRASH_KERNEL", piece.to_string())
+                .env("IOPATH_CRASH_KEYS", self.dir.join("keys"))
+                .output()
+                .context("the test program")?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let figures = text.lines().find_map(|line| line.strip_prefix(begins));
+            let Some(figures) = figures.filter(|_| output.status.success()) else {
+                bail!("{test}, round {round}:\n{text}{}", String::from_utf8_lossy(&output.stderr));
+            };
+            let out = std::fs::File::options().append(true).create(true).open(self.dir.join(file));
+            writeln!(out?, "{figures}")?;
+        }
+    }
+
+    /// What the page says: one line for each kind of file system.
+    fn table(&self) -> Result<String> {
+        let pieces = self.pieces(PROMISES)?;
+        let keys = std::fs::read(self.dir.join("keys"))?;
+        let contents: HashSet<&[u8]> = keys.chunks_exact(8).collect();
+        let first = pieces.first().context("no piece")?;
+        let sequences = count(first, "sequences");
+        let of_kinds = pieces.iter().filter_map(|piece| piece["kinds"].as_array());
+        let workloads: u64 = of_kinds.map(|kinds| sum(kinds, "workloads")).sum();
+        let mut table = format!(
+            "Seed {}: {} states in {} workloads, {} contents of a disk; nothing was lost.\n\n\
+             | file system | states | recovered for them | of these, asked outside | workloads \
+             | short sequences, of {sequences} |\n| --- | --- | --- | --- | --- | --- |\n",
+            self.seed,
+            sum(&pieces, "states"),
+            workloads,
+            contents.len(),
+        );
+        let kinds = first["kinds"].as_array().context("no kinds")?;
+        for (index, kind) in kinds.iter().enumerate() {
+            let own: Vec<Value> =
+                pieces.iter().map(|piece| piece["kinds"][index].clone()).collect();
+            let name = kind["name"].as_str().unwrap_or_default().replace(['"', '\\'], "`");
+            write!(table, "| {} |", name.trim_end_matches(", ``"))?;
+            for figure in ["states", "recovered", "asked", "workloads", "short"] {
+                write!(table, " {} |", sum(&own, figure))?;
+            }
+            table.push('\n');
+        }
+        let kernel = sum(&self.pieces(KERNEL)?, "states");
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+        writeln!(
+            table,
+            "\nThe kernel {} mounted and recovered {kernel} states of the same workloads: the same \
+             trees as ours.",
+            release.trim()
+        )?;
+        Ok(table)
+    }
+}
+
+fn count(piece: &Value, name: &str) -> u64 {
+    piece[name].as_u64().unwrap_or_default()
+}
+
+fn sum(pieces: &[Value], name: &str) -> u64 {
+    pieces.iter().map(|piece| count(piece, name)).sum()
+}
