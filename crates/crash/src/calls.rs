@@ -157,8 +157,8 @@ pub enum Call {
         /// It was fdatasync.
         data: bool,
     },
-    /// fsync or fdatasync that failed: whoever called knows that what was written before may be gone,
-    /// also where a later one finds nothing left to write.
+    /// fsync or fdatasync that failed: whoever called knows that what was written before may be
+    /// gone, also where a later one finds nothing left to write.
     Failed {
         /// The inode.
         ino: u64,

@@ -115,8 +115,8 @@ pub trait Judge: Sync {
         let _ = content;
     }
 
-    /// Asks about the image of a recovered state, where [`Exploration::outside`] wants it; by default
-    /// the host's e2fsck or xfs_repair, which changes nothing.
+    /// Asks about the image of a recovered state, where [`Exploration::outside`] wants it; by
+    /// default the host's e2fsck or xfs_repair, which changes nothing.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -1,5 +1,6 @@
 //! A log of many writes in little memory: each content once, compressed, read where it is needed.
-//! 24 MiB of writes by default; `IOPATH_CRASH_LOG_MIB=10240` for more, and one line with what it took.
+//! 24 MiB of writes by default; `IOPATH_CRASH_LOG_MIB=10240` for more, and one line with what it
+//! took.
 
 use crash::{Crash, Format, Fs, Kind, Limits, Result};
 
@@ -87,8 +88,8 @@ fn gigabytes_of_writes_are_kept_in_little() {
     let (content, packed) = log.sizes();
     let written: u64 = log.writes().entries.iter().map(|entry| entry.sectors() * 512).sum();
     println!(
-        "{} MiB written, {} MiB of distinct content in a log of {} MiB, {} entries; memory at most \\
-         {recorded} MiB to record, {} MiB to explore {} states",
+        "{} MiB written, {} MiB of distinct content in a log of {} MiB, {} entries; memory at \
+         most {recorded} MiB to record, {} MiB to explore {} states",
         written >> 20,
         content >> 20,
         packed >> 20,

@@ -138,8 +138,9 @@ impl Progress {
         }
     }
 
-    /// Shows `message`, and how long the rest takes where `done` of `all` steps took that long.
-    pub fn count(&mut self, message: String, done: u64, all: u64) {
+    /// Shows `message`, and how long the rest takes where the part `done`, of 1, took that long.
+    pub fn count(&mut self, message: String, done: f64) {
+        const STEPS: f64 = 1000.0;
         if self.bar.is_hidden() {
             return;
         }
@@ -147,9 +148,9 @@ impl Progress {
             let template = "{spinner} {prefix} {msg}, {percent}%, {eta} left [{elapsed}]";
             let style = ProgressStyle::with_template(template);
             self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            self.bar.set_length(all);
+            self.bar.set_length(STEPS as u64);
         }
-        self.bar.set_position(done);
+        self.bar.set_position((done * STEPS) as u64);
         self.bar.set_message(message);
     }
 

@@ -158,7 +158,8 @@ impl Journal {
     /// same transaction share its commit. May park. Must not be called with an open handle.
     ///
     /// # Errors
-    /// The reason of the abort where this commit failed, `EROFS` where the journal was aborted before.
+    /// The reason of the abort where this commit failed, `EROFS` where the journal was aborted
+    /// before.
     pub fn commit_tid(&self, cx: &mut Cx, tid: Tid) -> Result<(), Errno> {
         self.shared.commit_tid(cx, tid)
     }

@@ -1,5 +1,5 @@
-//! The kernel as a control: it mounts states of the campaign, recovers them, and shows the same tree
-//! as our recovery; its checkers find nothing afterwards.
+//! The kernel as a control: it mounts states of the campaign, recovers them, and shows the same
+//! tree as our recovery; its checkers find nothing afterwards.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

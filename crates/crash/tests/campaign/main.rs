@@ -1,8 +1,8 @@
 //! The campaign: short sequences of calls with every way of syncing, and long random ones by many
 //! tasks, on ext4 and XFS with every feature that decides how they lie on the disk; every state is
 //! recovered, checked, and compared with what was promised. No workload comes twice, and the states
-//! of one are distinct. 5,000 by default; what [`setting`] reads is for more. `cargo xtask campaign`
-//! runs it in pieces, and publishes the figures that each prints.
+//! of one are distinct. 5,000 by default; what [`setting`] reads is for more. `cargo xtask
+//! campaign` runs it in pieces, and publishes the figures that each prints.
 
 use std::io::Write;
 

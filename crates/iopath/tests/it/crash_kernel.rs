@@ -195,8 +195,8 @@ fn saved_so(
 }
 
 /// What the kernel's file systems leave of a saved file stands in `docs/crash.md` beside what ours
-/// leave. `IOPATH_CRASH_SAVING=1` makes that table again, in some minutes; otherwise a few states of
-/// the one way are tried that leaves the new content everywhere.
+/// leave. `IOPATH_CRASH_SAVING=1` makes that table again, in some minutes; otherwise a few states
+/// of the one way are tried that leaves the new content everywhere.
 #[test]
 fn what_the_kernels_file_systems_leave_of_a_saved_file() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/crash.md");

@@ -210,7 +210,7 @@ fn explore(
     let outcome = crash::explore(log, exploration, judge, &mut |outcome| {
         let (wrong, kinds) = (outcome.wrong, outcome.findings.len());
         let message = format!("{}, {wrong} wrong in {kinds} ways", outcome.judged);
-        shown.count(message, outcome.entries, log.len() as u64);
+        shown.count(message, outcome.entries as f64 / log.len().max(1) as f64);
         if let Some(results) = results.as_mut() {
             match results.note(outcome) {
                 Ok(whole) => last = Some(whole),
