@@ -84,7 +84,7 @@ impl Protection {
         }
         let block = FsBlock(raw.s_mmp_block.get());
         let update = raw.s_mmp_interval.get().clamp(1, 300);
-        let mut held = Protection {
+        let held = Protection {
             queue: queue.clone(),
             sector: block.sector(geometry.block_size),
             block,
@@ -108,22 +108,10 @@ impl Protection {
             let kind = CorruptKind::MmpPlace { block: block.0, first, end };
             return Err(kind.at(At::Super(0)).into());
         }
-        let found = held.read(cx)?;
-        if found.sequence == FSCK {
-            return Err(Busy::of(&found).into());
-        }
-        let wait = found.check_interval.max(held.last.get_mut().check_interval);
-        let wait = Nanos::from_secs(2 * u64::from(wait.min(60)) + 1);
-        if found.sequence != CLEAN {
-            cx.sleep(wait);
-            let again = held.read(cx)?;
-            if again.sequence != found.sequence {
-                return Err(Busy::of(&again).into());
-            }
-        }
+        let (found, wait) = held.observe(cx)?;
         let sequence = 1 + (cx.random() % u64::from(SEQUENCE_MAX - 1)) as u32;
         held.write(cx, sequence)?;
-        if found.sequence != CLEAN {
+        if found != Some(CLEAN) {
             // Another one may have waited beside us.
             cx.sleep(wait);
             let again = held.read(cx)?;
@@ -134,10 +122,50 @@ impl Protection {
         Ok(Some(Arc::new(held)))
     }
 
-    fn read(&self, cx: &mut Cx) -> Result<mmp::Mmp, MmpError> {
-        let page = self.queue.read(cx, self.sector, self.block_size)?;
+    /// Waits until it is seen that nobody changes the block, unless it is clean. Answers its number
+    /// and how long that takes. The number is missing where the checksum is wrong and stays so: the
+    /// power has failed while somebody wrote the block, who would have written it again since.
+    fn observe(&self, cx: &mut Cx) -> Result<(Option<u32>, Nanos), MmpError> {
+        let wait = |interval: u16| Nanos::from_secs(2 * u64::from(interval.min(60)) + 1);
+        let usual = self.last.lock(cx).check_interval;
+        let page = self.page(cx)?;
+        let found = match self.parse(&page) {
+            Err(Corrupt { kind: CorruptKind::MmpChecksum { .. }, .. }) => {
+                cx.sleep(wait(usual));
+                let again = self.page(cx)?;
+                if *again == *page {
+                    return Ok((None, wait(usual)));
+                }
+                self.parse(&again)?
+            }
+            found => found?,
+        };
+        if found.sequence == FSCK {
+            return Err(Busy::of(&found).into());
+        }
+        let wait = wait(found.check_interval.max(usual));
+        if found.sequence != CLEAN {
+            cx.sleep(wait);
+            let again = self.read(cx)?;
+            if again.sequence != found.sequence {
+                return Err(Busy::of(&again).into());
+            }
+        }
+        Ok((Some(found.sequence), wait))
+    }
+
+    fn page(&self, cx: &mut Cx) -> Result<Page, DeviceError> {
+        self.queue.read(cx, self.sector, self.block_size)
+    }
+
+    fn parse(&self, page: &Page) -> Result<mmp::Mmp, Corrupt> {
         let at = At::Device(self.block.0);
-        Ok(mmp::Mmp::parse(&page, self.seed).map_err(|kind| kind.at(at))?)
+        mmp::Mmp::parse(page, self.seed).map_err(|kind| kind.at(at))
+    }
+
+    fn read(&self, cx: &mut Cx) -> Result<mmp::Mmp, MmpError> {
+        let page = self.page(cx)?;
+        Ok(self.parse(&page)?)
     }
 
     fn write(&self, cx: &mut Cx, sequence: u32) -> Result<(), DeviceError> {

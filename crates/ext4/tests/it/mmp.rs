@@ -103,6 +103,46 @@ fn a_dead_number_is_taken_over_and_a_check_is_not_disturbed() {
     });
 }
 
+/// The power fails while the block is written: its first sector is new, and its checksum is of the
+/// old one. The mount was refused as damaged; nobody writes the block, so that it is taken over. A
+/// block whose writer lives is not.
+#[test]
+fn a_torn_block_is_taken_over_where_nobody_writes_it() {
+    rt::testing::world(|cx| {
+        let device = CELL.fresh(cx, 24 << 20);
+        let fs = attempt(cx, &device).expect("nobody has it");
+        create(cx, &*fs, fs.root(), "file");
+        fs.sync(cx).expect("sync");
+        fs.shutdown_hard();
+        cx.sleep(Nanos::from_secs(30));
+        let (raw, geometry) = geometry(&device);
+        let place = raw.s_mmp_block.get() * u64::from(geometry.block_size);
+        device.write_at(place + 4, &77u32.to_le_bytes());
+        let fs = attempt(cx, &device).expect("nobody is alive");
+        assert!(fs.lookup(cx, fs.root(), b"file").is_ok());
+        // Torn for somebody who looks while the other one lives.
+        device.write_at(place + 4, &look(&device).sequence.wrapping_add(9).to_le_bytes());
+        let mut block = [0; mmp::SIZE];
+        device.read_at(place, &mut block);
+        let healer = device.clone();
+        let alive = cx.spawn("alive", move |cx| {
+            cx.sleep(Nanos::from_secs(3));
+            let mut whole = block;
+            for beat in 0..9u32 {
+                let found =
+                    Mmp { sequence: 500 + beat, ..Mmp::parse(&whole, None).expect("magic") };
+                found.emit(&mut whole, seed(&geometry));
+                healer.write_at(place, &whole);
+                cx.sleep(Nanos::from_secs(5));
+            }
+        });
+        let refused = attempt(cx, &device).map(drop).expect_err("it is in use");
+        assert_eq!(refused.to_errno(), Errno::EBUSY, "{refused}");
+        alive.join(cx);
+        fs.shutdown_hard();
+    });
+}
+
 /// Goal: whoever finds another number in the block stops writing, and leaves the block to him.
 #[test]
 fn a_mount_whose_block_was_taken_stops() {
