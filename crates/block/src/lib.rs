@@ -5,7 +5,7 @@
 //! which takes a [`DeviceIo`]: one request of one or several bios. Between them stands the
 //! [`Queue`] with its elevator.
 //!
-//! The way of a bio: [`Queue::submit`] checks it, cuts it where it exceeds the device's limits,
+//! The path of a bio: [`Queue::submit`] checks it, cuts it where it exceeds the device's limits,
 //! lets it join a waiting neighbour or makes a [`Request`] of it; the elevator ([`elevator`])
 //! chooses what goes to the device next while that has room; completion answers every bio of the
 //! request its own part of the result. A [`Plug`] collects the bios of one task first, so that
@@ -15,8 +15,8 @@
 //! One circle of modules stays: a queue sends requests to its device, and the device completes them
 //! to their queue.
 //!
-//! Not promised, as in Linux: any order between bios that are in the queue together. Whoever needs
-//! an order waits for the end of the first.
+//! As in Linux, the order of bios that are in the queue together is not defined. A caller that
+//! needs an order waits for the first bio to end.
 //!
 //! Compared with Linux, there is one queue per device, none per CPU; control
 //! groups do not nest ([`control`]); no integrity data, no zones, no polling; limits on segment

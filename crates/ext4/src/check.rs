@@ -1,8 +1,8 @@
 //! A read-only check of a whole file system: our own `fsck -n`.
 //!
 //! Every rule has a stable name ([`Rule`]) and every violation is one [`Finding`] with the place
-//! and the numbers. What cannot be trusted is not followed, and what follows from it is not
-//! reported: a file whose extents are broken does not make all its blocks leak.
+//! and the numbers. Damaged structures are not followed, and their consequences are not reported:
+//! if the extents of a file are broken, its blocks are not reported as lost.
 //!
 //! Passes, as in e2fsck: superblock, groups and system files; inodes and their blocks; names;
 //! connectivity and link counts; bitmaps and counts. A dirty journal is replayed into memory first

@@ -2,7 +2,8 @@
 //!
 //! The order of a writable mount: superblock, features (refused by name before anything is
 //! written), journal (recovered), then everything is read again as the journal has left it; the
-//! superblock says "in use" on the disk; orphans are finished. Unmounting goes the other way.
+//! superblock is marked "in use" on the disk; orphans are freed or truncated. Unmounting reverses
+//! these steps.
 
 mod fast_commit;
 pub(crate) mod fs;

@@ -34,20 +34,20 @@ pub struct Options {
     /// Bypass the host's page cache (O_DIRECT)
     #[arg(long, global = true)]
     pub direct: bool,
-    /// Format of an image, where its content should not be asked: raw, qcow2, vmdk, vhd, vhdx,
+    /// Format of an image, instead of recognising it by content: raw, qcow2, vmdk, vhd, vhdx,
     /// vdi, android-sparse, zstd
     #[arg(long, global = true, value_name = "FORMAT")]
     pub image_format: Option<container::Format>,
     /// Show this snapshot of a qcow2 image: its name or number
     #[arg(long, global = true, value_name = "NAME")]
     pub snapshot: Option<String>,
-    /// A folder whose files an image may name as its parts, beside its own
+    /// A further folder in which the parts of an image may lie, beside its own
     #[arg(long, global = true, value_name = "DIR")]
     pub image_dir: Vec<std::path::PathBuf>,
     /// Keep blocks of images on servers in this folder
     #[arg(long, global = true, value_name = "DIR")]
     pub cache_dir: Option<std::path::PathBuf>,
-    /// Ask s3://, gs:// and az:// without credentials
+    /// Use s3://, gs:// and az:// without credentials
     #[arg(long, global = true)]
     pub anonymous: bool,
     /// Read what a damaged image still holds; nothing is written
@@ -72,10 +72,10 @@ pub struct Options {
         value_delimiter = ','
     )]
     pub mount: Vec<MountWord>,
-    /// Take * ? [ in places as they are
+    /// Take * ? [ in places as ordinary characters
     #[arg(long, global = true)]
     pub no_glob: bool,
-    /// Go without the sandbox
+    /// Turn the sandbox off
     #[arg(long, global = true)]
     pub no_sandbox: bool,
     /// How to reach the host's storage: auto, uring or psync

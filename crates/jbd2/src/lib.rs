@@ -1,4 +1,5 @@
-//! The block journal of ext3 and ext4, in the kernel's format: either replays the other's.
+//! The block journal of ext3 and ext4, in the kernel's format: we replay the kernel's journals, and
+//! the kernel replays ours.
 //!
 //! Below are the buffer cache and the block layer; above is a file system. An operation is a
 //! [`Handle`]:

@@ -1,4 +1,4 @@
-//! Modelled machines in virtual time: disks, arrays, flash, memory, and what the processor charges.
+//! Modelled machines in virtual time: disks, arrays, flash, memory, and processor costs.
 //!
 //! A machine is a TOML file ([`Profile`]), built in ([`names`]) or the user's. From it come the
 //! world ([`Profile::world_config`]: processors and their costs), the device ([`Profile::device`])

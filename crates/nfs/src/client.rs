@@ -8,12 +8,12 @@
 //!
 //! **Close-to-open.** [`vfs::FileSystem::open`] asks the server for attributes and drops what is
 //! cached where they show a change by somebody else; `release` sends and commits what was
-//! written. In between, attributes are believed for 3 to 60 seconds (directories 30 to 60), as
+//! written. In between, attributes are trusted for 3 to 60 seconds (directories 30 to 60), as
 //! Linux does. Dirty bytes are never dropped for another's change: they stay on top of what is
 //! read anew.
 //!
-//! **Durability.** `fsync` answers when the server has committed everything, in one life of the
-//! server: its write verifier is compared, and what an earlier life had is sent again. A WRITE or
+//! **Durability.** `fsync` returns when the server has committed everything without a restart in
+//! between: its write verifier is compared, and after a restart the data is sent again. A WRITE or
 //! COMMIT that fails is an error of the next `fsync` or `release`.
 
 mod ahead;

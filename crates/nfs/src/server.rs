@@ -4,12 +4,12 @@
 //! [`crate::wire`] brings records over TCP or over a modelled link. The server keeps no state of
 //! its clients but the cache of answers to calls that must not be carried out twice.
 //!
-//! **Handles** name export, inode and generation under a keyed checksum: with the same key they
-//! survive a restart, and nobody makes one up. **COMMIT** and stable WRITEs answer when
-//! [`FileSystem::fsync`] has. After an error of it the write verifier changes, so that every client
-//! sends again what it has not seen committed. **Permissions** are checked for each call with the
-//! ids of AUTH_SYS after squashing; as with every NFS server, the owner of a file may always read
-//! and write it, because the client has checked at open.
+//! **Handles** contain export, inode and generation under a keyed checksum. With the same key they
+//! survive a restart, and nobody can forge one. **COMMIT** and stable WRITEs are answered when
+//! [`FileSystem::fsync`] has returned. After an error of it the write verifier changes, and each
+//! client sends again what it has not seen committed. **Permissions** are checked for each call
+//! with the ids of AUTH_SYS after squashing; as with every NFS server, the owner of a file may
+//! always read and write it, because the client has checked at open.
 //!
 //! Not supported: locking (NLM), ACLs (NFSACL), quota reports, UDP, Kerberos.
 

@@ -1,4 +1,4 @@
-//! The plan for ext2, ext3 and ext4: rounds of passes over a view, until the check is content.
+//! The plan for ext2, ext3 and ext4: rounds of passes over a view, until the check finds nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -10,9 +10,9 @@
 //!
 //! [`rescue::Rescued`] carries a plan out in memory alone, to read what is left of a file system.
 //!
-//! Where structures contradict each other, the one with more witnesses wins: a checksum, a copy,
-//! the bitmaps, the entries that name an inode, the journal. If a checksum proves that one byte
-//! is wrong, and which, that byte is put right (`restore`).
+//! If structures contradict each other, the one with more evidence wins: a checksum, a copy, the
+//! bitmaps, the entries that refer to an inode, the journal. If a checksum proves that one byte is
+//! wrong, and which one, that byte is corrected (`restore`).
 //!
 //! Memory: three bits per block, about 100 bytes per inode in use, 32 bytes per run of blocks, and
 //! the blocks that change. Nothing recurses by the depth of the tree.

@@ -1,10 +1,9 @@
-//! The plan for XFS of version 5: rounds of passes over a view, until the check is content.
+//! The plan for XFS of version 5: rounds of passes over a view, until the check finds nothing.
 //!
-//! The inodes and their forks say who owns the blocks; the headers and btrees of a group follow
-//! from them and are written anew where anything in the group is wrong.
+//! The inodes and their forks decide who owns the blocks. The headers and btrees of a group follow
+//! from them, and are rewritten if anything in the group is wrong.
 //!
-//! What is done in one place rests on what is done in another: if one action is declined, nothing
-//! is written.
+//! The actions depend on each other: if one is declined, nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -5,9 +5,9 @@
 //! several. Its memory is *mapped*, one piece at one address, or *unmapped*, a list of pages; inode
 //! clusters are unmapped, as in Linux, because only single inodes in them are ever looked at.
 //!
-//! Whoever looks into a buffer holds its lock, which is a sleeping one: a [`LockedBuf`] gives it
-//! back when it is dropped, a transaction when it ends. Write-back holds it until the device has
-//! answered, so that the content of a write never changes under way.
+//! A task that reads or changes a buffer holds its lock, a sleeping lock. A [`LockedBuf`] releases
+//! it when it is dropped, a transaction when it ends. Write-back holds it until the write has
+//! completed, so the content of a write in flight never changes.
 //!
 //! Checksum and log sequence number are set when the buffer is written, from its [`Kind`]; nobody
 //! else computes them.

@@ -1,4 +1,4 @@
-//! A file system that becomes larger or smaller, while nobody has it mounted.
+//! Makes a file system that is not mounted larger or smaller.
 //!
 //! Growing: the headers of new groups are written behind the old end, and flushed; then one
 //! transaction lengthens the last group and changes the superblock; then the copies of the

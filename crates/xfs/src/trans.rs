@@ -1,4 +1,4 @@
-//! Transactions: what is changed together is in the log together, or not at all.
+//! Transactions: changes that reach the log together, or not at all.
 //!
 //! ```text
 //! let mut trans = Trans::alloc(cx, &log, LogReservation::new(20 << 10))?;

@@ -1,5 +1,5 @@
-//! What of a file system can be changed afterwards, while nobody has it mounted: label, UUID, and
-//! features that change nothing of what is there.
+//! Changes the label, the UUID and some features of an existing file system that is not mounted.
+//! Only features that leave existing structures valid can be set.
 //!
 //! Label and features change in one transaction. The UUID is in the log, too, and who mounts asks
 //! for that of the last record: so an unmount record without a UUID is written, which fits both;

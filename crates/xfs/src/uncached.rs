@@ -1,4 +1,4 @@
-//! Inodes that are changed before anybody has mounted the file system: by recovery.
+//! Inodes that recovery changes before the file system is mounted.
 //!
 //! The change is in the log, and in its cluster only after that was written back; until then the
 //! image here is the newest one.

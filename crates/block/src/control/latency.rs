@@ -1,10 +1,10 @@
 //! `io.latency`: groups with a target for their requests, at the cost of those with a larger one.
 //!
-//! Latencies are looked at in windows. A group misses its target where, on a disk, the mean of its
-//! window lies above it, and on flash a tenth of its requests. Then the groups with a larger
-//! target, or none, may have half as many requests in the device as before, down to one; where no
-//! group misses, they get a sixteenth of all back at a time. A group that gave no more than a
-//! twentieth of the window's requests is spared. What holds metadata passes.
+//! Latencies are checked in windows. A group misses its target if the mean of its window (on a
+//! disk), or a tenth of its requests (on flash), lies above it. Then the groups with a larger
+//! target, or none, may have half as many requests in the device as before, down to one. If no
+//! group misses, they get a sixteenth of all back at a time. A group with no more than a twentieth
+//! of the window's requests is not limited. Metadata passes.
 
 use super::{GroupShare, Leave, Policy};
 use crate::elevator::Dispatch;

@@ -1,8 +1,8 @@
 //! `io.max`: bytes and requests a second, by direction.
 //!
-//! A group may be a tenth of a second ahead of its rate, and waits where it would be more. What it
-//! does not use is not saved up. A request that takes longer than a tenth by itself waits until
-//! all before it is paid for.
+//! A group may be a tenth of a second ahead of its rate; a request that would be further ahead
+//! waits. Unused time is not saved up. A request that takes longer than a tenth by itself waits
+//! until all requests before it are paid for.
 
 use super::{GroupShare, IoMax, Leave, Policy};
 use crate::Request;

@@ -2,10 +2,10 @@
 //!
 //! Requests wait in the order of their arrival, by *domain*: reads, writes, discards, the rest. The
 //! domains take turns, a batch of requests each; a request leaves if its domain has a token. Every
-//! tenth of a second the latencies are looked at, in quarters of a target: if a domain's ninth
-//! tenth of device times, or its own 99 of 100 of all times, lies above the target, the domains
-//! get as many tokens as keep theirs below. So one that is well within its target lets go of
-//! tokens for the sake of one that is not.
+//! tenth of a second the latencies are compared with a target, in quarters of it. If the 90th
+//! percentile of a domain's device times, or the 99th of its total times, lies above the target,
+//! the numbers of tokens change. A domain that is well within its target gives up tokens for the
+//! sake of one that is not.
 //!
 //! As in Linux since 4.20: each hardware queue has its lists and batches, the tokens are the
 //! device's. There are no priorities and no order of sectors. Asynchronous requests may take three

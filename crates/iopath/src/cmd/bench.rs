@@ -42,7 +42,7 @@ pub struct Options {
     /// Elevator of a modelled machine
     #[arg(long, value_name = "NAME")]
     elevator: Option<String>,
-    /// Tunable of a modelled machine's queue or elevator (several times for several)
+    /// Tunable of a modelled machine's queue or elevator; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     tunable: Vec<String>,
     /// Synchronous writes of a modelled machine carry NOIDLE, as in Linux 2.6.30 to 2.6.37
@@ -57,7 +57,7 @@ pub struct Options {
     /// End the run after this time on its clock, e.g. 30s, 500ms
     #[arg(long, value_name = "TIME", value_parser = bench::parse_time)]
     stop_after: Option<Nanos>,
-    /// Pass over options that change nothing here, with a warning: strict, lenient
+    /// Options that have no effect here: strict refuses them, lenient ignores them with a warning
     #[arg(long, value_name = "MODE", default_value = "strict", hide_default_value = true,
           value_parser = ["strict", "lenient"])]
     compat: String,
@@ -67,7 +67,7 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Tool {
-    /// Files are created, written, made durable and removed
+    /// Create, write, sync and remove files
     #[command(
         name = "fs_mark",
         after_help = "\
@@ -79,7 +79,7 @@ Examples:
   iopath bench --target sim:array-2010 --fs ext3 fs_mark -d /a -F -s 65536"
     )]
     FsMark(Arguments),
-    /// Jobs of reads and writes
+    /// Run jobs of reads and writes
     #[command(after_help = "\
 JOB is a job file of fio(1), or - for standard input; --key=value changes every job of it.
 Without a file --name=.. opens jobs, as for fio. Output: --output=FILE,
@@ -90,7 +90,7 @@ Examples:
   iopath bench --target disk.img fio job.fio --runtime=10 --time_based
   iopath bench --target sim:disk-7200 fio --name=a --rw=randread --size=1g --direct=1")]
     Fio(Arguments),
-    /// Directories and files are created, looked at and removed by many tasks
+    /// Create, stat and remove directories and files, by many tasks
     #[command(after_help = "\
 The options are those of mdtest; --tasks N (or -np N) says how many tasks there are.
 
@@ -111,7 +111,7 @@ Examples:
   iopath bench --target sim:flash-nvme mds-survey file_count=20000 layer=osd"
     )]
     MdsSurvey(Arguments),
-    /// sysbench's file I/O test
+    /// Run sysbench's file I/O test
     #[command(after_help = "\
 The options are those of sysbench fileio, of version 1.0 or, with --test=fileio, of 0.4, whose
 output is printed then. On a modelled machine the files are prepared before the clock starts.

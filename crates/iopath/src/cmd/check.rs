@@ -38,7 +38,7 @@ pub struct Options {
     /// Report a dirty journal instead of replaying it in memory
     #[arg(long)]
     no_replay: bool,
-    /// Most findings to print
+    /// Print at most this many findings
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     limit: usize,
 }

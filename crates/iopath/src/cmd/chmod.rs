@@ -26,7 +26,7 @@ pub struct Options {
     /// What to change: TARGET:/path
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
-    /// Directories with all below; symlinks stay as they are
+    /// Change directories and everything below them; symlinks are not changed
     #[arg(short = 'R', long)]
     recursive: bool,
 }

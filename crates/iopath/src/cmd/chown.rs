@@ -32,10 +32,10 @@ pub struct Options {
     /// What to change: TARGET:/path
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
-    /// The symlink itself, not what it leads to
+    /// Change the symlink itself, not its target
     #[arg(short = 'h', long, short_alias = 'P')]
     no_dereference: bool,
-    /// Directories with all below; symlinks themselves, not what they lead to
+    /// Change directories and everything below them; symlinks themselves, not their targets
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Print help

@@ -56,10 +56,10 @@ pub struct Options {
     /// Sources, then the destination: host path, TARGET:/path, FILE.tar: or -
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Directories with all below
+    /// Copy directories with everything below them
     #[arg(short, short_alias = 'R', long)]
     recursive: bool,
-    /// Everything: -r -d, owners, modes, times, attributes, ACLs, hard links
+    /// Keep everything: -r -d, owners, modes, times, attributes, ACLs, hard links
     #[arg(short, long)]
     archive: bool,
     /// Follow all symlinks of the sources
@@ -84,22 +84,22 @@ pub struct Options {
     /// Do not keep these
     #[arg(long, value_name = "LIST", value_delimiter = ',', require_equals = true)]
     no_preserve: Vec<Kept>,
-    /// Leave files that exist as they are
+    /// Do not replace files that exist
     #[arg(short, long)]
     no_clobber: bool,
-    /// Leave files that exist and are as new as their source, or newer
+    /// Replace only files that are older than their source
     #[arg(short, long)]
     update: bool,
-    /// Remove and make anew a file that cannot be opened
+    /// If a file cannot be opened, remove it and try again
     #[arg(short, long)]
     force: bool,
-    /// Remove each file that exists before its copy is made
+    /// Remove each existing file before its copy is made
     #[arg(long)]
     remove_destination: bool,
-    /// Stay on the host's file system that the source is on
+    /// Do not leave the host file system of the source
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// The destination is no directory to put names into
+    /// Treat the destination as a file, not as a directory to copy into
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     no_target_directory: bool,
     /// Copy all PATHs into this directory

@@ -24,7 +24,7 @@ pub struct Options {
     /// Images: TARGET
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<OsString>,
-    /// Sizes in KiB, MiB, ..: as always
+    /// Sizes in KiB, MiB, .. (always on)
     #[arg(short = 'h', long, short_alias = 'H')]
     human_readable: bool,
     /// Print help

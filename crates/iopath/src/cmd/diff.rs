@@ -44,19 +44,19 @@ pub struct Options {
     /// One tree: TARGET, TARGET:/path, a directory, FILE.tar:
     #[arg(value_name = "PLACE")]
     first: OsString,
-    /// The other
+    /// The other tree
     #[arg(value_name = "PLACE")]
     second: OsString,
-    /// Times of modification too
+    /// Compare modification times, too
     #[arg(long)]
     times: bool,
-    /// Owners are not compared
+    /// Do not compare owners
     #[arg(long)]
     no_owner: bool,
-    /// Modes are not compared
+    /// Do not compare modes
     #[arg(long)]
     no_mode: bool,
-    /// Extended attributes and ACLs are not compared
+    /// Do not compare extended attributes and ACLs
     #[arg(long)]
     no_xattrs: bool,
     /// Leave out names, or paths below the places, that match

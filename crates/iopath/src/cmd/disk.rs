@@ -50,16 +50,16 @@ enum What {
 
 #[derive(Args)]
 struct Create {
-    /// The file to be made
+    /// The disk to make
     #[arg(value_name = "DISK")]
     disk: PathBuf,
-    /// What it is to hold
+    /// The plan of its content
     #[arg(value_name = "PLAN.toml")]
     plan: PathBuf,
-    /// raw, qcow2, vhd, android-sparse or zstd, whatever the name
+    /// Format, whatever the name: raw, qcow2, vhd, android-sparse or zstd
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Also in place of a file that exists
+    /// Replace a file that exists
     #[arg(short = 'F', long)]
     force: bool,
 }

@@ -28,16 +28,16 @@ pub struct Options {
     /// What to count: TARGET or TARGET:/path
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
-    /// One line for each place
+    /// Print one line for each place
     #[arg(short, long, conflicts_with = "all")]
     summarize: bool,
-    /// Files, too
+    /// Print files, too
     #[arg(short, long)]
     all: bool,
-    /// Sizes in KiB, MiB, ..
+    /// Print sizes in KiB, MiB, ..
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// The sizes of files, in bytes, instead of the space they take
+    /// Print the sizes of files, in bytes, instead of the space they take
     #[arg(short = 'b', long = "bytes")]
     apparent: bool,
     /// Print help

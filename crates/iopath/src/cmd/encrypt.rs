@@ -46,7 +46,7 @@ enum Action {
         /// Ciphers of contents and names
         #[arg(long, value_enum, default_value_t = Ciphers::Aes256)]
         ciphers: Ciphers,
-        /// Names are filled up to a multiple of 4, 8, 16 or 32 bytes
+        /// Pad names to a multiple of 4, 8, 16 or 32 bytes
         #[arg(long, default_value_t = 32, value_parser = padding)]
         padding: usize,
         /// How initialization vectors are made

@@ -31,22 +31,22 @@ pub struct Options {
     /// The name matches
     #[arg(long, value_name = "PATTERN")]
     name: Option<String>,
-    /// The name matches, in small or capital letters
+    /// The name matches, ignoring case
     #[arg(long, value_name = "PATTERN")]
     iname: Option<String>,
-    /// One of f, d, l, p, s, c, b
+    /// Type: one of f, d, l, p, s, c, b
     #[arg(long = "type", value_name = "LETTER", value_parser = ["f", "d", "l", "p", "s", "c", "b"])]
     kind: Option<String>,
-    /// So many bytes (c), KiB (k), MiB (M), GiB (G), rounded up; +N for more, -N for less
+    /// Size in bytes (c), KiB (k), MiB (M), GiB (G), rounded up; +N for more, -N for less
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     size: Option<String>,
-    /// Changed so many days ago; +N for more, -N for less
+    /// Days since the last change; +N for more, -N for less
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     mtime: Option<String>,
-    /// So many levels down
+    /// Descend at most this many levels
     #[arg(long, value_name = "LEVELS")]
     maxdepth: Option<usize>,
-    /// A zero byte behind each place
+    /// End each place with a zero byte
     #[arg(long)]
     print0: bool,
 }

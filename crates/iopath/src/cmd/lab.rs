@@ -114,10 +114,10 @@ struct ReportOptions {
     /// Files of results, or reports in JSON
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The experiment's file, where it is not a built-in one
+    /// The experiment's file, if it is not a built-in one
     #[arg(long, value_name = "FILE")]
     experiment: Option<String>,
-    /// All tables of all experiments as text, where there are several
+    /// Print all tables of all experiments as text
     #[arg(long)]
     full_text: bool,
     #[command(flatten)]

@@ -27,7 +27,7 @@ pub struct Options {
     /// Make a symlink
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace what is there, unless it is a directory
+    /// Replace an existing file, but not a directory
     #[arg(short, long)]
     force: bool,
 }

@@ -35,37 +35,37 @@ pub struct Options {
     /// Directory or file: TARGET or TARGET:/path
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
-    /// Mode, links, owner, group, size, time (UTC); symlinks themselves
+    /// Long format: mode, links, owner, group, size, time (UTC); symlinks themselves
     #[arg(short)]
     long: bool,
     /// As -l, with owners and groups as numbers
     #[arg(short)]
     numeric: bool,
-    /// Also names that begin with a dot
+    /// Print names that begin with a dot, too
     #[arg(short, short_alias = 'A')]
     all: bool,
-    /// The directory itself, not what it holds
+    /// List the directory itself, not its content
     #[arg(short)]
     directory: bool,
-    /// Inode numbers
+    /// Print inode numbers
     #[arg(short)]
     inode: bool,
-    /// Sizes in KiB, MiB, ..
+    /// Print sizes in KiB, MiB, ..
     #[arg(short = 'h', long = "human-readable", alias = "human", short_alias = 'H')]
     human: bool,
-    /// Below each directory too
+    /// List subdirectories, too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Newest first
+    /// Sort by time, newest first
     #[arg(short = 't')]
     by_time: bool,
-    /// Largest first
+    /// Sort by size, largest first
     #[arg(short = 'S', conflicts_with = "by_time")]
     by_size: bool,
-    /// In reverse
+    /// Reverse the order
     #[arg(short = 'r', long)]
     reverse: bool,
-    /// One name in a line, as always
+    /// One name in a line (always on)
     #[arg(short = '1')]
     one: bool,
     /// Print help

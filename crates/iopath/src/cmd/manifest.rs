@@ -33,7 +33,7 @@ pub struct Options {
     /// Directory or file: TARGET or TARGET:/path
     #[arg(value_name = "PLACE")]
     place: OsString,
-    /// Leave contents unread: no sha256
+    /// Do not read contents: no sha256
     #[arg(long)]
     no_hash: bool,
 }

@@ -20,7 +20,7 @@ pub struct Options {
     /// Directories: TARGET:/path
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
-    /// Make those above too, and accept what exists
+    /// Make missing parents, and accept existing directories
     #[arg(short, long)]
     parents: bool,
     /// Mode, octal

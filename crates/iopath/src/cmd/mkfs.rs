@@ -75,7 +75,7 @@ pub struct Options {
     /// reflink=, bigtime=, inobtcount=, autofsck=, uuid=
     #[arg(short = 'm', value_name = "PERCENT")]
     reserved: Option<String>,
-    /// What to fill it with, as --source; for xfs also size=, agcount=, su=, sw=, sunit=,
+    /// Content, as --source; for xfs also size=, agcount=, su=, sw=, sunit=,
     /// swidth=, noalign, rtinherit=, projinherit=, extszinherit=, cowextsize=
     #[arg(short = 'd', value_name = "SOURCE|WORDS")]
     data: Vec<OsString>,
@@ -99,10 +99,10 @@ pub struct Options {
     /// more
     #[arg(short = 'c', value_name = "WORDS")]
     conf: Option<String>,
-    /// UUID; random without
+    /// UUID; default: a random one
     #[arg(short = 'U', value_name = "UUID")]
     uuid: Option<String>,
-    /// Also over another file system
+    /// Overwrite another file system
     #[arg(short = 'F', long)]
     force: bool,
     #[command(flatten)]

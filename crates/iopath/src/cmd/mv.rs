@@ -26,7 +26,7 @@ pub struct Options {
     /// Do not replace what exists
     #[arg(short, long)]
     no_clobber: bool,
-    /// Let the two names change places
+    /// Exchange the two names
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
 }

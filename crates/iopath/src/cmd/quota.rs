@@ -50,22 +50,22 @@ enum Action {
     Set {
         /// The image
         target: OsString,
-        /// Whose
+        /// Kind of owner: user, group or project
         #[arg(long, value_enum)]
         kind: KindName,
         /// Number of the user, group or project
         #[arg(long)]
         id: u32,
-        /// KiB that may be exceeded for the grace period
+        /// Soft limit of space in KiB
         #[arg(long, value_name = "KIB")]
         block_soft: Option<u64>,
-        /// KiB that may never be exceeded
+        /// Hard limit of space in KiB
         #[arg(long, value_name = "KIB")]
         block_hard: Option<u64>,
-        /// Inodes that may be exceeded for the grace period
+        /// Soft limit of inodes
         #[arg(long, value_name = "N")]
         inode_soft: Option<u64>,
-        /// Inodes that may never be exceeded
+        /// Hard limit of inodes
         #[arg(long, value_name = "N")]
         inode_hard: Option<u64>,
     },
@@ -73,13 +73,13 @@ enum Action {
     Grace {
         /// The image
         target: OsString,
-        /// Whose
+        /// Kind of owner: user, group or project
         #[arg(long, value_enum)]
         kind: KindName,
-        /// Of space
+        /// Grace period of space
         #[arg(long, value_name = "SECONDS")]
         block: Option<u32>,
-        /// Of inodes
+        /// Grace period of inodes
         #[arg(long, value_name = "SECONDS")]
         inode: Option<u32>,
     },
@@ -89,7 +89,7 @@ enum Action {
         place: OsString,
         /// The new project; without it the present one is shown
         id: Option<u32>,
-        /// What is made in the directory belongs to the project too
+        /// New files in the directory inherit the project
         #[arg(long, requires = "id")]
         inherit: bool,
     },

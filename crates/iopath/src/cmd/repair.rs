@@ -41,13 +41,13 @@ pub struct Options {
     /// Print the plan and write nothing
     #[arg(short = 'n', long, conflicts_with_all = ["preen", "yes"])]
     dry_run: bool,
-    /// Do what is safe; where anything would be lost or guessed, do nothing
+    /// Repair only if nothing would be lost or guessed; otherwise change nothing
     #[arg(short = 'p', long, conflicts_with = "yes")]
     preen: bool,
-    /// Do all of the plan
+    /// Carry out the whole plan
     #[arg(short = 'y', long)]
     yes: bool,
-    /// XFS: make a log empty that cannot be replayed; what it holds is lost
+    /// XFS: empty a log that cannot be replayed; its changes are lost
     #[arg(long)]
     zero_log: bool,
     /// Undo file; the default is TARGET.undo beside an image file, else in the working directory

@@ -25,13 +25,13 @@ pub struct Options {
     /// What to remove: TARGET:/path
     #[arg(required_unless_present = "force", value_name = "PLACE")]
     places: Vec<OsString>,
-    /// Directories with all below
+    /// Remove directories with everything below them
     #[arg(short, short_alias = 'R', long)]
     recursive: bool,
-    /// What is missing is no error
+    /// Ignore missing files
     #[arg(short, long)]
     force: bool,
-    /// An empty directory
+    /// Remove empty directories, too
     #[arg(short, long)]
     dir: bool,
 }

@@ -42,7 +42,7 @@ pub struct Options {
     /// systemd comes before it
     #[arg(long, value_name = "PLACE", default_value = "127.0.0.1:10809")]
     listen: String,
-    /// Name of the export; the empty name leads to it too
+    /// Name of the export; the empty name selects it, too
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
     /// Allow changes
@@ -52,11 +52,11 @@ pub struct Options {
     /// the FIFO LOG.marks
     #[arg(long, value_name = "LOG", requires = "write")]
     record: Option<PathBuf>,
-    /// Connections that are served at once; one more is refused
+    /// Connections at a time; one more is refused
     #[arg(long, value_name = "NUMBER", default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
-    /// Time in which a client must ask for the export, or is left
+    /// Time in which a client must ask for the export, else it is disconnected
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
         value_parser = clap::value_parser!(u32).range(1..))]
     handshake: u32,

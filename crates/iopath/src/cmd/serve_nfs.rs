@@ -42,20 +42,20 @@ pub struct Options {
     /// Allow changes
     #[arg(long)]
     write: bool,
-    /// Addresses or networks that may use it; this machine alone where none is given
+    /// Addresses or networks that may use it; default: this machine alone
     #[arg(long, value_name = "NETWORK")]
     allow: Vec<Allowed>,
-    /// Whose ids are not believed
+    /// Users to squash
     #[arg(long, value_enum, default_value_t = SquashArg::Root)]
     squash: SquashArg,
-    /// User and group of those who are not believed
+    /// User and group of squashed users
     #[arg(long, value_name = "UID:GID", default_value = "65534:65534", value_parser = ids)]
     anon: (u32, u32),
     /// File with the secret that handles are made with; made where there is none. With the same
     /// file, handles stay valid when the server is started again
     #[arg(long, value_name = "FILE")]
     handle_key: Option<PathBuf>,
-    /// Tasks that answer
+    /// Server tasks
     #[arg(long, value_name = "N", default_value_t = 8)]
     tasks: usize,
 }

@@ -48,16 +48,16 @@ pub struct Options {
     /// Remove what the source does not have
     #[arg(long)]
     delete: bool,
-    /// Compare contents, whatever sizes and times say
+    /// Compare contents, not only sizes and times
     #[arg(short, long)]
     checksum: bool,
-    /// Say what would be done, and change nothing
+    /// Print what would be done, and change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Say what is done
+    /// Print what is done
     #[arg(short, long)]
     verbose: bool,
-    /// What rsync(1) is given; it is always so here
+    /// Accepted as for rsync(1); always on
     #[arg(short, long, hide = true)]
     archive: bool,
     /// Leave out names, or paths below the source, that match; they are not removed either

@@ -24,7 +24,7 @@ pub struct Options {
     /// Seconds since 1970 with an optional fraction, instead of now
     #[arg(short, long, value_name = "SECONDS", allow_hyphen_values = true)]
     date: Option<String>,
-    /// Make nothing that does not exist
+    /// Do not make missing files
     #[arg(short = 'c', long)]
     no_create: bool,
 }

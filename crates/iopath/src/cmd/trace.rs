@@ -31,13 +31,13 @@ Examples:
   iopath trace -d out -- bench --target sim:array-2010 --elevator cfq fs_mark -d /a -n 100
   fio --name=again --read_iolog=out/trace.iolog --replay_redirect=copy.img")]
 pub struct Options {
-    /// Directory for the files; made where it is missing
+    /// Directory for the files; made if it is missing
     #[arg(short, long, value_name = "DIR")]
     dir: PathBuf,
-    /// What to write: blktrace, iolog, perfetto, text
+    /// Formats to write: blktrace, iolog, perfetto, text
     #[arg(short, long, value_delimiter = ',', default_value = "blktrace,perfetto,text")]
     format: Vec<Format>,
-    /// Most events that are kept of each device, about 60 bytes each; older ones are lost
+    /// Events to keep of each device, about 60 bytes each; older ones are dropped
     #[arg(long, value_name = "N", default_value_t = 1 << 20,
           value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
     events: u64,

@@ -26,10 +26,10 @@ pub struct Options {
     /// Directory: TARGET or TARGET:/path
     #[arg(value_name = "PLACE")]
     place: OsString,
-    /// Descend so many levels
+    /// Descend at most this many levels
     #[arg(short = 'L', value_name = "DEPTH")]
     levels: Option<u32>,
-    /// Also names that begin with a dot
+    /// Print names that begin with a dot, too
     #[arg(short)]
     all: bool,
 }

@@ -43,7 +43,7 @@ pub struct Options {
     /// Image: TARGET
     #[arg(value_name = "TARGET")]
     target: OsString,
-    /// Only these paths and what is below them; with wildcards
+    /// Only these paths and everything below them; may have wildcards
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
     /// Copy to this directory of the host, with the paths below it

@@ -41,7 +41,7 @@ enum Action {
         place: OsString,
         /// Name with its prefix, e.g. user.origin
         name: OsString,
-        /// In hexadecimal
+        /// Print values in hexadecimal
         #[arg(long)]
         hex: bool,
     },

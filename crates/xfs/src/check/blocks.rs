@@ -1,5 +1,5 @@
-//! Who owns each block: free space, double use, lost blocks; reverse mappings and reference counts
-//! against what the owners say.
+//! The owner of each block: free space, double use, lost blocks; reverse mappings and reference
+//! counts against the owners.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Who holds a block, from what the owners claim.
+//! Finds which owner holds a block.
 
 use base::Ino;
 use vfs::check::{Holder, Watch};

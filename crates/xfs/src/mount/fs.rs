@@ -1,4 +1,4 @@
-//! The face of a mount: [`vfs::FileSystem`].
+//! The implementation of [`vfs::FileSystem`] for a mount.
 
 use base::{Errno, Ino};
 use block::{HostRange, Segment};

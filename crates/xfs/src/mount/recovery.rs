@@ -1,8 +1,8 @@
-//! From a dirty image to a clean one, without a mount.
+//! Recovers a dirty image and leaves it clean, without a mount.
 //!
-//! Recovery brings what the log promises to its places; then what it only announced is carried out
-//! (intents, inodes without a name), the counters of the superblock are added up again, and an
-//! unmount record ends the log. `xfs_repair` does none of that: it can only throw a log away.
+//! Recovery replays the log; then unfinished work is carried out (intents, inodes without a name),
+//! the counters of the superblock are summed again, and an unmount record ends the log.
+//! `xfs_repair` does none of that: it can only discard a log.
 
 pub(crate) mod intents;
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Deferred work: changes that take several transactions, promised in the log by intents.
+//! Deferred work: changes that take several transactions, announced in the log by intents.
 //!
-//! A transaction that wants an extent freed says so with [`Trans::defer`](super::Trans::defer). At
-//! its commit an *intent* goes into the log; then, in a transaction of its own, the work is carried
+//! A transaction that needs an extent freed calls [`Trans::defer`](super::Trans::defer). At its
+//! commit an *intent* goes into the log; then, in a transaction of its own, the work is carried
 //! out by the [`IntentFinisher`](super::IntentFinisher) and a *done* item follows. After a crash
 //! recovery finds intents without done items and carries them out.
 //!

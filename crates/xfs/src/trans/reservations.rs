@@ -1,5 +1,5 @@
-//! What each transaction may need of the log, by name: bytes of regions with their operation
-//! headers, computed from the file system's shape.
+//! The log space that each kind of transaction may need: bytes of regions with their operation
+//! headers, computed from the geometry of the file system.
 //!
 //! A block that is changed counts whole, as a bitmap of 128-byte chunks may have every bit set.
 

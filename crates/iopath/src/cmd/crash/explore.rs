@@ -36,13 +36,13 @@ number of the state. Disks: volatile-cache, barrier, protected, nvme-awun=SIZE, 
 lying. Oracles: posix, ext4, xfs.
 Exit status: 0 nothing found, 1 states are wrong, 75 not complete (--max-states).")]
 pub struct Options {
-    /// What `iopath crash record` wrote
+    /// The log that `iopath crash record` wrote
     #[arg(value_name = "LOG")]
     log: PathBuf,
-    /// What the disk may lose
+    /// Model of the disk: which writes it may lose
     #[arg(long, value_name = "DISK", default_value = "volatile-cache")]
     disk: Disk,
-    /// Decides about random states
+    /// Seed of the random states
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// Visit all subsets of up to this many unflushed writes
@@ -61,14 +61,14 @@ pub struct Options {
     /// The Ith of N parts of the states, from 1
     #[arg(long, value_name = "I/N", default_value = "1/1", value_parser = parse_shard)]
     shard: (u64, u64),
-    /// Keep results in a file, and go on where it ends
+    /// Keep results in a file, and continue where it ends
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     /// Time limit for CHECK
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
         value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
-    /// Compare with what the recorded calls promised: by posix, ext4 or xfs
+    /// Compare with what the recorded calls guarantee, by the rules posix, ext4 or xfs
     #[arg(long, value_name = "RULES")]
     oracle: Option<Rules>,
     /// Who recovers the states: ours, or the kernel by a loop mount, as root; kernel is the default
@@ -81,7 +81,7 @@ pub struct Options {
     /// Do not check the recovered file systems
     #[arg(long)]
     no_fsck: bool,
-    /// Ask e2fsck or xfs_repair about every Nth state, too; 0: never
+    /// Run e2fsck or xfs_repair on every Nth state, too; 0: never
     #[arg(long, value_name = "N", default_value_t = 0)]
     outside: u64,
     /// Where directories for CHECK are made; default: $TMPDIR, /dev/shm or /tmp

@@ -14,7 +14,7 @@ use crate::app::App;
   iopath crash mark \"committed 17\"
   echo \"committed 17\" > $IOPATH_CRASH_MARKS     the same from any program, without an answer")]
 pub struct Options {
-    /// What was reached
+    /// Text of the mark
     #[arg(value_name = "TEXT")]
     text: String,
 }

@@ -54,7 +54,7 @@ pub struct Options {
     /// The kernel's file system, made by its own mkfs, on a loop device; needs root
     #[arg(long, conflicts_with_all = ["image", "fault"])]
     kernel: bool,
-    /// What the disk does wrong; may be given several times
+    /// Inject a fault; may be repeated
     #[arg(long, value_name = "FAULT")]
     fault: Vec<Fault>,
     /// Stop as if the power failed when the command ends, without an unmount

@@ -37,7 +37,7 @@ pub struct Options {
     /// A file, a block device, nbd://HOST/EXPORT, or sim:MACHINE (in virtual time)
     #[arg(value_name = "DEVICE")]
     target: OsString,
-    /// Where the machine is written to, as a profile; also -o
+    /// The profile to write; also -o
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Also measure writes, flushes and FUA; what is on the device is lost
@@ -46,10 +46,10 @@ pub struct Options {
     /// Longest time of a probe, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     seconds: f64,
-    /// Only this kind of model: memory, flash, array, disk
+    /// Fit only this kind of model: memory, flash, array, disk
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
-    /// Status 3 where the prediction of the mix is off by more, in percent
+    /// Exit with status 3 if the prediction of the mix is off by more than this, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     within: f64,
 }

@@ -22,10 +22,10 @@ pub struct Options {
     /// Results after
     #[arg(value_name = "AFTER")]
     after: PathBuf,
-    /// The experiment's file, where it is not a built-in one
+    /// The experiment's file, if it is not a built-in one
     #[arg(long, value_name = "FILE")]
     experiment: Option<String>,
-    /// Figures that did not change, too
+    /// Print figures that did not change, too
     #[arg(long)]
     all: bool,
 }

@@ -18,10 +18,10 @@ pub struct Options {
     /// Traces: blktrace's files (or their name before `.blktrace.0`), blkparse's text, fio's lists
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
-    /// A machine: a name (`iopath machines`) or a profile; several times for several
+    /// A machine: a name (`iopath machines`) or a profile; may be repeated
     #[arg(long, value_name = "FILE", default_value = "disk-7200")]
     machine: Vec<String>,
-    /// An elevator; several times for several
+    /// An elevator; may be repeated
     #[arg(long, value_name = "NAME", default_value = "deadline")]
     elevator: Vec<String>,
     /// When a process goes on: open (at the trace's times), closed (when its last operation is
@@ -31,7 +31,7 @@ pub struct Options {
     /// Multiply the trace's times: 0.5 is twice as fast
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
-    /// One device of the trace, as major,minor; the busiest where it is left out
+    /// One device of the trace, as major,minor; default: the busiest
     #[arg(long, value_name = "MAJOR,MINOR", value_parser = parse_device)]
     device: Option<(u32, u32)>,
     /// Seed of the world

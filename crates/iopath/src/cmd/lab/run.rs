@@ -30,19 +30,19 @@ pub struct Options {
     /// Another machine instead of the experiment's: a name (`iopath machines`) or a profile
     #[arg(long, value_name = "FILE")]
     machine: Option<String>,
-    /// Only this variant (several times for several)
+    /// Only this variant; may be repeated
     #[arg(long, value_name = "NAME")]
     variant: Vec<String>,
-    /// Only this case, or all that begin so (`d-*`); several times for several (`lab list`)
+    /// Only this case, or all that begin so (`d-*`); may be repeated (`lab list`)
     #[arg(long, value_name = "NAME")]
     case: Vec<String>,
     /// Only this file system
     #[arg(long, value_name = "NAME")]
     filesystem: Vec<String>,
-    /// Seeds, e.g. 1..5; those of the experiment where it is left out
+    /// Seeds, e.g. 1..5; default: those of the experiment
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Option<SeedRange>,
-    /// Runs at a time; one for each processor where it is left out
+    /// Runs at a time; default: one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u64).range(0..=4096))]
     jobs: u64,
@@ -61,7 +61,7 @@ pub struct Options {
     /// Write the events of the first seed of each run into directories below this one
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
-    /// All tables of all experiments as text, where several are run
+    /// Print all tables of all experiments as text
     #[arg(long)]
     full_text: bool,
     #[command(flatten)]

@@ -27,10 +27,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     tries: u64,
-    /// Where the random choices begin
+    /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Runs at a time; one for each processor where it is left out
+    /// Runs at a time; default: one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u64).range(0..=4096))]
     jobs: u64,

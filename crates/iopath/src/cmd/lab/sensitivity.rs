@@ -13,14 +13,14 @@ use crate::app::App;
 /// What `lab sensitivity` moves.
 #[derive(Args)]
 pub struct Options {
-    /// Experiments by name, or files; all built-in ones where none is named
+    /// Experiments by name, or files; default: all built-in ones
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Per cent by which each constant is moved, down and up
     #[arg(long, value_name = "PERCENT", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=99))]
     by: u32,
-    /// Runs at a time; one for each processor where it is left out
+    /// Runs at a time; default: one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u64).range(0..=4096))]
     jobs: u64,

@@ -1,7 +1,8 @@
-//! What the log announced and did not carry out: intents without a done item.
+//! Carries out intents without a done item.
 //!
-//! They come in the order of the log. What one of them asks for in turn (a map that changed wants
-//! its reverse map changed, blocks without references want to be free) is done before the next one.
+//! They are done in the order of the log. If one of them defers further work (a changed map needs a
+//! change of the reverse map, blocks without references must be freed), that is done before the
+//! next intent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
