@@ -52,6 +52,15 @@ impl Default for PageCacheConfig {
 }
 
 impl PageCacheConfig {
+    /// The least size of folios that hold blocks of `block_size` bytes, at most 65,536.
+    pub fn folio_size_for(block_size: u32) -> u32 {
+        match block_size {
+            0..=4096 => 4096,
+            4097..=16384 => 16384,
+            _ => 65536,
+        }
+    }
+
     /// The default settings with `limit_bytes` and dirty limits of a fifth and two fifths of it.
     pub fn with_limit(limit_bytes: u64) -> PageCacheConfig {
         PageCacheConfig {

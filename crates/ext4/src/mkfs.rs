@@ -75,7 +75,7 @@ pub struct MkfsOptions {
     pub fstype: FsType,
     /// Bytes of the file system; None for the whole device.
     pub size: Option<u64>,
-    /// Bytes per block: 1024, 2048 or 4096; None for 1024 below 512 MiB, else 4096.
+    /// Bytes per block: a power of two from 1024 to 65,536; None for 1024 below 512 MiB, else 4096.
     pub block_size: Option<u32>,
     /// Bytes per cluster with bigalloc, a power of two from 2 to 32,768 blocks; None for 16 blocks.
     pub cluster_size: Option<u32>,
@@ -146,8 +146,8 @@ pub enum MkfsError {
     /// Features that exclude each other or need one another.
     #[error("{0}")]
     FeatureConflict(&'static str),
-    /// Not 1, 2 or 4 KiB.
-    #[error("block size {0} is not 1024, 2048 or 4096")]
+    /// Not a power of two in range.
+    #[error("block size {0} is not a power of two from 1024 to 65536")]
     BlockSize(u32),
     /// Not a power of two in range.
     #[error("cluster size {size} is not a power of two from 2 to 32768 blocks of {block_size}")]

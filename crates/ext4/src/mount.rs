@@ -14,6 +14,7 @@ mod quota;
 pub(crate) mod read_super;
 mod replay;
 
+pub use read_super::folio_size;
 pub use replay::replay_fast_commits;
 
 use std::sync::Arc;
@@ -64,9 +65,6 @@ pub enum MountError {
     /// A way to mount that is not implemented.
     #[error("{0} is not supported")]
     Mode(&'static str),
-    /// A block size that this implementation cannot mount.
-    #[error("blocks of {0} bytes are not supported: 1024, 2048 and 4096 are")]
-    BlockSize(u32),
     /// Somebody else writes to the file system.
     #[error(transparent)]
     Busy(#[from] Busy),
@@ -98,9 +96,7 @@ impl MountError {
                 CorruptKind::SuperMagic { .. } => Errno::EINVAL,
                 _ => Errno::EFSCORRUPTED,
             },
-            MountError::Unsupported(_) | MountError::BlockSize(_) | MountError::Mode(_) => {
-                Errno::EINVAL
-            }
+            MountError::Unsupported(_) | MountError::Mode(_) => Errno::EINVAL,
             MountError::Device(error) => error.to_errno(),
             MountError::FastCommit(_) => Errno::EFSCORRUPTED,
             MountError::Journal(_) => Errno::EFSCORRUPTED,
@@ -117,9 +113,6 @@ pub(crate) fn check_features(geometry: &Geometry, read_only: bool) -> Result<(),
     let wanted = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     match reasons.into_iter().next() {
         Some(reason) if access < wanted => Err(reason.into()),
-        _ if !matches!(geometry.block_size, 1024 | 2048 | 4096) => {
-            Err(MountError::BlockSize(geometry.block_size))
-        }
         _ => Ok(()),
     }
 }
@@ -362,6 +355,9 @@ impl Ext4 {
     ) -> Result<Arc<Ext4>, MountError> {
         let (raw, geometry) = read_super(cx, queue)?;
         check_features(&geometry, options.read_only)?;
+        if geometry.block_size > pages.config().folio_size {
+            return Err(MountError::Mode("a block that is larger than the page cache's folios"));
+        }
         let journal = geometry.features.compat.contains(Compat::HAS_JOURNAL);
         if options.data_mode == JournalMode::Data && !options.read_only && !journal {
             return Err(MountError::Mode("data=journal on a file system without a journal"));

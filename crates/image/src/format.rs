@@ -113,8 +113,8 @@ impl Mounting {
         options.read_only = !self.write;
         options.buffer_limit_bytes = self.half();
         options.inode_cache = self.inodes();
-        let pages = self.pages(cx, PageCacheConfig::default().folio_size);
-        Ext4::mount(cx, queue, &pages, options)
+        let folio_size = ext4::folio_size(cx, queue);
+        Ext4::mount(cx, queue, &self.pages(cx, folio_size), options)
     }
 
     /// As [`Mounting::ext`], for XFS.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::{Errno, Page, Sector};
 use block::{DeviceError, Queue};
-use cache::PageCache;
+use cache::{PageCache, PageCacheConfig};
 use rt::Cx;
 
 use crate::buf::meta::Reader;
@@ -183,11 +183,7 @@ pub(crate) fn takes_blocks(geometry: &Geometry) -> bool {
 pub fn folio_size(cx: &mut Cx, queue: &Arc<Queue>) -> u32 {
     let start = super_bytes(cx, queue).ok();
     let block = start.as_deref().and_then(|start| RawSuper::view(start));
-    match block.map_or(0, |raw| raw.sb_blocksize.get()) {
-        0..=4096 => 4096,
-        4097..=16384 => 16384,
-        _ => 65536,
-    }
+    PageCacheConfig::folio_size_for(block.map_or(0, |raw| raw.sb_blocksize.get()))
 }
 
 /// The buffers for a file system of this shape.

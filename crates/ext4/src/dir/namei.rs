@@ -261,7 +261,7 @@ fn create_once(
     let blocks = if own_block { credits::APPEND + credits::REMOVE } else { 0 };
     let own = credits::NEW_INODE + 2 * credits::INODE + credits::SUPER;
     let owners = Owners([node.uid, node.gid, parent.project_for_new(cx)]);
-    let space = if own_block { u64::from(fs.sb.geometry.block_size) } else { 0 };
+    let space = if own_block { fs.sb.geometry.cluster_sectors() * 512 } else { 0 };
     let quota = fs.new_inode_quota(cx, owners, space);
     let mut dropped = xattr::Dropped::default();
     let credits = own + blocks + attributes.credits() + slot.credits();

@@ -6,7 +6,7 @@ use base::{Errno, RangeSet};
 use rt::Cx;
 
 use crate::bmap::map::State;
-use crate::inode::delalloc::{DelayedRuns, Runs};
+use crate::inode::delalloc::{DelayedRuns, Runs, len};
 use crate::inode::{Inode, Inodes};
 
 impl Inodes {
@@ -54,15 +54,29 @@ impl Inodes {
         if gaps.is_empty() {
             return Ok(());
         }
-        let mut runs = self.unreserved_parts(cx, inode, gaps)?;
+        let runs = self.unreserved_parts(cx, inode, gaps)?;
         if runs.holes.is_empty() && runs.unwritten.is_empty() {
             return Ok(());
         }
-        let has_clusters = self.sb.geometry.has_clusters();
-        if has_clusters {
-            runs.clusters = self.unreserved_clusters(cx, inode, &runs)?;
+        if self.sb.geometry.has_clusters() {
+            let clusters = self.unreserved_clusters(cx, inode, &runs)?;
+            return self.reserve_runs(cx, inode, &runs, Some(&clusters), clusters.len());
         }
-        let blocks = runs.units(has_clusters);
+        let blocks = runs.holes.iter().map(len).sum();
+        self.reserve_runs(cx, inode, &runs, None, blocks)
+    }
+
+    /// Reserves `blocks` blocks (clusters) for `runs`, and what placing them takes: the second half
+    /// of [`Inodes::reserve_range`].
+    #[inline(always)]
+    fn reserve_runs(
+        &self,
+        cx: &mut Cx,
+        inode: &Inode,
+        runs: &DelayedRuns,
+        clusters: Option<&RangeSet>,
+        blocks: u64,
+    ) -> Result<(), Errno> {
         let blocks = u32::try_from(blocks).map_err(|_| Errno::EFBIG)?;
         inode.reserve_quota(cx, &self.sb, blocks, blocks)?;
         // Whoever has preallocated space may write into it, however full the device is.
@@ -77,7 +91,7 @@ impl Inodes {
             held += missing;
             // Pages may be placed meanwhile, and what was reserved for them ends: so what is held
             // is compared with what is needed while nobody can change that.
-            match inode.add_delayed(cx, &self.alloc, &runs, held) {
+            match inode.add_delayed(cx, &self.alloc, runs, clusters, held) {
                 Ok(()) => return Ok(()),
                 Err(more) => missing = more,
             }

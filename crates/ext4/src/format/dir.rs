@@ -52,10 +52,28 @@ impl DirLayout {
     }
 }
 
+/// Bytes of the largest block.
+const WHOLE_LEN: usize = 1 << 16;
+
+/// The length of an entry as it is stored in `block`. Of a whole block of 64 KiB, which 16 bits do
+/// not hold, 0xffff is stored, or 0.
+#[inline(always)]
+pub(super) fn whole_len(stored: u16, block: &[u8]) -> usize {
+    let whole = block.len() == WHOLE_LEN && (stored == 0 || stored == u16::MAX);
+    if whole { WHOLE_LEN } else { stored.into() }
+}
+
+/// How the length of an entry is stored.
+#[inline(always)]
+pub(super) fn stored_len(len: usize) -> u16 {
+    len.min(u16::MAX.into()) as u16
+}
+
 /// The 8 bytes before a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Header {
     ino: u32,
+    /// As it is stored.
     rec_len: u16,
     name_len: u8,
     file_type: u8,
@@ -96,7 +114,7 @@ pub struct Entry<'a> {
     /// Where it begins.
     pub offset: u32,
     /// Bytes up to the next entry.
-    pub rec_len: u16,
+    pub rec_len: u32,
     /// Inode number; 0 for an unused entry.
     pub ino: u32,
     /// File type code 0..=7 (0: not recorded).
@@ -124,17 +142,18 @@ impl<'a> Iterator for Entries<'a> {
         let header = Header::read(self.block, self.offset)?;
         let start = self.offset + HEADER_LEN;
         let name = self.block.get(start..start + header.name_len as usize)?;
-        if (header.rec_len as usize) < HEADER_LEN {
+        let rec_len = whole_len(header.rec_len, self.block);
+        if rec_len < HEADER_LEN {
             return None;
         }
         let entry = Entry {
             offset: self.offset as u32,
-            rec_len: header.rec_len,
+            rec_len: rec_len as u32,
             ino: header.ino,
             file_type: header.file_type,
             name,
         };
-        self.offset += header.rec_len as usize;
+        self.offset += rec_len;
         Some(entry)
     }
 }
@@ -156,11 +175,11 @@ pub fn check(block: &[u8], layout: DirLayout, inodes: u32) -> Result<(), Corrupt
         let offset = at as u32;
         let bad_len = |rec_len: u16| CorruptKind::DirRecLen { offset, rec_len: rec_len.into() };
         let header = Header::read(&block[..end], at).ok_or(bad_len(0))?;
-        let rec_len = header.rec_len as usize;
+        let rec_len = whole_len(header.rec_len, &block[..end]);
         if rec_len < entry_len(1) || !rec_len.is_multiple_of(4) || rec_len > end - at {
             return Err(bad_len(header.rec_len));
         }
-        check_name(block, at, header, layout.encrypted)?;
+        check_name(&block[..end], at, header, layout.encrypted)?;
         if header.ino > inodes {
             return Err(CorruptKind::DirInode { offset, ino: header.ino, inodes });
         }
@@ -171,7 +190,7 @@ pub fn check(block: &[u8], layout: DirLayout, inodes: u32) -> Result<(), Corrupt
 
 fn check_name(block: &[u8], at: usize, header: Header, encrypted: bool) -> Result<(), CorruptKind> {
     let offset = at as u32;
-    let (name_len, rec_len) = (header.name_len as usize, header.rec_len as usize);
+    let (name_len, rec_len) = (header.name_len as usize, whole_len(header.rec_len, block));
     if entry_len(name_len) > rec_len {
         return Err(CorruptKind::DirNameLen {
             offset,
@@ -318,6 +337,9 @@ fn scan_inner<const ROOM: bool>(block: &[u8], layout: DirLayout, key: &Key, need
         // One comparison for both ends: a length below that of a header wraps around.
         if rec_len.wrapping_sub(HEADER_LEN) >= short - HEADER_LEN || ROOM && ino == 0 {
             if rec_len < HEADER_LEN {
+                if ROOM && room.is_none() {
+                    room = whole_room(block, at, need);
+                }
                 break;
             }
             let used = if ino == 0 { 0 } else { entry_len(this_len) };
@@ -329,6 +351,14 @@ fn scan_inner<const ROOM: bool>(block: &[u8], layout: DirLayout, key: &Key, need
         at += rec_len as u32;
     }
     Scan { found: None, room }
+}
+
+/// The room of an entry that is a whole block of 64 KiB, with 0 as its length.
+#[cold]
+fn whole_room(block: &[u8], at: u32, need: usize) -> Option<u32> {
+    let header = Header::read(block, at as usize)?;
+    let len = whole_len(header.rec_len, block);
+    (len == WHOLE_LEN && header.used() + need <= len).then_some(at)
 }
 
 /// Puts an entry where [`scan`] found room for it.
@@ -346,7 +376,7 @@ pub fn insert(
     let at = room as usize;
     let holder = Header::read(block, at).expect("room is an entry");
     let used = holder.used();
-    let free = (holder.rec_len as usize).checked_sub(used).expect("lengths were checked");
+    let free = whole_len(holder.rec_len, block).checked_sub(used).expect("lengths were checked");
     assert!(free >= entry_len(name.len()), "the entry fits where the scan found room");
     if used > 0 {
         Header { rec_len: used as u16, ..holder }.write(block, at);
@@ -365,7 +395,7 @@ fn put(
 ) {
     let header = Header {
         ino,
-        rec_len: rec_len as u16,
+        rec_len: stored_len(rec_len),
         name_len: name.len() as u8,
         file_type: layout.stored_type(file_type),
     };
@@ -387,8 +417,8 @@ pub fn remove(block: &mut [u8], found: &FoundEntry) {
         return;
     }
     let before = Header::read(block, found.before as usize).expect("the entry before is an entry");
-    let rec_len = before.rec_len.saturating_add(header.rec_len);
-    Header { rec_len, ..before }.write(block, found.before as usize);
+    let rec_len = whole_len(before.rec_len, block) + whole_len(header.rec_len, block);
+    Header { rec_len: stored_len(rec_len), ..before }.write(block, found.before as usize);
     block[at..end].fill(0);
 }
 
@@ -402,7 +432,7 @@ pub fn set_target(block: &mut [u8], layout: DirLayout, offset: u32, ino: u32, fi
 /// Writes an empty block: one unused entry, and the tail (without its checksum).
 pub fn init_empty(block: &mut [u8], layout: DirLayout) {
     block.fill(0);
-    let rec_len = layout.end() as u16;
+    let rec_len = stored_len(layout.end());
     Header { ino: 0, rec_len, name_len: 0, file_type: 0 }.write(block, 0);
     init_tail(block, layout);
 }
@@ -516,7 +546,7 @@ pub fn pack<'a>(block: &mut [u8], layout: DirLayout, list: impl Iterator<Item = 
     }
     if let Some(last) = last {
         let header = Header::read(block, last).expect("just written");
-        Header { rec_len: (end - last) as u16, ..header }.write(block, last);
+        Header { rec_len: stored_len(end - last), ..header }.write(block, last);
     }
 }
 

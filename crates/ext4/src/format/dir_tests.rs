@@ -54,6 +54,34 @@ fn a_block_behaves_like_a_map() {
     }
 }
 
+/// 65536 does not fit into 16 bits: an unused block of that length has 0xffff there, as mke2fs
+/// writes it, or 0; both are one entry, take a name, and come back to it.
+#[test]
+fn a_whole_block_of_64_kib_is_one_entry() {
+    let layout = DirLayout { block_size: 65536, checksum: false, filetype: true, encrypted: false };
+    let mut block = vec![0; 65536];
+    init_empty(&mut block, layout);
+    assert_eq!(block[4..6], [0xff, 0xff]);
+    for stored in [[0xff, 0xff], [0, 0]] {
+        block[4..6].copy_from_slice(&stored);
+        check(&block, layout, 99).expect("well formed");
+        let lengths: Vec<u32> = entries(&block, layout).map(|entry| entry.rec_len).collect();
+        assert_eq!(lengths, [65536], "{stored:?}");
+        let room = scan(&block, layout, &Key::new(b"name"), 12).room.expect("all of it");
+        insert(&mut block, layout, room, 12, 1, b"name");
+        assert_eq!(names_of(&block, layout).len(), 1);
+        let found = find(&block, layout, &Key::new(b"name")).expect("there");
+        remove(&mut block, &found);
+        assert_eq!(block[4..6], [0xff, 0xff], "unused again");
+    }
+    let mut small = vec![0; 4096];
+    let layout = DirLayout { block_size: 4096, ..layout };
+    for stored in [[0xff, 0xff], [0, 0]] {
+        small[4..6].copy_from_slice(&stored);
+        assert!(check(&small, layout, 99).is_err(), "only there: {stored:?}");
+    }
+}
+
 #[test]
 fn a_full_block_uses_all_its_bytes() {
     let layout = DirLayout { block_size: 1024, checksum: false, filetype: true, encrypted: false };

@@ -134,7 +134,7 @@ pub fn is_root(block: &[u8]) -> bool {
 
 /// Does the block look like a node that is not a root: one unused entry over the whole block?
 pub fn is_node(block: &[u8]) -> bool {
-    word(block, 0) == 0 && half(block, 4) as usize == block.len() && block[6] == 0
+    word(block, 0) == 0 && dir::whole_len(half(block, 4), block) == block.len() && block[6] == 0
 }
 
 /// A checked node.
@@ -238,7 +238,7 @@ fn init_array(block: &mut [u8], layout: DirLayout, array: usize, child: u32) {
 /// Writes a node without pairs; the caller fills it with [`take_pairs`].
 fn init_node(block: &mut [u8], layout: DirLayout) {
     block.fill(0);
-    block[4..6].copy_from_slice(&(layout.block_size as u16).to_le_bytes());
+    block[4..6].copy_from_slice(&dir::stored_len(layout.block_size as usize).to_le_bytes());
     block[NODE_ARRAY..NODE_ARRAY + 2].copy_from_slice(&limit(layout, NODE_ARRAY).to_le_bytes());
 }
 

@@ -35,8 +35,6 @@ pub(crate) struct DelayedRuns {
     pub holes: Runs,
     /// Unwritten on the device, and not known to be dirty.
     pub unwritten: Runs,
-    /// With bigalloc: the clusters of the file that `holes` lie in, and that have no place.
-    pub clusters: RangeSet,
 }
 
 /// What is reserved for the dirty pages of one file.
@@ -61,13 +59,6 @@ pub(crate) struct Delalloc {
     /// The map was changed by others until placing takes more nodes, and there were no blocks for
     /// them: they come from the pool, as far as that goes.
     short: bool,
-}
-
-impl DelayedRuns {
-    /// How many blocks (clusters, where there are some) are to be reserved for the holes.
-    pub fn units(&self, clusters: bool) -> u64 {
-        if clusters { self.clusters.len() } else { self.holes.iter().map(len).sum() }
-    }
 }
 
 /// Blocks of a run.
@@ -262,29 +253,34 @@ impl Delalloc {
 }
 
 impl Inode {
-    /// Notes further runs, for which `held` blocks are reserved already; gives back
-    /// what is not needed.
+    /// Notes further runs, for which `held` blocks (clusters) are reserved already; gives back what
+    /// is not needed. With bigalloc `clusters` are those of the file that the holes lie in and that
+    /// have no place.
     ///
     /// # Errors
     /// How many blocks more are needed: nothing is noted then.
+    #[inline(always)]
     pub(crate) fn add_delayed(
         &self,
         cx: &Cx,
         alloc: &BlockAllocator,
         runs: &DelayedRuns,
+        clusters: Option<&RangeSet>,
         held: u64,
     ) -> Result<(), u64> {
-        let DelayedRuns { holes, unwritten, clusters } = runs;
+        let DelayedRuns { holes, unwritten } = runs;
         let blocks: u64 = holes.iter().map(len).sum();
-        let units = runs.units(alloc.sb.geometry.has_clusters());
+        let units = clusters.map_or(blocks, RangeSet::len);
         let mut delayed = self.delayed.lock(cx);
         let shape = self.shape(cx, alloc.sb.geometry.block_size);
         let nodes = shape.nodes(delayed.load_with(holes, unwritten)).saturating_sub(delayed.nodes);
         if held < units + nodes {
             return Err(units + nodes - held);
         }
-        delayed.cluster_bits = alloc.sb.geometry.cluster_bits();
-        clusters.iter().for_each(|range| delayed.clusters.insert(range));
+        if let Some(clusters) = clusters {
+            delayed.cluster_bits = alloc.sb.geometry.cluster_bits();
+            clusters.iter().for_each(|range| delayed.clusters.insert(range));
+        }
         holes.iter().for_each(|range| delayed.holes.insert(range.clone()));
         for range in unwritten {
             delayed.conversions += len(range);

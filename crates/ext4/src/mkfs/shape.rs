@@ -12,6 +12,8 @@ use crate::format::{Features, Geometry, RawSuper, U32};
 const LOG_FLEX: u8 = 4;
 /// Extra bytes of new inodes.
 const EXTRA_ISIZE: u16 = 32;
+/// Blocks (clusters) of a group at most.
+const GROUP_MAX: u64 = (1 << 16) - 8;
 /// Blocks of the largest cluster.
 const CLUSTER_BLOCKS_MAX: u32 = 32768;
 /// A last group with fewer blocks than its metadata and this is left away.
@@ -168,13 +170,13 @@ impl Shape {
         }
         let (class_block, class_ratio) = size_class(size);
         let block_size = options.block_size.unwrap_or(class_block);
-        if ![1024, 2048, 4096].contains(&block_size) {
+        if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
             return Err(MkfsError::BlockSize(block_size));
         }
         let mut blocks = size / u64::from(block_size);
         if options.size.is_none() {
             // The whole device: in pages, so that a mount can map all of it.
-            blocks &= !(u64::from(4096 / block_size) - 1);
+            blocks &= !(u64::from((4096 / block_size).max(1)) - 1);
         }
         let ratio = choose_clusters(options, &features, block_size)?;
         blocks &= !(u64::from(ratio) - 1);
@@ -347,7 +349,9 @@ fn count_groups(
     let features = raw.features();
     let desc_size = if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) { 64 } else { 32 };
     let ratio = 1u64 << (raw.s_log_cluster_size.get() - raw.s_log_block_size.get());
-    let mut per_group = u64::from(block_size) * 8 * ratio;
+    // The counts of descriptors have 16 bits in their first half.
+    let mut per_group = (u64::from(block_size) * 8).min(GROUP_MAX) * ratio;
+    let per_block = u64::from(block_size / u32::from(raw.s_inode_size.get()));
     loop {
         let groups = (blocks - first).div_ceil(per_group);
         let desc_blocks = groups.div_ceil(u64::from(block_size / desc_size));
@@ -360,12 +364,12 @@ fn count_groups(
             }
             continue;
         }
-        let per_block = u64::from(block_size / u32::from(raw.s_inode_size.get()));
         let mut inodes_per_group = (wanted.div_ceil(per_block) * per_block).max(8) & !7;
         if groups == 1 {
             // The reserved inodes and /lost+found must fit.
             inodes_per_group = inodes_per_group.max(16);
         }
+        inodes_per_group = inodes_per_group.min(((1 << 16) - per_block) & !7);
         while inodes_per_group * groups > u64::from(u32::MAX) {
             inodes_per_group -= 8;
         }

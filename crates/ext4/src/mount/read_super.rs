@@ -41,6 +41,20 @@ pub(crate) fn read_super(
     join_super(cx, &page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE], queue)
 }
 
+/// The least size of a page cache's folios that hold a block of the file system behind `queue`;
+/// that of small blocks where there is none. May wait for the device.
+pub fn folio_size(cx: &mut Cx, queue: &Arc<Queue>) -> u32 {
+    let block_size = read_super(cx, queue).map_or(0, |(_, geometry)| geometry.block_size);
+    PageCacheConfig::folio_size_for(block_size)
+}
+
+/// A page cache of `limit` bytes for looking at a file system of this shape.
+pub(super) fn pages_for(cx: &Cx, geometry: &Geometry, limit: u64) -> Arc<PageCache> {
+    let folio_size = PageCacheConfig::folio_size_for(geometry.block_size);
+    let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(limit) };
+    PageCache::new(cx.runtime(), config)
+}
+
 /// The superblock in `bytes`, whose halves may come from two writes.
 pub(crate) fn join_super(
     cx: &mut Cx,
@@ -176,7 +190,7 @@ fn restore_from_log(
         return Ok(None);
     }
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(1 << 20));
+    let pages = pages_for(cx, &geometry, 1 << 20);
     let look = Mounting::new(queue, &pages, &geometry, options);
     let mut logged = match look.replayed_super(cx, &raw, geometry) {
         Ok(Some(logged)) => logged,

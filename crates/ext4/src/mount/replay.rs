@@ -13,7 +13,6 @@ use std::sync::Arc;
 use base::Page;
 use base::unit::SECTOR_SIZE;
 use block::{Overlay, Queue};
-use cache::{PageCache, PageCacheConfig};
 use jbd2::{FastCommits, Journal, JournalArea, JournalOptions};
 use rt::Cx;
 
@@ -22,7 +21,7 @@ use super::{MountError, Mounting, check_features};
 use crate::Ext4;
 use crate::format::features::{Compat, Incompat, RoCompat};
 use crate::format::super_block::SUPER_SIZE;
-use crate::mount::read_super::{join_super, read_super};
+use crate::mount::read_super::{join_super, pages_for, read_super};
 use crate::sb::options::MountOptions;
 
 /// Bytes of file pages that a replay may keep: it needs none.
@@ -56,7 +55,7 @@ fn replay(cx: &mut Cx, queue: &Arc<Queue>) -> Result<Option<Replayed>, MountErro
     }
     let block_size = geometry.block_size;
     check_features(&geometry, false)?;
-    let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(REPLAY_CACHE));
+    let pages = pages_for(cx, &geometry, REPLAY_CACHE);
     let mounting = Mounting::new(queue, &pages, &geometry, MountOptions::default());
     let probe = mounting.assemble(cx, &raw, geometry, false)?;
     let Some(commits) = mounting.fast_commits(cx, &probe)? else { return Ok(None) };

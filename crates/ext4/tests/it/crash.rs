@@ -63,6 +63,11 @@ fn content_in_inodes_is_recovered() {
 }
 
 #[test]
+fn large_blocks_are_recovered() {
+    anything_goes(Cell::new("ext4", 8192).journal(1024), seeds(1));
+}
+
+#[test]
 fn clusters_are_recovered() {
     anything_goes(Cell::new("ext4", 1024).clusters(8).journal(1024), seeds(1));
     let plan = plan("ext4", 4096, 80);

@@ -8,18 +8,19 @@ use testkit::fsx::space::Cost;
 use testkit::trials;
 
 const BYTES: u64 = 16 << 20;
-const CELLS: [Cell; 6] = [
+const CELLS: [Cell; 7] = [
     Cell::new("ext4", 4096).journal(1024),
     Cell::new("ext4", 1024).journal(1024),
     Cell::new("ext3", 1024).journal(1024),
     Cell::new("ext2", 4096),
     Cell::new("ext4", 4096).features("inline_data").journal(1024),
     Cell::new("ext4", 1024).clusters(8).journal(1024),
+    Cell::new("ext4", 16384),
 ];
 
 #[test]
 fn a_file_holds_what_it_was_given() {
-    for seed in seeds(6) {
+    for seed in seeds(7) {
         let cell = CELLS[seed as usize % CELLS.len()];
         let (block, tables) = (u64::from(cell.block), cell.kind != "ext4");
         let cost = Cost::ext4(block, BYTES / block, tables);

@@ -184,6 +184,12 @@ fn grid() -> Vec<Case> {
         cases.push(Case { inode_size: Some(inode_size), ratio: Some(ratio), ..base });
     }
     cases.extend(clusters());
+    for block_size in [8192, 16384, 32768, 65536] {
+        for (size, features) in [(64 * MIB, ""), (600 * MIB, "orphan_file"), (9 * GIB, "")] {
+            cases.push(case(FsType::Ext4, Some(block_size), features, size));
+        }
+        cases.push(case(FsType::Ext3, Some(block_size), "", 300 * MIB));
+    }
     // Last groups of every awkward length, and sizes just below and above whole groups.
     for blocks in [8192, 8193, 8194, 8300, 8800, 8900, 16385, 24700, 131_073, 140_000, 262_143] {
         cases.push(case(FsType::Ext4, Some(1024), "", blocks * 1024));

@@ -62,6 +62,16 @@ const CLUSTERS: &[Cell] = &[
     Cell::new("ext4", 4096).clusters(4).mke2fs(),
 ];
 
+/// Those with blocks that are larger than a page.
+const LARGE_BLOCKS: &[Cell] = &[
+    Cell::new("ext4", 65536),
+    Cell::new("ext4", 8192).features("orphan_file"),
+    Cell::new("ext4", 32768).features("inline_data,quota,project"),
+    Cell::new("ext3", 16384),
+    Cell::new("ext4", 65536).features("^metadata_csum,^64bit,ea_inode"),
+    Cell::new("ext4", 16384).mke2fs(),
+];
+
 fn choose(cells: &[Cell], seed: u64) -> Cell {
     cells[(seed % cells.len() as u64) as usize]
 }
@@ -90,6 +100,11 @@ fn inline(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
     make(cx, seed, cell, mode)
 }
 
+fn large_blocks(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
+    let cell = InMode(choose(LARGE_BLOCKS, seed), JournalMode::Ordered);
+    Modelled::new(cx, 192 << 20, cell, seed)
+}
+
 fn clusters(cx: &mut Cx, seed: u64) -> Modelled<InMode> {
     let mode = if seed % 3 == 2 { JournalMode::Data } else { JournalMode::Ordered };
     make(cx, seed, choose(CLUSTERS, seed), mode)
@@ -108,7 +123,7 @@ fn limits(cell: Cell) -> Limits {
         "ext4" => (u64::from(u32::MAX) * block, 65_000),
         _ => (mapped.min(counted), 32_000),
     };
-    let (block_size, target_max) = (u64::from(cell.block), cell.block as usize - 1);
+    let (block_size, target_max) = (u64::from(cell.block), cell.block.min(4096) as usize - 1);
     Limits { size_max, links_max, target_max, block_size }
 }
 
@@ -160,4 +175,10 @@ fn content_in_inodes_agrees_with_the_reference() {
 fn clusters_agree_with_the_reference() {
     check_seeds(8000, seed_count(5), config(CLUSTERS, false), clusters);
     check_seeds(9000, seed_count(3), config(CLUSTERS, true), clusters);
+}
+
+#[test]
+fn large_blocks_agree_with_the_reference() {
+    check_seeds(10_000, seed_count(6), config(LARGE_BLOCKS, false), large_blocks);
+    check_seeds(11_000, seed_count(2), config(LARGE_BLOCKS, true), large_blocks);
 }

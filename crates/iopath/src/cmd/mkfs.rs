@@ -49,7 +49,7 @@ pub struct Options {
     /// Changes to the features of the type: NAME,^NAME,..
     #[arg(short = 'O', value_name = "FEATURES", default_value = "", hide_default_value = true)]
     features: String,
-    /// Bytes of a block: 1024, 2048 or 4096; for xfs also size=BYTES
+    /// Bytes of a block: 1024 to 65536; for xfs also size=BYTES
     #[arg(short, value_name = "BYTES")]
     block_size: Option<String>,
     /// Bytes of a cluster with -O bigalloc, e.g. 64K; 16 blocks without

@@ -57,6 +57,9 @@ pub fn open<'a>(mut view: View<'a>, mut out: Decisions<'a>) -> Result<Fs<'a>, Re
             return Err(RepairError::Feature(name.to_string()));
         }
     }
+    if geometry.block_size > 4096 {
+        return Err(RepairError::Feature(format!("blocks of {} bytes", geometry.block_size)));
+    }
     if access != Access::ReadWrite {
         let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
         return Err(RepairError::Feature(names.join("; ")));

@@ -18,13 +18,18 @@ use crate::format::{At, CorruptKind, InodeFlags, extent};
 use crate::inode::Inode;
 use crate::trans::ext4_jbd2::Handle;
 
+/// Bytes of a new target with its zero byte: those of a block, and no more than a path has.
+fn target_limit(fs: &Ext4) -> usize {
+    (fs.sb.geometry.block_size as usize).min(vfs::PATH_MAX)
+}
+
 /// Checks what a new symbolic link is to hold; returns how many bytes it stores, 0 for others.
 pub(super) fn check_target(
     fs: &Ext4,
     node: &NewNode,
     context: Option<&Context>,
 ) -> Result<usize, Errno> {
-    let limit = fs.sb.geometry.block_size as usize;
+    let limit = target_limit(fs);
     let target = match (node.kind, node.target) {
         (FileType::Symlink, None) => return Err(Errno::EINVAL),
         (FileType::Symlink, Some([])) => return Err(Errno::ENOENT),
@@ -51,7 +56,7 @@ pub(super) fn write_target(
     inode: &Arc<Inode>,
     target: &[u8],
 ) -> Result<(), Errno> {
-    let limit = fs.sb.geometry.block_size as usize;
+    let limit = target_limit(fs);
     let target = match inode.crypt() {
         None => Cow::Borrowed(target),
         Some(crypt) => {
