@@ -104,7 +104,7 @@ impl PageCache {
         let mut pages = Vec::new();
         while freed < want && scanned < scan_max && visits > 0 {
             visits -= 1;
-            let Some(next) = self.ring.lock(cx).next() else { break };
+            let Some(next) = self.ring.lock(cx).turn() else { break };
             let Some(mapping) = Weak::upgrade(&next) else { continue };
             let pass = mapping.shrink(cx, want - freed, SCAN_BATCH, &mut pages);
             freed += pass.freed;

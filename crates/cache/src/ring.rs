@@ -31,7 +31,7 @@ impl<T> Ring<T> {
     }
 
     /// Takes out the entry whose turn it is.
-    pub(crate) fn next(&mut self) -> Option<Weak<T>> {
+    pub(crate) fn turn(&mut self) -> Option<Weak<T>> {
         self.list.pop_front()
     }
 

@@ -1,5 +1,7 @@
 //! qcow2 images written in place, beside qemu-img and qemu-io.
 
+#![allow(clippy::disallowed_types, reason = "threads of the host, not tasks, meet here")]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -233,7 +235,7 @@ fn what_is_written_is_what_qemu_reads() {
             let at = rng.below((DISK - read.len()) as u64) as usize;
             image.read_at(at as u64, &mut read).expect("reads");
             assert!(read == disk[at..at + read.len()], "{}: read at {at}", kind.name);
-            if step % 30 == 0 {
+            if step.is_multiple_of(30) {
                 image.flush().expect("flushes");
             }
         }

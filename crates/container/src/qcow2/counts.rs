@@ -64,7 +64,7 @@ impl Counts {
             return Err(bad(format!("counts of 2^{} bits, known are 2^0 to 2^6", place.order)));
         }
         let there = end.is_some_and(|end| end <= file.size().next_multiple_of(cluster));
-        if bytes == 0 || bytes > TABLE_MAX || !there || place.table_at % cluster != 0 {
+        if bytes == 0 || bytes > TABLE_MAX || !there || !place.table_at.is_multiple_of(cluster) {
             let what = format!("{bytes} bytes at byte {}", place.table_at);
             return Err(bad(format!("{what}, the file has {}", file.size())));
         }

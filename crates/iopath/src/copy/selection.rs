@@ -3,9 +3,9 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use base::map::HashSet;
+use rt::SpinLock;
 
 use super::nodes::order;
 
@@ -21,14 +21,20 @@ pub enum Part {
 }
 
 /// Names in the order of [`order`], each as the part in which it differs from the one before.
-#[derive(Default)]
 pub struct Selection {
     bytes: Vec<u8>,
     /// The name added last.
     last: Vec<u8>,
     /// Names whose turn was over when they were added.
     late: HashSet<Vec<u8>>,
-    cursor: Mutex<Cursor>,
+    cursor: SpinLock<Cursor>,
+}
+
+impl Default for Selection {
+    fn default() -> Selection {
+        let cursor = SpinLock::named("cursor of a selection", Cursor::default());
+        Selection { bytes: Vec::new(), last: Vec::new(), late: HashSet::default(), cursor }
+    }
 }
 
 /// A name of the list.
@@ -67,7 +73,7 @@ impl Selection {
     /// How much of a name is copied. Names are asked for in the order of [`order`]; one twice, if
     /// need be.
     pub fn part(&self, path: &[u8]) -> Option<Part> {
-        let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cursor = self.cursor.lock_irq();
         let found = loop {
             match (cursor.part, order(&cursor.path, path)) {
                 (Some(Part::Tree), _) if is_below(path, &cursor.path) => break Some(Part::All),
