@@ -221,3 +221,35 @@ fn logs_are_recovered_in_turns_with_the_kernel() {
     }
     judged(&data, &log).expect("xfs_repair");
 }
+
+/// Goal: a record that moves the log's tail comes after a flush of the data device, which holds
+/// what was written home. (On one medium, as above, a flush of either part covers both.) Method:
+/// two devices; a sync costs the device of the data a flush, and that of the log one.
+#[test]
+fn the_data_is_flushed_before_the_log_forgets() {
+    support::in_world(|cx| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [data, log] = PLAIN.files(dir.path()).map(|file| {
+            let image = std::fs::read(file).expect("the image can be read");
+            let sectors = image.len() as u64 / 512;
+            let info = DeviceInfo { volatile_cache: true, ..DeviceInfo::plain(sectors) };
+            let device = MemoryDevice::with_info(info);
+            device.write_at(0, &image);
+            Arc::new(device)
+        });
+        let [of_data, of_log] = [&data, &log].map(|device| world::queue(cx, device.clone()));
+        let pages = PageCache::new(cx.runtime(), PageCacheConfig::with_limit(4 << 20));
+        let log_device = Some(BesideDevice(of_log.clone()));
+        let options = MountOptions { read_only: false, log: log_device, ..MountOptions::default() };
+        let fs = Xfs::mount(cx, &of_data, &pages, options).expect("a mount");
+        for index in 0..50 {
+            world::file(cx, &fs, fs.root(), &format!("file {index}"));
+        }
+        let flushes = |queue: &Arc<block::Queue>| queue.stats().flushes;
+        let before = [&of_data, &of_log].map(flushes);
+        fs.sync(cx).expect("sync");
+        let after = [&of_data, &of_log].map(flushes);
+        assert!(after[0] > before[0] && after[1] > before[1], "{before:?}, {after:?}");
+        fs.unmount(cx).expect("unmount");
+    });
+}
