@@ -1,7 +1,7 @@
 //! The long crash campaign: pieces of some thousand states, one after the other, whose figures are
 //! kept and published. Killed and started again, it goes on behind the last piece.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ impl Campaign {
     fn table(&self) -> Result<String> {
         let pieces = self.pieces(PROMISES)?;
         let keys = std::fs::read(self.dir.join("keys"))?;
-        let contents: HashSet<&[u8]> = keys.chunks_exact(8).collect();
+        let contents: BTreeSet<&[u8]> = keys.chunks_exact(8).collect();
         let first = pieces.first().context("no piece")?;
         let sequences = count(first, "sequences");
         let of_kinds = pieces.iter().filter_map(|piece| piece["kinds"].as_array());
