@@ -42,7 +42,7 @@ macro_rules! commands {
     ($($variant:ident => $module:ident,)*) => {
         #[derive(Subcommand)]
         enum Command {
-            $($variant(cmd::$module::Options),)*
+            $($variant(Box<cmd::$module::Options>),)*
         }
 
         impl Command {
