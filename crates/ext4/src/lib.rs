@@ -50,7 +50,7 @@ mod trans;
 pub use check::{CheckOptions, CheckReport, Finding, Rule, check, holders};
 pub use ext4::Ext4;
 pub use mkfs::{FsType, MkfsError, MkfsOptions, MkfsReport, mkfs};
-pub use mount::{MountError, folio_size, replay_fast_commits};
+pub use mount::{MountError, replay_fast_commits};
 pub use sb::bh_lru::{BhLru, transaction_blocks};
 pub use sb::legacy::LegacyLookups;
 pub use sb::mmp::Busy;

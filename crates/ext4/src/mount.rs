@@ -14,7 +14,6 @@ mod quota;
 pub(crate) mod read_super;
 mod replay;
 
-pub use read_super::folio_size;
 pub use replay::replay_fast_commits;
 
 use std::sync::Arc;
@@ -38,7 +37,7 @@ use crate::format::fast_commit::BadRecord;
 use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{STATE_CLEAN, STATE_ERROR, SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, GroupDesc, RawSuper, Unsupported};
-use crate::mount::read_super::{join_super, read_super};
+use crate::mount::read_super::join_super;
 use crate::quota::Quota;
 use crate::sb::SuperBlock;
 use crate::sb::mmp::Busy;
@@ -343,21 +342,16 @@ fn unused(errno: Errno, ino: Ino) -> MountError {
 }
 
 impl Ext4 {
-    /// Mounts the file system on the device behind `queue`. May park.
-    ///
-    /// # Errors
-    /// Why not: nothing was written then, except that a journal may have been replayed.
-    pub fn mount(
+    /// The rest of a mount, whose superblock was read.
+    fn mount_read(
         cx: &mut Cx,
         queue: &Arc<Queue>,
         pages: &Arc<PageCache>,
         options: MountOptions,
+        raw: RawSuper,
+        geometry: Geometry,
     ) -> Result<Arc<Ext4>, MountError> {
-        let (raw, geometry) = read_super(cx, queue)?;
         check_features(&geometry, options.read_only)?;
-        if geometry.block_size > pages.config().folio_size {
-            return Err(MountError::Mode("a block that is larger than the page cache's folios"));
-        }
         let journal = geometry.features.compat.contains(Compat::HAS_JOURNAL);
         if options.data_mode == JournalMode::Data && !options.read_only && !journal {
             return Err(MountError::Mode("data=journal on a file system without a journal"));

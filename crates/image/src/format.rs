@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use block::{DeviceError, Queue};
-use cache::{PageCache, PageCacheConfig};
+use cache::PageCacheConfig;
 use ext4::Ext4;
 use rt::Cx;
 use vfs::check::Summary;
@@ -95,11 +95,6 @@ impl Mounting {
         self.inode_cache.unwrap_or(fitting)
     }
 
-    fn pages(&self, cx: &Cx, folio_size: u32) -> Arc<PageCache> {
-        let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(self.half()) };
-        PageCache::new(cx.runtime(), config)
-    }
-
     /// Mounts ext2, ext3 or ext4, with further `options`. May park.
     ///
     /// # Errors
@@ -113,8 +108,7 @@ impl Mounting {
         options.read_only = !self.write;
         options.buffer_limit_bytes = self.half();
         options.inode_cache = self.inodes();
-        let folio_size = ext4::folio_size(cx, queue);
-        Ext4::mount(cx, queue, &self.pages(cx, folio_size), options)
+        Ext4::mount_alone(cx, queue, PageCacheConfig::with_limit(self.half()), options)
     }
 
     /// As [`Mounting::ext`], for XFS.
@@ -132,7 +126,6 @@ impl Mounting {
         options.inode_cache = self.inodes();
         // An inode that waits in the log takes some five times the bytes of its record.
         options.dirty_max = (self.half() / 16).max(1 << 20);
-        let folio_size = xfs::folio_size(cx, queue);
-        Xfs::mount(cx, queue, &self.pages(cx, folio_size), options)
+        Xfs::mount_alone(cx, queue, PageCacheConfig::with_limit(self.half()), options)
     }
 }

@@ -41,7 +41,7 @@ pub struct Options {
     /// Show this snapshot of a qcow2 image: its name or number
     #[arg(long, global = true, value_name = "NAME")]
     pub snapshot: Option<String>,
-    /// A further folder in which the parts of an image may lie, beside its own
+    /// A further folder where parts of an image may lie
     #[arg(long, global = true, value_name = "DIR")]
     pub image_dir: Vec<std::path::PathBuf>,
     /// Keep blocks of images on servers in this folder
@@ -63,7 +63,7 @@ pub struct Options {
     #[arg(long, global = true, value_name = "FILE",
           value_parser = OsStringValueParser::new().try_map(keys::read))]
     pub key: Vec<MasterKey>,
-    /// Mount options as for mount(8), with commas; `iopath help` lists them
+    /// Mount options, with commas; `iopath help` lists them
     #[arg(
         short = 'o',
         long = "mount-options",

@@ -77,6 +77,6 @@ pub use fs::Xfs;
 pub use fs::options::MountOptions;
 pub use log::recovery::RecoveryReport;
 pub use mkfs::{MkfsError, MkfsOptions, MkfsReport, mkfs};
+pub use mount::MountError;
 pub use mount::recovery::{recover, recover_beside};
-pub use mount::{MountError, folio_size};
 pub use quota::QuotaMode;

@@ -178,14 +178,6 @@ pub(crate) fn takes_blocks(geometry: &Geometry) -> bool {
     (1024..=65536).contains(&geometry.block_size)
 }
 
-/// The least size of a page cache's folios that hold a block of the file system behind `queue`;
-/// that of small blocks where there is none. May wait for the device.
-pub fn folio_size(cx: &mut Cx, queue: &Arc<Queue>) -> u32 {
-    let start = super_bytes(cx, queue).ok();
-    let block = start.as_deref().and_then(|start| RawSuper::view(start));
-    PageCacheConfig::folio_size_for(block.map_or(0, |raw| raw.sb_blocksize.get()))
-}
-
 /// The buffers for a file system of this shape.
 pub(crate) fn reader(queue: &Arc<Queue>, geometry: Geometry, limit_bytes: u64) -> Reader {
     let config = BufCacheConfig::of(&geometry, limit_bytes);
@@ -218,13 +210,41 @@ impl Xfs {
         pages: &Arc<PageCache>,
         options: MountOptions,
     ) -> Result<Arc<Xfs>, MountError> {
-        let (mut raw, mut geometry) = read_super(cx, queue)?;
-        let beside = Beside { realtime: options.realtime.is_some(), log: options.log.is_some() };
-        check_features(&geometry, options.read_only, beside)?;
-        recovery::check_log_device(&geometry, options.log.as_ref())?;
+        let (raw, geometry) = read_super(cx, queue)?;
         if geometry.block_size > pages.config().folio_size {
             return Err(MountError::Mode("a block that is larger than the page cache's folios"));
         }
+        Xfs::mount_read(cx, queue, pages, options, raw, geometry)
+    }
+
+    /// As [`Xfs::mount`], with a page cache of its own, whose folios hold a block.
+    ///
+    /// # Errors
+    /// As [`Xfs::mount`].
+    pub fn mount_alone(
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        cache: PageCacheConfig,
+        options: MountOptions,
+    ) -> Result<Arc<Xfs>, MountError> {
+        let (raw, geometry) = read_super(cx, queue)?;
+        let folio_size = PageCacheConfig::folio_size_for(geometry.block_size);
+        let pages = PageCache::new(cx.runtime(), PageCacheConfig { folio_size, ..cache });
+        Xfs::mount_read(cx, queue, &pages, options, raw, geometry)
+    }
+
+    /// The rest of a mount, whose superblock was read.
+    fn mount_read(
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        pages: &Arc<PageCache>,
+        options: MountOptions,
+        mut raw: RawSuper,
+        mut geometry: Geometry,
+    ) -> Result<Arc<Xfs>, MountError> {
+        let beside = Beside { realtime: options.realtime.is_some(), log: options.log.is_some() };
+        check_features(&geometry, options.read_only, beside)?;
+        recovery::check_log_device(&geometry, options.log.as_ref())?;
         let realtime = realtime::of_mount(&geometry, &raw, &options)?;
         if let Some(device) = &realtime {
             realtime::check_device(cx, device, &geometry)?;

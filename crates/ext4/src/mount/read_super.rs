@@ -25,6 +25,7 @@ use rt::Cx;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
+use crate::Ext4;
 use crate::format::features::{Access, Compat, Incompat, RoCompat};
 use crate::format::super_block::{SUPER_OFFSET, SUPER_SIZE};
 use crate::format::{At, Corrupt, CorruptKind, Geometry, RawSuper, checksum};
@@ -41,11 +42,39 @@ pub(crate) fn read_super(
     join_super(cx, &page[SUPER_OFFSET as usize..SUPER_OFFSET as usize + SUPER_SIZE], queue)
 }
 
-/// The least size of a page cache's folios that hold a block of the file system behind `queue`;
-/// that of small blocks where there is none. May wait for the device.
-pub fn folio_size(cx: &mut Cx, queue: &Arc<Queue>) -> u32 {
-    let block_size = read_super(cx, queue).map_or(0, |(_, geometry)| geometry.block_size);
-    PageCacheConfig::folio_size_for(block_size)
+impl Ext4 {
+    /// Mounts the file system on the device behind `queue`. May park.
+    ///
+    /// # Errors
+    /// Why not: nothing was written then, except that a journal may have been replayed.
+    pub fn mount(
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        pages: &Arc<PageCache>,
+        options: MountOptions,
+    ) -> Result<Arc<Ext4>, MountError> {
+        let (raw, geometry) = read_super(cx, queue)?;
+        if geometry.block_size > pages.config().folio_size {
+            return Err(MountError::Mode("a block that is larger than the page cache's folios"));
+        }
+        Ext4::mount_read(cx, queue, pages, options, raw, geometry)
+    }
+
+    /// As [`Ext4::mount`], with a page cache of its own, whose folios hold a block.
+    ///
+    /// # Errors
+    /// As [`Ext4::mount`].
+    pub fn mount_alone(
+        cx: &mut Cx,
+        queue: &Arc<Queue>,
+        cache: PageCacheConfig,
+        options: MountOptions,
+    ) -> Result<Arc<Ext4>, MountError> {
+        let (raw, geometry) = read_super(cx, queue)?;
+        let folio_size = PageCacheConfig::folio_size_for(geometry.block_size);
+        let pages = PageCache::new(cx.runtime(), PageCacheConfig { folio_size, ..cache });
+        Ext4::mount_read(cx, queue, &pages, options, raw, geometry)
+    }
 }
 
 /// A page cache of `limit` bytes for looking at a file system of this shape.

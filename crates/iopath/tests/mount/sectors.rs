@@ -70,24 +70,21 @@ fn dirty_logs_on_sectors_of_every_size() {
     }
 }
 
-/// Blocks of 64 KiB, with the sectors that only they have: every command refuses them, and `info`
-/// shows what is there.
+/// Blocks of 64 KiB, with the sectors that only they have: every command takes them.
 #[test]
-fn sectors_of_blocks_that_are_not_supported_are_refused_by_name() {
+fn the_largest_blocks_and_sectors_are_read_and_written() {
     let place = place();
     let image = place.path().join("xfs.img");
-    for (block, sector) in [(65_536, 32_768)] {
-        File::create(&image).expect("created").set_len(400 << 20).expect("sized");
-        let [b, s] = [block, sector].map(|bytes| format!("size={bytes}"));
-        judge::run_ok("mkfs.xfs", &[&"-q", &"-f", &"-b", &b, &"-s", &s, &image]);
-        let info = ok(&[&"info", &image]);
-        assert!(info.contains(&format!("sector size: {sector}\n")), "{info}");
-        let said = format!("blocks of {block} bytes are not supported");
-        for command in ["replay", "check", "ls", "manifest"] {
-            let output = iopath(&[&command, &image]).output().expect("the command starts");
-            let text = [output.stdout, output.stderr].concat();
-            let text = String::from_utf8_lossy(&text);
-            assert!(!output.status.success() && text.contains(&said), "{command}: {text}");
-        }
-    }
+    let (block, sector) = (65_536, 32_768);
+    File::create(&image).expect("created").set_len(400 << 20).expect("sized");
+    let [b, s] = [block, sector].map(|bytes| format!("size={bytes}"));
+    judge::run_ok("mkfs.xfs", &[&"-q", &"-f", &"-b", &b, &"-s", &s, &image]);
+    let info = ok(&[&"info", &image]);
+    assert!(info.contains(&format!("sector size: {sector}\n")), "{info}");
+    assert!(ok(&[&"replay", &image]).contains("clean"), "{sector}");
+    ok(&[&"mkdir", &format!("{}:/made", image.display())]);
+    assert!(ok(&[&"ls", &image]).contains("made"), "{sector}");
+    // The judges look at such images in `large_blocks` of the crate `xfs`: on this tmpfs xfs_repair
+    // 7.2 finds fault with the place of the root inode that mkfs.xfs 6.1 chose.
+    assert!(ok(&[&"check", &image]).contains("clean"), "{sector}");
 }

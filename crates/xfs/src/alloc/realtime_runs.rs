@@ -88,7 +88,19 @@ impl FreeRuns {
     /// that are known.
     pub fn append_set(&mut self, bytes: &[u8], of: Run) {
         let runs = set_runs(bytes, of.end - of.start);
-        runs.for_each(|run| self.append(of.start + run.start..of.start + run.end));
+        for run in runs {
+            let (mut at, end) = (of.start + run.start, of.start + run.end);
+            while at < end {
+                let piece = at..end.min(self.group_end(at));
+                at = piece.end;
+                self.append(piece);
+            }
+        }
+    }
+
+    /// Where the group of an extent ends.
+    fn group_end(&self, extent: u64) -> u64 {
+        extent.checked_div(self.group).map_or(u64::MAX, |group| (group + 1) * self.group)
     }
 
     /// Adds a run behind all others, perhaps beside the last one.

@@ -186,10 +186,7 @@ pub fn try_mount(
     options: MountOptions,
 ) -> Result<(Arc<Ext4>, Arc<Queue>), MountError> {
     let queue = queue(cx, device);
-    let folio_size = ext4::folio_size(cx, &queue);
-    let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(cache) };
-    let pages = PageCache::new(cx.runtime(), config);
-    Ok((Ext4::mount(cx, &queue, &pages, options)?, queue))
+    Ok((Ext4::mount_alone(cx, &queue, PageCacheConfig::with_limit(cache), options)?, queue))
 }
 
 /// Mounts with a page cache of `cache` bytes.

@@ -97,11 +97,8 @@ pub fn mount_with(
     options: MountOptions,
 ) -> (Arc<Xfs>, Arc<Queue>) {
     let queue = queue(cx, device);
-    let folio_size = xfs::folio_size(cx, &queue);
-    let config = PageCacheConfig { folio_size, ..PageCacheConfig::with_limit(cache) };
-    let pages = PageCache::new(cx.runtime(), config);
     let options = MountOptions { read_only: false, ..options };
-    let fs = Xfs::mount(cx, &queue, &pages, options);
+    let fs = Xfs::mount_alone(cx, &queue, PageCacheConfig::with_limit(cache), options);
     (fs.unwrap_or_else(|error| panic!("mount: {error}")), queue)
 }
 
