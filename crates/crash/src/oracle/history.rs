@@ -371,7 +371,8 @@ impl History {
                     Value::Object(object) => Some(object),
                     _ => None,
                 };
-                self.name(slot, span, Value::Nothing, subject, false);
+                let left = if self.overlaps(slot, span) { Value::Unknown } else { Value::Nothing };
+                self.name(slot, span, left, subject, false);
             }
             Call::Rename { from, to, exchange, whiteout } => {
                 let (from, to) = (self.at(from), self.at(to));
@@ -414,6 +415,12 @@ impl History {
         }
     }
 
+    /// Whether the last change of a name ran at the same time: the order of the two is not known. A
+    /// name may be made again before the rename that took it away returns.
+    fn overlaps(&self, slot: usize, span: Span) -> bool {
+        self.slots[slot].versions.last().is_some_and(|last| !last.span.before(span.came))
+    }
+
     fn rename(&mut self, span: Span, from: usize, to: usize, exchange: bool, whiteout: bool) {
         let (moved, replaced) = (self.value(from), self.value(to));
         if moved == replaced && matches!(moved, Value::Object(_)) {
@@ -424,9 +431,11 @@ impl History {
             Value::Object(object) => Some(object),
             _ => None,
         };
-        // Calls on one name that ran at the same time may stand in the wrong order.
-        let moved = if moved == Value::Nothing { Value::Unknown } else { moved };
+        let known = moved != Value::Nothing
+            && ![from, to].into_iter().any(|slot| self.overlaps(slot, span));
+        let moved = if known { moved } else { Value::Unknown };
         let left = match (exchange, whiteout) {
+            _ if !known => Value::Unknown,
             (true, _) => replaced,
             (_, true) => Value::Unknown,
             _ => Value::Nothing,

@@ -171,6 +171,15 @@ impl Figures {
     }
 }
 
+/// Goal: the oracle knows no order of calls that ran at the same time. Method: a workload in which
+/// a name is made again before the rename that took it away has returned.
+#[test]
+fn a_name_is_made_while_it_is_renamed() {
+    let keys = Keys(SpinLock::named("contents of states", Vec::new()));
+    let outcome = Round::new(26_390, 7).run(0, &keys);
+    assert!(outcome.judged > 30, "{} states", outcome.judged);
+}
+
 #[test]
 fn nothing_that_was_promised_is_lost() {
     let (wanted, seed) = (number("STATES", 5000), number("SEED", 1));
