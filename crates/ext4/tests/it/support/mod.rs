@@ -4,7 +4,7 @@ pub mod campaign;
 pub mod recovered;
 
 use block::{Device, DeviceInfo, Queue, QueueConfig};
-use cache::{PageCache, PageCacheConfig};
+use cache::PageCacheConfig;
 use device::MemoryDevice;
 use ext4::{Ext4, MkfsOptions, MountError, MountOptions};
 use jbd2::JournalMode;
