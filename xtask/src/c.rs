@@ -34,16 +34,16 @@ pub fn test() -> Result<()> {
     }
     let place = Path::new(OUT).join("examples");
     std::fs::create_dir_all(&place)?;
-    let archive = text(&archive)?.to_owned();
+    let archive = run::text(&archive)?.to_owned();
     let folder = format!("-L{OUT}");
-    let path = format!("-Wl,-rpath,{}", text(&std::env::current_dir()?.join(OUT))?);
+    let path = format!("-Wl,-rpath,{}", run::text(&std::env::current_dir()?.join(OUT))?);
     let sanitized: Vec<&str> =
         [&["-g", "-fsanitize=address,undefined", archive.as_str()], SYSTEM].concat();
     for (kind, libraries) in [("asan", sanitized), ("shared", vec![&folder, "-liopath", &path])] {
         for name in ["build_image", "read_file", "threads", "refusals"] {
             let program = place.join(format!("{name}-{kind}"));
             let source = format!("{CRATE}/examples/{name}.c");
-            let arguments = ["-O1", &header, "-o", text(&program)?, &source, "-pthread"];
+            let arguments = ["-O1", &header, "-o", run::text(&program)?, &source, "-pthread"];
             run::program("cc", &[STRICT, &arguments, &libraries].concat())?;
         }
         examples(&place, kind)?;
@@ -56,7 +56,7 @@ fn examples(place: &Path, kind: &str) -> Result<()> {
     for format in ["ext4", "xfs"] {
         let image = place.join(format!("{format}.img"));
         let _none_yet = std::fs::remove_file(&image);
-        let image = text(&image)?.to_owned();
+        let image = run::text(&image)?.to_owned();
         let said = example(place, kind, "build_image", &[&image, format])?;
         expect("build_image", &said, "/etc/passwd: ENOENT: No such file or directory")?;
         expect(
@@ -163,10 +163,10 @@ fn archive_of(args: &[&str]) -> Result<PathBuf> {
 fn link(archive: &Path, folder: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let real = folder.join(format!("libiopath.so.{ABI}"));
-    let (whole, map) = (text(archive)?, format!("-Wl,--version-script={MAP}"));
+    let (whole, map) = (run::text(archive)?, format!("-Wl,--version-script={MAP}"));
     let soname = format!("-Wl,-soname,libiopath.so.{ABI}");
     let inner = ["-Wl,--whole-archive", whole, "-Wl,--no-whole-archive"];
-    let flags = ["-shared", "-o", text(&real)?, &map, &soname, "-Wl,--gc-sections"];
+    let flags = ["-shared", "-o", run::text(&real)?, &map, &soname, "-Wl,--gc-sections"];
     let strict = ["-Wl,-z,defs", "-Wl,-z,relro,-z,now"];
     run::program("cc", &[&flags[..], &inner, &strict, SYSTEM].concat())?;
     let link = folder.join("libiopath.so");
@@ -209,8 +209,4 @@ fn require(program: &str, advice: &str) -> Result<()> {
         Ok(output) if output.status.success() => Ok(()),
         _ => bail!("{program} is missing; install it with: {advice}"),
     }
-}
-
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} is no text", path.display()))
 }

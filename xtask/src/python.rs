@@ -15,20 +15,16 @@ const WHEELS: &str = "target/python/wheels";
 /// What the environment was installed from.
 const INSTALLED: &str = "target/python/requirements.txt";
 
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} is no text", path.display()))
-}
-
 /// Builds, installs and tests the package; `more` goes to pytest.
 ///
 /// # Errors
 /// What failed, or what is missing with the command that installs it.
 pub fn test(more: &[&str]) -> Result<()> {
     let python = environment()?;
-    let python = text(&python)?;
+    let python = run::text(&python)?;
     let wheel = wheel(python)?;
     let install = ["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"];
-    run::program(python, &[&install[..], &[text(&wheel)?]].concat())?;
+    run::program(python, &[&install[..], &[run::text(&wheel)?]].concat())?;
     let config = format!("{CRATE}/pyproject.toml");
     let types = ["-m", "mypy", "--cache-dir", "target/python/mypy", "--config-file", &config];
     run::program(python, &[&types[..], &["-p", "extxfs"]].concat())?;
@@ -51,7 +47,7 @@ fn environment() -> Result<PathBuf> {
     eprintln!("    installing {CRATE}/requirements.txt in {ENVIRONMENT}");
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
     let requirements = format!("{CRATE}/requirements.txt");
-    run::program(text(&python)?, &[&install[..], &[&requirements]].concat())?;
+    run::program(run::text(&python)?, &[&install[..], &[&requirements]].concat())?;
     std::fs::write(INSTALLED, wanted)?;
     Ok(python)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -58,6 +58,11 @@ pub fn program(name: &str, args: &[&str]) -> Result<()> {
         bail!("`{name} {}` failed ({status})", args.join(" "));
     }
     Ok(())
+}
+
+/// A path as an argument of a program.
+pub fn text(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is no text", path.display()))
 }
 
 /// Runs one step of a longer task and says on standard error how long it took.
