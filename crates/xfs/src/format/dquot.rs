@@ -9,11 +9,11 @@
 //! Source: "XFS Algorithms and Data Structures", chapter on quota inodes; `xfs_db -c 'dquot -u 0'
 //! -c p` on images of mkfs.xfs 7.2.
 
-use base::crc::crc32c;
 use vfs::quota::Kind;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::super_block::RawSuper;
+use super::verifier::checksum_at;
 use super::{
     At, Corrupt, CorruptKind, U16, U32, U64, assert_layout, put_u32, put_u64, u32_at, views,
 };
@@ -242,8 +242,7 @@ impl RawDquot {
 
 /// The checksum of a record.
 pub fn checksum(record: &[u8]) -> u32 {
-    let crc = crc32c(crc32c(!0, &record[..CRC]), &[0; 4]);
-    !crc32c(crc, &record[CRC + 4..RECORD_SIZE])
+    checksum_at(&record[..RECORD_SIZE], CRC)
 }
 
 /// Computes the checksum of a record and stores it.

@@ -253,7 +253,11 @@ impl Kind {
 
 /// The checksum of a whole block (a sector for headers, the slot for inodes).
 pub fn checksum(kind: Kind, data: &[u8]) -> u32 {
-    let at = kind.layout().crc;
+    checksum_at(data, kind.layout().crc)
+}
+
+/// The checksum of bytes that hold it at `at`, where zeros are summed in its place.
+pub(crate) fn checksum_at(data: &[u8], at: usize) -> u32 {
     let crc = crc32c(crc32c(!0, &data[..at]), &[0; 4]);
     !crc32c(crc, &data[at + 4..])
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use base::crc::crc32c;
 use base::{FsBlock, Ino, Sector};
 use block::Queue;
 use rt::Cx;
@@ -14,7 +13,7 @@ use crate::bmap::{Which, runs};
 use crate::buf::meta::Reader;
 use crate::error::Result;
 use crate::format::dquot::QuotaFlags;
-use crate::format::{At, CorruptKind, Geometry, RawSuper, u32_at};
+use crate::format::{At, CorruptKind, Geometry, RawSuper, u32_at, verifier};
 use crate::fs::options::{BesideDevice, MountOptions};
 use crate::metadir;
 use crate::quota::QuotaMode;
@@ -24,6 +23,8 @@ use crate::uncached::UncachedInode;
 const WHAT: &str = "realtime superblock";
 /// Its magic number: "Frog".
 const MAGIC: u32 = 0x4672_6f67;
+/// Where it holds its checksum.
+const CRC: usize = 4;
 /// Where it holds the file system's UUID.
 const UUID: usize = 24;
 
@@ -71,14 +72,11 @@ pub(super) fn check_device(
         return Ok(());
     }
     let block = queue.read(cx, Sector(0), geometry.block_size as usize)?;
-    let crc = !crc32c(crc32c(crc32c(!0, &block[..4]), &[0; 4]), &block[8..]);
+    let (crc, stored) = (verifier::checksum_at(&block, CRC), u32_at(&block, CRC).swap_bytes());
     let magic = u32_at(&block, 0);
     let kind = match () {
         () if magic != MAGIC => CorruptKind::Magic { what: WHAT, found: magic, expected: MAGIC },
-        () if u32_at(&block, 4).swap_bytes() != crc => {
-            let found = u32_at(&block, 4).swap_bytes();
-            CorruptKind::Checksum { what: WHAT, found, expected: crc }
-        }
+        () if stored != crc => CorruptKind::Checksum { what: WHAT, found: stored, expected: crc },
         () if block[UUID..UUID + 16] != geometry.uuid => CorruptKind::Uuid { what: WHAT },
         () => return Ok(()),
     };
