@@ -243,12 +243,11 @@ impl Changing {
     /// The place of the byte `at`, and the bytes from there to the end of its cluster.
     fn place(&self, state: &mut State, at: u64) -> Result<(ClusterPlace, u64), Error> {
         let header = &self.image.header;
-        let (index, within) = ((at / header.l1_span()) as usize, at % header.l1_span());
+        let (index, entry) = header.entries_of(at);
         state.load(self, index)?;
         match state.tables.get(&index) {
             None => Ok((ClusterPlace::Absent, header.cluster() - at % header.cluster())),
             Some(table) => {
-                let entry = (within / header.cluster()) as usize;
                 let word = table.entries[entry];
                 self.image.decode(table.at, entry, Entry { word, subclusters: 0 }, at)
             }
@@ -259,8 +258,7 @@ impl Changing {
     fn write_cluster(&self, state: &mut State, at: u64, bytes: &[u8]) -> Result<(), Error> {
         let header = &self.image.header;
         let (cluster, bits) = (header.cluster(), header.cluster_bits);
-        let (index, within) = ((at / header.l1_span()) as usize, at % header.l1_span());
-        let slot = (within / cluster) as usize;
+        let (index, slot) = header.entries_of(at);
         let (place, _) = self.place(state, at)?;
         let old = state.tables.get(&index).map_or(0, |table| table.entries[slot]);
         let host = old & ADDRESS;

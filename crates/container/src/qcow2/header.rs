@@ -90,6 +90,13 @@ impl Header {
         (self.l2_bytes() / self.l2_entry()) << self.cluster_bits
     }
 
+    /// The entry of the first level that the byte `at` of the disk lies below, and that of the
+    /// second.
+    pub fn entries_of(&self, at: u64) -> (usize, usize) {
+        let (index, within) = (at / self.l1_span(), at % self.l1_span());
+        (index as usize, (within / self.cluster()) as usize)
+    }
+
     /// Reads and checks the header.
     pub fn read(source: &dyn Source, subject: &Subject) -> Result<Header, Error> {
         let start = source::read_some(source, 0, 112)?;

@@ -58,12 +58,11 @@ impl Qcow2 {
     /// The place of the byte `at`, and the bytes from there to the end of its (sub)cluster.
     fn place(&self, at: u64) -> Result<(ClusterPlace, u64), Error> {
         let header = &self.header;
-        let (l1_index, in_l1) = ((at / header.l1_span()) as usize, at % header.l1_span());
+        let (l1_index, index) = header.entries_of(at);
         let table = self.table(l1_index)?;
         let Some(table) = table else {
-            return Ok((ClusterPlace::Absent, header.l1_span() - in_l1));
+            return Ok((ClusterPlace::Absent, header.l1_span() - at % header.l1_span()));
         };
-        let index = (in_l1 / header.cluster()) as usize;
         let entry = self.entry(table, index)?;
         self.decode(table, index, entry, at)
     }
