@@ -11,6 +11,7 @@ use clap::Args;
 use serde_json::json;
 use vfs::FileType;
 
+use super::cp::Mounts;
 use crate::app::App;
 use crate::copy::host_source::HostSource;
 use crate::copy::image_source::ImageSource;
@@ -19,7 +20,6 @@ use crate::copy::selection::is_below;
 use crate::copy::tar_source::TarSource;
 use crate::copy::{Keep, Problems, decompress};
 use crate::out::Progress;
-use crate::session::{self, Session};
 use crate::target::{Side, TargetPath};
 use crate::{glob, text};
 
@@ -84,11 +84,9 @@ fn compare(app: &mut App, options: &Options) -> Result<ExitCode> {
     let mut keep = Keep { xattrs: !options.no_xattrs, mode: !options.no_xattrs, ..Keep::ALL };
     keep.exclude = glob::set(&options.exclude).context("--exclude")?;
     keep.sorted = true;
-    let mut sessions = Vec::new();
-    let compared = trees(app, options, &keep, &mut sessions);
-    for session in sessions {
-        session::close(app, session)?;
-    }
+    let mut mounts = Mounts::default();
+    let compared = trees(app, options, &keep, &mut mounts);
+    mounts.close(app)?;
     let (same, problems) = compared?;
     problems.show(&app.out);
     Ok(match (problems.count(), same) {
@@ -102,11 +100,11 @@ fn trees(
     app: &mut App,
     options: &Options,
     keep: &Keep,
-    sessions: &mut Vec<Session>,
+    mounts: &mut Mounts,
 ) -> Result<(bool, Problems)> {
     let mut progress = app.out.progress("reading");
-    let first = nodes(app, &options.first, keep, sessions, &mut progress)?;
-    let second = nodes(app, &options.second, keep, sessions, &mut progress)?;
+    let first = nodes(app, &options.first, keep, mounts, &mut progress)?;
+    let second = nodes(app, &options.second, keep, mounts, &mut progress)?;
     let (mut same, mut gone) = (true, None::<Vec<u8>>);
     let problems = together(app, first, Some(second), &mut progress, &mut |app, first, second| {
         let (path, found) = match (first, second) {
@@ -214,7 +212,7 @@ fn nodes(
     app: &mut App,
     place: &OsString,
     keep: &Keep,
-    sessions: &mut Vec<Session>,
+    mounts: &mut Mounts,
     progress: &mut Progress,
 ) -> Result<Nodes> {
     let (name, keep) = (Vec::new(), keep.clone());
@@ -229,15 +227,8 @@ fn nodes(
             return Ok(Nodes::start(app.cx, Box::new(source)));
         }
         Side::Image(place) => {
-            let known = sessions.iter().position(|session| session.target == place.target);
-            let index = match known {
-                Some(index) => index,
-                None => {
-                    sessions.push(session::open(app, &place.target, false)?);
-                    sessions.len() - 1
-                }
-            };
-            let opened = &sessions[index];
+            let index = mounts.open(app, &place.target, false)?;
+            let opened = &mounts.sessions[index];
             let root = opened.find(app, &place.path, true)?;
             let source = ImageSource::new(opened, &place.path, root, name, keep);
             return Ok(Nodes::start(app.cx, Box::new(source)));

@@ -174,11 +174,9 @@ fn plan(
         }
         Side::Archive(_) | Side::Standard => bail!("{destination}: is no tree"),
     };
-    let mut trees = vec![tree(app, mounts, source, &keep)?];
-    if let Some(side) = there {
-        trees.push(tree(app, mounts, &side, &keep)?);
-    }
-    Ok((compare(app, trees, options)?, top))
+    let here = tree(app, mounts, source, &keep)?;
+    let there = there.map(|side| tree(app, mounts, &side, &keep)).transpose()?;
+    Ok((compare(app, here, there, options)?, top))
 }
 
 /// A source of the names of a tree: names and attributes, and contents unless they are left out.
@@ -196,13 +194,16 @@ fn tree(app: &mut App, mounts: &mut Mounts, side: &Side, keep: &Keep) -> Result<
 }
 
 /// Compares the trees of the source and, if there is one, of the destination.
-fn compare(app: &mut App, trees: Vec<Box<dyn Source>>, options: &Options) -> Result<Plan> {
+fn compare(
+    app: &mut App,
+    here: Box<dyn Source>,
+    there: Option<Box<dyn Source>>,
+    options: &Options,
+) -> Result<Plan> {
     let mut progress = app.out.progress("comparing");
     let mut comparing = Comparing::new(options);
-    let mut nodes: Vec<Nodes> =
-        trees.into_iter().map(|source| Nodes::start(app.cx, source)).collect();
-    let there = if nodes.len() > 1 { nodes.pop() } else { None };
-    let here = nodes.pop().context("there is a source")?;
+    let here = Nodes::start(app.cx, here);
+    let there = there.map(|source| Nodes::start(app.cx, source));
     let read = nodes::together(app, here, there, &mut progress, &mut |app, here, there| {
         comparing.name(app, here, there)
     });
