@@ -28,6 +28,15 @@ enum FaultKind {
     Flip,
 }
 
+/// The kinds with their words.
+const KINDS: [(FaultKind, &str); 5] = [
+    (FaultKind::Write, "eio-write"),
+    (FaultKind::Read, "eio-read"),
+    (FaultKind::Flush, "eio-fsync"),
+    (FaultKind::Full, "enospc"),
+    (FaultKind::Flip, "flip"),
+];
+
 impl FromStr for Fault {
     type Err = String;
 
@@ -41,14 +50,8 @@ impl FromStr for Fault {
             )
         };
         let (name, which) = text.split_once('=').ok_or_else(wrong)?;
-        let kind = match name {
-            "eio-write" => FaultKind::Write,
-            "eio-read" => FaultKind::Read,
-            "eio-fsync" => FaultKind::Flush,
-            "enospc" => FaultKind::Full,
-            "flip" => FaultKind::Flip,
-            _ => return Err(wrong()),
-        };
+        let known = KINDS.iter().find(|(_, word)| *word == name);
+        let (kind, _) = *known.ok_or_else(wrong)?;
         let (first, count) = match which.strip_suffix("..") {
             Some(first) => (first, u64::MAX),
             None => (which, 1),
@@ -62,13 +65,8 @@ impl FromStr for Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.kind {
-            FaultKind::Write => "eio-write",
-            FaultKind::Read => "eio-read",
-            FaultKind::Flush => "eio-fsync",
-            FaultKind::Full => "enospc",
-            FaultKind::Flip => "flip",
-        };
+        let known = KINDS.iter().find(|(kind, _)| *kind == self.kind);
+        let (_, name) = known.expect("every kind has its word");
         let more = if self.count == 1 { "" } else { ".." };
         write!(f, "{name}={}{more}", self.skip + 1)
     }
