@@ -59,6 +59,14 @@ pub(crate) unsafe fn place<'a, T>(pointer: *mut T) -> Result<&'a mut MaybeUninit
     place.ok_or_else(|| Failed::argument("a pointer for the result is NULL"))
 }
 
+/// Checks the size that a struct of the caller says it has.
+pub(crate) fn ensure_size<T>(size: u32, name: &str) -> Result<(), Failed> {
+    match size as usize >= size_of::<T>() {
+        true => Ok(()),
+        false => Err(Failed::argument(&format!("size of {name} is too small"))),
+    }
+}
+
 /// Memory of the caller to read from.
 ///
 /// # Safety

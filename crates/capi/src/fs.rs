@@ -1,11 +1,10 @@
 //! Opening, making, checking and closing.
 
 use std::ffi::{c_char, c_int};
-use std::mem::offset_of;
 
 use image::{Format, Fs, Image};
 
-use crate::arguments::{path, place, shared, text};
+use crate::arguments::{ensure_size, path, place, shared, text};
 use crate::error::{Failed, done, run};
 use crate::types::{iopath_mkfs_options, iopath_open_options, iopath_space};
 
@@ -34,9 +33,7 @@ pub unsafe extern "C" fn iopath_open(
         let (image, options) = unsafe { (path(image)?, options.as_ref()) };
         let mut how = Image::options();
         if let Some(options) = options {
-            if (options.size as usize) < size_of::<iopath_open_options>() {
-                return Err(Failed::argument("size of iopath_open_options is too small"));
-            }
+            ensure_size::<iopath_open_options>(options.size, "iopath_open_options")?;
             how = how.write(options.write != 0).direct(options.direct != 0);
             if options.partition != 0 {
                 how = how.partition(options.partition);
@@ -122,10 +119,7 @@ pub unsafe extern "C" fn iopath_mkfs(
         let (image, options) = unsafe { (path(image)?, options.as_ref()) };
         let mut make = Image::create(image, bytes);
         if let Some(options) = options {
-            if (options.size as usize) < offset_of!(iopath_mkfs_options, label) + size_of::<usize>()
-            {
-                return Err(Failed::argument("size of iopath_mkfs_options is too small"));
-            }
+            ensure_size::<iopath_mkfs_options>(options.size, "iopath_mkfs_options")?;
             make = make.overwrite(options.overwrite != 0);
             if options.xfs != 0 {
                 make = make.format(Format::Xfs);
