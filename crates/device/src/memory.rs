@@ -45,12 +45,18 @@ impl MemoryDevice {
     /// A device with the content of `image`; pages of zeros use no memory.
     pub fn from_image(image: &[u8]) -> MemoryDevice {
         let device = MemoryDevice::new(image.len() as u64);
+        device.load(image);
+        device
+    }
+
+    /// Writes `image` from the first byte on, except for its pages of zeros: of a new device, which
+    /// has at least as many bytes, it becomes the content.
+    pub fn load(&self, image: &[u8]) {
         for (index, chunk) in image.chunks(CHUNK).enumerate() {
             if !is_zero(chunk) {
-                device.write_at((index * CHUNK) as u64, chunk);
+                self.write_at((index * CHUNK) as u64, chunk);
             }
         }
-        device
     }
 
     /// Another device with the same content. Shares the pages, so it costs no copy; later changes

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::command::{iopath, iopath_in, ok, ok_in};
+use crate::command::{Running, iopath, iopath_in, ok, ok_in};
 use testkit::judge::{e2fsck, run_ok};
 
 /// A disk with an ext4 file system, and one with a partition table and the same in partition 2.
@@ -227,16 +227,6 @@ fn a_damaged_table_is_named_by_every_command_that_meets_it() {
         assert!(!output.status.success(), "{line}");
         let words = "damaged qcow2 image: table of the first level (L1), entry 0";
         assert!(error.contains(words), "{line}: {error}");
-    }
-}
-
-/// A process that ends with the test.
-struct Running(std::process::Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _gone_already = self.0.kill();
-        let _status = self.0.wait();
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::command::{iopath, iopath_in, ok, ok_in};
+use crate::command::{Running, iopath, iopath_in, ok, ok_in};
 use testkit::judge::run_ok;
 use web::{Fault, Server};
 
@@ -94,16 +94,6 @@ fn containers_and_partitions_on_a_server_are_read_and_cached() {
     let output = iopath(&["ls", "http://127.0.0.1:1/x.img:/"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && error.contains("http://127.0.0.1:1/x.img: "), "{error}");
-}
-
-/// A process that ends with the test.
-struct Running(std::process::Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _gone_already = self.0.kill();
-        let _status = self.0.wait();
-    }
 }
 
 #[test]

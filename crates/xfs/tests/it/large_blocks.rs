@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use block::{Device, DeviceInfo};
+use block::Device;
 use device::MemoryDevice;
 use rt::Cx;
 use testkit::crash::CrashConfig;
@@ -34,18 +34,7 @@ impl Format for Large {
         let words = format!("-b size={block} -s size={sector} -d agcount=2 -l size=72m");
         support::newest_mkfs_xfs(file.path(), bytes, &words);
         let image = std::fs::read(file.path()).expect("the image can be read");
-        let info = DeviceInfo {
-            volatile_cache: true,
-            physical_block: 512,
-            ..DeviceInfo::plain(bytes / 512)
-        };
-        let device = MemoryDevice::with_info(info);
-        for (index, chunk) in image.chunks(1 << 20).enumerate() {
-            if chunk.iter().any(|&byte| byte != 0) {
-                device.write_at((index as u64) << 20, chunk);
-            }
-        }
-        Arc::new(device)
+        world::loaded(&image)
     }
 
     fn mount(&self, cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> Arc<Xfs> {

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::world::{checked, mount_read_only, mount_with, seed_count};
+use crate::world::{checked, loaded, mount_read_only, mount_with, seed_count};
 use base::{Errno, Ino};
-use block::{Device, DeviceInfo};
+use block::Device;
 use device::MemoryDevice;
 use rt::{Cred, Cx};
 use testkit::crash::CrashConfig;
@@ -29,21 +29,10 @@ impl Format for Made {
     type Fs = Xfs;
 
     fn fresh(&self, _cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
-        let info = DeviceInfo {
-            volatile_cache: true,
-            physical_block: 512,
-            ..DeviceInfo::plain(bytes / 512)
-        };
         let image = tempfile::NamedTempFile::new().expect("a file");
         crate::support::newest_mkfs_xfs(image.path(), bytes, &format!("-l size=12m {}", self.0));
-        let device = MemoryDevice::with_info(info);
         let image = std::fs::read(image.path()).expect("the image can be read");
-        for (index, chunk) in image.chunks(1 << 20).enumerate() {
-            if chunk.iter().any(|&byte| byte != 0) {
-                device.write_at((index as u64) << 20, chunk);
-            }
-        }
-        Arc::new(device)
+        loaded(&image)
     }
 
     fn mount(&self, cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> Arc<Xfs> {

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::world::seed_count;
+use crate::world::{loaded, seed_count};
 use base::{Ino, Sector};
-use block::{Device, DeviceInfo};
+use block::Device;
 use cache::{PageCache, PageCacheConfig};
 use device::{MemoryDevice, Partition};
 use rt::Cx;
@@ -108,18 +108,7 @@ impl Format for Section {
     type Fs = Xfs;
 
     fn fresh(&self, _cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
-        let info = DeviceInfo {
-            volatile_cache: true,
-            physical_block: 512,
-            ..DeviceInfo::plain(bytes / 512)
-        };
-        let device = MemoryDevice::with_info(info);
-        for (index, chunk) in self.image(bytes).chunks(1 << 20).enumerate() {
-            if chunk.iter().any(|&byte| byte != 0) {
-                device.write_at((index as u64) << 20, chunk);
-            }
-        }
-        Arc::new(device)
+        loaded(&self.image(bytes))
     }
 
     fn mount(&self, cx: &mut Cx, device: Arc<dyn Device>, cache: u64) -> Arc<Xfs> {

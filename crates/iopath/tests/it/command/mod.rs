@@ -1,7 +1,17 @@
 //! Runs the built command.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A process that ends with the test.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone_already = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
 
 /// Runs the command with these arguments.
 pub fn iopath(args: &[&str]) -> Output {

@@ -17,6 +17,20 @@ pub use testkit::timed::timed;
 use vfs::{FileSystem, FileType, NewNode};
 use xfs::{CheckOptions, MkfsOptions, MountOptions, Xfs};
 
+/// A disk of zeros, with a cache that forgets.
+fn disk(bytes: u64) -> MemoryDevice {
+    let info =
+        DeviceInfo { volatile_cache: true, physical_block: 512, ..DeviceInfo::plain(bytes / 512) };
+    MemoryDevice::with_info(info)
+}
+
+/// Such a disk with the content of an image.
+pub fn loaded(image: &[u8]) -> Arc<MemoryDevice> {
+    let disk = disk(image.len() as u64);
+    disk.load(image);
+    Arc::new(disk)
+}
+
 /// A cell of the grid: the options of mkfs, as `edit` takes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell(pub &'static [(char, &'static str)]);
@@ -24,12 +38,7 @@ pub struct Cell(pub &'static [(char, &'static str)]);
 impl Cell {
     /// Makes the file system on a new device of `bytes` bytes.
     pub fn fresh(&self, cx: &mut Cx, bytes: u64) -> Arc<MemoryDevice> {
-        let info = DeviceInfo {
-            volatile_cache: true,
-            physical_block: 512,
-            ..DeviceInfo::plain(bytes / 512)
-        };
-        let device = Arc::new(MemoryDevice::with_info(info));
+        let device = Arc::new(disk(bytes));
         // The smallest log, so that it wraps and fills.
         let mut options = MkfsOptions {
             uuid: Some([7; 16]),
