@@ -62,7 +62,7 @@ impl Campaign {
         let program = self.dir.join("program");
         if !program.exists() {
             std::fs::create_dir_all(&self.dir)?;
-            let built = suite::build(&["--test", "campaign"])?;
+            let built = suite::build(&["--release", "--test", "campaign"])?;
             let built = built.first().context("no program of that name")?;
             std::fs::copy(&built.path, &program).context("copy the test program")?;
         }
@@ -91,6 +91,7 @@ impl Campaign {
                 .env("IOPATH_CRASH_SEED", self.seed.to_string())
                 .env("IOPATH_CRASH_ROUND", round.to_string())
                 .env("IOPATH_CRASH_STATES", piece.to_string())
+                .env("IOPATH_CRASH_ORDER", "short")
                 .env("IOPATH_CRASH_KERNEL", piece.to_string())
                 .env("IOPATH_CRASH_KEYS", self.dir.join("keys"))
                 .output()
