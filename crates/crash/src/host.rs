@@ -46,16 +46,8 @@ impl HostImage {
         };
         let number = COPIES.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("iopath-crash-{}-{number}.img", std::process::id()));
-        let file = File::create_new(&path).map_err(failed)?;
-        let image = HostImage { path };
-        file.set_len(medium.info().bytes()).map_err(failed)?;
-        let written = medium.each_block(|number, bytes| {
-            let at = u64::from(number) * PIECE as u64;
-            let len = medium.info().bytes().saturating_sub(at).min(bytes.len() as u64);
-            file.write_all_at(&bytes[..len as usize], at)
-        });
-        written.map_err(failed)?;
-        Ok(image)
+        write_new(medium, &path).map_err(failed)?;
+        Ok(HostImage { path })
     }
 
     /// Where it is.
@@ -101,6 +93,26 @@ impl HostImage {
         let _stays_where_it_is_mounted = std::fs::remove_dir(&dir);
         done
     }
+}
+
+/// Writes a medium to a new sparse file.
+///
+/// # Errors
+/// The file is there already, or the host cannot write it; the log cannot be read.
+pub fn write_new(medium: &Medium, path: &Path) -> io::Result<()> {
+    let file = File::create_new(path)?;
+    let size = medium.info().bytes();
+    let written = file.set_len(size).and_then(|()| {
+        medium.each_block(|number, bytes| {
+            let at = u64::from(number) * PIECE as u64;
+            let len = size.saturating_sub(at).min(bytes.len() as u64);
+            file.write_all_at(&bytes[..len as usize], at)
+        })
+    });
+    if written.is_err() {
+        let _half_of_it_is_no_use = std::fs::remove_file(path);
+    }
+    written
 }
 
 impl Drop for HostImage {

@@ -47,6 +47,7 @@
 
 pub mod calls;
 pub mod check;
+pub mod cut;
 pub mod disk;
 pub mod disk_file;
 pub mod explore;

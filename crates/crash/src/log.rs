@@ -5,16 +5,19 @@
 //! ```text
 //! head     magic, version
 //! frames   each: kind, lengths, checksum, zstd
+//!            header    what the log says about itself, JSON; the first
 //!            content   pieces of up to 4 KiB, each distinct content once, about 1 MiB a frame
-//!            entries   what happened, in the order of completion
-//!            base      which pieces the medium held before
-//! index    the header (JSON), the places of the frames, length and hash of every piece
+//!            pieces    length and hash of every piece of the content before
+//!            base      which pieces the medium held before; before all entries
+//!            entries   what happened, in the order of completion; their content lies before
+//! index    the places of the frames
 //! tail     where the index lies, its checksum, magic
 //! ```
 //!
 //! [`LogWriter`] writes it, [`Log`] reads it. The reader keeps the entries in memory and fetches
-//! content by number when it is needed. A log whose writer was killed has no tail and is refused by
-//! name, and so is anything else that is no log, of another version, or damaged.
+//! content by number when it is needed. A log whose writer was killed has no tail; it holds the
+//! entries up to there ([`Log::cut_short`]). What is no log, of another version, or damaged is
+//! refused by name.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,9 +59,10 @@ pub enum LogError {
     /// Written by another version of this crate.
     #[error("a crash log of version {0}; this program reads version {VERSION}")]
     Version(u32),
-    /// Its writer did not come to the end.
+    /// Its writer did not come to the first entries.
     #[error(
-        "the crash log is cut short after {0} bytes: it has no index, the recording did not end"
+        "the crash log is cut short after {0} bytes, before its first entries: the recording did \
+         not end"
     )]
     Cut(u64),
     /// A part of it is not what was written.
@@ -82,7 +86,7 @@ impl LogError {
 }
 
 /// The version of the format that is written and read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What a log says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,6 +165,8 @@ struct Inner {
     /// Content of the notes that have one: by their number.
     contents: HashMap<u32, Range<usize>>,
     base: Vec<(u32, PieceId)>,
+    digest: u64,
+    cut: Option<u64>,
     store: Store,
 }
 
@@ -248,6 +254,16 @@ impl Log {
     /// A hash of the content of a piece of 4 KiB.
     pub fn hash(&self, piece: PieceId) -> u128 {
         self.inner.store.hash(piece)
+    }
+
+    /// The size of a log whose recording did not end: it holds what had been written until then.
+    pub fn cut_short(&self) -> Option<u64> {
+        self.inner.cut
+    }
+
+    /// A hash of everything in it: another log has another one.
+    pub fn digest(&self) -> u64 {
+        self.inner.digest
     }
 
     /// Bytes of distinct content, and of the file.

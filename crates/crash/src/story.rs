@@ -8,6 +8,7 @@ use device::{Cut, Event};
 use rt::{World, WorldConfig};
 use serde::Serialize;
 
+use crate::cut::CutWord;
 use crate::explore::{Finding, Verdict, medium};
 use crate::log::{Log, LogError, Note};
 use crate::oracle::{Oracle, Rules};
@@ -19,6 +20,8 @@ use owners::Owners;
 
 /// Notes before the cut that are shown.
 const NOTES: usize = 6;
+/// Entries of a picture.
+const PICTURE: usize = 72;
 
 /// A write that a state lacks, whole or in part, or has before its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,6 +64,15 @@ pub struct Story {
     /// Calls that had returned and left nothing, since nothing promised it, each with the call that
     /// would have kept it.
     pub missing: Vec<String>,
+    /// The log around the cut, a letter for each entry: `w` write, `W` FUA write, `z` zeroes or
+    /// discard, `F` flush, `m` mark, `c` call; `x` what was lost, `t` torn, `e` there before its
+    /// time; `|` where the power fails.
+    pub picture: String,
+    /// The cut as a word ([`crate::cut`]).
+    pub cut: String,
+    /// A command that judges this state again, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<String>,
     /// Further states that fail in this way.
     pub also: u64,
 }
@@ -119,8 +131,38 @@ pub fn story(log: &Log, kind: Kind, finding: &Finding) -> Result<Story, LogError
         writes,
         before: before(log, cut.upto, oracle.as_ref()),
         missing: missing(log, kind, cut, oracle.as_ref())?,
+        picture: picture(log, cut),
+        cut: CutWord(cut).to_string(),
+        repeat: None,
         also: finding.also,
     })
+}
+
+/// The log around a cut, as [`Story::picture`] says.
+fn picture(log: &Log, cut: &Cut) -> String {
+    let entries = &log.writes().entries;
+    let torn = |index: &usize| cut.torn.iter().any(|torn| torn.0 == *index);
+    let letter = |index: usize| match entries[index].event {
+        _ if cut.drop.contains(&index) => 'x',
+        _ if torn(&index) => 't',
+        _ if cut.early.contains(&index) => 'e',
+        Event::Write { fua: true, .. } => 'W',
+        Event::Write { .. } => 'w',
+        Event::Zero { .. } => 'z',
+        Event::Flush => 'F',
+        Event::Mark(_) => match log.note(index) {
+            Some(Note::Mark(_)) => 'm',
+            _ => 'c',
+        },
+    };
+    // What was lost first is shown, where that is not too far away.
+    let lost = cut.drop.iter().copied().chain(cut.torn.iter().map(|torn| torn.0));
+    let first = lost.min().unwrap_or(cut.upto).min(cut.upto.saturating_sub(PICTURE / 2));
+    let first = first.max(cut.upto.saturating_sub(PICTURE - 8));
+    let end = (first + PICTURE).min(entries.len());
+    let before: String = (first..cut.upto).map(letter).collect();
+    let after: String = (cut.upto..end).map(letter).collect();
+    format!("{first} {before}|{after} {end}")
 }
 
 /// The last marks and the last calls before a place.
@@ -191,6 +233,11 @@ impl fmt::Display for Story {
         }
         for missing in &self.missing {
             writeln!(f, "            {missing}")?;
+        }
+        writeln!(f, "  log {}", self.picture)?;
+        match &self.repeat {
+            Some(command) => writeln!(f, "  again: {command}")?,
+            None => writeln!(f, "  cut {}", self.cut)?,
         }
         if self.also > 0 {
             writeln!(f, "  {} further states fail like this", self.also)?;

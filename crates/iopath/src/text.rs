@@ -21,6 +21,16 @@ pub fn escape(bytes: &[u8]) -> String {
     out
 }
 
+/// A word as a shell reads it back.
+pub fn shell_word(word: &std::ffi::OsStr) -> String {
+    let text = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// A name for a terminal: like [`escape`], and control characters as `\xHH` too.
 pub fn printable(bytes: &[u8]) -> String {
     let escaped = escape(bytes);
@@ -189,6 +199,15 @@ fn permissions(letters: &str, mode: u16, directory: bool) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_reads_words_back() {
+        let word = |text: &str| shell_word(text.as_ref());
+        assert_eq!(
+            [word("a/b-c=1,x"), word(""), word("it's $1")],
+            ["a/b-c=1,x", "''", r"'it'\''s $1'"]
+        );
+    }
 
     #[test]
     fn escapes_lose_nothing() {

@@ -69,3 +69,10 @@ pub enum Error {
         what: String,
     },
 }
+
+impl Error {
+    /// Whether the server says that there is no such object.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Error::Status { status, .. } if status.starts_with("404"))
+    }
+}

@@ -1,4 +1,5 @@
-//! Images on servers: `http://`, `https://`, `s3://`, `gs://` and `az://`, read by ranges.
+//! Images on servers: `http://`, `https://`, `s3://`, `gs://` and `az://`, read by ranges; and
+//! objects that are written whole ([`put`]).
 //!
 //! [`open`] returns a [`container::Source`], so that code that reads files reads objects, too.
 //! It reads blocks of 64 KiB through a cache in memory of a bounded size and, where a folder is
@@ -23,8 +24,10 @@ mod http;
 mod remote;
 mod store;
 mod streams;
+mod upload;
 mod version;
 
 pub use address::is_address;
 pub use error::Error;
 pub use remote::{Options, RemoteFiles, open};
+pub use upload::{is_written, put};

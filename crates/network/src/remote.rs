@@ -10,8 +10,10 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use container::{Files, Source};
+use object_store::RetryConfig;
 use tokio::runtime::{Builder, Handle};
 
 use crate::Error;
@@ -57,7 +59,7 @@ pub fn open(address: &str, options: &Options) -> Result<Arc<dyn Source>, Error> 
     let _inside = runtime.enter();
     let object = match address.url.scheme() {
         "http" | "https" => Object::Http(HttpObject::new(&address)?),
-        _ => Object::Store(StoreObject::new(&address, options.anonymous)?),
+        _ => Object::Store(StoreObject::new(&address, options.anonymous, read_again())?),
     };
     let object = Arc::new(object);
     let first = {
@@ -89,8 +91,13 @@ pub fn open(address: &str, options: &Options) -> Result<Arc<dyn Source>, Error> 
     }))))
 }
 
+/// Ranges are tried again above, bodies too; credentials are, here.
+fn read_again() -> RetryConfig {
+    RetryConfig { max_retries: 1, retry_timeout: Duration::from_secs(10), ..RetryConfig::default() }
+}
+
 /// The thread that carries requests out, for the whole process.
-fn runtime(address: &Address) -> Result<Handle, Error> {
+pub(crate) fn runtime(address: &Address) -> Result<Handle, Error> {
     static RUNTIME: OnceLock<Result<Handle, String>> = OnceLock::new();
     let started = RUNTIME.get_or_init(|| {
         // Whoever came first has the same.
@@ -107,7 +114,7 @@ fn runtime(address: &Address) -> Result<Handle, Error> {
 }
 
 /// Runs a future on the network's thread, and waits for it here.
-fn wait_for<T: Send + 'static>(
+pub(crate) fn wait_for<T: Send + 'static>(
     runtime: &Handle,
     future: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {

@@ -1,7 +1,6 @@
 //! Objects of S3, Google Cloud Storage and Azure, by the crate `object_store`.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
@@ -18,13 +17,17 @@ use crate::version::{CONNECT, Failure, Part, SILENCE, Version};
 pub(crate) struct StoreObject {
     /// As it may be shown.
     pub address: String,
-    path: Path,
-    store: Box<dyn ObjectStore>,
+    pub path: Path,
+    pub store: Box<dyn ObjectStore>,
 }
 
 impl StoreObject {
     /// With the credentials of the environment, or with none.
-    pub fn new(address: &Address, anonymous: bool) -> Result<StoreObject, Error> {
+    pub fn new(
+        address: &Address,
+        anonymous: bool,
+        retry: RetryConfig,
+    ) -> Result<StoreObject, Error> {
         let shown = address.shown();
         let setup = |error: object_store::Error| Error::Setup {
             address: shown.clone(),
@@ -37,12 +40,6 @@ impl StoreObject {
             .with_read_timeout(SILENCE)
             .with_timeout_disabled()
             .with_allow_http(true);
-        // Ranges are tried again above, bodies too; credentials are, here.
-        let retry = RetryConfig {
-            max_retries: 1,
-            retry_timeout: Duration::from_secs(10),
-            ..RetryConfig::default()
-        };
         let store: Box<dyn ObjectStore> = match address.url.scheme() {
             "s3" => Box::new(
                 AmazonS3Builder::from_env()
@@ -94,7 +91,7 @@ impl StoreObject {
         Ok(Part { version, bytes: bytes.into() })
     }
 
-    fn failure(&self, error: &object_store::Error) -> Failure {
+    pub fn failure(&self, error: &object_store::Error) -> Failure {
         let address = self.address.clone();
         let refused = |status: &str, what| Error::Status {
             address: address.clone(),

@@ -1,5 +1,7 @@
 //! What campaigns have in common: their seeds, and who watches them.
 
+use std::ops::Range;
+
 use rt::testing;
 
 /// How many seeds a campaign runs: `default`, or the environment's `IOPATH_SEEDS`.
@@ -7,9 +9,28 @@ pub fn seed_count(default: u64) -> u64 {
     std::env::var("IOPATH_SEEDS").ok().and_then(|n| n.trim().parse().ok()).unwrap_or(default)
 }
 
-/// The seeds of a campaign: the one in `IOPATH_SEED`, else 0 to [`seed_count`].
-pub fn seeds(default: u64) -> std::ops::Range<u64> {
-    testing::seeds(seed_count(default))
+/// The seeds of a campaign: the one in `IOPATH_SEED`, else 0 to [`seed_count`], or the part of them
+/// that `IOPATH_SHARD` names.
+///
+/// # Panics
+/// On a part that is not I/N.
+pub fn seeds(default: u64) -> Range<u64> {
+    let seeds = testing::seeds(seed_count(default));
+    match std::env::var("IOPATH_SHARD") {
+        Err(_) => seeds,
+        Ok(shard) => part(seeds, &shard).unwrap_or_else(|| {
+            panic!("IOPATH_SHARD={shard}: a part is I/N, with I from 1 to N");
+        }),
+    }
+}
+
+/// The part `I/N` of some seeds.
+fn part(seeds: Range<u64>, shard: &str) -> Option<Range<u64>> {
+    let (number, parts) = shard.split_once('/')?;
+    let (number, parts): (u64, u64) = (number.parse().ok()?, parts.parse().ok()?);
+    let count = seeds.end - seeds.start;
+    let border = |number: u64| seeds.start + count * number / parts;
+    (1..=parts).contains(&number).then(|| border(number - 1)..border(number))
 }
 
 /// Ends the whole test program, with a report, unless it is dropped in time: against deadlocks and
@@ -47,5 +68,21 @@ fn print_threads() {
         let stat = read("stat");
         let state = stat.rsplit(')').next().unwrap_or_default().trim().chars().next();
         eprintln!("  {} {:?} {}", read("comm").trim(), state, read("wchan"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn parts_of_seeds_are_all_seeds() {
+        let parts: Vec<u64> =
+            (1..=3).filter_map(|n| part(4..14, &format!("{n}/3"))).flatten().collect();
+        assert_eq!(parts, (4..14).collect::<Vec<u64>>());
+        assert_eq!(part(0..1, "2/2"), Some(0..1));
+        for wrong in ["", "1", "0/2", "3/2", "a/2", "1/0"] {
+            assert_eq!(part(0..9, wrong), None, "{wrong}");
+        }
     }
 }

@@ -28,11 +28,15 @@ pub(super) enum Kind {
     Base = 3,
     /// Where everything is.
     Index = 4,
+    /// What the log says about itself.
+    Header = 5,
+    /// Length and hash of each piece of the frame of content before.
+    Pieces = 6,
 }
 
 impl Kind {
     pub(super) fn from_number(number: u32) -> Option<Kind> {
-        [Kind::Content, Kind::Entries, Kind::Base, Kind::Index]
+        [Kind::Content, Kind::Entries, Kind::Base, Kind::Index, Kind::Header, Kind::Pieces]
             .into_iter()
             .find(|kind| *kind as u32 == number)
     }

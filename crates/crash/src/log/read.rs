@@ -8,21 +8,15 @@ use base::Sector;
 use base::map::HashMap;
 use base::unit::SECTOR_SIZE;
 use device::{Entry, Event, WriteLog};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::frame::{self, END_MAGIC, FRAME_HEAD, HEAD, Input, Kind, MAGIC, TAIL};
 use super::store::{Piece, Source, Store};
 use super::{Chunks, Header, Inner, Log, LogError, Note, PIECE, PieceId, VERSION};
 use crate::calls::Call;
 
-/// What the index says.
-struct Index {
-    header: Header,
-    entries: u64,
-    /// Place, kind, and for content the number of its first piece.
-    frames: Vec<(u64, Kind, u32)>,
-    /// Length and hash of every piece.
-    pieces: Vec<(u16, u128)>,
-}
+/// Places and kinds of the frames, in order.
+type Frames = Vec<(u64, Kind)>;
 
 impl Log {
     /// Opens the log in a file.
@@ -42,41 +36,48 @@ impl Log {
         Log::read(Source::Bytes(bytes))
     }
 
+    /// The log that a source of bytes has, as on a server; content is fetched when it is needed.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn from_source(source: Arc<dyn container::Source>) -> Result<Log, LogError> {
+        Log::read(Source::Other(source))
+    }
+
     fn read(source: Source) -> Result<Log, LogError> {
         let size = check_head(&source)?;
-        let index = read_index(&source, size)?;
-        let mut reader = Reader {
-            sectors: index.header.sectors,
-            piece_count: index.pieces.len() as u32,
-            writes: WriteLog::default(),
-            refs: Vec::new(),
-            notes: Vec::new(),
-            contents: HashMap::default(),
-            base: Vec::new(),
+        let (frames, entries, cut) = match read_index(&source, size) {
+            Ok((frames, entries)) => (frames, Some(entries), None),
+            Err(LogError::Cut(_)) => (scan(&source, size)?, None, Some(size)),
+            Err(error) => return Err(error),
         };
-        for (at, kind, _) in &index.frames {
-            match kind {
-                Kind::Entries => reader.entries(&read_frame(&source, *at, *kind, size)?, *at)?,
-                Kind::Base => reader.base(&read_frame(&source, *at, *kind, size)?, *at)?,
-                Kind::Content | Kind::Index => {}
+        let mut reader = Reader::default();
+        let mut digest = Xxh3::new();
+        for (at, kind) in &frames {
+            if *kind == Kind::Content {
+                reader.content.push((*at, reader.pieces.len() as u32));
+                continue;
             }
+            let raw = read_frame(&source, *at, *kind, size)?;
+            digest.update(&raw);
+            reader.frame(*kind, &raw, *at)?;
         }
-        if reader.writes.entries.len() as u64 != index.entries {
-            let what =
-                format!("{} entries, and not {}", reader.writes.entries.len(), index.entries);
+        let found = reader.writes.entries.len() as u64;
+        if let Some(entries) = entries.filter(|entries| *entries != found) {
+            let what = format!("{found} entries, and not {entries}");
             return Err(LogError::damaged(HEAD as u64, what));
         }
-        let frames: Vec<(u64, u32)> = index
-            .frames
-            .iter()
-            .filter(|frame| frame.1 == Kind::Content)
-            .map(|(at, _, first)| (*at, *first))
-            .collect();
-        let pieces = places(&index.pieces, &frames)?;
-        let Reader { writes, refs, notes, contents, base, .. } = reader;
+        // The base is whole where entries follow.
+        let header = match reader.header {
+            Some(header) if cut.is_none() || found > 0 => header,
+            None if cut.is_none() => return Err(LogError::damaged(HEAD as u64, "no header")),
+            _ => return Err(LogError::Cut(size)),
+        };
+        let pieces = places(&reader.pieces, &reader.content)?;
+        let Reader { writes, refs, notes, contents, base, content, .. } = reader;
         let (flushed, flushed_before) = flushed(&writes);
-        let store = Store::new(source, size, frames, pieces);
-        let header = index.header;
+        let store = Store::new(source, size, content, pieces);
+        let digest = digest.digest();
         Ok(Log {
             inner: Arc::new(Inner {
                 header,
@@ -87,6 +88,8 @@ impl Log {
                 notes,
                 contents,
                 base,
+                digest,
+                cut,
                 store,
             }),
         })
@@ -110,7 +113,8 @@ fn check_head(source: &Source) -> Result<u64, LogError> {
     Ok(size)
 }
 
-fn read_index(source: &Source, size: u64) -> Result<Index, LogError> {
+/// The frames of a log that was ended, and how many entries it has.
+fn read_index(source: &Source, size: u64) -> Result<(Frames, u64), LogError> {
     if size < (HEAD + TAIL) as u64 {
         return Err(LogError::Cut(size));
     }
@@ -127,37 +131,44 @@ fn read_index(source: &Source, size: u64) -> Result<Index, LogError> {
     if sum != xxhash_rust::xxh3::xxh3_64(&tail[..16]) || at.checked_add(len) != Some(tail_at) {
         return Err(LogError::damaged(tail_at, "the place of the index"));
     }
-    parse_index(&read_frame(source, at, Kind::Index, size)?, at)
-}
-
-fn parse_index(raw: &[u8], at: u64) -> Result<Index, LogError> {
-    let mut input = Input::new(raw, at);
-    let len = input.index()? as usize;
-    let header = serde_json::from_slice(input.bytes(len)?)
-        .map_err(|error| LogError::damaged(at, format!("header: {error}")))?;
+    let raw = read_frame(source, at, Kind::Index, size)?;
+    let mut input = Input::new(&raw, at);
     let entries = input.number()?;
-    let count = input.index()?;
     let mut frames = Vec::new();
-    for _ in 0..count {
+    for _ in 0..input.index()? {
         let place = input.number()?;
         let [kind] = input.fixed::<1>()?;
         let kind = Kind::from_number(kind.into());
-        let kind = kind.ok_or_else(|| input.damaged("a frame of unknown kind"))?;
-        frames.push((place, kind, input.index()?));
-    }
-    let count = input.index()?;
-    let mut pieces = Vec::new();
-    for number in 0..count {
-        let len = input.number()?.saturating_mul(SECTOR_SIZE);
-        if len == 0 || len > PIECE as u64 {
-            return Err(input.damaged(format!("piece {number} has {len} bytes")));
-        }
-        pieces.push((len as u16, input.fixed::<16>().map(u128::from_le_bytes)?));
+        frames.push((place, kind.ok_or_else(|| input.damaged("a frame of unknown kind"))?));
     }
     match input.is_empty() {
-        true => Ok(Index { header, entries, frames, pieces }),
+        true => Ok((frames, entries)),
         false => Err(input.damaged("bytes behind the index")),
     }
+}
+
+/// The whole frames of a log without an end, from the front.
+fn scan(source: &Source, size: u64) -> Result<Frames, LogError> {
+    let (mut at, mut frames) = (HEAD as u64, Vec::new());
+    while at + FRAME_HEAD as u64 <= size {
+        let mut head = [0; FRAME_HEAD];
+        source.read(at, &mut head)?;
+        if head == [0; FRAME_HEAD] {
+            break; // A host that failed may have left zeroes.
+        }
+        let head = frame::head(&head, at)?;
+        let end = at + (FRAME_HEAD + head.packed) as u64;
+        match head.kind {
+            _ if end > size => break,
+            Kind::Index if size - end >= TAIL as u64 => {
+                return Err(LogError::damaged(end, "the end of the log"));
+            }
+            Kind::Index => {}
+            kind => frames.push((at, kind)),
+        }
+        at = end;
+    }
+    Ok(frames)
 }
 
 /// Where every piece lies: its frame and its offset there.
@@ -203,9 +214,14 @@ pub(super) fn read_frame(
 }
 
 /// What is being put together.
+#[derive(Default)]
 struct Reader {
+    header: Option<Header>,
     sectors: u64,
-    piece_count: u32,
+    /// Length and hash of every piece.
+    pieces: Vec<(u16, u128)>,
+    /// Place and first piece of each frame of content.
+    content: Vec<(u64, u32)>,
     writes: WriteLog<Chunks>,
     refs: Vec<PieceId>,
     notes: Vec<Note>,
@@ -214,6 +230,35 @@ struct Reader {
 }
 
 impl Reader {
+    fn frame(&mut self, kind: Kind, raw: &[u8], at: u64) -> Result<(), LogError> {
+        match kind {
+            Kind::Header => {
+                let header: Header = serde_json::from_slice(raw)
+                    .map_err(|error| LogError::damaged(at, format!("header: {error}")))?;
+                self.sectors = header.sectors;
+                self.header = Some(header);
+                Ok(())
+            }
+            Kind::Pieces => self.table(raw, at),
+            Kind::Entries => self.entries(raw, at),
+            Kind::Base => self.base(raw, at),
+            Kind::Content | Kind::Index => Err(LogError::damaged(at, "a frame out of place")),
+        }
+    }
+
+    fn table(&mut self, raw: &[u8], at: u64) -> Result<(), LogError> {
+        let mut input = Input::new(raw, at);
+        while !input.is_empty() {
+            let len = input.number()?.saturating_mul(SECTOR_SIZE);
+            if len == 0 || len > PIECE as u64 {
+                let number = self.pieces.len() + 1;
+                return Err(input.damaged(format!("piece {number} has {len} bytes")));
+            }
+            self.pieces.push((len as u16, input.fixed::<16>().map(u128::from_le_bytes)?));
+        }
+        Ok(())
+    }
+
     fn entries(&mut self, raw: &[u8], at: u64) -> Result<(), LogError> {
         let mut input = Input::new(raw, at);
         while !input.is_empty() {
@@ -304,10 +349,10 @@ impl Reader {
     }
 
     fn piece(&self, input: &mut Input) -> Result<PieceId, LogError> {
-        let piece = input.index()?;
-        match piece <= self.piece_count {
+        let (piece, count) = (input.index()?, self.pieces.len());
+        match piece as usize <= count {
             true => Ok(PieceId(piece)),
-            false => Err(input.damaged(format!("piece {piece} of {} is named", self.piece_count))),
+            false => Err(input.damaged(format!("piece {piece} of {count} is named"))),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use base::Page;
 use base::map::HashMap;
@@ -20,6 +21,7 @@ const PAGES_KEPT: usize = 32 << 10;
 pub(super) enum Source {
     File(File),
     Bytes(Vec<u8>),
+    Other(Arc<dyn container::Source>),
 }
 
 impl Source {
@@ -27,12 +29,14 @@ impl Source {
         match self {
             Source::File(file) => Ok(file.metadata().map_err(LogError::io("read the log"))?.len()),
             Source::Bytes(bytes) => Ok(bytes.len() as u64),
+            Source::Other(source) => Ok(source.size()),
         }
     }
 
     pub(super) fn read(&self, at: u64, buf: &mut [u8]) -> Result<(), LogError> {
         match self {
             Source::File(file) => file.read_exact_at(buf, at).map_err(LogError::io("read the log")),
+            Source::Other(source) => source.read_at(at, buf).map_err(LogError::io("read the log")),
             Source::Bytes(bytes) => {
                 let at = at as usize;
                 match bytes.get(at..at + buf.len()) {
@@ -71,7 +75,7 @@ pub(super) struct Store {
 /// What stays in memory.
 #[derive(Default)]
 struct Kept {
-    frames: Vec<(u32, std::sync::Arc<Vec<u8>>)>,
+    frames: Vec<(u32, Arc<Vec<u8>>)>,
     pages: HashMap<u32, Page>,
 }
 
@@ -120,14 +124,14 @@ impl Store {
         Ok(page)
     }
 
-    fn frame(&self, number: u32) -> Result<std::sync::Arc<Vec<u8>>, LogError> {
+    fn frame(&self, number: u32) -> Result<Arc<Vec<u8>>, LogError> {
         let kept = self.kept.lock_irq().frames.iter().find(|kept| kept.0 == number).cloned();
         if let Some((_, bytes)) = kept {
             return Ok(bytes);
         }
         let at = self.frames[number as usize].0;
         let raw = read_frame(&self.source, at, Kind::Content, self.size)?;
-        let bytes = std::sync::Arc::new(raw);
+        let bytes = Arc::new(raw);
         let mut kept = self.kept.lock_irq();
         if kept.frames.len() >= FRAMES_KEPT {
             kept.frames.remove(0);

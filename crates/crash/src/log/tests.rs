@@ -93,9 +93,55 @@ fn what_is_no_whole_log_is_refused_by_name() {
     let mut newer = good.clone();
     newer[8] = 9;
     assert!(refused(newer).contains("of version 9"));
-    for len in [8, 12, 16, 40, good.len() / 2, good.len() - 1] {
-        assert!(refused(good[..len].to_vec()).contains("cut short"), "{len}");
+    for len in 0..16 {
+        let wanted = if len < 8 { "not a crash log" } else { "cut short" };
+        assert!(refused(good[..len].to_vec()).contains(wanted), "{len}");
     }
+}
+
+/// A log that is cut short anywhere has the entries up to there, or says that there are none; so it
+/// is where zeroes follow.
+#[test]
+fn a_log_that_is_cut_short_has_its_first_entries() {
+    let good = written(|writer| {
+        writer.base_block(1, &[7; PIECE]);
+        // Content that fills a frame, three times.
+        let mut rng = base::Rng::new(1, 1);
+        for number in 0..800 {
+            let mut bytes = [0; PIECE];
+            rng.fill(&mut bytes);
+            put(writer, number * 2 % 1024, &bytes, false);
+        }
+    });
+    let whole = Log::from_bytes(good.clone()).unwrap();
+    assert_eq!((whole.len(), whole.cut_short()), (800, None));
+    let mut lengths = std::collections::BTreeSet::new();
+    for len in (16..good.len()).step_by(good.len() / 97) {
+        for padding in [0, 4000] {
+            let mut bytes = good[..len].to_vec();
+            bytes.resize(len + padding, 0);
+            match Log::from_bytes(bytes) {
+                Err(error) => {
+                    assert!(
+                        matches!(error, LogError::Cut(_) | LogError::Damaged { .. }),
+                        "{error}"
+                    );
+                }
+                Ok(log) => {
+                    assert_eq!(log.cut_short(), Some((len + padding) as u64));
+                    let last = log.len() - 1;
+                    let entry = |log: &Log| format!("{:?}", log.writes().entries[last]);
+                    assert_eq!(entry(&log), entry(&whole));
+                    let pieces =
+                        |log: &Log| log.pieces(&log.writes().entries[last]).next().unwrap();
+                    let page = |log: &Log| log.page(pieces(log).2).unwrap();
+                    assert_eq!(page(&log)[..], page(&whole)[..]);
+                    lengths.insert(log.len());
+                }
+            }
+        }
+    }
+    assert!(lengths.len() >= 3, "{lengths:?}");
 }
 
 /// No byte of a log can be wrong without notice, and none makes the reader panic.

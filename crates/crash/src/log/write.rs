@@ -21,7 +21,7 @@ const BASE_FRAME: usize = 64 << 10;
 /// What lies beside the bytes of a call in its pages.
 static NOTHING: [u8; PIECE] = [0; PIECE];
 
-/// Writes a log. Memory grows by about 40 bytes with each distinct piece of 4 KiB.
+/// Writes a log. Memory grows by about 24 bytes with each distinct piece of 4 KiB.
 ///
 /// An error of the file is kept and reported by [`finish`](LogWriter::finish): whoever records
 /// cannot do anything about it in the middle of a request.
@@ -30,17 +30,20 @@ pub struct LogWriter {
     at: u64,
     header: Header,
     known: HashMap<u128, u32>,
-    /// Length and hash of every piece, in order.
-    pieces: Vec<(u16, u128)>,
+    /// Pieces so far.
+    pieces: u32,
     content: Vec<u8>,
-    content_first: u32,
+    /// Length and hash of every piece of `content`.
+    table: Vec<u8>,
+    /// Content was written since the last frame of entries.
+    ahead: bool,
     entries: Vec<u8>,
     count: u64,
     base: Vec<u8>,
     base_count: usize,
     base_last: u32,
-    /// Place, kind and first piece of every frame.
-    frames: Vec<(u64, Kind, u32)>,
+    /// Place and kind of every frame.
+    frames: Vec<(u64, Kind)>,
     failed: Option<LogError>,
 }
 
@@ -55,9 +58,10 @@ impl LogWriter {
             at: 0,
             header,
             known: HashMap::default(),
-            pieces: Vec::new(),
+            pieces: 0,
             content: Vec::new(),
-            content_first: 0,
+            table: Vec::new(),
+            ahead: false,
             entries: Vec::new(),
             count: 0,
             base: Vec::new(),
@@ -70,6 +74,8 @@ impl LogWriter {
         head[..8].copy_from_slice(MAGIC);
         head[8..12].copy_from_slice(&VERSION.to_le_bytes());
         writer.emit(&head).map_err(LogError::io("write the log"))?;
+        let header = serde_json::to_vec(&writer.header).expect("a header has string keys only");
+        writer.end(Kind::Header, header);
         Ok(writer)
     }
 
@@ -168,9 +174,9 @@ impl LogWriter {
     /// # Errors
     /// The first error of the file, whenever it came.
     pub fn finish(mut self) -> Result<(), LogError> {
+        self.end_base();
         self.end_content();
         self.end_entries();
-        self.end_base();
         let index = self.index();
         let at = self.at;
         let packed = frame::pack(Kind::Index, &index)?;
@@ -188,13 +194,16 @@ impl LogWriter {
     }
 
     fn start(&mut self, kind: u8, ago: u64) {
+        self.end_base();
         self.entries.push(kind);
         frame::put(&mut self.entries, ago);
     }
 
     fn ended(&mut self) {
         self.count += 1;
-        if self.entries.len() >= ENTRIES_FRAME {
+        // Where the recording is killed, entries are good as far as their content is there.
+        if self.ahead || self.entries.len() >= ENTRIES_FRAME {
+            self.end_content();
             self.end_entries();
         }
     }
@@ -232,12 +241,14 @@ impl LogWriter {
             return 0;
         }
         let hash = content_hash(bytes);
-        let next = self.pieces.len() as u32 + 1;
+        let next = self.pieces + 1;
         match self.known.entry(hash) {
             base::map::hash_map::Entry::Occupied(known) => *known.get(),
             base::map::hash_map::Entry::Vacant(free) => {
                 free.insert(next);
-                self.pieces.push((bytes.len() as u16, hash));
+                self.pieces = next;
+                frame::put(&mut self.table, bytes.len() as u64 / SECTOR_SIZE);
+                self.table.extend_from_slice(&hash.to_le_bytes());
                 self.content.extend_from_slice(bytes);
                 if self.content.len() >= CONTENT_FRAME {
                     self.end_content();
@@ -248,28 +259,34 @@ impl LogWriter {
     }
 
     fn end_content(&mut self) {
-        let first = self.content_first;
-        self.content_first = self.pieces.len() as u32;
-        let raw = std::mem::take(&mut self.content);
-        self.end(Kind::Content, raw, first);
+        let (content, table) = (std::mem::take(&mut self.content), std::mem::take(&mut self.table));
+        self.ahead |= !content.is_empty();
+        self.end(Kind::Content, content);
+        self.end(Kind::Pieces, table);
     }
 
     fn end_entries(&mut self) {
+        self.ahead = false;
         let raw = std::mem::take(&mut self.entries);
-        self.end(Kind::Entries, raw, 0);
+        self.end(Kind::Entries, raw);
     }
 
     fn end_base(&mut self) {
-        let raw = std::mem::take(&mut self.base);
+        if self.base.is_empty() {
+            return;
+        }
+        self.end_content();
+        self.ahead = false;
         self.base_count = 0;
-        self.end(Kind::Base, raw, 0);
+        let raw = std::mem::take(&mut self.base);
+        self.end(Kind::Base, raw);
     }
 
-    fn end(&mut self, kind: Kind, raw: Vec<u8>, first: u32) {
+    fn end(&mut self, kind: Kind, raw: Vec<u8>) {
         if raw.is_empty() {
             return;
         }
-        self.frames.push((self.at, kind, first));
+        self.frames.push((self.at, kind));
         match frame::pack(kind, &raw) {
             Ok(packed) => self.keep(packed),
             Err(error) => self.failed = self.failed.take().or(Some(error)),
@@ -278,20 +295,11 @@ impl LogWriter {
 
     fn index(&self) -> Vec<u8> {
         let mut index = Vec::new();
-        let header = serde_json::to_vec(&self.header).expect("a header has string keys only");
-        frame::put(&mut index, header.len() as u64);
-        index.extend_from_slice(&header);
         frame::put(&mut index, self.count);
         frame::put(&mut index, self.frames.len() as u64);
-        for (at, kind, first) in &self.frames {
+        for (at, kind) in &self.frames {
             frame::put(&mut index, *at);
             index.push(*kind as u8);
-            frame::put(&mut index, u64::from(*first));
-        }
-        frame::put(&mut index, self.pieces.len() as u64);
-        for (len, hash) in &self.pieces {
-            frame::put(&mut index, u64::from(*len) / SECTOR_SIZE);
-            index.extend_from_slice(&hash.to_le_bytes());
         }
         index
     }

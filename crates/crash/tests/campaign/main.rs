@@ -87,8 +87,11 @@ impl Round {
         };
         let all = SINGLES + PAIRS;
         let short = round / kinds < all;
-        let number =
-            if short { (round / kinds * STEP + seed) % all } else { all + seed * 1_000_003 + round };
+        let number = if short {
+            (round / kinds * STEP + seed) % all
+        } else {
+            all + seed * 1_000_003 + round
+        };
         Round { round, seed, kind, number, format, short }
     }
 

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 
 use crate::app::App;
 
+mod again;
 mod directory;
 mod explore;
 mod fault;
@@ -14,9 +15,14 @@ mod kernel;
 mod mark;
 pub mod marks;
 mod merge;
+mod place;
 mod program;
 mod record;
 mod results;
+mod words;
+
+/// Exit status of `explore` and `merge` where nothing can be said: 1 says that states are wrong.
+const TROUBLE: u8 = 2;
 
 /// Record a program's disk, cut the power everywhere, and check what is left
 #[derive(Args)]
@@ -42,12 +48,20 @@ enum What {
 /// Runs `crash`.
 ///
 /// # Errors
-/// Those of the command below it.
+/// Those of the command below it; `explore` and `merge` report theirs, with status 2.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
-    match &options.what {
-        What::Record(options) => record::run(app, options),
+    let done = match &options.what {
+        What::Record(options) => return record::run(app, options),
+        What::Mark(options) => return mark::run(app, options),
         What::Explore(options) => explore::run(app, options),
-        What::Mark(options) => mark::run(app, options),
         What::Merge(options) => merge::run(app, options),
+    };
+    match done {
+        Ok(status) => Ok(status),
+        Err(error) if crate::out::is_closed_pipe(&error) => Err(error),
+        Err(error) => {
+            app.out.problem(format!("{error:#}"));
+            Ok(ExitCode::from(TROUBLE))
+        }
     }
 }

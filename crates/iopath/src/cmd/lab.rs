@@ -301,7 +301,10 @@ fn merge(app: &mut App, options: &MergeOptions) -> Result<ExitCode> {
 }
 
 /// `i/n`, from 1.
-fn parse_shard(text: &str) -> Result<Shard, String> {
+///
+/// # Errors
+/// A sentence.
+pub(super) fn parse_shard(text: &str) -> Result<Shard, String> {
     let wrong = || format!("`{text}` is no part: write 1/4 to 4/4");
     let (number, parts) = text.split_once('/').ok_or_else(wrong)?;
     let (number, parts) =

@@ -78,7 +78,63 @@ fn a_careful_program_passes_and_a_careless_one_is_found() {
         assert!(finding["before"].to_string().contains("saved"), "{fs}: {finding}");
         let page = std::fs::read_to_string(&page).unwrap();
         assert!(page.contains("<svg") && page.contains("saved 1"), "{page}");
+        // The command that it names judges that state again; its disk can be looked at.
+        let again = finding["repeat"].as_str().unwrap();
+        assert!(page.contains("--cut ") && finding["picture"].as_str().unwrap().contains('|'));
+        let path = format!("{}:{}", folder_of(IOPATH), std::env::var("PATH").unwrap());
+        let again = Command::new("sh").args(["-c", again]).env("PATH", path).output().unwrap();
+        assert_eq!(again.status.code(), Some(1), "{fs}: {}", shown(&again));
+        assert!(text(&again.stdout).contains(message), "{message}: {}", shown(&again));
+        let image = dir.path().join(format!("{fs}.img")).display().to_string();
+        let (code, found) =
+            explore(&bad, &["--cut", finding["cut"].as_str().unwrap(), "--image", &image]);
+        assert_eq!((code, &found["judged"]), (Some(0), &1.into()), "{found}");
+        assert!(text(&iopath(&["ls", &format!("{image}:/")]).stdout).contains("file"), "{fs}");
+        let wrong = iopath(&["crash", "explore", &bad, "--cut", "5,lost:99999"]);
+        assert_eq!(wrong.status.code(), Some(2), "{}", shown(&wrong));
     }
+}
+
+fn folder_of(program: &str) -> String {
+    Path::new(program).parent().unwrap().display().to_string()
+}
+
+/// Programs are named from where the user is, as the examples of `--help` do; what is no program is
+/// refused before anything is done.
+#[test]
+fn programs_are_found_from_where_the_user_is() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let mode = |name: &str, mode| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, "#!/bin/sh\necho a > b; sync b .\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("my-test", 0o755);
+    mode("no-program", 0o644);
+    let run = |words: &str| {
+        let mut command = Command::new(IOPATH);
+        command.args(words.split(' ')).current_dir(dir.path()).output().unwrap()
+    };
+    let output = run("crash record run.log -- ./my-test");
+    assert!(output.status.success(), "{}", shown(&output));
+    let output = run("crash explore run.log --max-states 2 -- ./my-test");
+    assert_eq!(output.status.code(), Some(75), "{}", shown(&output));
+    let log = std::fs::read(dir.path().join("run.log")).unwrap();
+    for (words, why) in [
+        ("record run.log -- ./gone", "there is no such program"),
+        (
+            "record run.log -- my-test",
+            "no such program in $PATH (one in this directory is ./my-test)",
+        ),
+        ("explore run.log -- ./no-program", "chmod +x"),
+    ] {
+        let output = run(&format!("crash {words}"));
+        let status = if words.starts_with("explore") { 2 } else { 1 };
+        assert_eq!(output.status.code(), Some(status), "{words}: {}", shown(&output));
+        assert!(shown(&output).contains(why), "{words}: {}", shown(&output));
+    }
+    assert_eq!(std::fs::read(dir.path().join("run.log")).unwrap(), log, "it is as it was");
 }
 
 /// Two shards, one of them in three runs, find together what one run finds.
@@ -98,6 +154,9 @@ fn shards_and_interrupted_runs_come_to_the_same() {
     std::fs::write(&two, half).unwrap();
     explore(&log, &part);
     explore(&log, &["--shard", "2/2", "--results", &two, "--", "sh", "-c", CHECK]);
+    let part = iopath(&["crash", "merge", &two]);
+    assert!(text(&part.stdout).contains("\"complete\":false"), "{}", shown(&part));
+    assert!(text(&part.stderr).contains("no results of 1/2"), "{}", shown(&part));
     let merged = iopath(&["crash", "merge", &one, &two]);
     assert_eq!(merged.status.code(), Some(1), "{}", shown(&merged));
     let merged: Value = serde_json::from_slice(&merged.stdout).unwrap();
@@ -110,6 +169,25 @@ fn shards_and_interrupted_runs_come_to_the_same() {
     assert!(shown(&twice).contains("comes twice"), "{}", shown(&twice));
     let other = iopath(&["crash", "explore", &log, "--shard", "1/2", "--results", &one]);
     assert!(shown(&other).contains("results of"), "another check: {}", shown(&other));
+    // Another log of the same command, of as many entries.
+    let other = dir.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let other = record(&other, "ext4", "true");
+    let other = iopath(&[
+        "crash",
+        "explore",
+        &other,
+        "--shard",
+        "1/2",
+        "--results",
+        &one,
+        "--",
+        "sh",
+        "-c",
+        CHECK,
+    ]);
+    assert_eq!(other.status.code(), Some(2), "{}", shown(&other));
+    assert!(shown(&other).contains("these are results of log "), "{}", shown(&other));
 }
 
 /// A check that hangs, or kills itself and leaves a process, is named, and ends nothing.
@@ -136,13 +214,18 @@ fn what_is_no_log_is_refused_by_name() {
     let refused = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
         let output = iopath(&["crash", "explore", &path.display().to_string()]);
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(2));
         text(&output.stderr)
     };
     assert!(refused(b"#!/bin/sh\necho a\n").contains("not a crash log"));
     let log = record(dir.path(), "ext4", "sync");
     let mut bytes = std::fs::read(log).unwrap();
     assert!(refused(&bytes[..bytes.len() / 2]).contains("cut short"));
+    // All entries are there, and the end of the log is not.
+    std::fs::write(&path, &bytes[..bytes.len() - 9]).unwrap();
+    let output = iopath(&["crash", "explore", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert!(text(&output.stderr).contains("its recording did not end"), "{}", shown(&output));
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     assert!(refused(&bytes).contains("damaged"));

@@ -76,23 +76,59 @@ impl Slurm<'_> {
 
 impl Drop for Slurm<'_> {
     fn drop(&mut self) {
-        self.shell("scontrol shutdown", &[]);
+        if self.0.join("slurm.conf").exists() {
+            self.shell("scontrol shutdown", &[]);
+        }
     }
+}
+
+/// What the page has between two texts, the first time.
+fn between(begin: &str, end: &str) -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cluster.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let start = page.find(begin).expect(begin) + begin.len();
+    page[start..][..page[start..].find(end).expect(end)].to_owned()
 }
 
 /// The script on the page.
 fn script() -> String {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cluster.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    let start = page.find("```sh\n").expect("a script") + 6;
-    page[start..][..page[start..].find("```").unwrap()].to_owned()
+    between("```sh\n", "```")
+}
+
+/// The command of the manifest for Kubernetes, for each index, with its volumes as directories: the
+/// parts together are one exploration.
+#[test]
+fn the_manifest_for_kubernetes_has_a_command_that_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = Slurm(dir.path());
+    for volume in ["input", "results"] {
+        std::fs::create_dir(dir.path().join(volume)).unwrap();
+    }
+    std::fs::write(dir.path().join("input/check.sh"), "test ! -e file || test -s file\n").unwrap();
+    here.ok("iopath crash record input/run.log --fs xfs -- sh -c \"$1\"", &[SAVE]);
+    let script = between("            - |\n", "          resources:");
+    let volume = |name: &str| format!("{}{name}", dir.path().display());
+    let script =
+        script.replace("/input", &volume("/input")).replace("/results", &volume("/results"));
+    // Two parts are enough here.
+    let parts = format!("/{} ", between("completions: ", "\n"));
+    assert!(script.contains(&parts), "{script}");
+    let script = script.replace(&parts, "/2 ");
+    for index in 0..2 {
+        here.ok(&format!("export JOB_COMPLETION_INDEX={index}; set +e\n{script}"), &[]);
+    }
+    let merged = here.shell("iopath crash merge results/*.jsonl", &[]);
+    assert_eq!(merged.status.code(), Some(1), "{}", String::from_utf8_lossy(&merged.stderr));
+    let merged: Value = serde_json::from_slice(&merged.stdout).unwrap();
+    assert_eq!(merged["outcome"]["complete"], true);
+    assert_eq!(merged["outcome"]["judged"], merged["outcome"]["distinct"]);
 }
 
 /// The script of the page asks for what the command has, wherever Slurm is not installed, too.
 #[test]
 fn the_page_has_a_script_for_slurm() {
     let script = script();
-    for part in ["#SBATCH --array=1-4", "--shard \"$SLURM_ARRAY_TASK_ID/", "crash merge"] {
+    for part in ["#SBATCH --array=1-4", "--shard \"$SLURM_ARRAY_TASK_ID/", "0|1) exit 0"] {
         assert!(script.contains(part), "{script}");
     }
 }

@@ -141,7 +141,37 @@ fn objects_of_s3_are_read() {
         error.contains("s3://images/a/none.img: ") && error.contains("no such object"),
         "{error}"
     );
+    crash_logs_are_objects(&run);
     let output = iopath_in(dir.path(), "ls s3://images:/");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("s3://BUCKET/KEY"), "{error}");
+}
+
+/// A recording goes to the server, its states are explored from there, and the results are objects
+/// that another run goes on with, and that are merged.
+fn crash_logs_are_objects(run: &dyn Fn(&[&str], &str) -> Output) {
+    let log = "s3://images/run.log";
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let output = run(&["crash", "record", log, "--", "sh", "-c", "echo a > b; sync b ."], "key");
+    assert!(output.status.success(), "{}", said(&output));
+    for (shard, results, first) in
+        [("1/2", "s3://images/1.jsonl", 75), ("2/2", "s3://images/2.jsonl", 0)]
+    {
+        let part =
+            ["crash", "explore", log, "--oracle", "ext4", "--shard", shard, "--results", results];
+        let most = if first == 75 { "2" } else { "1000000" };
+        let output = run(&[&part[..], &["--max-states", most]].concat(), "key");
+        assert_eq!(output.status.code(), Some(first), "{}", said(&output));
+        let output = run(&part, "key");
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    }
+    let output = run(&["crash", "merge", "s3://images/1.jsonl", "s3://images/2.jsonl"], "key");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let merged: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(merged["outcome"]["judged"], merged["outcome"]["distinct"], "{merged}");
+    let output = run(&["crash", "explore", "s3://images/none.log"], "key");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("there is no such object"), "{}", said(&output));
+    let output = run(&["crash", "record", "http://127.0.0.1:1/a.log", "--", "true"], "key");
+    assert!(said(&output).contains("web servers are read, not written"), "{}", said(&output));
 }

@@ -12,14 +12,19 @@ use clap::Args;
 use crash::explore::State;
 use crash::story::{Story, story};
 use crash::{Disk, Exploration, Judge, Kind, Limits, Log, Outcome, Rules};
+use lab::run::Shard;
 use rt::{Cx, SpinLock};
 use serde_json::json;
 use vfs::FileSystem;
 
+use super::again;
 use super::merge::INCOMPLETE;
+use super::place;
 use super::program::Program;
 use super::results::Results;
+use super::words;
 use crate::app::App;
+use crate::cmd::lab::parse_shard;
 
 /// Visit the states that a power cut can leave
 #[derive(Args)]
@@ -30,15 +35,18 @@ use crate::app::App;
   iopath crash explore run.log --disk nvme-awun=16K --seed 7 -- sh -c 'test -s file'
   iopath crash explore run.log --shard 3/64 --results 3.jsonl -- ./my-check
   iopath crash explore run.log --html report.html -- ./my-check
-CHECK runs in a directory with the recovered tree. $IOPATH_CRASH_MARKS names a file with a line for
+  iopath crash explore run.log --cut 37,lost:12 -- ./my-check    one state, as a report names it
+  iopath crash explore run.log --cut 37,lost:12 --image a.img    its disk, to look at
+CHECK runs in a directory with the recovered tree; its program is found from here, its arguments are
+passed as they are. $IOPATH_CRASH_MARKS names a file with a line for
 each mark that had been reached, $IOPATH_CRASH_LAST_MARK is the last one, $IOPATH_CRASH_STATE the
 number of the state. Disks: volatile-cache, barrier, protected, nvme-awun=SIZE, smr, smr=SIZE,
 lying. Oracles: posix, ext4, xfs.
-Exit status: 0 nothing found, 1 states are wrong, 75 not complete (--max-states).")]
+Exit status: 0 nothing found, 1 states are wrong, 2 an error, 75 not complete (--max-states).")]
 pub struct Options {
     /// The log that `iopath crash record` wrote
     #[arg(value_name = "LOG")]
-    log: PathBuf,
+    pub(super) log: PathBuf,
     /// Model of the disk: which writes it may lose
     #[arg(long, value_name = "DISK", default_value = "volatile-cache")]
     disk: Disk,
@@ -60,44 +68,55 @@ pub struct Options {
     max_states: Option<u64>,
     /// The Ith of N parts of the states, from 1
     #[arg(long, value_name = "I/N", default_value = "1/1", value_parser = parse_shard)]
-    shard: (u64, u64),
+    shard: Shard,
     /// Keep results in a file, and continue where it ends
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     /// Time limit for CHECK
-    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+    #[arg(long, value_name = "SECONDS", default_value_t = Options::TIMEOUT,
         value_parser = clap::value_parser!(u32).range(1..))]
-    timeout: u32,
+    pub(super) timeout: u32,
     /// Compare with what the recorded calls guarantee, by the rules posix, ext4 or xfs
     #[arg(long, value_name = "RULES")]
-    oracle: Option<Rules>,
+    pub(super) oracle: Option<Rules>,
     /// Who recovers the states: ours, or the kernel by a loop mount, as root; kernel is the default
     /// for btrfs and f2fs
     #[arg(long, value_name = "WHO", conflicts_with = "oracle")]
-    recover: Option<Recover>,
+    pub(super) recover: Option<Recover>,
     /// Recover every state, also one that differs from another only where recovery does not read
     #[arg(long)]
     no_fold: bool,
     /// Do not check the recovered file systems
     #[arg(long)]
-    no_fsck: bool,
+    pub(super) no_fsck: bool,
     /// Run e2fsck or xfs_repair on every Nth state, too; 0: never
     #[arg(long, value_name = "N", default_value_t = 0)]
-    outside: u64,
+    pub(super) outside: u64,
     /// Where directories for CHECK are made; default: $TMPDIR, /dev/shm or /tmp
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Judge one state alone, by the cut that a report names
+    #[arg(long, value_name = "CUT", conflicts_with_all = ["shard", "results", "max_states"])]
+    cut: Option<String>,
+    /// With --cut: write the disk of that state to a new file, before its recovery
+    #[arg(long, value_name = "IMAGE", requires = "cut")]
+    image: Option<PathBuf>,
     /// Write a report as one HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// The check and its arguments
     #[arg(last = true, value_name = "CHECK")]
-    check: Vec<OsString>,
+    pub(super) check: Vec<OsString>,
+}
+
+impl Options {
+    /// Seconds that CHECK may take unless the user says otherwise.
+    pub(super) const TIMEOUT: u32 = 30;
 }
 
 /// Who recovers states.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Recover {
+pub(super) enum Recover {
     /// Our code, in memory.
     Ours,
     /// The kernel.
@@ -107,65 +126,51 @@ enum Recover {
 /// Exit status where states are wrong.
 pub const FOUND: u8 = 1;
 
-fn parse_shard(text: &str) -> Result<(u64, u64), String> {
-    let numbers = text
-        .split_once('/')
-        .and_then(|(index, count)| Some((index.parse::<u64>().ok()?, count.parse::<u64>().ok()?)));
-    match numbers {
-        Some((index, count)) if (1..=count).contains(&index) => Ok((index, count)),
-        _ => Err(format!("{text}: a shard is I/N, with I from 1 to N")),
-    }
-}
-
 /// Runs `crash explore`.
 ///
 /// # Errors
 /// The log cannot be used, or the results not be written.
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     let shown = options.log.display().to_string();
-    let log = Log::open(&options.log).with_context(|| shown.clone())?;
+    let log = place::open_log(app, &options.log)?;
+    if let Some(bytes) = log.cut_short() {
+        let entries = log.len();
+        app.out.note(format!(
+            "{shown}: the log is cut short after {bytes} bytes, its recording did not end: this is \
+             about its first {entries} entries"
+        ));
+    }
     let kind: Kind =
         log.header().file_system.parse().map_err(|error| anyhow::anyhow!("{shown}: {error}"))?;
-    let shard = format!("{}/{}", options.shard.0, options.shard.1);
+    let shard = format!("{}/{}", options.shard.number, options.shard.parts);
     let plan = plan_name(&log, options);
     let mut results = match &options.results {
-        Some(path) => Some(Results::open(path, &plan, &shard)?),
+        Some(path) => Some(Results::open(app, path, &plan, &shard)?),
         None => None,
     };
-    let exploration = Exploration {
-        disk: options.disk,
-        seed: options.seed,
-        limits: Limits {
-            all_subsets: options.all_subsets,
-            samples: options.samples,
-            singles: options.singles,
-        },
-        shard: (options.shard.0 - 1, options.shard.1),
-        from: results.as_ref().map_or(0, Results::next),
-        states_max: options.max_states.unwrap_or(u64::MAX),
-        oracle: options.oracle,
-        check: !options.no_fsck,
-        outside: options.outside,
-        fold: !options.no_fold,
-        by_kernel: options.recover.map_or(!kind.is_ours(), |who| who == Recover::Kernel),
-        ..Exploration::new(kind)
-    };
+    let exploration = exploration(kind, options, results.as_ref());
     let program = Arc::new(Program {
-        command: options.check.clone(),
+        command: words::resolved(&options.check)?,
         limit: Duration::from_secs(options.timeout.into()),
         parent: options.dir.clone(),
         known: SpinLock::named("checked trees", Default::default()),
     });
     let judge = Judges { program: program.clone(), asks: !options.check.is_empty() };
     let began = app.cx.now();
-    let (outcome, failed) = explore(app, &log, &exploration, &judge, &mut results)?;
+    let outcome = match &options.cut {
+        Some(cut) => {
+            let cut = crash::cut::parse(cut, &log).map_err(|error| anyhow::anyhow!(error))?;
+            again::judge(&log, &exploration, &judge, cut, options.image.as_deref())?
+        }
+        None => explore(app, &log, &exploration, &judge, &mut results)?,
+    };
     let took = app.cx.now() - began;
-    if let Some(error) = failed {
-        return Err(error);
+    let mut stories = Vec::new();
+    for finding in &outcome.findings {
+        let mut story = story(&log, kind, finding).with_context(|| shown.clone())?;
+        story.repeat = Some(again::command(options, &story.cut));
+        stories.push(story);
     }
-    let stories: Result<Vec<Story>, _> =
-        outcome.findings.iter().map(|finding| story(&log, kind, finding)).collect();
-    let stories = stories.with_context(|| shown.clone())?;
     if let Some(path) = &options.html {
         let page = crash::report::html(&log, &exploration, &outcome, &stories);
         std::fs::write(path, page).with_context(|| path.display().to_string())?;
@@ -178,12 +183,35 @@ pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     })
 }
 
+/// What is explored, as the options say; results say where it goes on.
+fn exploration(kind: Kind, options: &Options, results: Option<&Results>) -> Exploration {
+    Exploration {
+        disk: options.disk,
+        seed: options.seed,
+        limits: Limits {
+            all_subsets: options.all_subsets,
+            samples: options.samples,
+            singles: options.singles,
+        },
+        shard: (options.shard.number as u64 - 1, options.shard.parts as u64),
+        from: results.map_or(0, Results::next),
+        states_max: options.max_states.unwrap_or(u64::MAX),
+        oracle: options.oracle,
+        check: !options.no_fsck,
+        outside: options.outside,
+        fold: !options.no_fold,
+        by_kernel: options.recover.map_or(!kind.is_ours(), |who| who == Recover::Kernel),
+        ..Exploration::new(kind)
+    }
+}
+
 /// What decides about the numbers of the states, in a line.
 fn plan_name(log: &Log, options: &Options) -> String {
     let command: Vec<_> = options.check.iter().map(|word| word.to_string_lossy()).collect();
     format!(
-        "{} entries of \"{}\", disk {}, seed {}, subsets {}, samples {}, singles {}, oracle {}, \
-         check \"{}\"",
+        "log {:016x}, {} entries of \"{}\", disk {}, seed {}, subsets {}, samples {}, singles {}, \
+         oracle {}, check \"{}\"",
+        log.digest(),
         log.len(),
         log.header().command,
         options.disk,
@@ -203,7 +231,7 @@ fn explore(
     exploration: &Exploration,
     judge: &Judges,
     results: &mut Option<Results>,
-) -> Result<(Outcome, Option<anyhow::Error>)> {
+) -> Result<Outcome> {
     let mut failed = None;
     let mut shown = app.out.progress("states");
     let mut last = None;
@@ -211,16 +239,22 @@ fn explore(
         let (wrong, kinds) = (outcome.wrong, outcome.findings.len());
         let message = format!("{}, {wrong} wrong in {kinds} ways", outcome.judged);
         shown.count(message, outcome.entries as f64 / log.len().max(1) as f64);
-        if let Some(results) = results.as_mut() {
-            match results.note(outcome) {
+        if let (Some(results), None) = (results.as_mut(), &failed) {
+            match results.note(app, outcome) {
                 Ok(whole) => last = Some(whole),
-                Err(error) => failed = failed.take().or(Some(error)),
+                Err(error) => failed = Some(error),
             }
         }
     });
     shown.finish();
     let outcome = outcome?;
-    Ok((last.unwrap_or(outcome), failed))
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    if let Some(results) = results {
+        results.end(app)?;
+    }
+    Ok(last.unwrap_or(outcome))
 }
 
 fn report(

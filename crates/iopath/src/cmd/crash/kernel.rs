@@ -8,14 +8,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use block::{Queue, QueueConfig};
 use crash::disk_file::{DiskFile, NAME};
-use crash::host::run;
+use crash::host;
 use crash::{Kind, Recorder};
 use fuse::{Mount, Signals};
 use rt::Cx;
 
 use super::directory::Scratch;
 use super::marks::Marks;
-use super::record::{Options, unmount_fuse};
+use super::record::{Run, status, unmount_fuse};
 
 /// Makes a file system with the host's mkfs in a new file.
 ///
@@ -29,7 +29,7 @@ pub fn mkfs(kind: Kind, path: &Path, size: u64) -> Result<()> {
         Kind::Ext4 => &["-q", "-F"],
         Kind::Xfs | Kind::Btrfs | Kind::F2fs => &["-q", "-f"],
     };
-    run(Command::new(program).args(flags).arg(path)).map_err(|error| anyhow!(error))
+    host::run(Command::new(program).args(flags).arg(path)).map_err(|error| anyhow!(error))
 }
 
 /// Runs the command on the kernel's file system on the recorded disk.
@@ -41,7 +41,7 @@ pub fn record(
     recorder: &Arc<Recorder>,
     kind: Kind,
     scratch: &Scratch,
-    options: &Options,
+    run: &Run<'_>,
     signals: Signals,
 ) -> Result<ExitStatus> {
     let (below, dir) = (scratch.path("disk"), scratch.path("mount"));
@@ -58,18 +58,19 @@ pub fn record(
     };
     let mount = Mount::new(cx, fs, &below, &how, None)?;
     let marks = Marks::begin(cx, recorder, scratch.path("marks.socket"), scratch.path("marks"))?;
-    let command = options.command_in(&dir, &marks);
-    let (at_once, recorder) = (options.ends_at_once(), recorder.clone());
+    let mut command = run.command_in(&dir, &marks);
+    let (at_once, recorder) = (run.ends_at_once(), recorder.clone());
     let running = cx.spawn("command", move |_cx| {
         let disk = below.join(std::str::from_utf8(NAME).expect("it is ASCII"));
         let mut mount = Command::new("mount");
         mount.args(["-t", &kind.to_string(), "-o", "loop"]).arg(disk).arg(&dir);
-        let status = run(&mut mount).map_err(|error| anyhow!(error)).and_then(|()| {
-            let status = command.status();
+        let mounted = host::run(&mut mount).map_err(|error| anyhow!(error));
+        let status = mounted.and_then(|()| {
+            let status = status(&mut command);
             if at_once {
                 recorder.finish()?;
             }
-            let unmounted = run(Command::new("umount").arg(&dir));
+            let unmounted = host::run(Command::new("umount").arg(&dir));
             unmounted.map_err(|error| anyhow!(error))?;
             status
         });

@@ -30,6 +30,9 @@ pub const STATE: &str = "IOPATH_CRASH_STATE";
 /// Bytes of a check's output that are kept.
 const OUTPUT: usize = 64 << 10;
 
+/// How long its output is waited for before its end is looked for.
+const STEP: Duration = Duration::from_millis(100);
+
 /// Runs a program for each tree and its marks; equal ones once.
 pub struct Program {
     /// The program and its arguments.
@@ -115,13 +118,18 @@ impl Program {
                 std::thread::sleep(left.min(Duration::from_millis(1)));
                 continue;
             }
-            let timeout = Some(left.max(Duration::from_millis(1)));
+            let timeout = Some(left.clamp(Duration::from_millis(1), STEP));
             output.set_read_timeout(timeout).map_err(|error| error.to_string())?;
             match output.read(&mut part) {
                 Ok(0) => open = false,
                 Ok(len) if said.len() < OUTPUT => said.extend_from_slice(&part[..len]),
                 Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    // Something that it has started holds the output open, and says nothing.
+                    if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+                        break Some(status);
+                    }
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => open = false,
             }

@@ -21,6 +21,8 @@ use super::directory::Scratch;
 use super::fault::{self, Fault};
 use super::kernel;
 use super::marks::Marks;
+use super::place;
+use super::words;
 use crate::app::App;
 use crate::storage::open_options;
 use crate::text;
@@ -33,7 +35,8 @@ use crate::text;
   iopath crash record run.log --kernel --fs btrfs -- ./my-test
   iopath crash record run.log --fault eio-fsync=3 -- ./my-test
   iopath crash record run.log --image disk.img -- ./my-test    writes to the image
-The command runs in the mounted file system. It marks what it has reached by `iopath crash mark
+The command runs in the mounted file system; its program is found from here, its arguments are
+passed as they are. It marks what it has reached by `iopath crash mark
 TEXT`, or by a line to the FIFO in $IOPATH_CRASH_MARKS. The exit status is that of the command.
 FAULT: eio-write=N the disk's Nth write fails, eio-write=N.. that one and all behind it; likewise
 eio-read and eio-fsync (flushes of the disk); enospc=N the Nth write call of the command finds no
@@ -75,25 +78,39 @@ const IN_MEMORY_MAX: u64 = 1 << 30;
 pub fn run(app: &mut App, options: &Options) -> Result<ExitCode> {
     // Before there is any other thread.
     let signals = Signals::block();
+    let words = words::resolved(&options.command)?;
+    // An object is written whole, in the end.
+    let remote = place::address(&options.log);
+    remote.map_or(Ok(()), place::is_written)?;
     let scratch = Scratch::new(None)?;
     let (kind, device) = disk(app, options, &scratch)?;
-    let log = File::create(&options.log).with_context(|| options.log.display().to_string())?;
-    let words: Vec<_> = options.command.iter().map(|word| word.to_string_lossy()).collect();
+    let path = match remote {
+        Some(_) => std::env::temp_dir().join(format!("iopath-crash-{}.log", std::process::id())),
+        None => options.log.clone(),
+    };
+    let log = File::create(&path).with_context(|| path.display().to_string())?;
+    let shown: Vec<_> = options.command.iter().map(|word| word.to_string_lossy()).collect();
     let header = Header {
         file_system: kind.to_string(),
-        command: words.join(" "),
+        command: shown.join(" "),
         faults: options.fault.iter().map(ToString::to_string).collect(),
         ..Header::default()
     };
     let recorder = Recorder::new(app.cx, device, Box::new(BufWriter::new(log)), header)?;
     let recorder = Arc::new(recorder);
+    let run = Run { options, words };
     let status = match options.kernel {
-        true => kernel::record(app.cx, &recorder, kind, &scratch, options, signals)?,
-        false => ours(app.cx, &recorder, kind, &scratch, options, signals)?,
+        true => kernel::record(app.cx, &recorder, kind, &scratch, &run, signals)?,
+        false => ours(app.cx, &recorder, kind, &scratch, &run, signals)?,
     };
     let entries = recorder.len();
-    recorder.finish().with_context(|| options.log.display().to_string())?;
-    report(app, options, entries)?;
+    recorder.finish().with_context(|| path.display().to_string())?;
+    report(app, options, entries, &path)?;
+    if let Some(url) = remote {
+        place::put_file(app, url, &path)
+            .with_context(|| format!("the log is kept as {}", path.display()))?;
+        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+    }
     Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
 }
 
@@ -103,9 +120,10 @@ fn ours(
     recorder: &Arc<Recorder>,
     kind: Kind,
     scratch: &Scratch,
-    options: &Options,
+    run: &Run,
     signals: Signals,
 ) -> Result<ExitStatus> {
+    let options = run.options;
     // Above the recorder: what fails there has not reached the disk.
     let faults = Arc::new(FaultDevice::new(cx.runtime(), recorder.device()));
     let fs = kind.mount(cx, faults.clone()).map_err(|error| anyhow!("mount: {error}"))?;
@@ -120,9 +138,9 @@ fn ours(
         ..fuse::Options::default()
     };
     let mount = Mount::new(cx, fs.clone(), &dir, &how, None)?;
-    let run = options.command_in(&dir, &marks);
+    let mut command = run.command_in(&dir, &marks);
     let running = cx.spawn("command", move |_cx| {
-        let status = run.status();
+        let status = status(&mut command);
         unmount_fuse(&dir);
         status
     });
@@ -142,31 +160,31 @@ fn ours(
 }
 
 /// A command that is going to run.
-pub(super) struct Run {
-    command: Command,
-    name: String,
+pub(super) struct Run<'a> {
+    pub(super) options: &'a Options,
+    /// The command; its program is found.
+    words: Vec<OsString>,
 }
 
-impl Run {
-    /// Runs it until it ends.
-    pub(super) fn status(mut self) -> Result<ExitStatus> {
-        self.command.status().with_context(|| self.name)
-    }
-}
-
-impl Options {
+impl Run<'_> {
     /// The command, in a directory, with its marks.
-    pub(super) fn command_in(&self, dir: &Path, marks: &Marks) -> Run {
-        let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).current_dir(dir);
+    pub(super) fn command_in(&self, dir: &Path, marks: &Marks) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).current_dir(dir);
         marks.name_to(&mut command);
-        Run { command, name: self.command[0].to_string_lossy().into_owned() }
+        command
     }
 
     /// The log ends with the command.
     pub(super) fn ends_at_once(&self) -> bool {
-        self.no_unmount
+        self.options.no_unmount
     }
+}
+
+/// Runs a command until it ends.
+pub(super) fn status(command: &mut Command) -> Result<ExitStatus> {
+    let status = command.status();
+    status.with_context(|| command.get_program().to_string_lossy().into_owned())
 }
 
 /// Ends a FUSE mount; whatever still uses its directory loses it.
@@ -176,9 +194,9 @@ pub(super) fn unmount_fuse(dir: &Path) {
     }
 }
 
-fn report(app: &mut App, options: &Options, entries: u64) -> Result<()> {
+fn report(app: &mut App, options: &Options, entries: u64, file: &Path) -> Result<()> {
+    let bytes = std::fs::metadata(file).with_context(|| file.display().to_string())?.len();
     let path = options.log.display().to_string();
-    let bytes = std::fs::metadata(&options.log).with_context(|| path.clone())?.len();
     if app.out.json {
         let document = json!({ "log": path, "entries": entries, "bytes": bytes });
         return Ok(app.out.document(&document)?);

@@ -1,0 +1,117 @@
+//! Where logs and results are: a path of the host, or an object on a server.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use crash::Log;
+
+use crate::app::App;
+
+/// The address, where it is one.
+pub fn address(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| text.contains("://") && !text.starts_with(['.', '/']))
+}
+
+/// Opens a log; of an object what is needed is fetched.
+///
+/// # Errors
+/// It cannot be read, or is no whole log.
+pub fn open_log(app: &App, path: &Path) -> Result<Log> {
+    match address(path) {
+        None => Log::open(path).with_context(|| path.display().to_string()),
+        Some(url) => {
+            let log = Log::from_source(remote::open(app, url)?);
+            log.with_context(|| path.display().to_string())
+        }
+    }
+}
+
+/// Writes an object with the content of a file.
+///
+/// # Errors
+/// The file cannot be read, or the server refuses.
+pub fn put_file(app: &App, url: &str, path: &Path) -> Result<()> {
+    let mut file = File::open(path).with_context(|| path.display().to_string())?;
+    put(app, url, &mut file)
+}
+
+pub use remote::{is_written, put, read};
+
+#[cfg(feature = "network")]
+mod remote {
+    use std::sync::Arc;
+
+    use super::{App, Read, Result};
+
+    fn options(app: &App) -> network::Options {
+        network::Options {
+            memory: (app.options.cache_size / 4).min(64 << 20),
+            cache_dir: app.options.cache_dir.clone(),
+            anonymous: app.options.anonymous,
+        }
+    }
+
+    pub fn open(app: &App, url: &str) -> Result<Arc<dyn container::Source>> {
+        Ok(network::open(url, &options(app))?)
+    }
+
+    /// The whole of an object; None where there is none.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub fn read(app: &App, url: &str) -> Result<Option<Vec<u8>>> {
+        let source = match network::open(url, &options(app)) {
+            Err(error) if error.is_missing() => return Ok(None),
+            source => source?,
+        };
+        let mut bytes = vec![0; source.size() as usize];
+        source.read_at(0, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Whether an address is one that objects are written to.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn is_written(url: &str) -> Result<()> {
+        Ok(network::is_written(url)?)
+    }
+
+    /// Writes an object.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub fn put(app: &App, url: &str, from: &mut dyn Read) -> Result<()> {
+        Ok(network::put(url, from, &options(app))?)
+    }
+}
+
+/// As with the feature, refused by name.
+#[cfg(not(feature = "network"))]
+mod remote {
+    use std::sync::Arc;
+
+    use super::{App, Read, Result};
+
+    fn none<T>(url: &str) -> Result<T> {
+        anyhow::bail!("{url}: this iopath was built without the cargo feature `network`")
+    }
+
+    pub fn open(_: &App, url: &str) -> Result<Arc<dyn container::Source>> {
+        none(url)
+    }
+
+    pub fn read(_: &App, url: &str) -> Result<Option<Vec<u8>>> {
+        none(url)
+    }
+
+    pub fn is_written(url: &str) -> Result<()> {
+        none(url)
+    }
+
+    pub fn put(_: &App, url: &str, _: &mut dyn Read) -> Result<()> {
+        none(url)
+    }
+}

@@ -1,0 +1,35 @@
+//! Commands that users name: they run in a directory of ours, and are found from the user's.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use rustix::fs::{Access, access};
+
+/// The words of a command with its program as an absolute path: a relative one is looked for where
+/// the user is, a bare name in `$PATH`.
+///
+/// # Errors
+/// There is no such program, or it may not be executed.
+pub fn resolved(words: &[OsString]) -> Result<Vec<OsString>> {
+    let Some(first) = words.first() else { return Ok(Vec::new()) };
+    let name = first.display();
+    let usable = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    let program: PathBuf = if first.as_encoded_bytes().contains(&b'/') {
+        let path = std::path::absolute(first)?;
+        match (path.exists(), usable(&path)) {
+            (_, true) => path,
+            (false, _) => bail!("{name}: there is no such program"),
+            (true, _) => bail!("{name}: it is no program that may be executed (chmod +x)"),
+        }
+    } else {
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let found =
+            std::env::split_paths(&folders).map(|folder| folder.join(first)).find(|p| usable(p));
+        match found {
+            Some(path) => std::path::absolute(path)?,
+            None => bail!("{name}: no such program in $PATH (one in this directory is ./{name})"),
+        }
+    };
+    Ok(std::iter::once(program.into()).chain(words[1..].iter().cloned()).collect())
+}
